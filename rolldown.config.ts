@@ -1,0 +1,24 @@
+import { readdirSync } from 'node:fs';
+import { defineConfig, type RolldownOptions } from 'rolldown';
+
+/**
+ * Everything is bundled except what brings native code or is loaded now and then: on a Pi, one file read from the
+ * SD card instead of six hundred halves the time to start, and dropping what is never used saves 8 MiB of memory.
+ */
+const options: RolldownOptions = {
+  platform: 'node',
+  external: ['@ngrok/ngrok', 'libsql', 'pino-pretty'],
+  transform: { target: 'node20' },
+};
+const output = { format: 'esm', sourcemap: true, cleanDir: true } as const;
+
+const benches = readdirSync('bench').filter((name) => name.endsWith('.ts'));
+
+export default defineConfig([
+  {
+    ...options,
+    input: { cli: 'src/cli.ts', 'management/public': 'src/management/public.ts' },
+    output: { ...output, dir: 'dist' },
+  },
+  { ...options, input: benches.map((name) => `bench/${name}`), output: { ...output, dir: 'build/bench' } },
+]);
