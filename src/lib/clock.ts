@@ -1,0 +1,23 @@
+import { setTimeout as delay } from 'node:timers/promises';
+
+/** Time and chance, handed in wherever a test has to steer them. */
+export interface Clock {
+  /** Milliseconds on a clock that never jumps, whatever happens to the wall clock. */
+  now(): number;
+  /**
+   * Resolves after `ms` milliseconds; keeps the process alive no longer than other work does.
+   *
+   * @throws AbortError when the signal aborts first
+   */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>;
+  /** Uniform in [0, 1). */
+  random(): number;
+}
+
+export const systemClock: Clock = {
+  now: () => performance.now(),
+  sleep: async (ms, signal) => {
+    await delay(ms, undefined, { ...(signal && { signal }) });
+  },
+  random: Math.random,
+};

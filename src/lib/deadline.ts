@@ -1,0 +1,50 @@
+import { type Clock, systemClock } from './clock.ts';
+
+/** Raised when work did not finish within its time. */
+export class DeadlineExceeded extends Error {
+  constructor(what: string, ms: number) {
+    super(`${what} did not finish within ${ms / 1000} s`);
+    this.name = 'DeadlineExceeded';
+  }
+}
+
+/**
+ * Waits for a promise that may never settle.
+ *
+ * @param what names the work in the error
+ * @param ms milliseconds to wait
+ * @param onLate receives the value when it arrives after the deadline, to clean it up
+ * @param clock measures the time
+ * @throws {DeadlineExceeded} when the time is over; else whatever the promise rejects with
+ */
+export function withDeadline<T>(
+  promise: Promise<T>,
+  what: string,
+  ms: number,
+  onLate: (value: T) => void = () => {},
+  clock: Clock = systemClock,
+): Promise<T> {
+  return new Promise((resolve, reject) => {
+    let late = false;
+    const timer = new AbortController();
+    clock.sleep(ms, timer.signal).then(
+      () => {
+        late = true;
+        reject(new DeadlineExceeded(what, ms));
+      },
+      () => {}, // aborted: the promise settled in time
+    );
+    promise.then(
+      (value) => {
+        timer.abort();
+        if (late) onLate(value);
+        else resolve(value);
+      },
+      (error) => {
+        timer.abort();
+        // After the deadline nobody waits for the outcome any more; the caller was told already.
+        if (!late) reject(error);
+      },
+    );
+  });
+}

@@ -1,0 +1,82 @@
+/** Raised for text that is not JSON, or nested deeper than anything here needs to be. */
+export class JsonTextError extends Error {
+  /** `place` is for people: `line 3, column 14`. */
+  constructor(
+    readonly place: string,
+    readonly problem: string,
+  ) {
+    super(`${place}: ${problem}`);
+    this.name = new.target.name;
+  }
+}
+
+/** Deeper nesting overflows the stack of whoever walks the value, JSON.stringify() included. */
+const MAX_DEPTH = 64;
+
+const BLANKS = /[ \t\r\n]*/y;
+/** Inside, every character but the quote, the backslash and control characters stands for itself. */
+const STRING = /"[ !#-[\]-\uffff]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[ !#-[\]-\uffff]*)*"/y;
+const SCALAR = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null/y;
+
+type Expected = 'a value' | 'a value or ]' | 'a name in double quotes or }' | 'a name in double quotes' | ':' | Next;
+type Next = ', or }' | ', or ]' | 'nothing more';
+
+/**
+ * JSON.parse() that says where the text goes wrong, which the engine's own message often does not.
+ *
+ * @throws {JsonTextError}
+ */
+export function parseJson(text: string): unknown {
+  checkSyntax(text);
+  return JSON.parse(text);
+}
+
+function checkSyntax(text: string): void {
+  const open: ('}' | ']')[] = [];
+  const next = (): Next => (open.length === 0 ? 'nothing more' : open.at(-1) === '}' ? ', or }' : ', or ]');
+  let expected: Expected = 'a value';
+  for (let at = skip(BLANKS, text, 0); at < text.length; at = skip(BLANKS, text, at)) {
+    const character = text[at];
+    const closes = character === open.at(-1) && /[}\]]$/.test(expected);
+    if (closes) {
+      open.pop();
+      expected = next();
+      at++;
+    } else if (expected.startsWith('a value')) {
+      if (character === '{' || character === '[') {
+        open.push(character === '{' ? '}' : ']');
+        if (open.length > MAX_DEPTH) throw errorAt(text, at, `nested deeper than ${MAX_DEPTH} levels`);
+        expected = character === '{' ? 'a name in double quotes or }' : 'a value or ]';
+        at++;
+      } else {
+        at = take(character === '"' ? STRING : SCALAR, text, at, expected);
+        expected = next();
+      }
+    } else if (expected.startsWith('a name')) {
+      at = take(STRING, text, at, expected);
+      expected = ':';
+    } else if (character === expected[0] && expected !== 'nothing more') {
+      expected = expected === ', or }' ? 'a name in double quotes' : 'a value';
+      at++;
+    } else {
+      throw errorAt(text, at, `expected ${expected}`);
+    }
+  }
+  if (expected !== 'nothing more') throw errorAt(text, text.length, `it ends where ${expected} is expected`);
+}
+
+function take(token: RegExp, text: string, at: number, expected: Expected): number {
+  const end = skip(token, text, at);
+  if (end === at) throw errorAt(text, at, `expected ${text[at] === '"' ? 'a sound string' : expected}`);
+  return end;
+}
+
+function skip(token: RegExp, text: string, at: number): number {
+  token.lastIndex = at;
+  return token.test(text) ? token.lastIndex : at;
+}
+
+function errorAt(text: string, at: number, problem: string): JsonTextError {
+  const lines = text.slice(0, at).split('\n');
+  return new JsonTextError(`line ${lines.length}, column ${(lines.at(-1) ?? '').length + 1}`, problem);
+}

@@ -1,0 +1,39 @@
+import pino, { type DestinationStream, type Logger } from 'pino';
+
+/** A log line is an object plus a constant message; see {@link createLog}. */
+export type Log = Logger;
+
+export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
+export type LogLevel = (typeof LOG_LEVELS)[number];
+export type LogFormat = 'json' | 'pretty';
+
+/** Members that never appear in a log line, wherever a caller puts them. */
+const SECRET_MEMBERS = ['authtoken', 'token', 'apiToken', 'password', 'secret', 'authorization', 'privateKey', 'key'];
+
+/**
+ * Makes the process's log: JSON lines, or readable ones for a terminal, on standard output.
+ *
+ * @param destination where the lines go; standard output when left out
+ */
+export async function createLog(level: LogLevel, format: LogFormat, destination?: DestinationStream): Promise<Log> {
+  const options = {
+    level,
+    base: null,
+    timestamp: pino.stdTimeFunctions.isoTime,
+    formatters: { level: (label: string) => ({ level: label }) },
+    redact: SECRET_MEMBERS.flatMap((name) => [name, `*.${name}`, `*.*.${name}`]),
+  };
+  if (format === 'json') return destination ? pino(options, destination) : pino(options);
+  const { default: pretty } = await import('pino-pretty');
+  const { formatters: _, ...prettyOptions } = options;
+  return pino(
+    prettyOptions,
+    pretty({
+      sync: true,
+      colorize: process.stdout.isTTY === true,
+      translateTime: 'SYS:HH:MM:ss',
+      ignore: 'pid,hostname',
+      ...(destination && { destination }),
+    }),
+  );
+}

@@ -1,0 +1,24 @@
+import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { writeDurably } from '../../src/lib/durable-write.ts';
+import { temporaryFolder } from '../support/tunnel-set-up.ts';
+
+it('replaces a file by another one, and leaves nothing else behind', async () => {
+  const folder = await temporaryFolder();
+  const path = join(folder, 'secret');
+  await writeDurably(path, 'old, and longer', 0o600);
+  const { ino } = await stat(path);
+  await writeDurably(path, 'new', 0o600);
+  expect(await readFile(path, 'utf8')).toBe('new');
+  expect((await stat(path)).ino).not.toBe(ino);
+  expect(await readdir(folder)).toEqual(['secret']);
+});
+
+it('gives the file its mode even where an interrupted write left one that all may read', async () => {
+  const path = join(await temporaryFolder(), 'secret');
+  await writeFile(`${path}.tmp`, 'half of it', { mode: 0o644 });
+  await writeDurably(path, 'whole', 0o600);
+  expect((await stat(path)).mode & 0o777).toBe(0o600);
+  expect(await readFile(path, 'utf8')).toBe('whole');
+});

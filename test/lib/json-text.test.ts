@@ -1,0 +1,54 @@
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import { JsonTextError, parseJson } from '../../src/lib/json-text.ts';
+
+it.each([
+  ['{"a":x}', 'line 1, column 6: expected a value'],
+  ['{\n  "a": 1,\n}', 'line 3, column 1: expected a name in double quotes'],
+  ['[1, 2', 'line 1, column 6: it ends where , or ] is expected'],
+  ['{"a" 1}', 'line 1, column 6: expected :'],
+  ['{"a":1 "b":2}', 'line 1, column 8: expected , or }'],
+  ['{} {}', 'line 1, column 4: expected nothing more'],
+  ["{'a':1}", 'line 1, column 2: expected a name in double quotes or }'],
+  ['["a\nb"]', 'line 1, column 2: expected a sound string'],
+  ['', 'line 1, column 1: it ends where a value is expected'],
+  [`${'['.repeat(100_000)}`, 'line 1, column 65: nested deeper than 64 levels'],
+])('says where %j goes wrong', (text, message) => {
+  expect(() => parseJson(text)).toThrow(message);
+});
+
+it('accepts what JSON.parse accepts, and nothing else', () => {
+  const snippets = fc.constantFrom(
+    '{',
+    '}',
+    '[',
+    ']',
+    ',',
+    ':',
+    '"a"',
+    '"\\u00e4"',
+    '-1.5e3',
+    '01',
+    'true',
+    'nul',
+    ' ',
+    '\n',
+  );
+  const text = fc.oneof(
+    fc.json(),
+    fc.array(snippets, { maxLength: 8 }).map((parts) => parts.join('')),
+  );
+  fc.assert(
+    fc.property(text, (candidate) => {
+      let expected: unknown;
+      try {
+        expected = JSON.parse(candidate);
+      } catch {
+        expect(() => parseJson(candidate)).toThrow(JsonTextError);
+        return;
+      }
+      expect(parseJson(candidate)).toEqual(expected);
+    }),
+    { numRuns: 2_000 },
+  );
+});

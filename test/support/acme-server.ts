@@ -1,0 +1,101 @@
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+
+/** Why the tests against a real certificate authority cannot run here; null when they can. */
+export const NO_ACME_SERVER: string | null = reasonAgainst();
+
+function reasonAgainst(): string | null {
+  if (spawnSync('caddy', ['version']).status !== 0) return 'caddy is not installed';
+  // Validations go to the ports 53, 80 and 443, and Caddy has to be shown a resolver of the test's.
+  if (spawnSync('unshare', ['--mount', 'true']).status !== 0) return 'a mount namespace needs root';
+  return null;
+}
+
+/** Caddy's ACME server, asking the given resolver for the names that it validates. */
+export class AcmeServer {
+  #child: ChildProcess | null = null;
+
+  private constructor(
+    private readonly folder: string,
+    private readonly host: string,
+    private readonly port: number,
+  ) {}
+
+  /**
+   * @param host loopback address to listen on
+   * @param resolver IP address of the resolver, which is asked at port 53
+   */
+  static async start(host: string, resolver: string, port = 14_000): Promise<AcmeServer> {
+    const folder = mkdtempSync(join(tmpdir(), 'acme-server-'));
+    // The matcher makes Caddy get itself a certificate for the address.
+    const route = {
+      match: [{ host: [host] }],
+      handle: [{ handler: 'acme_server', ca: 'local', host: `${host}:${port}` }],
+    };
+    const server = { listen: [`${host}:${port}`], routes: [route], automatic_https: { disable_redirects: true } };
+    const config = {
+      admin: { disabled: true },
+      storage: { module: 'file_system', root: folder },
+      logging: { logs: { default: { level: 'DEBUG' } } }, // the certificate cache speaks at this level alone
+      apps: {
+        http: { servers: { acme: server } },
+        tls: { automation: { policies: [{ issuers: [{ module: 'internal' }] }] } },
+        pki: { certificate_authorities: { local: { install_trust: false } } },
+      },
+    };
+    writeFileSync(join(folder, 'caddy.json'), JSON.stringify(config));
+    writeFileSync(join(folder, 'resolv.conf'), `nameserver ${resolver}\noptions timeout:2 attempts:2\n`);
+    const started = new AcmeServer(folder, host, port);
+    await started.resume();
+    return started;
+  }
+
+  get directoryUrl(): string {
+    return `https://${this.host}:${this.port}/acme/local/directory`;
+  }
+
+  /** PEM of the root that both the server's own and all issued certificates come from. */
+  get root(): string {
+    return readFileSync(join(this.folder, 'pki/authorities/local/root.crt'), 'utf8');
+  }
+
+  /** Ends the process; what it knows stays on disk. */
+  async pause(): Promise<void> {
+    const child = this.#child;
+    this.#child = null;
+    if (!child || child.exitCode !== null) return;
+    child.kill('SIGTERM');
+    await once(child, 'exit');
+  }
+
+  /** Starts the process, and resolves when it serves its directory's host. */
+  async resume(): Promise<void> {
+    const { folder } = this;
+    const command = 'mount --bind "$0/resolv.conf" /etc/resolv.conf && exec caddy run --config "$0/caddy.json"';
+    const env = { PATH: process.env.PATH, HOME: folder, XDG_DATA_HOME: folder, XDG_CONFIG_HOME: folder };
+    const child = spawn('unshare', ['--mount', 'sh', '-c', command, folder], {
+      env,
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
+    this.#child = child;
+    const lines: string[] = [];
+    await new Promise<void>((resolve, reject) => {
+      child.on('exit', () => reject(new Error(`caddy ended: ${lines.slice(-5).join('\n')}`)));
+      createInterface({ input: child.stderr }).on('line', (line) => {
+        lines.splice(0, lines.length - 20);
+        lines.push(line);
+        // Before it has a certificate of its own it refuses connections.
+        if (line.includes('added certificate to cache')) resolve();
+      });
+    });
+  }
+
+  async stop(): Promise<void> {
+    await this.pause();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,28 @@
+import type { Express } from 'express';
+import { type AppOptions, createLocalApp, createRemoteApp } from '../../src/agent/api/app.ts';
+import { Metrics } from '../../src/agent/api/metrics.ts';
+import { silentLog } from './silent-log.ts';
+import { setUpTunnels } from './tunnel-set-up.ts';
+
+export const TOKEN = 'a-token-for-the-tests';
+
+type TunnelOptions = Parameters<typeof setUpTunnels>[0];
+
+/** Both sides of the API over a manager with a gateway in memory. */
+export async function setUpApi(tunnelOptions: TunnelOptions = {}, overrides: Partial<AppOptions> = {}) {
+  const { tunnels, connector, ...rest } = await setUpTunnels(tunnelOptions);
+  const session = () => connector.status;
+  const options: AppOptions = {
+    tunnels,
+    session,
+    metrics: new Metrics({ tunnelCounts: () => tunnels.counts(), session }),
+    version: '1.2.3',
+    uptime: () => 42.5,
+    addresses: () => ({ api: '127.0.0.1:4040' }),
+    log: silentLog,
+    ...overrides,
+  };
+  const local: Express = createLocalApp(options, '127.0.0.1', TOKEN);
+  const remote: Express = createRemoteApp(options, TOKEN);
+  return { tunnels, connector, options, local, remote, ...rest };
+}

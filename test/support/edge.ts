@@ -1,0 +1,154 @@
+import { EventEmitter, once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer, type RequestListener, type Server } from 'node:http';
+import { type AddressInfo, connect, type Server as NetServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Duplex } from 'node:stream';
+import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca.ts';
+import { EdgeServer } from '../../src/gateway/edge/edge-server.ts';
+import type { ClientInfo, EndpointProtocol, GatewayEndpoint, UpstreamChannel } from '../../src/gateway/endpoint.ts';
+import { compilePolicy } from '../../src/traffic-policy/engine.ts';
+import { silentLog } from './silent-log.ts';
+import { StreamChannel } from './stream-channel.ts';
+
+/** An endpoint whose upstream is reached directly, without an agent. */
+export class DirectEndpoint implements GatewayEndpoint {
+  readonly id = 'ep_test';
+  readonly port = 9999;
+  readonly url: string;
+  readonly policy: GatewayEndpoint['policy'];
+  /** Streams opened so far. */
+  readonly streams: Duplex[] = [];
+  /** For whom the streams were opened. */
+  readonly clients: ClientInfo[] = [];
+  /** Makes a stream; tests may replace it. */
+  open: () => Duplex;
+
+  constructor(
+    readonly host: string,
+    readonly protocol: EndpointProtocol,
+    upstreamPort: number,
+    policy: object | null,
+  ) {
+    this.url = `${protocol}://${host}:9999`;
+    this.policy = compilePolicy(policy && JSON.stringify(policy), protocol);
+    this.open = () => connect(upstreamPort, '127.0.0.1').on('error', () => {});
+  }
+
+  openChannel(client: ClientInfo): UpstreamChannel {
+    return new StreamChannel(this.openStream(client));
+  }
+
+  openStream(client: ClientInfo): Duplex {
+    const stream = this.open();
+    this.streams.push(stream);
+    this.clients.push(client);
+    return stream;
+  }
+}
+
+class Directory extends EventEmitter {
+  readonly byHost = new Map<string, GatewayEndpoint>();
+  lookup(host: string): GatewayEndpoint | undefined {
+    return this.byHost.get(host);
+  }
+}
+
+/** An edge on free ports, with endpoints that lead to servers of this process. */
+export class TestEdge {
+  httpPort = 0;
+  httpsPort = 0;
+  readonly ca: LocalCa;
+  readonly #edge: EdgeServer;
+  readonly #directory: Directory;
+  readonly #dir: string;
+  readonly #upstreams: NetServer[] = [];
+
+  private constructor(edge: EdgeServer, directory: Directory, ca: LocalCa, dir: string) {
+    this.#edge = edge;
+    this.#directory = directory;
+    this.ca = ca;
+    this.#dir = dir;
+  }
+
+  static async start(options: { headersTimeout?: number } = {}): Promise<TestEdge> {
+    const dir = await mkdtemp(join(tmpdir(), 'edge-'));
+    const ca = await openLocalCa(dir, silentLog);
+    const endpoints = new Directory();
+    const edge = new EdgeServer({
+      endpoints,
+      ca,
+      host: '127.0.0.1',
+      httpPort: 0,
+      httpsPort: 0,
+      log: silentLog,
+      ...options,
+    });
+    const test = new TestEdge(edge, endpoints, ca, dir);
+    Object.assign(test, await edge.start());
+    return test;
+  }
+
+  /** Puts an endpoint online that leads to an HTTP server with this handler. */
+  async serve(
+    host: string,
+    handler: RequestListener | Server,
+    options: { protocol?: EndpointProtocol; policy?: object } = {},
+  ): Promise<DirectEndpoint> {
+    const server = typeof handler === 'function' ? createServer(handler) : handler;
+    return this.serveRaw(host, server, options);
+  }
+
+  /** The same with any server. */
+  async serveRaw(
+    host: string,
+    server: NetServer,
+    { protocol = 'http', policy }: { protocol?: EndpointProtocol; policy?: object } = {},
+  ): Promise<DirectEndpoint> {
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    this.#upstreams.push(server);
+    const endpoint = new DirectEndpoint(host, protocol, (server.address() as AddressInfo).port, policy ?? null);
+    this.#directory.byHost.set(host, endpoint);
+    return endpoint;
+  }
+
+  /** Takes an endpoint offline. */
+  remove(endpoint: GatewayEndpoint): void {
+    this.#directory.byHost.delete(endpoint.host);
+    this.#directory.emit('removed', endpoint);
+  }
+
+  /** Sends raw bytes to the HTTP port; resolves with all that came back once the edge has closed. */
+  async raw(bytes: string): Promise<string> {
+    const socket = this.connect();
+    socket.write(bytes, 'latin1');
+    return (await collect(socket)).toString('latin1');
+  }
+
+  /** A plain connection to the HTTP port. */
+  connect(): Socket {
+    return connect(this.httpPort, '127.0.0.1').on('error', () => {});
+  }
+
+  async close(): Promise<void> {
+    await this.#edge.stop();
+    for (const server of this.#upstreams) {
+      server.close();
+      if ('closeAllConnections' in server) (server as Server).closeAllConnections();
+    }
+    await rm(this.#dir, { recursive: true });
+  }
+}
+
+/** Everything a stream delivers until it ends or breaks. */
+export async function collect(stream: Duplex | AsyncIterable<Buffer>): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  try {
+    for await (const chunk of stream) chunks.push(chunk as Buffer);
+  } catch {
+    // What came before the break is what the caller asks for.
+  }
+  return Buffer.concat(chunks);
+}

@@ -1,0 +1,114 @@
+import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
+import { once } from 'node:events';
+import { type Answer, decode, encode, type Question, RECURSION_AVAILABLE } from 'dns-packet';
+
+type Rcode = 'SERVFAIL' | 'NXDOMAIN';
+const RCODES: Record<Rcode, number> = { SERVFAIL: 2, NXDOMAIN: 3 };
+const MAX_CHAIN = 10;
+
+/** A recursive resolver for a world of a few records, all of which a test can change at any time. */
+export class NameServer {
+  readonly #records: Answer[] = [];
+  readonly #failing = new Set<string>();
+  readonly #delegations = new Map<string, { host: string; port: number }>();
+  /** Every question asked, as `type name`. */
+  readonly asked: string[] = [];
+
+  private constructor(
+    private readonly socket: Socket,
+    /** `ip:port`, as Node's resolvers take it. */
+    readonly address: string,
+  ) {
+    socket.on('message', (packet, from) => void this.#answer(packet, from));
+  }
+
+  static async start(host = '127.0.0.1', port = 0): Promise<NameServer> {
+    const socket = createSocket('udp4');
+    socket.bind({ address: host, port });
+    await once(socket, 'listening');
+    return new NameServer(socket, `${host}:${socket.address().port}`);
+  }
+
+  stop(): Promise<void> {
+    return new Promise((resolve) => this.socket.close(() => resolve()));
+  }
+
+  /** Adds a record. A name that begins with `*.` answers for every name below that has no record of its own. */
+  add(record: Answer): void {
+    this.#records.push(record);
+  }
+
+  cname(name: string, target: string): void {
+    this.add({ type: 'CNAME', name, data: target });
+  }
+
+  /** Removes all records of a name. */
+  remove(name: string): void {
+    for (let index = this.#records.length - 1; index >= 0; index -= 1) {
+      if (this.#records[index]?.name === name) this.#records.splice(index, 1);
+    }
+  }
+
+  /** Answers SERVFAIL to every question about the name. */
+  break(name: string): void {
+    this.#failing.add(name);
+  }
+
+  /** Has a zone answered by a server of its own. */
+  delegate(zone: string, host: string, port: number): void {
+    this.#delegations.set(zone, { host, port });
+  }
+
+  async #answer(packet: Buffer, from: RemoteInfo): Promise<void> {
+    const { id = 0, questions: [question] = [] } = decode(packet);
+    if (!question) return;
+    this.asked.push(`${question.type} ${question.name}`);
+    const { answers, rcode } = await this.#resolve({ ...question, name: question.name.toLowerCase() });
+    const flags = RECURSION_AVAILABLE | (rcode === null ? 0 : RCODES[rcode]);
+    const answer = encode({ type: 'response', id, flags, questions: [question], answers });
+    this.socket.send(answer, from.port, from.address);
+  }
+
+  async #resolve(question: Question): Promise<{ answers: Answer[]; rcode: Rcode | null }> {
+    const chain: Answer[] = [];
+    let { name } = question;
+    while (chain.length < MAX_CHAIN) {
+      if (this.#failing.has(name)) return { answers: [], rcode: 'SERVFAIL' };
+      const zone = [...this.#delegations].find(([zone]) => name === zone || name.endsWith(`.${zone}`));
+      if (zone) {
+        const below = await ask({ ...question, name }, zone[1]);
+        return { answers: [...chain, ...below], rcode: below.length + chain.length > 0 ? null : 'NXDOMAIN' };
+      }
+      const present = this.#at(name);
+      const wanted = present.filter(({ type }) => type === question.type);
+      const [alias] = present.filter(({ type }) => type === 'CNAME');
+      if (wanted.length > 0) return { answers: [...chain, ...wanted], rcode: null };
+      if (alias?.type !== 'CNAME') {
+        return { answers: chain, rcode: present.length === 0 && chain.length === 0 ? 'NXDOMAIN' : null };
+      }
+      chain.push(alias);
+      name = String(alias.data);
+    }
+    return { answers: chain, rcode: null };
+  }
+
+  #at(name: string): Answer[] {
+    const own = this.#records.filter((record) => record.name === name);
+    const wildcard = `*.${name.split('.').slice(1).join('.')}`;
+    return own.length > 0
+      ? own
+      : this.#records.filter((record) => record.name === wildcard).map((r) => ({ ...r, name }));
+  }
+}
+
+/** Asks another server over UDP, as a resolver does. */
+async function ask(question: Question, server: { host: string; port: number }): Promise<Answer[]> {
+  const socket = createSocket('udp4');
+  try {
+    socket.send(encode({ type: 'query', id: 1, questions: [question] }), server.port, server.host);
+    const [packet] = (await once(socket, 'message', { signal: AbortSignal.timeout(2000) })) as [Buffer];
+    return decode(packet).answers ?? [];
+  } finally {
+    socket.close();
+  }
+}

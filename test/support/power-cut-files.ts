@@ -1,0 +1,149 @@
+import { basename, dirname, join } from 'node:path';
+import type { FileOperations } from '../../src/lib/durable-write.ts';
+
+/** Thrown by every operation once the power is gone. */
+export class PowerCut extends Error {}
+
+/** A file's content: what programs read, and what is certain to be on the disk. */
+interface Inode {
+  text: string;
+  durable: string;
+}
+
+type Names = Map<string, Inode>;
+
+/**
+ * A disk that loses what it may lose. Content is certain only after sync(), names only after syncFolder();
+ * without it, a power cut leaves content torn at any place and any number of the later changes to
+ * names undone, the latest first, as a journal would.
+ */
+export class PowerCutFiles implements FileOperations {
+  /** Operations until the power goes; a failing operation may have happened in part. */
+  operationsLeft = Number.POSITIVE_INFINITY;
+  /** When set, operations fail with it instead of ending everything. */
+  failure: { operation: string; code: string } | null = null;
+  operations = 0;
+  #names: Names;
+  #durableNames: Names;
+  /** Snapshots of the names after each change since the last syncFolder(). */
+  #journal: Names[] = [];
+
+  constructor(
+    names: Names = new Map(),
+    private readonly random: () => number = Math.random,
+  ) {
+    this.#names = new Map(names);
+    this.#durableNames = new Map(names);
+  }
+
+  /** The disk as it is found when the power comes back. */
+  restart(): PowerCutFiles {
+    const survived = Math.floor(this.random() * (this.#journal.length + 1));
+    const names = survived === 0 ? this.#durableNames : (this.#journal[survived - 1] ?? this.#durableNames);
+    const inodes = new Map<Inode, Inode>();
+    const found: Names = new Map();
+    for (const [path, inode] of names) {
+      const known = inodes.get(inode);
+      const text = known?.text ?? this.#tornText(inode);
+      const after = known ?? { text, durable: text };
+      inodes.set(inode, after);
+      found.set(path, after);
+    }
+    return new PowerCutFiles(found, this.random);
+  }
+
+  /** Damages a file as a bad sector would, without the program knowing. */
+  damage(path: string, text: string): void {
+    this.#names.set(path, { text, durable: text });
+    this.#durableNames.set(path, { text, durable: text });
+  }
+
+  paths(): string[] {
+    return [...this.#names.keys()].toSorted();
+  }
+
+  textOf(path: string): string | undefined {
+    return this.#names.get(path)?.text;
+  }
+
+  async read(path: string): Promise<string> {
+    await this.#step('read');
+    return this.#inode(path).text;
+  }
+
+  async write(path: string, text: string): Promise<void> {
+    const inode = this.#names.get(path) ?? { text: '', durable: '' };
+    if (!this.#names.has(path)) this.#rename(() => this.#names.set(path, inode));
+    inode.text = text.slice(0, Math.floor(this.random() * text.length));
+    // Emptying a file is a change of its content as well: what was certain before is no longer.
+    inode.durable = '';
+    await this.#step('write');
+    inode.text = text;
+  }
+
+  async sync(path: string): Promise<void> {
+    await this.#step('sync');
+    const inode = this.#inode(path);
+    inode.durable = inode.text;
+  }
+
+  async link(existing: string, name: string): Promise<void> {
+    await this.#step('link');
+    if (this.#names.has(name)) throw errno('EEXIST');
+    const inode = this.#inode(existing);
+    this.#rename(() => this.#names.set(name, inode));
+  }
+
+  async rename(from: string, to: string): Promise<void> {
+    await this.#step('rename');
+    const inode = this.#inode(from);
+    // As the system call does: two names of one file stay as they are.
+    if (this.#names.get(to) === inode) return;
+    this.#rename(() => {
+      this.#names.set(to, inode);
+      this.#names.delete(from);
+    });
+  }
+
+  async remove(path: string): Promise<void> {
+    await this.#step('remove');
+    this.#rename(() => this.#names.delete(path));
+  }
+
+  async list(folder: string): Promise<string[]> {
+    await this.#step('list');
+    return [...this.#names.keys()].filter((path) => dirname(path) === join(folder)).map((path) => basename(path));
+  }
+
+  async syncFolder(): Promise<void> {
+    await this.#step('syncFolder');
+    this.#durableNames = new Map(this.#names);
+    this.#journal = [];
+  }
+
+  #rename(change: () => void): void {
+    change();
+    this.#journal.push(new Map(this.#names));
+  }
+
+  #inode(path: string): Inode {
+    const inode = this.#names.get(path);
+    if (!inode) throw errno('ENOENT');
+    return inode;
+  }
+
+  #tornText({ text, durable }: Inode): string {
+    return text === durable ? text : text.slice(0, Math.floor(this.random() * (text.length + 1)));
+  }
+
+  async #step(operation: string): Promise<void> {
+    this.operations++;
+    if (this.operationsLeft-- <= 0) throw new PowerCut();
+    if (this.failure?.operation === operation) throw errno(this.failure.code);
+    await Promise.resolve();
+  }
+}
+
+function errno(code: string): Error {
+  return Object.assign(new Error(`${code}: of the test`), { code });
+}

@@ -1,0 +1,77 @@
+import type { Clock } from '../../src/lib/clock.ts';
+
+interface Sleeper {
+  at: number;
+  wake(): void;
+}
+
+/** A clock that stands still until the test moves it. */
+export class SteeredClock implements Clock {
+  #now = 0;
+  readonly #sleepers = new Set<Sleeper>();
+  /** What random() answers. */
+  chance: () => number = () => 0.5;
+
+  readonly now = () => this.#now;
+  readonly random = () => this.chance();
+
+  sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      if (signal?.aborted) return reject(signal.reason);
+      const aborted = () => {
+        this.#sleepers.delete(sleeper);
+        reject(signal?.reason);
+      };
+      const wake = () => {
+        this.#sleepers.delete(sleeper);
+        signal?.removeEventListener('abort', aborted);
+        resolve();
+      };
+      const sleeper = { at: this.#now + ms, wake };
+      this.#sleepers.add(sleeper);
+      signal?.addEventListener('abort', aborted, { once: true });
+    });
+  }
+
+  /** How many sleep now. */
+  get sleeping(): number {
+    return this.#sleepers.size;
+  }
+
+  /** Lets that much time pass, waking every sleeper at its own moment and letting it act before the next. */
+  async advance(ms: number): Promise<void> {
+    const end = this.#now + ms;
+    await turn();
+    for (;;) {
+      const next = [...this.#sleepers].sort((a, b) => a.at - b.at)[0];
+      if (!next || next.at > end) break;
+      this.#now = next.at;
+      next.wake();
+      await turn();
+    }
+    this.#now = end;
+  }
+
+  /**
+   * Lets time pass until the promise settles; for tests with real sockets.
+   *
+   * @param stepMs milliseconds that pass in each 5 ms of real time
+   */
+  async advanceUntil<T>(promise: Promise<T>, stepMs = 50): Promise<T> {
+    let settled = false;
+    const settle = () => {
+      settled = true;
+    };
+    promise.then(settle, settle);
+    for (const giveUp = Date.now() + 20_000; !settled && Date.now() < giveUp; ) {
+      await this.advance(stepMs);
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    return promise;
+  }
+}
+
+/** Everything that is ready to run has run. */
+async function turn(): Promise<void> {
+  await new Promise((resolve) => setImmediate(resolve));
+}

@@ -1,0 +1,53 @@
+import type { Duplex } from 'node:stream';
+import type { UpstreamChannel, UpstreamReceiver } from '../../src/gateway/endpoint.ts';
+
+/** Any stream as a connection to an upstream. */
+export class StreamChannel implements UpstreamChannel {
+  receiver: UpstreamReceiver = { onData() {}, onEnd() {} };
+  readonly #stream: Duplex;
+  #aborted = false;
+
+  constructor(stream: Duplex) {
+    this.#stream = stream;
+    let error: Error | undefined;
+    const tell = (what: (receiver: UpstreamReceiver) => void) => {
+      if (!this.#aborted) what(this.receiver);
+    };
+    stream
+      .on('data', (bytes: Buffer) => tell((receiver) => receiver.onData(bytes)))
+      .on('end', () => tell((receiver) => receiver.onEnd()))
+      .on('drain', () => tell((receiver) => receiver.onDrain?.()))
+      .on('error', (cause: Error) => {
+        error = cause;
+      })
+      .on('close', () => {
+        if (!stream.readableEnded) error ??= new Error('the stream broke off');
+        tell((receiver) => receiver.onClosed?.(error));
+      });
+  }
+
+  /** What is written within a turn leaves together, as it does in one frame to an agent. */
+  write(bytes: Buffer): boolean {
+    this.#stream.cork();
+    setImmediate(() => this.#stream.uncork());
+    return this.#stream.write(bytes);
+  }
+
+  end(): void {
+    this.#stream.end();
+    this.#stream.once('finish', () => this.receiver.onDrain?.());
+  }
+
+  abort(): void {
+    this.#aborted = true;
+    this.#stream.destroy();
+  }
+
+  pause(): void {
+    this.#stream.pause();
+  }
+
+  resume(): void {
+    this.#stream.resume();
+  }
+}

@@ -1,0 +1,64 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Adapter } from 'lowdb';
+import { onTestFinished } from 'vitest';
+import { DurableFile } from '../../src/agent/tunnels/durable-file.ts';
+import type { TunnelRequest } from '../../src/agent/tunnels/tunnel.ts';
+import { TunnelManager, type TunnelManagerOptions } from '../../src/agent/tunnels/tunnel-manager.ts';
+import { type StoredTunnels, TunnelStore, tunnelsCodec } from '../../src/agent/tunnels/tunnel-store.ts';
+import { UpstreamDialer } from '../../src/agent/tunnels/upstream-dialer.ts';
+import { UpstreamGuard } from '../../src/agent/tunnels/upstream-guard.ts';
+import { parseUpstreamRules } from '../../src/agent/tunnels/upstream-rules.ts';
+import { FakeConnector } from './fake-connector.ts';
+import { silentLog } from './silent-log.ts';
+
+/** A folder that goes away with the test. */
+export async function temporaryFolder(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'agent-'));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+interface SetUpOptions extends Partial<TunnelManagerOptions> {
+  adapter?: Adapter<StoredTunnels>;
+  folder?: string;
+}
+
+/** A manager on a folder of its own, with a gateway in memory that is online. */
+export async function setUpTunnels({ adapter, folder, ...options }: SetUpOptions = {}) {
+  const socketFolder = folder ?? (await temporaryFolder());
+  const connector = new FakeConnector();
+  const path = join(socketFolder, 'tunnels.json');
+  const store = new TunnelStore(adapter ?? new DurableFile({ path, codec: tunnelsCodec, log: silentLog }));
+  const guard = new UpstreamGuard(parseUpstreamRules('loopback,private,unix'));
+  const dialer = new UpstreamDialer({ guard, log: silentLog, socketFolder, verifyTls: true, connectMs: 2_000 });
+  const tunnels = new TunnelManager({
+    connector,
+    store,
+    guard,
+    dialer,
+    defaultPolicies: { inbound: [], outbound: [] },
+    reservedDomains: ['agent.localhost'],
+    log: silentLog,
+    ...options,
+  });
+  await tunnels.start();
+  connector.start();
+  onTestFinished(() => tunnels.stop());
+  return { connector, store, tunnels, folder: socketFolder, path };
+}
+
+/** A valid request; what the test is about is given. */
+export function tunnelRequest(request: Partial<TunnelRequest> = {}): TunnelRequest {
+  return { protocol: 'http', forwards_to: 'localhost:8001', ...request };
+}
+
+/** Resolves when the condition holds, which is looked at in every turn of the event loop. */
+export async function until(condition: () => boolean, what: string): Promise<void> {
+  const deadline = performance.now() + 5_000;
+  while (!condition()) {
+    if (performance.now() > deadline) throw new Error(`still not: ${what}`);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
