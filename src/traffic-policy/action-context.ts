@@ -1,0 +1,109 @@
+import { type CelInput, celList, celMap } from '@bufbuild/cel';
+import { compileExpression, type Expression } from './cel/expression.ts';
+import { celOf } from './cel/values.ts';
+import type { Phase } from './document.ts';
+import { atPlace, refusal } from './policy-refused.ts';
+import type { PolicyPorts } from './ports.ts';
+import { PolicyScope } from './scope/policy-scope.ts';
+import { DECLARATIONS } from './scope/variables.ts';
+import type { EndpointProtocol, PolicyConnect, PolicyRequest } from './steps.ts';
+import { parseTemplate, type Template } from './templates.ts';
+import type { TroubleLog } from './trouble-log.ts';
+
+const MAX_NESTING = 10;
+
+/** What is compiled together. */
+export interface PolicyContext {
+  readonly ports: PolicyPorts;
+  readonly protocol: EndpointProtocol;
+  /** Whether the edge does all handshakes in the same way. */
+  readonly fixedTermination: boolean;
+  /** Whether any expression reads what actions found out; if not, nothing is recorded. */
+  readonly recordsResults: boolean;
+  readonly troubles: TroubleLog;
+  /** Phases with expressions in them. */
+  readonly dynamicPhases: Set<Phase>;
+  /** Notes what is allowed but hardly meant. */
+  warn(place: string, message: string): void;
+}
+
+/** What has a scope: a request, or a connection in its own phase. */
+export type Subject = PolicyRequest | PolicyConnect;
+
+/** Where an action stands, and what it needs to be prepared. */
+export class ActionContext {
+  readonly phase: Phase;
+  /** Phase, rule and action. */
+  readonly place: string;
+  readonly policy: PolicyContext;
+
+  constructor(phase: Phase, place: string, policy: PolicyContext) {
+    this.phase = phase;
+    this.place = place;
+    this.policy = policy;
+  }
+
+  get ports(): PolicyPorts {
+    return this.policy.ports;
+  }
+
+  /** @throws {PolicyRefused} */
+  expression(text: string, field: string): Expression {
+    return atPlace(field, () => {
+      this.policy.dynamicPhases.add(this.phase);
+      const expression = compileExpression(text, DECLARATIONS[this.phase]);
+      for (const name of expression.findings.unknown) this.warn(`${field}: there is no variable ${name}`);
+      return expression;
+    });
+  }
+
+  /** @throws {PolicyRefused} */
+  template(text: string, field: string): Template {
+    return atPlace(field, () => parseTemplate(text, (expression) => this.expression(expression, '')));
+  }
+
+  /** A value in which every text, however deep, is a template. */
+  value(value: unknown, field: string, depth = 0): (scope: PolicyScope) => CelInput {
+    if (depth > MAX_NESTING) throw refusal('ERR_NGROK_2250', `nests more than ${MAX_NESTING} deep`, field);
+    if (typeof value === 'string') {
+      const template = this.template(value, field);
+      return (scope) => template.value(scope);
+    }
+    if (Array.isArray(value)) {
+      const elements = value.map((element, at) => this.value(element, `${field}[${at}]`, depth + 1));
+      return (scope) => celList(elements.map((element) => element(scope)));
+    }
+    if (typeof value === 'object' && value !== null) {
+      const members = Object.entries(value).map(
+        ([name, member]) => [name, this.value(member, `${field}.${name}`, depth + 1)] as const,
+      );
+      return (scope) => celMap(new Map(members.map(([name, member]) => [name, member(scope)])));
+    }
+    const constant = celOf(value);
+    return () => constant;
+  }
+
+  scopeOf(subject: Subject): PolicyScope {
+    return scopeOf(subject, this.ports);
+  }
+
+  /** Records what an action found out, for expressions to read as `actions.ngrok.<action>`. */
+  record(subject: Subject, action: string, result: object): void {
+    if (this.policy.recordsResults) this.scopeOf(subject).setResult(action, result);
+  }
+
+  /** Tells the gateway's log of what did not work; the request goes on or is refused all the same. */
+  trouble(code: string, message: string): void {
+    this.policy.troubles.note(this.place, code, message);
+  }
+
+  warn(message: string): void {
+    this.policy.warn(this.place, message);
+  }
+}
+
+/** @returns the subject's scope, made when it is needed first */
+export function scopeOf(subject: Subject, ports: PolicyPorts): PolicyScope {
+  subject.scope ??= new PolicyScope(ports, subject.connection, subject.endpoint, 'method' in subject ? subject : null);
+  return subject.scope;
+}

@@ -1,0 +1,67 @@
+import type { z } from 'zod';
+import { type PolicyProblem, PolicyRefused, refusal } from './policy-refused.ts';
+
+/**
+ * Reads an action's configuration.
+ *
+ * @throws {PolicyRefused} with everything that is wrong with it and the catalogue's codes
+ */
+export function parseConfig<Schema extends z.ZodType>(schema: Schema, config: unknown): z.output<Schema> {
+  if (config !== undefined && config !== null && (typeof config !== 'object' || Array.isArray(config))) {
+    throw refusal('ERR_NGROK_2203', 'is an object', 'config');
+  }
+  const parsed = schema.safeParse(config ?? {});
+  if (parsed.success) return parsed.data;
+  throw new PolicyRefused(parsed.error.issues.map((issue) => problemOf(issue)));
+}
+
+function problemOf(issue: z.core.$ZodIssue): PolicyProblem {
+  return { code: codeOf(issue), place: placeOf(['config', ...issue.path]), message: messageOf(issue) };
+}
+
+function messageOf(issue: z.core.$ZodIssue): string {
+  if (issue.code === 'invalid_key') return issue.issues[0]?.message ?? issue.message;
+  if (issue.code === 'invalid_type' && issue.message.endsWith('received undefined')) return 'is missing';
+  return issue.message;
+}
+
+/** A path as people write it: `config.tokens[0].name`. */
+export function placeOf(path: readonly PropertyKey[]): string {
+  return path.reduce<string>(
+    (text, step) =>
+      typeof step === 'number' ? `${text}[${step}]` : text === '' ? String(step) : `${text}.${String(step)}`,
+    '',
+  );
+}
+
+const TOO_SMALL = new Map<string, string>([
+  ['string', 'ERR_NGROK_2237'],
+  ['array', 'ERR_NGROK_2223'],
+]);
+
+const TOO_BIG = new Map<string, string>([
+  ['string', 'ERR_NGROK_2221'],
+  ['array', 'ERR_NGROK_2218'],
+]);
+
+/** The catalogue's code for what a schema found wrong with a configuration. */
+function codeOf(issue: z.core.$ZodIssue): string {
+  switch (issue.code) {
+    case 'custom':
+      return typeof issue.params?.ngrok === 'string' ? issue.params.ngrok : 'ERR_NGROK_2204';
+    case 'invalid_type':
+      return issue.message.endsWith('received undefined') ? 'ERR_NGROK_2234' : 'ERR_NGROK_2228';
+    case 'unrecognized_keys':
+      return 'ERR_NGROK_2203';
+    case 'invalid_value':
+      return 'ERR_NGROK_2222';
+    case 'too_small':
+      return TOO_SMALL.get(issue.origin) ?? 'ERR_NGROK_2215';
+    case 'too_big':
+      return TOO_BIG.get(issue.origin) ?? 'ERR_NGROK_2215';
+    case 'invalid_key':
+      return 'ERR_NGROK_2210';
+    default:
+      return 'ERR_NGROK_2204';
+  }
+}

@@ -1,0 +1,57 @@
+import { AddHeadersConfig } from '../action-config.ts';
+import type { ActionContext, Subject } from '../action-context.ts';
+import { parseConfig } from '../action-problems.ts';
+import type { PolicyRequest, PreparedAction } from '../steps.ts';
+import { headerTemplates } from './header-names.ts';
+
+/** Appends headers; `host` alone is replaced, for a request has exactly one. */
+export function addHeaders(config: unknown, context: ActionContext): PreparedAction {
+  const headers = headerTemplates(parseConfig(AddHeadersConfig, config).headers, context);
+  const valuesFor = (subject: Subject) => headers.constant ?? headers.flat(context.scopeOf(subject));
+  const done = (request: PolicyRequest, added: readonly string[]) => {
+    request.scope?.changed();
+    if (context.policy.recordsResults) context.record(request, 'add_headers', { headers_added: asMap(added) });
+    return undefined;
+  };
+  return {
+    ends: false,
+    on_http_request: () => {
+      const append = headers.has('host') ? appendWithHost : appendAll;
+      return (request) => {
+        const added = valuesFor(request);
+        append(request.headers, added);
+        return done(request, added);
+      };
+    },
+    on_http_response: () => (request, response) => {
+      const added = valuesFor(request);
+      appendAll(response.headers, added);
+      return done(request, added);
+    },
+  };
+}
+
+/** A plain loop: spreading the list would be the dearest part of the default policy. */
+function appendAll(headers: string[], added: readonly string[]): void {
+  for (let at = 0; at < added.length; at++) headers.push(added[at] as string);
+}
+
+function appendWithHost(headers: string[], added: readonly string[]): void {
+  for (let at = 0; at < added.length; at += 2) {
+    if (added[at] === 'host') replaceHost(headers, added[at + 1] as string);
+    else headers.push(added[at] as string, added[at + 1] as string);
+  }
+}
+
+/** Gives a request another Host header. */
+export function replaceHost(headers: string[], value: string): void {
+  for (let at = 0; at < headers.length; at += 2) {
+    if (headers[at]?.toLowerCase() === 'host') headers[at + 1] = value;
+  }
+}
+
+function asMap(flat: readonly string[]): Record<string, string> {
+  const map: Record<string, string> = {};
+  for (let at = 0; at < flat.length; at += 2) map[flat[at] as string] = flat[at + 1] as string;
+  return map;
+}

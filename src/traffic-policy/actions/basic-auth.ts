@@ -1,0 +1,106 @@
+import { createHash, timingSafeEqual } from 'node:crypto';
+import { z } from 'zod';
+import type { ActionContext } from '../action-context.ts';
+import { parseConfig } from '../action-problems.ts';
+import { PolicyFailure } from '../policy-failure.ts';
+import { refusal } from '../policy-refused.ts';
+import { firstValue } from '../scope/header-map.ts';
+import type { PolicyScope } from '../scope/policy-scope.ts';
+import type { PolicyError, PreparedAction } from '../steps.ts';
+import type { Template } from '../templates.ts';
+
+const MIN_PASSWORD = 8;
+const MAX_PASSWORD = 128;
+
+const BasicAuthConfig = z.strictObject({
+  credentials: z.array(z.string()).min(1).max(10),
+  realm: z
+    .string()
+    .max(128)
+    .refine((realm) => /^[\x20-\x7e]*$/.test(realm), 'is printable ASCII')
+    .optional(),
+  enforce: z.boolean().optional(),
+});
+
+/** Demands a user name and a password (RFC 7617). */
+export function basicAuth(config: unknown, context: ActionContext): PreparedAction {
+  const { credentials, realm = 'ngrok', enforce = true } = parseConfig(BasicAuthConfig, config);
+  const accepted = credentials.map((text, at) => acceptedDigest(text, `config.credentials[${at}]`, context));
+  const refused = unauthorized(realm);
+  return {
+    ends: false,
+    on_http_request: () => (request) => {
+      const presented = presentedCredentials(firstValue(request.headers, 'authorization'));
+      const digest = digestOf(presented ?? '');
+      let authorized = false;
+      // All are compared, so that the time taken does not tell which one came close.
+      for (const digestFor of accepted) {
+        const expected = typeof digestFor === 'function' ? digestFor(context.scopeOf(request)) : digestFor;
+        if (timingSafeEqual(digest, expected) && presented !== null) authorized = true;
+      }
+      context.record(request, 'basic_auth', {
+        credentials: {
+          presented: presented !== null,
+          username: presented?.split(':', 1)[0] ?? '',
+          authorized,
+        },
+      });
+      return authorized || !enforce ? undefined : refused;
+    },
+  };
+}
+
+function unauthorized(realm: string): PolicyError {
+  return {
+    kind: 'error',
+    status: 401,
+    code: 'ERR_NGROK_3401',
+    message: 'A user name and a password are needed.',
+    headers: ['www-authenticate', `Basic realm="${realm.replace(/["\\]/g, '\\$&')}"`],
+  };
+}
+
+/** Digests have one length, which is what comparing in constant time takes. */
+function digestOf(credentials: string): Buffer {
+  return createHash('sha256').update(credentials).digest();
+}
+
+/** @returns the digest to be compared with, or how it is made for each request when it depends on it */
+function acceptedDigest(
+  text: string,
+  field: string,
+  context: ActionContext,
+): Buffer | ((scope: PolicyScope) => Buffer) {
+  const template = context.template(text, field);
+  if (template.constant === null) {
+    requireColon(template, field);
+    return (scope) => digestOf(requirePassword(template.text(scope)));
+  }
+  const colon = text.indexOf(':');
+  if (colon === -1) throw refusal('ERR_NGROK_2204', 'is user:password', field);
+  const { length } = text.slice(colon + 1);
+  if (length < MIN_PASSWORD) throw refusal('ERR_NGROK_2257', `the password is shorter than ${MIN_PASSWORD}`, field);
+  if (length > MAX_PASSWORD) throw refusal('ERR_NGROK_2258', `the password is longer than ${MAX_PASSWORD}`, field);
+  return digestOf(text);
+}
+
+/** @throws {PolicyFailure} for what would let anybody in: a variable that turned out empty */
+function requirePassword(credentials: string): string {
+  const colon = credentials.indexOf(':');
+  if (colon !== -1 && credentials.length - colon > MIN_PASSWORD) return credentials;
+  throw new PolicyFailure('ERR_NGROK_2257', `the credentials hold no password of at least ${MIN_PASSWORD} characters`);
+}
+
+/** User and password may be `${…}`, each by itself or both in one; what parts them has to be there to be seen. */
+function requireColon({ parts }: Template, field: string): void {
+  if (parts.length === 1 || parts.some((part) => typeof part === 'string' && part.includes(':'))) return;
+  throw refusal('ERR_NGROK_2204', 'the colon between user and password has to stand outside of an expression', field);
+}
+
+/** @returns `user:password`; null when the header is not there or not readable */
+function presentedCredentials(header: string | undefined): string | null {
+  const encoded = header === undefined ? null : /^basic +([A-Za-z0-9+/=_-]{1,4096})$/i.exec(header)?.[1];
+  if (!encoded) return null;
+  const text = Buffer.from(encoded, 'base64').toString();
+  return text.includes(':') ? text : null;
+}

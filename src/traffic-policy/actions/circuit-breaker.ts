@@ -1,0 +1,65 @@
+import { z } from 'zod';
+import type { ActionContext } from '../action-context.ts';
+import { parseConfig } from '../action-problems.ts';
+import { durationBetween } from '../duration.ts';
+import { Circuit } from '../state/circuit.ts';
+import type { PolicyError, PreparedAction } from '../steps.ts';
+
+const Window = durationBetween(1000, 120_000);
+
+const CircuitBreakerConfig = z.strictObject({
+  error_threshold: z.number().min(0).max(1).optional(),
+  volume_threshold: z.int().min(1).max(2_000_000_000).optional(),
+  window_duration: Window.optional(),
+  tripped_duration: Window.optional(),
+  num_buckets: z.int().optional(),
+  enforce: z.boolean().optional(),
+});
+
+/** Names that the edges API and old agents have for the same. */
+const ALIASES: Readonly<Record<string, string>> = {
+  error_threshold_percentage: 'error_threshold',
+  rolling_window: 'window_duration',
+};
+
+const OPEN: PolicyError = {
+  kind: 'error',
+  status: 503,
+  code: 'ERR_NGROK_3202',
+  message: 'The service behind this endpoint has been failing; it is left alone for a while.',
+  headers: [],
+};
+
+const FIRST_FAILURE = 500;
+
+/** Stops sending requests to an upstream that fails too often. */
+export function circuitBreaker(config: unknown, context: ActionContext): PreparedAction {
+  const {
+    error_threshold: errorThreshold = 0.5,
+    volume_threshold: volumeThreshold = 10,
+    window_duration: windowMs = 10_000,
+    tripped_duration: trippedMs = 10_000,
+    enforce = true,
+  } = parseConfig(CircuitBreakerConfig, withTodaysNames(config));
+  const options = { errorThreshold, volumeThreshold, windowMs, trippedMs };
+  const { clock, state } = context.ports;
+  const circuit = state.keep(Circuit, [context.place, options], () => new Circuit(options));
+  return {
+    ends: false,
+    on_http_request: () => (request) => {
+      if (!enforce) return undefined;
+      const ticket = circuit.admit(clock.now());
+      if (ticket === null) return OPEN;
+      request.watchers ??= [];
+      request.watchers.push((status) =>
+        circuit.record(ticket, status === null || status >= FIRST_FAILURE, clock.now()),
+      );
+      return undefined;
+    },
+  };
+}
+
+function withTodaysNames(config: unknown): unknown {
+  if (typeof config !== 'object' || config === null || Array.isArray(config)) return config;
+  return Object.fromEntries(Object.entries(config).map(([name, value]) => [ALIASES[name] ?? name, value]));
+}

@@ -1,0 +1,93 @@
+import { z } from 'zod';
+import type { ActionContext } from '../action-context.ts';
+import { parseConfig } from '../action-problems.ts';
+import { allValues, firstValue } from '../scope/header-map.ts';
+import type { ContentEncoding, PolicyRequest, PolicyResponse, PreparedAction } from '../steps.ts';
+
+const ALGORITHMS = ['gzip', 'deflate', 'br', 'compress'] as const;
+type Algorithm = (typeof ALGORITHMS)[number];
+
+const CompressResponseConfig = z.strictObject({
+  algorithms: z
+    .array(z.enum(ALGORITHMS, { error: () => 'is none of gzip, deflate, br, compress' }))
+    .min(1)
+    .refine((names) => new Set(names).size === names.length, {
+      error: 'names one more than once',
+      params: { ngrok: 'ERR_NGROK_2231' },
+    })
+    .optional(),
+});
+
+/** Compresses responses for clients that can take it. */
+export function compressResponse(config: unknown, context: ActionContext): PreparedAction {
+  const { algorithms = ALGORITHMS } = parseConfig(CompressResponseConfig, config);
+  return {
+    ends: false,
+    // One page of the documentation allows it there; nothing can be compressed yet.
+    on_http_request: () => {
+      context.warn('compress-response has no effect before there is a response');
+      return () => undefined;
+    },
+    on_http_response: () => (request, response) => {
+      const isEncoded = !/^(?:identity)?$/i.test(firstValue(response.headers, 'content-encoding')?.trim() ?? '');
+      const encoding = isEncoded || !isCompressible(request, response) ? null : negotiate(algorithms, request);
+      if (encoding !== null) announce(response, encoding);
+      request.scope?.changed();
+      context.record(request, 'compress', { already_compressed: isEncoded, negotiated_algorithm: encoding ?? '' });
+      return undefined;
+    },
+  };
+}
+
+/** Responses without a body of their own, parts of one, and those that nobody may transform (RFC 9110, 7.7). */
+function isCompressible({ method }: PolicyRequest, { status, headers }: PolicyResponse): boolean {
+  if (method === 'HEAD' || status < 200 || status === 204 || status === 206 || status === 304) return false;
+  if (firstValue(headers, 'content-length') === '0') return false;
+  return !allValues(headers, 'cache-control').some((value) => /\bno-transform\b/i.test(value));
+}
+
+/** @returns what the client likes best, in case of doubt the first in the policy; null when it takes none */
+function negotiate(algorithms: readonly Algorithm[], request: PolicyRequest): ContentEncoding | null {
+  const accepted = qualities(allValues(request.headers, 'accept-encoding').join(','));
+  let best: ContentEncoding | null = null;
+  let bestQuality = 0;
+  for (const name of algorithms) {
+    if (name === 'compress') continue; // Node has no LZW
+    const quality = accepted.get(name) ?? accepted.get('*') ?? 0;
+    if (quality > bestQuality) [best, bestQuality] = [name, quality];
+  }
+  // A client that prefers the plain body gets it (RFC 9110, 12.5.3).
+  return bestQuality < (accepted.get('identity') ?? 0) ? null : best;
+}
+
+function qualities(header: string): Map<string, number> {
+  const result = new Map<string, number>();
+  for (const part of header.split(',')) {
+    const [name = '', ...parameters] = part.split(';').map((text) => text.trim().toLowerCase());
+    const weight = parameters.find((text) => text.startsWith('q='))?.slice(2);
+    const quality = weight === undefined ? 1 : Number(weight);
+    if (name !== '') result.set(name, Number.isFinite(quality) ? quality : 0);
+  }
+  return result;
+}
+
+/** Says in the head what will be done to the body. */
+function announce(response: PolicyResponse, encoding: ContentEncoding): void {
+  const { headers } = response;
+  response.encoding = encoding;
+  const kept: string[] = [];
+  for (let at = 0; at < headers.length; at += 2) {
+    const lower = (headers[at] as string).toLowerCase();
+    const value = headers[at + 1] as string;
+    if (DROPPED.has(lower)) continue;
+    // The bytes are others, what they mean is the same (RFC 9110, 8.8.1).
+    kept.push(headers[at] as string, lower === 'etag' && !value.startsWith('W/') ? `W/${value}` : value);
+  }
+  kept.push('content-encoding', encoding);
+  if (!allValues(kept, 'vary').some((value) => /(?:^|,)\s*(?:\*|accept-encoding)\s*(?:,|$)/i.test(value))) {
+    kept.push('vary', 'Accept-Encoding');
+  }
+  headers.splice(0, headers.length, ...kept);
+}
+
+const DROPPED: ReadonlySet<string> = new Set(['accept-ranges', 'content-encoding', 'content-length', 'content-md5']);

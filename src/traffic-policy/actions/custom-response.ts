@@ -1,0 +1,43 @@
+import { CustomResponseConfig } from '../action-config.ts';
+import type { ActionContext } from '../action-context.ts';
+import { parseConfig } from '../action-problems.ts';
+import type { PolicyAnswer, PolicyRequest, PreparedAction } from '../steps.ts';
+import { headerTemplates } from './header-names.ts';
+
+/** Answers in the upstream's place, or replaces what it answered. */
+export function customResponse(config: unknown, context: ActionContext): PreparedAction {
+  const { status_code: status = 200, body: text = '', headers: given = {} } = parseConfig(CustomResponseConfig, config);
+  const body = context.template(text, 'config.body');
+  const headers = headerTemplates(given, context);
+  const infersType = !headers.has('content-type');
+  const answerWith = (body: string, headers: readonly string[]): PolicyAnswer => {
+    const type = infersType && body !== '' ? ['content-type', mediaTypeOf(body)] : [];
+    return { kind: 'answer', status, headers: [...headers, ...type], body: Buffer.from(body), refused: false };
+  };
+  let step: (request: PolicyRequest) => PolicyAnswer;
+  if (body.constant !== null && headers.constant !== null) {
+    const answer = answerWith(body.constant, headers.constant);
+    step = () => answer;
+  } else {
+    step = (request) => {
+      const scope = context.scopeOf(request);
+      return answerWith(body.text(scope), headers.flat(scope));
+    };
+  }
+  return { ends: true, on_http_request: () => step, on_http_response: () => step };
+}
+
+/** The media type of a body that nobody gave one for: HTML, JSON or, failing both, text. */
+function mediaTypeOf(body: string): string {
+  if (/^\s*<(?:!doctype|html|head|body)\b/i.test(body)) return 'text/html; charset=utf-8';
+  return /^\s*[[{]/.test(body) && isJson(body) ? 'application/json' : 'text/plain; charset=utf-8';
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}

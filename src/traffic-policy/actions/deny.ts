@@ -1,0 +1,29 @@
+import { DenyConfig } from '../action-config.ts';
+import type { ActionContext } from '../action-context.ts';
+import { parseConfig } from '../action-problems.ts';
+import { refusal } from '../policy-refused.ts';
+import type { PolicyAnswer, PolicyClose, PreparedAction } from '../steps.ts';
+
+const FORBIDDEN = 403;
+
+/** Cuts the connection. */
+export const CLOSE: PolicyClose = { kind: 'close' };
+
+/** Refuses: a request with an empty answer, a connection without any. */
+export function deny(config: unknown, _context: ActionContext): PreparedAction {
+  const { status_code } = parseConfig(DenyConfig, config);
+  return {
+    ends: true,
+    on_tcp_connect: () => {
+      if (status_code !== undefined) {
+        throw refusal('ERR_NGROK_2204', 'has no meaning before HTTP begins', 'config.status_code');
+      }
+      return () => CLOSE;
+    },
+    on_http_request: () => {
+      const status = status_code ?? FORBIDDEN;
+      const answer: PolicyAnswer = { kind: 'answer', status, headers: [], body: Buffer.alloc(0), refused: true };
+      return () => answer;
+    },
+  };
+}

@@ -1,0 +1,28 @@
+import { isCelMap } from '@bufbuild/cel';
+import { z } from 'zod';
+import type { ActionContext, Subject } from '../action-context.ts';
+import { parseConfig } from '../action-problems.ts';
+import { jsonOf } from '../cel/values.ts';
+import { PolicyFailure } from '../policy-failure.ts';
+import type { PreparedAction } from '../steps.ts';
+
+const LogConfig = z.strictObject({ metadata: z.record(z.string(), z.unknown()) });
+
+/** Writes a line to the gateway's log. */
+export function log(config: unknown, context: ActionContext): PreparedAction {
+  const metadataIn = context.value(parseConfig(LogConfig, config).metadata, 'config.metadata');
+  const run = (subject: Subject) => {
+    const value = metadataIn(context.scopeOf(subject));
+    if (!isCelMap(value)) throw new PolicyFailure('ERR_NGROK_2300', 'metadata is a map');
+    const metadata = jsonOf(value) as Record<string, unknown>;
+    context.ports.onLog({
+      endpointId: subject.endpoint.id,
+      clientIp: subject.connection.clientIp,
+      place: context.place,
+      metadata,
+    });
+    context.record(subject, 'log', { metadata });
+    return undefined;
+  };
+  return { ends: false, on_tcp_connect: () => run, on_http_request: () => run, on_http_response: () => run };
+}

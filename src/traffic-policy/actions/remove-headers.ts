@@ -1,0 +1,43 @@
+import { RemoveHeadersConfig } from '../action-config.ts';
+import type { ActionContext } from '../action-context.ts';
+import { parseConfig } from '../action-problems.ts';
+import { refusal } from '../policy-refused.ts';
+import type { PolicyRequest, PreparedAction } from '../steps.ts';
+import { configurableName } from './header-names.ts';
+
+/** Takes headers away, however their names are spelled. */
+export function removeHeaders(config: unknown, context: ActionContext): PreparedAction {
+  const names = new Set(parseConfig(RemoveHeadersConfig, config).headers.map(configurableName));
+  const removeFrom = (request: PolicyRequest, headers: string[]) => {
+    const removed = remove(headers, names, context.policy.recordsResults);
+    request.scope?.changed();
+    if (removed) context.record(request, 'remove_headers', { headers_removed: [...removed] });
+    return undefined;
+  };
+  return {
+    ends: false,
+    on_http_request: () => {
+      if (names.has('host')) throw refusal('ERR_NGROK_2219', 'no request can do without host', 'config.headers');
+      return (request) => removeFrom(request, request.headers);
+    },
+    on_http_response: () => (request, response) => removeFrom(request, response.headers),
+  };
+}
+
+/** @returns the names of those that were there, when somebody wants to know */
+function remove(headers: string[], names: ReadonlySet<string>, collect: boolean): Set<string> | null {
+  const removed = collect ? new Set<string>() : null;
+  let kept = 0;
+  for (let at = 0; at < headers.length; at += 2) {
+    const name = headers[at] as string;
+    const lower = name.toLowerCase();
+    if (names.has(lower)) {
+      removed?.add(lower);
+      continue;
+    }
+    headers[kept++] = name;
+    headers[kept++] = headers[at + 1] as string;
+  }
+  headers.length = kept;
+  return removed;
+}

@@ -1,0 +1,114 @@
+import { isCelList } from '@bufbuild/cel';
+import { z } from 'zod';
+import type { ActionContext, Subject } from '../action-context.ts';
+import { parseConfig } from '../action-problems.ts';
+import { type Cidr, cachedCidr, parseAddress, parseCidr } from '../cidr.ts';
+import { PolicyFailure } from '../policy-failure.ts';
+import { refusal } from '../policy-refused.ts';
+import type { IpRule } from '../ports.ts';
+import type { PolicyScope } from '../scope/policy-scope.ts';
+import type { PolicyError, PreparedAction } from '../steps.ts';
+import type { Template } from '../templates.ts';
+import { CLOSE } from './deny.ts';
+
+const MAX_RANGES = 1000;
+
+const RestrictIpsConfig = z.strictObject({
+  allow: z.array(z.string()).max(MAX_RANGES).optional(),
+  deny: z.array(z.string()).max(MAX_RANGES).optional(),
+  ip_policies: z.array(z.string()).max(100).optional(),
+  enforce: z.boolean().optional(),
+});
+
+const REFUSED: PolicyError = {
+  kind: 'error',
+  status: 403,
+  code: 'ERR_NGROK_3203',
+  message: 'Your address is not allowed to reach this endpoint.',
+  headers: [],
+};
+
+/** Lets only clients of certain addresses through. It looks at who connected, never at what a header says. */
+export function restrictIps(config: unknown, context: ActionContext): PreparedAction {
+  const { allow = [], deny = [], ip_policies: policies = [], enforce = true } = parseConfig(RestrictIpsConfig, config);
+  if (policies.length > 0 && context.ports.ipPolicies(policies) === null) {
+    throw refusal('ERR_NGROK_2216', 'names an IP policy that does not exist', 'config.ip_policies');
+  }
+  if (allow.length === 0 && policies.length === 0) context.warn('config.allow: nobody is allowed');
+  const allowed = ranges(allow, 'config.allow', context);
+  const denied = ranges(deny, 'config.deny', context);
+  const pooled = pooledRanges(policies, context);
+
+  const isRefused = (subject: Subject) => {
+    const address = parseAddress(subject.connection.clientIp);
+    const find = (list: readonly Cidr[]) => (address ? list.find((range) => range.contains(address)) : undefined);
+    const pool = pooled();
+    const against = find(denied(subject)) ?? find(pool.denied);
+    const inFavour = against ? undefined : (find(allowed(subject)) ?? find(pool.allowed));
+    context.record(subject, 'restrict_ips', {
+      action: inFavour ? 'allow' : 'deny',
+      matched_cidr: (against ?? inFavour)?.text ?? '',
+      error: inFavour ? NO_ERROR : { code: REFUSED.code, message: REFUSED.message },
+    });
+    return enforce && inFavour === undefined;
+  };
+  const onHttp = (subject: Subject) => (isRefused(subject) ? REFUSED : undefined);
+  return {
+    ends: false,
+    on_tcp_connect: () => (connect) => (isRefused(connect) ? CLOSE : undefined),
+    on_http_request: () => onHttp,
+    on_http_response: () => onHttp,
+  };
+}
+
+/** What an action records when nothing went wrong. */
+export const NO_ERROR = { code: '', message: '' };
+
+/** The ranges of a list; those with `${…}` in them are known for each request anew. */
+function ranges(list: readonly string[], field: string, context: ActionContext): (subject: Subject) => readonly Cidr[] {
+  const fixed: Cidr[] = [];
+  const templates: Template[] = [];
+  for (const [at, text] of list.entries()) {
+    const template = context.template(text, `${field}[${at}]`);
+    if (template.constant === null) {
+      templates.push(template);
+      continue;
+    }
+    const range = parseCidr(template.constant);
+    if (range === null) throw refusal('ERR_NGROK_2217', `${text} is no range of addresses`, `${field}[${at}]`);
+    fixed.push(range);
+  }
+  if (templates.length === 0) return () => fixed;
+  return (subject) => {
+    const scope = context.scopeOf(subject);
+    return [...fixed, ...templates.flatMap((template) => rangesOf(template, scope))];
+  };
+}
+
+function rangesOf(template: Template, scope: PolicyScope): Cidr[] {
+  const value = template.value(scope);
+  const texts = isCelList(value) ? [...value] : [value];
+  return texts.map((text) => {
+    const range = typeof text === 'string' ? cachedCidr(text) : null;
+    if (range === null) throw new PolicyFailure('ERR_NGROK_2217', 'an expression gave no range of addresses');
+    return range;
+  });
+}
+
+/** The ranges of IP policies, parsed again only when somebody has changed them. */
+function pooledRanges(ids: readonly string[], { ports }: ActionContext) {
+  let rules: readonly IpRule[] = [];
+  let parsed: { allowed: Cidr[]; denied: Cidr[] } = { allowed: [], denied: [] };
+  if (ids.length === 0) return () => parsed;
+  return () => {
+    const now = ports.ipPolicies(ids);
+    if (now === null) throw new PolicyFailure('ERR_NGROK_2216', 'an IP policy does not exist any more');
+    if (now !== rules) {
+      rules = now;
+      const of = (action: IpRule['action']) =>
+        now.flatMap((rule) => (rule.action === action ? (parseCidr(rule.cidr) ?? []) : []));
+      parsed = { allowed: of('allow'), denied: of('deny') };
+    }
+    return parsed;
+  };
+}

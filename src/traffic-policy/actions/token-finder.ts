@@ -1,0 +1,94 @@
+import { firstValue } from '../scope/header-map.ts';
+import { parseMediaType } from '../scope/media-type.ts';
+import type { PolicyScope } from '../scope/policy-scope.ts';
+import type { PolicyRequest } from '../steps.ts';
+import type { Template } from '../templates.ts';
+
+const MAX_BODY = 64 * 1024;
+const MAX_TOKEN = 16 * 1024;
+
+/** Where a request carries a token. */
+export interface TokenPlace {
+  readonly type: string;
+  readonly method: 'header' | 'body';
+  readonly name: Template;
+  readonly prefix: Template;
+}
+
+/** Raised when a request has no token, or one that is not accepted. */
+export class TokenRefused extends Error {
+  /**
+   * @param code `ERR_NGROK_…`
+   * @param message for the public
+   */
+  constructor(
+    readonly code: string,
+    message: string,
+  ) {
+    super(message);
+    this.name = 'TokenRefused';
+  }
+}
+
+/**
+ * @returns the token, and the name of the header or the member that it was in
+ * @throws {TokenRefused} when there is none
+ */
+export async function findToken(
+  request: PolicyRequest,
+  place: TokenPlace,
+  scope: PolicyScope,
+): Promise<{ token: string; property: string }> {
+  const property = place.name.text(scope);
+  const value = place.method === 'header' ? fromHeader(request, property) : await fromBody(request, property);
+  const prefix = place.prefix.text(scope);
+  if (!value.toLowerCase().startsWith(prefix.toLowerCase())) {
+    throw new TokenRefused('ERR_NGROK_3413', 'The token does not begin as it should.');
+  }
+  const token = value.slice(prefix.length).trim();
+  if (token === '') throw new TokenRefused('ERR_NGROK_3406', 'A token is needed.');
+  if (token.length > MAX_TOKEN || token.split('.').length !== 3) {
+    throw new TokenRefused('ERR_NGROK_3416', 'The token is malformed.');
+  }
+  return { token, property };
+}
+
+function fromHeader(request: PolicyRequest, name: string): string {
+  const value = firstValue(request.headers, name.toLowerCase());
+  if (value === undefined) throw new TokenRefused('ERR_NGROK_3408', 'A token is needed.');
+  return value;
+}
+
+async function fromBody(request: PolicyRequest, name: string): Promise<string> {
+  if (!['POST', 'PUT', 'PATCH'].includes(request.method)) {
+    throw new TokenRefused('ERR_NGROK_3415', 'A token in a body is needed, which this method does not have.');
+  }
+  const { type } = parseMediaType(firstValue(request.headers, 'content-type') ?? '');
+  if (type !== 'application/json' && type !== 'application/x-www-form-urlencoded') {
+    throw new TokenRefused('ERR_NGROK_3414', 'A token in a JSON or a form body is needed.');
+  }
+  const body = await request.readBody(MAX_BODY);
+  if (body === null) throw new TokenRefused('ERR_NGROK_3411', 'A token in a body is needed.');
+  const value = type === 'application/json' ? memberOf(body, name) : formValue(body, name);
+  if (value === null) throw new TokenRefused('ERR_NGROK_3412', 'The body holds no token.');
+  return value;
+}
+
+function memberOf(body: Buffer, name: string): string | null {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(body.toString());
+  } catch {
+    return null; // not JSON: the body holds no token
+  }
+  if (typeof parsed !== 'object' || parsed === null) return null;
+  const wanted = name.toLowerCase();
+  const found = Object.entries(parsed).find(([key]) => key.toLowerCase() === wanted)?.[1];
+  return typeof found === 'string' ? found : null;
+}
+
+function formValue(body: Buffer, name: string): string | null {
+  const wanted = name.toLowerCase();
+  for (const [key, value] of new URLSearchParams(body.toString())) if (key.toLowerCase() === wanted) return value;
+  return null;
+}

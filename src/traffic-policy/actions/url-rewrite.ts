@@ -1,0 +1,51 @@
+import { z } from 'zod';
+import type { ActionContext } from '../action-context.ts';
+import { parseConfig } from '../action-problems.ts';
+import { PolicyFailure } from '../policy-failure.ts';
+import { requestUrl } from '../scope/http-variables.ts';
+import type { PreparedAction } from '../steps.ts';
+import { replaceHost } from './add-headers.ts';
+import { NO_ERROR } from './restrict-ips.ts';
+import { UrlReplacement } from './url-replacement.ts';
+
+const UrlRewriteConfig = z.strictObject({ from: z.string().optional(), to: z.string().min(1) });
+
+/** Changes the URL that the upstream gets to see. */
+export function urlRewrite(config: unknown, context: ActionContext): PreparedAction {
+  const { from, to } = parseConfig(UrlRewriteConfig, config);
+  const replacement = new UrlReplacement(from ? from : null, to, true, context);
+  return {
+    ends: false,
+    on_http_request: () => (request) => {
+      const scope = context.scopeOf(request);
+      const before = requestUrl(scope);
+      const after = replacement.apply(before, scope);
+      context.record(request, 'url_rewrite', {
+        matches: after?.matches ?? [],
+        url: after?.url ?? before,
+        error: NO_ERROR,
+      });
+      if (after === null || after.url === before) return undefined;
+      const { authority, target } = partsOf(after.url);
+      request.target = target;
+      if (authority !== null && authority !== partsOf(before).authority) replaceHost(request.headers, authority);
+      scope.changed();
+      return undefined;
+    },
+  };
+}
+
+/** What goes into the request line and the Host header; without what would end either of them. */
+function partsOf(url: string): { authority: string | null; target: string } {
+  const match = /^(?:[a-z][a-z0-9+.-]*:\/\/([^/?#]*))?([^#]*)/i.exec(url);
+  const authority = match?.[1] ?? null;
+  if (authority !== null && !/^[\w.:[\]-]+$/.test(authority)) {
+    throw new PolicyFailure('ERR_NGROK_2300', 'the rewritten URL names no host');
+  }
+  const rest = (match?.[2] ?? '').replace(/[^\x21-\x7e]/gu, percentEncoded);
+  return { authority, target: rest.startsWith('/') ? rest : `/${rest}` };
+}
+
+function percentEncoded(character: string): string {
+  return Array.from(Buffer.from(character), (byte) => `%${byte.toString(16).toUpperCase().padStart(2, '0')}`).join('');
+}

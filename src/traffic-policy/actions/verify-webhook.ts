@@ -1,0 +1,79 @@
+import { z } from 'zod';
+import type { ActionContext } from '../action-context.ts';
+import { parseConfig } from '../action-problems.ts';
+import { refusal } from '../policy-refused.ts';
+import { firstValue } from '../scope/header-map.ts';
+import { requestUrl } from '../scope/http-variables.ts';
+import { parseMediaType } from '../scope/media-type.ts';
+import type { PolicyError, PolicyRequest, PreparedAction } from '../steps.ts';
+import type { Template } from '../templates.ts';
+import { isKnownProvider, verifierOf } from '../webhooks/providers.ts';
+import type { Verify } from '../webhooks/webhook.ts';
+import { NO_ERROR } from './restrict-ips.ts';
+
+const MAX_BODY = 1024 * 1024;
+
+const VerifyWebhookConfig = z.strictObject({
+  provider: z
+    .string()
+    .refine(isKnownProvider, { error: 'is no provider of webhooks', params: { ngrok: 'ERR_NGROK_2222' } }),
+  secret: z.string().min(1).optional(),
+  enforce: z.boolean().optional(),
+});
+
+const CODE = 'ERR_NGROK_3204';
+
+/** Lets only webhooks through that their provider has signed. */
+export function verifyWebhook(config: unknown, context: ActionContext): PreparedAction {
+  const { provider, secret: text, enforce = true } = parseConfig(VerifyWebhookConfig, config);
+  if (text === undefined && provider !== 'sns') throw refusal('ERR_NGROK_2234', 'is missing', 'config.secret');
+  const verify = verifierOf(provider);
+  if (!verify) context.warn(`config.provider: this gateway cannot verify webhooks of ${provider} yet and refuses them`);
+  const secret = context.template(text ?? '', 'config.secret');
+  return {
+    ends: false,
+    on_http_request: () => async (request) => {
+      const problem = await problemOf(request, verify ?? notYet(provider), secret, context);
+      const error = problem === null ? NO_ERROR : { code: CODE, message: problem };
+      context.record(request, 'verify_webhook', { verified: problem === null, error });
+      return problem === null || !enforce ? undefined : refused(problem);
+    },
+  };
+}
+
+function notYet(provider: string): Verify {
+  return () => `this gateway cannot verify webhooks of ${provider} yet`;
+}
+
+function refused(problem: string): PolicyError {
+  return { kind: 'error', status: 403, code: CODE, message: `The webhook was refused: ${problem}.`, headers: [] };
+}
+
+/** @returns why the request is not to be trusted; null when it is */
+async function problemOf(
+  request: PolicyRequest,
+  verify: Verify,
+  secret: Template,
+  context: ActionContext,
+): Promise<string | null> {
+  const scope = context.scopeOf(request);
+  const body = await request.readBody(MAX_BODY);
+  if (body === null && hasBody(request)) return 'the body is too long';
+  return verify({
+    method: request.method,
+    url: requestUrl(scope),
+    body: body ?? Buffer.alloc(0),
+    contentType: parseMediaType(firstValue(request.headers, 'content-type') ?? '').type,
+    secret: secret.text(scope),
+    nowMs: scope.now(),
+    header: (name) => firstValue(request.headers, name) ?? '',
+    fetch: context.ports.fetch,
+    note: (problem) => context.trouble(CODE, problem),
+  });
+}
+
+function hasBody({ headers }: PolicyRequest): boolean {
+  return (
+    firstValue(headers, 'transfer-encoding') !== undefined || !/^0?$/.test(firstValue(headers, 'content-length') ?? '')
+  );
+}

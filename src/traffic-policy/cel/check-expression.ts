@@ -1,0 +1,223 @@
+import { refusal } from '../policy-refused.ts';
+import { callProblem, isNamespaced, rootReadBy } from './environment.ts';
+import { expandSortBy, limitLoop } from './macros.ts';
+import { becomeCall, type CallExpr, type ComprehensionExpr, type Expr, qualifiedName, textLiteral } from './syntax.ts';
+
+/** The variables that there are, and which of them can be had where the expression stands. */
+export interface Declarations {
+  /** Every variable's dotted name. */
+  readonly names: ReadonlySet<string>;
+  /** The first parts of those names that mean something here. */
+  readonly roots: ReadonlySet<string>;
+  /** Name spaces whose members are only known when the policy runs. */
+  readonly open: ReadonlySet<string>;
+}
+
+const TYPES: ReadonlySet<string> = new Set([
+  'bool',
+  'bytes',
+  'double',
+  'int',
+  'list',
+  'map',
+  'null_type',
+  'string',
+  'type',
+  'uint',
+]);
+
+/** A loop in a loop; deeper ones cost more than any policy needs. */
+const MAX_LOOPS = 2;
+
+/** What a turn of a loop costs, and each part of what is computed in it, in units of the budget. */
+const TURN_COST = 10;
+const NODE_COST = 5;
+
+/** What the check found besides errors. */
+export interface Findings {
+  readonly unknown: Set<string>;
+  /** Variables of which a member is read by its key, which fails when there is no such key. */
+  readonly indexed: Set<string>;
+  /** Variables that are asked for a key before. */
+  readonly guarded: Set<string>;
+}
+
+/**
+ * Checks that everything an expression calls and reads exists where it stands, and puts the macros and
+ * deviations that the library lacks into terms that it knows.
+ *
+ * @throws {PolicyRefused} for a function or a variable that there is not
+ */
+export function checkExpression(expr: Expr, declarations: Declarations): Findings {
+  const findings = { unknown: new Set<string>(), indexed: new Set<string>(), guarded: new Set<string>() };
+  new Check(declarations, findings).visit(expr, { bound: new Set(), loops: 0 });
+  return findings;
+}
+
+interface Place {
+  /** Names that a macro binds, such as x in `list.exists(x, x > 1)`. */
+  readonly bound: ReadonlySet<string>;
+  readonly loops: number;
+}
+
+class Check {
+  readonly #declarations: Declarations;
+  readonly #findings: Findings;
+  /** Parts of the expression seen so far. */
+  #visited = 0;
+
+  constructor(declarations: Declarations, findings: Findings) {
+    this.#declarations = declarations;
+    this.#findings = findings;
+  }
+
+  visit(expr: Expr | undefined, place: Place): void {
+    const kind = expr?.exprKind;
+    if (expr === undefined || kind === undefined) return;
+    this.#visited++;
+    switch (kind.case) {
+      case 'identExpr':
+      case 'selectExpr':
+        this.#name(expr, place);
+        break;
+      case 'callExpr':
+        this.#call(expr, kind.value, place);
+        break;
+      case 'comprehensionExpr':
+        this.#loop(kind.value, place);
+        break;
+      case 'listExpr':
+        for (const element of kind.value.elements) this.visit(element, place);
+        break;
+      case 'structExpr':
+        if (kind.value.messageName !== '')
+          throw refusal('ERR_NGROK_2200', `there is no type ${kind.value.messageName}`);
+        for (const { keyKind, value } of kind.value.entries) {
+          if (keyKind.case === 'mapKey') this.visit(keyKind.value, place);
+          this.visit(value, place);
+        }
+    }
+  }
+
+  /** A variable, or a member of something. */
+  #name(expr: Expr, place: Place): void {
+    const { exprKind: kind } = expr;
+    if (kind.case === 'selectExpr' && kind.value.testOnly) {
+      this.#has(expr, kind.value, place);
+      return;
+    }
+    const name = qualifiedName(expr);
+    const root = name?.split('.', 1)[0] ?? '';
+    if (name === null || (place.bound.has(root) && kind.case === 'selectExpr')) {
+      if (kind.case === 'selectExpr') this.visit(kind.value.operand, place);
+      return;
+    }
+    if (place.bound.has(root) || (kind.case === 'identExpr' && TYPES.has(name))) return;
+    this.#requireRoot(root);
+    this.#modernize(expr);
+    this.#noteUnknown(qualifiedName(expr) ?? name);
+  }
+
+  #requireRoot(root: string): void {
+    if (this.#declarations.roots.has(root)) return;
+    const elsewhere = root === 'req' || root === 'res';
+    throw refusal('ERR_NGROK_2200', elsewhere ? `${root} is not known in this phase` : `there is no variable ${root}`);
+  }
+
+  /** The legacy spelling, as Go has it: `req.ContentLength` for `req.content_length`. */
+  #modernize(expr: Expr): void {
+    const { exprKind: kind } = expr;
+    if (kind.case !== 'selectExpr' || kind.value.operand === undefined) return;
+    this.#modernize(kind.value.operand);
+    const { value: select } = kind;
+    if (!/^[A-Z]/.test(select.field)) return;
+    const snake = select.field.replace(/([a-z0-9])([A-Z])|([A-Z])(?=[A-Z][a-z])/g, '$1$3_$2').toLowerCase();
+    if (this.#isDeclared(`${qualifiedName(select.operand)}.${snake}`)) select.field = snake;
+  }
+
+  #isDeclared(name: string): boolean {
+    const { names } = this.#declarations;
+    return names.has(name) || [...names].some((each) => each.startsWith(`${name}.`));
+  }
+
+  #noteUnknown(name: string): void {
+    const { names, open } = this.#declarations;
+    const parts = name.split('.');
+    if (parts.some((_, at) => open.has(parts.slice(0, at + 1).join('.')))) return;
+    if (!names.has(name)) this.#findings.unknown.add(name);
+  }
+
+  /** `has(a.b)`: the library asks the map a for b, and knows nothing of a variable that is called a.b. */
+  #has(expr: Expr, select: { operand?: Expr | undefined; field: string }, place: Place): void {
+    this.visit(select.operand, place);
+    const parent = qualifiedName(select.operand);
+    if (parent === null || place.bound.has(parent.split('.', 1)[0] ?? '')) return;
+    this.#findings.unknown.delete(parent);
+    this.#findings.guarded.add(parent);
+    const name = `${parent}.${select.field}`;
+    if (this.#declarations.names.has(name)) becomeCall(expr, '@has', [textLiteral(name)]);
+  }
+
+  #call(expr: Expr, call: CallExpr, place: Place): void {
+    if (expandSortBy(call)) {
+      this.visit(expr, place);
+      return;
+    }
+    const [first, second] = call.args;
+    if (call.function === 'has' && call.target === undefined && call.args.length === 1) {
+      this.#hasKey(expr, first, place);
+      return;
+    }
+    const space = qualifiedName(call.target);
+    const qualified = space === null ? null : `${space}.${call.function}`;
+    if (qualified !== null && isNamespaced(qualified)) this.#requireCall(qualified, false, call.args.length);
+    else {
+      this.#requireCall(call.function, call.target !== undefined, call.args.length, qualified);
+      this.visit(call.target, place);
+    }
+    for (const arg of call.args) this.visit(arg, place);
+    if (call.function === '_[_]') this.#noteVariable(this.#findings.indexed, first);
+    if (call.function === '@in') this.#noteVariable(this.#findings.guarded, second);
+    if (call.function === 'size') this.#noteVariable(this.#findings.guarded, call.target ?? first);
+  }
+
+  #requireCall(name: string, isMethod: boolean, args: number, qualified: string | null = null): void {
+    const problem = callProblem(name, isMethod, args);
+    if (problem !== null) {
+      const hint = qualified?.endsWith('headers.get') ? callProblem('headers.get', false, args) : null;
+      throw refusal('ERR_NGROK_2200', hint ?? problem);
+    }
+    const root = rootReadBy(name);
+    if (root !== null && !this.#declarations.roots.has(root)) {
+      throw refusal('ERR_NGROK_2200', `${name} is not known in this phase`);
+    }
+  }
+
+  /** `has(m['key'])`, which plain CEL does not allow. */
+  #hasKey(expr: Expr, arg: Expr | undefined, place: Place): void {
+    const kind = arg?.exprKind;
+    if (kind?.case !== 'callExpr' || kind.value.function !== '_[_]') {
+      throw refusal('ERR_NGROK_2200', "has() asks for a member: has(req.content_length) or has(req.headers['x'])");
+    }
+    for (const part of kind.value.args) this.visit(part, place);
+    this.#noteVariable(this.#findings.guarded, kind.value.args[0]);
+    becomeCall(expr, '@hasKey', kind.value.args);
+  }
+
+  #noteVariable(found: Set<string>, expr: Expr | undefined): void {
+    const name = qualifiedName(expr);
+    if (name !== null && this.#declarations.names.has(name)) found.add(name);
+  }
+
+  #loop(loop: ComprehensionExpr, place: Place): void {
+    this.visit(loop.iterRange, place);
+    if (place.loops >= MAX_LOOPS) throw refusal('ERR_NGROK_2200', `loops nest more than ${MAX_LOOPS} deep`);
+    if (this.#declarations.roots.has(loop.iterVar)) {
+      throw refusal('ERR_NGROK_2200', `${loop.iterVar} is the name of variables already`);
+    }
+    const inside = { bound: new Set([...place.bound, loop.iterVar, loop.accuVar]), loops: place.loops + 1 };
+    const before = this.#visited;
+    this.visit(loop.loopStep, inside);
+    limitLoop(loop, TURN_COST + (this.#visited - before) * NODE_COST);
+  }
+}

@@ -1,0 +1,87 @@
+import { type CelFunc, celEnv } from '@bufbuild/cel';
+import { ENCODING_FUNCTIONS } from './functions/encoding-functions.ts';
+import { HASH_FUNCTIONS } from './functions/hash-functions.ts';
+import { LIST_FUNCTIONS } from './functions/list-functions.ts';
+import { NETWORK_FUNCTIONS } from './functions/network-functions.ts';
+import { REQUEST_FUNCTIONS, RESPONSE_FUNCTIONS } from './functions/request-functions.ts';
+import { TEXT_FUNCTIONS } from './functions/text-functions.ts';
+import { TIME_FUNCTIONS } from './functions/time-functions.ts';
+
+/** CEL's standard library and the functions that ngrok documents besides. */
+export const ENVIRONMENT = celEnv({
+  funcs: [
+    ...TEXT_FUNCTIONS,
+    ...LIST_FUNCTIONS,
+    ...TIME_FUNCTIONS,
+    ...HASH_FUNCTIONS,
+    ...ENCODING_FUNCTIONS,
+    ...NETWORK_FUNCTIONS,
+    ...REQUEST_FUNCTIONS,
+    ...RESPONSE_FUNCTIONS,
+  ],
+});
+
+/** Operators that the library carries out without a function. */
+const OPERATORS: readonly [name: string, operands: number][] = [
+  ['_[_]', 2],
+  ['_?_:_', 3],
+  ['_&&_', 2],
+  ['_||_', 2],
+  ['@not_strictly_false', 1],
+];
+
+/** How a function can be called, as `number of arguments` or `.number of arguments` for a method. */
+const SIGNATURES = new Map<string, Set<string>>(
+  OPERATORS.map(([name, operands]) => [name, new Set([String(operands)])]),
+);
+for (const func of ENVIRONMENT.funcs) {
+  const known = SIGNATURES.get(func.name) ?? new Set();
+  SIGNATURES.set(func.name, known.add(signature(func)));
+}
+
+function signature(func: CelFunc): string {
+  return `${func.target === undefined ? '' : '.'}${func.arguments.length}`;
+}
+
+/** Names that single examples of the documentation use although no such function exists. */
+const MEANT: Readonly<Record<string, string>> = {
+  includes: 'contains',
+  starts_with: 'startsWith',
+  ends_with: 'endsWith',
+  'headers.get': "req.headers['name']",
+  get: "map['key']",
+  toLowerCase: 'lower',
+  toUpperCase: 'upper',
+  length: 'size',
+};
+
+/**
+ * @param name of a function or method; with its name space for those that have one
+ * @param isMethod whether it is called on a value
+ * @returns what is wrong with calling it so; null when nothing is
+ */
+export function callProblem(name: string, isMethod: boolean, args: number): string | null {
+  const known = SIGNATURES.get(name);
+  if (!known) {
+    const meant = Object.hasOwn(MEANT, name) ? `; ${MEANT[name]} is meant, perhaps` : '';
+    return `there is no function ${name}${meant}`;
+  }
+  if (known.has(`${isMethod ? '.' : ''}${args}`)) return null;
+  const wanted = [...known].filter((each) => each.startsWith('.') === isMethod);
+  if (wanted.length === 0) return `${name} is ${isMethod ? 'no method' : 'a method of a value'}`;
+  return `${name} cannot be called with ${args} arguments`;
+}
+
+/** Whether there is a function of this name in a name space, such as `rand.int`. */
+export function isNamespaced(name: string): boolean {
+  return SIGNATURES.has(name);
+}
+
+const ofRequest: ReadonlySet<string> = new Set(REQUEST_FUNCTIONS.map(({ name }) => name));
+const ofResponse: ReadonlySet<string> = new Set(RESPONSE_FUNCTIONS.map(({ name }) => name));
+
+/** The name space of variables that a function reads, if it does. */
+export function rootReadBy(name: string): 'req' | 'res' | null {
+  if (ofRequest.has(name)) return 'req';
+  return ofResponse.has(name) ? 'res' : null;
+}

@@ -1,0 +1,67 @@
+import { type CelValue, isCelError, plan } from '@bufbuild/cel';
+import { PolicyFailure } from '../policy-failure.ts';
+import { checkExpression, type Declarations, type Findings } from './check-expression.ts';
+import { ENVIRONMENT } from './environment.ts';
+import { type EvaluationContext, evaluateIn } from './evaluation.ts';
+import { parseExpression } from './syntax.ts';
+
+/** A CEL expression, ready to be evaluated. */
+export class Expression {
+  readonly text: string;
+  readonly findings: Findings;
+  readonly #plan: ReturnType<typeof plan>;
+
+  constructor(text: string, findings: Findings, planned: ReturnType<typeof plan>) {
+    this.text = text;
+    this.findings = findings;
+    this.#plan = planned;
+  }
+
+  /**
+   * @returns the expression's value
+   * @throws {ExpressionError} when it has none: a key is missing, types do not fit
+   * @throws {PolicyFailure} when the phase has used up its computing time
+   */
+  evaluate(context: EvaluationContext): CelValue {
+    const { budget } = context;
+    // Beyond that the loops and functions charge for themselves.
+    budget.spend(this.text.length);
+    const value = evaluateIn(context, this.#plan);
+    if (!isCelError(value)) return value;
+    if (budget.isExhausted) throw new PolicyFailure('ERR_NGROK_2300', value.message, { cause: value });
+    throw new ExpressionError(value.message, { cause: value });
+  }
+}
+
+/** Raised when an expression has no value for this request. */
+export class ExpressionError extends Error {
+  constructor(message: string, options: ErrorOptions) {
+    super(message, options);
+    this.name = 'ExpressionError';
+  }
+}
+
+const CACHED = 1000;
+
+/** Agents come back all at once after an interruption, and most bring the same policies. */
+const cache = new Map<Declarations, Map<string, Expression>>();
+
+/**
+ * Compiles an expression, or takes it from the cache.
+ *
+ * @param declarations the variables that it may read
+ * @throws {PolicyRefused} when it is not CEL, or calls or reads what there is not
+ */
+export function compileExpression(text: string, declarations: Declarations): Expression {
+  const known = cache.get(declarations) ?? new Map<string, Expression>();
+  cache.set(declarations, known);
+  let expression = known.get(text);
+  if (!expression) {
+    const tree = parseExpression(text);
+    const findings = checkExpression(tree, declarations);
+    expression = new Expression(text, findings, plan(ENVIRONMENT, tree));
+    if (known.size >= CACHED) known.delete(known.keys().next().value ?? '');
+    known.set(text, expression);
+  }
+  return expression;
+}

@@ -1,0 +1,40 @@
+import { type CelFunc, type CelList, CelScalar, celFunc, celMethod, listType } from '@bufbuild/cel';
+import { cachedCidr, parseAddress } from '../../cidr.ts';
+import { currentContext } from '../evaluation.ts';
+
+const { BOOL, DOUBLE, INT, STRING } = CelScalar;
+
+const PRIVATE = ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16'];
+
+/** Addresses, chance and secrets. */
+export const NETWORK_FUNCTIONS: readonly CelFunc[] = [
+  celFunc('inCidrRange', [STRING, STRING], BOOL, (address, range) => isInAny(address, [range])),
+  celFunc('inCidrRanges', [STRING, listType(STRING)], BOOL, (address, ranges) => isInAny(address, ranges)),
+  celMethod('isPrivateIp', STRING, [], BOOL, function () {
+    return isInAny(this, PRIVATE);
+  }),
+  celFunc('rand.double', [], DOUBLE, () => currentContext().random()),
+  celFunc('rand.int', [], INT, () => randomInt(0n, 1n)),
+  celFunc('rand.int', [INT, INT], INT, randomInt),
+  celFunc('secrets.get', [STRING, STRING], STRING, (vault, name) => {
+    const secret = currentContext().secret(vault, name);
+    if (secret === null) throw new Error(`there is no secret ${name} in ${vault}`);
+    return secret;
+  }),
+];
+
+/** Both ends included. */
+function randomInt(min: bigint, max: bigint): bigint {
+  if (min > max) throw new Error('rand.int: min is larger than max');
+  return min + BigInt(Math.floor(currentContext().random() * Number(max - min + 1n)));
+}
+
+function isInAny(text: string, ranges: CelList | readonly string[]): boolean {
+  const address = parseAddress(text);
+  if (address === null) return false;
+  currentContext().budget.spend(10);
+  for (const range of ranges) {
+    if (typeof range === 'string' && cachedCidr(range)?.contains(address)) return true;
+  }
+  return false;
+}

@@ -1,0 +1,67 @@
+import { type CelFunc, CelScalar, celMethod, objectType } from '@bufbuild/cel';
+import { TimestampSchema, timestampMs } from '@bufbuild/protobuf/wkt';
+
+const { INT, STRING } = CelScalar;
+const TIMESTAMP = objectType(TimestampSchema);
+
+const MINUTE = 60_000;
+const DAY = 24 * 60 * MINUTE;
+
+/**
+ * Reads a part of a moment that was shifted so that UTC's parts are those of the zone. The library goes
+ * through the process's own time zone, and is an hour off when that zone's clocks go forward.
+ */
+const PARTS: Readonly<Record<string, (moment: Date) => number>> = {
+  getFullYear: (moment) => moment.getUTCFullYear(),
+  getMonth: (moment) => moment.getUTCMonth(),
+  getDate: (moment) => moment.getUTCDate(),
+  getDayOfMonth: (moment) => moment.getUTCDate() - 1,
+  getDayOfWeek: (moment) => moment.getUTCDay(),
+  getDayOfYear: (moment) => Math.floor((moment.getTime() - Date.UTC(moment.getUTCFullYear(), 0, 1)) / DAY),
+  getHours: (moment) => moment.getUTCHours(),
+  getMinutes: (moment) => moment.getUTCMinutes(),
+  getSeconds: (moment) => moment.getUTCSeconds(),
+  getMilliseconds: (moment) => moment.getUTCMilliseconds(),
+};
+
+/** The parts of a timestamp, in UTC or in a time zone. */
+export const TIME_FUNCTIONS: readonly CelFunc[] = Object.entries(PARTS).flatMap(([name, part]) => [
+  celMethod(name, TIMESTAMP, [], INT, function () {
+    return BigInt(part(new Date(timestampMs(this.message))));
+  }),
+  celMethod(name, TIMESTAMP, [STRING], INT, function (zone) {
+    return BigInt(part(shifted(timestampMs(this.message), zone)));
+  }),
+]);
+
+function shifted(ms: number, zone: string): Date {
+  const fixed = /^([+-]?)(\d\d):(\d\d)$/.exec(zone);
+  if (!fixed) return new Date(wallTime(ms, zone) + (((ms % 1000) + 1000) % 1000));
+  const offset = (Number(fixed[2]) * 60 + Number(fixed[3])) * MINUTE;
+  return new Date(ms + (fixed[1] === '-' ? -offset : offset));
+}
+
+const CACHED = 100;
+const formats = new Map<string, Intl.DateTimeFormat>();
+
+/** The zone's wall clock, read as if it were UTC; whole seconds. */
+function wallTime(ms: number, zone: string): number {
+  let format = formats.get(zone);
+  if (!format) {
+    if (formats.size >= CACHED) formats.clear();
+    const numeric = {
+      year: 'numeric',
+      month: 'numeric',
+      day: 'numeric',
+      hour: 'numeric',
+      minute: 'numeric',
+      second: 'numeric',
+    } as const;
+    // Throws for a zone that does not exist.
+    format = new Intl.DateTimeFormat('en-US', { ...numeric, hourCycle: 'h23', timeZone: zone });
+    formats.set(zone, format);
+  }
+  const parts = new Map(format.formatToParts(ms).map(({ type, value }) => [type, Number(value)]));
+  const part = (type: Intl.DateTimeFormatPartTypes) => parts.get(type) ?? 0;
+  return Date.UTC(part('year'), part('month') - 1, part('day'), part('hour'), part('minute'), part('second'));
+}

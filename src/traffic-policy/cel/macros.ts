@@ -1,0 +1,49 @@
+import { parse } from '@bufbuild/cel';
+import type { CallExpr, ComprehensionExpr, Expr } from './syntax.ts';
+
+/**
+ * Puts `list.sortBy(x, key)` into terms of the library: the list, and the list of its keys.
+ *
+ * @returns whether the call was that macro; it was changed in place then
+ */
+export function expandSortBy(call: CallExpr): boolean {
+  const { target, args } = call;
+  const variable = args[0]?.exprKind;
+  const key = args[1];
+  if (call.function !== 'sortBy' || target === undefined || args.length !== 2 || key === undefined) return false;
+  if (variable?.case !== 'identExpr') return false;
+  call.function = '@sortBy';
+  delete call.target;
+  call.args = [target, mapOf(target, variable.value.name, key)];
+  return true;
+}
+
+/** `list.map(name, element)` as a tree. */
+function mapOf(list: Expr, name: string, element: Expr): Expr {
+  const map = parse(`[].map(${name}, element)`).expr;
+  if (map.exprKind.case !== 'comprehensionExpr') throw new Error('a comprehension was expected');
+  const loop = map.exprKind.value;
+  loop.iterRange = list;
+  const step = loop.loopStep?.exprKind;
+  const appended = step?.case === 'callExpr' ? step.value.args[1]?.exprKind : undefined;
+  if (appended?.case !== 'listExpr') throw new Error('map was expected to append a list');
+  appended.value.elements[0] = element;
+  return map;
+}
+
+/**
+ * Lets every turn of a loop cost something, so that loops end when the budget does.
+ *
+ * @param cost of one turn, in units of the budget
+ */
+export function limitLoop(loop: ComprehensionExpr, cost: number): void {
+  const { loopCondition } = loop;
+  const tick = parse(`f(${cost}) && true`).expr;
+  if (tick.exprKind.case !== 'callExpr' || loopCondition === undefined) throw new Error('a condition was expected');
+  const { args } = tick.exprKind.value;
+  const call = args[0]?.exprKind;
+  if (call?.case !== 'callExpr') throw new Error('a call was expected');
+  call.value.function = '@tick';
+  args[1] = loopCondition;
+  loop.loopCondition = tick;
+}

@@ -1,0 +1,66 @@
+import { type CelInput, type CelValue, celList, celMap, isCelList, isCelMap, isCelUint } from '@bufbuild/cel';
+import { toJson } from '@bufbuild/protobuf';
+import { isReflectMessage } from '@bufbuild/protobuf/reflect';
+import { type Duration, DurationSchema, type Timestamp, TimestampSchema } from '@bufbuild/protobuf/wkt';
+
+/** What JSON can say. */
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+
+const MAX_DEPTH = 20;
+
+/** A value can hold another one many times over, so that it is larger than the memory it takes. */
+const MAX_NODES = 10_000;
+
+/**
+ * A value as `${…}` puts it into a text: scalars as CEL's string() has them, lists and maps as JSON.
+ *
+ * @throws Error for null and for types, which have no text
+ */
+export function textOf(value: CelValue): string {
+  if (typeof value === 'string') return value;
+  const json = jsonOf(value);
+  if (json === null) throw new Error('null has no text');
+  return typeof json === 'object' ? JSON.stringify(json) : String(json);
+}
+
+/**
+ * A value as JSON has it: whole numbers as numbers as long as JSON's readers keep them exact, bytes in base64.
+ *
+ * @throws Error for types, and for values that are too large or nested too deeply
+ */
+export function jsonOf(value: CelValue): Json {
+  return converted(value, 0, { left: MAX_NODES });
+}
+
+function converted(value: CelValue, depth: number, nodes: { left: number }): Json {
+  if (depth > MAX_DEPTH || --nodes.left < 0) throw new Error('the value is too large');
+  if (value === null || typeof value === 'boolean' || typeof value === 'string') return value;
+  if (typeof value === 'bigint') return wholeNumber(value);
+  if (typeof value === 'number') return Number.isFinite(value) ? value : String(value);
+  if (isCelUint(value)) return wholeNumber(value.value);
+  if (value instanceof Uint8Array) return Buffer.from(value).toString('base64');
+  if (isCelList(value)) return Array.from(value, (element) => converted(element, depth + 1, nodes));
+  if (isCelMap(value)) {
+    const members = Array.from(value, ([key, member]) => [textOf(key), converted(member, depth + 1, nodes)] as const);
+    return Object.fromEntries(members);
+  }
+  if (isReflectMessage(value, TimestampSchema)) return toJson(TimestampSchema, value.message as Timestamp);
+  if (isReflectMessage(value, DurationSchema)) return toJson(DurationSchema, value.message as Duration);
+  throw new Error('the value has no text');
+}
+
+function wholeNumber(value: bigint): number | string {
+  const number = Number(value);
+  return Number.isSafeInteger(number) ? number : String(value);
+}
+
+/** JSON as CEL has it: whole numbers become ints. */
+export function celOf(json: unknown): CelInput {
+  if (typeof json === 'number') return Number.isSafeInteger(json) ? BigInt(json) : json;
+  if (typeof json === 'string' || typeof json === 'boolean') return json;
+  if (Array.isArray(json)) return celList(json.map(celOf));
+  if (typeof json === 'object' && json !== null) {
+    return celMap(new Map(Object.entries(json).map(([key, member]) => [key, celOf(member)])));
+  }
+  return null;
+}

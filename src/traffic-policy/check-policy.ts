@@ -1,0 +1,47 @@
+import { compilePhases } from './compile-phases.ts';
+import type { CompileOptions } from './engine.ts';
+import { type PolicyProblem, PolicyRefused, ProblemList } from './policy-refused.ts';
+import { standalonePorts } from './ports.ts';
+import type { EndpointProtocol } from './steps.ts';
+
+/** Something about a policy that its author should know. */
+export interface PolicyFinding extends PolicyProblem {
+  /** With an error the policy cannot be used; a warning says that something is hardly meant. */
+  readonly severity: 'error' | 'warning';
+}
+
+/**
+ * Checks a policy without using it.
+ *
+ * @param text JSON or YAML, in either shape
+ * @param protocols of the endpoints that it is meant for
+ * @returns everything that is wrong or odd, errors first; empty when nothing is
+ */
+export function checkPolicy(
+  text: string,
+  protocols: readonly EndpointProtocol[],
+  options: CompileOptions = {},
+): PolicyFinding[] {
+  if (text.trim() === '') return [];
+  const ports = { ...standalonePorts(), ...options.ports };
+  const { internal = false, fixedTermination = false } = options;
+  const errors: PolicyFinding[] = [];
+  const warnings: PolicyFinding[] = [];
+  for (const protocol of protocols) {
+    const problems = new ProblemList();
+    const warn = (place: string, message: string) => warnings.push({ severity: 'warning', code: '', place, message });
+    try {
+      compilePhases(text, { target: { protocol, internal, fixedTermination }, ports, problems, warn });
+    } catch (error) {
+      if (!(error instanceof PolicyRefused)) throw error;
+      problems.problems.push(...error.problems);
+    }
+    errors.push(...problems.problems.map((problem) => ({ severity: 'error' as const, ...problem })));
+  }
+  return withoutDuplicates([...errors, ...warnings]);
+}
+
+/** Most of what is wrong for one protocol is wrong for all. */
+function withoutDuplicates(findings: readonly PolicyFinding[]): PolicyFinding[] {
+  return [...new Map(findings.map((finding) => [JSON.stringify(finding), finding])).values()];
+}

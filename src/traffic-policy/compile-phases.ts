@@ -1,0 +1,198 @@
+import { messageOf } from '../lib/errors.ts';
+import { type PolicyContext, type Subject, scopeOf } from './action-context.ts';
+import { CLOSE } from './actions/deny.ts';
+import { compileRules, type PhaseCompiler } from './compile-rules.ts';
+import type { CompiledPolicy } from './compiled-policy.ts';
+import { PHASES, PolicyNotApplicable, type RulesByPhase, toTrafficPolicy } from './document.ts';
+import { PolicyFailure } from './policy-failure.ts';
+import { type ProblemList, refusal } from './policy-refused.ts';
+import { parsePolicyText, type RawPolicy, type RawRule } from './policy-text.ts';
+import type { PolicyPorts } from './ports.ts';
+import { CONNECT, REQUEST, RESPONSE, sequence } from './run-steps.ts';
+import type {
+  ConnectOutcome,
+  EndpointProtocol,
+  MaybePromise,
+  PolicyConnect,
+  PolicyError,
+  PolicyRequest,
+  PolicyResponse,
+  RequestOutcome,
+  ResponseOutcome,
+} from './steps.ts';
+import { TroubleLog } from './trouble-log.ts';
+
+/** What a policy is compiled with. */
+export interface Compilation {
+  readonly target: {
+    readonly protocol: EndpointProtocol;
+    readonly internal: boolean;
+    readonly fixedTermination: boolean;
+  };
+  readonly ports: PolicyPorts;
+  /** Receives what is wrong with single rules. */
+  readonly problems: ProblemList;
+  /** Receives what is allowed but hardly meant. */
+  warn(place: string, message: string): void;
+}
+
+/**
+ * Compiles a policy as far as it can be.
+ *
+ * @throws {PolicyRefused} when nothing can be made of it; else what is wrong is in `problems`
+ */
+export function compilePhases(text: string, { target, ports, problems, warn }: Compilation): CompiledPolicy {
+  const document = parsePolicyText(text);
+  const rules = rulesFor(document, target);
+  checkTogether(rules, problems);
+  const policy: PolicyContext = {
+    ports,
+    protocol: target.protocol,
+    fixedTermination: target.fixedTermination,
+    // Wherever the word is anything but the key of a rule.
+    recordsResults: /\bactions\b(?!":)/.test(JSON.stringify(document)),
+    troubles: new TroubleLog(ports),
+    dynamicPhases: new Set(),
+    warn,
+  };
+  const connect = compilePhase<PolicyConnect, undefined, ConnectOutcome>(
+    rules,
+    connectCompiler(policy),
+    policy,
+    problems,
+  );
+  const request = compilePhase<PolicyRequest, undefined, RequestResult>(
+    rules,
+    requestCompiler(policy),
+    policy,
+    problems,
+  );
+  const response = compilePhase(rules, responseCompiler(policy), policy, problems);
+  const types = new Set(actionsOf(rules).map(({ type }) => type));
+  return {
+    onTcpConnect: connect && ((subject) => connect(subject, undefined)),
+    onHttpRequest: request && ((subject) => request(subject, undefined)),
+    onHttpResponse: response,
+    onUpstreamDone: types.has('circuit-breaker') ? tellWatchers : null,
+    terminatesTls: types.has('terminate-tls'),
+  };
+}
+
+type RequestResult = MaybePromise<RequestOutcome | undefined>;
+
+function connectCompiler(policy: PolicyContext): PhaseCompiler<PolicyConnect, undefined, ConnectOutcome> {
+  return {
+    phase: 'on_tcp_connect',
+    kind: CONNECT,
+    maker: (action) => action.on_tcp_connect,
+    fail: (place, error) => {
+      failure(place, error, policy);
+      return CLOSE;
+    },
+  };
+}
+
+function requestCompiler(policy: PolicyContext): PhaseCompiler<PolicyRequest, undefined, RequestResult> {
+  return {
+    phase: 'on_http_request',
+    kind: REQUEST,
+    maker: (action) => action.on_http_request,
+    fail: (place, error) => failure(place, error, policy),
+  };
+}
+
+function responseCompiler(policy: PolicyContext): PhaseCompiler<PolicyRequest, PolicyResponse, ResponseOutcome> {
+  return {
+    phase: 'on_http_response',
+    kind: RESPONSE,
+    maker: (action) => action.on_http_response,
+    fail: (place, error) => failure(place, error, policy),
+  };
+}
+
+function actionsOf(rules: RulesByPhase<RawRule>): { type: string; place: string }[] {
+  return PHASES.flatMap((phase) => rules[phase] ?? []).flatMap(({ place, actions }) =>
+    actions.map(({ type }, at) => ({ type, place: `${place}.actions[${at}]` })),
+  );
+}
+
+function tellWatchers(request: PolicyRequest, status: number | null): void {
+  for (const watcher of request.watchers ?? []) watcher(status);
+  delete request.watchers;
+}
+
+function rulesFor(policy: RawPolicy, { protocol, internal }: Compilation['target']): RulesByPhase<RawRule> {
+  const http = protocol === 'http' || protocol === 'https';
+  try {
+    const rules = toTrafficPolicy(policy, http ? 'http' : protocol);
+    if (internal && http && rules.on_tcp_connect?.length) {
+      throw refusal('ERR_NGROK_2262', 'an internal endpoint has no connections of its own', 'on_tcp_connect');
+    }
+    return rules;
+  } catch (error) {
+    if (!(error instanceof PolicyNotApplicable)) throw error;
+    const [place = '', problem = ''] = Object.entries(error.details)[0] ?? [];
+    throw refusal(place.includes('.actions') ? 'ERR_NGROK_2205' : 'ERR_NGROK_2230', problem, place);
+  }
+}
+
+/** An endpoint asks its visitors who they are in one way. */
+const AUTHENTICATION: ReadonlySet<string> = new Set([
+  'basic-auth',
+  'jwt-validation',
+  'oauth',
+  'oidc',
+  'openid-connect',
+  'saml',
+]);
+
+/** Each may keep as many counters in memory as it has visitors. */
+const MAX_RATE_LIMITS = 20;
+
+function checkTogether(rules: RulesByPhase<RawRule>, { problems }: ProblemList): void {
+  const actions = actionsOf(rules);
+  const second = actions.filter(({ type }) => AUTHENTICATION.has(type))[1];
+  if (second) {
+    const message = 'is a second action for authentication; an endpoint has one';
+    problems.push({ code: 'ERR_NGROK_2239', place: second.place, message });
+  }
+  const beyond = actions.filter(({ type }) => type === 'rate-limit')[MAX_RATE_LIMITS];
+  if (beyond) {
+    problems.push({
+      code: 'ERR_NGROK_2265',
+      place: beyond.place,
+      message: `is one of more than ${MAX_RATE_LIMITS} limits`,
+    });
+  }
+}
+
+/** Makes one function of a phase's rules; null when there are none. */
+function compilePhase<S extends Subject, Response extends PolicyResponse | undefined, Result>(
+  rules: RulesByPhase<RawRule>,
+  compiler: PhaseCompiler<S, Response, Result>,
+  policy: PolicyContext,
+  problems: ProblemList,
+): ((subject: S, response: Response) => Result | undefined) | null {
+  const { phase, kind, fail } = compiler;
+  const steps = compileRules(rules[phase] ?? [], compiler, policy, problems);
+  if (steps.length === 0) return null;
+  const run = sequence(steps, kind, fail);
+  if (!policy.dynamicPhases.has(phase) && !policy.recordsResults) return run;
+  return (subject, response) => {
+    scopeOf(subject, policy.ports).begin(response ?? null);
+    return run(subject, response);
+  };
+}
+
+/** Tells of a failure; what the public is told of it is its code alone. */
+function failure(place: string, error: unknown, { troubles }: PolicyContext): PolicyError {
+  const code = error instanceof PolicyFailure ? error.code : 'ERR_NGROK_2300';
+  troubles.note(place, code, messageOf(error), error);
+  return {
+    kind: 'error',
+    status: 500,
+    code,
+    message: "The endpoint's traffic policy failed on this request.",
+    headers: [],
+  };
+}

@@ -1,0 +1,106 @@
+import { ActionContext, type PolicyContext, type Subject } from './action-context.ts';
+import { prepareAction } from './actions/actions.ts';
+import { type Expression, ExpressionError } from './cel/expression.ts';
+import type { Phase } from './document.ts';
+import { type ProblemList, refusal } from './policy-refused.ts';
+import type { RawRule } from './policy-text.ts';
+import { type OutcomeKind, type PlacedStep, sequence } from './run-steps.ts';
+import type { PreparedAction } from './steps.ts';
+
+/** How the rules of a phase become steps. */
+export interface PhaseCompiler<S extends Subject, Response, Result> {
+  readonly phase: Phase;
+  readonly kind: OutcomeKind<Result>;
+  /** Takes of an action what it does in this phase; undefined when it has no place here. */
+  maker(action: PreparedAction): (() => (subject: S, response: Response) => Result | undefined) | undefined;
+  fail(place: string, error: unknown): Result;
+}
+
+/**
+ * Makes the rules of a phase ready to run.
+ *
+ * @param problems receives what is wrong with single expressions and actions
+ */
+export function compileRules<S extends Subject, Response, Result>(
+  rules: readonly RawRule[],
+  compiler: PhaseCompiler<S, Response, Result>,
+  policy: PolicyContext,
+  problems: ProblemList,
+): PlacedStep<S, Response, Result>[] {
+  return rules.flatMap((rule) => {
+    const conditions = compileConditions(rule, compiler.phase, policy, problems);
+    const steps = compileActions(rule, compiler, policy, problems);
+    if (rule.expressions.length === 0) return steps;
+    const run = sequence(steps, compiler.kind, compiler.fail);
+    return [
+      {
+        place: rule.place,
+        run: (subject: S, response: Response) => (conditions.hold(subject) ? run(subject, response) : undefined),
+      },
+    ];
+  });
+}
+
+function compileActions<S extends Subject, Response, Result>(
+  rule: RawRule,
+  compiler: PhaseCompiler<S, Response, Result>,
+  policy: PolicyContext,
+  problems: ProblemList,
+): PlacedStep<S, Response, Result>[] {
+  return rule.actions.flatMap((action, at) => {
+    const place = `${rule.place}.actions[${at}]`;
+    const run = problems.within(place, () => {
+      const prepared = prepareAction(action, new ActionContext(compiler.phase, place, policy));
+      const make = compiler.maker(prepared);
+      if (!make) throw refusal('ERR_NGROK_2202', `${action.type} cannot stand in ${compiler.phase}`, 'type');
+      if (prepared.ends && at < rule.actions.length - 1) {
+        throw refusal('ERR_NGROK_2207', `${action.type} ends the rule, so that the actions after it are never reached`);
+      }
+      return make();
+    });
+    return run ? [{ place, run }] : [];
+  });
+}
+
+interface Conditions {
+  /** Whether all of the rule's expressions are true. */
+  hold(subject: Subject): boolean;
+}
+
+function compileConditions(rule: RawRule, phase: Phase, policy: PolicyContext, problems: ProblemList): Conditions {
+  const context = new ActionContext(phase, rule.place, policy);
+  const expressions = rule.expressions.flatMap((text, at) => {
+    const field = `expressions[${at}]`;
+    return problems.within(rule.place, () => context.expression(text, field)) ?? [];
+  });
+  warnOfMissingKeys(expressions, context);
+  return {
+    hold: (subject) => {
+      const scope = context.scopeOf(subject);
+      for (let at = 0; at < expressions.length; at++) {
+        try {
+          if (expressions[at]?.evaluate(scope) !== true) return false;
+        } catch (error) {
+          // The documentation's own examples read headers that may be missing: no match, rather than a failure.
+          if (!(error instanceof ExpressionError)) throw error;
+          policy.troubles.note(`${rule.place}.expressions[${at}]`, 'ERR_NGROK_2254', error.message);
+          return false;
+        }
+      }
+      return true;
+    },
+  };
+}
+
+/** A rule that is skipped because a header is missing may be the one that was to refuse the request. */
+function warnOfMissingKeys(expressions: readonly Expression[], context: ActionContext): void {
+  const guarded = new Set(expressions.flatMap(({ findings }) => [...findings.guarded]));
+  for (const [at, { findings }] of expressions.entries()) {
+    for (const name of findings.indexed) {
+      if (guarded.has(name)) continue;
+      context.warn(
+        `expressions[${at}]: where ${name} lacks the key, the rule does not match; ask 'key' in ${name} first`,
+      );
+    }
+  }
+}

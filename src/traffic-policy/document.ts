@@ -1,0 +1,192 @@
+import { z } from 'zod';
+import { ApiError } from '../lib/errors.ts';
+import {
+  ACTION_TYPES,
+  type ActionType,
+  AddHeadersConfig,
+  CustomResponseConfig,
+  DenyConfig,
+  OPAQUE_ACTIONS,
+  RemoveHeadersConfig,
+} from './action-config.ts';
+
+/** The phases of a connection's life, in order. */
+export const PHASES = ['on_tcp_connect', 'on_http_request', 'on_http_response'] as const;
+export type Phase = (typeof PHASES)[number];
+
+const LEGACY_KEYS = ['inbound', 'outbound', 'enabled'] as const;
+
+export const PolicyAction = z.discriminatedUnion(
+  'type',
+  [
+    z.strictObject({ type: z.literal('add-headers'), config: AddHeadersConfig }),
+    z.strictObject({ type: z.literal('remove-headers'), config: RemoveHeadersConfig }),
+    z.strictObject({ type: z.literal('deny'), config: DenyConfig.nullish() }),
+    z.strictObject({ type: z.literal('custom-response'), config: CustomResponseConfig.nullish() }),
+    z.strictObject({ type: z.enum(OPAQUE_ACTIONS), config: z.record(z.string(), z.unknown()).nullish() }),
+  ],
+  { error: ({ input }) => unknownAction(input) },
+);
+export type PolicyAction = z.infer<typeof PolicyAction>;
+
+export const PolicyRule = z.strictObject({
+  name: z.string().optional(),
+  expressions: z.array(z.string()).optional(),
+  actions: z.array(PolicyAction).min(1, 'a rule needs at least one action'),
+});
+export type PolicyRule = z.infer<typeof PolicyRule>;
+
+const Rules = z.array(PolicyRule);
+
+/** What is wrong with a policy that has keys of both shapes. */
+export const MIXED_SHAPES = {
+  error: 'inbound, outbound and enabled cannot be mixed with on_tcp_connect, on_http_request and on_http_response',
+  // Zod would keep this problem back until all others are mended.
+  when: ({ value }: { value: unknown }) => typeof value === 'object' && value !== null,
+};
+
+/**
+ * A policy as people write it: the legacy shape (`inbound`, `outbound`) or today's, in which every
+ * phase of the connection has its own list. Parsing changes nothing in it.
+ */
+export const PolicyInput = z
+  .strictObject({
+    enabled: z.boolean().optional(),
+    inbound: Rules.optional(),
+    outbound: Rules.optional(),
+    on_tcp_connect: Rules.optional(),
+    on_http_request: Rules.optional(),
+    on_http_response: Rules.optional(),
+  })
+  .refine((input) => !(isLegacy(input) && PHASES.some((phase) => phase in input)), MIXED_SHAPES);
+export type PolicyInput = z.infer<typeof PolicyInput>;
+
+/** The rules of every phase, in today's shape. */
+export type RulesByPhase<Rule> = { [phase in Phase]?: Rule[] };
+
+/** Today's shape: what a gateway is given. */
+export type TrafficPolicyDocument = RulesByPhase<PolicyRule>;
+
+/** What of a rule decides where it belongs. */
+interface PlacedRule {
+  readonly actions: readonly { readonly type: string }[];
+}
+
+/** A policy in either shape, however much is known of its rules. */
+interface EitherShape<Rule> {
+  enabled?: boolean | undefined;
+  inbound?: Rule[] | undefined;
+  outbound?: Rule[] | undefined;
+  on_tcp_connect?: Rule[] | undefined;
+  on_http_request?: Rule[] | undefined;
+  on_http_response?: Rule[] | undefined;
+}
+
+/** Raised when a policy has rules that a tunnel's protocol has no place for. */
+export class PolicyNotApplicable extends ApiError {
+  constructor(place: string, problem: string) {
+    super(400, 'ERR_AGENT_POLICY_NOT_APPLICABLE', `policy.${place}: ${problem}`, { details: { [place]: problem } });
+  }
+}
+
+type Protocol = 'http' | 'tcp' | 'tls';
+
+/** Actions that can run before any HTTP is read (reference: "T" in the table of actions). */
+const CONNECTION_ACTIONS: ReadonlySet<string> = new Set<ActionType>([
+  'deny',
+  'restrict-ips',
+  'log',
+  'close-connection',
+  'terminate-tls',
+  'set-vars',
+  'forward-internal',
+]);
+
+/**
+ * Translates a policy to today's shape.
+ *
+ * @param protocol of the tunnel; tcp and tls know no HTTP
+ * @returns only the phases that the input has; empty when a legacy policy is switched off
+ * @throws {PolicyNotApplicable} naming the first rule that the protocol has no place for
+ */
+export function toTrafficPolicy<Rule extends PlacedRule>(
+  input: EitherShape<Rule>,
+  protocol: Protocol,
+): RulesByPhase<Rule> {
+  if (input.enabled === false) return {};
+  if (protocol === 'http') return toHttpPolicy(input);
+  refuseHttpRules(input, protocol);
+  return phasesOf({ on_tcp_connect: isLegacy(input) ? input.inbound : input.on_tcp_connect });
+}
+
+/**
+ * Of the default policies, what a tunnel of this protocol can run: they are written for all tunnels,
+ * so that what does not fit is left out instead of refused.
+ *
+ * @returns today's shape, as {@link toTrafficPolicy} does
+ */
+export function defaultsFor(protocol: Protocol, defaults: PolicyInput): TrafficPolicyDocument {
+  if (protocol === 'http' || defaults.enabled === false) return toTrafficPolicy(defaults, protocol);
+  const rules = isLegacy(defaults) ? defaults.inbound : defaults.on_tcp_connect;
+  return phasesOf({ on_tcp_connect: rules?.filter(runsOnConnect) });
+}
+
+/** Whether the input is in the shape used until 2024. */
+export function isLegacy(input: object): boolean {
+  return LEGACY_KEYS.some((key) => key in input);
+}
+
+function toHttpPolicy<Rule extends PlacedRule>(input: EitherShape<Rule>): RulesByPhase<Rule> {
+  if (!isLegacy(input)) return phasesOf(input);
+  // The one action that an http tunnel can only run before HTTP begins.
+  const beforeHttp = (rule: Rule) => rule.actions.every((action) => action.type === 'terminate-tls');
+  const connecting = input.inbound?.filter(beforeHttp) ?? [];
+  return phasesOf({
+    on_tcp_connect: connecting.length > 0 ? connecting : undefined,
+    on_http_request: input.inbound?.filter((rule) => !beforeHttp(rule)),
+    on_http_response: input.outbound,
+  });
+}
+
+function refuseHttpRules(input: EitherShape<PlacedRule>, protocol: Protocol): void {
+  for (const phase of ['outbound', 'on_http_request', 'on_http_response'] as const) {
+    if (input[phase]?.length) {
+      throw new PolicyNotApplicable(phase, `a ${protocol} tunnel carries no HTTP, so these rules could never run`);
+    }
+  }
+  const phase = isLegacy(input) ? 'inbound' : 'on_tcp_connect';
+  for (const [ruleAt, rule] of (input[phase] ?? []).entries()) {
+    const actionAt = rule.actions.findIndex(needsHttp);
+    if (actionAt === -1) continue;
+    const type = rule.actions[actionAt]?.type;
+    throw new PolicyNotApplicable(
+      `${phase}[${ruleAt}].actions[${actionAt}]`,
+      `${type} needs HTTP, which a ${protocol} tunnel does not carry`,
+    );
+  }
+}
+
+/** Of actions that exist; of others there is more to be said than that. */
+function needsHttp({ type }: { readonly type: string }): boolean {
+  return !CONNECTION_ACTIONS.has(type) && ACTION_TYPES.some((known) => known === type);
+}
+
+function runsOnConnect(rule: PolicyRule): boolean {
+  const readsHttp = (expression: string) => /\b(?:req|res)\.|\b(?:has|get)(?:Req|Res|Query)/.test(expression);
+  return rule.actions.every((action) => CONNECTION_ACTIONS.has(action.type)) && !rule.expressions?.some(readsHttp);
+}
+
+function phasesOf<Rule>(source: { [phase in Phase]?: Rule[] | undefined }): RulesByPhase<Rule> {
+  const document: RulesByPhase<Rule> = {};
+  for (const phase of PHASES) {
+    const rules = source[phase];
+    if (rules) document[phase] = rules;
+  }
+  return document;
+}
+
+function unknownAction(input: unknown): string {
+  const type = typeof input === 'object' && input !== null && 'type' in input ? input.type : undefined;
+  if (typeof type !== 'string') return 'an action is an object with a type and, mostly, a config';
+  return `there is no action ${JSON.stringify(type)}; known are ${ACTION_TYPES.join(', ')}`;
+}

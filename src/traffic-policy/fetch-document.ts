@@ -1,0 +1,95 @@
+import { lookup as systemLookup } from 'node:dns';
+import type { IncomingMessage } from 'node:http';
+import { get } from 'node:https';
+import { isIP, type LookupFunction } from 'node:net';
+import { withDeadline } from '../lib/deadline.ts';
+import { type Cidr, parseAddress, parseCidr } from './cidr.ts';
+
+const DEADLINE_MS = 5000;
+
+/** Addresses that only neighbours of the gateway can reach: a tenant's policy must not reach through it. */
+const NOT_PUBLIC: readonly Cidr[] = [
+  '0.0.0.0/8',
+  '10.0.0.0/8',
+  '100.64.0.0/10',
+  '127.0.0.0/8',
+  '169.254.0.0/16',
+  '172.16.0.0/12',
+  '192.0.0.0/24',
+  '192.168.0.0/16',
+  '198.18.0.0/15',
+  '224.0.0.0/3',
+  '::/127',
+  '64:ff9b::/96',
+  '2002::/16',
+  'fc00::/7',
+  'fe80::/10',
+  'ff00::/8',
+].map((range) => parseCidr(range) as Cidr);
+
+/**
+ * Fetches a document that a policy names from the public internet, over HTTPS, without following redirects.
+ *
+ * @throws Error when it cannot be had within 5 s, or is longer than `maxBytes`
+ */
+export async function fetchDocument(url: string, maxBytes: number): Promise<Buffer> {
+  const { protocol, hostname } = new URL(url);
+  if (protocol !== 'https:') throw new Error('only https:// documents are fetched');
+  // A name is checked when it is looked up, an address has to be checked here.
+  const literal = hostname.replace(/^\[(.*)\]$/, '$1');
+  if (isIP(literal)) requirePublic(literal);
+  return withDeadline(download(url, maxBytes), 'the download', DEADLINE_MS);
+}
+
+async function download(url: string, maxBytes: number): Promise<Buffer> {
+  const response = await ask(url);
+  try {
+    if (response.statusCode !== 200) throw new Error(`the server answered ${response.statusCode}`);
+    const chunks: Buffer[] = [];
+    let size = 0;
+    for await (const chunk of response as AsyncIterable<Buffer>) {
+      chunks.push(chunk);
+      size += chunk.length;
+      if (size > maxBytes) throw new Error(`the document is longer than ${maxBytes} bytes`);
+    }
+    return Buffer.concat(chunks);
+  } finally {
+    response.destroy();
+  }
+}
+
+/** Node's own client: another one would cost every agent the memory for what few policies need. */
+function ask(url: string): Promise<IncomingMessage> {
+  const options = {
+    lookup: publicLookup,
+    agent: false,
+    headers: { accept: 'application/json, */*' },
+    signal: AbortSignal.timeout(DEADLINE_MS),
+  };
+  return new Promise((resolve, reject) => {
+    get(url, options, resolve).on('error', reject);
+  });
+}
+
+const publicLookup: LookupFunction = (hostname, options, callback) => {
+  systemLookup(hostname, { ...options, all: true }, (error, addresses) => {
+    if (error) {
+      callback(error, '', 0);
+      return;
+    }
+    const open = addresses.filter(({ address }) => isPublic(address));
+    const [first] = open;
+    if (!first) callback(new Error(`${hostname} is not on the public internet`), '', 0);
+    else if (options.all) callback(null, open);
+    else callback(null, first.address, first.family);
+  });
+};
+
+function requirePublic(address: string): void {
+  if (!isPublic(address)) throw new Error(`${address} is not on the public internet`);
+}
+
+function isPublic(text: string): boolean {
+  const address = parseAddress(text);
+  return address !== null && !NOT_PUBLIC.some((range) => range.contains(address));
+}

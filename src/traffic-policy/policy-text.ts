@@ -1,0 +1,171 @@
+import { parse as parseYaml } from 'yaml';
+import { z } from 'zod';
+import { messageOf } from '../lib/errors.ts';
+import { placeOf } from './action-problems.ts';
+import { isLegacy, MIXED_SHAPES, PHASES } from './document.ts';
+import { type PolicyProblem, PolicyRefused, refusal } from './policy-refused.ts';
+
+const MAX_BYTES = 64 * 1024;
+const MAX_NESTING = 40;
+
+// Nobody documents how many ngrok takes; these are far above any policy of its documentation.
+const MAX_RULES = 100;
+const MAX_EXPRESSIONS = 20;
+const MAX_ACTIONS = 20;
+
+const Action = z.strictObject({ type: z.string(), config: z.unknown().optional() });
+export type RawAction = z.infer<typeof Action>;
+
+const Rule = z.strictObject({
+  name: z.string().max(1024).nullish(),
+  expressions: z.array(z.string()).max(MAX_EXPRESSIONS).nullish(),
+  actions: z.array(Action).min(1, 'needs at least one action').max(MAX_ACTIONS),
+});
+
+/** A rule whose actions are not yet looked at, and where it stands in the document. */
+export interface RawRule {
+  readonly place: string;
+  readonly expressions: readonly string[];
+  readonly actions: readonly RawAction[];
+}
+
+const RULE_LISTS = ['inbound', 'outbound', ...PHASES] as const;
+
+/** The list of a phase; null or nothing for none. */
+const Rules = z
+  .array(Rule, { error: ({ input }) => (typeof input === 'object' ? 'is a list of rules' : undefined) })
+  .max(MAX_RULES)
+  .nullish();
+
+const Document = z
+  .strictObject({
+    enabled: z.boolean().optional(),
+    inbound: Rules,
+    outbound: Rules,
+    on_tcp_connect: Rules,
+    on_http_request: Rules,
+    on_http_response: Rules,
+    // Only the action sse-find-replace could stand there, which this gateway does not have.
+    on_event_stream_message: z.array(z.unknown()).max(0, 'is a phase that this gateway does not support yet').nullish(),
+  })
+  .refine((document) => !(isLegacy(document) && PHASES.some((phase) => phase in document)), MIXED_SHAPES);
+
+/** A policy's outline: which rules stand where. */
+export type RawPolicy = { enabled?: boolean } & { [list in (typeof RULE_LISTS)[number]]?: RawRule[] };
+
+/**
+ * Reads a policy as an agent sends it: the SDK hands its user's text over as it is.
+ *
+ * @param text JSON or YAML, in today's or the legacy shape, the latter also in the spelling of the Rust SDK
+ * @throws {PolicyRefused} with every problem found and its place
+ */
+export function parsePolicyText(text: string): RawPolicy {
+  if (Buffer.byteLength(text) > MAX_BYTES) {
+    throw refusal('ERR_NGROK_2221', `the policy is longer than ${MAX_BYTES} bytes`);
+  }
+  const parsed = Document.safeParse(withTodaysNames(parseText(text)));
+  if (!parsed.success) throw new PolicyRefused(parsed.error.issues.map(problemOf));
+  const { enabled, ...lists } = parsed.data;
+  const policy: RawPolicy = {};
+  if (enabled !== undefined) policy.enabled = enabled;
+  for (const list of RULE_LISTS) {
+    const rules = lists[list];
+    if (rules) policy[list] = rules.map((rule, at) => rawRule(rule, `${list}[${at}]`));
+  }
+  return policy;
+}
+
+function rawRule({ expressions, actions }: z.infer<typeof Rule>, place: string): RawRule {
+  return { place, expressions: expressions ?? [], actions: actions.map(withTodaysConfig) };
+}
+
+function parseText(text: string): unknown {
+  let value: unknown;
+  try {
+    value = text.trimStart().startsWith('{') ? parseJson(text) : parseYaml(text, YAML_OPTIONS);
+  } catch (error) {
+    throw refusal('ERR_NGROK_2236', `the policy is neither JSON nor YAML: ${messageOf(error)}`);
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw refusal('ERR_NGROK_2236', 'the policy is no map of phases');
+  }
+  if (isDeep(value)) throw refusal('ERR_NGROK_2250', `the policy nests more than ${MAX_NESTING} deep`);
+  return value;
+}
+
+/** Aliases can multiply; what is not in the core schema, such as timestamps, would not be JSON. */
+const YAML_OPTIONS = { maxAliasCount: 20, schema: 'core', logLevel: 'error', prettyErrors: false } as const;
+
+/** YAML knows braces, too, and there the keys need no quotes; but JSON's errors say more about JSON. */
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    try {
+      return parseYaml(text, YAML_OPTIONS);
+    } catch {
+      throw error;
+    }
+  }
+}
+
+/** Level by level, for a text can nest more deeply than the stack is. */
+function isDeep(value: object): boolean {
+  let level: unknown[] = [value];
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth > MAX_NESTING) return true;
+    level = level.flatMap((each) => (typeof each === 'object' && each !== null ? Object.values(each) : []));
+  }
+  return false;
+}
+
+/** The Rust SDK writes a typed legacy policy with capitals; the contents of config keep their own names. */
+const LEGACY_NAMES = new Map([
+  ['Inbound', 'inbound'],
+  ['Outbound', 'outbound'],
+  ['Enabled', 'enabled'],
+  ['Name', 'name'],
+  ['Expressions', 'expressions'],
+  ['Actions', 'actions'],
+  ['Type', 'type'],
+  ['Config', 'config'],
+]);
+
+function withTodaysNames(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withTodaysNames);
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, member]) => {
+      const name = LEGACY_NAMES.get(key) ?? key;
+      return [name, name === 'config' ? member : withTodaysNames(member)];
+    }),
+  );
+}
+
+/** What custom-response was called with in the legacy shape. */
+function withTodaysConfig(action: RawAction): RawAction {
+  const { config } = action;
+  if (action.type !== 'custom-response' || typeof config !== 'object' || config === null) return action;
+  const { content, content_type: type, ...rest } = config as Record<string, unknown>;
+  const renamed: Record<string, unknown> = { ...rest };
+  if (content !== undefined) renamed.body = content;
+  if (type !== undefined) {
+    const headers = typeof rest.headers === 'object' ? rest.headers : {};
+    renamed.headers = { ...headers, 'content-type': type };
+  }
+  return { type: action.type, config: renamed };
+}
+
+function problemOf(issue: z.core.$ZodIssue): PolicyProblem {
+  return { code: codeOf(issue), place: placeOf(issue.path), message: issue.message };
+}
+
+/** The catalogue's code for a problem of the outline. */
+function codeOf(issue: z.core.$ZodIssue): string {
+  const last = issue.path.at(-1);
+  if (issue.code === 'too_small' && last === 'actions') return 'ERR_NGROK_2206';
+  if (issue.code !== 'too_big') return 'ERR_NGROK_2236';
+  if (last === 'on_event_stream_message') return 'ERR_NGROK_2202';
+  if (last === 'actions') return 'ERR_NGROK_2255';
+  return last === 'name' ? 'ERR_NGROK_2221' : last === 'expressions' ? 'ERR_NGROK_2265' : 'ERR_NGROK_2264';
+}

@@ -1,0 +1,73 @@
+import { type CelInput, celList, celMap } from '@bufbuild/cel';
+import { timestampFromMs } from '@bufbuild/protobuf/wkt';
+import { CERTIFICATE_FIELDS } from './certificate-variables.ts';
+import type { PolicyScope } from './policy-scope.ts';
+
+/** How each variable is read, by its dotted name. */
+export type VariableTable = Readonly<Record<string, (scope: PolicyScope) => CelInput | undefined>>;
+
+/** Variables that every phase has. */
+export const CONNECTION_VARIABLES: VariableTable = {
+  'conn.client_ip': ({ connection }) => connection.clientIp,
+  'conn.client_port': ({ connection }) => BigInt(connection.clientPort),
+  'conn.server_ip': ({ connection }) => connection.serverIp,
+  'conn.server_port': ({ connection }) => BigInt(connection.serverPort),
+  'conn.server_region': () => '',
+  'conn.bytes_in': ({ connection }) => BigInt(connection.bytesIn()),
+  'conn.bytes_out': ({ connection }) => BigInt(connection.bytesOut()),
+  'conn.ts.start': ({ connection }) => timestampFromMs(connection.startedAt),
+  'conn.ts.end': () => undefined,
+  'conn.tls.version': ({ connection }) => connection.tls?.version ?? '',
+  'conn.tls.sni': ({ connection }) => connection.tls?.sni ?? '',
+  'conn.tls.cipher_suite': ({ connection }) => connection.tls?.cipherSuite ?? '',
+  'conn.tls.negotiated_alpn': ({ connection }) => connection.tls?.alpn ?? '',
+  'conn.tls.ja4_fingerprint': ({ connection }) => connection.tls?.ja4 ?? '',
+  'conn.tls.session_resumed': () => false,
+  ...certificateTable('client'),
+  ...certificateTable('server'),
+  ...unknownPlaces(),
+  'endpoint.addr': ({ endpoint }) => `${endpoint.host}:${endpoint.port}`,
+  'endpoint.host': ({ endpoint }) => endpoint.host,
+  'endpoint.id': ({ endpoint }) => endpoint.id,
+  'endpoint.port': ({ endpoint }) => BigInt(endpoint.port),
+  'endpoint.protocol': ({ endpoint }) => endpoint.protocol,
+  'endpoint.url': ({ endpoint }) => endpoint.url,
+  'time.now': (scope) => new Date(scope.now()).toISOString(),
+  vars: (scope) => scope.vars,
+  actions: (scope) => scope.actions,
+};
+
+function certificateTable(side: 'client' | 'server'): VariableTable {
+  const read = (field: string) => [
+    `conn.tls.${side}.${field}`,
+    (scope: PolicyScope) => scope.certificate(side)?.[field],
+  ];
+  return Object.fromEntries(CERTIFICATE_FIELDS.map(read));
+}
+
+/** What a database of places and networks would know: without one, nothing is known of any address. */
+function unknownPlaces(): VariableTable {
+  const location = ['city', 'continent', 'country', 'country_code', 'metro_code', 'subdivision', 'timezone'];
+  const texts = ['latitude', 'longitude', 'postal_code', 'radius', ...location].map((name) => `geo.location.${name}`);
+  const registered = location.map((name) => `geo.registered_location.${name}`);
+  const table: Record<string, () => CelInput> = {};
+  for (const side of ['conn.client_ip', 'conn.server_ip']) {
+    for (const name of [...texts, ...registered, 'as.organization']) table[`${side}.${name}`] = () => '';
+    for (const name of ['geo.location.is_eu', 'geo.registered_location.is_eu', 'is_on_blocklist', 'is_tor_node']) {
+      table[`${side}.${name}`] = () => false;
+    }
+    table[`${side}.as.number`] = () => 0n;
+    table[`${side}.categories`] = () => NOTHING;
+  }
+  for (const name of ['city', 'country', 'country_code', 'latitude', 'longitude', 'radius', 'subdivision']) {
+    table[`conn.geo.${name}`] = () => '';
+  }
+  for (const name of ['id', 'metadata.name', 'metadata.namespace', 'metadata.error_code', 'metadata.error_message']) {
+    table[`conn.k8s.pod.${name}`] = () => '';
+  }
+  table['conn.k8s.pod.metadata.annotations'] = () => EMPTY;
+  return table;
+}
+
+const NOTHING = celList([]);
+const EMPTY = celMap(new Map());

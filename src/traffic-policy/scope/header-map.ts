@@ -1,0 +1,43 @@
+import { type CelInput, type CelMap, celList, celMap } from '@bufbuild/cel';
+
+/** Headers by their names, whose case does not matter when they are looked up. */
+class HeaderMap extends Map<string, CelInput> {
+  override get(name: unknown): CelInput | undefined {
+    return typeof name === 'string' ? super.get(name.toLowerCase()) : undefined;
+  }
+
+  override has(name: unknown): boolean {
+    return typeof name === 'string' && super.has(name.toLowerCase());
+  }
+}
+
+/**
+ * @param flat names and values in turn
+ * @returns a map of lower-case names to all their values
+ */
+export function headerMap(flat: readonly string[]): CelMap {
+  const lists = new Map<string, string[]>();
+  for (let at = 0; at < flat.length; at += 2) {
+    const name = (flat[at] as string).toLowerCase();
+    const known = lists.get(name);
+    if (known) known.push(flat[at + 1] as string);
+    else lists.set(name, [flat[at + 1] as string]);
+  }
+  const map = new HeaderMap();
+  for (const [name, values] of lists) map.set(name, celList(values));
+  return celMap(map);
+}
+
+/** The first value of a header; undefined when there is none. */
+export function firstValue(flat: readonly string[], wanted: string): string | undefined {
+  for (let at = 0; at < flat.length; at += 2) {
+    const name = flat[at] as string;
+    if (name.length === wanted.length && name.toLowerCase() === wanted) return flat[at + 1];
+  }
+  return undefined;
+}
+
+/** All values of a header. */
+export function allValues(flat: readonly string[], wanted: string): string[] {
+  return flat.filter((_, at) => at % 2 === 1 && (flat[at - 1] as string).toLowerCase() === wanted);
+}

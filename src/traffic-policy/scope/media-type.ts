@@ -1,0 +1,19 @@
+/** A Content-Type header's parts. */
+export interface MediaType {
+  /** `text/html`; empty when there is no header. */
+  type: string;
+  parameters: Map<string, string>;
+}
+
+/** RFC 9110, section 8.3.1. */
+export function parseMediaType(header: string): MediaType {
+  const [type = '', ...rest] = header.split(';');
+  const parameters = new Map<string, string>();
+  for (const part of rest) {
+    const equals = part.indexOf('=');
+    if (equals === -1) continue;
+    const value = part.slice(equals + 1).trim();
+    parameters.set(part.slice(0, equals).trim().toLowerCase(), value.replace(/^"(.*)"$/, '$1'));
+  }
+  return { type: type.trim().toLowerCase(), parameters };
+}

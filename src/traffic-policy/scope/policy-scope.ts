@@ -1,0 +1,139 @@
+import { type CelInput, type CelMap, celMap } from '@bufbuild/cel';
+import { Budget } from '../cel/budget.ts';
+import type { EvaluationContext } from '../cel/evaluation.ts';
+import { celOf } from '../cel/values.ts';
+import type { PolicyPorts } from '../ports.ts';
+import type { PolicyConnection, PolicyEndpoint, PolicyRequest, PolicyResponse } from '../steps.ts';
+import { certificateVariables } from './certificate-variables.ts';
+import { requestCookies, responseCookies } from './cookies.ts';
+import { headerMap } from './header-map.ts';
+import { queryParameters } from './query-parameters.ts';
+import { queryOf } from './url-parts.ts';
+import { parseUserAgent, type UserAgent } from './user-agent.ts';
+import { variablesOf } from './variables.ts';
+
+/** What is worked out of a request at most once, until an action changes the request. */
+interface Derived {
+  requestHeaders?: CelMap;
+  responseHeaders?: CelMap;
+  requestCookies?: CelMap;
+  responseCookies?: CelMap;
+  queryParameters?: CelMap;
+  userAgent?: UserAgent;
+}
+
+/** Everything that the expressions of a policy can read of one request, or of one connection. */
+export class PolicyScope implements EvaluationContext {
+  readonly connection: PolicyConnection;
+  readonly endpoint: PolicyEndpoint;
+  readonly request: PolicyRequest | null;
+  response: PolicyResponse | null = null;
+  /** Milliseconds since 1970. */
+  readonly createdAt: number;
+  readonly variables: Readonly<Record<string, CelInput | undefined>>;
+  readonly budget = new Budget();
+  readonly #ports: PolicyPorts;
+  #vars = new Map<string, CelInput>();
+  readonly #results: Map<string, CelInput>;
+  #derived: Derived = {};
+  readonly #certificates: { client?: Record<string, CelInput>; server?: Record<string, CelInput> } = {};
+
+  constructor(
+    ports: PolicyPorts,
+    connection: PolicyConnection,
+    endpoint: PolicyEndpoint,
+    request: PolicyRequest | null,
+  ) {
+    this.#ports = ports;
+    this.connection = connection;
+    this.endpoint = endpoint;
+    this.request = request;
+    this.createdAt = ports.wallClock();
+    this.#results = new Map(connection.results);
+    // What the connection's own phase finds out is there for every request on it.
+    if (request === null) connection.results = this.#results;
+    this.variables = variablesOf(this);
+  }
+
+  /** To be called when a phase begins: variables live no longer than a phase. */
+  begin(response: PolicyResponse | null): void {
+    this.response = response;
+    this.#vars = new Map();
+    this.#derived = {};
+    this.budget.renew();
+  }
+
+  /** To be called after an action has changed the request or the response. */
+  changed(): void {
+    this.#derived = {};
+  }
+
+  now(): number {
+    return this.#ports.wallClock();
+  }
+
+  random(): number {
+    return this.#ports.clock.random();
+  }
+
+  secret(vault: string, name: string): string | null {
+    return this.#ports.secret(vault, name);
+  }
+
+  setVariable(name: string, value: CelInput): void {
+    this.#vars.set(name, value);
+  }
+
+  /** Records what an action found out, as `actions.ngrok.<action>`. */
+  setResult(action: string, result: object): void {
+    this.#results.set(action, celOf(result));
+  }
+
+  get vars(): CelMap {
+    return celMap(this.#vars);
+  }
+
+  get actions(): CelMap {
+    return celMap(new Map([['ngrok', celMap(this.#results)]]));
+  }
+
+  get requestHeaders(): CelMap {
+    this.#derived.requestHeaders ??= headerMap(this.request?.headers ?? []);
+    return this.#derived.requestHeaders;
+  }
+
+  get responseHeaders(): CelMap {
+    this.#derived.responseHeaders ??= headerMap(this.response?.headers ?? []);
+    return this.#derived.responseHeaders;
+  }
+
+  get requestCookies(): CelMap {
+    this.#derived.requestCookies ??= requestCookies(this.request?.headers ?? []);
+    return this.#derived.requestCookies;
+  }
+
+  get responseCookies(): CelMap {
+    this.#derived.responseCookies ??= responseCookies(this.response?.headers ?? []);
+    return this.#derived.responseCookies;
+  }
+
+  get queryParameters(): CelMap {
+    this.#derived.queryParameters ??= queryParameters(queryOf(this.request?.target ?? ''));
+    return this.#derived.queryParameters;
+  }
+
+  get userAgent(): UserAgent {
+    const header = this.variables['req.user_agent'];
+    this.#derived.userAgent ??= parseUserAgent(typeof header === 'string' ? header : '');
+    return this.#derived.userAgent;
+  }
+
+  /** @returns the fields of the certificate that a side showed; undefined when it showed none */
+  certificate(side: 'client' | 'server'): Record<string, CelInput> | undefined {
+    const { tls } = this.connection;
+    const der = side === 'client' ? tls?.clientCertificate : tls?.serverCertificate;
+    if (!der) return undefined;
+    this.#certificates[side] ??= certificateVariables(der);
+    return this.#certificates[side];
+  }
+}

@@ -1,0 +1,12 @@
+import { type CelMap, celMap } from '@bufbuild/cel';
+
+/** The parameters of a query, each with all its values. */
+export function queryParameters(query: string): CelMap {
+  const values = new Map<string, string[]>();
+  for (const [name, value] of new URLSearchParams(query)) {
+    const known = values.get(name);
+    if (known) known.push(value);
+    else values.set(name, [value]);
+  }
+  return celMap(values);
+}

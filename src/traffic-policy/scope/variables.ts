@@ -1,0 +1,53 @@
+import type { CelInput } from '@bufbuild/cel';
+import type { Declarations } from '../cel/check-expression.ts';
+import type { Phase } from '../document.ts';
+import { CONNECTION_VARIABLES } from './connection-variables.ts';
+import { REQUEST_VARIABLES, RESPONSE_VARIABLES } from './http-variables.ts';
+import type { PolicyScope } from './policy-scope.ts';
+
+const TABLE = { ...CONNECTION_VARIABLES, ...REQUEST_VARIABLES, ...RESPONSE_VARIABLES };
+const NAMES: ReadonlySet<string> = new Set(Object.keys(TABLE));
+const OPEN: ReadonlySet<string> = new Set([
+  'vars',
+  'actions',
+  'req.headers',
+  'req.trailers',
+  'req.cookies',
+  'res.headers',
+  'res.trailers',
+  'res.cookies',
+  'req.url.query_params',
+  'req.content_type.parameters',
+  'res.content_type.parameters',
+  'conn.k8s.pod.metadata.annotations',
+]);
+const ANYWHERE = ['conn', 'endpoint', 'time', 'vars', 'actions'];
+
+/** The variables that expressions of a phase may read. */
+export const DECLARATIONS: Readonly<Record<Phase, Declarations>> = {
+  on_tcp_connect: { names: NAMES, open: OPEN, roots: new Set(ANYWHERE) },
+  on_http_request: { names: NAMES, open: OPEN, roots: new Set([...ANYWHERE, 'req']) },
+  on_http_response: { names: NAMES, open: OPEN, roots: new Set([...ANYWHERE, 'req', 'res']) },
+};
+
+/** Its members are getters with dotted names, as the CEL library looks them up; each is computed when it is read. */
+class Variables {
+  readonly scope: PolicyScope;
+
+  constructor(scope: PolicyScope) {
+    this.scope = scope;
+  }
+}
+
+for (const [name, read] of Object.entries(TABLE)) {
+  Object.defineProperty(Variables.prototype, name, {
+    get(this: Variables) {
+      return read(this.scope);
+    },
+  });
+}
+
+/** @returns the variables of a scope by their dotted names */
+export function variablesOf(scope: PolicyScope): Readonly<Record<string, CelInput | undefined>> {
+  return new Variables(scope) as unknown as Readonly<Record<string, CelInput | undefined>>;
+}

@@ -1,0 +1,85 @@
+/** How finely a window is counted: what was admitted is forgotten at most one slot too late. */
+const SLOTS = 60;
+
+/** Each takes some hundred bytes; whoever was idle for longest is forgotten first. */
+const MAX_KEYS = 10_000;
+
+interface Bucket {
+  /** Times in slots, oldest first, and how many were admitted in each. */
+  readonly slots: number[];
+  readonly counts: number[];
+  total: number;
+}
+
+export interface Admission {
+  readonly admitted: boolean;
+  /** Milliseconds after which the next one may be admitted; 0 when this one was. */
+  readonly retryAfterMs: number;
+}
+
+/**
+ * Admits at most so many within any window of time, for each key. Counting is by slots, a sixtieth of
+ * the window each, and errs on the strict side: no window of that length ever sees more.
+ */
+export class SlidingWindow {
+  readonly #capacity: number;
+  readonly #slotMs: number;
+  readonly #buckets = new Map<string, Bucket>();
+
+  constructor(capacity: number, windowMs: number) {
+    this.#capacity = capacity;
+    this.#slotMs = windowMs / SLOTS;
+  }
+
+  /** @param nowMs on a clock that never goes back */
+  admit(key: string, nowMs: number): Admission {
+    const slot = Math.floor(nowMs / this.#slotMs);
+    const bucket = this.#bucketOf(key, slot);
+    forget(bucket, slot - SLOTS);
+    if (bucket.total >= this.#capacity) {
+      const freed = ((bucket.slots[0] ?? slot) + SLOTS + 1) * this.#slotMs;
+      return { admitted: false, retryAfterMs: Math.max(1, freed - nowMs) };
+    }
+    if (bucket.slots.at(-1) === slot) bucket.counts[bucket.counts.length - 1] = (bucket.counts.at(-1) ?? 0) + 1;
+    else {
+      bucket.slots.push(slot);
+      bucket.counts.push(1);
+    }
+    bucket.total++;
+    return { admitted: true, retryAfterMs: 0 };
+  }
+
+  get keys(): number {
+    return this.#buckets.size;
+  }
+
+  /** Moves the key's bucket to the end of the map: the first one is always the one used longest ago. */
+  #bucketOf(key: string, slot: number): Bucket {
+    const bucket = this.#buckets.get(key) ?? { slots: [], counts: [], total: 0 };
+    this.#buckets.delete(key);
+    this.#dropIdle(slot);
+    this.#buckets.set(key, bucket);
+    return bucket;
+  }
+
+  /** Two at a time are enough to keep up, for each request adds at most one. */
+  #dropIdle(slot: number): void {
+    for (let times = 0; times < 2; times++) {
+      const oldest = this.#buckets.entries().next().value;
+      if (oldest === undefined) return;
+      const [key, bucket] = oldest;
+      const isIdle = (bucket.slots.at(-1) ?? 0) < slot - SLOTS;
+      if (!isIdle && this.#buckets.size < MAX_KEYS) return;
+      this.#buckets.delete(key);
+    }
+  }
+}
+
+/** Drops the slots that have left the window. */
+function forget(bucket: Bucket, before: number): void {
+  let gone = 0;
+  while (gone < bucket.slots.length && (bucket.slots[gone] ?? 0) < before) bucket.total -= bucket.counts[gone++] ?? 0;
+  if (gone === 0) return;
+  bucket.slots.splice(0, gone);
+  bucket.counts.splice(0, gone);
+}

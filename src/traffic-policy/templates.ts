@@ -1,0 +1,94 @@
+import type { CelValue } from '@bufbuild/cel';
+import { messageOf } from '../lib/errors.ts';
+import { boundedText } from './cel/budget.ts';
+import type { Expression } from './cel/expression.ts';
+import { endOfString } from './cel/syntax.ts';
+import { textOf } from './cel/values.ts';
+import { PolicyFailure } from './policy-failure.ts';
+import { PolicyRefused, refusal } from './policy-refused.ts';
+import type { PolicyScope } from './scope/policy-scope.ts';
+
+/** A text in which `${…}` stands for the value of a CEL expression. */
+export class Template {
+  readonly #parts: readonly (string | Expression)[];
+  /** The text when there is nothing to replace in it; null when there is. */
+  readonly constant: string | null;
+
+  constructor(parts: readonly (string | Expression)[]) {
+    this.#parts = parts;
+    this.constant = parts.every((part) => typeof part === 'string') ? parts.join('') : null;
+  }
+
+  /** @throws {PolicyFailure} when an expression has no value, or one that has no text */
+  text(scope: PolicyScope): string {
+    if (this.constant !== null) return this.constant;
+    return orFail(() => {
+      const texts = this.#parts.map((part) => (typeof part === 'string' ? part : textOf(part.evaluate(scope))));
+      return boundedText(texts.join(''));
+    });
+  }
+
+  /** The value of the expression when the text is nothing else; the text otherwise. */
+  value(scope: PolicyScope): CelValue {
+    const [only] = this.#parts;
+    if (this.#parts.length !== 1 || only === undefined || typeof only === 'string') return this.text(scope);
+    return orFail(() => only.evaluate(scope));
+  }
+
+  /**
+   * The literal texts and the expressions in turn, for what has to be told apart before there are values.
+   */
+  get parts(): readonly (string | Expression)[] {
+    return this.#parts;
+  }
+}
+
+function orFail<T>(evaluate: () => T): T {
+  try {
+    return evaluate();
+  } catch (error) {
+    if (error instanceof PolicyFailure) throw error;
+    throw new PolicyFailure('ERR_NGROK_3900', `\${…} has no value: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/**
+ * @param compile makes the expressions within
+ * @throws {PolicyRefused} when an expression is wrong or a `${` is never closed
+ */
+export function parseTemplate(text: string, compile: (expression: string) => Expression): Template {
+  const parts: (string | Expression)[] = [];
+  let at = 0;
+  for (;;) {
+    const start = text.indexOf('${', at);
+    if (start === -1) break;
+    if (start > at) parts.push(text.slice(at, start));
+    const end = endOfExpression(text, start + 2);
+    if (end === -1) throw refusal('ERR_NGROK_2224', 'a ${ is never closed');
+    parts.push(compiled(text.slice(start + 2, end), compile));
+    at = end + 1;
+  }
+  if (at < text.length) parts.push(text.slice(at));
+  return new Template(parts);
+}
+
+function compiled(expression: string, compile: (expression: string) => Expression): Expression {
+  try {
+    return compile(expression);
+  } catch (error) {
+    if (!(error instanceof PolicyRefused)) throw error;
+    throw refusal('ERR_NGROK_2224', `\${${expression}}: ${error.message}`);
+  }
+}
+
+/** Where the brace closes that the expression began with: braces nest, and do not count in string literals. */
+function endOfExpression(text: string, from: number): number {
+  let depth = 0;
+  for (let at = from; at < text.length; at++) {
+    const character = text[at];
+    if (character === '"' || character === "'") at = endOfString(text, at) - 1;
+    else if (character === '{') depth++;
+    else if (character === '}' && depth-- === 0) return at;
+  }
+  return -1;
+}

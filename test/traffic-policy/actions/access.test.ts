@@ -1,0 +1,98 @@
+import { describe, expect, it } from 'vitest';
+import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
+import type { PolicyError } from '../../../src/traffic-policy/steps.ts';
+import { connectionFrom, ENDPOINT } from '../fake-request.ts';
+import { bodyOf, headerIn, onConnect, onRequest, runRequest, statusOf, tell } from './run-action.ts';
+
+describe('restrict-ips', () => {
+  it.each<[string, object, string, number | string]>([
+    ['allowed', { allow: ['203.0.113.0/24'] }, '203.0.113.7', 'passed on'],
+    ['not allowed', { allow: ['203.0.113.0/24'] }, '198.51.100.1', 403],
+    ['allowed and denied', { allow: ['0.0.0.0/0'], deny: ['203.0.113.7'] }, '203.0.113.7', 403],
+    ['allowed by a bare address', { allow: ['203.0.113.7'] }, '203.0.113.7', 'passed on'],
+    ['allowed in IPv6', { allow: ['2001:db8::/32'] }, '2001:db8:1::1', 'passed on'],
+    ['an IPv4 address in IPv6', { allow: ['203.0.113.0/24'] }, '::ffff:203.0.113.7', 'passed on'],
+    ['of the other version', { allow: ['0.0.0.0/0'] }, '2001:db8::1', 403],
+    ['switched off', { allow: ['10.0.0.0/8'], enforce: false }, '203.0.113.7', 'passed on'],
+    ['with denials alone', { deny: ['10.0.0.0/8'] }, '203.0.113.7', 403],
+    ['by a policy', { ip_policies: ['ipp_1'] }, '192.0.2.9', 'passed on'],
+    ['denied by a policy', { allow: ['0.0.0.0/0'], ip_policies: ['ipp_1'] }, '192.0.2.66', 403],
+    ['by an expression', { allow: [`\${conn.client_ip}`] }, '203.0.113.7', 'passed on'],
+    ['by an expression that is a list', { allow: [`\${['10.0.0.0/8', conn.client_ip]}`] }, '203.0.113.7', 'passed on'],
+  ])('a client that is %s', async (_, config, clientIp, result) => {
+    const rules = [
+      { cidr: '192.0.2.0/24', action: 'allow' },
+      { cidr: '192.0.2.66', action: 'deny' },
+    ] as const;
+    const ports = { ipPolicies: (ids: readonly string[]) => (ids[0] === 'ipp_1' ? rules : null) };
+    const fake = { connection: connectionFrom(clientIp), headers: ['X-Forwarded-For', '203.0.113.7'] };
+    const { outcome } = await runRequest(onRequest({ type: 'restrict-ips', config }), fake, ports);
+    expect(statusOf(outcome)).toBe(result);
+    if (result === 403) expect(outcome).toMatchObject({ code: 'ERR_NGROK_3203' });
+  });
+
+  it('follows changes of a policy at once', () => {
+    let rules: readonly { cidr: string; action: 'allow' | 'deny' }[] = [{ cidr: '0.0.0.0/0', action: 'allow' }];
+    const text = onConnect({ type: 'restrict-ips', config: { ip_policies: ['ipp_1'] } });
+    const policy = compilePolicy(text, 'tcp', { ports: { ipPolicies: () => rules } });
+    const connect = () => policy.onTcpConnect?.({ connection: connectionFrom(), endpoint: ENDPOINT });
+    expect(connect()).toBeUndefined();
+    rules = [{ cidr: '203.0.113.7/32', action: 'deny' }];
+    expect(connect()).toEqual({ kind: 'close' });
+  });
+
+  it('tells what it decided', async () => {
+    const text = onRequest(
+      { type: 'restrict-ips', config: { allow: ['203.0.0.0/8'], enforce: false } },
+      tell('json.encode(actions.ngrok.restrict_ips)'),
+    );
+    expect(JSON.parse(bodyOf((await runRequest(text)).outcome))).toMatchObject({
+      action: 'allow',
+      matched_cidr: '203.0.0.0/8',
+    });
+  });
+});
+
+describe('basic-auth', () => {
+  const basic = (credentials: string) => ['Authorization', `Basic ${Buffer.from(credentials).toString('base64')}`];
+  const config = { credentials: ['jo:correct horse', 'al:battery:staple'], realm: 'the "yard"' };
+
+  it.each<[string, string[], number | string]>([
+    ['the right password', basic('jo:correct horse'), 'passed on'],
+    ['a password with a colon', basic('al:battery:staple'), 'passed on'],
+    ['a wrong password', basic('jo:wrong horse'), 401],
+    ["somebody else's password", basic('jo:battery:staple'), 401],
+    ['no password', [], 401],
+    ['no colon', basic('jo'), 401],
+    ['another scheme', ['Authorization', 'Bearer abc'], 401],
+    ['rubbish', ['Authorization', 'Basic ???'], 401],
+  ])('with %s', async (_, headers, result) => {
+    const { outcome } = await runRequest(onRequest({ type: 'basic-auth', config }), { headers });
+    expect(statusOf(outcome)).toBe(result);
+    if (result !== 401) return;
+    expect(outcome).toMatchObject({ code: 'ERR_NGROK_3401' });
+    expect(headerIn((outcome as PolicyError).headers, 'www-authenticate')).toBe('Basic realm="the \\"yard\\""');
+  });
+
+  it('leaves the decision to the rules after it when it is not enforced', async () => {
+    const text = JSON.stringify({
+      on_http_request: [
+        { actions: [{ type: 'basic-auth', config: { ...config, enforce: false } }] },
+        {
+          expressions: ['!actions.ngrok.basic_auth.credentials.authorized'],
+          actions: [{ type: 'deny', config: { status_code: 404 } }],
+        },
+      ],
+    });
+    expect(statusOf((await runRequest(text)).outcome)).toBe(404);
+    expect((await runRequest(text, { headers: basic('jo:correct horse') })).outcome).toBeUndefined();
+  });
+
+  it('takes credentials from expressions, but never empty ones', async () => {
+    const text = onRequest({ type: 'basic-auth', config: { credentials: [`jo:\${secrets.get('v', 'p')}`] } });
+    const secret = (_: string, name: string) => (name === 'p' ? 'longenough' : null);
+    expect((await runRequest(text, { headers: basic('jo:longenough') }, { secret })).outcome).toBeUndefined();
+    const empty = await runRequest(text, { headers: basic('jo:') }, { secret: () => '' });
+    expect(empty.outcome).toMatchObject({ status: 500, code: 'ERR_NGROK_2257' });
+  });
+});

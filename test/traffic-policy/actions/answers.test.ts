@@ -1,0 +1,69 @@
+import { describe, expect, it } from 'vitest';
+import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
+import type { PolicyAnswer } from '../../../src/traffic-policy/steps.ts';
+import { connectionFrom, ENDPOINT, responseOf } from '../fake-request.ts';
+import {
+  bodyOf,
+  headerIn,
+  onConnect,
+  onRequest,
+  onResponse,
+  runRequest,
+  runResponse,
+  statusOf,
+  tell,
+} from './run-action.ts';
+
+describe('custom-response and deny', () => {
+  it.each([
+    ['<!doctype html><p>x', 'text/html; charset=utf-8'],
+    ['{"a": 1}', 'application/json'],
+    ['[not json', 'text/plain; charset=utf-8'],
+  ])('guess the type of %s', async (body, type) => {
+    const { outcome } = await runRequest(onRequest({ type: 'custom-response', config: { body } }));
+    expect(headerIn((outcome as PolicyAnswer).headers, 'content-type')).toBe(type);
+  });
+
+  it('answer with status, headers and a body in which expressions are replaced', async () => {
+    const config = {
+      status_code: 418,
+      body: `hello \${req.url.path}`,
+      headers: { 'content-type': 'text/x', 'x-m': `\${req.method}` },
+    };
+    const { outcome } = await runRequest(onRequest({ type: 'custom-response', config }), { target: '/tea' });
+    expect(outcome).toMatchObject({ status: 418, headers: ['content-type', 'text/x', 'x-m', 'GET'], refused: false });
+    expect(bodyOf(outcome)).toBe('hello /tea');
+  });
+
+  it('replace responses', () => {
+    const text = onResponse({ type: 'custom-response', config: { status_code: 503, body: `was \${res.status_code}` } });
+    const { outcome } = runResponse(text, responseOf(500));
+    expect(outcome).toMatchObject({ kind: 'answer', status: 503 });
+    expect((outcome as PolicyAnswer).body.toString()).toBe('was 500');
+  });
+
+  it('fail with 500 when an expression has no value, rather than answer with half of it', async () => {
+    const { outcome } = await runRequest(onRequest(tell("req.headers['x-absent'][0]")));
+    expect(outcome).toMatchObject({ kind: 'error', status: 500, code: 'ERR_NGROK_3900' });
+  });
+
+  it('understand the names that the legacy shape has', async () => {
+    const action = { Type: 'custom-response', Config: { status_code: 400, content: 'no', content_type: 'text/y' } };
+    const text = JSON.stringify({
+      Inbound: [{ Name: 'n', Expressions: ["req.Method == 'GET'"], Actions: [action] }],
+      Outbound: [],
+    });
+    const { outcome } = await runRequest(text);
+    expect(outcome).toMatchObject({ status: 400, headers: ['content-type', 'text/y'] });
+  });
+
+  it('deny a request with a status and a connection without a word', async () => {
+    expect(statusOf((await runRequest(onRequest({ type: 'deny', config: { status_code: 404 } }))).outcome)).toBe(404);
+    const onTcpConnect = compilePolicy(onConnect({ type: 'deny' }), 'tcp').onTcpConnect;
+    expect(onTcpConnect?.({ connection: connectionFrom(), endpoint: ENDPOINT })).toEqual({ kind: 'close' });
+  });
+
+  it('close-connection cuts requests and connections', async () => {
+    expect(statusOf((await runRequest(onRequest({ type: 'close-connection' }))).outcome)).toBe('close');
+  });
+});

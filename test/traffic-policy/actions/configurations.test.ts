@@ -1,0 +1,97 @@
+import { describe, expect, it } from 'vitest';
+import { onConnect, onRequest, onResponse, refusalOf } from './run-action.ts';
+
+describe('a configuration that cannot be run', () => {
+  const list = (n: number) => Array.from({ length: n }, (_, at) => `user${at}:password`);
+  const limit = { name: 'n', algorithm: 'sliding_window', capacity: 1, rate: '60s', bucket_key: ['conn.client_ip'] };
+  const issuer = { allow_list: [{ value: 'https://idp' }] };
+  const jws = { allowed_algorithms: ['RS256'], keys: { sources: { additional_jkus: ['https://idp/jwks'] } } };
+  const tokens = [{ type: 'jwt', method: 'header', name: 'Authorization', prefix: 'Bearer ' }];
+
+  it.each<[string, unknown, string, RegExp]>([
+    ['nope', {}, '2201', /actions\[0\]\.type: there is no action "nope"/],
+    ['webhook-validation', {}, '2201', /verify-webhook is meant/],
+    ['oauth', { provider: 'google' }, '2201', /does not support the action oauth yet/],
+    ['ai-gateway', {}, '2201', /not support/],
+    ['terminate-tls', {}, '2202', /cannot stand in on_http_request/],
+    ['deny', [], '2203', /config/],
+    ['deny', { status_code: 700 }, '2215', /config\.status_code/],
+    ['deny', { statuscode: 404 }, '2203', /config/],
+    ['add-headers', undefined, '2234', /config\.headers: is missing/],
+    ['add-headers', { headers: {} }, '2223', /at least one/],
+    ['add-headers', { headers: Object.fromEntries(list(11).map((_, at) => [`x${at}`, '1'])) }, '2212', /at most 10/],
+    ['add-headers', { headers: { 'a b': '1' } }, '2210', /header name/],
+    ['add-headers', { headers: { a: '1\n' } }, '2211', /cannot carry/],
+    ['add-headers', { headers: { 'User-Agent': 'x' } }, '2219', /User-Agent/],
+    ['add-headers', { headers: { 'Content-Length': '5' } }, '2219', /belongs to the connection/],
+    ['add-headers', { headers: { a: `\${nope}` } }, '2224', /config\.headers\.a: .*no variable nope/],
+    ['add-headers', { headers: { a: `\${req.method` } }, '2224', /never closed/],
+    ['remove-headers', { headers: ['host'] }, '2219', /host/],
+    ['redirect', {}, '2234', /config\.to/],
+    ['redirect', { to: '/', from: '(' }, '2261', /config\.from/],
+    ['redirect', { to: '/', from: '(?=x)' }, '2261', /config\.from/],
+    ['redirect', { to: '/', from: 'a{1000}{3}' }, '2261', /config\.from/],
+    ['redirect', { to: '/', status_code: 200 }, '2215', /status_code/],
+    ['restrict-ips', { allow: ['10.0.0.0/33'] }, '2217', /config\.allow\[0\]/],
+    ['restrict-ips', { allow: ['010.0.0.1'] }, '2217', /config\.allow\[0\]/],
+    ['restrict-ips', { ip_policies: ['ipp_x'] }, '2216', /ip_policies/],
+    ['basic-auth', { credentials: [] }, '2223', /credentials/],
+    ['basic-auth', { credentials: list(11) }, '2218', /credentials/],
+    ['basic-auth', { credentials: ['a:short'] }, '2257', /credentials\[0\]/],
+    ['basic-auth', { credentials: [`a:${'x'.repeat(129)}`] }, '2258', /longer/],
+    ['basic-auth', { credentials: ['nocolon1234'] }, '2204', /user:password/],
+    ['basic-auth', { credentials: [`\${req.method}\${req.method}`] }, '2204', /colon/],
+    ['rate-limit', { ...limit, algorithm: 'token' }, '2222', /algorithm/],
+    ['rate-limit', { ...limit, capacity: 0 }, '2215', /capacity/],
+    ['rate-limit', { ...limit, rate: '65s' }, '2204', /multiple/],
+    ['rate-limit', { ...limit, rate: '30s' }, '2225', /between/],
+    ['rate-limit', { ...limit, rate: 'soon' }, '2228', /duration/],
+    ['rate-limit', { ...limit, name: 'x'.repeat(1024) }, '2221', /name/],
+    ['rate-limit', { ...limit, bucket_key: ['nope'] }, '2200', /bucket_key\[0\]: there is no variable/],
+    ['circuit-breaker', { error_threshold: 2 }, '2215', /error_threshold/],
+    ['circuit-breaker', { window_duration: '3m' }, '2225', /window_duration/],
+    ['jwt-validation', { issuer, http: { tokens }, jws: { ...jws, allowed_algorithms: ['none'] } }, '2222', /RS256/],
+    ['jwt-validation', { http: { tokens }, jws }, '2234', /config\.issuer/],
+    [
+      'jwt-validation',
+      { issuer, http: { tokens: [{ ...tokens[0], method: 'query' }] }, jws },
+      '2222',
+      /tokens\[0\]\.method/,
+    ],
+    ['verify-webhook', { provider: 'nobody', secret: 'x' }, '2222', /provider/],
+    ['verify-webhook', { provider: 'github' }, '2234', /secret/],
+    ['set-vars', { vars: [{ a: 1, b: 2 }] }, '2252', /vars\[0\]/],
+    ['set-vars', { vars: [{ 'a-b': 1 }] }, '2252', /no name/],
+    ['set-vars', { vars: [{ a: nested(12) }] }, '2250', /nests/],
+    ['log', {}, '2234', /metadata/],
+    ['forward-internal', { url: 'https://a.example.com' }, '2226', /\.internal/],
+    ['forward-internal', { url: 'tcp://a.internal:1' }, '2226', /protocol/],
+  ])('%s %j', (type, config, code, message) => {
+    const refusal = refusalOf(onRequest({ type, config }));
+    expect(refusal.code).toBe(`ERR_NGROK_${code}`);
+    expect(refusal.message).toMatch(message);
+    expect(refusal.message).toMatch(/^on_http_request\[0\]\.actions\[0\]/);
+  });
+
+  it.each<[string, unknown, string]>([
+    ['compress-response', { algorithms: ['zstd'] }, '2222'],
+    ['compress-response', { algorithms: ['gzip', 'gzip'] }, '2231'],
+    ['deny', {}, '2202'],
+    ['basic-auth', { credentials: ['a:password'] }, '2202'],
+  ])('%s %j on a response', (type, config, code) => {
+    expect(refusalOf(onResponse({ type, config })).code).toBe(`ERR_NGROK_${code}`);
+  });
+
+  it.each<[unknown, 'http' | 'tls', string]>([
+    [{}, 'http', '2205'],
+    [{ server_certificate: 'x' }, 'tls', '2240'],
+    [{ min_version: '1.1' }, 'tls', '2222'],
+    [{ min_version: '1.3', max_version: '1.2' }, 'tls', '2204'],
+  ])('terminate-tls %j of an endpoint for %s', (config, protocol, code) => {
+    expect(refusalOf(onConnect({ type: 'terminate-tls', config }), {}, protocol).code).toBe(`ERR_NGROK_${code}`);
+  });
+});
+
+function nested(depth: number): unknown {
+  return depth === 0 ? 1 : [nested(depth - 1)];
+}

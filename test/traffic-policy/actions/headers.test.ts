@@ -1,0 +1,52 @@
+import { describe, expect, it } from 'vitest';
+import { responseOf } from '../fake-request.ts';
+import { bodyOf, onRequest, onResponse, runRequest, runResponse, statusOf, tell } from './run-action.ts';
+
+describe('add-headers and remove-headers', () => {
+  it('append, replace the host, take away and tell of it', async () => {
+    const text = onRequest(
+      {
+        type: 'add-headers',
+        config: { headers: { 'X-A': `\${req.method}-\${conn.client_ip}`, 'x-n': 5, host: 'inner.local' } },
+      },
+      { type: 'remove-headers', config: { headers: ['COOKIE', 'x-none'] } },
+      tell('string(actions.ngrok.add_headers.headers_added) + string(actions.ngrok.remove_headers.headers_removed)'),
+    );
+    const { request, outcome } = await runRequest(
+      text.replace('string(', 'json.encode(').replace('string(', 'json.encode('),
+      {
+        headers: ['Cookie', 'a=1', 'X-B', 'kept'],
+      },
+    );
+    expect(request.headers).toEqual(['Host', 'inner.local', 'X-B', 'kept', 'x-a', 'GET-203.0.113.7', 'x-n', '5']);
+    expect(bodyOf(outcome)).toBe('{"x-a":"GET-203.0.113.7","x-n":"5","host":"inner.local"}["cookie"]');
+  });
+
+  it('are seen by the rules after them', async () => {
+    const text = JSON.stringify({
+      on_http_request: [
+        {
+          expressions: ["!hasReqHeader('x-a')"],
+          actions: [{ type: 'add-headers', config: { headers: { 'x-a': '1' } } }],
+        },
+        { expressions: ["req.headers['x-a'][0] == '1'"], actions: [{ type: 'deny' }] },
+      ],
+    });
+    expect(statusOf((await runRequest(text)).outcome)).toBe(403);
+  });
+
+  it('work on responses', () => {
+    const text = onResponse(
+      { type: 'remove-headers', config: { headers: ['server'] } },
+      { type: 'add-headers', config: { headers: { 'x-status': `\${res.status_code}` } } },
+    );
+    expect(runResponse(text, responseOf(201, ['Server', 'x'])).response.headers).toEqual(['x-status', '201']);
+  });
+
+  it('never let a value end the header', async () => {
+    const text = onRequest({ type: 'add-headers', config: { headers: { 'x-a': `\${req.url.query_params['q'][0]}` } } });
+    const { request, outcome } = await runRequest(text, { target: '/?q=a%0d%0aset-cookie:%20x' });
+    expect(outcome).toMatchObject({ kind: 'error', status: 500, code: 'ERR_NGROK_3900' });
+    expect(request.headers).toEqual(['Host', 'cam.example.com']);
+  });
+});

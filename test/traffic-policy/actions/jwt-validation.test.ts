@@ -1,0 +1,195 @@
+import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
+import type { PolicyPorts, PolicyTrouble } from '../../../src/traffic-policy/ports.ts';
+import { type FakeRequest, requestFor } from '../fake-request.ts';
+
+type KeyPair = Awaited<ReturnType<typeof generateKeyPair>>;
+
+const ISSUER = 'https://idp.example.com/';
+const JWKS = 'https://idp.example.com/jwks';
+
+let ours: KeyPair;
+let theirs: KeyPair;
+let keySet: string;
+
+beforeAll(async () => {
+  ours = await generateKeyPair('ES256', { extractable: true });
+  theirs = await generateKeyPair('ES256', { extractable: true });
+  keySet = JSON.stringify({ keys: [{ ...(await exportJWK(ours.publicKey)), kid: 'k1', alg: 'ES256' }] });
+});
+
+interface TokenParts {
+  issuer?: string;
+  audience?: string;
+  expires?: string;
+  kid?: string;
+  typ?: string;
+  key?: KeyPair;
+  claims?: JWTPayload;
+}
+
+function token({
+  issuer = ISSUER,
+  audience = 'cameras',
+  expires = '5m',
+  kid = 'k1',
+  typ = 'JWT',
+  key = ours,
+  claims = {},
+}: TokenParts = {}) {
+  return new SignJWT({ sub: 'jo', ...claims })
+    .setProtectedHeader({ alg: 'ES256', kid, typ })
+    .setIssuer(issuer)
+    .setAudience(audience)
+    .setExpirationTime(expires)
+    .sign(key.privateKey);
+}
+
+const HEADER = { type: 'jwt', method: 'header', name: 'authorization', prefix: 'Bearer ' };
+
+function policyText(tokens: object[] = [HEADER], keys: unknown = { sources: { additional_jkus: [JWKS] } }): string {
+  const config = {
+    issuer: { allow_list: [{ value: ISSUER }] },
+    audience: { allow_list: [{ value: 'cameras' }, { value: 'doors' }] },
+    http: { tokens },
+    jws: { allowed_algorithms: ['ES256', 'RS256'], keys },
+  };
+  const subject = ['$', '{actions.ngrok.jwt_validation.tokens[0].payload.sub}'].join('');
+  return JSON.stringify({
+    on_http_request: [
+      { actions: [{ type: 'jwt-validation', config }] },
+      { actions: [{ type: 'custom-response', config: { body: subject } }] },
+    ],
+  });
+}
+
+async function ask(fake: FakeRequest, text = policyText(), ports: Partial<PolicyPorts> = {}) {
+  const fetch = async (url: string) => {
+    if (url !== JWKS) throw new Error(`not found: ${url}`);
+    return Buffer.from(keySet);
+  };
+  return compilePolicy(text, 'https', { ports: { fetch, ...ports } }).onHttpRequest?.(requestFor(fake));
+}
+
+const bearer = (value: string) => ({ headers: ['Authorization', `Bearer ${value}`] });
+
+describe('jwt-validation', () => {
+  it('lets a token through and tells what is in it', async () => {
+    const outcome = await ask(bearer(await token()));
+    expect(outcome).toMatchObject({ kind: 'answer', status: 200 });
+    expect(outcome?.kind === 'answer' && outcome.body.toString()).toBe('jo');
+  });
+
+  it('takes lists as well as single key sources, and asks them in turn', async () => {
+    const keys = [
+      {
+        sources: [{ additional_jkus: ['https://idp.example.com/gone', JWKS] }],
+        identification: { token_claims: ['kid'] },
+      },
+    ];
+    const troubles: PolicyTrouble[] = [];
+    const onTrouble = (trouble: PolicyTrouble) => troubles.push(trouble);
+    expect(await ask(bearer(await token()), policyText([HEADER], keys), { onTrouble })).toMatchObject({ status: 200 });
+    expect(troubles).toMatchObject([{ message: expect.stringMatching(/gone cannot be had/) }]);
+  });
+
+  it.each<[string, TokenParts, string]>([
+    ['of another issuer', { issuer: 'https://idp.example.com' }, '3403'],
+    ['for another audience', { audience: 'lamps' }, '3403'],
+    ['that has expired', { expires: '-1m' }, '3403'],
+    ['whose key is not known', { kid: 'k2' }, '3403'],
+  ])('refuses a token %s', async (_, parts, code) => {
+    expect(await ask(bearer(await token(parts)))).toMatchObject({
+      kind: 'error',
+      status: 401,
+      code: `ERR_NGROK_${code}`,
+    });
+  });
+
+  it('refuses a token that somebody else signed, or nobody', async () => {
+    expect(await ask(bearer(await token({ key: theirs })))).toMatchObject({ status: 401, code: 'ERR_NGROK_3401' });
+    const payload = Buffer.from(JSON.stringify({ iss: ISSUER, aud: 'cameras' })).toString('base64url');
+    const unsigned = `${Buffer.from('{"alg":"none"}').toString('base64url')}.${payload}.`;
+    expect(await ask(bearer(unsigned))).toMatchObject({ status: 401 });
+  });
+
+  it('demands the type that it asks for', async () => {
+    const text = policyText([{ ...HEADER, type: 'at+jwt' }]);
+    expect(await ask(bearer(await token()), text)).toMatchObject({ status: 401 });
+    expect(await ask(bearer(await token({ typ: 'at+jwt' })), text)).toMatchObject({ status: 200 });
+  });
+
+  it.each<[string, FakeRequest, string]>([
+    ['no header', {}, '3408'],
+    ['no prefix', { headers: ['Authorization', 'abc'] }, '3413'],
+    ['nothing after the prefix', { headers: ['Authorization', 'Bearer '] }, '3406'],
+    ['rubbish', bearer('abc'), '3416'],
+    ['rubbish in three parts', bearer('a.b.c'), '3416'],
+  ])('refuses %s', async (_, fake, code) => {
+    expect(await ask(fake)).toMatchObject({ status: 401, code: `ERR_NGROK_${code}` });
+  });
+
+  describe('of tokens in a body', () => {
+    const text = policyText([{ type: 'jwt', method: 'body', name: 'Token' }]);
+    const json = ['Content-Type', 'application/json'];
+
+    it('reads JSON and forms', async () => {
+      const jwt = await token();
+      const form = ['Content-Type', 'application/x-www-form-urlencoded; charset=utf-8'];
+      expect(await ask({ method: 'POST', headers: json, body: JSON.stringify({ token: jwt }) }, text)).toMatchObject({
+        status: 200,
+      });
+      expect(await ask({ method: 'PUT', headers: form, body: `a=1&token=${jwt}` }, text)).toMatchObject({
+        status: 200,
+      });
+    });
+
+    it.each<[string, FakeRequest, string]>([
+      ['another method', { method: 'GET', headers: json }, '3415'],
+      ['another type', { method: 'POST', headers: ['Content-Type', 'text/plain'], body: 'x' }, '3414'],
+      ['no body', { method: 'POST', headers: json }, '3411'],
+      ['a body without it', { method: 'POST', headers: json, body: '{"token": 5}' }, '3412'],
+      ['a body that is no JSON', { method: 'POST', headers: json, body: '{' }, '3412'],
+      ['a long body', { method: 'POST', headers: json, body: ' '.repeat(70_000) }, '3411'],
+    ])('refuses %s', async (_, fake, code) => {
+      expect(await ask(fake, text)).toMatchObject({ status: 401, code: `ERR_NGROK_${code}` });
+    });
+  });
+
+  it('fetches a key set once for many requests, and again when a new key is used', async () => {
+    let fetched = 0;
+    let ms = 0;
+    const clock = { now: () => ms, sleep: async () => {}, random: Math.random };
+    let published = keySet;
+    const fetch = async () => {
+      fetched++;
+      return Buffer.from(published);
+    };
+    const policy = compilePolicy(policyText(), 'https', { ports: { fetch, clock } });
+    const use = async (value: string) => policy.onHttpRequest?.(requestFor(bearer(value)));
+    const jwt = await token();
+    const outcomes = await Promise.all(Array.from({ length: 20 }, () => use(jwt)));
+    expect(outcomes.every((outcome) => outcome?.kind === 'answer')).toBe(true);
+    expect(fetched).toBe(1);
+
+    published = JSON.stringify({ keys: [{ ...(await exportJWK(theirs.publicKey)), kid: 'k2', alg: 'ES256' }] });
+    const rolled = await token({ kid: 'k2', key: theirs });
+    for (let times = 0; times < 5; times++) expect(await use(rolled)).toMatchObject({ status: 401 });
+    expect(fetched).toBe(1); // not before a minute has passed
+    ms += 61_000;
+    expect(await use(rolled)).toMatchObject({ status: 200 });
+    expect(fetched).toBe(2);
+    ms += 16 * 60_000;
+    await use(rolled);
+    expect(fetched).toBe(3);
+  });
+
+  it.each([
+    ['cannot be had', () => Promise.reject(new Error('timed out'))],
+    ['is no key set', async () => Buffer.from('<html>')],
+    ['is full of rubbish', async () => Buffer.from('{"keys":[{"kty":"nope","kid":"k1"}]}')],
+  ])('refuses when the key set %s', async (_, fetch) => {
+    expect(await ask(bearer(await token()), policyText(), { fetch })).toMatchObject({ status: 401 });
+  });
+});

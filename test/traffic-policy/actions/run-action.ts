@@ -1,0 +1,58 @@
+import { type CompileOptions, compilePolicy, PolicyRefused } from '../../../src/traffic-policy/engine.ts';
+import type { PolicyPorts } from '../../../src/traffic-policy/ports.ts';
+import type { PolicyResponse, RequestOutcome } from '../../../src/traffic-policy/steps.ts';
+import { type FakeRequest, requestFor } from '../fake-request.ts';
+
+export interface Action {
+  type: string;
+  config?: unknown;
+}
+
+export const onRequest = (...actions: Action[]) => JSON.stringify({ on_http_request: [{ actions }] });
+export const onResponse = (...actions: Action[]) => JSON.stringify({ on_http_response: [{ actions }] });
+export const onConnect = (...actions: Action[]) => JSON.stringify({ on_tcp_connect: [{ actions }] });
+
+/** An action that answers with what an expression says, so that a test can read it. */
+export const tell = (expression: string): Action => ({
+  type: 'custom-response',
+  config: { body: `\${${expression}}` },
+});
+
+export async function runRequest(text: string, fake: FakeRequest = {}, ports: Partial<PolicyPorts> = {}) {
+  const request = requestFor(fake);
+  const outcome = await compilePolicy(text, 'https', { ports }).onHttpRequest?.(request);
+  return { request, outcome };
+}
+
+export function bodyOf(outcome: RequestOutcome | undefined): string {
+  return outcome?.kind === 'answer' ? outcome.body.toString() : `no answer but ${JSON.stringify(outcome)}`;
+}
+
+export function statusOf(outcome: RequestOutcome | undefined): number | string {
+  return outcome?.kind === 'answer' || outcome?.kind === 'error' ? outcome.status : (outcome?.kind ?? 'passed on');
+}
+
+export function runResponse(text: string, response: PolicyResponse, fake: FakeRequest = {}) {
+  const outcome = compilePolicy(text, 'https').onHttpResponse?.(requestFor(fake), response);
+  return { response, outcome };
+}
+
+export function refusalOf(
+  text: string,
+  options: CompileOptions = {},
+  protocol: 'https' | 'http' | 'tcp' | 'tls' = 'https',
+): PolicyRefused {
+  try {
+    compilePolicy(text, protocol, options);
+  } catch (error) {
+    if (error instanceof PolicyRefused) return error;
+    throw error;
+  }
+  throw new Error('the policy was not refused');
+}
+
+/** The value of a header in a flat list; undefined when there is none. */
+export function headerIn(headers: readonly string[], name: string): string | undefined {
+  const at = headers.findIndex((each, index) => index % 2 === 0 && each.toLowerCase() === name);
+  return at === -1 ? undefined : headers[at + 1];
+}

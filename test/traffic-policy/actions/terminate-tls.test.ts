@@ -1,0 +1,34 @@
+import { describe, expect, it } from 'vitest';
+import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
+import { connectionFrom, ENDPOINT } from '../fake-request.ts';
+
+describe('terminate-tls', () => {
+  it('tells the edge how to do the handshake', () => {
+    const config = {
+      min_version: '1.3',
+      mutual_tls_certificate_authorities: 'ca_1',
+      mutual_tls_verification_strategy: 'request',
+    };
+    const text = JSON.stringify({
+      on_tcp_connect: [
+        { expressions: ["conn.client_ip == '203.0.113.7'"], actions: [{ type: 'terminate-tls', config }] },
+      ],
+    });
+    const policy = compilePolicy(text, 'tls');
+    expect(policy.terminatesTls).toBe(true);
+    const connect = { connection: connectionFrom(), endpoint: ENDPOINT };
+    expect(policy.onTcpConnect?.(connect)).toBeUndefined();
+    expect(connect).toMatchObject({
+      termination: {
+        minVersion: '1.3',
+        maxVersion: '1.3',
+        certificate: null,
+        clientAuthorities: ['ca_1'],
+        clientVerification: 'request',
+      },
+    });
+    const other = { connection: connectionFrom('192.0.2.1'), endpoint: ENDPOINT };
+    policy.onTcpConnect?.(other);
+    expect(other).not.toHaveProperty('termination');
+  });
+});

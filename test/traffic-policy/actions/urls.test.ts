@@ -1,0 +1,71 @@
+import { describe, expect, it } from 'vitest';
+import type { PolicyAnswer } from '../../../src/traffic-policy/steps.ts';
+import { bodyOf, headerIn, onRequest, runRequest, statusOf, tell } from './run-action.ts';
+
+describe('redirect', () => {
+  it.each([
+    ['a whole URL', { to: 'https://other.com/x' }, '/', 'https://other.com/x'],
+    ['a path', { to: '/new path' }, '/old', 'https://cam.example.com/new%20path'],
+    ['what a pattern matches', { from: '/v1/(.*)', to: '/v2/$1' }, '/v1/a?b=1', 'https://cam.example.com/v2/a?b=1'],
+    ['only the first match', { from: 'a', to: 'b' }, '/a', 'https://cbm.example.com/a'],
+    ['with an inline flag', { from: '(?i)/OLD', to: '/new' }, '/old', 'https://cam.example.com/new'],
+    ['with an expression', { from: '/x', to: `/\${req.method.lower()}` }, '/x', 'https://cam.example.com/get'],
+    ['in its authority', { from: `\${req.url.authority}/`, to: 'b.com/' }, '/p', 'https://b.com/p'],
+  ])('sends the client to %s', async (_, config, target, location) => {
+    const { outcome } = await runRequest(onRequest({ type: 'redirect', config }), { target });
+    expect(outcome).toMatchObject({ kind: 'answer', status: 302, refused: false });
+    expect(headerIn((outcome as PolicyAnswer).headers, 'location')).toBe(location);
+  });
+
+  it('goes on when nothing changes', async () => {
+    const text = onRequest(
+      { type: 'redirect', config: { from: '/old', to: '/new' } },
+      tell('actions.ngrok.redirect.url'),
+    );
+    expect(bodyOf((await runRequest(text, { target: '/x' })).outcome)).toBe('https://cam.example.com/x');
+    const same = onRequest({ type: 'redirect', config: { to: 'https://cam.example.com/x' } });
+    expect((await runRequest(same, { target: '/x' })).outcome).toBeUndefined();
+  });
+
+  it('has a status and headers of its own', async () => {
+    const config = { to: '/x', status_code: 308, headers: { 'x-a': '1' } };
+    const { outcome } = await runRequest(onRequest({ type: 'redirect', config }));
+    expect(outcome).toMatchObject({ status: 308, headers: ['x-a', '1', 'location', 'https://cam.example.com/x'] });
+  });
+
+  it('answers with 500 when an expression makes no pattern', async () => {
+    const { outcome } = await runRequest(
+      onRequest({ type: 'redirect', config: { from: `\${req.headers["x-p"][0]}`, to: '/' } }),
+      {
+        headers: ['x-p', '('],
+      },
+    );
+    expect(outcome).toMatchObject({ status: 500, code: 'ERR_NGROK_3901' });
+  });
+});
+
+describe('url-rewrite', () => {
+  it.each([
+    ['all matches', { from: 'a/', to: 'b/' }, '/a/a/x', '/b/b/x', 'cam.example.com'],
+    ['groups', { from: '/api/(\\w+)/(\\w+)', to: '/$2/$1' }, '/api/x/y?z=1', '/y/x?z=1', 'cam.example.com'],
+    ['the whole URL', { to: '/only' }, '/x', '/only', 'cam.example.com'],
+    ['the host', { from: 'cam.example.com', to: 'inner.local' }, '/x', '/x', 'inner.local'],
+    ['what would break the request line', { to: '/a b\r\nx\u00e9' }, '/x', '/a%20b%0D%0Ax%C3%A9', 'cam.example.com'],
+    ['nothing', { from: 'nope', to: 'x' }, '/x', '/x', 'cam.example.com'],
+  ])('replaces %s', async (_, config, target, rewritten, host) => {
+    const { request, outcome } = await runRequest(onRequest({ type: 'url-rewrite', config }), { target });
+    expect(outcome).toBeUndefined();
+    expect(request.target).toBe(rewritten);
+    expect(headerIn(request.headers, 'host')).toBe(host);
+  });
+
+  it('is seen by the rules after it', async () => {
+    const text = onRequest({ type: 'url-rewrite', config: { from: '/a', to: '/b' } }, tell('req.url.path'));
+    expect(bodyOf((await runRequest(text, { target: '/a' })).outcome)).toBe('/b');
+  });
+
+  it.each(['https://', 'https://a b/', 'https://x\r\ny/'])('refuses to send a request to %j', async (to) => {
+    const { outcome } = await runRequest(onRequest({ type: 'url-rewrite', config: { to } }));
+    expect(statusOf(outcome)).toBe(500);
+  });
+});

@@ -1,0 +1,54 @@
+import type {
+  PolicyConnection,
+  PolicyEndpoint,
+  PolicyRequest,
+  PolicyResponse,
+} from '../../src/traffic-policy/steps.ts';
+
+export const ENDPOINT: PolicyEndpoint = {
+  id: 'ep_1',
+  url: 'https://cam.example.com',
+  protocol: 'https',
+  host: 'cam.example.com',
+  port: 443,
+};
+
+export function connectionFrom(clientIp = '203.0.113.7', more: Partial<PolicyConnection> = {}): PolicyConnection {
+  return {
+    clientIp,
+    clientPort: 50123,
+    serverIp: '198.51.100.1',
+    serverPort: 443,
+    startedAt: Date.UTC(2026, 0, 2, 3, 4, 5),
+    tls: null,
+    bytesIn: () => 120,
+    bytesOut: () => 0,
+    ...more,
+  };
+}
+
+/** What a test says of a request; the rest is what any browser sends. */
+export interface FakeRequest {
+  method?: string;
+  target?: string;
+  headers?: string[];
+  body?: string;
+  connection?: PolicyConnection;
+}
+
+export function requestFor(fake: FakeRequest = {}): PolicyRequest {
+  const { method = 'GET', target = '/', headers = [], body, connection = connectionFrom() } = fake;
+  return {
+    method,
+    target,
+    version: 'HTTP/1.1',
+    headers: ['Host', 'cam.example.com', ...headers],
+    connection,
+    endpoint: ENDPOINT,
+    readBody: async (limit) => (body === undefined || body.length > limit ? null : Buffer.from(body)),
+  };
+}
+
+export function responseOf(status = 200, headers: string[] = []): PolicyResponse {
+  return { status, headers };
+}

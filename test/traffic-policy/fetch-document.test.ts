@@ -1,0 +1,29 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { expect, it, onTestFinished } from 'vitest';
+import { fetchDocument } from '../../src/traffic-policy/fetch-document.ts';
+
+it.each(['http://example.com/jwks', 'ftp://example.com/jwks'])('fetches over HTTPS alone, so not %s', async (url) => {
+  await expect(fetchDocument(url, 1000)).rejects.toThrow('only https://');
+});
+
+it.each([
+  '127.0.0.1',
+  '[::1]',
+  '[::ffff:127.0.0.1]',
+  '10.0.0.1',
+  '169.254.169.254',
+  '[fd00::1]',
+  '2130706433',
+  'localhost',
+])("does not reach the gateway's own network through %s", async (host) => {
+  let reached = false;
+  const server = createServer(() => {
+    reached = true;
+  }).listen(0, '127.0.0.1');
+  onTestFinished(() => void server.close());
+  await new Promise((resolve) => server.once('listening', resolve));
+  const { port } = server.address() as AddressInfo;
+  await expect(fetchDocument(`https://${host}:${port}/jwks`, 1000)).rejects.toThrow('not on the public internet');
+  expect(reached).toBe(false);
+});

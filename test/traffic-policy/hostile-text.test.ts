@@ -1,0 +1,179 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { checkPolicy } from '../../src/traffic-policy/check-policy.ts';
+import { compilePolicy, PolicyRefused } from '../../src/traffic-policy/engine.ts';
+
+/** A policy blocks everybody else's traffic while it is compiled; of the processor's time, for others use it, too. */
+const BLINK_MS = 1500;
+
+function compile(text: string): void {
+  const before = process.cpuUsage();
+  try {
+    compilePolicy(text, 'https');
+  } catch (error) {
+    if (!(error instanceof PolicyRefused)) throw error;
+    expect(error.code).toMatch(/^ERR_NGROK_\d{4}$/);
+    expect(error.problems.length).toBeGreaterThan(0);
+  }
+  const { user, system } = process.cpuUsage(before);
+  expect((user + system) / 1000).toBeLessThan(BLINK_MS);
+}
+
+const withExpression = (expression: string) =>
+  JSON.stringify({ on_http_request: [{ expressions: [expression], actions: [{ type: 'deny' }] }] });
+
+const withBody = (body: string) =>
+  JSON.stringify({ on_http_request: [{ actions: [{ type: 'custom-response', config: { body } }] }] });
+
+/** Pieces of CEL, so that random texts get past the first character. */
+const celPieces = fc
+  .array(
+    fc.constantFrom(
+      ...[
+        'req',
+        '.url',
+        '.headers',
+        "['x']",
+        'vars',
+        '&&',
+        '||',
+        '!',
+        '-',
+        '(',
+        ')',
+        '[',
+        ']',
+        '{',
+        '}',
+        '?',
+        ':',
+        ',',
+      ],
+      ...[
+        '.map(x, ',
+        '.exists(y, ',
+        '.sortBy(z, ',
+        'has(',
+        'x',
+        'y',
+        '1',
+        '1u',
+        '2.5',
+        "'a'",
+        '"b"',
+        "'''",
+        "r'",
+        '\\',
+        ' in ',
+      ],
+      ...[
+        '.matches(',
+        '==',
+        '<',
+        '+',
+        '%',
+        'b"',
+        '//',
+        '\n',
+        'true',
+        'null',
+        'getReqHeader(',
+        '.split()',
+        '@tick()',
+        '.',
+        '\u0000',
+      ],
+    ),
+    { maxLength: 60 },
+  )
+  .map((pieces) => pieces.join(''));
+
+describe('a text that nobody would write', () => {
+  it('is refused or compiled, and never does anything else', () => {
+    fc.assert(fc.property(fc.string({ maxLength: 300 }), compile), { numRuns: 300 });
+    fc.assert(fc.property(fc.json(), compile), { numRuns: 300 });
+  });
+
+  it('is refused or compiled as an expression', () => {
+    fc.assert(
+      fc.property(celPieces, (text) => compile(withExpression(text))),
+      { numRuns: 1500 },
+    );
+    fc.assert(
+      fc.property(fc.string({ maxLength: 200 }), (text) => compile(withExpression(text))),
+      { numRuns: 300 },
+    );
+  });
+
+  it('is refused or compiled as a template', () => {
+    const pieces = fc.array(fc.oneof(fc.constantFrom('${', '}', '{', "'", '"', '\\', '$', 'a'), celPieces), {
+      maxLength: 12,
+    });
+    fc.assert(
+      fc.property(pieces, (text) => compile(withBody(text.join('')))),
+      { numRuns: 1000 },
+    );
+  });
+
+  it('is refused or compiled as a configuration of any action', () => {
+    const types = [
+      'basic-auth',
+      'jwt-validation',
+      'rate-limit',
+      'redirect',
+      'set-vars',
+      'log',
+      'restrict-ips',
+      'verify-webhook',
+    ];
+    fc.assert(
+      fc.property(fc.constantFrom(...types), fc.jsonValue({ maxDepth: 4 }), (type, config) => {
+        compile(JSON.stringify({ on_http_request: [{ actions: [{ type, config }] }] }));
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it.each([
+    ['brackets that never close', '('.repeat(4000)],
+    ['closed brackets', `${'('.repeat(2000)}1${')'.repeat(2000)}`],
+    ['negations', `${'!'.repeat(4000)}true`],
+    ['conditions', `${'a?b:'.repeat(900)}1`],
+    ['conjunctions', `true${'&&true'.repeat(600)}`],
+    ['members', `req${'.a'.repeat(2000)}`],
+    ['quotes', "'".repeat(4001)],
+    ['backslashes', `'${'\\'.repeat(4000)}`],
+    ['comments', '//'.repeat(2000)],
+    ['calls', `${'f('.repeat(1000)}1${')'.repeat(1000)}`],
+    ['loops', '[1].map(a, [1].map(b, [1].map(c, [1].map(d, 1))))'],
+    ['bracket characters hidden in texts', `${"'('+(".repeat(500)}1${')'.repeat(500)}`],
+    ['brackets behind a quote in a comment', `//'\n${'('.repeat(4000)}`],
+    ['brackets behind a quote that a line ends', `'\n${'('.repeat(4000)}`],
+    ['a text of more than 4 KiB', `'${'a'.repeat(5000)}' == 'b'`],
+  ])('%s in an expression are read in no time', (_, expression) => {
+    compile(withExpression(expression));
+  });
+
+  it.each([
+    ['nested YAML', `on_http_request: ${'['.repeat(30_000)}`],
+    ['nested JSON', `${'{"a":'.repeat(10_000)}1${'}'.repeat(10_000)}`],
+    ['nested maps', `on_http_request: ${'{a: '.repeat(10_000)}`],
+    [
+      'aliases that multiply',
+      `a: &a [x,x,x,x,x,x,x,x,x]\n${[...'bcdefgh'].map((name, at) => `${name}: &${name} [${`*${'abcdefgh'[at]},`.repeat(9)}]`).join('\n')}\non_http_request: *h`,
+    ],
+    ['a text of more than 64 KiB', `# ${'x'.repeat(70_000)}`],
+    ['a prototype', '{"__proto__": {"on_http_request": []}, "constructor": 1}'],
+  ])('%s is refused in no time', (_, text) => {
+    expect(checkPolicy(text, ['https'])[0]?.code).toMatch(/^ERR_NGROK_22/);
+    compile(text);
+  });
+
+  it('full of the dearest expressions compiles in a moment', () => {
+    const rules = Array.from({ length: 15 }, (_, at) => ({
+      expressions: [`true${`&&${at}<2`.repeat(600)}`],
+      actions: [{ type: 'deny' }],
+    }));
+    compile(JSON.stringify({ on_http_request: rules }));
+  });
+});

@@ -1,0 +1,253 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { checkPolicy } from '../../src/traffic-policy/check-policy.ts';
+import { compilePolicy, NO_POLICY, PolicyRefused } from '../../src/traffic-policy/engine.ts';
+import type { PolicyTrouble } from '../../src/traffic-policy/ports.ts';
+import { connectionFrom, ENDPOINT, requestFor, responseOf } from './fake-request.ts';
+
+const deny = { actions: [{ type: 'deny' }] };
+
+describe('a document', () => {
+  it.each([null, '', '  \n'])('that is empty costs nothing: %j', (text) => {
+    expect(compilePolicy(text, 'https')).toBe(NO_POLICY);
+  });
+
+  it.each([
+    '{}',
+    'on_http_request: []',
+    'on_http_request:\n',
+    '{"inbound": [], "outbound": []}',
+    '{"on_event_stream_message": []}',
+  ])('without rules does nothing: %j', (text) => {
+    expect(compilePolicy(text, 'https')).toEqual(NO_POLICY);
+  });
+
+  it.each([
+    ['JSON', '{"on_http_request": [{"actions": [{"type": "deny"}]}]}'],
+    ['YAML', 'on_http_request:\n  - name: no one # ever\n    actions:\n      - type: deny\n'],
+    ['YAML in braces', '{on_http_request: [{actions: [{type: deny, config: null}]}]}'],
+    [
+      'the legacy shape',
+      '{"enabled": true, "inbound": [{"expressions": [], "actions": [{"type": "deny"}]}], "outbound": []}',
+    ],
+    [
+      'the Rust SDK',
+      '{"Inbound": [{"Name": "x", "Expressions": [], "Actions": [{"Type": "deny", "Config": {"status_code": 403}}]}], "Outbound": []}',
+    ],
+  ])('may be %s', (_, text) => {
+    expect(compilePolicy(text, 'https').onHttpRequest?.(requestFor())).toMatchObject({ status: 403 });
+  });
+
+  it('of the legacy shape is switched off as a whole', () => {
+    expect(compilePolicy(JSON.stringify({ enabled: false, inbound: [deny] }), 'https')).toEqual(NO_POLICY);
+  });
+
+  it.each<[string, string, 'https' | 'tcp', string, RegExp]>([
+    ['no map', '[]', 'https', '2236', /no map/],
+    ['neither JSON nor YAML', '{"a": ', 'https', '2236', /neither JSON nor YAML/],
+    ['an unknown phase', '{"on_request": []}', 'https', '2236', /on_request/],
+    ['a map for a phase', '{"on_http_request": {}}', 'https', '2236', /on_http_request: is a list/],
+    ['both shapes', JSON.stringify({ inbound: [deny], on_http_request: [deny] }), 'https', '2236', /cannot be mixed/],
+    [
+      'a rule without actions',
+      '{"on_http_request": [{"actions": []}]}',
+      'https',
+      '2206',
+      /on_http_request\[0\]\.actions/,
+    ],
+    ['too many rules', JSON.stringify({ on_http_request: Array(101).fill(deny) }), 'https', '2264', /on_http_request/],
+    [
+      'too many actions',
+      JSON.stringify({ on_http_request: [{ actions: Array(21).fill({ type: 'log' }) }] }),
+      'https',
+      '2255',
+      /actions/,
+    ],
+    [
+      'too many expressions',
+      JSON.stringify({ on_http_request: [{ expressions: Array(21).fill('true'), ...deny }] }),
+      'https',
+      '2265',
+      /expressions/,
+    ],
+    ['a phase of HTTP for TCP', JSON.stringify({ on_http_request: [deny] }), 'tcp', '2230', /on_http_request/],
+    [
+      'an action of HTTP for TCP',
+      '{"inbound": [{"actions": [{"type": "redirect", "config": {"to": "/"}}]}]}',
+      'tcp',
+      '2205',
+      /inbound\[0\]\.actions\[0\]/,
+    ],
+    ['events of a stream', '{"on_event_stream_message": [{}]}', 'https', '2202', /not support/],
+    [
+      'unreachable actions',
+      JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }, { type: 'deny' }] }] }),
+      'https',
+      '2207',
+      /never reached/,
+    ],
+    [
+      'two authentications',
+      JSON.stringify({
+        on_http_request: Array(2).fill({ actions: [{ type: 'basic-auth', config: { credentials: ['a:password'] } }] }),
+      }),
+      'https',
+      '2239',
+      /on_http_request\[1\]/,
+    ],
+  ])('is refused for %s', (_, text, protocol, code, message) => {
+    expect(() => compilePolicy(text, protocol)).toThrow(message);
+    expect(checkPolicy(text, [protocol])[0]).toMatchObject({ severity: 'error', code: `ERR_NGROK_${code}` });
+  });
+
+  it('of an internal endpoint has no connections', () => {
+    const text = JSON.stringify({ on_tcp_connect: [deny] });
+    expect(checkPolicy(text, ['https'], { internal: true })[0]?.code).toBe('ERR_NGROK_2262');
+    expect(checkPolicy(text, ['tcp'], { internal: true })).toEqual([]);
+  });
+
+  it('is told of everything that is wrong with it at once, in its own terms', () => {
+    const rules = [
+      { expressions: ['nope'], actions: [{ type: 'terminate-tls' }] },
+      { expressions: ['true', '1 +'], actions: [{ type: 'deny', config: { status_code: 1 } }, { type: 'nope' }] },
+    ];
+    const places = checkPolicy(JSON.stringify({ inbound: rules }), ['https']).map(({ place }) => place);
+    expect(places).toEqual([
+      'inbound[0].expressions[0]',
+      'inbound[1].expressions[1]',
+      'inbound[1].actions[0].config.status_code',
+      'inbound[1].actions[1].type',
+    ]);
+  });
+});
+
+describe('the check of a policy', () => {
+  it('has nothing to say of a good one', () => {
+    expect(checkPolicy(JSON.stringify({ on_http_request: [deny], on_tcp_connect: [deny] }), ['http', 'https'])).toEqual(
+      [],
+    );
+  });
+
+  it('says what is wrong for some of the protocols', () => {
+    const findings = checkPolicy(JSON.stringify({ on_http_request: [deny] }), ['https', 'tls']);
+    expect(findings).toEqual([expect.objectContaining({ code: 'ERR_NGROK_2230', place: 'on_http_request' })]);
+  });
+
+  it.each([
+    ["req.headers['x'][0] == 'a'", /lacks the key/],
+    ['req.nonsense == 1', /no variable req\.nonsense/],
+  ])('warns of %s', (expression, warning) => {
+    const text = JSON.stringify({ on_http_request: [{ expressions: [expression], ...deny }] });
+    expect(checkPolicy(text, ['https'])).toEqual([
+      expect.objectContaining({ severity: 'warning', message: expect.stringMatching(warning) }),
+    ]);
+  });
+
+  it.each(["'x' in req.headers && req.headers['x'][0] == 'a'", "has(req.headers['x']) && req.headers['x'][0] == 'a'"])(
+    'does not warn of %s',
+    (expression) => {
+      const text = JSON.stringify({ on_http_request: [{ expressions: [expression], ...deny }] });
+      expect(checkPolicy(text, ['https'])).toEqual([]);
+    },
+  );
+});
+
+describe('a policy that runs', () => {
+  const answer = (body: string) => ({ actions: [{ type: 'custom-response', config: { body } }] });
+  const bodyOf = (outcome: unknown) => (outcome as { body: Buffer }).body.toString();
+
+  it('needs every expression of a rule to be true, not merely truthy', () => {
+    const rules = [
+      { expressions: ['true', 'false'], ...answer('one false') },
+      { expressions: ["'text'"], ...answer('not a boolean') },
+      { expressions: ['true', '1 < 2'], ...answer('right') },
+      answer('the last'),
+    ];
+    const policy = compilePolicy(JSON.stringify({ on_http_request: rules }), 'https');
+    expect(bodyOf(policy.onHttpRequest?.(requestFor()))).toBe('right');
+  });
+
+  it('skips a rule whose expression fails, and says so once a minute', () => {
+    const troubles: PolicyTrouble[] = [];
+    let ms = 0;
+    const clock = { now: () => ms, sleep: async () => {}, random: Math.random };
+    const text = JSON.stringify({ on_http_request: [{ expressions: ["req.headers['x'][0] == 'a'"], ...deny }] });
+    const policy = compilePolicy(text, 'https', { ports: { clock, onTrouble: (trouble) => troubles.push(trouble) } });
+    for (let second = 0; second < 90; second++, ms += 1000)
+      expect(policy.onHttpRequest?.(requestFor())).toBeUndefined();
+    expect(troubles).toMatchObject([
+      { place: 'on_http_request[0].expressions[0]', code: 'ERR_NGROK_2254', times: 1 },
+      { times: 60 },
+    ]);
+  });
+
+  it('fails closed when it needs too much time', () => {
+    const expression = 'lists.range(2000).all(x, lists.range(2000).all(y, x + y >= 0))';
+    const text = JSON.stringify({ on_http_request: [{ expressions: [expression], ...deny }] });
+    expect(compilePolicy(text, 'https').onHttpRequest?.(requestFor())).toMatchObject({
+      status: 500,
+      code: 'ERR_NGROK_2300',
+    });
+  });
+
+  it('carries what the connection found out to its requests', () => {
+    const text = JSON.stringify({
+      on_tcp_connect: [{ actions: [{ type: 'restrict-ips', config: { allow: ['203.0.113.0/24'] } }] }],
+      on_http_request: [answer(['$', '{actions.ngrok.restrict_ips.matched_cidr}'].join(''))],
+    });
+    const policy = compilePolicy(text, 'https');
+    const connection = connectionFrom();
+    expect(policy.onTcpConnect?.({ connection, endpoint: ENDPOINT })).toBeUndefined();
+    expect(bodyOf(policy.onHttpRequest?.(requestFor({ connection })))).toBe('203.0.113.0/24');
+  });
+
+  it('changes responses by what is in them', () => {
+    const text = JSON.stringify({
+      on_http_response: [
+        {
+          expressions: ['res.status_code >= 500'],
+          actions: [{ type: 'add-headers', config: { headers: { 'x-broken': 'yes' } } }],
+        },
+      ],
+    });
+    const policy = compilePolicy(text, 'https');
+    const [good, bad] = [responseOf(200), responseOf(502)];
+    for (const response of [good, bad]) policy.onHttpResponse?.(requestFor(), response);
+    expect([good.headers, bad.headers]).toEqual([[], ['x-broken', 'yes']]);
+  });
+});
+
+describe('the agent', () => {
+  /** Every file that a file imports for more than its types, however far away. */
+  function imports(file: string, seen = new Set<string>()): Set<string> {
+    for (const [, what, from = ''] of readFileSync(file, 'utf8').matchAll(/^import (type )?[^;]*?from '([^']+)';/gms)) {
+      if (what !== undefined) continue;
+      const target = from.startsWith('.') ? new URL(from, `file://${file}`).pathname : from;
+      if (seen.has(target)) continue;
+      seen.add(target);
+      if (from.startsWith('.')) imports(target, seen);
+    }
+    return seen;
+  }
+
+  it("does not load the engine's libraries: a device that uses ngrok's cloud has no use for them", () => {
+    const root = new URL('../../src/agent/', import.meta.url).pathname;
+    const files = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
+    expect(files.length).toBeGreaterThan(5);
+    const loaded = new Set(files.flatMap((name) => [...imports(root + name)]));
+    const forbidden = [...loaded].filter((name) =>
+      /^(?:@bufbuild|re2js|yaml|jose|@peculiar)|traffic-policy\/(?:engine|cel|scope)/.test(name),
+    );
+    expect(forbidden).toEqual([]);
+    expect([...loaded].some((name) => name.endsWith('traffic-policy/document.ts'))).toBe(true);
+  });
+
+  it('finds the engine when it does follow its imports', () => {
+    const engine = new URL('../../src/traffic-policy/engine.ts', import.meta.url).pathname;
+    expect([...imports(engine)]).toEqual(expect.arrayContaining(['@bufbuild/cel', 're2js', 'yaml', 'jose']));
+  });
+});
+
+it('names its refusals', () => {
+  expect(() => compilePolicy('[]', 'https')).toThrow(PolicyRefused);
+});
