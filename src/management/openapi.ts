@@ -1,0 +1,124 @@
+import { z } from 'zod';
+import { allOperations, type Operation } from './operations.ts';
+
+/** What stands in the document besides the operations. */
+export interface OpenApiOptions {
+  /** Public base URL of the service. */
+  baseUrl: string;
+  /** Version of the program. */
+  version: string;
+}
+
+type Json = Record<string, unknown>;
+
+const ErrorBody = z.object({
+  error_code: z.string().optional(),
+  status_code: z.int(),
+  msg: z.string(),
+  details: z.record(z.string(), z.string()),
+});
+
+const REFUSALS = {
+  400: 'The request is not valid, or conflicts with something that exists.',
+  403: 'The API key is missing, malformed, unknown or revoked.',
+  404: 'There is nothing with this id, or nothing at this path.',
+  415: 'The body is declared to be something other than JSON.',
+  429: 'Too many requests; Retry-After says when to come back.',
+  500: 'A fault of the service.',
+  503: 'The service cannot do it just now; Retry-After says when to come back.',
+};
+
+/**
+ * Describes the whole API as an OpenAPI 3.1 document, from the same schemas and the same table of
+ * operations that server and client use.
+ */
+export function openApiDocument({ baseUrl, version }: OpenApiOptions): Json {
+  const paths: Record<string, Json> = {};
+  for (const { id, family, operation } of allOperations()) {
+    const method = operation.method.toLowerCase();
+    paths[operation.path] = { ...paths[operation.path], [method]: describe(id, family, operation) };
+  }
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Management API',
+      version,
+      description:
+        'In requests a member that is null counts as not sent; PATCH and PUT bodies may repeat the id of the path, and PUT bodies may wrap a module as {id, module}.',
+    },
+    servers: [{ url: baseUrl }],
+    security: [{ apiKey: [] }],
+    paths,
+    components: {
+      securitySchemes: { apiKey: { type: 'http', scheme: 'bearer' } },
+      schemas: { Error: jsonSchema(ErrorBody, 'output') },
+      responses: Object.fromEntries(
+        Object.entries(REFUSALS).map(([status, text]) => [`Error${status}`, errorAnswer(text)]),
+      ),
+    },
+  };
+}
+
+function describe(id: string, family: string, operation: Operation): Json {
+  return {
+    operationId: id,
+    summary: operation.summary,
+    tags: [family],
+    parameters: [
+      ...VERSION_HEADERS,
+      ...pathParameters(operation),
+      ...(operation.listKey === null ? [] : PAGE_PARAMETERS),
+    ],
+    ...(operation.body && {
+      requestBody: { required: true, content: { 'application/json': { schema: jsonSchema(operation.body, 'input') } } },
+    }),
+    responses: {
+      [operation.status]: success(operation),
+      ...Object.fromEntries(
+        Object.keys(REFUSALS).map((status) => [status, { $ref: `#/components/responses/Error${status}` }]),
+      ),
+    },
+  };
+}
+
+/** One of the two is required; OpenAPI cannot say so. */
+const VERSION_HEADERS = ['Service-Version', 'Ngrok-Version'].map((name) => ({
+  name,
+  in: 'header',
+  description: 'Version of the API; either of the two names is needed.',
+  schema: { const: '2' },
+}));
+
+const PAGE_PARAMETERS = [
+  {
+    name: 'limit',
+    in: 'query',
+    description: 'Items a page.',
+    schema: { type: 'integer', minimum: 1, maximum: 100, default: 100 },
+  },
+  { name: 'before_id', in: 'query', description: 'Only items older than this id.', schema: { type: 'string' } },
+];
+
+function pathParameters({ path }: Operation): Json[] {
+  return path.includes('{id}') ? [{ name: 'id', in: 'path', required: true, schema: { type: 'string' } }] : [];
+}
+
+function success({ answer, listKey }: Operation): Json {
+  if (!answer) return { description: 'Done; there is no body.' };
+  const schema = listKey === null ? answer : listOf(listKey, answer);
+  return { description: 'Done.', content: { 'application/json': { schema: jsonSchema(schema, 'output') } } };
+}
+
+function listOf(key: string, item: z.ZodType): z.ZodType {
+  return z.object({ [key]: z.array(item), uri: z.string(), next_page_uri: z.string().nullable() });
+}
+
+function errorAnswer(description: string): Json {
+  return { description, content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } };
+}
+
+/** OpenAPI 3.1 names its own dialect; the member that zod puts there would only repeat it. */
+function jsonSchema(schema: z.ZodType, io: 'input' | 'output'): Json {
+  const { $schema: _, ...rest } = z.toJSONSchema(schema, { io });
+  return rest;
+}

@@ -1,0 +1,153 @@
+import type { z } from 'zod';
+import { apiKeys } from './resources/api-key.ts';
+import { botUsers, serviceUsers } from './resources/bot-user.ts';
+import { certificateAuthorities } from './resources/certificate-authority.ts';
+import { credentials } from './resources/credential.ts';
+import { endpoints } from './resources/endpoint.ts';
+import { endpointConfigurations } from './resources/endpoint-configuration.ts';
+import { httpResponseBackends } from './resources/http-response-backend.ts';
+import { ipPolicies } from './resources/ip-policy.ts';
+import { ipPolicyRules } from './resources/ip-policy-rule.ts';
+import { reservedDomains } from './resources/reserved-domain.ts';
+import type { ReadableResource, Resource } from './resources/resource.ts';
+import { tlsCertificates } from './resources/tls-certificate.ts';
+import { type TlsEdgeModuleName, tlsEdgeModules, tlsEdges } from './resources/tls-edge.ts';
+import { tunnels } from './resources/tunnel.ts';
+import { tunnelGroupBackends } from './resources/tunnel-group-backend.ts';
+import { tunnelSessions } from './resources/tunnel-session.ts';
+
+/** One operation of the API; server, client and OpenAPI document take it from here. */
+export interface Operation<
+  Body extends z.ZodType | null = z.ZodType | null,
+  Answer extends z.ZodType | null = z.ZodType | null,
+> {
+  method: 'GET' | 'POST' | 'PATCH' | 'PUT' | 'DELETE';
+  /** `{id}` stands for the resource's id. */
+  path: string;
+  summary: string;
+  /** The request's body; null: none. */
+  body: Body;
+  /** What a success answers; null: 204 without a body. For a list: one item. */
+  answer: Answer;
+  status: 200 | 201 | 204;
+  /** The member of the answer that holds the items; null: the answer is no list. */
+  listKey: string | null;
+}
+
+function get<A extends z.ZodType>(path: string, summary: string, answer: A): Operation<null, A> {
+  return { method: 'GET', path, summary, body: null, answer, status: 200, listKey: null };
+}
+
+function remove(path: string, summary: string): Operation<null, null> {
+  return { method: 'DELETE', path, summary, body: null, answer: null, status: 204, listKey: null };
+}
+
+/** The operations of a resource that can only be read. */
+function readable<A extends z.ZodType>({ path, name, answer, listKey }: ReadableResource<A>) {
+  const list: Operation<null, A> = { ...get(path, `List every ${name}, newest first`, answer), listKey };
+  return { get: get(`${path}/{id}`, `Get one ${name}`, answer), list };
+}
+
+/** The five operations of a resource. */
+function writable<C extends z.ZodType, U extends z.ZodType, A extends z.ZodType>(resource: Resource<C, U, A>) {
+  const { path, name, answer } = resource;
+  const item = `${path}/{id}`;
+  const create: Operation<C, A> = {
+    method: 'POST',
+    path,
+    summary: `Create a new ${name}`,
+    body: resource.create,
+    answer,
+    status: 201,
+    listKey: null,
+  };
+  const update: Operation<U, A> = {
+    method: 'PATCH',
+    path: item,
+    summary: `Update one ${name}; what is not sent stays`,
+    body: resource.update,
+    answer,
+    status: 200,
+    listKey: null,
+  };
+  return { create, ...readable(resource), update, delete: remove(item, `Delete one ${name}`) };
+}
+
+/** The three operations of one module of a TLS edge. */
+function edgeModule<B extends z.ZodType, A extends z.ZodType>(
+  name: TlsEdgeModuleName,
+  { body, answer }: { body: B; answer: A },
+) {
+  const path = `${tlsEdges.path}/{id}/${name}`;
+  const what = `the ${name} module of a TLS edge`;
+  const replace: Operation<B, A> = {
+    method: 'PUT',
+    path,
+    summary: `Replace ${what}`,
+    body,
+    answer,
+    status: 200,
+    listKey: null,
+  };
+  return { replace, get: get(path, `Get ${what}`, answer), delete: remove(path, `Remove ${what}`) };
+}
+
+/** Asks a session's agent to do something. */
+function sessionAction(action: 'restart' | 'stop' | 'update'): Operation<null, null> {
+  const path = `${tunnelSessions.path}/{id}/${action}`;
+  return { ...remove(path, `Ask the agent of a tunnel session to ${action}`), method: 'POST' };
+}
+
+const domain = `${reservedDomains.path}/{id}`;
+
+/** Every operation of the API, by family. */
+export const OPERATIONS = {
+  reservedDomains: {
+    ...writable(reservedDomains),
+    detachCertificateManagementPolicy: remove(
+      `${domain}/certificate_management_policy`,
+      'Detach the certificate management policy of a reserved domain',
+    ),
+    detachCertificate: remove(`${domain}/certificate`, 'Detach the certificate of a reserved domain'),
+    detachHttpEndpointConfiguration: remove(
+      `${domain}/http_endpoint_configuration`,
+      'Detach the HTTP endpoint configuration of a reserved domain',
+    ),
+    detachHttpsEndpointConfiguration: remove(
+      `${domain}/https_endpoint_configuration`,
+      'Detach the HTTPS endpoint configuration of a reserved domain',
+    ),
+  },
+  tlsEdges: writable(tlsEdges),
+  tlsEdgeBackend: edgeModule('backend', tlsEdgeModules.backend),
+  tlsEdgeIpRestriction: edgeModule('ip_restriction', tlsEdgeModules.ip_restriction),
+  tlsEdgeMutualTls: edgeModule('mutual_tls', tlsEdgeModules.mutual_tls),
+  tlsEdgeTlsTermination: edgeModule('tls_termination', tlsEdgeModules.tls_termination),
+  tlsEdgeTrafficPolicy: edgeModule('traffic_policy', tlsEdgeModules.traffic_policy),
+  botUsers: writable(botUsers),
+  serviceUsers: writable(serviceUsers),
+  httpResponseBackends: writable(httpResponseBackends),
+  tunnelGroupBackends: writable(tunnelGroupBackends),
+  ipPolicies: writable(ipPolicies),
+  ipPolicyRules: writable(ipPolicyRules),
+  certificateAuthorities: writable(certificateAuthorities),
+  tlsCertificates: writable(tlsCertificates),
+  credentials: writable(credentials),
+  apiKeys: writable(apiKeys),
+  endpointConfigurations: writable(endpointConfigurations),
+  endpoints: readable(endpoints),
+  tunnels: readable(tunnels),
+  tunnelSessions: {
+    ...readable(tunnelSessions),
+    restart: sessionAction('restart'),
+    stop: sessionAction('stop'),
+    update: sessionAction('update'),
+  },
+};
+
+/** Every operation with a name of its own, such as `botUsers.create`. */
+export function allOperations(): { id: string; family: string; operation: Operation }[] {
+  return Object.entries<Record<string, Operation>>(OPERATIONS).flatMap(([family, operations]) =>
+    Object.entries(operations).map(([name, operation]) => ({ id: `${family}.${name}`, family, operation })),
+  );
+}

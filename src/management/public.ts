@@ -1,0 +1,55 @@
+/** The public entry `device-agent/management`: the typed client and the provisioning workflow. */
+export { ManagementClient, type ReservedDomains, type TlsEdges, type TunnelSessions } from './client.ts';
+export { type CnameRecord, zoneFileLine } from './cname-record.ts';
+export type { CallOptions, Collection, EdgeModule, ListOptions, Page, ReadableCollection } from './collection.ts';
+export { NotReadyInTime } from './domain-readiness.ts';
+export { ManagementError } from './management-error.ts';
+export { type Authtoken, type Provisioned, type ProvisionPlan, provision } from './provision.ts';
+export type { ProvisionEvent, ProvisionOptions } from './provision-run.ts';
+export type { ApiKey, ApiKeyCreate, ApiKeyUpdate } from './resources/api-key.ts';
+export type { BotUser, BotUserCreate, BotUserUpdate } from './resources/bot-user.ts';
+export type {
+  CertificateAuthority,
+  CertificateAuthorityCreate,
+  CertificateAuthorityUpdate,
+} from './resources/certificate-authority.ts';
+export type { Credential, CredentialCreate, CredentialUpdate } from './resources/credential.ts';
+export type { Endpoint } from './resources/endpoint.ts';
+export type {
+  EndpointConfiguration,
+  EndpointConfigurationCreate,
+  EndpointConfigurationUpdate,
+} from './resources/endpoint-configuration.ts';
+export type {
+  HttpResponseBackend,
+  HttpResponseBackendCreate,
+  HttpResponseBackendUpdate,
+} from './resources/http-response-backend.ts';
+export type { IpPolicy, IpPolicyCreate, IpPolicyUpdate } from './resources/ip-policy.ts';
+export type { IpPolicyRule, IpPolicyRuleCreate, IpPolicyRuleUpdate } from './resources/ip-policy-rule.ts';
+export type { Ref } from './resources/members.ts';
+export type { ReservedDomain, ReservedDomainCreate, ReservedDomainUpdate } from './resources/reserved-domain.ts';
+export type { TlsCertificate, TlsCertificateCreate, TlsCertificateUpdate } from './resources/tls-certificate.ts';
+export type {
+  BackendModule,
+  BackendModuleBody,
+  IpRestrictionModule,
+  IpRestrictionModuleBody,
+  MutualTlsModule,
+  MutualTlsModuleBody,
+  TlsEdge,
+  TlsEdgeCreate,
+  TlsEdgeUpdate,
+  TlsTerminationModule,
+  TlsTerminationModuleBody,
+  TrafficPolicyModule,
+  TrafficPolicyModuleBody,
+} from './resources/tls-edge.ts';
+export type { Tunnel } from './resources/tunnel.ts';
+export type {
+  TunnelGroupBackend,
+  TunnelGroupBackendCreate,
+  TunnelGroupBackendUpdate,
+} from './resources/tunnel-group-backend.ts';
+export type { TunnelSession } from './resources/tunnel-session.ts';
+export type { ManagementClientOptions } from './transport.ts';

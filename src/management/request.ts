@@ -1,0 +1,96 @@
+import type { z } from 'zod';
+import { ApiError } from '../lib/errors.ts';
+import { errorCode, type Refusal, refusalOf } from './resources/refusal.ts';
+import type { ReadableResource } from './resources/resource.ts';
+
+/** The service shows at most this many items on a page, and as many when nobody asks. */
+export const MAX_PAGE = 100;
+
+/** Which part of a list is asked for. */
+export interface PageRequest {
+  /** From 1 to {@link MAX_PAGE}. */
+  limit: number;
+  /** Only items older than this id, which need not exist any more; null: from the newest. */
+  beforeId: string | null;
+}
+
+/** @returns the 400 that the service answers a refused request with */
+export function badRequest({ code, text }: Refusal): ApiError {
+  return new ApiError(400, errorCode(code), text);
+}
+
+/**
+ * Reads a request's body as an operation's schema describes it, with the tolerances that official clients
+ * need: a member that is null counts as not sent, PATCH and PUT may repeat the id of the path, PUT may wrap
+ * a module as `{id, module}`, and a body that was not sent counts as `{}`.
+ *
+ * @param raw the parsed JSON, undefined when there was no body
+ * @throws {ApiError} 400 with the code that the schema gives the violation
+ */
+export function readBody<S extends z.ZodType>(schema: S, method: string, raw: unknown): z.output<S> {
+  const result = schema.safeParse(normalizeBody(method, raw));
+  if (!result.success) throw badRequest(refusalOf(result.error));
+  return result.data;
+}
+
+function normalizeBody(method: string, raw: unknown): unknown {
+  if (raw === undefined) return {};
+  if (!isObject(raw)) throw badRequest({ code: 213, text: 'the body must be a JSON object' });
+  const sent = withoutNulls(raw);
+  if (method === 'POST') return sent;
+  const { id: _, ...members } = sent;
+  const wrapped = method === 'PUT' && Object.keys(members).length === 1 && isObject(members.module);
+  return wrapped ? members.module : members;
+}
+
+/** Modules and policies are one level down; deeper there are only maps, and recursion would meet hostile depth. */
+function withoutNulls(value: Readonly<Record<string, unknown>>, depth = 2): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(value)
+      .filter(([, member]) => member !== null)
+      .map(([key, member]) => [key, depth > 1 && isObject(member) ? withoutNulls(member, depth - 1) : member]),
+  );
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** The TypeScript client sends `beforeId`; without the alias it would read page one for ever. */
+const PARAMETERS: Readonly<Record<string, 'limit' | 'before_id'>> = {
+  limit: 'limit',
+  before_id: 'before_id',
+  beforeId: 'before_id',
+};
+
+/**
+ * Reads the query of a list.
+ *
+ * @throws {ApiError} 400: unknown or repeated parameter, limit out of range, id of another kind
+ */
+export function readPageQuery(resource: ReadableResource, query: URLSearchParams): PageRequest {
+  const given = new Map<'limit' | 'before_id', string>();
+  for (const [name, value] of query) {
+    const parameter = Object.hasOwn(PARAMETERS, name) ? PARAMETERS[name] : undefined;
+    if (!parameter) throw badRequest({ code: 231, text: 'unknown query parameter; supported: before_id, limit' });
+    if (given.has(parameter)) throw badRequest({ code: 232, text: `${parameter} is given twice` });
+    given.set(parameter, value);
+  }
+  return { limit: readLimit(given.get('limit')), beforeId: readCursor(resource.idPrefix, given.get('before_id')) };
+}
+
+function readLimit(text = ''): number {
+  if (text === '') return MAX_PAGE;
+  if (!/^[+-]?\d+$/.test(text)) throw badRequest({ code: 244, text: 'limit is not a number' });
+  const limit = Number(text);
+  if (limit < 1 || limit > MAX_PAGE) {
+    throw badRequest({ code: 233, text: `limit must be from 1 to ${MAX_PAGE}` });
+  }
+  return limit;
+}
+
+function readCursor(prefix: string, text = ''): string | null {
+  if (text === '') return null;
+  if (new RegExp(`^${prefix}[0-9A-Za-z]{1,27}$`).test(text)) return text;
+  throw badRequest({ code: 227, text: `before_id must be an id that starts with ${prefix}` });
+}

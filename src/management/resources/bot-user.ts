@@ -1,0 +1,42 @@
+import { z } from 'zod';
+import { body, COMMON_ANSWER, text } from './members.ts';
+import { UNKNOWN_ID } from './resource.ts';
+
+const NAME_TOO_LONG = 4110;
+
+export const BotUserCreate = body({
+  /** Neither required nor unique. */
+  name: text(255, NAME_TOO_LONG).default(''),
+  active: z.boolean().default(true),
+});
+export type BotUserCreate = z.input<typeof BotUserCreate>;
+
+export const BotUserUpdate = body({
+  name: text(255, NAME_TOO_LONG).optional(),
+  active: z.boolean().optional(),
+});
+export type BotUserUpdate = z.input<typeof BotUserUpdate>;
+
+/** An identity that owns authtokens and belongs to no person. */
+export const BotUser = z.object({ ...COMMON_ANSWER, name: z.string(), active: z.boolean() });
+export type BotUser = z.output<typeof BotUser>;
+
+export const botUsers = {
+  name: 'bot user',
+  path: '/bot_users',
+  idPrefix: 'bot_',
+  listKey: 'bot_users',
+  unknownIdCode: UNKNOWN_ID,
+  create: BotUserCreate,
+  update: BotUserUpdate,
+  answer: BotUser,
+};
+
+/** The newer name of bot users: the same identities with another prefix and path. */
+export const serviceUsers = {
+  ...botUsers,
+  name: 'service user',
+  path: '/service_users',
+  idPrefix: 'service_',
+  listKey: 'service_users',
+};

@@ -1,0 +1,55 @@
+import { z } from 'zod';
+import { parseAclRule } from './acl-rule.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, idOf, orNull } from './members.ts';
+import { refused } from './refusal.ts';
+import { UNKNOWN_ID } from './resource.ts';
+
+const MAX_RULES = 100;
+
+/** Owners of tokens: people, and bot users under either name. */
+export const ownerId = idOf(['usr_', 'bot_', 'service_'], 243);
+
+const acl = z
+  .array(
+    z
+      .string()
+      .max(1024)
+      .refine(
+        (rule) => parseAclRule(rule) !== null,
+        refused(600, 'must be * or bind: with a hostname, host:port or key=value'),
+      ),
+  )
+  .max(MAX_RULES);
+
+export const CredentialCreate = body({
+  ...annotations(604, 605),
+  /** Empty: no restriction. */
+  acl: acl.default([]),
+  owner_id: ownerId.optional(),
+});
+export type CredentialCreate = z.input<typeof CredentialCreate>;
+
+export const CredentialUpdate = body({ ...annotations(604, 605), acl: acl.optional() });
+export type CredentialUpdate = z.input<typeof CredentialUpdate>;
+
+/** An agent's authtoken: who owns it and what it may bind. */
+export const Credential = z.object({
+  ...COMMON_ANSWER,
+  ...ANNOTATIONS_ANSWER,
+  /** Shown in the answer to its creation only, null ever after. */
+  token: orNull(z.string()),
+  acl: z.array(z.string()).nullable().default([]),
+  owner_id: orNull(z.string()),
+});
+export type Credential = z.output<typeof Credential>;
+
+export const credentials = {
+  name: 'credential',
+  path: '/credentials',
+  idPrefix: 'cr_',
+  listKey: 'credentials',
+  unknownIdCode: UNKNOWN_ID,
+  create: CredentialCreate,
+  update: CredentialUpdate,
+  answer: Credential,
+};

@@ -1,0 +1,23 @@
+import { z } from 'zod';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER } from './members.ts';
+
+export const EndpointConfigurationCreate = body({ ...annotations(), type: z.enum(['http', 'https', 'tcp']) });
+export type EndpointConfigurationCreate = z.input<typeof EndpointConfigurationCreate>;
+
+export const EndpointConfigurationUpdate = body(annotations());
+export type EndpointConfigurationUpdate = z.input<typeof EndpointConfigurationUpdate>;
+
+/** What reserved domains link to in their `http_` and `https_endpoint_configuration`. */
+export const EndpointConfiguration = z.object({ ...COMMON_ANSWER, ...ANNOTATIONS_ANSWER, type: z.string() });
+export type EndpointConfiguration = z.output<typeof EndpointConfiguration>;
+
+export const endpointConfigurations = {
+  name: 'endpoint configuration',
+  path: '/endpoint_configurations',
+  idPrefix: 'ec_',
+  listKey: 'endpoint_configurations',
+  unknownIdCode: 1600,
+  create: EndpointConfigurationCreate,
+  update: EndpointConfigurationUpdate,
+  answer: EndpointConfiguration,
+};

@@ -1,0 +1,44 @@
+import { z } from 'zod';
+import { Ref } from './members.ts';
+import { UNKNOWN_ID } from './resource.ts';
+
+/** A public URL that is online. Members that do not apply are left out. */
+export const Endpoint = z.object({
+  id: z.string(),
+  uri: z.string(),
+  created_at: z.string(),
+  updated_at: z.string().optional(),
+  /** `ephemeral` (bound by an agent), `edge` or `cloud`. */
+  type: z.string(),
+  proto: z.string(),
+  scheme: z.string().optional(),
+  hostport: z.string().optional(),
+  host: z.string().optional(),
+  port: z.int().optional(),
+  url: z.string().optional(),
+  /** Deprecated twin of `url`. */
+  public_url: z.string().optional(),
+  region: z.string().optional(),
+  metadata: z.string().optional(),
+  description: z.string().optional(),
+  name: z.string().optional(),
+  domain: Ref.optional(),
+  tunnel: Ref.optional(),
+  tunnel_session: Ref.optional(),
+  edge: Ref.optional(),
+  /** The owner. */
+  principal: Ref.optional(),
+  bindings: z.array(z.string()).optional(),
+  upstream_url: z.string().optional(),
+  pooling_enabled: z.boolean().optional(),
+});
+export type Endpoint = z.output<typeof Endpoint>;
+
+export const endpoints = {
+  name: 'endpoint',
+  path: '/endpoints',
+  idPrefix: 'ep_',
+  listKey: 'endpoints',
+  unknownIdCode: UNKNOWN_ID,
+  answer: Endpoint,
+};

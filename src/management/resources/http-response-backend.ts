@@ -1,0 +1,59 @@
+import { z } from 'zod';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, text } from './members.ts';
+import { refused } from './refusal.ts';
+
+const MAX_BODY = 64 * 1024;
+const MAX_HEADERS = 50;
+
+/** RFC 9110, section 5.1; header names come back in lower case. */
+const headerName = z
+  .string()
+  .regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,255}$/, refused(6522, 'is not a header name of at most 255 characters'))
+  .toLowerCase();
+
+/** RFC 9110, section 5.5, without the obsolete bytes above ASCII. */
+const headerValue = z
+  .string()
+  .regex(/^[\t\x20-\x7e]{0,4096}$/, refused(6523, 'must be at most 4096 printable ASCII characters'));
+
+const members = {
+  ...annotations(6503, 6504),
+  body: text(MAX_BODY, 6516).optional(),
+  headers: z
+    .record(headerName, headerValue)
+    .refine((headers) => Object.keys(headers).length <= MAX_HEADERS, `has more than ${MAX_HEADERS} headers`)
+    .optional(),
+  status_code: z
+    .int()
+    .min(200, refused(6517, 'must be a status from 200 to 599'))
+    .max(599, refused(6517, 'must be a status from 200 to 599'))
+    .optional(),
+};
+
+/** Defaults: an empty body and status 200. */
+export const HttpResponseBackendCreate = body(members);
+export type HttpResponseBackendCreate = z.input<typeof HttpResponseBackendCreate>;
+
+export const HttpResponseBackendUpdate = HttpResponseBackendCreate;
+export type HttpResponseBackendUpdate = z.input<typeof HttpResponseBackendUpdate>;
+
+/** A backend that answers every request with one fixed response. */
+export const HttpResponseBackend = z.object({
+  ...COMMON_ANSWER,
+  ...ANNOTATIONS_ANSWER,
+  body: z.string().default(''),
+  headers: orNull(z.record(z.string(), z.string())),
+  status_code: z.int().default(200),
+});
+export type HttpResponseBackend = z.output<typeof HttpResponseBackend>;
+
+export const httpResponseBackends = {
+  name: 'HTTP response backend',
+  path: '/backends/http_response',
+  idPrefix: 'bkdhr_',
+  listKey: 'backends',
+  unknownIdCode: 6514,
+  create: HttpResponseBackendCreate,
+  update: HttpResponseBackendUpdate,
+  answer: HttpResponseBackend,
+};

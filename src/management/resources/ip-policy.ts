@@ -1,0 +1,23 @@
+import { z } from 'zod';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER } from './members.ts';
+
+export const IpPolicyCreate = body(annotations());
+export type IpPolicyCreate = z.input<typeof IpPolicyCreate>;
+
+export const IpPolicyUpdate = IpPolicyCreate;
+export type IpPolicyUpdate = z.input<typeof IpPolicyUpdate>;
+
+/** A named set of rules on source addresses. */
+export const IpPolicy = z.object({ ...COMMON_ANSWER, ...ANNOTATIONS_ANSWER });
+export type IpPolicy = z.output<typeof IpPolicy>;
+
+export const ipPolicies = {
+  name: 'IP policy',
+  path: '/ip_policies',
+  idPrefix: 'ipp_',
+  listKey: 'ip_policies',
+  unknownIdCode: 1402,
+  create: IpPolicyCreate,
+  update: IpPolicyUpdate,
+  answer: IpPolicy,
+};

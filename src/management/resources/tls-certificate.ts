@@ -1,0 +1,59 @@
+import { z } from 'zod';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull } from './members.ts';
+import { refused } from './refusal.ts';
+import { UNKNOWN_ID } from './resource.ts';
+
+const NO_CERTIFICATE = 1922;
+const NO_KEY = 1901;
+
+/** What stands inside the two PEM texts is checked where certificates are parsed. */
+export const TlsCertificateCreate = body({
+  ...annotations(),
+  /** The leaf first, then the intermediates. */
+  certificate_pem: z
+    .string(refused(NO_CERTIFICATE, 'is missing or not a string'))
+    .min(1, refused(NO_CERTIFICATE, 'is empty')),
+  private_key_pem: z.string(refused(NO_KEY, 'is missing or not a string')).min(1, refused(NO_KEY, 'is empty')),
+});
+export type TlsCertificateCreate = z.input<typeof TlsCertificateCreate>;
+
+export const TlsCertificateUpdate = body(annotations());
+export type TlsCertificateUpdate = z.input<typeof TlsCertificateUpdate>;
+
+/** A certificate, uploaded or issued by a management policy; its private key is never shown. */
+export const TlsCertificate = z.object({
+  ...COMMON_ANSWER,
+  ...ANNOTATIONS_ANSWER,
+  certificate_pem: z.string(),
+  subject_common_name: z.string().default(''),
+  subject_alternative_names: z.object({
+    dns_names: z.array(z.string()).default([]),
+    ips: z.array(z.string()).default([]),
+  }),
+  /** Set for automatic certificates, null for uploaded ones. */
+  issued_at: orNull(z.string()),
+  not_before: z.string(),
+  not_after: z.string(),
+  key_usages: z.array(z.string()).default([]),
+  extended_key_usages: z.array(z.string()).default([]),
+  private_key_type: z.string(),
+  issuer_common_name: z.string().default(''),
+  serial_number: z.string(),
+  subject_organization: z.string().default(''),
+  subject_organizational_unit: z.string().default(''),
+  subject_locality: z.string().default(''),
+  subject_province: z.string().default(''),
+  subject_country: z.string().default(''),
+});
+export type TlsCertificate = z.output<typeof TlsCertificate>;
+
+export const tlsCertificates = {
+  name: 'TLS certificate',
+  path: '/tls_certificates',
+  idPrefix: 'cert_',
+  listKey: 'tls_certificates',
+  unknownIdCode: UNKNOWN_ID,
+  create: TlsCertificateCreate,
+  update: TlsCertificateUpdate,
+  answer: TlsCertificate,
+};

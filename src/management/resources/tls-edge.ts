@@ -1,0 +1,160 @@
+import { z } from 'zod';
+import { parseHostport } from './hostport.ts';
+import {
+  ANNOTATIONS_ANSWER,
+  alwaysNull,
+  annotations,
+  areDistinct,
+  body,
+  COMMON_ANSWER,
+  idOf,
+  orNull,
+  parsed,
+  Ref,
+} from './members.ts';
+import { type Refusal, refused, WRONG_VALUE } from './refusal.ts';
+
+/** Every module is on unless it says otherwise. */
+const enabled = z.boolean().default(true);
+
+const MAX_HOSTPORTS = 1000;
+const MAX_IP_POLICIES = 100;
+const MAX_AUTHORITIES = 10;
+
+const ONCE = refused(WRONG_VALUE, 'the same value is given twice');
+
+const MALFORMED_BACKEND = refused(242, 'must be the id of a backend');
+
+export const BackendModuleBody = body({
+  enabled,
+  backend_id: z
+    .string(MALFORMED_BACKEND)
+    .regex(/^bkd[a-z]+_[0-9A-Za-z]{1,27}$/, MALFORMED_BACKEND)
+    .regex(/^bkd(hr|tg)_/, refused(6527, 'must name an http_response or a tunnel_group backend')),
+});
+export type BackendModuleBody = z.input<typeof BackendModuleBody>;
+
+export const IpRestrictionModuleBody = body({
+  enabled,
+  ip_policy_ids: z
+    .array(idOf(['ipp_'], 229))
+    .min(1, refused(7025, 'name at least one IP policy'))
+    .max(MAX_IP_POLICIES, refused(7013, `more than ${MAX_IP_POLICIES} IP policies`))
+    .refine(areDistinct, ONCE),
+});
+export type IpRestrictionModuleBody = z.input<typeof IpRestrictionModuleBody>;
+
+export const MutualTlsModuleBody = body({
+  enabled,
+  certificate_authority_ids: z
+    .array(idOf(['ca_'], 228))
+    .min(1, refused(WRONG_VALUE, 'name at least one certificate authority'))
+    .max(MAX_AUTHORITIES, refused(7075, `more than ${MAX_AUTHORITIES} certificate authorities`))
+    .refine(areDistinct, ONCE),
+});
+export type MutualTlsModuleBody = z.input<typeof MutualTlsModuleBody>;
+
+export const TLS_VERSIONS = ['1.0', '1.1', '1.2', '1.3'] as const;
+
+export const TlsTerminationModuleBody = body({
+  enabled,
+  terminate_at: z.enum(['edge', 'upstream'], refused(224, 'must be edge or upstream')).default('edge'),
+  min_version: z.enum(TLS_VERSIONS, refused(219, `must be one of ${TLS_VERSIONS.join(', ')}`)).optional(),
+}).refine((module) => module.terminate_at === 'edge' || module.min_version === undefined, {
+  error: refused(1632, 'min_version needs termination at the edge'),
+});
+export type TlsTerminationModuleBody = z.input<typeof TlsTerminationModuleBody>;
+
+/** The document inside `value` is checked by the traffic policy engine, not here. */
+export const TrafficPolicyModuleBody = body({ enabled, value: z.string() });
+export type TrafficPolicyModuleBody = z.input<typeof TrafficPolicyModuleBody>;
+
+const members = {
+  ...annotations(7073, 7074),
+  hostports: z
+    .array(parsed(parseHostport, 7104))
+    .max(MAX_HOSTPORTS, refused(7129, `more than ${MAX_HOSTPORTS} hostports`))
+    .refine(areDistinct, ONCE)
+    .optional(),
+  backend: BackendModuleBody.optional(),
+  ip_restriction: IpRestrictionModuleBody.optional(),
+  mutual_tls: MutualTlsModuleBody.optional(),
+  tls_termination: TlsTerminationModuleBody.optional(),
+  traffic_policy: TrafficPolicyModuleBody.optional(),
+};
+
+export const TlsEdgeCreate = body(members);
+export type TlsEdgeCreate = z.input<typeof TlsEdgeCreate>;
+
+/** A module that is sent replaces the stored one whole; one that is not sent stays; none can be removed. */
+export const TlsEdgeUpdate = TlsEdgeCreate;
+export type TlsEdgeUpdate = z.input<typeof TlsEdgeUpdate>;
+
+/**
+ * What no single module can see: with termination upstream the edge has no client certificate to check.
+ * For the edge as it would be after the change.
+ *
+ * @returns why the combination is refused, or null
+ */
+export function terminationConflict(edge: {
+  tls_termination: { terminate_at: string } | null;
+  mutual_tls: { enabled: boolean } | null;
+}): Refusal | null {
+  if (edge.tls_termination?.terminate_at !== 'upstream' || !edge.mutual_tls?.enabled) return null;
+  return { code: 7062, text: 'mutual_tls needs termination at the edge, but tls_termination says upstream' };
+}
+
+export const BackendModule = z.object({ enabled: z.boolean(), backend: Ref });
+export type BackendModule = z.output<typeof BackendModule>;
+
+export const IpRestrictionModule = z.object({ enabled: z.boolean(), ip_policies: z.array(Ref) });
+export type IpRestrictionModule = z.output<typeof IpRestrictionModule>;
+
+export const MutualTlsModule = z.object({ enabled: z.boolean(), certificate_authorities: z.array(Ref) });
+export type MutualTlsModule = z.output<typeof MutualTlsModule>;
+
+export const TlsTerminationModule = z.object({
+  enabled: z.boolean(),
+  terminate_at: z.string(),
+  min_version: orNull(z.string()),
+});
+export type TlsTerminationModule = z.output<typeof TlsTerminationModule>;
+
+export const TrafficPolicyModule = z.object({ enabled: z.boolean(), value: z.string() });
+export type TrafficPolicyModule = z.output<typeof TrafficPolicyModule>;
+
+/** A set of hostports and what happens to TLS traffic for them. */
+export const TlsEdge = z.object({
+  ...COMMON_ANSWER,
+  ...ANNOTATIONS_ANSWER,
+  hostports: orNull(z.array(z.string())),
+  backend: orNull(BackendModule),
+  ip_restriction: orNull(IpRestrictionModule),
+  mutual_tls: orNull(MutualTlsModule),
+  tls_termination: orNull(TlsTerminationModule),
+  traffic_policy: orNull(TrafficPolicyModule),
+  /** A legacy member: always null. */
+  policy: alwaysNull,
+});
+export type TlsEdge = z.output<typeof TlsEdge>;
+
+export const tlsEdges = {
+  name: 'TLS edge',
+  path: '/edges/tls',
+  idPrefix: 'edgtls_',
+  listKey: 'tls_edges',
+  unknownIdCode: 7000,
+  create: TlsEdgeCreate,
+  update: TlsEdgeUpdate,
+  answer: TlsEdge,
+};
+
+/** The modules of an edge; the key is both the member of the edge and the last part of the module's path. */
+export const tlsEdgeModules = {
+  backend: { body: BackendModuleBody, answer: BackendModule },
+  ip_restriction: { body: IpRestrictionModuleBody, answer: IpRestrictionModule },
+  mutual_tls: { body: MutualTlsModuleBody, answer: MutualTlsModule },
+  tls_termination: { body: TlsTerminationModuleBody, answer: TlsTerminationModule },
+  traffic_policy: { body: TrafficPolicyModuleBody, answer: TrafficPolicyModule },
+};
+export type TlsEdgeModuleName = keyof typeof tlsEdgeModules;

@@ -1,0 +1,57 @@
+import { z } from 'zod';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, Ref } from './members.ts';
+import { refused } from './refusal.ts';
+
+const MAX_LABELS = 50;
+
+function isShort(value: string): boolean {
+  return Buffer.byteLength(value) <= 255;
+}
+
+const key = z
+  .string()
+  .min(1, refused(6509, 'a label needs a key'))
+  .refine(isShort, refused(6509, 'the key is longer than 255 bytes'))
+  .refine((value) => !value.includes('='), refused(6531, 'the key holds ='));
+
+const value = z
+  .string()
+  .refine(isShort, refused(6510, 'the value is longer than 255 bytes'))
+  .refine((text) => !text.includes('='), refused(6531, 'the value holds ='));
+
+const members = {
+  ...annotations(6503, 6504),
+  /** A tunnel belongs to the group when it carries every one of these. */
+  labels: z
+    .record(key, value)
+    .refine((labels) => Object.keys(labels).length <= MAX_LABELS, refused(6508, `more than ${MAX_LABELS} labels`))
+    .optional(),
+};
+
+export const TunnelGroupBackendCreate = body(members);
+export type TunnelGroupBackendCreate = z.input<typeof TunnelGroupBackendCreate>;
+
+/** `labels` replaces the whole map. */
+export const TunnelGroupBackendUpdate = TunnelGroupBackendCreate;
+export type TunnelGroupBackendUpdate = z.input<typeof TunnelGroupBackendUpdate>;
+
+/** A backend of all the tunnels that are online with certain labels. */
+export const TunnelGroupBackend = z.object({
+  ...COMMON_ANSWER,
+  ...ANNOTATIONS_ANSWER,
+  labels: z.record(z.string(), z.string()).default({}),
+  /** What is online now. */
+  tunnels: z.array(Ref).default([]),
+});
+export type TunnelGroupBackend = z.output<typeof TunnelGroupBackend>;
+
+export const tunnelGroupBackends = {
+  name: 'tunnel group backend',
+  path: '/backends/tunnel_group',
+  idPrefix: 'bkdtg_',
+  listKey: 'backends',
+  unknownIdCode: 6514,
+  create: TunnelGroupBackendCreate,
+  update: TunnelGroupBackendUpdate,
+  answer: TunnelGroupBackend,
+};

@@ -1,0 +1,27 @@
+import { z } from 'zod';
+import { orNull, Ref } from './members.ts';
+import { UNKNOWN_ID } from './resource.ts';
+
+/** One authenticated connection of an agent. */
+export const TunnelSession = z.object({
+  id: z.string(),
+  uri: z.string(),
+  agent_version: z.string().default(''),
+  credential: orNull(Ref),
+  ip: z.string(),
+  os: z.string().default(''),
+  region: z.string().default(''),
+  started_at: z.string(),
+  transport: z.string(),
+  metadata: z.string().default(''),
+});
+export type TunnelSession = z.output<typeof TunnelSession>;
+
+export const tunnelSessions = {
+  name: 'tunnel session',
+  path: '/tunnel_sessions',
+  idPrefix: 'ts_',
+  listKey: 'tunnel_sessions',
+  unknownIdCode: UNKNOWN_ID,
+  answer: TunnelSession,
+};

@@ -1,0 +1,213 @@
+import { z } from 'zod';
+import { backoffDelay } from '../lib/backoff.ts';
+import { type Clock, systemClock } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
+import { ManagementError, TIMEOUT, UNREACHABLE, UNREADABLE_ANSWER } from './management-error.ts';
+import type { Operation } from './operations.ts';
+
+/** Where the API is and how to call it. */
+export interface ManagementClientOptions {
+  /** Such as `https://api.ngrok.com`, or the management URL of a gateway of your own. */
+  baseUrl: string;
+  apiKey: string;
+  /** Version of the API; 2 is the only one. */
+  version?: string;
+  /** Milliseconds for one attempt, from its start to the last byte of the answer. Default: 30 s. */
+  timeoutMs?: number;
+  /** How often a call is repeated at most, where repeating is safe. Default: 3. */
+  retries?: number;
+  /** PEM of the authority that signed the service's certificate, if it is no public one: `ca.pem` of a gateway. */
+  ca?: string;
+  /** What makes the requests, in place of the global `fetch`. */
+  fetch?: Fetch;
+  clock?: Clock;
+}
+
+/** The part of `fetch` that is used here. */
+export type Fetch = (
+  url: string,
+  init: Pick<RequestInit, 'method' | 'headers' | 'redirect' | 'signal'> & { body?: string },
+) => Promise<Response>;
+
+/** The particulars of one call. */
+export interface Call {
+  /** Fills `{id}` in the operation's path. */
+  id?: string;
+  query?: URLSearchParams;
+  body?: unknown;
+  signal?: AbortSignal | undefined;
+}
+
+const RETRY_DELAYS = { baseMs: 250, maxMs: 10_000 };
+/** A service that wants us to wait longer gets no second call from here; the caller decides. */
+const LONGEST_WAIT_MS = 60_000;
+
+const ErrorBody = z.object({
+  error_code: z.string().nullish(),
+  msg: z.string().nullish(),
+  details: z.record(z.string(), z.string()).nullish().catch(null),
+});
+
+/** Makes single calls: headers, deadline, retries, errors. Knows operations, not resources. */
+export class Transport {
+  readonly #options: Required<Omit<ManagementClientOptions, 'ca' | 'fetch'>>;
+  readonly #fetch: Promise<Fetch>;
+
+  /** @throws {TypeError} when the base URL or the key cannot be used */
+  constructor(options: ManagementClientOptions) {
+    const { protocol } = new URL(options.baseUrl);
+    if (protocol !== 'https:' && protocol !== 'http:') throw new TypeError('baseUrl must be an http or https URL');
+    // Checked here, for fetch would quote the whole key in its complaint.
+    if (!/^[\x21-\x7e]+$/.test(options.apiKey)) throw new TypeError('apiKey is empty or holds a blank');
+    this.#options = { version: '2', timeoutMs: 30_000, retries: 3, clock: systemClock, ...options };
+    this.#fetch = chooseFetch(options, protocol);
+  }
+
+  /**
+   * Calls an operation, again if that is safe and may help.
+   *
+   * @returns the answer's JSON; undefined for a 204
+   * @throws {ManagementError} when it fails
+   * @throws the signal's reason, or an AbortError, when the caller aborts
+   */
+  async send(operation: Operation, call: Call): Promise<unknown> {
+    const { retries, clock } = this.#options;
+    for (let attempt = 0; ; attempt += 1) {
+      try {
+        return await this.#attempt(operation, call);
+      } catch (error) {
+        if (!(error instanceof ManagementError) || attempt >= retries) throw error;
+        const wait = retryDelay(
+          operation,
+          error,
+          backoffDelay(attempt, RETRY_DELAYS, () => clock.random()),
+        );
+        if (wait === null) throw error;
+        await clock.sleep(wait, call.signal);
+      }
+    }
+  }
+
+  async #attempt(operation: Operation, { id, query, body, signal }: Call): Promise<unknown> {
+    const { baseUrl, timeoutMs } = this.#options;
+    const url = `${baseUrl.replace(/\/+$/, '')}${fillId(operation.path, id)}${query?.size ? `?${query}` : ''}`;
+    const name = `${operation.method} ${operation.path}`;
+    const timeout = AbortSignal.timeout(timeoutMs);
+    let answer: Response;
+    let text: string;
+    const fetch = await this.#fetch;
+    try {
+      answer = await fetch(url, {
+        method: operation.method,
+        headers: this.#headers(body !== undefined),
+        // A redirect could carry the key elsewhere; the answer is reported instead.
+        redirect: 'manual',
+        signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
+        ...(body !== undefined && { body: JSON.stringify(body) }),
+      });
+      text = await answer.text();
+    } catch (error) {
+      signal?.throwIfAborted();
+      throw noAnswer(name, error, timeout.aborted ? timeoutMs : null);
+    }
+    return readAnswer(name, answer, text);
+  }
+
+  #headers(hasBody: boolean): Record<string, string> {
+    const { apiKey, version } = this.#options;
+    return {
+      authorization: `Bearer ${apiKey}`,
+      // The service's own name of the header, and the one that ngrok's cloud wants.
+      'service-version': version,
+      'ngrok-version': version,
+      accept: 'application/json',
+      'user-agent': 'device-agent',
+      ...(hasBody && { 'content-type': 'application/json' }),
+    };
+  }
+}
+
+/** Node's own https client is loaded only where an authority is given: the global fetch may be all that there is. */
+async function chooseFetch({ ca, fetch: own }: ManagementClientOptions, protocol: string): Promise<Fetch> {
+  if (own) return own;
+  if (ca === undefined || protocol !== 'https:') return fetch;
+  return (await import('./fetch-trusting.ts')).fetchTrusting(ca);
+}
+
+function fillId(path: string, id: string | undefined): string {
+  if (!path.includes('{id}')) return path;
+  // An empty id would address the whole collection, and dots its parent.
+  if (!id || id === '.' || id === '..') throw new TypeError(`${JSON.stringify(id)} is not an id`);
+  return path.replace('{id}', () => encodeURIComponent(id));
+}
+
+function noAnswer(name: string, error: unknown, timeoutMs: number | null): ManagementError {
+  if (timeoutMs !== null) {
+    return new ManagementError(`${name}: no answer within ${timeoutMs / 1000} s`, { status: null, code: TIMEOUT });
+  }
+  // fetch says only "fetch failed"; what happened is in the cause. That has no message but a code when
+  // several addresses were tried.
+  const reason = error instanceof Error && error.cause !== undefined ? error.cause : error;
+  const why = messageOf(reason) || String((reason as { code?: unknown }).code);
+  const text = `${name}: the service cannot be reached: ${why}`;
+  return new ManagementError(text, { status: null, code: UNREACHABLE, cause: error });
+}
+
+function readAnswer(name: string, answer: Response, text: string): unknown {
+  if (answer.status === 204) return undefined;
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch (cause) {
+    if (answer.ok) throw unreadable(name, answer.status, 'the answer is not JSON', cause);
+  }
+  if (answer.ok) return json;
+  throw refusal(name, answer, json);
+}
+
+/** An answer that says success but is not what the operation promises. */
+export function unreadable(name: string, status: number, why: string, cause?: unknown): ManagementError {
+  return new ManagementError(`${name}: ${why}`, { status, code: UNREADABLE_ANSWER, cause });
+}
+
+function refusal(name: string, answer: Response, json: unknown): ManagementError {
+  const { data } = ErrorBody.safeParse(json);
+  const details = data?.details ?? {};
+  const code = data?.error_code ?? null;
+  const isRedirect = answer.status >= 300 && answer.status < 400;
+  const msg = isRedirect
+    ? `the service redirects to ${answer.headers.get('location') ?? 'nowhere'}; set that as the base URL`
+    : (data?.msg ?? `the service answered with status ${answer.status}`);
+  return new ManagementError(`${name}: ${msg}${code ? ` (${code})` : ''}`, {
+    status: answer.status,
+    code,
+    details,
+    operationId: details.operation_id ?? answer.headers.get('ngrok-operation-id'),
+    retryAfterMs: parseRetryAfter(answer.headers.get('retry-after')),
+  });
+}
+
+/** @returns milliseconds, for both forms of the header (RFC 9110, section 10.2.3); null when it is neither */
+function parseRetryAfter(text: string | null): number | null {
+  if (text === null) return null;
+  if (/^\d+$/.test(text)) return Number(text) * 1000;
+  const date = Date.parse(text);
+  return Number.isNaN(date) ? null : Math.max(0, date - Date.now());
+}
+
+/**
+ * When to try again: never after a call that may have changed something, unless the service itself says
+ * that it did not take it (429, 503) and when to come back.
+ *
+ * @param backoff milliseconds to wait when the service names none
+ * @returns milliseconds, or null for not at all
+ */
+function retryDelay({ method }: Operation, error: ManagementError, backoff: number): number | null {
+  const { status, retryAfterMs } = error;
+  if ((status === 429 || status === 503) && retryAfterMs !== null) {
+    // With jitter on top, so that a fleet that was told the same second does not come back in it.
+    return retryAfterMs > LONGEST_WAIT_MS ? null : retryAfterMs + backoff;
+  }
+  const mayPass = status === null || status === 429 || status >= 500;
+  return method === 'GET' && mayPass ? backoff : null;
+}

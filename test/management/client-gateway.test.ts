@@ -1,0 +1,208 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { LiveEndpoint, LiveSession } from '../../src/gateway/api/live.ts';
+import { ManagementClient } from '../../src/management/client.ts';
+import { allOperations } from '../../src/management/operations.ts';
+import { issueCertificate } from '../gateway/support/certificates.ts';
+import { type ManagementServer, startManagementServer } from '../gateway/support/management-server.ts';
+
+const SESSION: LiveSession = {
+  id: 'ts_32ELFiDEVP0MLVPxhqpmwXCxldd',
+  agentVersion: '1.0.0',
+  credentialId: null,
+  ip: '203.0.113.7',
+  os: 'linux',
+  startedAt: '2025-09-04T10:11:22Z',
+  transport: 'ngrok/2',
+  metadata: '',
+};
+const TUNNEL_ID = 'tn_32ELFeTyzStvllGupngXcSO5GUy';
+const ENDPOINT: LiveEndpoint = {
+  id: 'ep_32ELFeTyzStvllGupngXcSO5GUy',
+  type: 'ephemeral',
+  proto: 'https',
+  host: 'a.gateway.test',
+  port: 443,
+  url: 'https://a.gateway.test',
+  createdAt: SESSION.startedAt,
+  updatedAt: SESSION.startedAt,
+  metadata: '',
+  description: '',
+  name: '',
+  tunnelId: TUNNEL_ID,
+  sessionId: SESSION.id,
+  edgeId: null,
+  ownerId: null,
+  upstreamUrl: 'http://localhost:80',
+  poolingEnabled: false,
+};
+
+let server: ManagementServer;
+let client: ManagementClient;
+/** Operations that succeeded, as `METHOD /path/{id}`. */
+const succeeded = new Set<string>();
+const commands: string[] = [];
+
+beforeAll(async () => {
+  server = await startManagementServer({
+    live: {
+      sessions: () => [SESSION],
+      endpoints: () => [ENDPOINT],
+      tunnels: () => [
+        {
+          id: TUNNEL_ID,
+          sessionId: SESSION.id,
+          endpointId: ENDPOINT.id,
+          publicUrl: 'https://a.gateway.test',
+          proto: 'https',
+          labels: null,
+          startedAt: SESSION.startedAt,
+          metadata: '',
+          forwardsTo: 'http://localhost:80',
+        },
+      ],
+      command: (id, command) => id === SESSION.id && commands.push(command) > 0,
+    },
+  });
+  client = new ManagementClient({ baseUrl: server.url, apiKey: server.apiKey, fetch: remember });
+});
+afterAll(() => server.close());
+
+const remember: typeof fetch = async (input, init) => {
+  const answer = await fetch(input, init);
+  const path = new URL(String(input)).pathname.replace(/\/[a-z]+_[0-9A-Za-z]{27}/, '/{id}');
+  if (answer.ok) succeeded.add(`${init?.method} ${path}`);
+  return answer;
+};
+
+interface Resources<C, U> {
+  create(body: C): Promise<{ id: string }>;
+  get(id: string): Promise<{ id: string }>;
+  list(): Promise<{ items: { id: string }[] }>;
+  update(id: string, body: U): Promise<object>;
+  delete(id: string): Promise<void>;
+}
+
+/** Takes one resource through its life; `update` must show in the answer. */
+async function live<C, U extends object>(resources: Resources<C, U>, create: C, update: U): Promise<void> {
+  const { id } = await resources.create(create);
+  expect((await resources.list()).items[0]?.id).toBe(id);
+  expect(await resources.update(id, update)).toMatchObject(update);
+  expect(await resources.get(id)).toMatchObject({ id, ...update });
+  await resources.delete(id);
+  await expect(resources.get(id)).rejects.toMatchObject({ isNotFound: true });
+}
+
+describe('the client against the gateway', () => {
+  it('takes every kind of resource through its life', async () => {
+    const description = { description: 'second' };
+    const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=a', names: ['a.example.com'] });
+    const authority = await issueCertificate({ subject: 'CN=authority', ca: true });
+    await live(client.reservedDomains, { domain: '*.a.example.com' }, description);
+    await live(client.tlsEdges, { hostports: ['b.example.com:443'] }, description);
+    await live(client.botUsers, {}, { name: 'second', active: false });
+    await live(client.serviceUsers, { name: 'first' }, { name: 'second' });
+    await live(client.httpResponseBackends, { headers: { A: 'b' } }, { body: 'short and stout', status_code: 418 });
+    await live(client.tunnelGroupBackends, { labels: { app: 'web' } }, { labels: { app: 'db' } });
+    await live(client.ipPolicies, {}, description);
+    await live(client.certificateAuthorities, { ca_pem: authority.certificatePem }, description);
+    await live(
+      client.tlsCertificates,
+      { certificate_pem: certificatePem, private_key_pem: privateKeyPem },
+      description,
+    );
+    await live(client.credentials, { acl: ['bind:*.example.com'] }, { acl: ['bind:a.example.com'] });
+    await live(client.apiKeys, {}, description);
+    await live(client.endpointConfigurations, { type: 'http' }, description);
+    const policy = await client.ipPolicies.create({});
+    const rule = { cidr: '203.0.113.0/24', action: 'allow' as const, ip_policy_id: policy.id };
+    await live(client.ipPolicyRules, rule, { cidr: '198.51.100.0/24' });
+  });
+
+  it('detaches what hangs on a domain', async () => {
+    const { id } = await client.reservedDomains.create({ domain: 'c.example.com', certificate_management_policy: {} });
+    const http = await client.endpointConfigurations.create({ type: 'http' });
+    const https = await client.endpointConfigurations.create({ type: 'https' });
+    await client.reservedDomains.update(id, {
+      http_endpoint_configuration_id: http.id,
+      https_endpoint_configuration_id: https.id,
+    });
+    await client.reservedDomains.detachHttpEndpointConfiguration(id);
+    await client.reservedDomains.detachHttpsEndpointConfiguration(id);
+    await client.reservedDomains.detachCertificateManagementPolicy(id);
+    await client.reservedDomains.detachCertificate(id);
+    expect(await client.reservedDomains.get(id)).toMatchObject({
+      certificate_management_policy: null,
+      certificate: null,
+      http_endpoint_configuration: null,
+      https_endpoint_configuration: null,
+    });
+  });
+
+  it('sets, reads and removes every module of an edge', async () => {
+    const backend = await client.httpResponseBackends.create({});
+    const policy = await client.ipPolicies.create({});
+    const { certificatePem } = await issueCertificate({ subject: 'CN=authority', ca: true });
+    const authority = await client.certificateAuthorities.create({ ca_pem: certificatePem });
+    const { id } = await client.tlsEdges.create({});
+    const { tlsEdges } = client;
+    const set = {
+      backend: await tlsEdges.backend.replace(id, { backend_id: backend.id }),
+      ip_restriction: await tlsEdges.ipRestriction.replace(id, { ip_policy_ids: [policy.id], enabled: false }),
+      mutual_tls: await tlsEdges.mutualTls.replace(id, { certificate_authority_ids: [authority.id] }),
+      tls_termination: await tlsEdges.tlsTermination.replace(id, { terminate_at: 'edge', min_version: '1.3' }),
+      traffic_policy: await tlsEdges.trafficPolicy.replace(id, { value: '{}' }),
+    };
+    expect(await tlsEdges.get(id)).toMatchObject(set);
+    const modules = [
+      tlsEdges.backend,
+      tlsEdges.ipRestriction,
+      tlsEdges.mutualTls,
+      tlsEdges.tlsTermination,
+      tlsEdges.trafficPolicy,
+    ];
+    const read = await Promise.all(modules.map((module) => module.get(id)));
+    expect(read).toEqual(Object.values(set));
+    for (const module of modules) {
+      await module.delete(id);
+      await expect(module.get(id)).rejects.toMatchObject({ isNotFound: true });
+    }
+  });
+
+  it('sees what is online and speaks to its sessions', async () => {
+    expect(await client.tunnelSessions.get(SESSION.id)).toMatchObject({ ip: SESSION.ip, agent_version: '1.0.0' });
+    expect((await client.tunnelSessions.list()).items).toHaveLength(1);
+    expect(await client.tunnels.get(TUNNEL_ID)).toMatchObject({ public_url: 'https://a.gateway.test' });
+    expect((await client.tunnels.list()).items).toHaveLength(1);
+    expect(await client.endpoints.get(ENDPOINT.id)).toMatchObject({ url: ENDPOINT.url, tunnel: { id: TUNNEL_ID } });
+    expect((await client.endpoints.list()).items).toHaveLength(1);
+    await client.tunnelSessions.restart(SESSION.id);
+    await client.tunnelSessions.stop(SESSION.id);
+    await client.tunnelSessions.update(SESSION.id);
+    expect(commands).toEqual(['restart', 'stop', 'update']);
+  });
+
+  it('reads a long list whole, in order, though the base URL is not where it listens', async () => {
+    const ids: string[] = [];
+    for (let n = 0; n < 7; n += 1) ids.unshift((await client.ipPolicies.create({})).id);
+    const seen: string[] = [];
+    for await (const policy of client.ipPolicies.all({ limit: 2 })) seen.push(policy.id);
+    expect(seen.slice(0, 7)).toEqual(ids);
+    expect(new Set(seen).size).toBe(seen.length);
+  });
+
+  it('gets the code and the operation of a refusal', async () => {
+    await client.reservedDomains.create({ domain: 'twice.example.com' });
+    await expect(client.reservedDomains.create({ domain: 'twice.example.com' })).rejects.toMatchObject({
+      status: 400,
+      code: 'ERR_NGROK_413',
+      operationId: expect.stringMatching(/^op_/),
+    });
+    const stranger = new ManagementClient({ baseUrl: server.url, apiKey: 'not_mine' });
+    await expect(stranger.botUsers.list()).rejects.toMatchObject({ status: 403, isUnauthorized: true });
+  });
+
+  it('has by now used every operation there is', () => {
+    const missing = allOperations().filter(({ operation: { method, path } }) => !succeeded.has(`${method} ${path}`));
+    expect(missing.map(({ id }) => id)).toEqual([]);
+  });
+});

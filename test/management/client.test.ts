@@ -1,0 +1,316 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { ManagementClient } from '../../src/management/client.ts';
+import { ManagementError } from '../../src/management/management-error.ts';
+import type { ManagementClientOptions } from '../../src/management/transport.ts';
+import { type HttpService, json, refuse, startHttpService } from './support/http-service.ts';
+import { InstantClock } from './support/instant-clock.ts';
+
+const KEY = 'firstpart_secretpart';
+const BOT = {
+  id: 'bot_1',
+  uri: 'https://x/bot_users/bot_1',
+  name: 'a',
+  active: true,
+  created_at: '2025-09-04T10:11:14Z',
+};
+
+const running: HttpService[] = [];
+afterEach(async () => {
+  await Promise.all(running.splice(0).map((service) => service.close()));
+});
+
+async function serve(...answers: Parameters<typeof startHttpService>): Promise<HttpService> {
+  const service = await startHttpService(...answers);
+  running.push(service);
+  return service;
+}
+
+function clientOf(service: { url: string }, options: Partial<ManagementClientOptions> = {}) {
+  return new ManagementClient({ baseUrl: service.url, apiKey: KEY, clock: new InstantClock(), ...options });
+}
+
+async function failure(work: Promise<unknown>): Promise<ManagementError> {
+  const error = await work.then(
+    () => new Error('did not fail'),
+    (reason: unknown) => reason,
+  );
+  if (error instanceof ManagementError) return error;
+  throw error;
+}
+
+describe('a request', () => {
+  it('carries the key, the version under both names, and a type only with a body', async () => {
+    const service = await serve(json(201, BOT), json(200, BOT), (_, res) => void res.writeHead(204).end());
+    const client = clientOf({ url: `${service.url}/` });
+    await client.botUsers.create({ name: 'a' });
+    await client.botUsers.get('bot_1');
+    await client.botUsers.delete('bot_1');
+    const [create, get, remove] = service.received;
+    expect(create).toMatchObject({ method: 'POST', url: '/bot_users', body: '{"name":"a"}' });
+    expect(create?.headers).toMatchObject({
+      authorization: `Bearer ${KEY}`,
+      'service-version': '2',
+      'ngrok-version': '2',
+      'content-type': 'application/json',
+    });
+    expect(get).toMatchObject({ method: 'GET', url: '/bot_users/bot_1', body: '' });
+    expect(get?.headers['content-type']).toBeUndefined();
+    expect(remove).toMatchObject({ method: 'DELETE', url: '/bot_users/bot_1' });
+  });
+
+  it('keeps an id within its place in the path, and refuses what would lead out of it', async () => {
+    const service = await serve(json(200, BOT));
+    const client = clientOf(service);
+    await client.botUsers.get('../api_keys?x=$&');
+    expect(service.received[0]?.url).toBe('/bot_users/..%2Fapi_keys%3Fx%3D%24%26');
+    for (const id of ['', '.', '..']) await expect(client.botUsers.delete(id)).rejects.toThrow(TypeError);
+    expect(service.received).toHaveLength(1);
+  });
+
+  it('is refused at the door with a key that cannot be a header, without showing it', () => {
+    expect(() => clientOf({ url: 'http://127.0.0.1' }, { apiKey: 'se\ncret' })).toThrow(
+      /^apiKey is empty or holds a blank$/,
+    );
+    expect(() => clientOf({ url: 'ftp://127.0.0.1' })).toThrow(TypeError);
+  });
+});
+
+describe('an answer', () => {
+  it('may lack optional members and have unknown ones, as the cloud’s do', async () => {
+    const service = await serve(
+      json(200, {
+        id: 'rd_1',
+        uri: 'u',
+        created_at: 'c',
+        domain: 'a.example.com',
+        is_dev: false,
+        error_redirect_url: 'x',
+      }),
+    );
+    const domain = await clientOf(service).reservedDomains.get('rd_1');
+    expect(domain).toEqual({
+      id: 'rd_1',
+      uri: 'u',
+      created_at: 'c',
+      domain: 'a.example.com',
+      region: '',
+      cname_target: null,
+      certificate: null,
+      certificate_management_policy: null,
+      certificate_management_status: null,
+      acme_challenge_cname_target: null,
+      http_endpoint_configuration: null,
+      https_endpoint_configuration: null,
+      error_redirect_url: null,
+    });
+  });
+
+  it('that is not what was promised is an error naming the member, and is not asked for again', async () => {
+    const service = await serve(json(200, { ...BOT, active: 'yes' }), (_, res) => void res.end('<html>'));
+    const error = await failure(clientOf(service).botUsers.get('bot_1'));
+    expect(error).toMatchObject({ code: 'ERR_MANAGEMENT_ANSWER', message: expect.stringContaining('active') });
+    expect(await failure(clientOf(service).botUsers.get('bot_1'))).toMatchObject({ code: 'ERR_MANAGEMENT_ANSWER' });
+    expect(service.received).toHaveLength(2);
+  });
+});
+
+describe('a refusal', () => {
+  it('becomes one error with status, code, message and operation', async () => {
+    const service = await serve(refuse(404, 'ERR_NGROK_222'));
+    const error = await failure(clientOf(service).botUsers.get('bot_x'));
+    expect(error).toMatchObject({
+      status: 404,
+      code: 'ERR_NGROK_222',
+      operationId: 'op_1',
+      isNotFound: true,
+      isUnauthorized: false,
+    });
+    expect(error.hasCode(222)).toBe(true);
+    expect(error.message).toBe('GET /bot_users/{id}: No. (ERR_NGROK_222)');
+  });
+
+  it('is understood without a code, without JSON and with odd details', async () => {
+    const service = await serve(
+      json(404, { status_code: 404, msg: 'Not Found', details: { path: '/x' } }),
+      (_, res) => void res.writeHead(400).end('<html>oops</html>'),
+      json(403, { error_code: 'ERR_NGROK_203', msg: 'm', details: { n: 5 } }),
+    );
+    const client = clientOf(service);
+    expect(await failure(client.botUsers.get('b'))).toMatchObject({ code: null, details: { path: '/x' } });
+    expect(await failure(client.botUsers.get('b'))).toMatchObject({ status: 400, code: null });
+    expect(await failure(client.botUsers.get('b'))).toMatchObject({
+      code: 'ERR_NGROK_203',
+      isUnauthorized: true,
+      details: {},
+    });
+  });
+
+  it('never repeats the key', async () => {
+    const service = await serve(refuse(403, 'ERR_NGROK_203'));
+    const error = await failure(clientOf(service).botUsers.get('b'));
+    expect(JSON.stringify({ ...error, message: error.message, stack: error.stack })).not.toContain('secretpart');
+  });
+});
+
+describe('the key', () => {
+  it('does not follow a redirect to another origin', async () => {
+    const thief = await serve(json(200, BOT));
+    const service = await serve((_, res) => void res.writeHead(307, { location: `${thief.url}/bot_users/b` }).end());
+    const error = await failure(clientOf(service).botUsers.get('b'));
+    expect(error).toMatchObject({ status: 307, message: expect.stringContaining(thief.url) });
+    expect(thief.received).toHaveLength(0);
+  });
+
+  it('does not follow next_page_uri to another origin, yet paging goes on', async () => {
+    const thief = await serve(json(200, { bot_users: [] }));
+    const service = await serve(
+      json(200, { bot_users: [BOT], uri: 'u', next_page_uri: `${thief.url}/elsewhere?before_id=bot_1&limit=1` }),
+      json(200, { bot_users: [{ ...BOT, id: 'bot_0' }], uri: 'u', next_page_uri: null }),
+    );
+    const ids: string[] = [];
+    for await (const bot of clientOf(service).botUsers.all({ limit: 1 })) ids.push(bot.id);
+    expect(ids).toEqual(['bot_1', 'bot_0']);
+    expect(service.received.map(({ url }) => url)).toEqual([
+      '/bot_users?limit=1',
+      '/bot_users?before_id=bot_1&limit=1',
+    ]);
+    expect(thief.received).toHaveLength(0);
+  });
+});
+
+describe('paging', () => {
+  it('fetches a page only when the loop gets there', async () => {
+    const next = 'https://api.example.com/bot_users?before_id=bot_1&limit=1';
+    const service = await serve(json(200, { bot_users: [BOT], next_page_uri: next }));
+    for await (const _ of clientOf(service).botUsers.all()) break;
+    expect(service.received).toHaveLength(1);
+  });
+
+  it('ends at an empty page and does not go round in circles', async () => {
+    const next = 'https://api.example.com/bot_users?before_id=bot_1&limit=1';
+    const empty = await serve(json(200, { bot_users: [], next_page_uri: next }));
+    for await (const _ of clientOf(empty).botUsers.all()) expect.unreachable();
+    const circle = await serve(json(200, { bot_users: [BOT], next_page_uri: next }));
+    const all = async () => {
+      for await (const _ of clientOf(circle).botUsers.all());
+    };
+    expect(await failure(all())).toMatchObject({ code: 'ERR_MANAGEMENT_ANSWER' });
+    expect(circle.received).toHaveLength(2);
+  });
+
+  it('reads the items under the key of their kind', async () => {
+    const service = await serve(json(200, { keys: [{ id: 'ak_1', uri: 'u', created_at: 'c' }], next_page_uri: null }));
+    const page = await clientOf(service).apiKeys.list({ beforeId: 'ak_2', limit: 5 });
+    expect(page).toEqual({ items: [expect.objectContaining({ id: 'ak_1', token: null })], nextPageUri: null });
+    expect(service.received[0]?.url).toBe('/api_keys?before_id=ak_2&limit=5');
+  });
+});
+
+describe('retries', () => {
+  it('repeat a GET after faults of service and network, with growing jitter', async () => {
+    const service = await serve(
+      refuse(500, null),
+      (_, res) => void res.destroy(),
+      (_, res) => void res.writeHead(502).end('<html>'),
+      json(200, BOT),
+    );
+    const clock = new InstantClock(0.5);
+    expect((await clientOf(service, { clock }).botUsers.get('bot_1')).id).toBe('bot_1');
+    expect(clock.slept).toEqual([125, 250, 500]);
+  });
+
+  it('give up after the given number, with the last failure', async () => {
+    const service = await serve(refuse(500, 'ERR_NGROK_1'));
+    expect(await failure(clientOf(service, { retries: 2 }).botUsers.get('b'))).toMatchObject({ status: 500 });
+    expect(service.received).toHaveLength(3);
+  });
+
+  it.each(['create', 'update', 'delete'] as const)('never repeat a %s that may have happened', async (what) => {
+    const service = await serve(
+      (_, res) => void res.destroy(),
+      refuse(500, null),
+      refuse(503, null),
+      refuse(429, null),
+    );
+    const { botUsers } = clientOf(service);
+    const call = {
+      create: () => botUsers.create({}),
+      update: () => botUsers.update('b', {}),
+      delete: () => botUsers.delete('b'),
+    };
+    for (const status of [null, 500, 503, 429]) expect((await failure(call[what]())).status).toBe(status);
+    expect(service.received).toHaveLength(4);
+  });
+
+  it.each([429, 503])('wait as long as a %i says before any repetition, plus jitter', async (status) => {
+    const service = await serve(refuse(status, 'ERR_NGROK_226', { 'retry-after': '7' }), json(201, BOT));
+    const clock = new InstantClock(0.5);
+    await clientOf(service, { clock }).botUsers.create({});
+    expect(clock.slept).toEqual([7125]);
+  });
+
+  it('understand Retry-After as a date', async () => {
+    const date = new Date(Date.now() + 20_000).toUTCString();
+    const service = await serve(refuse(503, null, { 'retry-after': date }), json(201, BOT));
+    const clock = new InstantClock(0);
+    await clientOf(service, { clock }).botUsers.create({});
+    expect(clock.slept[0]).toBeGreaterThan(17_000);
+    expect(clock.slept[0]).toBeLessThanOrEqual(20_000);
+  });
+
+  it('leave a long wait to the caller', async () => {
+    const service = await serve(refuse(429, 'ERR_NGROK_226', { 'retry-after': '3600' }));
+    const error = await failure(clientOf(service).botUsers.get('b'));
+    expect(error).toMatchObject({ isRateLimited: true, retryAfterMs: 3_600_000 });
+    expect(service.received).toHaveLength(1);
+  });
+
+  it('are not made for what a repetition cannot mend', async () => {
+    const service = await serve(refuse(400, 'ERR_NGROK_215'));
+    await failure(clientOf(service).botUsers.list());
+    expect(service.received).toHaveLength(1);
+  });
+});
+
+describe('deadlines', () => {
+  it('end a call whose answer does not come, or stops halfway', async () => {
+    const service = await serve(
+      () => {},
+      (_, res) => void res.writeHead(200, { 'content-type': 'application/json' }).write('{"id":'),
+    );
+    const client = clientOf(service, { timeoutMs: 50, retries: 0 });
+    for (let call = 0; call < 2; call += 1) {
+      expect(await failure(client.botUsers.get('b'))).toMatchObject({ code: 'ERR_MANAGEMENT_TIMEOUT', status: null });
+    }
+  });
+
+  it('say why the service cannot be reached', async () => {
+    const service = await startHttpService();
+    await service.close();
+    const error = await failure(clientOf(service, { retries: 0 }).botUsers.get('b'));
+    expect(error).toMatchObject({
+      code: 'ERR_MANAGEMENT_UNREACHABLE',
+      message: expect.stringContaining('ECONNREFUSED'),
+    });
+  });
+});
+
+describe('a signal', () => {
+  it('ends a call under way with its own reason', async () => {
+    const abort = new AbortController();
+    const service = await serve(() => abort.abort(new Error('changed my mind')));
+    await expect(clientOf(service).botUsers.get('b', { signal: abort.signal })).rejects.toThrow('changed my mind');
+    expect(service.received).toHaveLength(1);
+  });
+
+  it('ends the wait before a repetition', async () => {
+    const abort = new AbortController();
+    const service = await serve((request, res) => {
+      refuse(503, null, { 'retry-after': '30' })(request, res);
+      res.once('close', () => setImmediate(() => abort.abort()));
+    });
+    const client = new ManagementClient({ baseUrl: service.url, apiKey: KEY });
+    await expect(client.botUsers.create({}, { signal: abort.signal })).rejects.toThrow('aborted');
+    expect(service.received).toHaveLength(1);
+  });
+});

@@ -1,0 +1,99 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import type { IncomingMessage, RequestListener } from 'node:http';
+import { createServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca.ts';
+import { ManagementClient } from '../../src/management/client.ts';
+import { TIMEOUT, UNREACHABLE } from '../../src/management/management-error.ts';
+import { silentLog } from '../support/silent-log.ts';
+
+const BOT = {
+  id: 'bot_1',
+  uri: 'https://x/bot_users/bot_1',
+  name: 'a',
+  active: true,
+  created_at: '2025-01-01T00:00:00Z',
+};
+
+let folder: string;
+let ca: LocalCa;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'trusting-'));
+  ca = await openLocalCa(folder, silentLog);
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+/** A service under a name that only the client itself can resolve, with a certificate of our own authority. */
+async function serve(answer: RequestListener): Promise<string> {
+  const server = createServer(await ca.issue(['api.localhost']), answer);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return `https://api.localhost:${(server.address() as AddressInfo).port}`;
+}
+
+const clientOf = (baseUrl: string, pem = ca.caPem) =>
+  new ManagementClient({ baseUrl, apiKey: 'key_1', ca: pem, retries: 0, timeoutMs: 500 });
+
+describe('a client with an authority of its own', () => {
+  it('reads and writes below localhost, with no help of the system’s resolver', async () => {
+    const received: [IncomingMessage, string][] = [];
+    const url = await serve(async (req, res) => {
+      received.push([req, await text(req)]);
+      res.writeHead(201, { 'content-type': 'application/json' }).end(JSON.stringify(BOT));
+    });
+    expect(await clientOf(url).botUsers.create({ name: 'ä' })).toEqual(BOT);
+    const [request, body] = received[0] ?? [];
+    expect(JSON.parse(String(body))).toEqual({ name: 'ä' });
+    expect(request).toMatchObject({ method: 'POST', url: '/bot_users' });
+    expect(request?.headers).toMatchObject({
+      authorization: 'Bearer key_1',
+      'content-type': 'application/json',
+      'ngrok-version': '2',
+      host: new URL(url).host,
+    });
+  });
+
+  it('takes an answer without a body', async () => {
+    const url = await serve((_req, res) => res.writeHead(204).end());
+    await expect(clientOf(url).botUsers.delete('bot_1')).resolves.toBeUndefined();
+  });
+
+  it('reports a refusal, and a redirect that it does not follow', async () => {
+    const url = await serve((req, res) => {
+      if (req.url === '/elsewhere') throw new Error('it was followed');
+      res.writeHead(302, { location: '/elsewhere' }).end();
+    });
+    await expect(clientOf(url).botUsers.get('bot_1')).rejects.toMatchObject({
+      status: 302,
+      message: expect.stringContaining('redirects to /elsewhere'),
+    });
+  });
+
+  it('trusts no other authority', async () => {
+    const other = await mkdtemp(join(tmpdir(), 'trusting-'));
+    onTestFinished(() => rm(other, { recursive: true }));
+    let asked = false;
+    const url = await serve(() => {
+      asked = true;
+    });
+    const stranger = clientOf(url, (await openLocalCa(other, silentLog)).caPem);
+    await expect(stranger.botUsers.get('bot_1')).rejects.toMatchObject({ code: UNREACHABLE });
+    expect(asked).toBe(false);
+  });
+
+  it('waits no longer than it may, nor than its caller wants to', async () => {
+    const url = await serve((_req, res) => void res.writeHead(200).write('{'));
+    await expect(clientOf(url).botUsers.get('bot_1')).rejects.toMatchObject({ code: TIMEOUT });
+    const abort = new AbortController();
+    const call = clientOf(url).botUsers.get('bot_1', { signal: abort.signal });
+    abort.abort(new Error('not wanted any more'));
+    await expect(call).rejects.toThrow('not wanted any more');
+  });
+});

@@ -1,0 +1,60 @@
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { describe, expect, it } from 'vitest';
+import { openApiDocument } from '../../src/management/openapi.ts';
+import { allOperations } from '../../src/management/operations.ts';
+
+const document = openApiDocument({ baseUrl: 'https://gateway.example.com', version: '1.0.0' }) as unknown as {
+  paths: Record<
+    string,
+    Record<
+      string,
+      {
+        operationId: string;
+        requestBody?: { content: Record<string, { schema: object }> };
+        responses: Record<string, { content?: Record<string, { schema: object }> }>;
+      }
+    >
+  >;
+  components: { schemas: Record<string, object> };
+};
+
+describe('the OpenAPI document', () => {
+  it('describes every operation under its path and method, once', () => {
+    const described = Object.values(document.paths).flatMap((path) =>
+      Object.values(path).map((one) => one.operationId),
+    );
+    expect(described.sort()).toEqual(
+      allOperations()
+        .map(({ id }) => id)
+        .sort(),
+    );
+    for (const { id, operation } of allOperations()) {
+      expect(document.paths[operation.path]?.[operation.method.toLowerCase()]?.operationId).toBe(id);
+    }
+  });
+
+  it('holds schemas that a validator can compile', () => {
+    const ajv = new Ajv2020();
+    const answers = Object.values(document.paths).flatMap((path) => Object.values(path));
+    const schemas = answers.flatMap(({ requestBody, responses }) => [
+      ...Object.values(requestBody?.content ?? {}),
+      ...Object.values(responses).flatMap((answer) => Object.values(answer.content ?? {})),
+    ]);
+    const promised = allOperations()
+      .flatMap(({ operation }) => [operation.body, operation.answer])
+      .filter(Boolean);
+    expect(schemas).toHaveLength(promised.length);
+    for (const { schema } of schemas) expect(() => ajv.compile(schema)).not.toThrow();
+  });
+
+  it('promises members that may be null, and leaves out only those a domain never had', () => {
+    const domain = document.paths['/reserved_domains/{id}']?.get?.responses['200']?.content?.['application/json']
+      ?.schema as { required: string[]; properties: object };
+    const optional = Object.keys(domain.properties).filter((name) => !domain.required.includes(name));
+    expect(optional).toEqual(['description', 'metadata']);
+  });
+
+  it('is the same for the wire: it survives JSON', () => {
+    expect(JSON.parse(JSON.stringify(document))).toEqual(document);
+  });
+});

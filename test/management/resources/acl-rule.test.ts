@@ -1,0 +1,109 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { type Binding, isPermitted, parseAclRule } from '../../../src/management/resources/acl-rule.ts';
+
+const name = (hostname: string): Binding => ({ kind: 'hostname', hostname });
+const labels = (entries: Record<string, string>): Binding => ({ kind: 'labels', labels: entries });
+
+describe('parseAclRule', () => {
+  it.each([
+    '*',
+    'bind:*',
+    'bind:app.example.com',
+    'bind:App.Example.com',
+    'bind:*.example.com',
+    'bind:*.localhost',
+    'bind:1.tcp.example.com:20002',
+    'bind:app=web',
+    'bind:app=*',
+    'bind:*=web',
+  ])('reads %s', (rule) => {
+    expect(parseAclRule(rule)).not.toBeNull();
+  });
+
+  it.each([
+    '',
+    'bind:',
+    '**',
+    'app.example.com',
+    'bind: app.example.com',
+    'bind:app.*.example.com',
+    'bind:a*.example.com',
+    'bind:*.*.example.com',
+    'bind:app.example.com:0',
+    'bind:*.example.com:443',
+    'bind:=web',
+    'bind:app=',
+    'bind:a=b=c',
+    'bind:a*=b',
+    'listen:app.example.com',
+  ])('refuses %j', (rule) => {
+    expect(parseAclRule(rule)).toBeNull();
+  });
+});
+
+describe('isPermitted', () => {
+  it('allows everything without rules and with * or bind:*', () => {
+    const bindings: Binding[] = [
+      name('a.example.com'),
+      { kind: 'address', address: 'a.example.com:1' },
+      { kind: 'any-address' },
+      labels({ a: 'b' }),
+    ];
+    for (const binding of bindings) {
+      for (const acl of [[], ['*'], ['bind:*'], ['bind:x.example.com', '*']])
+        expect(isPermitted(acl, binding)).toBe(true);
+    }
+  });
+
+  it('allows exactly one name by a plain rule', () => {
+    expect(isPermitted(['bind:App.example.com'], name('app.example.com'))).toBe(true);
+    expect(isPermitted(['bind:app.example.com'], name('b.app.example.com'))).toBe(false);
+  });
+
+  it('allows names at any depth and the wildcard itself by a wildcard rule, but not its base', () => {
+    const acl = ['bind:*.example.com'];
+    for (const good of ['a.example.com', 'a.b.example.com', '*.example.com', '*.a.example.com']) {
+      expect(isPermitted(acl, name(good))).toBe(true);
+    }
+    for (const bad of ['example.com', 'aexample.com', 'a.example.org']) expect(isPermitted(acl, name(bad))).toBe(false);
+  });
+
+  it('allows the given TCP address only, and a random one never', () => {
+    const acl = ['bind:1.tcp.example.com:20002'];
+    expect(isPermitted(acl, { kind: 'address', address: '1.tcp.example.com:20002' })).toBe(true);
+    expect(isPermitted(acl, { kind: 'address', address: '1.tcp.example.com:20003' })).toBe(false);
+    expect(isPermitted(acl, { kind: 'any-address' })).toBe(false);
+    expect(isPermitted(acl, name('1.tcp.example.com'))).toBe(false);
+  });
+
+  it('wants every label allowed by some rule', () => {
+    const acl = ['bind:app=web', 'bind:site=*'];
+    expect(isPermitted(acl, labels({ app: 'web', site: 'b' }))).toBe(true);
+    expect(isPermitted(acl, labels({ app: 'db' }))).toBe(false);
+    expect(isPermitted(acl, labels({ app: 'web', other: 'x' }))).toBe(false);
+    expect(isPermitted(['bind:*.example.com'], labels({ app: 'web' }))).toBe(false);
+    expect(isPermitted(acl, labels({}))).toBe(false);
+  });
+
+  it('never allows less with one more rule, nor anything by a rule it cannot read', () => {
+    const rule = fc.constantFrom(
+      'bind:*.example.com',
+      'bind:a.example.com',
+      'bind:app=web',
+      'bind:b.example.com:1',
+      'nonsense',
+      'bind:a*',
+    );
+    const binding = fc.constantFrom<Binding>(name('a.example.com'), name('x.org'), labels({ app: 'web' }), {
+      kind: 'address',
+      address: 'b.example.com:1',
+    });
+    fc.assert(
+      fc.property(fc.array(rule, { minLength: 1 }), rule, binding, (acl, more, what) => {
+        if (isPermitted(acl, what)) expect(isPermitted([...acl, more], what)).toBe(true);
+        expect(isPermitted(['nonsense', 'bind:a*'], what)).toBe(false);
+      }),
+    );
+  });
+});

@@ -1,0 +1,55 @@
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
+
+/** A request as the service got it. */
+export interface Received {
+  method: string;
+  url: string;
+  headers: IncomingMessage['headers'];
+  body: string;
+}
+
+type Answer = (request: Received, res: ServerResponse) => void;
+
+/** An HTTP server whose answers the test writes one by one; the last one is repeated. */
+export interface HttpService {
+  url: string;
+  received: Received[];
+  close(): Promise<void>;
+}
+
+export async function startHttpService(...answers: Answer[]): Promise<HttpService> {
+  const received: Received[] = [];
+  const server = createServer(async (req, res) => {
+    const request = { method: req.method ?? '', url: req.url ?? '', headers: req.headers, body: await text(req) };
+    received.push(request);
+    answers[Math.min(received.length, answers.length) - 1]?.(request, res);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    received,
+    close: () => {
+      server.closeAllConnections();
+      return new Promise((resolve) => server.close(() => resolve()));
+    },
+  };
+}
+
+/** Answers with JSON. */
+export function json(status: number, body: unknown, headers: Record<string, string> = {}): Answer {
+  return (_, res) =>
+    void res.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(body));
+}
+
+/** Answers with an error as the service writes it. */
+export function refuse(status: number, code: string | null, headers: Record<string, string> = {}): Answer {
+  const body = {
+    ...(code && { error_code: code }),
+    status_code: status,
+    msg: 'No.',
+    details: { operation_id: 'op_1' },
+  };
+  return json(status, body, headers);
+}
