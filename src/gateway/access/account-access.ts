@@ -1,0 +1,94 @@
+import { parseToken } from '../../lib/ids.ts';
+import { type Binding, isPermitted } from '../../management/resources/acl-rule.ts';
+import type { Refusal } from '../../management/resources/refusal.ts';
+import { type DomainSettings, isClosed, isServiceOwned } from '../domain-names.ts';
+import type { CredentialRow } from '../store/credentials.ts';
+import type { Store } from '../store/store.ts';
+import { secretMatches } from '../store/tokens.ts';
+
+/** An authtoken that may start sessions. */
+export interface AgentCredential {
+  /** `cr_…` */
+  id: string;
+  /** `bot_…`, or null when nobody owns it. */
+  ownerId: string | null;
+}
+
+/** Whether an answer of {@link AccountAccess} is a refusal. */
+export function isRefusal(answer: object): answer is Refusal {
+  return 'code' in answer;
+}
+
+/** The port a name's TLS traffic arrives at; TLS edges and agents compete for it. */
+const TLS_PORT = 443;
+
+/** Decides what agents may do, by what the management API was told. Refusals carry the codes that SDKs know. */
+export class AccountAccess {
+  constructor(
+    private readonly store: Store,
+    private readonly domains: DomainSettings,
+  ) {}
+
+  /**
+   * Finds the credential of an authtoken.
+   *
+   * @param authtoken as the agent sent it; empty when it sent none
+   * @returns the credential, or why there is none; never repeats the authtoken
+   */
+  authenticate(authtoken: string): AgentCredential | Refusal {
+    if (authtoken === '') return { code: 4018, text: 'an authtoken is required' };
+    const parts = parseToken(authtoken);
+    if (!parts) return { code: 105, text: 'the authtoken is malformed' };
+    const row = this.store.credentials.get(`cr_${parts.ksuid}`);
+    if (!row || !secretMatches(parts.secret, row.secret_hash)) {
+      return { code: 107, text: 'the authtoken is not known to this gateway' };
+    }
+    if (!this.#ownerIsActive(row)) return { code: 300, text: 'the owner of the authtoken is not active' };
+    return { id: row.id, ownerId: row.owner_id };
+  }
+
+  /**
+   * Whether an authtoken allows a binding now. Asked again after a change of rights, it tells what has to go offline.
+   *
+   * @param credentialId `cr_…` of the session
+   * @param binding names in lower case
+   * @returns why not, or null
+   */
+  authorize(credentialId: string, binding: Binding): Refusal | null {
+    const row = this.store.credentials.get(credentialId);
+    if (!row) return { code: 300, text: 'the authtoken was deleted' };
+    if (!this.#ownerIsActive(row)) return { code: 300, text: 'the owner of the authtoken is not active' };
+    if (!isPermitted(row.acl, binding)) return DENIED[binding.kind];
+    return binding.kind === 'hostname' ? this.#refuseName(binding.hostname) : null;
+  }
+
+  #refuseName(host: string): Refusal | null {
+    if (this.store.tlsEdges.holderOf(`${host}:${TLS_PORT}`)) return { code: 334, text: 'a TLS edge serves this name' };
+    const isWildcard = host.startsWith('*.');
+    if (!isWildcard && isClosed(host, this.domains)) {
+      return { code: 319, text: 'the gateway answers for this name itself' };
+    }
+    if (!isWildcard && isServiceOwned(host, this.domains)) return null;
+    const covering = this.store.reservedDomains.covering(host);
+    if (isWildcard) return refuseWildcard(host, covering?.domain ?? null);
+    return covering ? null : { code: 319, text: 'the name is not reserved' };
+  }
+
+  #ownerIsActive({ owner_id }: CredentialRow): boolean {
+    return owner_id === null || this.store.botUsers.get(owner_id)?.active === true;
+  }
+}
+
+const DENIED: Readonly<Record<Binding['kind'], Refusal>> = {
+  hostname: { code: 316, text: "the authtoken's rules do not allow this name" },
+  address: { code: 308, text: "the authtoken's rules do not allow this address" },
+  'any-address': { code: 356, text: "the authtoken's rules allow certain names or addresses only" },
+  labels: { code: 399, text: "the authtoken's rules do not allow these labels" },
+};
+
+function refuseWildcard(host: string, covering: string | null): Refusal | null {
+  if (covering === host) return null;
+  return covering
+    ? { code: 321, text: 'a wildcard must itself be reserved; one that covers it does not suffice' }
+    : { code: 318, text: 'the wildcard is not reserved' };
+}

@@ -1,0 +1,54 @@
+import { createToken } from '../../lib/ids.ts';
+import type { ApiKeyRow } from '../store/api-keys.ts';
+import type { CredentialRow } from '../store/credentials.ts';
+import type { Store } from '../store/store.ts';
+import { hashSecret } from '../store/tokens.ts';
+
+/** What the maker of a token may say about it. */
+export interface TokenOptions {
+  description?: string | null | undefined;
+  metadata?: string | null | undefined;
+  /** `bot_…` */
+  owner_id?: string | null | undefined;
+}
+
+/**
+ * Makes an API key; inside a transaction.
+ *
+ * @returns its row, and the key itself, which cannot be had again
+ */
+export function issueApiKey(store: Store, options: TokenOptions): { row: ApiKeyRow; token: string } {
+  const { token, common } = issue(store, 'ak', options);
+  store.apiKeys.insert(common);
+  return { row: common, token };
+}
+
+/**
+ * Makes an agent's authtoken; inside a transaction.
+ *
+ * @param options.acl access rules; empty allows everything
+ * @returns its row, and the authtoken itself, which cannot be had again
+ */
+export function issueCredential(
+  store: Store,
+  options: TokenOptions & { acl: string[] },
+): { row: CredentialRow; token: string } {
+  const { token, common } = issue(store, 'cr', options);
+  const row = { ...common, acl: options.acl };
+  store.credentials.insert(row);
+  return { row, token };
+}
+
+function issue(store: Store, prefix: 'ak' | 'cr', { description, metadata, owner_id }: TokenOptions) {
+  const id = store.ids.next(prefix);
+  const { token, secret } = createToken(id);
+  const common: ApiKeyRow = {
+    id,
+    created_at: store.now(),
+    description: description ?? null,
+    metadata: metadata ?? null,
+    owner_id: owner_id ?? null,
+    secret_hash: hashSecret(secret),
+  };
+  return { token, common };
+}

@@ -1,0 +1,55 @@
+import type { RequestHandler } from 'express';
+import type { ApiError } from '../../lib/errors.ts';
+import { parseToken, type TokenParts } from '../../lib/ids.ts';
+import type { Store } from '../store/store.ts';
+import { secretMatches } from '../store/tokens.ts';
+import type { FailedAttempts } from './failed-attempts.ts';
+import { refuse } from './refuse.ts';
+
+/** Lets only requests through that carry a live API key, and notes which in `res.locals.apiKeyId`. */
+export function requireApiKey(store: Store, attempts: FailedAttempts): RequestHandler {
+  return async (req, res, next) => {
+    const result = identify(store, req.headers.authorization);
+    if (typeof result === 'string') {
+      res.locals.apiKeyId = result;
+      return next();
+    }
+    await attempts.slowDown(req.socket.remoteAddress ?? '');
+    throw result;
+  };
+}
+
+/** The id of the API key that a request presents, or why there is none. Never repeats what was presented. */
+function identify(store: Store, authorization: string | undefined): string | ApiError {
+  if (authorization === undefined) {
+    return refuse(403, 200, 'Authenticate with the header Authorization: Bearer <API key>.');
+  }
+  const value = /^Bearer +([\x21-\x7e]+)$/i.exec(authorization.trim())?.[1];
+  if (value === undefined) return refuse(403, 201, 'The Authorization header must be: Bearer <API key>.');
+  if (/^ak_[0-9A-Za-z]{1,27}$/.test(value)) {
+    return refuse(403, 208, "This is an API key's id. Use the key itself, which was shown once when it was made.");
+  }
+  const parts = parseToken(value);
+  if (!parts) return refuse(403, 202, 'The API key does not have the form of one.');
+  return keyOf(store, parts) ?? (isAuthtoken(store, parts) ? notForAgents() : unknownKey());
+}
+
+function keyOf(store: Store, { ksuid, secret }: TokenParts): string | null {
+  const key = store.apiKeys.get(`ak_${ksuid}`);
+  if (!key || !secretMatches(secret, key.secret_hash)) return null;
+  const isActive = key.owner_id === null || store.botUsers.get(key.owner_id)?.active === true;
+  return isActive ? key.id : null;
+}
+
+function isAuthtoken(store: Store, { ksuid, secret }: TokenParts): boolean {
+  const credential = store.credentials.get(`cr_${ksuid}`);
+  return credential !== null && secretMatches(secret, credential.secret_hash);
+}
+
+function notForAgents(): ApiError {
+  return refuse(403, 206, 'This is an authtoken, with which agents connect. The API needs an API key.');
+}
+
+function unknownKey(): ApiError {
+  return refuse(403, 203, 'The API key is not known, or was deleted.');
+}

@@ -1,0 +1,81 @@
+import { type HttpResponseBackend, httpResponseBackends } from '../../management/resources/http-response-backend.ts';
+import { tunnels } from '../../management/resources/tunnel.ts';
+import { type TunnelGroupBackend, tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
+import type { HttpResponseBackendRow, TunnelGroupBackendRow } from '../store/backends.ts';
+import { changed } from '../store/changed.ts';
+import type { ApiContext } from './context.ts';
+import type { Live, LiveTunnel } from './live.ts';
+import { type Actions, found } from './resource-router.ts';
+
+export function httpResponseBackendActions({ store, links }: ApiContext): Actions<typeof httpResponseBackends> {
+  const { database, httpResponseBackends: rows } = store;
+  const shown = (row: HttpResponseBackendRow): HttpResponseBackend => ({
+    ...row,
+    uri: links.of(httpResponseBackends, row.id),
+  });
+  const stored = (id: string) => found(rows.get(id), httpResponseBackends);
+  return {
+    get: (id) => shown(stored(id)),
+    page: (before, limit) => rows.page(before, limit).map(shown),
+    create: ({ description = null, metadata = null, body = '', headers = null, status_code = 200 }) =>
+      database.write(() => {
+        const common = { id: store.ids.next('bkdhr'), created_at: store.now(), description, metadata };
+        const row = { ...common, body, headers, status_code };
+        rows.insert(row);
+        return shown(row);
+      }),
+    update: (id, body) =>
+      database.write(() => {
+        const row = changed(stored(id), body);
+        rows.update(row);
+        return shown(row);
+      }),
+    // Allowed also while an edge names it: the edge keeps a reference that leads nowhere, as upstream.
+    remove: (id) =>
+      database.write(() => {
+        stored(id);
+        rows.delete(id);
+      }),
+  };
+}
+
+export function tunnelGroupBackendActions({ store, live, links }: ApiContext): Actions<typeof tunnelGroupBackends> {
+  const { database, tunnelGroupBackends: rows } = store;
+  const shown = (row: TunnelGroupBackendRow): TunnelGroupBackend => ({
+    ...row,
+    uri: links.of(tunnelGroupBackends, row.id),
+    tunnels: tunnelsWith(live, row.labels).map(({ id }) => links.ref(tunnels, id)),
+  });
+  const stored = (id: string) => found(rows.get(id), tunnelGroupBackends);
+  return {
+    get: (id) => shown(stored(id)),
+    page: (before, limit) => rows.page(before, limit).map(shown),
+    create: ({ description = null, metadata = null, labels = {} }) =>
+      database.write(() => {
+        const row = { id: store.ids.next('bkdtg'), created_at: store.now(), description, metadata, labels };
+        rows.insert(row);
+        return shown(row);
+      }),
+    update: (id, body) =>
+      database.write(() => {
+        const row = changed(stored(id), body);
+        rows.update(row);
+        return shown(row);
+      }),
+    remove: (id) =>
+      database.write(() => {
+        stored(id);
+        rows.delete(id);
+      }),
+  };
+}
+
+function tunnelsWith(live: Live, selector: Readonly<Record<string, string>>): LiveTunnel[] {
+  return live.tunnels().filter((tunnel) => matchesLabels(tunnel, selector));
+}
+
+/** Whether a tunnel carries every label of a selector; one without labels selects nothing. */
+export function matchesLabels({ labels }: LiveTunnel, selector: Readonly<Record<string, string>>): boolean {
+  const wanted = Object.entries(selector);
+  return labels !== null && wanted.length > 0 && wanted.every(([key, value]) => labels[key] === value);
+}

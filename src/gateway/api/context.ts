@@ -1,0 +1,19 @@
+import type { Log } from '../../lib/log.ts';
+import type { Refusal } from '../../management/resources/refusal.ts';
+import type { DomainSettings } from '../domain-names.ts';
+import type { Store } from '../store/store.ts';
+import type { Links } from './links.ts';
+import type { Live } from './live.ts';
+
+/** What the resources work with. */
+export interface ApiContext {
+  store: Store;
+  live: Live;
+  links: Links;
+  log: Log;
+  /** Tells that a certificate is wanted, or is not wanted any more. */
+  wakeProvisioner: () => void;
+  /** Why a traffic policy document is refused, or null. */
+  checkTrafficPolicy: (document: string) => Refusal | null;
+  domains: DomainSettings;
+}

@@ -1,0 +1,41 @@
+import type { ErrorRequestHandler, RequestHandler } from 'express';
+import { ApiError, errorBody } from '../../lib/errors.ts';
+import type { Log } from '../../lib/log.ts';
+import { DatabaseBusy } from '../store/database.ts';
+import { operationIdOf } from './operation.ts';
+import { refuse } from './refuse.ts';
+
+/** Answers paths that lead nowhere, and wrong methods alike; clients accept that such an answer has no code. */
+export const notFound: RequestHandler = (req, res) => {
+  res.status(404).json({ status_code: 404, msg: 'Not Found', details: { path: req.path } });
+};
+
+/** The one place where an error becomes an answer; what nobody raised on purpose is logged and reveals nothing. */
+export function errorHandler(log: Log): ErrorRequestHandler {
+  return (error, req, res, next) => {
+    const operation = operationIdOf(res);
+    if (!(error instanceof ApiError) && !isMalformedPath(error)) {
+      log.error({ err: error, operation, method: req.method, path: req.path }, 'a management request failed');
+    }
+    if (res.headersSent) return next(error);
+    if (isMalformedPath(error)) return notFound(req, res, next);
+    const known = error instanceof ApiError ? error : error instanceof DatabaseBusy ? busy(error) : internal();
+    const body = errorBody(known);
+    if (known.retryAfter !== null) res.set('Retry-After', String(known.retryAfter));
+    res.status(known.status).json({ ...body, details: { ...body.details, operation_id: operation } });
+  };
+}
+
+/** Express could not decode a part of the path, such as `%E0%A4`. */
+function isMalformedPath(error: unknown): boolean {
+  return error instanceof URIError;
+}
+
+/** Nothing was done: clients that heed the header repeat the request. */
+function busy(cause: DatabaseBusy): ApiError {
+  return refuse(503, 700, 'The database is in use by another program; try again.', { retryAfter: 1, cause });
+}
+
+function internal(): ApiError {
+  return refuse(500, 700, 'Something went wrong on our side; the log of the gateway has the details.');
+}

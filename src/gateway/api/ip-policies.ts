@@ -1,0 +1,79 @@
+import { type IpPolicy, ipPolicies } from '../../management/resources/ip-policy.ts';
+import { type IpPolicyRule, ipPolicyRules } from '../../management/resources/ip-policy-rule.ts';
+import { WRONG_VALUE } from '../../management/resources/refusal.ts';
+import { changed } from '../store/changed.ts';
+import { isConstraint } from '../store/database.ts';
+import type { IpPolicyRow, IpPolicyRuleRow } from '../store/ip-policies.ts';
+import type { ApiContext } from './context.ts';
+import { deleteUnlessUsed } from './delete-unless-used.ts';
+import { refuse } from './refuse.ts';
+import { type Actions, found } from './resource-router.ts';
+
+export function ipPolicyActions({ store, links }: ApiContext): Actions<typeof ipPolicies> {
+  const { database, ipPolicies: rows } = store;
+  const shown = (row: IpPolicyRow): IpPolicy => ({ ...row, uri: links.of(ipPolicies, row.id) });
+  const stored = (id: string) => found(rows.get(id), ipPolicies);
+  return {
+    get: (id) => shown(stored(id)),
+    page: (before, limit) => rows.page(before, limit).map(shown),
+    create: ({ description = null, metadata = null }) =>
+      database.write(() => {
+        const row = { id: store.ids.next('ipp'), created_at: store.now(), description, metadata };
+        rows.insert(row);
+        return shown(row);
+      }),
+    update: (id, body) =>
+      database.write(() => {
+        const row = changed(stored(id), body);
+        rows.update(row);
+        return shown(row);
+      }),
+    remove: (id) =>
+      database.write(() => {
+        stored(id);
+        deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'A TLS edge still uses this IP policy.');
+      }),
+  };
+}
+
+export function ipPolicyRuleActions({ store, links }: ApiContext): Actions<typeof ipPolicyRules> {
+  const { database, ipPolicyRules: rows } = store;
+  const shown = ({ ip_policy_id, ...row }: IpPolicyRuleRow): IpPolicyRule => ({
+    ...row,
+    uri: links.of(ipPolicyRules, row.id),
+    ip_policy: links.ref(ipPolicies, ip_policy_id),
+  });
+  const stored = (id: string) => found(rows.get(id), ipPolicyRules);
+  return {
+    get: (id) => shown(stored(id)),
+    page: (before, limit) => rows.page(before, limit).map(shown),
+    create: ({ description = null, metadata = null, cidr, ip_policy_id, action }) =>
+      database.write(() => {
+        if (!store.ipPolicies.get(ip_policy_id)) throw refuse(400, 1402, 'ip_policy_id: there is no such IP policy.');
+        const common = { id: store.ids.next('ipr'), created_at: store.now(), description, metadata };
+        const row = { ...common, ip_policy_id, cidr, action };
+        refuseDuplicate(() => rows.insert(row));
+        return shown(row);
+      }),
+    update: (id, body) =>
+      database.write(() => {
+        const row = changed(stored(id), body);
+        refuseDuplicate(() => rows.update(row));
+        return shown(row);
+      }),
+    remove: (id) =>
+      database.write(() => {
+        stored(id);
+        rows.delete(id);
+      }),
+  };
+}
+
+function refuseDuplicate(write: () => void): void {
+  try {
+    write();
+  } catch (error) {
+    if (isConstraint(error, 'UNIQUE')) throw refuse(400, 1408, 'cidr: the policy has a rule for this range already.');
+    throw error;
+  }
+}

@@ -1,0 +1,17 @@
+import { ApiError, type ApiErrorOptions } from '../../lib/errors.ts';
+import { errorCode } from '../../management/resources/refusal.ts';
+import type { ReadableResource } from '../../management/resources/resource.ts';
+
+/**
+ * The error that refuses a request.
+ *
+ * @param code number of the service's error code: 420 for `ERR_NGROK_420`
+ */
+export function refuse(status: number, code: number, message: string, options?: ApiErrorOptions): ApiError {
+  return new ApiError(status, errorCode(code), message, options);
+}
+
+/** The error for an id in a path that leads nowhere. */
+export function unknownId(resource: Pick<ReadableResource, 'name' | 'unknownIdCode'>): ApiError {
+  return refuse(404, resource.unknownIdCode, `There is no ${resource.name} with this id.`);
+}

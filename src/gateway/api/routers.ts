@@ -1,0 +1,107 @@
+import type { Router } from 'express';
+import { readBody } from '../../management/request.ts';
+import { apiKeys } from '../../management/resources/api-key.ts';
+import { botUsers, serviceUsers } from '../../management/resources/bot-user.ts';
+import { certificateAuthorities } from '../../management/resources/certificate-authority.ts';
+import { credentials } from '../../management/resources/credential.ts';
+import { endpoints } from '../../management/resources/endpoint.ts';
+import { endpointConfigurations } from '../../management/resources/endpoint-configuration.ts';
+import { httpResponseBackends } from '../../management/resources/http-response-backend.ts';
+import { ipPolicies } from '../../management/resources/ip-policy.ts';
+import { ipPolicyRules } from '../../management/resources/ip-policy-rule.ts';
+import { reservedDomains } from '../../management/resources/reserved-domain.ts';
+import { tlsCertificates } from '../../management/resources/tls-certificate.ts';
+import { type TlsEdgeModuleName, tlsEdgeModules, tlsEdges } from '../../management/resources/tls-edge.ts';
+import { tunnels } from '../../management/resources/tunnel.ts';
+import { tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
+import { tunnelSessions } from '../../management/resources/tunnel-session.ts';
+import { httpResponseBackendActions, tunnelGroupBackendActions } from './backends.ts';
+import { botUserActions } from './bot-users.ts';
+import { certificateAuthorityActions, tlsCertificateActions } from './certificates.ts';
+import type { ApiContext } from './context.ts';
+import { apiKeyActions, credentialActions } from './credentials.ts';
+import { endpointConfigurationActions } from './endpoint-configurations.ts';
+import { ipPolicyActions, ipPolicyRuleActions } from './ip-policies.ts';
+import { endpointActions, type TunnelSessionActions, tunnelActions, tunnelSessionActions } from './online.ts';
+import { type Detachable, type ReservedDomainActions, reservedDomainActions } from './reserved-domains.ts';
+import { type Guards, idOf, readRouter, resourceRouter, strictRouter } from './resource-router.ts';
+import { type TlsEdgeActions, tlsEdgeActions } from './tls-edges.ts';
+
+/** The routes of every operation of the API. */
+export function createRouters(context: ApiContext, guards: Guards): Router[] {
+  const { links } = context;
+  const domains = reservedDomainActions(context);
+  const edges = tlsEdgeActions(context);
+  const sessions = tunnelSessionActions(context);
+  return [
+    resourceRouter(reservedDomains, domains, guards, links),
+    detachRouter(domains, guards),
+    resourceRouter(tlsEdges, edges, guards, links),
+    moduleRouter(edges, guards),
+    resourceRouter(botUsers, botUserActions(context), guards, links),
+    resourceRouter(serviceUsers, botUserActions(context, serviceUsers), guards, links),
+    resourceRouter(credentials, credentialActions(context), guards, links),
+    resourceRouter(apiKeys, apiKeyActions(context), guards, links),
+    resourceRouter(httpResponseBackends, httpResponseBackendActions(context), guards, links),
+    resourceRouter(tunnelGroupBackends, tunnelGroupBackendActions(context), guards, links),
+    resourceRouter(ipPolicies, ipPolicyActions(context), guards, links),
+    resourceRouter(ipPolicyRules, ipPolicyRuleActions(context), guards, links),
+    resourceRouter(certificateAuthorities, certificateAuthorityActions(context), guards, links),
+    resourceRouter(tlsCertificates, tlsCertificateActions(context), guards, links),
+    resourceRouter(endpointConfigurations, endpointConfigurationActions(context), guards, links),
+    readRouter(endpoints, endpointActions(context), guards, links),
+    readRouter(tunnels, tunnelActions(context), guards, links),
+    readRouter(tunnelSessions, sessions, guards, links),
+    commandRouter(sessions, guards),
+  ];
+}
+
+const DETACHABLE: readonly Detachable[] = [
+  'certificate',
+  'certificate_management_policy',
+  'http_endpoint_configuration',
+  'https_endpoint_configuration',
+];
+
+function detachRouter(actions: ReservedDomainActions, guards: Guards): Router {
+  const router = strictRouter();
+  for (const what of DETACHABLE) {
+    const path: string = `${reservedDomains.path}/:id/${what}`;
+    router.delete(path, ...guards.plain, async (req, res) => {
+      await actions.detach(idOf(req.params), what);
+      res.status(204).end();
+    });
+  }
+  return router;
+}
+
+function moduleRouter(actions: TlsEdgeActions, guards: Guards): Router {
+  const router = strictRouter();
+  for (const name of Object.keys(tlsEdgeModules) as TlsEdgeModuleName[]) {
+    const path: string = `${tlsEdges.path}/:id/${name}`;
+    const schema = tlsEdgeModules[name].body;
+    router.get(path, ...guards.plain, (req, res) => {
+      res.json(actions.getModule(idOf(req.params), name));
+    });
+    router.put(path, ...guards.withBody, async (req, res) => {
+      res.json(await actions.replaceModule(idOf(req.params), name, readBody(schema, 'PUT', req.body)));
+    });
+    router.delete(path, ...guards.plain, async (req, res) => {
+      await actions.removeModule(idOf(req.params), name);
+      res.status(204).end();
+    });
+  }
+  return router;
+}
+
+function commandRouter(actions: TunnelSessionActions, guards: Guards): Router {
+  const router = strictRouter();
+  for (const command of ['restart', 'stop', 'update'] as const) {
+    const path: string = `${tunnelSessions.path}/:id/${command}`;
+    router.post(path, ...guards.plain, (req, res) => {
+      actions.command(idOf(req.params), command);
+      res.status(204).end();
+    });
+  }
+  return router;
+}

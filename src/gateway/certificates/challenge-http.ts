@@ -1,0 +1,30 @@
+const PREFIX = '/.well-known/acme-challenge/';
+
+/** Answers to HTTP-01 (RFC 8555, section 8.3): the plain HTTP port asks here before anything else sees the request. */
+export class HttpChallenges {
+  readonly #answers = new Map<string, string>();
+
+  /**
+   * Publishes an answer.
+   *
+   * @returns takes it back
+   */
+  publish(domain: string, token: string, keyAuthorization: string): () => void {
+    const key = `${domain} ${token}`;
+    this.#answers.set(key, keyAuthorization);
+    return () => void this.#answers.delete(key);
+  }
+
+  /**
+   * The body to answer a request with, status 200, `application/octet-stream`.
+   *
+   * @param host the Host header, with or without a port
+   * @param path the request target's path
+   * @returns undefined when this is no challenge of ours: the request goes its usual way
+   */
+  answer(host: string, path: string): string | undefined {
+    if (!path.startsWith(PREFIX)) return undefined;
+    const name = host.toLowerCase().replace(/:\d*$/, '').replace(/\.$/, '');
+    return this.#answers.get(`${name} ${path.slice(PREFIX.length)}`);
+  }
+}

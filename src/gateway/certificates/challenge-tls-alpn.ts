@@ -1,0 +1,56 @@
+import type { Duplex } from 'node:stream';
+import { createSecureContext, type SecureContext, TLSSocket } from 'node:tls';
+
+/** The protocol that a client offers alone when it validates (RFC 8737, section 6.2). */
+export const ACME_TLS_PROTOCOL = 'acme-tls/1';
+
+/** A validation is one handshake. */
+const HANDSHAKE_MS = 10_000;
+
+/** Certificates that answer TLS-ALPN-01 (RFC 8737) while orders need them. */
+export class TlsAlpnChallenges {
+  readonly #contexts = new Map<string, SecureContext>();
+
+  /**
+   * Publishes a challenge's certificate.
+   *
+   * @returns takes it back
+   */
+  publish(domain: string, certificatePem: string | Buffer, privateKeyPem: string | Buffer): () => void {
+    const context = createSecureContext({ cert: certificatePem, key: privateKeyPem });
+    this.#contexts.set(domain, context);
+    return () => {
+      if (this.#contexts.get(domain) === context) this.#contexts.delete(domain);
+    };
+  }
+
+  /**
+   * The certificate for a connection whose hello offers `acme-tls/1`.
+   *
+   * @param servername its SNI
+   * @returns undefined when there is no such challenge: the connection has to be refused
+   */
+  context(servername: string): SecureContext | undefined {
+    return this.#contexts.get(servername.toLowerCase());
+  }
+}
+
+/**
+ * Serves a validation: one handshake, then the end, as RFC 8737, section 3, demands. The connection is closed in any case.
+ *
+ * @param socket the connection, its ClientHello unread
+ */
+export function answerTlsAlpn(socket: Duplex, secureContext: SecureContext): void {
+  const secured = new TLSSocket(socket, { isServer: true, secureContext, ALPNProtocols: [ACME_TLS_PROTOCOL] });
+  const close = () => {
+    clearTimeout(timer);
+    secured.destroy();
+    socket.destroy();
+  };
+  const timer = setTimeout(close, HANDSHAKE_MS);
+  secured.on('secure', () => secured.end());
+  // A validator that gives up midway costs nobody anything but itself.
+  secured.on('error', close);
+  secured.on('close', close);
+  secured.resume();
+}

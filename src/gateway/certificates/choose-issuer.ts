@@ -1,0 +1,70 @@
+import { join } from 'node:path';
+import { systemClock } from '../../lib/clock.ts';
+import { type DomainSettings, dnsTargets } from '../domain-names.ts';
+import type { Store } from '../store/store.ts';
+import type { AcmeAuthorityOptions } from './acme-authority.ts';
+import type { HttpChallenges } from './challenge-http.ts';
+import type { TlsAlpnChallenges } from './challenge-tls-alpn.ts';
+import type { TxtChallenges } from './challenge-txt.ts';
+import type { CertificateIssuer } from './issuer.ts';
+import type { LocalCa } from './local-ca.ts';
+import { LocalCaIssuer } from './local-ca-issuer.ts';
+
+/** How to deal with the certificate authority. */
+export interface AcmeSettings extends AcmeAuthorityOptions {
+  /** PEM of the authorities that its server's own certificate may come from; null: the public ones. */
+  trust: string | null;
+  /** Resolvers to check records with, `ip` or `ip:port`; null: those of the system. */
+  resolvers: readonly string[] | null;
+}
+
+/** Where the answers to challenges are published. */
+export interface Challenges {
+  http: HttpChallenges;
+  tlsAlpn: TlsAlpnChallenges;
+  txt: TxtChallenges;
+}
+
+/** What issuers work with. */
+export interface IssuerParts {
+  ca: LocalCa;
+  store: Store;
+  domains: DomainSettings;
+  challenges: Challenges;
+  /** The program's data folder. */
+  dataDir: string;
+}
+
+/**
+ * Whom reserved domains get their certificates from.
+ *
+ * @param acme null: the gateway's own CA
+ */
+export function chooseIssuer(acme: AcmeSettings | null, parts: IssuerParts): CertificateIssuer {
+  if (acme === null) return new LocalCaIssuer(parts.ca);
+  let issuer: Promise<CertificateIssuer> | null = null;
+  return {
+    async issue(request, signal) {
+      // Loaded with the first order: many gateways never need it.
+      issuer ??= acmeIssuer(acme, parts);
+      return (await issuer).issue(request, signal);
+    },
+  };
+}
+
+async function acmeIssuer(settings: AcmeSettings, { store, domains, challenges, dataDir }: IssuerParts) {
+  const [{ AcmeAccountKey }, { AcmeAuthority }, { AcmeIssuer }] = await Promise.all([
+    import('./acme-account-key.ts'),
+    import('./acme-authority.ts'),
+    import('./acme-issuer.ts'),
+  ]);
+  const key = new AcmeAccountKey(join(dataDir, 'gateway', 'acme-account.key'), store.box);
+  const options = {
+    authority: new AcmeAuthority(settings, key),
+    targets: (domain: string) => dnsTargets(domain, store.account, domains),
+    trust: settings.trust,
+    plainChallenges: ['http-01', 'tls-alpn-01'] as const,
+    dnsServers: settings.resolvers,
+  };
+  return new AcmeIssuer(options, { ...challenges, clock: systemClock });
+}

@@ -1,0 +1,70 @@
+import { randomBytes } from 'node:crypto';
+import type { DnsLookup } from './dns-lookup.ts';
+import { IssueError } from './issuer.ts';
+
+/** Where a domain's records have to lead; null: there is no such record, and nothing to check. */
+export interface RecordTargets {
+  cname_target: string | null;
+  /** Of `_acme-challenge.<domain>`, which wildcards alone have. */
+  acme_challenge_cname_target: string | null;
+}
+
+/** How long a chain of CNAMEs may be; resolvers give up at about the same. */
+const MAX_CHAIN = 8;
+
+/**
+ * Checks that the domain's traffic reaches us and, for a wildcard, that its challenges do.
+ *
+ * @throws {IssueError} `DNS_ERROR` naming the record at fault, what is expected and what was found;
+ *   `INTERNAL_ERROR` when a lookup failed
+ */
+export async function checkRecords(domain: string, targets: RecordTargets, lookup: DnsLookup): Promise<void> {
+  const { cname_target: traffic, acme_challenge_cname_target: challenge } = targets;
+  if (traffic !== null) await checkTraffic(domain, traffic, lookup);
+  if (challenge === null) return;
+  const record = challengeRecord(domain);
+  const found = await follow(record, challenge, lookup);
+  if (found !== null) throw wrongRecord(record, challenge, found || 'no such record');
+}
+
+/** The name that a domain's DNS-01 challenge is looked up at (RFC 8555, section 8.4). */
+export function challengeRecord(domain: string): string {
+  return `_acme-challenge.${domain.replace(/^\*\./, '')}`;
+}
+
+async function checkTraffic(domain: string, target: string, lookup: DnsLookup): Promise<void> {
+  // Under a wildcard any name shows what visitors meet; a new one is in no resolver's memory of names that do not exist.
+  const name = domain.replace(/^\*/, () => `check-${randomBytes(6).toString('hex')}`);
+  const found = await follow(name, target, lookup);
+  if (found === null) return;
+  if (found !== '') throw wrongRecord(domain, target, found);
+  const addresses = await lookup.addresses(name);
+  if (addresses.length === 0) throw wrongRecord(domain, target, 'no such record');
+  // A zone's apex can have no CNAME; providers then copy the target's addresses ("ALIAS", "flattening").
+  const ours = new Set(await lookup.addresses(target));
+  if (!addresses.every((address) => ours.has(address))) {
+    throw wrongRecord(domain, target, `no CNAME but the addresses ${addresses.slice(0, 4).join(', ')}`);
+  }
+}
+
+/** Follows CNAMEs from a name: null when they lead to the target, else what they are; '' when there is none. */
+async function follow(name: string, target: string, lookup: DnsLookup): Promise<string | null> {
+  const chain: string[] = [];
+  let current = name;
+  while (chain.length < MAX_CHAIN) {
+    const [next] = await lookup.cname(current);
+    if (next === undefined) return chain.length === 0 ? '' : `a CNAME to ${chain.join(', then to ')}`;
+    current = normalize(next);
+    if (current === normalize(target)) return null;
+    chain.push(current);
+  }
+  return `CNAMEs that do not end, beginning with ${chain.slice(0, 2).join(', then ')}`;
+}
+
+function normalize(name: string): string {
+  return name.toLowerCase().replace(/\.$/, '');
+}
+
+function wrongRecord(record: string, target: string, found: string): IssueError {
+  return new IssueError('DNS_ERROR', `The DNS record ${record} has to be a CNAME to ${target}. Found: ${found}.`);
+}

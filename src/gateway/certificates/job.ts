@@ -1,0 +1,69 @@
+import type { CertificatePolicy, ProvisioningJob, ReservedDomainRow } from '../store/reserved-domains.ts';
+import { timestamp } from '../store/store.ts';
+import type { IssueError } from './issuer.ts';
+
+const DAY_MS = 24 * 60 * 60 * 1000;
+
+/** The job of a domain whose certificate was just asked for. */
+export function freshJob(now: string): ProvisioningJob {
+  return {
+    error_code: null,
+    msg: 'Managed certificate provisioning in progress.',
+    started_at: now,
+    retries_at: null,
+    attempts: 0,
+  };
+}
+
+/** First and longest wait before the next try, by what went wrong: DNS records are corrected at a human's pace. */
+const RETRY_MS = {
+  DNS_ERROR: { first: 60_000, longest: 60 * 60_000 },
+  INTERNAL_ERROR: { first: 30_000, longest: 60 * 60_000 },
+};
+
+/**
+ * The job after another failure.
+ *
+ * @param failure its `retryAfter`, in seconds, makes the wait longer, never shorter
+ * @param now milliseconds since the Unix epoch
+ */
+export function failedJob(
+  job: ProvisioningJob,
+  { code, message: msg, retryAfter }: IssueError,
+  now: number,
+): ProvisioningJob & { retries_at: string } {
+  const { first, longest } = RETRY_MS[code];
+  const ownDelay = Math.min(longest, first * 2 ** Math.min(job.attempts, 30));
+  const delay = Math.max(ownDelay, (retryAfter ?? 0) * 1000);
+  return { ...job, error_code: code, msg, retries_at: timestamp(now + delay), attempts: job.attempts + 1 };
+}
+
+/** The domain with no automatic certificates any more; what is attached stays. */
+export function withoutPolicy(row: ReservedDomainRow): ReservedDomainRow {
+  return { ...row, policy: null, renews_at: null, job: null, due_at: null };
+}
+
+/**
+ * The domain under a policy: a new policy, or one that asks for another key, starts a job; asking again for what is
+ * there restarts a job only if it is failing.
+ */
+export function withPolicy(row: ReservedDomainRow, policy: CertificatePolicy, now: string): ReservedDomainRow {
+  const started = { policy, job: freshJob(now), due_at: now };
+  // An uploaded certificate gives way at once; an automatic one serves until the new one is there.
+  if (row.policy === null) return { ...row, ...started, certificate_id: null, renews_at: null };
+  const isSame = row.policy.private_key_type === policy.private_key_type && row.policy.authority === policy.authority;
+  const isFailing = row.job !== null && row.job.error_code !== null;
+  return isSame && !isFailing ? row : { ...row, ...started };
+}
+
+/**
+ * When a certificate is renewed: after two thirds of its lifetime, at midnight if it lives for a month or more.
+ *
+ * @param notBefore RFC 3339, as is `notAfter`
+ */
+export function renewalTime(notBefore: string, notAfter: string): string {
+  const start = Date.parse(notBefore);
+  const lifetimeMs = Date.parse(notAfter) - start;
+  const at = start + (lifetimeMs * 2) / 3;
+  return timestamp(lifetimeMs < 30 * DAY_MS ? at : at - (at % DAY_MS));
+}

@@ -1,0 +1,24 @@
+import { createPrivateKey, generateKeyPair, X509Certificate } from 'node:crypto';
+import { promisify } from 'node:util';
+
+const makeKeyPair = promisify(generateKeyPair);
+
+/**
+ * Makes a certificate's private key, off the main thread: 4096 bits take a Pi many seconds.
+ *
+ * @returns PKCS #8 as PEM
+ */
+export async function makePrivateKey(type: 'rsa' | 'ecdsa'): Promise<string> {
+  const { privateKey } =
+    type === 'rsa'
+      ? await makeKeyPair('rsa', { modulusLength: 4096 })
+      : await makeKeyPair('ec', { namedCurve: 'P-256' });
+  return privateKey.export({ type: 'pkcs8', format: 'pem' }).toString();
+}
+
+/** Whether the first certificate of a chain is for the domain and the key. */
+export function fits(certificatePem: string, privateKeyPem: string, domain: string): boolean {
+  const leaf = new X509Certificate(certificatePem);
+  const name = domain.replace(/^\*/, 'any');
+  return leaf.checkPrivateKey(createPrivateKey(privateKeyPem)) && leaf.checkHost(name) !== undefined;
+}

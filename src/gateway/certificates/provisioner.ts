@@ -1,0 +1,206 @@
+import type { Clock } from '../../lib/clock.ts';
+import { withDeadline } from '../../lib/deadline.ts';
+import type { Log } from '../../lib/log.ts';
+import type { CertificatePolicy, ReservedDomainRow } from '../store/reserved-domains.ts';
+import { type Store, timestamp } from '../store/store.ts';
+import { type CertificateIssuer, type IssuedCertificate, IssueError } from './issuer.ts';
+import { failedJob, freshJob, renewalTime } from './job.ts';
+import { readKeyPair } from './uploads.ts';
+
+/** Certificates obtained at the same time. */
+const MAX_RUNNING = 4;
+/** An order of an ACME service with its DNS propagation takes minutes at most. */
+const ISSUE_TIMEOUT_MS = 5 * 60_000;
+/** The wall clock may jump, on a Pi without a battery by years: it is looked at this often. */
+const LOOK_AGAIN_MS = 60_000;
+
+export interface ProvisionerDependencies {
+  store: Store;
+  issuer: CertificateIssuer;
+  clock: Clock;
+  log: Log;
+  /** Milliseconds since the Unix epoch; the clock that the store was opened with. */
+  wallClock?: () => number;
+}
+
+/**
+ * Obtains and renews the certificates of reserved domains that have a management policy.
+ *
+ * All state is in the store (`due_at`, `job`), so that a restart goes on where it was.
+ */
+export class CertificateProvisioner {
+  readonly #running = new Map<string, { row: ReservedDomainRow; abort: AbortController; done: Promise<void> }>();
+  readonly #stopping = new AbortController();
+  #nap = new AbortController();
+  #loop: Promise<void> | null = null;
+
+  constructor(private readonly dependencies: ProvisionerDependencies) {}
+
+  start(): void {
+    this.#loop ??= this.#run();
+  }
+
+  /** Looks at the domains now: a policy was set, changed or taken off. */
+  wake(): void {
+    this.#nap.abort();
+  }
+
+  /** Gives up what is under way; it starts anew with the next start of the process. */
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    for (const { abort } of this.#running.values()) abort.abort();
+    this.wake();
+    await Promise.all([this.#loop, ...[...this.#running.values()].map(({ done }) => done)]);
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#stopping.signal.aborted) {
+      this.#nap = new AbortController();
+      try {
+        this.#cancelUnwanted();
+        this.#startDue();
+      } catch (error) {
+        this.dependencies.log.error({ err: error }, 'cannot look for certificates to issue');
+      }
+      await this.#sleep();
+    }
+  }
+
+  async #sleep(): Promise<void> {
+    const { signal } = this.#nap;
+    try {
+      await this.dependencies.clock.sleep(LOOK_AGAIN_MS, signal);
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+  }
+
+  #cancelUnwanted(): void {
+    for (const [id, { row, abort }] of this.#running) {
+      if (!isSameOrder(this.dependencies.store.reservedDomains.get(id), row)) abort.abort();
+    }
+  }
+
+  #startDue(): void {
+    const { store } = this.dependencies;
+    // The ones that run are still due, and may be all that the query returns.
+    const due = store.reservedDomains.due(store.now(), MAX_RUNNING + this.#running.size);
+    for (const { id } of due) {
+      if (this.#running.size >= MAX_RUNNING) return;
+      if (!this.#running.has(id)) this.#startOne(id);
+    }
+  }
+
+  #startOne(id: string): void {
+    const { log, store } = this.dependencies;
+    const row = store.reservedDomains.get(id);
+    if (!row?.policy) return;
+    const abort = new AbortController();
+    const done = this.#provision(row, row.policy, abort.signal)
+      .catch((error: unknown) => log.error({ err: error, domain: row.domain }, 'certificate job failed'))
+      .finally(() => {
+        // After a timeout the order may still be under way.
+        abort.abort();
+        this.#running.delete(id);
+        this.wake();
+      });
+    this.#running.set(id, { row, abort, done });
+  }
+
+  async #provision(found: ReservedDomainRow, policy: CertificatePolicy, signal: AbortSignal): Promise<void> {
+    const row = found.job ? found : await this.#beginRenewal(found);
+    const running = this.#running.get(row.id);
+    if (running) running.row = row;
+    try {
+      const request = { domain: row.domain, privateKeyType: policy.private_key_type };
+      const order = unlessAborted(this.dependencies.issuer.issue(request, signal), signal);
+      await this.#succeed(row, await withDeadline(order, 'issuing the certificate', ISSUE_TIMEOUT_MS));
+    } catch (error) {
+      if (!signal.aborted) await this.#fail(row, error);
+    }
+  }
+
+  /** Shows that a renewal is under way before it is. */
+  async #beginRenewal(found: ReservedDomainRow): Promise<ReservedDomainRow> {
+    const { store } = this.dependencies;
+    const job = freshJob(store.now());
+    await this.#change(found, (row) => ({ ...row, job }));
+    return { ...found, job };
+  }
+
+  async #succeed(ordered: ReservedDomainRow, issued: IssuedCertificate): Promise<void> {
+    const { store, log } = this.dependencies;
+    const { leaf, key } = readKeyPair(issued.certificatePem, issued.privateKeyPem);
+    // Loaded only now: its library takes 7 MB of memory.
+    const { certificateFacts } = await import('./certificate-facts.ts');
+    const facts = certificateFacts(leaf, key);
+    const renews_at = renewalTime(facts.not_before, facts.not_after);
+    const stored = await this.#change(ordered, (row) => {
+      const now = store.now();
+      const id = store.ids.next('cert');
+      const common = { id, created_at: now, description: null, metadata: null, issued_at: now };
+      const certificate_pem = issued.certificatePem;
+      store.tlsCertificates.insertWithKey({ ...common, certificate_pem, facts }, issued.privateKeyPem);
+      return { ...row, certificate_id: id, renews_at, job: null, due_at: this.#notBeforeLong(renews_at) };
+    });
+    if (stored) log.info({ domain: ordered.domain, renewsAt: renews_at }, 'certificate issued');
+  }
+
+  /** A certificate that is old already, or a wrong clock, must not make us renew without pause. */
+  #notBeforeLong(time: string): string {
+    const soon = timestamp(this.#wallClock() + 60 * LOOK_AGAIN_MS);
+    return time > soon ? time : soon;
+  }
+
+  async #fail(ordered: ReservedDomainRow, error: unknown): Promise<void> {
+    const { log } = this.dependencies;
+    const known = error instanceof IssueError ? error : internalError(error);
+    const stored = await this.#change(ordered, (row) => {
+      if (!row.job) return row;
+      const job = failedJob(row.job, known, this.#wallClock());
+      return { ...row, job, due_at: job.retries_at };
+    });
+    if (stored) log.warn({ err: error, domain: ordered.domain, errorCode: known.code }, 'certificate not issued');
+  }
+
+  /**
+   * Writes the outcome of an order, unless the domain does not want it any more.
+   *
+   * @returns whether it was written
+   */
+  #change(ordered: ReservedDomainRow, next: (row: ReservedDomainRow) => ReservedDomainRow): Promise<boolean> {
+    const { database, reservedDomains, tlsCertificates } = this.dependencies.store;
+    return database.write(() => {
+      const row = reservedDomains.get(ordered.id);
+      if (!row || !isSameOrder(row, ordered)) return false;
+      const changed = next(row);
+      reservedDomains.update(changed);
+      if (row.certificate_id !== changed.certificate_id) tlsCertificates.discardManaged(row.certificate_id);
+      return true;
+    });
+  }
+
+  #wallClock(): number {
+    return this.dependencies.wallClock?.() ?? Date.now();
+  }
+}
+
+/** Whether the domain still wants what was ordered for it. */
+function isSameOrder(row: ReservedDomainRow | null, ordered: ReservedDomainRow): boolean {
+  return (
+    row?.policy?.private_key_type === ordered.policy?.private_key_type &&
+    row?.job?.started_at === ordered.job?.started_at
+  );
+}
+
+function internalError(cause: unknown): IssueError {
+  return new IssueError('INTERNAL_ERROR', 'The certificate could not be issued; it will be tried again.', { cause });
+}
+
+/** The promise's outcome, or a rejection as soon as the signal aborts: not every order can be cancelled. */
+function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true });
+    promise.then(resolve, reject);
+  });
+}

@@ -1,0 +1,97 @@
+import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
+import { ApiError } from '../../lib/errors.ts';
+import { errorCode } from '../../management/resources/refusal.ts';
+import { type PemBlock, parsePem } from './pem.ts';
+
+/** Certificates of one chain; a real one has four at most. */
+const MAX_CHAIN = 16;
+const KEY_TYPES = new Set(['rsa', 'ec', 'ed25519']);
+
+/**
+ * Reads a chain and its private key as somebody uploaded them.
+ *
+ * @returns the leaf and the key
+ * @throws {ApiError} 1900 … 1926, saying what is wrong with them
+ */
+export function readKeyPair(certificatePem: string, privateKeyPem: string): { leaf: X509Certificate; key: KeyObject } {
+  const [leaf, ...rest] = readChain(certificatePem);
+  if (!leaf) throw refuse(1922, 'certificate_pem: holds no certificate.');
+  const key = readPrivateKey(privateKeyPem);
+  if (!leaf.checkPrivateKey(key)) throw refuse(1923, 'The private key is not the one of the first certificate.');
+  let child = leaf;
+  for (const issuer of rest) {
+    if (!child.checkIssued(issuer)) {
+      throw refuse(1926, 'certificate_pem: out of order; each certificate must be followed by its issuer.');
+    }
+    child = issuer;
+  }
+  return { leaf, key };
+}
+
+/**
+ * Reads a CA certificate as somebody uploaded it.
+ *
+ * @throws {ApiError} 1910 … 1920, saying what is wrong with it
+ */
+export function readAuthority(caPem: string): X509Certificate {
+  const blocks = parsePem(caPem);
+  const [block] = blocks ?? [];
+  if (!blocks || !block) throw refuse(1920, 'ca_pem: is not PEM.');
+  if (blocks.length > 1) throw refuse(1912, 'ca_pem: holds more than one certificate.');
+  if (block.type !== 'CERTIFICATE') throw refuse(1911, 'ca_pem: the PEM block is not a CERTIFICATE.');
+  if (block.hasHeaders) throw refuse(1910, 'ca_pem: PEM headers are not allowed.');
+  const certificate = parseCertificate(block, 1920, 'ca_pem');
+  if (!certificate.ca) throw refuse(1913, 'ca_pem: is no CA: its basic constraints do not say so.');
+  return certificate;
+}
+
+function readChain(pem: string): X509Certificate[] {
+  const blocks = parsePem(pem);
+  if (!blocks) throw unknownFormat('certificate_pem');
+  if (blocks.some(isPrivateKey)) throw refuse(1925, 'certificate_pem: holds a private key.');
+  if (blocks.some(({ type }) => type !== 'CERTIFICATE')) throw unknownFormat('certificate_pem');
+  if (blocks.length === 0) throw unknownFormat('certificate_pem');
+  if (blocks.length > MAX_CHAIN) throw refuse(1926, `certificate_pem: more than ${MAX_CHAIN} certificates.`);
+  return blocks.map((block) => parseCertificate(block, 1900, 'certificate_pem'));
+}
+
+function parseCertificate(block: PemBlock, code: number, member: string): X509Certificate {
+  try {
+    return new X509Certificate(block.text);
+  } catch (cause) {
+    throw refuse(code, `${member}: the certificate cannot be read.`, { cause });
+  }
+}
+
+function readPrivateKey(pem: string): KeyObject {
+  const blocks = parsePem(pem) ?? [];
+  const key = blocks.find(isPrivateKey);
+  if (!key) {
+    const isCertificate = blocks.some(({ type }) => type === 'CERTIFICATE');
+    throw isCertificate
+      ? refuse(1924, 'private_key_pem: holds a certificate.')
+      : refuse(1903, 'private_key_pem: holds no private key in PEM.');
+  }
+  if (key.hasHeaders || key.type.startsWith('ENCRYPTED')) {
+    throw refuse(1902, 'private_key_pem: is encrypted; remove the passphrase first.');
+  }
+  try {
+    const parsed = createPrivateKey(key.text);
+    if (KEY_TYPES.has(String(parsed.asymmetricKeyType))) return parsed;
+  } catch {
+    // Without a cause: OpenSSL's errors are of no help here, and what was sent must not be repeated.
+  }
+  throw refuse(1903, 'private_key_pem: must be an RSA, ECDSA or Ed25519 key.');
+}
+
+function isPrivateKey({ type }: PemBlock): boolean {
+  return type.endsWith('PRIVATE KEY');
+}
+
+function unknownFormat(member: string): ApiError {
+  return refuse(1900, `${member}: is not a PEM chain of certificates.`);
+}
+
+function refuse(code: number, message: string, cause?: ErrorOptions): ApiError {
+  return new ApiError(400, errorCode(code), message, cause);
+}

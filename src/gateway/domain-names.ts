@@ -1,0 +1,56 @@
+import { hash } from 'node:crypto';
+
+/** Which names are this gateway's own. */
+export interface DomainSettings {
+  /** Lower case; names under it belong to the service and need no DNS records of the user's. */
+  baseDomain: string;
+  /** Zone in which the CNAME targets of custom names lie. */
+  cnameZone: string;
+  /** Zone in which the targets of ACME challenge names lie. */
+  acmeZone: string;
+  /** Whether an edge may only serve names that are reserved. */
+  edgesNeedReservation: boolean;
+}
+
+/** Where a custom name has to point to, and where its ACME challenge name has to. */
+export interface DnsTargets {
+  cname_target: string | null;
+  acme_challenge_cname_target: string | null;
+}
+
+/**
+ * The names of a gateway: everything else follows from its base domain.
+ *
+ * @param baseDomain lower case
+ */
+export function gatewayDomains(baseDomain: string): DomainSettings {
+  return { baseDomain, cnameZone: `cname.${baseDomain}`, acmeZone: `acme.${baseDomain}`, edgesNeedReservation: false };
+}
+
+/** Where agents and clients of the management API reach the gateway itself. */
+const OWN_LABELS = ['connect', 'api'];
+
+/** Whether a name belongs to the service itself: it needs no DNS records, and no certificate of its own. */
+export function isServiceOwned(domain: string, { baseDomain }: DomainSettings): boolean {
+  return domain.endsWith(`.${baseDomain}`);
+}
+
+/** Whether a name must stay free, because the gateway itself answers for it. */
+export function isClosed(domain: string, { baseDomain, cnameZone, acmeZone }: DomainSettings): boolean {
+  const own = [baseDomain, ...OWN_LABELS.map((label) => `${label}.${baseDomain}`)];
+  return own.includes(domain) || [cnameZone, acmeZone].some((zone) => domain === zone || domain.endsWith(`.${zone}`));
+}
+
+/**
+ * The DNS targets of a name. They depend on name and account alone, so records survive when a domain is deleted and
+ * reserved again.
+ *
+ * @param account tells this gateway's targets from those of others
+ */
+export function dnsTargets(domain: string, account: string, settings: DomainSettings): DnsTargets {
+  if (isServiceOwned(domain, settings)) return { cname_target: null, acme_challenge_cname_target: null };
+  const name = hash('sha256', domain);
+  const target = `${name.slice(0, 17)}.${hash('sha256', account).slice(0, 17)}.${settings.cnameZone}`;
+  const acme = domain.startsWith('*.') ? `${name.slice(17, 29)}.${settings.acmeZone}` : null;
+  return { cname_target: target, acme_challenge_cname_target: acme };
+}

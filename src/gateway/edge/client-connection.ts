@@ -1,0 +1,78 @@
+import type { Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
+import type { PolicyConnection, PolicyTls } from '../../traffic-policy/steps.ts';
+
+/** The public client's IP address; on a dual-stack listener IPv4 clients show up as IPv6 ones. */
+export function addressOf(socket: Socket): string {
+  return withoutPrefix(socket.remoteAddress);
+}
+
+function withoutPrefix(address = '0.0.0.0'): string {
+  return address.startsWith('::ffff:') ? address.slice('::ffff:'.length) : address;
+}
+
+/** A public client's connection as the policy of one endpoint sees it. */
+export class ClientConnection implements PolicyConnection {
+  readonly clientIp: string;
+  readonly clientPort: number;
+  readonly serverIp: string;
+  readonly serverPort: number;
+  readonly startedAt: number;
+  readonly tls: PolicyTls | null;
+  readonly #socket: Socket;
+
+  /** @param startedAt milliseconds since 1970 */
+  constructor(socket: Socket, startedAt: number) {
+    this.#socket = socket;
+    this.clientIp = addressOf(socket);
+    this.clientPort = socket.remotePort ?? 0;
+    this.serverIp = withoutPrefix(socket.localAddress);
+    this.serverPort = socket.localPort ?? 0;
+    this.startedAt = startedAt;
+    this.tls = socket instanceof TLSSocket ? new ClientTls(socket) : null;
+  }
+
+  bytesIn(): number {
+    return this.#socket.bytesRead;
+  }
+
+  bytesOut(): number {
+    return this.#socket.bytesWritten;
+  }
+}
+
+/** What a finished handshake came to; looked up when a policy asks. */
+class ClientTls implements PolicyTls {
+  readonly ja4 = null;
+  readonly #socket: TLSSocket;
+
+  constructor(socket: TLSSocket) {
+    this.#socket = socket;
+  }
+
+  get sni(): string | null {
+    // Declared for the client's side alone; the server's holds what the ClientHello named, or false.
+    const { servername } = this.#socket as TLSSocket & { servername?: string | false };
+    return servername || null;
+  }
+
+  get version(): string | null {
+    return this.#socket.getProtocol()?.replace('TLSv', '') ?? null;
+  }
+
+  get cipherSuite(): string | null {
+    return this.#socket.getCipher()?.standardName ?? null;
+  }
+
+  get alpn(): string | null {
+    return this.#socket.alpnProtocol || null;
+  }
+
+  get clientCertificate(): Uint8Array | null {
+    return this.#socket.getPeerX509Certificate()?.raw ?? null;
+  }
+
+  get serverCertificate(): Uint8Array | null {
+    return this.#socket.getX509Certificate()?.raw ?? null;
+  }
+}

@@ -1,0 +1,257 @@
+import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer, type Server as TlsServer } from 'node:https';
+import type { AddressInfo, Server as NetServer, Socket } from 'node:net';
+import type { Log } from '../../lib/log.ts';
+import type { HttpChallenges } from '../certificates/challenge-http.ts';
+import type { TlsAlpnChallenges } from '../certificates/challenge-tls-alpn.ts';
+import type { DomainContexts } from '../certificates/domain-contexts.ts';
+import type { LocalCa } from '../certificates/local-ca.ts';
+import type { GatewayEndpoint } from '../endpoint.ts';
+import { ClientConnections } from './client-connections.ts';
+import { internalFailure, malformedRequest, unknownHost } from './edge-errors.ts';
+import { answerError, closeUnlessBodyRead } from './error-answer.ts';
+import { hostNameOf } from './host-name.ts';
+import { HttpProxy } from './http-proxy.ts';
+import { cut } from './policy-outcome.ts';
+import { faultOf, hasBody } from './request-guard.ts';
+import { ServerCertificates } from './server-certificates.ts';
+import { TlsHandshakes } from './tls-handshakes.ts';
+import { responseOn } from './upgrade.ts';
+
+/** The endpoints that are online. */
+export interface EndpointDirectory {
+  /** @param host lower-case hostname */
+  lookup(host: string): GatewayEndpoint | undefined;
+  on(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
+  off(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
+}
+
+export interface EdgeServerOptions {
+  endpoints: EndpointDirectory;
+  ca: LocalCa;
+  /** Certificates of reserved domains; left out: all come from the CA. */
+  domainCertificates?: Pick<DomainContexts, 'contextFor'>;
+  /** What a certificate authority is answered that validates a name. */
+  challenges?: { http: HttpChallenges; tlsAlpn: TlsAlpnChallenges };
+  /** What the gateway itself answers over HTTPS, by lower-case hostname: the management API. */
+  services?: ReadonlyMap<string, RequestListener>;
+  /** Address to listen on. */
+  host: string;
+  /** 0 for any free port. */
+  httpPort: number;
+  httpsPort: number;
+  log: Log;
+  /** Milliseconds until an upstream must have begun to answer; five minutes when left out. */
+  headersTimeout?: number;
+}
+
+type Scheme = 'http' | 'https';
+
+const MINUTE = 60_000;
+const MAX_HEADER_BYTES = 64 * 1024;
+
+/** Connections at once on each port; what is beyond is closed at once instead of starving the others. */
+const MAX_CONNECTIONS = 8192;
+
+/** Name in the certificate that clients get who ask for none of ours. */
+const DEFAULT_NAME = 'localhost';
+
+/** Limits of node:http; requests themselves may last, for uploads and streams do. */
+const SERVER_LIMITS = {
+  maxHeaderSize: MAX_HEADER_BYTES,
+  headersTimeout: 30_000,
+  requestTimeout: 0,
+  connectionsCheckingInterval: 5000,
+  keepAliveTimeout: MINUTE,
+  insecureHTTPParser: false,
+  // Checked with the rest by faultOf.
+  requireHostHeader: false,
+  noDelay: true,
+};
+
+/** Without a byte in either direction for this long, a connection is closed. */
+const IDLE_TIMEOUT = 6 * MINUTE;
+
+/** The gateway's public side: takes HTTP and HTTPS requests to the endpoint that their host names. */
+export class EdgeServer {
+  readonly #options: EdgeServerOptions;
+  readonly #certificates: ServerCertificates;
+  readonly #proxy: HttpProxy;
+  readonly #http: Server;
+  readonly #https: TlsServer;
+  readonly #connections = new Set<Socket>();
+  readonly #clients = new ClientConnections();
+  /** Connections whose framing cannot be trusted: what follows on them may be smuggled. */
+  readonly #distrusted = new WeakSet<Socket>();
+  readonly #onRemoved = (endpoint: GatewayEndpoint) => this.#proxy.remove(endpoint);
+
+  constructor(options: EdgeServerOptions) {
+    this.#options = options;
+    this.#certificates = new ServerCertificates({
+      ca: options.ca,
+      domains: options.domainCertificates,
+      defaultNames: [...new Set([DEFAULT_NAME, options.host])],
+      isServed: (name) => this.#isServed(name),
+      log: options.log,
+    });
+    this.#proxy = new HttpProxy({
+      limits: {
+        headersTimeout: options.headersTimeout ?? 5 * MINUTE,
+        keepAlive: 10_000,
+        maxHeaderSize: MAX_HEADER_BYTES,
+        streamWait: 5000,
+      },
+      connections: this.#clients,
+      onFailure: (req, res, error) => this.#fail(req, res, error),
+    });
+    this.#http = createServer(SERVER_LIMITS);
+    this.#https = createTlsServer({
+      ...SERVER_LIMITS,
+    });
+    const parts = { certificates: this.#certificates, challenges: options.challenges?.tlsAlpn, log: options.log };
+    new TlsHandshakes(parts).takeOver(this.#https);
+    this.#prepare(this.#http, 'http');
+    this.#prepare(this.#https, 'https');
+  }
+
+  /**
+   * @returns the ports that were chosen
+   * @throws the system's error when a port cannot be had
+   */
+  async start(): Promise<{ httpPort: number; httpsPort: number }> {
+    const { endpoints, host, httpPort, httpsPort } = this.#options;
+    endpoints.on('removed', this.#onRemoved);
+    try {
+      // Found out here and not with the first client.
+      await this.#certificates.defaultContext();
+      return {
+        httpPort: await listen(this.#http, host, httpPort),
+        httpsPort: await listen(this.#https, host, httpsPort),
+      };
+    } catch (error) {
+      await this.stop();
+      throw error;
+    }
+  }
+
+  /** Stops listening and cuts every connection. */
+  async stop(): Promise<void> {
+    this.#options.endpoints.off('removed', this.#onRemoved);
+    this.#proxy.close();
+    const closed = Promise.all([close(this.#http), close(this.#https)]);
+    for (const socket of this.#connections) socket.destroy();
+    await closed;
+  }
+
+  #prepare(server: Server | TlsServer, scheme: Scheme): void {
+    server.maxConnections = MAX_CONNECTIONS;
+    server.timeout = IDLE_TIMEOUT;
+    server.on('connection', (socket: Socket) => {
+      this.#connections.add(socket);
+      socket.once('close', () => this.#connections.delete(socket));
+    });
+    server.on(scheme === 'https' ? 'secureConnection' : 'connection', (socket: Socket) => this.#clients.opened(socket));
+    const onRequest = (req: IncomingMessage, res: ServerResponse) => {
+      this.#serve(req, res, scheme, (endpoint) => this.#proxy.handle(req, res, endpoint));
+    };
+    server.on('request', onRequest);
+    server.on('checkContinue', onRequest);
+    server.on('upgrade', (req: IncomingMessage, socket: Socket, early: Buffer) => {
+      // Node no longer looks after the socket: an error ends in 'close', which all here wait for.
+      socket.on('error', () => {});
+      socket.setTimeout(IDLE_TIMEOUT, () => socket.destroy());
+      const res = responseOn(req, socket);
+      // Node has not read the body and cannot any more.
+      if (hasBody(req)) return answerError(req, res, malformedRequest('an upgrade cannot have a body'));
+      this.#serve(req, res, scheme, (endpoint) => this.#proxy.handleUpgrade(req, res, early, endpoint));
+    });
+  }
+
+  /** A failure of ours costs one request, never the process. */
+  #serve(req: IncomingMessage, res: ServerResponse, scheme: Scheme, proxy: (endpoint: GatewayEndpoint) => void): void {
+    try {
+      const endpoint = this.#route(req, res, scheme);
+      if (endpoint) proxy(endpoint);
+    } catch (error) {
+      this.#fail(req, res, error);
+    }
+  }
+
+  #fail(req: IncomingMessage, res: ServerResponse, error: unknown): void {
+    this.#options.log.error({ err: error }, 'a request failed unexpectedly');
+    answerError(req, res, internalFailure());
+  }
+
+  /** @returns the endpoint that the request is for; null when it has been answered already */
+  #route(req: IncomingMessage, res: ServerResponse, scheme: Scheme): GatewayEndpoint | null {
+    if (this.#distrusted.has(req.socket)) return null;
+    const fault = faultOf(req);
+    if (fault !== null) {
+      this.#distrusted.add(req.socket);
+      res.shouldKeepAlive = false;
+      answerError(req, res, malformedRequest(fault));
+      return null;
+    }
+    const host = hostNameOf(req.headers.host ?? '');
+    const proof = scheme === 'http' ? this.#options.challenges?.http.answer(host, req.url ?? '') : undefined;
+    if (proof !== undefined) return answerChallenge(res, proof);
+    const service = this.#options.services?.get(host);
+    if (service && scheme === 'https') return answerItself(req, res, service);
+    const endpoint = this.#options.endpoints.lookup(host);
+    if (endpoint?.protocol === scheme) {
+      if (this.#clients.admit(req.socket, endpoint)) return endpoint;
+      cut(req.socket);
+      return null;
+    }
+    if (endpoint?.protocol === 'https') redirect(req, res, endpoint);
+    else answerError(req, res, unknownHost(host));
+    return null;
+  }
+
+  #isServed(name: string): boolean {
+    const { endpoints, services } = this.#options;
+    return services?.has(name) || endpoints.lookup(name)?.protocol === 'https';
+  }
+}
+
+/** RFC 8555, section 8.3. */
+function answerChallenge(res: ServerResponse, proof: string): null {
+  const length = Buffer.byteLength(proof);
+  res.writeHead(200, { 'content-type': 'application/octet-stream', 'content-length': length }).end(proof);
+  return null;
+}
+
+/** A request to the gateway itself; nothing that it offers begins with an upgrade. */
+function answerItself(req: IncomingMessage, res: ServerResponse, service: RequestListener): null {
+  if (req.headers.upgrade !== undefined) answerError(req, res, malformedRequest('nothing here can be upgraded to'));
+  else {
+    if (req.headers.expect !== undefined) res.writeContinue();
+    service(req, res);
+  }
+  return null;
+}
+
+/** Whoever asks over HTTP for an endpoint that is HTTPS alone is sent there. */
+function redirect(req: IncomingMessage, res: ServerResponse, endpoint: GatewayEndpoint): void {
+  const repeatable = req.method === 'GET' || req.method === 'HEAD';
+  closeUnlessBodyRead(req, res);
+  res.writeHead(repeatable ? 302 : 308, { location: `${endpoint.url}${req.url}`, 'content-length': 0 });
+  res.end();
+}
+
+function listen(server: NetServer, host: string, port: number): Promise<number> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, host, () => {
+      server.off('error', reject);
+      resolve((server.address() as AddressInfo).port);
+    });
+  });
+}
+
+function close(server: NetServer): Promise<void> {
+  return new Promise((resolve) => {
+    // The error would say that it was not listening.
+    server.close(() => resolve());
+  });
+}

@@ -1,0 +1,28 @@
+import type { ServerResponse } from 'node:http';
+import type { Transform } from 'node:stream';
+import { constants, createBrotliCompress, createDeflate, createGzip } from 'node:zlib';
+import type { ContentEncoding } from '../../traffic-policy/steps.ts';
+
+/** Everything that was written comes out at once: events must not wait until enough of them are together. */
+const ZLIB = { flush: constants.Z_SYNC_FLUSH };
+
+/** Brotli's default level is meant for files that are compressed once, and takes many times as long. */
+const BROTLI = {
+  flush: constants.BROTLI_OPERATION_FLUSH,
+  params: { [constants.BROTLI_PARAM_QUALITY]: 4, [constants.BROTLI_PARAM_LGWIN]: 18 },
+};
+
+const ENCODERS: Readonly<Record<ContentEncoding, () => Transform>> = {
+  gzip: () => createGzip(ZLIB),
+  deflate: () => createDeflate(ZLIB),
+  br: () => createBrotliCompress(BROTLI),
+};
+
+/** Encodes what is written to it and sends it as the body of the response, with which it ends. */
+export function encoderFor(res: ServerResponse, encoding: ContentEncoding): Transform {
+  const encoder = ENCODERS[encoding]();
+  encoder.on('error', () => res.destroy());
+  res.once('close', () => encoder.destroy());
+  encoder.pipe(res);
+  return encoder;
+}

@@ -1,0 +1,200 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
+import type { PolicyRequest, PolicyResponse } from '../../traffic-policy/steps.ts';
+import type { ClientInfo, UpstreamChannel } from '../endpoint.ts';
+import { upstreamFailure, upstreamUnreachable } from './edge-errors.ts';
+import { encoderFor } from './encoder.ts';
+import { answerError } from './error-answer.ts';
+import { headerValue, responseHeaders } from './headers.ts';
+import { answerInstead } from './policy-outcome.ts';
+import type { RequestBody } from './request-body.ts';
+import { requestHead } from './request-head.ts';
+import type { ResponseHead } from './response-head.ts';
+import { ResponseWriter } from './response-writer.ts';
+import type { ExchangeEvents, OutgoingRequest, UpstreamConnection } from './upstream-connection.ts';
+import { ConnectionLost } from './upstream-failure.ts';
+import type { UpstreamPool } from './upstream-pool.ts';
+
+/** One request on its way to an upstream. */
+export interface ExchangeParts {
+  req: IncomingMessage;
+  res: ServerResponse;
+  /** What the upstream is sent; the policy has seen it. */
+  request: PolicyRequest;
+  body: RequestBody | null;
+  policy: CompiledPolicy;
+  pool: UpstreamPool;
+  from: ClientInfo;
+  /** Value of the Upgrade header that is passed on. */
+  upgrade?: string;
+}
+
+const BAD_GATEWAY = 502;
+
+/** With this the SDK begins the body of the 502 that it answers itself when it cannot reach the upstream. */
+const DIAL_FAILURE = Buffer.from('failed to dial backend');
+
+/** Methods that change nothing, so that sending the request twice does no harm (RFC 9110, 9.2.1). */
+const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE']);
+
+/** Sends one request to the upstream and passes its response on to the client as it comes. */
+export class Exchange implements ExchangeEvents {
+  protected readonly parts: ExchangeParts;
+  #connection: UpstreamConnection | null = null;
+  #outgoing: OutgoingRequest | null = null;
+  #head: ResponseHead | null = null;
+  #writer: ResponseWriter | null = null;
+  #over = false;
+  #resent = false;
+
+  constructor(parts: ExchangeParts) {
+    this.parts = parts;
+  }
+
+  /** @throws {Error} when the request cannot be written */
+  start(): void {
+    const { request, body, upgrade, res, pool, from } = this.parts;
+    this.#outgoing = {
+      method: request.method,
+      head: requestHead(request, body?.chunked === true, upgrade),
+      hasBody: body !== null,
+      upgrade: upgrade !== undefined,
+    };
+    res.on('close', () => this.#clientClosed());
+    this.#send(this.#outgoing, pool.take(from));
+  }
+
+  #send(outgoing: OutgoingRequest, connection: UpstreamConnection): void {
+    this.#connection = connection;
+    connection.send(outgoing, this);
+  }
+
+  onSent(): void {
+    if (this.#connection) this.parts.body?.sendTo(this.#connection);
+  }
+
+  onDrain(): void {
+    this.parts.body?.drain();
+  }
+
+  /** The edge answers `100-continue` itself; early hints are passed on, and nothing else. */
+  onInterim(head: ResponseHead): void {
+    const { req, res } = this.parts;
+    const link = head.status === 103 ? headerValue(head.headers, 'link') : undefined;
+    if (link === undefined || req.httpVersionMinor === 0) return;
+    try {
+      res.writeEarlyHints({ link });
+    } catch {
+      // Node is particular about links; a hint may be lost without harm (RFC 8297).
+    }
+  }
+
+  onHead(head: ResponseHead): void {
+    this.#head = head;
+    // A bad gateway's body has to be seen first: it may be the agent's word, not the upstream's.
+    if (head.status !== BAD_GATEWAY) this.#begin(null);
+  }
+
+  onBody(piece: Buffer): void {
+    if (this.#writer === null) this.#begin(piece);
+    this.#writer?.write(piece);
+  }
+
+  onComplete(trailers: string[]): void {
+    if (this.#writer === null) this.#begin(null);
+    this.parts.body?.stop();
+    if (this.#writer === null) return;
+    this.#over = true;
+    this.#writer.end(trailers);
+  }
+
+  onFailed(error: Error): void {
+    const { req, res, body, pool, from } = this.parts;
+    if (this.#outgoing && this.#mayResend(error)) {
+      this.#resent = true;
+      this.#send(this.#outgoing, pool.fresh(from));
+      return;
+    }
+    if (this.#over) return;
+    this.#over = true;
+    body?.stop();
+    // A response that breaks off has to look broken: the connection ends without the last chunk.
+    if (this.#writer !== null) this.#writer.breakOff();
+    else {
+      this.tellPolicy(null);
+      answerError(req, res, upstreamFailure(error));
+    }
+  }
+
+  /** Only ever asked for by {@link UpgradeExchange}; without it, the connection takes another protocol for an error. */
+  onUpgrade(_head: ResponseHead, channel: UpstreamChannel, _rest: Buffer): void {
+    channel.abort();
+  }
+
+  /** The exchange ends here; nothing of the upstream reaches the client by it any more. */
+  protected giveUp(): void {
+    this.#over = true;
+    this.#connection?.abort();
+    this.parts.body?.stop();
+  }
+
+  /** @param status of the upstream's answer, null when there was none */
+  protected tellPolicy(status: number | null): void {
+    const { policy, request } = this.parts;
+    policy.onUpstreamDone?.(request, status);
+  }
+
+  /** Starts the response to the client; or answers something else, and then there is no writer. */
+  #begin(first: Buffer | null): void {
+    const { req, res, request, policy } = this.parts;
+    const head = this.#head;
+    const connection = this.#connection;
+    if (head === null || connection === null) return;
+    const headers = responseHeaders(head.headers, head.connection, head.status);
+    if (head.status === BAD_GATEWAY && isDialFailure(request.method, headers, first)) {
+      this.giveUp();
+      this.tellPolicy(null);
+      answerError(req, res, upstreamUnreachable());
+      return;
+    }
+    this.tellPolicy(head.status);
+    const response: PolicyResponse = { status: head.status, headers };
+    const outcome = policy.onHttpResponse?.(request, response);
+    if (outcome !== undefined) {
+      this.giveUp();
+      answerInstead(req, res, outcome);
+      return;
+    }
+    res.writeHead(response.status, head.reason, headers);
+    const sink = response.encoding === undefined ? res : encoderFor(res, response.encoding);
+    this.#writer = new ResponseWriter(res, connection, sink);
+    this.#writer.begin();
+  }
+
+  #clientClosed(): void {
+    if (!this.#over) this.giveUp();
+  }
+
+  /** Whether the upstream closed a kept stream just when the request went out, and a repetition does no harm. */
+  #mayResend(error: Error): boolean {
+    const { request, body } = this.parts;
+    return (
+      error instanceof ConnectionLost &&
+      this.#connection?.reused === true &&
+      this.#connection.unanswered &&
+      !this.#over &&
+      !this.#resent &&
+      body === null &&
+      SAFE_METHODS.has(request.method)
+    );
+  }
+}
+
+/**
+ * Whether this is the SDK speaking, which answers itself when it cannot reach the upstream.
+ * To a HEAD request it can be told by its bare head alone.
+ */
+function isDialFailure(method: string, headers: readonly string[], body: Buffer | null): boolean {
+  if (method !== 'HEAD') return body?.subarray(0, DIAL_FAILURE.length).equals(DIAL_FAILURE) === true;
+  return headers.every((name, at) => at % 2 === 1 || name === 'content-length' || name === 'date');
+}

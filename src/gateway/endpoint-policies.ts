@@ -1,0 +1,47 @@
+import type { Log } from '../lib/log.ts';
+import { type CompiledPolicy, compilePolicy, loadFor } from '../traffic-policy/engine.ts';
+import type { PolicyPorts } from '../traffic-policy/ports.ts';
+import { PolicyStates } from '../traffic-policy/state/policy-state.ts';
+import type { EndpointProtocol } from './endpoint.ts';
+
+export interface EndpointPoliciesOptions {
+  /** Looks up the rules of IP policies. */
+  ipPolicies: PolicyPorts['ipPolicies'];
+  /** Fetches what policies name; left out: from the public internet. */
+  fetch?: PolicyPorts['fetch'] | undefined;
+  log: Log;
+}
+
+/** Makes the policies of endpoints ready to run; what they count outlives a reconnect of the agent. */
+export class EndpointPolicies {
+  readonly #options: EndpointPoliciesOptions;
+  readonly #states = new PolicyStates();
+
+  constructor(options: EndpointPoliciesOptions) {
+    this.#options = options;
+  }
+
+  /** Loads what the policy needs while it runs. */
+  load(text: string): Promise<void> {
+    return loadFor(text);
+  }
+
+  /**
+   * @param text as the agent sent it; empty for none
+   * @param url of the endpoint
+   * @throws {PolicyRefused} when any part of it cannot be run
+   */
+  compile(text: string, protocol: EndpointProtocol, url: string): CompiledPolicy {
+    const { ipPolicies, fetch, log } = this.#options;
+    const ports: Partial<PolicyPorts> = {
+      state: this.#states.of(url),
+      ipPolicies,
+      ...(fetch && { fetch }),
+      onLog: ({ endpointId, clientIp, place, metadata }) =>
+        log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'a traffic policy logs'),
+      onTrouble: ({ place, code, message, times, cause }) =>
+        log.warn({ url, place, code, problem: message, times, err: cause }, 'a traffic policy did not work'),
+    };
+    return compilePolicy(text, protocol, { ports, fixedTermination: true });
+  }
+}

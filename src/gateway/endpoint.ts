@@ -1,0 +1,70 @@
+import type { Duplex } from 'node:stream';
+import type { CompiledPolicy } from '../traffic-policy/engine.ts';
+
+export type EndpointProtocol = 'http' | 'https' | 'tcp' | 'tls';
+
+/** The public client on whose behalf a stream to the agent is opened. */
+export interface ClientInfo {
+  /** `ip:port`, or `[ip]:port` for IPv6. */
+  address: string;
+  /** Scheme in which the client spoke to the edge. */
+  protocol: EndpointProtocol;
+}
+
+/** What an {@link UpstreamChannel} tells its user. After `onClosed` nothing follows. */
+export interface UpstreamReceiver {
+  onData(bytes: Buffer): void;
+  /** The upstream sends no more. */
+  onEnd(): void;
+  /** There is room to write again, or everything has left, the end included. */
+  onDrain?(): void;
+  /** Nothing can be sent or received any more; an error tells that it did not end in an orderly way. */
+  onClosed?(error?: Error): void;
+}
+
+/**
+ * One connection to an upstream through an agent, as bare bytes: what Node's streams do for their convenience costs
+ * a small request more than everything else on its way.
+ */
+export interface UpstreamChannel {
+  /** Whoever is told what happens; may be exchanged at any time. */
+  receiver: UpstreamReceiver;
+  /** @returns false when the writer should wait for {@link UpstreamReceiver.onDrain} */
+  write(bytes: Buffer): boolean;
+  /** Sends no more; the other direction stays open. */
+  end(): void;
+  /** Gives up both directions. The receiver is told nothing any more. */
+  abort(): void;
+  /** Slows the upstream down; what is under way still arrives. */
+  pause(): void;
+  resume(): void;
+}
+
+/** A public URL bound by an agent's session: what the edge routes to. */
+export interface GatewayEndpoint {
+  /** `ep_…`, stable across reconnects. */
+  readonly id: string;
+  readonly url: string;
+  readonly protocol: EndpointProtocol;
+  /** Lower-case hostname. */
+  readonly host: string;
+  /** Of the public URL. */
+  readonly port: number;
+  readonly policy: CompiledPolicy;
+  /**
+   * Opens one connection to the upstream through the agent. What is written to it at once leaves with its first frame.
+   *
+   * @throws {StreamsExhausted} when the agent's session carries as many streams as it can; Error when it is over
+   */
+  openChannel(client: ClientInfo): UpstreamChannel;
+  /** The same as a stream, for whoever pipes. */
+  openStream(client: ClientInfo): Duplex;
+}
+
+/** Raised by {@link GatewayEndpoint.openChannel}; a 503 towards the public client. */
+export class StreamsExhausted extends Error {
+  constructor() {
+    super('the agent carries as many connections as one session can');
+    this.name = 'StreamsExhausted';
+  }
+}

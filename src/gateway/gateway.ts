@@ -1,0 +1,221 @@
+import { join } from 'node:path';
+import { systemClock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import type { PolicyPorts } from '../traffic-policy/ports.ts';
+import { VERSION } from '../version.ts';
+import { AccountAccess } from './access/account-access.ts';
+import { issueEmbeddedAuthtoken } from './access/embedded.ts';
+import { SessionAccess } from './access/session-access.ts';
+import type { ManagementApiSettings } from './api/management-api.ts';
+import { HttpChallenges } from './certificates/challenge-http.ts';
+import { TlsAlpnChallenges } from './certificates/challenge-tls-alpn.ts';
+import { TxtChallenges } from './certificates/challenge-txt.ts';
+import { type AcmeSettings, type Challenges, chooseIssuer } from './certificates/choose-issuer.ts';
+import { DomainContexts } from './certificates/domain-contexts.ts';
+import { type LocalCa, openLocalCa } from './certificates/local-ca.ts';
+import { CertificateProvisioner } from './certificates/provisioner.ts';
+import { type DomainSettings, gatewayDomains } from './domain-names.ts';
+import { EdgeServer } from './edge/edge-server.ts';
+import { EndpointPolicies } from './endpoint-policies.ts';
+import { EndpointRegistry } from './endpoints.ts';
+import { ipPolicyRules } from './ip-policy-rules.ts';
+import { lazyService } from './lazy-service.ts';
+import { LiveAgents } from './live-agents.ts';
+import { EndpointBinder } from './sessions/endpoint-binder.ts';
+import { SessionServer } from './sessions/session-server.ts';
+import { openGatewayStore } from './store/open-gateway-store.ts';
+import type { Store } from './store/store.ts';
+
+export interface GatewayOptions {
+  /** The program's data folder; what the gateway keeps is in `gateway/` below it. */
+  dataDir: string;
+  /** Base domain of all endpoints, such as `localhost`. */
+  domain: string;
+  /** Address on which everything listens. */
+  host: string;
+  /** Ports; 0 for any free one. */
+  httpPort: number;
+  httpsPort: number;
+  sessionPort: number;
+  /** Key for private keys at rest, 32 bytes in base64; left out: a file in the data folder. */
+  encryptionKey?: string | null;
+  /** Origin under which clients reach the management API; left out: `https://api.<domain>` with the HTTPS port. */
+  apiUrl?: string | null;
+  /** Whom reserved domains get their certificates from; left out: the gateway's own CA. */
+  acme?: AcmeSettings | null;
+  /** Where the challenges of wildcard domains are answered; left out: nowhere. */
+  challengeDns?: ChallengeDnsSettings | null;
+  /** What differs from the management API's generous limits. */
+  limits?: Partial<Pick<ManagementApiSettings, 'rateLimit' | 'failedAttempts' | 'body'>>;
+  /** Fetches the key sets and certificates that traffic policies name; left out: from the public internet. */
+  fetchForPolicies?: PolicyPorts['fetch'];
+  log: Log;
+}
+
+/** The DNS server for the challenges of wildcard domains. */
+export interface ChallengeDnsSettings {
+  /** IP address to listen on. */
+  host: string;
+  /** 0 for any free one. */
+  port: number;
+  /** The host that the NS record of the challenge zone names. */
+  nameServer: string;
+}
+
+const DEFAULT_PORTS = { http: 80, https: 443 };
+
+/** A running gateway. */
+export interface Gateway {
+  /** `host:port` for the SDK's `serverAddr`. */
+  readonly sessionAddress: string;
+  /** PEM certificate of the CA, for the SDK's `caCert`. */
+  readonly sessionCa: string;
+  readonly httpPort: number;
+  readonly httpsPort: number;
+  readonly sessionPort: number;
+  /** Port of the challenge DNS; null: there is none. */
+  readonly dnsPort: number | null;
+  /** File with the CA's certificate, for `curl --cacert`. */
+  readonly caFile: string;
+  /** Origin of the management API. */
+  readonly apiUrl: string;
+  readonly endpoints: EndpointRegistry;
+  readonly sessions: SessionServer;
+  readonly store: Store;
+  /** Makes the authtoken for an agent in this process; it replaces the one made before. */
+  issueAuthtoken(): Promise<string>;
+  /** Stops everything; every public connection and session ends. */
+  close(): Promise<void>;
+}
+
+/**
+ * Starts a gateway in this process.
+ *
+ * @throws {OperatorError} when its data folder cannot be used; the system's error when a port cannot be had
+ */
+export async function startGateway(options: GatewayOptions): Promise<Gateway> {
+  const { dataDir, encryptionKey = null } = options;
+  const ca = await openLocalCa(join(dataDir, 'gateway'), options.log);
+  const store = openGatewayStore({ dataDir, encryptionKey });
+  if (!store.database.isDurable) {
+    options.log.warn('the disk is READ-ONLY: the gateway goes by the accounts that are on it, and takes no changes');
+  }
+  const stops: (() => Promise<void> | void)[] = [() => store.database.close()];
+  const close = async () => {
+    for (const stop of stops.splice(0).reverse()) await stop();
+  };
+  try {
+    const parts = await startParts(options, ca, store, (stop) => stops.push(stop));
+    return { ...parts, store, sessionCa: ca.caPem, caFile: ca.caFile, close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+async function startParts(
+  options: GatewayOptions,
+  ca: LocalCa,
+  store: Store,
+  onStop: (stop: () => Promise<void>) => void,
+) {
+  const { host, log } = options;
+  const domains = gatewayDomains(options.domain.toLowerCase());
+  const { baseDomain } = domains;
+  const endpoints = new EndpointRegistry();
+  const services = new Map();
+  const { httpPort, httpsPort } = options;
+  const challenges = { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() };
+  const domainCertificates = new DomainContexts(store, log);
+  const parts = { endpoints, ca, domainCertificates, challenges, services };
+  const edge = new EdgeServer({ ...parts, host, httpPort, httpsPort, log });
+  const ports = await edge.start();
+  onStop(() => edge.stop());
+
+  const publicPorts = { http: ports.httpPort, https: ports.httpsPort };
+  const urlOf = (protocol: 'http' | 'https', name: string) => publicUrl(protocol, name, publicPorts[protocol]);
+  const { ids } = store;
+  const ipPolicies = ipPolicyRules(store);
+  const policies = new EndpointPolicies({ ipPolicies, fetch: options.fetchForPolicies, log });
+  const sessions = new SessionServer({
+    access: new SessionAccess(new AccountAccess(store, domains)),
+    binder: new EndpointBinder({ endpoints, ids, policies, domain: baseDomain, urlOf }),
+    ids,
+    issueCertificate: () => ca.issue([...new Set([`connect.${baseDomain}`, host, 'localhost', '127.0.0.1'])]),
+    host,
+    port: options.sessionPort,
+    log,
+  });
+  const sessionPort = await sessions.start();
+  onStop(() => sessions.stop());
+
+  const dnsPort = await startChallengeDns(options, domains, challenges, onStop);
+
+  const issuer = chooseIssuer(options.acme ?? null, { ca, store, domains, challenges, dataDir: options.dataDir });
+  const provisioner = new CertificateProvisioner({ store, issuer, clock: systemClock, log });
+  provisioner.start();
+  onStop(() => provisioner.stop());
+
+  const apiHost = `api.${baseDomain}`;
+  const apiUrl = options.apiUrl ?? urlOf('https', apiHost);
+  const live = new LiveAgents(sessions, endpoints, log);
+  const apiParts = { store, live, log, domains, ipPolicies, wakeProvisioner: () => provisioner.wake() };
+  services.set(
+    apiHost,
+    lazyService(() => managementApi({ ...options, apiUrl }, apiParts), log),
+  );
+  return {
+    sessionAddress: `${isAnyAddress(host) ? `connect.${baseDomain}` : host}:${sessionPort}`,
+    ...ports,
+    sessionPort,
+    dnsPort,
+    apiUrl,
+    endpoints,
+    sessions,
+    issueAuthtoken: () => issueEmbeddedAuthtoken(store),
+  };
+}
+
+/** @returns its port; null when there is to be none */
+async function startChallengeDns(
+  { challengeDns, log }: GatewayOptions,
+  { acmeZone }: DomainSettings,
+  { txt }: Challenges,
+  onStop: (stop: () => Promise<void>) => void,
+): Promise<number | null> {
+  if (!challengeDns) return null;
+  const { ChallengeDns } = await import('./certificates/challenge-dns.ts');
+  const { host, port, nameServer } = challengeDns;
+  const zone = { name: acmeZone, nameServer, texts: (name: string) => txt.lookup(name) };
+  const dns = new ChallengeDns({ host, port, zone }, { clock: systemClock, log });
+  const chosen = await dns.start();
+  onStop(() => dns.stop());
+  return chosen;
+}
+
+interface ApiParts {
+  store: Store;
+  live: LiveAgents;
+  log: Log;
+  domains: DomainSettings;
+  ipPolicies: PolicyPorts['ipPolicies'];
+  wakeProvisioner: () => void;
+}
+
+async function managementApi(options: GatewayOptions & { apiUrl: string }, parts: ApiParts) {
+  const { domains, ipPolicies, ...dependencies } = parts;
+  const [{ createManagementApi, DEFAULT_LIMITS }, { trafficPolicyCheck }] = await Promise.all([
+    import('./api/management-api.ts'),
+    import('./api/traffic-policy-check.ts'),
+  ]);
+  const settings = { ...DEFAULT_LIMITS, ...options.limits, baseUrl: options.apiUrl, version: VERSION, domains };
+  return createManagementApi({ ...dependencies, checkTrafficPolicy: trafficPolicyCheck(ipPolicies) }, settings);
+}
+
+function isAnyAddress(host: string): boolean {
+  return host === '0.0.0.0' || host === '::';
+}
+
+function publicUrl(protocol: 'http' | 'https', name: string, port: number): string {
+  return `${protocol}://${name}${port === DEFAULT_PORTS[protocol] ? '' : `:${port}`}`;
+}

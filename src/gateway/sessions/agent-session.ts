@@ -1,0 +1,278 @@
+import type { Duplex } from 'node:stream';
+import type { ZodType } from 'zod';
+import { messageOf } from '../../lib/errors.ts';
+import type { IdSource } from '../../lib/ids.ts';
+import type { Log } from '../../lib/log.ts';
+import type { AgentAccess, Credential } from './agent-access.ts';
+import { AgentCommands } from './agent-commands.ts';
+import type { BoundEndpoint, EndpointOwner } from './bound-endpoint.ts';
+import type { Channel, ChannelReceiver } from './channel.ts';
+import { Connection, type ConnectionUser } from './connection.ts';
+import type { EndpointBinder } from './endpoint-binder.ts';
+import { HeartbeatEcho, HeartbeatProbe } from './heartbeat.ts';
+import { AuthRequest, BindRequest, StreamType, streamPrefix, UnbindRequest } from './messages.ts';
+import { Refusal } from './refusal.ts';
+import { type RpcAnswer, RpcResponder } from './rpc.ts';
+import { StreamGate } from './stream-gate.ts';
+import { TypedStream } from './typed-stream.ts';
+
+const AUTH_DEADLINE_MS = 10_000;
+const PROBE_MS = 1_000;
+/** Heartbeats may be late by this much beyond what the agent tolerates itself. */
+const SILENCE_SLACK_MS = 1_000;
+const MAX_SILENCE_MS = 600_000;
+const MAX_ENDPOINTS = 10_000;
+/** Before it has authenticated, nobody makes the gateway keep more than this. */
+const MAX_AUTH_BODY = 65_536;
+
+/** Knows all sessions of the gateway. */
+export interface SessionDirectory {
+  /**
+   * Takes a session in that has just authenticated, and ends older ones of the same agent.
+   *
+   * @throws {Refusal} when there is no room
+   */
+  enter(session: AgentSession): void;
+  /** Whether an agent may go on under the id of an earlier session: it has our form, and is nobody else's. */
+  mayKeep(id: string, credentialId: string): boolean;
+  leave(session: AgentSession): void;
+}
+
+export interface AgentSessionDeps {
+  access: AgentAccess;
+  binder: EndpointBinder;
+  directory: SessionDirectory;
+  ids: IdSource;
+  /** IP address of the agent. */
+  address: string;
+  log: Log;
+}
+
+/** What is known of the agent at the other end, in its own words. */
+export interface AgentInfo {
+  clientType: string;
+  version: string;
+  os: string;
+  arch: string;
+  metadata: string;
+  /** Identifies the agent's process, when its metadata names it: `{"instance": "…"}`. */
+  instance: string | null;
+  /** Above 0 for a further connection of the same agent. */
+  leg: number;
+}
+
+/** One connection of an agent: from the TLS handshake to the end. */
+export class AgentSession implements ConnectionUser, EndpointOwner {
+  readonly gate: StreamGate;
+  readonly commands: AgentCommands;
+  readonly startedAt = new Date();
+  readonly #deps: AgentSessionDeps;
+  readonly #connection: Connection;
+  readonly #endpoints = new Map<string, BoundEndpoint>();
+  #probe: HeartbeatProbe | null = null;
+  #id = '';
+  #credential: Credential | null = null;
+  #agent: AgentInfo | null = null;
+  #authenticating = false;
+  #over = false;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(socket: Duplex, deps: AgentSessionDeps) {
+    this.#deps = deps;
+    this.#connection = new Connection(socket, this);
+    this.gate = new StreamGate(this.#connection);
+    this.commands = new AgentCommands(this.#connection);
+  }
+
+  /** `ClientId` of the protocol: `ts_…`, kept by the agent when it reconnects. Empty before it has authenticated. */
+  get id(): string {
+    return this.#id;
+  }
+
+  get online(): boolean {
+    return this.#credential !== null && !this.#over;
+  }
+
+  get credential(): Credential {
+    if (!this.#credential) throw new Error('the session has not authenticated');
+    return this.#credential;
+  }
+
+  get agent(): AgentInfo {
+    if (!this.#agent) throw new Error('the session has not authenticated');
+    return this.#agent;
+  }
+
+  /** IP address of the agent. */
+  get address(): string {
+    return this.#deps.address;
+  }
+
+  get endpoints(): Iterable<BoundEndpoint> {
+    return this.#endpoints.values();
+  }
+
+  /** Starts serving; an agent that does not authenticate in time is dropped. */
+  start(): void {
+    this.#timer = setTimeout(() => this.end(new Error('the agent did not authenticate in time')), AUTH_DEADLINE_MS);
+    this.#timer.unref();
+    this.#connection.start();
+  }
+
+  end(reason: Error): void {
+    this.#connection.close(reason);
+  }
+
+  /**
+   * Takes one endpoint offline for good and tells the agent why.
+   *
+   * @param code `ERR_NGROK_…`
+   */
+  stopEndpoint(endpoint: BoundEndpoint, message: string, code: string): void {
+    this.#unbind(endpoint.id, new Error(message));
+    this.commands.stopTunnel(endpoint.id, message, code);
+  }
+
+  async isAlive(): Promise<boolean> {
+    if (this.#over) return false;
+    const heardBefore = this.#connection.lastReadAt;
+    const answered = await this.#heartbeat().ask(PROBE_MS);
+    return !this.#over && (answered || this.#connection.lastReadAt > heardBefore);
+  }
+
+  accept(channel: Channel): void {
+    channel.receiver = new TypedStream(channel, (type) => this.#receiverFor(type, channel));
+  }
+
+  ended(reason: Error): void {
+    this.#over = true;
+    clearTimeout(this.#timer);
+    for (const id of [...this.#endpoints.keys()]) this.#unbind(id, reason);
+    if (!this.#credential) return;
+    this.#deps.directory.leave(this);
+    this.#deps.log.info({ session: this.#id, reason: reason.message }, 'agent session ended');
+  }
+
+  #receiverFor(type: number, channel: Channel): ChannelReceiver {
+    if (type === StreamType.heartbeat) return new HeartbeatEcho(channel);
+    const limit = this.#credential ? undefined : MAX_AUTH_BODY;
+    const report = (error: unknown) => this.#deps.log.error({ err: error, type }, 'a request of an agent failed');
+    return new RpcResponder(channel, (body) => this.#serve(type, body), report, limit);
+  }
+
+  async #serve(type: number, body: unknown): Promise<RpcAnswer> {
+    if (type === StreamType.auth) return this.#authenticate(parse(AuthRequest, body, 'ERR_NGROK_109'));
+    if (!this.#credential) throw new Refusal('ERR_NGROK_4018', 'the session has not authenticated');
+    switch (type) {
+      case StreamType.bind:
+        return this.#bind(parse(BindRequest, body, 'ERR_NGROK_301'));
+      case StreamType.unbind:
+        // SDKs unbind more than once; an endpoint that is unknown is as good as unbound.
+        this.#unbind(parse(UnbindRequest, body, 'ERR_NGROK_301').Id, new Error('the agent closed the endpoint'));
+        return { body: {} };
+      case StreamType.bindLabeled:
+        throw new Refusal('ERR_NGROK_332', 'labeled listeners are not supported by this gateway yet');
+      default:
+        throw new Refusal('ERR_NGROK_332', `requests of type ${type} are not supported by this gateway`);
+    }
+  }
+
+  async #authenticate(request: AuthRequest): Promise<RpcAnswer> {
+    if (this.#authenticating) throw new Refusal('ERR_NGROK_109', 'the session has authenticated already');
+    this.#authenticating = true;
+    const { Extra: extra } = request;
+    const credential = await this.#deps.access.authenticate(extra.authtoken);
+    if (this.#over) throw new Refusal('ERR_NGROK_741', 'the session is over');
+    const { directory, ids } = this.#deps;
+    this.#id = directory.mayKeep(request.ClientId, credential.id) ? request.ClientId : ids.next('ts');
+    this.#agent = {
+      clientType: extra.clienttype,
+      version: extra.version,
+      os: extra.os,
+      arch: extra.arch,
+      metadata: extra.metadata,
+      instance: instanceOf(extra.metadata),
+      leg: extra.legnumber,
+    };
+    this.#credential = credential;
+    try {
+      directory.enter(this);
+    } catch (error) {
+      this.#credential = null;
+      throw error;
+    }
+    this.#watch(Math.min(extra.heartbeatinterval + extra.heartbeattolerance + SILENCE_SLACK_MS, MAX_SILENCE_MS));
+    this.#deps.log.info({ session: this.#id, agent: extra.clienttype, version: extra.version }, 'agent session online');
+    const version = request.Version.includes('3') ? '3' : '2';
+    return { body: { Version: version, ClientId: this.#id, Extra: {} } };
+  }
+
+  async #bind(request: BindRequest): Promise<RpcAnswer> {
+    if (this.#endpoints.size >= MAX_ENDPOINTS) {
+      throw new Refusal('ERR_NGROK_350', `one session can have ${MAX_ENDPOINTS} endpoints`);
+    }
+    if (this.#endpoints.has(request.Id)) throw new Refusal('ERR_NGROK_301', 'the id of the endpoint is in use');
+    const { endpoint, answer } = await this.#deps.binder.bind(this, request);
+    this.#endpoints.set(endpoint.id, endpoint);
+    this.#deps.log.debug({ session: this.#id, url: endpoint.url }, 'endpoint online');
+    return { body: answer, consumed: () => this.#open(endpoint) };
+  }
+
+  /** The agent has registered its listener: what was held back until now may go. */
+  #open(endpoint: BoundEndpoint): void {
+    if (this.#endpoints.get(endpoint.id) !== endpoint) return;
+    endpoint.lane.ready = true;
+    this.gate.admit();
+  }
+
+  #unbind(id: string, reason: Error): void {
+    const endpoint = this.#endpoints.get(id);
+    if (!endpoint) return;
+    this.#endpoints.delete(id);
+    this.#deps.binder.unbind(endpoint, reason);
+    this.#deps.log.debug({ session: this.#id, url: endpoint.url, reason: messageOf(reason) }, 'endpoint offline');
+  }
+
+  /**
+   * Ends the session once nothing was heard for so long: after `close()` an SDK neither says goodbye nor hangs up, it
+   * merely falls silent.
+   */
+  #watch(silenceMs: number): void {
+    clearTimeout(this.#timer);
+    const left = this.#connection.lastReadAt + silenceMs - performance.now();
+    if (left <= 0) {
+      this.end(new Error('nothing was heard of the agent for too long'));
+      return;
+    }
+    this.#timer = setTimeout(() => this.#watch(silenceMs), left);
+    this.#timer.unref();
+  }
+
+  #heartbeat(): HeartbeatProbe {
+    if (this.#probe) return this.#probe;
+    const channel = this.#connection.channel();
+    channel.write(streamPrefix(StreamType.heartbeat));
+    this.#probe = new HeartbeatProbe(channel);
+    channel.receiver = this.#probe;
+    this.#connection.open(channel);
+    return this.#probe;
+  }
+}
+
+function parse<T>(schema: ZodType<T>, body: unknown, code: string): T {
+  const parsed = schema.safeParse(body);
+  if (parsed.success) return parsed.data;
+  const places = parsed.error.issues.map((issue) => issue.path.join('.')).join(', ');
+  throw new Refusal(code, `the request is invalid: ${places || 'not an object'}`, { cause: parsed.error });
+}
+
+function instanceOf(metadata: string): string | null {
+  if (!metadata.startsWith('{')) return null;
+  try {
+    const { instance } = JSON.parse(metadata) as { instance?: unknown };
+    return typeof instance === 'string' && instance !== '' ? instance : null;
+  } catch {
+    // Metadata is the agent's own; that it is no JSON means only that there is no instance in it.
+    return null;
+  }
+}

@@ -1,0 +1,71 @@
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const OPEN_BRACE = 0x7b;
+const CLOSE_BRACE = 0x7d;
+
+/**
+ * Finds the end of a JSON object that arrives in pieces: agents do not close their side after a request. Each byte is
+ * looked at once, so that a body sent byte by byte costs no more than one sent whole.
+ */
+export class JsonScanner {
+  readonly #limit: number;
+  #body = Buffer.alloc(0);
+  #length = 0;
+  #depth = 0;
+  #inString = false;
+  #escaped = false;
+
+  /** @param limit longest object accepted, in bytes */
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  /**
+   * Takes the next piece.
+   *
+   * @returns true once the object is complete; what follows it is ignored
+   * @throws {SyntaxError} when this cannot become an object, or not one within the limit
+   */
+  push(piece: Buffer): boolean {
+    for (let at = 0; at < piece.length; at++) {
+      if (this.#take(piece[at] as number)) {
+        this.#keep(piece.subarray(0, at + 1));
+        return true;
+      }
+    }
+    this.#keep(piece);
+    return false;
+  }
+
+  /** @throws {SyntaxError} when the complete object is not JSON */
+  parse(): unknown {
+    return JSON.parse(this.#body.toString('utf8', 0, this.#length));
+  }
+
+  /** Looks at one byte; returns whether it closes the object. */
+  #take(byte: number): boolean {
+    if (this.#inString) {
+      if (this.#escaped) this.#escaped = false;
+      else if (byte === BACKSLASH) this.#escaped = true;
+      else if (byte === QUOTE) this.#inString = false;
+      return false;
+    }
+    if (byte === OPEN_BRACE) this.#depth += 1;
+    else if (this.#depth === 0 && byte > 0x20) throw new SyntaxError('not a JSON object');
+    else if (byte === QUOTE) this.#inString = true;
+    else if (byte === CLOSE_BRACE) this.#depth -= 1;
+    return byte === CLOSE_BRACE && this.#depth === 0;
+  }
+
+  #keep(piece: Buffer): void {
+    const length = this.#length + piece.length;
+    if (length > this.#limit) throw new SyntaxError('the body is too long');
+    if (length > this.#body.length) {
+      const larger = Buffer.allocUnsafe(Math.max(length, 2 * this.#length));
+      this.#body.copy(larger, 0, 0, this.#length);
+      this.#body = larger;
+    }
+    piece.copy(this.#body, this.#length);
+    this.#length = length;
+  }
+}

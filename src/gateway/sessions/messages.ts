@@ -1,0 +1,156 @@
+import { z } from 'zod';
+
+/** Types that open every stream: its first four bytes, big endian. */
+export const StreamType = {
+  auth: 0,
+  bind: 1,
+  unbind: 2,
+  proxy: 3,
+  restart: 4,
+  stop: 5,
+  update: 6,
+  bindLabeled: 7,
+  stopTunnel: 9,
+  heartbeat: 0xffffffff,
+} as const;
+
+/** A type as the four bytes that open a stream. */
+export function streamPrefix(type: number): Buffer {
+  const prefix = Buffer.alloc(4);
+  prefix.writeUInt32BE(type);
+  return prefix;
+}
+
+const MAX_METADATA = 4096;
+
+/** Go sends `null` or leaves out what the others send as an empty string. */
+const text = z
+  .string()
+  .nullish()
+  .transform((value) => value ?? '');
+
+/** Text of the agent's own that the gateway keeps. */
+const metadata = z
+  .string()
+  .max(MAX_METADATA)
+  .nullish()
+  .transform((value) => value ?? '');
+
+const NANOSECONDS_PER_MS = 1e6;
+
+const milliseconds = (fallback: number) =>
+  z
+    .number()
+    .nullish()
+    .transform((nanoseconds) => (nanoseconds ? nanoseconds / NANOSECONDS_PER_MS : fallback));
+
+/** Why an agent cannot carry out a command: an empty text when it can, null when it is too old to say. */
+const unsupported = z.string().nullish();
+
+/** The Rust SDKs write `AuthToken`, Go `Authtoken`. */
+function withLowerCaseKeys(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, member]) => [key.toLowerCase(), member]));
+}
+
+const AuthExtra = z.preprocess(
+  withLowerCaseKeys,
+  z.object({
+    authtoken: text,
+    metadata,
+    cookie: text,
+    clienttype: text,
+    version: text,
+    os: text,
+    arch: text,
+    heartbeatinterval: milliseconds(10_000),
+    heartbeattolerance: milliseconds(15_000),
+    stopunsupportederror: unsupported,
+    restartunsupportederror: unsupported,
+    updateunsupportederror: unsupported,
+    /** Above 0: a further connection of the same agent (Go), which does not take over from the first. */
+    legnumber: z
+      .number()
+      .nullish()
+      .transform((leg) => leg ?? 0),
+  }),
+);
+
+export const AuthRequest = z.object({
+  Version: z.array(z.string()),
+  ClientId: text,
+  Extra: AuthExtra,
+});
+export type AuthRequest = z.output<typeof AuthRequest>;
+
+/** Anything but null and absence switches such an option on. */
+const middleware = z.unknown().optional();
+const flag = z
+  .boolean()
+  .nullish()
+  .transform((value) => value ?? false);
+
+/** Members of `Opts` that change what the edge does, and that this gateway cannot do yet. */
+export const MIDDLEWARE = [
+  'Compression',
+  'CircuitBreaker',
+  'IPRestriction',
+  'BasicAuth',
+  'OAuth',
+  'OIDC',
+  'WebhookVerification',
+  'MutualTLSCA',
+  'RequestHeaders',
+  'ResponseHeaders',
+  'WebsocketTCPConverter',
+  'UserAgentFilter',
+] as const;
+
+const middlewareShape = Object.fromEntries(MIDDLEWARE.map((name) => [name, middleware])) as Record<
+  (typeof MIDDLEWARE)[number],
+  typeof middleware
+>;
+
+/** The options of an HTTP endpoint; the members that are not named here are echoed as they came. */
+export const HttpOptions = z.looseObject({
+  Domain: text,
+  Hostname: text,
+  Subdomain: text,
+  URL: text,
+  Auth: text,
+  HostHeaderRewrite: flag,
+  ProxyProto: z
+    .union([z.number(), z.string().transform(Number)])
+    .nullish()
+    .transform((value) => value || 0),
+  Policy: text,
+  TrafficPolicy: text,
+  ...middlewareShape,
+});
+export type HttpOptions = z.output<typeof HttpOptions>;
+
+export const BindRequest = z.object({
+  Id: text,
+  Proto: text,
+  ForwardsTo: metadata,
+  ForwardsProto: text,
+  Opts: z.unknown(),
+  Extra: z
+    .object({
+      Token: text,
+      Metadata: metadata,
+      Bindings: z
+        .array(z.string())
+        .nullish()
+        .transform((bindings) => bindings ?? []),
+      PoolingEnabled: flag,
+    })
+    .nullish()
+    .transform((extra) => extra ?? { Token: '', Metadata: '', Bindings: [], PoolingEnabled: false }),
+});
+export type BindRequest = z.output<typeof BindRequest>;
+
+export const UnbindRequest = z.object({ Id: text });
+
+/** What the agent answers a command with. */
+export const CommandAnswer = z.object({ Error: text });

@@ -1,0 +1,137 @@
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { createServer, type Server, type TLSSocket } from 'node:tls';
+import { withDeadline } from '../../lib/deadline.ts';
+import type { IdSource } from '../../lib/ids.ts';
+import type { Log } from '../../lib/log.ts';
+import type { Leaf } from '../certificates/leaf-store.ts';
+import type { AgentAccess } from './agent-access.ts';
+import { AgentSession, type SessionDirectory } from './agent-session.ts';
+import type { EndpointBinder } from './endpoint-binder.ts';
+import { Refusal } from './refusal.ts';
+
+const MAX_SESSIONS = 1_000;
+/** Sessions, and connections that are still to authenticate. */
+const MAX_CONNECTIONS = MAX_SESSIONS + 256;
+const SESSION_ID = /^ts_[0-9A-Za-z]{27}$/;
+const HANDSHAKE_MS = 10_000;
+/** Longer than a connection takes to close by force. */
+const STOP_MS = 2_000;
+const RENEWAL_CHECK_MS = 24 * 60 * 60 * 1000;
+
+export interface SessionServerOptions {
+  access: AgentAccess;
+  binder: EndpointBinder;
+  ids: IdSource;
+  /** Makes the certificate that agents see; asked again when the last one nears its end. */
+  issueCertificate(): Promise<Leaf>;
+  host: string;
+  /** 0 for any free port. */
+  port: number;
+  log: Log;
+}
+
+/** Listens for agents, and knows the sessions of those that have authenticated. */
+export class SessionServer implements SessionDirectory {
+  readonly #options: SessionServerOptions;
+  readonly #server: Server;
+  readonly #connected = new Set<AgentSession>();
+  readonly #sessions = new Set<AgentSession>();
+  #renewAt = 0;
+  #renewal: NodeJS.Timeout | undefined;
+
+  constructor(options: SessionServerOptions) {
+    this.#options = options;
+    this.#server = createServer({
+      handshakeTimeout: HANDSHAKE_MS,
+      noDelay: true,
+      keepAlive: true,
+    });
+    this.#server.maxConnections = MAX_CONNECTIONS;
+  }
+
+  /** The sessions that are online. */
+  get sessions(): Iterable<AgentSession> {
+    return this.#sessions;
+  }
+
+  /**
+   * Starts listening.
+   *
+   * @returns the port
+   * @throws the system's error when the port cannot be had
+   */
+  async start(): Promise<number> {
+    const { host, port, log } = this.#options;
+    this.#renewAt = await this.#renew();
+    this.#server.on('secureConnection', (socket) => this.#connect(socket));
+    this.#server.on('tlsClientError', (error) => log.debug({ err: error }, 'the TLS handshake of an agent failed'));
+    this.#server.listen(port, host);
+    await once(this.#server, 'listening');
+    this.#renewal = setInterval(() => void this.#renewWhenDue(), RENEWAL_CHECK_MS).unref();
+    this.#server.on('error', (error) => log.error({ err: error }, 'the listener for agents failed'));
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  /** Stops listening and ends every session, within 2 s. */
+  async stop(): Promise<void> {
+    clearInterval(this.#renewal);
+    if (!this.#server.listening) return;
+    const closed = once(this.#server, 'close');
+    this.#server.close();
+    for (const session of [...this.#connected]) session.end(new Error('the gateway is stopping'));
+    await withDeadline(closed, 'closing the sessions', STOP_MS);
+  }
+
+  enter(session: AgentSession): void {
+    if (session.agent.leg === 0) this.#replace(session);
+    if (this.#sessions.size >= MAX_SESSIONS) {
+      throw new Refusal('ERR_NGROK_348', `the gateway carries ${MAX_SESSIONS} sessions already`);
+    }
+    this.#sessions.add(session);
+  }
+
+  mayKeep(id: string, credentialId: string): boolean {
+    if (!SESSION_ID.test(id)) return false;
+    return ![...this.#sessions].some((session) => session.id === id && session.credential.id !== credentialId);
+  }
+
+  leave(session: AgentSession): void {
+    this.#sessions.delete(session);
+  }
+
+  async #renew(): Promise<number> {
+    const { cert, key, renewAt } = await this.#options.issueCertificate();
+    this.#server.setSecureContext({ cert, key, minVersion: 'TLSv1.2' });
+    return renewAt;
+  }
+
+  async #renewWhenDue(): Promise<void> {
+    if (Date.now() < this.#renewAt) return;
+    try {
+      this.#renewAt = await this.#renew();
+    } catch (error) {
+      this.#options.log.error({ err: error }, 'the certificate for agents was not renewed; trying again tomorrow');
+    }
+  }
+
+  #connect(socket: TLSSocket): void {
+    const { access, binder, ids, log } = this.#options;
+    const address = socket.remoteAddress ?? '';
+    const session = new AgentSession(socket, { access, binder, directory: this, ids, address, log });
+    this.#connected.add(session);
+    socket.once('close', () => this.#connected.delete(session));
+    session.start();
+  }
+
+  /** An agent that comes anew gets everything its older connection still holds, dead or not. */
+  #replace(session: AgentSession): void {
+    for (const older of [...this.#sessions]) {
+      const sameCredential = older.credential.id === session.credential.id;
+      const sameInstance = session.agent.instance !== null && older.agent.instance === session.agent.instance;
+      if (sameCredential && (older.id === session.id || sameInstance)) {
+        older.end(new Error('the agent has connected anew'));
+      }
+    }
+  }
+}

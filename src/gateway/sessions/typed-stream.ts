@@ -1,0 +1,34 @@
+import type { Channel, ChannelReceiver } from './channel.ts';
+
+const PREFIX_LENGTH = 4;
+
+/** Reads the type that opens every stream, then hands the stream over. */
+export class TypedStream implements ChannelReceiver {
+  readonly #channel: Channel;
+  readonly #serve: (type: number, channel: Channel) => ChannelReceiver;
+  #type = 0;
+  #seen = 0;
+
+  /** @param serve makes the receiver of a stream of the given type */
+  constructor(channel: Channel, serve: (type: number, channel: Channel) => ChannelReceiver) {
+    this.#channel = channel;
+    this.#serve = serve;
+  }
+
+  onData(payload: Buffer): void {
+    let at = 0;
+    while (at < payload.length && this.#seen < PREFIX_LENGTH) {
+      this.#type = (this.#type << 8) | (payload[at++] as number);
+      this.#seen += 1;
+    }
+    if (this.#seen < PREFIX_LENGTH) return;
+    const receiver = this.#serve(this.#type >>> 0, this.#channel);
+    this.#channel.receiver = receiver;
+    if (at < payload.length) receiver.onData(payload.subarray(at));
+  }
+
+  /** A stream that ends before it has a type asks for nothing. */
+  onEnd(): void {
+    this.#channel.end();
+  }
+}

@@ -1,0 +1,19 @@
+import type { Database } from './database.ts';
+import { blob, nullable, type RowOf, Table, text } from './table.ts';
+
+const columns = {
+  id: text,
+  created_at: text,
+  description: nullable(text),
+  metadata: nullable(text),
+  owner_id: nullable(text),
+  secret_hash: blob,
+};
+
+export type ApiKeyRow = RowOf<typeof columns>;
+export type ApiKeys = Table<typeof columns>;
+
+/** Keys that open the management API; only a hash of each is kept. */
+export function apiKeys(database: Database): ApiKeys {
+  return new Table(database, 'api_keys', columns);
+}

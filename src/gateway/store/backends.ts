@@ -1,0 +1,26 @@
+import type { Database } from './database.ts';
+import { integer, json, nullable, type RowOf, Table, text } from './table.ts';
+
+const common = { id: text, created_at: text, description: nullable(text), metadata: nullable(text) };
+const httpResponseColumns = {
+  ...common,
+  body: text,
+  headers: nullable(json<Record<string, string>>()),
+  status_code: integer,
+};
+const tunnelGroupColumns = { ...common, labels: json<Record<string, string>>() };
+
+export type HttpResponseBackendRow = RowOf<typeof httpResponseColumns>;
+export type HttpResponseBackends = Table<typeof httpResponseColumns>;
+export type TunnelGroupBackendRow = RowOf<typeof tunnelGroupColumns>;
+export type TunnelGroupBackends = Table<typeof tunnelGroupColumns>;
+
+/** Backends that answer every request with one fixed response. */
+export function httpResponseBackends(database: Database): HttpResponseBackends {
+  return new Table(database, 'http_response_backends', httpResponseColumns);
+}
+
+/** Backends that spread connections over the online tunnels with certain labels. */
+export function tunnelGroupBackends(database: Database): TunnelGroupBackends {
+  return new Table(database, 'tunnel_group_backends', tunnelGroupColumns);
+}

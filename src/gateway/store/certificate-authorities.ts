@@ -1,0 +1,28 @@
+import type { Database } from './database.ts';
+import { json, nullable, type RowOf, Table, text } from './table.ts';
+
+/** What a CA certificate says about itself; read once, when it is stored. */
+export interface AuthorityFacts {
+  subject_common_name: string;
+  not_before: string;
+  not_after: string;
+  key_usages: string[];
+  extended_key_usages: string[];
+}
+
+const columns = {
+  id: text,
+  created_at: text,
+  description: nullable(text),
+  metadata: nullable(text),
+  ca_pem: text,
+  facts: json<AuthorityFacts>(),
+};
+
+export type CertificateAuthorityRow = RowOf<typeof columns>;
+export type CertificateAuthorities = Table<typeof columns>;
+
+/** CA certificates against which an edge checks its clients' certificates. */
+export function certificateAuthorities(database: Database): CertificateAuthorities {
+  return new Table(database, 'certificate_authorities', columns);
+}

@@ -1,0 +1,26 @@
+import type { Database } from './database.ts';
+import { blob, json, nullable, type RowOf, Table, text } from './table.ts';
+
+const columns = {
+  id: text,
+  created_at: text,
+  description: nullable(text),
+  metadata: nullable(text),
+  owner_id: nullable(text),
+  acl: json<string[]>(),
+  secret_hash: blob,
+};
+
+export type CredentialRow = RowOf<typeof columns>;
+
+/** Authtokens, with which agents start sessions; only a hash of each is kept. */
+export class Credentials extends Table<typeof columns> {
+  constructor(database: Database) {
+    super(database, 'credentials', columns);
+  }
+
+  /** The identifiers of all authtokens of a bot user. */
+  idsOfOwner(ownerId: string): string[] {
+    return this.where('owner_id = ?', [ownerId]).map((row) => row.id);
+  }
+}

@@ -1,0 +1,18 @@
+import type { Database } from './database.ts';
+import { nullable, type RowOf, Table, text } from './table.ts';
+
+const columns = {
+  id: text,
+  created_at: text,
+  description: nullable(text),
+  metadata: nullable(text),
+  type: text,
+};
+
+export type EndpointConfigurationRow = RowOf<typeof columns>;
+export type EndpointConfigurations = Table<typeof columns>;
+
+/** What the configuration slots of reserved domains refer to. */
+export function endpointConfigurations(database: Database): EndpointConfigurations {
+  return new Table(database, 'endpoint_configurations', columns);
+}

@@ -1,0 +1,20 @@
+import type { Database } from './database.ts';
+import { nullable, type RowOf, Table, text } from './table.ts';
+
+const policyColumns = { id: text, created_at: text, description: nullable(text), metadata: nullable(text) };
+const ruleColumns = { ...policyColumns, ip_policy_id: text, cidr: text, action: text };
+
+export type IpPolicyRow = RowOf<typeof policyColumns>;
+export type IpPolicies = Table<typeof policyColumns>;
+export type IpPolicyRuleRow = RowOf<typeof ruleColumns>;
+export type IpPolicyRules = Table<typeof ruleColumns>;
+
+/** Named sets of rules about source addresses. */
+export function ipPolicies(database: Database): IpPolicies {
+  return new Table(database, 'ip_policies', policyColumns);
+}
+
+/** The rules of all policies; they go when their policy goes. */
+export function ipPolicyRules(database: Database): IpPolicyRules {
+  return new Table(database, 'ip_policy_rules', ruleColumns);
+}

@@ -1,0 +1,97 @@
+import { existsSync } from 'node:fs';
+import { hasErrno, OperatorError } from '../../lib/errors.ts';
+import { createIdSource, type IdSource, ksuidOf } from '../../lib/ids.ts';
+import type { SecretsBox } from '../../lib/secrets-box.ts';
+import { type ApiKeys, apiKeys } from './api-keys.ts';
+import {
+  type HttpResponseBackends,
+  httpResponseBackends,
+  type TunnelGroupBackends,
+  tunnelGroupBackends,
+} from './backends.ts';
+import { type BotUsers, botUsers } from './bot-users.ts';
+import { type CertificateAuthorities, certificateAuthorities } from './certificate-authorities.ts';
+import { Credentials } from './credentials.ts';
+import { Database } from './database.ts';
+import { type EndpointConfigurations, endpointConfigurations } from './endpoint-configurations.ts';
+import { type IpPolicies, type IpPolicyRules, ipPolicies, ipPolicyRules } from './ip-policies.ts';
+import { ReservedDomains } from './reserved-domains.ts';
+import { TlsCertificates } from './tls-certificates.ts';
+import { TlsEdges } from './tls-edges.ts';
+
+/** All that the gateway remembers. */
+export interface Store {
+  database: Database;
+  /** Encrypts what secrets are kept, here and in files beside the database. */
+  box: SecretsBox;
+  ids: IdSource;
+  /** The wall clock, for times that are stored: RFC 3339, UTC, whole seconds. */
+  now(): string;
+  /** Random, made with the database: what tells this gateway's account from others. */
+  account: string;
+  apiKeys: ApiKeys;
+  botUsers: BotUsers;
+  certificateAuthorities: CertificateAuthorities;
+  credentials: Credentials;
+  endpointConfigurations: EndpointConfigurations;
+  httpResponseBackends: HttpResponseBackends;
+  ipPolicies: IpPolicies;
+  ipPolicyRules: IpPolicyRules;
+  reservedDomains: ReservedDomains;
+  tlsCertificates: TlsCertificates;
+  tlsEdges: TlsEdges;
+  tunnelGroupBackends: TunnelGroupBackends;
+}
+
+/**
+ * Opens the gateway's store, making it when there is none. Close it with `store.database.close()`.
+ *
+ * @param file the database file; its folder must exist
+ * @param box encrypts private keys
+ * @param wallClock milliseconds since the Unix epoch
+ * @throws {OperatorError} when the file cannot be used
+ */
+export function openStore(file: string, box: SecretsBox, wallClock: () => number = Date.now): Store {
+  const database = openDatabase(file);
+  const tables = {
+    apiKeys: apiKeys(database),
+    botUsers: botUsers(database),
+    certificateAuthorities: certificateAuthorities(database),
+    credentials: new Credentials(database),
+    endpointConfigurations: endpointConfigurations(database),
+    httpResponseBackends: httpResponseBackends(database),
+    ipPolicies: ipPolicies(database),
+    ipPolicyRules: ipPolicyRules(database),
+    reservedDomains: new ReservedDomains(database),
+    tlsCertificates: new TlsCertificates(database, box),
+    tlsEdges: new TlsEdges(database),
+    tunnelGroupBackends: tunnelGroupBackends(database),
+  };
+  const latest = Object.values(tables)
+    .flatMap((table) => table.page(null, 1).map((row) => ksuidOf(row.id)))
+    .reduce<string | null>((greatest, ksuid) => (greatest === null || ksuid > greatest ? ksuid : greatest), null);
+  return {
+    database,
+    box,
+    ...tables,
+    ids: createIdSource(latest, wallClock),
+    now: () => timestamp(wallClock()),
+    account: database.get<{ value: string }>("SELECT value FROM facts WHERE name = 'account'")?.value ?? '',
+  };
+}
+
+/** A device whose disk has become read-only must still come online, with the accounts as they are on that disk. */
+function openDatabase(file: string): Database {
+  try {
+    return Database.open(file);
+  } catch (error) {
+    const isReadOnly = error instanceof OperatorError && hasErrno(error.cause, 'EROFS');
+    if (!isReadOnly || !existsSync(file)) throw error;
+    return Database.openCopy(file);
+  }
+}
+
+/** RFC 3339 in UTC with whole seconds, as everywhere in the API. */
+export function timestamp(milliseconds: number): string {
+  return `${new Date(milliseconds).toISOString().slice(0, 19)}Z`;
+}

@@ -1,0 +1,104 @@
+import type { Database, SqlValue } from './database.ts';
+
+/** How one column's values are read from and written to SQL. */
+export interface Column<T> {
+  read(value: unknown): T;
+  write(value: T): SqlValue;
+}
+
+export const text: Column<string> = { read: String, write: (value) => value };
+export const integer: Column<number> = { read: Number, write: (value) => value };
+export const flag: Column<boolean> = { read: (value) => value === 1, write: (value) => value };
+/** The engine takes Buffers but gives back ArrayBuffers. */
+export const blob: Column<Buffer> = { read: (value) => Buffer.from(value as ArrayBuffer), write: (value) => value };
+
+/** A value that is stored as JSON and only ever read as a whole. */
+export function json<T>(): Column<T> {
+  return { read: (value) => JSON.parse(String(value)) as T, write: (value) => JSON.stringify(value) };
+}
+
+export function nullable<T>(column: Column<T>): Column<T | null> {
+  return {
+    read: (value) => (value === null ? null : column.read(value)),
+    write: (value) => (value === null ? null : column.write(value)),
+  };
+}
+
+/** What every table has: the identifier that is also the order of its lists. */
+interface Identified {
+  id: Column<string>;
+  created_at: Column<string>;
+}
+
+export type RowOf<Columns> = { [Name in keyof Columns]: Columns[Name] extends Column<infer T> ? T : never };
+
+/** Greater than every identifier. */
+const END = '~';
+
+/** One table of resources: what all of them can do. Changes only work inside {@link Database.write}. */
+export class Table<Columns extends Identified> {
+  readonly #database: Database;
+  readonly #columns: [name: string, column: Column<unknown>][];
+  readonly #select: string;
+  readonly #insert: string;
+  readonly #update: string;
+  readonly #delete: string;
+
+  constructor(
+    database: Database,
+    readonly name: string,
+    columns: Columns,
+  ) {
+    this.#database = database;
+    this.#columns = Object.entries(columns);
+    const names = this.#columns.map(([column]) => column);
+    this.#select = `SELECT ${names.join(', ')} FROM ${name}`;
+    this.#insert = `INSERT INTO ${name} (${names.join(', ')}) VALUES (${names.map(() => '?').join(', ')})`;
+    this.#update = `UPDATE ${name} SET ${names.map((column) => `${column} = ?`).join(', ')} WHERE id = ?`;
+    this.#delete = `DELETE FROM ${name} WHERE id = ?`;
+  }
+
+  get(id: string): RowOf<Columns> | null {
+    return this.where('id = ?', [id])[0] ?? null;
+  }
+
+  /**
+   * A stretch of the list, newest first.
+   *
+   * @param before only rows older than this identifier, which need not exist any more; null for the newest
+   */
+  page(before: string | null, limit: number): RowOf<Columns>[] {
+    return this.where('id < ? ORDER BY id DESC LIMIT ?', [before ?? END, limit]);
+  }
+
+  /** The rows that a condition selects. */
+  where(condition: string, parameters: readonly SqlValue[]): RowOf<Columns>[] {
+    return this.#database
+      .all<Record<string, unknown>>(`${this.#select} WHERE ${condition}`, parameters)
+      .map((row) => this.#read(row));
+  }
+
+  insert(row: RowOf<Columns>): void {
+    this.#database.run(this.#insert, this.#write(row));
+  }
+
+  /** Writes all columns of a row that exists. */
+  update(row: RowOf<Columns>): void {
+    this.#database.run(this.#update, [...this.#write(row), row.id as string]);
+  }
+
+  /** @returns whether there was such a row */
+  delete(id: string): boolean {
+    return this.#database.run(this.#delete, [id]) > 0;
+  }
+
+  #read(row: Record<string, unknown>): RowOf<Columns> {
+    const result: Record<string, unknown> = {};
+    for (const [name, column] of this.#columns) result[name] = column.read(row[name]);
+    return result as RowOf<Columns>;
+  }
+
+  #write(row: RowOf<Columns>): SqlValue[] {
+    return this.#columns.map(([name, column]) => column.write(row[name as keyof Columns]));
+  }
+}

@@ -1,0 +1,62 @@
+import type { SecretsBox } from '../../lib/secrets-box.ts';
+import type { Database } from './database.ts';
+import { blob, json, nullable, type RowOf, Table, text } from './table.ts';
+
+/** What a certificate says about itself; read once, when it is stored. */
+export interface CertificateFacts {
+  subject_common_name: string;
+  issuer_common_name: string;
+  subject_alternative_names: { dns_names: string[]; ips: string[] };
+  not_before: string;
+  not_after: string;
+  key_usages: string[];
+  extended_key_usages: string[];
+  private_key_type: string;
+  serial_number: string;
+  subject_organization: string;
+  subject_organizational_unit: string;
+  subject_locality: string;
+  subject_province: string;
+  subject_country: string;
+}
+
+const columns = {
+  id: text,
+  created_at: text,
+  description: nullable(text),
+  metadata: nullable(text),
+  certificate_pem: text,
+  private_key: blob,
+  facts: json<CertificateFacts>(),
+  // Set when a management policy issued it, null when it was uploaded.
+  issued_at: nullable(text),
+};
+
+export type TlsCertificateRow = RowOf<typeof columns>;
+
+/** Certificates with their private keys, which are encrypted at rest. */
+export class TlsCertificates extends Table<typeof columns> {
+  readonly #box: SecretsBox;
+
+  constructor(database: Database, box: SecretsBox) {
+    super(database, 'tls_certificates', columns);
+    this.#box = box;
+  }
+
+  insertWithKey(row: Omit<TlsCertificateRow, 'private_key'>, privateKeyPem: string): TlsCertificateRow {
+    const full = { ...row, private_key: this.#box.seal(privateKeyPem, row.id) };
+    this.insert(full);
+    return full;
+  }
+
+  /** Deletes a certificate that its reserved domain uses no more, if a policy had it issued; uploaded ones stay. */
+  discardManaged(id: string | null): void {
+    if (id !== null && this.get(id)?.issued_at) this.delete(id);
+  }
+
+  /** Certificate chain and private key, both PEM, for serving; null when there is no such certificate. */
+  keyPair(id: string): { certificatePem: string; privateKeyPem: string } | null {
+    const row = this.get(id);
+    return row && { certificatePem: row.certificate_pem, privateKeyPem: this.#box.open(row.private_key, id) };
+  }
+}

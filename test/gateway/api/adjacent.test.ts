@@ -1,0 +1,312 @@
+import { generateKeyPairSync } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { LiveEndpoint, LiveSession, LiveTunnel } from '../../../src/gateway/api/live.ts';
+import { type Issued, issueCertificate } from '../support/certificates.ts';
+import { BASE_URL, type ManagementServer, startManagementServer } from '../support/management-server.ts';
+
+const KSUID = '32ELFeTyzStvllGupngXcSO5GUy';
+const STARTED = '2025-09-04T10:11:22Z';
+const SESSION: LiveSession = {
+  id: 'ts_32ELFiDEVP0MLVPxhqpmwXCxldd',
+  agentVersion: '1.7.0',
+  credentialId: 'cr_1',
+  ip: '203.0.113.7',
+  os: 'linux',
+  startedAt: STARTED,
+  transport: 'ngrok/2',
+  metadata: '',
+};
+const TUNNEL: LiveTunnel = {
+  id: `tn_${KSUID}`,
+  sessionId: SESSION.id,
+  endpointId: `ep_${KSUID}`,
+  publicUrl: 'https://a.dev.example.com',
+  proto: 'https',
+  labels: null,
+  startedAt: STARTED,
+  metadata: '',
+  forwardsTo: 'http://localhost:80',
+};
+const LABELLED: LiveTunnel = {
+  ...TUNNEL,
+  id: 'tn_32ELFeTyzStvllGupngXcSO5GUz',
+  endpointId: null,
+  publicUrl: null,
+  proto: null,
+  labels: { app: 'web', site: 'a' },
+};
+const ENDPOINT: LiveEndpoint = {
+  id: `ep_${KSUID}`,
+  type: 'ephemeral',
+  proto: 'https',
+  host: 'a.dev.example.com',
+  port: 443,
+  url: 'https://a.dev.example.com',
+  createdAt: STARTED,
+  updatedAt: STARTED,
+  metadata: '',
+  description: '',
+  name: '',
+  tunnelId: TUNNEL.id,
+  sessionId: SESSION.id,
+  edgeId: null,
+  ownerId: 'bot_1',
+  upstreamUrl: 'http://localhost:80',
+  poolingEnabled: false,
+};
+
+let server: ManagementServer;
+const commands: string[] = [];
+beforeAll(async () => {
+  server = await startManagementServer({
+    live: {
+      sessions: () => [SESSION],
+      tunnels: () => [TUNNEL, LABELLED],
+      endpoints: () => [ENDPOINT],
+      command: (id, command) => {
+        commands.push(`${command} ${id}`);
+        return id === SESSION.id;
+      },
+    },
+  });
+});
+afterAll(() => server.close());
+
+function refusal(code: number, status = 400) {
+  return { status, body: { error_code: `ERR_NGROK_${code}`, status_code: status } };
+}
+
+describe('credentials', () => {
+  it('show their token once', async () => {
+    const bot = await server.call('POST', '/bot_users');
+    const acl = ['bind:*.dev.example.com'];
+    const { status, body, id } = await server.call('POST', '/credentials', { description: 'd', acl, owner_id: bot.id });
+    expect(status).toBe(201);
+    expect(body).toEqual({
+      id: expect.stringMatching(/^cr_/),
+      uri: `${BASE_URL}/credentials/${id}`,
+      created_at: expect.any(String),
+      description: 'd',
+      metadata: null,
+      acl,
+      owner_id: bot.id,
+      token: expect.stringMatching(new RegExp(`^${id.slice(3)}_[1-9A-Za-z]{21,22}$`)),
+    });
+    expect((await server.call('GET', `/credentials/${id}`)).body).toEqual({ ...body, token: null });
+    expect((await server.call('GET', '/credentials?limit=1')).body).toMatchObject({ credentials: [{ token: null }] });
+    const changed = await server.call('PATCH', `/credentials/${id}`, { acl: [] });
+    expect(changed.body).toEqual({ ...body, acl: [], token: null });
+    expect(JSON.stringify(server.store.credentials.get(id))).not.toContain(String(body.token).split('_')[1]);
+  });
+
+  it('need an owner that exists and is active, if any', async () => {
+    const inactive = await server.call('POST', '/bot_users', { active: false });
+    for (const path of ['/credentials', '/api_keys']) {
+      expect(await server.call('POST', path, { owner_id: inactive.id })).toMatchObject(refusal(636));
+      expect(await server.call('POST', path, { owner_id: 'bot_unknown' })).toMatchObject(refusal(634));
+      expect(await server.call('POST', path, { owner_id: 'rd_1' })).toMatchObject(refusal(243));
+    }
+    expect(await server.call('POST', '/credentials', { acl: ['bind:a*.x'] })).toMatchObject(refusal(600));
+  });
+});
+
+describe('API keys', () => {
+  it('are made and end over the API, even the one in use', async () => {
+    const { id, body } = await server.call('POST', '/api_keys', { description: 'ci' });
+    expect((await server.call('GET', '/api_keys?limit=1')).body).toMatchObject({ keys: [{ id, token: null }] });
+    const headers = { Authorization: `Bearer ${body.token}` };
+    expect((await server.call('PATCH', `/api_keys/${id}`, { metadata: 'm' }, headers)).body.metadata).toBe('m');
+    expect((await server.call('DELETE', `/api_keys/${id}`, undefined, headers)).status).toBe(204);
+    expect(await server.call('GET', '/api_keys', undefined, headers)).toMatchObject(refusal(203, 403));
+  });
+});
+
+describe('backends', () => {
+  it('answer as they were told, with header names in lower case', async () => {
+    const sent = { body: 'short and stout', headers: { 'Content-Type': 'text/plain' }, status_code: 418 };
+    const { id, body } = await server.call('POST', '/backends/http_response', sent);
+    expect(body).toMatchObject({ ...sent, headers: { 'content-type': 'text/plain' }, metadata: null });
+    expect((await server.call('PATCH', `/backends/http_response/${id}`, { body: '' })).body).toEqual({
+      ...body,
+      body: '',
+    });
+    expect((await server.call('POST', '/backends/http_response')).body).toMatchObject({
+      body: '',
+      headers: null,
+      status_code: 200,
+    });
+    expect((await server.call('GET', '/backends/http_response?limit=1')).body.backends).toHaveLength(1);
+    expect((await server.call('DELETE', `/backends/http_response/${id}`)).status).toBe(204);
+    expect(await server.call('GET', `/backends/http_response/${id}`)).toMatchObject(refusal(6514, 404));
+  });
+
+  it('of tunnels name the ones that are online with all their labels', async () => {
+    const create = (labels: object) => server.call('POST', '/backends/tunnel_group', { labels });
+    const { body } = await create({ app: 'web' });
+    expect(body.tunnels).toEqual([{ id: LABELLED.id, uri: `${BASE_URL}/tunnels/${LABELLED.id}` }]);
+    expect((await create({ app: 'web', site: 'b' })).body.tunnels).toEqual([]);
+    expect((await create({})).body.tunnels).toEqual([]);
+  });
+});
+
+describe('IP policies', () => {
+  it('have rules, each range once, and take them along when they go', async () => {
+    const policy = await server.call('POST', '/ip_policies', { description: 'office' });
+    const rule = { cidr: '203.0.113.0/24', action: 'allow', ip_policy_id: policy.id };
+    const { id, body } = await server.call('POST', '/ip_policy_rules', rule);
+    expect(body).toMatchObject({
+      cidr: rule.cidr,
+      action: 'allow',
+      ip_policy: { id: policy.id, uri: `${BASE_URL}/ip_policies/${policy.id}` },
+    });
+    expect(await server.call('POST', '/ip_policy_rules', rule)).toMatchObject(refusal(1408));
+    const other = await server.call('POST', '/ip_policy_rules', { ...rule, cidr: '198.51.100.0/24' });
+    expect(await server.call('PATCH', `/ip_policy_rules/${other.id}`, { cidr: rule.cidr })).toMatchObject(
+      refusal(1408),
+    );
+    expect(await server.call('PATCH', `/ip_policy_rules/${id}`, { action: 'deny' })).toMatchObject(refusal(214));
+    expect((await server.call('DELETE', `/ip_policies/${policy.id}`)).status).toBe(204);
+    expect(await server.call('GET', `/ip_policy_rules/${id}`)).toMatchObject(refusal(1404, 404));
+    expect(await server.call('POST', '/ip_policy_rules', rule)).toMatchObject(refusal(1402));
+  });
+});
+
+describe('certificates', () => {
+  let authority: Issued;
+  let leaf: Issued;
+  beforeAll(async () => {
+    authority = await issueCertificate({ subject: 'CN=Device CA,O=Acme', ca: true });
+    const subject = 'CN=cam.example.com,O=Acme,OU=Cameras,L=Bern,ST=BE,C=CH';
+    leaf = await issueCertificate({
+      subject,
+      names: ['cam.example.com', '*.cam.example.com', '10.0.0.1'],
+      issuer: authority,
+    });
+  });
+  const upload = (certificate_pem: unknown, private_key_pem: unknown) =>
+    server.call('POST', '/tls_certificates', { certificate_pem, private_key_pem });
+
+  it('tell what they are, and never show the private key', async () => {
+    const chain = leaf.certificatePem + authority.certificatePem;
+    const { status, body, id } = await upload(chain, leaf.privateKeyPem);
+    expect(status).toBe(201);
+    expect(body).toEqual({
+      id: expect.stringMatching(/^cert_/),
+      uri: `${BASE_URL}/tls_certificates/${id}`,
+      created_at: expect.any(String),
+      description: null,
+      metadata: null,
+      certificate_pem: chain,
+      subject_common_name: 'cam.example.com',
+      issuer_common_name: 'Device CA',
+      subject_alternative_names: { dns_names: ['cam.example.com', '*.cam.example.com'], ips: ['10.0.0.1'] },
+      issued_at: null,
+      not_before: '2026-01-01T00:00:00Z',
+      not_after: '2036-01-01T00:00:00Z',
+      key_usages: ['digital_signature'],
+      extended_key_usages: ['server_auth'],
+      private_key_type: 'ecdsa',
+      serial_number: '0a1b2c',
+      subject_organization: 'Acme',
+      subject_organizational_unit: 'Cameras',
+      subject_locality: 'Bern',
+      subject_province: 'BE',
+      subject_country: 'CH',
+    });
+    expect((await server.call('PATCH', `/tls_certificates/${id}`, { description: 'x' })).body.description).toBe('x');
+    expect(server.store.tlsCertificates.keyPair(id)?.privateKeyPem).toBe(leaf.privateKeyPem);
+  });
+
+  it('are refused for what is wrong with them', async () => {
+    const { certificatePem, privateKeyPem } = leaf;
+    const rsa = generateKeyPairSync('rsa', { modulusLength: 2048 });
+    const pkcs8 = { format: 'pem', type: 'pkcs8' } as const;
+    const encrypted = rsa.privateKey.export({ ...pkcs8, cipher: 'aes-256-cbc', passphrase: 'x' });
+    const cases: [unknown, unknown, number][] = [
+      ['', privateKeyPem, 1922],
+      [undefined, privateKeyPem, 1922],
+      ['nonsense', privateKeyPem, 1900],
+      [certificatePem.replaceAll(/[A-Za-z]{20}/g, 'AAAA'), privateKeyPem, 1900],
+      [certificatePem.slice(0, -20), privateKeyPem, 1900],
+      [certificatePem, '', 1901],
+      [certificatePem, encrypted, 1902],
+      [certificatePem, 'nonsense', 1903],
+      [certificatePem, '-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----', 1903],
+      [certificatePem, rsa.privateKey.export(pkcs8), 1923],
+      [certificatePem, certificatePem, 1924],
+      [privateKeyPem, privateKeyPem, 1925],
+      [authority.certificatePem + certificatePem, authority.privateKeyPem, 1926],
+    ];
+    for (const [pem, key, code] of cases) expect(await upload(pem, key)).toMatchObject(refusal(code));
+  });
+
+  it('of authorities are exactly one CA certificate', async () => {
+    const create = (ca_pem: unknown) => server.call('POST', '/certificate_authorities', { ca_pem });
+    const { body } = await create(authority.certificatePem);
+    expect(body).toMatchObject({
+      ca_pem: authority.certificatePem,
+      subject_common_name: 'Device CA',
+      not_before: '2026-01-01T00:00:00Z',
+      not_after: '2036-01-01T00:00:00Z',
+      key_usages: ['cert_sign', 'crl_sign'],
+      extended_key_usages: [],
+    });
+    const withHeader = authority.certificatePem.replace('-----\n', '-----\nA: b\n\n');
+    const cases: [unknown, number][] = [
+      ['', 1919],
+      [undefined, 1919],
+      ['nonsense', 1920],
+      [leaf.privateKeyPem, 1911],
+      [withHeader, 1910],
+      [`${authority.certificatePem}${' '.repeat(65_536)}`, 1921],
+      [authority.certificatePem + authority.certificatePem, 1912],
+      [leaf.certificatePem, 1913],
+    ];
+    for (const [pem, code] of cases) expect(await create(pem)).toMatchObject(refusal(code));
+  });
+
+  it('may come in any of the usual forms of keys', async () => {
+    const { createPrivateKey } = await import('node:crypto');
+    const sec1 = createPrivateKey(leaf.privateKeyPem).export({ format: 'pem', type: 'sec1' });
+    expect((await upload(leaf.certificatePem, sec1)).status).toBe(201);
+  });
+});
+
+describe('what is online', () => {
+  it('is listed newest first, with references', async () => {
+    const domain = await server.call('POST', '/reserved_domains', { domain: '*.dev.example.com' });
+    const group = await server.call('POST', '/backends/tunnel_group', { labels: { site: 'a' } });
+    const { body: tunnels } = await server.call('GET', '/tunnels');
+    expect(tunnels.tunnels).toMatchObject([
+      {
+        id: LABELLED.id,
+        labels: LABELLED.labels,
+        backends: expect.arrayContaining([{ id: group.id, uri: group.body.uri }]),
+      },
+      {
+        id: TUNNEL.id,
+        public_url: TUNNEL.publicUrl,
+        endpoint: { id: ENDPOINT.id },
+        tunnel_session: { id: SESSION.id },
+      },
+    ]);
+    expect((await server.call('GET', `/tunnels?before_id=${LABELLED.id}`)).body.tunnels).toHaveLength(1);
+    const { body: endpoint } = await server.call('GET', `/endpoints/${ENDPOINT.id}`);
+    expect(endpoint).toMatchObject({
+      type: 'ephemeral',
+      hostport: 'a.dev.example.com:443',
+      domain: { id: domain.id },
+      tunnel: { id: TUNNEL.id },
+      bindings: ['public'],
+    });
+    const { body: session } = await server.call('GET', `/tunnel_sessions/${SESSION.id}`);
+    expect(session).toMatchObject({ agent_version: '1.7.0', credential: { id: 'cr_1' }, transport: 'ngrok/2' });
+    expect((await server.call('GET', '/endpoints/ep_unknown')).status).toBe(404);
+  });
+
+  it.each(['restart', 'stop', 'update'])('is told to %s', async (command) => {
+    expect((await server.call('POST', `/tunnel_sessions/${SESSION.id}/${command}`, {})).status).toBe(204);
+    expect(commands.at(-1)).toBe(`${command} ${SESSION.id}`);
+    expect((await server.call('POST', `/tunnel_sessions/ts_unknown/${command}`)).status).toBe(404);
+  });
+});

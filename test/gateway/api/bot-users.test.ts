@@ -1,0 +1,96 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { BASE_URL, type ManagementServer, startManagementServer } from '../support/management-server.ts';
+
+let server: ManagementServer;
+beforeAll(async () => {
+  server = await startManagementServer();
+});
+afterAll(() => server.close());
+
+describe('bot users', () => {
+  it('are created active and without a name when nothing is said', async () => {
+    const answer = await server.call('POST', '/bot_users');
+    expect(answer.status).toBe(201);
+    expect(answer.body).toEqual({
+      id: expect.stringMatching(/^bot_[0-9A-Za-z]{27}$/),
+      uri: `${BASE_URL}/bot_users/${answer.id}`,
+      name: '',
+      active: true,
+      created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/),
+    });
+  });
+
+  it('take name and active as sent, and are found again', async () => {
+    const created = await server.call('POST', '/bot_users', { name: 'site A', active: false });
+    expect(created.body).toMatchObject({ name: 'site A', active: false });
+    const read = await server.call('GET', `/bot_users/${created.id}`);
+    expect(read.status).toBe(200);
+    expect(read.body).toEqual(created.body);
+  });
+
+  it('need neither a name nor a unique one', async () => {
+    await server.call('POST', '/bot_users', { name: 'twin' });
+    expect((await server.call('POST', '/bot_users', { name: 'twin' })).status).toBe(201);
+  });
+
+  it('change only what an update sends', async () => {
+    const { id, body } = await server.call('POST', '/bot_users', { name: 'before' });
+    const renamed = await server.call('PATCH', `/bot_users/${id}`, { name: 'after' });
+    expect(renamed.status).toBe(200);
+    expect(renamed.body).toEqual({ ...body, name: 'after' });
+    const deactivated = await server.call('PATCH', `/bot_users/${id}`, { active: false });
+    expect(deactivated.body).toEqual({ ...body, name: 'after', active: false });
+    const untouched = await server.call('PATCH', `/bot_users/${id}`, { id, name: null, active: null });
+    expect(untouched.body).toEqual(deactivated.body);
+    const reactivated = await server.call('PATCH', `/bot_users/${id}`, { active: true });
+    expect(reactivated.body).toMatchObject({ active: true });
+  });
+
+  it('are gone after a delete, which answers without a body', async () => {
+    const { id } = await server.call('POST', '/bot_users');
+    const deleted = await server.call('DELETE', `/bot_users/${id}`);
+    expect([deleted.status, deleted.body]).toEqual([204, {}]);
+    for (const method of ['GET', 'DELETE', 'PATCH']) {
+      const answer = await server.call(method, `/bot_users/${id}`, method === 'PATCH' ? {} : undefined);
+      expect(answer.status).toBe(404);
+      expect(answer.body).toMatchObject({ error_code: 'ERR_NGROK_222', status_code: 404 });
+    }
+  });
+
+  it('count the bytes of a name, not its characters', async () => {
+    const fits = await server.call('POST', '/bot_users', { name: 'é'.repeat(127) });
+    expect(fits.status).toBe(201);
+    const tooLong = await server.call('POST', '/bot_users', { name: 'é'.repeat(128) });
+    expect(tooLong.body).toMatchObject({ error_code: 'ERR_NGROK_4110', status_code: 400 });
+  });
+
+  it.each([
+    [{ name: 7 }, 215],
+    [{ active: 'yes' }, 215],
+    [{ description: 'no such member' }, 214],
+    [{ id: 'bot_1' }, 214],
+  ])('refuse %j', async (body, code) => {
+    const answer = await server.call('POST', '/bot_users', body);
+    expect([answer.status, answer.body.error_code]).toEqual([400, `ERR_NGROK_${code}`]);
+  });
+});
+
+describe('service users', () => {
+  it('are the bot users under another prefix, whichever of the two an id has', async () => {
+    const bot = await server.call('POST', '/bot_users', { name: 'same' });
+    const serviceId = bot.id.replace('bot_', 'service_');
+    for (const id of [bot.id, serviceId]) {
+      expect((await server.call('GET', `/bot_users/${id}`)).body).toEqual(bot.body);
+      expect((await server.call('GET', `/service_users/${id}`)).body).toEqual({
+        ...bot.body,
+        id: serviceId,
+        uri: `${BASE_URL}/service_users/${serviceId}`,
+      });
+    }
+    const list = await server.call('GET', '/service_users?limit=1');
+    expect(list.body).toMatchObject({ service_users: [{ id: serviceId }], uri: `${BASE_URL}/service_users` });
+    expect((await server.call('PATCH', `/service_users/${serviceId}`, { active: false })).body.active).toBe(false);
+    expect((await server.call('DELETE', `/service_users/${serviceId}`)).status).toBe(204);
+    expect((await server.call('GET', `/bot_users/${bot.id}`)).status).toBe(404);
+  });
+});

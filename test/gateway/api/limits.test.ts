@@ -1,0 +1,95 @@
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import Libsql from 'libsql';
+import { describe, expect, it } from 'vitest';
+import type { Clock } from '../../../src/lib/clock.ts';
+import { startManagementServer } from '../support/management-server.ts';
+
+/** A clock that stands still until it is told otherwise, and notes what was slept. */
+function steeredClock() {
+  const slept: number[] = [];
+  let now = 0;
+  const clock: Clock = {
+    now: () => now,
+    sleep: async (ms) => {
+      slept.push(ms);
+      await delay(0);
+    },
+    random: () => 0.5,
+  };
+  return {
+    clock,
+    slept,
+    advance: (ms: number) => {
+      now += ms;
+    },
+  };
+}
+
+describe('the rate limit', () => {
+  it('answers 429 with the seconds to wait, for each key by itself', async () => {
+    const { clock, advance } = steeredClock();
+    const settings = { rateLimit: { requests: 3, windowMs: 60_000 } };
+    const server = await startManagementServer({ settings, clock });
+    for (let i = 0; i < 3; i += 1) expect((await server.call('GET', '/bot_users')).status).toBe(200);
+    const refused = await server.call('GET', '/bot_users');
+    expect([refused.status, refused.body.error_code]).toEqual([429, 'ERR_NGROK_226']);
+    expect(refused.headers.get('Retry-After')).toBe('20');
+    advance(20_000);
+    const other = await server.call('POST', '/api_keys');
+    expect(other.status).toBe(201);
+    const headers = { Authorization: `Bearer ${other.body.token}` };
+    expect((await server.call('GET', '/bot_users')).status).toBe(429);
+    expect((await server.call('GET', '/bot_users', undefined, headers)).status).toBe(200);
+    await server.close();
+  });
+});
+
+describe('failed authentications', () => {
+  it('are slowed down more and more, and right keys never', async () => {
+    const { clock, slept, advance } = steeredClock();
+    const failedAttempts = { free: 2, windowMs: 60_000, delayMs: 100, maxDelayMs: 300 };
+    const server = await startManagementServer({ settings: { failedAttempts }, clock });
+    const fail = () => server.call('GET', '/bot_users', undefined, { Authorization: 'Bearer a_b' });
+    for (let i = 0; i < 5; i += 1) expect((await fail()).status).toBe(403);
+    expect(slept).toEqual([100, 200, 300]);
+    expect((await server.call('GET', '/bot_users')).status).toBe(200);
+    expect(slept).toHaveLength(3);
+    advance(60_000);
+    await fail();
+    expect(slept).toHaveLength(3);
+    await server.close();
+  });
+
+  it('do not pile up', async () => {
+    const waiting: (() => void)[] = [];
+    const clock: Clock = { now: () => 0, sleep: () => new Promise((wake) => waiting.push(wake)), random: () => 0 };
+    const failedAttempts = { free: 0, windowMs: 60_000, delayMs: 100, maxDelayMs: 300 };
+    const server = await startManagementServer({ settings: { failedAttempts }, clock });
+    const fail = () => server.call('GET', '/bot_users', undefined, { Authorization: 'Bearer a_b' });
+    const held = Array.from({ length: 64 }, fail);
+    await expect.poll(() => waiting.length).toBe(64);
+    const refused = await fail();
+    expect([refused.status, refused.headers.get('Retry-After')]).toEqual([429, '1']);
+    for (const wake of waiting) wake();
+    expect((await Promise.all(held)).every(({ status }) => status === 403)).toBe(true);
+    await server.close();
+  });
+});
+
+describe('a database that another program holds', () => {
+  it('answers 503 to changes after a while, with the seconds to wait, and reads go on', async () => {
+    const server = await startManagementServer();
+    const other = new Libsql(join(server.folder, 'gateway.db'));
+    other.exec('BEGIN IMMEDIATE');
+    const change = server.call('POST', '/bot_users', { name: 'late' });
+    expect((await server.call('GET', '/bot_users')).status).toBe(200);
+    const refused = await change;
+    expect([refused.status, refused.headers.get('Retry-After')]).toEqual([503, '1']);
+    other.exec('ROLLBACK');
+    other.close();
+    expect((await server.call('GET', '/bot_users')).body.bot_users).toEqual([]);
+    expect((await server.call('POST', '/bot_users')).status).toBe(201);
+    await server.close();
+  });
+});

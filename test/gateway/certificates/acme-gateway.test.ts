@@ -1,0 +1,179 @@
+import { X509Certificate } from 'node:crypto';
+import { request } from 'node:http';
+import { text } from 'node:stream/consumers';
+import { connect } from 'node:tls';
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import type { GatewayOptions } from '../../../src/gateway/gateway.ts';
+import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';
+import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { NameServer } from '../../support/name-server.ts';
+import { GatewayClient } from '../support/gateway-client.ts';
+
+/** Loopback addresses of this process's own, as validations go to fixed ports. */
+const net = `127.78.${process.pid % 250}`;
+const [RESOLVER, GATEWAY, AUTHORITY, SECOND_GATEWAY] = [`${net}.1`, `${net}.2`, `${net}.3`, `${net}.4`];
+
+const HOUR = 3_600_000;
+const ECDSA = { certificate_management_policy: { authority: 'letsencrypt', private_key_type: 'ecdsa' } };
+const RSA = { certificate_management_policy: { authority: 'letsencrypt', private_key_type: 'rsa' } };
+/** Validations, polls with their pauses and keys of 4096 bits. */
+const PATIENCE = { timeout: 60_000, interval: 100 };
+
+interface Status {
+  renews_at: string | null;
+  provisioning_job: { error_code: string | null; msg: string; retries_at: string | null } | null;
+}
+
+describe.skipIf(NO_ACME_SERVER !== null)('a gateway with an ACME authority', { timeout: 70_000 }, () => {
+  let resolver: NameServer;
+  let authority: AcmeServer;
+  let gateway: TestGateway;
+  let client: GatewayClient;
+  /** How far the wall clock of the gateway is ahead. */
+  let ahead = 0;
+
+  async function start(address: string, options: Partial<GatewayOptions> = {}): Promise<TestGateway> {
+    const account = { directoryUrl: authority.directoryUrl, contactEmail: null, externalAccountBinding: null };
+    return startTestGateway({
+      domain: 'gateway.test',
+      host: address,
+      httpPort: 80,
+      httpsPort: 443,
+      acme: { ...account, trust: authority.root, resolvers: [RESOLVER] },
+      challengeDns: { host: address, port: 0, nameServer: 'connect.gateway.test' },
+      ...options,
+    });
+  }
+
+  beforeAll(async () => {
+    const realNow = Date.now;
+    vi.spyOn(Date, 'now').mockImplementation(() => realNow() + ahead);
+    resolver = await NameServer.start(RESOLVER, 53);
+    authority = await AcmeServer.start(AUTHORITY, RESOLVER);
+    gateway = await start(GATEWAY);
+    client = await GatewayClient.of(gateway, GATEWAY);
+    resolver.delegate('acme.gateway.test', GATEWAY, Number(gateway.dnsPort));
+  }, 60_000);
+  afterAll(async () => {
+    await gateway?.close();
+    await Promise.all([authority?.stop(), resolver?.stop()]);
+    vi.restoreAllMocks();
+  });
+  afterEach(() => {
+    ahead = 0;
+  });
+
+  /** Reserves a name, and has its records lead where the API says. */
+  async function reserve(domain: string, policy: object, { of = client, address = GATEWAY } = {}): Promise<string> {
+    const { body, status } = await of.call('POST', '/reserved_domains', { domain });
+    expect(status).toBe(201);
+    resolver.cname(domain, String(body.cname_target));
+    resolver.add({ type: 'A', name: String(body.cname_target), data: address });
+    const challenge = body.acme_challenge_cname_target;
+    if (challenge !== null) resolver.cname(`_acme-challenge.${domain.slice(2)}`, String(challenge));
+    await of.call('PATCH', `/reserved_domains/${body.id}`, policy);
+    return String(body.id);
+  }
+  const read = async (id: string, of = client) => {
+    const { body } = await of.call('GET', `/reserved_domains/${id}`);
+    return { certificate: body.certificate, ...(body.certificate_management_status as Status) };
+  };
+  const issued = async (id: string, of = client) => {
+    await expect.poll(async () => (await read(id, of)).provisioning_job, PATIENCE).toBeNull();
+    return read(id, of);
+  };
+  const isFromAuthority = (certificate: X509Certificate) => !certificate.verify(localCaKey());
+  const localCaKey = () => new X509Certificate(gateway.sessionCa).publicKey;
+
+  it('presents the certificate that a policy had issued, trusted by who trusts the authority', async () => {
+    expect(isFromAuthority(await client.presented('plain.example.test'))).toBe(false);
+    const { body } = await client.call('POST', '/reserved_domains', { domain: 'plain.example.test', ...ECDSA });
+    expect(body).toMatchObject({
+      certificate: null,
+      certificate_management_status: { renews_at: null, provisioning_job: { error_code: null, retries_at: null } },
+    });
+    // The record is missing yet.
+    const id = String(body.id);
+    await expect.poll(async () => (await read(id)).provisioning_job?.error_code, PATIENCE).toBe('DNS_ERROR');
+    const { provisioning_job: job } = await read(id);
+    expect(job?.msg).toBe(
+      `The DNS record plain.example.test has to be a CNAME to ${body.cname_target}. Found: no such record.`,
+    );
+    expect(Date.parse(String(job?.retries_at))).toBeGreaterThan(Date.now());
+    expect(isFromAuthority(await client.presented('plain.example.test'))).toBe(false);
+
+    resolver.cname('plain.example.test', String(body.cname_target));
+    resolver.add({ type: 'A', name: String(body.cname_target), data: GATEWAY });
+    await client.call('PATCH', `/reserved_domains/${id}`, ECDSA);
+    const { certificate, renews_at } = await issued(id);
+    expect(certificate).not.toBeNull();
+    expect(Date.parse(String(renews_at))).toBeGreaterThan(Date.now());
+    const options = { host: GATEWAY, port: 443, servername: 'plain.example.test', ca: authority.root };
+    await new Promise<void>((resolve, reject) => {
+      const socket = connect(options, () => {
+        socket.destroy();
+        resolve();
+      }).on('error', reject);
+    });
+  });
+
+  it('proves a wildcard with its own DNS server, and serves the names below', async () => {
+    const id = await reserve('*.site.example.test', RSA);
+    await issued(id);
+    const certificate = await client.presented('door.site.example.test');
+    expect(certificate.subjectAltName).toBe('DNS:*.site.example.test');
+    expect(certificate.publicKey.asymmetricKeyDetails?.modulusLength).toBe(4096);
+    expect(isFromAuthority(certificate)).toBe(true);
+  });
+
+  it('proves a name in a TLS handshake when its port 80 is not reached', async () => {
+    const second = await start(SECOND_GATEWAY, { httpPort: 0, challengeDns: null });
+    onTestFinished(() => second.close());
+    const of = await GatewayClient.of(second, SECOND_GATEWAY);
+    const id = await reserve('tls.example.test', ECDSA, { of, address: SECOND_GATEWAY });
+    await issued(id, of);
+    const certificate = await of.presented('tls.example.test');
+    expect(certificate.verify(new X509Certificate(second.sessionCa).publicKey)).toBe(false);
+    expect(certificate.checkHost('tls.example.test')).toBeDefined();
+  });
+
+  it('renews at two thirds of the lifetime; the old certificate serves until then', async () => {
+    const id = await reserve('renewed.example.test', ECDSA);
+    const { renews_at } = await issued(id);
+    const first = await client.presented('renewed.example.test');
+    const lifetime = Date.parse(first.validTo) - Date.parse(first.validFrom);
+    const twoThirds = Date.parse(first.validFrom) + (lifetime * 2) / 3;
+    expect(Math.abs(Date.parse(String(renews_at)) - twoThirds)).toBeLessThanOrEqual(1000);
+
+    ahead = twoThirds - Date.now() - HOUR;
+    await client.call('PATCH', `/reserved_domains/${id}`, { description: 'wakes the provisioner' });
+    expect((await read(id)).provisioning_job).toBeNull();
+    expect((await client.presented('renewed.example.test')).serialNumber).toBe(first.serialNumber);
+
+    ahead += HOUR + 2000;
+    await client.call('PATCH', `/reserved_domains/${id}`, { description: 'wakes it again' });
+    await expect
+      .poll(async () => (await client.presented('renewed.example.test')).serialNumber, PATIENCE)
+      .not.toBe(first.serialNumber);
+    expect(isFromAuthority(await client.presented('renewed.example.test'))).toBe(true);
+  });
+
+  it('goes back to the local CA when the policy is taken off', async () => {
+    const id = await reserve('leaving.example.test', ECDSA);
+    await issued(id);
+    expect(isFromAuthority(await client.presented('leaving.example.test'))).toBe(true);
+    await client.call('DELETE', `/reserved_domains/${id}/certificate_management_policy`);
+    expect(isFromAuthority(await client.presented('leaving.example.test'))).toBe(false);
+  });
+
+  it('leaves challenges that are not its own to whoever serves the name', async () => {
+    const answer = await new Promise<{ status: number | undefined; body: string }>((resolve, reject) => {
+      const path = '/.well-known/acme-challenge/of-somebody-else';
+      request({ host: GATEWAY, port: 80, path, headers: { host: 'nobody.example.test' }, agent: false })
+        .on('response', async (res) => resolve({ status: res.statusCode, body: await text(res) }))
+        .on('error', reject)
+        .end();
+    });
+    expect(answer.status).toBe(404);
+  });
+});

@@ -1,0 +1,251 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type IncomingMessage, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { AcmeAccountKey, type Seal } from '../../../src/gateway/certificates/acme-account-key.ts';
+import { AcmeAuthority, type AcmeAuthorityOptions } from '../../../src/gateway/certificates/acme-authority.ts';
+import { AcmeIssuer } from '../../../src/gateway/certificates/acme-issuer.ts';
+import { HttpChallenges } from '../../../src/gateway/certificates/challenge-http.ts';
+import { TlsAlpnChallenges } from '../../../src/gateway/certificates/challenge-tls-alpn.ts';
+import { TxtChallenges } from '../../../src/gateway/certificates/challenge-txt.ts';
+import { systemClock } from '../../../src/lib/clock.ts';
+import { NameServer } from '../../support/name-server.ts';
+
+const TARGET = 'abc.def.cname.gateway.test';
+
+interface Reply {
+  status?: number;
+  headers?: Record<string, string>;
+  body?: unknown;
+}
+interface SignedRequest {
+  path: string;
+  protected: { jwk?: { x?: string }; kid?: string };
+  payload: Record<string, unknown> | null;
+}
+
+/** An authority that says what a test makes it say: a real one refuses nothing on demand. */
+class CapriciousAuthority {
+  readonly requests: SignedRequest[] = [];
+  readonly #server: Server;
+  /** Answers by path; a list is used up from its front, its last answer stays. */
+  readonly replies: Record<string, Reply[]> = {};
+  meta: object = {};
+  /** Told of each request before it is answered; the answer waits for it. */
+  onRequest: (path: string) => Promise<void> | undefined = () => undefined;
+
+  constructor() {
+    this.#server = createServer(async (req, res) => {
+      const { status = 200, headers = {}, body } = await this.#reply(req);
+      res.writeHead(status, { 'Replay-Nonce': 'bm9uY2U', ...headers });
+      res.end(typeof body === 'string' ? body : JSON.stringify(body));
+    });
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  async #reply(req: IncomingMessage): Promise<Reply> {
+    const path = String(req.url);
+    const [newNonce, newAccount, newOrder] = ['nonce', 'account', 'order'].map((name) => `${this.url}/${name}`);
+    if (path === '/directory') return { body: { newNonce, newAccount, newOrder, meta: this.meta } };
+    if (path === '/nonce') return {};
+    const { protected: head, payload } = JSON.parse((await req.toArray()).join(''));
+    const read = (part: string) => JSON.parse(Buffer.from(part, 'base64url').toString() || 'null');
+    this.requests.push({ path, protected: read(head), payload: read(payload) });
+    await this.onRequest(path);
+    const replies = this.replies[path] ?? [{ status: 201, headers: { Location: `${this.url}/account/1` }, body: {} }];
+    return (replies.length > 1 ? replies.shift() : replies[0]) ?? {};
+  }
+
+  count(path: string): number {
+    return this.requests.filter((request) => request.path === path).length;
+  }
+
+  start(): Promise<void> {
+    return new Promise((resolve) => this.#server.listen(0, '127.0.0.1', resolve));
+  }
+
+  stop(): Promise<unknown> {
+    this.#server.closeAllConnections();
+    return new Promise((resolve) => this.#server.close(resolve));
+  }
+}
+
+const box: Seal = { seal: (plain) => Buffer.from(plain), open: (sealed) => sealed.toString() };
+
+function problem(status: number, type: string, detail: string, headers: Record<string, string> = {}): Reply {
+  return { status, headers, body: { type: `urn:ietf:params:acme:error:${type}`, detail } };
+}
+
+describe('an authority that does not issue', () => {
+  let authority: CapriciousAuthority;
+  let dns: NameServer;
+  let folder: string;
+
+  beforeEach(async () => {
+    authority = new CapriciousAuthority();
+    await authority.start();
+    dns = await NameServer.start();
+    dns.cname('shop.example.test', TARGET);
+    folder = mkdtempSync(join(tmpdir(), 'acme-account-'));
+  });
+  afterEach(async () => {
+    await Promise.all([authority.stop(), dns.stop()]);
+    rmSync(folder, { recursive: true });
+  });
+
+  function issuer(options: Partial<AcmeAuthorityOptions> = {}): AcmeIssuer {
+    const account = { contactEmail: null, externalAccountBinding: null, ...options };
+    const key = new AcmeAccountKey(join(folder, 'account'), box);
+    const challenges = { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() };
+    return new AcmeIssuer(
+      {
+        authority: new AcmeAuthority({ directoryUrl: `${authority.url}/directory`, ...account }, key),
+        targets: () => ({ cname_target: TARGET, acme_challenge_cname_target: null }),
+        trust: null,
+        plainChallenges: ['http-01'],
+        dnsServers: [dns.address],
+      },
+      { ...challenges, clock: systemClock },
+    );
+  }
+
+  const request = { domain: 'shop.example.test', privateKeyType: 'ecdsa' } as const;
+  const unhurried = new AbortController().signal;
+
+  /** An order whose name was proved before. */
+  function orderIsReady(): void {
+    const order = { authorizations: [`${authority.url}/authorization`], finalize: `${authority.url}/finalize` };
+    const headers = { Location: `${authority.url}/order/1` };
+    authority.replies['/order'] = [{ status: 201, headers, body: { ...order, status: 'ready' } }];
+    authority.replies['/authorization'] = [{ body: { status: 'valid', challenges: [] } }];
+  }
+
+  it('is asked again no earlier than it says, and not at all meanwhile', async () => {
+    authority.replies['/order'] = [problem(429, 'rateLimited', 'too many certificates', { 'Retry-After': '7200' })];
+    await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({
+      code: 'INTERNAL_ERROR',
+      message: 'The certificate authority limits how often it is asked: too many certificates',
+      retryAfter: 7200,
+    });
+    expect(authority.count('/order')).toBe(1);
+  });
+
+  it('may say as a date when it can be asked again', async () => {
+    const date = new Date(Date.now() + 3_600_000).toUTCString();
+    authority.replies['/account'] = [{ status: 503, headers: { 'Retry-After': date }, body: '<h1>maintenance</h1>' }];
+    const failure = await issuer()
+      .issue(request, unhurried)
+      .catch((error) => error);
+    expect(failure).toMatchObject({
+      code: 'INTERNAL_ERROR',
+      message: 'The certificate authority refused the request: HTTP status 503',
+    });
+    expect(failure.retryAfter).toBeGreaterThan(3590);
+    expect(failure.retryAfter).toBeLessThanOrEqual(3600);
+  });
+
+  it('that takes longer over a certificate than a process should wait gets another attempt', async () => {
+    orderIsReady();
+    authority.replies['/finalize'] = [{ headers: { 'Retry-After': '3600' }, body: { status: 'processing' } }];
+    authority.replies['/order/1'] = [{ headers: { 'Retry-After': '3600' }, body: { status: 'processing' } }];
+    await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({
+      code: 'INTERNAL_ERROR',
+      retryAfter: 3600,
+    });
+  });
+
+  it('that sends a certificate for somebody else is not believed', async () => {
+    const { crypto } = await import('acme-client');
+    const identifier = { type: 'dns', value: 'other.example.test' };
+    const authorization = { identifier, url: '', status: 'valid' as const, challenges: [] };
+    const key = await crypto.createPrivateEcdsaKey();
+    const [, certificate] = await crypto.createAlpnCertificate(authorization, 'key authorization', key);
+    orderIsReady();
+    authority.replies['/finalize'] = [{ body: { status: 'valid', certificate: `${authority.url}/certificate` } }];
+    authority.replies['/certificate'] = [{ body: certificate.toString() }];
+    await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({
+      code: 'INTERNAL_ERROR',
+      message: 'The certificate authority sent a certificate that is not for shop.example.test.',
+    });
+  });
+
+  it('that CAA records forbid is not even asked', async () => {
+    authority.meta = { caaIdentities: ['letsencrypt.org'] };
+    dns.add({ type: 'CAA', name: 'example.test', data: { flags: 0, tag: 'issue', value: 'other-ca.test' } });
+    await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({
+      code: 'DNS_ERROR',
+      message: expect.stringContaining('The CAA record of example.test'),
+    });
+    expect(authority.count('/order')).toBe(0);
+  });
+
+  it('that finds a CAA record itself is reported as a problem of DNS', async () => {
+    authority.replies['/order'] = [problem(403, 'caa', 'CAA record for shop.example.test prevents issuance')];
+    await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({ code: 'DNS_ERROR' });
+  });
+
+  it('is not asked at all while the domain leads elsewhere', async () => {
+    dns.remove('shop.example.test');
+    await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({ code: 'DNS_ERROR' });
+    expect(authority.requests).toEqual([]);
+  });
+
+  it('may have used up its nonce, which costs a second request only', async () => {
+    authority.replies['/order'] = [
+      problem(400, 'badNonce', 'used before'),
+      problem(403, 'rejectedIdentifier', 'not this name'),
+    ];
+    await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({
+      message: 'The certificate authority refused the request: not this name',
+    });
+    expect(authority.count('/order')).toBe(2);
+  });
+
+  it('that has lost our account gets it again at the next attempt', async () => {
+    authority.replies['/order'] = [problem(400, 'accountDoesNotExist', 'who?')];
+    const subject = issuer();
+    for (const registrations of [1, 2]) {
+      await expect(subject.issue(request, unhurried)).rejects.toMatchObject({ code: 'INTERNAL_ERROR' });
+      expect(authority.count('/account')).toBe(registrations);
+    }
+  });
+
+  it('gets one account from us, though the first two orders come at once', async () => {
+    authority.replies['/order'] = [problem(403, 'unauthorized', 'no')];
+    const subject = issuer();
+    await Promise.allSettled([subject.issue(request, unhurried), subject.issue(request, unhurried)]);
+    expect([authority.count('/account'), authority.count('/order')]).toEqual([1, 2]);
+  });
+
+  it('meets the same key after a restart, agreed terms, the contact and the binding', async () => {
+    authority.replies['/order'] = [problem(403, 'unauthorized', 'no')];
+    const options = { contactEmail: 'ops@example.test', externalAccountBinding: { kid: 'kid-1', hmacKey: 'c2VjcmV0' } };
+    for (const _start of [1, 2])
+      await issuer(options)
+        .issue(request, unhurried)
+        .catch(() => {});
+    const [first, second] = authority.requests.filter(({ path }) => path === '/account');
+    expect(first?.protected.jwk?.x).toEqual(expect.any(String));
+    expect(second?.protected.jwk).toEqual(first?.protected.jwk);
+    expect(first?.payload).toMatchObject({
+      termsOfServiceAgreed: true,
+      contact: ['mailto:ops@example.test'],
+      externalAccountBinding: { payload: expect.any(String), signature: expect.any(String) },
+    });
+  });
+
+  it('that never answers is left alone when the job is cancelled', async () => {
+    const abort = new AbortController();
+    authority.onRequest = (path) => {
+      if (path !== '/order') return undefined;
+      abort.abort(new Error('cancelled'));
+      return new Promise<never>(() => {});
+    };
+    await expect(issuer().issue(request, abort.signal)).rejects.toThrow('cancelled');
+  });
+});

@@ -1,0 +1,237 @@
+import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { createServer as createHttpServer, type Server as HttpServer, type RequestListener } from 'node:http';
+import { createServer as createTcpServer, type Server as TcpServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import pino from 'pino';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { AcmeAccountKey, type Seal } from '../../../src/gateway/certificates/acme-account-key.ts';
+import { AcmeAuthority } from '../../../src/gateway/certificates/acme-authority.ts';
+import { AcmeIssuer, type AcmeIssuerOptions } from '../../../src/gateway/certificates/acme-issuer.ts';
+import { ChallengeDns } from '../../../src/gateway/certificates/challenge-dns.ts';
+import { HttpChallenges } from '../../../src/gateway/certificates/challenge-http.ts';
+import { answerTlsAlpn, TlsAlpnChallenges } from '../../../src/gateway/certificates/challenge-tls-alpn.ts';
+import { TxtChallenges } from '../../../src/gateway/certificates/challenge-txt.ts';
+import type { IssueRequest } from '../../../src/gateway/certificates/issuer.ts';
+import { type Clock, systemClock } from '../../../src/lib/clock.ts';
+import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';
+import { NameServer } from '../../support/name-server.ts';
+
+/** Loopback addresses of this process's own, as validations go to fixed ports. */
+const net = `127.77.${process.pid % 250}`;
+const [RESOLVER, GATEWAY, AUTHORITY] = [`${net}.1`, `${net}.2`, `${net}.3`];
+
+const CNAME_TARGET = 'abc.def.cname.gateway.test';
+const CHALLENGE_ZONE = 'acme.gateway.test';
+const CHALLENGE_TARGET = `k3j9x2ab.${CHALLENGE_ZONE}`;
+
+/** Makes a text unreadable; the real box is tested where it lives. */
+const box: Seal = {
+  seal: (plain, owner) => Buffer.from(`${owner}:${Buffer.from(plain).toString('base64')}`),
+  open: (sealed, owner) => Buffer.from(sealed.toString().slice(owner.length + 1), 'base64').toString(),
+};
+
+/** Looks again sooner than the world would need it. */
+const impatientClock: Clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(Math.min(ms, 50), signal) };
+
+// Nobody should take the silence of a skipped test for a success.
+if (NO_ACME_SERVER) process.stderr.write(`not tested against a real ACME authority: ${NO_ACME_SERVER}\n`);
+
+describe.skipIf(NO_ACME_SERVER !== null)('certificates from a real ACME authority', () => {
+  let resolver: NameServer;
+  let authority: AcmeServer;
+  let challengeDns: ChallengeDns;
+  let web: HttpServer;
+  let front: TcpServer;
+  let folder: string;
+  let answerWeb: RequestListener;
+  const http = new HttpChallenges();
+  const tlsAlpn = new TlsAlpnChallenges();
+  const txt = new TxtChallenges();
+  const webRequests: string[] = [];
+
+  beforeAll(async () => {
+    resolver = await NameServer.start(RESOLVER, 53);
+    const zone = { name: CHALLENGE_ZONE, nameServer: 'gateway.test', texts: (name: string) => txt.lookup(name) };
+    const log = pino({ level: 'silent' });
+    challengeDns = new ChallengeDns({ host: GATEWAY, port: 0, zone }, { clock: systemClock, log });
+    resolver.delegate(CHALLENGE_ZONE, GATEWAY, await challengeDns.start());
+    resolver.add({ type: 'A', name: CNAME_TARGET, data: GATEWAY });
+    web = createHttpServer((req, res) => {
+      webRequests.push(`${req.headers.host} ${req.url}`);
+      answerWeb(req, res);
+    });
+    front = createTcpServer((socket) => {
+      const context = tlsAlpn.context('tls.example.test');
+      if (context) answerTlsAlpn(socket, context);
+      else socket.destroy();
+    });
+    await Promise.all([listen(web, 80), listen(front, 443)]);
+    authority = await AcmeServer.start(AUTHORITY, RESOLVER);
+    folder = mkdtempSync(join(tmpdir(), 'acme-account-'));
+  });
+
+  afterAll(async () => {
+    web.closeAllConnections();
+    await Promise.all([authority.stop(), challengeDns.stop(), resolver.stop(), close(web), close(front)]);
+    rmSync(folder, { recursive: true });
+  });
+
+  beforeEach(() => {
+    answerWeb = (req, res) => {
+      const answer = http.answer(req.headers.host ?? '', req.url ?? '');
+      res.writeHead(answer === undefined ? 404 : 200).end(answer);
+    };
+    webRequests.length = 0;
+  });
+
+  afterEach(() => {
+    for (const name of ['plain.example.test', 'tls.example.test']) resolver.remove(name);
+    for (const name of ['*.site.example.test', '_acme-challenge.site.example.test']) resolver.remove(name);
+  });
+
+  const listen = (server: HttpServer | TcpServer, port: number) => once(server.listen(port, GATEWAY), 'listening');
+  const close = (server: HttpServer | TcpServer) => new Promise((resolve) => server.close(resolve));
+
+  /** A gateway that was just started. */
+  function issuer(options: Partial<AcmeIssuerOptions> = {}): AcmeIssuer {
+    const account = {
+      directoryUrl: authority.directoryUrl,
+      contactEmail: 'ops@example.test',
+      externalAccountBinding: null,
+    };
+    return new AcmeIssuer(
+      {
+        authority: new AcmeAuthority(account, new AcmeAccountKey(join(folder, 'account'), box)),
+        targets: (domain) => ({
+          cname_target: CNAME_TARGET,
+          acme_challenge_cname_target: domain.startsWith('*.') ? CHALLENGE_TARGET : null,
+        }),
+        trust: authority.root,
+        plainChallenges: ['http-01', 'tls-alpn-01'],
+        dnsServers: [RESOLVER],
+        ...options,
+      },
+      { http, tlsAlpn, txt, clock: impatientClock },
+    );
+  }
+
+  const plain = (domain: string): IssueRequest => ({ domain, privateKeyType: 'ecdsa' });
+  const wildcard: IssueRequest = { domain: '*.site.example.test', privateKeyType: 'ecdsa' };
+  const unhurried = new AbortController().signal;
+
+  it('proves a plain name over HTTP', async () => {
+    resolver.cname('plain.example.test', CNAME_TARGET);
+    const { certificatePem, privateKeyPem } = await issuer().issue(plain('plain.example.test'), unhurried);
+    const leaf = new X509Certificate(certificatePem);
+    expect(leaf.subjectAltName).toBe('DNS:plain.example.test');
+    expect(leaf.checkPrivateKey(createPrivateKey(privateKeyPem))).toBe(true);
+    expect(createPrivateKey(privateKeyPem).asymmetricKeyDetails).toEqual({ namedCurve: 'prime256v1' });
+    // The chain comes along: leaf and intermediate.
+    const [, intermediate = ''] = certificatePem.match(/-----BEGIN[^-]+-----[^-]+-----END[^-]+-----/g) ?? [];
+    expect(new X509Certificate(intermediate).verify(new X509Certificate(authority.root).publicKey)).toBe(true);
+    const answered = String(webRequests[0]).split(' ');
+    expect(http.answer(String(answered[0]), String(answered[1]))).toBeUndefined();
+  });
+
+  it('proves a plain name in a TLS handshake when port 80 leads elsewhere', async () => {
+    resolver.cname('tls.example.test', CNAME_TARGET);
+    answerWeb = (_req, res) => void res.writeHead(404).end();
+    const { certificatePem } = await issuer().issue(plain('tls.example.test'), unhurried);
+    expect(new X509Certificate(certificatePem).subjectAltName).toBe('DNS:tls.example.test');
+    expect(webRequests).toHaveLength(1);
+    expect(tlsAlpn.context('tls.example.test')).toBeUndefined();
+  });
+
+  it('proves a wildcard by the delegated DNS record, with an RSA key of 4096 bits', async () => {
+    resolver.cname('*.site.example.test', CNAME_TARGET);
+    resolver.cname('_acme-challenge.site.example.test', CHALLENGE_TARGET);
+    const { certificatePem, privateKeyPem } = await issuer().issue({ ...wildcard, privateKeyType: 'rsa' }, unhurried);
+    expect(new X509Certificate(certificatePem).checkHost('camera.site.example.test')).toBeDefined();
+    expect(createPrivateKey(privateKeyPem).asymmetricKeyDetails?.modulusLength).toBe(4096);
+    expect(txt.lookup(CHALLENGE_TARGET)).toEqual([]);
+  });
+
+  it('renews after a restart with the same account, which nobody can read from the disk', async () => {
+    resolver.cname('plain.example.test', CNAME_TARGET);
+    const first = await issuer().issue(plain('plain.example.test'), unhurried);
+    const kept = readFileSync(join(folder, 'account'));
+    const second = await issuer().issue(plain('plain.example.test'), unhurried);
+    expect(readFileSync(join(folder, 'account'))).toEqual(kept);
+    expect(kept.toString()).not.toContain('PRIVATE KEY');
+    expect(statSync(join(folder, 'account')).mode & 0o777).toBe(0o600);
+    const serial = (pem: string) => new X509Certificate(pem).serialNumber;
+    expect(serial(second.certificatePem)).not.toBe(serial(first.certificatePem));
+    expect(second.privateKeyPem).not.toBe(first.privateKeyPem);
+  });
+
+  it('names the record that leads elsewhere, and succeeds once it is mended', async () => {
+    resolver.cname('*.site.example.test', CNAME_TARGET);
+    resolver.cname('_acme-challenge.site.example.test', 'k3j9x2ab.acme.other.test');
+    const subject = issuer();
+    await expect(subject.issue(wildcard, unhurried)).rejects.toMatchObject({
+      code: 'DNS_ERROR',
+      message:
+        'The DNS record _acme-challenge.site.example.test has to be a CNAME to k3j9x2ab.acme.gateway.test. ' +
+        'Found: a CNAME to k3j9x2ab.acme.other.test.',
+    });
+    resolver.remove('_acme-challenge.site.example.test');
+    resolver.cname('_acme-challenge.site.example.test', CHALLENGE_TARGET);
+    const { certificatePem } = await subject.issue(wildcard, unhurried);
+    expect(new X509Certificate(certificatePem).subjectAltName).toBe('DNS:*.site.example.test');
+  });
+
+  it('says so when the authority is away, and succeeds when it is back', async () => {
+    resolver.cname('plain.example.test', CNAME_TARGET);
+    const subject = issuer();
+    await authority.pause();
+    try {
+      await expect(subject.issue(plain('plain.example.test'), unhurried)).rejects.toMatchObject({
+        code: 'INTERNAL_ERROR',
+        message: expect.stringContaining(`cannot be reached: ${AUTHORITY}`),
+      });
+    } finally {
+      await authority.resume();
+    }
+    await subject.issue(plain('plain.example.test'), unhurried);
+  });
+
+  it('reports what the authority saw when the answer is not ours', async () => {
+    resolver.cname('plain.example.test', CNAME_TARGET);
+    answerWeb = (_req, res) => void res.end('somebody else');
+    const failure = issuer({ plainChallenges: ['http-01'] }).issue(plain('plain.example.test'), unhurried);
+    await expect(failure).rejects.toMatchObject({
+      code: 'DNS_ERROR',
+      message: expect.stringMatching(
+        /^The certificate authority could not validate plain\.example\.test \(http-01: .+\)\.$/,
+      ),
+      retryAfter: 900,
+    });
+  });
+
+  it('ends at once when it is told to, and takes the challenge back', async () => {
+    resolver.cname('plain.example.test', CNAME_TARGET);
+    const abort = new AbortController();
+    // Caddy validates while it answers, so the request hangs with this one.
+    answerWeb = () => abort.abort(new Error('the domain is gone'));
+    await expect(issuer().issue(plain('plain.example.test'), abort.signal)).rejects.toThrow('the domain is gone');
+    const [host, path] = String(webRequests[0]).split(' ');
+    expect(http.answer(String(host), String(path))).toBeUndefined();
+  });
+
+  it('does not bother the authority while its own challenge zone is unreachable', async () => {
+    resolver.cname('*.site.example.test', CNAME_TARGET);
+    resolver.cname('_acme-challenge.site.example.test', 'k3j9x2ab.acme.nobody.test');
+    const targets = () => ({
+      cname_target: CNAME_TARGET,
+      acme_challenge_cname_target: 'k3j9x2ab.acme.nobody.test',
+    });
+    await expect(issuer({ targets }).issue(wildcard, unhurried)).rejects.toMatchObject({
+      code: 'INTERNAL_ERROR',
+      message: expect.stringContaining('_acme-challenge.site.example.test is not visible'),
+    });
+    expect(txt.lookup('k3j9x2ab.acme.nobody.test')).toEqual([]);
+  });
+});

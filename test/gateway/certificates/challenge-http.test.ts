@@ -1,0 +1,32 @@
+import { describe, expect, it } from 'vitest';
+import { HttpChallenges } from '../../../src/gateway/certificates/challenge-http.ts';
+
+const PATH = '/.well-known/acme-challenge/token-1';
+
+describe('HTTP challenges', () => {
+  it.each(['shop.example.test', 'SHOP.example.test', 'shop.example.test:80', 'shop.example.test.'])(
+    'are answered for the host %s',
+    (host) => {
+      const challenges = new HttpChallenges();
+      challenges.publish('shop.example.test', 'token-1', 'token-1.thumbprint');
+      expect(challenges.answer(host, PATH)).toBe('token-1.thumbprint');
+    },
+  );
+
+  it.each([
+    ['another host', 'other.example.test', PATH],
+    ['another token', 'shop.example.test', `${PATH}2`],
+    ['another path', 'shop.example.test', '/token-1'],
+    ['no token', 'shop.example.test', '/.well-known/acme-challenge/'],
+  ])('leave %s to its usual way', (_title, host, path) => {
+    const challenges = new HttpChallenges();
+    challenges.publish('shop.example.test', 'token-1', 'token-1.thumbprint');
+    expect(challenges.answer(host, path)).toBeUndefined();
+  });
+
+  it('are over once taken back', () => {
+    const challenges = new HttpChallenges();
+    challenges.publish('shop.example.test', 'token-1', 'token-1.thumbprint')();
+    expect(challenges.answer('shop.example.test', PATH)).toBeUndefined();
+  });
+});

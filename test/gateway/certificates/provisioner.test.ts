@@ -1,0 +1,208 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type CertificateIssuer, IssueError, type IssueRequest } from '../../../src/gateway/certificates/issuer.ts';
+import { CertificateProvisioner } from '../../../src/gateway/certificates/provisioner.ts';
+import { openStore } from '../../../src/gateway/store/store.ts';
+import { type Clock, systemClock } from '../../../src/lib/clock.ts';
+import { createLog } from '../../../src/lib/log.ts';
+import { issueCertificate } from '../support/certificates.ts';
+import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
+
+const DAY = 86_400_000;
+const START = Date.parse('2026-05-01T12:00:00Z');
+const POLICY = { certificate_management_policy: { authority: 'letsencrypt', private_key_type: 'ecdsa' } };
+
+/** Sleeps until it is woken; the wall clock is moved by hand. */
+const sleepUntilWoken: Clock = { ...systemClock, sleep: (_ms, signal) => systemClock.sleep(2 ** 30, signal) };
+
+/** An issuer whose orders are answered by the test, one after another. */
+class SteeredIssuer implements CertificateIssuer {
+  readonly orders: { request: IssueRequest; signal: AbortSignal; fail(error: Error): void; grant(): Promise<void> }[] =
+    [];
+
+  constructor(private readonly now: () => number) {}
+
+  issue(request: IssueRequest, signal: AbortSignal) {
+    return new Promise<{ certificatePem: string; privateKeyPem: string }>((resolve, reject) => {
+      const grant = async () => {
+        const dates = { notBefore: new Date(this.now()), notAfter: new Date(this.now() + 90 * DAY) };
+        resolve(await issueCertificate({ subject: `CN=${request.domain}`, names: [request.domain], ...dates }));
+      };
+      this.orders.push({ request, signal, fail: reject, grant });
+    });
+  }
+}
+
+let now: number;
+let server: ManagementServer;
+let issuer: SteeredIssuer;
+let provisioner: CertificateProvisioner;
+
+async function startProvisioner(): Promise<void> {
+  const log = await createLog('silent', 'json');
+  const wallClock = () => now;
+  issuer = new SteeredIssuer(wallClock);
+  provisioner = new CertificateProvisioner({ store: server.store, issuer, clock: sleepUntilWoken, log, wallClock });
+  provisioner.start();
+}
+
+beforeEach(async () => {
+  now = START;
+  server = await startManagementServer({ wallClock: () => now, wake: () => provisioner.wake() });
+  await startProvisioner();
+});
+afterEach(async () => {
+  await provisioner.stop();
+  await server.close();
+});
+
+async function reserve(domain = '*.dev.example.com'): Promise<string> {
+  return (await server.call('POST', '/reserved_domains', { domain, ...POLICY })).id;
+}
+async function read(id: string): Promise<Record<string, unknown>> {
+  return (await server.call('GET', `/reserved_domains/${id}`)).body;
+}
+async function order(index: number): Promise<SteeredIssuer['orders'][number]> {
+  await expect.poll(() => issuer.orders.length).toBeGreaterThan(index);
+  const found = issuer.orders[index];
+  if (!found) throw new Error('no order');
+  return found;
+}
+function advanceTo(time: string): void {
+  now = Date.parse(time);
+  provisioner.wake();
+}
+
+describe('a policy', () => {
+  it('leads to a certificate, to be renewed after two thirds of its lifetime', async () => {
+    const id = await reserve();
+    const { request, grant } = await order(0);
+    expect(request).toEqual({ domain: '*.dev.example.com', privateKeyType: 'ecdsa' });
+    await grant();
+    await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
+    const domain = await read(id);
+    expect(domain.certificate_management_status).toEqual({ renews_at: '2026-06-30T00:00:00Z', provisioning_job: null });
+    const certificateId = (domain.certificate as { id: string }).id;
+    const certificate = await server.call('GET', `/tls_certificates/${certificateId}`);
+    expect(certificate.body).toMatchObject({ issued_at: '2026-05-01T12:00:00Z', private_key_type: 'ecdsa' });
+    expect(server.store.tlsCertificates.keyPair(certificateId)?.privateKeyPem).toContain('PRIVATE KEY');
+  });
+
+  it('renews in time; the old certificate stays until the new one is there', async () => {
+    const id = await reserve();
+    await (await order(0)).grant();
+    await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
+    const { certificate: old } = await read(id);
+    advanceTo('2026-06-30T00:00:00Z');
+    const { grant } = await order(1);
+    expect(await read(id)).toMatchObject({
+      certificate: old,
+      certificate_management_status: {
+        renews_at: '2026-06-30T00:00:00Z',
+        provisioning_job: { error_code: null, started_at: '2026-06-30T00:00:00Z', retries_at: null },
+      },
+    });
+    await grant();
+    await expect.poll(async () => (await read(id)).certificate).not.toEqual(old);
+    expect(await read(id)).toMatchObject({ certificate_management_status: { renews_at: '2026-08-29T00:00:00Z' } });
+    expect((await server.call('GET', `/tls_certificates/${(old as { id: string }).id}`)).status).toBe(404);
+  });
+
+  it.each([
+    ['DNS_ERROR', 60],
+    ['INTERNAL_ERROR', 30],
+  ] as const)('tries again after a %s, ever more slowly, and says when', async (code, seconds) => {
+    const id = await reserve();
+    for (let attempt = 0; attempt < 9; attempt += 1) {
+      (await order(attempt)).fail(new IssueError(code, 'The record was not found.'));
+      const retriesAt = new Date(now + 1000 * Math.min(3600, seconds * 2 ** attempt)).toISOString();
+      const retries_at = retriesAt.replace('.000Z', 'Z');
+      const job = {
+        error_code: code,
+        msg: 'The record was not found.',
+        started_at: '2026-05-01T12:00:00Z',
+        retries_at,
+      };
+      await expect
+        .poll(async () => (await read(id)).certificate_management_status)
+        .toEqual({ renews_at: null, provisioning_job: job });
+      advanceTo(retries_at);
+    }
+  });
+
+  it.each([
+    [3600, '2026-05-01T13:00:00Z'],
+    [5, '2026-05-01T12:00:30Z'],
+  ])('waits for as long as the authority asks, and never less than by itself', async (retryAfter, retries_at) => {
+    const id = await reserve();
+    (await order(0)).fail(new IssueError('INTERNAL_ERROR', 'Too many orders.', { retryAfter }));
+    await expect
+      .poll(async () => (await read(id)).certificate_management_status)
+      .toMatchObject({ provisioning_job: { error_code: 'INTERNAL_ERROR', retries_at } });
+  });
+
+  it('reveals nothing of an unexpected failure', async () => {
+    const id = await reserve();
+    (await order(0)).fail(new Error('ENOENT /secret/path'));
+    const job = { error_code: 'INTERNAL_ERROR', msg: expect.not.stringContaining('secret') };
+    await expect
+      .poll(async () => (await read(id)).certificate_management_status)
+      .toMatchObject({ provisioning_job: job });
+  });
+
+  it('sent again while the job fails starts at once', async () => {
+    const id = await reserve();
+    (await order(0)).fail(new IssueError('DNS_ERROR', 'no'));
+    await expect
+      .poll(async () => (await read(id)).certificate_management_status)
+      .toMatchObject({ provisioning_job: { error_code: 'DNS_ERROR' } });
+    now += 1000;
+    const { body } = await server.call('PATCH', `/reserved_domains/${id}`, POLICY);
+    expect(body).toMatchObject({ certificate_management_status: { provisioning_job: { error_code: null } } });
+    await (await order(1)).grant();
+    await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
+  });
+
+  it('taken off cancels the order, and a late certificate is thrown away', async () => {
+    const id = await reserve();
+    const { grant, signal } = await order(0);
+    await server.call('DELETE', `/reserved_domains/${id}/certificate_management_policy`);
+    await expect.poll(() => signal.aborted).toBe(true);
+    await grant();
+    expect(await read(id)).toMatchObject({ certificate: null, certificate_management_status: null });
+    expect((await server.call('GET', '/tls_certificates')).body.tls_certificates).toEqual([]);
+  });
+
+  it('goes on after a restart, from what is stored', async () => {
+    const id = await reserve();
+    const { signal } = await order(0);
+    await provisioner.stop();
+    expect(signal.aborted).toBe(true);
+    expect(await read(id)).toMatchObject({ certificate_management_status: { provisioning_job: { error_code: null } } });
+    await startProvisioner();
+    await (await order(0)).grant();
+    await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
+  });
+});
+
+describe('many policies', () => {
+  it('are served four at a time', async () => {
+    const ids = await Promise.all(Array.from({ length: 10 }, (_, i) => reserve(`d${i}.example.com`)));
+    await order(3);
+    for (let done = 0; done < 10; done += 1) {
+      expect(issuer.orders.length).toBeLessThanOrEqual(done + 4);
+      await (await order(done)).grant();
+    }
+    for (const id of ids) await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
+  });
+});
+
+it('private keys are of no use without the encryption key', async () => {
+  const id = await reserve();
+  await (await order(0)).grant();
+  await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
+  const { SecretsBox } = await import('../../../src/lib/secrets-box.ts');
+  const other = openStore(`${server.folder}/gateway.db`, new SecretsBox(Buffer.alloc(32)));
+  const { certificate } = await read(id);
+  expect(() => other.tlsCertificates.keyPair((certificate as { id: string }).id)).toThrow(/encryption key/);
+  other.database.close();
+});

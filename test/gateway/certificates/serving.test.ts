@@ -1,0 +1,124 @@
+import { createHash, X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
+import { connect } from 'node:tls';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { issueCertificate } from '../support/certificates.ts';
+import { GatewayClient } from '../support/gateway-client.ts';
+
+let gateway: TestGateway;
+let client: GatewayClient;
+beforeAll(async () => {
+  gateway = await startTestGateway();
+  client = await GatewayClient.of(gateway);
+});
+afterAll(() => gateway.close());
+
+async function create(path: string, body: object): Promise<string> {
+  const answer = await client.call('POST', path, body);
+  expect(answer.status).toBe(201);
+  return String(answer.body.id);
+}
+
+async function upload(name: string): Promise<{ id: string; fingerprint: string }> {
+  const { certificatePem, privateKeyPem } = await issueCertificate({ subject: `CN=${name}`, names: [name] });
+  const id = await create('/tls_certificates', { certificate_pem: certificatePem, private_key_pem: privateKeyPem });
+  return { id, fingerprint: new X509Certificate(certificatePem).fingerprint256 };
+}
+
+const presented = async (name: string) => (await client.presented(name)).fingerprint256;
+const isFromLocalCa = async (name: string) =>
+  (await client.presented(name)).verify(new X509Certificate(gateway.sessionCa).publicKey);
+
+describe('an uploaded certificate', () => {
+  it('is presented for its domain at once, then the one that replaces it, then the local CA’s', async () => {
+    const [first, second] = [await upload('cam.example.com'), await upload('cam.example.com')];
+    expect(await isFromLocalCa('cam.example.com')).toBe(true);
+    const id = await create('/reserved_domains', { domain: 'cam.example.com', certificate_id: first.id });
+    expect(await presented('cam.example.com')).toBe(first.fingerprint);
+    expect(await presented('CAM.example.com')).toBe(first.fingerprint);
+    expect(await isFromLocalCa('other.example.com')).toBe(true);
+    await client.call('PATCH', `/reserved_domains/${id}`, { certificate_id: second.id });
+    expect(await presented('cam.example.com')).toBe(second.fingerprint);
+    expect((await client.call('DELETE', `/reserved_domains/${id}/certificate`)).status).toBe(204);
+    expect(await isFromLocalCa('cam.example.com')).toBe(true);
+  });
+
+  it('of a wildcard serves the names below that have none of their own', async () => {
+    const [wildcard, own] = [await upload('*.site.example.com'), await upload('door.site.example.com')];
+    await create('/reserved_domains', { domain: '*.site.example.com', certificate_id: wildcard.id });
+    const door = await create('/reserved_domains', { domain: 'door.site.example.com' });
+    expect(await presented('window.site.example.com')).toBe(wildcard.fingerprint);
+    expect(await presented('door.site.example.com')).toBe(wildcard.fingerprint);
+    await client.call('PATCH', `/reserved_domains/${door}`, { certificate_id: own.id });
+    expect(await presented('door.site.example.com')).toBe(own.fingerprint);
+    expect(await presented('window.site.example.com')).toBe(wildcard.fingerprint);
+  });
+
+  it('survives a restart; with another encryption key the local CA’s is presented instead', async () => {
+    const { dataDir } = gateway;
+    const { id, fingerprint } = await upload('kept.example.com');
+    await create('/reserved_domains', { domain: 'kept.example.com', certificate_id: id });
+    const again = async (encryptionKey: string | null) => {
+      const second = await startTestGateway({ dataDir, encryptionKey });
+      try {
+        return (await (await GatewayClient.of(second)).presented('kept.example.com')).fingerprint256;
+      } finally {
+        await second.close();
+      }
+    };
+    expect(await again(null)).toBe(fingerprint);
+    expect(await again(createHash('sha256').update('another').digest('base64'))).not.toBe(fingerprint);
+  });
+});
+
+describe('a policy, with the gateway’s own CA', () => {
+  it.each([
+    ['rsa', { modulusLength: 4096, publicExponent: 65537n }],
+    ['ecdsa', { namedCurve: 'prime256v1' }],
+  ])(
+    'has a certificate with an %s key issued and presented',
+    async (private_key_type, details) => {
+      const domain = `${private_key_type}.example.com`;
+      const certificate_management_policy = { authority: 'letsencrypt', private_key_type };
+      const id = await create('/reserved_domains', { domain, certificate_management_policy });
+      const status = async () => (await client.call('GET', `/reserved_domains/${id}`)).body;
+      await expect.poll(async () => (await status()).certificate, { timeout: 60_000 }).not.toBeNull();
+      expect((await status()).certificate_management_status).toMatchObject({ provisioning_job: null });
+      const certificate = await client.presented(domain);
+      expect(certificate.subjectAltName).toBe(`DNS:${domain}`);
+      expect(certificate.publicKey.asymmetricKeyDetails).toEqual(details);
+      expect(await isFromLocalCa(domain)).toBe(true);
+      // The one that the API shows, not merely one for the name.
+      const { id: certificateId } = (await status()).certificate as { id: string };
+      const { body } = await client.call('GET', `/tls_certificates/${certificateId}`);
+      expect(BigInt(`0x${body.serial_number}`)).toBe(BigInt(`0x${certificate.serialNumber}`));
+      await client.call('DELETE', `/reserved_domains/${id}/certificate_management_policy`);
+      expect((await client.presented(domain)).serialNumber).not.toBe(certificate.serialNumber);
+    },
+    70_000,
+  );
+});
+
+describe('the protocols that a client offers', () => {
+  const handshake = async (ALPNProtocols: string[]) => {
+    const options = { host: '127.0.0.1', port: gateway.httpsPort, servername: 'cam.example.com', ALPNProtocols };
+    const socket = connect({ ...options, rejectUnauthorized: false });
+    try {
+      await once(socket, 'secureConnect');
+      return socket.alpnProtocol;
+    } finally {
+      socket.destroy();
+    }
+  };
+
+  it('lead to HTTP/1.1 when it is among them', async () => {
+    expect(await handshake(['h2', 'http/1.1'])).toBe('http/1.1');
+    expect(await handshake(['acme-tls/1', 'http/1.1'])).toBe('http/1.1');
+  });
+
+  it('end the connection when none is spoken here, as a validation is when nobody ordered a certificate', async () => {
+    await expect(handshake(['h2'])).rejects.toThrow(/no application protocol/i);
+    await expect(handshake(['acme-tls/1'])).rejects.toThrow(/no application protocol/i);
+  });
+});

@@ -1,0 +1,108 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, request, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Listener, Session } from '@ngrok/ngrok';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { WebSocket, WebSocketServer } from 'ws';
+import { collect } from '../../support/edge.ts';
+import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { ask } from '../../support/http-request.ts';
+
+const LARGE = Buffer.alloc(8 * 1_048_576, 'payload ');
+
+let gateway: TestGateway;
+let session: Session;
+let upstream: Server;
+
+beforeAll(async () => {
+  gateway = await startTestGateway();
+  session = await agentSession(gateway).connect();
+  upstream = createServer(async (req, res) => {
+    if (req.url === '/upload') res.end(String((await collect(req)).equals(LARGE)));
+    else if (req.url === '/download') res.end(LARGE);
+    else if (req.url === '/break') res.writeHead(200, { 'content-length': 10 }).write('half', () => res.destroy());
+    else if (req.url === '/events') res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: 1\n\n');
+    else res.end(`hello ${req.headers['x-forwarded-for']}`);
+  });
+  new WebSocketServer({ server: upstream }).on('connection', (socket) => {
+    socket.on('message', (data) => socket.send(data));
+  });
+  upstream.listen(0, '127.0.0.1');
+  await once(upstream, 'listening');
+});
+afterAll(async () => {
+  await session.close();
+  await gateway.close();
+  upstream.closeAllConnections();
+  upstream.close();
+});
+
+async function tunnel(
+  domain: string,
+  port = (upstream.address() as AddressInfo).port,
+  policy?: object,
+): Promise<Listener> {
+  const builder = session.httpEndpoint().domain(domain).scheme('HTTP');
+  if (policy) builder.trafficPolicy(JSON.stringify(policy));
+  const listener = await builder.listen(false);
+  listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
+  return listener;
+}
+
+it('serves requests, large bodies both ways and websockets through the real SDK', async () => {
+  await tunnel('cam.localhost');
+  expect((await ask(gateway.httpPort, 'cam.localhost')).body).toBe('hello 127.0.0.1');
+  expect((await ask(gateway.httpPort, 'cam.localhost', { path: '/download' })).body.length).toBe(LARGE.length);
+  expect((await ask(gateway.httpPort, 'cam.localhost', { path: '/upload', body: LARGE })).body).toBe('true');
+
+  const socket = new WebSocket(`ws://127.0.0.1:${gateway.httpPort}/`, { headers: { host: 'cam.localhost' } });
+  await once(socket, 'open');
+  socket.send('ping');
+  const [data] = (await once(socket, 'message')) as [Buffer];
+  expect(String(data)).toBe('ping');
+  socket.terminate();
+});
+
+it('passes events on as they happen', async () => {
+  await tunnel('events.localhost');
+  const headers = { host: 'events.localhost' };
+  const req = request({ host: '127.0.0.1', port: gateway.httpPort, path: '/events', headers, agent: false }).end();
+  const [res] = (await once(req, 'response')) as [IncomingMessage];
+  const [chunk] = (await once(res, 'data')) as [Buffer];
+  expect(String(chunk)).toBe('data: 1\n\n');
+  req.destroy();
+});
+
+it('shows a response that breaks off as broken', async () => {
+  await tunnel('broken.localhost');
+  const answer = await ask(gateway.httpPort, 'broken.localhost', { path: '/break' });
+  expect([answer.body, answer.complete]).toEqual(['half', false]);
+});
+
+it('says with its own words that the upstream is dead, to HEAD as well', async () => {
+  const closed = createServer().listen(0, '127.0.0.1');
+  await once(closed, 'listening');
+  const { port } = closed.address() as AddressInfo;
+  closed.close();
+  await once(closed, 'close');
+  await tunnel('dead.localhost', port);
+  for (const method of ['GET', 'HEAD', 'POST']) {
+    const answer = await ask(gateway.httpPort, 'dead.localhost', { method });
+    expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([502, 'ERR_NGROK_8012']);
+  }
+});
+
+it('applies the policy that the agent sent', async () => {
+  const headers = { 'x-frame-options': 'DENY' };
+  await tunnel('policy.localhost', undefined, {
+    outbound: [{ expressions: [], actions: [{ type: 'add-headers', config: { headers } }] }],
+  });
+  expect((await ask(gateway.httpPort, 'policy.localhost')).headers['x-frame-options']).toBe('DENY');
+});
+
+it('stops serving at once when the agent closes the endpoint', async () => {
+  const listener = await tunnel('gone.localhost');
+  expect((await ask(gateway.httpPort, 'gone.localhost')).status).toBe(200);
+  await listener.close();
+  expect((await ask(gateway.httpPort, 'gone.localhost')).status).toBe(404);
+});

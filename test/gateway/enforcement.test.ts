@@ -1,0 +1,280 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Listener, Session } from '@ngrok/ngrok';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { parseListenerClosed, parseSdkError } from '../../src/agent/connector/sdk-error.ts';
+import { issueApiKey } from '../../src/gateway/access/issue-token.ts';
+import { ManagementClient } from '../../src/management/client.ts';
+import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
+
+/** What accounts allow, as agents of the real SDK get to know it; the accounts change through the real API over HTTPS. */
+let upstream: Server;
+beforeAll(async () => {
+  upstream = createServer((_req, res) => res.end('from the device'));
+  await new Promise<void>((resolve) => upstream.listen(0, '127.0.0.1', resolve));
+});
+afterAll(() => upstream.close());
+
+let gateway: TestGateway;
+let client: ManagementClient;
+beforeEach(async () => {
+  gateway = await startTestGateway();
+  client = await clientOf(gateway);
+});
+afterEach(() => gateway.close());
+
+async function clientOf({ store, apiUrl, sessionCa }: TestGateway): Promise<ManagementClient> {
+  const { token } = await store.database.write(() => issueApiKey(store, {}));
+  return new ManagementClient({ baseUrl: apiUrl, apiKey: token, ca: sessionCa });
+}
+
+/** A bot user with an authtoken. */
+async function account(acl: string[] = []) {
+  const bot = await client.botUsers.create({ name: 'site A' });
+  const credential = await client.credentials.create({ owner_id: bot.id, acl });
+  return { bot, credential, authtoken: String(credential.token) };
+}
+
+const connect = (authtoken: string, to = gateway) => agentSession({ ...to, authtoken }).connect();
+
+/** The gateway's code in what the SDK threw, when it did. */
+function codeOf(work: Promise<unknown>): Promise<string | null> {
+  return work.then(
+    () => null,
+    (error: unknown) => parseSdkError(error, '').code ?? parseListenerClosed(error, '').code ?? String(error),
+  );
+}
+
+const bindCode = (session: Session, domain: string) => codeOf(session.httpEndpoint().domain(domain).listen(false));
+
+/** Binds a name and forwards it. */
+async function serve(session: Session, domain: string): Promise<{ listener: Listener; ended: Promise<string | null> }> {
+  const listener = await session.httpEndpoint().domain(domain).listen(false);
+  const { port } = upstream.address() as AddressInfo;
+  return { listener, ended: codeOf(listener.forward(`http://127.0.0.1:${port}`)) };
+}
+
+const publicStatus = async (domain: string) => (await getPublic(gateway, `https://${domain}/`)).status;
+
+describe('an authtoken', () => {
+  it('connects an agent when it is known and its owner is active, and else is refused with a code', async () => {
+    const { bot, authtoken } = await account();
+    await expect(connect(authtoken)).resolves.toBeDefined();
+    expect(await codeOf(connect('nonsense'))).toBe('ERR_NGROK_105');
+    expect(await codeOf(connect(`${authtoken.slice(0, -1)}!`))).toBe('ERR_NGROK_105');
+    expect(await codeOf(connect(`${authtoken}x`))).toBe('ERR_NGROK_107');
+    await client.botUsers.update(bot.id, { active: false });
+    expect(await codeOf(connect(authtoken))).toBe('ERR_NGROK_300');
+    await client.botUsers.update(bot.id, { active: true });
+    await expect(connect(authtoken)).resolves.toBeDefined();
+    await client.botUsers.delete(bot.id);
+    expect(await codeOf(connect(authtoken))).toBe('ERR_NGROK_107');
+  });
+
+  it('is not an API key, nor the other way round', async () => {
+    const { authtoken } = await account();
+    const stranger = new ManagementClient({ baseUrl: gateway.apiUrl, apiKey: authtoken, ca: gateway.sessionCa });
+    await expect(stranger.botUsers.list()).rejects.toMatchObject({ status: 403, code: 'ERR_NGROK_206' });
+    const { token } = await client.apiKeys.create({});
+    expect(await codeOf(connect(String(token)))).toBe('ERR_NGROK_107');
+  });
+});
+
+describe('a name', () => {
+  it('can be bound when the rules permit it and it is reserved, itself or by a wildcard, or below the base domain', async () => {
+    await client.reservedDomains.create({ domain: 'app.example.com' });
+    await client.reservedDomains.create({ domain: '*.site.example.com' });
+    const session = await connect(
+      (await account(['bind:app.example.com', 'bind:*.site.example.com', 'bind:*.localhost'])).authtoken,
+    );
+    for (const domain of ['app.example.com', 'cam.site.example.com', 'a.b.site.example.com', 'cam.localhost']) {
+      await serve(session, domain);
+      expect(await publicStatus(domain), domain).toBe(200);
+    }
+  });
+
+  it.each([
+    ['the rules do not permit it', ['bind:*.site.example.com'], 'app.example.com', 'ERR_NGROK_316'],
+    [
+      'the rules permit only names below it',
+      ['bind:*.app.example.com', 'bind:*.site.example.com'],
+      'app.example.com',
+      'ERR_NGROK_316',
+    ],
+    ['nobody has reserved it', [], 'other.example.com', 'ERR_NGROK_319'],
+    ['only names below it are reserved', [], 'site.example.com', 'ERR_NGROK_319'],
+    ['the gateway needs it itself', [], 'api.localhost', 'ERR_NGROK_319'],
+    ['it is a wildcard that is not reserved', [], '*.other.example.com', 'ERR_NGROK_318'],
+  ])('is refused when %s', async (_, acl, domain, code) => {
+    await client.reservedDomains.create({ domain: 'app.example.com' });
+    await client.reservedDomains.create({ domain: '*.site.example.com' });
+    const session = await connect((await account(acl)).authtoken);
+    expect(await bindCode(session, domain)).toBe(code);
+    expect(await publicStatus(domain.replace('*', 'x'))).not.toBe(200);
+    // The session is none the worse for it.
+    expect(await bindCode(session, acl.length > 0 ? 'x.site.example.com' : 'cam.localhost')).toBeNull();
+  });
+
+  it('is refused while another agent or a TLS edge has it', async () => {
+    const [first, second] = [await connect((await account()).authtoken), await connect((await account()).authtoken)];
+    const { listener } = await serve(first, 'cam.localhost');
+    expect(await bindCode(second, 'cam.localhost')).toBe('ERR_NGROK_334');
+    await expect(client.tlsEdges.create({ hostports: [`cam.localhost:${gateway.httpsPort}`] })).rejects.toMatchObject({
+      code: 'ERR_NGROK_7132',
+    });
+    await listener.close();
+    expect(await bindCode(second, 'cam.localhost')).toBeNull();
+    await client.tlsEdges.create({ hostports: ['edge.localhost:443'] });
+    expect(await bindCode(second, 'edge.localhost')).toBe('ERR_NGROK_334');
+  });
+});
+
+describe('a right that is taken away', () => {
+  it.each([
+    ['the bot user is deactivated', 'ERR_NGROK_300', ({ bot }) => client.botUsers.update(bot.id, { active: false })],
+    ['the bot user is deleted', 'ERR_NGROK_107', ({ bot }) => client.botUsers.delete(bot.id)],
+    ['the authtoken is deleted', 'ERR_NGROK_107', ({ credential }) => client.credentials.delete(credential.id)],
+  ] satisfies [string, string, (owner: Awaited<ReturnType<typeof account>>) => Promise<unknown>][])(
+    'ends the agent’s session when %s, and no other',
+    async (_, refusedWith, takeAway) => {
+      const [mine, others] = [await account(), await account()];
+      const endpoints = [
+        await serve(await connect(mine.authtoken), 'one.localhost'),
+        await serve(await connect(mine.authtoken), 'two.localhost'),
+      ];
+      await serve(await connect(others.authtoken), 'other.localhost');
+      expect(await publicStatus('one.localhost')).toBe(200);
+      await takeAway(mine);
+      expect(await publicStatus('one.localhost')).toBe(404);
+      expect(await publicStatus('two.localhost')).toBe(404);
+      expect(await Promise.all(endpoints.map(({ ended }) => ended))).toEqual(['ERR_NGROK_300', 'ERR_NGROK_300']);
+      expect(await codeOf(connect(mine.authtoken))).toBe(refusedWith);
+      expect(await publicStatus('other.localhost')).toBe(200);
+      expect((await client.tunnelSessions.list()).items).toHaveLength(1);
+      expect((await client.endpoints.list()).items).toHaveLength(1);
+    },
+  );
+
+  it('ends what narrower rules of the authtoken no longer permit, and nothing else', async () => {
+    const { credential, authtoken } = await account();
+    const session = await connect(authtoken);
+    const gone = await serve(session, 'one.localhost');
+    await serve(session, 'cam.site.localhost');
+    await client.credentials.update(credential.id, { acl: ['bind:*.site.localhost'] });
+    expect(await gone.ended).toBe('ERR_NGROK_316');
+    expect(await publicStatus('one.localhost')).toBe(404);
+    expect(await publicStatus('cam.site.localhost')).toBe(200);
+    expect(await bindCode(session, 'one.localhost')).toBe('ERR_NGROK_316');
+  });
+
+  it('ends what only a domain covered that is deleted', async () => {
+    const exact = await client.reservedDomains.create({ domain: 'app.site.example.com' });
+    const wildcard = await client.reservedDomains.create({ domain: '*.site.example.com' });
+    const session = await connect((await account()).authtoken);
+    const [app, cam] = [await serve(session, 'app.site.example.com'), await serve(session, 'cam.site.example.com')];
+    await serve(session, 'base.localhost');
+    await client.reservedDomains.delete(wildcard.id);
+    expect(await cam.ended).toBe('ERR_NGROK_319');
+    expect(await publicStatus('cam.site.example.com')).toBe(404);
+    expect(await publicStatus('app.site.example.com')).toBe(200);
+    await client.reservedDomains.delete(exact.id);
+    expect(await app.ended).toBe('ERR_NGROK_319');
+    expect(await publicStatus('base.localhost')).toBe(200);
+  });
+});
+
+describe('what is online', () => {
+  it('is listed and found, with references to each other, until it is offline', async () => {
+    const { bot, credential, authtoken } = await account();
+    const domain = await client.reservedDomains.create({ domain: '*.site.example.com' });
+    const session = await connect(authtoken);
+    const { listener } = await serve(session, 'cam.site.example.com');
+    const [[online], [tunnel], [connection]] = [
+      (await client.endpoints.list()).items,
+      (await client.tunnels.list()).items,
+      (await client.tunnelSessions.list()).items,
+    ];
+    expect(online).toMatchObject({
+      type: 'ephemeral',
+      proto: 'https',
+      hostport: `cam.site.example.com:${gateway.httpsPort}`,
+      url: String(listener.url()),
+      domain: { id: domain.id, uri: domain.uri },
+      principal: { id: bot.id },
+      tunnel: { id: tunnel?.id },
+      tunnel_session: { id: connection?.id, uri: `${gateway.apiUrl}/tunnel_sessions/${connection?.id}` },
+    });
+    expect(tunnel).toMatchObject({
+      id: online?.id.replace('ep_', 'tn_'),
+      public_url: listener.url(),
+      tunnel_session: { id: connection?.id },
+      endpoint: { id: online?.id, uri: online?.uri },
+    });
+    expect(connection).toMatchObject({
+      agent_version: expect.stringContaining('ngrok'),
+      credential: { id: credential.id },
+      ip: '127.0.0.1',
+      transport: 'ngrok/2',
+    });
+    expect(await client.endpoints.get(String(online?.id))).toEqual(online);
+    expect(await client.tunnels.get(String(tunnel?.id))).toEqual(tunnel);
+    expect(await client.tunnelSessions.get(String(connection?.id))).toEqual(connection);
+    await listener.close();
+    await expect(client.endpoints.get(String(online?.id))).rejects.toMatchObject({ isNotFound: true });
+    await expect(client.tunnels.get(String(tunnel?.id))).rejects.toMatchObject({ isNotFound: true });
+    expect((await client.tunnelSessions.list()).items).toHaveLength(1);
+  });
+
+  it('is listed page by page, newest first', async () => {
+    const session = await connect((await account()).authtoken);
+    for (const name of ['a', 'b', 'c', 'd', 'e']) await serve(session, `${name}.localhost`);
+    const hosts: string[] = [];
+    for await (const { host } of client.endpoints.all({ limit: 2 })) hosts.push(String(host));
+    expect(hosts).toEqual(['e', 'd', 'c', 'b', 'a'].map((name) => `${name}.localhost`));
+  });
+
+  it('is told to stop, restart and update, when its session is there', async () => {
+    const called: string[] = [];
+    let done = () => {};
+    const all = new Promise<void>((resolve) => {
+      done = resolve;
+    });
+    const note = (what: string) => {
+      called.push(what);
+      if (called.length === 3) done();
+    };
+    await agentSession({ ...gateway, authtoken: (await account()).authtoken })
+      .handleStopCommand(() => note('stop'))
+      .handleRestartCommand(() => note('restart'))
+      .handleUpdateCommand(() => note('update'))
+      .connect();
+    const [connection] = (await client.tunnelSessions.list()).items;
+    const id = String(connection?.id);
+    await client.tunnelSessions.stop(id);
+    await client.tunnelSessions.restart(id);
+    await client.tunnelSessions.update(id);
+    await all;
+    expect(called.sort()).toEqual(['restart', 'stop', 'update']);
+    await expect(client.tunnelSessions.stop('ts_32ELFiDEVP0MLVPxhqpmwXCxldd')).rejects.toMatchObject({ status: 404 });
+  });
+});
+
+it('a restart of the gateway keeps domains, authtokens and API keys', async () => {
+  const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
+  onTestFinished(() => rm(dataDir, { recursive: true, force: true }));
+  const first = await startTestGateway({ dataDir });
+  client = await clientOf(first);
+  const key = await client.apiKeys.create({});
+  const domain = await client.reservedDomains.create({ domain: '*.site.example.com' });
+  const { authtoken } = await account(['bind:*.site.example.com']);
+  await first.close();
+  const second = await startTestGateway({ dataDir });
+  onTestFinished(() => second.close());
+  const again = new ManagementClient({ baseUrl: second.apiUrl, apiKey: String(key.token), ca: second.sessionCa });
+  expect(await again.reservedDomains.get(domain.id)).toMatchObject({ domain: '*.site.example.com' });
+  await serve(await connect(authtoken, second), 'cam.site.example.com');
+  expect(await getPublic(second, 'https://cam.site.example.com/')).toEqual({ status: 200, body: 'from the device' });
+});

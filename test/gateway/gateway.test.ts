@@ -1,0 +1,97 @@
+import { existsSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer, type RequestListener } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
+
+async function start(options: Parameters<typeof startTestGateway>[0] = {}) {
+  const gateway = await startTestGateway(options);
+  onTestFinished(() => gateway.close());
+  return gateway;
+}
+
+async function upstream(listener: RequestListener): Promise<number> {
+  const server = createServer(listener);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+async function bind(gateway: TestGateway, domain: string, port: number) {
+  const session = await agentSession(gateway).connect();
+  const listener = await session.httpEndpoint().domain(domain).listen(false);
+  // Settles when the listener ends, which is no matter here.
+  listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
+  return listener;
+}
+
+function accepts(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1');
+    socket.on('connect', () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.on('error', () => resolve(false));
+  });
+}
+
+describe('the gateway', () => {
+  it('serves an endpoint of the real SDK to the public, until it is unbound', async () => {
+    const gateway = await start();
+    const listener = await bind(gateway, 'cam.localhost', await upstream((_req, res) => res.end('from the device')));
+    const url = String(listener.url());
+    expect(url).toBe(`https://cam.localhost:${gateway.httpsPort}`);
+    expect(await getPublic(gateway, url)).toEqual({ status: 200, body: 'from the device' });
+    await listener.close();
+    expect((await getPublic(gateway, url)).status).toBe(404);
+  });
+
+  it('gives out names under the domain that it is given', async () => {
+    const gateway = await start({ domain: 'IoT.Example.org' });
+    const session = await agentSession(gateway).connect();
+    expect((await session.httpEndpoint().listen(false)).url()).toMatch(/^https:\/\/[a-z0-9-]+\.iot\.example\.org:\d+$/);
+    await expect(session.httpEndpoint().domain('a.localhost').listen(false)).rejects.toThrow('ERR_NGROK_319');
+  });
+
+  it('keeps its CA over a restart, and makes a new authtoken', async () => {
+    const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
+    onTestFinished(() => rm(dataDir, { recursive: true, force: true }));
+    const first = await startTestGateway({ dataDir });
+    await first.close();
+    const second = await start({ dataDir });
+    expect(second.sessionCa).toBe(first.sessionCa);
+    expect(second.caFile).toBe(join(dataDir, 'gateway', 'ca.pem'));
+    expect(existsSync(second.caFile)).toBe(true);
+    expect(second.authtoken).not.toBe(first.authtoken);
+  });
+
+  it('stops in bounded time with agents connected and requests under way, and frees its ports', async () => {
+    const gateway = await startTestGateway();
+    let arrived = () => {};
+    const underWay = new Promise<void>((resolve) => {
+      arrived = resolve;
+    });
+    const listener = await bind(gateway, 'slow.localhost', await upstream(() => arrived()));
+    const pending = getPublic(gateway, String(listener.url())).catch((error: Error) => error);
+    await underWay;
+    const started = performance.now();
+    await gateway.close();
+    expect(performance.now() - started).toBeLessThan(3_000);
+    await pending;
+    const ports = [gateway.httpPort, gateway.httpsPort, Number(gateway.sessionAddress.split(':')[1])];
+    expect(await Promise.all(ports.map(accepts))).toEqual([false, false, false]);
+  });
+
+  it('does not start when a port is taken', async () => {
+    const taken = await start();
+    const sessionPort = Number(taken.sessionAddress.split(':')[1]);
+    await expect(startTestGateway({ sessionPort })).rejects.toMatchObject({ code: 'EADDRINUSE' });
+  });
+});

@@ -1,0 +1,456 @@
+import { once } from 'node:events';
+import { Agent, type IncomingMessage, type RequestOptions, request } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Listener, Session } from '@ngrok/ngrok';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { issueCredential } from '../../../src/gateway/access/issue-token.ts';
+import type { EndpointRegistry } from '../../../src/gateway/endpoints.ts';
+import { MuxPeer } from './mux-peer.ts';
+import { SessionGateway, SilentLink, upstream } from './session-gateway.ts';
+
+/** Waits until an endpoint goes offline. */
+async function offline(endpoints: EndpointRegistry, host: string): Promise<void> {
+  while (endpoints.lookup(host)) await once(endpoints, 'removed');
+}
+
+async function listen(session: Session, host: string, port: number): Promise<Listener> {
+  const listener = await session.httpEndpoint().domain(host).listen(false);
+  // The promise settles when the listener closes; the tests look at the gateway's side.
+  listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
+  return listener;
+}
+
+describe('a session of the real SDK', () => {
+  it('binds endpoints and carries traffic to their upstreams', async () => {
+    const gateway = await SessionGateway.start();
+    const port = await upstream((req, res) => res.end(`you asked for ${req.url} on ${req.headers.host}`));
+    const session = await gateway.agent().connect();
+    const listener = await listen(session, 'cam.localhost', port);
+    expect(listener.url()).toBe('https://cam.localhost:8443');
+    expect(await gateway.get('cam.localhost', '/live')).toContain('you asked for /live on cam.localhost');
+  });
+
+  it('chooses a name when none is asked for, and serves plain http when that is asked for', async () => {
+    const gateway = await SessionGateway.start();
+    const session = await gateway.agent().connect();
+    expect((await session.httpEndpoint().listen(false)).url()).toMatch(
+      /^https:\/\/[a-z]+-[a-z]+-\d{4}\.localhost:8443$/,
+    );
+    const plain = await session.httpEndpoint().scheme('HTTP').domain('Plain.localhost').listen(false);
+    expect(plain.url()).toBe('http://plain.localhost:8443');
+    expect(gateway.endpoints.lookup('plain.localhost')?.protocol).toBe('http');
+  });
+
+  it('carries large bodies both ways', async () => {
+    const gateway = await SessionGateway.start();
+    const port = await upstream((req, res) => void req.pipe(res));
+    const session = await gateway.agent().connect();
+    await listen(session, 'echo.localhost', port);
+    const body = Buffer.alloc(5_000_000, 'device-agent');
+    const answer = await send(agentOver(gateway, 'echo.localhost'), { method: 'POST', body });
+    expect(answer.body.equals(body)).toBe(true);
+  });
+
+  it('serves more requests at once than the agent accepts streams, and reuses streams', async () => {
+    const gateway = await SessionGateway.start();
+    const connections = new Set<unknown>();
+    const port = await upstream((req, res) => {
+      connections.add(req.socket);
+      res.end('ok');
+    });
+    const session = await gateway.agent().connect();
+    await listen(session, 'busy.localhost', port);
+    const agent = agentOver(gateway, 'busy.localhost');
+    const round = () => Promise.all(Array.from({ length: 300 }, async () => (await send(agent)).status));
+    expect(new Set(await round())).toEqual(new Set([200]));
+    const opened = connections.size;
+    expect(new Set(await round())).toEqual(new Set([200]));
+    expect(connections.size).toBe(opened);
+  });
+
+  it.each(['/endless', '/idle'])(
+    'frees the agent of hundreds of connections that clients break off: %s',
+    async (path) => {
+      const gateway = await SessionGateway.start();
+      const chunk = Buffer.alloc(65_536);
+      let open = 0;
+      const port = await upstream((req, res) => {
+        open += 1;
+        res.on('close', () => {
+          open -= 1;
+        });
+        if (req.url === '/small') return res.end('fine');
+        if (req.url === '/idle') return res.write('data: nothing more to come\n\n');
+        const more = () => {
+          while (!res.destroyed && res.write(chunk));
+        };
+        res.on('drain', more);
+        more();
+      });
+      const session = await gateway.agent().connect();
+      await listen(session, 'video.localhost', port);
+      const endpoint = gateway.endpoints.lookup('video.localhost');
+      if (!endpoint) throw new Error('offline');
+      for (let count = 0; count < 600; count++) {
+        const stream = endpoint.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
+        stream.write(`GET ${path} HTTP/1.1\r\nHost: video.localhost\r\n\r\n`);
+        await once(stream, 'readable');
+        // Some are broken off at once, some when the window is used up and the agent waits for credit.
+        if (count % 50 === 0) await delay(10);
+        stream.destroy();
+      }
+      await expect.poll(() => [open, endpoint.lane.streams.size], { timeout: 5_000 }).toEqual([0, 0]);
+      expect(await gateway.get('video.localhost', '/small')).toContain('fine');
+      await session.httpEndpoint().domain('other.localhost').listen(false);
+    },
+  );
+
+  it('takes an endpoint offline and cuts its connections before close() returns', async () => {
+    const gateway = await SessionGateway.start();
+    const port = await upstream((_req, res) => void res.write('never ending'));
+    const session = await gateway.agent().connect();
+    const listener = await listen(session, 'gone.localhost', port);
+    const stream = gateway.endpoints.lookup('gone.localhost')?.openStream({ address: '1.2.3.4:5', protocol: 'https' });
+    stream?.write('GET / HTTP/1.1\r\nHost: gone.localhost\r\n\r\n');
+    if (stream) await once(stream, 'data');
+    await listener.close();
+    expect(gateway.endpoints.lookup('gone.localhost')).toBeUndefined();
+    expect(stream?.destroyed).toBe(true);
+    await listen(session, 'gone.localhost', port);
+  });
+
+  it('takes everything offline at once when the agent hangs up', async () => {
+    const gateway = await SessionGateway.start();
+    const link = await SilentLink.to(gateway.port);
+    const session = await gateway.agent({ port: link.port }).connect();
+    await listen(session, 'a.localhost', 9);
+    link.cut();
+    await offline(gateway.endpoints, 'a.localhost');
+    expect([...gateway.server.sessions]).toEqual([]);
+  });
+
+  it('binds a thousand endpoints', async () => {
+    const gateway = await SessionGateway.start();
+    const session = await gateway.agent().connect();
+    const names = Array.from({ length: 1000 }, (_, at) => `d${at}.localhost`);
+    await Promise.all(names.map((name) => session.httpEndpoint().domain(name).listen(false)));
+    expect(gateway.endpoints.list()).toHaveLength(1000);
+  });
+
+  it('answers a request far larger than a window of flow control', async () => {
+    const gateway = await SessionGateway.start();
+    const session = await gateway.agent().connect();
+    const tooLarge = ' '.repeat(600_000);
+    await expect(session.httpEndpoint().trafficPolicy(`{${tooLarge}}`).listen(false)).rejects.toMatchObject({
+      errorCode: 'ERR_NGROK_9026',
+    });
+    await session.httpEndpoint().listen(false);
+  });
+});
+
+describe('what is refused', () => {
+  it.each([
+    ['no authtoken', '', 'ERR_NGROK_4018'],
+    ['a malformed authtoken', 'x', 'ERR_NGROK_105'],
+    ['an unknown authtoken', `${'0'.repeat(27)}_${'1'.repeat(22)}`, 'ERR_NGROK_107'],
+  ])('%s', async (_what, authtoken, errorCode) => {
+    const gateway = await SessionGateway.start();
+    await expect(gateway.agent().authtoken(authtoken).connect()).rejects.toMatchObject({ errorCode });
+  });
+
+  it.each<[string, string, (session: Session) => Promise<Listener>]>([
+    ['a name elsewhere', 'ERR_NGROK_319', (s) => s.httpEndpoint().domain('a.example.com').listen()],
+    ['a name that is none', 'ERR_NGROK_326', (s) => s.httpEndpoint().domain('1.21 gigawatts').listen()],
+    ['tcp', 'ERR_NGROK_332', (s) => s.tcpEndpoint().listen()],
+    ['tls', 'ERR_NGROK_332', (s) => s.tlsEndpoint().domain('a.localhost').listen()],
+    ['labels', 'ERR_NGROK_332', (s) => s.labeledListener().label('edge', 'edghts_1').listen()],
+    ['compression', 'ERR_NGROK_301', (s) => s.httpEndpoint().compression().listen()],
+    ['basic auth', 'ERR_NGROK_301', (s) => s.httpEndpoint().basicAuth('user', 'password').listen()],
+    ['an address filter', 'ERR_NGROK_301', (s) => s.httpEndpoint().allowCidr('10.0.0.0/8').listen()],
+    ['the PROXY protocol', 'ERR_NGROK_301', (s) => s.httpEndpoint().proxyProto('2').listen()],
+    ['pooling', 'ERR_NGROK_301', (s) => s.httpEndpoint().poolingEnabled(true).listen()],
+    ['an internal endpoint', 'ERR_NGROK_301', (s) => s.httpEndpoint().binding('internal').listen()],
+    ['a policy that cannot be run', 'ERR_NGROK_9026', (s) => s.httpEndpoint().trafficPolicy('{"x":1}').listen()],
+  ])('%s, and the session goes on', async (_what, errorCode, bind) => {
+    const gateway = await SessionGateway.start();
+    const session = await gateway.agent().connect();
+    await expect(bind(session)).rejects.toMatchObject({ errorCode });
+    expect(gateway.endpoints.list()).toEqual([]);
+    await session.httpEndpoint().domain('fine.localhost').listen(false);
+  });
+});
+
+describe('a credential with rules', () => {
+  it('binds the names that they allow, and no other', async () => {
+    const gateway = await SessionGateway.start();
+    const { store } = gateway;
+    const acl = ['bind:*.site-1.localhost'];
+    const { token } = await store.database.write(() => issueCredential(store, { acl }));
+    const session = await gateway.agent().authtoken(token).connect();
+    await listen(session, 'cam.site-1.localhost', 9);
+    await expect(listen(session, 'cam.site-2.localhost', 9)).rejects.toMatchObject({ errorCode: 'ERR_NGROK_316' });
+  });
+});
+
+describe('an endpoint that is online already', () => {
+  it('stays with a session that is alive', async () => {
+    const gateway = await SessionGateway.start();
+    const [first, second] = [await gateway.agent().connect(), await gateway.agent().connect()];
+    await listen(first, 'mine.localhost', 9);
+    await expect(listen(second, 'mine.localhost', 9)).rejects.toMatchObject({ errorCode: 'ERR_NGROK_334' });
+    await expect(listen(first, 'mine.localhost', 9)).rejects.toMatchObject({ errorCode: 'ERR_NGROK_334' });
+  });
+
+  it('goes to a new session when the link of the old one is half open', async () => {
+    const gateway = await SessionGateway.start();
+    const link = await SilentLink.to(gateway.port);
+    const port = await upstream((_req, res) => res.end('handed over'));
+    await listen(await gateway.agent({ port: link.port }).connect(), 'mine.localhost', port);
+    link.goSilent();
+    const started = performance.now();
+    await listen(await gateway.agent().connect(), 'mine.localhost', port);
+    expect(performance.now() - started).toBeLessThan(2_000);
+    expect(await gateway.get('mine.localhost')).toContain('handed over');
+  });
+
+  it('goes at once to a new session of the same agent process', async () => {
+    const gateway = await SessionGateway.start();
+    const link = await SilentLink.to(gateway.port);
+    const metadata = JSON.stringify({ instance: 'b1946ac9' });
+    await listen(await gateway.agent({ port: link.port, metadata }).connect(), 'mine.localhost', 9);
+    const another = await gateway.agent({ metadata: JSON.stringify({ instance: 'another' }) }).connect();
+    await listen(another, 'theirs.localhost', 9);
+    link.goSilent();
+    const session = await gateway.agent({ metadata }).connect();
+    expect(gateway.endpoints.list().map(({ host }) => host)).toEqual(['theirs.localhost']);
+    await listen(session, 'mine.localhost', 9);
+  });
+});
+
+describe('sessions that end', () => {
+  it('reaps a session that fell silent, which is all that close() does', async () => {
+    const gateway = await SessionGateway.start();
+    const session = await gateway.agent().heartbeatInterval(1).heartbeatTolerance(1).connect();
+    await listen(session, 'silent.localhost', 9);
+    await session.close();
+    await offline(gateway.endpoints, 'silent.localhost');
+  });
+
+  it('keeps a session whose heartbeats come', async () => {
+    const gateway = await SessionGateway.start();
+    const beats: number[] = [];
+    const twice = new Promise<void>((resolve) => {
+      gateway
+        .agent()
+        .heartbeatInterval(1)
+        .heartbeatTolerance(1)
+        .handleHeartbeat((latency) => {
+          if (beats.push(latency) === 4) resolve();
+        })
+        .connect();
+    });
+    await twice;
+    expect(beats).not.toContain(null);
+    expect([...gateway.server.sessions]).toHaveLength(1);
+  });
+
+  it('binds anew what an SDK reconnects with: same names, same ids', async () => {
+    const gateway = await SessionGateway.start();
+    const link = await SilentLink.to(gateway.port);
+    const port = await upstream((_req, res) => res.end('back again'));
+    const session = await gateway.agent({ port: link.port, reconnects: true }).connect();
+    const listener = await listen(session, 'back.localhost', port);
+    const chosen = await session.httpEndpoint().listen(false);
+    const hosts = gateway.endpoints.list().map(({ host, id }) => ({ host, id }));
+    link.cut();
+    await offline(gateway.endpoints, 'back.localhost');
+    while (gateway.endpoints.list().length < 2) await delay(10);
+    expect(gateway.endpoints.list().map(({ host, id }) => ({ host, id }))).toEqual(expect.arrayContaining(hosts));
+    expect(hosts.map(({ id }) => id)).toEqual([listener.id(), chosen.id()]);
+    expect(await gateway.get('back.localhost')).toContain('back again');
+    await listener.close();
+    expect(gateway.endpoints.lookup('back.localhost')).toBeUndefined();
+  });
+
+  it('lets an agent take over from its own connection that is still open', async () => {
+    const gateway = await SessionGateway.start();
+    const raw = () => rawAgent(gateway);
+    const first = await raw();
+    const clientId = String((await first.call(0, auth(gateway))).ClientId);
+    await first.call(1, { Id: '', Proto: 'https', Opts: { Domain: 'x.localhost' } });
+    const second = await raw();
+    await second.call(0, auth(gateway, clientId));
+    const answer = await second.call(1, { Id: 'ep_1', Proto: 'https', Opts: { Domain: 'x.localhost' } });
+    expect(answer).toMatchObject({ Id: 'ep_1', URL: 'https://x.localhost:8443' });
+    expect([...gateway.server.sessions].map(({ id }) => id)).toEqual([clientId]);
+  });
+
+  it('stops an endpoint for good and tells the agent why', async () => {
+    const gateway = await SessionGateway.start();
+    const session = await gateway.agent().connect();
+    const listener = await session.httpEndpoint().domain('stop.localhost').listen(false);
+    const ended = listener.forward('http://127.0.0.1:9');
+    const [server] = gateway.server.sessions;
+    const endpoint = gateway.endpoints.lookup('stop.localhost');
+    if (endpoint) server?.stopEndpoint(endpoint, 'your credential was revoked', 'ERR_NGROK_300');
+    expect(gateway.endpoints.lookup('stop.localhost')).toBeUndefined();
+    await expect(ended).rejects.toThrow('your credential was revoked');
+  });
+});
+
+describe('commands to an agent', () => {
+  it('reach its handlers', async () => {
+    const gateway = await SessionGateway.start();
+    const calls: string[] = [];
+    await gateway
+      .agent()
+      .handleStopCommand(() => void calls.push('stop'))
+      .handleRestartCommand(() => void calls.push('restart'))
+      .handleUpdateCommand((update) => void calls.push(`update ${update.version} ${update.permitMajorVersion}`))
+      .connect();
+    const [session] = gateway.server.sessions;
+    await session?.commands.stop();
+    await session?.commands.restart();
+    await session?.commands.update('1.2.3', true);
+    expect(calls.sort()).toEqual(['restart', 'stop', 'update 1.2.3 true']);
+  });
+
+  it('fail with the reason when there is no handler', async () => {
+    const gateway = await SessionGateway.start();
+    await gateway.agent().connect();
+    const [session] = gateway.server.sessions;
+    await expect(session?.commands.stop()).rejects.toThrow('has not defined a callback');
+  });
+});
+
+describe('a hostile or broken agent', () => {
+  it.each([
+    ['speaks another protocol', 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'],
+    ['sends an unknown frame', Buffer.from('000000f000000003', 'hex')],
+    ['says goodbye with a wrong length', Buffer.from('00000230000000000000000900000001ffff', 'hex')],
+  ])('that %s loses its own connection and no other', async (_what, bytes) => {
+    const gateway = await SessionGateway.start();
+    const port = await upstream((_req, res) => res.end('still here'));
+    await listen(await gateway.agent().connect(), 'fine.localhost', port);
+    const socket = await gateway.rawClient();
+    socket.write(bytes);
+    socket.resume();
+    await once(socket, 'close');
+    expect(await gateway.get('fine.localhost')).toContain('still here');
+  });
+
+  it.each([
+    ['binds before it has authenticated', 1, '{"Proto":"https"}', /ERR_NGROK_4018$/],
+    ['authenticates with something else than an object', 0, '[]', /ERR_NGROK_301$/],
+    ['authenticates without saying how', 0, '{}', /ERR_NGROK_109$/],
+    ['asks for something unknown', 4711, '{}', /ERR_NGROK_4018$/],
+    ['sends more than an AUTH can be', 0, `{"x":"${'y'.repeat(100_000)}"}`, /ERR_NGROK_301$/],
+  ])('that %s gets an answer', async (_what, type, body, error) => {
+    const agent = await rawAgent(await SessionGateway.start());
+    expect((await agent.callText(type, body)).Error).toMatch(error);
+  });
+
+  it('that has authenticated and asks for something unknown gets an answer', async () => {
+    const gateway = await SessionGateway.start();
+    const agent = await rawAgent(gateway);
+    await agent.call(0, auth(gateway));
+    expect((await agent.call(8, {})).Error).toMatch(/ERR_NGROK_332$/);
+    expect((await agent.call(2, { Id: 'ep_unknown' })).Error).toBeUndefined();
+    expect((await agent.call(0, auth(gateway))).Error).toMatch(/ERR_NGROK_109$/);
+  });
+
+  it('cannot unbind what another session has bound', async () => {
+    const gateway = await SessionGateway.start();
+    const agent = await rawAgent(gateway);
+    await agent.call(0, auth(gateway));
+    await agent.call(1, { Id: 'ep_1', Proto: 'https', Opts: { Domain: 'x.localhost' } });
+    const other = await rawAgent(gateway);
+    await other.call(0, auth(gateway));
+    await other.call(2, { Id: 'ep_1' });
+    expect(gateway.endpoints.lookup('x.localhost')).toBeDefined();
+  });
+
+  it('cannot take the ids of another one’s session and endpoint', async () => {
+    const gateway = await SessionGateway.start();
+    const agent = await rawAgent(gateway);
+    const clientId = String((await agent.call(0, auth(gateway))).ClientId);
+    const { Id: id } = await agent.call(1, { Id: '', Proto: 'https', Opts: { Domain: 'x.localhost' } });
+    const { store } = gateway;
+    const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
+    const other = await rawAgent(gateway);
+    const answer = await other.call(0, { ...auth(gateway, clientId), Extra: { AuthToken: token } });
+    expect(answer.ClientId).toMatch(/^ts_[0-9A-Za-z]{27}$/);
+    expect(answer.ClientId).not.toBe(clientId);
+    await other.call(1, { Id: id, Proto: 'https', Opts: { Domain: 'y.localhost' } });
+    const [first, second] = gateway.endpoints.list();
+    expect(first?.publicId).toBe(id);
+    expect(second?.publicId).toMatch(/^ep_[0-9A-Za-z]{27}$/);
+    expect(second?.publicId).not.toBe(id);
+  });
+
+  it('that spells members as the Go SDK does is understood', async () => {
+    const gateway = await SessionGateway.start();
+    const agent = await rawAgent(gateway);
+    const extra = { Authtoken: gateway.authtoken, HeartbeatInterval: 1e10, HeartbeatTolerance: 15e9 };
+    expect(
+      await agent.callText(0, `${JSON.stringify({ Version: ['2'], ClientId: '', Extra: extra })}\n`),
+    ).toMatchObject({
+      Version: '2',
+    });
+    const opts = { URL: 'https://go.localhost', Domain: '', TrafficPolicy: '', Compression: null };
+    expect(await agent.call(1, { Id: '', Proto: 'https', Opts: opts, Extra: { Bindings: null } })).toMatchObject({
+      URL: 'https://go.localhost:8443',
+    });
+  });
+});
+
+function auth(gateway: SessionGateway, clientId = '') {
+  return { Version: ['3', '2'], ClientId: clientId, Extra: { AuthToken: gateway.authtoken, Metadata: 'm' } };
+}
+
+/** An agent made by hand, for what no SDK would do. */
+async function rawAgent(gateway: SessionGateway) {
+  const peer = new MuxPeer(await gateway.rawClient());
+  let nextId = 3;
+  async function callText(type: number, body: string): Promise<Record<string, unknown>> {
+    const id = nextId;
+    nextId += 2;
+    const prefix = Buffer.alloc(4);
+    prefix.writeUInt32BE(type);
+    peer.sendData(id, prefix, { syn: true });
+    peer.sendData(id, body);
+    await peer.until(() => peer.frames.some((one) => one.id === id && one.fin));
+    peer.sendData(id, '', { fin: true });
+    return JSON.parse(peer.received(id).toString());
+  }
+  return { callText, call: (type: number, body: object) => callText(type, JSON.stringify(body)) };
+}
+
+/** Node's HTTP client over streams of an endpoint, kept for further requests. */
+function agentOver(gateway: SessionGateway, host: string): Agent {
+  class TunnelAgent extends Agent {
+    override createConnection(): Duplex {
+      const endpoint = gateway.endpoints.lookup(host);
+      if (!endpoint) throw new Error(`${host} is offline`);
+      return endpoint.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
+    }
+    // These would ask for what only a socket has.
+    override keepSocketAlive(): boolean {
+      return true;
+    }
+    override reuseSocket(): void {}
+  }
+  const agent = new TunnelAgent({ keepAlive: true, maxSockets: 300, maxFreeSockets: 300 });
+  onTestFinished(() => agent.destroy());
+  return agent;
+}
+
+async function send(agent: Agent, { body, ...options }: RequestOptions & { body?: Buffer } = {}) {
+  const req = request({ agent, ...options });
+  req.end(body);
+  const [res] = (await once(req, 'response')) as [IncomingMessage];
+  const chunks: Buffer[] = [];
+  for await (const chunk of res) chunks.push(chunk as Buffer);
+  return { status: res.statusCode, body: Buffer.concat(chunks) };
+}

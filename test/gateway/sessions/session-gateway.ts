@@ -1,0 +1,151 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer as createHttpServer, type RequestListener } from 'node:http';
+import { type AddressInfo, connect as connectTcp, createServer as createTcpServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { connect as connectTls, type TLSSocket } from 'node:tls';
+import ngrok from '@ngrok/ngrok';
+import { onTestFinished } from 'vitest';
+import { AccountAccess } from '../../../src/gateway/access/account-access.ts';
+import { issueEmbeddedAuthtoken } from '../../../src/gateway/access/embedded.ts';
+import { SessionAccess } from '../../../src/gateway/access/session-access.ts';
+import { openLocalCa } from '../../../src/gateway/certificates/local-ca.ts';
+import { gatewayDomains } from '../../../src/gateway/domain-names.ts';
+import { EndpointPolicies } from '../../../src/gateway/endpoint-policies.ts';
+import { EndpointRegistry } from '../../../src/gateway/endpoints.ts';
+import { EndpointBinder } from '../../../src/gateway/sessions/endpoint-binder.ts';
+import { SessionServer } from '../../../src/gateway/sessions/session-server.ts';
+import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
+import type { Store } from '../../../src/gateway/store/store.ts';
+import { silentLog } from '../../support/silent-log.ts';
+
+/** The part of a gateway that agents see, without an edge; it ends with the test. */
+export class SessionGateway {
+  readonly endpoints = new EndpointRegistry();
+  authtoken = '';
+  port = 0;
+  caPem = '';
+  #server: SessionServer | null = null;
+  #store: Store | null = null;
+
+  static async start(port = 0, dataDir?: string): Promise<SessionGateway> {
+    const gateway = new SessionGateway();
+    const dir = dataDir ?? (await mkdtemp(join(tmpdir(), 'sessions-')));
+    const ca = await openLocalCa(dir, silentLog);
+    gateway.caPem = ca.caPem;
+    const store = openGatewayStore({ dataDir: dir, encryptionKey: null });
+    gateway.authtoken = await issueEmbeddedAuthtoken(store);
+    gateway.#store = store;
+    const { ids } = store;
+    const server = new SessionServer({
+      access: new SessionAccess(new AccountAccess(store, gatewayDomains('localhost'))),
+      ids,
+      binder: new EndpointBinder({
+        endpoints: gateway.endpoints,
+        ids,
+        policies: new EndpointPolicies({ ipPolicies: () => null, log: silentLog }),
+        domain: 'localhost',
+        urlOf: (protocol, host) => `${protocol}://${host}:8443`,
+      }),
+      issueCertificate: () => ca.issue(['127.0.0.1', 'localhost']),
+      host: '127.0.0.1',
+      port,
+      log: silentLog,
+    });
+    gateway.#server = server;
+    gateway.port = await server.start();
+    onTestFinished(async () => {
+      await server.stop();
+      store.database.close();
+      if (dataDir === undefined) await rm(dir, { recursive: true, force: true });
+    });
+    return gateway;
+  }
+
+  get store(): Store {
+    if (!this.#store) throw new Error('not started');
+    return this.#store;
+  }
+
+  get server(): SessionServer {
+    if (!this.#server) throw new Error('not started');
+    return this.#server;
+  }
+
+  /** A builder of the real SDK for this gateway. It does not reconnect, unless told to. */
+  agent(options: { port?: number; metadata?: string; reconnects?: boolean } = {}): ngrok.SessionBuilder {
+    const builder = new ngrok.SessionBuilder()
+      .authtoken(this.authtoken)
+      .serverAddr(`127.0.0.1:${options.port ?? this.port}`)
+      .caCert(Buffer.from(this.caPem))
+      .handleDisconnection(() => options.reconnects ?? false);
+    return options.metadata === undefined ? builder : builder.metadata(options.metadata);
+  }
+
+  /** A bare TLS connection, as a hostile or broken agent would have it. */
+  async rawClient(): Promise<TLSSocket> {
+    const socket = connectTls({ host: '127.0.0.1', port: this.port, ca: this.caPem });
+    onTestFinished(() => void socket.destroy());
+    await new Promise((resolve, reject) => socket.once('secureConnect', resolve).once('error', reject));
+    return socket.on('error', () => {});
+  }
+
+  /** Sends a GET through an endpoint, without any edge in between, and returns the whole answer. */
+  async get(host: string, path = '/'): Promise<string> {
+    const endpoint = this.endpoints.lookup(host);
+    if (!endpoint) throw new Error(`${host} is offline`);
+    const stream = endpoint.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
+    stream.write(`GET ${path} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+    const chunks: Buffer[] = [];
+    for await (const chunk of stream) chunks.push(chunk);
+    stream.end();
+    return Buffer.concat(chunks).toString();
+  }
+}
+
+/** Starts an HTTP server on the loopback that ends with the test; returns its port. */
+export async function upstream(listener: RequestListener): Promise<number> {
+  const server = createHttpServer(listener);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+/** A TCP proxy that can go silent: connections stay open and carry nothing any more. */
+export class SilentLink {
+  port = 0;
+  readonly #sockets = new Set<Socket>();
+
+  static async to(target: number): Promise<SilentLink> {
+    const link = new SilentLink();
+    const server = createTcpServer((near) => {
+      const far = connectTcp(target, '127.0.0.1');
+      for (const socket of [near, far]) {
+        link.#sockets.add(socket);
+        socket.on('error', () => {});
+      }
+      near.pipe(far).pipe(near);
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => {
+      for (const socket of link.#sockets) socket.destroy();
+      server.close();
+    });
+    link.port = (server.address() as AddressInfo).port;
+    return link;
+  }
+
+  /** From here on nothing passes on the connections there are. */
+  goSilent(): void {
+    for (const socket of this.#sockets) socket.unpipe().pause();
+  }
+
+  /** Hangs up on both sides; new connections are carried as before. */
+  cut(): void {
+    for (const socket of this.#sockets) socket.destroy();
+    this.#sockets.clear();
+  }
+}

@@ -1,0 +1,65 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { Agent, request } from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { expect, it } from 'vitest';
+import { issueApiKey } from '../../../src/gateway/access/issue-token.ts';
+import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
+import { AgentProcess } from '../../support/agent-process.ts';
+
+const CLIENTS = 1000;
+
+/** A thousand clients write at once, over HTTPS, until the gateway is killed; each notes what was answered. */
+it('kill -9 during 1,000 concurrent writes loses nothing that was answered', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'crash-'));
+  const dataDir = join(folder, 'data');
+  const before = openGatewayStore({ dataDir, encryptionKey: null });
+  const { token } = await before.database.write(() => issueApiKey(before, {}));
+  before.database.close();
+
+  const gateway = AgentProcess.start(folder, { GATEWAY_SESSION_PORT: '0' }, ['gateway']);
+  const { https } = await gateway.logged('the gateway is up');
+  const agent = new Agent({ keepAlive: true, rejectUnauthorized: false, servername: 'api.localhost' });
+  const answered: { id: string; hostport: string }[] = [];
+  const write = async (client: number) => {
+    for (let round = 0; ; round += 1) {
+      const hostport = `c${client}-${round}.example.com:443`;
+      const edge = await post(agent, Number(https), token, { hostports: [hostport], description: hostport });
+      answered.push({ id: edge.id, hostport });
+    }
+  };
+  const clients = Promise.allSettled(Array.from({ length: CLIENTS }, (_, client) => write(client)));
+  while (answered.length < 3 * CLIENTS) await new Promise((resolve) => setImmediate(resolve));
+  await gateway.end('SIGKILL');
+  await clients;
+  agent.destroy();
+
+  const store = openGatewayStore({ dataDir, encryptionKey: null });
+  expect(store.database.problems()).toEqual([]);
+  for (const { id, hostport } of answered) {
+    expect(store.tlsEdges.get(id)?.hostports).toEqual([hostport]);
+    expect(store.tlsEdges.holderOf(hostport)).toBe(id);
+  }
+  const [counts] = store.database.all<{ edges: number; hostports: number }>(
+    'SELECT (SELECT count(*) FROM tls_edges) AS edges, (SELECT count(*) FROM tls_edge_hostports) AS hostports',
+  );
+  expect(counts?.edges).toBe(counts?.hostports);
+  store.database.close();
+  rmSync(folder, { recursive: true });
+}, 60_000);
+
+function post(agent: Agent, port: number, apiKey: string, body: object): Promise<{ id: string }> {
+  const headers = {
+    Host: 'api.localhost',
+    Authorization: `Bearer ${apiKey}`,
+    'Service-Version': '2',
+    'Content-Type': 'application/json',
+  };
+  return new Promise((resolve, reject) => {
+    request({ agent, host: '127.0.0.1', port, method: 'POST', path: '/edges/tls', headers })
+      .on('response', (response) => text(response).then(JSON.parse).then(resolve, reject))
+      .on('error', reject)
+      .end(JSON.stringify(body));
+  });
+}

@@ -1,0 +1,142 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import pino from 'pino';
+import { issueApiKey } from '../../../src/gateway/access/issue-token.ts';
+import { type Live, nothingLive, type Revocation } from '../../../src/gateway/api/live.ts';
+import {
+  createManagementApi,
+  DEFAULT_LIMITS,
+  type ManagementApiSettings,
+} from '../../../src/gateway/api/management-api.ts';
+import { trafficPolicyCheck } from '../../../src/gateway/api/traffic-policy-check.ts';
+import { ipPolicyRules } from '../../../src/gateway/ip-policy-rules.ts';
+import { openStore, type Store } from '../../../src/gateway/store/store.ts';
+import { type Clock, systemClock } from '../../../src/lib/clock.ts';
+import { SecretsBox } from '../../../src/lib/secrets-box.ts';
+import { openApiProblems } from './openapi-check.ts';
+
+export const BASE_URL = 'https://api.gateway.test';
+export const BASE_DOMAIN = 'gateway.test';
+
+export interface Answer {
+  status: number;
+  headers: Headers;
+  /** Empty when the answer has no body. */
+  body: Record<string, unknown>;
+  /** The body's `id`. */
+  id: string;
+}
+
+/** A management API on a real socket, with a store in a folder of its own. */
+export interface ManagementServer {
+  /** Where it listens. */
+  url: string;
+  folder: string;
+  store: Store;
+  apiKey: string;
+  /** What was revoked so far. */
+  revoked: Revocation[];
+  /** How often the provisioner was woken. */
+  woken(): number;
+  /** All log lines so far. */
+  logged(): string;
+  /**
+   * Sends a request with key and version; headers set to `''` are not sent.
+   *
+   * @throws when the answer is not as the OpenAPI document describes it
+   */
+  call(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<Answer>;
+  close(): Promise<void>;
+}
+
+export interface ManagementServerOptions {
+  settings?: Partial<ManagementApiSettings>;
+  live?: Partial<Live>;
+  clock?: Clock;
+  wallClock?: () => number;
+  /** Called when the provisioner is to be woken. */
+  wake?: () => void;
+}
+
+export async function startManagementServer(options: ManagementServerOptions = {}): Promise<ManagementServer> {
+  const folder = mkdtempSync(join(tmpdir(), 'management-'));
+  const store = openStore(join(folder, 'gateway.db'), new SecretsBox(randomBytes(32)), options.wallClock);
+  const { token: apiKey } = await store.database.write(() => issueApiKey(store, { description: 'test' }));
+  const revoked: Revocation[] = [];
+  const lines: string[] = [];
+  let woken = 0;
+  const app = createManagementApi(
+    {
+      store,
+      live: { ...nothingLive, revoke: (what) => revoked.push(what), ...options.live },
+      log: pino({ level: 'debug' }, { write: (line: string) => lines.push(line) }),
+      checkTrafficPolicy: trafficPolicyCheck(ipPolicyRules(store)),
+      clock: options.clock ?? systemClock,
+      wakeProvisioner: () => {
+        woken += 1;
+        options.wake?.();
+      },
+    },
+    {
+      ...DEFAULT_LIMITS,
+      baseUrl: BASE_URL,
+      version: '0.0.0-test',
+      domains: {
+        baseDomain: BASE_DOMAIN,
+        cnameZone: `cname.${BASE_DOMAIN}`,
+        acmeZone: `acme.${BASE_DOMAIN}`,
+        edgesNeedReservation: false,
+      },
+      ...options.settings,
+    },
+  );
+  const server = createServer(app);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  return {
+    url,
+    folder,
+    store,
+    apiKey,
+    revoked,
+    woken: () => woken,
+    logged: () => lines.join(''),
+    call: (method, path, body, headers) => send(url, apiKey, method, path, body, headers),
+    async close() {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+      store.database.close();
+      rmSync(folder, { recursive: true });
+    },
+  };
+}
+
+async function send(
+  url: string,
+  apiKey: string,
+  method: string,
+  path: string,
+  body?: unknown,
+  headers: Record<string, string> = {},
+): Promise<Answer> {
+  const all: Record<string, string> = {
+    Authorization: `Bearer ${apiKey}`,
+    'Service-Version': '2',
+    ...(body !== undefined && { 'Content-Type': 'application/json' }),
+    ...headers,
+  };
+  const response = await fetch(url + path, {
+    method,
+    headers: Object.fromEntries(Object.entries(all).filter(([, value]) => value !== '')),
+    ...(body !== undefined && { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+  });
+  const text = await response.text();
+  const problems = openApiProblems(method, path.replace(/\?.*/, ''), response.status, text);
+  if (problems.length > 0) throw new Error(`${method} ${path}: not as documented: ${problems.join('; ')}: ${text}`);
+  const parsed = (text ? JSON.parse(text) : {}) as Record<string, unknown>;
+  return { status: response.status, headers: response.headers, body: parsed, id: String(parsed.id) };
+}
