@@ -1,0 +1,219 @@
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Clock, systemClock } from '../lib/clock.ts';
+import { createFolder } from '../lib/create-folder.ts';
+import { explainStart } from '../lib/explain-start.ts';
+import type { Log } from '../lib/log.ts';
+import type { GatewaySettings, Settings } from '../settings.ts';
+import { VERSION } from '../version.ts';
+import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
+import { isLoopbackHost } from './api/host-guard.ts';
+import { Metrics } from './api/metrics.ts';
+import { type RunningServer, startServer } from './api/server.ts';
+import { type ApiToken, openApiToken } from './api-token.ts';
+import { NgrokConnector, type NgrokConnectorOptions } from './connector/ngrok-connector.ts';
+import { OwnEndpoint } from './own-endpoint.ts';
+import { Teardown } from './teardown.ts';
+import { openDataFolder } from './tunnels/data-folder.ts';
+import { loadDefaultPolicies } from './tunnels/default-policies.ts';
+import { DurableFile } from './tunnels/durable-file.ts';
+import { openRuntimeFolder } from './tunnels/runtime-folder.ts';
+import { TunnelManager } from './tunnels/tunnel-manager.ts';
+import { TunnelStore, tunnelsCodec } from './tunnels/tunnel-store.ts';
+import { UpstreamDialer } from './tunnels/upstream-dialer.ts';
+import { UpstreamGuard } from './tunnels/upstream-guard.ts';
+
+/** A running agent. */
+export interface Agent {
+  /** Ends everything in good order; the tunnels stay on the disk. */
+  stop(): Promise<void>;
+}
+
+/** Where the session goes, whichever gateway that is. */
+interface Uplink extends Pick<NgrokConnectorOptions, 'authtoken' | 'serverAddr' | 'caCert'> {
+  /** For `/status`. */
+  addresses: Record<string, string>;
+  /** Ports on loopback that it listens on, and what each is. */
+  ports: ReadonlyMap<number, string>;
+  stop(): Promise<void>;
+}
+
+/** Milliseconds that requests under way get to finish when the agent stops. */
+const API_GRACE_MS = 1500;
+const UPSTREAM_CONNECT_MS = 10_000;
+/** Why tunnels may not lead there. */
+const OWN_API = "the agent's own API, which strangers would reach without a token; set AGENT_DOMAIN to reach it";
+const LOOP = ': a tunnel to it would lead back into itself';
+
+/**
+ * Starts the agent: first its API, then everything that may take its time.
+ *
+ * @param clock what reconnecting and retrying go by
+ * @throws {OperatorError} when something is in the way that the operator has to mend
+ */
+export async function startAgent(settings: Settings, log: Log, clock: Clock = systemClock): Promise<Agent> {
+  const parts = new Teardown(log);
+  try {
+    await startParts(settings, log, clock, parts);
+  } catch (error) {
+    // What stood in the way of the start is what the operator has to know; the rest is in the log.
+    await parts.stop().catch(() => {});
+    throw error;
+  }
+  return parts;
+}
+
+async function startParts(settings: Settings, log: Log, clock: Clock, parts: Teardown): Promise<void> {
+  const started = performance.now();
+  const { api, dataDir } = settings;
+  const defaultPolicies = await loadDefaultPolicies(settings.defaultPolicies);
+  const folder = await openDataFolder(dataDir);
+  parts.add(() => folder.release());
+  if (folder.readOnly) {
+    log.error(
+      { folder: dataDir },
+      'THE DATA FOLDER IS READ-ONLY: tunnels stay as they are on the disk, and none can be created or deleted; ' +
+        'look at dmesg, check the card, then: mount -o remount,rw',
+    );
+  }
+  const socketFolder = await openRuntimeFolder(dataDir);
+  parts.add(() => rm(socketFolder, { recursive: true, force: true }));
+  const apiToken = await openApiToken(settings);
+  const uplink = await openUplink(settings.gateway, dataDir, log);
+  parts.add(() => uplink.stop());
+  const connector = openConnector(uplink, settings, log, clock);
+  parts.add(() => connector.stop());
+
+  const own =
+    api.domain === null
+      ? null
+      : new OwnEndpoint({ connector, domain: api.domain, socket: join(socketFolder, 'api.sock'), clock, log });
+  const guard = new UpstreamGuard(settings.allowUpstreams);
+  for (const [port, what] of uplink.ports) guard.protectOwnPort(port, what);
+  const tunnels = new TunnelManager({
+    connector,
+    store: new TunnelStore(new DurableFile({ path: join(dataDir, 'tunnels.json'), codec: tunnelsCodec, log })),
+    guard,
+    dialer: new UpstreamDialer({
+      guard,
+      log,
+      socketFolder,
+      verifyTls: settings.verifyUpstreamTls,
+      connectMs: UPSTREAM_CONNECT_MS,
+    }),
+    defaultPolicies,
+    reservedDomains: api.domain === null ? [] : [api.domain],
+    log,
+    clock,
+  });
+  // The agent's own endpoint is first in line when the session comes up.
+  own?.start();
+  parts.add(() => own?.stop());
+  await tunnels.start();
+  parts.add(() => tunnels.stop());
+
+  const addresses: Record<string, string> = { ...uplink.addresses };
+  const app: AppOptions = {
+    tunnels,
+    session: () => connector.status,
+    metrics: new Metrics({ tunnelCounts: () => tunnels.counts(), session: () => connector.status }),
+    version: VERSION,
+    uptime: () => (performance.now() - started) / 1000,
+    addresses: () => ({ ...addresses, agent: own?.url ?? null }),
+    log,
+  };
+  const servers: RunningServer[] = [];
+  // Together, so that requests on one side do not use up the time of those on the other.
+  parts.add(() => Promise.all(servers.map((server) => server.close(API_GRACE_MS))));
+  if (own) {
+    const remote = createRemoteApp(app, api.requireToken ? apiToken.token : null);
+    servers.push(await startServer(remote, { path: own.socket }, log));
+  }
+  const server = await startServer(createLocalApp(app, api.host, apiToken.token), api, log);
+  servers.push(server);
+  addresses.api = `http://${server.address}`;
+  if (server.port !== null && isLoopbackHost(api.host)) guard.protectOwnPort(server.port, OWN_API);
+  log.info({ url: addresses.api }, 'the local API is up');
+  announceRemote(settings, apiToken, log);
+  connector.start();
+}
+
+async function openUplink(gateway: GatewaySettings, dataDir: string, log: Log): Promise<Uplink> {
+  if (gateway.kind === 'embedded') return openEmbeddedGateway(gateway, dataDir, log);
+  const { authtoken, serverAddr, caCert } = gateway;
+  return {
+    authtoken,
+    ...(serverAddr !== null && { serverAddr }),
+    ...(caCert !== null && { caCert }),
+    addresses: {},
+    ports: new Map(),
+    stop: async () => {},
+  };
+}
+
+/** The gateway's code is loaded here alone: an agent that uses another gateway never pays for it. */
+async function openEmbeddedGateway(
+  settings: Extract<GatewaySettings, { kind: 'embedded' }>,
+  dataDir: string,
+  log: Log,
+): Promise<Uplink> {
+  const { startGateway } = await import('../gateway/gateway.ts');
+  const host = '127.0.0.1';
+  // What the gateway has to say of its one session, the agent says too.
+  const quiet = log.child({ part: 'gateway' }, { level: log.level === 'info' ? 'warn' : log.level });
+  const options = { ...settings, dataDir, host, sessionPort: 0, log: quiet };
+  const folder = join(dataDir, 'gateway');
+  const gateway = await createFolder(folder, 0o755)
+    .then(() => startGateway(options))
+    .catch((error: unknown) => {
+      const portSettings = 'GATEWAY_HTTPS_PORT and GATEWAY_HTTP_PORT';
+      throw explainStart(error, { what: 'the embedded gateway', portSettings, folder });
+    });
+  log.info(
+    { https: gateway.httpsPort, http: gateway.httpPort, ca: gateway.caFile },
+    'no NGROK_AUTHTOKEN is set: using the embedded gateway, tunnels are reachable from this machine only',
+  );
+  const authtoken = await gateway.issueAuthtoken();
+  return {
+    authtoken: () => authtoken,
+    serverAddr: gateway.sessionAddress,
+    caCert: gateway.sessionCa,
+    addresses: {
+      gateway_https: `${host}:${gateway.httpsPort}`,
+      gateway_http: `${host}:${gateway.httpPort}`,
+      gateway_api: gateway.apiUrl,
+      gateway_ca: gateway.caFile,
+    },
+    ports: new Map([
+      [gateway.httpsPort, `the embedded gateway's https port${LOOP}`],
+      [gateway.httpPort, `the embedded gateway's http port${LOOP}`],
+      [gateway.sessionPort, `the embedded gateway's session port${LOOP}`],
+    ]),
+    stop: () => gateway.close(),
+  };
+}
+
+function openConnector(uplink: Uplink, { verifyUpstreamTls }: Settings, log: Log, clock: Clock): NgrokConnector {
+  const { authtoken, serverAddr, caCert } = uplink;
+  return new NgrokConnector({
+    authtoken,
+    ...(serverAddr !== undefined && { serverAddr }),
+    ...(caCert !== undefined && { caCert }),
+    verifyUpstreamTls,
+    version: VERSION,
+    log,
+    clock,
+  });
+}
+
+function announceRemote({ api }: Settings, { file }: ApiToken, log: Log): void {
+  if (api.domain === null) return;
+  if (!api.requireToken) {
+    log.warn(
+      { domain: api.domain },
+      'AGENT_API_AUTH=none: anyone who knows the domain may open and delete tunnels on this device',
+    );
+  } else if (file !== null) {
+    log.info({ file }, 'remote calls need the token in this file: Authorization: Bearer <token>');
+  }
+}

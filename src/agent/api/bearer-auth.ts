@@ -1,0 +1,61 @@
+import { createHash, timingSafeEqual } from 'node:crypto';
+import type { Request, RequestHandler } from 'express';
+import { AgentError } from '../errors.ts';
+import { AttemptLimiter } from './attempt-limiter.ts';
+
+export interface BearerAuthOptions {
+  token: string;
+  /** Who sends a request, for slowing down wrong attempts; see {@link directClient} and {@link forwardedClient}. */
+  clientOf: (req: Request) => string;
+  attempts?: AttemptLimiter;
+}
+
+/** Lets only requests through that carry the token. */
+export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }: BearerAuthOptions): RequestHandler {
+  const expected = digest(token);
+  return (req, res, next) => {
+    const given = /^Bearer +(\S+)$/i.exec(req.headers.authorization ?? '')?.[1];
+    res.set('WWW-Authenticate', 'Bearer realm="device-agent"');
+    // Without a token nothing is guessed: whoever only forgot it gets told so, always.
+    if (given === undefined) throw new AgentError('ERR_AGENT_UNAUTHORIZED', 'send Authorization: Bearer <token>');
+    const client = clientOf(req);
+    const wait = attempts.waitFor(client);
+    if (wait > 0) {
+      throw new AgentError('ERR_AGENT_TOO_MANY_ATTEMPTS', 'too many wrong tokens; try again later', {
+        retryAfter: Math.ceil(wait / 1_000),
+      });
+    }
+    if (!timingSafeEqual(digest(given), expected)) {
+      attempts.failed(client);
+      throw new AgentError('ERR_AGENT_UNAUTHORIZED', 'the token is wrong');
+    }
+    res.removeHeader('WWW-Authenticate');
+    next();
+  };
+}
+
+/** The peer of the connection. */
+export function directClient(req: Request): string {
+  return networkOf(req.socket.remoteAddress ?? '');
+}
+
+/** The last address in X-Forwarded-For, which the gateway wrote; what stands before it anyone may have. */
+export function forwardedClient(req: Request): string {
+  const addresses = String(req.headers['x-forwarded-for'] ?? '').split(',');
+  return networkOf(addresses.at(-1)?.trim().slice(0, 45) ?? '');
+}
+
+/** An IPv6 client commands a whole /64. */
+function networkOf(address: string): string {
+  const [head = '', tail] = address.split('::');
+  if (!address.includes(':') || address.startsWith('::ffff:')) return address;
+  const groups = head.split(':').filter(Boolean);
+  const last = (tail ?? '').split(':').filter(Boolean);
+  const missing = Math.max(0, 8 - groups.length - last.length);
+  return [...groups, ...new Array<string>(missing).fill('0'), ...last].slice(0, 4).join(':');
+}
+
+/** Digests are of one length, so that comparing them tells nothing about the token. */
+function digest(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}

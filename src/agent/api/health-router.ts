@@ -1,0 +1,80 @@
+import { Router } from 'express';
+import type { SessionStatus } from '../connector/connector.ts';
+import { AgentError } from '../errors.ts';
+import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
+import { methodNotAllowed } from './error-handler.ts';
+import type { Metrics } from './metrics.ts';
+
+export interface HealthSource {
+  tunnels: TunnelManager;
+  session: () => SessionStatus;
+  metrics: Metrics;
+  version: string;
+  /** Seconds since the start. */
+  uptime: () => number;
+  /** Where the agent is reached, such as `api` and `agent_url`; for `/status`. */
+  addresses: () => Record<string, string | null>;
+}
+
+/** `/healthz`: says that the process answers, and nothing that would be worth a token. */
+export function livenessRouter(): Router {
+  const router = Router();
+  router
+    .route('/healthz')
+    .get((_req, res) => {
+      res.json({ status: 'alive' });
+    })
+    .all(methodNotAllowed('GET, HEAD'));
+  return router;
+}
+
+/** `/readyz`, `/status` and `/metrics`. */
+export function healthRouter(source: HealthSource): Router {
+  const router = Router();
+  router
+    .route('/readyz')
+    .get((_req, res) => {
+      const problems = obstacles(source);
+      if (Object.keys(problems).length > 0) {
+        const msg = `not ready: ${Object.values(problems).join('; ')}`;
+        throw new AgentError('ERR_AGENT_NOT_READY', msg, { details: problems });
+      }
+      res.json({ status: 'ready' });
+    })
+    .all(methodNotAllowed('GET, HEAD'));
+  router
+    .route('/status')
+    .get((_req, res) => {
+      res.json(presentStatus(source));
+    })
+    .all(methodNotAllowed('GET, HEAD'));
+  router
+    .route('/metrics')
+    .get(async (_req, res) => {
+      const { registry } = source.metrics;
+      res.set('Content-Type', registry.contentType).send(await registry.metrics());
+    })
+    .all(methodNotAllowed('GET, HEAD'));
+  return router;
+}
+
+function obstacles({ tunnels, session }: HealthSource): Record<string, string> {
+  const { state, gateway } = session();
+  const { online, connecting, offline, failed } = tunnels.counts();
+  const down = connecting + offline + failed;
+  return {
+    ...(state !== 'online' && { session: `the session with ${gateway} is ${state}` }),
+    ...(down > 0 && { tunnels: `${down} of ${online + down} tunnels are not online` }),
+  };
+}
+
+function presentStatus({ version, uptime, session, tunnels, addresses }: HealthSource) {
+  const { state, since, gateway, reconnects, lastError } = session();
+  return {
+    version,
+    uptime_seconds: Math.floor(uptime()),
+    session: { state, since: since.toISOString(), gateway, reconnects, last_error: lastError },
+    tunnels: { total: tunnels.list().length, ...tunnels.counts() },
+    addresses: addresses(),
+  };
+}

@@ -1,0 +1,86 @@
+import type { RequestHandler } from 'express';
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { SESSION_STATES, type SessionStatus } from '../connector/connector.ts';
+import { TUNNEL_STATES, type TunnelState } from '../tunnels/tunnel.ts';
+
+export interface MetricsSource {
+  tunnelCounts: () => Readonly<Record<TunnelState, number>>;
+  session: () => SessionStatus;
+}
+
+/** Which door a request came through. */
+export type Side = 'local' | 'remote';
+
+/** Methods that get a label of their own; a client can make up any number of others. */
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'DELETE', 'OPTIONS']);
+const SECONDS = [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 30];
+
+/** What the agent tells Prometheus, in a registry of its own. */
+export class Metrics {
+  readonly registry = new Registry();
+  readonly #requests = new Counter({
+    name: 'device_agent_api_requests_total',
+    help: 'Requests to the API of the agent.',
+    labelNames: ['side', 'method', 'route', 'status'] as const,
+    registers: [this.registry],
+  });
+  readonly #durations = new Histogram({
+    name: 'device_agent_api_request_duration_seconds',
+    help: 'Time from a request to the end of its answer.',
+    labelNames: ['side', 'method', 'route'] as const,
+    buckets: SECONDS,
+    registers: [this.registry],
+  });
+
+  constructor(source: MetricsSource) {
+    collectDefaultMetrics({ register: this.registry });
+    const registers = [this.registry];
+    new Gauge({
+      name: 'device_agent_tunnels',
+      help: 'Tunnels by state.',
+      labelNames: ['state'],
+      registers,
+      collect() {
+        const counts = source.tunnelCounts();
+        for (const state of TUNNEL_STATES) this.set({ state }, counts[state]);
+      },
+    });
+    new Gauge({
+      name: 'device_agent_session_state',
+      help: '1 for the state in which the session with the gateway is.',
+      labelNames: ['state'],
+      registers,
+      collect() {
+        const now = source.session().state;
+        for (const state of SESSION_STATES) this.set({ state }, state === now ? 1 : 0);
+      },
+    });
+    new Counter({
+      name: 'device_agent_session_reconnects_total',
+      help: 'Sessions established after the first one.',
+      registers,
+      collect() {
+        this.reset();
+        this.inc(source.session().reconnects);
+      },
+    });
+  }
+
+  /** Counts and times every request; routes by their pattern, so that no client decides how many there are. */
+  observe(side: Side): RequestHandler {
+    return (req, res, next) => {
+      const stop = this.#durations.startTimer();
+      res.once('close', () => {
+        const path: unknown = req.route?.path;
+        const labels = {
+          side,
+          method: METHODS.has(req.method) ? req.method : 'OTHER',
+          route: typeof path === 'string' ? path : 'none',
+        };
+        stop(labels);
+        this.#requests.inc({ ...labels, status: res.writableFinished ? res.statusCode : 'aborted' });
+      });
+      next();
+    };
+  }
+}

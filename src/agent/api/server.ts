@@ -1,0 +1,126 @@
+import { once } from 'node:events';
+import { chmod, rm } from 'node:fs/promises';
+import { createServer, type RequestListener, type Server, STATUS_CODES } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
+import { errorBody, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import type { Log } from '../../lib/log.ts';
+import { AgentError } from '../errors.ts';
+
+/** Where to listen: a port (0: any free one), or a unix socket in a folder of mode 0700. */
+export type Listen = { host: string; port: number } | { path: string };
+
+export interface RunningServer {
+  /** `host:port` as chosen, or the path of the socket. */
+  readonly address: string;
+  /** The port; null for a unix socket. */
+  readonly port: number | null;
+  /** Takes no more requests and resolves when those under way are answered, or cut off after the grace time. */
+  close(graceMs: number): Promise<void>;
+}
+
+/** A client that dribbles its request holds a connection no longer than this, in milliseconds. */
+const HEADERS_MS = 10_000;
+const REQUEST_MS = 30_000;
+const IDLE_MS = 30_000;
+const CHECK_MS = 2_000;
+const MAX_CONNECTIONS = 1_024;
+
+/**
+ * Serves an app over HTTP.
+ *
+ * @throws {OperatorError} when the address cannot be listened on
+ */
+export async function startServer(app: RequestListener, listen: Listen, log: Log): Promise<RunningServer> {
+  const server = createServer({ connectionsCheckingInterval: CHECK_MS, keepAliveTimeout: IDLE_MS }, app);
+  server.headersTimeout = HEADERS_MS;
+  server.requestTimeout = REQUEST_MS;
+  server.maxConnections = MAX_CONNECTIONS;
+  server.on('clientError', answerUnreadable);
+  const closeIdle = trackIdleConnections(server);
+  try {
+    if ('path' in listen) {
+      await rm(listen.path, { force: true });
+      server.listen(listen.path);
+    } else {
+      server.listen(listen.port, listen.host);
+    }
+    await once(server, 'listening');
+    if ('path' in listen) await chmod(listen.path, 0o600);
+  } catch (error) {
+    server.close();
+    throw explain(listen, error);
+  }
+  server.on('error', (err) => log.error({ err }, 'the API cannot accept connections'));
+  return { ...whereabouts(server), close: (graceMs) => close(server, closeIdle, graceMs) };
+}
+
+async function close(server: Server, closeIdle: () => void, graceMs: number): Promise<void> {
+  const closed = once(server, 'close');
+  server.close();
+  closeIdle();
+  const grace = new AbortController();
+  await Promise.race([closed, delay(graceMs, undefined, { signal: grace.signal })]);
+  grace.abort();
+  server.closeAllConnections();
+  await closed;
+}
+
+/**
+ * Node's own closeIdleConnections() leaves connections on which nothing was asked yet, and those that become
+ * idle later: browsers and clients with keep-alive would make every stop wait for the whole grace time.
+ *
+ * @returns closes all connections that are idle now, and every other one after its answer
+ */
+function trackIdleConnections(server: Server): () => void {
+  const idle = new Set<Socket>();
+  let closing = false;
+  server.on('connection', (socket: Socket) => {
+    idle.add(socket);
+    socket.once('close', () => idle.delete(socket));
+  });
+  server.on('request', ({ socket }, response) => {
+    idle.delete(socket);
+    response.once('close', () => {
+      if (closing) socket.destroySoon();
+      else if (!socket.destroyed) idle.add(socket);
+    });
+  });
+  return () => {
+    closing = true;
+    for (const socket of idle) socket.destroy();
+  };
+}
+
+function whereabouts(server: Server): Pick<RunningServer, 'address' | 'port'> {
+  const bound = server.address() as AddressInfo | string;
+  if (typeof bound === 'string') return { address: bound, port: null };
+  const host = bound.family === 'IPv6' ? `[${bound.address}]` : bound.address;
+  return { address: `${host}:${bound.port}`, port: bound.port };
+}
+
+/** Answers what could not even be read as a request, in the form of every other refusal. */
+function answerUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const answer = new AgentError(
+    'ERR_AGENT_INVALID_REQUEST',
+    `the request cannot be read: ${error.code ?? error.message}`,
+  );
+  const body = JSON.stringify(errorBody(answer));
+  socket.end(
+    `HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\nConnection: close\r\n` +
+      `Content-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+  );
+}
+
+function explain(listen: Listen, error: unknown): OperatorError {
+  const where = 'path' in listen ? listen.path : `${listen.host}:${listen.port}`;
+  const advice = hasErrno(error, 'EADDRINUSE')
+    ? 'something else listens there; stop it, or set AGENT_PORT to another port (0: any free one)'
+    : 'set AGENT_HOST and AGENT_PORT to an address of this machine that this user may listen on';
+  return new OperatorError(`the API cannot listen on ${where} (${messageOf(error)}): ${advice}`, 1, { cause: error });
+}

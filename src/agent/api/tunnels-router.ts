@@ -1,0 +1,42 @@
+import { Router } from 'express';
+import { AgentError } from '../errors.ts';
+import { problemsOf } from '../tunnels/problems.ts';
+import { TunnelRequest } from '../tunnels/tunnel.ts';
+import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
+import { methodNotAllowed } from './error-handler.ts';
+import { jsonBody } from './json-body.ts';
+import { presentCreated, presentDetail, presentItem } from './present.ts';
+
+/** `/tunnels`: list, start, show and delete. */
+export function tunnelsRouter(tunnels: TunnelManager): Router {
+  const router = Router();
+  router
+    .route('/tunnels')
+    .get((_req, res) => {
+      res.json(tunnels.list().map((view) => presentItem(view, tunnels)));
+    })
+    .post(...jsonBody(), async (req, res) => {
+      res.json(presentCreated(await tunnels.create(parseRequest(req.body))));
+    })
+    .all(methodNotAllowed('GET, HEAD, POST'));
+  router
+    .route('/tunnels/:url_part')
+    .get((req, res) => {
+      res.json(presentDetail(tunnels.find(req.params.url_part), tunnels));
+    })
+    .delete(async (req, res) => {
+      await tunnels.remove(tunnels.find(req.params.url_part));
+      res.status(204).end();
+    })
+    .all(methodNotAllowed('GET, HEAD, DELETE'));
+  return router;
+}
+
+function parseRequest(body: unknown): TunnelRequest {
+  const parsed = TunnelRequest.safeParse(body);
+  if (parsed.success) return parsed.data;
+  const details = problemsOf(parsed.error);
+  const [[place, problem] = [], ...others] = Object.entries(details);
+  const more = others.length > 0 ? ` (and ${others.length} more, see details)` : '';
+  throw new AgentError('ERR_AGENT_INVALID_REQUEST', `${place}: ${problem}${more}`, { details });
+}

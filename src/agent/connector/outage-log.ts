@@ -1,0 +1,50 @@
+import type { Clock } from '../../lib/clock.ts';
+import type { Log } from '../../lib/log.ts';
+
+/** New reasons are worth a line each, until there were this many in one outage. */
+const MAX_REASONS = 5;
+const MINUTE_MS = 60_000;
+
+/** Tells of an outage in a few lines, however long it lasts: each new reason, and a reminder after 1, 2, 4, 8 … minutes. */
+export class OutageLog {
+  readonly #reasons = new Set<string>();
+  #start: number | null = null;
+  #nextReminderMs = MINUTE_MS;
+
+  constructor(
+    private readonly clock: Clock,
+    private readonly log: Log,
+  ) {}
+
+  /** There is no session from now on. */
+  begin(): void {
+    this.#start = this.clock.now();
+    this.#nextReminderMs = MINUTE_MS;
+    this.#reasons.clear();
+  }
+
+  /** An attempt failed. */
+  failure(message: string, code: string | null): void {
+    const lastedMs = this.#lastedMs();
+    const fresh = !this.#reasons.has(message) && this.#reasons.size < MAX_REASONS;
+    const due = lastedMs >= this.#nextReminderMs;
+    if (!fresh && !due) return;
+    this.#reasons.add(message);
+    while (lastedMs >= this.#nextReminderMs) this.#nextReminderMs *= 2;
+    this.log.warn(
+      { reason: message, code, offline_s: Math.round(lastedMs / 1000) },
+      'no session with the gateway; trying on',
+    );
+  }
+
+  /** @returns how many seconds it lasted */
+  end(): number {
+    const seconds = Math.round(this.#lastedMs() / 100) / 10;
+    this.#start = null;
+    return seconds;
+  }
+
+  #lastedMs(): number {
+    return this.#start === null ? 0 : this.clock.now() - this.#start;
+  }
+}

@@ -1,0 +1,26 @@
+import { readFile } from 'node:fs/promises';
+import { messageOf, OperatorError } from '../../lib/errors.ts';
+import { JsonTextError, parseJson } from '../../lib/json-text.ts';
+import { PolicyInput } from '../../traffic-policy/document.ts';
+import { problemsOf } from './problems.ts';
+
+/**
+ * Reads the policies that are in force on tunnels without their own.
+ *
+ * @param path the file of the setting DEFAULT_POLICIES
+ * @throws {OperatorError} naming the file, the place and what is wrong there
+ */
+export async function loadDefaultPolicies(path: string): Promise<PolicyInput> {
+  const fail = (problem: string, cause: unknown) =>
+    new OperatorError(`the default policies in ${path} cannot be used: ${problem}`, 1, { cause });
+  let content: unknown;
+  try {
+    content = parseJson(await readFile(path, 'utf8'));
+  } catch (error) {
+    throw fail(error instanceof JsonTextError ? `not JSON, ${error.message}` : messageOf(error), error);
+  }
+  const parsed = PolicyInput.safeParse(content);
+  if (parsed.success) return parsed.data;
+  const problems = Object.entries(problemsOf(parsed.error));
+  throw fail(problems.map(([place, problem]) => `${place}: ${problem}`).join('; '), parsed.error);
+}

@@ -1,0 +1,231 @@
+import { type BackoffPolicy, backoffDelay } from '../../lib/backoff.ts';
+import type { Clock } from '../../lib/clock.ts';
+import { ApiError, messageOf } from '../../lib/errors.ts';
+import type { Log } from '../../lib/log.ts';
+import type { SessionStatus } from '../connector/connector.ts';
+import type { Limiter } from './limiter.ts';
+import type { Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
+import type { OpenTunnel, TunnelOpener } from './tunnel-opener.ts';
+
+export interface KeeperOptions {
+  opener: Pick<TunnelOpener, 'open'>;
+  /** The state of the session, now. */
+  session: () => SessionStatus;
+  limiter: Limiter;
+  clock: Clock;
+  log: Log;
+  /** Keeps a tunnel whose URL has become another one. */
+  save: (tunnel: Tunnel) => Promise<void>;
+  /** Called after the state or the URL has changed. */
+  changed: (before: TunnelState) => void;
+}
+
+type LastError = TunnelStatus['lastError'];
+
+const RETRY: BackoffPolicy = { baseMs: 500, maxMs: 30_000 };
+/** Milliseconds that an endpoint has to stay for its failures to be over. */
+const STABLE_MS = 30_000;
+
+/** Keeps one tunnel up for as long as it exists, whatever becomes of the session and its endpoint. */
+export class TunnelKeeper {
+  #tunnel: Tunnel;
+  #status: TunnelStatus;
+  #open: OpenTunnel | null = null;
+  /** Identifies the loop that is in charge; null while there is none. */
+  #run: symbol | null = null;
+  /** Settles when no attempt to bind is under way; never rejects. */
+  #binding: Promise<void> = Promise.resolve();
+  /** Ends the wait that the loop is in. */
+  #interrupt: () => void = () => {};
+  #sessions = 0;
+  #failures = 0;
+
+  constructor(
+    tunnel: Tunnel,
+    private readonly options: KeeperOptions,
+  ) {
+    this.#tunnel = tunnel;
+    this.#status = { state: 'connecting', since: new Date(), lastError: null };
+  }
+
+  get url(): string {
+    return this.#tunnel.url;
+  }
+
+  get tunnel(): Tunnel {
+    return this.#tunnel;
+  }
+
+  get status(): TunnelStatus {
+    return this.#status;
+  }
+
+  /** Starts keeping the tunnel up, from an endpoint that is open already if there is one. */
+  keep(open: OpenTunnel | null = null): void {
+    this.#open = open;
+    this.#run = Symbol('run');
+    void this.#loop(this.#run);
+  }
+
+  /** To be called when a session has come up: whatever waits tries again at once. */
+  sessionOnline(): void {
+    this.#sessions++;
+    this.#failures = 0;
+    this.#interrupt();
+  }
+
+  /** To be called when the session is lost, and all endpoints with it. */
+  sessionLost(): void {
+    if (this.#run === null) return;
+    this.#dropEndpoint();
+    this.#awaitSession();
+    this.#interrupt();
+  }
+
+  /**
+   * Stops keeping the tunnel up and unbinds it; keep() resumes.
+   *
+   * @throws when the endpoint could not be closed
+   */
+  async close(): Promise<void> {
+    this.#stop();
+    // What is being bound right now would be an endpoint that nobody knows of.
+    await this.#binding;
+    const open = this.#open;
+    this.#open = null;
+    await open?.close();
+  }
+
+  /** Stops keeping the tunnel up for good; its endpoint goes with the session. */
+  abandon(): void {
+    this.#stop();
+    void this.#binding.then(() => this.#dropEndpoint());
+  }
+
+  #stop(): void {
+    this.#run = null;
+    this.#interrupt();
+  }
+
+  async #loop(run: symbol): Promise<void> {
+    while (this.#run === run) {
+      if (this.#open) await this.#watch(this.#open);
+      else if (this.options.session().state === 'online') await this.#tryToBind(run);
+      else await this.#sleepUntilSession();
+    }
+  }
+
+  /** Waits until the endpoint ends. */
+  async #watch(open: OpenTunnel): Promise<void> {
+    const { clock } = this.options;
+    this.#set('online', null);
+    const upSince = clock.now();
+    const end = await this.#interruptible(open.endpoint.ended);
+    // Interrupted: the session was lost or the loop is over.
+    if (end === null || this.#open !== open) return;
+    this.#dropEndpoint();
+    // With the session gone as well, its return will be the time to try again.
+    if (this.options.session().state !== 'online') return;
+    if (clock.now() - upSince >= STABLE_MS) this.#failures = 0;
+    if (end.code === null && this.#failures === 0) {
+      // An endpoint learns of a lost session before the agent does: no failure of this tunnel yet.
+      this.#set('connecting', end);
+      await this.#pause();
+    } else {
+      await this.#retryLater(end);
+    }
+  }
+
+  async #tryToBind(run: symbol): Promise<void> {
+    const session = this.#sessions;
+    if (this.#status.state !== 'failed') this.#set('connecting', this.#status.lastError);
+    const error = await this.options.limiter.run(async () => {
+      if (this.#run !== run || this.options.session().state !== 'online') return null;
+      const attempt = this.#bind();
+      this.#binding = attempt.then(() => {});
+      return attempt;
+    });
+    if (error === null || this.#run !== run || this.#sessions !== session) return;
+    // A session that is gone explains the failure, and its return will be the time to try again.
+    if (this.options.session().state === 'online') await this.#retryLater(error);
+  }
+
+  /** @returns why it failed; null when the endpoint is up */
+  async #bind(): Promise<LastError> {
+    try {
+      this.#open = await this.options.opener.open(this.#tunnel);
+    } catch (error) {
+      if (!(error instanceof ApiError)) this.options.log.error({ err: error, url: this.#tunnel.url }, 'cannot bind');
+      return { code: error instanceof ApiError ? error.code : null, message: messageOf(error) };
+    }
+    const { url } = this.#open.endpoint;
+    if (url !== this.#tunnel.url) await this.#moveTo(url);
+    return null;
+  }
+
+  /** The gateway gave the same name another URL, such as after its port was changed. */
+  async #moveTo(url: string): Promise<void> {
+    this.#tunnel = { ...this.#tunnel, url };
+    this.options.changed(this.#status.state);
+    await this.options.save(this.#tunnel).catch((err: unknown) => {
+      this.options.log.warn({ err, url }, 'the new URL of a tunnel could not be saved; it is kept in memory');
+    });
+  }
+
+  async #retryLater(error: LastError): Promise<void> {
+    const { log } = this.options;
+    const { url } = this.#tunnel;
+    if (this.#status.state !== 'failed' || this.#status.lastError?.code !== error?.code) {
+      log.warn({ url, code: error?.code, reason: error?.message }, 'tunnel failed; it is tried again');
+    }
+    this.#set('failed', error);
+    await this.#pause();
+  }
+
+  /** Waits the longer the more failures there were, or until interrupted. */
+  async #pause(): Promise<void> {
+    const { clock } = this.options;
+    const waiting = new AbortController();
+    this.#interrupt = () => waiting.abort();
+    const delay = backoffDelay(this.#failures++, RETRY, () => clock.random());
+    await clock.sleep(delay, waiting.signal).catch((reason: unknown) => {
+      if (!waiting.signal.aborted) throw reason;
+    });
+  }
+
+  async #sleepUntilSession(): Promise<void> {
+    this.#awaitSession();
+    await this.#interruptible(new Promise(() => {}));
+  }
+
+  #awaitSession(): void {
+    const { state, lastError } = this.options.session();
+    this.#set(state === 'connecting' ? 'connecting' : 'offline', lastError);
+  }
+
+  #dropEndpoint(): void {
+    this.#open?.release().catch((err: unknown) => {
+      this.options.log.warn({ err, url: this.#tunnel.url }, 'a relay could not be closed');
+    });
+    this.#open = null;
+  }
+
+  #set(state: TunnelState, lastError: LastError): void {
+    const before = this.#status;
+    const since = before.state === state ? before.since : new Date();
+    this.#status = { state, since, lastError };
+    if (before.state === state) return;
+    this.options.changed(before.state);
+    if (before.state === 'failed' && state === 'online') {
+      this.options.log.info({ url: this.#tunnel.url }, 'tunnel is online again');
+    }
+  }
+
+  /** @returns what the promise resolves with; null when interrupted before */
+  #interruptible<T>(promise: Promise<T>): Promise<T | null> {
+    return new Promise((resolve) => {
+      this.#interrupt = () => resolve(null);
+      void promise.then(resolve);
+    });
+  }
+}

@@ -1,0 +1,267 @@
+import { randomUUID } from 'node:crypto';
+import { type Clock, systemClock } from '../../lib/clock.ts';
+import type { Log } from '../../lib/log.ts';
+import type { PolicyInput } from '../../traffic-policy/document.ts';
+import type { Connector } from '../connector/connector.ts';
+import { AgentError } from '../errors.ts';
+import { Limiter } from './limiter.ts';
+import { domainOf, type Tunnel, type TunnelRequest, type TunnelState, type TunnelStatus } from './tunnel.ts';
+import { TunnelKeeper } from './tunnel-keeper.ts';
+import { type OpenTunnel, TunnelOpener, type TunnelSpec } from './tunnel-opener.ts';
+import type { TunnelStore } from './tunnel-store.ts';
+import { parseUpstream } from './upstream.ts';
+import type { UpstreamDialer } from './upstream-dialer.ts';
+import type { UpstreamGuard } from './upstream-guard.ts';
+import { UrlParts } from './url-part.ts';
+
+export interface TunnelManagerOptions {
+  connector: Connector;
+  store: TunnelStore;
+  guard: UpstreamGuard;
+  dialer: UpstreamDialer;
+  /** In force on every tunnel that has no policy of its own. */
+  defaultPolicies: PolicyInput;
+  /** Domains that no tunnel may take: the agent's own. */
+  reservedDomains: readonly string[];
+  log: Log;
+  clock?: Clock;
+}
+
+/** A tunnel as it is; its members always tell the present state. */
+export interface TunnelView {
+  readonly url: string;
+  readonly tunnel: Tunnel;
+  readonly status: TunnelStatus;
+}
+
+/** Endpoints that are bound at the same time after a session came up. */
+const MAX_BINDING = 16;
+/** Seconds after which a session may be back. */
+const RETRY_AFTER = 5;
+
+/** The tunnels of this agent: creates and removes them, and keeps all others up. */
+export class TunnelManager {
+  readonly #keepers = new Map<string, TunnelKeeper>();
+  readonly #removals = new Map<string, Promise<void>>();
+  /** Domains of tunnels and of those that are being created. */
+  readonly #domains = new Set<string>();
+  readonly #limiter = new Limiter(MAX_BINDING);
+  readonly #opener: TunnelOpener;
+  readonly #counts: Record<TunnelState, number> = { online: 0, connecting: 0, offline: 0, failed: 0 };
+  #index: UrlParts<TunnelKeeper> | null = null;
+  #stopped = false;
+  /** Whether tunnels are still coming up after a session did. */
+  #risingSince: number | null = null;
+
+  constructor(private readonly options: TunnelManagerOptions) {
+    this.#opener = new TunnelOpener(options.connector, options.dialer, options.defaultPolicies);
+  }
+
+  /**
+   * Loads the tunnels and keeps them up from the moment the connector is online.
+   *
+   * @throws {OperatorError} when what is on the disk cannot be used
+   */
+  async start(): Promise<void> {
+    const { store, connector } = this.options;
+    await store.open();
+    for (const tunnel of store.list()) {
+      this.#domains.add(tunnel.domain);
+      this.#adopt(tunnel, null);
+    }
+    connector.on('online', this.#sessionOnline);
+    connector.on('offline', this.#sessionLost);
+    if (connector.status.state === 'online') this.#sessionOnline();
+  }
+
+  /** Stops keeping tunnels up, and waits for writes that are under way. Endpoints go with the session. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.options.connector.off('online', this.#sessionOnline);
+    this.options.connector.off('offline', this.#sessionLost);
+    for (const keeper of this.#keepers.values()) keeper.abandon();
+    await this.options.store.settled();
+  }
+
+  /** All tunnels in order of creation. */
+  list(): TunnelView[] {
+    return [...this.#keepers.values()];
+  }
+
+  /** How many tunnels are in each state. */
+  counts(): Readonly<Record<TunnelState, number>> {
+    return this.#counts;
+  }
+
+  /**
+   * @param urlPart first label, host, `host:port` or whole URL
+   * @throws {AgentError} 404, or 409 when several tunnels match
+   */
+  find(urlPart: string): TunnelView {
+    return this.#urlParts().find(urlPart);
+  }
+
+  /** The shortest part of a tunnel's URL that means no other one now. */
+  urlPartOf({ tunnel, url }: TunnelView): string {
+    const keeper = this.#keepers.get(tunnel.id);
+    // A tunnel that was removed meanwhile is no longer found by any part.
+    return keeper ? this.#urlParts().shortestFor(keeper) : url;
+  }
+
+  /** The policy that is in force: the tunnel's own, else the defaults. */
+  appliedPolicy({ policy }: Tunnel): object {
+    // Defaults are read at start alone, and at start every tunnel is bound anew: what is shown is what runs.
+    return policy ?? this.options.defaultPolicies;
+  }
+
+  /**
+   * Creates a tunnel: when this resolves its endpoint is up and the tunnel is on the disk, otherwise neither.
+   *
+   * @throws {ApiError} 400 for an upstream or policy that cannot be used, 409 when the domain is taken,
+   *   503 without a session, 500 when it cannot be saved, and the gateway's refusals
+   */
+  async create(request: TunnelRequest): Promise<TunnelView> {
+    const { protocol, forwards_to } = request;
+    const domain = request.domain ?? undefined;
+    const spec: TunnelSpec = { protocol, forwards_to, policy: request.policy ?? null, ...(domain && { domain }) };
+    this.#opener.trafficPolicy(spec);
+    if (domain) this.#reserve(domain);
+    try {
+      // First the session: without a network no name could be resolved, and that would be blamed on the upstream.
+      this.#requireSession();
+      await this.options.guard.check(parseUpstream(forwards_to));
+      return await this.#open(spec);
+    } catch (error) {
+      if (domain) this.#domains.delete(domain);
+      throw error;
+    }
+  }
+
+  /**
+   * Removes a tunnel: closes its endpoint, then forgets it. If that cannot be saved, the tunnel comes back.
+   *
+   * @throws {ApiError} 500 when it cannot be saved
+   */
+  remove({ tunnel: { id } }: TunnelView): Promise<void> {
+    const keeper = this.#keepers.get(id);
+    if (!keeper) return Promise.resolve();
+    const removal =
+      this.#removals.get(id) ??
+      this.#remove(keeper).finally(() => {
+        this.#removals.delete(id);
+      });
+    this.#removals.set(id, removal);
+    return removal;
+  }
+
+  readonly #sessionOnline = (): void => {
+    this.#risingSince = this.#clock.now();
+    for (const keeper of this.#keepers.values()) keeper.sessionOnline();
+  };
+
+  readonly #sessionLost = (): void => {
+    this.#risingSince = null;
+    for (const keeper of this.#keepers.values()) keeper.sessionLost();
+  };
+
+  get #clock(): Clock {
+    return this.options.clock ?? systemClock;
+  }
+
+  #urlParts(): UrlParts<TunnelKeeper> {
+    this.#index ??= new UrlParts(this.#keepers.values());
+    return this.#index;
+  }
+
+  #reserve(domain: string): void {
+    if (this.options.reservedDomains.includes(domain)) {
+      throw new AgentError('ERR_AGENT_DOMAIN_IN_USE', `${domain} is the agent's own domain`);
+    }
+    if (this.#domains.has(domain)) {
+      throw new AgentError('ERR_AGENT_DOMAIN_IN_USE', `${domain} is used by another tunnel of this agent`);
+    }
+    this.#domains.add(domain);
+  }
+
+  #requireSession(): void {
+    if (this.#stopped) throw new AgentError('ERR_AGENT_STOPPING', 'the agent is stopping', { retryAfter: RETRY_AFTER });
+    const { state, gateway, lastError } = this.options.connector.status;
+    if (state === 'online') return;
+    const reason = lastError ? `: ${lastError.message}` : '';
+    throw new AgentError('ERR_AGENT_OFFLINE', `there is no session with ${gateway}${reason}`, {
+      retryAfter: RETRY_AFTER,
+    });
+  }
+
+  async #open(spec: TunnelSpec): Promise<TunnelView> {
+    const open = await this.#opener.open(spec);
+    try {
+      const { url } = open.endpoint;
+      const tunnel: Tunnel = {
+        id: randomUUID(),
+        protocol: spec.protocol,
+        forwards_to: spec.forwards_to,
+        domain: spec.domain ?? domainOf(url, spec.protocol),
+        url,
+        policy: spec.policy,
+        created_at: new Date().toISOString(),
+      };
+      await this.options.store.save(tunnel);
+      this.#domains.add(tunnel.domain);
+      return this.#adopt(tunnel, open);
+    } catch (error) {
+      await this.#closeUnremembered(open);
+      throw error;
+    }
+  }
+
+  /** A public endpoint that is on no list must not stay. */
+  async #closeUnremembered(open: OpenTunnel): Promise<void> {
+    await open.close().catch((err: unknown) => {
+      this.options.log.error({ err, url: open.endpoint.url }, 'the endpoint of a refused tunnel could not be closed');
+    });
+  }
+
+  async #remove(keeper: TunnelKeeper): Promise<void> {
+    try {
+      await keeper.close();
+      await this.options.store.remove(keeper.tunnel.id);
+    } catch (error) {
+      if (!this.#stopped) keeper.keep();
+      throw error;
+    }
+    this.#keepers.delete(keeper.tunnel.id);
+    this.#domains.delete(keeper.tunnel.domain);
+    this.#counts[keeper.status.state]--;
+    this.#index = null;
+  }
+
+  #adopt(tunnel: Tunnel, open: OpenTunnel | null): TunnelKeeper {
+    const { connector, log, store } = this.options;
+    const keeper: TunnelKeeper = new TunnelKeeper(tunnel, {
+      opener: this.#opener,
+      session: () => connector.status,
+      limiter: this.#limiter,
+      clock: this.#clock,
+      log,
+      save: (changed) => store.save(changed),
+      changed: (before) => this.#keeperChanged(keeper, before),
+    });
+    this.#keepers.set(tunnel.id, keeper);
+    this.#counts[keeper.status.state]++;
+    this.#index = null;
+    keeper.keep(open);
+    return keeper;
+  }
+
+  #keeperChanged(keeper: TunnelKeeper, before: TunnelState): void {
+    this.#counts[before]--;
+    this.#counts[keeper.status.state]++;
+    this.#index = null;
+    const { connecting, offline, online, failed } = this.#counts;
+    if (this.#risingSince === null || connecting + offline > 0) return;
+    const ms = Math.round(this.#clock.now() - this.#risingSince);
+    this.#risingSince = null;
+    this.options.log.info({ online, failed, ms }, 'tunnels are up');
+  }
+}

@@ -1,0 +1,105 @@
+import { messageOf } from '../../lib/errors.ts';
+import {
+  defaultsFor,
+  PolicyInput,
+  type TrafficPolicyDocument,
+  toTrafficPolicy,
+} from '../../traffic-policy/document.ts';
+import { type Connector, type Endpoint, TUNNEL_PROTOCOLS, type TunnelProtocol } from '../connector/connector.ts';
+import { AgentError } from '../errors.ts';
+import { problemsOf } from './problems.ts';
+import type { Tunnel } from './tunnel.ts';
+import { parseUpstream, type Upstream } from './upstream.ts';
+import type { UpstreamDialer } from './upstream-dialer.ts';
+
+/** What opening takes of a tunnel, also of one that does not exist yet. */
+export interface TunnelSpec extends Pick<Tunnel, 'protocol' | 'forwards_to' | 'policy'> {
+  /** Left out, the gateway chooses. */
+  domain?: string;
+}
+
+/** A tunnel's endpoint together with what the agent keeps for it. */
+export interface OpenTunnel {
+  endpoint: Endpoint;
+  /** Unbinds the endpoint, then ends what the agent carries for it. */
+  close(): Promise<void>;
+  /** For an endpoint that is gone already. */
+  release(): Promise<void>;
+}
+
+/** Binds tunnels: upstream made ready, policy in today's shape, endpoint opened. */
+export class TunnelOpener {
+  constructor(
+    private readonly connector: Connector,
+    private readonly dialer: UpstreamDialer,
+    private readonly defaults: PolicyInput,
+  ) {}
+
+  /**
+   * The policy that is in force on a tunnel.
+   *
+   * @throws {ApiError} 400 when the tunnel's own policy is not valid or does not suit its protocol
+   */
+  trafficPolicy({ policy, protocol }: Pick<TunnelSpec, 'policy' | 'protocol'>): TrafficPolicyDocument {
+    const known = knownProtocol(protocol);
+    return policy === null ? defaultsFor(known, this.defaults) : toTrafficPolicy(validPolicy(policy), known);
+  }
+
+  /** @throws {ApiError} as the connector's open() does, or 400 for what this version finds fault with */
+  async open(spec: TunnelSpec): Promise<OpenTunnel> {
+    const protocol = knownProtocol(spec.protocol);
+    const trafficPolicy = this.trafficPolicy(spec);
+    const upstream = await this.dialer.prepare(validUpstream(spec.forwards_to), protocol);
+    const release = () => upstream.release();
+    try {
+      const endpoint = await this.connector.open({
+        protocol,
+        ...(spec.domain !== undefined && { domain: spec.domain }),
+        forwardTo: upstream.forwardTo,
+        forwardsTo: spec.forwards_to,
+        trafficPolicy,
+      });
+      return { endpoint, release, close: () => endpoint.close().finally(release) };
+    } catch (error) {
+      await release();
+      throw error;
+    }
+  }
+}
+
+/* A tunnel from the disk may have been written by a version that allowed what this one does not. */
+
+function knownProtocol(protocol: string): TunnelProtocol {
+  const known = TUNNEL_PROTOCOLS.find((candidate) => candidate === protocol);
+  if (known) return known;
+  throw refusal('protocol', `this version of device-agent knows no protocol ${JSON.stringify(protocol)}`);
+}
+
+function validPolicy(policy: object): PolicyInput {
+  const parsed = PolicyInput.safeParse(policy);
+  if (parsed.success) return parsed.data;
+  const problems = Object.fromEntries(
+    Object.entries(problemsOf(parsed.error)).map(([place, problem]) => [`policy.${place}`, problem]),
+  );
+  const [[place, problem] = ['policy', 'it is not valid']] = Object.entries(problems);
+  throw new AgentError(
+    'ERR_AGENT_POLICY_NOT_APPLICABLE',
+    `${place}: ${problem}; delete the tunnel and create it with a policy that this version accepts`,
+    { details: problems },
+  );
+}
+
+function validUpstream(forwardsTo: string): Upstream {
+  try {
+    return parseUpstream(forwardsTo);
+  } catch (error) {
+    throw refusal('forwards_to', messageOf(error), error);
+  }
+}
+
+function refusal(member: string, problem: string, cause?: unknown): AgentError {
+  return new AgentError('ERR_AGENT_INVALID_REQUEST', `${member}: ${problem}`, {
+    details: { [member]: problem },
+    cause,
+  });
+}

@@ -1,0 +1,128 @@
+import { type Adapter, Low } from 'lowdb';
+import { z } from 'zod';
+import { messageOf, OperatorError } from '../../lib/errors.ts';
+import { AgentError } from '../errors.ts';
+import type { Codec } from './durable-file.ts';
+import { StoredTunnel, type Tunnel } from './tunnel.ts';
+
+/**
+ * Within a version members may be added, and values that older programs do not know; a member that goes or
+ * means something else takes a new version.
+ */
+const VERSION = 1;
+
+const StoredTunnels = z.object({ version: z.literal(VERSION), tunnels: z.array(StoredTunnel) });
+export type StoredTunnels = z.infer<typeof StoredTunnels>;
+
+/** Tunnels never change in place, so that each is put into text once. */
+const texts = new WeakMap<Tunnel, string>();
+
+/** `tunnels.json`: one line a tunnel, so that people and diffs can read it. */
+export const tunnelsCodec: Codec<StoredTunnels> = {
+  encode: ({ tunnels }) => `{"version":${VERSION},"tunnels":[\n${tunnels.map(textOf).join(',\n')}\n]}\n`,
+  decode: (text) => {
+    const content: unknown = JSON.parse(text);
+    const { data } = z.object({ version: z.number() }).safeParse(content);
+    if (data && data.version > VERSION) {
+      throw new OperatorError(
+        `the tunnels were saved by a newer version of device-agent (format ${data.version}, this one knows ${VERSION}); ` +
+          'install that version, or move tunnels.json away to start without tunnels',
+      );
+    }
+    const parsed = StoredTunnels.safeParse(content);
+    if (!parsed.success) throw new Error(z.prettifyError(parsed.error));
+    return parsed.data;
+  },
+};
+
+interface Change {
+  apply(tunnels: Map<string, Tunnel>): void;
+  resolve(): void;
+  reject(error: unknown): void;
+}
+
+/**
+ * The tunnels on the disk, in order of creation. A change counts, in memory too, once it is durable. Changes
+ * that arrive while a write is under way go out together with the next one.
+ */
+export class TunnelStore {
+  readonly #db: Low<StoredTunnels>;
+  #tunnels: ReadonlyMap<string, Tunnel> = new Map();
+  #waiting: Change[] = [];
+  #writing: Promise<void> | null = null;
+
+  constructor(adapter: Adapter<StoredTunnels>) {
+    this.#db = new Low(adapter, { version: VERSION, tunnels: [] });
+  }
+
+  /** @throws {OperatorError} when what is on the disk cannot be used */
+  async open(): Promise<void> {
+    await this.#db.read();
+    this.#tunnels = new Map(this.#db.data.tunnels.map((tunnel) => [tunnel.id, tunnel]));
+  }
+
+  list(): Tunnel[] {
+    return [...this.#tunnels.values()];
+  }
+
+  /**
+   * Adds a tunnel, or replaces the one with its id.
+   *
+   * @throws {AgentError} 500 when it could not be written; then nothing has changed
+   */
+  save(tunnel: Tunnel): Promise<void> {
+    return this.#change((tunnels) => tunnels.set(tunnel.id, tunnel));
+  }
+
+  /** @throws {AgentError} 500 when it could not be written; then nothing has changed */
+  remove(id: string): Promise<void> {
+    return this.#change((tunnels) => tunnels.delete(id));
+  }
+
+  /** Resolves when no write is under way. */
+  async settled(): Promise<void> {
+    await this.#writing;
+  }
+
+  #change(apply: Change['apply']): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ apply, resolve, reject });
+      this.#writing ??= this.#writeAll();
+    });
+  }
+
+  async #writeAll(): Promise<void> {
+    while (this.#waiting.length > 0) {
+      const changes = this.#waiting.splice(0);
+      const next = new Map(this.#tunnels);
+      for (const change of changes) change.apply(next);
+      try {
+        this.#db.data = { version: VERSION, tunnels: [...next.values()] };
+        await this.#db.write();
+      } catch (error) {
+        const refusal = new AgentError(
+          'ERR_AGENT_NOT_PERSISTED',
+          `the change could not be saved: ${messageOf(error)}`,
+          {
+            cause: error,
+          },
+        );
+        for (const change of changes) change.reject(refusal);
+        continue;
+      }
+      this.#tunnels = next;
+      for (const change of changes) change.resolve();
+    }
+    // In the same breath as the last look at what waits: whoever comes after it starts a new round.
+    this.#writing = null;
+  }
+}
+
+function textOf(tunnel: Tunnel): string {
+  let text = texts.get(tunnel);
+  if (text === undefined) {
+    text = JSON.stringify(tunnel);
+    texts.set(tunnel, text);
+  }
+  return text;
+}

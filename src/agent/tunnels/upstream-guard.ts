@@ -1,0 +1,138 @@
+import { promises as dns, type LookupAddress } from 'node:dns';
+import { withDeadline } from '../../lib/deadline.ts';
+import { messageOf } from '../../lib/errors.ts';
+import { isLoopbackHost } from '../api/host-guard.ts';
+import { AgentError } from '../errors.ts';
+import { embeddedIpv4 } from './embedded-ipv4.ts';
+import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
+import type { UpstreamRules } from './upstream-rules.ts';
+
+/** All addresses of a name, as the system resolves it. */
+export type Lookup = (name: string) => Promise<LookupAddress[]>;
+
+const LOOKUP_MS = 5_000;
+
+const systemLookup: Lookup = (name) => dns.lookup(name, { all: true, verbatim: true });
+
+/** Keeps tunnels away from where AGENT_ALLOW_UPSTREAMS does not let them go. */
+export class UpstreamGuard {
+  readonly #lookups = new Map<string, Promise<LookupAddress[]>>();
+
+  readonly #ownPorts = new Map<number, string>();
+
+  constructor(
+    private readonly rules: UpstreamRules,
+    private readonly lookup: Lookup = systemLookup,
+  ) {}
+
+  /**
+   * Keeps tunnels away from a port on loopback on which this process listens itself: the API takes whoever connects
+   * there for somebody on this machine, and a tunnel to the gateway would lead back into itself.
+   *
+   * @param what completes `port 4040 is …`
+   */
+  protectOwnPort(port: number, what: string): void {
+    this.#ownPorts.set(port, what);
+  }
+
+  /**
+   * Refuses an upstream that may not be reached now.
+   *
+   * @throws {AgentError} 400 when it is not allowed or its name is not known
+   */
+  async check(upstream: Upstream): Promise<void> {
+    if (upstream.kind === 'unix') return this.checkSocket(upstream.path);
+    if (isNamed(upstream)) await this.resolve(upstream);
+    else this.checkLiteral(upstream);
+  }
+
+  /**
+   * The addresses of a named upstream; every one of them is allowed.
+   *
+   * @throws {AgentError} 400 when one is not allowed or the name is not known
+   */
+  async resolve(upstream: TcpUpstream): Promise<LookupAddress[]> {
+    const { host, port } = upstream;
+    const addresses = await this.#resolveShared(host);
+    for (const { address } of addresses) this.#refuseOwnPort(address, port);
+    const refused = addresses.find(({ address }) => !this.rules.allowsAddress(address, port, host));
+    if (refused) throw this.#refusal(upstream, ` (${host} is ${refused.address})`);
+    return addresses;
+  }
+
+  /** @throws {AgentError} 400 when an upstream given as an address (or localhost) is not allowed */
+  checkLiteral(upstream: TcpUpstream): void {
+    const { host, port } = upstream;
+    this.#refuseOwnPort(host, port);
+    const allowed =
+      host === 'localhost' ? this.rules.allowsAddress('127.0.0.1', port, host) : this.rules.allowsAddress(host, port);
+    if (!allowed) throw this.#refusal(upstream);
+  }
+
+  /** @throws {AgentError} 400 when a unix socket is not allowed */
+  async checkSocket(path: string): Promise<void> {
+    const allowed = await this.rules.allowsSocket(path).catch((error: unknown) => {
+      throw unreadableSocket(path, error);
+    });
+    if (!allowed) throw this.#refusal({ kind: 'unix', path });
+  }
+
+  /**
+   * The path, without links, that a connection to a unix socket may go to now.
+   *
+   * @throws {AgentError} 400 when it is not allowed or nothing is there
+   */
+  async resolveSocket(path: string): Promise<string> {
+    const real = await this.rules.resolveSocket(path).catch((error: unknown) => {
+      throw unreadableSocket(path, error);
+    });
+    if (real === null) throw this.#refusal({ kind: 'unix', path });
+    return real;
+  }
+
+  #refuseOwnPort(host: string, port: number): void {
+    const what = this.#ownPorts.get(port);
+    if (what === undefined || !isLoopbackHost(embeddedIpv4(host) ?? host)) return;
+    const problem = `port ${port} is ${what}`;
+    throw new AgentError('ERR_AGENT_UPSTREAM_NOT_ALLOWED', problem, { details: { forwards_to: problem } });
+  }
+
+  /** Connections that arrive together share one look-up: the system has few threads for them. */
+  async #resolveShared(name: string): Promise<LookupAddress[]> {
+    let pending = this.#lookups.get(name);
+    if (!pending) {
+      pending = this.lookup(name).finally(() => this.#lookups.delete(name));
+      this.#lookups.set(name, pending);
+    }
+    try {
+      const addresses = await withDeadline(pending, `resolving ${name}`, LOOKUP_MS);
+      if (addresses.length > 0) return addresses;
+    } catch (error) {
+      throw unknownHost(name, error);
+    }
+    throw unknownHost(name);
+  }
+
+  #refusal(upstream: Upstream, particulars = ''): AgentError {
+    const shown = displayUpstream(upstream);
+    return new AgentError(
+      'ERR_AGENT_UPSTREAM_NOT_ALLOWED',
+      `${shown}${particulars} is not an allowed upstream; AGENT_ALLOW_UPSTREAMS allows ${this.rules.text}, ` +
+        'and nothing allows link-local, metadata and multicast addresses',
+      { details: { forwards_to: `${shown}${particulars} is not allowed` } },
+    );
+  }
+}
+
+function unreadableSocket(path: string, cause: unknown): AgentError {
+  return new AgentError('ERR_AGENT_UPSTREAM_NOT_ALLOWED', `unix:${path} cannot be looked at: ${messageOf(cause)}`, {
+    cause,
+  });
+}
+
+function unknownHost(name: string, cause?: unknown): AgentError {
+  return new AgentError('ERR_AGENT_UPSTREAM_UNKNOWN', `the upstream's name ${name} cannot be resolved`, {
+    details: { forwards_to: `${name} cannot be resolved${cause === undefined ? '' : `: ${messageOf(cause)}`}` },
+    cause,
+  });
+}

@@ -1,0 +1,217 @@
+import type { Stats } from 'node:fs';
+import { lstat, realpath } from 'node:fs/promises';
+import { BlockList, isIP, isIPv6 } from 'node:net';
+import { basename, dirname, join } from 'node:path';
+import { hasErrno } from '../../lib/errors.ts';
+import { embeddedIpv4 } from './embedded-ipv4.ts';
+
+/** What a rule of AGENT_ALLOW_UPSTREAMS lets through. */
+type Rule = PortRange & ({ addresses: BlockList } | { host: string } | { suffix: string });
+
+interface PortRange {
+  from: number;
+  to: number;
+}
+
+/** Keywords that stand for networks. */
+const NETWORKS: Record<string, string[]> = {
+  loopback: ['127.0.0.0/8', '::1/128'],
+  private: ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'],
+  any: ['0.0.0.0/0', '::/0'],
+};
+
+/**
+ * Never an upstream, whatever the setting says: they name no service of a network, reach this machine
+ * in disguise (on Linux a connection to the unspecified address arrives at loopback), or are where clouds
+ * hand out credentials to whoever asks.
+ */
+const FORBIDDEN = blockList([
+  '0.0.0.0/8',
+  '169.254.0.0/16', // link-local, with the metadata service of most clouds
+  '224.0.0.0/4', // multicast
+  '240.0.0.0/4', // reserved, with the broadcast address
+  '100.100.100.200/32', // metadata of Alibaba Cloud
+  '168.63.129.16/32', // Azure's host
+  '192.0.0.192/32', // metadata of Oracle Cloud
+  '::/128',
+  'fe80::/10',
+  'fec0::/10', // site-local, deprecated
+  'ff00::/8',
+  'fd00:ec2::/32', // metadata of AWS
+  '2001::/32', // Teredo, which hides an IPv4 address with its bits turned (RFC 4380)
+  '64:ff9b:1::/48', // NAT64 of a network's own making (RFC 8215): where in it the IPv4 address is, only that network knows
+  'fd20:ce::254/128', // metadata of Google Cloud
+]);
+
+/**
+ * Folders of the system's own sockets (docker's, containerd's and systemd's give away the machine).
+ * The keyword `unix` leaves them out; a rule `unix:/run/app.sock` may name one.
+ */
+const SYSTEM_FOLDERS = ['/run', '/var', '/proc', '/sys', '/dev', '/etc'];
+
+/** Says which upstreams tunnels may have; made by {@link parseUpstreamRules}. */
+export class UpstreamRules {
+  constructor(
+    /** The setting as it was written, for messages. */
+    readonly text: string,
+    private readonly rules: readonly Rule[],
+    private readonly ownSockets: boolean,
+    private readonly socketPaths: readonly string[],
+  ) {}
+
+  /** Whether a connection may go to an address, given the name that it was resolved from (if any). */
+  allowsAddress(address: string, port: number, name?: string): boolean {
+    const effective = embeddedIpv4(address) ?? address;
+    if (contains(FORBIDDEN, address) || contains(FORBIDDEN, effective)) return false;
+    return this.rules.some((rule) => {
+      if (port < rule.from || port > rule.to) return false;
+      if ('addresses' in rule) return contains(rule.addresses, effective);
+      if (name === undefined) return false;
+      return 'host' in rule ? name === rule.host : name.endsWith(rule.suffix);
+    });
+  }
+
+  /**
+   * Whether a tunnel may lead to a unix socket. Links are followed first, so that a harmless
+   * name cannot stand for the socket of a system service.
+   *
+   * @param path absolute; nothing needs to be there yet, as it is looked at again for every connection
+   */
+  async allowsSocket(path: string): Promise<boolean> {
+    try {
+      return (await this.resolveSocket(path)) !== null;
+    } catch (error) {
+      if (!hasErrno(error, 'ENOENT')) throw error;
+      const real = await realSocketPath(path);
+      return this.#isListed(real) || this.#mayBeOwn(real);
+    }
+  }
+
+  /**
+   * The socket that a connection may go to now. Connect to what is returned and not to the path: links in that
+   * may lead elsewhere a moment later.
+   *
+   * @returns the path without links; null when it is not allowed
+   * @throws the system's error, such as when nothing is there
+   */
+  async resolveSocket(path: string): Promise<string | null> {
+    const real = await realpath(path);
+    return this.#isListed(real) || (this.#mayBeOwn(real) && isOwnAndOpen(await lstat(real))) ? real : null;
+  }
+
+  #isListed(real: string): boolean {
+    return this.socketPaths.some((allowed) => real === allowed || isWithin(real, allowed));
+  }
+
+  #mayBeOwn(real: string): boolean {
+    return this.ownSockets && !SYSTEM_FOLDERS.some((folder) => isWithin(real, folder));
+  }
+}
+
+/**
+ * Reads AGENT_ALLOW_UPSTREAMS: hosts, `*.suffix`, addresses, CIDRs and the words `loopback`, `private` and `any`,
+ * each with an optional `:port` or `:from-to` (an IPv6 address then in brackets); `unix` for sockets of the
+ * agent's own user that are outside the system's folders and not closed to others, `unix:/path` for one socket
+ * or all in a folder, whoever's they are.
+ * `any` means every network address, never a unix socket.
+ *
+ * @throws {Error} saying which entry is wrong and why
+ */
+export function parseUpstreamRules(text: string): UpstreamRules {
+  const entries = text.split(',').map((entry) => entry.trim());
+  if (entries.includes('')) throw new Error('there is an empty entry');
+  const isSocket = (entry: string) => /^unix(?::|$)/i.test(entry);
+  const sockets = entries.filter(isSocket).map((entry) => entry.slice('unix:'.length));
+  for (const path of sockets) {
+    if (path !== '' && !path.startsWith('/')) throw new Error(`unix:${path}: the path has to be absolute`);
+  }
+  return new UpstreamRules(
+    text,
+    entries.filter((entry) => !isSocket(entry)).map(parseRule),
+    entries.some((entry) => entry.toLowerCase() === 'unix'),
+    sockets.filter((path) => path !== '').map((path) => path.replace(/(?<=.)\/+$/, '')),
+  );
+}
+
+function parseRule(entry: string): Rule {
+  const { subject, ports } = splitPorts(entry.toLowerCase());
+  const networks = Object.hasOwn(NETWORKS, subject) ? NETWORKS[subject] : undefined;
+  if (networks) return { ...ports, addresses: blockList(networks) };
+  if (subject.includes('/') || isIP(subject) !== 0) return { ...ports, addresses: parseNetwork(subject, entry) };
+  const name = subject.replace(/^\*\./, '').replace(/\.$/, '');
+  const isName = /^(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*$/.test(name);
+  if (!isName || /(?:^|\.)(?:\d+|0x[0-9a-f]*)$/.test(name)) {
+    throw new Error(`${entry}: neither a host, nor an address, nor a network such as 192.168.1.0/24`);
+  }
+  return subject.startsWith('*.') ? { ...ports, suffix: `.${name}` } : { ...ports, host: name };
+}
+
+/** Takes the ports off the end: `host:80`, `host:8000-8999`, `[fd00::/8]:443`, `fd00::/8`. */
+function splitPorts(entry: string): { subject: string; ports: PortRange } {
+  const anyPort = { from: 1, to: 65535 };
+  const bracketed = /^\[([^\]]+)\](?::(.*))?$/.exec(entry);
+  const [subject, ports] = bracketed ? [bracketed[1] ?? '', bracketed[2]] : splitAtOnlyColon(entry);
+  if (ports === undefined) return { subject, ports: anyPort };
+  const range = /^(\d{1,5})(?:-(\d{1,5}))?$/.exec(ports);
+  const from = Number(range?.[1]);
+  const to = Number(range?.[2] ?? range?.[1]);
+  if (!range || from < 1 || to > 65535 || from > to) {
+    throw new Error(`${entry}: after the colon stands a port or a range such as 8000-8999`);
+  }
+  return { subject, ports: { from, to } };
+}
+
+function splitAtOnlyColon(entry: string): [string, string | undefined] {
+  const parts = entry.split(':');
+  // More than one colon: an IPv6 address or network without brackets, hence without a port.
+  return parts.length === 2 ? [parts[0] ?? '', parts[1]] : [entry, undefined];
+}
+
+function parseNetwork(subject: string, entry: string): BlockList {
+  const [address = '', prefix, ...rest] = subject.split('/');
+  const family = isIP(address);
+  const bits = family === 6 ? 128 : 32;
+  const length = prefix === undefined ? bits : Number(prefix);
+  if (family === 0 || rest.length > 0 || !/^\d{1,3}$/.test(String(prefix ?? bits)) || length > bits) {
+    throw new Error(`${entry}: not a network such as 192.168.1.0/24 or fd00::/8`);
+  }
+  return blockList([`${address}/${length}`]);
+}
+
+function blockList(networks: readonly string[]): BlockList {
+  const list = new BlockList();
+  for (const network of networks) {
+    const [address = '', prefix] = network.split('/');
+    list.addSubnet(address, Number(prefix), familyOf(address));
+  }
+  return list;
+}
+
+function contains(list: BlockList, address: string): boolean {
+  return list.check(address, familyOf(address));
+}
+
+function familyOf(address: string): 'ipv4' | 'ipv6' {
+  return isIPv6(address) ? 'ipv6' : 'ipv4';
+}
+
+function isWithin(path: string, folder: string): boolean {
+  return path.startsWith(folder === '/' ? '/' : `${folder}/`);
+}
+
+async function realSocketPath(path: string): Promise<string> {
+  try {
+    return await realpath(path);
+  } catch (error) {
+    if (!hasErrno(error, 'ENOENT') || dirname(path) === path) throw error;
+    return join(await realSocketPath(dirname(path)), basename(path));
+  }
+}
+
+/**
+ * Whoever may call the API reaches what the agent's user reaches. A socket that its owner closed to everybody else
+ * (of an SSH agent, a supervisor, an editor) is private for a reason, and has to be named in the setting.
+ */
+function isOwnAndOpen({ uid, mode }: Stats): boolean {
+  return uid === process.geteuid?.() && (mode & 0o007) !== 0;
+}

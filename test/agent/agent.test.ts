@@ -1,0 +1,250 @@
+import { createHash } from 'node:crypto';
+import { lookup } from 'node:dns/promises';
+import { type EventEmitter, once } from 'node:events';
+import { mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
+import { Agent, createServer as createHttpsServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { WebSocketServer } from 'ws';
+import { temporaryFolder } from '../support/agent-process.ts';
+import { selfSigned } from '../support/self-signed.ts';
+import { Device } from './device.ts';
+
+const LARGE = Buffer.alloc(32 * 1_048_576, 'a large upload ');
+const sha256 = (data: Buffer) => createHash('sha256').update(data).digest('hex');
+
+const [folder, removeFolder] = temporaryFolder();
+let device: Device;
+let upstream: Server;
+let port: number;
+
+const service: RequestListener = async (req, res) => {
+  if (req.url === '/upload') {
+    const hash = createHash('sha256');
+    for await (const chunk of req) hash.update(chunk as Buffer);
+    res.end(hash.digest('hex'));
+  } else if (req.url === '/events') {
+    res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: 1\n\n');
+  } else {
+    res.end(`the service, asked by ${req.headers['x-forwarded-proto']} for ${req.headers.host}`);
+  }
+};
+
+async function listening(server: Server, at: number | string = 0): Promise<number> {
+  if (typeof at === 'string') server.listen(at);
+  else server.listen(at, '127.0.0.1');
+  await once(server, 'listening');
+  return typeof at === 'string' ? 0 : (server.address() as AddressInfo).port;
+}
+
+function closing(server: Server): void {
+  server.closeAllConnections();
+  server.close();
+}
+
+beforeAll(async () => {
+  upstream = createServer(service);
+  new WebSocketServer({ server: upstream }).on('connection', (socket) => {
+    socket.on('message', (data) => socket.send(`echo: ${data}`));
+  });
+  port = await listening(upstream);
+  device = await Device.start(folder, {
+    AGENT_ALLOW_UPSTREAMS: 'loopback,private,unix',
+    AGENT_VERIFY_UPSTREAM_TLS: 'false',
+  });
+});
+afterAll(async () => {
+  await device.agent.end();
+  closing(upstream);
+  removeFolder();
+});
+
+/** A tunnel to the service, which serves when this resolves. */
+async function tunnel(domain: string, forwards_to: string | number = port): Promise<void> {
+  const answer = await device.post({ domain, forwards_to });
+  expect([answer.status, await answer.text()]).toEqual([200, expect.any(String)]);
+}
+
+/** Resolves when a connection is over, one way or another. */
+function ended(connection: EventEmitter): Promise<void> {
+  connection.on('error', () => {});
+  return new Promise((resolve) => connection.once('close', () => resolve()));
+}
+
+async function refusal(answer: Promise<Response>): Promise<unknown> {
+  return (await answer).json();
+}
+
+describe('a POST', () => {
+  it('is answered when the tunnel serves, with the default policies', async () => {
+    await tunnel('first.localhost');
+    const { status, headers, body } = await device.get('first.localhost');
+    expect([status, body]).toEqual([200, `the service, asked by https for first.localhost:${device.httpsPort}`]);
+    expect(headers).toMatchObject({ 'x-content-type-options': 'nosniff', 'x-served-by': 'device-agent' });
+  });
+
+  it('that cannot be saved leaves nothing behind: no endpoint, no tunnel, and the name free', async () => {
+    const obstacle = join(folder, 'data', 'tunnels.json.tmp');
+    mkdirSync(obstacle);
+    onTestFinished(() => rmSync(obstacle, { recursive: true, force: true }));
+    const failed = await refusal(device.post({ domain: 'unsaved.localhost', forwards_to: port }));
+    expect(failed).toMatchObject({ status_code: 500, error_code: 'ERR_AGENT_NOT_PERSISTED' });
+    expect(await device.knowsNothingOf('unsaved.localhost')).toBe(true);
+    expect((await device.tunnels()).map(({ domain }) => domain)).not.toContain('unsaved.localhost');
+    rmSync(obstacle, { recursive: true, force: true });
+    await tunnel('unsaved.localhost');
+    expect((await device.get('unsaved.localhost')).status).toBe(200);
+  });
+
+  it('for a domain that others ask for at the same time is won by one', async () => {
+    const posts = Array.from({ length: 10 }, () => device.post({ domain: 'wanted.localhost', forwards_to: port }));
+    const answers = (await Promise.all(posts)).map(({ status }) => status).sort();
+    expect(answers).toEqual([200, ...Array.from({ length: 9 }, () => 409)]);
+    expect((await device.get('wanted.localhost')).status).toBe(200);
+  });
+
+  it('cannot take the domain of the agent itself', async () => {
+    const failed = await refusal(device.post({ domain: 'agent.localhost', forwards_to: port }));
+    expect(failed).toMatchObject({ status_code: 409, error_code: 'ERR_AGENT_DOMAIN_IN_USE' });
+    expect(await device.delete('agent')).toBe(404);
+    expect((await device.get('agent.localhost', { path: '/healthz' })).status).toBe(200);
+  });
+
+  it.each(['tcp', 'tls'])('for %s is told that this gateway does not serve it', async (protocol) => {
+    const failed = await refusal(device.post({ protocol, forwards_to: 22 }));
+    expect(failed).toMatchObject({ status_code: 501, error_code: 'ERR_NGROK_332' });
+  });
+
+  it('with a policy that the gateway cannot run is refused with the gateway’s own code, and where it is wrong', async () => {
+    const policy = { inbound: [{ expressions: ['req.method =='], actions: [{ type: 'deny' }] }] };
+    const failed = await refusal(device.post({ domain: 'policy.localhost', forwards_to: port, policy }));
+    expect(failed).toMatchObject({ status_code: 502, error_code: 'ERR_NGROK_9026' });
+    expect(failed).toHaveProperty('msg', expect.stringContaining('on_http_request[0].expressions[0]'));
+    expect(await device.knowsNothingOf('policy.localhost')).toBe(true);
+  });
+
+  it('with a policy has it applied', async () => {
+    const expressions = ["req.url.path.startsWith('/admin')", "!inCidrRange(conn.client_ip, '10.0.0.0/8')"];
+    const policy = { on_http_request: [{ expressions, actions: [{ type: 'deny' }] }] };
+    expect((await device.post({ domain: 'guarded.localhost', forwards_to: port, policy })).status).toBe(200);
+    expect((await device.get('guarded.localhost', { path: '/admin/x' })).status).toBe(403);
+    expect((await device.get('guarded.localhost')).status).toBe(200);
+  });
+});
+
+describe('a tunnel', () => {
+  it('carries a large upload, a websocket, and events as they happen', async () => {
+    await tunnel('busy.localhost');
+    const upload = await device.get('busy.localhost', { method: 'POST', path: '/upload', body: LARGE });
+    expect(upload.body).toBe(sha256(LARGE));
+    const socket = await device.webSocket('busy.localhost');
+    socket.send('hello');
+    expect(String((await once(socket, 'message'))[0])).toBe('echo: hello');
+    socket.terminate();
+    const events = await device.open('busy.localhost', { path: '/events' });
+    expect(String((await once(events, 'data'))[0])).toBe('data: 1\n\n');
+    events.destroy();
+  });
+
+  it('that is deleted stops at once, for connections that are open as well', async () => {
+    await tunnel('gone.localhost');
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    onTestFinished(() => agent.destroy());
+    expect((await device.get('gone.localhost', { agent })).status).toBe(200);
+    const socket = await device.webSocket('gone.localhost');
+    const socketEnd = ended(socket);
+    const events: IncomingMessage = await device.open('gone.localhost', { path: '/events' });
+    await once(events, 'data');
+    const eventsEnd = ended(events);
+    expect(await device.delete('gone')).toBe(204);
+    expect((await device.get('gone.localhost', { agent })).status).toBe(404);
+    expect((await device.get('gone.localhost')).status).toBe(404);
+    await socketEnd;
+    await eventsEnd;
+    expect(events.complete).toBe(false);
+    expect(await device.delete('gone')).toBe(404);
+  });
+
+  it('reaches a service on a unix socket', async () => {
+    const server = createServer(service);
+    const path = join(folder, 'service.sock');
+    await listening(server, path);
+    onTestFinished(() => closing(server));
+    await tunnel('unix.localhost', `unix:${path}`);
+    expect((await device.get('unix.localhost')).body).toContain('the service');
+    const upload = await device.get('unix.localhost', { method: 'POST', path: '/upload', body: LARGE });
+    expect(upload.body).toBe(sha256(LARGE));
+  });
+
+  it('reaches a service by a name of the network', async ({ skip }) => {
+    const named = await lookup(hostname(), { family: 4 }).catch(() => null);
+    if (!named) return skip('this machine has no name');
+    const server = createServer(service).listen(0, named.address);
+    await once(server, 'listening');
+    onTestFinished(() => closing(server));
+    await tunnel('named.localhost', `${hostname()}:${(server.address() as AddressInfo).port}`);
+    expect((await device.get('named.localhost')).body).toContain('the service');
+  });
+
+  it('reaches an https service whose certificate nobody vouches for, when it may', async () => {
+    const server = createHttpsServer(await selfSigned(), service);
+    const securePort = await listening(server);
+    onTestFinished(() => closing(server));
+    await tunnel('secure.localhost', `https://localhost:${securePort}`);
+    expect((await device.get('secure.localhost')).body).toContain('the service');
+
+    const [strictFolder, removeStrict] = temporaryFolder();
+    const strict = await Device.start(strictFolder);
+    onTestFinished(async () => {
+      await strict.agent.end();
+      removeStrict();
+    });
+    expect(
+      (await strict.post({ domain: 'secure.localhost', forwards_to: `https://localhost:${securePort}` })).status,
+    ).toBe(200);
+    expect((await strict.get('secure.localhost')).status).toBe(502);
+  });
+});
+
+describe('the API on the agent’s own domain', () => {
+  const remote = (path: string, headers: Record<string, string> = {}) =>
+    device.get('agent.localhost', { path, headers });
+
+  it('answers to who has the token, and to nobody else', async () => {
+    const token = readFileSync(join(folder, 'data', 'api-token'), 'utf8').trim();
+    expect((await remote('/tunnels')).status).toBe(401);
+    expect((await remote('/tunnels', { authorization: 'Bearer wrong-wrong-wrong' })).status).toBe(401);
+    const { status, body } = await remote('/tunnels', { authorization: `Bearer ${token}` });
+    expect([status, JSON.parse(body)]).toEqual([200, await device.tunnels()]);
+  });
+
+  it('opens and deletes tunnels', async () => {
+    const token = readFileSync(join(folder, 'data', 'api-token'), 'utf8').trim();
+    const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
+    const body = JSON.stringify({ protocol: 'http', forwards_to: String(port), domain: 'far.localhost' });
+    expect((await device.get('agent.localhost', { method: 'POST', path: '/tunnels', headers, body })).status).toBe(200);
+    expect((await device.get('far.localhost')).status).toBe(200);
+    const path = `/tunnels/${encodeURIComponent('far.localhost')}`;
+    expect((await device.get('agent.localhost', { method: 'DELETE', path, headers })).status).toBe(204);
+    expect((await device.get('far.localhost')).status).toBe(404);
+  });
+});
+
+it('after a kill -9 every tunnel is as it was, also one whose name the gateway chose', async () => {
+  const { url, domain } = (await (await device.post({ forwards_to: port })).json()) as { url: string; domain: string };
+  expect(url).toBe(`https://${domain}:${device.httpsPort}`);
+  expect((await device.get(domain)).status).toBe(200);
+  const before = await device.tunnels();
+  await device.agent.end('SIGKILL');
+  device = await Device.start(folder, {
+    AGENT_ALLOW_UPSTREAMS: 'loopback,private,unix',
+    AGENT_VERIFY_UPSTREAM_TLS: 'false',
+    GATEWAY_HTTPS_PORT: String(device.httpsPort),
+  });
+  expect(await device.tunnels()).toEqual(before);
+  expect((await device.get(domain)).status).toBe(200);
+  expect((await device.get('first.localhost')).status).toBe(200);
+});

@@ -1,0 +1,39 @@
+import { readFile, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { apiTokenIfAny, openApiToken } from '../../src/agent/api-token.ts';
+import { OperatorError } from '../../src/lib/errors.ts';
+import { loadSettings } from '../../src/settings.ts';
+import { temporaryFolder } from '../support/tunnel-set-up.ts';
+
+const setUp = async (env: Record<string, string> = {}) => {
+  const folder = await temporaryFolder();
+  return { settings: loadSettings({ DATA_DIR: folder, ...env }, folder), file: join(folder, 'api-token') };
+};
+
+describe('the token of the API', () => {
+  it('is generated once, readable by the owner alone, and found again by agent and command line', async () => {
+    const { settings, file } = await setUp();
+    expect(apiTokenIfAny(settings)).toBeNull();
+    const made = await openApiToken(settings);
+    expect(made).toEqual({ file, token: expect.stringMatching(/^[\w-]{32}$/) });
+    expect((await stat(file)).mode & 0o777).toBe(0o600);
+    expect(await openApiToken(settings)).toEqual(made);
+    expect(apiTokenIfAny(settings)).toBe(made.token);
+  });
+
+  it('that was set is used, and none is generated', async () => {
+    const { settings, file } = await setUp({ AGENT_API_TOKEN: 'a-token-of-my-own' });
+    expect(await openApiToken(settings)).toEqual({ token: 'a-token-of-my-own', file: null });
+    await expect(stat(file)).rejects.toThrow('ENOENT');
+  });
+
+  it('that is damaged stops the start and is not replaced', async () => {
+    const { settings, file } = await setUp();
+    await writeFile(file, 'torn');
+    await expect(openApiToken(settings)).rejects.toThrow(OperatorError);
+    await expect(openApiToken(settings)).rejects.toThrow(file);
+    expect(await readFile(file, 'utf8')).toBe('torn');
+    expect(apiTokenIfAny(settings)).toBeNull();
+  });
+});

@@ -1,0 +1,151 @@
+import request from 'supertest';
+import { describe, expect, it } from 'vitest';
+import { createLocalApp, createRemoteApp } from '../../../src/agent/api/app.ts';
+import { AttemptLimiter } from '../../../src/agent/api/attempt-limiter.ts';
+import { systemClock } from '../../../src/lib/clock.ts';
+import { setUpApi, TOKEN } from '../../support/api-set-up.ts';
+
+describe('the local API', () => {
+  it.each(['127.0.0.1:4040', 'localhost', 'LOCALHOST:1', '[::1]:4040', '127.0.0.2'])('answers as %s', async (host) => {
+    const { local } = await setUpApi();
+    expect((await request(local).get('/tunnels').set('Host', host)).status).toBe(200);
+  });
+
+  it.each([
+    'evil.example',
+    'localhost.evil.example',
+    '127.0.0.1.evil.example',
+    '10.0.0.1',
+    '0.0.0.0',
+    'localhost@evil.example',
+    '',
+  ])('does not answer as %j (DNS rebinding)', async (host) => {
+    const { local } = await setUpApi();
+    const res = await request(local).get('/tunnels').set('Host', host);
+    expect(res.status).toBeGreaterThanOrEqual(400);
+    expect(res.body).not.toBeInstanceOf(Array);
+  });
+
+  it.each([
+    [{ 'Sec-Fetch-Site': 'cross-site' }, 403],
+    [{ 'Sec-Fetch-Site': 'same-site' }, 403],
+    [{ 'Sec-Fetch-Site': 'same-origin' }, 200],
+    [{ 'Sec-Fetch-Site': 'none' }, 200],
+    [{ Origin: 'https://evil.example' }, 403],
+    [{ Origin: 'null' }, 403],
+    [{ Origin: 'http://localhost:3000' }, 403],
+    [{ Origin: 'http://localhost:4040' }, 200],
+  ])('answers a browser that sends %j with %i', async (headers, status) => {
+    const { local } = await setUpApi();
+    const res = await request(local).get('/tunnels').set('Host', 'localhost:4040').set(headers);
+    expect(res.status).toBe(status);
+    expect(res.headers['access-control-allow-origin']).toBeUndefined();
+  });
+
+  it.each([
+    ['X-Forwarded-For', '6.6.6.6'],
+    ['X-Forwarded-Host', 'localhost'],
+    ['Forwarded', 'for=6.6.6.6'],
+    ['X-Forwarded-For', ''],
+  ])('does not answer what came through a proxy, as %s: %s tells', async (name, value) => {
+    const { local } = await setUpApi();
+    for (const path of ['/tunnels', '/healthz']) {
+      const res = await request(local).get(path).set('Host', 'localhost:4040').set(name, value);
+      expect([res.status, res.body.error_code]).toEqual([403, 'ERR_AGENT_FORWARDED']);
+    }
+  });
+
+  it('demands the token on any address but loopback, under any name', async () => {
+    const { options } = await setUpApi();
+    const app = createLocalApp(options, '0.0.0.0', TOKEN);
+    expect((await request(app).get('/tunnels').set('Host', 'device.lan')).status).toBe(401);
+    const allowed = await request(app).get('/tunnels').set('Host', 'device.lan').auth(TOKEN, { type: 'bearer' });
+    expect(allowed.status).toBe(200);
+  });
+});
+
+describe('the remote API', () => {
+  it('answers nothing but /healthz without the token', async () => {
+    const { remote } = await setUpApi();
+    for (const path of ['/tunnels', '/status', '/metrics', '/readyz', '/nothing']) {
+      const res = await request(remote).get(path);
+      expect([res.status, res.body.error_code]).toEqual([401, 'ERR_AGENT_UNAUTHORIZED']);
+      expect(res.headers['www-authenticate']).toMatch(/^Bearer/);
+    }
+    expect((await request(remote).get('/healthz')).text).toBe('{"status":"alive"}');
+  });
+
+  it.each([
+    [`Bearer ${TOKEN}`, 200],
+    [`bearer  ${TOKEN}`, 200],
+    [`Bearer ${TOKEN}x`, 401],
+    [`Bearer ${TOKEN.slice(1)}`, 401],
+    [`Basic ${TOKEN}`, 401],
+    [TOKEN, 401],
+    ['Bearer', 401],
+  ])('answers Authorization: %s with %i', async (authorization, status) => {
+    const { remote } = await setUpApi();
+    expect((await request(remote).get('/tunnels').set('Authorization', authorization)).status).toBe(status);
+  });
+
+  it('does not take the local name for a pass', async () => {
+    const { remote } = await setUpApi();
+    expect((await request(remote).get('/tunnels').set('Host', '127.0.0.1')).status).toBe(401);
+  });
+
+  it('lets everyone in only when it was made so', async () => {
+    const { options } = await setUpApi();
+    expect((await request(createRemoteApp(options, null)).get('/tunnels')).status).toBe(200);
+  });
+
+  it('slows down whoever guesses, by the address that the gateway saw, and nobody else', async () => {
+    const { remote } = await setUpApi();
+    const call = (from: string, token: string) =>
+      request(remote).get('/tunnels').set('X-Forwarded-For', from).auth(token, { type: 'bearer' });
+    for (let n = 0; n < 5; n++) expect((await call(`1.2.3.${n}, 6.6.6.6`, 'guess')).status).toBe(401);
+    const sixth = await call('9.9.9.9, 6.6.6.6', TOKEN);
+    expect([sixth.status, sixth.body.error_code]).toEqual([429, 'ERR_AGENT_TOO_MANY_ATTEMPTS']);
+    expect(Number(sixth.headers['retry-after'])).toBeLessThanOrEqual(2);
+    expect((await call('6.6.6.6, 7.7.7.7', TOKEN)).status).toBe(200);
+    expect((await request(remote).get('/tunnels').set('X-Forwarded-For', '6.6.6.6')).status).toBe(401);
+  });
+});
+
+describe('wrong attempts', () => {
+  const setUp = () => {
+    let now = 0;
+    const limiter = new AttemptLimiter({ ...systemClock, now: () => now });
+    const pass = (ms: number) => {
+      now += ms;
+    };
+    return { limiter, pass };
+  };
+
+  it('are forgotten, so that the right token gets through again after two seconds', () => {
+    const { limiter, pass } = setUp();
+    for (let n = 0; n < 5; n++) limiter.failed('a');
+    expect(limiter.waitFor('a')).toBe(2_000);
+    expect(limiter.waitFor('b')).toBe(0);
+    pass(2_000);
+    expect(limiter.waitFor('a')).toBe(0);
+    limiter.failed('a');
+    expect(limiter.waitFor('a')).toBe(2_000);
+  });
+
+  it('from addresses of one IPv6 network count as one client’s', async () => {
+    const { remote } = await setUpApi();
+    const call = (from: string) =>
+      request(remote).get('/tunnels').set('X-Forwarded-For', from).auth('guess', { type: 'bearer' });
+    for (let n = 0; n < 5; n++) expect((await call(`2001:db8:1:2::${n}`)).status).toBe(401);
+    expect((await call('2001:db8:1:2:ffff::1')).status).toBe(429);
+    expect((await call('2001:db8:1:3::1')).status).toBe(401);
+  });
+
+  it('from everywhere hold up nobody else, and those who guess only themselves', () => {
+    const { limiter } = setUp();
+    for (let n = 0; n < 5_000; n++) limiter.failed(`bot ${n}`);
+    for (let n = 0; n < 5; n++) limiter.failed('last bot');
+    expect(limiter.waitFor('owner, from a new address')).toBe(0);
+    expect(limiter.waitFor('last bot')).toBe(2_000);
+  });
+});

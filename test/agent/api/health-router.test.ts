@@ -1,0 +1,85 @@
+import request from 'supertest';
+import { describe, expect, it } from 'vitest';
+import { setUpApi, TOKEN } from '../../support/api-set-up.ts';
+import { until } from '../../support/tunnel-set-up.ts';
+
+const device342 = { protocol: 'http', forwards_to: '8001', domain: 'device342.localhost' };
+
+it('is alive whatever the session does, and ready when every tunnel is up', async () => {
+  const { local, connector, tunnels } = await setUpApi();
+  await request(local).post('/tunnels').send(device342);
+  expect((await request(local).get('/readyz')).text).toBe('{"status":"ready"}');
+  connector.goOffline();
+  expect((await request(local).get('/healthz')).status).toBe(200);
+  const res = await request(local).get('/readyz');
+  expect(res.status).toBe(503);
+  expect(res.body.details).toEqual({
+    session: 'the session with gateway.test:443 is offline',
+    tunnels: '1 of 1 tunnels are not online',
+  });
+  connector.goOnline();
+  await until(() => tunnels.counts().online === 1, 'online');
+  expect((await request(local).get('/readyz')).status).toBe(200);
+  expect((await request(local).head('/readyz')).status).toBe(200);
+});
+
+it('tells its status', async () => {
+  const { local, connector } = await setUpApi();
+  await request(local).post('/tunnels').send(device342);
+  connector.goOffline();
+  expect((await request(local).get('/status')).body).toEqual({
+    version: '1.2.3',
+    uptime_seconds: 42,
+    session: {
+      state: 'offline',
+      since: expect.any(String),
+      gateway: 'gateway.test:443',
+      reconnects: 0,
+      last_error: { code: null, message: 'connection lost' },
+    },
+    tunnels: { total: 1, online: 0, connecting: 0, offline: 1, failed: 0 },
+    addresses: { api: '127.0.0.1:4040' },
+  });
+});
+
+describe('the metrics', () => {
+  it('count tunnels, sessions and requests by side and route', async () => {
+    const { local, remote, connector, tunnels } = await setUpApi();
+    await request(local).post('/tunnels').send(device342);
+    await request(remote).get('/tunnels/device342').auth(TOKEN, { type: 'bearer' });
+    await request(remote).get('/tunnels');
+    connector.goOffline();
+    connector.goOnline();
+    await until(() => tunnels.counts().online === 1, 'online');
+    const { text } = await request(local).get('/metrics');
+    for (const line of [
+      'device_agent_tunnels{state="online"} 1',
+      'device_agent_tunnels{state="failed"} 0',
+      'device_agent_session_state{state="online"} 1',
+      'device_agent_session_state{state="offline"} 0',
+      'device_agent_session_reconnects_total 1',
+      'device_agent_api_requests_total{side="local",method="POST",route="/tunnels",status="200"} 1',
+      'device_agent_api_requests_total{side="remote",method="GET",route="/tunnels/:url_part",status="200"} 1',
+      'device_agent_api_requests_total{side="remote",method="GET",route="none",status="401"} 1',
+      'device_agent_api_request_duration_seconds_count{side="local",method="POST",route="/tunnels"} 1',
+    ]) {
+      expect(text).toContain(`${line}\n`);
+    }
+    expect(text).toContain('process_resident_memory_bytes');
+  });
+
+  it('do not grow with what clients ask for', async () => {
+    const { local } = await setUpApi();
+    const linesOf = async () => (await request(local).get('/metrics')).text.match(/device_agent_api/g)?.length;
+    await request(local).get('/tunnels/a');
+    await request(local).get('/a');
+    const before = await linesOf();
+    const after = await linesOf();
+    for (let n = 0; n < 10; n++) {
+      await request(local).get(`/tunnels/b${n}`);
+      await request(local).get(`/b${n}`);
+    }
+    expect(before).toBeLessThan(after ?? 0);
+    expect(await linesOf()).toBe(after);
+  });
+});

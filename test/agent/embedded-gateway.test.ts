@@ -1,0 +1,82 @@
+import { readFileSync } from 'node:fs';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ManagementClient } from '../../src/management/client.ts';
+import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+
+/** The gateway inside the agent is the same as the one by itself, accounts and API included. */
+describe('the embedded gateway', () => {
+  const [folder, removeFolder] = temporaryFolder();
+  let agent: AgentProcess;
+  let apiKey: string;
+  let client: ManagementClient;
+
+  const start = async () => {
+    agent = AgentProcess.start(folder);
+    const status = await (await fetch(`${await agent.ready()}/status`)).json();
+    const { gateway_api: baseUrl, gateway_ca: caFile } = (status as { addresses: Record<string, string> }).addresses;
+    const ca = readFileSync(String(caFile), 'utf8');
+    client = new ManagementClient({ baseUrl: String(baseUrl), apiKey, ca });
+  };
+
+  beforeAll(async () => {
+    apiKey = (await deviceAgent(['gateway', 'api-key', 'create'], folder)).stdout.trim();
+    await start();
+  });
+  afterAll(async () => {
+    await agent.end();
+    removeFolder();
+  });
+
+  it('made a bot user and an authtoken of its own at the first start, and the agent is online with them', async () => {
+    const [bot, ...otherBots] = (await client.botUsers.list()).items;
+    const [credential, ...otherCredentials] = (await client.credentials.list()).items;
+    expect([otherBots, otherCredentials]).toEqual([[], []]);
+    expect(bot).toMatchObject({ name: 'embedded agent', active: true });
+    expect(credential).toMatchObject({ owner_id: bot?.id, acl: [], token: null });
+    const [session] = (await client.tunnelSessions.list()).items;
+    expect(session).toMatchObject({ credential: { id: credential?.id }, ip: '127.0.0.1' });
+    const [own] = (await client.endpoints.list()).items;
+    expect(own).toMatchObject({ host: 'agent.localhost', tunnel_session: { id: session?.id } });
+  });
+
+  it('refuses names that nobody reserved, and takes them once somebody did', async () => {
+    const post = async () => {
+      const body = JSON.stringify({ protocol: 'http', forwards_to: '1', domain: 'cam.example.com' });
+      const headers = { 'content-type': 'application/json' };
+      const answer = await fetch(`${await agent.api()}/tunnels`, { method: 'POST', headers, body });
+      return (await answer.json()) as object;
+    };
+    expect(await post()).toMatchObject({ error_code: 'ERR_NGROK_319' });
+    await client.reservedDomains.create({ domain: '*.example.com' });
+    expect(await post()).toMatchObject({ domain: 'cam.example.com' });
+  });
+
+  it('keeps its bot user over a restart, and replaces the authtoken', async () => {
+    const [bot] = (await client.botUsers.list()).items;
+    const [credential] = (await client.credentials.list()).items;
+    await agent.end();
+    await start();
+    expect((await client.botUsers.list()).items).toEqual([
+      { ...bot, uri: expect.stringContaining(`/bot_users/${bot?.id}`) },
+    ]);
+    const [replaced, ...others] = (await client.credentials.list()).items;
+    expect(others).toEqual([]);
+    expect(replaced?.id).not.toBe(credential?.id);
+    expect((await client.endpoints.list()).items.map(({ host }) => host).sort()).toEqual([
+      'agent.localhost',
+      'cam.example.com',
+    ]);
+  });
+
+  it('takes the agent offline when its bot user is deactivated, until it is active again', async () => {
+    const [bot] = (await client.botUsers.list()).items;
+    const id = String(bot?.id);
+    const api = await agent.api();
+    await client.botUsers.update(id, { active: false });
+    expect((await client.endpoints.list()).items).toEqual([]);
+    await expect.poll(async () => (await fetch(`${api}/readyz`)).status).toBe(503);
+    await client.botUsers.update(id, { active: true });
+    await agent.ready();
+    expect((await client.endpoints.list()).items).toHaveLength(2);
+  });
+});

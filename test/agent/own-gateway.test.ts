@@ -1,0 +1,64 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, it, onTestFinished, vi } from 'vitest';
+import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { startTestGateway } from '../support/gateway.ts';
+import { selfSigned } from '../support/self-signed.ts';
+
+/** A gateway of one's own, and an agent for it that knows its address alone. */
+async function setUp() {
+  const [folder, remove] = temporaryFolder();
+  const gateway = await startTestGateway();
+  onTestFinished(async () => {
+    await gateway.close();
+    remove();
+  });
+  const start = (env: Record<string, string>): AgentProcess => {
+    const agent = AgentProcess.start(folder, {
+      NGROK_AUTHTOKEN: gateway.authtoken,
+      NGROK_SERVER_ADDR: gateway.sessionAddress,
+      ...env,
+    });
+    onTestFinished(async () => void (await agent.end('SIGKILL')));
+    return agent;
+  };
+  return { folder, gateway, start };
+}
+
+interface Status {
+  session: { state: string; gateway: string; last_error: { message: string } | null };
+}
+const status = async (api: string) => (await (await fetch(`${api}/status`)).json()) as Status;
+
+it('the agent works with a gateway of one’s own, without one inside', async () => {
+  const { folder, gateway, start } = await setUp();
+  const agent = start({ NGROK_CA_CERT: gateway.caFile });
+  const api = await agent.ready();
+  expect((await status(api)).session).toMatchObject({ state: 'online', gateway: gateway.sessionAddress });
+  const env = { AGENT_PORT: new URL(api).port };
+  const { code, stdout } = await deviceAgent(['tunnels', 'start', '8001', '-d', 'mine.localhost'], folder, env);
+  expect([code, stdout]).toEqual([0, `https://mine.localhost:${gateway.httpsPort} -> localhost:8001\n`]);
+  expect(gateway.endpoints.list().map(({ host }) => host)).toEqual(['mine.localhost']);
+  expect(JSON.stringify(agent.lines)).not.toContain(gateway.authtoken);
+  expect(await agent.end()).toBe(0);
+});
+
+it('the agent does not trust a gateway for which another authority vouches, and says who answers there', async () => {
+  const { folder, start } = await setUp();
+  writeFileSync(join(folder, 'other.pem'), (await selfSigned()).cert);
+  const agent = start({ NGROK_CA_CERT: 'other.pem' });
+  const api = await agent.api();
+  await vi.waitFor(async () => {
+    expect((await status(api)).session).toMatchObject({
+      state: 'connecting',
+      last_error: { message: expect.stringMatching(/tls handshake error .*who answers there presents CN=/) },
+    });
+  }, 10_000);
+  const refused = await fetch(`${api}/tunnels`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: '{"protocol":"http","forwards_to":8001}',
+  });
+  expect(refused.status).toBe(503);
+  expect(((await refused.json()) as { msg: string }).msg).toContain('tls handshake error');
+});

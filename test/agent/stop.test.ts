@@ -1,0 +1,35 @@
+import { once } from 'node:events';
+import net from 'node:net';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { startAgent } from '../../src/agent/agent.ts';
+import { runtimePath } from '../../src/agent/tunnels/runtime-folder.ts';
+import { loadSettings } from '../../src/settings.ts';
+import { recordingLog } from '../support/silent-log.ts';
+import { temporaryFolder } from '../support/tunnel-set-up.ts';
+
+const TOKEN = 'a-token-of-my-own';
+
+/** A request whose body never comes, once the agent has taken it up. */
+async function hangOn(address: net.NetConnectOpts): Promise<void> {
+  const socket = net.connect(address).on('error', () => {});
+  socket.write(
+    `POST /tunnels HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${TOKEN}\r\n` +
+      'Content-Type: application/json\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n',
+  );
+  await once(socket, 'data');
+}
+
+it('an agent that stops gives requests on both sides the same grace time, not one after the other', async () => {
+  const folder = await temporaryFolder();
+  const { log, lines } = recordingLog();
+  const env = { DATA_DIR: folder, AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0' };
+  const agent = await startAgent(loadSettings({ ...env, AGENT_API_TOKEN: TOKEN }, folder), log);
+  const api = new URL(String(lines.find(({ msg }) => msg === 'the local API is up')?.url));
+  await hangOn({ host: api.hostname, port: Number(api.port) });
+  await hangOn({ path: join(runtimePath(folder), 'api.sock') });
+  const began = performance.now();
+  await agent.stop();
+  expect(performance.now() - began).toBeGreaterThan(1_400);
+  expect(performance.now() - began).toBeLessThan(2_700);
+});

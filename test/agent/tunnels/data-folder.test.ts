@@ -1,0 +1,80 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdir, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, it, onTestFinished } from 'vitest';
+import { type DataFolder, openDataFolder } from '../../../src/agent/tunnels/data-folder.ts';
+import { OperatorError } from '../../../src/lib/errors.ts';
+import { temporaryFolder } from '../../support/tunnel-set-up.ts';
+
+it('is created for this user alone and can be taken again after its release', async () => {
+  const path = join(await temporaryFolder(), 'deep/data');
+  const first = await openDataFolder(path);
+  expect((await stat(path)).mode & 0o777).toBe(0o700);
+  await first.release();
+  await (await openDataFolder(path)).release();
+  expect(await readdir(join(path, 'lock'))).toEqual([]);
+});
+
+it('is refused to a second agent, with what to do', async () => {
+  const path = await temporaryFolder();
+  const first = await openDataFolder(path);
+  await expect(openDataFolder(path)).rejects.toThrow(OperatorError);
+  await expect(openDataFolder(path)).rejects.toThrow('DATA_DIR');
+  await first.release();
+});
+
+it('goes to exactly one of many that start at the same instant', async () => {
+  for (let round = 0; round < 30; round++) {
+    const path = await temporaryFolder();
+    const outcomes = await Promise.allSettled(Array.from({ length: 8 }, () => openDataFolder(path)));
+    const winners = outcomes.filter(
+      (outcome): outcome is PromiseFulfilledResult<DataFolder> => outcome.status === 'fulfilled',
+    );
+    expect(winners).toHaveLength(1);
+    await winners[0]?.value.release();
+  }
+});
+
+it('is free again the moment its owner is killed', async () => {
+  const path = await temporaryFolder();
+  const owner = await startOwner(path);
+  await expect(openDataFolder(path)).rejects.toThrow('another agent');
+  owner.kill('SIGKILL');
+  await once(owner, 'exit');
+  await (await openDataFolder(path)).release();
+});
+
+it('stays refused while its owner is stopped and cannot answer', async () => {
+  const path = await temporaryFolder();
+  const owner = await startOwner(path);
+  owner.kill('SIGSTOP');
+  await expect(openDataFolder(path)).rejects.toThrow('another agent');
+});
+
+it('says who may use a folder that cannot be used', async () => {
+  const path = join(await temporaryFolder(), 'file');
+  await writeFile(path, '');
+  await expect(openDataFolder(path)).rejects.toThrow(/cannot be used by user \d+: ENOTDIR.*belongs to user \d+.*chown/);
+});
+
+/** A process of its own that holds the lock by the same means. */
+async function startOwner(path: string): Promise<ChildProcess> {
+  const vite = fileURLToPath(new URL('../../../node_modules/vite/dist/node/index.js', import.meta.url));
+  const module = fileURLToPath(new URL('../../../src/agent/tunnels/data-folder.ts', import.meta.url));
+  const script = `
+    const { createServer } = await import(${JSON.stringify(vite)});
+    const server = await createServer({ configFile: false, server: { middlewareMode: true, ws: false }, logLevel: 'silent' });
+    const { openDataFolder } = await server.ssrLoadModule(${JSON.stringify(module)});
+    await openDataFolder(${JSON.stringify(path)});
+    process.stdout.write('held');
+    setInterval(() => {}, 1_000);
+  `;
+  const owner = spawn(process.execPath, ['--input-type=module', '-e', script], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  onTestFinished(() => void owner.kill('SIGKILL'));
+  await once(owner.stdout, 'data');
+  return owner;
+}

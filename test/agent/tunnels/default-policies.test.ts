@@ -1,0 +1,30 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, it } from 'vitest';
+import { loadDefaultPolicies } from '../../../src/agent/tunnels/default-policies.ts';
+import { OperatorError } from '../../../src/lib/errors.ts';
+import { temporaryFolder } from '../../support/tunnel-set-up.ts';
+
+it('come with the program', async () => {
+  const packaged = fileURLToPath(new URL('../../../defaults/policies.json', import.meta.url));
+  expect(await loadDefaultPolicies(packaged)).toMatchObject({ inbound: [], outbound: [{ name: 'Security headers' }] });
+});
+
+it.each([
+  ['{\n  "inbound": [,]\n}', 'not JSON, line 2, column 15: expected a value or ]'],
+  ['', 'not JSON, line 1, column 1'],
+  ['{"inbound":[{"actions":[]}]}', 'inbound[0].actions: a rule needs at least one action'],
+  ['{"inbuond":[]}', 'inbuond: there is no such member'],
+  ['[]', '(document): '],
+])('%j stops the start with file, place and reason', async (text, reason) => {
+  const path = join(await temporaryFolder(), 'policies.json');
+  await writeFile(path, text);
+  const loading = loadDefaultPolicies(path);
+  await expect(loading).rejects.toThrow(OperatorError);
+  await expect(loading).rejects.toThrow(`${path} cannot be used: ${reason}`);
+});
+
+it('that are missing stop the start', async () => {
+  await expect(loadDefaultPolicies('/nowhere/policies.json')).rejects.toThrow(/\/nowhere\/policies.json.*ENOENT/);
+});

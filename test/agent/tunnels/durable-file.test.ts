@@ -1,0 +1,185 @@
+import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { type Codec, DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
+import { OperatorError } from '../../../src/lib/errors.ts';
+import { PowerCut, PowerCutFiles } from '../../support/power-cut-files.ts';
+import { recordingLog, silentLog } from '../../support/silent-log.ts';
+import { temporaryFolder } from '../../support/tunnel-set-up.ts';
+
+const numbers: Codec<number[]> = {
+  encode: (data) => JSON.stringify(data),
+  decode: (text) => {
+    const data: unknown = JSON.parse(text);
+    if (!Array.isArray(data)) throw new Error('not a list');
+    return data as number[];
+  },
+};
+
+const PATH = '/data/numbers.json';
+const on = (files: PowerCutFiles) => new DurableFile({ path: PATH, codec: numbers, log: silentLog, files });
+
+/** A generator that gives the same sequence for a seed. */
+function seeded(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return state / 2 ** 32;
+  };
+}
+
+describe('a power cut', () => {
+  it('at any step of any write leaves the old or the new content, and what was acknowledged', async () => {
+    let cuts = 0;
+    for (let seed = 0; seed < 300; seed++) {
+      let files = new PowerCutFiles(new Map(), seeded(seed));
+      let acknowledged: number[] | null = null;
+      for (let life = 0; life < 12; life++) {
+        files.operationsLeft = Math.floor(seeded(seed * 100 + life)() * 40);
+        let attempted = acknowledged;
+        try {
+          const file = on(files);
+          const found: number[] | null = await file.read();
+          acknowledged = found;
+          for (let n = 0; ; n++) {
+            attempted = [...(acknowledged ?? []), life * 100 + n];
+            await file.write(attempted);
+            acknowledged = attempted;
+          }
+        } catch (error) {
+          if (!(error instanceof PowerCut) && !(error instanceof OperatorError)) throw error;
+          cuts++;
+        }
+        files = files.restart();
+        const found = await on(files).read();
+        expect([acknowledged, attempted]).toContainEqual(found);
+        acknowledged = found;
+      }
+    }
+    expect(cuts).toBe(3_600);
+  });
+
+  it('while a damaged file is being set aside loses neither the good copy nor the damaged file', async () => {
+    for (let steps = 0; steps < 20; steps++) {
+      const files = new PowerCutFiles(new Map(), seeded(steps));
+      const file = on(files);
+      await file.write([1]);
+      await file.write([1, 2]);
+      files.damage(PATH, '[1, 2');
+      files.operationsLeft = steps;
+      await on(files)
+        .read()
+        .catch(() => {});
+      const after = files.restart();
+      expect(await on(after).read()).toEqual([1]);
+      expect(after.paths().some((path) => after.textOf(path) === '[1, 2')).toBe(true);
+    }
+  });
+});
+
+describe('a disk that is read-only', () => {
+  it('gives the last good copy, and keeps the damaged file once it can be written again', async () => {
+    const files = new PowerCutFiles();
+    const before = on(files);
+    await before.write([1]);
+    await before.write([1, 2]);
+    files.damage(PATH, '[1, 2');
+    files.failure = { operation: 'write', code: 'EROFS' };
+    const file = on(files);
+    expect(await file.read()).toEqual([1]);
+    await expect(file.write([1, 3])).rejects.toThrow('EROFS');
+    expect(files.textOf(PATH)).toBe('[1, 2');
+    files.failure = null;
+    await file.write([1, 3]);
+    expect(await on(files).read()).toEqual([1, 3]);
+    expect(files.paths().some((path) => files.textOf(path) === '[1, 2')).toBe(true);
+  });
+});
+
+describe('a write that fails', () => {
+  it.each(['write', 'sync', 'link', 'rename', 'syncFolder'])(
+    'in %s leaves the old content on the disk',
+    async (operation) => {
+      const files = new PowerCutFiles();
+      const file = on(files);
+      await file.write([1]);
+      await file.write([2]);
+      files.failure = { operation, code: 'ENOSPC' };
+      await expect(file.write([3])).rejects.toThrow('ENOSPC');
+      files.failure = null;
+      if (operation !== 'syncFolder') expect(files.textOf(PATH)).toBe('[2]');
+      await file.write([2]);
+      expect(await on(files.restart()).read()).toEqual([2]);
+      await file.write([4]);
+      expect(await on(files.restart()).read()).toEqual([4]);
+    },
+  );
+});
+
+describe('on a real disk', () => {
+  const fileIn = (folder: string, log = silentLog) =>
+    new DurableFile({ path: join(folder, 'numbers.json'), codec: numbers, log });
+
+  it('writes with mode 0600, keeps the content before, and writes nothing twice', async () => {
+    const folder = await temporaryFolder();
+    const path = join(folder, 'numbers.json');
+    const file = fileIn(folder);
+    expect(await file.read()).toBeNull();
+    await file.write([1]);
+    await file.write([2]);
+    expect((await stat(path)).mode & 0o777).toBe(0o600);
+    expect(await readFile(`${path}.bak`, 'utf8')).toBe('[1]');
+    const { ino } = await stat(path);
+    await file.write([2]);
+    expect((await stat(path)).ino).toBe(ino);
+    expect(await readdir(folder)).toEqual(['numbers.json', 'numbers.json.bak']);
+  });
+
+  it('sets a damaged file aside, says so, and goes on with the last good copy', async () => {
+    const folder = await temporaryFolder();
+    const file = fileIn(folder);
+    await file.write([1]);
+    await file.write([2]);
+    await writeFile(join(folder, 'numbers.json'), '\0\0\0\0');
+    const { log, lines } = recordingLog();
+    expect(await fileIn(folder, log).read()).toEqual([1]);
+    expect(lines.map(({ msg }) => msg)).toEqual([
+      'a damaged file was set aside',
+      'the file cannot be used; the last good copy took its place',
+    ]);
+    expect(await readFile(String(lines[0]?.kept), 'utf8')).toBe('\0\0\0\0');
+    expect(await fileIn(folder).read()).toEqual([1]);
+  });
+
+  it('keeps five damaged files at most, and starts empty when the copy is damaged, too', async () => {
+    const folder = await temporaryFolder();
+    for (let n = 0; n < 8; n++) {
+      await writeFile(join(folder, 'numbers.json'), `damaged ${n}`);
+      expect(await fileIn(folder).read()).toBeNull();
+    }
+    const names = await readdir(folder);
+    expect(names).toHaveLength(5);
+    const texts = await Promise.all(names.map((name) => readFile(join(folder, name), 'utf8')));
+    expect(texts).toContain('damaged 7');
+    await writeFile(join(folder, 'numbers.json.bak'), 'damaged copy');
+    expect(await fileIn(folder).read()).toBeNull();
+    await fileIn(folder).write([1]);
+    expect(await fileIn(folder).read()).toEqual([1]);
+  });
+
+  it('uses the last good copy when the file is missing', async () => {
+    const folder = await temporaryFolder();
+    await writeFile(join(folder, 'numbers.json.bak'), '[7]');
+    expect(await fileIn(folder).read()).toEqual([7]);
+    expect(await readFile(join(folder, 'numbers.json'), 'utf8')).toBe('[7]');
+  });
+
+  it('stops the start when it may not read, rather than to begin empty', async () => {
+    const folder = await temporaryFolder();
+    await mkdir(join(folder, 'numbers.json'));
+    await expect(fileIn(folder).read()).rejects.toThrow(OperatorError);
+    const forbidden = new PowerCutFiles();
+    forbidden.failure = { operation: 'read', code: 'EACCES' };
+    await expect(on(forbidden).read()).rejects.toThrow('make it readable');
+  });
+});

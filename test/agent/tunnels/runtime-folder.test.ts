@@ -1,0 +1,31 @@
+import { chmod, mkdir, readdir, stat, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { openRuntimeFolder } from '../../../src/agent/tunnels/runtime-folder.ts';
+import { temporaryFolder } from '../../support/tunnel-set-up.ts';
+
+it('is private, the same for the same data folder, and emptied of what a killed agent left', async () => {
+  const parent = await temporaryFolder();
+  const path = await openRuntimeFolder('/data', parent);
+  expect((await stat(path)).mode & 0o777).toBe(0o700);
+  await writeFile(join(path, 'left.sock'), '');
+  expect(await openRuntimeFolder('/data', parent)).toBe(path);
+  expect(await readdir(path)).toEqual([]);
+  expect(await openRuntimeFolder('/other', parent)).not.toBe(path);
+});
+
+it('is refused when someone else may have made it', async () => {
+  const parent = await temporaryFolder();
+  const path = await openRuntimeFolder('/data', parent);
+  await chmod(path, 0o755);
+  await expect(openRuntimeFolder('/data', parent)).rejects.toThrow('remove it');
+  const elsewhere = await temporaryFolder();
+  await mkdir(join(elsewhere, 'theirs'), { mode: 0o700 });
+  const name = path.slice(parent.length + 1);
+  await symlink(join(elsewhere, 'theirs'), join(elsewhere, name));
+  await expect(openRuntimeFolder('/data', elsewhere)).rejects.toThrow('remove it');
+});
+
+it('is refused where no socket fits', async () => {
+  await expect(openRuntimeFolder('/data', `/tmp/${'a'.repeat(80)}`)).rejects.toThrow('TMPDIR');
+});

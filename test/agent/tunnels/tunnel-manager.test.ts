@@ -1,0 +1,357 @@
+import { describe, expect, it } from 'vitest';
+import { DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
+import { tunnelsCodec } from '../../../src/agent/tunnels/tunnel-store.ts';
+import type { Clock } from '../../../src/lib/clock.ts';
+import { ApiError } from '../../../src/lib/errors.ts';
+import { PowerCutFiles } from '../../support/power-cut-files.ts';
+import { recordingLog, silentLog } from '../../support/silent-log.ts';
+import { setUpTunnels, tunnelRequest, until } from '../../support/tunnel-set-up.ts';
+
+/** Time that passes only when the test says so. */
+class SteeredClock implements Clock {
+  readonly delays: number[] = [];
+  time = 0;
+  #wakes: (() => void)[] = [];
+
+  now(): number {
+    return this.time;
+  }
+
+  sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    this.delays.push(ms);
+    return new Promise((resolve, reject) => {
+      this.#wakes.push(resolve);
+      signal?.addEventListener('abort', () => reject(signal.reason));
+    });
+  }
+
+  random(): number {
+    return 0.999999;
+  }
+
+  pass(): void {
+    for (const wake of this.#wakes.splice(0)) wake();
+  }
+}
+
+const gate = () => {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { open, opened };
+};
+
+const failingDisk = async () => {
+  const files = new PowerCutFiles();
+  const adapter = new DurableFile({ path: '/data/tunnels.json', codec: tunnelsCodec, log: silentLog, files });
+  const breakDisk = () => {
+    files.failure = { operation: 'write', code: 'ENOSPC' };
+  };
+  const mendDisk = () => {
+    files.failure = null;
+  };
+  return { ...(await setUpTunnels({ adapter })), breakDisk, mendDisk };
+};
+
+describe('creating a tunnel', () => {
+  it('binds it, saves it and says so', async () => {
+    const { tunnels, connector, store } = await setUpTunnels();
+    const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+    expect(view.url).toBe('https://cam.localhost:8443');
+    expect(view.status).toMatchObject({ state: 'online', lastError: null });
+    expect(store.list()).toEqual([view.tunnel]);
+    expect(connector.requests).toEqual([
+      {
+        protocol: 'http',
+        domain: 'cam.localhost',
+        forwardTo: 'http://localhost:8001',
+        forwardsTo: 'localhost:8001',
+        trafficPolicy: { on_http_request: [], on_http_response: [] },
+      },
+    ]);
+  });
+
+  it('keeps the name that the gateway chose', async () => {
+    const { tunnels } = await setUpTunnels();
+    const http = await tunnels.create(tunnelRequest());
+    expect(http.tunnel.domain).toBe('chosen-1.localhost');
+    const tcp = await tunnels.create(tunnelRequest({ protocol: 'tcp' }));
+    expect(tcp.tunnel).toMatchObject({ url: 'tcp://chosen-2.localhost:20002', domain: 'chosen-2.localhost:20002' });
+  });
+
+  it('is won by one of many at a time for one domain', async () => {
+    const { tunnels, connector, store } = await setUpTunnels();
+    const request = () => tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+    const outcomes = await Promise.allSettled([request(), request(), request()]);
+    expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'rejected']);
+    expect(outcomes[1]).toMatchObject({ reason: { status: 409, code: 'ERR_AGENT_DOMAIN_IN_USE' } });
+    expect([connector.requests.length, store.list().length]).toEqual([1, 1]);
+  });
+
+  it('is refused for the domain of the agent itself', async () => {
+    const { tunnels } = await setUpTunnels();
+    await expect(tunnels.create(tunnelRequest({ domain: 'agent.localhost' }))).rejects.toMatchObject({ status: 409 });
+  });
+
+  it('is refused for an upstream that is not allowed, before the gateway hears of it', async () => {
+    const { tunnels, connector } = await setUpTunnels();
+    for (const forwards_to of ['169.254.169.254:80', '8.8.8.8:53', 'unix:/run/docker.sock', '[::]:80']) {
+      await expect(tunnels.create(tunnelRequest({ forwards_to }))).rejects.toMatchObject({
+        status: 400,
+        code: 'ERR_AGENT_UPSTREAM_NOT_ALLOWED',
+      });
+    }
+    expect(connector.requests).toEqual([]);
+  });
+
+  it('leaves nothing behind without a session, and the domain free', async () => {
+    const { tunnels, connector, store } = await setUpTunnels();
+    connector.goOffline();
+    const request = tunnelRequest({ domain: 'cam.localhost' });
+    await expect(tunnels.create(request)).rejects.toMatchObject({ status: 503, retryAfter: 5 });
+    expect(store.list()).toEqual([]);
+    connector.goOnline();
+    await tunnels.create(request);
+  });
+
+  it("passes the gateway's refusal on and leaves nothing behind", async () => {
+    const { tunnels, connector, store } = await setUpTunnels();
+    connector.beforeOpen = async () => {
+      throw new ApiError(403, 'ERR_NGROK_316', 'not allowed by the ACL');
+    };
+    const request = tunnelRequest({ domain: 'cam.localhost' });
+    await expect(tunnels.create(request)).rejects.toMatchObject({ status: 403, code: 'ERR_NGROK_316' });
+    expect([store.list(), tunnels.list()]).toEqual([[], []]);
+    connector.beforeOpen = async () => {};
+    await tunnels.create(request);
+  });
+
+  it('closes the endpoint again when the tunnel cannot be written to disk', async () => {
+    const { tunnels, connector, breakDisk, mendDisk } = await failingDisk();
+    breakDisk();
+    const request = tunnelRequest({ domain: 'cam.localhost' });
+    await expect(tunnels.create(request)).rejects.toMatchObject({ status: 500, code: 'ERR_AGENT_NOT_PERSISTED' });
+    expect([connector.bound.size, tunnels.list().length]).toEqual([0, 0]);
+    mendDisk();
+    await tunnels.create(request);
+    expect(connector.bound.size).toBe(1);
+  });
+
+  it('of one tunnel does not wait for a slow one', async () => {
+    const { tunnels, connector } = await setUpTunnels();
+    const slow = gate();
+    connector.beforeOpen = ({ domain }) => (domain === 'slow.localhost' ? slow.opened : Promise.resolve());
+    const first = tunnels.create(tunnelRequest({ domain: 'slow.localhost' }));
+    await tunnels.create(tunnelRequest({ domain: 'quick.localhost' }));
+    slow.open();
+    await first;
+  });
+});
+
+describe('removing a tunnel', () => {
+  it('closes the endpoint, then forgets the tunnel, and frees the domain', async () => {
+    const { tunnels, connector, store } = await setUpTunnels();
+    const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+    const order: string[] = [];
+    connector.beforeClose = async () => void order.push(`closing with ${store.list().length} saved`);
+    await Promise.all([tunnels.remove(view), tunnels.remove(view)]);
+    expect(order).toEqual(['closing with 1 saved']);
+    expect([connector.bound.size, store.list().length, tunnels.list().length]).toEqual([0, 0, 0]);
+    expect(tunnels.counts()).toEqual({ online: 0, connecting: 0, offline: 0, failed: 0 });
+    await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+  });
+
+  it('that cannot be saved brings the tunnel back', async () => {
+    const { tunnels, connector, breakDisk } = await failingDisk();
+    const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+    breakDisk();
+    await expect(tunnels.remove(view)).rejects.toMatchObject({ status: 500 });
+    await until(() => connector.bound.size === 1, 'bound again');
+    expect(tunnels.find('cam')).toBe(view);
+  });
+
+  it('while it is being bound leaves no endpoint behind', async () => {
+    const { tunnels, connector, store } = await setUpTunnels();
+    const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+    connector.goOffline();
+    const slow = gate();
+    connector.beforeOpen = () => slow.opened;
+    connector.goOnline();
+    await until(() => connector.requests.length === 2, 'being bound');
+    const removal = tunnels.remove(view);
+    slow.open();
+    await removal;
+    expect([connector.bound.size, store.list().length]).toEqual([0, 0]);
+    connector.goOffline();
+    connector.goOnline();
+    await new Promise(setImmediate);
+    expect(connector.bound.size).toBe(0);
+  });
+
+  it('is possible while there is no session', async () => {
+    const { tunnels, connector, store } = await setUpTunnels();
+    const view = await tunnels.create(tunnelRequest());
+    connector.goOffline();
+    await tunnels.remove(view);
+    connector.goOnline();
+    await new Promise(setImmediate);
+    expect([connector.bound.size, store.list().length]).toEqual([0, 0]);
+  });
+});
+
+describe('keeping tunnels up', () => {
+  it('brings all back after a restart, in order, under the same URLs', async () => {
+    const before = await setUpTunnels();
+    for (const domain of ['c.localhost', undefined, 'a.localhost'])
+      await before.tunnels.create(tunnelRequest({ domain }));
+    const urls = before.tunnels.list().map(({ url }) => url);
+    await before.tunnels.stop();
+    const after = await setUpTunnels({ folder: before.folder });
+    await until(() => after.tunnels.counts().online === 3, 'all online');
+    expect(after.tunnels.list().map(({ url }) => url)).toEqual(urls);
+    expect([...after.connector.bound.keys()]).toEqual(urls);
+  });
+
+  it('binds no more than 16 at a time, and one that hangs or fails holds up no other', async () => {
+    const before = await setUpTunnels();
+    for (let n = 0; n < 50; n++) await before.tunnels.create(tunnelRequest({ domain: `t${n}.localhost` }));
+    await before.tunnels.stop();
+    const { tunnels, connector } = await setUpTunnels({ folder: before.folder });
+    connector.goOffline();
+    const slow = gate();
+    let [now, most] = [0, 0];
+    connector.beforeOpen = async ({ domain }) => {
+      most = Math.max(most, ++now);
+      await (domain === 't0.localhost' ? slow.opened : new Promise(setImmediate));
+      now--;
+      if (domain === 't1.localhost') throw new ApiError(403, 'ERR_NGROK_316', 'no');
+    };
+    connector.goOnline();
+    await until(() => tunnels.counts().online === 48, 'the others online');
+    expect(most).toBe(16);
+    expect(tunnels.find('t1').status).toMatchObject({ state: 'failed', lastError: { code: 'ERR_NGROK_316' } });
+    expect(tunnels.find('t0').status.state).toBe('connecting');
+    slow.open();
+    await until(() => tunnels.counts().online === 49, 'the slow one, too');
+  });
+
+  it.each([
+    [
+      { policy: { on_http_request: [{ actions: [{ type: 'teleport', config: {} }] }] } },
+      'ERR_AGENT_POLICY_NOT_APPLICABLE',
+      /^policy\.on_http_request\[0\]\.actions\[0\]\.?.*no action "teleport".*delete the tunnel and create it/,
+    ],
+    [{ policy: { on_quic: [] } }, 'ERR_AGENT_POLICY_NOT_APPLICABLE', /^policy\.on_quic: there is no such member/],
+    [{ protocol: 'udp', url: 'udp://cam.localhost:9' }, 'ERR_AGENT_INVALID_REQUEST', /no protocol "udp"/],
+    [{ forwards_to: 'quic://camera:9' }, 'ERR_AGENT_INVALID_REQUEST', /^forwards_to: the scheme quic/],
+  ])('fails one stored tunnel with %j alone, and keeps it', async (members, code, message) => {
+    const before = await setUpTunnels();
+    const { tunnel } = await before.tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+    await before.tunnels.create(tunnelRequest({ domain: 'door.localhost' }));
+    await before.store.save({ ...tunnel, ...members });
+    await before.tunnels.stop();
+    const { tunnels, store, connector } = await setUpTunnels({ folder: before.folder });
+    await until(() => tunnels.counts().failed === 1 && tunnels.counts().online === 1, 'one failed, one online');
+    expect(tunnels.find('cam').status.lastError).toMatchObject({ code, message: expect.stringMatching(message) });
+    expect(store.list()[0]).toEqual({ ...tunnel, ...members });
+    expect([...connector.bound.keys()]).toEqual(['https://door.localhost:8443']);
+    await tunnels.remove(tunnels.find('cam'));
+    expect(store.list()).toHaveLength(1);
+  });
+
+  it('tells an outage from a failure, and loses no tunnel over it', async () => {
+    const { tunnels, connector } = await setUpTunnels();
+    const view = await tunnels.create(tunnelRequest());
+    connector.goOffline();
+    expect(view.status).toMatchObject({ state: 'offline', lastError: { message: 'connection lost' } });
+    connector.goOnline();
+    await until(() => view.status.state === 'online', 'online again');
+    expect(view.status.lastError).toBeNull();
+  });
+
+  it('tries a refused tunnel again for ever, at most 30 s apart, and says so in one line', async () => {
+    const clock = new SteeredClock();
+    const { log, lines } = recordingLog();
+    const { tunnels, connector } = await setUpTunnels({ clock, log });
+    const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+    let refusals = 0;
+    connector.beforeOpen = async () => {
+      if (++refusals < 12) throw new ApiError(409, 'ERR_NGROK_334', 'already online');
+    };
+    connector.bound.get(view.url)?.end({ code: 'ERR_NGROK_741', message: 'taken away' });
+    connector.bound.clear();
+    for (let n = 1; n <= 12; n++) {
+      await until(() => clock.delays.length === n, `wait ${n}`);
+      expect(view.status.state).toBe('failed');
+      clock.pass();
+    }
+    await until(() => view.status.state === 'online', 'online at last');
+    expect(clock.delays).toEqual([499, 999, 1999, 3999, 7999, 15999, ...new Array<number>(6).fill(29999)]);
+    const said = lines.filter(({ msg }) => msg === 'tunnel failed; it is tried again');
+    expect(said.map(({ code }) => code)).toEqual(['ERR_NGROK_741', 'ERR_NGROK_334']);
+  });
+
+  it.each([null, 'ERR_NGROK_741'])('does not storm a gateway that ends with %s whatever it binds', async (code) => {
+    const clock = new SteeredClock();
+    const { log, lines } = recordingLog();
+    const { tunnels, connector } = await setUpTunnels({ clock, log });
+    const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+    const end = () => {
+      const endpoint = connector.bound.get(view.url);
+      connector.bound.clear();
+      endpoint?.end({ code, message: 'taken away' });
+    };
+    for (let n = 1; n <= 8; n++) {
+      end();
+      await until(() => clock.delays.length === n, `wait ${n}`);
+      expect(connector.requests).toHaveLength(n);
+      clock.pass();
+      await until(() => view.status.state === 'online', 'online for a moment');
+    }
+    expect(clock.delays).toEqual([499, 999, 1999, 3999, 7999, 15999, 29999, 29999]);
+    expect(lines.some(({ msg }) => msg === 'tunnel failed; it is tried again')).toBe(true);
+    clock.time += 30_000;
+    end();
+    await until(() => clock.delays.length === 9, 'the wait after a while of peace');
+    expect(clock.delays.at(-1)).toBe(499);
+  });
+
+  it('tries a refused tunnel again at once when a new session is there', async () => {
+    const { tunnels, connector } = await setUpTunnels({ clock: new SteeredClock() });
+    const view = await tunnels.create(tunnelRequest());
+    connector.goOffline();
+    connector.beforeOpen = async () => {
+      throw new ApiError(403, 'ERR_NGROK_316', 'no');
+    };
+    connector.goOnline();
+    await until(() => view.status.state === 'failed', 'failed');
+    connector.beforeOpen = async () => {};
+    connector.goOffline();
+    connector.goOnline();
+    await until(() => view.status.state === 'online', 'online');
+  });
+
+  it('follows the gateway to another URL, and remembers it', async () => {
+    const { tunnels, connector, store } = await setUpTunnels();
+    const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+    connector.goOffline();
+    connector.httpsPort = 9443;
+    connector.goOnline();
+    await until(() => view.status.state === 'online', 'online');
+    expect(tunnels.find('cam.localhost:9443')).toBe(view);
+    expect(store.list()).toEqual([expect.objectContaining({ url: 'https://cam.localhost:9443' })]);
+  });
+
+  it('brings 1,000 tunnels up within a second of the session', async () => {
+    const { tunnels, connector } = await setUpTunnels();
+    await Promise.all(
+      Array.from({ length: 1_000 }, (_, n) => tunnels.create(tunnelRequest({ domain: `t${n}.localhost` }))),
+    );
+    connector.goOffline();
+    const start = performance.now();
+    connector.goOnline();
+    await until(() => tunnels.counts().online === 1_000, 'all online');
+    expect(performance.now() - start).toBeLessThan(1_000);
+  });
+});
