@@ -1,0 +1,93 @@
+#!/usr/bin/env node
+import { setFlagsFromString } from 'node:v8';
+import { Command, CommanderError } from 'commander';
+import { addGatewayCommand } from './commands/gateway.ts';
+import { addSetupCommand } from './commands/setup.ts';
+import { messageOf, OperatorError } from './lib/errors.ts';
+import { loadGatewayServerSettings, loadManagementSettings } from './settings.ts';
+import { VERSION } from './version.ts';
+
+// What lives for one request fits in here. V8's own choice of 16 MiB costs a Pi 5 MiB of memory (measured) and no
+// request/s; both flags are needed for it to take effect in a process that runs already.
+setFlagsFromString('--max-semi-space-size=1');
+setFlagsFromString('--semi-space-growth-factor=1');
+
+/**
+ * The command line. Each command's code is loaded only when that command runs: the agent's
+ * memory holds nothing that only another command needs.
+ */
+function program(): Command {
+  const command = new Command('device-agent')
+    .description('Keeps tunnels from this device open, over ngrok’s network or a gateway of your own.')
+    .version(VERSION)
+    .option('--debug', 'show stack traces with errors')
+    .showHelpAfterError('(device-agent --help shows what there is)')
+    .exitOverride();
+  command
+    .command('run', { isDefault: true })
+    .description('run the agent in the foreground (what happens without a command)')
+    .action(async () => (await import('./commands/run.ts')).run());
+  addTunnelsCommand(command);
+  addGatewayCommand(command, {
+    run: async () => (await import('./commands/gateway-run.ts')).runGateway(),
+    location: loadGatewayServerSettings,
+  });
+  addSetupCommand(command, loadManagementSettings);
+  command.addHelpText(
+    'after',
+    `
+Settings come from the environment and from .env in the current folder; README.md lists them.
+Exit codes: 0 done, 1 failed or refused, 2 wrong usage or settings, 3 agent or API cannot be reached,
+4 no such tunnel, 5 not ready in time.`,
+  );
+  return command;
+}
+
+function addTunnelsCommand(program: Command): void {
+  const tunnels = program
+    .command('tunnels')
+    .description('see and change the tunnels of the agent that runs on this device');
+  const load = () => import('./commands/tunnels.ts');
+  tunnels
+    .command('list', { isDefault: true })
+    .description('list all tunnels')
+    .option('--json', 'print what the API answers')
+    .action(async (options) => (await load()).listTunnels(options));
+  tunnels
+    .command('start')
+    .description('start a tunnel')
+    .argument('<forwards-to>', 'where traffic goes: a port, host:port, http(s)://host:port or unix:/path')
+    .option('-d, --domain <hostname>', 'public hostname; left out, the gateway chooses one')
+    .option('-p, --protocol <protocol>', 'http, tcp or tls', 'http')
+    .option('--policy <file>', 'JSON file with the policy; left out, the default policies apply')
+    .option('--json', 'print what the API answers')
+    .action(async (forwardsTo, options) => (await load()).startTunnel(forwardsTo, options));
+  tunnels
+    .command('show')
+    .description('show one tunnel and its state')
+    .argument('<tunnel>', 'first label, host or URL of the tunnel')
+    .option('--json', 'print what the API answers')
+    .action(async (tunnel, options) => (await load()).showTunnel(tunnel, options));
+  tunnels
+    .command('delete')
+    .description('close a tunnel and forget it')
+    .argument('<tunnel>', 'first label, host or URL of the tunnel')
+    .action(async (tunnel) => (await load()).deleteTunnel(tunnel));
+}
+
+/** Prints one line that says what to do, or with `--debug` all there is to know. */
+function report(error: unknown, debug: boolean): number {
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+  const known = error instanceof OperatorError;
+  const shown = debug && error instanceof Error ? (error.stack ?? error.message) : messageOf(error);
+  process.stderr.write(`device-agent: ${shown}\n`);
+  if (!known && !debug)
+    process.stderr.write('device-agent: this was not expected; --debug shows where it comes from\n');
+  return known ? error.exitCode : 1;
+}
+
+try {
+  await program().parseAsync();
+} catch (error) {
+  process.exitCode = report(error, process.argv.includes('--debug'));
+}

@@ -1,0 +1,50 @@
+import { join } from 'node:path';
+import { openDataFolder } from '../agent/tunnels/data-folder.ts';
+import { type Gateway, startGateway } from '../gateway/gateway.ts';
+import { createFolder } from '../lib/create-folder.ts';
+import { explainStart } from '../lib/explain-start.ts';
+import { createLog, type Log } from '../lib/log.ts';
+import { type GatewayServerSettings, loadGatewayServerSettings } from '../settings.ts';
+import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
+
+/**
+ * Runs a gateway by itself until SIGTERM or SIGINT.
+ *
+ * @throws {OperatorError} when it cannot start
+ */
+export async function runGateway(): Promise<void> {
+  const settings = loadGatewayServerSettings();
+  const log = await createLog(settings.log.level, settings.log.format);
+  endOnUnexpectedError(log);
+  const folder = await openDataFolder(settings.dataDir);
+  try {
+    const gateway = await start(settings, log);
+    announce(gateway, log);
+    const stop = async () => {
+      await gateway.close();
+      await folder.release();
+    };
+    runUntilStopped({ stop }, log);
+  } catch (error) {
+    await folder.release();
+    throw error;
+  }
+}
+
+async function start(settings: GatewayServerSettings, log: Log): Promise<Gateway> {
+  const folder = join(settings.dataDir, 'gateway');
+  try {
+    await createFolder(folder, 0o755);
+    return await startGateway({ ...settings, log });
+  } catch (error) {
+    const portSettings = 'GATEWAY_HTTPS_PORT, GATEWAY_HTTP_PORT and GATEWAY_SESSION_PORT';
+    throw explainStart(error, { what: 'the gateway', portSettings, folder });
+  }
+}
+
+function announce(gateway: Gateway, log: Log): void {
+  const { sessionAddress, httpsPort, httpPort, caFile, apiUrl } = gateway;
+  log.info({ agents: sessionAddress, https: httpsPort, http: httpPort, api: apiUrl, ca: caFile }, 'the gateway is up');
+  if (gateway.store.apiKeys.page(null, 1).length > 0) return;
+  log.info('there is no API key yet; make one with: device-agent gateway api-key create --description laptop');
+}

@@ -1,0 +1,61 @@
+import type { Command } from 'commander';
+import type { StoreLocation } from '../gateway/store/open-gateway-store.ts';
+import type { Store } from '../gateway/store/store.ts';
+
+/** What the command needs of the rest of the program. */
+export interface GatewayCommandDependencies {
+  /** Runs the gateway until it is told to stop. */
+  run: () => Promise<void>;
+  /** Where the gateway's store is; asked for only when a sub-command runs. */
+  location: () => StoreLocation;
+}
+
+/** Adds `device-agent gateway` and what can be done with a gateway from its own machine, running or not. */
+export function addGatewayCommand(program: Command, { run, location }: GatewayCommandDependencies): void {
+  const gateway = program
+    .command('gateway')
+    .description('run a gateway by itself, for agents elsewhere')
+    .action(async () => run());
+  gateway
+    .command('backup')
+    .description('copy the database into a new file; the gateway may be running')
+    .argument('<file>', 'file to write; it must not exist')
+    .action((file: string) => withStore(location(), (store) => backUp(store, file)));
+  gateway
+    .command('api-key')
+    .description('keys for the management API')
+    .command('create')
+    .description('make an API key and show it, once')
+    .option('-d, --description <text>', 'what the key is for', '')
+    .action(({ description }: { description: string }) =>
+      withStore(location(), (store) => createApiKey(store, description)),
+    );
+}
+
+/** Loads the database's code only now: most commands never need it. */
+async function withStore(location: StoreLocation, work: (store: Store) => Promise<void> | void): Promise<void> {
+  const { openGatewayStore } = await import('../gateway/store/open-gateway-store.ts');
+  const store = openGatewayStore(location);
+  try {
+    await work(store);
+  } finally {
+    store.database.close();
+  }
+}
+
+/** Makes an API key and prints it; this is how the first one is had. */
+async function createApiKey(store: Store, description: string): Promise<void> {
+  const { issueApiKey } = await import('../gateway/access/issue-token.ts');
+  const { row, token } = await store.database.write(() => issueApiKey(store, { description }));
+  // The key alone goes to standard output, for `export MANAGEMENT_API_KEY=$(…)`.
+  process.stderr.write(`API key ${row.id}; it is shown this once:\n`);
+  process.stdout.write(`${token}\n`);
+}
+
+/** Copies the gateway's database into a new file. */
+function backUp(store: Store, file: string): void {
+  store.database.backup(file);
+  process.stderr.write(
+    `${file} holds the database. Private keys in it open with the encryption key alone: keep that apart.\n`,
+  );
+}

@@ -1,0 +1,86 @@
+import { type CnameRecord, zoneFileLine } from '../management/cname-record.ts';
+import type { Authtoken, Provisioned } from '../management/provision.ts';
+import type { ProvisionEvent } from '../management/provision-run.ts';
+
+/** Where the device's agent connects to. */
+export interface GatewayAddress {
+  /** `host:port`; null: not known here. */
+  serverAddr: string | null;
+  /** Path of the CA certificate on the device; null: none is needed, or not known here. */
+  caCert: string | null;
+  /** Whether it is ngrok's cloud, which needs neither. */
+  isCloud: boolean;
+}
+
+/** One line, or a few, on what just happened. */
+export function describeProgress(event: ProvisionEvent): string {
+  switch (event.step) {
+    case 'domain':
+      return line('domain', `${event.domain.domain} (${event.domain.id}) ${event.outcome}`);
+    case 'bot':
+      return line('bot user', `${event.bot.name} (${event.bot.id}) ${event.outcome}`);
+    case 'records':
+      return describeRecords(event.records);
+    case 'dns':
+      return line('DNS', `${event.record.name} ${event.inPlace ? 'is in place' : `is not there yet: ${event.found}`}`);
+    case 'certificate':
+      return line('certificate', event.message + (event.retriesAt === null ? '' : ` Next try: ${event.retriesAt}.`));
+  }
+}
+
+function line(what: string, text: string): string {
+  return `${what.padEnd(12)} ${text}`;
+}
+
+function describeRecords(records: readonly CnameRecord[]): string {
+  if (records.length === 0) return line('DNS', 'nothing to do: the name belongs to the service');
+  const lines = records.map((record) => `  ${zoneFileLine(record)}`);
+  return ['', 'Add these records where the domain is managed:', '', ...lines, ''].join('\n');
+}
+
+/** The lines for the device's `.env`; those that only the operator can fill in are comments. */
+export function envLines({ authtoken, domain }: Provisioned, gateway: GatewayAddress): string[] {
+  const token = authtoken.kind === 'created' ? `NGROK_AUTHTOKEN=${authtoken.token}` : '# NGROK_AUTHTOKEN=';
+  const agentDomain = `AGENT_DOMAIN=${domain.domain.replace(/^\*/, 'agent')}`;
+  if (gateway.isCloud) return [token, agentDomain];
+  const address = gateway.serverAddr ?? '';
+  return [
+    token,
+    address === ''
+      ? '# NGROK_SERVER_ADDR=  (host:port where the gateway takes agents)'
+      : `NGROK_SERVER_ADDR=${address}`,
+    ...(gateway.caCert === null ? [] : [`NGROK_CA_CERT=${gateway.caCert}`]),
+    agentDomain,
+  ];
+}
+
+/** The last words of a run. */
+export function describeResult(result: Provisioned, env: readonly string[]): string {
+  const pending =
+    result.certificate === 'pending'
+      ? ['The certificate is not there yet; it comes by itself once DNS is in place.']
+      : [];
+  return [...pending, ...describeAuthtoken(result.authtoken), '', "Lines for the device's .env:", '', ...env].join(
+    '\n',
+  );
+}
+
+function describeAuthtoken(authtoken: Authtoken): string[] {
+  switch (authtoken.kind) {
+    case 'created':
+      return [line('authtoken', `${authtoken.id} created; its value is shown now and never again`)];
+    case 'existing':
+      return [
+        line('authtoken', `${authtoken.id} was made by an earlier run; its value cannot be shown again`),
+        line('', 'run again with --rotate for a new one, which ends what is online with the old one'),
+      ];
+    case 'by-hand':
+      return [
+        'This service makes authtokens in its dashboard only:',
+        '  1. open the list of authtokens (https://dashboard.ngrok.com/authtokens for ngrok) and add one',
+        `  2. as its owner choose the bot user ${authtoken.owner}`,
+        `  3. as its ACL rule enter ${authtoken.acl}`,
+        '  4. save, and copy the value: it is shown once',
+      ];
+  }
+}

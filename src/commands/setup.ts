@@ -1,0 +1,136 @@
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import type { ManagementClient } from '../management/client.ts';
+import type { ManagementSettings } from '../settings.ts';
+import { describeProgress, describeResult, envLines } from './setup-report.ts';
+
+interface SetupOptions {
+  domain: string;
+  bot: string;
+  wait: boolean;
+  rotate?: boolean;
+  json?: boolean;
+  keyType: 'rsa' | 'ecdsa';
+  dnsServer?: string[];
+  timeout: number;
+  serverAddr?: string;
+  caCert?: string;
+}
+
+/** As everywhere in this program: the other side cannot be reached. */
+const UNREACHABLE_EXIT = 3;
+const CLOUD_API = 'https://api.ngrok.com';
+
+/** Where the command writes: results to `stdout`, with `--json` its progress to `stderr`. */
+export interface SetupOutput {
+  stdout: { write(text: string): unknown };
+  stderr: { write(text: string): unknown };
+}
+
+/**
+ * Adds the command `device-agent setup`. Exit codes: 0 done, 1 refused, 2 wrong usage or settings, 3 the API cannot
+ * be reached, 5 DNS or the certificate is not ready in time.
+ *
+ * @param settings reads the settings when the command runs
+ */
+export function addSetupCommand(
+  program: Command,
+  settings: () => ManagementSettings,
+  output: SetupOutput = process,
+): void {
+  program
+    .command('setup')
+    .description('prepare a site: a wildcard domain with certificates, a bot user, and an authtoken for its devices')
+    .requiredOption('-d, --domain <hostname>', "the site's domain, such as '*.sitea.example.com'")
+    .requiredOption('-b, --bot <name>', 'name of the bot user that owns the authtoken')
+    .option('--no-wait', 'do not wait for DNS records and certificate')
+    .option('--timeout <minutes>', 'how long to wait for DNS records and certificate', minutes, 30)
+    .option('--rotate', 'replace the authtoken of an earlier run; devices that use it go offline')
+    .option('--dns-server <address...>', 'resolvers to check the DNS records with; left out: those of the system')
+    .addOption(
+      new Option('--key-type <type>', "kind of the certificate's key").choices(['rsa', 'ecdsa']).default('rsa'),
+    )
+    .option('--server-addr <host:port>', "where the gateway takes agents, for the device's .env")
+    .option('--ca-cert <path>', "the gateway's CA certificate on the device, for its .env")
+    .option('--json', 'print the result as JSON; progress goes to standard error')
+    .action((options: SetupOptions) => runSetup(options, settings(), output));
+}
+
+function minutes(text: string): number {
+  const value = Number(text);
+  if (!(value > 0 && value <= 24 * 60)) throw new InvalidArgumentError('It must be a number of minutes, at most 1440.');
+  return value;
+}
+
+/** Runs the workflow and prints what it found, made and waits for. */
+async function runSetup(options: SetupOptions, settings: ManagementSettings, output: SetupOutput): Promise<void> {
+  const { provision } = await import('../management/provision.ts');
+  const progress = options.json ? output.stderr : output.stdout;
+  const plan = {
+    domain: options.domain,
+    bot: options.bot,
+    wait: options.wait,
+    rotate: options.rotate === true,
+    privateKeyType: options.keyType,
+  };
+  const client = await managementClient(settings);
+  const result = await explained(
+    provision(client, plan, {
+      waitMs: options.timeout * 60_000,
+      ...(options.dnsServer && { dnsServers: options.dnsServer }),
+      onProgress: (event) => progress.write(`${describeProgress(event)}\n`),
+    }),
+  );
+  const gateway = {
+    serverAddr: options.serverAddr ?? settings.serverAddr,
+    caCert: options.caCert ?? settings.caCert,
+    isCloud: settings.apiUrl?.startsWith(CLOUD_API) === true,
+  };
+  const env = envLines(result, gateway);
+  const text = options.json ? JSON.stringify({ ...result, env }, null, 2) : describeResult(result, env);
+  output.stdout.write(`${text}\n`);
+}
+
+async function managementClient({ apiUrl, apiKey, apiCa }: ManagementSettings): Promise<ManagementClient> {
+  const { ManagementClient } = await import('../management/client.ts');
+  if (apiUrl === null) {
+    throw new OperatorError(
+      `MANAGEMENT_API_URL is not set: give the management URL of your gateway, or ${CLOUD_API} for ngrok's cloud`,
+      2,
+    );
+  }
+  if (apiKey === null) {
+    throw new OperatorError(
+      'MANAGEMENT_API_KEY is not set: make a key with `device-agent gateway api-key create`, or in the dashboard of ngrok',
+      2,
+    );
+  }
+  try {
+    return new ManagementClient({ baseUrl: apiUrl, apiKey, ...(apiCa !== null && { ca: apiCa }) });
+  } catch (error) {
+    throw new OperatorError(`MANAGEMENT_API_URL or MANAGEMENT_API_KEY cannot be used: ${messageOf(error)}`, 2);
+  }
+}
+
+const UNTRUSTED_HINT = "; set MANAGEMENT_API_CA_CERT to a copy of the gateway's ca.pem";
+
+/** Whether it failed because nobody known signed the service's certificate. */
+function isUntrusted({ cause }: Error): boolean {
+  const reason = cause instanceof Error ? (cause.cause ?? cause) : null;
+  return ['SELF_SIGNED_CERT_IN_CHAIN', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY'].some(
+    (code) => hasErrno(reason, code),
+  );
+}
+
+/** Turns a failed call into what the operator can do about it. */
+async function explained<T>(work: Promise<T>): Promise<T> {
+  const { ManagementError } = await import('../management/management-error.ts');
+  try {
+    return await work;
+  } catch (error) {
+    if (!(error instanceof ManagementError)) throw error;
+    const hint = error.isUnauthorized ? '; check MANAGEMENT_API_KEY' : isUntrusted(error) ? UNTRUSTED_HINT : '';
+    const exitCode = error.status === null ? UNREACHABLE_EXIT : error.isUnauthorized ? 2 : 1;
+    throw new OperatorError(`${error.message}${hint}`, exitCode, { cause: error });
+  }
+}

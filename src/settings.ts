@@ -1,0 +1,398 @@
+import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parse as parseDotenv } from 'dotenv';
+import { parseUpstreamRules, type UpstreamRules } from './agent/tunnels/upstream-rules.ts';
+import type { AcmeSettings } from './gateway/certificates/choose-issuer.ts';
+import type { ChallengeDnsSettings } from './gateway/gateway.ts';
+import { hasErrno, messageOf, OperatorError } from './lib/errors.ts';
+import { LOG_LEVELS, type LogFormat, type LogLevel } from './lib/log.ts';
+import {
+  AUTHORITIES,
+  acmeDirectory,
+  count,
+  email,
+  hostAndPort,
+  hostname,
+  OWN_AUTHORITY,
+  oneOf,
+  origin,
+  port,
+  resolvers,
+  secret,
+  text,
+  type Variable,
+} from './variable-kinds.ts';
+
+/** Where the agent's session goes. */
+export type GatewaySettings =
+  | { kind: 'embedded'; domain: string; httpPort: number; httpsPort: number; encryptionKey: string | null }
+  | {
+      kind: 'remote';
+      /** Reads the authtoken anew, so that a replaced file is used at the next attempt. */
+      authtoken: () => string;
+      /** `host:port`; null means ngrok's cloud. */
+      serverAddr: string | null;
+      /** PEM of the authorities to trust; null means the SDK's own. */
+      caCert: Buffer | null;
+    };
+
+/** A gateway that runs by itself: `device-agent gateway`. */
+export interface GatewayServerSettings {
+  dataDir: string;
+  log: LogSettings;
+  host: string;
+  domain: string;
+  httpPort: number;
+  httpsPort: number;
+  sessionPort: number;
+  apiUrl: string | null;
+  encryptionKey: string | null;
+  /** Whom reserved domains get their certificates from; null: the gateway's own CA. */
+  acme: AcmeSettings | null;
+  /** Where the challenges of wildcard domains are answered; null: nowhere. */
+  challengeDns: ChallengeDnsSettings | null;
+  limits: {
+    /** Null: no limit. */
+    rateLimit: { requests: number; windowMs: number } | null;
+    body: { maxBytes: number; timeoutMs: number };
+    failedAttempts: { free: number; windowMs: number; delayMs: number; maxDelayMs: number };
+  };
+}
+
+/** Where the management client goes: `device-agent setup`. */
+export interface ManagementSettings {
+  apiUrl: string | null;
+  apiKey: string | null;
+  /** PEM of the authority to trust; null: the public ones. */
+  apiCa: string | null;
+  /** As they are set, for the lines that a device gets. */
+  serverAddr: string | null;
+  caCert: string | null;
+}
+
+interface LogSettings {
+  level: LogLevel;
+  format: LogFormat;
+}
+
+/** All that the agent goes by; made once at start by {@link loadSettings}. */
+export interface Settings {
+  gateway: GatewaySettings;
+  api: {
+    host: string;
+    port: number;
+    /** Domain on which the API is reachable remotely; null: not at all. */
+    domain: string | null;
+    /** Whether remote calls need the token. */
+    requireToken: boolean;
+    /** Token that was set; null: one is generated into the data folder. */
+    token: string | null;
+  };
+  allowUpstreams: UpstreamRules;
+  verifyUpstreamTls: boolean;
+  dataDir: string;
+  defaultPolicies: string;
+  log: LogSettings;
+}
+
+/** Every variable that the program knows. README's table and .env.example list the same ones. */
+export const VARIABLES = {
+  NGROK_AUTHTOKEN: secret('an authtoken'),
+  NGROK_AUTHTOKEN_FILE: text('the path of a file that holds the authtoken alone'),
+  NGROK_SERVER_ADDR: hostAndPort,
+  NGROK_CA_CERT: text('the path of a PEM file'),
+  AGENT_HOST: text('an IP address or a name of this machine', '127.0.0.1'),
+  AGENT_PORT: port(4040),
+  AGENT_DOMAIN: hostname(null),
+  AGENT_API_TOKEN: secret('a token of at least 16 characters'),
+  AGENT_API_TOKEN_FILE: text('the path of a file that holds the token alone'),
+  AGENT_API_AUTH: oneOf(['token', 'none'], 'token'),
+  AGENT_ALLOW_UPSTREAMS: {
+    default: 'loopback,private,unix',
+    allowed:
+      'a comma-separated list of hosts, CIDRs and the words loopback, private, any, each with an optional :port, ' +
+      'and of unix (sockets of the agent’s own user) and unix:/path',
+    parse: parseUpstreamRules,
+  },
+  AGENT_VERIFY_UPSTREAM_TLS: oneOf(['true', 'false'], 'true'),
+  DATA_DIR: text('a folder', 'data'),
+  DEFAULT_POLICIES: text('the path of a JSON file'),
+  GATEWAY_DOMAIN: hostname('localhost', 'a hostname such as localhost'),
+  GATEWAY_HTTPS_PORT: port(8443),
+  GATEWAY_HTTP_PORT: port(8080),
+  GATEWAY_SESSION_PORT: port(4443),
+  GATEWAY_HOST: text('an IP address of this machine; 0.0.0.0 for all', '127.0.0.1'),
+  GATEWAY_API_URL: origin,
+  GATEWAY_ENCRYPTION_KEY: secret('32 random bytes in base64: openssl rand -base64 32'),
+  GATEWAY_ACME_DIRECTORY: acmeDirectory,
+  GATEWAY_ACME_EMAIL: email,
+  GATEWAY_ACME_EAB_KID: text('the key identifier that the certificate authority gave out'),
+  GATEWAY_ACME_EAB_HMAC: secret('the key that goes with the identifier, in base64url'),
+  GATEWAY_ACME_CA_CERT: text('the path of a PEM file'),
+  GATEWAY_DNS_PORT: port(null),
+  GATEWAY_DNS_HOST: text('an IP address of this machine; :: for all'),
+  GATEWAY_DNS_NAMESERVER: hostname(null, 'the hostname in the NS record of acme.GATEWAY_DOMAIN, outside of that zone'),
+  GATEWAY_DNS_RESOLVERS: resolvers,
+  GATEWAY_API_RATE_LIMIT: count(0, 1_000_000, 'requests per minute and API key; 0 for no limit'),
+  GATEWAY_API_BODY_LIMIT: count(1_048_576, 16_777_216, 'bytes'),
+  GATEWAY_API_TIMEOUT: count(30, 3600, 'seconds that a request may take to arrive'),
+  GATEWAY_API_AUTH_DELAY: count(250, 60_000, 'milliseconds that each further wrong API key is slowed down'),
+  MANAGEMENT_API_URL: origin,
+  MANAGEMENT_API_KEY: secret('an API key'),
+  MANAGEMENT_API_CA_CERT: text('the path of a PEM file'),
+  LOG_LEVEL: oneOf(LOG_LEVELS, 'info'),
+  LOG_FORMAT: oneOf<LogFormat | 'auto'>(['auto', 'json', 'pretty'], 'auto'),
+} satisfies Record<string, Variable<unknown>>;
+
+/** The default policies that come with the program. */
+const PACKAGED_POLICIES = fileURLToPath(new URL('../defaults/policies.json', import.meta.url));
+
+type Variables = typeof VARIABLES;
+type VariableName = keyof Variables;
+type Parsed = { [N in VariableName]: ReturnType<Variables[N]['parse']> | null };
+
+/**
+ * Reads the agent's settings from the environment and, for what it does not set, from `.env` in the given folder.
+ *
+ * @param env the process's environment
+ * @param folder where `.env` is looked for and what relative paths are relative to
+ * @throws {OperatorError} exit code 2, naming every variable that is wrong, its value (secrets masked) and what is allowed
+ */
+export function loadSettings(env: NodeJS.ProcessEnv = process.env, folder = process.cwd()): Settings {
+  return load(agentSettings, env, folder);
+}
+
+/** The same for `device-agent gateway`, which no setting of an agent can keep from starting. */
+export function loadGatewayServerSettings(
+  env: NodeJS.ProcessEnv = process.env,
+  folder = process.cwd(),
+): GatewayServerSettings {
+  return load(gatewayServerSettings, env, folder);
+}
+
+/** The same for `device-agent setup`. */
+export function loadManagementSettings(
+  env: NodeJS.ProcessEnv = process.env,
+  folder = process.cwd(),
+): ManagementSettings {
+  return load(managementSettings, env, folder);
+}
+
+type Assemble<T> = (values: Parsed, path: (value: string) => string, problems: string[]) => T;
+
+function load<T>(assemble: Assemble<T>, env: NodeJS.ProcessEnv, folder: string): T {
+  const problems: string[] = [];
+  const values = parseVariables({ ...readDotenv(resolve(folder, '.env')), ...withoutEmpty(env) }, problems);
+  const settings = assemble(values, (value) => resolve(folder, value), problems);
+  if (problems.length > 0) {
+    throw new OperatorError(`the settings are not usable:\n${problems.map((problem) => `  ${problem}`).join('\n')}`, 2);
+  }
+  return settings;
+}
+
+function withoutEmpty(env: NodeJS.ProcessEnv): Record<string, string> {
+  return Object.fromEntries(Object.entries(env).filter((entry): entry is [string, string] => Boolean(entry[1])));
+}
+
+function readDotenv(path: string): Record<string, string> {
+  try {
+    return withoutEmpty(parseDotenv(readFileSync(path)));
+  } catch (error) {
+    if (hasErrno(error, 'ENOENT')) return {};
+    throw new OperatorError(`${path} cannot be read: ${messageOf(error)}`, 2);
+  }
+}
+
+function parseVariables(texts: Record<string, string>, problems: string[]): Parsed {
+  const parsed: Record<string, unknown> = {};
+  for (const [name, variable] of Object.entries<Variable<unknown>>(VARIABLES)) {
+    const value = texts[name] ?? variable.default;
+    try {
+      parsed[name] = value === null ? null : variable.parse(value);
+    } catch (error) {
+      parsed[name] = null;
+      const shown = variable.secret ? '(not shown)' : JSON.stringify(value);
+      problems.push(`${name}=${shown}: ${messageOf(error)}; allowed: ${variable.allowed}`);
+    }
+  }
+  return parsed as Parsed;
+}
+
+function agentSettings(values: Parsed, path: (value: string) => string, problems: string[]): Settings {
+  const gateway = gatewaySettings(values, path, problems);
+  return {
+    gateway,
+    api: {
+      host: values.AGENT_HOST ?? '',
+      port: values.AGENT_PORT ?? 0,
+      domain: values.AGENT_DOMAIN ?? (gateway.kind === 'embedded' ? `agent.${gateway.domain}` : null),
+      requireToken: values.AGENT_API_AUTH !== 'none',
+      token: apiToken(values, path, problems),
+    },
+    allowUpstreams: values.AGENT_ALLOW_UPSTREAMS ?? parseUpstreamRules('loopback'),
+    verifyUpstreamTls: values.AGENT_VERIFY_UPSTREAM_TLS !== 'false',
+    dataDir: path(values.DATA_DIR ?? ''),
+    defaultPolicies: values.DEFAULT_POLICIES === null ? PACKAGED_POLICIES : path(values.DEFAULT_POLICIES),
+    log: logSettings(values),
+  };
+}
+
+function logSettings({ LOG_LEVEL: level, LOG_FORMAT: format }: Parsed): LogSettings {
+  const automatic = process.stdout.isTTY ? 'pretty' : 'json';
+  return { level: level ?? 'info', format: format === null || format === 'auto' ? automatic : format };
+}
+
+function managementSettings(values: Parsed, path: (value: string) => string, problems: string[]): ManagementSettings {
+  return {
+    apiUrl: values.MANAGEMENT_API_URL,
+    apiKey: values.MANAGEMENT_API_KEY,
+    apiCa: readCertificates('MANAGEMENT_API_CA_CERT', values, path, problems)?.toString() ?? null,
+    serverAddr: values.NGROK_SERVER_ADDR,
+    caCert: values.NGROK_CA_CERT,
+  };
+}
+
+function gatewaySettings(values: Parsed, path: (value: string) => string, problems: string[]): GatewaySettings {
+  const authtoken = authtokenReader(values, path, problems);
+  if (!authtoken && values.NGROK_SERVER_ADDR === null) {
+    return {
+      kind: 'embedded',
+      domain: values.GATEWAY_DOMAIN ?? 'localhost',
+      httpPort: values.GATEWAY_HTTP_PORT ?? 0,
+      httpsPort: values.GATEWAY_HTTPS_PORT ?? 0,
+      encryptionKey: values.GATEWAY_ENCRYPTION_KEY,
+    };
+  }
+  if (!authtoken) {
+    problems.push('NGROK_AUTHTOKEN is not set, but NGROK_SERVER_ADDR is: a gateway of your own needs an authtoken too');
+  }
+  return {
+    kind: 'remote',
+    authtoken: authtoken ?? (() => ''),
+    serverAddr: values.NGROK_SERVER_ADDR,
+    caCert: readCertificates('NGROK_CA_CERT', values, path, problems),
+  };
+}
+
+function gatewayServerSettings(
+  values: Parsed,
+  path: (value: string) => string,
+  problems: string[],
+): GatewayServerSettings {
+  const requests = values.GATEWAY_API_RATE_LIMIT ?? 0;
+  const delayMs = values.GATEWAY_API_AUTH_DELAY ?? 0;
+  return {
+    dataDir: path(values.DATA_DIR ?? ''),
+    log: logSettings(values),
+    host: values.GATEWAY_HOST ?? '',
+    domain: values.GATEWAY_DOMAIN ?? '',
+    httpPort: values.GATEWAY_HTTP_PORT ?? 0,
+    httpsPort: values.GATEWAY_HTTPS_PORT ?? 0,
+    sessionPort: values.GATEWAY_SESSION_PORT ?? 0,
+    apiUrl: values.GATEWAY_API_URL,
+    encryptionKey: values.GATEWAY_ENCRYPTION_KEY,
+    acme: acmeSettings(values, path, problems),
+    challengeDns: challengeDnsSettings(values, problems),
+    limits: {
+      rateLimit: requests === 0 ? null : { requests, windowMs: 60_000 },
+      body: { maxBytes: values.GATEWAY_API_BODY_LIMIT ?? 0, timeoutMs: (values.GATEWAY_API_TIMEOUT ?? 0) * 1000 },
+      failedAttempts: { free: 10, windowMs: 60_000, delayMs, maxDelayMs: 20 * delayMs },
+    },
+  };
+}
+
+function acmeSettings(values: Parsed, path: (value: string) => string, problems: string[]): AcmeSettings | null {
+  const domain = values.GATEWAY_DOMAIN ?? '';
+  const fallback = isPublic(domain) ? AUTHORITIES.letsencrypt : OWN_AUTHORITY;
+  const directoryUrl = values.GATEWAY_ACME_DIRECTORY ?? fallback ?? OWN_AUTHORITY;
+  const { GATEWAY_ACME_EAB_KID: kid, GATEWAY_ACME_EAB_HMAC: hmacKey } = values;
+  if ((kid === null) !== (hmacKey === null)) {
+    problems.push('GATEWAY_ACME_EAB_KID and GATEWAY_ACME_EAB_HMAC: one is set without the other');
+  }
+  const trust = readCertificates('GATEWAY_ACME_CA_CERT', values, path, problems);
+  if (directoryUrl === OWN_AUTHORITY) return null;
+  return {
+    directoryUrl,
+    contactEmail: values.GATEWAY_ACME_EMAIL,
+    externalAccountBinding: kid === null || hmacKey === null ? null : { kid, hmacKey },
+    trust: trust?.toString() ?? null,
+    resolvers: values.GATEWAY_DNS_RESOLVERS,
+  };
+}
+
+/** No public authority certifies other names: of one label, or reserved for use at home (RFC 6761, 6762, 8375). */
+function isPublic(domain: string): boolean {
+  return domain.includes('.') && !/\.(localhost|local|internal|test|example|invalid|lan|home\.arpa)$/.test(domain);
+}
+
+function challengeDnsSettings(values: Parsed, problems: string[]): ChallengeDnsSettings | null {
+  const { GATEWAY_DNS_PORT: port, GATEWAY_DOMAIN: domain, GATEWAY_DNS_NAMESERVER: named } = values;
+  const nameServer = named ?? `connect.${domain}`;
+  if (`.${nameServer}`.endsWith(`.acme.${domain}`)) {
+    problems.push(
+      `GATEWAY_DNS_NAMESERVER="${nameServer}": lies in the zone acme.${domain} itself, where no addresses are served`,
+    );
+  }
+  return port === null ? null : { port, host: values.GATEWAY_DNS_HOST ?? values.GATEWAY_HOST ?? '', nameServer };
+}
+
+function authtokenReader(
+  values: Parsed,
+  path: (value: string) => string,
+  problems: string[],
+): (() => string) | undefined {
+  const { NGROK_AUTHTOKEN: token, NGROK_AUTHTOKEN_FILE: file } = values;
+  if (token !== null) return () => token;
+  if (file === null) return undefined;
+  let last = readSecretFile('NGROK_AUTHTOKEN_FILE', path(file), problems);
+  return () => {
+    // A file that cannot be read just now (it is being replaced) must not end a running agent.
+    last = readSecretFile('NGROK_AUTHTOKEN_FILE', path(file), []) || last;
+    return last;
+  };
+}
+
+function apiToken(values: Parsed, path: (value: string) => string, problems: string[]): string | null {
+  const { AGENT_API_TOKEN: token, AGENT_API_TOKEN_FILE: file } = values;
+  if (token === null && file === null) return null;
+  const source = token === null ? 'AGENT_API_TOKEN_FILE' : 'AGENT_API_TOKEN';
+  const value = token ?? readSecretFile('AGENT_API_TOKEN_FILE', path(file ?? ''), problems);
+  if (value !== '' && value.length < 16) {
+    problems.push(
+      `${source}: the token has ${value.length} characters; at least 16 are needed, as strangers may guess`,
+    );
+  }
+  return value;
+}
+
+function readSecretFile(name: VariableName, file: string, problems: string[]): string {
+  try {
+    const value = readFileSync(file, 'utf8').trim();
+    if (value === '') problems.push(`${name}=${file}: the file is empty`);
+    else if (/[^\x21-\x7e]/.test(value)) problems.push(`${name}=${file}: the file must hold one line, without blanks`);
+    return value;
+  } catch (error) {
+    problems.push(`${name}=${file}: ${messageOf(error)}`);
+    return '';
+  }
+}
+
+function readCertificates(
+  name: 'NGROK_CA_CERT' | 'GATEWAY_ACME_CA_CERT' | 'MANAGEMENT_API_CA_CERT',
+  values: Parsed,
+  path: (value: string) => string,
+  problems: string[],
+): Buffer | null {
+  const set = values[name];
+  if (set === null) return null;
+  const file = path(set);
+  try {
+    const pem = readFileSync(file);
+    if (!pem.includes('-----BEGIN CERTIFICATE-----')) problems.push(`${name}=${file}: no PEM certificate in it`);
+    return pem;
+  } catch (error) {
+    problems.push(`${name}=${file}: ${messageOf(error)}`);
+    return null;
+  }
+}

@@ -1,0 +1,133 @@
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { getPublic } from '../support/gateway.ts';
+
+/** Gateway, operator and device as they are: processes of their own, with nothing between them but what is printed. */
+describe('a gateway of one’s own, from the first start to a tunnel', () => {
+  const [root, removeRoot] = temporaryFolder();
+  const folder = (name: string) => {
+    const path = join(root, name);
+    mkdirSync(path, { recursive: true });
+    return path;
+  };
+  let gateway: AgentProcess;
+  let up: Record<string, unknown>;
+  let upstream: Server;
+  let device: AgentProcess;
+  let operator: Record<string, string>;
+  let firstRun: string;
+
+  const startGateway = async (env: Record<string, string> = {}) => {
+    gateway = AgentProcess.start(folder('gateway'), { GATEWAY_SESSION_PORT: '0', ...env }, ['gateway']);
+    up = await gateway.logged('the gateway is up');
+  };
+  const setup = (...args: string[]) =>
+    deviceAgent(['setup', '--domain', '*.sitea.example.com', '--bot', 'site A', ...args], folder('laptop'), operator);
+  const visit = (domain: string) => {
+    const sessionCa = readFileSync(join(folder('gateway'), 'data/gateway/ca.pem'), 'utf8');
+    return getPublic({ httpsPort: Number(up.https), sessionCa }, `https://${domain}/`);
+  };
+
+  beforeAll(async () => {
+    upstream = createServer((_req, res) => res.end('the camera'));
+    await new Promise<void>((resolve) => upstream.listen(0, '127.0.0.1', resolve));
+    await startGateway();
+  });
+  afterAll(async () => {
+    await device?.end();
+    await gateway.end();
+    upstream.close();
+    removeRoot();
+  });
+
+  it('says at the first start how to make an API key', async () => {
+    const { msg } = await gateway.logged(
+      'there is no API key yet; make one with: device-agent gateway api-key create --description laptop',
+    );
+    const command = msg.slice(msg.indexOf('device-agent ')).split(' ').slice(1);
+    expect((await deviceAgent(command, folder('gateway'))).stdout).toMatch(/^\w{27}_\w+\n$/);
+  });
+
+  it('sets a site up with a key that was made beside the running gateway', async () => {
+    const made = await deviceAgent(['gateway', 'api-key', 'create', '--description', 'laptop'], folder('gateway'));
+    expect(made.stdout).toMatch(/^\w{27}_\w+\n$/);
+    operator = {
+      MANAGEMENT_API_URL: String(up.api),
+      MANAGEMENT_API_KEY: made.stdout.trim(),
+      MANAGEMENT_API_CA_CERT: join(folder('gateway'), 'data/gateway/ca.pem'),
+      NGROK_SERVER_ADDR: String(up.agents),
+      NGROK_CA_CERT: '../gateway/data/gateway/ca.pem',
+    };
+    const { code, stdout, stderr } = await setup('--no-wait');
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toMatch(/^ {2}\*\.sitea\.example\.com\. 300 IN CNAME \S+$/m);
+    expect(stdout).toMatch(/^ {2}_acme-challenge\.sitea\.example\.com\. 300 IN CNAME \S+$/m);
+    firstRun = stdout;
+  });
+
+  it('carries a tunnel of an agent that was started with the lines that setup printed', async () => {
+    const lines = firstRun.slice(firstRun.indexOf('.env:') + 5);
+    expect(lines.trim().split('\n')).toEqual([
+      expect.stringMatching(/^NGROK_AUTHTOKEN=\w{27}_\w+$/),
+      `NGROK_SERVER_ADDR=${up.agents}`,
+      'NGROK_CA_CERT=../gateway/data/gateway/ca.pem',
+      'AGENT_DOMAIN=agent.sitea.example.com',
+    ]);
+    writeFileSync(join(folder('device'), '.env'), lines);
+    device = AgentProcess.start(folder('device'));
+    const api = await device.ready();
+    const { port } = upstream.address() as AddressInfo;
+    const post = (domain: string) =>
+      fetch(`${api}/tunnels`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ protocol: 'http', forwards_to: String(port), domain }),
+      });
+    expect(await (await post('cam.sitea.example.com')).json()).toMatchObject({
+      url: `https://cam.sitea.example.com:${up.https}`,
+    });
+    expect(await visit('cam.sitea.example.com')).toEqual({ status: 200, body: 'the camera' });
+    // Another site's name is not for this authtoken.
+    expect(await (await post('cam.siteb.example.com')).json()).toMatchObject({ error_code: 'ERR_NGROK_316' });
+  });
+
+  it('finds everything when setup is run again', async () => {
+    const { code, stdout } = await setup('--no-wait');
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^domain +\*\.sitea\.example\.com \(rd_\w+\) found$/m);
+    expect(stdout).toMatch(/^bot user +site A \(bot_\w+\) found$/m);
+    expect(stdout).toMatch(/^authtoken +cr_\w+ was made by an earlier run/m);
+    // A key of 4096 bits takes its time.
+    await expect
+      .poll(async () => JSON.parse((await setup('--no-wait', '--json')).stdout).certificate, { timeout: 25_000 })
+      .toBe('ready');
+  });
+
+  it('says what to set when the gateway’s authority is not known', async () => {
+    const { code, stderr } = await deviceAgent(
+      ['setup', '--domain', 'a.example.com', '--bot', 'b'],
+      folder('laptop'),
+      // A name that the system's resolver knows: only the signature is in the way.
+      { MANAGEMENT_API_URL: `https://localhost:${up.https}`, MANAGEMENT_API_KEY: 'a_b' },
+    );
+    expect(code).toBe(3);
+    expect(stderr).toContain('set MANAGEMENT_API_CA_CERT');
+  });
+
+  it('comes back after a kill with everything, and the agent to it', async () => {
+    await gateway.end('SIGKILL');
+    const seen = device.lines.length;
+    await startGateway({
+      GATEWAY_HTTPS_PORT: String(up.https),
+      GATEWAY_SESSION_PORT: String(up.agents).split(':')[1] ?? '',
+    });
+    await device.logged('session with the gateway is up', seen);
+    await device.ready();
+    expect(await visit('cam.sitea.example.com')).toEqual({ status: 200, body: 'the camera' });
+    expect((await setup('--no-wait')).stdout).toMatch(/^authtoken +cr_\w+ was made by an earlier run/m);
+  });
+});

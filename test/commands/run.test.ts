@@ -1,0 +1,183 @@
+import { once } from 'node:events';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+
+const FREE = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0', LOG_FORMAT: 'json' };
+
+let folder: string;
+let remove: () => void;
+beforeEach(() => {
+  [folder, remove] = temporaryFolder();
+});
+afterEach(() => remove());
+
+function write(path: string, text: string): void {
+  mkdirSync(join(folder, 'data'), { recursive: true, mode: 0o700 });
+  writeFileSync(join(folder, path), text);
+}
+
+async function start(env: Record<string, string> = {}): Promise<AgentProcess> {
+  const agent = AgentProcess.start(folder, env);
+  onTestFinished(async () => void (await agent.end('SIGKILL')));
+  await agent.ready();
+  return agent;
+}
+
+const run = (env: Record<string, string> = {}) => deviceAgent(['run'], folder, { ...FREE, ...env });
+const oneLine = /^device-agent: [^\n]+\n$/;
+
+const tunnel = (name: string) => ({
+  id: name,
+  protocol: 'http',
+  forwards_to: 'localhost:9',
+  domain: `${name}.localhost`,
+  url: `https://${name}.localhost:8443`,
+  policy: null,
+  created_at: '2026-01-01T00:00:00.000Z',
+});
+const saved = (...names: string[]) => JSON.stringify({ version: 1, tunnels: names.map(tunnel) });
+
+const domains = async (api: string) =>
+  ((await (await fetch(`${api}/tunnels`)).json()) as { domain: string }[]).map(({ domain }) => domain);
+
+describe('an agent that cannot start says so in one line', () => {
+  it('when another agent has the data folder', async () => {
+    const first = await start();
+    const { code, stderr } = await run();
+    expect(stderr).toMatch(oneLine);
+    expect(stderr).toContain(`another agent uses the data folder ${join(folder, 'data')}`);
+    expect(code).toBe(1);
+    expect((await fetch(`${await first.api()}/readyz`)).status).toBe(200);
+  });
+
+  it('when something else listens on its port', async () => {
+    const other = createServer().listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    onTestFinished(() => void other.close());
+    const { port } = other.address() as AddressInfo;
+    const { code, stderr } = await run({ AGENT_PORT: String(port) });
+    expect(stderr).toMatch(oneLine);
+    expect(stderr).toContain(`127.0.0.1:${port}`);
+    expect(stderr).toContain('AGENT_PORT');
+    expect(code).toBe(1);
+  });
+
+  it('when something else listens on a port of the embedded gateway', async () => {
+    const other = createServer().listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    onTestFinished(() => void other.close());
+    const { port } = other.address() as AddressInfo;
+    const { code, stderr } = await run({ GATEWAY_HTTPS_PORT: String(port) });
+    expect(stderr).toMatch(oneLine);
+    expect(stderr).toContain(`127.0.0.1:${port}`);
+    expect(stderr).toContain('GATEWAY_HTTPS_PORT');
+    expect(code).toBe(1);
+  });
+
+  it('when the default policies are damaged, with file, place and what is wrong', async () => {
+    write('policies.json', '{\n  "inbound": [],\n  "outbound": [,]\n}');
+    const { code, stderr } = await run({ DEFAULT_POLICIES: 'policies.json' });
+    expect(stderr).toMatch(oneLine);
+    expect(stderr).toContain(join(folder, 'policies.json'));
+    expect(stderr).toContain('line 3');
+    expect(code).not.toBe(0);
+  });
+
+  it('when the default policies are no policies', async () => {
+    write('policies.json', '{"inbound": [{"actions": [{"type": "teleport"}]}]}');
+    const { code, stderr } = await run({ DEFAULT_POLICIES: 'policies.json' });
+    expect(stderr).toContain(join(folder, 'policies.json'));
+    expect(stderr).toContain('inbound');
+    expect(code).not.toBe(0);
+  });
+
+  it('when the tunnels are of a newer version, and leaves them as they are', async () => {
+    const newer = '{"version":2,"tunnels":{}}';
+    write('data/tunnels.json', newer);
+    const { code, stderr } = await run();
+    expect(stderr).toMatch(oneLine);
+    expect(stderr).toContain('newer version');
+    expect(code).toBe(1);
+    expect(readFileSync(join(folder, 'data', 'tunnels.json'), 'utf8')).toBe(newer);
+  });
+});
+
+describe('wrong settings end it with code 2', () => {
+  it('naming every variable, its value and what is allowed', async () => {
+    const { code, stderr } = await run({ AGENT_PORT: '70000', LOG_LEVEL: 'loud' });
+    expect(code).toBe(2);
+    expect(stderr).toContain('AGENT_PORT="70000"');
+    expect(stderr).toContain('65535');
+    expect(stderr).toContain('LOG_LEVEL="loud"');
+    expect(stderr).not.toContain('    at ');
+  });
+
+  it('without showing a secret', async () => {
+    const { code, stderr } = await run({ NGROK_AUTHTOKEN: 'secret token' });
+    expect(code).toBe(2);
+    expect(stderr).toContain('NGROK_AUTHTOKEN');
+    expect(stderr).not.toContain('secret');
+  });
+
+  it('also when they stand in .env', async () => {
+    write('.env', 'AGENT_DOMAIN=not_a_name\n');
+    const { code, stderr } = await run();
+    expect(code).toBe(2);
+    expect(stderr).toContain('AGENT_DOMAIN="not_a_name"');
+  });
+});
+
+describe('tunnels that are damaged on the disk', () => {
+  it('are set aside, and the last good copy is used', async () => {
+    const torn = saved('one', 'two').slice(0, -9);
+    write('data/tunnels.json', torn);
+    write('data/tunnels.json.bak', saved('one'));
+    const agent = await start();
+    expect(await domains(await agent.api())).toEqual(['one.localhost']);
+    const kept = readdirSync(join(folder, 'data')).filter((name) => name.includes('damaged'));
+    expect(kept.map((name) => readFileSync(join(folder, 'data', name), 'utf8'))).toEqual([torn]);
+    expect(agent.lines.find(({ level }) => level === 'error')).toMatchObject({ msg: 'a damaged file was set aside' });
+  });
+
+  it('are set aside when there is no copy, and the agent starts without tunnels', async () => {
+    write('data/tunnels.json', '\0'.repeat(100));
+    const agent = await start();
+    expect(await domains(await agent.api())).toEqual([]);
+    expect(readdirSync(join(folder, 'data')).filter((name) => name.includes('damaged'))).toHaveLength(1);
+  });
+});
+
+describe('the command line', () => {
+  it('shows its help, with every command, and what the exit codes mean', async () => {
+    const { code, stdout } = await deviceAgent(['--help'], folder);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^ {2}run /m);
+    expect(stdout).toMatch(/^ {2}tunnels /m);
+    expect(stdout).toContain('Exit codes:');
+    const tunnels = await deviceAgent(['tunnels', '--help'], folder);
+    expect([tunnels.code, tunnels.stdout.match(/^ {2}(list|start|show|delete)\b/gm)?.length]).toEqual([0, 4]);
+  });
+
+  it('shows its version', async () => {
+    const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
+    expect(await deviceAgent(['--version'], folder)).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
+  });
+
+  it('refuses what it does not know with code 2', async () => {
+    for (const args of [['fly'], ['run', '--fast'], ['tunnels', 'start'], ['tunnels', 'show']]) {
+      const { code, stderr } = await deviceAgent(args, folder);
+      expect([args, code]).toEqual([args, 2]);
+      expect(stderr).toContain('--help');
+    }
+  });
+
+  it('shows where an error comes from with --debug alone', async () => {
+    const wrong = { AGENT_PORT: 'x' };
+    expect((await deviceAgent(['run'], folder, wrong)).stderr).not.toMatch(/\n {4}at /);
+    expect((await deviceAgent(['--debug', 'run'], folder, wrong)).stderr).toMatch(/\n {4}at /);
+    expect((await deviceAgent(['run', '--debug'], folder, wrong)).stderr).toMatch(/\n {4}at /);
+  });
+});

@@ -1,0 +1,110 @@
+import { Command } from 'commander';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { addSetupCommand } from '../../src/commands/setup.ts';
+import type { ManagementSettings } from '../../src/settings.ts';
+import { type ManagementServer, startManagementServer } from '../gateway/support/management-server.ts';
+import { type DnsServer, startDnsServer } from '../management/support/dns-server.ts';
+import { issueCertificate } from '../management/support/issue-certificates.ts';
+
+let server: ManagementServer;
+let dns: DnsServer;
+beforeEach(async () => {
+  server = await startManagementServer();
+  dns = await startDnsServer();
+});
+afterEach(() => Promise.all([server.close(), dns.close()]));
+
+async function setup(
+  args: string[],
+  settings: Partial<ManagementSettings> = {},
+): Promise<{ out: string; progress: string }> {
+  const out: string[] = [];
+  const progress: string[] = [];
+  const program = new Command().exitOverride().configureOutput({ writeErr: () => {} });
+  addSetupCommand(
+    program,
+    () => ({ apiUrl: server.url, apiKey: server.apiKey, apiCa: null, serverAddr: null, caCert: null, ...settings }),
+    {
+      stdout: { write: (text) => out.push(text) },
+      stderr: { write: (text) => progress.push(text) },
+    },
+  );
+  await program.parseAsync(['setup', '--domain', '*.sitea.example.com', '--bot', 'site A', ...args], { from: 'user' });
+  return { out: out.join(''), progress: progress.join('') };
+}
+
+describe('device-agent setup', () => {
+  it('prints records to paste, the authtoken once, and the lines for .env', async () => {
+    const { out } = await setup(['--no-wait', '--server-addr', 'gw.example.com:4443', '--ca-cert', 'ca.pem']);
+    expect(out).toMatch(/^ {2}\*\.sitea\.example\.com\. 300 IN CNAME \S+\.cname\.gateway\.test\.$/m);
+    expect(out).toMatch(/^ {2}_acme-challenge\.sitea\.example\.com\. 300 IN CNAME \S+\.acme\.gateway\.test\.$/m);
+    const env = out
+      .slice(out.indexOf('.env:') + 5)
+      .trim()
+      .split('\n');
+    expect(env).toEqual([
+      expect.stringMatching(/^NGROK_AUTHTOKEN=\w+_\w+$/),
+      'NGROK_SERVER_ADDR=gw.example.com:4443',
+      'NGROK_CA_CERT=ca.pem',
+      'AGENT_DOMAIN=agent.sitea.example.com',
+    ]);
+  });
+
+  it('waits, shows progress, and ends when DNS and certificate are there', async () => {
+    await setup(['--no-wait']);
+    const [domain] = server.store.reservedDomains.page(null, 1);
+    if (!domain) throw new Error('no domain');
+    await issueCertificate(server.store, domain.id);
+    const records = (await server.call('GET', `/reserved_domains/${domain.id}`)).body;
+    dns.records.set('*.sitea.example.com', String(records.cname_target));
+    dns.records.set('_acme-challenge.sitea.example.com', String(records.acme_challenge_cname_target));
+    const { out } = await setup(['--dns-server', dns.address, '--rotate']);
+    expect(out).toContain('*.sitea.example.com is in place');
+    expect(out).toMatch(/^NGROK_AUTHTOKEN=/m);
+    expect(out).not.toContain('not there yet');
+  });
+
+  it('says on a second run that the token cannot be shown again, and how to get a new one', async () => {
+    const first = await setup(['--no-wait']);
+    const token = /NGROK_AUTHTOKEN=(\S+)/.exec(first.out)?.[1] ?? '';
+    const { out } = await setup(['--no-wait']);
+    expect(out).toContain('--rotate');
+    expect(out).not.toContain(token);
+    expect(out).toMatch(/^# NGROK_AUTHTOKEN=$/m);
+  });
+
+  it('gives a program the result alone on standard output', async () => {
+    const { out, progress } = await setup(['--no-wait', '--json']);
+    expect(JSON.parse(out)).toMatchObject({
+      domain: { domain: '*.sitea.example.com' },
+      bot: { name: 'site A' },
+      certificate: 'pending',
+      authtoken: { kind: 'created', token: expect.any(String) },
+      env: expect.arrayContaining(['AGENT_DOMAIN=agent.sitea.example.com']),
+    });
+    expect(progress).toContain('bot user');
+    expect(progress).not.toContain(JSON.parse(out).authtoken.token);
+  });
+
+  it.each<[string, Partial<ManagementSettings>, string[], number, string]>([
+    ['no URL is set', { apiUrl: null }, [], 2, 'MANAGEMENT_API_URL'],
+    ['no key is set', { apiKey: null }, [], 2, 'MANAGEMENT_API_KEY'],
+    ['the URL is none', { apiUrl: 'gateway' }, [], 2, 'MANAGEMENT_API_URL'],
+    ['the key is refused', { apiKey: 'not_mine' }, [], 2, 'MANAGEMENT_API_KEY'],
+    ['the domain is no hostname', {}, ['--domain', 'a b'], 2, 'a b'],
+    ['the service refuses', {}, ['--domain', '*.com'], 1, 'ERR_NGROK_416'],
+    ['the service cannot be reached', { apiUrl: 'http://127.0.0.1:1' }, [], 3, 'cannot be reached'],
+    ['time runs out', {}, ['--timeout', '0.01'], 5, 'run the same command again'],
+  ])('fails when %s, with an exit code and a hint', async (_, settings, args, exitCode, hint) => {
+    const wait = args.includes('--timeout') ? ['--dns-server', dns.address] : ['--no-wait'];
+    await expect(setup([...wait, ...args], settings)).rejects.toMatchObject({
+      exitCode,
+      message: expect.stringContaining(hint),
+    });
+  });
+
+  it('refuses wrong options', async () => {
+    await expect(setup(['--timeout', 'soon'])).rejects.toThrow('number of minutes');
+    await expect(setup(['--key-type', 'dsa'])).rejects.toThrow('Allowed choices');
+  });
+});

@@ -1,0 +1,82 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type RequestListener } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { deleteTunnel, listTunnels, showTunnel } from '../../src/commands/tunnels.ts';
+
+afterEach(() => {
+  vi.unstubAllEnvs();
+  vi.restoreAllMocks();
+});
+
+/** Something that listens where the agent should; resolves with the requests it gets. */
+async function listen(listener: RequestListener, host = '127.0.0.1'): Promise<IncomingMessage[]> {
+  const requests: IncomingMessage[] = [];
+  const server = createServer((req, res) => {
+    requests.push(req);
+    listener(req, res);
+  });
+  server.listen(0, host);
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  vi.stubEnv('AGENT_PORT', String((server.address() as AddressInfo).port));
+  return requests;
+}
+
+describe('the API token', () => {
+  const noTunnels: RequestListener = (_req, res) => res.end('[]');
+
+  it.each([
+    ['127.0.0.1', undefined],
+    ['0.0.0.0', 'Bearer a-token-of-my-own'],
+  ])('with AGENT_HOST=%s is sent as %s', async (host, authorization) => {
+    vi.stubEnv('AGENT_HOST', host);
+    vi.stubEnv('AGENT_API_TOKEN', 'a-token-of-my-own');
+    vi.spyOn(process.stdout, 'write').mockReturnValue(true);
+    const requests = await listen(noTunnels, host);
+    await listTunnels({});
+    expect(requests.map(({ headers }) => headers.authorization)).toEqual([authorization]);
+  });
+});
+
+describe('what is no answer of an agent', () => {
+  it.each([
+    [404, 'text/html', '<h1>Not found</h1>'],
+    [404, 'application/json', '{"detail":"Not found"}'],
+    [200, 'text/html', '<h1>Welcome</h1>'],
+    [500, 'application/json', 'null'],
+  ])('such as %i %s %s is exit code 3, not a missing tunnel', async (status, type, body) => {
+    await listen((_req, res) => res.writeHead(status, { 'content-type': type }).end(body));
+    for (const command of [() => showTunnel('cam', {}), () => deleteTunnel('cam')]) {
+      await expect(command()).rejects.toMatchObject({
+        name: 'OperatorError',
+        exitCode: 3,
+        message: expect.stringContaining('is no device agent'),
+      });
+    }
+  });
+
+  it('because it broke off says so', async () => {
+    await listen((req, res) => {
+      res.writeHead(200, { 'content-length': 100 }).write('[', () => req.socket.destroy());
+    });
+    await expect(listTunnels({})).rejects.toMatchObject({ exitCode: 3, message: expect.stringContaining('broke off') });
+  });
+
+  it('because none comes says how long it waited', async () => {
+    vi.spyOn(AbortSignal, 'timeout').mockReturnValue(AbortSignal.abort(new Error('over')));
+    await listen(() => {});
+    await expect(listTunnels({})).rejects.toMatchObject({ exitCode: 3, message: expect.stringContaining('45 s') });
+  });
+});
+
+it('AGENT_PORT=0 leaves the port unknown, which is said', async () => {
+  vi.stubEnv('AGENT_PORT', '0');
+  await expect(listTunnels({})).rejects.toMatchObject({
+    exitCode: 2,
+    message: expect.stringContaining('set AGENT_PORT'),
+  });
+});

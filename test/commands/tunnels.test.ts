@@ -1,0 +1,87 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+
+const [folder, remove] = temporaryFolder();
+let agent: AgentProcess;
+let env: Record<string, string>;
+
+beforeAll(async () => {
+  agent = AgentProcess.start(folder);
+  env = { AGENT_PORT: new URL(await agent.ready()).port };
+});
+afterAll(async () => {
+  await agent.end();
+  remove();
+});
+
+const tunnels = (...args: string[]) => deviceAgent(['tunnels', ...args], folder, env);
+
+it('says what to do when there is no tunnel', async () => {
+  expect(await tunnels()).toMatchObject({ code: 0, stdout: expect.stringContaining('tunnels start 8001'), stderr: '' });
+  expect(JSON.parse((await tunnels('--json')).stdout)).toEqual([]);
+});
+
+it('starts a tunnel, for people and for scripts', async () => {
+  const people = await tunnels('start', '8001', '--domain', 'one.localhost');
+  expect(people).toMatchObject({ code: 0, stderr: '' });
+  expect(people.stdout).toMatch(/^https:\/\/one\.localhost:\d+ -> localhost:8001\n$/);
+  const scripts = await tunnels('start', '127.0.0.1:8002', '-d', 'two-is-longer.localhost', '--json');
+  expect(JSON.parse(scripts.stdout)).toMatchObject({ domain: 'two-is-longer.localhost', policy: null });
+});
+
+it('lists them as an aligned table and as JSON', async () => {
+  const [head = '', ...rows] = (await tunnels('list')).stdout.trimEnd().split('\n');
+  expect(head.split(/ {2,}/)).toEqual(['NAME', 'URL', 'PROTOCOL', 'FORWARDS TO']);
+  expect(rows.map((row) => row.split(/ {2,}/)[0])).toEqual(['one', 'two-is-longer']);
+  expect(new Set([head.indexOf('URL'), ...rows.map((row) => row.indexOf('https://'))]).size).toBe(1);
+  const items = JSON.parse((await tunnels('list', '--json')).stdout);
+  expect(items.map((item: { url_part: string }) => item.url_part)).toEqual(['one', 'two-is-longer']);
+});
+
+it('shows one with its state', async () => {
+  const { code, stdout } = await tunnels('show', 'one');
+  expect(code).toBe(0);
+  expect(stdout).toMatch(/^Status: +online since /m);
+  expect(stdout).toMatch(/^Forwards to: localhost:8001 \(http\)$/m);
+  expect(JSON.parse((await tunnels('show', 'one.localhost', '--json')).stdout)).toMatchObject({ status: 'online' });
+});
+
+it('sends the policy in a file', async () => {
+  writeFileSync(join(folder, 'deny.json'), '{"inbound":[{"name":"no","actions":[{"type":"deny"}]}]}');
+  expect((await tunnels('start', '8001', '-d', 'denied.localhost', '--policy', 'deny.json')).code).toBe(0);
+  expect((await tunnels('show', 'denied')).stdout).toContain('"type":"deny"');
+});
+
+it('exits with 2 for a policy file that cannot be used', async () => {
+  writeFileSync(join(folder, 'broken.json'), '{');
+  for (const file of ['broken.json', 'missing.json']) {
+    const { code, stderr } = await tunnels('start', '8001', '--policy', file);
+    expect([code, stderr]).toEqual([2, expect.stringContaining(file)]);
+  }
+});
+
+it('exits with 1 when the agent refuses, and passes its reasons on', async () => {
+  const taken = await tunnels('start', '8001', '-d', 'one.localhost');
+  expect(taken).toMatchObject({ code: 1, stdout: '' });
+  expect(taken.stderr).toMatch(/^device-agent: one\.localhost is used .*\(ERR_AGENT_DOMAIN_IN_USE\)\n$/);
+  const invalid = await tunnels('start', 'http://', '-d', 'bad_name', '-p', 'udp');
+  expect(invalid.code).toBe(1);
+  expect(invalid.stderr).toMatch(/\n {2}protocol: .*\n {2}forwards_to: .*\n {2}domain: /);
+  expect((await tunnels('start', '22', '-p', 'tcp')).stderr).toContain('ERR_NGROK_332');
+});
+
+it('deletes one, silently, and exits with 4 when it is not there', async () => {
+  expect(await tunnels('delete', 'one')).toEqual({ code: 0, stdout: '', stderr: '' });
+  for (const command of ['delete', 'show']) {
+    const { code, stderr } = await tunnels(command, 'one');
+    expect([code, stderr]).toEqual([4, expect.stringMatching(/^device-agent: .*one.*\n$/)]);
+  }
+});
+
+it('exits with 3 when no agent answers', async () => {
+  const { code, stderr } = await deviceAgent(['tunnels'], folder, { AGENT_PORT: '1' });
+  expect(code).toBe(3);
+  expect(stderr).toMatch(/^device-agent: no agent answers at http:\/\/127\.0\.0\.1:1 .*device-agent run\n$/);
+});

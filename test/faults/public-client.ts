@@ -1,0 +1,43 @@
+import { Agent, request } from 'node:https';
+import { text } from 'node:stream/consumers';
+import { Limiter } from '../../src/agent/tunnels/limiter.ts';
+import type { Gateway } from '../../src/gateway/gateway.ts';
+
+/** Milliseconds after which a request counts as not answered: well above what a busy machine needs. */
+const DEADLINE_MS = 1_500;
+/** Requests under way at a time. More would measure how busy the test itself is, and never end on a slow machine. */
+const MAX_ASKING = 16;
+
+/** Asks tunnels over HTTPS as the public does, on connections that it keeps. */
+export class PublicClient {
+  readonly #agent = new Agent({ keepAlive: true });
+  readonly #limiter = new Limiter(MAX_ASKING);
+
+  constructor(private readonly gateway: () => Gateway) {}
+
+  /** What the tunnel's upstream answered; null when anybody else or nobody did. */
+  get(host: string): Promise<string | null> {
+    return this.#limiter.run(() => this.#get(host));
+  }
+
+  #get(host: string): Promise<string | null> {
+    const { httpsPort, sessionCa } = this.gateway();
+    return new Promise((resolve) => {
+      const address = { host: '127.0.0.1', port: httpsPort, servername: host, ca: sessionCa };
+      const req = request({ ...address, agent: this.#agent, headers: { host: `${host}:${httpsPort}` } }, (res) => {
+        text(res).then(
+          (body) => resolve(res.statusCode === 200 ? body : null),
+          () => resolve(null),
+        );
+      });
+      req.on('error', () => resolve(null));
+      const late = setTimeout(() => req.destroy(new Error('too late')), DEADLINE_MS);
+      req.on('close', () => clearTimeout(late));
+      req.end();
+    });
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+}

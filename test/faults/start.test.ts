@@ -1,0 +1,137 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { describe, expect, it, vi } from 'vitest';
+import { FlakyProxy } from '../support/flaky-proxy.ts';
+import { agentSession } from '../support/gateway.ts';
+import { expectRecovery, say, seconds } from './recovery.ts';
+import { rounds } from './rounds.ts';
+import { Scene } from './scene.ts';
+
+const TUNNELS = 50;
+/** A policy with an action that the gateway does not have: it refuses this tunnel, now and for ever. */
+const UNSUPPORTED = {
+  on_http_request: [{ actions: [{ type: 'oauth' as const, config: { provider: 'google' } }] }],
+};
+
+const post = (api: string, body: object) =>
+  fetch(`${api}/tunnels`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+const state = async (api: string, tunnel: string) =>
+  (await (await fetch(`${api}/tunnels/${tunnel}`)).json()) as {
+    status: string;
+    last_error: { code: string | null; message: string } | null;
+  };
+
+describe.concurrent('an agent that starts', () => {
+  it('before the network is there has its API up, and serves within 5 s of the network', { timeout: 60_000 }, () =>
+    Scene.play({ tunnels: TUNNELS }, async (scene) => {
+      await scene.rehearse();
+      await scene.proxy.refuse();
+      const agent = scene.startAgent();
+      const api = await agent.api();
+      await agent.logged('no session with the gateway; trying on');
+      expect((await fetch(`${api}/healthz`)).status).toBe(200);
+      expect((await fetch(`${api}/readyz`)).status).toBe(503);
+      expect(await (await fetch(`${api}/tunnels`)).json()).toHaveLength(TUNNELS);
+      expect(await state(api, 'tunnel-7')).toMatchObject({ status: 'connecting' });
+      const before = readFileSync(join(scene.folder, 'data', 'tunnels.json'), 'utf8');
+      const refused = await post(api, { protocol: 'http', forwards_to: 8001, domain: 'new.localhost' });
+      expect([refused.status, refused.headers.get('retry-after')]).toEqual([503, '5']);
+      expect(readFileSync(join(scene.folder, 'data', 'tunnels.json'), 'utf8')).toBe(before);
+      await delay(rounds({ short: 3_000, full: 30_000 }));
+      await scene.proxy.listen();
+      expectRecovery('boot before the network, from when it is there', await scene.recovered(), 5_000);
+      expect((await fetch(`${api}/readyz`)).status).toBe(200);
+    }),
+  );
+
+  it('takes a new authtoken from its file after the old one was revoked', { timeout: 120_000 }, () =>
+    Scene.play({ tunnels: TUNNELS }, async (scene) => {
+      const agent = await scene.startServing();
+      const api = await agent.api();
+      const revoked = scene.gateway.authtoken;
+      await scene.stopGateway();
+      await scene.restartGateway();
+      scene.writeAuthtoken(revoked);
+      await vi.waitFor(
+        async () => expect(await (await fetch(`${api}/status`)).text()).toContain('ERR_NGROK_107'),
+        20_000,
+      );
+      expect((await state(api, 'tunnel-0')).status).toBe('offline');
+      expect(JSON.stringify(agent.lines)).not.toContain(revoked);
+      scene.writeAuthtoken();
+      // The gateway refused for reasons of its own: it is asked again at the pace of the back-off, at most 30 s apart.
+      expectRecovery('authtoken replaced', await scene.recovered(), 35_000);
+    }),
+  );
+
+  it('with one tunnel that is refused for ever serves all the others', { timeout: 60_000 }, () =>
+    Scene.play({ tunnels: TUNNELS, others: [{ domain: 'refused.localhost', policy: UNSUPPORTED }] }, async (scene) => {
+      await scene.rehearse();
+      const agent = scene.startAgent();
+      const api = await agent.api();
+      expectRecovery('all but the refused one, from when the API is up', await scene.recovered(), 5_000);
+      const { status, last_error } = await state(api, 'refused');
+      expect([status, last_error?.code]).toEqual(['failed', 'ERR_NGROK_9026']);
+      expect((await fetch(`${api}/readyz`)).status).toBe(503);
+      expect(await (await fetch(`${api}/tunnels`)).json()).toHaveLength(TUNNELS + 1);
+      scene.proxy.cut();
+      await agent.logged('session with the gateway is lost');
+      expectRecovery('the same after a reconnect', await scene.recovered(), 5_000);
+      expect((await fetch(`${api}/tunnels/refused`, { method: 'DELETE' })).status).toBe(204);
+      expect((await fetch(`${api}/readyz`)).status).toBe(200);
+    }),
+  );
+
+  it('waits for a name that another agent holds, and has it when that one lets go', { timeout: 60_000 }, () =>
+    Scene.play({ tunnels: 3 }, async (scene) => {
+      const holder = await agentSession(scene.gateway).connect();
+      const held = await holder.httpEndpoint().domain('tunnel-1.localhost').listen(false);
+      const agent = scene.startAgent();
+      const api = await agent.api();
+      const refused = { status: 'failed', last_error: { code: 'ERR_NGROK_334' } };
+      await vi.waitFor(async () => expect(await state(api, 'tunnel-1')).toMatchObject(refused), 10_000);
+      await vi.waitFor(async () => expect(await scene.serves('tunnel-2.localhost')).toBe(true), 10_000);
+      await held.close();
+      expectRecovery('a name that another agent has let go', await scene.recovered(), 30_000);
+      expect((await state(api, 'tunnel-1')).status).toBe('online');
+      await holder.close();
+    }),
+  );
+
+  it('has the names at once that a holder without life still keeps', { timeout: 60_000 }, () =>
+    Scene.play({ tunnels: 3 }, async (scene) => {
+      await scene.rehearse();
+      const dying = await FlakyProxy.start(() => scene.gateway.sessionAddress);
+      const holder = await agentSession(scene.gateway, dying.address).connect();
+      for (const host of scene.hosts) await holder.httpEndpoint().domain(host).listen(false);
+      dying.silence();
+      const from = performance.now();
+      const agent = scene.startAgent();
+      const times = await scene.recovered(from);
+      expectRecovery('names held by a dead session, from the start of the process', times, 10_000);
+      expect(agent.lines.filter(({ code }) => code === 'ERR_NGROK_334')).toEqual([]);
+      await dying.close();
+    }),
+  );
+
+  it('after a kill -9 has its names back at once', { timeout: 60_000 }, () =>
+    Scene.play({ tunnels: TUNNELS }, async (scene) => {
+      await scene.rehearse();
+      const from = performance.now();
+      const agent = scene.startAgent();
+      const times = await scene.recovered(from);
+      say(`first log line to tunnels up: ${JSON.stringify((await agent.logged('tunnels are up')).ms)} ms`);
+      expectRecovery(
+        `after kill -9, from the start of the process (${seconds(times[0] ?? 0)} the first)`,
+        times,
+        10_000,
+      );
+      expect(agent.lines.filter(({ code }) => code === 'ERR_NGROK_334')).toEqual([]);
+    }),
+  );
+});

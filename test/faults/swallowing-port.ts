@@ -1,0 +1,36 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+
+/** Listens as a process of its own, to be stopped as a whole. */
+const LISTENER = `
+  const [port, host] = process.argv.slice(1);
+  require('net').createServer().listen({ port: Number(port), host, backlog: 1 }, () => console.log('listening'));
+`;
+/** The kernel takes one connection more than the queue is long. */
+const QUEUE = 2;
+
+/** A port of which the kernel drops every SYN, like a network that swallows packets: a full queue that nobody serves. */
+export class SwallowingPort {
+  private constructor(
+    private readonly child: ChildProcess,
+    private readonly fillers: Socket[],
+  ) {}
+
+  /** @param address `host:port` of the loopback that is free */
+  static async open(address: string): Promise<SwallowingPort> {
+    const { hostname, port } = new URL(`tcp://${address}`);
+    const child = spawn(process.execPath, ['-e', LISTENER, port, hostname], { stdio: ['ignore', 'pipe', 'inherit'] });
+    await once(child.stdout, 'data');
+    child.kill('SIGSTOP');
+    const fillers = Array.from({ length: QUEUE }, () => connect(Number(port), hostname).on('error', () => {}));
+    await Promise.all(fillers.map((filler) => once(filler, 'connect')));
+    return new SwallowingPort(child, fillers);
+  }
+
+  async close(): Promise<void> {
+    for (const filler of this.fillers) filler.destroy();
+    this.child.kill('SIGKILL');
+    await once(this.child, 'exit');
+  }
+}

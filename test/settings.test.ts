@@ -1,0 +1,223 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { OperatorError } from '../src/lib/errors.ts';
+import { loadGatewayServerSettings, loadManagementSettings, loadSettings, VARIABLES } from '../src/settings.ts';
+
+let folder: string;
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'settings-'));
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+const load = (env: Record<string, string> = {}) => loadSettings(env, folder);
+const loadGateway = (env: Record<string, string>) => loadGatewayServerSettings(env, folder);
+const problemOf = (env: Record<string, string>, from: typeof load | typeof loadGateway = load) => {
+  try {
+    from(env);
+  } catch (error) {
+    if (error instanceof OperatorError) return error;
+    throw error;
+  }
+  throw new Error('the settings were accepted');
+};
+
+describe('settings', () => {
+  it('uses the embedded gateway when neither authtoken nor server address is set', () => {
+    expect(load().gateway).toEqual({
+      kind: 'embedded',
+      domain: 'localhost',
+      httpPort: 8080,
+      httpsPort: 8443,
+      encryptionKey: null,
+    });
+    expect(load().api).toMatchObject({ host: '127.0.0.1', port: 4040, domain: 'agent.localhost', requireToken: true });
+  });
+
+  it('goes to ngrok’s cloud with an authtoken alone, with no remote API unless a domain is set', () => {
+    const { gateway, api } = load({ NGROK_AUTHTOKEN: 'secret' });
+    expect(gateway).toMatchObject({ kind: 'remote', serverAddr: null, caCert: null });
+    expect(api.domain).toBeNull();
+  });
+
+  it('goes to a gateway of one’s own with its address and authority', () => {
+    writeFileSync(join(folder, 'ca.pem'), '-----BEGIN CERTIFICATE-----\n');
+    const env = { NGROK_AUTHTOKEN: 't', NGROK_SERVER_ADDR: 'gw.example.com:443', NGROK_CA_CERT: 'ca.pem' };
+    expect(load(env).gateway).toMatchObject({ serverAddr: 'gw.example.com:443', caCert: expect.any(Buffer) });
+  });
+
+  it('refuses a server address without an authtoken', () => {
+    expect(problemOf({ NGROK_SERVER_ADDR: 'gw.example.com:443' }).message).toMatch(/NGROK_AUTHTOKEN is not set/);
+  });
+
+  it('reads the authtoken file again at each attempt, and keeps the last one while it cannot be read', () => {
+    const file = join(folder, 'token');
+    writeFileSync(file, 'first\n');
+    const { gateway } = load({ NGROK_AUTHTOKEN_FILE: file });
+    if (gateway.kind !== 'remote') throw new Error('expected a remote gateway');
+    expect(gateway.authtoken()).toBe('first');
+    writeFileSync(file, 'second\n');
+    expect(gateway.authtoken()).toBe('second');
+    rmSync(file);
+    expect(gateway.authtoken()).toBe('second');
+  });
+
+  it('takes from .env what the environment does not set, and treats an empty value as not set', () => {
+    writeFileSync(join(folder, '.env'), 'AGENT_PORT=5000\nLOG_LEVEL=debug\nGATEWAY_DOMAIN=\n');
+    const settings = load({ AGENT_PORT: '6000', DATA_DIR: '' });
+    expect(settings.api.port).toBe(6000);
+    expect(settings.log.level).toBe('debug');
+    expect(settings.api.domain).toBe('agent.localhost');
+    expect(settings.dataDir).toBe(join(folder, 'data'));
+  });
+
+  it('names every wrong variable, its value and what is allowed, and exits with 2', () => {
+    const error = problemOf({ AGENT_PORT: '70000', LOG_LEVEL: 'loud', AGENT_ALLOW_UPSTREAMS: '300.1.1.1/8' });
+    expect(error.exitCode).toBe(2);
+    expect(error.message).toMatch(/AGENT_PORT="70000".*0 to 65535/);
+    expect(error.message).toMatch(/LOG_LEVEL="loud".*info/);
+    expect(error.message).toMatch(/AGENT_ALLOW_UPSTREAMS="300\.1\.1\.1\/8"/);
+  });
+
+  it('never shows a secret in an error', () => {
+    const env = { NGROK_AUTHTOKEN: 'top secret', AGENT_API_TOKEN: 'short-one' };
+    const { message } = problemOf(env);
+    expect(message).toMatch(/NGROK_AUTHTOKEN=\(not shown\)/);
+    expect(message).toMatch(/AGENT_API_TOKEN: the token has 9 characters/);
+    expect(message).not.toMatch(/top secret|short-one/);
+  });
+
+  it('of a gateway or a client are read alone: an agent’s that are not complete do not matter', () => {
+    const env = { NGROK_SERVER_ADDR: 'gw.example.com:443', NGROK_CA_CERT: 'on-the-device.pem' };
+    expect(() => load(env)).toThrow(OperatorError);
+    expect(loadGatewayServerSettings(env, folder).sessionPort).toBe(4443);
+    expect(loadManagementSettings(env, folder)).toEqual({
+      apiUrl: null,
+      apiKey: null,
+      apiCa: null,
+      serverAddr: 'gw.example.com:443',
+      caCert: 'on-the-device.pem',
+    });
+  });
+
+  it('steer the limits of the management API', () => {
+    const limits = (env: Record<string, string>) => loadGatewayServerSettings(env, folder).limits;
+    expect(limits({})).toMatchObject({ rateLimit: null, body: { maxBytes: 1_048_576, timeoutMs: 30_000 } });
+    const env = {
+      GATEWAY_API_RATE_LIMIT: '120',
+      GATEWAY_API_BODY_LIMIT: '2048',
+      GATEWAY_API_TIMEOUT: '5',
+      GATEWAY_API_AUTH_DELAY: '100',
+    };
+    expect(limits(env)).toMatchObject({
+      rateLimit: { requests: 120, windowMs: 60_000 },
+      body: { maxBytes: 2048, timeoutMs: 5000 },
+      failedAttempts: { delayMs: 100, maxDelayMs: 2000 },
+    });
+    expect(() => limits({ GATEWAY_API_RATE_LIMIT: 'many' })).toThrow(/GATEWAY_API_RATE_LIMIT="many"/);
+  });
+
+  it('refuses an authority for the management API that is none', () => {
+    writeFileSync(join(folder, 'ca.pem'), 'hello');
+    expect(() => loadManagementSettings({ MANAGEMENT_API_CA_CERT: 'ca.pem' }, folder)).toThrow(
+      /MANAGEMENT_API_CA_CERT=.*no PEM certificate/,
+    );
+  });
+
+  it('refuses a CA file without a certificate in it, and a secret file that is missing', () => {
+    writeFileSync(join(folder, 'ca.pem'), 'hello');
+    expect(problemOf({ NGROK_AUTHTOKEN: 't', NGROK_CA_CERT: 'ca.pem' }).message).toMatch(/no PEM certificate/);
+    expect(problemOf({ NGROK_AUTHTOKEN_FILE: 'missing' }).message).toMatch(/NGROK_AUTHTOKEN_FILE=.*ENOENT/);
+  });
+});
+
+it('lets tunnels lead to this device, private networks and the user’s own sockets unless told otherwise', async () => {
+  const { allowUpstreams } = load();
+  expect(allowUpstreams.allowsAddress('127.0.0.1', 80)).toBe(true);
+  expect(allowUpstreams.allowsAddress('192.168.1.9', 80)).toBe(true);
+  expect(allowUpstreams.allowsAddress('8.8.8.8', 80)).toBe(false);
+  expect(await allowUpstreams.allowsSocket(join(folder, 'app.sock'))).toBe(true);
+  expect(await allowUpstreams.allowsSocket('/run/docker.sock')).toBe(false);
+});
+
+describe('the settings of certificates', () => {
+  it('order from Let’s Encrypt for public domains, and from the gateway’s own authority for others', () => {
+    const directory = (GATEWAY_DOMAIN: string) => loadGateway({ GATEWAY_DOMAIN }).acme?.directoryUrl;
+    expect(directory('gw.example.com')).toBe('https://acme-v02.api.letsencrypt.org/directory');
+    for (const domain of ['localhost', 'gw.localhost', 'gateway', 'pi.local', 'gw.home.arpa', 'gw.test']) {
+      expect(directory(domain)).toBeUndefined();
+    }
+    expect(loadGateway({ GATEWAY_DOMAIN: 'gw.example.com', GATEWAY_ACME_DIRECTORY: 'local' }).acme).toBeNull();
+  });
+
+  it('take another authority, with its account and its own certificate’s authority', () => {
+    writeFileSync(join(folder, 'ca.pem'), '-----BEGIN CERTIFICATE-----\n');
+    const { acme } = loadGateway({
+      GATEWAY_ACME_DIRECTORY: 'https://ca.site.test/directory',
+      GATEWAY_ACME_EMAIL: 'ops@example.com',
+      GATEWAY_ACME_EAB_KID: 'kid-1',
+      GATEWAY_ACME_EAB_HMAC: 'c2VjcmV0',
+      GATEWAY_ACME_CA_CERT: 'ca.pem',
+      GATEWAY_DNS_RESOLVERS: '1.1.1.1, 127.0.0.1:5353, ::1, [2001:db8::1]:53',
+    });
+    expect(acme).toEqual({
+      directoryUrl: 'https://ca.site.test/directory',
+      contactEmail: 'ops@example.com',
+      externalAccountBinding: { kid: 'kid-1', hmacKey: 'c2VjcmV0' },
+      trust: '-----BEGIN CERTIFICATE-----\n',
+      resolvers: ['1.1.1.1', '127.0.0.1:5353', '::1', '[2001:db8::1]:53'],
+    });
+  });
+
+  it('start the DNS server when it has a port, by default where the gateway listens', () => {
+    const GATEWAY_DOMAIN = 'gw.example.com';
+    expect(loadGateway({ GATEWAY_DOMAIN }).challengeDns).toBeNull();
+    const nameServer = 'connect.gw.example.com';
+    const here = { port: 53, host: '192.0.2.1', nameServer };
+    expect(loadGateway({ GATEWAY_DOMAIN, GATEWAY_DNS_PORT: '53', GATEWAY_HOST: '192.0.2.1' }).challengeDns).toEqual(
+      here,
+    );
+    const all = {
+      GATEWAY_DOMAIN,
+      GATEWAY_DNS_PORT: '0',
+      GATEWAY_DNS_HOST: '::',
+      GATEWAY_DNS_NAMESERVER: 'ns.example.com',
+    };
+    expect(loadGateway(all).challengeDns).toEqual({ port: 0, host: '::', nameServer: 'ns.example.com' });
+  });
+
+  it.each([
+    [{ GATEWAY_ACME_DIRECTORY: 'http://ca.site.test/' }, /GATEWAY_ACME_DIRECTORY=.*letsencrypt-staging/],
+    [{ GATEWAY_ACME_DIRECTORY: 'zerossl' }, /GATEWAY_ACME_DIRECTORY="zerossl"/],
+    [{ GATEWAY_ACME_EMAIL: 'nobody' }, /GATEWAY_ACME_EMAIL="nobody".*e-mail/],
+    [{ GATEWAY_ACME_EAB_KID: 'kid-1' }, /GATEWAY_ACME_EAB_HMAC: one is set without the other/],
+    [{ GATEWAY_ACME_CA_CERT: 'missing.pem' }, /GATEWAY_ACME_CA_CERT=.*ENOENT/],
+    [{ GATEWAY_DNS_RESOLVERS: 'dns.google' }, /GATEWAY_DNS_RESOLVERS="dns\.google"/],
+    [{ GATEWAY_DNS_RESOLVERS: '1.1.1.1:99999' }, /GATEWAY_DNS_RESOLVERS/],
+    [{ GATEWAY_DOMAIN: 'gw.example.com', GATEWAY_DNS_NAMESERVER: 'ns.acme.gw.example.com' }, /lies in the zone/],
+  ])('are refused when %j', (env, problem) => {
+    expect(problemOf(env, loadGateway).message).toMatch(problem);
+  });
+});
+
+describe('the documentation of the settings', () => {
+  const names = Object.keys(VARIABLES).sort();
+  const documented = (file: string, pattern: RegExp) =>
+    [...new Set([...readFileSync(file, 'utf8').matchAll(pattern)].map((match) => match[1] ?? ''))].sort();
+
+  it('lists every variable in .env.example, and no other', () => {
+    expect(documented('.env.example', /^#([A-Z_]+)=/gm)).toEqual(names);
+  });
+
+  it('lists every variable in README’s table, and no other', () => {
+    expect(documented('README.md', /^\| `([A-Z_]+)` +\|/gm)).toEqual(names);
+  });
+});
+
+it('each command asks for its own settings alone', () => {
+  const agentsOnly = { NGROK_SERVER_ADDR: 'gw.example.com:443' };
+  expect(problemOf(agentsOnly).message).toMatch(/NGROK_AUTHTOKEN is not set/);
+  expect(loadGateway(agentsOnly).domain).toBe('localhost');
+  expect(load({ GATEWAY_ACME_EAB_KID: 'kid-1' }).gateway.kind).toBe('embedded');
+});
