@@ -1,0 +1,111 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { createTunnel, multiplyTunnels, startAgentProcess, temporaryFolder, untilReady } from './support/agent.ts';
+import { median, ms, quantile, section } from './support/figures.ts';
+import { residentMiB, startScript } from './support/process.ts';
+
+type GatewayProcess = { sessionAddress: string; authtoken: string; caFile: string };
+
+/** What the agent costs on the device: time to start, to recreate and to create tunnels, and memory. */
+export async function benchDevice(): Promise<void> {
+  const upstream = await startScript<{ port: number }>('upstream');
+  const gateway = await startScript<GatewayProcess>('gateway', [temporaryFolder()]);
+  const { sessionAddress, authtoken, caFile } = gateway.ready;
+  const apart = { NGROK_SERVER_ADDR: sessionAddress, NGROK_AUTHTOKEN: authtoken, NGROK_CA_CERT: caFile };
+
+  await writes(upstream.ready.port);
+  const sample = await sampleStore(upstream.ready.port);
+  await recreation(sample);
+  await readiness(sample);
+  await memory(sample, apart);
+
+  await gateway.stop();
+  await upstream.stop();
+}
+
+type Stored = { tunnels: Record<string, unknown>[] };
+
+/** What the store holds after one tunnel was made over the API. */
+async function sampleStore(port: number): Promise<Stored> {
+  const agent = await startAgentProcess(temporaryFolder());
+  await untilReady(agent);
+  await createTunnel(agent, 'sample.localhost', port);
+  await agent.stop();
+  return JSON.parse(readFileSync(join(agent.folder, 'tunnels.json'), 'utf8')) as Stored;
+}
+
+function folderWith(sample: Stored, count: number): string {
+  const folder = temporaryFolder();
+  multiplyTunnels(join(folder, 'tunnels.json'), sample, count);
+  return folder;
+}
+
+async function writes(port: number): Promise<void> {
+  const agent = await startAgentProcess(temporaryFolder());
+  await untilReady(agent);
+  const rows: string[][] = [];
+  let made = 0;
+  const create = async () => {
+    const before = performance.now();
+    await createTunnel(agent, `write-${made++}.localhost`, port);
+    return performance.now() - before;
+  };
+  for (const [from, count] of [
+    [10, 100],
+    [1000, 100],
+  ] as const) {
+    while (made < from) await Promise.all(Array.from({ length: Math.min(16, from - made) }, create));
+    const alone: number[] = [];
+    for (let i = 0; i < count; i++) alone.push(await create());
+    const before = performance.now();
+    for (let i = 0; i < count; i += 20) await Promise.all(Array.from({ length: 20 }, create));
+    const together = count / ((performance.now() - before) / 1000);
+    rows.push([
+      `with ${from} tunnels`,
+      `one after another: median ${ms(median(alone))}, p99 ${ms(quantile(alone, 0.99))}`,
+      `20 at once: ${Math.round(together)}/s`,
+    ]);
+  }
+  await agent.stop();
+  section('durable POST /tunnels', rows);
+}
+
+async function recreation(sample: Stored): Promise<void> {
+  const rounds: number[] = [];
+  for (let round = 0; round < 3; round++) {
+    const agent = await startAgentProcess(folderWith(sample, 1000));
+    const before = performance.now();
+    await untilReady(agent);
+    rounds.push(performance.now() - before);
+    await agent.stop();
+  }
+  section('1,000 tunnels recreated, from API ready to all online', [['median of 3', ms(median(rounds))]]);
+}
+
+async function readiness(sample: Stored): Promise<void> {
+  const rounds: number[] = [];
+  for (let round = 0; round < 5; round++) {
+    const agent = await startAgentProcess(folderWith(sample, 100));
+    rounds.push(agent.readyMs);
+    await agent.stop();
+  }
+  section('start of the process to API ready, 100 tunnels persisted', [['median of 5', ms(median(rounds))]]);
+}
+
+async function memory(sample: Stored, apart: Record<string, string>): Promise<void> {
+  const rows: string[][] = [];
+  for (const [label, env] of [
+    ['embedded gateway', {}],
+    ['gateway apart', apart],
+  ] as const) {
+    for (const count of [0, 100]) {
+      const agent = await startAgentProcess(folderWith(sample, count), env);
+      await untilReady(agent);
+      await new Promise((resolve) => setTimeout(resolve, 5000));
+      const resident = residentMiB(agent.child.process.pid);
+      rows.push([label, `${count} tunnels`, resident === null ? 'unknown here' : `${resident.toFixed(0)} MiB`]);
+      await agent.stop();
+    }
+  }
+  section('resident memory of the agent, 5 s after it is ready', rows);
+}

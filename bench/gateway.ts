@@ -1,0 +1,17 @@
+/** A gateway in a process of its own. Arguments: its data folder. */
+import { startGateway } from '../src/gateway/gateway.ts';
+import { createLog } from '../src/lib/log.ts';
+
+const gateway = await startGateway({
+  dataDir: process.argv[2] ?? '',
+  domain: 'localhost',
+  host: '127.0.0.1',
+  httpPort: 0,
+  httpsPort: 0,
+  sessionPort: 0,
+  log: await createLog('warn', 'json'),
+});
+const { sessionAddress, caFile, httpPort, httpsPort } = gateway;
+const authtoken = await gateway.issueAuthtoken();
+console.log(JSON.stringify({ sessionAddress, authtoken, caFile, httpPort, httpsPort }));
+process.once('SIGTERM', () => void gateway.close().then(() => process.exit()));

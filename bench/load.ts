@@ -1,0 +1,81 @@
+/**
+ * The load generator: keep-alive connections over raw sockets, one GET at a time on each.
+ * Arguments: JSON {host, port, name, tls, path, connections, seconds}. Prints {ready}, then {requests, bytes, seconds, p50, p99}.
+ */
+import { connect, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+
+interface Load {
+  port: number;
+  /** Sent as Host and SNI. */
+  name: string;
+  tls: boolean;
+  path: string;
+  connections: number;
+  /** For so many seconds; or, with `requests`, so many requests. */
+  seconds?: number;
+  requests?: number;
+}
+
+const load = JSON.parse(process.argv[2] ?? '{}') as Load;
+const request = `GET ${load.path} HTTP/1.1\r\nHost: ${load.name}\r\n\r\n`;
+const latencies: number[] = [];
+let bytes = 0;
+let left = load.requests ?? Number.POSITIVE_INFINITY;
+let open = load.connections;
+const started = performance.now();
+const end = load.seconds === undefined ? Number.POSITIVE_INFINITY : started + load.seconds * 1000;
+
+for (let i = 0; i < load.connections; i++) run(dial());
+
+function dial(): Socket {
+  const address = { host: '127.0.0.1', port: load.port };
+  return load.tls ? connectTls({ ...address, servername: load.name, rejectUnauthorized: false }) : connect(address);
+}
+
+function run(socket: Socket): void {
+  let head = '';
+  let bodyLeft = -1;
+  let sent = 0;
+  const next = () => {
+    if (performance.now() >= end || left <= 0) return socket.end();
+    left -= 1;
+    sent = performance.now();
+    head = '';
+    bodyLeft = -1;
+    socket.write(request);
+  };
+  socket.setNoDelay(true);
+  socket.once(load.tls ? 'secureConnect' : 'connect', next);
+  socket.on('data', (data: Buffer) => {
+    bytes += data.length;
+    let length = data.length;
+    if (bodyLeft < 0) {
+      const before = head.length;
+      head += data.toString('latin1');
+      const at = head.indexOf('\r\n\r\n');
+      if (at < 0) return;
+      if (!head.startsWith('HTTP/1.1 200')) throw new Error(`unexpected answer: ${head.slice(0, 200)}`);
+      bodyLeft = Number(/\r\ncontent-length: (\d+)/i.exec(head)?.[1]);
+      length = before + data.length - at - 4;
+    }
+    bodyLeft -= length;
+    if (bodyLeft > 0) return;
+    latencies.push(performance.now() - sent);
+    next();
+  });
+  socket.on('error', (error) => {
+    throw error;
+  });
+  socket.on('close', () => {
+    open -= 1;
+    if (open === 0) finish();
+  });
+}
+
+function finish(): void {
+  const seconds = (performance.now() - started) / 1000;
+  latencies.sort((a, b) => a - b);
+  const at = (q: number) => latencies[Math.floor(latencies.length * q)] ?? 0;
+  console.log(JSON.stringify({ requests: latencies.length, bytes, seconds, p50: at(0.5), p99: at(0.99) }));
+}

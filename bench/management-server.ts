@@ -1,0 +1,48 @@
+/** The management API alone, in a process of its own, with so many bot users and domains. Arguments: rows, data folder. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { issueApiKey } from '../src/gateway/access/issue-token.ts';
+import { nothingLive } from '../src/gateway/api/live.ts';
+import { createManagementApi, DEFAULT_LIMITS } from '../src/gateway/api/management-api.ts';
+import { gatewayDomains } from '../src/gateway/domain-names.ts';
+import { openGatewayStore } from '../src/gateway/store/open-gateway-store.ts';
+import { createLog } from '../src/lib/log.ts';
+
+const [rows = '0', dataDir = ''] = process.argv.slice(2);
+const store = openGatewayStore({ dataDir, encryptionKey: null });
+const { token: apiKey } = await store.database.write(() => issueApiKey(store, {}));
+const botIds: string[] = [];
+const domainIds: string[] = [];
+await store.database.write(() => {
+  for (let i = 0; i < Number(rows); i += 1) add(i);
+});
+
+const settings = { ...DEFAULT_LIMITS, baseUrl: 'http://127.0.0.1', version: '0', domains: gatewayDomains('gw.test') };
+const log = await createLog('silent', 'json');
+const nothing = { live: nothingLive, log, wakeProvisioner: () => {}, checkTrafficPolicy: () => null };
+const server = createServer(createManagementApi({ store, ...nothing }, settings));
+server.listen(0, '127.0.0.1', () => {
+  const { port } = server.address() as AddressInfo;
+  console.log(JSON.stringify({ port, apiKey, botIds, domainIds }));
+});
+
+function add(i: number): void {
+  const [created_at, bot, domain] = [store.now(), store.ids.next('bot'), store.ids.next('rd')];
+  store.botUsers.insert({ id: bot, created_at, name: `site ${i}`, active: true });
+  store.reservedDomains.insert({
+    id: domain,
+    created_at,
+    description: `the cameras of site ${i}`,
+    metadata: null,
+    domain: `*.site${i}.example.com`,
+    certificate_id: null,
+    http_endpoint_configuration_id: null,
+    https_endpoint_configuration_id: null,
+    policy: null,
+    renews_at: null,
+    job: null,
+    due_at: null,
+  });
+  botIds.push(bot);
+  domainIds.push(domain);
+}

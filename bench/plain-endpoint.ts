@@ -1,0 +1,31 @@
+/**
+ * The SDK alone, without the agent: endpoints of the http scheme to the given upstream, each with another policy, after
+ * measuring how long `listen()` takes. Arguments: gateway address, CA file, authtoken, upstream port.
+ */
+import { readFileSync } from 'node:fs';
+import { SessionBuilder } from '@ngrok/ngrok';
+import { median } from './support/figures.ts';
+import { DEFAULT_POLICY, TEN_RULES } from './support/policies.ts';
+
+const [address = '', caFile = '', authtoken = '', port = ''] = process.argv.slice(2);
+const session = await new SessionBuilder()
+  .serverAddr(address)
+  .caCert(readFileSync(caFile))
+  .authtoken(authtoken)
+  .connect();
+const times: number[] = [];
+for (let i = 0; i < 200; i++) {
+  const before = performance.now();
+  await session.httpEndpoint().domain(`listen-${i}.localhost`).listen(false);
+  times.push(performance.now() - before);
+}
+for (const [name, policy] of [
+  ['plain', '{}'],
+  ['default', DEFAULT_POLICY],
+  ['rules', TEN_RULES],
+] as const) {
+  const builder = session.httpEndpoint().scheme('HTTP').domain(`${name}.localhost`);
+  const endpoint = await builder.trafficPolicy(policy).listen(false);
+  void endpoint.forward(`http://127.0.0.1:${port}`);
+}
+console.log(JSON.stringify({ listenMedian: median(times) }));

@@ -1,0 +1,84 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type Child, startChild } from './process.ts';
+
+/** A running agent, as `npm start` starts it. */
+export interface BenchAgent {
+  child: Child<string>;
+  /** `http://127.0.0.1:port` of its local API. */
+  api: string;
+  folder: string;
+  /** Milliseconds from the start of the process until its API answered. */
+  readyMs: number;
+  stop(): Promise<void>;
+}
+
+const folders: string[] = [];
+process.on('exit', () => {
+  for (const folder of folders) rmSync(folder, { recursive: true, force: true });
+});
+
+/** A data folder that is removed when the bench ends. */
+export function temporaryFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'bench-agent-'));
+  folders.push(folder);
+  return folder;
+}
+
+/** Starts the agent on free ports and waits until its API answers. */
+export async function startAgentProcess(folder: string, env: Record<string, string> = {}): Promise<BenchAgent> {
+  const started = performance.now();
+  const cli = new URL('../../dist/cli.js', import.meta.url).pathname;
+  const settings = {
+    DATA_DIR: folder,
+    AGENT_PORT: '0',
+    GATEWAY_HTTP_PORT: '0',
+    GATEWAY_HTTPS_PORT: '0',
+    LOG_FORMAT: 'json',
+    ...env,
+  };
+  const child = await startChild(process.execPath, [cli], settings, (line) => {
+    if (!line.startsWith('{')) return undefined;
+    const entry = JSON.parse(line) as { msg: string; url?: string };
+    return entry.msg === 'the local API is up' ? entry.url : undefined;
+  });
+  const response = await fetch(`${child.ready}/healthz`);
+  await response.arrayBuffer();
+  return { child, api: child.ready, folder, readyMs: performance.now() - started, stop: () => child.stop() };
+}
+
+/** Creates one tunnel over the API and returns its URL. */
+export async function createTunnel(agent: BenchAgent, domain: string, upstreamPort: number): Promise<string> {
+  const response = await fetch(`${agent.api}/tunnels`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ protocol: 'http', forwards_to: upstreamPort, domain }),
+  });
+  const body = (await response.json()) as { url?: string; msg?: string };
+  if (!response.ok) throw new Error(`POST /tunnels: ${response.status} ${body.msg}`);
+  return body.url ?? '';
+}
+
+/** Resolves when every tunnel is up and the session online. */
+export async function untilReady(agent: BenchAgent): Promise<void> {
+  for (const end = Date.now() + 60_000; Date.now() < end; ) {
+    const response = await fetch(`${agent.api}/readyz`);
+    await response.arrayBuffer();
+    if (response.ok) return;
+    await new Promise((resolve) => setTimeout(resolve, 25));
+  }
+  throw new Error('the agent did not become ready within 60 s');
+}
+
+/** Fills a data folder with tunnels, by copying one that an agent wrote. */
+export function multiplyTunnels(file: string, stored: { tunnels: Record<string, unknown>[] }, count: number): void {
+  const [sample] = stored.tunnels;
+  const tunnels = Array.from({ length: count }, (_, i) => ({
+    ...sample,
+    id: `bench-${i}`,
+    domain: `bench-${i}.localhost`,
+    url: `https://bench-${i}.localhost`,
+  }));
+  writeFileSync(file, JSON.stringify({ ...stored, tunnels }), { mode: 0o600 });
+}

@@ -1,0 +1,33 @@
+/** As the agent's default policies are: a header or two on every response. */
+export const DEFAULT_POLICY = JSON.stringify({
+  inbound: [],
+  outbound: [
+    {
+      name: 'Security headers',
+      actions: [
+        {
+          type: 'add-headers',
+          config: { headers: { 'x-content-type-options': 'nosniff', 'x-served-by': 'device-agent' } },
+        },
+      ],
+    },
+  ],
+});
+
+/** What people guard a device with; none of them holds for the requests that are measured. */
+export const EXPRESSIONS = [
+  "req.url.path.startsWith('/admin')",
+  "'x-debug' in req.headers && req.headers['x-debug'][0] == '1'",
+  "req.method in ['TRACE', 'CONNECT']",
+  "inCidrRange(conn.client_ip, '10.0.0.0/8')",
+  "req.host == 'evil.example.com'",
+  "req.url.path.matches('(?i)\\\\.(php|asp|cgi)$')",
+  'size(req.url.query) > 500',
+  "hasReqHeader('x-forwarded-host') && getReqHeader('x-forwarded-host')[0] == 'evil'",
+  "req.user_agent.contains('sqlmap')",
+  'has(req.content_length) && req.content_length > 1000000',
+];
+
+export const TEN_RULES = JSON.stringify({
+  on_http_request: EXPRESSIONS.map((expression) => ({ expressions: [expression], actions: [{ type: 'deny' }] })),
+});

@@ -1,0 +1,62 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+
+/** A child process that announces itself with one line of JSON on standard output. */
+export interface Child<T> {
+  process: ChildProcess;
+  ready: T;
+  stop(): Promise<void>;
+}
+
+const running = new Set<ChildProcess>();
+process.on('exit', () => {
+  for (const child of running) child.kill('SIGKILL');
+});
+
+/** Starts one of the bench's own scripts, built beside this one, and waits for its line. */
+export async function startScript<T>(name: string, args: string[] = []): Promise<Child<T>> {
+  return startChild(process.execPath, [new URL(`./${name}.js`, import.meta.url).pathname, ...args], {}, (line) =>
+    line.startsWith('{') ? (JSON.parse(line) as T) : undefined,
+  );
+}
+
+/** Starts any program and waits until a line of its output is recognised. */
+export async function startChild<T>(
+  command: string,
+  args: string[],
+  env: Record<string, string>,
+  recognise: (line: string) => T | undefined,
+): Promise<Child<T>> {
+  const child = spawn(command, args, { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'inherit'] });
+  running.add(child);
+  child.once('exit', () => running.delete(child));
+  const ready = await new Promise<T>((resolve, reject) => {
+    child.once('error', reject);
+    child.once('exit', (code) => reject(new Error(`${command} ${args.join(' ')} ended with ${code}`)));
+    createInterface({ input: child.stdout as NodeJS.ReadableStream }).on('line', (line) => {
+      const found = recognise(line);
+      if (found !== undefined) resolve(found);
+    });
+  });
+  return {
+    process: child,
+    ready,
+    stop: async () => {
+      if (child.exitCode !== null || child.signalCode !== null) return;
+      child.kill('SIGTERM');
+      await once(child, 'exit');
+    },
+  };
+}
+
+/** Resident memory of a process, in MiB; null where there is no /proc. */
+export function residentMiB(pid: number | undefined): number | null {
+  try {
+    const match = /^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'));
+    return match ? Number(match[1]) / 1024 : null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,102 @@
+import { createTunnel, startAgentProcess, temporaryFolder, untilReady } from './support/agent.ts';
+import { median, ms, section } from './support/figures.ts';
+import { startScript } from './support/process.ts';
+import { startSshTunnel } from './support/ssh-tunnel.ts';
+
+interface LoadResult {
+  requests: number;
+  bytes: number;
+  seconds: number;
+  p50: number;
+  p99: number;
+}
+
+/** One way to reach the upstream. */
+interface Way {
+  label: string;
+  port: number;
+  name: string;
+  tls: boolean;
+}
+
+const ROUNDS = 3;
+const SECONDS = 4;
+const DOWNLOAD = 256 * 1024 * 1024;
+
+/** Throughput and latency through a tunnel, beside the same upstream directly and through `ssh -R`. */
+export async function benchTraffic(): Promise<void> {
+  const upstream = await startScript<{ port: number }>('upstream');
+  const gateway = await startScript<{
+    sessionAddress: string;
+    authtoken: string;
+    caFile: string;
+    httpPort: number;
+    httpsPort: number;
+  }>('gateway', [temporaryFolder()]);
+  const { sessionAddress, caFile, authtoken } = gateway.ready;
+  const sdk = await startScript<{ listenMedian: number }>('plain-endpoint', [
+    sessionAddress,
+    caFile,
+    authtoken,
+    String(upstream.ready.port),
+  ]);
+  const agent = await startAgentProcess(temporaryFolder());
+  await untilReady(agent);
+  const embedded = new URL(await createTunnel(agent, 'bench.localhost', upstream.ready.port));
+  const ssh = await startSshTunnel(upstream.ready.port);
+
+  const ways: Way[] = [
+    { label: 'direct', port: upstream.ready.port, name: 'upstream', tls: false },
+    ...(ssh ? [{ label: 'ssh -R', port: ssh.port, name: 'upstream', tls: false }] : []),
+    { label: 'gateway apart, http', port: gateway.ready.httpPort, name: 'plain.localhost', tls: false },
+    { label: 'agent, embedded, https', port: Number(embedded.port), name: embedded.hostname, tls: true },
+  ];
+  const policies = ['default', 'rules'].map((name) => {
+    return { label: `the same, ${name} policy`, port: gateway.ready.httpPort, name: `${name}.localhost`, tls: false };
+  });
+  await requests(ways.flatMap((way) => (way.name === 'plain.localhost' ? [way, ...policies] : [way])));
+  await sequential(ways);
+  await downloads(ways);
+  section('listen() of one endpoint, SDK alone', [['median of 200', ms(sdk.ready.listenMedian)]]);
+
+  for (const child of [agent, sdk, gateway, upstream]) await child.stop();
+  await ssh?.stop();
+}
+
+async function requests(ways: Way[]): Promise<void> {
+  const results = await measure(ways, { path: '/', connections: 32, seconds: SECONDS });
+  const rows = [...results].map(([way, runs]) => [
+    way.label,
+    `${Math.round(median(runs.map((run) => run.requests / run.seconds)))} requests/s`,
+    `p50 ${ms(median(runs.map((run) => run.p50)))}`,
+    `p99 ${ms(median(runs.map((run) => run.p99)))}`,
+  ]);
+  section(`small GET, keep-alive, 32 connections (median of ${ROUNDS} rounds)`, rows);
+}
+
+async function sequential(ways: Way[]): Promise<void> {
+  const results = await measure(ways, { path: '/', connections: 1, seconds: 2 });
+  const rows = [...results].map(([way, runs]) => [way.label, `p50 ${ms(median(runs.map((run) => run.p50)))}`]);
+  section('small GET, one after another', rows);
+}
+
+async function downloads(ways: Way[]): Promise<void> {
+  const results = await measure(ways, { path: `/bytes/${DOWNLOAD}`, connections: 1, requests: 1 });
+  const rows = [...results].map(([way, runs]) => [
+    way.label,
+    `${Math.round(median(runs.map((run) => run.bytes / run.seconds / 1e6)))} MB/s`,
+  ]);
+  section('download of 256 MiB', rows);
+}
+
+/** Runs the load over every way, round after round, so that a slow moment of the machine hits all alike. */
+async function measure(ways: Way[], load: object): Promise<Map<Way, LoadResult[]>> {
+  const results = new Map<Way, LoadResult[]>(ways.map((way) => [way, []]));
+  for (let round = 0; round < ROUNDS; round++) {
+    for (const [way, runs] of results) {
+      const { port, name, tls } = way;
+      runs.push((await startScript<LoadResult>('load', [JSON.stringify({ port, name, tls, ...load })])).ready);
+    }
+  }
+  return results;
+}

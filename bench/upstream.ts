@@ -1,0 +1,30 @@
+/** The service behind the tunnel: a few bytes at /, as many as asked at /bytes/N. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+const chunk = Buffer.alloc(64 * 1024, 'x');
+
+const server = createServer((req, res) => {
+  const bytes = /^\/bytes\/(\d+)$/.exec(req.url ?? '');
+  if (!bytes) {
+    res.writeHead(200, { 'content-type': 'text/plain', 'content-length': 5 });
+    res.end('hello');
+    return;
+  }
+  let left = Number(bytes[1]);
+  res.writeHead(200, { 'content-length': left });
+  const pump = () => {
+    while (left > 0) {
+      const piece = left < chunk.length ? chunk.subarray(0, left) : chunk;
+      left -= piece.length;
+      if (!res.write(piece)) return;
+    }
+    res.end();
+  };
+  res.on('drain', pump);
+  pump();
+});
+server.keepAliveTimeout = 60_000;
+server.listen(0, '127.0.0.1', () => {
+  console.log(JSON.stringify({ port: (server.address() as AddressInfo).port }));
+});
