@@ -6,13 +6,13 @@ import type { ProbeAnswer } from './probe.ts';
 export type Probe = (signal: AbortSignal) => Promise<ProbeAnswer>;
 
 /** Milliseconds from one probe to the next: uniform in between, so that a fleet never knocks in step. */
-const MIN_PAUSE_MS = 2000;
-const MAX_PAUSE_MS = 3000;
+const MIN_PAUSE_MS = 1900;
+const MAX_PAUSE_MS = 2600;
 /** Milliseconds that one probe may take; with the shortest pause, eight probes are under way at most. */
 const PROBE_DEADLINE_MS = 15_000;
 
 /**
- * Waits until somebody answers, however long that takes. Probes start every two or three seconds and may overlap: in
+ * Waits until somebody answers, however long that takes. Probes start every two seconds or so and may overlap: in
  * front of a network that swallows packets, TCP by itself repeats its first packet after 1, 3, 7, 15, 31 and 63 s,
  * and would notice the end of a long outage up to a minute late. As nobody answers, nobody is burdened.
  *
