@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { readFileSync, statSync } from 'node:fs';
+import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parse as parseDotenv } from 'dotenv';
 import { parseUpstreamRules, type UpstreamRules } from './agent/tunnels/upstream-rules.ts';
@@ -26,7 +26,15 @@ import {
 
 /** Where the agent's session goes. */
 export type GatewaySettings =
-  | { kind: 'embedded'; domain: string; httpPort: number; httpsPort: number; encryptionKey: string | null }
+  | {
+      kind: 'embedded';
+      /** Whether AGENT_GATEWAY asks for it; else it stands in because nothing is set. */
+      chosen: boolean;
+      domain: string;
+      httpPort: number;
+      httpsPort: number;
+      encryptionKey: string | null;
+    }
   | {
       kind: 'remote';
       /** Reads the authtoken anew, so that a replaced file is used at the next attempt. */
@@ -98,6 +106,7 @@ export interface Settings {
 
 /** Every variable that the program knows. README's table and .env.example list the same ones. */
 export const VARIABLES = {
+  AGENT_GATEWAY: oneOf(['auto', 'remote', 'embedded'], 'auto'),
   NGROK_AUTHTOKEN: secret('an authtoken'),
   NGROK_AUTHTOKEN_FILE: text('the path of a file that holds the authtoken alone'),
   NGROK_SERVER_ADDR: hostAndPort,
@@ -145,6 +154,11 @@ export const VARIABLES = {
   LOG_FORMAT: oneOf<LogFormat | 'auto'>(['auto', 'json', 'pretty'], 'auto'),
 } satisfies Record<string, Variable<unknown>>;
 
+/** What the unit calls the credential that holds the authtoken. */
+export const AUTHTOKEN_CREDENTIAL = 'ngrok-authtoken';
+/** Where the unit takes it from. */
+export const AUTHTOKEN_FILE = '/etc/device-agent/authtoken';
+
 /** The default policies that come with the program. */
 const PACKAGED_POLICIES = fileURLToPath(new URL('../defaults/policies.json', import.meta.url));
 
@@ -183,12 +197,21 @@ type Assemble<T> = (values: Parsed, path: (value: string) => string, problems: s
 
 function load<T>(assemble: Assemble<T>, env: NodeJS.ProcessEnv, folder: string): T {
   const problems: string[] = [];
-  const values = parseVariables({ ...readDotenv(resolve(folder, '.env')), ...withoutEmpty(env) }, problems);
+  const texts = { ...credentials(env), ...readDotenv(resolve(folder, '.env')), ...withoutEmpty(env) };
+  const values = parseVariables(texts, problems);
   const settings = assemble(values, (value) => resolve(folder, value), problems);
   if (problems.length > 0) {
     throw new OperatorError(`the settings are not usable:\n${problems.map((problem) => `  ${problem}`).join('\n')}`, 2);
   }
   return settings;
+}
+
+/** What systemd's LoadCredential= hands over: a folder that this service alone may read. */
+function credentials({ CREDENTIALS_DIRECTORY: folder }: NodeJS.ProcessEnv): Record<string, string> {
+  if (!folder) return {};
+  const authtoken = join(folder, AUTHTOKEN_CREDENTIAL);
+  // The unit stands in an empty one for a file that is missing, which else would end the start without a word of ours.
+  return statSync(authtoken, { throwIfNoEntry: false })?.size ? { NGROK_AUTHTOKEN_FILE: authtoken } : {};
 }
 
 function withoutEmpty(env: NodeJS.ProcessEnv): Record<string, string> {
@@ -254,24 +277,33 @@ function managementSettings(values: Parsed, path: (value: string) => string, pro
 }
 
 function gatewaySettings(values: Parsed, path: (value: string) => string, problems: string[]): GatewaySettings {
+  const { AGENT_GATEWAY: kind, NGROK_SERVER_ADDR: serverAddr } = values;
+  if (kind === 'embedded') return embeddedGateway(values, true);
   const authtoken = authtokenReader(values, path, problems);
-  if (!authtoken && values.NGROK_SERVER_ADDR === null) {
-    return {
-      kind: 'embedded',
-      domain: values.GATEWAY_DOMAIN ?? 'localhost',
-      httpPort: values.GATEWAY_HTTP_PORT ?? 0,
-      httpsPort: values.GATEWAY_HTTPS_PORT ?? 0,
-      encryptionKey: values.GATEWAY_ENCRYPTION_KEY,
-    };
-  }
+  if (!authtoken && serverAddr === null && kind === 'auto') return embeddedGateway(values, false);
   if (!authtoken) {
-    problems.push('NGROK_AUTHTOKEN is not set, but NGROK_SERVER_ADDR is: a gateway of your own needs an authtoken too');
+    problems.push(
+      `NGROK_AUTHTOKEN is not set, but ${serverAddr === null ? 'AGENT_GATEWAY=remote' : 'NGROK_SERVER_ADDR'} needs one: ` +
+        'set it, or put it alone into a file that NGROK_AUTHTOKEN_FILE names (installed as a service: ' +
+        `${AUTHTOKEN_FILE}); or set AGENT_GATEWAY=embedded, with tunnels that are reachable from this machine only`,
+    );
   }
   return {
     kind: 'remote',
     authtoken: authtoken ?? (() => ''),
-    serverAddr: values.NGROK_SERVER_ADDR,
+    serverAddr,
     caCert: readCertificates('NGROK_CA_CERT', values, path, problems),
+  };
+}
+
+function embeddedGateway(values: Parsed, chosen: boolean): GatewaySettings {
+  return {
+    kind: 'embedded',
+    chosen,
+    domain: values.GATEWAY_DOMAIN ?? 'localhost',
+    httpPort: values.GATEWAY_HTTP_PORT ?? 0,
+    httpsPort: values.GATEWAY_HTTPS_PORT ?? 0,
+    encryptionKey: values.GATEWAY_ENCRYPTION_KEY,
   };
 }
 

@@ -27,6 +27,7 @@ describe('settings', () => {
   it('uses the embedded gateway when neither authtoken nor server address is set', () => {
     expect(load().gateway).toEqual({
       kind: 'embedded',
+      chosen: false,
       domain: 'localhost',
       httpPort: 8080,
       httpsPort: 8443,
@@ -49,6 +50,36 @@ describe('settings', () => {
 
   it('refuses a server address without an authtoken', () => {
     expect(problemOf({ NGROK_SERVER_ADDR: 'gw.example.com:443' }).message).toMatch(/NGROK_AUTHTOKEN is not set/);
+  });
+
+  it('with AGENT_GATEWAY=remote demands an authtoken, and says where to put it', () => {
+    const { message, exitCode } = problemOf({ AGENT_GATEWAY: 'remote' });
+    expect(exitCode).toBe(2);
+    expect(message).toMatch(/NGROK_AUTHTOKEN is not set.*NGROK_AUTHTOKEN_FILE.*AGENT_GATEWAY=embedded/);
+    const remote = { AGENT_GATEWAY: 'remote', NGROK_AUTHTOKEN: 'secret' };
+    expect(load(remote).gateway).toMatchObject({ kind: 'remote', serverAddr: null });
+  });
+
+  it('with AGENT_GATEWAY=embedded uses that one, whatever else is set, and refuses other words', () => {
+    const env = { NGROK_AUTHTOKEN: 't', NGROK_SERVER_ADDR: 'gw.example.com:443' };
+    expect(load({ ...env, AGENT_GATEWAY: 'embedded' }).gateway).toMatchObject({ kind: 'embedded', chosen: true });
+    expect(problemOf({ AGENT_GATEWAY: 'cloud' }).message).toMatch(/AGENT_GATEWAY="cloud".*auto, remote, embedded/);
+  });
+
+  it('takes the authtoken that systemd hands over as a credential, unless it is empty or another one is set', () => {
+    const credential = join(folder, 'ngrok-authtoken');
+    const env = { CREDENTIALS_DIRECTORY: folder, AGENT_GATEWAY: 'remote' };
+    const authtoken = (more = {}) => {
+      const { gateway } = load({ ...env, ...more });
+      return gateway.kind === 'remote' && gateway.authtoken();
+    };
+    writeFileSync(credential, 'from-systemd\n');
+    expect(authtoken()).toBe('from-systemd');
+    expect(authtoken({ NGROK_AUTHTOKEN: 'set' })).toBe('set');
+    for (const spoil of [() => writeFileSync(credential, ''), () => rmSync(credential)]) {
+      spoil();
+      expect(problemOf(env).message).toMatch(/NGROK_AUTHTOKEN is not set/);
+    }
   });
 
   it('reads the authtoken file again at each attempt, and keeps the last one while it cannot be read', () => {

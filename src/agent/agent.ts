@@ -171,7 +171,8 @@ async function openEmbeddedGateway(
     });
   log.info(
     { https: gateway.httpsPort, http: gateway.httpPort, ca: gateway.caFile },
-    'no NGROK_AUTHTOKEN is set: using the embedded gateway, tunnels are reachable from this machine only',
+    `${settings.chosen ? 'AGENT_GATEWAY=embedded' : 'no NGROK_AUTHTOKEN is set'}: using the embedded gateway, ` +
+      'tunnels are reachable from this machine only',
   );
   const authtoken = await gateway.issueAuthtoken();
   return {
