@@ -1,32 +1,139 @@
 import { EventEmitter } from 'node:events';
-import type { GatewayEndpoint } from './endpoint.ts';
+import type { EndpointProtocol, GatewayEndpoint } from './endpoint.ts';
+import { carriesLabels, type Labels } from './labels.ts';
+import { Rotation } from './rotation.ts';
 import type { BoundEndpoint } from './sessions/bound-endpoint.ts';
+import type { LabeledTunnel } from './sessions/labeled-tunnel.ts';
 
-/** The endpoints that are online, by hostname: what the edge routes by. Emits `removed` when one goes offline. */
-export class EndpointRegistry extends EventEmitter<{ removed: [endpoint: GatewayEndpoint] }> {
-  readonly #byHost = new Map<string, BoundEndpoint>();
+/** What an endpoint occupies. */
+export type EndpointAddress = Pick<GatewayEndpoint, 'protocol' | 'host' | 'port'> & {
+  /** Whether it is reached from the policies of other endpoints alone. */
+  readonly internal: boolean;
+};
 
-  /** @param host lower-case hostname without a port */
-  lookup(host: string): BoundEndpoint | undefined {
-    return this.#byHost.get(host);
+type Pools = Map<string, Rotation<BoundEndpoint>>;
+
+/** Protocols whose clients name the host that they want. */
+type NamedProtocol = Exclude<EndpointProtocol, 'tcp'>;
+
+/** The protocol whose clients arrive at the same port, told apart by name alone. */
+const RIVALS = { http: null, https: 'tls', tls: 'https' } as const;
+
+/**
+ * What is online: what the edge routes by. Emits `added` and `removed` when an endpoint goes online or offline.
+ */
+export class EndpointRegistry extends EventEmitter<{
+  added: [endpoint: GatewayEndpoint];
+  removed: [endpoint: GatewayEndpoint];
+}> {
+  readonly #all = new Set<BoundEndpoint>();
+  readonly #named: Readonly<Record<NamedProtocol, Pools>> = { http: new Map(), https: new Map(), tls: new Map() };
+  /** By port. */
+  readonly #tcp: Pools = new Map();
+  /** By URL; apart from the others, so that no client reaches one by naming it. */
+  readonly #internal: Pools = new Map();
+  readonly #labeled = new Rotation<LabeledTunnel>();
+
+  /**
+   * The endpoint that serves a public name: the one of that very name, else of the most specific wildcard; the members
+   * of a pool take turns. Of `https` and `tls`, whose clients arrive at one port, the more specific name hides the
+   * other.
+   *
+   * @param host lower-case hostname without a port
+   */
+  lookup(scheme: NamedProtocol, host: string): BoundEndpoint | undefined {
+    return this.#poolFor(scheme, host)?.next();
+  }
+
+  /** Whether {@link lookup} would find one; nobody's turn passes. */
+  has(scheme: NamedProtocol, host: string): boolean {
+    return this.#poolFor(scheme, host) !== undefined;
+  }
+
+  /** The endpoint that a TCP port belongs to. */
+  onTcpPort(port: number): BoundEndpoint | undefined {
+    return this.#tcp.get(String(port))?.next();
+  }
+
+  /** The internal endpoint of a URL such as `https://name.internal:443`. */
+  internal(protocol: EndpointProtocol, host: string, port: number): BoundEndpoint | undefined {
+    return this.#internal.get(internalKey(protocol, host, port))?.next();
+  }
+
+  /** A labelled tunnel that carries all of the labels, and perhaps more; those that do take turns. */
+  withLabels(labels: Labels): LabeledTunnel | undefined {
+    return this.#labeled.next((tunnel) => carriesLabels(tunnel.labels, labels));
   }
 
   /** Every endpoint online, in order of binding. */
   list(): BoundEndpoint[] {
-    return [...this.#byHost.values()];
+    return [...this.#all];
   }
 
-  /** Puts an endpoint online; returns false when its hostname is taken. */
-  add(endpoint: BoundEndpoint): boolean {
-    if (this.#byHost.has(endpoint.host)) return false;
-    this.#byHost.set(endpoint.host, endpoint);
-    return true;
+  /** Every labelled tunnel online. */
+  labeled(): readonly LabeledTunnel[] {
+    return this.#labeled.members;
+  }
+
+  /** Who has the clients of an address: several when they are pooled, nobody when it is free. */
+  holders(address: EndpointAddress): readonly BoundEndpoint[] {
+    const [pools, key] = this.#place(address);
+    const own = pools.get(key)?.members ?? [];
+    const rival = address.internal || address.protocol === 'tcp' ? null : RIVALS[address.protocol];
+    return rival === null ? own : [...own, ...(this.#named[rival].get(address.host)?.members ?? [])];
+  }
+
+  /** Puts an endpoint online. Whether it may share its address is for the caller to know, by {@link holders}. */
+  add(endpoint: BoundEndpoint): void {
+    const [pools, key] = this.#place(endpoint);
+    const pool = pools.get(key) ?? new Rotation();
+    pools.set(key, pool);
+    pool.add(endpoint);
+    this.#all.add(endpoint);
+    this.emit('added', endpoint);
   }
 
   /** Takes an endpoint offline; from here on nothing is routed to it. */
   remove(endpoint: BoundEndpoint): void {
-    if (this.#byHost.get(endpoint.host) !== endpoint) return;
-    this.#byHost.delete(endpoint.host);
+    if (!this.#all.delete(endpoint)) return;
+    const [pools, key] = this.#place(endpoint);
+    const pool = pools.get(key);
+    pool?.remove(endpoint);
+    if (pool?.size === 0) pools.delete(key);
     this.emit('removed', endpoint);
   }
+
+  addLabeled(tunnel: LabeledTunnel): void {
+    this.#labeled.add(tunnel);
+  }
+
+  removeLabeled(tunnel: LabeledTunnel): void {
+    this.#labeled.remove(tunnel);
+  }
+
+  #poolFor(scheme: NamedProtocol, host: string): Rotation<BoundEndpoint> | undefined {
+    const pools = this.#named[scheme];
+    const rival = RIVALS[scheme];
+    for (let name = host; name !== ''; name = nextWildcard(name)) {
+      const pool = pools.get(name);
+      if (pool) return pool;
+      if (rival !== null && this.#named[rival].has(name)) return undefined;
+    }
+    return undefined;
+  }
+
+  #place({ protocol, host, port, internal }: EndpointAddress): [pools: Pools, key: string] {
+    if (internal) return [this.#internal, internalKey(protocol, host, port)];
+    return protocol === 'tcp' ? [this.#tcp, String(port)] : [this.#named[protocol], host];
+  }
+}
+
+/** The most specific wildcard above a name or wildcard; empty when there is none. */
+function nextWildcard(name: string): string {
+  const dot = name.indexOf('.', name.startsWith('*.') ? 2 : 0);
+  return dot === -1 ? '' : `*${name.slice(dot)}`;
+}
+
+function internalKey(protocol: EndpointProtocol, host: string, port: number): string {
+  return `${protocol}://${host}:${port}`;
 }

@@ -139,7 +139,11 @@ async function startParts(
   const policies = new EndpointPolicies({ ipPolicies, fetch: options.fetchForPolicies, log });
   const sessions = new SessionServer({
     access: new SessionAccess(new AccountAccess(store, domains)),
-    binder: new EndpointBinder({ endpoints, ids, policies, domain: baseDomain, urlOf }),
+    binder: new EndpointBinder({
+      ...{ endpoints, ids, policies, urlOf },
+      domain: baseDomain,
+      portOf: (protocol) => publicPorts[protocol],
+    }),
     ids,
     issueCertificate: () => ca.issue([...new Set([`connect.${baseDomain}`, host, 'localhost', '127.0.0.1'])]),
     host,

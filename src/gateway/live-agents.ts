@@ -52,7 +52,7 @@ export class LiveAgents implements Live {
       type: 'ephemeral',
       proto: endpoint.protocol,
       host: endpoint.host,
-      port: portOf(endpoint.url),
+      port: endpoint.port,
       url: endpoint.url,
       createdAt: timestamp(endpoint.boundAt.getTime()),
       updatedAt: timestamp(endpoint.boundAt.getTime()),
@@ -64,7 +64,7 @@ export class LiveAgents implements Live {
       edgeId: null,
       ownerId: session.credential.ownerId,
       upstreamUrl: endpoint.forwardsTo,
-      poolingEnabled: false,
+      poolingEnabled: endpoint.pooled,
     }));
   }
 
@@ -120,9 +120,4 @@ function stopForbidden(session: AgentSession): void {
 /** An endpoint of an agent and its tunnel share their KSUID. */
 function tunnelId({ publicId }: BoundEndpoint): string {
   return `tn_${ksuidOf(publicId)}`;
-}
-
-function portOf(url: string): number {
-  const { port, protocol } = new URL(url);
-  return Number(port) || (protocol === 'http:' ? 80 : 443);
 }

@@ -7,7 +7,13 @@ import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca.ts';
 import { EdgeServer } from '../../src/gateway/edge/edge-server.ts';
-import type { ClientInfo, EndpointProtocol, GatewayEndpoint, UpstreamChannel } from '../../src/gateway/endpoint.ts';
+import {
+  type ClientInfo,
+  EDGE_TERMINATION,
+  type EndpointProtocol,
+  type GatewayEndpoint,
+  type UpstreamChannel,
+} from '../../src/gateway/endpoint.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
 import { silentLog } from './silent-log.ts';
 import { StreamChannel } from './stream-channel.ts';
@@ -18,6 +24,9 @@ export class DirectEndpoint implements GatewayEndpoint {
   readonly port = 9999;
   readonly url: string;
   readonly policy: GatewayEndpoint['policy'];
+  readonly tls: GatewayEndpoint['tls'];
+  readonly proxyProtocol = 0;
+  readonly http2Upstream = false;
   /** Streams opened so far. */
   readonly streams: Duplex[] = [];
   /** For whom the streams were opened. */
@@ -33,6 +42,7 @@ export class DirectEndpoint implements GatewayEndpoint {
   ) {
     this.url = `${protocol}://${host}:9999`;
     this.policy = compilePolicy(policy && JSON.stringify(policy), protocol);
+    this.tls = protocol === 'https' ? EDGE_TERMINATION : null;
     this.open = () => connect(upstreamPort, '127.0.0.1').on('error', () => {});
   }
 
@@ -50,8 +60,12 @@ export class DirectEndpoint implements GatewayEndpoint {
 
 class Directory extends EventEmitter {
   readonly byHost = new Map<string, GatewayEndpoint>();
-  lookup(host: string): GatewayEndpoint | undefined {
-    return this.byHost.get(host);
+  lookup(scheme: EndpointProtocol, host: string): GatewayEndpoint | undefined {
+    const endpoint = this.byHost.get(host);
+    return endpoint?.protocol === scheme ? endpoint : undefined;
+  }
+  has(scheme: EndpointProtocol, host: string): boolean {
+    return this.lookup(scheme, host) !== undefined;
   }
 }
 

@@ -1,6 +1,7 @@
 import { type HttpResponseBackend, httpResponseBackends } from '../../management/resources/http-response-backend.ts';
 import { tunnels } from '../../management/resources/tunnel.ts';
 import { type TunnelGroupBackend, tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
+import { carriesLabels, type Labels } from '../labels.ts';
 import type { HttpResponseBackendRow, TunnelGroupBackendRow } from '../store/backends.ts';
 import { changed } from '../store/changed.ts';
 import type { ApiContext } from './context.ts';
@@ -70,12 +71,11 @@ export function tunnelGroupBackendActions({ store, live, links }: ApiContext): A
   };
 }
 
-function tunnelsWith(live: Live, selector: Readonly<Record<string, string>>): LiveTunnel[] {
+function tunnelsWith(live: Live, selector: Labels): LiveTunnel[] {
   return live.tunnels().filter((tunnel) => matchesLabels(tunnel, selector));
 }
 
-/** Whether a tunnel carries every label of a selector; one without labels selects nothing. */
-export function matchesLabels({ labels }: LiveTunnel, selector: Readonly<Record<string, string>>): boolean {
-  const wanted = Object.entries(selector);
-  return labels !== null && wanted.length > 0 && wanted.every(([key, value]) => labels[key] === value);
+/** Whether a tunnel is in the group of a selector. */
+export function matchesLabels({ labels }: LiveTunnel, selector: Labels): boolean {
+  return labels !== null && carriesLabels(labels, selector);
 }

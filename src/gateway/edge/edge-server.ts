@@ -21,7 +21,9 @@ import { responseOn } from './upgrade.ts';
 /** The endpoints that are online. */
 export interface EndpointDirectory {
   /** @param host lower-case hostname */
-  lookup(host: string): GatewayEndpoint | undefined;
+  lookup(scheme: Scheme, host: string): GatewayEndpoint | undefined;
+  /** Whether there is one; nobody's turn passes in a pool. */
+  has(scheme: Scheme, host: string): boolean;
   on(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
   off(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
 }
@@ -197,20 +199,21 @@ export class EdgeServer {
     if (proof !== undefined) return answerChallenge(res, proof);
     const service = this.#options.services?.get(host);
     if (service && scheme === 'https') return answerItself(req, res, service);
-    const endpoint = this.#options.endpoints.lookup(host);
-    if (endpoint?.protocol === scheme) {
+    const endpoint = this.#options.endpoints.lookup(scheme, host);
+    if (endpoint) {
       if (this.#clients.admit(req.socket, endpoint)) return endpoint;
       cut(req.socket);
       return null;
     }
-    if (endpoint?.protocol === 'https') redirect(req, res, endpoint);
+    const secure = scheme === 'http' ? this.#options.endpoints.lookup('https', host) : undefined;
+    if (secure) redirect(req, res, host, secure.port);
     else answerError(req, res, unknownHost(host));
     return null;
   }
 
   #isServed(name: string): boolean {
     const { endpoints, services } = this.#options;
-    return services?.has(name) || endpoints.lookup(name)?.protocol === 'https';
+    return services?.has(name) || endpoints.has('https', name);
   }
 }
 
@@ -232,10 +235,13 @@ function answerItself(req: IncomingMessage, res: ServerResponse, service: Reques
 }
 
 /** Whoever asks over HTTP for an endpoint that is HTTPS alone is sent there. */
-function redirect(req: IncomingMessage, res: ServerResponse, endpoint: GatewayEndpoint): void {
+function redirect(req: IncomingMessage, res: ServerResponse, host: string, port: number): void {
   const repeatable = req.method === 'GET' || req.method === 'HEAD';
   closeUnlessBodyRead(req, res);
-  res.writeHead(repeatable ? 302 : 308, { location: `${endpoint.url}${req.url}`, 'content-length': 0 });
+  res.writeHead(repeatable ? 302 : 308, {
+    location: `https://${host}${port === 443 ? '' : `:${port}`}${req.url}`,
+    'content-length': 0,
+  });
   res.end();
 }
 

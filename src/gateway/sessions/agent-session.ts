@@ -5,7 +5,8 @@ import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
 import type { AgentAccess, Credential } from './agent-access.ts';
 import { AgentCommands } from './agent-commands.ts';
-import type { BoundEndpoint, EndpointOwner } from './bound-endpoint.ts';
+import type { ListenerOwner } from './agent-listener.ts';
+import type { BoundEndpoint } from './bound-endpoint.ts';
 import type { Channel, ChannelReceiver } from './channel.ts';
 import { Connection, type ConnectionUser } from './connection.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
@@ -62,7 +63,7 @@ export interface AgentInfo {
 }
 
 /** One connection of an agent: from the TLS handshake to the end. */
-export class AgentSession implements ConnectionUser, EndpointOwner {
+export class AgentSession implements ConnectionUser, ListenerOwner {
   readonly gate: StreamGate;
   readonly commands: AgentCommands;
   readonly startedAt = new Date();

@@ -1,9 +1,11 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import { type CompiledPolicy, PolicyRefused } from '../../traffic-policy/engine.ts';
+import { EDGE_TERMINATION } from '../endpoint.ts';
 import type { EndpointPolicies } from '../endpoint-policies.ts';
 import type { EndpointRegistry } from '../endpoints.ts';
-import { BoundEndpoint, type EndpointOwner } from './bound-endpoint.ts';
+import type { ListenerOwner } from './agent-listener.ts';
+import { BoundEndpoint } from './bound-endpoint.ts';
 import { checkEndpointName, randomEndpointName } from './endpoint-name.ts';
 import { type BindRequest, HttpOptions, MIDDLEWARE } from './messages.ts';
 import { Refusal } from './refusal.ts';
@@ -16,6 +18,8 @@ export interface EndpointBinderOptions {
   domain: string;
   /** The public URL of a hostname. */
   urlOf(protocol: 'http' | 'https', host: string): string;
+  /** The port in it. */
+  portOf(protocol: 'http' | 'https'): number;
 }
 
 const ENDPOINT_ID = /^[A-Za-z0-9_-]{1,64}$/;
@@ -41,19 +45,31 @@ export class EndpointBinder {
    *
    * @throws {Refusal} when it cannot be had as asked for
    */
-  async bind(owner: EndpointOwner, request: BindRequest): Promise<Binding> {
+  async bind(owner: ListenerOwner, request: BindRequest): Promise<Binding> {
     const protocol = httpProtocol(request.Proto);
     const options = parseOptions(request.Opts);
     refuseUnsupported(request, options);
     const policyText = policyOf(options);
     await this.#options.policies.load(policyText);
-    const host = await this.#claim(owner, wantedName(request, options, this.#options.domain));
+    const host = await this.#claim(owner, protocol, wantedName(request, options, this.#options.domain));
     const id = this.#endpointId(request.Id);
     const url = this.#options.urlOf(protocol, host);
     const policy = refusing(() => this.#options.policies.compile(policyText, protocol, url));
-    const particulars = { id, publicId: this.#publicId(id), url, protocol, host, policy };
     const endpoint = new BoundEndpoint(
-      { ...particulars, forwardsTo: request.ForwardsTo, metadata: request.Extra.Metadata },
+      {
+        id,
+        publicId: this.#publicId(id),
+        url,
+        ...{ protocol, host, port: this.#options.portOf(protocol) },
+        internal: false,
+        pooled: false,
+        policy,
+        tls: protocol === 'https' ? EDGE_TERMINATION : null,
+        proxyProtocol: 0,
+        http2Upstream: false,
+        forwardsTo: request.ForwardsTo,
+        metadata: request.Extra.Metadata,
+      },
       owner,
     );
     // Nothing was awaited since the claim, so the name is still free.
@@ -67,24 +83,27 @@ export class EndpointBinder {
     endpoint.owner.gate.cut(endpoint.lane, reason);
   }
 
-  async #claim(owner: EndpointOwner, wanted: string | null): Promise<string> {
-    const host = wanted === null ? this.#freeName() : checkEndpointName(wanted);
+  async #claim(owner: ListenerOwner, protocol: 'http' | 'https', wanted: string | null): Promise<string> {
+    const { endpoints, portOf } = this.#options;
+    const addressOf = (host: string) => ({ protocol, host, port: portOf(protocol), internal: false });
+    const isTaken = (host: string) => endpoints.holders(addressOf(host)).length > 0;
+    const host = wanted === null ? this.#freeName(isTaken) : checkEndpointName(wanted);
     owner.credential.authorize({ kind: 'hostname', hostname: host });
-    const holder = this.#options.endpoints.lookup(host);
+    const [holder] = endpoints.holders(addressOf(host));
     if (holder) {
       await this.#takeOver(holder, owner);
       // That took a while, in which the right may have gone.
       owner.credential.authorize({ kind: 'hostname', hostname: host });
     }
     if (!owner.online) throw new Refusal('ERR_NGROK_741', 'the session ended while the endpoint was being bound');
-    if (this.#options.endpoints.lookup(host)) throw alreadyOnline(host);
+    if (isTaken(host)) throw alreadyOnline(host);
     return host;
   }
 
-  #freeName(): string {
+  #freeName(isTaken: (host: string) => boolean): string {
     for (let attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
       const name = randomEndpointName(this.#options.domain);
-      if (!this.#options.endpoints.lookup(name)) return name;
+      if (!isTaken(name)) return name;
     }
     throw new Refusal('ERR_NGROK_741', 'no free name was found; ask for one');
   }
@@ -103,7 +122,7 @@ export class EndpointBinder {
   }
 
   /** Ends the holder's session when it is a dead one of the same credential. */
-  async #takeOver(holder: BoundEndpoint, claimant: EndpointOwner): Promise<void> {
+  async #takeOver(holder: BoundEndpoint, claimant: ListenerOwner): Promise<void> {
     const session = holder.owner;
     const ours = session.credential.id === claimant.credential.id && session !== claimant;
     if (!ours || (await session.isAlive())) throw alreadyOnline(holder.host);

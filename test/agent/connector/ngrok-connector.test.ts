@@ -242,7 +242,7 @@ it('hears that the gateway stopped one endpoint, and keeps the others', async ()
   const stopped = await agent.open(camera());
   await agent.open({ ...camera(), domain: 'door.localhost' });
   const [session] = gateway.sessions.sessions;
-  const endpoint = gateway.endpoints.lookup('camera.localhost');
+  const endpoint = gateway.endpoints.lookup('https', 'camera.localhost');
   if (!session || !endpoint) throw new Error('the gateway does not know the endpoint');
   session.stopEndpoint(endpoint, 'revoked by the "owner"', 'ERR_NGROK_4242');
   expect(await stopped.ended).toEqual({ code: 'ERR_NGROK_4242', message: 'revoked by the "owner"' });

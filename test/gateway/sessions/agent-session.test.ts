@@ -11,7 +11,7 @@ import { SessionGateway, SilentLink, upstream } from './session-gateway.ts';
 
 /** Waits until an endpoint goes offline. */
 async function offline(endpoints: EndpointRegistry, host: string): Promise<void> {
-  while (endpoints.lookup(host)) await once(endpoints, 'removed');
+  while (endpoints.lookup('https', host)) await once(endpoints, 'removed');
 }
 
 async function listen(session: Session, host: string, port: number): Promise<Listener> {
@@ -39,7 +39,7 @@ describe('a session of the real SDK', () => {
     );
     const plain = await session.httpEndpoint().scheme('HTTP').domain('Plain.localhost').listen(false);
     expect(plain.url()).toBe('http://plain.localhost:8443');
-    expect(gateway.endpoints.lookup('plain.localhost')?.protocol).toBe('http');
+    expect(gateway.endpoints.lookup('http', 'plain.localhost')?.protocol).toBe('http');
   });
 
   it('carries large bodies both ways', async () => {
@@ -90,7 +90,7 @@ describe('a session of the real SDK', () => {
       });
       const session = await gateway.agent().connect();
       await listen(session, 'video.localhost', port);
-      const endpoint = gateway.endpoints.lookup('video.localhost');
+      const endpoint = gateway.endpoints.lookup('https', 'video.localhost');
       if (!endpoint) throw new Error('offline');
       for (let count = 0; count < 600; count++) {
         const stream = endpoint.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
@@ -111,11 +111,13 @@ describe('a session of the real SDK', () => {
     const port = await upstream((_req, res) => void res.write('never ending'));
     const session = await gateway.agent().connect();
     const listener = await listen(session, 'gone.localhost', port);
-    const stream = gateway.endpoints.lookup('gone.localhost')?.openStream({ address: '1.2.3.4:5', protocol: 'https' });
+    const stream = gateway.endpoints
+      .lookup('https', 'gone.localhost')
+      ?.openStream({ address: '1.2.3.4:5', protocol: 'https' });
     stream?.write('GET / HTTP/1.1\r\nHost: gone.localhost\r\n\r\n');
     if (stream) await once(stream, 'data');
     await listener.close();
-    expect(gateway.endpoints.lookup('gone.localhost')).toBeUndefined();
+    expect(gateway.endpoints.lookup('https', 'gone.localhost')).toBeUndefined();
     expect(stream?.destroyed).toBe(true);
     await listen(session, 'gone.localhost', port);
   });
@@ -270,7 +272,7 @@ describe('sessions that end', () => {
     expect(hosts.map(({ id }) => id)).toEqual([listener.id(), chosen.id()]);
     expect(await gateway.get('back.localhost')).toContain('back again');
     await listener.close();
-    expect(gateway.endpoints.lookup('back.localhost')).toBeUndefined();
+    expect(gateway.endpoints.lookup('https', 'back.localhost')).toBeUndefined();
   });
 
   it('lets an agent take over from its own connection that is still open', async () => {
@@ -292,9 +294,9 @@ describe('sessions that end', () => {
     const listener = await session.httpEndpoint().domain('stop.localhost').listen(false);
     const ended = listener.forward('http://127.0.0.1:9');
     const [server] = gateway.server.sessions;
-    const endpoint = gateway.endpoints.lookup('stop.localhost');
+    const endpoint = gateway.endpoints.lookup('https', 'stop.localhost');
     if (endpoint) server?.stopEndpoint(endpoint, 'your credential was revoked', 'ERR_NGROK_300');
-    expect(gateway.endpoints.lookup('stop.localhost')).toBeUndefined();
+    expect(gateway.endpoints.lookup('https', 'stop.localhost')).toBeUndefined();
     await expect(ended).rejects.toThrow('your credential was revoked');
   });
 });
@@ -368,7 +370,7 @@ describe('a hostile or broken agent', () => {
     const other = await rawAgent(gateway);
     await other.call(0, auth(gateway));
     await other.call(2, { Id: 'ep_1' });
-    expect(gateway.endpoints.lookup('x.localhost')).toBeDefined();
+    expect(gateway.endpoints.lookup('https', 'x.localhost')).toBeDefined();
   });
 
   it('cannot take the ids of another one’s session and endpoint', async () => {
@@ -431,7 +433,7 @@ async function rawAgent(gateway: SessionGateway) {
 function agentOver(gateway: SessionGateway, host: string): Agent {
   class TunnelAgent extends Agent {
     override createConnection(): Duplex {
-      const endpoint = gateway.endpoints.lookup(host);
+      const endpoint = gateway.endpoints.lookup('https', host);
       if (!endpoint) throw new Error(`${host} is offline`);
       return endpoint.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
     }

@@ -46,6 +46,7 @@ export class SessionGateway {
         policies: new EndpointPolicies({ ipPolicies: () => null, log: silentLog }),
         domain: 'localhost',
         urlOf: (protocol, host) => `${protocol}://${host}:8443`,
+        portOf: () => 8443,
       }),
       issueCertificate: () => ca.issue(['127.0.0.1', 'localhost']),
       host: '127.0.0.1',
@@ -92,7 +93,7 @@ export class SessionGateway {
 
   /** Sends a GET through an endpoint, without any edge in between, and returns the whole answer. */
   async get(host: string, path = '/'): Promise<string> {
-    const endpoint = this.endpoints.lookup(host);
+    const endpoint = this.endpoints.lookup('https', host);
     if (!endpoint) throw new Error(`${host} is offline`);
     const stream = endpoint.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
     stream.write(`GET ${path} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);

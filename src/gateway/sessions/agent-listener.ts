@@ -1,0 +1,81 @@
+import type { Duplex } from 'node:stream';
+import type { AgentUpstream, ClientInfo, EndpointProtocol, UpstreamChannel } from '../endpoint.ts';
+import { TunnelStream } from '../tunnel-stream.ts';
+import type { Credential } from './agent-access.ts';
+import { StreamType, streamPrefix } from './messages.ts';
+import { Lane, type StreamGate } from './stream-gate.ts';
+
+/** The session that a listener belongs to. */
+export interface ListenerOwner {
+  readonly credential: Credential;
+  readonly gate: StreamGate;
+  /** False once the session is over. */
+  readonly online: boolean;
+  /** Asks the agent for a sign of life; resolves with false when there is none within a second. */
+  isAlive(): Promise<boolean>;
+  /** Ends the session, and takes its endpoints offline before it returns. */
+  end(reason: Error): void;
+}
+
+export interface ListenerParticulars {
+  /** The agent's name for it: unique within its session. */
+  id: string;
+  /** Unique among all that are online. */
+  publicId: string;
+  /** What the agent shows as the upstream; display only. */
+  forwardsTo: string;
+  metadata: string;
+  http2Upstream: boolean;
+}
+
+/** `EdgeType` of a proxied connection; an SDK reads it for labelled listeners, which have no protocol of their own. */
+const EDGE_TYPES: Readonly<Record<EndpointProtocol, string>> = { tcp: '1', tls: '2', http: '3', https: '3' };
+
+/** A listener of an agent, as the SDK calls what it has bound here: streams can be opened to it. */
+export abstract class AgentListener implements AgentUpstream {
+  readonly id: string;
+  readonly publicId: string;
+  readonly forwardsTo: string;
+  readonly metadata: string;
+  readonly http2Upstream: boolean;
+  readonly owner: ListenerOwner;
+  readonly boundAt = new Date();
+  readonly lane = new Lane();
+  abstract readonly proxyProtocol: 0 | 1 | 2;
+
+  constructor(particulars: ListenerParticulars, owner: ListenerOwner) {
+    this.id = particulars.id;
+    this.publicId = particulars.publicId;
+    this.forwardsTo = particulars.forwardsTo;
+    this.metadata = particulars.metadata;
+    this.http2Upstream = particulars.http2Upstream;
+    this.owner = owner;
+  }
+
+  /** Whether the client's own TLS bytes are sent, which the SDK must not wrap in TLS once more. */
+  protected abstract isPassthrough(client: ClientInfo): boolean;
+
+  openChannel(client: ClientInfo): UpstreamChannel {
+    return this.owner.gate.open(this.lane, proxyPreamble(this.id, client, this.isPassthrough(client)));
+  }
+
+  openStream(client: ClientInfo): Duplex {
+    return new TunnelStream(this.openChannel(client));
+  }
+}
+
+/** Type and header of a PROXY stream. The length is little endian, unlike everything else. */
+function proxyPreamble(id: string, { address, protocol }: ClientInfo, passthrough: boolean): Buffer {
+  const header = Buffer.from(
+    JSON.stringify({
+      Id: id,
+      ClientAddr: address,
+      Proto: protocol,
+      EdgeType: EDGE_TYPES[protocol],
+      PassthroughTLS: passthrough,
+    }),
+  );
+  const length = Buffer.alloc(8);
+  length.writeBigInt64LE(BigInt(header.length));
+  return Buffer.concat([streamPrefix(StreamType.proxy), length, header]);
+}

@@ -1,0 +1,19 @@
+import type { ClientInfo, LabeledUpstream } from '../endpoint.ts';
+import type { Labels } from '../labels.ts';
+import { AgentListener, type ListenerOwner, type ListenerParticulars } from './agent-listener.ts';
+
+/** What an agent has bound under labels, for the edges whose backend selects them. */
+export class LabeledTunnel extends AgentListener implements LabeledUpstream {
+  readonly labels: Labels;
+  /** An agent cannot ask for the header here. */
+  readonly proxyProtocol = 0;
+
+  constructor(particulars: ListenerParticulars & { labels: Labels }, owner: ListenerOwner) {
+    super(particulars, owner);
+    this.labels = particulars.labels;
+  }
+
+  protected override isPassthrough({ passthrough = false }: ClientInfo): boolean {
+    return passthrough;
+  }
+}
