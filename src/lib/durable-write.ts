@@ -1,3 +1,5 @@
+import { randomBytes } from 'node:crypto';
+import { closeSync, fsyncSync, linkSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { link, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from './errors.ts';
@@ -37,8 +39,7 @@ export const nodeFiles: FileOperations = {
   syncFolder: async (folder) => {
     await withHandle(await open(folder, 'r'), async (handle) => {
       await handle.sync().catch((error: unknown) => {
-        // Some file systems (of networks, mostly) have no such operation; renaming is all they offer.
-        if (!hasErrno(error, 'EINVAL')) throw error;
+        if (!isUnsyncable(error)) throw error;
       });
     });
   },
@@ -59,6 +60,32 @@ export async function writeDurably(path: string, text: string, mode: number): Pr
   } catch (error) {
     throw explainUnwritable(path, error);
   }
+}
+
+/**
+ * Makes a file that has its name only once it is complete and on the disk, whoever else makes it at the same time.
+ *
+ * @param mode permission bits of the file, such as 0o600
+ * @throws the system's error; `EEXIST` when the name is taken
+ */
+export function createDurablySync(path: string, content: string | Buffer, mode: number): void {
+  const temporary = `${temporaryNameOf(path)}-${randomBytes(4).toString('hex')}`;
+  try {
+    withDescriptor(openSync(temporary, 'wx', mode), (descriptor) => {
+      writeFileSync(descriptor, content);
+      fsyncSync(descriptor);
+    });
+    linkSync(temporary, path);
+  } finally {
+    rmSync(temporary, { force: true });
+  }
+  withDescriptor(openSync(dirname(path), 'r'), (descriptor) => {
+    try {
+      fsyncSync(descriptor);
+    } catch (error) {
+      if (!isUnsyncable(error)) throw error;
+    }
+  });
 }
 
 /** What the operator can do, by the code of the system's error. */
@@ -112,4 +139,17 @@ async function withHandle<T extends { close(): Promise<void> }>(
   } finally {
     await handle.close();
   }
+}
+
+function withDescriptor(descriptor: number, work: (descriptor: number) => void): void {
+  try {
+    work(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+/** Some file systems (of networks, mostly) cannot sync a folder; renaming is all they offer. */
+function isUnsyncable(error: unknown): boolean {
+  return hasErrno(error, 'EINVAL');
 }

@@ -1,6 +1,7 @@
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
-import { chmodSync, closeSync, fsyncSync, openSync, readFileSync, statSync, writeSync } from 'node:fs';
-import { hasErrno, OperatorError } from './errors.ts';
+import { chmodSync, readFileSync, statSync } from 'node:fs';
+import { createDurablySync } from './durable-write.ts';
+import { hasErrno, messageOf, OperatorError } from './errors.ts';
 
 const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
@@ -55,43 +56,53 @@ export class SecretsBox {
 }
 
 /**
- * Reads the encryption key from its file, making one of mode 0600 when there is none.
+ * Reads the encryption key from its file.
+ *
+ * @returns null when there is none
+ * @throws {OperatorError} when the file holds something else, or may not be read
+ */
+export function loadKey(file: string): Buffer | null {
+  let encoded: string;
+  try {
+    // A file copied from a backup may have come with wider permissions than it had.
+    if ((statSync(file).mode & 0o077) !== 0) chmodSync(file, 0o600);
+    encoded = readFileSync(file, 'utf8');
+  } catch (error) {
+    if (hasErrno(error, 'ENOENT')) return null;
+    throw new OperatorError(
+      `the encryption key ${file} cannot be read (${messageOf(error)}): give it to the user that runs this with chown`,
+      1,
+      { cause: error },
+    );
+  }
+  return parseKey(encoded, file, '; restore it from a backup');
+}
+
+/**
+ * Makes an encryption key and the file that keeps it, of mode 0600. It is on the disk before anything is encrypted with
+ * it: without the key all of that is lost.
  *
  * @param file its path; the folder must exist
- * @throws {OperatorError} when the file holds something else, or others than its owner can read it
+ * @throws the system's error; `EEXIST` when there is a key
  */
-export function loadOrCreateKey(file: string): Buffer {
-  try {
-    return createKey(file);
-  } catch (error) {
-    if (!hasErrno(error, 'EEXIST')) throw error;
-  }
-  // A file copied from a backup may have come with wider permissions than it had.
-  if ((statSync(file).mode & 0o077) !== 0) chmodSync(file, 0o600);
-  return parseKey(readFileSync(file, 'utf8'), file);
+export function createKey(file: string): Buffer {
+  const key = randomBytes(KEY_BYTES);
+  createDurablySync(file, `${key.toString('base64')}\n`, 0o600);
+  return key;
 }
 
 /**
  * Reads an encryption key written as base64.
  *
  * @param origin where the text came from, for the error
+ * @param remedy what to do about it, to end the error with
  * @throws {OperatorError} when it is not 32 bytes
  */
-export function parseKey(encoded: string, origin: string): Buffer {
+export function parseKey(encoded: string, origin: string, remedy = ''): Buffer {
   const key = Buffer.from(encoded.trim(), 'base64');
   if (key.length === KEY_BYTES) return key;
-  throw new OperatorError(`${origin} does not hold an encryption key: ${KEY_BYTES} bytes in base64 are needed`, 2);
-}
-
-function createKey(file: string): Buffer {
-  const key = randomBytes(KEY_BYTES);
-  const descriptor = openSync(file, 'wx', 0o600);
-  try {
-    writeSync(descriptor, `${key.toString('base64')}\n`);
-    // Without the key everything encrypted with it is lost: it must not be younger on disk than the database.
-    fsyncSync(descriptor);
-  } finally {
-    closeSync(descriptor);
-  }
-  return key;
+  throw new OperatorError(
+    `${origin} does not hold an encryption key: ${KEY_BYTES} bytes in base64 are needed${remedy}`,
+    2,
+  );
 }

@@ -1,7 +1,7 @@
 import type { ErrorRequestHandler, RequestHandler } from 'express';
 import { ApiError, errorBody } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
-import { DatabaseBusy } from '../store/database.ts';
+import { DatabaseBusy, DatabaseUnwritable } from '../store/database-problems.ts';
 import { operationIdOf } from './operation.ts';
 import { refuse } from './refuse.ts';
 
@@ -19,7 +19,7 @@ export function errorHandler(log: Log): ErrorRequestHandler {
     }
     if (res.headersSent) return next(error);
     if (isMalformedPath(error)) return notFound(req, res, next);
-    const known = error instanceof ApiError ? error : error instanceof DatabaseBusy ? busy(error) : internal();
+    const known = asAnswer(error);
     const body = errorBody(known);
     if (known.retryAfter !== null) res.set('Retry-After', String(known.retryAfter));
     res.status(known.status).json({ ...body, details: { ...body.details, operation_id: operation } });
@@ -31,9 +31,21 @@ function isMalformedPath(error: unknown): boolean {
   return error instanceof URIError;
 }
 
+function asAnswer(error: unknown): ApiError {
+  if (error instanceof ApiError) return error;
+  if (error instanceof DatabaseBusy) return busy(error);
+  return error instanceof DatabaseUnwritable ? unwritable(error) : internal();
+}
+
 /** Nothing was done: clients that heed the header repeat the request. */
 function busy(cause: DatabaseBusy): ApiError {
   return refuse(503, 700, 'The database is in use by another program; try again.', { retryAfter: 1, cause });
+}
+
+/** Nothing was done either, and repeating it helps only once somebody has seen to the disk. */
+function unwritable(cause: DatabaseUnwritable): ApiError {
+  const what = cause.isFull ? 'is full' : 'cannot be written';
+  return refuse(503, 700, `The gateway's disk ${what}: nothing was changed; its log says what to do.`, { cause });
 }
 
 function internal(): ApiError {

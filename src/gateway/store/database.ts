@@ -1,9 +1,11 @@
-import { closeSync, copyFileSync, existsSync, fsyncSync, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Libsql from 'libsql';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import { MIGRATIONS } from './migrations.ts';
+import { asOperatorError, checkLog, createPrivately, damaged, prepareDatabaseFile, syncFile } from './database-file.ts';
+import { DatabaseBusy, DatabaseUnwritable, isBusy, isUnwritable } from './database-problems.ts';
+import { migrate } from './migrate.ts';
 
 /** What a column may be set to. Flags are stored as 0 and 1, times as text. */
 export type SqlValue = string | number | bigint | boolean | Uint8Array | Date | null;
@@ -16,13 +18,6 @@ const BUSY_TIMEOUT_MS = 20;
 const BUSY_PAUSE_MS = 30;
 /** Writes answered by one commit; bounds how long the event loop is held. */
 const MAX_BATCH = 256;
-
-/** Another program holds the database: the write was not done, and may be tried again. */
-export class DatabaseBusy extends OperatorError {
-  constructor(file: string, cause: unknown) {
-    super(`another program holds the database ${file}; try again when it is done`, 1, { cause });
-  }
-}
 
 interface PendingWrite {
   /** When it gives up waiting for another process, on the scale of `performance.now()`. */
@@ -64,18 +59,19 @@ export class Database {
    *
    * @param file its path; the folder must exist
    * @param isDurable whether the file stays
-   * @throws {OperatorError} when the file is damaged, not a database, or of a newer version of this program
+   * @throws {OperatorError} when the file is damaged, not a database, or of a newer version of this program; nothing of
+   *   it was changed then
    */
   static open(file: string, isDurable = true): Database {
     let database: Database | null = null;
     try {
-      // Made here for its mode, which the engine's other files take over: it holds hashes of tokens.
-      closeSync(openSync(file, 'a', 0o600));
+      prepareDatabaseFile(file);
       database = new Database(new Libsql(file, { timeout: OPEN_TIMEOUT_MS }), file, isDurable);
       database.#prepareFile();
       return database;
     } catch (error) {
-      database?.close();
+      // Not close(): what cannot be trusted is left as it is.
+      if (database) database.#engine.close();
       throw asOperatorError(error, file);
     }
   }
@@ -87,6 +83,7 @@ export class Database {
 
   /** Opens a copy of the database, on a disk that can be written; nobody else sees it, and nothing of it stays. */
   static openCopy(file: string): Database {
+    checkLog(file);
     const folder = mkdtempSync(join(tmpdir(), 'device-agent-'));
     try {
       for (const suffix of ['', '-wal']) {
@@ -129,6 +126,7 @@ export class Database {
    * @returns what `work` returns, once it is durable
    * @throws whatever `work` throws, after undoing its changes; an error of the engine when the commit fails
    * @throws {DatabaseBusy} when another process holds the database for longer than 5 s
+   * @throws {DatabaseUnwritable} when the disk does not take it
    */
   write<T>(work: () => T): Promise<T> {
     if (this.#closed) return Promise.reject(new Error('the database is closed'));
@@ -176,6 +174,7 @@ export class Database {
     while (this.#pending.length > 0) this.#flush();
     this.#cancelFlush?.();
     this.#closed = true;
+    if (this.isDurable) this.#checkpoint();
     this.#statements.clear();
     this.#engine.close();
   }
@@ -188,26 +187,21 @@ export class Database {
     const [problem] = this.all<{ quick_check: string }>('PRAGMA quick_check(1)');
     if (problem?.quick_check !== 'ok')
       throw new OperatorError(damaged(this.#file, problem?.quick_check ?? 'no answer'));
-    this.#migrate();
+    migrate(this.#engine, this.#file);
+    this.#checkpoint();
     this.#engine.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`);
   }
 
-  #migrate(): void {
-    // The lock is taken before looking: two processes may start on one folder.
-    this.#engine.exec('BEGIN IMMEDIATE');
+  /**
+   * Brings the log into the database. The engine leaves that to the next thousand pages, and so to the end of days on a
+   * gateway that is rarely changed: a damaged log would then cost all of them.
+   */
+  #checkpoint(): void {
     try {
-      const version = this.get<{ user_version: number }>('PRAGMA user_version')?.user_version ?? 0;
-      if (version > MIGRATIONS.length) {
-        throw new OperatorError(
-          `${this.#file} was written by a newer version of this program (schema ${version}, this one knows ${MIGRATIONS.length}): use that version, or restore an older backup`,
-        );
-      }
-      for (const sql of MIGRATIONS.slice(version)) this.#engine.exec(sql);
-      if (version < MIGRATIONS.length) this.#engine.exec(`PRAGMA user_version = ${MIGRATIONS.length}`);
-      this.#engine.exec('COMMIT');
+      this.all('PRAGMA wal_checkpoint(TRUNCATE)');
     } catch (error) {
-      this.#engine.exec('ROLLBACK');
-      throw error;
+      // A full disk, or another process: all of it stays in the log, and a later checkpoint brings it over.
+      if (!isUnwritable(error) && !isBusy(error)) throw error;
     }
   }
 
@@ -232,7 +226,7 @@ export class Database {
     } catch (error) {
       this.#rollBack();
       if (isBusy(error)) this.#wait(batch, error);
-      else for (const write of batch) write.reject(error);
+      else this.#fail(batch, error);
       return;
     } finally {
       this.#writing = false;
@@ -252,6 +246,11 @@ export class Database {
     this.#cancelFlush = () => clearTimeout(timer);
   }
 
+  #fail(batch: readonly PendingWrite[], error: unknown): void {
+    const reason = isUnwritable(error) ? new DatabaseUnwritable(this.#file, error) : error;
+    for (const write of batch) write.reject(reason);
+  }
+
   /** Whether the work went through; when not, its changes are undone and its caller was told. */
   #runInSavepoint(write: PendingWrite): boolean {
     this.#engine.exec('SAVEPOINT request');
@@ -268,7 +267,7 @@ export class Database {
   }
 
   #rollBack(): void {
-    // A full disk may have ended the transaction already.
+    // A full or failing disk may have ended the transaction already.
     if (this.#engine.inTransaction) this.#engine.exec('ROLLBACK');
   }
 
@@ -315,42 +314,4 @@ function bind(parameters: readonly SqlValue[]): (string | number | bigint | Buff
 /** Whether the engine refused a change because of the given rule, such as `UNIQUE` or `FOREIGNKEY`. */
 export function isConstraint(error: unknown, rule: 'UNIQUE' | 'PRIMARYKEY' | 'FOREIGNKEY'): boolean {
   return error instanceof Error && hasErrno(error, `SQLITE_CONSTRAINT_${rule}`);
-}
-
-function isBusy(error: unknown): boolean {
-  return hasErrno(error, 'SQLITE_BUSY') || hasErrno(error, 'SQLITE_BUSY_SNAPSHOT');
-}
-
-/** Makes an empty file that only its owner can read; the engine writes backups into empty files only. */
-function createPrivately(file: string): void {
-  try {
-    closeSync(openSync(file, 'wx', 0o600));
-  } catch (error) {
-    if (hasErrno(error, 'EEXIST')) {
-      throw new OperatorError(`${file} exists already: a backup never overwrites a file`, 2);
-    }
-    throw new OperatorError(`cannot write the backup ${file}: ${messageOf(error)}`, 1, { cause: error });
-  }
-}
-
-function syncFile(file: string): void {
-  const descriptor = openSync(file, 'r+');
-  try {
-    fsyncSync(descriptor);
-  } finally {
-    closeSync(descriptor);
-  }
-}
-
-function asOperatorError(error: unknown, file: string): unknown {
-  if (error instanceof OperatorError) return error;
-  const text = messageOf(error);
-  if (hasErrno(error, 'SQLITE_NOTADB') || hasErrno(error, 'SQLITE_CORRUPT')) {
-    return new OperatorError(damaged(file, text), 1, { cause: error });
-  }
-  return new OperatorError(`cannot open the database ${file}: ${text}`, 1, { cause: error });
-}
-
-function damaged(file: string, problem: string): string {
-  return `the database ${file} is damaged (${problem}): move it and its -wal and -shm files aside, then put a backup (made with "device-agent gateway backup") in its place`;
 }

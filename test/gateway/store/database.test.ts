@@ -3,7 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Libsql from 'libsql';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { Database, DatabaseBusy } from '../../../src/gateway/store/database.ts';
+import { Database } from '../../../src/gateway/store/database.ts';
+import { DatabaseBusy } from '../../../src/gateway/store/database-problems.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
 
 let folder: string;

@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -56,6 +56,16 @@ describe('the encryption key', () => {
   it('that is damaged is named', () => {
     writeFileSync(keyFile(), 'short');
     expect(() => openGatewayStore({ dataDir, encryptionKey: null })).toThrow(/encryption\.key does not hold/);
+  });
+
+  it('that is missing beside its database is never replaced', () => {
+    store.database.close();
+    const key = readFileSync(keyFile(), 'utf8');
+    rmSync(keyFile());
+    expect(() => openGatewayStore({ dataDir, encryptionKey: null })).toThrow(/encryption\.key is missing.* backup/);
+    expect(existsSync(keyFile())).toBe(false);
+    writeFileSync(keyFile(), key);
+    reopen();
   });
 
   it('may come from a setting, which is never shown', () => {

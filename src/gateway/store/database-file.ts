@@ -1,0 +1,116 @@
+import {
+  accessSync,
+  closeSync,
+  constants,
+  fsyncSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import Libsql from 'libsql';
+import { createDurablySync, diskAdvice } from '../../lib/durable-write.ts';
+import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import { migrate } from './migrate.ts';
+import { walDamage } from './wal-damage.ts';
+
+/** How often a log is read that looks damaged: another process may be writing it just then. */
+const WAL_READS = 3;
+
+/** @throws {OperatorError} when the database's log is damaged */
+export function checkLog(file: string): void {
+  let found: string | null = null;
+  for (let reads = 0; reads < WAL_READS; reads += 1) {
+    const before: string | null = found;
+    found = sizeOf(`${file}-wal`) === null ? null : walDamage(readFileSync(`${file}-wal`));
+    if (found === null) return;
+    if (found === before) throw new OperatorError(damaged(file, `in its log ${file}-wal, ${found}`));
+  }
+}
+
+/**
+ * Makes the database when there is none, and looks for damage that the engine would not report but write over.
+ *
+ * A database has its name only once it is complete. So an empty file under it is damage and no first start that a power
+ * cut ended; the engine would take it for a new one, and delete the log, in which everything may still be.
+ *
+ * @throws {OperatorError} when there is such damage; the system's error when the file cannot be used
+ */
+export function prepareDatabaseFile(file: string): void {
+  const size = sizeOf(file);
+  const log = `${file}-wal`;
+  if (size === null && (sizeOf(log) ?? 0) > 0)
+    throw new OperatorError(damaged(file, `it is missing, and ${log} is not`));
+  if (size === 0) throw new OperatorError(damaged(file, 'it is empty'));
+  if (size === null) {
+    createDatabase(file);
+  } else {
+    accessSync(file, constants.R_OK | constants.W_OK);
+    checkLog(file);
+  }
+}
+
+/** What to tell the operator about a database that cannot be trusted. */
+export function damaged(file: string, problem: string): string {
+  return `the database ${file} is damaged (${problem}): move it and its -wal and -shm files aside, then put a backup (made with "device-agent gateway backup") in its place`;
+}
+
+/** The error for the operator when the engine or the system cannot open the database. */
+export function asOperatorError(error: unknown, file: string): unknown {
+  if (error instanceof OperatorError) return error;
+  const text = messageOf(error);
+  if (hasErrno(error, 'SQLITE_NOTADB') || hasErrno(error, 'SQLITE_CORRUPT')) {
+    return new OperatorError(damaged(file, text), 1, { cause: error });
+  }
+  const advice = diskAdvice(error);
+  return new OperatorError(`cannot open the database ${file}: ${text}${advice === null ? '' : `; ${advice}`}`, 1, {
+    cause: error,
+  });
+}
+
+/** Makes an empty file that only its owner can read; the engine writes backups into empty files only. */
+export function createPrivately(file: string): void {
+  try {
+    closeSync(openSync(file, 'wx', 0o600));
+  } catch (error) {
+    if (hasErrno(error, 'EEXIST')) {
+      throw new OperatorError(`${file} exists already: a backup never overwrites a file`, 2);
+    }
+    throw new OperatorError(`cannot write the backup ${file}: ${messageOf(error)}`, 1, { cause: error });
+  }
+}
+
+export function syncFile(file: string): void {
+  const descriptor = openSync(file, 'r+');
+  try {
+    fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function createDatabase(file: string): void {
+  const folder = mkdtempSync(`${file}.new-`);
+  try {
+    const made = join(folder, 'new.db');
+    const engine = new Libsql(made);
+    try {
+      migrate(engine, file);
+    } finally {
+      engine.close();
+    }
+    // A copy: what the engine once had open it knows again by its inode, whatever the name.
+    createDurablySync(file, readFileSync(made), 0o600);
+  } catch (error) {
+    // Another process was faster.
+    if (!hasErrno(error, 'EEXIST')) throw error;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+function sizeOf(file: string): number | null {
+  return statSync(file, { throwIfNoEntry: false })?.size ?? null;
+}

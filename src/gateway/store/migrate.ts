@@ -1,0 +1,29 @@
+import type Libsql from 'libsql';
+import { OperatorError } from '../../lib/errors.ts';
+import { MIGRATIONS } from './migrations.ts';
+
+/**
+ * Brings a database to the present schema, in one transaction.
+ *
+ * @param file its path, for the error
+ * @throws {OperatorError} when a newer version of this program wrote it
+ */
+export function migrate(engine: Libsql.Database, file: string): void {
+  // The lock is taken before looking: two processes may start on one folder.
+  engine.exec('BEGIN IMMEDIATE');
+  try {
+    const [row] = engine.prepare('PRAGMA user_version').all() as { user_version: number }[];
+    const version = row?.user_version ?? 0;
+    if (version > MIGRATIONS.length) {
+      throw new OperatorError(
+        `${file} was written by a newer version of this program (schema ${version}, this one knows ${MIGRATIONS.length}): use that version, or restore an older backup`,
+      );
+    }
+    for (const sql of MIGRATIONS.slice(version)) engine.exec(sql);
+    if (version < MIGRATIONS.length) engine.exec(`PRAGMA user_version = ${MIGRATIONS.length}`);
+    engine.exec('COMMIT');
+  } catch (error) {
+    engine.exec('ROLLBACK');
+    throw error;
+  }
+}

@@ -1,0 +1,77 @@
+const HEADER_BYTES = 32;
+const FRAME_HEADER_BYTES = 24;
+const MAGIC = 0x377f0682;
+/** Set in the magic number when checksums read the words as big-endian. */
+const BIG_ENDIAN = 1;
+
+/** The running checksum of a write-ahead log, which every frame continues. */
+type Checksum = readonly [number, number];
+
+/**
+ * What is wrong with a write-ahead log that no power cut explains; null when it is sound, torn at its end included.
+ *
+ * The engine reads a log up to the first frame that does not check, drops the rest in silence and writes over it: that
+ * is right for a transaction that a power cut interrupted, and loses answered ones when the disk damaged the log. The
+ * two can be told apart, as the log is synced after each commit: where frames follow a commit, it was on the disk.
+ *
+ * The format is SQLite's, https://www.sqlite.org/fileformat2.html#walformat.
+ *
+ * @param wal the file's content
+ */
+export function walDamage(wal: Buffer): string | null {
+  if (wal.length <= HEADER_BYTES) return null;
+  const magic = wal.readUInt32BE(0);
+  const words = (magic & BIG_ENDIAN) === 0 ? littleEndian : bigEndian;
+  const sum = add([0, 0], wal.subarray(0, 24), words);
+  // The header is synced before the first frame is written.
+  if (magic >>> 1 !== MAGIC >>> 1 || !matches(sum, wal, 24)) return 'its first bytes are not what they were';
+  const frameBytes = FRAME_HEADER_BYTES + wal.readUInt32BE(8);
+  const broken = firstBroken(wal, frameBytes, sum, words);
+  return hasSyncedCommit(wal, frameBytes, broken) ? `what was written at byte ${broken} has changed` : null;
+}
+
+/** Where the engine stops to read. */
+function firstBroken(wal: Buffer, frameBytes: number, start: Checksum, words: Words): number {
+  let sum = start;
+  let at = HEADER_BYTES;
+  for (; at + frameBytes <= wal.length; at += frameBytes) {
+    if (!isOfThisLog(wal, at)) break;
+    sum = add(sum, wal.subarray(at, at + 8), words);
+    sum = add(sum, wal.subarray(at + FRAME_HEADER_BYTES, at + frameBytes), words);
+    if (!matches(sum, wal, at + 16)) break;
+  }
+  return at;
+}
+
+/** Whether a commit is there, at or behind the place, that was synced: whatever was written next follows it. */
+function hasSyncedCommit(wal: Buffer, frameBytes: number, from: number): boolean {
+  let committed = false;
+  for (let at = from; at + FRAME_HEADER_BYTES <= wal.length; at += frameBytes) {
+    const isOurs = isOfThisLog(wal, at);
+    if (isOurs && committed) return true;
+    committed ||= isOurs && wal.readUInt32BE(at + 4) !== 0;
+  }
+  return false;
+}
+
+/** Frames of an earlier round through the file have other salts. */
+function isOfThisLog(wal: Buffer, at: number): boolean {
+  return wal.compare(wal, 16, 24, at + 8, at + 16) === 0;
+}
+
+type Words = (bytes: Buffer, at: number) => number;
+const littleEndian: Words = (bytes, at) => bytes.readUInt32LE(at);
+const bigEndian: Words = (bytes, at) => bytes.readUInt32BE(at);
+
+function add([first, second]: Checksum, bytes: Buffer, word: Words): Checksum {
+  let [a, b] = [first, second];
+  for (let at = 0; at < bytes.length; at += 8) {
+    a = (a + word(bytes, at) + b) >>> 0;
+    b = (b + word(bytes, at + 4) + a) >>> 0;
+  }
+  return [a, b];
+}
+
+function matches([first, second]: Checksum, wal: Buffer, at: number): boolean {
+  return wal.readUInt32BE(at) === first && wal.readUInt32BE(at + 4) === second;
+}
