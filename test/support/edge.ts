@@ -25,7 +25,7 @@ export class DirectEndpoint implements GatewayEndpoint {
   readonly url: string;
   readonly policy: GatewayEndpoint['policy'];
   readonly tls: GatewayEndpoint['tls'];
-  readonly proxyProtocol = 0;
+  proxyProtocol: GatewayEndpoint['proxyProtocol'] = 0;
   readonly http2Upstream = false;
   /** Streams opened so far. */
   readonly streams: Duplex[] = [];
@@ -43,7 +43,8 @@ export class DirectEndpoint implements GatewayEndpoint {
     this.url = `${protocol}://${host}:9999`;
     this.policy = compilePolicy(policy && JSON.stringify(policy), protocol);
     this.tls = protocol === 'https' ? EDGE_TERMINATION : null;
-    this.open = () => connect(upstreamPort, '127.0.0.1').on('error', () => {});
+    const target = { port: upstreamPort, host: '127.0.0.1', allowHalfOpen: true };
+    this.open = () => connect(target).on('error', () => {});
   }
 
   openChannel(client: ClientInfo): UpstreamChannel {

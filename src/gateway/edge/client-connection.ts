@@ -11,6 +11,11 @@ function withoutPrefix(address = '0.0.0.0'): string {
   return address.startsWith('::ffff:') ? address.slice('::ffff:'.length) : address;
 }
 
+/** An IP address and port in one text, as in URLs. */
+export function hostPort(ip: string, port: number): string {
+  return ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`;
+}
+
 /** A public client's connection as the policy of one endpoint sees it. */
 export class ClientConnection implements PolicyConnection {
   readonly clientIp: string;

@@ -1,8 +1,7 @@
 import type { Socket } from 'node:net';
-import type { ConnectOutcome } from '../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
 import { ClientConnection } from './client-connection.ts';
-import { INTERNAL_TARGET_OFFLINE } from './policy-outcome.ts';
+import { isLetThrough } from './connect-phase.ts';
 
 interface Visit {
   readonly endpoint: GatewayEndpoint;
@@ -31,10 +30,10 @@ export class ClientConnections {
    * @returns false when the connection is to be cut
    */
   admit(socket: Socket, endpoint: GatewayEndpoint): boolean {
-    const { onTcpConnect } = endpoint.policy;
-    if (onTcpConnect === null) return true;
+    const { policy } = endpoint;
+    if (policy.onTcpConnect === null) return true;
     const visit = this.#visitOf(socket, endpoint);
-    visit.admitted ||= isLetThrough(onTcpConnect({ connection: visit.connection, endpoint }));
+    visit.admitted ||= isLetThrough(policy, { connection: visit.connection, endpoint });
     return visit.admitted;
   }
 
@@ -47,10 +46,4 @@ export class ClientConnections {
     this.#visits.set(socket, visit);
     return visit;
   }
-}
-
-function isLetThrough(outcome: ConnectOutcome | undefined): boolean {
-  let now = outcome;
-  while (now?.kind === 'forward' && now.resume) now = now.resume(INTERNAL_TARGET_OFFLINE);
-  return now === undefined;
 }

@@ -3,13 +3,14 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { RequestOutcome } from '../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
-import { addressOf } from './client-connection.ts';
+import { addressOf, hostPort } from './client-connection.ts';
 import type { ClientConnections } from './client-connections.ts';
+import { cut } from './cut.ts';
 import { endpointRemoved } from './edge-errors.ts';
 import { EdgeRequest } from './edge-request.ts';
 import { answerError } from './error-answer.ts';
 import { Exchange } from './exchange.ts';
-import { answerByPolicy, cut, FORWARD_FAILED, INTERNAL_TARGET_OFFLINE } from './policy-outcome.ts';
+import { answerByPolicy, FORWARD_FAILED, INTERNAL_TARGET_OFFLINE } from './policy-outcome.ts';
 import { UpgradeExchange } from './upgrade.ts';
 import type { UpstreamLimits } from './upstream-connection.ts';
 import { UpstreamPool } from './upstream-pool.ts';
@@ -133,7 +134,5 @@ export class HttpProxy {
 }
 
 function clientOf(socket: Socket, { protocol }: GatewayEndpoint): ClientInfo {
-  const address = addressOf(socket);
-  const host = address.includes(':') ? `[${address}]` : address;
-  return { address: `${host}:${socket.remotePort ?? 0}`, protocol };
+  return { address: hostPort(addressOf(socket), socket.remotePort ?? 0), protocol };
 }

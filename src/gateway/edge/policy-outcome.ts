@@ -1,6 +1,4 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
-import { TLSSocket } from 'node:tls';
 import { ApiError } from '../../lib/errors.ts';
 import type {
   ContentEncoding,
@@ -54,13 +52,6 @@ export function answerInstead(req: IncomingMessage, res: ServerResponse, outcome
     const { status, code, message, headers } = outcome;
     answerError(req, res, new ApiError(status, code, message), headers);
   }
-}
-
-/** Cuts a client off without an answer. */
-export function cut(socket: Socket): void {
-  // Node resets plain connections alone.
-  if (socket instanceof TLSSocket) socket.destroy();
-  else socket.resetAndDestroy();
 }
 
 /** The answer's headers, to be changed at will, and its length. */

@@ -5,6 +5,7 @@ import type { UpstreamChannel } from '../endpoint.ts';
 import { TunnelStream } from '../tunnel-stream.ts';
 import { Exchange, type ExchangeParts } from './exchange.ts';
 import { headerValue, responseHeaders } from './headers.ts';
+import { join } from './join.ts';
 import { answerInstead } from './policy-outcome.ts';
 import type { ResponseHead } from './response-head.ts';
 
@@ -71,18 +72,4 @@ function headText(status: number, upgrade: string, headers: readonly string[]): 
   let text = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\nConnection: Upgrade\r\nUpgrade: ${upgrade}\r\n`;
   for (let at = 0; at < headers.length; at += 2) text += `${headers[at]}: ${headers[at + 1]}\r\n`;
   return `${text}\r\n`;
-}
-
-/** Pipes both ways; an end is passed on as an end, a break as a break. */
-function join(one: Duplex, other: Duplex): void {
-  passOn(one, other);
-  passOn(other, one);
-}
-
-function passOn(from: Duplex, to: Duplex): void {
-  from.pipe(to);
-  from.on('error', () => to.destroy());
-  from.on('close', () => {
-    if (!from.readableEnded) to.destroy();
-  });
 }

@@ -13,6 +13,8 @@ const MAX_UNANSWERED = 56;
 export class Lane {
   /** Whether the agent has registered the listener; a stream opened earlier would be dropped. */
   ready = false;
+  /** Whether the listener is gone, for good. */
+  over = false;
   /** Streams that the agent has got and shown no reaction to. */
   unanswered = 0;
   readonly streams = new Set<GatedChannel>();
@@ -37,9 +39,10 @@ export class StreamGate implements GatedChannelObserver {
    * Makes a stream to a listener of the agent; it opens as soon as the agent can take it.
    *
    * @param preamble type and header of the stream, sent in its first frame
-   * @throws {StreamsExhausted} when the session carries as many streams as it can; Error when it is over
+   * @throws {StreamsExhausted} when the session carries as many streams as it can; Error when it or the listener is over
    */
   open(lane: Lane, preamble: Buffer): GatedChannel {
+    if (lane.over) throw new Error('the listener is gone');
     if (this.#counted.size >= MAX_STREAMS) throw new StreamsExhausted();
     const channel = this.#connection.channel();
     channel.write(preamble);
@@ -66,9 +69,10 @@ export class StreamGate implements GatedChannelObserver {
     }
   }
 
-  /** Ends every stream of a listener at once. */
+  /** Ends every stream of a listener at once, for good. */
   cut(lane: Lane, reason: Error): void {
     lane.ready = false;
+    lane.over = true;
     for (const stream of [...lane.streams]) stream.cut(reason);
   }
 

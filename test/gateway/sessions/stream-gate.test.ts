@@ -112,7 +112,7 @@ describe('StreamGate', () => {
     expect(lane.streams.size).toBe(0);
   });
 
-  it('cuts every stream of a listener', async () => {
+  it('cuts every stream of a listener, and opens no more', async () => {
     const { gate, peer, lane } = setUp();
     const errors: string[] = [];
     for (let count = 0; count < 3; count++) {
@@ -127,5 +127,6 @@ describe('StreamGate', () => {
     await settle();
     expect(errors).toEqual(['the endpoint is gone', 'the endpoint is gone', 'the endpoint is gone']);
     expect(peer.frames.filter((one) => one.fin).map((one) => one.id)).toEqual([2, 4, 6]);
+    expect(() => gate.open(lane, PREAMBLE)).toThrow('the listener is gone');
   });
 });

@@ -1,0 +1,82 @@
+import type { Socket } from 'node:net';
+import type { Log } from '../../lib/log.ts';
+import type { PolicyConnection } from '../../traffic-policy/steps.ts';
+import { type AgentUpstream, type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../endpoint.ts';
+import { ClientConnection, hostPort } from './client-connection.ts';
+import { isLetThrough } from './connect-phase.ts';
+import { cut } from './cut.ts';
+import { join } from './join.ts';
+import { proxyHeader } from './proxy-protocol.ts';
+
+export interface StreamProxyOptions {
+  /** Milliseconds without a byte in either direction after which a connection is cut. */
+  idleTimeout?: number;
+  /** Milliseconds that a client waits for a stream when the agent carries as many as it can. */
+  streamWait?: number;
+  log: Log;
+}
+
+/** Connections such as those of SSH are quiet for long, and dead ones are found by TCP's own probes. */
+const IDLE_TIMEOUT = 60 * 60_000;
+const KEEP_ALIVE = 60_000;
+const STREAM_WAIT = 5000;
+/** How often a waiting client looks for a free stream. */
+const STREAM_POLL = 20;
+
+/** Takes public connections as bare bytes to upstreams. They end with the agent's session and with its listener. */
+export class StreamProxy {
+  readonly #options: Required<StreamProxyOptions>;
+
+  constructor({ idleTimeout = IDLE_TIMEOUT, streamWait = STREAM_WAIT, log }: StreamProxyOptions) {
+    this.#options = { idleTimeout, streamWait, log };
+  }
+
+  /** Takes a connection through the policy's phase on_tcp_connect and, if that lets it, to the upstream. */
+  serve(client: Socket, endpoint: GatewayEndpoint): void {
+    const connection = new ClientConnection(client, Date.now());
+    if (isLetThrough(endpoint.policy, { connection, endpoint }))
+      this.join(client, endpoint, connection, { protocol: endpoint.protocol });
+    else cut(client);
+  }
+
+  /**
+   * Joins a connection with a new one to the upstream, until either ends.
+   *
+   * @param client plain, or TLS after its handshake; nothing of it has been read
+   * @param connection the same, as policies see it
+   */
+  join(
+    client: Socket,
+    upstream: AgentUpstream,
+    connection: PolicyConnection,
+    { protocol, passthrough = false }: Pick<ClientInfo, 'protocol' | 'passthrough'>,
+  ): void {
+    // What happens before there is an upstream; afterwards its stream is told as well.
+    client.on('error', () => {});
+    client.allowHalfOpen = true;
+    client.setNoDelay(true);
+    client.setKeepAlive(true, KEEP_ALIVE);
+    client.setTimeout(this.#options.idleTimeout, () => cut(client));
+    const address = hostPort(connection.clientIp, connection.clientPort);
+    const connect = () => {
+      const stream = upstream.openStream({ address, protocol, passthrough });
+      if (upstream.proxyProtocol !== 0) stream.write(proxyHeader(upstream.proxyProtocol, connection));
+      join(client, stream);
+    };
+    this.#attempt(client, connect, performance.now() + this.#options.streamWait);
+  }
+
+  #attempt(client: Socket, connect: () => void, deadline: number): void {
+    if (client.destroyed) return;
+    try {
+      connect();
+    } catch (error) {
+      if (error instanceof StreamsExhausted && performance.now() < deadline) {
+        setTimeout(() => this.#attempt(client, connect, deadline), STREAM_POLL).unref();
+        return;
+      }
+      this.#options.log.debug({ err: error }, 'a connection could not be taken to its upstream');
+      cut(client);
+    }
+  }
+}
