@@ -1,4 +1,4 @@
-/** A gateway in a process of its own. Arguments: its data folder. */
+/** A gateway in a process of its own; SIGUSR2 prints what is online. Arguments: its data folder. */
 import { startGateway } from '../src/gateway/gateway.ts';
 import { createLog } from '../src/lib/log.ts';
 
@@ -14,4 +14,8 @@ const gateway = await startGateway({
 const { sessionAddress, caFile, httpPort, httpsPort } = gateway;
 const authtoken = await gateway.issueAuthtoken();
 console.log(JSON.stringify({ sessionAddress, authtoken, caFile, httpPort, httpsPort }));
+process.on('SIGUSR2', () => {
+  const { sessions, endpoints } = gateway;
+  console.log(JSON.stringify({ sessions: [...sessions.sessions].length, endpoints: endpoints.list().length }));
+});
 process.once('SIGTERM', () => void gateway.close().then(() => process.exit()));

@@ -7,6 +7,8 @@ import { createInterface } from 'node:readline';
 export interface Child<T> {
   process: ChildProcess;
   ready: T;
+  /** Resolves with the next line of its output. */
+  nextLine(): Promise<string>;
   stop(): Promise<void>;
 }
 
@@ -32,10 +34,11 @@ export async function startChild<T>(
   const child = spawn(command, args, { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'inherit'] });
   running.add(child);
   child.once('exit', () => running.delete(child));
+  const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream });
   const ready = await new Promise<T>((resolve, reject) => {
     child.once('error', reject);
     child.once('exit', (code) => reject(new Error(`${command} ${args.join(' ')} ended with ${code}`)));
-    createInterface({ input: child.stdout as NodeJS.ReadableStream }).on('line', (line) => {
+    lines.on('line', (line) => {
       const found = recognise(line);
       if (found !== undefined) resolve(found);
     });
@@ -43,6 +46,10 @@ export async function startChild<T>(
   return {
     process: child,
     ready,
+    nextLine: async () => {
+      const [line] = await once(lines, 'line');
+      return line as string;
+    },
     stop: async () => {
       if (child.exitCode !== null || child.signalCode !== null) return;
       child.kill('SIGTERM');
