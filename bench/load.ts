@@ -1,6 +1,6 @@
 /**
- * The load generator: keep-alive connections over raw sockets, one GET at a time on each.
- * Arguments: JSON {host, port, name, tls, path, connections, seconds}. Prints {ready}, then {requests, bytes, seconds, p50, p99}.
+ * The load generator: keep-alive connections over raw sockets, one request at a time on each.
+ * Arguments: JSON, see {@link Load}. Prints {requests, bytes, seconds, p50, p99}.
  */
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
@@ -12,13 +12,19 @@ interface Load {
   tls: boolean;
   path: string;
   connections: number;
+  /** Bytes of a body that each request carries, which makes it a POST. */
+  upload?: number;
   /** For so many seconds; or, with `requests`, so many requests. */
   seconds?: number;
   requests?: number;
 }
 
 const load = JSON.parse(process.argv[2] ?? '{}') as Load;
-const request = `GET ${load.path} HTTP/1.1\r\nHost: ${load.name}\r\n\r\n`;
+const upload = load.upload ?? 0;
+const request = upload
+  ? `POST ${load.path} HTTP/1.1\r\nHost: ${load.name}\r\nContent-Length: ${upload}\r\n\r\n`
+  : `GET ${load.path} HTTP/1.1\r\nHost: ${load.name}\r\n\r\n`;
+const piece = Buffer.alloc(256 * 1024, 'x');
 const latencies: number[] = [];
 let bytes = 0;
 let left = load.requests ?? Number.POSITIVE_INFINITY;
@@ -44,6 +50,18 @@ function run(socket: Socket): void {
     head = '';
     bodyLeft = -1;
     socket.write(request);
+    send(upload);
+  };
+  const send = (left: number): void => {
+    for (let rest = left; rest > 0; ) {
+      const part = rest < piece.length ? piece.subarray(0, rest) : piece;
+      rest -= part.length;
+      bytes += part.length;
+      if (!socket.write(part)) {
+        socket.once('drain', () => send(rest));
+        return;
+      }
+    }
   };
   socket.setNoDelay(true);
   socket.once(load.tls ? 'secureConnect' : 'connect', next);

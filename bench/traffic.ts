@@ -1,5 +1,6 @@
 import { createTunnel, startAgentProcess, temporaryFolder, untilReady } from './support/agent.ts';
 import { median, ms, section } from './support/figures.ts';
+import { startNginx } from './support/nginx.ts';
 import { startScript } from './support/process.ts';
 import { startSshTunnel } from './support/ssh-tunnel.ts';
 
@@ -21,9 +22,9 @@ interface Way {
 
 const ROUNDS = 3;
 const SECONDS = 4;
-const DOWNLOAD = 256 * 1024 * 1024;
+const BULK = 256 * 1024 * 1024;
 
-/** Throughput and latency through a tunnel, beside the same upstream directly and through `ssh -R`. */
+/** Throughput and latency through a tunnel, beside the same upstream directly, behind nginx and through `ssh -R`. */
 export async function benchTraffic(): Promise<void> {
   const upstream = await startScript<{ port: number }>('upstream');
   const gateway = await startScript<{
@@ -44,9 +45,11 @@ export async function benchTraffic(): Promise<void> {
   await untilReady(agent);
   const embedded = new URL(await createTunnel(agent, 'bench.localhost', upstream.ready.port));
   const ssh = await startSshTunnel(upstream.ready.port);
+  const nginx = await startNginx(upstream.ready.port);
 
   const ways: Way[] = [
     { label: 'direct', port: upstream.ready.port, name: 'upstream', tls: false },
+    ...(nginx ? [{ label: 'nginx, no tunnel', port: nginx.port, name: 'upstream', tls: false }] : []),
     ...(ssh ? [{ label: 'ssh -R', port: ssh.port, name: 'upstream', tls: false }] : []),
     { label: 'gateway apart, http', port: gateway.ready.httpPort, name: 'plain.localhost', tls: false },
     { label: 'agent, embedded, https', port: Number(embedded.port), name: embedded.hostname, tls: true },
@@ -56,11 +59,14 @@ export async function benchTraffic(): Promise<void> {
   });
   await requests(ways.flatMap((way) => (way.name === 'plain.localhost' ? [way, ...policies] : [way])));
   await sequential(ways);
-  await downloads(ways);
+  await bulk('download', ways, { path: `/bytes/${BULK}` });
+  await bulk('upload', ways, { path: '/', upload: BULK });
+  await handshakes(embedded);
   section('listen() of one endpoint, SDK alone', [['median of 200', ms(sdk.ready.listenMedian)]]);
 
   for (const child of [agent, sdk, gateway, upstream]) await child.stop();
   await ssh?.stop();
+  await nginx?.stop();
 }
 
 async function requests(ways: Way[]): Promise<void> {
@@ -80,13 +86,23 @@ async function sequential(ways: Way[]): Promise<void> {
   section('small GET, one after another', rows);
 }
 
-async function downloads(ways: Way[]): Promise<void> {
-  const results = await measure(ways, { path: `/bytes/${DOWNLOAD}`, connections: 1, requests: 1 });
+async function bulk(direction: string, ways: Way[], load: object): Promise<void> {
+  const results = await measure(ways, { ...load, connections: 1, requests: 1 });
   const rows = [...results].map(([way, runs]) => [
     way.label,
     `${Math.round(median(runs.map((run) => run.bytes / run.seconds / 1e6)))} MB/s`,
   ]);
-  section('download of 256 MiB', rows);
+  section(`${direction} of 256 MiB`, rows);
+}
+
+async function handshakes({ port, hostname }: URL): Promise<void> {
+  const { ready } = await startScript<{ handshakes: number; seconds: number }>('handshakes', [
+    port,
+    hostname,
+    '4',
+    '8',
+  ]);
+  section('full TLS handshakes, 8 at once', [['agent, embedded', `${Math.round(ready.handshakes / ready.seconds)}/s`]]);
 }
 
 /** Runs the load over every way, round after round, so that a slow moment of the machine hits all alike. */

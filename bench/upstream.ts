@@ -1,10 +1,14 @@
-/** The service behind the tunnel: a few bytes at /, as many as asked at /bytes/N. */
+/** The service behind the tunnel: a few bytes at /, as many as asked at /bytes/N; what is sent to it is read to its end. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
 const chunk = Buffer.alloc(64 * 1024, 'x');
 
 const server = createServer((req, res) => {
+  if (req.method === 'POST') {
+    req.resume().once('end', () => res.writeHead(200, { 'content-length': 0 }).end());
+    return;
+  }
   const bytes = /^\/bytes\/(\d+)$/.exec(req.url ?? '');
   if (!bytes) {
     res.writeHead(200, { 'content-type': 'text/plain', 'content-length': 5 });

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 
 /** A child process that announces itself with one line of JSON on standard output. */
@@ -66,4 +67,13 @@ export function residentMiB(pid: number | undefined): number | null {
   } catch {
     return null;
   }
+}
+
+/** A port that nobody listens on, for programs that cannot be told to choose. */
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return typeof address === 'object' && address ? address.port : 0;
 }

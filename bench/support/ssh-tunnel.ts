@@ -1,9 +1,8 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
-import { type Child, startChild } from './process.ts';
+import { type Child, freePort, startChild } from './process.ts';
 
 const SSHD = '/usr/sbin/sshd';
 
@@ -56,12 +55,4 @@ function startClient(folder: string, sshdPort: number, port: number, upstreamPor
     `${userInfo().username}@127.0.0.1 2>&1`,
   ].join(' ');
   return startChild('sh', ['-c', command], {}, (line) => (line.includes('remote forward success') ? true : undefined));
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return typeof address === 'object' && address ? address.port : 0;
 }

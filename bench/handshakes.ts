@@ -1,0 +1,30 @@
+/**
+ * Full TLS handshakes as fast as one process can make them, each on a connection of its own and with no session resumed.
+ * Arguments: port, server name, seconds, how many at once. Prints {handshakes, seconds}.
+ */
+import { connect } from 'node:tls';
+
+const [port = '', servername = '', seconds = '', atOnce = ''] = process.argv.slice(2);
+const started = performance.now();
+let handshakes = 0;
+
+const isOver = () => performance.now() - started > Number(seconds) * 1000;
+
+function shake(): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ host: '127.0.0.1', port: Number(port), servername, rejectUnauthorized: false });
+    socket.once('error', reject);
+    socket.once('secureConnect', () => {
+      handshakes += 1;
+      socket.destroy();
+    });
+    socket.once('close', () => resolve());
+  });
+}
+
+async function worker(): Promise<void> {
+  while (!isOver()) await shake();
+}
+
+await Promise.all(Array.from({ length: Number(atOnce) }, worker));
+console.log(JSON.stringify({ handshakes, seconds: (performance.now() - started) / 1000 }));
