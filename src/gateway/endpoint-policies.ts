@@ -1,5 +1,6 @@
 import type { Log } from '../lib/log.ts';
 import { type CompiledPolicy, compilePolicy, loadFor } from '../traffic-policy/engine.ts';
+import type { PolicyFrame } from '../traffic-policy/policy-frame.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { PolicyStates } from '../traffic-policy/state/policy-state.ts';
 import type { EndpointProtocol } from './endpoint.ts';
@@ -21,17 +22,18 @@ export class EndpointPolicies {
     this.#options = options;
   }
 
-  /** Loads what the policy needs while it runs. */
-  load(text: string): Promise<void> {
-    return loadFor(text);
+  /** Loads what the policy and the rules around it need while they run. */
+  load(text: string, frame?: PolicyFrame): Promise<void> {
+    return loadFor(text + (frame ? JSON.stringify(frame) : ''));
   }
 
   /**
    * @param text as the agent sent it; empty for none
    * @param url of the endpoint
+   * @param frame rules that run around the policy
    * @throws {PolicyRefused} when any part of it cannot be run
    */
-  compile(text: string, protocol: EndpointProtocol, url: string): CompiledPolicy {
+  compile(text: string, protocol: EndpointProtocol, url: string, frame?: PolicyFrame): CompiledPolicy {
     const { ipPolicies, fetch, log } = this.#options;
     const ports: Partial<PolicyPorts> = {
       state: this.#states.of(url),
@@ -42,6 +44,6 @@ export class EndpointPolicies {
       onTrouble: ({ place, code, message, times, cause }) =>
         log.warn({ url, place, code, problem: message, times, err: cause }, 'a traffic policy did not work'),
     };
-    return compilePolicy(text, protocol, { ports, fixedTermination: true });
+    return compilePolicy(text, protocol, { ports, fixedTermination: true, ...(frame && { frame }) });
   }
 }

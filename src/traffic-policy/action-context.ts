@@ -6,7 +6,7 @@ import { atPlace, refusal } from './policy-refused.ts';
 import type { PolicyPorts } from './ports.ts';
 import { PolicyScope } from './scope/policy-scope.ts';
 import { DECLARATIONS } from './scope/variables.ts';
-import type { EndpointProtocol, PolicyConnect, PolicyRequest } from './steps.ts';
+import type { EndpointProtocol, PolicyConnect, PolicyRequest, PreparedAction } from './steps.ts';
 import { parseTemplate, type Template } from './templates.ts';
 import type { TroubleLog } from './trouble-log.ts';
 
@@ -29,6 +29,13 @@ export interface PolicyContext {
 
 /** What has a scope: a request, or a connection in its own phase. */
 export type Subject = PolicyRequest | PolicyConnect;
+
+/**
+ * Makes an action ready to run.
+ *
+ * @throws {PolicyRefused} when its configuration cannot be run
+ */
+export type PrepareAction = (config: unknown, context: ActionContext) => PreparedAction;
 
 /** Where an action stands, and what it needs to be prepared. */
 export class ActionContext {

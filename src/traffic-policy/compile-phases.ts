@@ -5,6 +5,7 @@ import { compileRules, type PhaseCompiler } from './compile-rules.ts';
 import type { CompiledPolicy } from './compiled-policy.ts';
 import { PHASES, PolicyNotApplicable, type RulesByPhase, toTrafficPolicy } from './document.ts';
 import { PolicyFailure } from './policy-failure.ts';
+import { framed, type PolicyFrame } from './policy-frame.ts';
 import { type ProblemList, refusal } from './policy-refused.ts';
 import { parsePolicyText, type RawPolicy, type RawRule } from './policy-text.ts';
 import type { PolicyPorts } from './ports.ts';
@@ -29,6 +30,8 @@ export interface Compilation {
     readonly internal: boolean;
     readonly fixedTermination: boolean;
   };
+  /** Runs around the document's own rules. */
+  readonly frame?: PolicyFrame | undefined;
   readonly ports: PolicyPorts;
   /** Receives what is wrong with single rules. */
   readonly problems: ProblemList;
@@ -41,9 +44,9 @@ export interface Compilation {
  *
  * @throws {PolicyRefused} when nothing can be made of it; else what is wrong is in `problems`
  */
-export function compilePhases(text: string, { target, ports, problems, warn }: Compilation): CompiledPolicy {
+export function compilePhases(text: string, { target, frame, ports, problems, warn }: Compilation): CompiledPolicy {
   const document = parsePolicyText(text);
-  const rules = rulesFor(document, target);
+  const rules = framed(rulesFor(document, target), frame);
   checkTogether(rules, problems);
   const policy: PolicyContext = {
     ports,

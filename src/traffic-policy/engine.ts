@@ -1,5 +1,6 @@
 import { compilePhases } from './compile-phases.ts';
 import { type CompiledPolicy, NO_POLICY } from './compiled-policy.ts';
+import { isEmptyFrame, type PolicyFrame } from './policy-frame.ts';
 import { ProblemList } from './policy-refused.ts';
 import { type PolicyPorts, standalonePorts } from './ports.ts';
 import { loadCertificateLibrary } from './scope/certificate-variables.ts';
@@ -16,6 +17,8 @@ export interface CompileOptions {
   readonly internal?: boolean;
   /** Whether the edge does all handshakes in the same way: terminate-tls can then ask for nothing else. */
   readonly fixedTermination?: boolean;
+  /** Rules that run around those of the policy. */
+  readonly frame?: PolicyFrame;
 }
 
 /**
@@ -40,12 +43,13 @@ export function compilePolicy(
   protocol: EndpointProtocol,
   options: CompileOptions = {},
 ): CompiledPolicy {
-  if (text === null || text.trim() === '') return NO_POLICY;
+  const { internal = false, fixedTermination = false, frame } = options;
+  const isEmpty = text === null || text.trim() === '';
+  if (isEmpty && isEmptyFrame(frame)) return NO_POLICY;
   const problems = new ProblemList();
   const ports = { ...standalonePorts(), ...options.ports };
-  const { internal = false, fixedTermination = false } = options;
   const target = { protocol, internal, fixedTermination };
-  const policy = compilePhases(text, { target, ports, problems, warn: () => {} });
+  const policy = compilePhases(isEmpty ? '{}' : text, { target, frame, ports, problems, warn: () => {} });
   problems.throwIfAny();
   return policy;
 }

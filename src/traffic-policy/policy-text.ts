@@ -1,6 +1,7 @@
 import { parse as parseYaml } from 'yaml';
 import { z } from 'zod';
 import { messageOf } from '../lib/errors.ts';
+import type { PrepareAction } from './action-context.ts';
 import { placeOf } from './action-problems.ts';
 import { isLegacy, MIXED_SHAPES, PHASES } from './document.ts';
 import { type PolicyProblem, PolicyRefused, refusal } from './policy-refused.ts';
@@ -14,7 +15,10 @@ const MAX_EXPRESSIONS = 20;
 const MAX_ACTIONS = 20;
 
 const Action = z.strictObject({ type: z.string(), config: z.unknown().optional() });
-export type RawAction = z.infer<typeof Action>;
+export interface RawAction extends z.infer<typeof Action> {
+  /** What makes it ready, for an action that the gateway adds and no document can name. */
+  readonly prepare?: PrepareAction;
+}
 
 const Rule = z.strictObject({
   name: z.string().max(1024).nullish(),

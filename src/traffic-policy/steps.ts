@@ -14,6 +14,8 @@ export interface PolicyTls {
   readonly ja4: string | null;
   /** DER; null when the client showed none. */
   readonly clientCertificate: Uint8Array | null;
+  /** PEM of the authorities that the handshake verified the client's certificate against; left out: it did not. */
+  readonly verifiedBy?: readonly string[];
   /** DER; null before the handshake. */
   readonly serverCertificate: Uint8Array | null;
 }

@@ -15,6 +15,7 @@ import {
   type UpstreamChannel,
 } from '../../src/gateway/endpoint.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
+import type { PolicyFrame } from '../../src/traffic-policy/policy-frame.ts';
 import { silentLog } from './silent-log.ts';
 import { StreamChannel } from './stream-channel.ts';
 
@@ -39,9 +40,10 @@ export class DirectEndpoint implements GatewayEndpoint {
     readonly protocol: EndpointProtocol,
     upstreamPort: number,
     policy: object | null,
+    frame?: PolicyFrame,
   ) {
     this.url = `${protocol}://${host}:9999`;
-    this.policy = compilePolicy(policy && JSON.stringify(policy), protocol);
+    this.policy = compilePolicy(policy && JSON.stringify(policy), protocol, { ...(frame && { frame }) });
     this.tls = protocol === 'https' ? EDGE_TERMINATION : null;
     const target = { port: upstreamPort, host: '127.0.0.1', allowHalfOpen: true };
     this.open = () => connect(target).on('error', () => {});
@@ -109,7 +111,7 @@ export class TestEdge {
   async serve(
     host: string,
     handler: RequestListener | Server,
-    options: { protocol?: EndpointProtocol; policy?: object } = {},
+    options: { protocol?: EndpointProtocol; policy?: object; frame?: PolicyFrame } = {},
   ): Promise<DirectEndpoint> {
     const server = typeof handler === 'function' ? createServer(handler) : handler;
     return this.serveRaw(host, server, options);
@@ -119,12 +121,12 @@ export class TestEdge {
   async serveRaw(
     host: string,
     server: NetServer,
-    { protocol = 'http', policy }: { protocol?: EndpointProtocol; policy?: object } = {},
+    { protocol = 'http', policy, frame }: { protocol?: EndpointProtocol; policy?: object; frame?: PolicyFrame } = {},
   ): Promise<DirectEndpoint> {
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
     this.#upstreams.push(server);
-    const endpoint = new DirectEndpoint(host, protocol, (server.address() as AddressInfo).port, policy ?? null);
+    const endpoint = new DirectEndpoint(host, protocol, (server.address() as AddressInfo).port, policy ?? null, frame);
     this.#directory.byHost.set(host, endpoint);
     return endpoint;
   }

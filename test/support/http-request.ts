@@ -19,14 +19,24 @@ export interface Ask {
 }
 
 /** Sends a request to 127.0.0.1 that names `host`, on a connection of its own. */
-export async function ask(port: number, host: string, { path = '/', body, ...rest }: Ask = {}): Promise<Answer> {
+export async function ask(port: number, host: string, options: Ask = {}): Promise<Answer> {
+  const { body, ...rest } = await askRaw(port, host, options);
+  return { ...rest, body: body.toString() };
+}
+
+/** The same; the body is left as it came. */
+export async function askRaw(
+  port: number,
+  host: string,
+  { path = '/', body, ...rest }: Ask = {},
+): Promise<Omit<Answer, 'body'> & { body: Buffer }> {
   const res = await new Promise<IncomingMessage>((resolve, reject) => {
     const { headers, method = body === undefined ? 'GET' : 'POST' } = rest;
     request({ host: '127.0.0.1', port, path, method, agent: false, headers: { host, ...headers } }, resolve)
       .on('error', reject)
       .end(body);
   });
-  const text = (await collect(res)).toString();
+  const bytes = await collect(res);
   const { statusCode = 0, headers, rawHeaders, trailers, complete } = res;
-  return { status: statusCode, headers, rawHeaders, trailers, complete, body: text };
+  return { status: statusCode, headers, rawHeaders, trailers, complete, body: bytes };
 }

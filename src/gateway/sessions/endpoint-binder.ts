@@ -2,12 +2,14 @@ import { messageOf } from '../../lib/errors.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import { type CompiledPolicy, PolicyRefused } from '../../traffic-policy/engine.ts';
 import { EDGE_TERMINATION } from '../endpoint.ts';
+import { demandsOf, type EndpointDemands } from '../endpoint-options/endpoint-options.ts';
+import { isOfOptions } from '../endpoint-options/option-rules.ts';
 import type { EndpointPolicies } from '../endpoint-policies.ts';
 import type { EndpointRegistry } from '../endpoints.ts';
 import type { ListenerOwner } from './agent-listener.ts';
 import { BoundEndpoint } from './bound-endpoint.ts';
 import { checkEndpointName, randomEndpointName } from './endpoint-name.ts';
-import { type BindRequest, HttpOptions, MIDDLEWARE } from './messages.ts';
+import { type BindRequest, HttpOptions } from './messages.ts';
 import { Refusal } from './refusal.ts';
 
 export interface EndpointBinderOptions {
@@ -48,13 +50,15 @@ export class EndpointBinder {
   async bind(owner: ListenerOwner, request: BindRequest): Promise<Binding> {
     const protocol = httpProtocol(request.Proto);
     const options = parseOptions(request.Opts);
-    refuseUnsupported(request, options);
+    const { ForwardsTo: forwardsTo, Extra: extra } = request;
+    const demands = demandsOf(request.Opts, { protocol, forwardsTo, ipPolicyRef: extra.IPPolicyRef });
+    refuseUnsupported(request, options, demands);
     const policyText = policyOf(options);
-    await this.#options.policies.load(policyText);
+    await this.#options.policies.load(policyText, demands.frame);
     const host = await this.#claim(owner, protocol, wantedName(request, options, this.#options.domain));
     const id = this.#endpointId(request.Id);
     const url = this.#options.urlOf(protocol, host);
-    const policy = refusing(() => this.#options.policies.compile(policyText, protocol, url));
+    const policy = refusing(() => this.#options.policies.compile(policyText, protocol, url, demands.frame));
     const endpoint = new BoundEndpoint(
       {
         id,
@@ -74,7 +78,7 @@ export class EndpointBinder {
     );
     // Nothing was awaited since the claim, so the name is still free.
     this.#options.endpoints.add(endpoint);
-    return { endpoint, answer: answerOf(endpoint, request) };
+    return { endpoint, answer: answerOf(endpoint, request, options) };
   }
 
   /** Takes an endpoint offline and cuts its connections. */
@@ -146,10 +150,10 @@ function parseOptions(opts: unknown): HttpOptions {
 }
 
 /** An option that would not be carried out is refused, for its user relies on it. */
-function refuseUnsupported(request: BindRequest, options: HttpOptions): void {
-  const asked: string[] = MIDDLEWARE.filter((name) => (options[name] ?? null) !== null);
-  if (options.Auth !== '') asked.push('Auth');
-  if (options.HostHeaderRewrite) asked.push('HostHeaderRewrite');
+function refuseUnsupported(request: BindRequest, options: HttpOptions, demands: EndpointDemands): void {
+  const asked: string[] = [];
+  if (demands.clientAuthorities.length > 0) asked.push('MutualTLSCA');
+  if (demands.websocketTcp) asked.push('WebsocketTCPConverter');
   if (options.ProxyProto !== 0) asked.push('ProxyProto');
   if (request.Extra.PoolingEnabled) asked.push('PoolingEnabled');
   if (request.ForwardsProto === 'http2') asked.push('ForwardsProto http2');
@@ -166,12 +170,13 @@ function policyOf({ Policy, TrafficPolicy }: HttpOptions): string {
   return TrafficPolicy || Policy;
 }
 
-/** @throws {Refusal} when the policy cannot be run */
+/** @throws {Refusal} when the policy, or what the options ask for, cannot be run */
 function refusing(compile: () => CompiledPolicy): CompiledPolicy {
   try {
     return compile();
   } catch (error) {
     if (!(error instanceof PolicyRefused)) throw error;
+    if (isOfOptions(error)) throw new Refusal('ERR_NGROK_301', messageOf(error), { cause: error });
     throw new Refusal('ERR_NGROK_9026', `the traffic policy cannot be used: ${messageOf(error)}`, { cause: error });
   }
 }
@@ -193,9 +198,10 @@ function hostOfUrl(url: string): string {
 }
 
 /** The SDK stores this answer, and sends its options and token when it binds again after a reconnect. */
-function answerOf(endpoint: BoundEndpoint, request: BindRequest): Binding['answer'] {
-  const defaults = { Hostname: '', Auth: '', Subdomain: '', HostHeaderRewrite: false, ProxyProto: 0 };
-  const opts = { ...(request.Opts ?? {}), ...defaults, Domain: endpoint.host };
+function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: HttpOptions): Binding['answer'] {
+  const { Auth, HostHeaderRewrite, ProxyProto } = options;
+  const named = { Domain: endpoint.host, Hostname: '', Subdomain: '' };
+  const opts = { ...(request.Opts ?? {}), ...named, Auth, HostHeaderRewrite, ProxyProto };
   const { id, url, protocol, host } = endpoint;
   return { Id: id, URL: url, Proto: protocol, Opts: opts, Extra: { Token: tokenFor(host) } };
 }

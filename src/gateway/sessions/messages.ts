@@ -83,35 +83,12 @@ export const AuthRequest = z.object({
 });
 export type AuthRequest = z.output<typeof AuthRequest>;
 
-/** Anything but null and absence switches such an option on. */
-const middleware = z.unknown().optional();
 const flag = z
   .boolean()
   .nullish()
   .transform((value) => value ?? false);
 
-/** Members of `Opts` that change what the edge does, and that this gateway cannot do yet. */
-export const MIDDLEWARE = [
-  'Compression',
-  'CircuitBreaker',
-  'IPRestriction',
-  'BasicAuth',
-  'OAuth',
-  'OIDC',
-  'WebhookVerification',
-  'MutualTLSCA',
-  'RequestHeaders',
-  'ResponseHeaders',
-  'WebsocketTCPConverter',
-  'UserAgentFilter',
-] as const;
-
-const middlewareShape = Object.fromEntries(MIDDLEWARE.map((name) => [name, middleware])) as Record<
-  (typeof MIDDLEWARE)[number],
-  typeof middleware
->;
-
-/** The options of an HTTP endpoint; the members that are not named here are echoed as they came. */
+/** What names an HTTP endpoint; what else its options ask for is translated to rules. All are echoed as they came. */
 export const HttpOptions = z.looseObject({
   Domain: text,
   Hostname: text,
@@ -125,7 +102,6 @@ export const HttpOptions = z.looseObject({
     .transform((value) => value || 0),
   Policy: text,
   TrafficPolicy: text,
-  ...middlewareShape,
 });
 export type HttpOptions = z.output<typeof HttpOptions>;
 
@@ -138,6 +114,7 @@ export const BindRequest = z.object({
   Extra: z
     .object({
       Token: text,
+      IPPolicyRef: text,
       Metadata: metadata,
       Bindings: z
         .array(z.string())
@@ -146,7 +123,7 @@ export const BindRequest = z.object({
       PoolingEnabled: flag,
     })
     .nullish()
-    .transform((extra) => extra ?? { Token: '', Metadata: '', Bindings: [], PoolingEnabled: false }),
+    .transform((extra) => extra ?? { Token: '', IPPolicyRef: '', Metadata: '', Bindings: [], PoolingEnabled: false }),
 });
 export type BindRequest = z.output<typeof BindRequest>;
 

@@ -1,4 +1,4 @@
-import type { ActionContext } from '../action-context.ts';
+import type { ActionContext, PrepareAction } from '../action-context.ts';
 import { refusal } from '../policy-refused.ts';
 import type { RawAction } from '../policy-text.ts';
 import type { PreparedAction } from '../steps.ts';
@@ -21,9 +21,7 @@ import { terminateTls } from './terminate-tls.ts';
 import { urlRewrite } from './url-rewrite.ts';
 import { verifyWebhook } from './verify-webhook.ts';
 
-type Prepare = (config: unknown, context: ActionContext) => PreparedAction;
-
-const ACTIONS: ReadonlyMap<string, Prepare> = new Map([
+const ACTIONS: ReadonlyMap<string, PrepareAction> = new Map([
   ['add-headers', addHeaders],
   ['basic-auth', basicAuth],
   ['circuit-breaker', circuitBreaker],
@@ -64,9 +62,9 @@ const NOT_YET: ReadonlySet<string> = new Set([
  *
  * @throws {PolicyRefused} when there is no such action, or its configuration cannot be run
  */
-export function prepareAction({ type, config }: RawAction, context: ActionContext): PreparedAction {
-  const prepare = ACTIONS.get(type);
-  if (prepare) return prepare(config, context);
+export function prepareAction({ type, config, prepare }: RawAction, context: ActionContext): PreparedAction {
+  const known = prepare ?? ACTIONS.get(type);
+  if (known) return known(config, context);
   if (NOT_YET.has(type))
     throw refusal('ERR_NGROK_2201', `this gateway does not support the action ${type} yet`, 'type');
   const meant = type === 'webhook-validation' ? '; verify-webhook is meant, perhaps' : '';

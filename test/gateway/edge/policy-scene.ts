@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { Listener, Session } from '@ngrok/ngrok';
+import type { HttpListenerBuilder, Listener, Session } from '@ngrok/ngrok';
 import pino from 'pino';
 import { WebSocketServer } from 'ws';
 import type { GatewayOptions } from '../../../src/gateway/gateway.ts';
@@ -15,6 +15,13 @@ export interface Seen {
   url: string;
   headers: Record<string, string>;
   body: string;
+}
+
+interface BindOptions {
+  scheme?: 'HTTP' | 'HTTPS';
+  domain?: string;
+  /** Another session than the scene's own. */
+  session?: Session;
 }
 
 /** The real SDK in front of a service that tells what it was asked, behind a gateway of its own. */
@@ -39,6 +46,7 @@ export class PolicyScene {
       res.setHeader('x-upstream', 'yes');
       const status = /^\/status\/(\d+)$/.exec(url);
       if (status) res.writeHead(Number(status[1])).end();
+      else if (url === '/redirect') res.writeHead(302, { location: `http://${headers.host}/there?x` }).end();
       else if (url === '/events') res.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: 1\n\n');
       else res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(seen));
     });
@@ -58,16 +66,27 @@ export class PolicyScene {
   }
 
   /** Puts an endpoint online with a policy: an object, or text as it is to be sent. */
-  async bind(
-    policy: object | string,
-    { scheme = 'HTTP', domain = `p${++this.#names}.localhost` }: { scheme?: 'HTTP' | 'HTTPS'; domain?: string } = {},
-  ): Promise<Endpoint> {
+  async bind(policy: object | string, options: BindOptions = {}): Promise<Endpoint> {
     const text = typeof policy === 'string' ? policy : JSON.stringify(policy);
-    if (!this.#session) throw new Error('the scene has not started');
-    const listener = await this.#session.httpEndpoint().domain(domain).scheme(scheme).trafficPolicy(text).listen(false);
-    const { port } = this.#upstream.address() as AddressInfo;
-    listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
+    return this.open((builder) => builder.trafficPolicy(text), options);
+  }
+
+  /** Puts an endpoint online that is set up with the SDK's builder. */
+  async open(
+    setUp: (builder: HttpListenerBuilder) => unknown,
+    { scheme = 'HTTP', domain = `p${++this.#names}.localhost`, session: other }: BindOptions = {},
+  ): Promise<Endpoint> {
+    const session = other ?? this.#session;
+    if (!session) throw new Error('the scene has not started');
+    const builder = session.httpEndpoint().domain(domain).scheme(scheme);
+    setUp(builder);
+    const listener = await builder.listen(false);
+    listener.forward(this.upstreamUrl).catch(() => {});
     return new Endpoint(domain, listener, this.gateway.httpPort);
+  }
+
+  get upstreamUrl(): string {
+    return `http://127.0.0.1:${(this.#upstream.address() as AddressInfo).port}`;
   }
 
   async close(): Promise<void> {

@@ -1,0 +1,30 @@
+import type { RegularExpression } from '../../traffic-policy/regular-expression.ts';
+import { firstValue } from '../../traffic-policy/scope/header-map.ts';
+import type { PolicyError, PreparedAction } from '../../traffic-policy/steps.ts';
+
+const REFUSED: PolicyError = {
+  kind: 'error',
+  status: 403,
+  code: 'ERR_NGROK_3211',
+  message: 'The server does not authorize requests from your user agent.',
+  headers: [],
+};
+
+/**
+ * Refuses requests by their first User-Agent header. What is allowed wins over what is denied, and a request without
+ * the header is refused unless the empty text is allowed (ngrok's documentation, "User Agent Filter").
+ */
+export function filterUserAgents(
+  allow: readonly RegularExpression[],
+  deny: readonly RegularExpression[],
+): PreparedAction {
+  return {
+    ends: false,
+    on_http_request: () => (request) => {
+      const agent = firstValue(request.headers, 'user-agent');
+      const matches = (pattern: RegularExpression) => pattern.test(agent ?? '');
+      if (allow.some(matches)) return undefined;
+      return agent === undefined || deny.some(matches) ? REFUSED : undefined;
+    },
+  };
+}

@@ -1,0 +1,130 @@
+import { z } from 'zod';
+import { messageOf } from '../../lib/errors.ts';
+import { parseCidr } from '../../traffic-policy/cidr.ts';
+import type { RawAction } from '../../traffic-policy/policy-text.ts';
+import { regularExpression } from '../../traffic-policy/regular-expression.ts';
+import { isKnownProvider, verifierOf } from '../../traffic-policy/webhooks/providers.ts';
+import { Refusal } from '../sessions/refusal.ts';
+import { filterUserAgents } from './filter-user-agents.ts';
+import { literal } from './option-rules.ts';
+
+const MAX_CREDENTIALS = 10;
+const MAX_RANGES = 1000;
+const MAX_PATTERNS = 50;
+const MIN_PASSWORD = 8;
+const MAX_PASSWORD = 128;
+
+/** Empty lists are left out. */
+const list = (limit: number) =>
+  z
+    .array(z.string())
+    .max(limit)
+    .nullish()
+    .transform((values) => values ?? []);
+
+export const BasicAuth = z.object({
+  credentials: z
+    .array(
+      z.object({
+        username: z.string(),
+        cleartext_password: z.string().nullish(),
+        hashed_password: z.string().nullish(),
+      }),
+    )
+    .min(1)
+    .max(MAX_CREDENTIALS),
+});
+
+/** @param legacy `user:password`, as SDKs had it before there were more than one */
+export function basicAuthRule(option: z.output<typeof BasicAuth> | null | undefined, legacy: string): RawAction[] {
+  const pairs = (option?.credentials ?? []).map(({ username, cleartext_password, hashed_password }) => {
+    if (hashed_password) {
+      throw new Refusal('ERR_NGROK_301', 'BasicAuth: this gateway takes passwords as they are, not hashed ones');
+    }
+    return credential(username, cleartext_password ?? '');
+  });
+  if (legacy !== '') {
+    const colon = legacy.indexOf(':');
+    pairs.push(credential(legacy.slice(0, Math.max(colon, 0)), legacy.slice(colon + 1)));
+  }
+  if (pairs.length === 0) return [];
+  return [{ type: 'basic-auth', config: { credentials: pairs.map(literal) } }];
+}
+
+function credential(username: string, password: string): string {
+  if (username === '') throw new Refusal('ERR_NGROK_359', 'BasicAuth: a user name is empty');
+  // The first colon is where a client's user name ends (RFC 7617, section 2).
+  if (username.includes(':')) throw new Refusal('ERR_NGROK_301', 'BasicAuth: a user name cannot contain a colon');
+  if (password.length < MIN_PASSWORD || password.length > MAX_PASSWORD) {
+    const range = `${MIN_PASSWORD} to ${MAX_PASSWORD} characters`;
+    throw new Refusal('ERR_NGROK_360', `BasicAuth: a password has ${range}, this one ${password.length}`);
+  }
+  return `${username}:${password}`;
+}
+
+export const IpRestriction = z.object({ allow_cidrs: list(MAX_RANGES), deny_cidrs: list(MAX_RANGES) });
+
+/** @param policies identifiers of IP policies, parted by commas; empty for none */
+export function ipRestrictionRule(
+  option: z.output<typeof IpRestriction> | null | undefined,
+  policies: string,
+): RawAction[] {
+  const { allow_cidrs: allow = [], deny_cidrs: deny = [] } = option ?? {};
+  const invalid = [...allow, ...deny].find((range) => parseCidr(range) === null);
+  if (invalid !== undefined) {
+    throw new Refusal(
+      'ERR_NGROK_362',
+      `IPRestriction: ${JSON.stringify(invalid.slice(0, 80))} is no range of addresses`,
+    );
+  }
+  const referenced = policies.split(',').flatMap((id) => id.trim() || []);
+  if (allow.length + deny.length + referenced.length === 0) return [];
+  if (allow.length + referenced.length === 0) {
+    const hint = 'allow 0.0.0.0/0 and ::/0 to let everybody else in';
+    throw new Refusal(
+      'ERR_NGROK_393',
+      `IPRestriction: with ranges denied and none allowed nobody could come in; ${hint}`,
+    );
+  }
+  return [{ type: 'restrict-ips', config: { allow, deny, ip_policies: referenced } }];
+}
+
+export const UserAgentFilter = z.object({ allow: list(MAX_PATTERNS), deny: list(MAX_PATTERNS) });
+
+export function userAgentRule(option: z.output<typeof UserAgentFilter> | null | undefined): RawAction[] {
+  if (!option || option.allow.length + option.deny.length === 0) return [];
+  const [allow, deny] = [option.allow.map(pattern), option.deny.map(pattern)];
+  return [{ type: 'user-agent-filter', prepare: () => filterUserAgents(allow, deny) }];
+}
+
+function pattern(text: string) {
+  try {
+    return regularExpression(text);
+  } catch (error) {
+    throw new Refusal('ERR_NGROK_2090', `UserAgentFilter: ${JSON.stringify(text.slice(0, 80))}: ${messageOf(error)}`);
+  }
+}
+
+export const WebhookVerification = z.object({ provider: z.string(), secret: z.string().nullish() });
+
+export function webhookRule(option: z.output<typeof WebhookVerification> | null | undefined): RawAction[] {
+  if (!option) return [];
+  const { provider, secret } = option;
+  if (!verifierOf(provider)) {
+    const name = JSON.stringify(provider.slice(0, 80));
+    const why = isKnownProvider(provider) ? 'cannot be verified by this gateway yet' : 'is no provider of webhooks';
+    throw new Refusal('ERR_NGROK_364', `WebhookVerification: ${name} ${why}`);
+  }
+  return [{ type: 'verify-webhook', config: { provider, ...(secret && { secret: literal(secret) }) } }];
+}
+
+export const CircuitBreaker = z.object({ error_threshold: z.number() });
+
+export function circuitBreakerRule(option: z.output<typeof CircuitBreaker> | null | undefined): RawAction[] {
+  const threshold = option?.error_threshold ?? 0;
+  if (threshold === 0) return [];
+  if (threshold < 0 || threshold > 1) {
+    throw new Refusal('ERR_NGROK_361', `CircuitBreaker: the threshold is between 0 and 1, not ${threshold}`);
+  }
+  return [{ type: 'circuit-breaker', config: { error_threshold: threshold } }];
+}

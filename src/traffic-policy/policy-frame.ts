@@ -1,0 +1,23 @@
+import { PHASES, type RulesByPhase } from './document.ts';
+import type { RawRule } from './policy-text.ts';
+
+/** Rules that run around those of a policy: what an endpoint was asked for beside it. */
+export interface PolicyFrame {
+  readonly before: RulesByPhase<RawRule>;
+  readonly after: RulesByPhase<RawRule>;
+}
+
+/** @returns the rules of every phase, those of the frame around the others */
+export function framed(rules: RulesByPhase<RawRule>, frame: PolicyFrame | undefined): RulesByPhase<RawRule> {
+  if (isEmptyFrame(frame)) return rules;
+  const all: RulesByPhase<RawRule> = {};
+  for (const phase of PHASES) {
+    all[phase] = [...(frame?.before[phase] ?? []), ...(rules[phase] ?? []), ...(frame?.after[phase] ?? [])];
+  }
+  return all;
+}
+
+/** Whether there is nothing in a frame. */
+export function isEmptyFrame(frame: PolicyFrame | undefined): boolean {
+  return PHASES.every((phase) => !frame?.before[phase]?.length && !frame?.after[phase]?.length);
+}
