@@ -27,6 +27,11 @@ function program(): Command {
     .command('run', { isDefault: true })
     .description('run the agent in the foreground (what happens without a command)')
     .action(async () => (await import('./commands/run.ts')).run());
+  command
+    .command('doctor')
+    .description('find out what is wrong: settings, disk, clock, network, gateway, authtoken, domains, upstreams')
+    .option('--json', 'print the findings as JSON')
+    .action(async (options) => (await import('./commands/doctor.ts')).doctor(options));
   addTunnelsCommand(command);
   addGatewayCommand(command, {
     run: async () => (await import('./commands/gateway-run.ts')).runGateway(),

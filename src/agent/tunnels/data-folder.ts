@@ -90,15 +90,29 @@ async function lock(path: string, folder: string, other: string): Promise<() => 
   };
 }
 
+/**
+ * Whether an agent has the data folder now.
+ *
+ * @throws the system's error when this user may not look
+ */
+export async function isDataFolderHeld(path: string): Promise<boolean> {
+  return (await isHeld(join(path, LOCK_FOLDER))) || (await isHeld(`${runtimePath(path)}-${LOCK_FOLDER}`));
+}
+
 async function refuseIfHeld(folder: string, path: string): Promise<void> {
+  if (await isHeld(folder)) throw inUse(path);
+}
+
+async function isHeld(folder: string): Promise<boolean> {
   const names = await readdir(folder).catch((error: unknown) => {
     if (hasErrno(error, 'ENOENT')) return [];
     throw error;
   });
   for (const name of names) {
     if (!name.endsWith(SUFFIX)) continue;
-    if ((await probe(socketPath(join(folder, name)))) === 'held') throw inUse(path);
+    if ((await probe(socketPath(join(folder, name)))) === 'held') return true;
   }
+  return false;
 }
 
 /** Returns when no other process can have the folder or get it before this one. */

@@ -1,0 +1,87 @@
+import { request as requestHttp } from 'node:http';
+import { request as requestHttps } from 'node:https';
+import { withDeadline } from '../lib/deadline.ts';
+import { type Check, failed, ok, type Result, skipped } from './finding.ts';
+import type { Reach } from './gateway-reach.ts';
+
+/** Certificates and tokens stand this much. */
+const TOLERATED_MS = 60_000;
+/** The program is younger than this: a clock that shows less was never set. */
+const NEVER_SET = Date.parse('2025-01-01T00:00:00Z');
+const SET_IT = 'set it: sudo timedatectl set-ntp true; without a battery-backed clock, wait for the network at boot';
+const ANSWER_MS = 4_000;
+
+export interface ClockSources {
+  /** Milliseconds since 1970 by this machine's clock. */
+  now: () => number;
+  /** Null: the gateway is the embedded one. */
+  reach: Promise<Reach> | null;
+  /** Origin of a service whose answers say what time it is; null: none is known. */
+  dateFrom: string | null;
+}
+
+/** How far this machine's clock is off, by what can be had from outside. */
+export function clockCheck({ now, reach, dateFrom }: ClockSources): Check {
+  return {
+    name: 'clock',
+    title: 'Clock',
+    run: async () => {
+      const shown = new Date(now()).toISOString();
+      if (now() < NEVER_SET) return failed(`it shows ${shown}: it was never set`, SET_IT);
+      const [skew, found] = await Promise.all([dateFrom === null ? null : skewAgainst(dateFrom, now), reach]);
+      if (skew !== null && dateFrom !== null) return judgeSkew(skew, dateFrom, shown);
+      if (!found) return skipped(`it shows ${shown}; nothing outside to compare it with`);
+      return judgeValidity(found, now(), shown);
+    },
+  };
+}
+
+function judgeSkew(skew: number, source: string, shown: string): Result {
+  const seconds = Math.round(Math.abs(skew) / 1000);
+  if (Math.abs(skew) <= TOLERATED_MS) return ok(`${shown}, within a minute of ${source}`);
+  return failed(`it shows ${shown}: ${seconds} s ${skew > 0 ? 'ahead of' : 'behind'} ${source}`, SET_IT);
+}
+
+function judgeValidity(reach: Reach, now: number, shown: string): Result {
+  const certificate = 'presented' in reach ? reach.presented.certificate : null;
+  if (!certificate) return skipped(`it shows ${shown}; nothing outside to compare it with`);
+  const { validFrom, validTo } = certificate;
+  if (now < validFrom.getTime()) {
+    return failed(`it shows ${shown}, before the gateway's certificate was made (${validFrom.toISOString()})`, SET_IT);
+  }
+  if (now > validTo.getTime()) {
+    return failed(
+      `it shows ${shown}, after the end of the gateway's certificate (${validTo.toISOString()})`,
+      `if that is the right time, the gateway's certificate has to be renewed; else ${SET_IT}`,
+    );
+  }
+  return ok(`${shown}, within the time of the gateway's certificate`);
+}
+
+/** @returns milliseconds by which this machine is ahead; null when the service does not tell */
+async function skewAgainst(origin: string, now: () => number): Promise<number | null> {
+  try {
+    const asked = now();
+    const date = Date.parse((await withDeadline(dateOf(origin), 'asking for the time', ANSWER_MS)) ?? '');
+    // A Date header has whole seconds: on the average half a second has passed in it.
+    return Number.isNaN(date) ? null : (asked + now()) / 2 - (date + 500);
+  } catch {
+    return null; // the time is a by-product here: whether that service answers is for others to say
+  }
+}
+
+/** The `Date` of an answer. Nothing is sent and nothing else believed, so whoever answers may: a wrong clock breaks TLS. */
+function dateOf(origin: string): Promise<string | undefined> {
+  const options = { method: 'HEAD', agent: false, headers: { 'user-agent': 'device-agent' } } as const;
+  return new Promise((resolve, reject) => {
+    const request = origin.startsWith('https:')
+      ? requestHttps(origin, { ...options, rejectUnauthorized: false })
+      : requestHttp(origin, options);
+    request.on('response', (response) => {
+      resolve(response.headers.date);
+      response.destroy();
+    });
+    request.on('error', reject);
+    request.end();
+  });
+}

@@ -1,0 +1,126 @@
+import { constants } from 'node:fs';
+import { access, lstat, readdir, rm, stat, statfs, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { diskAdvice } from '../lib/durable-write.ts';
+import { hasErrno, messageOf } from '../lib/errors.ts';
+import { type Check, failed, ok, type Result } from './finding.ts';
+
+/** Below this, the next write of the tunnels or of a certificate may be the one that fails. */
+const MIN_FREE_BYTES = 8 * 1024 * 1024;
+const OTHERS_MAY_WRITE = 0o022;
+
+/** Whose the data folder is, who may write to it, and whether there is room. */
+export function dataFolderCheck(path: string): Check {
+  return { name: 'data-folder', title: 'Data folder', run: () => inspect(path) };
+}
+
+async function inspect(path: string): Promise<Result | Result[]> {
+  const found = await stat(path).catch((error: unknown) => {
+    if (hasErrno(error, 'ENOENT')) return null;
+    throw error;
+  });
+  if (!found) return inspectMissing(path);
+  if (!found.isDirectory()) return failed(`${path} is not a folder`, 'move it away, or set DATA_DIR to a folder');
+  const problems = [
+    ownership(path, found),
+    (found.mode & OTHERS_MAY_WRITE) === 0
+      ? null
+      : failed(`other users may write to ${path} (mode ${octal(found.mode)})`, `chmod 700 ${path}`),
+    await foreignFile(path, found.uid),
+    await unwritable(path),
+  ].filter((problem) => problem !== null);
+  const room = await spaceOn(path);
+  if (room.problem) problems.push(room.problem);
+  return problems.length > 0 ? problems : ok(`${path}, mode ${octal(found.mode)}, ${room.shown} free`);
+}
+
+async function inspectMissing(path: string): Promise<Result> {
+  const parent = await nearestFolder(dirname(path));
+  try {
+    await access(parent, constants.W_OK | constants.X_OK);
+    return ok(`${path} is created at the first start`);
+  } catch (error) {
+    return failed(
+      `${path} is not there, and cannot be created (${messageOf(error)})`,
+      `create it and give it to the user that runs the agent, or set DATA_DIR`,
+    );
+  }
+}
+
+async function nearestFolder(path: string): Promise<string> {
+  try {
+    await stat(path);
+    return path;
+  } catch (error) {
+    if (!hasErrno(error, 'ENOENT') || dirname(path) === path) throw error;
+    return nearestFolder(dirname(path));
+  }
+}
+
+function ownership(path: string, { uid }: { uid: number }): Result | null {
+  const user = process.geteuid?.() ?? 0;
+  // root looks at the folder of whichever user the agent runs as.
+  if (user === 0 || user === uid) return null;
+  return failed(
+    `${path} belongs to user ${uid}, and this is user ${user}`,
+    `run this as user ${uid}, or give the folder to this one: sudo chown -R ${user} ${path}`,
+  );
+}
+
+/** What an agent left there that was once started as another user, with sudo mostly. */
+async function foreignFile(path: string, owner: number): Promise<Result | null> {
+  for (const folder of [path, join(path, 'gateway')]) {
+    for (const name of await namesIn(folder)) {
+      const file = await lstat(join(folder, name)).catch(() => null);
+      if (!file || file.uid === owner) continue;
+      return failed(
+        `${join(folder, name)} belongs to user ${file.uid}, and the folder to user ${owner}`,
+        `sudo chown -R ${owner} ${path}`,
+      );
+    }
+  }
+  return null;
+}
+
+async function namesIn(folder: string): Promise<string[]> {
+  try {
+    return await readdir(folder);
+  } catch (error) {
+    if (hasErrno(error, 'ENOENT') || hasErrno(error, 'EACCES')) return [];
+    throw error;
+  }
+}
+
+/** Only writing shows it: a file system may say one thing and do another. */
+async function unwritable(path: string): Promise<Result | null> {
+  const file = join(path, `.doctor-${process.pid}`);
+  try {
+    await writeFile(file, 'x', { mode: 0o600, flag: 'wx' });
+    return null;
+  } catch (error) {
+    return failed(`nothing can be written to ${path} (${messageOf(error)})`, diskAdvice(error));
+  } finally {
+    await rm(file, { force: true }).catch(() => {}); // on a read-only disk there is nothing to remove
+  }
+}
+
+async function spaceOn(path: string): Promise<{ shown: string; problem: Result | null }> {
+  const { bavail, bsize, files, ffree } = await statfs(path);
+  const free = bavail * bsize;
+  const shown = free >= 1e9 ? `${(free / 1e9).toFixed(1)} GB` : `${Math.floor(free / 1e6)} MB`;
+  const isFull = free < MIN_FREE_BYTES || (files > 0 && ffree === 0);
+  const what = free < MIN_FREE_BYTES ? `${shown} free` : 'no inode free';
+  return {
+    shown,
+    problem: isFull
+      ? failed(
+          `the disk of ${path} is nearly full: ${what}`,
+          'make room on it (df -h and df -i show how much there is)',
+        )
+      : null,
+  };
+}
+
+function octal(mode: number): string {
+  return (mode & 0o7777).toString(8).padStart(4, '0');
+}

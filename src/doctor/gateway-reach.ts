@@ -1,0 +1,81 @@
+import type { GatewayAddress } from '../agent/connector/gateway-address.ts';
+import { hasErrno, messageOf } from '../lib/errors.ts';
+import { type Check, failed, ok, type Result, skipped } from './finding.ts';
+import type { Presented } from './presented-certificate.ts';
+
+/** What came of looking at who answers at the gateway's address. */
+export type Reach = { presented: Presented } | { error: unknown };
+
+/** What Node says of a certificate that is sound but of somebody else's signing. */
+const UNKNOWN_AUTHORITY = new Set([
+  'DEPTH_ZERO_SELF_SIGNED_CERT',
+  'SELF_SIGNED_CERT_IN_CHAIN',
+  'UNABLE_TO_GET_ISSUER_CERT',
+  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+]);
+const CLOCK_OR_AGE = new Set(['CERT_NOT_YET_VALID', 'CERT_HAS_EXPIRED']);
+
+/** Whether the gateway answers, and is who it should be; null: the gateway is the embedded one. */
+export function gatewayCheck(address: GatewayAddress | null, reach: Promise<Reach> | null, isCloud: boolean): Check {
+  return {
+    name: 'gateway',
+    title: 'Gateway',
+    run: async () => {
+      if (!address || !reach) return skipped('embedded in the agent: nothing has to be reached');
+      const found = await reach;
+      const where = `${address.host}:${address.port}`;
+      return 'error' in found ? unreachable(where, found.error) : judge(where, found.presented, isCloud);
+    },
+  };
+}
+
+/** Whether an authtoken may be sent there. */
+export function isTrusted(reach: Reach): boolean {
+  return 'presented' in reach && reach.presented.distrust === null;
+}
+
+function judge(where: string, { certificate, distrust }: Presented, isCloud: boolean): Result {
+  if (!certificate) {
+    return failed(
+      `what answers at ${where} does not speak TLS`,
+      'set NGROK_SERVER_ADDR to the port on which the gateway takes agents; or a proxy or captive portal is in between',
+    );
+  }
+  const { subject, issuer } = certificate;
+  if (distrust === null) return ok(`${where} answers as ${subject}, signed by ${issuer}`);
+  const who = `who answers at ${where} presents ${subject}, signed by ${issuer}`;
+  if (CLOCK_OR_AGE.has(distrust)) {
+    return failed(
+      `${who}, valid from ${day(certificate.validFrom)} to ${day(certificate.validTo)}`,
+      'look at the clock first; then renew the certificate of the gateway',
+    );
+  }
+  if (UNKNOWN_AUTHORITY.has(distrust) && !isCloud) {
+    return failed(
+      `${who}, which NGROK_CA_CERT does not vouch for`,
+      "set NGROK_CA_CERT to a copy of the gateway's ca.pem; if that is what it is, somebody in between intercepts TLS",
+    );
+  }
+  return failed(
+    `${who}: this is not the gateway (${distrust})`,
+    'a captive portal or a proxy that intercepts TLS is in between: log in to it, or let this device pass',
+  );
+}
+
+function unreachable(where: string, error: unknown): Result {
+  const reason = messageOf(error) || (error instanceof AggregateError ? error.errors.map(messageOf).join('; ') : '');
+  return failed(`${where} cannot be reached (${reason})`, adviceFor(error));
+}
+
+function adviceFor(error: unknown): string {
+  if (hasErrno(error, 'ECONNREFUSED')) {
+    return 'nothing listens there: is the gateway running, and NGROK_SERVER_ADDR right?';
+  }
+  if (hasErrno(error, 'ENOTFOUND') || hasErrno(error, 'EAI_AGAIN')) return 'see DNS of the gateway';
+  return 'check the network, and that a firewall lets this connection out';
+}
+
+function day(date: Date): string {
+  return date.toISOString().slice(0, 16).replace('T', ' ');
+}

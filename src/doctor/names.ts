@@ -1,0 +1,71 @@
+import { promises as dns } from 'node:dns';
+import { isIP } from 'node:net';
+import type { GatewayAddress } from '../agent/connector/gateway-address.ts';
+import { withDeadline } from '../lib/deadline.ts';
+import { messageOf } from '../lib/errors.ts';
+import { type Check, failed, ok, type Result, skipped, summarize } from './finding.ts';
+
+const LOOKUP_MS = 5_000;
+/** Names that are asked for: getaddrinfo has few threads, and a silent name server keeps each for seconds. */
+const MAX_NAMES = 50;
+
+/** Addresses of a name, as the system resolves it. */
+export type Resolve = (name: string) => Promise<string[]>;
+
+export const systemResolve: Resolve = async (name) => {
+  const found = await withDeadline(dns.lookup(name, { all: true }), `resolving ${name}`, LOOKUP_MS);
+  return found.map(({ address }) => address);
+};
+
+/** Whether the gateway's name is known here; null: the gateway is the embedded one. */
+export function gatewayNameCheck(address: GatewayAddress | null, resolve: Resolve): Check {
+  return {
+    name: 'gateway-dns',
+    title: 'DNS of the gateway',
+    run: async () => {
+      if (!address) return skipped('embedded in the agent: it needs no name');
+      const { host } = address;
+      if (isIP(host) !== 0) return skipped(`${host} is an address already`);
+      try {
+        return ok(`${host} is ${(await resolve(host)).join(', ')}`);
+      } catch (error) {
+        return failed(
+          `${host} has no address (${messageOf(error)})`,
+          'check the network and its name server (resolvectl status, /etc/resolv.conf), and NGROK_SERVER_ADDR',
+        );
+      }
+    },
+  };
+}
+
+/**
+ * Whether the public finds the tunnels' names.
+ *
+ * @param domains a hostname each, for tcp with its port
+ * @param isEmbedded its names are known to browsers and curl, on this machine
+ */
+export function domainNamesCheck(domains: Promise<readonly string[]>, isEmbedded: boolean, resolve: Resolve): Check {
+  return {
+    name: 'domains-dns',
+    title: 'DNS of the domains',
+    run: async () => {
+      const hosts = [...new Set((await domains).map((domain) => domain.replace(/:\d+$/, '')))];
+      if (hosts.length === 0) return skipped('there are no tunnels, and no AGENT_DOMAIN');
+      if (isEmbedded) return skipped('embedded gateway: its names are for this machine');
+      const results = await Promise.all(hosts.slice(0, MAX_NAMES).map((host) => lookUp(host, resolve)));
+      return summarize(results, (count) => (count === 1 ? '1 name leads somewhere' : `${count} names lead somewhere`));
+    },
+  };
+}
+
+async function lookUp(host: string, resolve: Resolve): Promise<Result> {
+  try {
+    await resolve(host);
+    return ok(host);
+  } catch (error) {
+    return failed(
+      `${host} has no address (${messageOf(error)})`,
+      "add the CNAME record that the domain's reservation shows (cname_target), and give it time",
+    );
+  }
+}

@@ -1,0 +1,91 @@
+import { apiAddress, callAgent } from '../agent/api-client.ts';
+import { isDataFolderHeld } from '../agent/tunnels/data-folder.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Settings } from '../settings.ts';
+import { type Check, failed, ok, type Result, skipped } from './finding.ts';
+
+/** The members of `/status` that matter here. */
+export interface AgentStatus {
+  version: string;
+  uptime_seconds: number;
+  session: {
+    state: string;
+    since: string;
+    gateway: string;
+    last_error: { code: string | null; message: string } | null;
+  };
+}
+
+/** A tunnel as a running agent tells of it. */
+export interface LiveTunnel {
+  url: string;
+  domain: string;
+  status: string;
+  last_error: { code: string | null; message: string } | null;
+}
+
+/** What can be found out about an agent that runs already. */
+export interface RunningAgent {
+  /** Whether a process holds the data folder; null: this user may not look. */
+  holdsFolder: boolean | null;
+  /** Where the local API should be; null when the settings leave that open. */
+  address: string | null;
+  /** What answers there as an agent's API; null: nothing does. */
+  status: AgentStatus | null;
+  /** Why nothing was learnt there. */
+  problem: string | null;
+}
+
+const ASK_MS = 3_000;
+/** Tunnels whose state is asked for, so that a thousand of them do not make the check slow. */
+const MAX_ASKED = 100;
+
+/** Looks for an agent on the data folder, and at the address of the local API. */
+export async function findRunningAgent(settings: Settings): Promise<RunningAgent> {
+  const holdsFolder = await isDataFolderHeld(settings.dataDir).catch(() => null); // not ours to look into
+  if (settings.api.port === 0) {
+    return { holdsFolder, address: null, status: null, problem: 'AGENT_PORT=0 leaves open where it listens' };
+  }
+  const address = apiAddress(settings);
+  try {
+    const status = await callAgent<AgentStatus>(settings, 'GET', '/status', { deadlineMs: ASK_MS });
+    return { holdsFolder, address, status, problem: null };
+  } catch (error) {
+    return { holdsFolder, address, status: null, problem: messageOf(error) };
+  }
+}
+
+/** The tunnels of a running agent with their states, up to a bound. */
+export async function liveTunnels(settings: Settings): Promise<LiveTunnel[]> {
+  const ask = <T>(path: string) => callAgent<T>(settings, 'GET', path, { deadlineMs: ASK_MS });
+  const listed = await ask<{ url_part: string }[]>('/tunnels');
+  const parts = listed.slice(0, MAX_ASKED).map(({ url_part }) => encodeURIComponent(url_part));
+  return Promise.all(parts.map((part) => ask<LiveTunnel>(`/tunnels/${part}`)));
+}
+
+/** Whether an agent runs, and whether there are two that are in each other's way. */
+export function runningAgentCheck(agent: Promise<RunningAgent>, dataDir: string): Check {
+  return { name: 'agent', title: 'Agent', run: async () => judge(await agent, dataDir) };
+}
+
+function judge({ holdsFolder, address, status, problem }: RunningAgent, dataDir: string): Result {
+  if (status && holdsFolder === false) {
+    return failed(
+      `an agent with another data folder answers at ${address}`,
+      'stop it, or give this one an address of its own with AGENT_PORT',
+    );
+  }
+  if (status) return ok(`version ${status.version} has been running for ${duration(status.uptime_seconds)}`);
+  if (holdsFolder === null) return skipped(`this user may not look into ${dataDir}; run this as the agent's user`);
+  if (!holdsFolder) return ok('none is running on this data folder');
+  if (address === null) return skipped(`one is running on this data folder; ${problem}`);
+  return failed(
+    `one is running on ${dataDir}, but not with these settings: ${problem}`,
+    'run this with the settings of that agent, or stop it',
+  );
+}
+
+function duration(seconds: number): string {
+  if (seconds < 120) return `${seconds} s`;
+  return seconds < 7200 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;
+}

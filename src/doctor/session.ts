@@ -1,0 +1,152 @@
+import { TUNNEL_PROTOCOLS, type TunnelProtocol } from '../agent/connector/connector.ts';
+import { type GatewaySession, SessionRefused } from '../agent/connector/gateway-session.ts';
+import { DeadlineExceeded, withDeadline } from '../lib/deadline.ts';
+import { ApiError, messageOf } from '../lib/errors.ts';
+import type { TrafficPolicyDocument } from '../traffic-policy/document.ts';
+import { type Check, failed, ok, type Result, skipped, summarize } from './finding.ts';
+import { isTrusted, type Reach } from './gateway-reach.ts';
+import type { LiveTunnel, RunningAgent } from './running-agent.ts';
+
+/** A name that a tunnel, or the agent's own API, has to be able to bind. */
+export interface Name {
+  domain: string;
+  protocol: string;
+}
+
+export interface SessionSources {
+  agent: Promise<RunningAgent>;
+  /** Null: the gateway is the embedded one. */
+  reach: Promise<Reach> | null;
+  /** Starts a session of this authtoken. */
+  connect: () => Promise<GatewaySession>;
+  names: Promise<readonly Name[]>;
+  /** The tunnels of the running agent. */
+  live: () => Promise<readonly LiveTunnel[]>;
+}
+
+interface Findings {
+  authtoken: Result;
+  rights: Result[];
+}
+
+const CONNECT_MS = 3_500;
+const BIND_ALL_MS = 1_500;
+/** What a name answers in the moment in which it is tried. */
+const CLOSED: TrafficPolicyDocument = {
+  on_http_request: [{ actions: [{ type: 'deny', config: { status_code: 503 } }] }],
+};
+const EMBEDDED = 'embedded gateway: it makes its own';
+const ONLINE_ELSEWHERE = 'ERR_NGROK_334';
+
+/** Whether the gateway takes the authtoken, and whether that may bind the names of the tunnels. */
+export function sessionChecks(sources: SessionSources): Check[] {
+  let findings: Promise<Findings> | null = null;
+  const examined = () => {
+    findings ??= examine(sources);
+    return findings;
+  };
+  return [
+    { name: 'authtoken', title: 'Authtoken', run: async () => (await examined()).authtoken },
+    { name: 'acl', title: 'Rights to the domains', run: async () => (await examined()).rights },
+  ];
+}
+
+async function examine({ agent, reach, connect, names, live }: SessionSources): Promise<Findings> {
+  const running = await agent;
+  if (running.status) return { authtoken: judgeRunning(running.status.session), rights: await judgeLive(live) };
+  if (!reach) return neither(EMBEDDED);
+  if (!isTrusted(await reach)) return neither('the gateway cannot be reached, or is not to be trusted with it');
+  let session: GatewaySession;
+  try {
+    session = await withDeadline(connect(), 'starting a session', CONNECT_MS, (late) => void late.close());
+  } catch (error) {
+    return { authtoken: refused(error), rights: [skipped('no session')] };
+  }
+  try {
+    const authtoken = ok('the gateway takes it');
+    // A running agent that cannot be asked may serve these names: they are not to be touched.
+    if (running.holdsFolder !== false) return { authtoken, rights: [skipped('an agent may be serving the names now')] };
+    return { authtoken, rights: await tryNames(session, await names) };
+  } finally {
+    await session.close();
+  }
+}
+
+function neither(reason: string): Findings {
+  return { authtoken: skipped(reason), rights: [skipped(reason)] };
+}
+
+function judgeRunning({ state, since, last_error }: NonNullable<RunningAgent['status']>['session']): Result {
+  if (state === 'online') return ok(`the running agent has been online with it since ${since}`);
+  const reason = last_error ? `: ${[last_error.code, last_error.message].filter(Boolean).join(' ')}` : '';
+  const advice = last_error?.code ? NEW_AUTHTOKEN : 'see what is said of the gateway; the agent keeps trying by itself';
+  return failed(`the running agent is ${state}${reason}`, advice);
+}
+
+async function judgeLive(live: SessionSources['live']): Promise<Result[]> {
+  const tunnels = await live();
+  if (tunnels.length === 0) return [skipped('there are no tunnels')];
+  const results = tunnels.map(({ url, status, last_error }) => {
+    if (status === 'online') return ok(url);
+    const reason = last_error ? `: ${[last_error.code, last_error.message].filter(Boolean).join(' ')}` : '';
+    return failed(
+      `${url} is ${status}${reason}`,
+      last_error?.code ? adviceFor(last_error.code, new URL(url).hostname) : null,
+    );
+  });
+  return summarize(results, (count) => `${tunnelCount(count)} online at the running agent`);
+}
+
+const NEW_AUTHTOKEN =
+  'set NGROK_AUTHTOKEN to a valid one: device-agent setup --rotate makes it, or the dashboard of ngrok';
+
+function refused(error: unknown): Result {
+  if (error instanceof DeadlineExceeded) {
+    return failed(error.message, 'the gateway takes connections but does not answer: look at its log');
+  }
+  const code = error instanceof SessionRefused ? error.code : null;
+  return failed(
+    [messageOf(error), code && `(${code})`].filter(Boolean).join(' '),
+    code === null ? null : NEW_AUTHTOKEN,
+  );
+}
+
+async function tryNames(session: GatewaySession, names: readonly Name[]): Promise<Result[]> {
+  if (names.length === 0) return [skipped('there are no tunnels, and no AGENT_DOMAIN')];
+  const end = performance.now() + BIND_ALL_MS;
+  const results: Result[] = [];
+  for (const name of names) {
+    const left = end - performance.now();
+    results.push(left > 0 ? await tryName(session, name, left) : skipped('there was no time for all of the names'));
+  }
+  return summarize(results, (count) => (count === 1 ? '1 name may be bound' : `${count} names may be bound`));
+}
+
+async function tryName(session: GatewaySession, { domain, protocol }: Name, ms: number): Promise<Result> {
+  if (!isProtocol(protocol)) return skipped(`${domain}: this version knows no ${protocol} tunnels`);
+  const request = { protocol, domain, forwardTo: 'http://127.0.0.1:9', forwardsTo: 'device-agent doctor' };
+  const bound = session.open({ ...request, ...(protocol === 'http' && { trafficPolicy: CLOSED }) });
+  try {
+    await (await withDeadline(bound, `binding ${domain}`, ms, (late) => void late.close())).close();
+    return ok(domain);
+  } catch (error) {
+    if (!(error instanceof ApiError)) return skipped(messageOf(error));
+    return failed(`${domain}: ${error.message} (${error.code})`, adviceFor(error.code, domain));
+  }
+}
+
+function adviceFor(code: string, domain: string): string {
+  if (code === ONLINE_ELSEWHERE) return 'another agent serves this name: stop it there, or delete the tunnel here';
+  if (code === 'ERR_NGROK_319') return `reserve ${domain}, or a wildcard above it: device-agent setup does`;
+  if (code === 'ERR_NGROK_332')
+    return 'the gateway does not serve this protocol: delete the tunnel, or use another gateway';
+  return `give the authtoken a rule for it, such as bind:${domain}, or use a name that it allows`;
+}
+
+function isProtocol(text: string): text is TunnelProtocol {
+  return TUNNEL_PROTOCOLS.some((known) => known === text);
+}
+
+function tunnelCount(count: number): string {
+  return `${count} ${count === 1 ? 'tunnel is' : 'tunnels are'}`;
+}

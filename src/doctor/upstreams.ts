@@ -1,0 +1,81 @@
+import { connect as connectTcp, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+import { Limiter } from '../agent/tunnels/limiter.ts';
+import type { Tunnel } from '../agent/tunnels/tunnel.ts';
+import { parseUpstream, type Upstream } from '../agent/tunnels/upstream.ts';
+import { UpstreamGuard } from '../agent/tunnels/upstream-guard.ts';
+import { withDeadline } from '../lib/deadline.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Settings } from '../settings.ts';
+import { type Check, failed, ok, type Result, skipped, summarize } from './finding.ts';
+
+const ANSWER_MS = 3_000;
+/** Upstreams that are tried at the same time. */
+const MAX_TRYING = 16;
+
+/** Whether what the tunnels lead to is there, and allowed. */
+export function upstreamsCheck(tunnels: Promise<readonly Tunnel[]>, settings: Settings): Check {
+  const guard = new UpstreamGuard(settings.allowUpstreams);
+  const limiter = new Limiter(MAX_TRYING);
+  return {
+    name: 'upstreams',
+    title: 'Upstreams',
+    run: async () => {
+      const upstreams = [...new Set((await tunnels).map(({ forwards_to }) => forwards_to))];
+      if (upstreams.length === 0) return skipped('there are no tunnels');
+      const tried = upstreams.map((upstream) => limiter.run(() => tryUpstream(upstream, guard, settings)));
+      return summarize(await Promise.all(tried), (count) => (count === 1 ? '1 answers' : `${count} answer`));
+    },
+  };
+}
+
+async function tryUpstream(text: string, guard: UpstreamGuard, settings: Settings): Promise<Result> {
+  let upstream: Upstream;
+  try {
+    upstream = parseUpstream(text);
+    await guard.check(upstream);
+  } catch (error) {
+    return failed(`${text}: ${messageOf(error)}`, 'change AGENT_ALLOW_UPSTREAMS, or what the tunnel forwards to');
+  }
+  const verify = settings.verifyUpstreamTls;
+  try {
+    await withDeadline(reach(upstream, guard, verify), 'connecting', ANSWER_MS);
+    return ok(text);
+  } catch (error) {
+    const isTls = upstream.kind === 'tcp' && upstream.scheme === 'https';
+    return failed(
+      `${text} does not answer (${messageOf(error)})`,
+      isTls && verify
+        ? 'start the service; if nobody signed its certificate: AGENT_VERIFY_UPSTREAM_TLS=false'
+        : 'start the service, or change what the tunnel forwards to',
+    );
+  }
+}
+
+/** Connects as a tunnel would, to an address that was checked; nothing is sent. */
+async function reach(upstream: Upstream, guard: UpstreamGuard, verify: boolean): Promise<void> {
+  if (upstream.kind === 'unix') return opened(connectTcp(await guard.resolveSocket(upstream.path)), 'connect');
+  const { host, port, scheme } = upstream;
+  const target = { host, port, autoSelectFamily: true };
+  if (scheme !== 'https') return opened(connectTcp(target), 'connect');
+  const name = host === 'localhost' || /^[\d.]+$|:/.test(host) ? {} : { servername: host };
+  return opened(connectTls({ ...target, ...name, rejectUnauthorized: verify }), 'secureConnect');
+}
+
+async function opened(socket: Socket, event: 'connect' | 'secureConnect'): Promise<void> {
+  const late = setTimeout(() => socket.destroy(new Error(`no answer within ${ANSWER_MS / 1000} s`)), ANSWER_MS);
+  try {
+    await new Promise<void>((resolve, reject) => {
+      socket.once(event, () => resolve());
+      socket.once('error', (error) => reject(flattened(error)));
+    });
+  } finally {
+    clearTimeout(late);
+    socket.destroy();
+  }
+}
+
+/** A name with several addresses fails with several errors, and a message that is empty. */
+function flattened(error: Error): Error {
+  return error instanceof AggregateError ? new Error(error.errors.map(messageOf).join('; ')) : error;
+}

@@ -1,0 +1,46 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { expect, it } from 'vitest';
+import { CLOUD_AUTHORITY } from '../../src/agent/connector/cloud-authority.ts';
+import { deviceAgent } from '../support/agent-process.ts';
+import { temporaryFolder } from '../support/tunnel-set-up.ts';
+
+const FREE_PORTS = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0' };
+
+it('prints one screen without colours into a pipe, and exits with 0 when nothing is wrong', async () => {
+  const { code, stdout, stderr } = await deviceAgent(['doctor'], await temporaryFolder(), FREE_PORTS);
+  expect([code, stderr]).toEqual([0, '']);
+  expect(stdout).toMatch(/^✔ Node {2,}v[\s\S]*\n✔ Settings {2,}usable; gateway: the embedded gateway\n/);
+  expect(stdout).toMatch(/\nNothing is wrong\.\n$/);
+  expect(stdout).not.toContain('\u001b');
+});
+
+it('names every setting that is wrong, in JSON as well, and exits with 1', async () => {
+  const env = { ...FREE_PORTS, AGENT_PORT: 'http', LOG_LEVEL: 'loud', AGENT_API_TOKEN: 'a secret with blanks' };
+  const { code, stdout } = await deviceAgent(['doctor', '--json'], await temporaryFolder(), env);
+  expect(code).toBe(1);
+  const report = JSON.parse(stdout);
+  expect(report).toMatchObject({ ok: false, version: expect.any(String) });
+  const wrong = report.findings.filter(({ status }: { status: string }) => status === 'failed');
+  expect(wrong.map(({ check, detail }: { check: string; detail: string }) => [check, detail.split('=')[0]])).toEqual([
+    ['settings', 'AGENT_PORT'],
+    ['settings', 'AGENT_API_TOKEN'],
+    ['settings', 'LOG_LEVEL'],
+  ]);
+  expect(stdout).not.toContain('a secret');
+});
+
+it('never prints the authtoken', async () => {
+  const env = { ...FREE_PORTS, NGROK_AUTHTOKEN: 'super-secret-authtoken', NGROK_SERVER_ADDR: '127.0.0.1:1' };
+  const { code, stdout } = await deviceAgent(['doctor'], await temporaryFolder(), env);
+  expect([code, stdout]).toEqual([1, expect.stringMatching(/\n✖ Gateway {2,}127\.0\.0\.1:1 cannot be reached/)]);
+  expect(stdout).not.toContain('super-secret');
+});
+
+it('trusts for ngrok’s cloud whom the SDK trusts', () => {
+  const scope = dirname(dirname(createRequire(import.meta.url).resolve('@ngrok/ngrok')));
+  const native = readdirSync(scope, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.node'));
+  expect(native.length).toBeGreaterThan(0);
+  for (const name of native) expect(readFileSync(join(scope, name)).includes(CLOUD_AUTHORITY.trim())).toBe(true);
+});

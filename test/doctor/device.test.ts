@@ -1,0 +1,213 @@
+import { chmodSync, chownSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { openDataFolder } from '../../src/agent/tunnels/data-folder.ts';
+import { Disk, mayMount } from '../support/disk.ts';
+import { temporaryFolder } from '../support/tunnel-set-up.ts';
+import { examine, freePort, keepTunnels, takenPort } from './examination.ts';
+
+const isRoot = process.geteuid?.() === 0;
+const failure = (detail: RegExp, advice: RegExp | null = /./) => ({
+  status: 'failed',
+  detail: expect.stringMatching(detail),
+  advice: advice === null ? null : expect.stringMatching(advice),
+});
+const success = (detail: RegExp) => ({ status: 'ok', detail: expect.stringMatching(detail), advice: null });
+
+it('a fresh device is sound, and stays untouched', async () => {
+  const folder = await temporaryFolder();
+  const found = await examine(folder);
+  expect(found('data-folder')).toEqual([success(/data is created at the first start/)]);
+  expect(found('tunnels-file')).toEqual([success(/none yet/)]);
+  expect(found('agent')).toEqual([success(/none is running/)]);
+  expect(found('default-policies')).toEqual([success(/policies\.json/)]);
+  expect(readdirSync(folder)).toEqual([]);
+});
+
+it('says which Node is too old', async () => {
+  const folder = await temporaryFolder();
+  expect((await examine(folder))('node')).toEqual([success(/^v/)]);
+  const old = await examine(folder, {}, { nodeVersion: 'v20.18.3' });
+  expect(old('node')).toEqual([failure(/v20\.18\.3 is too old/, /20\.19/)]);
+});
+
+it('says when the default policies cannot be used', async () => {
+  const folder = await temporaryFolder();
+  writeFileSync(join(folder, 'mine.json'), '{"inbound": [');
+  const found = await examine(folder, { DEFAULT_POLICIES: 'mine.json' });
+  expect(found('default-policies')).toEqual([failure(/mine\.json cannot be used: not JSON, line 1/)]);
+});
+
+describe('the data folder', () => {
+  const check = async (folder: string) => (await examine(folder))('data-folder');
+
+  it('is fine when it is the agent’s alone', async () => {
+    const folder = await temporaryFolder();
+    await keepTunnels(folder, []);
+    expect(await check(folder)).toEqual([success(/mode 0700, .* free$/)]);
+    expect(readdirSync(join(folder, 'data'))).toEqual(['tunnels.json']);
+  });
+
+  it('others may not write to it', async () => {
+    const folder = await temporaryFolder();
+    mkdirSync(join(folder, 'data'));
+    chmodSync(join(folder, 'data'), 0o777);
+    expect(await check(folder)).toEqual([failure(/other users may write .*0777/, /^chmod 700 /)]);
+  });
+
+  it('is a folder', async () => {
+    const folder = await temporaryFolder();
+    writeFileSync(join(folder, 'data'), '');
+    expect(await check(folder)).toEqual([failure(/is not a folder/)]);
+  });
+
+  it.runIf(isRoot)('holds nobody else’s files', async () => {
+    const folder = await temporaryFolder();
+    await keepTunnels(folder, []);
+    chownSync(join(folder, 'data', 'tunnels.json'), 4711, 4711);
+    expect(await check(folder)).toEqual([failure(/tunnels\.json belongs to user 4711/, /^sudo chown -R 0 /)]);
+  });
+
+  it.runIf(mayMount)('has room', async () => {
+    const folder = await temporaryFolder();
+    symlinkSync(Disk.mount('size=1m').path, join(folder, 'data'));
+    chmodSync(join(folder, 'data'), 0o700);
+    expect(await check(folder)).toEqual([failure(/nearly full: 1 MB free/, /df -h/)]);
+  });
+
+  it.runIf(mayMount)('is not read-only', async () => {
+    const folder = await temporaryFolder();
+    const disk = Disk.mount('size=32m');
+    chmodSync(disk.path, 0o700);
+    symlinkSync(disk.path, join(folder, 'data'));
+    disk.remount('ro');
+    expect(await check(folder)).toEqual([failure(/nothing can be written .*EROFS/, /remount,rw/)]);
+  });
+});
+
+describe('the tunnels on the disk', () => {
+  const check = async (folder: string) => (await examine(folder))('tunnels-file');
+  const write = (folder: string, name: string, text: string) => writeFileSync(join(folder, 'data', name), text);
+
+  it('are counted', async () => {
+    const folder = await temporaryFolder();
+    await keepTunnels(folder, [{}, { domain: 'two.localhost' }]);
+    expect(await check(folder)).toEqual([success(/^2 tunnels in /)]);
+  });
+
+  it('are still there in the copy when the file is damaged', async () => {
+    const folder = await temporaryFolder();
+    await keepTunnels(folder, [{}]);
+    write(folder, 'tunnels.json.bak', '{"version":1,"tunnels":[]}');
+    write(folder, 'tunnels.json', '{"version":1,"tun');
+    expect(await check(folder)).toEqual([failure(/tunnels\.json is damaged .*copy .*has 0 tunnels/, /next start/)]);
+    expect(readdirSync(join(folder, 'data'))).toEqual(['tunnels.json', 'tunnels.json.bak']);
+  });
+
+  it('are lost when both are damaged, and it says so', async () => {
+    const folder = await temporaryFolder();
+    await keepTunnels(folder, [{}]);
+    write(folder, 'tunnels.json', '');
+    write(folder, 'tunnels.json.bak', '\0\0\0');
+    expect(await check(folder)).toEqual([failure(/tunnels\.json is damaged .*no good copy/, /restore/)]);
+  });
+
+  it('have a damaged copy', async () => {
+    const folder = await temporaryFolder();
+    await keepTunnels(folder, [{}]);
+    write(folder, 'tunnels.json.bak', '\0\0\0');
+    expect(await check(folder)).toEqual([success(/^1 tunnel in/), failure(/tunnels\.json\.bak is damaged/)]);
+  });
+
+  it('are of a newer version', async () => {
+    const folder = await temporaryFolder();
+    await keepTunnels(folder, []);
+    write(folder, 'tunnels.json', '{"version":7,"tunnels":[]}');
+    expect(await check(folder)).toEqual([failure(/newer version of device-agent/, null)]);
+  });
+});
+
+describe('ports', () => {
+  it('are free, or taken by something else', async () => {
+    const folder = await temporaryFolder();
+    const port = await freePort();
+    expect((await examine(folder, { AGENT_PORT: String(port) }))('ports')).toEqual([success(/^free: \d+$/)]);
+    const taken = String(await takenPort());
+    const found = await examine(folder, { AGENT_PORT: taken, GATEWAY_HTTPS_PORT: taken });
+    expect(found('ports')).toEqual([
+      failure(/^the local API cannot listen on 127\.0\.0\.1:\d+: something else/, /AGENT_PORT/),
+      failure(/^the embedded gateway's https cannot listen/, /GATEWAY_HTTPS_PORT/),
+    ]);
+  });
+
+  it('an address of another machine cannot be listened on', async () => {
+    const port = String(await freePort());
+    const found = await examine(await temporaryFolder(), { AGENT_HOST: '192.0.2.1', AGENT_PORT: port });
+    expect(found('ports')).toEqual([failure(/192\.0\.2\.1/, /AGENT_HOST/)]);
+  });
+});
+
+it('notices another agent on the data folder', async () => {
+  const folder = await temporaryFolder();
+  const held = await openDataFolder(join(folder, 'data'));
+  onTestFinished(() => held.release());
+  const found = await examine(folder, { AGENT_PORT: String(await freePort()) });
+  expect(found('agent')).toEqual([failure(/one is running on .*but not with these settings/, /stop it/)]);
+});
+
+describe('the clock', () => {
+  it('was never set', async () => {
+    const found = await examine(await temporaryFolder(), {}, { now: () => Date.parse('1970-01-01T00:00:20Z') });
+    expect(found('clock')).toEqual([failure(/^it shows 1970-01-01.*never set/, /timedatectl/)]);
+  });
+
+  it('is compared with the time that a service tells', async () => {
+    const { createServer: createHttp } = await import('node:http');
+    const server = createHttp((_request, response) => response.end());
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => void server.close());
+    const dateFrom = `http://127.0.0.1:${(server.address() as { port: number }).port}`;
+    const folder = await temporaryFolder();
+    expect((await examine(folder, {}, { dateFrom }))('clock')).toEqual([success(/within a minute of http/)]);
+    const fast = await examine(folder, {}, { dateFrom, now: () => Date.now() + 3_600_000 });
+    expect(fast('clock')).toEqual([failure(/ahead of http/, /timedatectl/)]);
+    const slow = await examine(folder, {}, { dateFrom, now: () => Date.now() - 3_600_000 });
+    expect(slow('clock')).toEqual([failure(/behind http/)]);
+  });
+});
+
+describe('upstreams', () => {
+  it('answer, do not answer, or are not allowed', async () => {
+    const folder = await temporaryFolder();
+    const [up, down] = [await takenPort(), await freePort()];
+    const socket = join(folder, 'app.sock');
+    const app = createServer((client) => client.destroy());
+    await new Promise<void>((resolve) => app.listen(socket, resolve));
+    onTestFinished(() => void app.close());
+    const upstreams = [
+      `localhost:${up}`,
+      `http://127.0.0.1:${up}`,
+      `unix:${socket}`,
+      `127.0.0.1:${down}`,
+      '8.8.8.8:53',
+    ];
+    await keepTunnels(
+      folder,
+      upstreams.map((forwards_to) => ({ forwards_to })),
+    );
+    expect((await examine(folder))('upstreams')).toEqual([
+      success(/^3 answer$/),
+      failure(/^127\.0\.0\.1:\d+ does not answer .*ECONNREFUSED/, /start the service/),
+      failure(/^8\.8\.8\.8:53: .*not an allowed upstream/, /AGENT_ALLOW_UPSTREAMS/),
+    ]);
+  });
+
+  it('are more than a screen holds', async () => {
+    const folder = await temporaryFolder();
+    const forwarded = Array.from({ length: 14 }, (_, at) => ({ forwards_to: `8.8.8.8:${at + 1}` }));
+    await keepTunnels(folder, forwarded);
+    const lines = (await examine(folder))('upstreams');
+    expect([lines.length, lines.at(-1)?.detail]).toEqual([11, 'and 4 more']);
+  });
+});

@@ -1,0 +1,62 @@
+import { writeFileSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
+import { createServer as createPort } from 'node:net';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+import type { Tunnel } from '../../src/agent/tunnels/tunnel.ts';
+import { tunnelsCodec } from '../../src/agent/tunnels/tunnel-store.ts';
+import { diagnose, type Surroundings } from '../../src/doctor/diagnose.ts';
+import type { Finding } from '../../src/doctor/finding.ts';
+import { loadSettings } from '../../src/settings.ts';
+import { silentLog } from '../support/silent-log.ts';
+
+/** Findings by the check that made them. */
+export type Examined = (check: string) => Pick<Finding, 'status' | 'detail' | 'advice'>[];
+
+/** Examines a device whose working folder and environment are given; AGENT_PORT is any free one unless set. */
+export async function examine(
+  folder: string,
+  env: Record<string, string> = {},
+  surroundings: Partial<Surroundings> = {},
+): Promise<Examined> {
+  const ports = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0' };
+  const settings = loadSettings({ ...ports, ...env }, folder);
+  const findings = await diagnose(settings, { log: silentLog, ...surroundings });
+  return (check) =>
+    findings
+      .filter((finding) => finding.check === check)
+      .map(({ status, detail, advice }) => ({ status, detail, advice }));
+}
+
+/** Puts tunnels on the disk, as an agent would have. */
+export async function keepTunnels(folder: string, tunnels: Partial<Tunnel>[]): Promise<void> {
+  await mkdir(join(folder, 'data'), { recursive: true, mode: 0o700 });
+  const stored = tunnels.map((tunnel, at) => ({
+    id: `id-${at}`,
+    protocol: 'http',
+    forwards_to: 'localhost:8001',
+    domain: 'cam.localhost',
+    url: `https://${tunnel.domain ?? 'cam.localhost'}`,
+    policy: null,
+    created_at: '2026-01-01T00:00:00.000Z',
+    ...tunnel,
+  }));
+  writeFileSync(join(folder, 'data', 'tunnels.json'), tunnelsCodec.encode({ version: 1, tunnels: stored }));
+}
+
+/** A port of the loopback on which something listens, and hangs up on whoever comes. */
+export async function takenPort(): Promise<number> {
+  const server = createPort((socket) => socket.destroy());
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void server.close());
+  return (server.address() as { port: number }).port;
+}
+
+/** A port of the loopback on which nothing listens. */
+export async function freePort(): Promise<number> {
+  const server = createPort();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as { port: number };
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}

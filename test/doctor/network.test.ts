@@ -1,0 +1,172 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { createServer as createTls } from 'node:tls';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { issueCredential } from '../../src/gateway/access/issue-token.ts';
+import { openLocalCa } from '../../src/gateway/certificates/local-ca.ts';
+import { AgentProcess } from '../support/agent-process.ts';
+import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { silentLog } from '../support/silent-log.ts';
+import { temporaryFolder } from '../support/tunnel-set-up.ts';
+import { examine, freePort, keepTunnels, takenPort } from './examination.ts';
+
+let gateway: TestGateway;
+beforeAll(async () => {
+  gateway = await startTestGateway();
+});
+afterAll(() => gateway.close());
+
+const remote = (): Record<string, string> => ({
+  NGROK_AUTHTOKEN: gateway.authtoken,
+  NGROK_SERVER_ADDR: gateway.sessionAddress,
+  NGROK_CA_CERT: gateway.caFile,
+});
+const failure = (detail: RegExp, advice: RegExp | null = /./) => ({
+  status: 'failed',
+  detail: expect.stringMatching(detail),
+  advice: advice === null ? null : expect.stringMatching(advice),
+});
+const success = (detail: RegExp) => ({ status: 'ok', detail: expect.stringMatching(detail), advice: null });
+const skip = (detail: RegExp) => ({ status: 'skipped', detail: expect.stringMatching(detail), advice: null });
+const resolve = async (name: string) => {
+  if (name.startsWith('unknown')) throw new Error('getaddrinfo ENOTFOUND');
+  return ['127.0.0.1'];
+};
+
+describe('with a gateway that is as it should be', () => {
+  it('everything is well, and nothing stays behind on the gateway', async () => {
+    const folder = await temporaryFolder();
+    const port = await takenPort();
+    await keepTunnels(folder, [
+      { forwards_to: `localhost:${port}` },
+      { domain: 'two.localhost', forwards_to: `${port}` },
+    ]);
+    const found = await examine(folder, { ...remote(), AGENT_DOMAIN: 'me.localhost' }, { resolve });
+    expect(found('gateway-dns')).toEqual([skip(/is an address already/)]);
+    expect(found('gateway')).toEqual([success(/answers as CN=.*signed by CN=device-agent local CA/)]);
+    expect(found('clock')).toEqual([success(/within the time of the gateway's certificate/)]);
+    expect(found('authtoken')).toEqual([success(/takes it/)]);
+    expect(found('acl')).toEqual([success(/^3 names may be bound/)]);
+    expect(found('domains-dns')).toEqual([success(/^3 names/)]);
+    expect(found('upstreams')).toEqual([success(/^2 answer/)]);
+    expect(gateway.endpoints.list()).toEqual([]);
+  });
+
+  it('names are looked up', async () => {
+    const folder = await temporaryFolder();
+    await keepTunnels(folder, [{ domain: 'known.example.com' }, { domain: 'unknown.example.com' }]);
+    const addr = `unknown-gateway.example.com:${await freePort()}`;
+    const found = await examine(folder, { ...remote(), NGROK_SERVER_ADDR: addr }, { resolve });
+    expect(found('gateway-dns')).toEqual([failure(/^unknown-gateway\.example\.com has no address/, /resolvectl/)]);
+    expect(found('domains-dns')).toEqual([success(/^1 name/), failure(/^unknown\.example\.com/, /CNAME/)]);
+  });
+
+  it('the authtoken is refused', async () => {
+    const folder = await temporaryFolder();
+    await keepTunnels(folder, [{}]);
+    const wrong = `${gateway.authtoken.slice(0, -4)}aaaa`;
+    const found = await examine(folder, { ...remote(), NGROK_AUTHTOKEN: wrong });
+    expect(found('authtoken')).toEqual([failure(/ERR_NGROK_107/, /NGROK_AUTHTOKEN/)]);
+    expect(found('acl')).toEqual([skip(/no session/)]);
+    expect(JSON.stringify([found('authtoken'), found('gateway')])).not.toContain(wrong);
+  });
+
+  it('the authtoken’s rules do not cover a domain, or the domain is not reserved', async () => {
+    const { store } = gateway;
+    const { token } = await store.database.write(() => issueCredential(store, { acl: ['bind:*.site.localhost'] }));
+    const folder = await temporaryFolder();
+    await keepTunnels(folder, [{ domain: 'a.site.localhost' }, { domain: 'b.other.localhost' }]);
+    const found = await examine(folder, { ...remote(), NGROK_AUTHTOKEN: token });
+    expect(found('acl')).toEqual([
+      success(/^1 name may/),
+      failure(/^b\.other\.localhost: .*\(ERR_NGROK_316\)/, /bind:b\.other\.localhost/),
+    ]);
+    await keepTunnels(folder, [{ domain: 'cam.not-reserved.example' }]);
+    expect((await examine(folder, remote()))('acl')).toEqual([failure(/ERR_NGROK_319/, /reserve/)]);
+  });
+
+  it('another agent serves a name: it keeps it', async () => {
+    const session = await agentSession(gateway).connect();
+    const listener = await session.httpEndpoint().domain('busy.localhost').listen();
+    const folder = await temporaryFolder();
+    await keepTunnels(folder, [{ domain: 'busy.localhost' }]);
+    expect((await examine(folder, remote()))('acl')).toEqual([failure(/ERR_NGROK_334/, /another agent serves/)]);
+    expect(gateway.endpoints.list().map(({ host }) => host)).toEqual(['busy.localhost']);
+    await listener.close();
+    await session.close();
+  });
+});
+
+describe('with something else at the gateway’s address', () => {
+  const reach = async (env: Record<string, string>) => {
+    const folder = await temporaryFolder();
+    const found = await examine(folder, { ...remote(), ...env });
+    // Whoever that is, it does not get the authtoken.
+    expect(found('authtoken')).toEqual([skip(/cannot be reached, or is not to be trusted/)]);
+    return found('gateway');
+  };
+
+  it('nobody listens', async () => {
+    const address = `127.0.0.1:${await freePort()}`;
+    expect(await reach({ NGROK_SERVER_ADDR: address })).toEqual([failure(/ECONNREFUSED/, /NGROK_SERVER_ADDR/)]);
+  });
+
+  it('it hangs up', async () => {
+    const address = `127.0.0.1:${await takenPort()}`;
+    expect(await reach({ NGROK_SERVER_ADDR: address })).toEqual([failure(/cannot be reached/)]);
+  });
+
+  it('it does not speak TLS', async () => {
+    const address = `127.0.0.1:${gateway.httpPort}`;
+    expect(await reach({ NGROK_SERVER_ADDR: address })).toEqual([failure(/does not speak TLS/, /captive portal/)]);
+  });
+
+  it('a captive portal presents a certificate of its own, which is named', async () => {
+    const folder = await temporaryFolder();
+    const ca = await openLocalCa(folder, silentLog);
+    const { cert, key } = await ca.issue(['portal.hotel.example']);
+    const server = createTls({ cert, key }, (socket) => socket.destroy());
+    await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
+    onTestFinished(() => void server.close());
+    const address = `127.0.0.1:${(server.address() as { port: number }).port}`;
+    const [unknown] = await reach({ NGROK_SERVER_ADDR: address });
+    expect(unknown).toEqual(failure(/CN=portal\.hotel\.example.*NGROK_CA_CERT does not vouch/, /intercepts TLS/));
+    // Of the right authority, and still for another name.
+    writeFileSync(join(folder, 'both.pem'), `${gateway.sessionCa}${ca.caPem}`);
+    const [other] = await reach({ NGROK_SERVER_ADDR: address, NGROK_CA_CERT: join(folder, 'both.pem') });
+    expect(other).toEqual(failure(/CN=portal\.hotel\.example.*ERR_TLS_CERT_ALTNAME_INVALID/, /captive portal/));
+  });
+});
+
+it('the clock is outside of the certificate’s time', async () => {
+  const folder = await temporaryFolder();
+  const at = (time: number) => examine(folder, remote(), { now: () => time });
+  const years = 40 * 365 * 86_400_000;
+  expect((await at(Date.now() + years))('clock')).toEqual([failure(/after the end of the gateway's certificate/)]);
+  expect((await at(Date.parse('2025-01-02T00:00:00Z')))('clock')).toEqual([failure(/certificate was made/)]);
+});
+
+it('leaves a running agent alone, and tells what that knows', async () => {
+  const folder = await temporaryFolder();
+  const port = await freePort();
+  const { store } = gateway;
+  const issued = await store.database.write(() => issueCredential(store, { acl: ['bind:a.run.localhost'] }));
+  await keepTunnels(folder, [{ domain: 'a.run.localhost' }, { domain: 'b.run.localhost' }]);
+  const env = { ...remote(), NGROK_AUTHTOKEN: issued.token, AGENT_PORT: String(port) };
+  const agent = AgentProcess.start(folder, env);
+  onTestFinished(async () => void (await agent.end('SIGKILL')));
+  await agent.logged('tunnels are up');
+  const before = gateway.endpoints.list();
+  const found = await examine(folder, env);
+  expect(found('agent')).toEqual([success(/^version .* running/)]);
+  expect(found('ports')).toEqual([success(/the running agent has them/)]);
+  expect(found('authtoken')).toEqual([success(/has been online/)]);
+  expect(found('acl')).toEqual([
+    success(/^1 tunnel is online/),
+    failure(/b\.run.*failed.*ERR_NGROK_316/, /bind:b\.run/),
+  ]);
+  expect(gateway.endpoints.list()).toEqual(before);
+  // With other settings it is in the way.
+  const [other] = (await examine(await temporaryFolder(), env))('agent');
+  expect(other).toEqual(failure(/an agent with another data folder answers/, /AGENT_PORT/));
+});

@@ -1,0 +1,62 @@
+import { expect, it } from 'vitest';
+import { type Check, ok } from '../../src/doctor/finding.ts';
+import { renderReport, wantsColor } from '../../src/doctor/report.ts';
+import { runChecks } from '../../src/doctor/run-checks.ts';
+
+const check = (title: string, run: Check['run']): Check => ({ name: title.toLowerCase(), title, run });
+
+it('a check that hangs or breaks keeps nobody else from being heard, and order stays', async () => {
+  const findings = await runChecks(
+    [
+      check('Hangs', () => new Promise(() => {})),
+      check('Breaks', async () => Promise.reject(new Error('EACCES'))),
+      check('Works', async () => ok('fine')),
+    ],
+    [],
+    20,
+  );
+  expect(findings.map(({ title, status, detail }) => `${title} ${status}: ${detail}`)).toEqual([
+    'Hangs failed: could not be looked at: this did not finish within 0.02 s',
+    'Breaks failed: could not be looked at: EACCES',
+    'Works ok: fine',
+  ]);
+});
+
+it('a secret is shown nowhere, whoever quotes it', async () => {
+  const [finding] = await runChecks(
+    [check('A', async () => ({ status: 'failed', detail: 'bad token hush-hush', advice: 'not hush-hush' }))],
+    ['hush-hush', ''],
+  );
+  expect(finding).toMatchObject({ detail: 'bad token (not shown)', advice: 'not (not shown)' });
+});
+
+it('the report fits in columns, with what to do below what is wrong', () => {
+  const of = (title: string) => ({ check: 'x', title });
+  const report = renderReport(
+    [
+      { ...of('Disk'), status: 'ok', detail: 'fine', advice: null },
+      { ...of('Network'), status: 'failed', detail: 'down', advice: 'plug it in' },
+      { ...of('Network'), status: 'failed', detail: 'slow', advice: null },
+      { ...of('Clock'), status: 'skipped', detail: 'no idea', advice: null },
+    ],
+    false,
+  );
+  expect(report.split('\n')).toEqual([
+    '✔ Disk     fine',
+    '✖ Network  down',
+    '           → plug it in',
+    '✖          slow',
+    '- Clock    no idea',
+    '',
+    '2 problems.',
+  ]);
+});
+
+it('colours are for terminals that want them', () => {
+  const finding = { check: 'x', title: 'X', status: 'ok', detail: 'fine', advice: null } as const;
+  expect(renderReport([finding], true)).toContain('\u001b[32m✔\u001b[0m X');
+  expect(wantsColor({ isTTY: true }, {})).toBe(true);
+  expect(wantsColor({ isTTY: true }, { NO_COLOR: '1' })).toBe(false);
+  expect(wantsColor({ isTTY: true }, { TERM: 'dumb' })).toBe(false);
+  expect(wantsColor({}, {})).toBe(false);
+});
