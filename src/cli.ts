@@ -78,6 +78,18 @@ function addTunnelsCommand(program: Command): void {
     .description('close a tunnel and forget it')
     .argument('<tunnel>', 'first label, host or URL of the tunnel')
     .action(async (tunnel) => (await load()).deleteTunnel(tunnel));
+  const loadTransfer = () => import('./commands/tunnels-transfer.ts');
+  tunnels
+    .command('export')
+    .description('write the tunnels as they are on the disk, whether the agent runs or not')
+    .argument('[file]', 'left out: standard output')
+    .action(async (file) => (await loadTransfer()).exportTunnels(file));
+  tunnels
+    .command('import')
+    .description('make the tunnels of a file that are not there yet')
+    .argument('<file>', 'an export, or what ngrok’s sample agent in Python keeps')
+    .option('--json', 'print what became of each as JSON')
+    .action(async (file, options) => (await loadTransfer()).importTunnels(file, options));
 }
 
 /** Prints one line that says what to do, or with `--debug` all there is to know. */

@@ -103,16 +103,19 @@ describe.runIf(hasCurl)('the tour in README', () => {
       .split('\n')
       .filter((line) => line.startsWith('device-agent tunnels'))
       .map((line) => line.split(/\s{2,}|\(/)[0] ?? '');
-    expect(commands).toHaveLength(4);
+    expect(commands).toHaveLength(6);
+    const [list, start, show, remove, backUp, restore] = commands;
     const outputs: string[] = [];
     // In README's order the tunnel is listed before it is started.
-    for (const command of [commands[1], commands[0], commands[2], commands[3]]) {
+    for (const command of [start, list, show, backUp, remove, restore]) {
       outputs.push(await shell(`${command}`.replace('device-agent', `"${process.execPath}" "${CLI}"`)));
     }
     expect(outputs[0]).toContain(`https://device342.localhost:${ports['8443']} -> localhost:${ports['8001']}`);
     expect(outputs[1]).toMatch(/NAME +URL +PROTOCOL +FORWARDS TO\n/);
     expect(outputs[2]).toMatch(/Status: +online since/);
-    expect(outputs[3]).toBe('');
+    expect(outputs[3]).toMatch(/ written to backup\.json\n$/);
+    expect(outputs[4]).toBe('');
+    expect(outputs[5]).toContain('created    device342.localhost\n');
   });
 });
 

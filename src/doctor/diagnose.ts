@@ -3,6 +3,7 @@ import { apiTokenIfAny } from '../agent/api-token.ts';
 import { CLOUD_AUTHORITY } from '../agent/connector/cloud-authority.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from '../agent/connector/gateway-address.ts';
 import { openGatewayLink } from '../agent/connector/gateway-link.ts';
+import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
 import { systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Log } from '../lib/log.ts';
@@ -20,7 +21,7 @@ import { presentedAt } from './presented-certificate.ts';
 import { runChecks } from './run-checks.ts';
 import { findRunningAgent, liveTunnels, runningAgentCheck } from './running-agent.ts';
 import { type Name, sessionChecks } from './session.ts';
-import { readTunnelFile, tunnelFileCheck, tunnelsIn } from './tunnel-file.ts';
+import { tunnelFileCheck } from './tunnels-on-disk.ts';
 import { upstreamsCheck } from './upstreams.ts';
 
 export interface Surroundings {

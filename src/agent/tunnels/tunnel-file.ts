@@ -1,0 +1,53 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { basename, dirname } from 'node:path';
+import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import type { Tunnel } from './tunnel.ts';
+import { tunnelsCodec } from './tunnel-store.ts';
+
+/** What is under the name of the tunnels' file, or of its copy. */
+export type FileContent =
+  | { state: 'good'; tunnels: readonly Tunnel[] }
+  | { state: 'missing' }
+  | { state: 'damaged' | 'unusable'; reason: string };
+
+/** The tunnels on the disk, read without changing anything there. */
+export interface TunnelFile {
+  path: string;
+  main: FileContent;
+  backup: FileContent;
+  /** Names of damaged files that were set aside. */
+  damaged: readonly string[];
+}
+
+/** @param path of `tunnels.json` */
+export async function readTunnelFile(path: string): Promise<TunnelFile> {
+  const [main, backup, damaged] = await Promise.all([load(path), load(`${path}.bak`), setAside(path)]);
+  return { path, main, backup, damaged };
+}
+
+/** The tunnels that an agent would start with. */
+export function tunnelsIn({ main, backup }: TunnelFile): readonly Tunnel[] {
+  if (main.state === 'good') return main.tunnels;
+  return main.state !== 'unusable' && backup.state === 'good' ? backup.tunnels : [];
+}
+
+async function load(path: string): Promise<FileContent> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    if (hasErrno(error, 'ENOENT')) return { state: 'missing' };
+    const state = hasErrno(error, 'EIO') ? 'damaged' : 'unusable';
+    return { state, reason: `${path} cannot be read: ${messageOf(error)}` };
+  }
+  try {
+    return { state: 'good', tunnels: tunnelsCodec.decode(text).tunnels };
+  } catch (error) {
+    return { state: error instanceof OperatorError ? 'unusable' : 'damaged', reason: messageOf(error) };
+  }
+}
+
+async function setAside(path: string): Promise<string[]> {
+  const names = await readdir(dirname(path)).catch(() => []); // a folder that cannot be read is said elsewhere
+  return names.filter((name) => name.startsWith(`${basename(path)}.damaged-`));
+}

@@ -1,0 +1,150 @@
+import { randomUUID } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { callAgent } from '../agent/api-client.ts';
+import { isDataFolderHeld, openDataFolder } from '../agent/tunnels/data-folder.ts';
+import { loadDefaultPolicies } from '../agent/tunnels/default-policies.ts';
+import { DurableFile } from '../agent/tunnels/durable-file.ts';
+import type { Tunnel } from '../agent/tunnels/tunnel.ts';
+import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
+import { type ImportedTunnel, isSameTunnel, parseTunnels } from '../agent/tunnels/tunnel-import.ts';
+import { TunnelStore, tunnelsCodec } from '../agent/tunnels/tunnel-store.ts';
+import { writeDurably } from '../lib/durable-write.ts';
+import { messageOf, OperatorError } from '../lib/errors.ts';
+import { createLog } from '../lib/log.ts';
+import { loadSettings, type Settings } from '../settings.ts';
+
+/** What became of one tunnel. */
+interface Outcome {
+  domain: string;
+  result: 'created' | 'unchanged' | 'kept' | 'failed';
+  /** Why it is not as the file says; null when it is. */
+  reason: string | null;
+}
+
+/**
+ * Writes the tunnels as they are on the disk, whether an agent runs or not.
+ *
+ * @param file where to; left out, standard output
+ * @throws {OperatorError} when they cannot be read, or the file not be written
+ */
+export async function exportTunnels(file: string | undefined): Promise<void> {
+  const found = await readTunnelFile(tunnelsFile(loadSettings()));
+  const { main, backup, path } = found;
+  if (main.state === 'unusable') throw new OperatorError(main.reason);
+  if (main.state === 'damaged' && backup.state !== 'good') {
+    throw new OperatorError(`${path} is damaged, and there is no good copy: ${main.reason}`);
+  }
+  const tunnels = tunnelsIn(found);
+  const text = tunnelsCodec.encode({ version: 1, tunnels: [...tunnels] });
+  if (file === undefined) return void process.stdout.write(text);
+  // Policies may hold passwords.
+  await writeDurably(file, text, 0o600);
+  process.stdout.write(`${tunnels.length} ${tunnels.length === 1 ? 'tunnel' : 'tunnels'} written to ${file}\n`);
+}
+
+/**
+ * Makes the tunnels of a file, as far as they are not there: by the agent's API when it runs, else on the disk. Those
+ * that are there and differ are left as they are.
+ *
+ * @throws {OperatorError} exit code 2 when the file cannot be used as a whole, 1 when a tunnel is not as the file says
+ */
+export async function importTunnels(file: string, options: { json?: boolean }): Promise<void> {
+  const settings = loadSettings();
+  const tunnels = parseTunnels(await readText(file), file, {
+    defaultPolicies: await loadDefaultPolicies(settings.defaultPolicies),
+    reservedDomains: settings.api.domain === null ? [] : [settings.api.domain],
+  });
+  const outcomes = (await isAgentRunning(settings))
+    ? await throughAgent(tunnels, settings)
+    : await ontoDisk(tunnels, settings);
+  process.stdout.write(`${options.json ? JSON.stringify(outcomes, null, 2) : outcomes.map(line).join('\n')}\n`);
+  const wrong = outcomes.filter(({ reason }) => reason !== null).length;
+  if (wrong > 0) throw new OperatorError(`${wrong} of ${outcomes.length} tunnels are not as ${file} says`);
+}
+
+async function isAgentRunning({ dataDir }: Settings): Promise<boolean> {
+  try {
+    return await isDataFolderHeld(dataDir);
+  } catch (error) {
+    throw new OperatorError(`${dataDir} cannot be looked into (${messageOf(error)}); run this as the agent's user`);
+  }
+}
+
+async function readText(file: string): Promise<string> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    throw new OperatorError(`${file} cannot be read: ${messageOf(error)}`, 2);
+  }
+}
+
+async function throughAgent(tunnels: readonly ImportedTunnel[], settings: Settings): Promise<Outcome[]> {
+  const present = tunnelsIn(await readTunnelFile(tunnelsFile(settings)));
+  // Whether it answers at all is better said once than for every tunnel.
+  await callAgent(settings, 'GET', '/status');
+  return eachAbsent(tunnels, present, (body) => callAgent(settings, 'POST', '/tunnels', { body }));
+}
+
+async function ontoDisk(tunnels: readonly ImportedTunnel[], settings: Settings): Promise<Outcome[]> {
+  const folder = await openDataFolder(settings.dataDir);
+  try {
+    const log = await createLog('silent', 'json');
+    const store = new TunnelStore(new DurableFile({ path: tunnelsFile(settings), codec: tunnelsCodec, log }));
+    await store.open();
+    return await eachAbsent(tunnels, store.list(), (imported) => store.save(stored(imported)));
+  } finally {
+    await folder.release();
+  }
+}
+
+/** One after another, so that they come in the order of the file. */
+async function eachAbsent(
+  tunnels: readonly ImportedTunnel[],
+  present: readonly Tunnel[],
+  create: (tunnel: ImportedTunnel) => Promise<unknown>,
+): Promise<Outcome[]> {
+  const byDomain = new Map(present.map((tunnel) => [tunnel.domain, tunnel]));
+  const outcomes: Outcome[] = [];
+  for (const imported of tunnels) {
+    const { domain } = imported;
+    const there = byDomain.get(domain);
+    if (there && isSameTunnel(there, imported)) outcomes.push({ domain, result: 'unchanged', reason: null });
+    else if (there)
+      outcomes.push({
+        domain,
+        result: 'kept',
+        reason: `there is another one (to ${there.forwards_to}); delete it first`,
+      });
+    else outcomes.push(await attempt(imported, create));
+  }
+  return outcomes;
+}
+
+async function attempt(
+  imported: ImportedTunnel,
+  create: (tunnel: ImportedTunnel) => Promise<unknown>,
+): Promise<Outcome> {
+  const { domain } = imported;
+  try {
+    await create(imported);
+    return { domain, result: 'created', reason: null };
+  } catch (error) {
+    return { domain, result: 'failed', reason: messageOf(error).replace(/\n\s*/g, '; ') };
+  }
+}
+
+/** What the agent binds at its next start; then it learns the URL. */
+function stored({ protocol, domain, forwards_to, policy, ...more }: ImportedTunnel): Tunnel {
+  const url = `${protocol === 'http' ? 'https' : protocol}://${domain}`;
+  const created_at = new Date().toISOString();
+  return { id: randomUUID(), protocol, forwards_to, domain, url, policy: policy ?? null, created_at, ...more };
+}
+
+function line({ domain, result, reason }: Outcome): string {
+  return `${result.padEnd(9)}  ${domain}${reason === null ? '' : `: ${reason}`}`;
+}
+
+function tunnelsFile({ dataDir }: Settings): string {
+  return join(dataDir, 'tunnels.json');
+}

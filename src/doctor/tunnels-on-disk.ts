@@ -1,0 +1,44 @@
+import { basename } from 'node:path';
+import type { FileContent, TunnelFile } from '../agent/tunnels/tunnel-file.ts';
+import { type Check, failed, ok, type Result } from './finding.ts';
+
+/** Damage in the tunnels' file and in the copy before it. */
+export function tunnelFileCheck(file: Promise<TunnelFile>): Check {
+  return { name: 'tunnels-file', title: 'Tunnels on disk', run: async () => judge(await file) };
+}
+
+function judge({ path, main, backup, damaged }: TunnelFile): Result | Result[] {
+  const kept = damaged.length > 0 ? `; set aside earlier: ${damaged.join(', ')}` : '';
+  const { problem: copy } = problemOf(`${path}.bak`, backup);
+  if (main.state === 'good') {
+    const found = ok(`${count(main.tunnels.length)} in ${path}${kept}`);
+    return copy === null ? found : [found, failed(copy, 'the next change replaces it; look at dmesg for disk errors')];
+  }
+  const { problem } = problemOf(path, main);
+  if (main.state === 'unusable') return failed(problem ?? path, null);
+  if (backup.state === 'good') {
+    const what = problem ?? `${path} is missing`;
+    return failed(
+      `${what}; the copy before the last change has ${count(backup.tunnels.length)}`,
+      'the agent uses that copy at its next start and keeps the damaged file; check the last change, and the disk',
+    );
+  }
+  if (main.state === 'missing') return copy === null ? ok(`none yet${kept}`) : failed(copy, null);
+  return failed(
+    `${problem}, and there is no good copy`,
+    `restore ${basename(path)} from a backup; the agent would start without tunnels and keep the damaged file`,
+  );
+}
+
+function problemOf(path: string, content: FileContent): { problem: string | null } {
+  if (content.state === 'damaged') return { problem: `${path} is damaged (${firstLine(content.reason)})` };
+  return { problem: content.state === 'unusable' ? content.reason : null };
+}
+
+function firstLine(text: string): string {
+  return text.split('\n')[0] ?? '';
+}
+
+function count(tunnels: number): string {
+  return `${tunnels} ${tunnels === 1 ? 'tunnel' : 'tunnels'}`;
+}

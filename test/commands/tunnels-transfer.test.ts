@@ -1,0 +1,167 @@
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+
+const DENY = { inbound: [{ name: 'no', actions: [{ type: 'deny' }] }] };
+const DEFAULTS = readFileSync('defaults/policies.json', 'utf8');
+/** As ngrok's sample agent in Python keeps its tunnels. */
+const SAMPLE = {
+  'https://one.localhost': {
+    protocol: 'http',
+    forwards_to: 'localhost:8001',
+    domain: 'one.localhost',
+    policy: DEFAULTS,
+  },
+  'https://two.localhost': {
+    protocol: 'http',
+    forwards_to: '8002',
+    domain: 'two.localhost',
+    policy: JSON.stringify(DENY),
+  },
+  'https://three.localhost': { forwards_to: 'localhost:8003' },
+};
+
+interface Stored {
+  domain: string;
+  forwards_to: string;
+  policy: unknown;
+}
+
+function setUp() {
+  const [folder, remove] = temporaryFolder();
+  onTestFinished(remove);
+  const write = (name: string, content: unknown) => writeFileSync(join(folder, name), JSON.stringify(content));
+  const onDisk = (): Stored[] => JSON.parse(readFileSync(join(folder, 'data/tunnels.json'), 'utf8')).tunnels;
+  const brief = () => onDisk().map(({ domain, forwards_to, policy }) => [domain, forwards_to, policy]);
+  const tunnels = (args: string[], env: Record<string, string> = {}) => deviceAgent(['tunnels', ...args], folder, env);
+  const start = () => {
+    const agent = AgentProcess.start(folder);
+    onTestFinished(async () => void (await agent.end('SIGKILL')));
+    return agent;
+  };
+  return { folder, write, onDisk, brief, tunnels, start };
+}
+
+const IMPORTED = [
+  ['one.localhost', 'localhost:8001', null],
+  ['two.localhost', 'localhost:8002', DENY],
+  ['three.localhost', 'localhost:8003', null],
+];
+
+describe('import without an agent', () => {
+  it('takes the file of the sample agent onto the disk, once, and the next start brings the tunnels up', async () => {
+    const { write, brief, tunnels, start } = setUp();
+    write('sample.json', SAMPLE);
+    expect(await tunnels(['import', 'sample.json'])).toEqual({
+      code: 0,
+      stdout: 'created    one.localhost\ncreated    two.localhost\ncreated    three.localhost\n',
+      stderr: '',
+    });
+    expect(brief()).toEqual(IMPORTED);
+    const again = await tunnels(['import', 'sample.json', '--json']);
+    expect(JSON.parse(again.stdout).map(({ result }: { result: string }) => result)).toEqual(
+      Array(3).fill('unchanged'),
+    );
+    expect(brief()).toEqual(IMPORTED);
+    const agent = start();
+    const listed = (await (await fetch(`${await agent.ready()}/tunnels`)).json()) as { url: string }[];
+    expect(listed.map(({ url }) => url)).toEqual(IMPORTED.map(([domain]) => expect.stringContaining(`${domain}:`)));
+  });
+
+  it('leaves a tunnel alone that differs, and says so', async () => {
+    const { write, brief, tunnels } = setUp();
+    write('sample.json', SAMPLE);
+    await tunnels(['import', 'sample.json']);
+    write('other.json', {
+      'https://one.localhost': { forwards_to: '9999' },
+      'https://four.localhost': { forwards_to: '8004' },
+    });
+    const { code, stdout, stderr } = await tunnels(['import', 'other.json']);
+    expect([code, stderr]).toEqual([1, 'device-agent: 1 of 2 tunnels are not as other.json says\n']);
+    expect(stdout).toBe(
+      'kept       one.localhost: there is another one (to localhost:8001); delete it first\ncreated    four.localhost\n',
+    );
+    expect(brief()).toEqual([...IMPORTED, ['four.localhost', 'localhost:8004', null]]);
+  });
+
+  it('imports nothing when anything in the file is wrong, and names all of it', async () => {
+    const { folder, write, tunnels } = setUp();
+    write('bad.json', {
+      'https://fine.localhost': { forwards_to: '8001' },
+      'https://bad_name.localhost': { forwards_to: 'ftp://x', protocol: 'udp' },
+      'https://agent.localhost': { forwards_to: '8001' },
+      'https://also.localhost': { forwards_to: '8001', domain: 'fine.localhost' },
+      'https://policy.localhost': { forwards_to: '8001', policy: '{"inbound": "no"}' },
+    });
+    const { code, stdout, stderr } = await tunnels(['import', 'bad.json']);
+    expect([code, stdout]).toEqual([2, '']);
+    expect(stderr).toMatch(/^device-agent: nothing was imported from bad\.json/);
+    expect(stderr).toMatch(/\n {2}https:\/\/bad_name\.localhost: protocol: .*\n.*forwards_to: .*\n.*domain: /);
+    expect(stderr).toMatch(/\n {2}https:\/\/agent\.localhost: domain: agent\.localhost is the agent's own domain/);
+    expect(stderr).toMatch(/\n {2}https:\/\/policy\.localhost: policy\.inbound: /);
+    expect(stderr).toMatch(/\n {2}fine\.localhost: it is there more than once/);
+    expect(existsSync(join(folder, 'data'))).toBe(false);
+  });
+
+  it('says what a file is not', async () => {
+    const { folder, write, tunnels } = setUp();
+    write('list.json', ['https://one.localhost']);
+    writeFileSync(join(folder, 'torn.json'), '{"https://one.localhost":');
+    for (const [file, problem] of [
+      ['list.json', /neither an export of device-agent, nor/],
+      ['torn.json', /not JSON, line 1/],
+      ['missing.json', /ENOENT/],
+    ] as const) {
+      expect(await tunnels(['import', file])).toMatchObject({ code: 2, stderr: expect.stringMatching(problem) });
+    }
+  });
+});
+
+it('a running agent exports, and imports through its API', async () => {
+  const { folder, write, brief, tunnels, start } = setUp();
+  write('sample.json', SAMPLE);
+  const agent = start();
+  const env = { AGENT_PORT: new URL(await agent.ready()).port };
+  expect((await tunnels(['import', 'sample.json'], env)).stdout).toMatch(/^(created {4}\w+\.localhost\n){3}$/);
+  expect(brief()).toEqual(IMPORTED);
+  const toFile = await tunnels(['export', 'backup.json'], env);
+  expect(toFile).toEqual({ code: 0, stdout: '3 tunnels written to backup.json\n', stderr: '' });
+  expect(statSync(join(folder, 'backup.json')).mode & 0o777).toBe(0o600);
+  const { stdout } = await tunnels(['export'], env);
+  expect(stdout).toBe(readFileSync(join(folder, 'backup.json'), 'utf8'));
+  await tunnels(['delete', 'two'], env);
+  const imported = await tunnels(['import', 'backup.json'], env);
+  expect(imported.stdout).toBe('unchanged  one.localhost\ncreated    two.localhost\nunchanged  three.localhost\n');
+  // What the agent refuses, it refuses here as well.
+  write('far.json', { 'https://far.localhost': { forwards_to: '8.8.8.8:53' } });
+  const far = await tunnels(['import', 'far.json'], env);
+  expect(far).toMatchObject({
+    code: 1,
+    stdout: expect.stringMatching(/^failed {5}far\.localhost: .*AGENT_ALLOW_UPSTREAMS/),
+  });
+});
+
+it('an agent that runs and cannot be asked keeps its file to itself', async () => {
+  const { write, tunnels, start } = setUp();
+  write('sample.json', SAMPLE);
+  await start().ready();
+  expect(await tunnels(['import', 'sample.json'], { AGENT_PORT: '1' })).toMatchObject({ code: 3, stdout: '' });
+});
+
+it('exports the last good copy of a damaged file, and nothing when there is none', async () => {
+  const { folder, write, tunnels } = setUp();
+  expect(await tunnels(['export'])).toMatchObject({ code: 0, stdout: '{"version":1,"tunnels":[\n\n]}\n' });
+  write('sample.json', SAMPLE);
+  await tunnels(['import', 'sample.json']);
+  const { stdout } = await tunnels(['export']);
+  writeFileSync(join(folder, 'data/tunnels.json.bak'), stdout);
+  writeFileSync(join(folder, 'data/tunnels.json'), stdout.slice(0, 50));
+  expect((await tunnels(['export'])).stdout).toBe(stdout);
+  writeFileSync(join(folder, 'data/tunnels.json.bak'), '');
+  expect(await tunnels(['export', 'out.json'])).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('no good copy'),
+  });
+  expect(existsSync(join(folder, 'out.json'))).toBe(false);
+});
