@@ -35,6 +35,14 @@ export function isServiceOwned(domain: string, { baseDomain }: DomainSettings): 
   return domain.endsWith(`.${baseDomain}`);
 }
 
+/**
+ * Whether a name is one of internal endpoints: no DNS knows them, and nobody needs to reserve them. A gateway's own names
+ * stay public, even if it is called gateway.internal.
+ */
+export function isInternalName(name: string, { baseDomain }: Pick<DomainSettings, 'baseDomain'>): boolean {
+  return name.endsWith('.internal') && name !== baseDomain && !name.endsWith(`.${baseDomain}`);
+}
+
 /** Whether a name must stay free, because the gateway itself answers for it. */
 export function isClosed(domain: string, { baseDomain, cnameZone, acmeZone }: DomainSettings): boolean {
   const own = [baseDomain, ...OWN_LABELS.map((label) => `${label}.${baseDomain}`)];

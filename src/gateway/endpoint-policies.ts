@@ -13,6 +13,15 @@ export interface EndpointPoliciesOptions {
   log: Log;
 }
 
+export interface PolicyTarget {
+  protocol: EndpointProtocol;
+  /** What is counted belongs to it. */
+  url: string;
+  /** Whether other endpoints' policies alone lead there. */
+  internal: boolean;
+  frame: PolicyFrame;
+}
+
 /** Makes the policies of endpoints ready to run; what they count outlives a reconnect of the agent. */
 export class EndpointPolicies {
   readonly #options: EndpointPoliciesOptions;
@@ -29,11 +38,11 @@ export class EndpointPolicies {
 
   /**
    * @param text as the agent sent it; empty for none
-   * @param url of the endpoint
-   * @param frame rules that run around the policy
+   * @param target whose policy it is; `frame` holds rules that run around it
    * @throws {PolicyRefused} when any part of it cannot be run
    */
-  compile(text: string, protocol: EndpointProtocol, url: string, frame?: PolicyFrame): CompiledPolicy {
+  compile(text: string, target: PolicyTarget): CompiledPolicy {
+    const { protocol, url, internal, frame } = target;
     const { ipPolicies, fetch, log } = this.#options;
     const ports: Partial<PolicyPorts> = {
       state: this.#states.of(url),
@@ -44,6 +53,6 @@ export class EndpointPolicies {
       onTrouble: ({ place, code, message, times, cause }) =>
         log.warn({ url, place, code, problem: message, times, err: cause }, 'a traffic policy did not work'),
     };
-    return compilePolicy(text, protocol, { ports, fixedTermination: true, ...(frame && { frame }) });
+    return compilePolicy(text, protocol, { ports, internal, fixedTermination: true, frame });
   }
 }

@@ -21,6 +21,7 @@ import { EndpointRegistry } from './endpoints.ts';
 import { ipPolicyRules } from './ip-policy-rules.ts';
 import { lazyService } from './lazy-service.ts';
 import { LiveAgents } from './live-agents.ts';
+import { urlOf } from './sessions/endpoint-address.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { SessionServer } from './sessions/session-server.ts';
 import { openGatewayStore } from './store/open-gateway-store.ts';
@@ -61,8 +62,6 @@ export interface ChallengeDnsSettings {
   /** The host that the NS record of the challenge zone names. */
   nameServer: string;
 }
-
-const DEFAULT_PORTS = { http: 80, https: 443 };
 
 /** A running gateway. */
 export interface Gateway {
@@ -132,17 +131,15 @@ async function startParts(
   const ports = await edge.start();
   onStop(() => edge.stop());
 
-  const publicPorts = { http: ports.httpPort, https: ports.httpsPort };
-  const urlOf = (protocol: 'http' | 'https', name: string) => publicUrl(protocol, name, publicPorts[protocol]);
   const { ids } = store;
   const ipPolicies = ipPolicyRules(store);
   const policies = new EndpointPolicies({ ipPolicies, fetch: options.fetchForPolicies, log });
   const sessions = new SessionServer({
     access: new SessionAccess(new AccountAccess(store, domains)),
     binder: new EndpointBinder({
-      ...{ endpoints, ids, policies, urlOf },
-      domain: baseDomain,
-      portOf: (protocol) => publicPorts[protocol],
+      ...{ endpoints, ids, policies },
+      addresses: { baseDomain, ports: { http: ports.httpPort, https: ports.httpsPort }, tcpHost: null },
+      tcpPorts: null,
     }),
     ids,
     issueCertificate: () => ca.issue([...new Set([`connect.${baseDomain}`, host, 'localhost', '127.0.0.1'])]),
@@ -161,7 +158,7 @@ async function startParts(
   onStop(() => provisioner.stop());
 
   const apiHost = `api.${baseDomain}`;
-  const apiUrl = options.apiUrl ?? urlOf('https', apiHost);
+  const apiUrl = options.apiUrl ?? urlOf({ protocol: 'https', host: apiHost, port: ports.httpsPort });
   const live = new LiveAgents(sessions, endpoints, log);
   const apiParts = { store, live, log, domains, ipPolicies, wakeProvisioner: () => provisioner.wake() };
   services.set(
@@ -218,8 +215,4 @@ async function managementApi(options: GatewayOptions & { apiUrl: string }, parts
 
 function isAnyAddress(host: string): boolean {
   return host === '0.0.0.0' || host === '::';
-}
-
-function publicUrl(protocol: 'http' | 'https', name: string, port: number): string {
-  return `${protocol}://${name}${port === DEFAULT_PORTS[protocol] ? '' : `:${port}`}`;
 }

@@ -3,8 +3,9 @@ import { ksuidOf } from '../lib/ids.ts';
 import type { Log } from '../lib/log.ts';
 import type { Live, LiveEndpoint, LiveSession, LiveTunnel, Revocation, SessionCommand } from './api/live.ts';
 import type { EndpointRegistry } from './endpoints.ts';
-import type { AgentSession } from './sessions/agent-session.ts';
+import type { AgentSession, Listener } from './sessions/agent-session.ts';
 import type { BoundEndpoint } from './sessions/bound-endpoint.ts';
+import { LabeledTunnel } from './sessions/labeled-tunnel.ts';
 import { Refusal } from './sessions/refusal.ts';
 import type { SessionServer } from './sessions/session-server.ts';
 import { timestamp } from './store/store.ts';
@@ -33,39 +34,22 @@ export class LiveAgents implements Live {
   }
 
   tunnels(): readonly LiveTunnel[] {
-    return this.#bound(([session, endpoint]) => ({
-      id: tunnelId(endpoint),
+    return this.#online().map(([session, listener]) => ({
+      id: tunnelId(listener),
       sessionId: session.id,
-      endpointId: endpoint.publicId,
-      publicUrl: endpoint.url,
-      proto: endpoint.protocol,
-      labels: null,
-      startedAt: timestamp(endpoint.boundAt.getTime()),
-      metadata: endpoint.metadata,
-      forwardsTo: endpoint.forwardsTo,
+      startedAt: timestamp(listener.boundAt.getTime()),
+      metadata: listener.metadata,
+      forwardsTo: listener.forwardsTo,
+      ...(listener instanceof LabeledTunnel
+        ? { endpointId: null, publicUrl: null, proto: null, labels: listener.labels }
+        : { endpointId: listener.publicId, publicUrl: listener.url, proto: listener.protocol, labels: null }),
     }));
   }
 
   endpoints(): readonly LiveEndpoint[] {
-    return this.#bound(([session, endpoint]) => ({
-      id: endpoint.publicId,
-      type: 'ephemeral',
-      proto: endpoint.protocol,
-      host: endpoint.host,
-      port: endpoint.port,
-      url: endpoint.url,
-      createdAt: timestamp(endpoint.boundAt.getTime()),
-      updatedAt: timestamp(endpoint.boundAt.getTime()),
-      metadata: endpoint.metadata,
-      description: '',
-      name: '',
-      tunnelId: tunnelId(endpoint),
-      sessionId: session.id,
-      edgeId: null,
-      ownerId: session.credential.ownerId,
-      upstreamUrl: endpoint.forwardsTo,
-      poolingEnabled: endpoint.pooled,
-    }));
+    return this.#online().flatMap(([session, listener]) =>
+      listener instanceof LabeledTunnel ? [] : [showEndpoint(session, listener)],
+    );
   }
 
   command(sessionId: string, command: SessionCommand): boolean {
@@ -90,34 +74,60 @@ export class LiveAgents implements Live {
     }
   }
 
-  /** Each endpoint ends with the reason; then the session, whose agent will be refused when it comes back. */
+  /** Each listener ends with the reason; then the session, whose agent will be refused when it comes back. */
   #end(session: AgentSession): void {
     const reason = 'the authtoken was revoked';
-    for (const endpoint of [...session.endpoints]) session.stopEndpoint(endpoint, reason, 'ERR_NGROK_300');
+    for (const listener of [...session.listeners]) session.stopListener(listener, reason, 'ERR_NGROK_300');
     session.end(new Error(reason));
   }
 
-  #bound<T>(show: (bound: [AgentSession, BoundEndpoint]) => T): T[] {
-    const online = new Set(this.registry.list());
+  #online(): [AgentSession, Listener][] {
+    const online = new Set<Listener>([...this.registry.list(), ...this.registry.labeled()]);
     return [...this.server.sessions].flatMap((session) =>
-      [...session.endpoints].filter((endpoint) => online.has(endpoint)).map((endpoint) => show([session, endpoint])),
+      [...session.listeners]
+        .filter((each) => online.has(each))
+        .map((each): [AgentSession, Listener] => [session, each]),
     );
   }
 }
 
-/** Ends the endpoints that the session's credential no longer allows, or whose name is no longer reserved. */
+function showEndpoint(session: AgentSession, endpoint: BoundEndpoint): LiveEndpoint {
+  const boundAt = timestamp(endpoint.boundAt.getTime());
+  return {
+    id: endpoint.publicId,
+    type: 'ephemeral',
+    proto: endpoint.protocol,
+    host: endpoint.host,
+    port: endpoint.port,
+    url: endpoint.url,
+    createdAt: boundAt,
+    updatedAt: boundAt,
+    metadata: endpoint.metadata,
+    description: '',
+    name: '',
+    tunnelId: tunnelId(endpoint),
+    sessionId: session.id,
+    edgeId: null,
+    ownerId: session.credential.ownerId,
+    upstreamUrl: endpoint.forwardsTo,
+    poolingEnabled: endpoint.pooled,
+    internal: endpoint.internal,
+  };
+}
+
+/** Ends what the session's credential no longer allows, or whose name is no longer reserved. */
 function stopForbidden(session: AgentSession): void {
-  for (const endpoint of [...session.endpoints]) {
+  for (const listener of [...session.listeners]) {
     try {
-      session.credential.authorize({ kind: 'hostname', hostname: endpoint.host });
+      session.credential.authorize(listener.binding);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      session.stopEndpoint(endpoint, error.message, error.code);
+      session.stopListener(listener, error.message, error.code);
     }
   }
 }
 
-/** An endpoint of an agent and its tunnel share their KSUID. */
-function tunnelId({ publicId }: BoundEndpoint): string {
+/** An endpoint of an agent and its tunnel share their KSUID; a labelled tunnel has an id of its own. */
+function tunnelId({ publicId }: Listener): string {
   return `tn_${ksuidOf(publicId)}`;
 }

@@ -118,6 +118,27 @@ describe('a name', () => {
     expect(await bindCode(session, acl.length > 0 ? 'x.site.example.com' : 'cam.localhost')).toBeNull();
   });
 
+  it('may be a wildcard that is reserved itself, and serves every name below it that nobody else has', async () => {
+    await client.reservedDomains.create({ domain: '*.site.example.com' });
+    const session = await connect((await account(['bind:*.site.example.com'])).authtoken);
+    expect(await bindCode(session, '*.deep.site.example.com')).toBe('ERR_NGROK_321');
+    const { listener } = await serve(session, '*.site.example.com');
+    expect(listener.url()).toBe(`https://*.site.example.com:${gateway.httpsPort}`);
+    expect(await publicStatus('cam.site.example.com')).toBe(200);
+    expect(await publicStatus('a.b.site.example.com')).toBe(200);
+    expect(await publicStatus('site.example.com')).toBe(404);
+    // An upstream that does not answer tells the two apart.
+    const exact = await session.httpEndpoint().domain('cam.site.example.com').listen(false);
+    exact.forward('http://127.0.0.1:9').catch(() => {});
+    expect(await publicStatus('cam.site.example.com')).toBe(502);
+    expect(await publicStatus('door.site.example.com')).toBe(200);
+    await exact.close();
+    expect(await publicStatus('cam.site.example.com')).toBe(200);
+    expect((await client.endpoints.list()).items).toMatchObject([
+      { host: '*.site.example.com', hostport: `*.site.example.com:${gateway.httpsPort}`, pooling_enabled: false },
+    ]);
+  });
+
   it('is refused while another agent or a TLS edge has it', async () => {
     const [first, second] = [await connect((await account()).authtoken), await connect((await account()).authtoken)];
     const { listener } = await serve(first, 'cam.localhost');

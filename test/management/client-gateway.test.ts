@@ -34,6 +34,7 @@ const ENDPOINT: LiveEndpoint = {
   ownerId: null,
   upstreamUrl: 'http://localhost:80',
   poolingEnabled: false,
+  internal: false,
 };
 
 let server: ManagementServer;

@@ -1,7 +1,7 @@
 import { parseToken } from '../../lib/ids.ts';
 import { type Binding, isPermitted } from '../../management/resources/acl-rule.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
-import { type DomainSettings, isClosed, isServiceOwned } from '../domain-names.ts';
+import { type DomainSettings, isClosed, isInternalName, isServiceOwned } from '../domain-names.ts';
 import type { CredentialRow } from '../store/credentials.ts';
 import type { Store } from '../store/store.ts';
 import { secretMatches } from '../store/tokens.ts';
@@ -59,7 +59,8 @@ export class AccountAccess {
     if (!row) return { code: 300, text: 'the authtoken was deleted' };
     if (!this.#ownerIsActive(row)) return { code: 300, text: 'the owner of the authtoken is not active' };
     if (!isPermitted(row.acl, binding)) return DENIED[binding.kind];
-    return binding.kind === 'hostname' ? this.#refuseName(binding.hostname) : null;
+    if (binding.kind !== 'hostname' || isInternalName(binding.hostname, this.domains)) return null;
+    return this.#refuseName(binding.hostname);
   }
 
   #refuseName(host: string): Refusal | null {

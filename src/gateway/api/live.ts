@@ -72,6 +72,8 @@ export interface LiveEndpoint {
   ownerId: string | null;
   upstreamUrl: string | null;
   poolingEnabled: boolean;
+  /** Whether only the policies of other endpoints lead there. */
+  internal: boolean;
 }
 
 /** A live side on which nothing is ever online. */

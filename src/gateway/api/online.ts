@@ -91,7 +91,7 @@ function showEndpoint({ store, links }: ApiContext, endpoint: LiveEndpoint): End
     ...(endpoint.sessionId && { tunnel_session: links.ref(tunnelSessions, endpoint.sessionId) }),
     ...(endpoint.edgeId && { edge: links.ref(tlsEdges, endpoint.edgeId) }),
     ...(endpoint.ownerId && { principal: links.ref(botUsers, endpoint.ownerId) }),
-    bindings: ['public'],
+    bindings: [endpoint.internal ? 'internal' : 'public'],
     ...(endpoint.upstreamUrl && { upstream_url: endpoint.upstreamUrl }),
     pooling_enabled: endpoint.poolingEnabled,
   };

@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { AgentUpstream, ClientInfo, EndpointProtocol, UpstreamChannel } from '../endpoint.ts';
 import { TunnelStream } from '../tunnel-stream.ts';
 import type { Credential } from './agent-access.ts';
@@ -42,6 +43,8 @@ export abstract class AgentListener implements AgentUpstream {
   readonly boundAt = new Date();
   readonly lane = new Lane();
   abstract readonly proxyProtocol: 0 | 1 | 2;
+  /** What the credential had to allow, and has to go on allowing. */
+  abstract readonly binding: Binding;
 
   constructor(particulars: ListenerParticulars, owner: ListenerOwner) {
     this.id = particulars.id;

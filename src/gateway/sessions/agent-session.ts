@@ -11,7 +11,8 @@ import type { Channel, ChannelReceiver } from './channel.ts';
 import { Connection, type ConnectionUser } from './connection.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
 import { HeartbeatEcho, HeartbeatProbe } from './heartbeat.ts';
-import { AuthRequest, BindRequest, StreamType, streamPrefix, UnbindRequest } from './messages.ts';
+import type { LabeledTunnel } from './labeled-tunnel.ts';
+import { AuthRequest, BindLabeledRequest, BindRequest, StreamType, streamPrefix, UnbindRequest } from './messages.ts';
 import { Refusal } from './refusal.ts';
 import { type RpcAnswer, RpcResponder } from './rpc.ts';
 import { StreamGate } from './stream-gate.ts';
@@ -22,7 +23,7 @@ const PROBE_MS = 1_000;
 /** Heartbeats may be late by this much beyond what the agent tolerates itself. */
 const SILENCE_SLACK_MS = 1_000;
 const MAX_SILENCE_MS = 600_000;
-const MAX_ENDPOINTS = 10_000;
+const MAX_LISTENERS = 10_000;
 /** Before it has authenticated, nobody makes the gateway keep more than this. */
 const MAX_AUTH_BODY = 65_536;
 
@@ -49,6 +50,9 @@ export interface AgentSessionDeps {
   log: Log;
 }
 
+/** What a session can have bound. */
+export type Listener = BoundEndpoint | LabeledTunnel;
+
 /** What is known of the agent at the other end, in its own words. */
 export interface AgentInfo {
   clientType: string;
@@ -69,7 +73,8 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   readonly startedAt = new Date();
   readonly #deps: AgentSessionDeps;
   readonly #connection: Connection;
-  readonly #endpoints = new Map<string, BoundEndpoint>();
+  /** By the agent's names for them. */
+  readonly #listeners = new Map<string, Listener>();
   #probe: HeartbeatProbe | null = null;
   #id = '';
   #credential: Credential | null = null;
@@ -109,8 +114,9 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     return this.#deps.address;
   }
 
-  get endpoints(): Iterable<BoundEndpoint> {
-    return this.#endpoints.values();
+  /** Its endpoints and labelled tunnels. */
+  get listeners(): Iterable<Listener> {
+    return this.#listeners.values();
   }
 
   /** Starts serving; an agent that does not authenticate in time is dropped. */
@@ -125,13 +131,13 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   }
 
   /**
-   * Takes one endpoint offline for good and tells the agent why.
+   * Takes one endpoint or labelled tunnel offline for good and tells the agent why.
    *
    * @param code `ERR_NGROK_…`
    */
-  stopEndpoint(endpoint: BoundEndpoint, message: string, code: string): void {
-    this.#unbind(endpoint.id, new Error(message));
-    this.commands.stopTunnel(endpoint.id, message, code);
+  stopListener(listener: Listener, message: string, code: string): void {
+    this.#unbind(listener.id, new Error(message));
+    this.commands.stopTunnel(listener.id, message, code);
   }
 
   async isAlive(): Promise<boolean> {
@@ -148,7 +154,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   ended(reason: Error): void {
     this.#over = true;
     clearTimeout(this.#timer);
-    for (const id of [...this.#endpoints.keys()]) this.#unbind(id, reason);
+    for (const id of [...this.#listeners.keys()]) this.#unbind(id, reason);
     if (!this.#credential) return;
     this.#deps.directory.leave(this);
     this.#deps.log.info({ session: this.#id, reason: reason.message }, 'agent session ended');
@@ -172,7 +178,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
         this.#unbind(parse(UnbindRequest, body, 'ERR_NGROK_301').Id, new Error('the agent closed the endpoint'));
         return { body: {} };
       case StreamType.bindLabeled:
-        throw new Refusal('ERR_NGROK_332', 'labeled listeners are not supported by this gateway yet');
+        return this.#bindLabeled(parse(BindLabeledRequest, body, 'ERR_NGROK_301'));
       default:
         throw new Refusal('ERR_NGROK_332', `requests of type ${type} are not supported by this gateway`);
     }
@@ -209,29 +215,43 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   }
 
   async #bind(request: BindRequest): Promise<RpcAnswer> {
-    if (this.#endpoints.size >= MAX_ENDPOINTS) {
-      throw new Refusal('ERR_NGROK_350', `one session can have ${MAX_ENDPOINTS} endpoints`);
-    }
-    if (this.#endpoints.has(request.Id)) throw new Refusal('ERR_NGROK_301', 'the id of the endpoint is in use');
+    this.#requireRoom();
+    if (this.#listeners.has(request.Id)) throw new Refusal('ERR_NGROK_301', 'the id of the endpoint is in use');
     const { endpoint, answer } = await this.#deps.binder.bind(this, request);
-    this.#endpoints.set(endpoint.id, endpoint);
     this.#deps.log.debug({ session: this.#id, url: endpoint.url }, 'endpoint online');
-    return { body: answer, consumed: () => this.#open(endpoint) };
+    return this.#take(endpoint, answer);
+  }
+
+  #bindLabeled(request: BindLabeledRequest): RpcAnswer {
+    this.#requireRoom();
+    const tunnel = this.#deps.binder.bindLabeled(this, request);
+    this.#deps.log.debug({ session: this.#id, labels: tunnel.labels }, 'labelled tunnel online');
+    return this.#take(tunnel, { Id: tunnel.id });
+  }
+
+  #requireRoom(): void {
+    if (this.#listeners.size < MAX_LISTENERS) return;
+    throw new Refusal('ERR_NGROK_350', `one session can have ${MAX_LISTENERS} endpoints`);
+  }
+
+  #take(listener: Listener, answer: object): RpcAnswer {
+    this.#listeners.set(listener.id, listener);
+    return { body: answer, consumed: () => this.#open(listener) };
   }
 
   /** The agent has registered its listener: what was held back until now may go. */
-  #open(endpoint: BoundEndpoint): void {
-    if (this.#endpoints.get(endpoint.id) !== endpoint) return;
-    endpoint.lane.ready = true;
+  #open(listener: Listener): void {
+    if (this.#listeners.get(listener.id) !== listener) return;
+    listener.lane.ready = true;
     this.gate.admit();
   }
 
   #unbind(id: string, reason: Error): void {
-    const endpoint = this.#endpoints.get(id);
-    if (!endpoint) return;
-    this.#endpoints.delete(id);
-    this.#deps.binder.unbind(endpoint, reason);
-    this.#deps.log.debug({ session: this.#id, url: endpoint.url, reason: messageOf(reason) }, 'endpoint offline');
+    const listener = this.#listeners.get(id);
+    if (!listener) return;
+    this.#listeners.delete(id);
+    this.#deps.binder.unbind(listener, reason);
+    this.#deps.log.debug({ session: this.#id, id: listener.publicId, reason: messageOf(reason) }, 'endpoint offline');
   }
 
   /**

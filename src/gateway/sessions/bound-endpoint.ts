@@ -1,3 +1,4 @@
+import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { TlsTermination } from '../../traffic-policy/steps.ts';
 import type { EndpointProtocol, GatewayEndpoint } from '../endpoint.ts';
@@ -43,7 +44,16 @@ export class BoundEndpoint extends AgentListener implements GatewayEndpoint, End
     this.proxyProtocol = particulars.proxyProtocol;
   }
 
+  get binding(): Binding {
+    return bindingOf(this);
+  }
+
   protected override isPassthrough(): boolean {
     return this.protocol === 'tls' && this.tls === null;
   }
+}
+
+/** What a credential has to allow for an address. */
+export function bindingOf({ protocol, host, port }: EndpointAddress): Binding {
+  return protocol === 'tcp' ? { kind: 'address', address: `${host}:${port}` } : { kind: 'hostname', hostname: host };
 }

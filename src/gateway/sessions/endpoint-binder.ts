@@ -5,41 +5,45 @@ import { EDGE_TERMINATION } from '../endpoint.ts';
 import { demandsOf, type EndpointDemands } from '../endpoint-options/endpoint-options.ts';
 import { isOfOptions } from '../endpoint-options/option-rules.ts';
 import type { EndpointPolicies } from '../endpoint-policies.ts';
-import type { EndpointRegistry } from '../endpoints.ts';
+import type { EndpointAddress, EndpointRegistry } from '../endpoints.ts';
 import type { ListenerOwner } from './agent-listener.ts';
+import { agentTermination } from './agent-termination.ts';
 import { BoundEndpoint } from './bound-endpoint.ts';
-import { checkEndpointName, randomEndpointName } from './endpoint-name.ts';
-import { type BindRequest, HttpOptions } from './messages.ts';
+import { type AddressSettings, addressOptions, tokenFor, urlOf, wantedAddress } from './endpoint-address.ts';
+import { EndpointClaims } from './endpoint-claims.ts';
+import { LabeledTunnel } from './labeled-tunnel.ts';
+import { type BindLabeledRequest, type BindRequest, EndpointOptions } from './messages.ts';
 import { Refusal } from './refusal.ts';
+import type { PortLease, TcpPorts } from './tcp-ports.ts';
 
 export interface EndpointBinderOptions {
   endpoints: EndpointRegistry;
   ids: IdSource;
   policies: EndpointPolicies;
-  /** Base domain of the names that the gateway chooses, lower case. */
-  domain: string;
-  /** The public URL of a hostname. */
-  urlOf(protocol: 'http' | 'https', host: string): string;
-  /** The port in it. */
-  portOf(protocol: 'http' | 'https'): number;
+  addresses: AddressSettings;
+  /** Null: there are no public tcp endpoints. */
+  tcpPorts: TcpPorts | null;
 }
 
 const ENDPOINT_ID = /^[A-Za-z0-9_-]{1,64}$/;
 const PUBLIC_ID = /^ep_[0-9A-Za-z]{27}$/;
-const NAME_ATTEMPTS = 10;
 
 /** What an agent gets for a request to bind: the endpoint, and the answer that the SDK sends back on a reconnect. */
-export interface Binding {
+export interface Bound {
   endpoint: BoundEndpoint;
   answer: { Id: string; URL: string; Proto: string; Opts: object; Extra: { Token: string } };
 }
 
-/** Turns an agent's request into an endpoint that is online, or into a refusal. */
+/** Turns an agent's request into an endpoint or a labelled tunnel that is online, or into a refusal. */
 export class EndpointBinder {
   readonly #options: EndpointBinderOptions;
+  readonly #claims: EndpointClaims;
+  readonly #leases = new WeakMap<BoundEndpoint, PortLease>();
 
   constructor(options: EndpointBinderOptions) {
+    const { endpoints, tcpPorts, addresses } = options;
     this.#options = options;
+    this.#claims = new EndpointClaims({ ...addresses, endpoints, tcpPorts });
   }
 
   /**
@@ -47,69 +51,79 @@ export class EndpointBinder {
    *
    * @throws {Refusal} when it cannot be had as asked for
    */
-  async bind(owner: ListenerOwner, request: BindRequest): Promise<Binding> {
-    const protocol = httpProtocol(request.Proto);
+  async bind(owner: ListenerOwner, request: BindRequest): Promise<Bound> {
     const options = parseOptions(request.Opts);
+    const wanted = wantedAddress(request, options, this.#options.addresses);
+    const { protocol } = wanted;
     const { ForwardsTo: forwardsTo, Extra: extra } = request;
     const demands = demandsOf(request.Opts, { protocol, forwardsTo, ipPolicyRef: extra.IPPolicyRef });
     refuseUnsupported(request, options, demands);
-    const policyText = policyOf(options);
-    await this.#options.policies.load(policyText, demands.frame);
-    const host = await this.#claim(owner, protocol, wantedName(request, options, this.#options.domain));
+    await this.#options.policies.load(policyOf(options), demands.frame);
+    const { address, lease } = await this.#claims.claim(owner, wanted, extra.PoolingEnabled);
+    try {
+      // From here on nothing is awaited: what is free now is so when the endpoint goes online.
+      this.#claims.check(owner, address, extra.PoolingEnabled);
+      const endpoint = this.#endpoint(owner, address, request, options, demands);
+      this.#options.endpoints.add(endpoint);
+      if (lease) this.#leases.set(endpoint, lease);
+      return { endpoint, answer: answerOf(endpoint, request, options) };
+    } catch (error) {
+      lease?.end();
+      throw error;
+    }
+  }
+
+  /**
+   * Puts a labelled tunnel online for a session.
+   *
+   * @throws {Refusal} when the session may not have it
+   */
+  bindLabeled(owner: ListenerOwner, request: BindLabeledRequest): LabeledTunnel {
+    const { Labels: labels, ForwardsTo: forwardsTo, ForwardsProto, Metadata: metadata } = request;
+    if (Object.keys(labels).length === 0) throw new Refusal('ERR_NGROK_394', 'a labelled tunnel needs a label');
+    refuseHttp2(ForwardsProto);
+    owner.credential.authorize({ kind: 'labels', labels });
+    const id = this.#options.ids.next('tn');
+    const tunnel = new LabeledTunnel({ id, publicId: id, labels, forwardsTo, metadata, http2Upstream: false }, owner);
+    this.#options.endpoints.addLabeled(tunnel);
+    return tunnel;
+  }
+
+  /** Takes an endpoint or a labelled tunnel offline and cuts its connections. */
+  unbind(listener: BoundEndpoint | LabeledTunnel, reason: Error): void {
+    const { endpoints } = this.#options;
+    if (listener instanceof LabeledTunnel) {
+      endpoints.removeLabeled(listener);
+    } else {
+      endpoints.remove(listener);
+      this.#leases.get(listener)?.end();
+    }
+    listener.owner.gate.cut(listener.lane, reason);
+  }
+
+  #endpoint(
+    owner: ListenerOwner,
+    address: EndpointAddress,
+    request: BindRequest,
+    options: EndpointOptions,
+    { frame }: EndpointDemands,
+  ): BoundEndpoint {
+    const { protocol, internal } = address;
     const id = this.#endpointId(request.Id);
-    const url = this.#options.urlOf(protocol, host);
-    const policy = refusing(() => this.#options.policies.compile(policyText, protocol, url, demands.frame));
-    const endpoint = new BoundEndpoint(
-      {
-        id,
-        publicId: this.#publicId(id),
-        url,
-        ...{ protocol, host, port: this.#options.portOf(protocol) },
-        internal: false,
-        pooled: false,
-        policy,
-        tls: protocol === 'https' ? EDGE_TERMINATION : null,
-        proxyProtocol: 0,
-        http2Upstream: false,
-        forwardsTo: request.ForwardsTo,
-        metadata: request.Extra.Metadata,
-      },
-      owner,
-    );
-    // Nothing was awaited since the claim, so the name is still free.
-    this.#options.endpoints.add(endpoint);
-    return { endpoint, answer: answerOf(endpoint, request, options) };
-  }
-
-  /** Takes an endpoint offline and cuts its connections. */
-  unbind(endpoint: BoundEndpoint, reason: Error): void {
-    this.#options.endpoints.remove(endpoint);
-    endpoint.owner.gate.cut(endpoint.lane, reason);
-  }
-
-  async #claim(owner: ListenerOwner, protocol: 'http' | 'https', wanted: string | null): Promise<string> {
-    const { endpoints, portOf } = this.#options;
-    const addressOf = (host: string) => ({ protocol, host, port: portOf(protocol), internal: false });
-    const isTaken = (host: string) => endpoints.holders(addressOf(host)).length > 0;
-    const host = wanted === null ? this.#freeName(isTaken) : checkEndpointName(wanted);
-    owner.credential.authorize({ kind: 'hostname', hostname: host });
-    const [holder] = endpoints.holders(addressOf(host));
-    if (holder) {
-      await this.#takeOver(holder, owner);
-      // That took a while, in which the right may have gone.
-      owner.credential.authorize({ kind: 'hostname', hostname: host });
-    }
-    if (!owner.online) throw new Refusal('ERR_NGROK_741', 'the session ended while the endpoint was being bound');
-    if (isTaken(host)) throw alreadyOnline(host);
-    return host;
-  }
-
-  #freeName(isTaken: (host: string) => boolean): string {
-    for (let attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
-      const name = randomEndpointName(this.#options.domain);
-      if (!isTaken(name)) return name;
-    }
-    throw new Refusal('ERR_NGROK_741', 'no free name was found; ask for one');
+    const url = urlOf(address);
+    const compile = () => this.#options.policies.compile(policyOf(options), { protocol, url, internal, frame });
+    const particulars = {
+      ...{ id, url, protocol, internal, host: address.host, port: address.port },
+      publicId: this.#publicId(id),
+      pooled: request.Extra.PoolingEnabled,
+      policy: refusing(compile),
+      tls: protocol === 'https' ? EDGE_TERMINATION : agentTermination(options),
+      proxyProtocol: options.ProxyProto,
+      http2Upstream: false,
+      forwardsTo: request.ForwardsTo,
+      metadata: request.Extra.Metadata,
+    };
+    return new BoundEndpoint(particulars, owner);
   }
 
   #endpointId(offered: string): string {
@@ -124,46 +138,34 @@ export class EndpointBinder {
     const isOurs = PUBLIC_ID.test(id) && !endpoints.list().some(({ publicId }) => publicId === id);
     return isOurs ? id : ids.next('ep');
   }
-
-  /** Ends the holder's session when it is a dead one of the same credential. */
-  async #takeOver(holder: BoundEndpoint, claimant: ListenerOwner): Promise<void> {
-    const session = holder.owner;
-    const ours = session.credential.id === claimant.credential.id && session !== claimant;
-    if (!ours || (await session.isAlive())) throw alreadyOnline(holder.host);
-    session.end(new Error('the agent does not answer, and its endpoint was bound anew'));
-  }
 }
 
-function alreadyOnline(host: string): Refusal {
-  return new Refusal('ERR_NGROK_334', `the endpoint ${host} is already online`);
-}
-
-function httpProtocol(proto: string): 'http' | 'https' {
-  if (proto === 'http' || proto === 'https') return proto;
-  throw new Refusal('ERR_NGROK_332', `the protocol ${JSON.stringify(proto)} is not supported by this gateway yet`);
-}
-
-function parseOptions(opts: unknown): HttpOptions {
-  const parsed = HttpOptions.safeParse(opts ?? {});
+function parseOptions(opts: unknown): EndpointOptions {
+  const parsed = EndpointOptions.safeParse(opts ?? {});
   if (parsed.success) return parsed.data;
-  throw new Refusal('ERR_NGROK_301', 'the options of the endpoint are invalid', { cause: parsed.error });
+  const places = parsed.error.issues.map(({ path }) => path.join('.')).join(', ');
+  throw new Refusal('ERR_NGROK_301', `the options of the endpoint are invalid: ${places}`, { cause: parsed.error });
 }
 
 /** An option that would not be carried out is refused, for its user relies on it. */
-function refuseUnsupported(request: BindRequest, options: HttpOptions, demands: EndpointDemands): void {
+function refuseUnsupported(request: BindRequest, options: EndpointOptions, demands: EndpointDemands): void {
   const asked: string[] = [];
-  if (demands.clientAuthorities.length > 0) asked.push('MutualTLSCA');
+  if (demands.clientAuthorities.length > 0) asked.push(request.Proto === 'tls' ? 'MutualTLSAtEdge' : 'MutualTLSCA');
   if (demands.websocketTcp) asked.push('WebsocketTCPConverter');
-  if (options.ProxyProto !== 0) asked.push('ProxyProto');
-  if (request.Extra.PoolingEnabled) asked.push('PoolingEnabled');
-  if (request.ForwardsProto === 'http2') asked.push('ForwardsProto http2');
-  if (request.Extra.Bindings.some((binding) => binding !== 'public')) asked.push('Bindings other than public');
+  if (options.ProxyProto !== 0 && request.Proto.startsWith('http')) asked.push('ProxyProto');
+  if (options.TLSTermination && request.Proto !== 'tls') asked.push('TLSTermination');
   if (asked.length > 0) {
     throw new Refusal('ERR_NGROK_301', `this gateway does not support yet: ${asked.join(', ')}`);
   }
+  refuseHttp2(request.ForwardsProto);
 }
 
-function policyOf({ Policy, TrafficPolicy }: HttpOptions): string {
+function refuseHttp2(forwardsProto: string): void {
+  if (forwardsProto === 'http2')
+    throw new Refusal('ERR_NGROK_301', 'this gateway does not support http2 upstreams yet');
+}
+
+function policyOf({ Policy, TrafficPolicy }: EndpointOptions): string {
   if (Policy !== '' && TrafficPolicy !== '') {
     throw new Refusal('ERR_NGROK_9025', 'Policy and TrafficPolicy cannot both be given');
   }
@@ -181,36 +183,18 @@ function refusing(compile: () => CompiledPolicy): CompiledPolicy {
   }
 }
 
-/** The hostname asked for; null when the gateway is to choose. */
-function wantedName(request: BindRequest, options: HttpOptions, base: string): string | null {
-  const ways = [options.Domain, options.Hostname, options.Subdomain, hostOfUrl(options.URL)].filter(Boolean);
-  if (ways.length > 1) throw new Refusal('ERR_NGROK_9021', 'the name of the endpoint is given in more than one way');
-  if (options.Subdomain) return `${options.Subdomain}.${base}`;
-  return ways[0] ?? hostOfToken(request.Extra.Token);
-}
-
-/** Go names the endpoint by its URL. */
-function hostOfUrl(url: string): string {
-  if (url === '') return '';
-  const absolute = url.includes('://') ? url : `https://${url}`;
-  if (!URL.canParse(absolute)) throw new Refusal('ERR_NGROK_9034', 'the URL of the endpoint is malformed');
-  return new URL(absolute).hostname;
-}
-
 /** The SDK stores this answer, and sends its options and token when it binds again after a reconnect. */
-function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: HttpOptions): Binding['answer'] {
-  const { Auth, HostHeaderRewrite, ProxyProto } = options;
-  const named = { Domain: endpoint.host, Hostname: '', Subdomain: '' };
-  const opts = { ...(request.Opts ?? {}), ...named, Auth, HostHeaderRewrite, ProxyProto };
-  const { id, url, protocol, host } = endpoint;
-  return { Id: id, URL: url, Proto: protocol, Opts: opts, Extra: { Token: tokenFor(host) } };
-}
-
-/** Carries the name across a restart of the gateway; it proves nothing, and need not, for the name is checked anew. */
-function tokenFor(host: string): string {
-  return Buffer.from(host).toString('base64url');
-}
-
-function hostOfToken(token: string): string | null {
-  return token === '' ? null : Buffer.from(token, 'base64url').toString();
+function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: EndpointOptions): Bound['answer'] {
+  const { id, url, protocol, proxyProtocol } = endpoint;
+  const opts = {
+    ...(request.Opts ?? {}),
+    // The address is in one place alone, and what Rust's SDK cannot do without is there, whatever the protocol.
+    ...{ Hostname: '', Subdomain: '', URL: '' },
+    ...addressOptions(endpoint),
+    Auth: options.Auth,
+    HostHeaderRewrite: options.HostHeaderRewrite,
+    MutualTLSAtAgent: options.MutualTLSAtAgent,
+    ProxyProto: proxyProtocol,
+  };
+  return { Id: id, URL: url, Proto: protocol, Opts: opts, Extra: { Token: tokenFor(endpoint) } };
 }

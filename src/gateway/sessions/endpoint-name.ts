@@ -5,13 +5,12 @@ import { Refusal } from './refusal.ts';
 const MAX_NAME = 253;
 const MAX_LABEL = 63;
 
-/** What is wrong with a name, first match first. */
+/** What is wrong with a name, first match first; a wildcard's `*.` does not count. */
 const RULES: readonly [code: string, problem: string, broken: (name: string) => boolean][] = [
   ['ERR_NGROK_397', `is longer than ${MAX_NAME} characters`, (name) => name.length > MAX_NAME],
-  ['ERR_NGROK_318', 'is a wildcard, which this gateway cannot bind yet', (name) => name.includes('*')],
   ['ERR_NGROK_355', 'contains an underscore', (name) => name.includes('_')],
   ['ERR_NGROK_326', 'contains a character other than a-z, 0-9, "-" and "."', (name) => /[^a-z0-9.-]/.test(name)],
-  ['ERR_NGROK_327', 'contains an empty label ("..")', (name) => name.includes('..')],
+  ['ERR_NGROK_327', 'contains an empty label ("..")', (name) => name === '' || name.includes('..')],
   [
     'ERR_NGROK_328',
     'or one of its labels starts with something else than a letter or digit',
@@ -38,13 +37,15 @@ const RULES: readonly [code: string, problem: string, broken: (name: string) => 
 /**
  * Checks the form of a hostname that an agent asks for; whether it may have it is for its credential to say.
  *
+ * @param wanted a hostname; `*` may stand for the whole first label
  * @returns the name in lower case
  * @throws {Refusal} when it is not a hostname
  */
 export function checkEndpointName(wanted: string): string {
   const name = wanted.toLowerCase();
+  const labels = name.replace(/^\*\./, '');
   for (const [code, problem, broken] of RULES) {
-    if (broken(name)) throw new Refusal(code, `the domain ${quote(name)} ${problem}`);
+    if (broken(labels)) throw new Refusal(code, `the domain ${quote(name)} ${problem}`);
   }
   return name;
 }

@@ -1,3 +1,4 @@
+import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { ClientInfo, LabeledUpstream } from '../endpoint.ts';
 import type { Labels } from '../labels.ts';
 import { AgentListener, type ListenerOwner, type ListenerParticulars } from './agent-listener.ts';
@@ -8,9 +9,12 @@ export class LabeledTunnel extends AgentListener implements LabeledUpstream {
   /** An agent cannot ask for the header here. */
   readonly proxyProtocol = 0;
 
+  readonly binding: Binding;
+
   constructor(particulars: ListenerParticulars & { labels: Labels }, owner: ListenerOwner) {
     super(particulars, owner);
     this.labels = particulars.labels;
+    this.binding = { kind: 'labels', labels: particulars.labels };
   }
 
   protected override isPassthrough({ passthrough = false }: ClientInfo): boolean {

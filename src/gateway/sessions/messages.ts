@@ -88,8 +88,15 @@ const flag = z
   .nullish()
   .transform((value) => value ?? false);
 
-/** What names an HTTP endpoint; what else its options ask for is translated to rules. All are echoed as they came. */
-export const HttpOptions = z.looseObject({
+/** A certificate with its key, in base64 of PEM. */
+const TlsTerminationOption = z.object({ cert: z.string(), key: z.string() });
+
+/**
+ * What says where an endpoint lies and how its connections are carried; what else its options ask for is translated to
+ * rules. All are echoed as they came.
+ */
+export const EndpointOptions = z.looseObject({
+  Addr: text,
   Domain: text,
   Hostname: text,
   Subdomain: text,
@@ -99,11 +106,14 @@ export const HttpOptions = z.looseObject({
   ProxyProto: z
     .union([z.number(), z.string().transform(Number)])
     .nullish()
-    .transform((value) => value || 0),
+    .transform((value) => value || 0)
+    .pipe(z.union([z.literal(0), z.literal(1), z.literal(2)])),
+  MutualTLSAtAgent: flag,
+  TLSTermination: TlsTerminationOption.nullish(),
   Policy: text,
   TrafficPolicy: text,
 });
-export type HttpOptions = z.output<typeof HttpOptions>;
+export type EndpointOptions = z.output<typeof EndpointOptions>;
 
 export const BindRequest = z.object({
   Id: text,
@@ -126,6 +136,22 @@ export const BindRequest = z.object({
     .transform((extra) => extra ?? { Token: '', IPPolicyRef: '', Metadata: '', Bindings: [], PoolingEnabled: false }),
 });
 export type BindRequest = z.output<typeof BindRequest>;
+
+const MAX_LABELS = 50;
+const labelText = z
+  .string()
+  .max(255)
+  .refine((part) => !part.includes('='));
+
+export const BindLabeledRequest = z.object({
+  Labels: z
+    .record(labelText.min(1), labelText)
+    .refine((labels) => Object.keys(labels).length <= MAX_LABELS, `more than ${MAX_LABELS} labels`),
+  ForwardsTo: metadata,
+  ForwardsProto: text,
+  Metadata: metadata,
+});
+export type BindLabeledRequest = z.output<typeof BindLabeledRequest>;
 
 export const UnbindRequest = z.object({ Id: text });
 

@@ -156,4 +156,11 @@ export const MIGRATIONS: readonly string[] = [
   CREATE INDEX tls_edge_references_by_ip_policy ON tls_edge_references (ip_policy_id);
   CREATE INDEX tls_edge_references_by_certificate_authority ON tls_edge_references (certificate_authority_id);
   `,
+  `
+  -- The day of each port's last use.
+  CREATE TABLE tcp_ports (
+    port INTEGER PRIMARY KEY NOT NULL,
+    used_on TEXT NOT NULL
+  ) STRICT;
+  `,
 ];

@@ -16,6 +16,7 @@ import { Database } from './database.ts';
 import { type EndpointConfigurations, endpointConfigurations } from './endpoint-configurations.ts';
 import { type IpPolicies, type IpPolicyRules, ipPolicies, ipPolicyRules } from './ip-policies.ts';
 import { ReservedDomains } from './reserved-domains.ts';
+import { UsedTcpPorts } from './tcp-ports.ts';
 import { TlsCertificates } from './tls-certificates.ts';
 import { TlsEdges } from './tls-edges.ts';
 
@@ -38,6 +39,7 @@ export interface Store {
   ipPolicies: IpPolicies;
   ipPolicyRules: IpPolicyRules;
   reservedDomains: ReservedDomains;
+  tcpPorts: UsedTcpPorts;
   tlsCertificates: TlsCertificates;
   tlsEdges: TlsEdges;
   tunnelGroupBackends: TunnelGroupBackends;
@@ -70,12 +72,14 @@ export function openStore(file: string, box: SecretsBox, wallClock: () => number
   const latest = Object.values(tables)
     .flatMap((table) => table.page(null, 1).map((row) => ksuidOf(row.id)))
     .reduce<string | null>((greatest, ksuid) => (greatest === null || ksuid > greatest ? ksuid : greatest), null);
+  const now = () => timestamp(wallClock());
   return {
     database,
     box,
     ...tables,
+    tcpPorts: new UsedTcpPorts(database, now),
     ids: createIdSource(latest, wallClock),
-    now: () => timestamp(wallClock()),
+    now,
     account: database.get<{ value: string }>("SELECT value FROM facts WHERE name = 'account'")?.value ?? '',
   };
 }

@@ -244,7 +244,7 @@ it('hears that the gateway stopped one endpoint, and keeps the others', async ()
   const [session] = gateway.sessions.sessions;
   const endpoint = gateway.endpoints.lookup('https', 'camera.localhost');
   if (!session || !endpoint) throw new Error('the gateway does not know the endpoint');
-  session.stopEndpoint(endpoint, 'revoked by the "owner"', 'ERR_NGROK_4242');
+  session.stopListener(endpoint, 'revoked by the "owner"', 'ERR_NGROK_4242');
   expect(await stopped.ended).toEqual({ code: 'ERR_NGROK_4242', message: 'revoked by the "owner"' });
   expect(agent.status.state).toBe('online');
   await expect.poll(() => gateway.endpoints.list().map(({ host }) => host)).toEqual(['door.localhost']);

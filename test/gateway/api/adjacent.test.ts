@@ -53,6 +53,7 @@ const ENDPOINT: LiveEndpoint = {
   ownerId: 'bot_1',
   upstreamUrl: 'http://localhost:80',
   poolingEnabled: false,
+  internal: false,
 };
 
 let server: ManagementServer;

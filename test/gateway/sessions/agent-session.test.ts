@@ -6,7 +6,7 @@ import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { issueCredential } from '../../../src/gateway/access/issue-token.ts';
 import type { EndpointRegistry } from '../../../src/gateway/endpoints.ts';
-import { MuxPeer } from './mux-peer.ts';
+import { auth, rawAgent } from './raw-agent.ts';
 import { SessionGateway, SilentLink, upstream } from './session-gateway.ts';
 
 /** Waits until an endpoint goes offline. */
@@ -38,7 +38,7 @@ describe('a session of the real SDK', () => {
       /^https:\/\/[a-z]+-[a-z]+-\d{4}\.localhost:8443$/,
     );
     const plain = await session.httpEndpoint().scheme('HTTP').domain('Plain.localhost').listen(false);
-    expect(plain.url()).toBe('http://plain.localhost:8443');
+    expect(plain.url()).toBe('http://plain.localhost:8080');
     expect(gateway.endpoints.lookup('http', 'plain.localhost')?.protocol).toBe('http');
   });
 
@@ -165,12 +165,8 @@ describe('what is refused', () => {
     ['a name elsewhere', 'ERR_NGROK_319', (s) => s.httpEndpoint().domain('a.example.com').listen()],
     ['a name that is none', 'ERR_NGROK_326', (s) => s.httpEndpoint().domain('1.21 gigawatts').listen()],
     ['tcp', 'ERR_NGROK_332', (s) => s.tcpEndpoint().listen()],
-    ['tls', 'ERR_NGROK_332', (s) => s.tlsEndpoint().domain('a.localhost').listen()],
-    ['labels', 'ERR_NGROK_332', (s) => s.labeledListener().label('edge', 'edghts_1').listen()],
     ['signing in elsewhere', 'ERR_NGROK_365', (s) => s.httpEndpoint().oauth('google').listen()],
     ['the PROXY protocol', 'ERR_NGROK_301', (s) => s.httpEndpoint().proxyProto('2').listen()],
-    ['pooling', 'ERR_NGROK_301', (s) => s.httpEndpoint().poolingEnabled(true).listen()],
-    ['an internal endpoint', 'ERR_NGROK_301', (s) => s.httpEndpoint().binding('internal').listen()],
     ['a policy that cannot be run', 'ERR_NGROK_9026', (s) => s.httpEndpoint().trafficPolicy('{"x":1}').listen()],
   ])('%s, and the session goes on', async (_what, errorCode, bind) => {
     const gateway = await SessionGateway.start();
@@ -293,7 +289,7 @@ describe('sessions that end', () => {
     const ended = listener.forward('http://127.0.0.1:9');
     const [server] = gateway.server.sessions;
     const endpoint = gateway.endpoints.lookup('https', 'stop.localhost');
-    if (endpoint) server?.stopEndpoint(endpoint, 'your credential was revoked', 'ERR_NGROK_300');
+    if (endpoint) server?.stopListener(endpoint, 'your credential was revoked', 'ERR_NGROK_300');
     expect(gateway.endpoints.lookup('https', 'stop.localhost')).toBeUndefined();
     await expect(ended).rejects.toThrow('your credential was revoked');
   });
@@ -404,28 +400,6 @@ describe('a hostile or broken agent', () => {
     });
   });
 });
-
-function auth(gateway: SessionGateway, clientId = '') {
-  return { Version: ['3', '2'], ClientId: clientId, Extra: { AuthToken: gateway.authtoken, Metadata: 'm' } };
-}
-
-/** An agent made by hand, for what no SDK would do. */
-async function rawAgent(gateway: SessionGateway) {
-  const peer = new MuxPeer(await gateway.rawClient());
-  let nextId = 3;
-  async function callText(type: number, body: string): Promise<Record<string, unknown>> {
-    const id = nextId;
-    nextId += 2;
-    const prefix = Buffer.alloc(4);
-    prefix.writeUInt32BE(type);
-    peer.sendData(id, prefix, { syn: true });
-    peer.sendData(id, body);
-    await peer.until(() => peer.frames.some((one) => one.id === id && one.fin));
-    peer.sendData(id, '', { fin: true });
-    return JSON.parse(peer.received(id).toString());
-  }
-  return { callText, call: (type: number, body: object) => callText(type, JSON.stringify(body)) };
-}
 
 /** Node's HTTP client over streams of an endpoint, kept for further requests. */
 function agentOver(gateway: SessionGateway, host: string): Agent {

@@ -19,6 +19,7 @@ describe('checkEndpointName', () => {
     ['a.b.c.d.localhost', 'a.b.c.d.localhost'],
     ['xn--mnchen-3ya.localhost', 'xn--mnchen-3ya.localhost'],
     [`${'a'.repeat(63)}.localhost`, `${'a'.repeat(63)}.localhost`],
+    ['*.Site.localhost', '*.site.localhost'],
   ])('accepts %s', (wanted, name) => {
     expect(checkEndpointName(wanted)).toBe(name);
   });
@@ -37,7 +38,9 @@ describe('checkEndpointName', () => {
     ['my_cam.localhost', 'ERR_NGROK_355'],
     [`${'a'.repeat(64)}.localhost`, 'ERR_NGROK_396'],
     [`${'a.'.repeat(130)}localhost`, 'ERR_NGROK_397'],
-    ['*.localhost', 'ERR_NGROK_318'],
+    ['*.', 'ERR_NGROK_327'],
+    ['a.*.localhost', 'ERR_NGROK_326'],
+    ['*a.localhost', 'ERR_NGROK_326'],
   ])('refuses %s with %s', (wanted, code) => {
     expect(codeOf(wanted)).toBe(code);
   });

@@ -1,0 +1,25 @@
+import type { PortMemory } from '../sessions/tcp-ports.ts';
+import type { Database } from './database.ts';
+
+/** When the ports of tcp endpoints were last used, so that a device that is away does not lose its port to a new one. */
+export class UsedTcpPorts implements PortMemory {
+  constructor(
+    private readonly database: Database,
+    private readonly now: () => string,
+  ) {}
+
+  used(): number[] {
+    const rows = this.database.all<{ port: number }>('SELECT port FROM tcp_ports ORDER BY used_on, port');
+    return rows.map(({ port }) => port);
+  }
+
+  /** Writes once a day at most: agents come back often, and disks wear out. */
+  async remember(port: number): Promise<void> {
+    const today = this.now().slice(0, 'YYYY-MM-DD'.length);
+    const known = this.database.get<{ used_on: string }>('SELECT used_on FROM tcp_ports WHERE port = ?', [port]);
+    if (known?.used_on === today) return;
+    await this.database.write(() => {
+      this.database.run('INSERT OR REPLACE INTO tcp_ports (port, used_on) VALUES (?, ?)', [port, today]);
+    });
+  }
+}

@@ -1,0 +1,312 @@
+import type { Listener, Session } from '@ngrok/ngrok';
+import { describe, expect, it } from 'vitest';
+import { issueCredential } from '../../../src/gateway/access/issue-token.ts';
+import type { AgentUpstream, ClientInfo } from '../../../src/gateway/endpoint.ts';
+import { selfSigned } from '../../support/self-signed.ts';
+import { auth, rawAgent } from './raw-agent.ts';
+import { SessionGateway, SilentLink, upstream } from './session-gateway.ts';
+
+const BIND = 1;
+const BIND_LABELED = 7;
+
+const code = (errorCode: string) => expect.objectContaining({ errorCode });
+
+/** An agent with the authtoken rules given. */
+async function connect(gateway: SessionGateway, acl: string[] = []): Promise<Session> {
+  const { token } = await gateway.store.database.write(() => issueCredential(gateway.store, { acl }));
+  return gateway.agent().authtoken(token).connect();
+}
+
+describe('endpoints of one name', () => {
+  it('are two when one is http and the other https, and each has its own upstream', async () => {
+    const gateway = await SessionGateway.start();
+    const [first, second] = [await connect(gateway), await connect(gateway)];
+    await first.httpEndpoint().domain('cam.localhost').listen(false);
+    await second.httpEndpoint().scheme('HTTP').domain('cam.localhost').listen(false);
+    const [https, http] = gateway.endpoints.list();
+    expect([https?.url, http?.url]).toEqual(['https://cam.localhost:8443', 'http://cam.localhost:8080']);
+    expect(gateway.endpoints.lookup('http', 'cam.localhost')).toBe(http);
+    expect(gateway.endpoints.lookup('https', 'cam.localhost')).toBe(https);
+  });
+
+  it('are refused when one is https and the other tls: their clients could not be told apart', async () => {
+    const gateway = await SessionGateway.start();
+    const session = await connect(gateway);
+    await session.httpEndpoint().domain('cam.localhost').listen(false);
+    await expect(session.tlsEndpoint().domain('cam.localhost').listen(false)).rejects.toEqual(code('ERR_NGROK_334'));
+    await session.tlsEndpoint().domain('raw.localhost').listen(false);
+    await expect(session.httpEndpoint().domain('raw.localhost').listen(false)).rejects.toEqual(code('ERR_NGROK_334'));
+  });
+
+  it('go to one agent alone when several ask for the name at the same moment', async () => {
+    const gateway = await SessionGateway.start();
+    const sessions = await Promise.all([1, 2, 3, 4].map(() => connect(gateway)));
+    const bind = (session: Session) => session.httpEndpoint().domain('cam.localhost').listen(false);
+    const outcomes = await Promise.allSettled(sessions.map(bind));
+    expect(outcomes.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
+    expect(gateway.endpoints.list()).toHaveLength(1);
+  });
+});
+
+describe('pooled endpoints', () => {
+  const pooled = (session: Session) => session.httpEndpoint().domain('pool.localhost').poolingEnabled(true);
+
+  it('share a URL, across agents and within one, and take turns until they go offline', async () => {
+    const gateway = await SessionGateway.start();
+    const [first, second] = [await connect(gateway), await connect(gateway)];
+    const port = (name: string) => upstream((_req, res) => res.end(name));
+    const listeners: Listener[] = [];
+    for (const [session, name] of [
+      [first, 'one'],
+      [second, 'two'],
+      [second, 'three'],
+    ] as const) {
+      const listener = await pooled(session).listen(false);
+      listener.forward(`http://127.0.0.1:${await port(name)}`).catch(() => {});
+      listeners.push(listener);
+    }
+    const answers = async (count: number) => {
+      const bodies: string[] = [];
+      for (let asked = 0; asked < count; asked++)
+        bodies.push((await gateway.get('pool.localhost')).split('\r\n').at(-1) ?? '');
+      return bodies;
+    };
+    expect((await answers(3)).sort()).toEqual(['one', 'three', 'two']);
+    await listeners[0]?.close();
+    expect(new Set(await answers(4))).toEqual(new Set(['two', 'three']));
+  });
+
+  it('are refused where an endpoint is online without pooling, and the other way round', async () => {
+    const gateway = await SessionGateway.start();
+    const [first, second] = [await connect(gateway), await connect(gateway)];
+    const alone = await first.httpEndpoint().domain('pool.localhost').listen(false);
+    await expect(pooled(second).listen(false)).rejects.toEqual(code('ERR_NGROK_18016'));
+    await alone.close();
+    await pooled(second).listen(false);
+    await expect(first.httpEndpoint().domain('pool.localhost').listen(false)).rejects.toEqual(code('ERR_NGROK_18017'));
+    expect(gateway.endpoints.list()).toHaveLength(1);
+  });
+});
+
+describe('internal endpoints', () => {
+  it('have names below .internal, which nobody has to reserve, and are nowhere else', async () => {
+    const gateway = await SessionGateway.start();
+    const session = await connect(gateway);
+    const web = await session.httpEndpoint().domain('web.internal').listen(false);
+    const db = await session.tcpEndpoint().remoteAddr('db.internal:5432').binding('internal').listen(false);
+    expect([web.url(), db.url()]).toEqual(['https://web.internal', 'tcp://db.internal:5432']);
+    expect(gateway.endpoints.lookup('https', 'web.internal')).toBeUndefined();
+    expect(gateway.endpoints.internal('https', 'web.internal', 443)?.url).toBe('https://web.internal');
+    expect(gateway.endpoints.internal('tcp', 'db.internal', 5432)?.url).toBe('tcp://db.internal:5432');
+    expect((await session.tlsEndpoint().binding('internal').listen(false)).url()).toMatch(
+      /^tls:\/\/[a-z0-9-]+\.internal$/,
+    );
+  });
+
+  it.each<[string, string, (session: Session) => Promise<Listener>]>([
+    ['another name', 'ERR_NGROK_9029', (s) => s.httpEndpoint().domain('a.localhost').binding('internal').listen(false)],
+    ['a public one', 'ERR_NGROK_9029', (s) => s.httpEndpoint().domain('a.internal').binding('public').listen(false)],
+    ['a wildcard', 'ERR_NGROK_9029', (s) => s.httpEndpoint().domain('*.a.internal').listen(false)],
+    ['tcp without a port', 'ERR_NGROK_9035', (s) => s.tcpEndpoint().remoteAddr('a.internal').listen(false)],
+    ['another binding', 'ERR_NGROK_15005', (s) => s.httpEndpoint().binding('kubernetes').listen(false)],
+    [
+      'a policy for connections that never come',
+      'ERR_NGROK_9026',
+      (s) =>
+        s
+          .httpEndpoint()
+          .domain('a.internal')
+          .trafficPolicy('{"on_tcp_connect":[{"actions":[{"type":"deny"}]}]}')
+          .listen(false),
+    ],
+  ])('refuse %s', async (_what, errorCode, bind) => {
+    const gateway = await SessionGateway.start();
+    await expect(bind(await connect(gateway))).rejects.toEqual(code(errorCode));
+    expect(gateway.endpoints.list()).toEqual([]);
+  });
+
+  it('need a rule that permits the name, like others', async () => {
+    const gateway = await SessionGateway.start();
+    const session = await connect(gateway, ['bind:*.site.internal', 'bind:db.internal:5432']);
+    await session.httpEndpoint().domain('cam.site.internal').listen(false);
+    await session.tcpEndpoint().remoteAddr('db.internal:5432').listen(false);
+    await expect(session.httpEndpoint().domain('cam.internal').listen(false)).rejects.toEqual(code('ERR_NGROK_316'));
+    await expect(session.tcpEndpoint().remoteAddr('db.internal:22').listen(false)).rejects.toEqual(
+      code('ERR_NGROK_308'),
+    );
+  });
+});
+
+describe('tls endpoints', () => {
+  it('leave TLS alone, or have the edge end it with the certificate that the agent sent', async () => {
+    const gateway = await SessionGateway.start();
+    const session = await connect(gateway);
+    const { cert, key } = await selfSigned();
+    const raw = await session.tlsEndpoint().domain('raw.localhost').listen(false);
+    const ended = await session
+      .tlsEndpoint()
+      .domain('cam.localhost')
+      .termination(Buffer.from(cert), Buffer.from(key))
+      .listen(false);
+    expect([raw.url(), ended.url()]).toEqual(['tls://raw.localhost:8443', 'tls://cam.localhost:8443']);
+    expect(gateway.endpoints.lookup('tls', 'raw.localhost')?.tls).toBeNull();
+    expect(gateway.endpoints.lookup('tls', 'cam.localhost')?.tls).toMatchObject({ certificate: cert, privateKey: key });
+  });
+
+  it('are refused with a certificate that is none, or whose key is another', async () => {
+    const gateway = await SessionGateway.start();
+    const session = await connect(gateway);
+    const [one, other] = [await selfSigned(), await selfSigned()];
+    for (const [cert, key] of [
+      ['no PEM', one.key],
+      [one.cert, other.key],
+    ]) {
+      const builder = session.tlsEndpoint().termination(Buffer.from(String(cert)), Buffer.from(String(key)));
+      await expect(builder.listen(false)).rejects.toEqual(code('ERR_NGROK_301'));
+    }
+  });
+});
+
+describe('labelled tunnels', () => {
+  it('are found by their labels until they are closed, and have no URL', async () => {
+    const gateway = await SessionGateway.start();
+    const session = await connect(gateway);
+    const listener = await session.labeledListener().label('app', 'cam').label('site', 'a').metadata('m').listen(false);
+    expect(listener.url()).toBeNull();
+    expect(listener.labels()).toEqual({ app: 'cam', site: 'a' });
+    expect(gateway.endpoints.withLabels({ app: 'cam' })).toMatchObject({ id: listener.id(), metadata: 'm' });
+    expect(gateway.endpoints.list()).toEqual([]);
+    await listener.close();
+    expect(gateway.endpoints.withLabels({ app: 'cam' })).toBeUndefined();
+  });
+
+  it('carry traffic, and end with their session', async () => {
+    const gateway = await SessionGateway.start();
+    const link = await SilentLink.to(gateway.port);
+    const session = await gateway.agent({ port: link.port }).connect();
+    const port = await upstream((_req, res) => res.end('from the group'));
+    const listener = await session.labeledListener().label('app', 'cam').listen(false);
+    listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
+    expect(await ask(gateway.endpoints.withLabels({ app: 'cam' }))).toContain('from the group');
+    link.cut();
+    await expect.poll(() => gateway.endpoints.labeled()).toEqual([]);
+  });
+
+  it('need rules that permit every label', async () => {
+    const gateway = await SessionGateway.start();
+    const session = await connect(gateway, ['bind:app=cam', 'bind:site=*']);
+    await session.labeledListener().label('app', 'cam').label('site', 'a').listen(false);
+    const other = session.labeledListener().label('app', 'cam').label('owner', 'me');
+    await expect(other.listen(false)).rejects.toEqual(code('ERR_NGROK_399'));
+    const nameOnly = await connect(gateway, ['bind:*.localhost']);
+    await expect(nameOnly.labeledListener().label('app', 'cam').listen(false)).rejects.toEqual(code('ERR_NGROK_399'));
+  });
+
+  it('are refused without a label', async () => {
+    const gateway = await SessionGateway.start();
+    const agent = await rawAgent(gateway);
+    await agent.call(0, auth(gateway));
+    expect(await agent.call(BIND_LABELED, { Labels: {} })).toEqual({ Error: expect.stringContaining('ERR_NGROK_394') });
+    expect(await agent.call(BIND_LABELED, { Labels: { 'a=b': 'c' } })).toEqual({
+      Error: expect.stringContaining('ERR_NGROK_301'),
+    });
+  });
+});
+
+async function ask(to: AgentUpstream | undefined): Promise<string> {
+  const stream = to?.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
+  stream?.write('GET / HTTP/1.1\r\nHost: cam\r\nConnection: close\r\n\r\n');
+  const chunks: Buffer[] = [];
+  for await (const chunk of stream ?? []) chunks.push(chunk);
+  stream?.end();
+  return Buffer.concat(chunks).toString();
+}
+
+describe('the address of an endpoint', () => {
+  it.each([
+    ['https', { URL: 'https://a.localhost' }, 'https://a.localhost:8443'],
+    ['https', { URL: 'https://a.localhost:443/' }, 'https://a.localhost:8443'],
+    ['https', { URL: 'a.localhost:8443' }, 'https://a.localhost:8443'],
+    ['http', { URL: 'http://a.localhost' }, 'http://a.localhost:8080'],
+    ['tls', { URL: 'tls://A.Localhost' }, 'tls://a.localhost:8443'],
+    ['https', { Subdomain: 'a' }, 'https://a.localhost:8443'],
+    ['https', { Hostname: 'a.localhost' }, 'https://a.localhost:8443'],
+    ['http', { URL: 'http://web.internal:9000' }, 'http://web.internal:9000'],
+    ['tcp', { URL: 'tcp://db.internal:5432' }, 'tcp://db.internal:5432'],
+  ])('of %s may be given as %j', async (Proto, Opts, URL) => {
+    const gateway = await SessionGateway.start();
+    const agent = await rawAgent(gateway);
+    await agent.call(0, auth(gateway));
+    const answer = await agent.call(BIND, { Id: '', Proto, Opts });
+    expect(answer).toMatchObject({ URL, Proto });
+    // What an SDK sends after a reconnect: the answer's options and token.
+    const { Id, Opts: again, Extra } = answer;
+    await agent.call(2, { Id });
+    expect(await agent.call(BIND, { Id, Proto, Opts: again, Extra })).toMatchObject({ Id, URL, Extra });
+    await agent.call(2, { Id });
+    expect(await agent.call(BIND, { Id, Proto, Opts: {}, Extra })).toMatchObject({ URL });
+  });
+
+  it.each([
+    ['https', { URL: 'https://a.localhost/x' }, 9037],
+    ['https', { URL: 'https://a.localhost?x' }, 9034],
+    ['https', { URL: 'tcp://a.localhost:1' }, 9036],
+    ['https', { URL: 'https://a.localhost:99999' }, 9030],
+    ['https', { URL: 'https://a.localhost:8444' }, 9035],
+    ['https', { URL: 'https://a.localhost', Domain: 'a.localhost' }, 9021],
+    ['ssh', {}, 332],
+    ['https', { ProxyProto: 3 }, 301],
+    ['http', { TLSTermination: { cert: '', key: '' } }, 301],
+  ])('of %s is refused as %j', async (Proto, Opts, number) => {
+    const gateway = await SessionGateway.start();
+    const agent = await rawAgent(gateway);
+    await agent.call(0, auth(gateway));
+    expect(await agent.call(BIND, { Id: '', Proto, Opts })).toEqual({
+      Error: expect.stringMatching(new RegExp(`ERR_NGROK_${number}$`)),
+    });
+    expect(gateway.endpoints.list()).toEqual([]);
+  });
+});
+
+describe('the header of a proxied connection', () => {
+  const client = (protocol: ClientInfo['protocol'], passthrough = false): ClientInfo => ({
+    address: '203.0.113.7:4567',
+    protocol,
+    passthrough,
+  });
+
+  it.each([
+    ['https', { Proto: 'https', EdgeType: '3', PassthroughTLS: false }],
+    ['http', { Proto: 'http', EdgeType: '3', PassthroughTLS: false }],
+    ['tcp', { Proto: 'tcp', EdgeType: '1', PassthroughTLS: false }],
+    ['tls', { Proto: 'tls', EdgeType: '2', PassthroughTLS: true }],
+  ] as const)('says what kind of endpoint it came to: %s', async (Proto, members) => {
+    const gateway = await SessionGateway.start();
+    const agent = await rawAgent(gateway);
+    await agent.call(0, auth(gateway));
+    const { Id } = await agent.call(BIND, { Id: '', Proto, Opts: { URL: `${Proto}://a.internal:9000` } });
+    const [endpoint] = gateway.endpoints.list();
+    endpoint?.openStream(client(Proto));
+    expect(await agent.proxyHeader()).toEqual({ Id, ClientAddr: '203.0.113.7:4567', ...members });
+  });
+
+  it('tells that the edge has ended TLS', async () => {
+    const gateway = await SessionGateway.start();
+    const agent = await rawAgent(gateway);
+    await agent.call(0, auth(gateway));
+    const { cert, key } = await selfSigned();
+    const TLSTermination = { cert: Buffer.from(cert).toString('base64'), key: Buffer.from(key).toString('base64') };
+    await agent.call(BIND, { Id: '', Proto: 'tls', Opts: { Domain: 'a.localhost', TLSTermination } });
+    gateway.endpoints.lookup('tls', 'a.localhost')?.openStream(client('tls'));
+    expect(await agent.proxyHeader()).toMatchObject({ Proto: 'tls', EdgeType: '2', PassthroughTLS: false });
+  });
+
+  it.each([true, false])('tells a labelled tunnel whether the edge passes TLS through: %s', async (PassthroughTLS) => {
+    const gateway = await SessionGateway.start();
+    const agent = await rawAgent(gateway);
+    await agent.call(0, auth(gateway));
+    const { Id } = await agent.call(BIND_LABELED, { Labels: { app: 'cam' } });
+    gateway.endpoints.withLabels({ app: 'cam' })?.openStream(client('tls', PassthroughTLS));
+    expect(await agent.proxyHeader()).toMatchObject({ Id, Proto: 'tls', EdgeType: '2', PassthroughTLS });
+  });
+});

@@ -1,0 +1,34 @@
+import { expect } from 'vitest';
+import { MuxPeer } from './mux-peer.ts';
+import type { SessionGateway } from './session-gateway.ts';
+
+/** The body of an AUTH request. */
+export function auth(gateway: SessionGateway, clientId = '') {
+  return { Version: ['3', '2'], ClientId: clientId, Extra: { AuthToken: gateway.authtoken, Metadata: 'm' } };
+}
+
+/** An agent made by hand, for what no SDK would do. */
+export async function rawAgent(gateway: SessionGateway) {
+  const peer = new MuxPeer(await gateway.rawClient());
+  let nextId = 3;
+  async function callText(type: number, body: string): Promise<Record<string, unknown>> {
+    const id = nextId;
+    nextId += 2;
+    const prefix = Buffer.alloc(4);
+    prefix.writeUInt32BE(type);
+    peer.sendData(id, prefix, { syn: true });
+    peer.sendData(id, body);
+    await peer.until(() => peer.frames.some((one) => one.id === id && one.fin));
+    peer.sendData(id, '', { fin: true });
+    return JSON.parse(peer.received(id).toString());
+  }
+  /** The header of the first connection that the gateway opens. */
+  async function proxyHeader(): Promise<unknown> {
+    const isComplete = (bytes: Buffer) => bytes.length > 12 && bytes.length >= 12 + Number(bytes.readBigInt64LE(4));
+    await peer.until(() => isComplete(peer.received(2)));
+    const bytes = peer.received(2);
+    expect(bytes.readUInt32BE(0)).toBe(3);
+    return JSON.parse(bytes.subarray(12, 12 + Number(bytes.readBigInt64LE(4))).toString());
+  }
+  return { proxyHeader, callText, call: (type: number, body: object) => callText(type, JSON.stringify(body)) };
+}
