@@ -26,18 +26,22 @@ export function withDeadline<T>(
 ): Promise<T> {
   return new Promise((resolve, reject) => {
     let late = false;
-    const callOff = clock.after(ms, () => {
-      late = true;
-      reject(new DeadlineExceeded(what, ms));
-    });
+    const timer = new AbortController();
+    clock.sleep(ms, timer.signal).then(
+      () => {
+        late = true;
+        reject(new DeadlineExceeded(what, ms));
+      },
+      () => {}, // aborted: the promise settled in time
+    );
     promise.then(
       (value) => {
-        callOff();
+        timer.abort();
         if (late) onLate(value);
         else resolve(value);
       },
       (error) => {
-        callOff();
+        timer.abort();
         // After the deadline nobody waits for the outcome any more; the caller was told already.
         if (!late) reject(error);
       },
