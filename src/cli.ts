@@ -37,6 +37,7 @@ function program(): Command {
     run: async () => (await import('./commands/gateway-run.ts')).runGateway(),
     location: loadGatewayServerSettings,
   });
+  addServiceCommand(command);
   addSetupCommand(command, loadManagementSettings);
   command.addHelpText(
     'after',
@@ -90,6 +91,27 @@ function addTunnelsCommand(program: Command): void {
     .argument('<file>', 'an export, or what ngrok’s sample agent in Python keeps')
     .option('--json', 'print what became of each as JSON')
     .action(async (file, options) => (await loadTransfer()).importTunnels(file, options));
+}
+
+function addServiceCommand(program: Command): void {
+  const service = program.command('service').description('run it as a service of systemd, from boot on');
+  const load = () => import('./commands/service.ts');
+  service
+    .command('install')
+    .description('write the unit and its user, start it, now and at boot; or bring it up to date')
+    .option('--gateway', 'the gateway by itself, not the agent')
+    .action(async (options) => (await load()).install(options));
+  service
+    .command('uninstall')
+    .description('stop it and remove it; settings and data stay')
+    .option('--gateway', 'the gateway by itself, not the agent')
+    .option('--purge', 'remove settings, authtoken and data, too')
+    .action(async (options) => (await load()).uninstall(options));
+  service
+    .command('status')
+    .description('how it is; exit code 0 when it runs, 3 when it does not, 4 when it is not installed')
+    .option('--gateway', 'the gateway by itself, not the agent')
+    .action(async (options) => (await load()).status(options));
 }
 
 /** Prints one line that says what to do, or with `--debug` all there is to know. */

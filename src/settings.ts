@@ -1,4 +1,4 @@
-import { readFileSync, statSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parse as parseDotenv } from 'dotenv';
@@ -7,6 +7,7 @@ import type { AcmeSettings } from './gateway/certificates/choose-issuer.ts';
 import type { ChallengeDnsSettings } from './gateway/gateway.ts';
 import { hasErrno, messageOf, OperatorError } from './lib/errors.ts';
 import { LOG_LEVELS, type LogFormat, type LogLevel } from './lib/log.ts';
+import type { ServiceManagerSettings } from './service/notifier.ts';
 import {
   AUTHORITIES,
   acmeDirectory,
@@ -193,6 +194,12 @@ export function loadManagementSettings(
   return load(managementSettings, env, folder);
 }
 
+/** What systemd says to a service; null: none started this process. */
+export function loadServiceManager(env: NodeJS.ProcessEnv = process.env): ServiceManagerSettings | null {
+  const { NOTIFY_SOCKET: socket, WATCHDOG_USEC: microseconds } = env;
+  return socket ? { socket, watchdogMs: microseconds ? Number(microseconds) / 1000 : null } : null;
+}
+
 type Assemble<T> = (values: Parsed, path: (value: string) => string, problems: string[]) => T;
 
 function load<T>(assemble: Assemble<T>, env: NodeJS.ProcessEnv, folder: string): T {
@@ -210,8 +217,8 @@ function load<T>(assemble: Assemble<T>, env: NodeJS.ProcessEnv, folder: string):
 function credentials({ CREDENTIALS_DIRECTORY: folder }: NodeJS.ProcessEnv): Record<string, string> {
   if (!folder) return {};
   const authtoken = join(folder, AUTHTOKEN_CREDENTIAL);
-  // The unit stands in an empty one for a file that is missing, which else would end the start without a word of ours.
-  return statSync(authtoken, { throwIfNoEntry: false })?.size ? { NGROK_AUTHTOKEN_FILE: authtoken } : {};
+  // For a file that is missing the unit stands in an empty one; else systemd would end the start without a word of ours.
+  return existsSync(authtoken) && readFileSync(authtoken, 'utf8').trim() ? { NGROK_AUTHTOKEN_FILE: authtoken } : {};
 }
 
 function withoutEmpty(env: NodeJS.ProcessEnv): Record<string, string> {

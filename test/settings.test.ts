@@ -76,7 +76,7 @@ describe('settings', () => {
     writeFileSync(credential, 'from-systemd\n');
     expect(authtoken()).toBe('from-systemd');
     expect(authtoken({ NGROK_AUTHTOKEN: 'set' })).toBe('set');
-    for (const spoil of [() => writeFileSync(credential, ''), () => rmSync(credential)]) {
+    for (const spoil of [() => writeFileSync(credential, '\n'), () => rmSync(credential)]) {
       spoil();
       expect(problemOf(env).message).toMatch(/NGROK_AUTHTOKEN is not set/);
     }

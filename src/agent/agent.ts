@@ -11,6 +11,7 @@ import { isLoopbackHost } from './api/host-guard.ts';
 import { Metrics } from './api/metrics.ts';
 import { type RunningServer, startServer } from './api/server.ts';
 import { type ApiToken, openApiToken } from './api-token.ts';
+import type { SessionStatus } from './connector/connector.ts';
 import { NgrokConnector, type NgrokConnectorOptions } from './connector/ngrok-connector.ts';
 import { OwnEndpoint } from './own-endpoint.ts';
 import { Teardown } from './teardown.ts';
@@ -18,13 +19,23 @@ import { openDataFolder } from './tunnels/data-folder.ts';
 import { loadDefaultPolicies } from './tunnels/default-policies.ts';
 import { DurableFile } from './tunnels/durable-file.ts';
 import { openRuntimeFolder } from './tunnels/runtime-folder.ts';
+import type { TunnelState } from './tunnels/tunnel.ts';
 import { TunnelManager } from './tunnels/tunnel-manager.ts';
 import { TunnelStore, tunnelsCodec } from './tunnels/tunnel-store.ts';
 import { UpstreamDialer } from './tunnels/upstream-dialer.ts';
 import { UpstreamGuard } from './tunnels/upstream-guard.ts';
 
+/** What there is to say of an agent in one line. */
+export interface AgentStatus {
+  session: SessionStatus;
+  tunnels: Readonly<Record<TunnelState, number>>;
+}
+
 /** A running agent. */
 export interface Agent {
+  status(): AgentStatus;
+  /** Milliseconds since the keeping of its session last made a step, online or not. */
+  silentMs(): number;
   /** Ends everything in good order; the tunnels stay on the disk. */
   stop(): Promise<void>;
 }
@@ -54,16 +65,16 @@ const LOOP = ': a tunnel to it would lead back into itself';
 export async function startAgent(settings: Settings, log: Log, clock: Clock = systemClock): Promise<Agent> {
   const parts = new Teardown(log);
   try {
-    await startParts(settings, log, clock, parts);
+    const running = await startParts(settings, log, clock, parts);
+    return { ...running, stop: () => parts.stop() };
   } catch (error) {
     // What stood in the way of the start is what the operator has to know; the rest is in the log.
     await parts.stop().catch(() => {});
     throw error;
   }
-  return parts;
 }
 
-async function startParts(settings: Settings, log: Log, clock: Clock, parts: Teardown): Promise<void> {
+async function startParts(settings: Settings, log: Log, clock: Clock, parts: Teardown): Promise<Omit<Agent, 'stop'>> {
   const started = performance.now();
   const { api, dataDir } = settings;
   const defaultPolicies = await loadDefaultPolicies(settings.defaultPolicies);
@@ -136,6 +147,10 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
   log.info({ url: addresses.api }, 'the local API is up');
   announceRemote(settings, apiToken, log);
   connector.start();
+  return {
+    status: () => ({ session: connector.status, tunnels: tunnels.counts() }),
+    silentMs: () => connector.silentMs,
+  };
 }
 
 async function openUplink(gateway: GatewaySettings, dataDir: string, log: Log): Promise<Uplink> {

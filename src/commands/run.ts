@@ -1,6 +1,6 @@
-import { startAgent } from '../agent/agent.ts';
-import { createLog } from '../lib/log.ts';
-import { loadSettings } from '../settings.ts';
+import { type Agent, startAgent } from '../agent/agent.ts';
+import { createLog, type Log } from '../lib/log.ts';
+import { loadServiceManager, loadSettings } from '../settings.ts';
 import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
 
 /**
@@ -12,5 +12,21 @@ export async function run(): Promise<void> {
   const settings = loadSettings();
   const log = await createLog(settings.log.level, settings.log.format);
   endOnUnexpectedError(log);
-  runUntilStopped(await startAgent(settings, log), log);
+  const agent = await startAgent(settings, log);
+  const report = await serviceReport(agent, log);
+  const stop = async () => {
+    await Promise.all([report?.stop(), agent.stop()]);
+  };
+  runUntilStopped({ stop }, log);
+  await report?.start();
+}
+
+/** What systemd is told, where it started this process. */
+async function serviceReport(agent: Agent, log: Log) {
+  const settings = loadServiceManager();
+  if (settings === null) return null;
+  const { Notifier } = await import('../service/notifier.ts');
+  const { ServiceReport } = await import('../service/service-report.ts');
+  const { watchdogMs } = settings;
+  return new ServiceReport({ notifier: new Notifier(settings, log), agent, watchdogMs, log });
 }

@@ -7,6 +7,7 @@ import type { GatewaySession } from './gateway-session.ts';
 import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S } from './heartbeat-watchdog.ts';
 import { connectNgrokSession } from './ngrok-session.ts';
 import { probeGateway } from './probe.ts';
+import { Pulse } from './pulse.ts';
 import type { Probe } from './reachability.ts';
 import { sharedLookup } from './shared-lookup.ts';
 
@@ -33,6 +34,8 @@ export interface GatewayLink {
   readonly probe: Probe;
   /** Starts one session; as {@link connectNgrokSession} does. */
   connect(): Promise<GatewaySession>;
+  /** Beaten by sessions that are up. */
+  readonly pulse: Pulse;
 }
 
 /** @throws Error when the SDK cannot read the server address */
@@ -42,10 +45,12 @@ export function openGatewayLink(options: GatewayLinkOptions): GatewayLink {
   const address = parseGatewayAddress(gateway);
   const lookup = sharedLookup();
   const builder = sessionBuilder(options, gateway);
+  const pulse = new Pulse(clock);
   return {
     gateway: `${address.host}:${address.port}`,
     probe: (signal) => probeGateway(address, lookup, signal),
-    connect: () => connectNgrokSession(builder, { authtoken: authtoken(), verifyUpstreamTls, clock, log }),
+    connect: () => connectNgrokSession(builder, { authtoken: authtoken(), verifyUpstreamTls, clock, pulse, log }),
+    pulse,
   };
 }
 

@@ -1,4 +1,5 @@
 import type { Clock } from '../../lib/clock.ts';
+import type { Pulse } from './pulse.ts';
 
 /** Seconds between two heartbeats, and what the gateway is told to tolerate on top. */
 export const HEARTBEAT_INTERVAL_S = 8;
@@ -15,7 +16,10 @@ const SILENT_TICKS = 10;
 export class HeartbeatWatchdog {
   #ticks = 0;
 
-  constructor(private readonly clock: Clock) {}
+  constructor(
+    private readonly clock: Clock,
+    private readonly pulse: Pulse,
+  ) {}
 
   /** The gateway answered a heartbeat. */
   beat(): void {
@@ -31,6 +35,7 @@ export class HeartbeatWatchdog {
     while (this.#ticks < SILENT_TICKS) {
       await this.clock.sleep(TICK_MS, signal);
       this.#ticks += 1;
+      this.pulse.beat();
     }
   }
 }

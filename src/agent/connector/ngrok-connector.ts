@@ -1,6 +1,7 @@
 import { EventEmitter } from 'node:events';
 import type { Connector, Endpoint, EndpointRequest, SessionStatus } from './connector.ts';
 import { type GatewayLinkOptions, openGatewayLink } from './gateway-link.ts';
+import type { Pulse } from './pulse.ts';
 import { offline } from './sdk-error.ts';
 import { SessionSupervisor } from './session-supervisor.ts';
 
@@ -9,12 +10,14 @@ export type NgrokConnectorOptions = GatewayLinkOptions;
 /** The connection to a gateway by way of the ngrok SDK. */
 export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> implements Connector {
   readonly #supervisor: SessionSupervisor;
+  readonly #pulse: Pulse;
 
   /** @throws Error when the SDK cannot read the server address */
   constructor(options: NgrokConnectorOptions) {
     super();
     const { clock, log } = options;
-    const { gateway, probe, connect } = openGatewayLink(options);
+    const { gateway, probe, connect, pulse } = openGatewayLink(options);
+    this.#pulse = pulse;
     this.#supervisor = new SessionSupervisor({
       gateway,
       probe,
@@ -22,12 +25,18 @@ export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> im
       online: () => void this.emit('online'),
       offline: () => void this.emit('offline'),
       clock,
+      pulse,
       log,
     });
   }
 
   get status(): SessionStatus {
     return this.#supervisor.status;
+  }
+
+  /** Milliseconds since the keeping of the session last made a step, online or not. */
+  get silentMs(): number {
+    return this.#pulse.silentMs;
   }
 
   start(): void {

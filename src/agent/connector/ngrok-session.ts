@@ -8,6 +8,7 @@ import { EndpointBuilders } from './endpoint-builders.ts';
 import { type GatewaySession, SessionRefused } from './gateway-session.ts';
 import { HeartbeatWatchdog } from './heartbeat-watchdog.ts';
 import { NgrokEndpoint } from './ngrok-endpoint.ts';
+import type { Pulse } from './pulse.ts';
 import { RpcQueue } from './rpc-queue.ts';
 import { offline, parseSdkError, toApiError } from './sdk-error.ts';
 
@@ -24,6 +25,7 @@ export interface NgrokSessionOptions {
   authtoken: string;
   verifyUpstreamTls: boolean;
   clock: Clock;
+  pulse: Pulse;
   log: Log;
 }
 
@@ -78,8 +80,8 @@ class NgrokSession implements GatewaySession {
   }
 
   async connect(builder: SessionBuilder): Promise<void> {
-    const { authtoken, verifyUpstreamTls, clock } = this.options;
-    const watchdog = new HeartbeatWatchdog(clock);
+    const { authtoken, verifyUpstreamTls, clock, pulse } = this.options;
+    const watchdog = new HeartbeatWatchdog(clock, pulse);
     builder
       .authtoken(authtoken)
       // Null stands for an answer that is missing. Neither callback may throw: the SDK would abort the process.

@@ -7,6 +7,7 @@ import type { SessionState, SessionStatus } from './connector.ts';
 import { type GatewaySession, SessionRefused } from './gateway-session.ts';
 import { OutageLog } from './outage-log.ts';
 import type { ProbeAnswer } from './probe.ts';
+import type { Pulse } from './pulse.ts';
 import { type Probe, untilReachable } from './reachability.ts';
 
 const BACKOFF = { baseMs: 500, maxMs: 30_000 };
@@ -26,6 +27,8 @@ export interface SupervisorDeps {
   online(): void;
   offline(): void;
   clock: Clock;
+  /** Beaten with every step of the search; while a session is up, that is for the session to do. */
+  pulse: Pulse;
   log: Log;
 }
 
@@ -130,7 +133,9 @@ export class SessionSupervisor {
   /** Makes attempt after attempt, until the signal aborts. */
   async #search(signal: AbortSignal): Promise<never> {
     for (;;) {
+      this.deps.pulse.beat();
       const answer = await this.#reach(signal);
+      this.deps.pulse.beat();
       while (this.#pending >= MAX_PENDING) {
         this.#failed(null, `${MAX_PENDING} attempts are pending; the next one waits until one of them ends`);
         await this.deps.clock.sleep(PENDING_CHECK_MS, signal);
@@ -176,6 +181,7 @@ export class SessionSupervisor {
   }
 
   #failed(code: string | null, message: string): void {
+    this.deps.pulse.beat();
     this.#status = { ...this.#status, lastError: { code, message } };
     this.#outage.failure(message, code);
   }

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Endpoint } from '../../../src/agent/connector/connector.ts';
 import { type GatewaySession, SessionRefused } from '../../../src/agent/connector/gateway-session.ts';
+import { Pulse } from '../../../src/agent/connector/pulse.ts';
 import { SessionSupervisor } from '../../../src/agent/connector/session-supervisor.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
@@ -30,6 +31,7 @@ type Network = 'up' | 'refusing' | 'black hole';
 /** A supervisor whose network and gateway the test plays. */
 async function supervised() {
   const clock = new SteeredClock();
+  const pulse = new Pulse(clock);
   const lines: { level: string; msg: string; reason?: string }[] = [];
   const log = await createLog('info', 'json', { write: (line) => void lines.push(JSON.parse(line)) });
   const world = {
@@ -50,6 +52,7 @@ async function supervised() {
   const supervisor = new SessionSupervisor({
     gateway: 'gateway.example:443',
     clock,
+    pulse,
     log,
     online: () => void world.events.push('online'),
     offline: () => void world.events.push('offline'),
@@ -70,7 +73,7 @@ async function supervised() {
       return world.connect();
     },
   });
-  return { clock, lines, world, supervisor, session };
+  return { clock, pulse, lines, world, supervisor, session };
 }
 
 it.each<Network>(['refusing', 'black hole'])(
@@ -198,6 +201,27 @@ it('keeps no more than eight attempts pending, and says so', async () => {
   await clock.advance(2 * HOUR);
   expect(world.attempts).toBe(8);
   expect(lines.some(({ reason }) => reason?.includes('8 attempts are pending'))).toBe(true);
+});
+
+it('shows that it makes progress in every kind of outage, which a watchdog goes by', async () => {
+  const refuse = async () => Promise.reject(new SessionRefused('ERR_NGROK_107', 'unknown authtoken'));
+  const hang = () => new Promise<GatewaySession>(() => {});
+  for (const [network, connect] of [['refusing'], ['black hole'], ['up', refuse], ['up', hang]] as const) {
+    const { clock, pulse, world, supervisor } = await supervised();
+    clock.chance = () => 1;
+    world.network = network;
+    if (connect) world.connect = connect;
+    supervisor.start();
+    let longest = 0;
+    while (clock.now() < 10 * MINUTE) {
+      await clock.advance(5000);
+      longest = Math.max(longest, pulse.silentMs);
+    }
+    expect(longest).toBeLessThan(MINUTE);
+    await supervisor.stop();
+    await clock.advance(5 * MINUTE);
+    expect(pulse.silentMs).toBeGreaterThan(4 * MINUTE);
+  }
 });
 
 it('stops at any moment', async () => {

@@ -1,0 +1,48 @@
+import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { promisify } from 'node:util';
+import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+
+/** The machine on which a service is installed. */
+export interface Host {
+  /** What stands before every absolute path; empty but in tests. */
+  readonly root: string;
+  /** Whether systemd runs here; not so in a chroot in which an image is prepared. */
+  readonly isBooted: boolean;
+  /**
+   * Runs one of the system's commands.
+   *
+   * @returns its standard output
+   * @throws {OperatorError} with what the command complains of
+   */
+  run(command: string, ...args: string[]): Promise<string>;
+}
+
+/** This machine. */
+export function thisHost(): Host {
+  return { root: '', isBooted: existsSync('/run/systemd/system'), run };
+}
+
+/** @throws {OperatorError} when this user may not change services */
+export function requireRoot(command: string): void {
+  if (process.platform !== 'linux') throw new OperatorError('services are installed on Linux with systemd alone');
+  if (process.geteuid?.() === 0) return;
+  const program = `${process.execPath} ${process.argv[1] ?? 'device-agent'}`;
+  throw new OperatorError(`only root may do this: sudo ${program} ${command}`);
+}
+
+/** Starting waits until the service is ready. */
+const RUN_DEADLINE_MS = 180_000;
+
+async function run(command: string, ...args: string[]): Promise<string> {
+  try {
+    const { stdout } = await promisify(execFile)(command, args, { timeout: RUN_DEADLINE_MS });
+    return stdout;
+  } catch (error) {
+    if (hasErrno(error, 'ENOENT')) {
+      throw new OperatorError(`${command} is not there: this needs systemd (247 or later)`, 1, { cause: error });
+    }
+    const said = error instanceof Error && 'stderr' in error ? String(error.stderr).trim() : '';
+    throw new OperatorError(`${command} ${args.join(' ')} failed: ${said || messageOf(error)}`, 1, { cause: error });
+  }
+}

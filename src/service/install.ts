@@ -1,0 +1,98 @@
+import { chmod, chown, readFile, stat } from 'node:fs/promises';
+import { createFolder } from '../lib/create-folder.ts';
+import { writeDurably } from '../lib/durable-write.ts';
+import { hasErrno, OperatorError } from '../lib/errors.ts';
+import type { Host } from './host.ts';
+import { configFolderOf, type Service, settingsFileOf, unitFileOf, userFileOf } from './service.ts';
+import { isEdited, type ProgramPaths, unitText, userText } from './unit.ts';
+
+/** Tells the operator one thing that was done or is to be done. */
+export type Tell = (line: string) => void;
+
+/**
+ * Installs a service, or brings an earlier installation up to date: user, settings, unit; enabled at boot, and started
+ * once it has what it needs. What is there and the same stays untouched.
+ *
+ * @throws {OperatorError} when the unit was edited, or one of the system's commands fails
+ */
+export async function installService(service: Service, paths: ProgramPaths, host: Host, tell: Tell): Promise<void> {
+  const { name } = service;
+  const unit = unitText(service, paths, await systemdVersion(host));
+  await requireOwnUnit(service, host);
+  await createUser(service, host);
+  await createSettings(service, host, tell);
+  const changed = await writeIfOther(host, unitFileOf(service), unit);
+  tell(`${unitFileOf(service)} ${changed ? 'is written' : 'is as it should be'}`);
+  if (host.isBooted) await host.run('systemctl', 'daemon-reload');
+  await host.run('systemctl', 'enable', '--quiet', name);
+  if (!(await hasWhatItNeeds(service, host))) {
+    tell(`${name} starts at boot; it still needs the authtoken:`);
+    tell(`  sudo install -m 600 /dev/stdin ${service.credential?.file}     (paste it, Enter, Ctrl-D)`);
+    tell(`  sudo systemctl restart ${name}`);
+  } else if (!host.isBooted) {
+    tell(`${name} starts at boot; systemd does not run here now`);
+  } else {
+    await host.run('systemctl', changed ? 'restart' : 'start', name);
+    tell(`${name} runs, and starts at boot`);
+  }
+}
+
+/** The text of a file on the host; null when there is none. */
+export async function readIfAny(host: Host, path: string): Promise<string | null> {
+  return readFile(`${host.root}${path}`, 'utf8').catch((error: unknown) => {
+    if (hasErrno(error, 'ENOENT')) return null;
+    throw error;
+  });
+}
+
+async function systemdVersion(host: Host): Promise<number> {
+  return Number(/^systemd (\d+)/.exec(await host.run('systemctl', '--version'))?.[1]);
+}
+
+async function requireOwnUnit(service: Service, host: Host): Promise<void> {
+  const unit = unitFileOf(service);
+  const found = await readIfAny(host, unit);
+  if (found === null || !isEdited(found)) return;
+  throw new OperatorError(
+    `${unit} was edited and stays as it is: put your changes into a drop-in (systemctl edit ${service.name}), ` +
+      'move the file away, and install again',
+  );
+}
+
+async function createUser(service: Service, host: Host): Promise<void> {
+  const file = userFileOf(service);
+  await writeIfOther(host, file, userText(service));
+  await host.run('systemd-sysusers', `${host.root}${file}`);
+}
+
+/** The service may read its settings, to take them over when it is told to reload, but not change them. */
+async function createSettings(service: Service, host: Host, tell: Tell): Promise<void> {
+  const folder = `${host.root}${configFolderOf(service)}`;
+  const file = settingsFileOf(service);
+  const gid = Number(await host.run('id', '-g', service.name));
+  await createFolder(folder, 0o750);
+  await chown(folder, 0, gid);
+  await chmod(folder, 0o750);
+  if ((await readIfAny(host, file)) === null) {
+    await writeDurably(`${host.root}${file}`, service.settings, 0o640);
+    tell(`${file} is written: settings belong there`);
+  }
+  await chown(`${host.root}${file}`, 0, gid);
+}
+
+async function writeIfOther(host: Host, path: string, text: string): Promise<boolean> {
+  if ((await readIfAny(host, path)) === text) return false;
+  const file = `${host.root}${path}`;
+  await createFolder(file.slice(0, file.lastIndexOf('/')), 0o755);
+  await writeDurably(file, text, 0o644);
+  return true;
+}
+
+/** An authtoken, or settings that do without. */
+async function hasWhatItNeeds({ credential, ...service }: Service, host: Host): Promise<boolean> {
+  if (credential === null) return true;
+  const file = await stat(`${host.root}${credential.file}`).catch(() => null);
+  if (file !== null && file.size > 0) return true;
+  const settings = (await readIfAny(host, settingsFileOf({ credential, ...service }))) ?? '';
+  return /^\s*(NGROK_AUTHTOKEN|NGROK_AUTHTOKEN_FILE)=\S|^\s*AGENT_GATEWAY="?embedded/m.test(settings);
+}

@@ -1,0 +1,46 @@
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { messageOf } from '../lib/errors.ts';
+import type { Log } from '../lib/log.ts';
+
+/** What systemd tells a service of its kind about itself. */
+export interface ServiceManagerSettings {
+  /** Where it takes messages: a path, or `@name` for one without a file. */
+  socket: string;
+  /** Milliseconds after which it takes a service that did not report for dead; null: it does not. */
+  watchdogMs: number | null;
+}
+
+const SEND_DEADLINE_MS = 10_000;
+
+/**
+ * Sends messages to systemd (sd_notify(3)), one after another. Node cannot speak over a socket of that kind, so that
+ * each message costs a process of systemd-notify: 3 ms of this one's time, on a PC.
+ */
+export class Notifier {
+  #last: Promise<void> = Promise.resolve();
+
+  constructor(
+    private readonly settings: ServiceManagerSettings,
+    private readonly log: Log,
+  ) {}
+
+  /**
+   * Never rejects: what could not be said is logged.
+   *
+   * @param assignments such as `READY=1`
+   */
+  send(...assignments: string[]): Promise<void> {
+    this.#last = this.#last.then(() => this.#run(assignments));
+    return this.#last;
+  }
+
+  async #run(assignments: string[]): Promise<void> {
+    const env = { PATH: '/usr/local/bin:/usr/bin:/bin', NOTIFY_SOCKET: this.settings.socket };
+    try {
+      await promisify(execFile)('systemd-notify', assignments, { env, timeout: SEND_DEADLINE_MS });
+    } catch (error) {
+      this.log.error({ reason: messageOf(error), assignments }, 'systemd could not be told; is systemd-notify there?');
+    }
+  }
+}

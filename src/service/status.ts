@@ -1,0 +1,82 @@
+import type { Host } from './host.ts';
+import { readIfAny } from './install.ts';
+import { type Service, unitFileOf } from './service.ts';
+import { isEdited, type ProgramPaths, unitText } from './unit.ts';
+
+/** What is known of a service. */
+export interface ServiceState {
+  /** `running` means that it is ready, too. */
+  state: 'not installed' | 'stopped' | 'starting' | 'running' | 'stopping' | 'failing';
+  lines: string[];
+}
+
+const PROPERTIES = [
+  'ActiveState',
+  'SubState',
+  'ActiveEnterTimestamp',
+  'MainPID',
+  'NRestarts',
+  'Result',
+  'ExecMainStatus',
+  'StatusText',
+  'UnitFileState',
+  'NeedDaemonReload',
+  'DropInPaths',
+];
+
+/** Finds out how a service is; any user may. */
+export async function serviceState(service: Service, paths: ProgramPaths, host: Host): Promise<ServiceState> {
+  const file = unitFileOf(service);
+  const unit = await readIfAny(host, file);
+  if (unit === null) return { state: 'not installed', lines: [`${service.name}: not installed`] };
+  const shown = await host.run('systemctl', 'show', service.name, `--property=${PROPERTIES.join(',')}`);
+  const properties = new Map(
+    shown.split('\n').map((line) => {
+      const [name = '', ...value] = line.split('=');
+      return [name, value.join('=')] as const;
+    }),
+  );
+  const of = (name: string) => properties.get(name) ?? '';
+  const state = stateOf(of);
+  const restarts = Number(of('NRestarts'));
+  const since = state === 'running' ? ` since ${of('ActiveEnterTimestamp')}, process ${of('MainPID')}` : '';
+  // While it tries again, nothing is known of how this attempt will end.
+  const how = of('Result') === 'success' ? '' : ` (${of('Result')}, exit code ${of('ExecMainStatus')})`;
+  const end = state === 'failing' ? `${how}: journalctl -u ${service.name}` : '';
+  const outdated = !isEdited(unit) && !sameProgram(unit, service, paths);
+  return {
+    state,
+    lines: [
+      `${service.name}: ${state}${since}${end}`,
+      ...(of('StatusText') ? [`  reports: ${of('StatusText')}`] : []),
+      ...(restarts > 0 ? [`  restarts by systemd: ${restarts}`] : []),
+      `  at boot: ${of('UnitFileState') === 'enabled' ? 'starts' : `does not start (${of('UnitFileState')})`}`,
+      `  unit: ${file}${isEdited(unit) ? ' (edited)' : ''}${of('DropInPaths') ? ` with ${of('DropInPaths')}` : ''}`,
+      ...(outdated ? ['  the unit is of another version or program than this one: install again'] : []),
+      ...(of('NeedDaemonReload') === 'yes' ? ['  the unit changed on disk: systemctl daemon-reload'] : []),
+    ],
+  };
+}
+
+function stateOf(of: (name: string) => string): ServiceState['state'] {
+  switch (of('ActiveState')) {
+    case 'active':
+    case 'reloading':
+      return 'running';
+    case 'activating':
+      return of('SubState') === 'auto-restart' || Number(of('NRestarts')) > 0 ? 'failing' : 'starting';
+    case 'deactivating':
+      return 'stopping';
+    case 'failed':
+      return 'failing';
+    default:
+      return 'stopped';
+  }
+}
+
+/** Lines that depend on the version of systemd do not count. */
+function sameProgram(unit: string, service: Service, paths: ProgramPaths): boolean {
+  const lines = (text: string) =>
+    text.split('\n').filter((line) => !/^(# checksum|RestartSteps|RestartMaxDelay)/.test(line));
+  return lines(unit).join('\n') === lines(unitText(service, paths)).join('\n');
+}

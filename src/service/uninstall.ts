@@ -1,0 +1,44 @@
+import { rename, rm } from 'node:fs/promises';
+import type { Host } from './host.ts';
+import { readIfAny, type Tell } from './install.ts';
+import { configFolderOf, type Service, stateFolderOf, unitFileOf, userFileOf } from './service.ts';
+import { isEdited } from './unit.ts';
+
+/**
+ * Stops and removes a service. Its settings and data stay, unless they are to be purged.
+ *
+ * @param purge also removes settings, authtoken, tunnels, and the user
+ * @throws {OperatorError} when one of the system's commands fails
+ */
+export async function uninstallService(service: Service, purge: boolean, host: Host, tell: Tell): Promise<void> {
+  const { name } = service;
+  const unit = unitFileOf(service);
+  const text = await readIfAny(host, unit);
+  if (text === null) {
+    tell(`${name} is not installed`);
+  } else {
+    await host.run('systemctl', 'disable', '--quiet', ...(host.isBooted ? ['--now'] : []), name);
+    await removeUnit(`${host.root}${unit}`, text, tell);
+    if (host.isBooted) await host.run('systemctl', 'daemon-reload');
+    tell(`${name} is removed`);
+  }
+  await rm(`${host.root}${userFileOf(service)}`, { force: true });
+  const kept = [configFolderOf(service), stateFolderOf(service)];
+  if (purge) await removeTraces(service, kept, host, tell);
+  else tell(`settings and data stay in ${kept.join(' and ')}; --purge removes them`);
+}
+
+async function removeUnit(file: string, text: string, tell: Tell): Promise<void> {
+  if (!isEdited(text)) return rm(file);
+  await rename(file, `${file}.edited`);
+  tell(`the unit was edited: it is kept as ${file}.edited`);
+}
+
+async function removeTraces(service: Service, folders: string[], host: Host, tell: Tell): Promise<void> {
+  for (const folder of [...folders, `${unitFileOf(service)}.d`]) {
+    await rm(`${host.root}${folder}`, { recursive: true, force: true });
+  }
+  const users = (await readIfAny(host, '/etc/passwd')) ?? '';
+  if (users.split('\n').some((line) => line.startsWith(`${service.name}:`))) await host.run('userdel', service.name);
+  tell(`settings and data are removed`);
+}

@@ -1,0 +1,75 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { AGENT_SERVICE, GATEWAY_SERVICE, type Service } from '../../src/service/service.ts';
+import { isEdited, unitText, userText } from '../../src/service/unit.ts';
+import { CLI } from '../support/agent-process.ts';
+
+const HERE = { node: process.execPath, cli: CLI };
+/** Where Debian's packages of Node.js and npm put them. */
+const PACKAGED = { node: '/usr/bin/node', cli: '/usr/local/lib/node_modules/device-agent/dist/cli.js' };
+const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0;
+
+const services = [AGENT_SERVICE, GATEWAY_SERVICE].map((service) => [service.name, service] as const);
+
+describe.each(services)('the unit %s', (name, service: Service) => {
+  const analyze = (...args: string[]) => {
+    const folder = mkdtempSync(join(tmpdir(), 'unit-'));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const file = join(folder, `${name}.service`);
+    writeFileSync(file, unitText(service, HERE));
+    const { status, stdout, stderr } = spawnSync('systemd-analyze', [...args, file], { encoding: 'utf8' });
+    return { status, output: `${stdout}${stderr}` };
+  };
+
+  it('is in the repository as it is written on a device', async () => {
+    await expect(unitText(service, PACKAGED)).toMatchFileSnapshot(`../../packaging/${name}.service`);
+    await expect(userText(service)).toMatchFileSnapshot(`../../packaging/${name}.sysusers.conf`);
+  });
+
+  it.runIf(hasSystemd)('has nothing in it that systemd would complain of', () => {
+    expect(analyze('verify')).toEqual({ status: 0, output: '' });
+  });
+
+  it.runIf(hasSystemd)('is exposed no more than 2.0 of 10, by systemd’s own measure', () => {
+    const { status, output } = analyze('security', '--offline=true', '--no-pager', '--threshold=20');
+    expect([status, output]).toEqual([0, expect.stringMatching(/Overall exposure level.*OK/)]);
+  });
+});
+
+it('waits for no network, and restarts for ever', () => {
+  const unit = unitText(AGENT_SERVICE, PACKAGED);
+  expect(unit).not.toContain('network-online');
+  expect(unit).toMatch(/^StartLimitIntervalSec=0$/m);
+  expect(unit).toMatch(/^Restart=always$/m);
+});
+
+it('restarts less and less often where systemd knows how to', () => {
+  expect(unitText(AGENT_SERVICE, HERE, 253)).not.toContain('RestartSteps');
+  expect(unitText(AGENT_SERVICE, HERE, 254)).toMatch(/^RestartSteps=5\nRestartMaxDelaySec=30$/m);
+});
+
+it('shows the service of homes nothing but the program, if it lies in one', () => {
+  expect(unitText(AGENT_SERVICE, PACKAGED)).toMatch(/^ProtectHome=yes$/m);
+  const checkout = unitText(AGENT_SERVICE, { node: '/usr/bin/node', cli: '/home/pi/device agent/dist/cli.js' });
+  expect(checkout).toMatch(/^ProtectHome=tmpfs\nBindReadOnlyPaths="\/home\/pi\/device agent"$/m);
+  expect(checkout).toMatch(/^ExecStart=\/usr\/bin\/node "\/home\/pi\/device agent\/dist\/cli.js" run$/m);
+  const nvm = '/home/pi/.nvm/versions/node/v22.1.0';
+  const ownNode = { node: `${nvm}/bin/node`, cli: `${nvm}/lib/node_modules/device-agent/dist/cli.js` };
+  expect(unitText(AGENT_SERVICE, ownNode)).toMatch(
+    new RegExp(`^BindReadOnlyPaths=${nvm}/bin/node\nBindReadOnlyPaths=${nvm}/lib$`, 'm'),
+  );
+});
+
+it('refuses a path that systemd would read as something else', () => {
+  expect(() => unitText(AGENT_SERVICE, { ...HERE, cli: '/opt/100%/dist/cli.js' })).toThrow(/move the program/);
+});
+
+it('tells a file that somebody edited from one that was written by any version', () => {
+  const unit = unitText(AGENT_SERVICE, HERE, 255);
+  expect(isEdited(unit)).toBe(false);
+  expect(isEdited(unit.replace('RestartSec=2', 'RestartSec=9'))).toBe(true);
+  expect(isEdited('[Service]\nExecStart=/bin/true\n')).toBe(true);
+});

@@ -1,0 +1,143 @@
+import { type ChildProcess, execFile, spawn, spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Outcome } from './agent-process.ts';
+
+const SYSTEMD = '/lib/systemd/systemd';
+const BOOT_MS = 20_000;
+
+/**
+ * Lays a file system in memory over the machine's own, in which everything may be written, and starts systemd there.
+ * $0: folder, $1: repository, $2: its node_modules
+ */
+const BOOT = `
+set -e
+mount --make-rprivate /
+mount -t tmpfs tmpfs "$0"
+mkdir "$0/upper" "$0/work" "$0/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" "$0/root"
+cd "$0/root"
+mount -t proc proc proc
+mount -t sysfs -o ro sysfs sys
+mount -t cgroup2 none sys/fs/cgroup
+mount -t tmpfs -o mode=755 tmpfs run
+mount -t tmpfs -o mode=755 tmpfs dev
+mkdir dev/shm dev/pts
+mount -t tmpfs tmpfs dev/shm
+mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
+ln -s pts/ptmx dev/ptmx
+ln -s /proc/self/fd dev/fd
+for name in null zero full random urandom tty; do touch dev/$name; mount --bind /dev/$name dev/$name; done
+ip link set lo up
+mkdir -p home/pi/device-agent/node_modules old
+cp -r "$1/dist" "$1/defaults" "$1/package.json" home/pi/device-agent
+mount --bind "$2" home/pi/device-agent/node_modules
+chown -R 1000:1000 home/pi && chmod 700 home/pi
+printf '[Unit]\\nRequires=systemd-journald.service\\nAfter=systemd-journald.service\\n' > etc/systemd/system/small.target
+rm -rf etc/systemd/system/device-agent* etc/device-agent* var/lib/device-agent*
+pivot_root . old
+umount -l /old
+mount --make-rshared /
+exec env -i container=test PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin ${SYSTEMD} --unit=small.target
+`;
+
+/** Where the hierarchy of cgroup2 is mounted; null: nowhere. */
+function cgroupMount(): string | null {
+  const mounts = readFileSync('/proc/self/mounts', 'utf8').split('\n');
+  return mounts.map((line) => line.split(' ')).find(([, , type]) => type === 'cgroup2')?.[1] ?? null;
+}
+
+/**
+ * A Raspberry Pi in small: a real systemd in namespaces of its own, without a network, with the program in the home of
+ * a user that others may not enter.
+ */
+export class SystemdMachine {
+  /** The program as `install` finds it. */
+  static readonly CLI = '/home/pi/device-agent/dist/cli.js';
+
+  private constructor(
+    private readonly child: ChildProcess,
+    private readonly pid: number,
+    private readonly folder: string,
+    private readonly cgroup: string,
+  ) {}
+
+  /** Boots one; null where that is not possible, such as without root. */
+  static async boot(): Promise<SystemdMachine | null> {
+    const mount = process.platform === 'linux' && process.geteuid?.() === 0 ? cgroupMount() : null;
+    if (mount === null || !existsSync(SYSTEMD)) return null;
+    const folder = mkdtempSync(join(tmpdir(), 'systemd-machine-'));
+    const cgroup = join(mount, `device-agent-test-${process.pid}`);
+    try {
+      mkdirSync(cgroup);
+    } catch {
+      return null; // a container that may not divide its resources
+    }
+    const enter = `echo $$ > ${cgroup}/cgroup.procs && exec unshare --mount --pid --fork --kill-child --uts --ipc --cgroup --net sh -c "$0" "$@"`;
+    const repository = process.cwd();
+    const child = spawn('sh', ['-c', enter, BOOT, folder, repository, realpathSync('node_modules')], {
+      stdio: 'ignore',
+    });
+    process.once('exit', () => child.kill('SIGKILL'));
+    const machine = await SystemdMachine.#whenBooted(child, folder, cgroup);
+    if (machine === null) await SystemdMachine.#remove(child, folder, cgroup);
+    return machine;
+  }
+
+  static async #whenBooted(child: ChildProcess, folder: string, cgroup: string): Promise<SystemdMachine | null> {
+    for (const end = Date.now() + BOOT_MS; Date.now() < end && child.exitCode === null; await delay(50)) {
+      const [pid] = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8').split(' ');
+      if (!pid) continue;
+      const machine = new SystemdMachine(child, Number(pid), folder, cgroup);
+      const { stdout } = await machine.run('systemctl', 'is-active', 'small.target');
+      if (stdout === 'active\n') return machine;
+    }
+    return null;
+  }
+
+  /** Runs a command there, as root. */
+  run(...command: string[]): Promise<Outcome> {
+    const args = ['-t', String(this.pid), '-m', '-p', '-u', '-i', '-n', '-C', '-r', '-w', '--', ...command];
+    return new Promise((resolve) => {
+      execFile('nsenter', args, { timeout: 60_000 }, (error, stdout, stderr) => {
+        resolve({ code: error ? Number(error.code ?? -1) : 0, stdout, stderr });
+      });
+    });
+  }
+
+  /** Runs the command line there, as root. */
+  deviceAgent(...args: string[]): Promise<Outcome> {
+    return this.run(process.execPath, SystemdMachine.CLI, ...args);
+  }
+
+  async write(path: string, text: string): Promise<void> {
+    await this.run('sh', '-c', 'mkdir -p "$(dirname "$0")" && printf %s "$1" > "$0"', path, text);
+  }
+
+  async property(service: string, name: string): Promise<string> {
+    return (await this.run('systemctl', 'show', '--value', '--property', name, service)).stdout.trim();
+  }
+
+  async journal(service: string): Promise<string> {
+    return (await this.run('journalctl', '-o', 'cat', '-u', service)).stdout;
+  }
+
+  async end(): Promise<void> {
+    await SystemdMachine.#remove(this.child, this.folder, this.cgroup);
+  }
+
+  static async #remove(child: ChildProcess, folder: string, cgroup: string): Promise<void> {
+    const ended = new Promise((resolve) => child.once('close', resolve));
+    if (child.exitCode === null && child.signalCode === null) {
+      child.kill('SIGKILL');
+      await ended;
+    }
+    rmSync(folder, { recursive: true, force: true });
+    for (let attempt = 0; attempt < 50 && existsSync(cgroup); attempt++) {
+      spawnSync('find', [cgroup, '-depth', '-type', 'd', '-exec', 'rmdir', '{}', ';'], { stdio: 'ignore' });
+      await delay(100); // what ran there may still be ending
+    }
+  }
+}
