@@ -1,6 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { createTunnel, multiplyTunnels, startAgentProcess, temporaryFolder, untilReady } from './support/agent.ts';
+import {
+  createTunnel,
+  multiplyTunnels,
+  type StoredTunnels,
+  startAgentProcess,
+  temporaryFolder,
+  untilReady,
+} from './support/agent.ts';
 import { median, ms, quantile, section } from './support/figures.ts';
 import { residentMiB, startScript } from './support/process.ts';
 
@@ -23,18 +30,16 @@ export async function benchDevice(): Promise<void> {
   await upstream.stop();
 }
 
-type Stored = { tunnels: Record<string, unknown>[] };
-
 /** What the store holds after one tunnel was made over the API. */
-async function sampleStore(port: number): Promise<Stored> {
+async function sampleStore(port: number): Promise<StoredTunnels> {
   const agent = await startAgentProcess(temporaryFolder());
   await untilReady(agent);
   await createTunnel(agent, 'sample.localhost', port);
   await agent.stop();
-  return JSON.parse(readFileSync(join(agent.folder, 'tunnels.json'), 'utf8')) as Stored;
+  return JSON.parse(readFileSync(join(agent.folder, 'tunnels.json'), 'utf8')) as StoredTunnels;
 }
 
-function folderWith(sample: Stored, count: number): string {
+function folderWith(sample: StoredTunnels, count: number): string {
   const folder = temporaryFolder();
   multiplyTunnels(join(folder, 'tunnels.json'), sample, count);
   return folder;
@@ -70,10 +75,12 @@ async function writes(port: number): Promise<void> {
   section('durable POST /tunnels', rows);
 }
 
-async function recreation(sample: Stored): Promise<void> {
+async function recreation(sample: StoredTunnels): Promise<void> {
   const rounds: number[] = [];
+  // The tunnels come back under the URLs that they had.
+  const port = { GATEWAY_HTTPS_PORT: new URL(sample.tunnels[0].url).port };
   for (let round = 0; round < 3; round++) {
-    const agent = await startAgentProcess(folderWith(sample, 1000));
+    const agent = await startAgentProcess(folderWith(sample, 1000), port);
     const before = performance.now();
     await untilReady(agent);
     rounds.push(performance.now() - before);
@@ -82,7 +89,7 @@ async function recreation(sample: Stored): Promise<void> {
   section('1,000 tunnels recreated, from API ready to all online', [['median of 3', ms(median(rounds))]]);
 }
 
-async function readiness(sample: Stored): Promise<void> {
+async function readiness(sample: StoredTunnels): Promise<void> {
   const rounds: number[] = [];
   for (let round = 0; round < 5; round++) {
     const agent = await startAgentProcess(folderWith(sample, 100));
@@ -92,7 +99,7 @@ async function readiness(sample: Stored): Promise<void> {
   section('start of the process to API ready, 100 tunnels persisted', [['median of 5', ms(median(rounds))]]);
 }
 
-async function memory(sample: Stored, apart: Record<string, string>): Promise<void> {
+async function memory(sample: StoredTunnels, apart: Record<string, string>): Promise<void> {
   const rows: string[][] = [];
   for (const [label, env] of [
     ['embedded gateway', {}],

@@ -54,7 +54,8 @@ export interface GatewayServerSettings {
   domain: string;
   httpPort: number;
   httpsPort: number;
-  sessionPort: number;
+  /** A further port for agents; null: none. */
+  sessionPort: number | null;
   apiUrl: string | null;
   encryptionKey: string | null;
   /** Whom reserved domains get their certificates from; null: the gateway's own CA. */
@@ -131,7 +132,7 @@ export const VARIABLES = {
   GATEWAY_DOMAIN: hostname('localhost', 'a hostname such as localhost'),
   GATEWAY_HTTPS_PORT: port(8443),
   GATEWAY_HTTP_PORT: port(8080),
-  GATEWAY_SESSION_PORT: port(4443),
+  GATEWAY_SESSION_PORT: port(null),
   GATEWAY_HOST: text('an IP address of this machine; 0.0.0.0 for all', '127.0.0.1'),
   GATEWAY_API_URL: origin,
   GATEWAY_ENCRYPTION_KEY: secret('32 random bytes in base64: openssl rand -base64 32'),
@@ -328,7 +329,7 @@ function gatewayServerSettings(
     domain: values.GATEWAY_DOMAIN ?? '',
     httpPort: values.GATEWAY_HTTP_PORT ?? 0,
     httpsPort: values.GATEWAY_HTTPS_PORT ?? 0,
-    sessionPort: values.GATEWAY_SESSION_PORT ?? 0,
+    sessionPort: values.GATEWAY_SESSION_PORT,
     apiUrl: values.GATEWAY_API_URL,
     encryptionKey: values.GATEWAY_ENCRYPTION_KEY,
     acme: acmeSettings(values, path, problems),

@@ -143,11 +143,11 @@ describe.runIf(hasCurl)('the chapter on a gateway of one’s own', () => {
 
   beforeAll(async () => {
     expect(start).toBe('device-agent gateway\n');
-    gateway = AgentProcess.start(folder('server'), { GATEWAY_SESSION_PORT: '0' }, ['gateway']);
+    gateway = AgentProcess.start(folder('server'), {}, ['gateway']);
     const up = await gateway.logged('the gateway is up');
     replacements = [
       ['https://api.gateway.example.com', String(up.api)],
-      ['connect.gateway.example.com:4443', String(up.agents)],
+      ['connect.gateway.example.com:443', String(up.agents)],
       ['device-agent setup', 'device-agent setup --no-wait'],
     ];
     const ca = join(folder('server'), 'data/gateway/ca.pem');

@@ -122,7 +122,8 @@ describe('settings', () => {
   it('of a gateway or a client are read alone: an agent’s that are not complete do not matter', () => {
     const env = { NGROK_SERVER_ADDR: 'gw.example.com:443', NGROK_CA_CERT: 'on-the-device.pem' };
     expect(() => load(env)).toThrow(OperatorError);
-    expect(loadGatewayServerSettings(env, folder).sessionPort).toBe(4443);
+    expect(loadGatewayServerSettings(env, folder).sessionPort).toBeNull();
+    expect(loadGatewayServerSettings({ ...env, GATEWAY_SESSION_PORT: '4443' }, folder).sessionPort).toBe(4443);
     expect(loadManagementSettings(env, folder)).toEqual({
       apiUrl: null,
       apiKey: null,

@@ -71,14 +71,23 @@ export async function untilReady(agent: BenchAgent): Promise<void> {
   throw new Error('the agent did not become ready within 60 s');
 }
 
+/** What an agent's store holds. */
+export interface StoredTunnels {
+  tunnels: [StoredTunnel, ...StoredTunnel[]];
+}
+
+interface StoredTunnel {
+  url: string;
+  [member: string]: unknown;
+}
+
 /** Fills a data folder with tunnels, by copying one that an agent wrote. */
-export function multiplyTunnels(file: string, stored: { tunnels: Record<string, unknown>[] }, count: number): void {
+export function multiplyTunnels(file: string, stored: StoredTunnels, count: number): void {
   const [sample] = stored.tunnels;
-  const tunnels = Array.from({ length: count }, (_, i) => ({
-    ...sample,
-    id: `bench-${i}`,
-    domain: `bench-${i}.localhost`,
-    url: `https://bench-${i}.localhost`,
-  }));
+  const tunnels = Array.from({ length: count }, (_, i) => {
+    const url = new URL(sample.url);
+    url.hostname = `bench-${i}.localhost`;
+    return { ...sample, id: `bench-${i}`, domain: url.hostname, url: url.origin };
+  });
   writeFileSync(file, JSON.stringify({ ...stored, tunnels }), { mode: 0o600 });
 }

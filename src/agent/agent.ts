@@ -190,6 +190,11 @@ async function openEmbeddedGateway(
       'tunnels are reachable from this machine only',
   );
   const authtoken = await gateway.issueAuthtoken();
+  const ports = new Map([
+    [gateway.httpsPort, `the embedded gateway's https port${LOOP}`],
+    [gateway.httpPort, `the embedded gateway's http port${LOOP}`],
+  ]);
+  if (gateway.sessionPort !== null) ports.set(gateway.sessionPort, `the embedded gateway's session port${LOOP}`);
   return {
     authtoken: () => authtoken,
     serverAddr: gateway.sessionAddress,
@@ -200,11 +205,7 @@ async function openEmbeddedGateway(
       gateway_api: gateway.apiUrl,
       gateway_ca: gateway.caFile,
     },
-    ports: new Map([
-      [gateway.httpsPort, `the embedded gateway's https port${LOOP}`],
-      [gateway.httpPort, `the embedded gateway's http port${LOOP}`],
-      [gateway.sessionPort, `the embedded gateway's session port${LOOP}`],
-    ]),
+    ports,
     stop: () => gateway.close(),
   };
 }

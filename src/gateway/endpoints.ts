@@ -45,9 +45,9 @@ export class EndpointRegistry extends EventEmitter<{
     return this.#poolFor(scheme, host)?.next();
   }
 
-  /** Whether {@link lookup} would find one; nobody's turn passes. */
-  has(scheme: NamedProtocol, host: string): boolean {
-    return this.#poolFor(scheme, host) !== undefined;
+  /** The one that {@link lookup} would find next; nobody's turn passes. */
+  peek(scheme: NamedProtocol, host: string): BoundEndpoint | undefined {
+    return this.#poolFor(scheme, host)?.first;
   }
 
   /** The endpoint that a TCP port belongs to. */

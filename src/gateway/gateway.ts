@@ -11,10 +11,11 @@ import { HttpChallenges } from './certificates/challenge-http.ts';
 import { TlsAlpnChallenges } from './certificates/challenge-tls-alpn.ts';
 import { TxtChallenges } from './certificates/challenge-txt.ts';
 import { type AcmeSettings, type Challenges, chooseIssuer } from './certificates/choose-issuer.ts';
-import { DomainContexts } from './certificates/domain-contexts.ts';
+import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { type LocalCa, openLocalCa } from './certificates/local-ca.ts';
 import { CertificateProvisioner } from './certificates/provisioner.ts';
 import { type DomainSettings, gatewayDomains } from './domain-names.ts';
+import { AgentDoor } from './edge/agent-door.ts';
 import { EdgeServer } from './edge/edge-server.ts';
 import { EndpointPolicies } from './endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints.ts';
@@ -37,7 +38,8 @@ export interface GatewayOptions {
   /** Ports; 0 for any free one. */
   httpPort: number;
   httpsPort: number;
-  sessionPort: number;
+  /** A further port, for agents alone; null: they come to the HTTPS port under the name `connect.<domain>`. */
+  sessionPort: number | null;
   /** Key for private keys at rest, 32 bytes in base64; left out: a file in the data folder. */
   encryptionKey?: string | null;
   /** Origin under which clients reach the management API; left out: `https://api.<domain>` with the HTTPS port. */
@@ -71,7 +73,8 @@ export interface Gateway {
   readonly sessionCa: string;
   readonly httpPort: number;
   readonly httpsPort: number;
-  readonly sessionPort: number;
+  /** Null: agents come to the HTTPS port alone. */
+  readonly sessionPort: number | null;
   /** Port of the challenge DNS; null: there is none. */
   readonly dnsPort: number | null;
   /** File with the CA's certificate, for `curl --cacert`. */
@@ -125,9 +128,11 @@ async function startParts(
   const services = new Map();
   const { httpPort, httpsPort } = options;
   const challenges = { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() };
-  const domainCertificates = new DomainContexts(store, log);
+  const domainCertificates = new DomainCertificates(store, log);
   const parts = { endpoints, ca, domainCertificates, challenges, services };
-  const edge = new EdgeServer({ ...parts, host, httpPort, httpsPort, log });
+  const authorityPem = (id: string) => store.certificateAuthorities.get(id)?.ca_pem ?? null;
+  const agents = new AgentDoor(`connect.${baseDomain}`);
+  const edge = new EdgeServer({ ...parts, agents, authorityPem, host, httpPort, httpsPort, log });
   const ports = await edge.start();
   onStop(() => edge.stop());
 
@@ -149,6 +154,7 @@ async function startParts(
   });
   const sessionPort = await sessions.start();
   onStop(() => sessions.stop());
+  agents.open(sessions);
 
   const dnsPort = await startChallengeDns(options, domains, challenges, onStop);
 
@@ -166,7 +172,7 @@ async function startParts(
     lazyService(() => managementApi({ ...options, apiUrl }, apiParts), log),
   );
   return {
-    sessionAddress: `${isAnyAddress(host) ? `connect.${baseDomain}` : host}:${sessionPort}`,
+    sessionAddress: sessionAddress({ host, baseDomain, sessionPort, httpsPort: ports.httpsPort }),
     ...ports,
     sessionPort,
     dnsPort,
@@ -213,6 +219,15 @@ async function managementApi(options: GatewayOptions & { apiUrl: string }, parts
   return createManagementApi({ ...dependencies, checkTrafficPolicy: trafficPolicyCheck(ipPolicies) }, settings);
 }
 
-function isAnyAddress(host: string): boolean {
-  return host === '0.0.0.0' || host === '::';
+/** Where agents are told to go; names below localhost are not known to every resolver. */
+function sessionAddress(at: {
+  host: string;
+  baseDomain: string;
+  sessionPort: number | null;
+  httpsPort: number;
+}): string {
+  const isLocal = at.baseDomain === 'localhost' || at.baseDomain.endsWith('.localhost');
+  const isAnyAddress = at.host === '0.0.0.0' || at.host === '::';
+  const byAddress = !isAnyAddress && (isLocal || at.sessionPort !== null);
+  return `${byAddress ? at.host : `connect.${at.baseDomain}`}:${at.sessionPort ?? at.httpsPort}`;
 }

@@ -6,6 +6,12 @@ export class Rotation<T> {
     return [...this.#waiting];
   }
 
+  /** The member whose turn it is; it stays so. */
+  get first(): T | undefined {
+    const [first] = this.#waiting;
+    return first;
+  }
+
   get size(): number {
     return this.#waiting.size;
   }

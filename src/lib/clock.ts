@@ -10,6 +10,12 @@ export interface Clock {
    * @throws AbortError when the signal aborts first
    */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
+  /**
+   * Does the work after `ms` milliseconds. Far cheaper than a sleep for what is called off nearly always.
+   *
+   * @returns calls it off
+   */
+  after(ms: number, work: () => void): () => void;
   /** Uniform in [0, 1). */
   random(): number;
 }
@@ -18,6 +24,10 @@ export const systemClock: Clock = {
   now: () => performance.now(),
   sleep: async (ms, signal) => {
     await delay(ms, undefined, { ...(signal && { signal }) });
+  },
+  after: (ms, work) => {
+    const timer = setTimeout(work, ms);
+    return () => clearTimeout(timer);
   },
   random: Math.random,
 };

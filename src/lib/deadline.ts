@@ -26,22 +26,18 @@ export function withDeadline<T>(
 ): Promise<T> {
   return new Promise((resolve, reject) => {
     let late = false;
-    const timer = new AbortController();
-    clock.sleep(ms, timer.signal).then(
-      () => {
-        late = true;
-        reject(new DeadlineExceeded(what, ms));
-      },
-      () => {}, // aborted: the promise settled in time
-    );
+    const callOff = clock.after(ms, () => {
+      late = true;
+      reject(new DeadlineExceeded(what, ms));
+    });
     promise.then(
       (value) => {
-        timer.abort();
+        callOff();
         if (late) onLate(value);
         else resolve(value);
       },
       (error) => {
-        timer.abort();
+        callOff();
         // After the deadline nobody waits for the outcome any more; the caller was told already.
         if (!late) reject(error);
       },

@@ -57,6 +57,9 @@ const Document = z
 /** A policy's outline: which rules stand where. */
 export type RawPolicy = { enabled?: boolean } & { [list in (typeof RULE_LISTS)[number]]?: RawRule[] };
 
+/** The policy read last: an agent binds endpoints by the hundred with one text. */
+let latest: { text: string; policy: RawPolicy } | null = null;
+
 /**
  * Reads a policy as an agent sends it: the SDK hands its user's text over as it is.
  *
@@ -64,6 +67,11 @@ export type RawPolicy = { enabled?: boolean } & { [list in (typeof RULE_LISTS)[n
  * @throws {PolicyRefused} with every problem found and its place
  */
 export function parsePolicyText(text: string): RawPolicy {
+  if (latest?.text !== text) latest = { text, policy: readPolicyText(text) };
+  return latest.policy;
+}
+
+function readPolicyText(text: string): RawPolicy {
   if (Buffer.byteLength(text) > MAX_BYTES) {
     throw refusal('ERR_NGROK_2221', `the policy is longer than ${MAX_BYTES} bytes`);
   }

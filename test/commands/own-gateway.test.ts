@@ -22,7 +22,7 @@ describe('a gateway of one’s own, from the first start to a tunnel', () => {
   let firstRun: string;
 
   const startGateway = async (env: Record<string, string> = {}) => {
-    gateway = AgentProcess.start(folder('gateway'), { GATEWAY_SESSION_PORT: '0', ...env }, ['gateway']);
+    gateway = AgentProcess.start(folder('gateway'), env, ['gateway']);
     up = await gateway.logged('the gateway is up');
   };
   const setup = (...args: string[]) =>
@@ -121,10 +121,7 @@ describe('a gateway of one’s own, from the first start to a tunnel', () => {
   it('comes back after a kill with everything, and the agent to it', async () => {
     await gateway.end('SIGKILL');
     const seen = device.lines.length;
-    await startGateway({
-      GATEWAY_HTTPS_PORT: String(up.https),
-      GATEWAY_SESSION_PORT: String(up.agents).split(':')[1] ?? '',
-    });
+    await startGateway({ GATEWAY_HTTPS_PORT: String(up.https) });
     await device.logged('session with the gateway is up', seen);
     await device.ready();
     expect(await visit('cam.sitea.example.com')).toEqual({ status: 200, body: 'the camera' });

@@ -17,7 +17,6 @@ function endpoint(protocol: EndpointProtocol, host: string, { port = 443, intern
       policy: compilePolicy(null, protocol),
       tls: protocol === 'https' ? EDGE_TERMINATION : null,
       proxyProtocol: 0,
-      websocketTcp: false,
     },
     nobody,
   );
@@ -56,7 +55,7 @@ it('lets the more specific of https and tls have the clients of their port', () 
   expect(endpoints.lookup('tls', 'web.site')).toBeUndefined();
   expect(endpoints.lookup('https', 'web.site')).toBe(exact);
   expect(endpoints.lookup('tls', 'raw.site')).toBe(wide);
-  expect(endpoints.has('https', 'raw.site')).toBe(false);
+  expect(endpoints.peek('https', 'raw.site')).toBeUndefined();
   expect(endpoints.holders({ protocol: 'https', host: '*.site', port: 443, internal: false })).toEqual([wide]);
 });
 

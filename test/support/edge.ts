@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca.ts';
-import { EdgeServer } from '../../src/gateway/edge/edge-server.ts';
+import { EdgeServer, type EdgeServerOptions } from '../../src/gateway/edge/edge-server.ts';
 import {
   type ClientInfo,
   EDGE_TERMINATION,
@@ -28,7 +28,6 @@ export class DirectEndpoint implements GatewayEndpoint {
   readonly tls: GatewayEndpoint['tls'];
   proxyProtocol: GatewayEndpoint['proxyProtocol'] = 0;
   readonly http2Upstream = false;
-  websocketTcp = false;
   /** Streams opened so far. */
   readonly streams: Duplex[] = [];
   /** For whom the streams were opened. */
@@ -68,8 +67,8 @@ class Directory extends EventEmitter {
     const endpoint = this.byHost.get(host);
     return endpoint?.protocol === scheme ? endpoint : undefined;
   }
-  has(scheme: EndpointProtocol, host: string): boolean {
-    return this.lookup(scheme, host) !== undefined;
+  peek(scheme: EndpointProtocol, host: string): GatewayEndpoint | undefined {
+    return this.lookup(scheme, host);
   }
 }
 
@@ -90,7 +89,9 @@ export class TestEdge {
     this.#dir = dir;
   }
 
-  static async start(options: { headersTimeout?: number } = {}): Promise<TestEdge> {
+  static async start(
+    options: Partial<Pick<EdgeServerOptions, 'headersTimeout' | 'doorLimits'>> = {},
+  ): Promise<TestEdge> {
     const dir = await mkdtemp(join(tmpdir(), 'edge-'));
     const ca = await openLocalCa(dir, silentLog);
     const endpoints = new Directory();

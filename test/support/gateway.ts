@@ -12,6 +12,8 @@ export interface TestGateway extends Gateway {
   /** Accepted until the gateway is closed. */
   authtoken: string;
   dataDir: string;
+  /** Of the port for agents alone; 0 for none. */
+  sessionPort: number;
   /** Closes the gateway and removes its folder. */
   close(): Promise<void>;
 }
@@ -31,6 +33,7 @@ export async function startTestGateway(options: Partial<GatewayOptions> = {}): P
   });
   return {
     ...gateway,
+    sessionPort: gateway.sessionPort ?? 0,
     authtoken: await gateway.issueAuthtoken(),
     dataDir,
     async close() {

@@ -33,6 +33,18 @@ export class SteeredClock implements Clock {
     });
   }
 
+  after(ms: number, work: () => void): () => void {
+    const sleeper = {
+      at: this.#now + ms,
+      wake: () => {
+        this.#sleepers.delete(sleeper);
+        work();
+      },
+    };
+    this.#sleepers.add(sleeper);
+    return () => this.#sleepers.delete(sleeper);
+  }
+
   /** How many sleep now. */
   get sleeping(): number {
     return this.#sleepers.size;

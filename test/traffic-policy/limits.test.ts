@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { Clock } from '../../src/lib/clock.ts';
+import { type Clock, systemClock } from '../../src/lib/clock.ts';
 import { type CompiledPolicy, compilePolicy } from '../../src/traffic-policy/engine.ts';
 import { Circuit } from '../../src/traffic-policy/state/circuit.ts';
 import { PolicyState, PolicyStates } from '../../src/traffic-policy/state/policy-state.ts';
@@ -12,6 +12,7 @@ class SteeredClock implements Clock {
   ms = 0;
   now = () => this.ms;
   sleep = async () => {};
+  after = systemClock.after;
   random = () => 0.5;
 }
 

@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { systemClock } from '../../src/lib/clock.ts';
 import { checkPolicy } from '../../src/traffic-policy/check-policy.ts';
 import { compilePolicy, NO_POLICY, PolicyRefused } from '../../src/traffic-policy/engine.ts';
 import type { PolicyTrouble } from '../../src/traffic-policy/ports.ts';
@@ -170,7 +171,7 @@ describe('a policy that runs', () => {
   it('skips a rule whose expression fails, and says so once a minute', () => {
     const troubles: PolicyTrouble[] = [];
     let ms = 0;
-    const clock = { now: () => ms, sleep: async () => {}, random: Math.random };
+    const clock = { ...systemClock, now: () => ms };
     const text = JSON.stringify({ on_http_request: [{ expressions: ["req.headers['x'][0] == 'a'"], ...deny }] });
     const policy = compilePolicy(text, 'https', { ports: { clock, onTrouble: (trouble) => troubles.push(trouble) } });
     for (let second = 0; second < 90; second++, ms += 1000)

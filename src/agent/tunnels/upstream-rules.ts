@@ -62,7 +62,8 @@ export class UpstreamRules {
   /** Whether a connection may go to an address, given the name that it was resolved from (if any). */
   allowsAddress(address: string, port: number, name?: string): boolean {
     const effective = embeddedIpv4(address) ?? address;
-    if (contains(FORBIDDEN, address) || contains(FORBIDDEN, effective)) return false;
+    if (contains(FORBIDDEN, address)) return false;
+    if (effective !== address && contains(FORBIDDEN, effective)) return false;
     return this.rules.some((rule) => {
       if (port < rule.from || port > rule.to) return false;
       if ('addresses' in rule) return contains(rule.addresses, effective);

@@ -24,6 +24,9 @@ const TLS_PORT = 443;
 
 /** Decides what agents may do, by what the management API was told. Refusals carry the codes that SDKs know. */
 export class AccountAccess {
+  /** The credential asked about last, as of that many commits: an agent binds endpoints by the hundred. */
+  #latest: { id: string; at: number; rules: string[] | Refusal } | null = null;
+
   constructor(
     private readonly store: Store,
     private readonly domains: DomainSettings,
@@ -55,12 +58,25 @@ export class AccountAccess {
    * @returns why not, or null
    */
   authorize(credentialId: string, binding: Binding): Refusal | null {
-    const row = this.store.credentials.get(credentialId);
-    if (!row) return { code: 300, text: 'the authtoken was deleted' };
-    if (!this.#ownerIsActive(row)) return { code: 300, text: 'the owner of the authtoken is not active' };
-    if (!isPermitted(row.acl, binding)) return DENIED[binding.kind];
+    const rules = this.#rulesOf(credentialId);
+    if (isRefusal(rules)) return rules;
+    if (!isPermitted(rules, binding)) return DENIED[binding.kind];
     if (binding.kind !== 'hostname' || isInternalName(binding.hostname, this.domains)) return null;
     return this.#refuseName(binding.hostname);
+  }
+
+  /** An authtoken's access rules, or why it may do nothing; read again after every change of the database. */
+  #rulesOf(id: string): string[] | Refusal {
+    const at = this.store.database.commits;
+    if (this.#latest?.id !== id || this.#latest.at !== at) this.#latest = { id, at, rules: this.#readRules(id) };
+    return this.#latest.rules;
+  }
+
+  #readRules(id: string): string[] | Refusal {
+    const row = this.store.credentials.get(id);
+    if (!row) return { code: 300, text: 'the authtoken was deleted' };
+    if (!this.#ownerIsActive(row)) return { code: 300, text: 'the owner of the authtoken is not active' };
+    return row.acl;
   }
 
   #refuseName(host: string): Refusal | null {

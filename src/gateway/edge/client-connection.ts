@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import type { PolicyConnection, PolicyTls } from '../../traffic-policy/steps.ts';
+import type { ClientHello } from './client-hello.ts';
 
 /** The public client's IP address; on a dual-stack listener IPv4 clients show up as IPv6 ones. */
 export function addressOf(socket: Socket): string {
@@ -27,14 +28,14 @@ export class ClientConnection implements PolicyConnection {
   readonly #socket: Socket;
 
   /** @param startedAt milliseconds since 1970 */
-  constructor(socket: Socket, startedAt: number) {
+  constructor(socket: Socket, startedAt: number, tls: PolicyTls | null) {
     this.#socket = socket;
     this.clientIp = addressOf(socket);
     this.clientPort = socket.remotePort ?? 0;
     this.serverIp = withoutPrefix(socket.localAddress);
     this.serverPort = socket.localPort ?? 0;
     this.startedAt = startedAt;
-    this.tls = socket instanceof TLSSocket ? new ClientTls(socket) : null;
+    this.tls = tls;
   }
 
   bytesIn(): number {
@@ -46,13 +47,40 @@ export class ClientConnection implements PolicyConnection {
   }
 }
 
+/**
+ * What a connection's handshake came to.
+ *
+ * @param verifiedBy PEM of the authorities that the client's certificate was verified against
+ * @returns null when there was none
+ */
+export function clientTls(socket: Socket, verifiedBy?: readonly string[]): PolicyTls | null {
+  return socket instanceof TLSSocket ? new ClientTls(socket, verifiedBy) : null;
+}
+
+/** What a hello says before there is a handshake, and all that is known when there is none at the edge. */
+export class HelloTls implements PolicyTls {
+  readonly sni: string | null;
+  readonly version = null;
+  readonly cipherSuite = null;
+  readonly alpn = null;
+  readonly ja4 = null;
+  readonly clientCertificate = null;
+  readonly serverCertificate = null;
+
+  constructor({ serverName }: ClientHello) {
+    this.sni = serverName || null;
+  }
+}
+
 /** What a finished handshake came to; looked up when a policy asks. */
 class ClientTls implements PolicyTls {
   readonly ja4 = null;
+  readonly verifiedBy: readonly string[];
   readonly #socket: TLSSocket;
 
-  constructor(socket: TLSSocket) {
+  constructor(socket: TLSSocket, verifiedBy: readonly string[] = []) {
     this.#socket = socket;
+    this.verifiedBy = verifiedBy;
   }
 
   get sni(): string | null {

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import type { GatewayEndpoint } from '../endpoint.ts';
-import { ClientConnection } from './client-connection.ts';
+import { ClientConnection, clientTls } from './client-connection.ts';
 import { isLetThrough } from './connect-phase.ts';
 
 interface Visit {
@@ -11,12 +11,16 @@ interface Visit {
 
 /** What policies know of the public connections, and whom their phase on_tcp_connect has let through. */
 export class ClientConnections {
-  readonly #startedAt = new WeakMap<Socket, number>();
+  readonly #opened = new WeakMap<Socket, { at: number; verifiedBy: readonly string[] }>();
   readonly #visits = new WeakMap<Socket, Visit>();
 
-  /** To be called when a connection can carry its first request. */
-  opened(socket: Socket): void {
-    this.#startedAt.set(socket, Date.now());
+  /**
+   * To be called when a connection can carry its first request.
+   *
+   * @param verifiedBy PEM of the authorities that its handshake verified a client's certificate against
+   */
+  opened(socket: Socket, verifiedBy: readonly string[] = []): void {
+    this.#opened.set(socket, { at: Date.now(), verifiedBy });
   }
 
   /** The same object for all requests that a connection brings to an endpoint in a row. */
@@ -41,7 +45,8 @@ export class ClientConnections {
     const last = this.#visits.get(socket);
     // Another endpoint's policy has to come to its own results.
     if (last?.endpoint === endpoint) return last;
-    const connection = new ClientConnection(socket, this.#startedAt.get(socket) ?? Date.now());
+    const { at = Date.now(), verifiedBy } = this.#opened.get(socket) ?? {};
+    const connection = new ClientConnection(socket, at, clientTls(socket, verifiedBy));
     const visit = { endpoint, connection, admitted: false };
     this.#visits.set(socket, visit);
     return visit;

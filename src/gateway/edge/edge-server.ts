@@ -4,26 +4,30 @@ import type { AddressInfo, Server as NetServer, Socket } from 'node:net';
 import type { Log } from '../../lib/log.ts';
 import type { HttpChallenges } from '../certificates/challenge-http.ts';
 import type { TlsAlpnChallenges } from '../certificates/challenge-tls-alpn.ts';
-import type { DomainContexts } from '../certificates/domain-contexts.ts';
+import type { DomainCertificates } from '../certificates/domain-certificates.ts';
 import type { LocalCa } from '../certificates/local-ca.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
+import type { AgentDoor } from './agent-door.ts';
 import { ClientConnections } from './client-connections.ts';
 import { cut } from './cut.ts';
 import { internalFailure, malformedRequest, unknownHost } from './edge-errors.ts';
 import { answerError, closeUnlessBodyRead } from './error-answer.ts';
+import { FrontDoor, type FrontDoorLimits } from './front-door.ts';
+import { Handshakes } from './handshakes.ts';
 import { hostNameOf } from './host-name.ts';
 import { HttpProxy } from './http-proxy.ts';
 import { faultOf, hasBody } from './request-guard.ts';
 import { ServerCertificates } from './server-certificates.ts';
-import { TlsHandshakes } from './tls-handshakes.ts';
+import { StreamProxy } from './stream-proxy.ts';
+import { TlsEndpoints } from './tls-endpoints.ts';
 import { responseOn } from './upgrade.ts';
 
 /** The endpoints that are online. */
 export interface EndpointDirectory {
   /** @param host lower-case hostname */
-  lookup(scheme: Scheme, host: string): GatewayEndpoint | undefined;
-  /** Whether there is one; nobody's turn passes in a pool. */
-  has(scheme: Scheme, host: string): boolean;
+  lookup(scheme: Scheme | 'tls', host: string): GatewayEndpoint | undefined;
+  /** The same; nobody's turn passes in a pool. */
+  peek(scheme: Scheme | 'tls', host: string): GatewayEndpoint | undefined;
   on(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
   off(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
 }
@@ -32,11 +36,17 @@ export interface EdgeServerOptions {
   endpoints: EndpointDirectory;
   ca: LocalCa;
   /** Certificates of reserved domains; left out: all come from the CA. */
-  domainCertificates?: Pick<DomainContexts, 'contextFor'>;
+  domainCertificates?: Pick<DomainCertificates, 'pairFor'>;
   /** What a certificate authority is answered that validates a name. */
   challenges?: { http: HttpChallenges; tlsAlpn: TlsAlpnChallenges };
   /** What the gateway itself answers over HTTPS, by lower-case hostname: the management API. */
   services?: ReadonlyMap<string, RequestListener>;
+  /** Left out: agents come in elsewhere. */
+  agents?: AgentDoor;
+  /** Finds the certificate authorities that endpoints name by their identifier; left out: there are none. */
+  authorityPem?: (id: string) => string | null;
+  /** Left out: the defaults. */
+  doorLimits?: Partial<FrontDoorLimits>;
   /** Address to listen on. */
   host: string;
   /** 0 for any free port. */
@@ -110,8 +120,11 @@ export class EdgeServer {
     this.#https = createTlsServer({
       ...SERVER_LIMITS,
     });
-    const parts = { certificates: this.#certificates, challenges: options.challenges?.tlsAlpn, log: options.log };
-    new TlsHandshakes(parts).takeOver(this.#https);
+    const door = this.#openDoor();
+    // Before there are listeners of others.
+    this.#https.removeAllListeners('connection').on('connection', (socket: Socket) => door.accept(socket));
+    this.#http.maxConnections = MAX_CONNECTIONS;
+    this.#http.on('connection', (socket) => this.#clients.opened(socket));
     this.#prepare(this.#http, 'http');
     this.#prepare(this.#https, 'https');
   }
@@ -125,7 +138,7 @@ export class EdgeServer {
     endpoints.on('removed', this.#onRemoved);
     try {
       // Found out here and not with the first client.
-      await this.#certificates.defaultContext();
+      await this.#certificates.prepare();
       return {
         httpPort: await listen(this.#http, host, httpPort),
         httpsPort: await listen(this.#https, host, httpsPort),
@@ -145,14 +158,32 @@ export class EdgeServer {
     await closed;
   }
 
+  #openDoor(): FrontDoor {
+    const { endpoints, challenges, agents, authorityPem = () => null, doorLimits, log } = this.#options;
+    const handshakes = new Handshakes(this.#certificates, authorityPem);
+    const lookup = (name: string) => endpoints.lookup('tls', name);
+    const tlsEndpoints = new TlsEndpoints({ lookup, handshakes, streams: new StreamProxy({ log }) });
+    return new FrontDoor({
+      handshakes,
+      challenges: challenges?.tlsAlpn,
+      agents,
+      routes: [tlsEndpoints],
+      httpsEndpoint: (name) => endpoints.peek('https', name),
+      onHttps: (secured, endpoint) => {
+        this.#clients.opened(secured, endpoint?.tls?.clientAuthorities);
+        this.#https.emit('secureConnection', secured);
+      },
+      limits: doorLimits,
+      log,
+    });
+  }
+
   #prepare(server: Server | TlsServer, scheme: Scheme): void {
-    server.maxConnections = MAX_CONNECTIONS;
     server.timeout = IDLE_TIMEOUT;
     server.on('connection', (socket: Socket) => {
       this.#connections.add(socket);
       socket.once('close', () => this.#connections.delete(socket));
     });
-    server.on(scheme === 'https' ? 'secureConnection' : 'connection', (socket: Socket) => this.#clients.opened(socket));
     const onRequest = (req: IncomingMessage, res: ServerResponse) => {
       this.#serve(req, res, scheme, (endpoint) => this.#proxy.handle(req, res, endpoint));
     };
@@ -212,8 +243,9 @@ export class EdgeServer {
   }
 
   #isServed(name: string): boolean {
-    const { endpoints, services } = this.#options;
-    return services?.has(name) || endpoints.has('https', name);
+    const { endpoints, services, agents } = this.#options;
+    const isOwn = services?.has(name) || name === agents?.name;
+    return isOwn || endpoints.peek('https', name) !== undefined || endpoints.peek('tls', name) !== undefined;
   }
 }
 

@@ -1,13 +1,16 @@
 import type { SecureContext } from 'node:tls';
 import type { Log } from '../../lib/log.ts';
-import type { DomainContexts } from '../certificates/domain-contexts.ts';
-import { LeafContexts } from '../certificates/leaf-contexts.ts';
+import type { DomainCertificates } from '../certificates/domain-certificates.ts';
+import { LeafCache } from '../certificates/leaf-cache.ts';
+import type { CertifiedKey } from '../certificates/leaf-store.ts';
 import type { LocalCa } from '../certificates/local-ca.ts';
+import { EDGE_TERMINATION } from '../endpoint.ts';
+import { type HandshakeDemands, TlsContexts } from './tls-contexts.ts';
 
 export interface ServerCertificatesOptions {
   ca: LocalCa;
   /** Certificates of reserved domains, which go before the CA's. */
-  domains?: Pick<DomainContexts, 'contextFor'> | undefined;
+  domains?: Pick<DomainCertificates, 'pairFor'> | undefined;
   /** Names in the certificate that clients get who ask for none of ours. */
   defaultNames: readonly string[];
   /** Whether a name is served here just now, so that a certificate may be made for it. */
@@ -15,42 +18,50 @@ export interface ServerCertificatesOptions {
   log: Log;
 }
 
-/** Chooses which certificate the public TLS port presents. */
+/** Chooses which certificate the public TLS ports present. */
 export class ServerCertificates {
   readonly #options: ServerCertificatesOptions;
-  readonly #leaves: LeafContexts;
-  readonly #default: LeafContexts;
+  readonly #leaves: LeafCache;
+  readonly #default: LeafCache;
+  readonly #contexts = new TlsContexts();
 
   constructor(options: ServerCertificatesOptions) {
     const { ca, defaultNames } = options;
     this.#options = options;
-    this.#leaves = new LeafContexts(ca, 1024);
-    this.#default = new LeafContexts({ issue: () => ca.issue(defaultNames) }, 1);
+    this.#leaves = new LeafCache(ca, 1024);
+    this.#default = new LeafCache({ issue: () => ca.issue(defaultNames) }, 1);
   }
 
   /**
    * What to present to a client.
    *
    * @param name lower case; empty when the client named none
-   * @throws when a certificate has to be made and cannot
+   * @param demands of whatever it asks for, perhaps with a certificate of its own
+   * @throws when a certificate has to be made and cannot, or one of the demands cannot be met
    */
-  contextFor(name: string): Promise<SecureContext> {
-    const context = name === '' ? null : this.#domainContext(name);
-    if (context) return Promise.resolve(context);
+  async contextFor(name: string, demands: HandshakeDemands = EDGE_TERMINATION): Promise<SecureContext> {
+    const { certificate, privateKey } = demands;
+    const own = certificate !== null && privateKey !== null ? { cert: certificate, key: privateKey } : null;
+    return this.#contexts.contextFor(own ?? (await this.#pairFor(name)), demands);
+  }
+
+  /** Makes the certificate for clients who ask for none of our names. */
+  async prepare(): Promise<void> {
+    await this.#default.leafFor('');
+  }
+
+  async #pairFor(name: string): Promise<CertifiedKey> {
+    const pair = name === '' ? null : this.#domainPair(name);
+    if (pair) return pair;
     // Certificates are not made for just anybody who asks. An endpoint that has just gone offline can still say so.
     const isOurs = this.#options.isServed(name) || this.#leaves.has(name);
-    return isOurs ? this.#leaves.contextFor(name) : this.defaultContext();
+    return isOurs ? this.#leaves.leafFor(name) : this.#default.leafFor('');
   }
 
-  /** For clients who ask for none of our names. */
-  defaultContext(): Promise<SecureContext> {
-    return this.#default.contextFor('');
-  }
-
-  #domainContext(name: string): SecureContext | null {
+  #domainPair(name: string): CertifiedKey | null {
     const { domains, log } = this.#options;
     try {
-      return domains?.contextFor(name) ?? null;
+      return domains?.pairFor(name) ?? null;
     } catch (err) {
       // The local CA's certificate is better than none.
       log.error({ err, name }, 'a reserved domain’s certificate could not be looked up');

@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import type { Log } from '../../lib/log.ts';
 import type { PolicyConnection } from '../../traffic-policy/steps.ts';
 import { type AgentUpstream, type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../endpoint.ts';
-import { ClientConnection, hostPort } from './client-connection.ts';
+import { ClientConnection, clientTls, hostPort } from './client-connection.ts';
 import { isLetThrough } from './connect-phase.ts';
 import { cut } from './cut.ts';
 import { join } from './join.ts';
@@ -33,7 +33,7 @@ export class StreamProxy {
 
   /** Takes a connection through the policy's phase on_tcp_connect and, if that lets it, to the upstream. */
   serve(client: Socket, endpoint: GatewayEndpoint): void {
-    const connection = new ClientConnection(client, Date.now());
+    const connection = new ClientConnection(client, Date.now(), clientTls(client));
     if (isLetThrough(endpoint.policy, { connection, endpoint }))
       this.join(client, endpoint, connection, { protocol: endpoint.protocol });
     else cut(client);

@@ -197,7 +197,6 @@ export class UpstreamConnection implements UpstreamReceiver {
     }
     channel.receiver = this;
     this.#channel = channel;
-    if (this.from.proxyHeader) channel.write(this.from.proxyHeader);
     this.#start(channel, head);
   }
 

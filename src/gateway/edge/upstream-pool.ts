@@ -20,14 +20,7 @@ export class UpstreamPool implements ConnectionOwner {
 
   /** A connection for one request; it comes back by itself. */
   take(from: ClientInfo): UpstreamConnection {
-    return this.#reusable(from) ?? this.fresh(from);
-  }
-
-  /** A connection that has told the upstream whose it is takes requests of that client's connection alone. */
-  #reusable({ address, proxyHeader }: ClientInfo): UpstreamConnection | undefined {
-    if (!proxyHeader) return this.#idle.pop();
-    const at = this.#idle.findIndex(({ from }) => from.address === address);
-    return at === -1 ? undefined : this.#idle.splice(at, 1)[0];
+    return this.#idle.pop() ?? this.fresh(from);
   }
 
   /** A connection that certainly opens a new stream. */

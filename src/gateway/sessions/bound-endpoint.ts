@@ -17,7 +17,6 @@ export interface EndpointParticulars extends ListenerParticulars {
   policy: CompiledPolicy;
   tls: TlsTermination | null;
   proxyProtocol: 0 | 1 | 2;
-  websocketTcp: boolean;
 }
 
 /** A public URL and the listener of the agent behind it. */
@@ -31,7 +30,6 @@ export class BoundEndpoint extends AgentListener implements GatewayEndpoint, End
   readonly policy: CompiledPolicy;
   readonly tls: TlsTermination | null;
   readonly proxyProtocol: 0 | 1 | 2;
-  readonly websocketTcp: boolean;
 
   constructor(particulars: EndpointParticulars, owner: ListenerOwner) {
     super(particulars, owner);
@@ -44,7 +42,6 @@ export class BoundEndpoint extends AgentListener implements GatewayEndpoint, End
     this.policy = particulars.policy;
     this.tls = particulars.tls;
     this.proxyProtocol = particulars.proxyProtocol;
-    this.websocketTcp = particulars.websocketTcp;
   }
 
   get binding(): Binding {

@@ -26,27 +26,24 @@ export interface SessionServerOptions {
   /** Makes the certificate that agents see; asked again when the last one nears its end. */
   issueCertificate(): Promise<Leaf>;
   host: string;
-  /** 0 for any free port. */
-  port: number;
+  /** Of a listener of its own; 0 for any free port, null for none: agents are then all brought to `accept`. */
+  port: number | null;
   log: Log;
 }
 
-/** Listens for agents, and knows the sessions of those that have authenticated. */
+/** Takes agents in, and knows the sessions of those that have authenticated. */
 export class SessionServer implements SessionDirectory {
   readonly #options: SessionServerOptions;
   readonly #server: Server;
   readonly #connected = new Set<AgentSession>();
   readonly #sessions = new Set<AgentSession>();
+  #stopped = false;
   #renewAt = 0;
   #renewal: NodeJS.Timeout | undefined;
 
   constructor(options: SessionServerOptions) {
     this.#options = options;
-    this.#server = createServer({
-      handshakeTimeout: HANDSHAKE_MS,
-      noDelay: true,
-      keepAlive: true,
-    });
+    this.#server = createServer({ handshakeTimeout: HANDSHAKE_MS });
     this.#server.maxConnections = MAX_CONNECTIONS;
   }
 
@@ -56,15 +53,16 @@ export class SessionServer implements SessionDirectory {
   }
 
   /**
-   * Starts listening.
+   * Starts listening on a port of its own, if there is to be one.
    *
    * @returns the port
    * @throws the system's error when the port cannot be had
    */
-  async start(): Promise<number> {
+  async start(): Promise<number | null> {
     const { host, port, log } = this.#options;
+    if (port === null) return null;
     this.#renewAt = await this.#renew();
-    this.#server.on('secureConnection', (socket) => this.#connect(socket));
+    this.#server.on('secureConnection', (socket) => this.accept(socket));
     this.#server.on('tlsClientError', (error) => log.debug({ err: error }, 'the TLS handshake of an agent failed'));
     this.#server.listen(port, host);
     await once(this.#server, 'listening');
@@ -73,14 +71,31 @@ export class SessionServer implements SessionDirectory {
     return (this.#server.address() as AddressInfo).port;
   }
 
+  /** Takes an agent's connection over; one more than there may be is closed. */
+  accept(socket: TLSSocket): void {
+    if (this.#stopped || this.#connected.size >= MAX_CONNECTIONS) {
+      socket.destroy();
+      return;
+    }
+    const { access, binder, ids, log } = this.#options;
+    socket.setNoDelay(true);
+    socket.setKeepAlive(true);
+    const address = socket.remoteAddress ?? '';
+    const session = new AgentSession(socket, { access, binder, directory: this, ids, address, log });
+    this.#connected.add(session);
+    socket.once('close', () => this.#connected.delete(session));
+    session.start();
+  }
+
   /** Stops listening and ends every session, within 2 s. */
   async stop(): Promise<void> {
+    this.#stopped = true;
     clearInterval(this.#renewal);
-    if (!this.#server.listening) return;
+    const { listening } = this.#server;
     const closed = once(this.#server, 'close');
     this.#server.close();
     for (const session of [...this.#connected]) session.end(new Error('the gateway is stopping'));
-    await withDeadline(closed, 'closing the sessions', STOP_MS);
+    if (listening) await withDeadline(closed, 'closing the sessions', STOP_MS);
   }
 
   enter(session: AgentSession): void {
@@ -113,15 +128,6 @@ export class SessionServer implements SessionDirectory {
     } catch (error) {
       this.#options.log.error({ err: error }, 'the certificate for agents was not renewed; trying again tomorrow');
     }
-  }
-
-  #connect(socket: TLSSocket): void {
-    const { access, binder, ids, log } = this.#options;
-    const address = socket.remoteAddress ?? '';
-    const session = new AgentSession(socket, { access, binder, directory: this, ids, address, log });
-    this.#connected.add(session);
-    socket.once('close', () => this.#connected.delete(session));
-    session.start();
   }
 
   /** An agent that comes anew gets everything its older connection still holds, dead or not. */

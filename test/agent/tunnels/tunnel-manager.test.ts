@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
 import { tunnelsCodec } from '../../../src/agent/tunnels/tunnel-store.ts';
-import type { Clock } from '../../../src/lib/clock.ts';
+import { type Clock, systemClock } from '../../../src/lib/clock.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
 import { PowerCutFiles } from '../../support/power-cut-files.ts';
 import { recordingLog, silentLog } from '../../support/silent-log.ts';
@@ -24,6 +24,8 @@ class SteeredClock implements Clock {
       signal?.addEventListener('abort', () => reject(signal.reason));
     });
   }
+
+  readonly after = systemClock.after;
 
   random(): number {
     return 0.999999;

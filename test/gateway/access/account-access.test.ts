@@ -26,6 +26,7 @@ describe('an authtoken', () => {
   it('is known from its creation to its deletion', async () => {
     const { id, token } = await credential();
     expect(access.authenticate(token)).toEqual({ id, ownerId: null });
+    expect(access.authorize(id, { kind: 'hostname', hostname: 'app.example.com' })).toBeNull();
     await server.call('DELETE', `/credentials/${id}`);
     expect(access.authenticate(token)).toMatchObject({ code: 107 });
     expect(access.authorize(id, { kind: 'hostname', hostname: 'app.example.com' })).toMatchObject({ code: 300 });
@@ -57,6 +58,7 @@ describe('an authtoken', () => {
     const bot = await server.call('POST', '/bot_users');
     const { id, token } = await credential({ owner_id: bot.id.replace('bot_', 'service_') });
     expect(access.authenticate(token)).toEqual({ id, ownerId: bot.id });
+    expect(access.authorize(id, { kind: 'hostname', hostname: 'app.example.com' })).toBeNull();
     await server.call('PATCH', `/bot_users/${bot.id}`, { active: false });
     expect(server.revoked.at(-1)).toEqual({ credentialIds: [id] });
     expect(access.authenticate(token)).toMatchObject({ code: 300 });

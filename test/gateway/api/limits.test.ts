@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import Libsql from 'libsql';
 import { describe, expect, it } from 'vitest';
-import type { Clock } from '../../../src/lib/clock.ts';
+import { type Clock, systemClock } from '../../../src/lib/clock.ts';
 import { startManagementServer } from '../support/management-server.ts';
 
 /** A clock that stands still until it is told otherwise, and notes what was slept. */
@@ -10,6 +10,7 @@ function steeredClock() {
   const slept: number[] = [];
   let now = 0;
   const clock: Clock = {
+    ...systemClock,
     now: () => now,
     sleep: async (ms) => {
       slept.push(ms);
@@ -63,7 +64,8 @@ describe('failed authentications', () => {
 
   it('do not pile up', async () => {
     const waiting: (() => void)[] = [];
-    const clock: Clock = { now: () => 0, sleep: () => new Promise((wake) => waiting.push(wake)), random: () => 0 };
+    const sleep = () => new Promise<void>((wake) => waiting.push(wake));
+    const clock: Clock = { ...systemClock, now: () => 0, sleep, random: () => 0 };
     const failedAttempts = { free: 0, windowMs: 60_000, delayMs: 100, maxDelayMs: 300 };
     const server = await startManagementServer({ settings: { failedAttempts }, clock });
     const fail = () => server.call('GET', '/bot_users', undefined, { Authorization: 'Bearer a_b' });

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect, createServer } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { LeafContexts } from '../../../src/gateway/certificates/leaf-contexts.ts';
+import { LeafCache } from '../../../src/gateway/certificates/leaf-cache.ts';
 import { type LocalCa, openLocalCa } from '../../../src/gateway/certificates/local-ca.ts';
 import { LocalCaIssuer } from '../../../src/gateway/certificates/local-ca-issuer.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
@@ -148,23 +148,23 @@ describe('issued certificates', () => {
   });
 });
 
-describe('LeafContexts', () => {
+describe('LeafCache', () => {
   it('issues one certificate for all who ask at once, and a new one when it is due', async () => {
     const ca = counting(await openLocalCa(dir, silentLog));
     let now = Date.now();
-    const contexts = new LeafContexts(ca, 10, () => now);
-    const all = await Promise.all(Array.from({ length: 50 }, () => contexts.contextFor('cam.localhost')));
+    const leaves = new LeafCache(ca, 10, () => now);
+    const all = await Promise.all(Array.from({ length: 50 }, () => leaves.leafFor('cam.localhost')));
     expect(new Set(all).size).toBe(1);
     expect(ca.issued).toEqual(['cam.localhost']);
     now += 380 * DAY;
-    expect(await contexts.contextFor('cam.localhost')).not.toBe(all[0]);
+    expect(await leaves.leafFor('cam.localhost')).not.toBe(all[0]);
   });
 
   it('keeps no more than its limit, dropping what was not used longest', async () => {
     const ca = counting(await openLocalCa(dir, silentLog));
-    const contexts = new LeafContexts(ca, 2);
+    const leaves = new LeafCache(ca, 2);
     for (const name of ['a.localhost', 'b.localhost', 'a.localhost', 'c.localhost', 'a.localhost', 'b.localhost']) {
-      await contexts.contextFor(name);
+      await leaves.leafFor(name);
     }
     expect(ca.issued).toEqual(['a.localhost', 'b.localhost', 'c.localhost', 'b.localhost']);
   });
@@ -176,9 +176,9 @@ describe('LeafContexts', () => {
       ...ca,
       issue: (names) => (failures-- > 0 ? Promise.reject(new Error('no entropy')) : ca.issue(names)),
     };
-    const contexts = new LeafContexts(flaky, 2);
-    await expect(contexts.contextFor('a.localhost')).rejects.toThrow('no entropy');
-    await expect(contexts.contextFor('a.localhost')).resolves.toBeDefined();
+    const leaves = new LeafCache(flaky, 2);
+    await expect(leaves.leafFor('a.localhost')).rejects.toThrow('no entropy');
+    await expect(leaves.leafFor('a.localhost')).resolves.toBeDefined();
   });
 });
 

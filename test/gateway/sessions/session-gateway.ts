@@ -53,7 +53,7 @@ export class SessionGateway {
       log: silentLog,
     });
     gateway.#server = server;
-    gateway.port = await server.start();
+    gateway.port = Number(await server.start());
     onTestFinished(async () => {
       await server.stop();
       store.database.close();

@@ -18,7 +18,7 @@ it('kill -9 during 1,000 concurrent writes loses nothing that was answered', asy
   const { token } = await before.database.write(() => issueApiKey(before, {}));
   before.database.close();
 
-  const gateway = AgentProcess.start(folder, { GATEWAY_SESSION_PORT: '0' }, ['gateway']);
+  const gateway = AgentProcess.start(folder, {}, ['gateway']);
   const { https } = await gateway.logged('the gateway is up');
   const agent = new Agent({ keepAlive: true, rejectUnauthorized: false, servername: 'api.localhost' });
   const answered: { id: string; hostport: string }[] = [];

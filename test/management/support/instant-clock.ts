@@ -1,4 +1,4 @@
-import type { Clock } from '../../../src/lib/clock.ts';
+import { type Clock, systemClock } from '../../../src/lib/clock.ts';
 
 /** A clock whose sleeps take no time but are remembered and counted. */
 export class InstantClock implements Clock {
@@ -20,6 +20,8 @@ export class InstantClock implements Clock {
     await new Promise((resolve) => setImmediate(resolve));
     signal?.throwIfAborted();
   }
+
+  readonly after = systemClock.after;
 
   random(): number {
     return this.chance;

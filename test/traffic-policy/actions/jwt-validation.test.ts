@@ -1,5 +1,6 @@
 import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { systemClock } from '../../../src/lib/clock.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PolicyPorts, PolicyTrouble } from '../../../src/traffic-policy/ports.ts';
 import { type FakeRequest, requestFor } from '../fake-request.ts';
@@ -160,7 +161,7 @@ describe('jwt-validation', () => {
   it('fetches a key set once for many requests, and again when a new key is used', async () => {
     let fetched = 0;
     let ms = 0;
-    const clock = { now: () => ms, sleep: async () => {}, random: Math.random };
+    const clock = { ...systemClock, now: () => ms };
     let published = keySet;
     const fetch = async () => {
       fetched++;

@@ -1,0 +1,53 @@
+import { createSecureContext } from 'node:tls';
+import type { Log } from '../../lib/log.ts';
+import type { Store } from '../store/store.ts';
+import type { CertifiedKey } from './leaf-store.ts';
+
+/** Certificates that are kept, with their keys. */
+const MAX_KEPT = 1024;
+
+/**
+ * The certificates of reserved domains, uploaded or issued. The store is asked each time which certificate it is, so
+ * that a change shows with the next handshake; what a certificate holds never changes.
+ */
+export class DomainCertificates {
+  /** By certificate, in order of last use, the oldest first; null: unusable, which is told once. */
+  readonly #pairs = new Map<string, CertifiedKey | null>();
+
+  constructor(
+    private readonly store: Pick<Store, 'reservedDomains' | 'tlsCertificates'>,
+    private readonly log: Log,
+  ) {}
+
+  /**
+   * The certificate to serve a name with.
+   *
+   * @param host lower case
+   * @returns null when no reserved domain has one for it
+   */
+  pairFor(host: string): CertifiedKey | null {
+    const id = this.store.reservedDomains.certificateFor(host);
+    if (id === null) return null;
+    const known = this.#pairs.get(id);
+    const pair = known === undefined ? this.#open(id) : known;
+    this.#pairs.delete(id);
+    this.#pairs.set(id, pair);
+    const [oldest] = this.#pairs.keys();
+    if (this.#pairs.size > MAX_KEPT && oldest !== undefined) this.#pairs.delete(oldest);
+    return pair;
+  }
+
+  #open(id: string): CertifiedKey | null {
+    try {
+      const stored = this.store.tlsCertificates.keyPair(id);
+      if (!stored) return null;
+      const pair = { cert: stored.certificatePem, key: stored.privateKeyPem };
+      // Whether it can be served is found out once, and not with each handshake.
+      createSecureContext(pair);
+      return pair;
+    } catch (err) {
+      this.log.error({ err, certificate: id }, 'a certificate cannot be served; the local CA’s is instead');
+      return null;
+    }
+  }
+}

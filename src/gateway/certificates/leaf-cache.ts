@@ -1,0 +1,59 @@
+import type { Leaf } from './leaf-store.ts';
+import type { LocalCa } from './local-ca.ts';
+
+interface Entry {
+  leaf: Promise<Leaf>;
+  renewAt: number;
+}
+
+/**
+ * The CA's certificates by host name, each made when first asked for. One certificate a name: many clients refuse a
+ * wildcard directly below a top-level name such as localhost.
+ */
+export class LeafCache {
+  readonly #ca: Pick<LocalCa, 'issue'>;
+  readonly #limit: number;
+  readonly #now: () => number;
+  /** In order of last use, the oldest first. */
+  readonly #entries = new Map<string, Entry>();
+
+  /** @param limit how many certificates are kept */
+  constructor(ca: Pick<LocalCa, 'issue'>, limit: number, now: () => number = Date.now) {
+    this.#ca = ca;
+    this.#limit = limit;
+    this.#now = now;
+  }
+
+  /** Whether there is one for the name without issuing it. */
+  has(name: string): boolean {
+    return this.#entries.has(name);
+  }
+
+  /**
+   * @param name a host name or IP address that the caller has found to be served here
+   * @returns the same certificate to all who ask at once
+   */
+  leafFor(name: string): Promise<Leaf> {
+    const known = this.#entries.get(name);
+    this.#entries.delete(name);
+    const entry = known && this.#now() < known.renewAt ? known : this.#issue(name);
+    this.#entries.set(name, entry);
+    const [oldest] = this.#entries.keys();
+    if (this.#entries.size > this.#limit && oldest !== undefined) this.#entries.delete(oldest);
+    return entry.leaf;
+  }
+
+  #issue(name: string): Entry {
+    const entry: Entry = { leaf: this.#ca.issue([name]), renewAt: Infinity };
+    entry.leaf.then(
+      ({ renewAt }) => {
+        entry.renewAt = renewAt;
+      },
+      // A failure is told to those who wait for it, and tried again for the next one.
+      () => {
+        if (this.#entries.get(name) === entry) this.#entries.delete(name);
+      },
+    );
+    return entry;
+  }
+}

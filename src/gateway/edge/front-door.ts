@@ -1,0 +1,150 @@
+import type { Socket } from 'node:net';
+import type { SecureContext, TLSSocket } from 'node:tls';
+import type { Log } from '../../lib/log.ts';
+import { ACME_TLS_PROTOCOL, answerTlsAlpn, type TlsAlpnChallenges } from '../certificates/challenge-tls-alpn.ts';
+import type { GatewayEndpoint } from '../endpoint.ts';
+import type { AgentDoor } from './agent-door.ts';
+import { type ClientHello, readClientHello } from './client-hello.ts';
+import { cut } from './cut.ts';
+import type { Handshakes } from './handshakes.ts';
+import { hostNameOf } from './host-name.ts';
+
+/** A connection whose hello has been read, and is still to be read by whoever takes it. */
+export interface Visitor {
+  readonly socket: Socket;
+  /** Null when it began with something else. */
+  readonly hello: ClientHello | null;
+  /** The host name asked for, lower case; empty for none. */
+  readonly name: string;
+  /** To be called when the handshake is over. */
+  arrived(): void;
+}
+
+/** Something that is found by the name that clients ask for. */
+export interface TlsRoute {
+  /** @returns false when the visitor is not for it, and is left as it was */
+  serve(visitor: Visitor): Promise<boolean>;
+}
+
+export interface FrontDoorOptions {
+  handshakes: Handshakes;
+  /** What validations are answered with; left out: nothing. */
+  challenges?: Pick<TlsAlpnChallenges, 'context'> | undefined;
+  /** Left out: agents come in elsewhere. */
+  agents?: AgentDoor | undefined;
+  /** Where visitors are taken to, the first that serves them; HTTPS is spoken with all others. */
+  routes: readonly TlsRoute[];
+  /** The endpoint that HTTPS requests for a name will mostly be for. */
+  httpsEndpoint(name: string): GatewayEndpoint | undefined;
+  /** Takes over a connection on which HTTPS is to be spoken. */
+  onHttps(secured: TLSSocket, endpoint: GatewayEndpoint | undefined): void;
+  limits?: Partial<FrontDoorLimits> | undefined;
+  log: Log;
+}
+
+export interface FrontDoorLimits {
+  /** Milliseconds from the connection to the end of the handshake. */
+  handshakeTimeout: number;
+  /** Connections that have not finished their hello; of more, the oldest are closed. */
+  hellos: number;
+  /** Connections of the public; more are closed at once. Agents are counted where they come in. */
+  connections: number;
+}
+
+const DEFAULT_LIMITS: FrontDoorLimits = { handshakeTimeout: 10_000, hellos: 1024, connections: 8192 };
+const HTTP = ['http/1.1'];
+
+/**
+ * The public TLS port: agents, TLS endpoints and everything that speaks HTTPS share it, told apart by the name that their
+ * clients ask for. The handshakes are done here in place of Node's servers, which begin with a default certificate:
+ * OpenSSL then goes on to prefer that one when it has another type of key than the certificate that SNICallback finds.
+ */
+export class FrontDoor {
+  readonly #options: FrontDoorOptions;
+  readonly #limits: FrontDoorLimits;
+  /** In order of arrival. */
+  readonly #hellos = new Set<Socket>();
+  readonly #visitors = new Set<Socket>();
+
+  constructor(options: FrontDoorOptions) {
+    this.#options = options;
+    this.#limits = { ...DEFAULT_LIMITS, ...options.limits };
+  }
+
+  /** Takes a connection, whatever comes of it: no failure leaves it. */
+  accept(socket: Socket): void {
+    // An error ends in 'close', which all here wait for.
+    socket.on('error', () => {});
+    const timer = setTimeout(() => socket.destroy(), this.#limits.handshakeTimeout);
+    const arrived = () => clearTimeout(timer);
+    socket.once('close', arrived);
+    this.#receive(socket, arrived).catch((error: unknown) => {
+      this.#options.log.error({ err: error }, 'a TLS connection could not be served');
+      socket.destroy();
+    });
+  }
+
+  async #receive(socket: Socket, arrived: () => void): Promise<void> {
+    const hello = await this.#readHello(socket);
+    if (socket.destroyed) return;
+    const validation = hello && this.#validation(hello);
+    if (validation) {
+      answerTlsAlpn(socket, validation);
+      return;
+    }
+    const name = hostNameOf(hello?.serverName ?? '');
+    const visitor = { socket, hello, name, arrived };
+    const { agents, handshakes, routes } = this.#options;
+    if (agents && name === agents.name) {
+      await handshakes.secure(visitor, {}, (secured) => agents.accept(secured));
+      return;
+    }
+    if (!this.#count(socket)) return;
+    for (const route of routes) if (await route.serve(visitor)) return;
+    await this.#serveHttps(visitor);
+  }
+
+  /** A client that is slow to say what it wants must not keep others from coming in. */
+  async #readHello(socket: Socket): Promise<ClientHello | null> {
+    this.#hellos.add(socket);
+    if (this.#hellos.size > this.#limits.hellos) {
+      const [oldest] = this.#hellos;
+      oldest?.destroy();
+    }
+    try {
+      return await readClientHello(socket);
+    } finally {
+      this.#hellos.delete(socket);
+    }
+  }
+
+  /** @returns false when there are as many as there may be */
+  #count(socket: Socket): boolean {
+    if (this.#visitors.size >= this.#limits.connections) {
+      cut(socket);
+      return false;
+    }
+    this.#visitors.add(socket);
+    socket.once('close', () => this.#visitors.delete(socket));
+    return true;
+  }
+
+  /** The context for a certificate authority that validates a name (RFC 8737, section 3). */
+  #validation({ serverName, protocols }: ClientHello): SecureContext | undefined {
+    const isValidation = protocols.length === 1 && protocols[0] === ACME_TLS_PROTOCOL;
+    return isValidation ? this.#options.challenges?.context(serverName) : undefined;
+  }
+
+  async #serveHttps(visitor: Visitor): Promise<void> {
+    const { agents, handshakes, httpsEndpoint, onHttps } = this.#options;
+    const { name, hello } = visitor;
+    const endpoint = httpsEndpoint(name);
+    const options = { protocols: HTTP, ...(endpoint?.tls && { demands: endpoint.tls }) };
+    const isPerhapsAgent = agents && name === '' && hello?.protocols.length === 0;
+    // What is no hello is told so by OpenSSL, with the alert that belongs to it.
+    await handshakes.secure(visitor, options, (secured) => {
+      if (isPerhapsAgent) agents.sort(secured, () => onHttps(secured, endpoint));
+      else onHttps(secured, endpoint);
+    });
+  }
+}

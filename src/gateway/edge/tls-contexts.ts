@@ -1,0 +1,54 @@
+import { createSecureContext, type SecureContext, type SecureVersion } from 'node:tls';
+import type { TlsTermination } from '../../traffic-policy/steps.ts';
+import type { CertifiedKey } from '../certificates/leaf-store.ts';
+
+/** How the edge is to end TLS: what endpoints can ask for, and the old versions that a TLS edge may allow as well. */
+export interface HandshakeDemands extends Omit<TlsTermination, 'minVersion'> {
+  readonly minVersion: TlsTermination['minVersion'] | '1.0' | '1.1';
+}
+
+/** Contexts that are kept, some tens of KiB each. */
+const MAX_KEPT = 1024;
+
+const VERSIONS: Readonly<Record<HandshakeDemands['minVersion'], SecureVersion>> = {
+  '1.0': 'TLSv1',
+  '1.1': 'TLSv1.1',
+  '1.2': 'TLSv1.2',
+  '1.3': 'TLSv1.3',
+};
+
+/** OpenSSL's own list without its security level, which no suite before TLS 1.2 reaches. */
+const OLD_CIPHERS = 'DEFAULT:@SECLEVEL=0';
+
+/**
+ * TLS contexts, one for each certificate and what is demanded of clients with it. What differs must never be shared: a
+ * client could resume a session that began without the certificate that is demanded of it.
+ */
+export class TlsContexts {
+  /** In order of last use, the oldest first. */
+  readonly #contexts = new Map<string, SecureContext>();
+
+  /** @throws OpenSSL's error when the certificate, its key or an authority cannot be used */
+  contextFor(pair: CertifiedKey, demands: HandshakeDemands): SecureContext {
+    const { minVersion, maxVersion, clientAuthorities, clientVerification } = demands;
+    const { cert, key } = pair;
+    const identity = [minVersion, maxVersion, clientVerification, cert, key, ...clientAuthorities].join('\n');
+    const context = this.#contexts.get(identity) ?? createContext({ cert, key }, demands);
+    this.#contexts.delete(identity);
+    this.#contexts.set(identity, context);
+    const [oldest] = this.#contexts.keys();
+    if (this.#contexts.size > MAX_KEPT && oldest !== undefined) this.#contexts.delete(oldest);
+    return context;
+  }
+}
+
+function createContext(pair: CertifiedKey, demands: HandshakeDemands): SecureContext {
+  const { minVersion, maxVersion, clientAuthorities } = demands;
+  return createSecureContext({
+    ...pair,
+    minVersion: VERSIONS[minVersion],
+    maxVersion: VERSIONS[maxVersion],
+    ...(minVersion < '1.2' && { ciphers: OLD_CIPHERS }),
+    ...(clientAuthorities.length > 0 && { ca: [...clientAuthorities] }),
+  });
+}

@@ -1,0 +1,152 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage } from 'node:http';
+import { request } from 'node:https';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
+import {
+  type ConnectionOptions,
+  connect as connectTls,
+  createServer as createTlsServer,
+  type TLSSocket,
+} from 'node:tls';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { openLocalCa } from '../../../src/gateway/certificates/local-ca.ts';
+import { TestEdge } from '../../support/edge.ts';
+import { agentSession, getPublic, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { silentLog } from '../../support/silent-log.ts';
+
+async function listening(server: { listen(port: number, host: string): unknown; address(): unknown }): Promise<number> {
+  server.listen(0, '127.0.0.1');
+  await once(server as never, 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+describe('agents at the public TLS port', () => {
+  let gateway: TestGateway;
+  let upstreamPort: number;
+  const upstream = createServer((_req, res) => res.end('from the device'));
+  beforeAll(async () => {
+    gateway = await startTestGateway({ sessionPort: null });
+    upstreamPort = await listening(upstream);
+  });
+  afterAll(async () => {
+    await gateway.close();
+    upstream.close();
+  });
+
+  async function serveBy(address: string, domain: string): Promise<{ status: number | undefined; body: string }> {
+    const session = await agentSession(gateway, address).connect();
+    onTestFinished(() => session.close());
+    const listener = await session.httpEndpoint().domain(domain).listen(false);
+    listener.forward(`http://127.0.0.1:${upstreamPort}`).catch(() => {});
+    return getPublic(gateway, String(listener.url()));
+  }
+
+  /** Leads to the port under a name that no resolver here knows. */
+  async function underName(servername: string): Promise<string> {
+    const { cert, key } = await (await openLocalCa(`${gateway.dataDir}/gateway`, silentLog)).issue(['127.0.0.1']);
+    const target = { host: '127.0.0.1', port: gateway.httpsPort, servername, ca: gateway.sessionCa };
+    const server = createTlsServer({ cert, key }, (near) => {
+      const far = connectTls(target);
+      near.pipe(far).pipe(near);
+      near.on('error', () => far.destroy()).on('close', () => far.destroy());
+      far.on('error', () => near.destroy()).on('close', () => near.destroy());
+    });
+    onTestFinished(() => void server.close());
+    return `127.0.0.1:${await listening(server)}`;
+  }
+
+  it('come in under the name connect.<domain>', async () => {
+    expect(await serveBy(await underName('connect.localhost'), 'cam1.localhost')).toEqual({
+      status: 200,
+      body: 'from the device',
+    });
+  });
+
+  it('come in by address as well, where they can name no host', async () => {
+    expect(gateway.sessionAddress).toBe(`127.0.0.1:${gateway.httpsPort}`);
+    expect(await serveBy(gateway.sessionAddress, 'cam2.localhost')).toEqual({ status: 200, body: 'from the device' });
+  });
+
+  it('do not come in under any other name', async () => {
+    const session = agentSession(gateway, await underName('agents.localhost')).connect();
+    await expect(session).rejects.toThrow();
+  });
+
+  it('leave HTTP to visitors who name no host', async () => {
+    const options = { host: '127.0.0.1', port: gateway.httpsPort, servername: '', ca: gateway.sessionCa, agent: false };
+    const req = request({
+      ...options,
+      method: 'POST',
+      path: '/bot_users',
+      headers: { host: `api.localhost:${gateway.httpsPort}` },
+    });
+    req.end('a body');
+    const [res] = (await once(req, 'response')) as [IncomingMessage];
+    expect(res.statusCode).toBe(403);
+    expect(JSON.parse(await text(res))).toMatchObject({ error_code: 'ERR_NGROK_200' });
+  });
+});
+
+describe('a connection to the public TLS port', () => {
+  const HELLO_START = Buffer.from('160301020001', 'hex');
+
+  async function start(doorLimits: object): Promise<TestEdge> {
+    const edge = await TestEdge.start({ doorLimits });
+    onTestFinished(() => edge.close());
+    await edge.serve('site.localhost', (_req, res) => res.end('served'), { protocol: 'https' });
+    return edge;
+  }
+  /** Begins a hello and never ends it. */
+  async function hesitate(edge: TestEdge): Promise<Socket> {
+    const socket = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
+    onTestFinished(() => void socket.destroy());
+    await once(socket, 'connect');
+    socket.write(HELLO_START);
+    return socket;
+  }
+  async function enter(edge: TestEdge, options: ConnectionOptions = {}): Promise<TLSSocket> {
+    const target = { host: '127.0.0.1', port: edge.httpsPort, servername: 'site.localhost', ca: edge.ca.caPem };
+    const socket = connectTls({ ...target, ...options }).on('error', () => {});
+    onTestFinished(() => void socket.destroy());
+    await once(socket, 'secureConnect');
+    return socket;
+  }
+  const served = async (socket: TLSSocket) => {
+    socket.write('GET / HTTP/1.1\r\nHost: site.localhost\r\nConnection: close\r\n\r\n');
+    return text(socket);
+  };
+  const closed = (socket: Socket) => socket.closed || once(socket.resume(), 'close');
+
+  it('is closed when its hello or the rest of its handshake takes too long, and not when it is merely idle later', async () => {
+    const edge = await start({ handshakeTimeout: 300 });
+    // On a busy machine a handshake can take as long.
+    const idle = await vi.waitFor(() => enter(edge), { timeout: 10_000 });
+    const silent = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
+    const half = await hesitate(edge);
+    await closed(silent);
+    await closed(half);
+    expect(await served(idle)).toContain('served');
+  });
+
+  it('that hesitates with its hello makes room for others, the oldest first', async () => {
+    const edge = await start({ hellos: 2 });
+    const first = await hesitate(edge);
+    const second = await hesitate(edge);
+    // One after the other: each is in its place before the next one comes.
+    const third = await hesitate(edge);
+    await closed(first);
+    expect(await served(await enter(edge))).toContain('served');
+    await closed(second);
+    expect(third.closed).toBe(false);
+  });
+
+  it('is one too many when there are as many as there may be, until one has gone', async () => {
+    const edge = await start({ connections: 1 });
+    const first = await enter(edge);
+    await expect(enter(edge)).rejects.toThrow(/ECONNRESET|disconnected/);
+    expect(await served(first)).toContain('served');
+    await closed(first);
+    await expect.poll(async () => served(await enter(edge))).toContain('served');
+  });
+});
