@@ -21,4 +21,5 @@ export default defineConfig([
     output: { ...output, dir: 'dist' },
   },
   { ...options, input: benches.map((name) => `bench/${name}`), output: { ...output, dir: 'build/bench' } },
+  { ...options, input: 'test/faults/run.ts', output: { ...output, dir: 'build/faults' } },
 ]);

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
-import { say } from './recovery.ts';
+import { measured } from '../support/measured.ts';
 import { rounds } from './rounds.ts';
 
 const SECONDS = rounds({ short: 10, full: 600 });
@@ -41,7 +41,8 @@ it.runIf(process.platform === 'linux')(
       await delay(SECONDS * 1_000);
       expect(snapshot(folder)).toEqual(before);
       const idle = writtenBytes(agent.child.pid) - written;
-      say(`${SECONDS} s of idling: ${Object.keys(before).length} files untouched, ${idle} bytes written`);
+      const note = `${SECONDS} s: ${Object.keys(before).length} files untouched, ${idle} bytes written`;
+      measured({ fault: 'nothing to do', note });
       expect(idle).toBe(0);
       // And the measurement would have shown it.
       await create(api, 'one-more.localhost');

@@ -2,9 +2,10 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
+import { measured } from '../support/measured.ts';
 import { rounds } from './rounds.ts';
 
-const ROUNDS = rounds({ short: 6, full: 500 });
+const ROUNDS = rounds({ short: 6, full: 300 });
 const WORKERS = 4;
 const NAMES = Array.from({ length: 24 }, (_, i) => `kill-${i}.localhost`);
 
@@ -39,6 +40,7 @@ it(`keeps every answer through ${ROUNDS} kill -9 under load`, { timeout: 30_000 
     const agent = AgentProcess.start(folder);
     expectAnswersKept(known, await domains(await agent.ready()));
     expect(await agent.end()).toBe(0);
+    measured({ fault: 'kill -9 of the agent while tunnels are created and deleted', tried: ROUNDS });
   } finally {
     remove();
   }

@@ -2,8 +2,9 @@ import { pino } from 'pino';
 import { expect, it } from 'vitest';
 import { startAgent } from '../../src/agent/agent.ts';
 import { loadSettings } from '../../src/settings.ts';
+import { measured } from '../support/measured.ts';
 import { SteeredClock } from '../support/steered-clock.ts';
-import { expectRecovery, say, timeUntilAll } from './recovery.ts';
+import { expectRecovery, timeUntilAll } from './recovery.ts';
 import { rounds } from './rounds.ts';
 import { Scene } from './scene.ts';
 
@@ -66,15 +67,12 @@ for (const minutes of MINUTES) {
             const told = messages.length - lines;
             // A port on which nobody listens counts nothing.
             const knocked = name === 'refuses' ? '' : `, ${scene.proxy.accepted - knocks} knocks`;
-            say(`${minutes} min in which the network ${name}: ${told} log lines${knocked}`);
+            const fault = `${minutes} minutes in which the network ${name}`;
+            measured({ fault, tried: 0, note: `${told} log lines${knocked}` });
             expect(told).toBeLessThan(20);
             await end(scene);
             const serving = timeUntilAll(scene.hosts, (host) => scene.serves(host), { now: clock.now });
-            expectRecovery(
-              `${minutes} min in which the network ${name}`,
-              await clock.advanceUntil(serving, REAL_PACE),
-              LIMIT_MS,
-            );
+            expectRecovery(fault, await clock.advanceUntil(serving, REAL_PACE), LIMIT_MS);
           } finally {
             await agent.stop();
           }

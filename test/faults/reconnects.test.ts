@@ -1,6 +1,7 @@
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import { expectRecovery, say } from './recovery.ts';
+import { measured } from '../support/measured.ts';
+import { processResources } from '../support/process-resources.ts';
+import { expectRecovery } from './recovery.ts';
 import { rounds } from './rounds.ts';
 import { Scene } from './scene.ts';
 
@@ -14,20 +15,6 @@ const NO_BACKOFF = { NODE_OPTIONS: '--import=data:text/javascript,Math.random=()
  * what comes on top is the leeway that the collector takes.
  */
 const MAX_GROWTH_MIB = 64 + (RECONNECTS * (32 + 4 * TUNNELS)) / 1024;
-
-function resources(pid: number) {
-  const fds = readdirSync(`/proc/${pid}/fd`).map((fd) => {
-    try {
-      return readlinkSync(`/proc/${pid}/fd/${fd}`);
-    } catch {
-      return 'closed meanwhile';
-    }
-  });
-  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
-  const field = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)?.[1]);
-  const sockets = fds.filter((target) => target.startsWith('socket:')).length;
-  return { fds: fds.length, sockets, threads: field('Threads'), rssMib: field('VmRSS') / 1024 };
-}
 
 it.runIf(process.platform === 'linux')(
   `${RECONNECTS} reconnects leak no socket, listener or file descriptor`,
@@ -45,16 +32,13 @@ it.runIf(process.platform === 'linux')(
         times.push(performance.now() - from);
       };
       for (let i = 0; i < WARM_UP; i++) await reconnect();
-      const before = resources(pid);
+      const before = processResources(pid);
       for (let i = 0; i < RECONNECTS; i++) await reconnect();
-      await expect.poll(() => resources(pid).fds, { timeout: 10_000 }).toBeLessThanOrEqual(before.fds);
-      const after = resources(pid);
-      say(`${RECONNECTS} reconnects with ${TUNNELS} tunnels: ${JSON.stringify({ before, after })}`);
-      expectRecovery(
-        'one reconnect',
-        times.toSorted((a, b) => a - b),
-        5_000,
-      );
+      await expect.poll(() => processResources(pid).fds, { timeout: 10_000 }).toBeLessThanOrEqual(before.fds);
+      const after = processResources(pid);
+      const fault = `a connection that is cut, with ${TUNNELS} tunnels`;
+      measured({ fault, tried: 0, note: JSON.stringify({ before, after }) });
+      expectRecovery(fault, times, 5_000, RECONNECTS);
       expect(after.sockets).toBeLessThanOrEqual(before.sockets);
       expect(after.threads).toBeLessThanOrEqual(before.threads);
       expect(after.rssMib - before.rssMib).toBeLessThan(MAX_GROWTH_MIB);

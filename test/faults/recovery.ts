@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'vitest';
+import { measured } from '../support/measured.ts';
 
 /** Often enough for limits of seconds; more would slow down the gateway, which lives in the same process. */
 const POLL_MS = 250;
@@ -41,17 +42,12 @@ async function timeUntil(
   return now() - from;
 }
 
-/** Prints the figures, and expects them to be within a limit. */
-export function expectRecovery(what: string, times: readonly number[], limitMs: number): void {
-  const quantile = (q: number) => times[Math.min(times.length - 1, Math.floor(times.length * q))] ?? Number.NaN;
-  const [p50, p95, max] = [quantile(0.5), quantile(0.95), quantile(1)];
-  say(`${what}: ${times.length} times, p50 ${seconds(p50)}, p95 ${seconds(p95)}, max ${seconds(max)}`);
-  expect(max, what).toBeLessThan(limitMs);
-}
-
-export const seconds = (ms: number) => `${(ms / 1000).toFixed(2)} s`;
-
-/** Prints one line of what was measured. */
-export function say(line: string): void {
-  process.stdout.write(`  measured: ${line}\n`);
+/**
+ * Reports how long it took to recover, and expects it to be within a limit.
+ *
+ * @param tried how often the fault was provoked
+ */
+export function expectRecovery(fault: string, recovery: readonly number[], limitMs: number, tried = 1): void {
+  measured({ fault, tried, recovery });
+  expect(Math.max(...recovery), fault).toBeLessThan(limitMs);
 }

@@ -9,8 +9,11 @@ import { tunnelsCodec } from '../../src/agent/tunnels/tunnel-store.ts';
 import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { NETWORK_DOMAIN, type Network } from '../support/network.ts';
 import { PublicClient } from './public-client.ts';
 import { timeUntilAll } from './recovery.ts';
+
+const SOCKET = 'upstream.sock';
 
 export interface SceneOptions {
   /** How many tunnels are persisted before the agent starts. */
@@ -18,6 +21,10 @@ export interface SceneOptions {
   /** Further ones, that the scene does not expect to serve. */
   others?: Partial<Tunnel>[];
   env?: Record<string, string>;
+  /** Milliseconds that the public waits for an answer; left out: short enough to notice soon that there is none. */
+  patienceMs?: number;
+  /** Between the device and the proxy; left out: the loopback. */
+  network?: Network;
 }
 
 /**
@@ -26,7 +33,9 @@ export interface SceneOptions {
  */
 export class Scene {
   readonly hosts: readonly string[];
-  readonly client = new PublicClient(() => this.gateway);
+  /** The gateway's. */
+  readonly #domain: string;
+  readonly client: PublicClient;
   agent: AgentProcess | null = null;
 
   private constructor(
@@ -36,17 +45,21 @@ export class Scene {
     readonly folder: string,
     private readonly options: SceneOptions,
   ) {
-    this.hosts = Array.from({ length: options.tunnels }, (_, i) => `tunnel-${i}.localhost`);
+    this.client = new PublicClient(() => this.gateway, options.patienceMs);
+    this.#domain = domainOf(options);
+    this.hosts = Array.from({ length: options.tunnels }, (_, i) => `tunnel-${i}.${this.#domain}`);
   }
 
   /** Sets the scene, without the agent; plays it; and clears it away. */
   static async play(options: SceneOptions, act: (scene: Scene) => Promise<void>): Promise<void> {
     const [folder, removeFolder] = temporaryFolder();
-    const gateway = await startTestGateway({ dataDir: join(folder, 'far') });
-    const upstream = createServer((req, res) => res.end(req.headers.host)).listen(0, '127.0.0.1');
+    const gateway = await startTestGateway({ dataDir: join(folder, 'far'), domain: domainOf(options) });
+    const upstream = createServer((req, res) => res.end(req.headers.host));
+    // A socket in the file system is reached from any network.
+    upstream.listen(options.network ? { path: join(folder, SOCKET) } : { port: 0, host: '127.0.0.1' });
     await once(upstream, 'listening');
     let scene: Scene | null = null;
-    const proxy = await FlakyProxy.start(() => (scene?.gateway ?? gateway).sessionAddress);
+    const proxy = await FlakyProxy.start(() => (scene?.gateway ?? gateway).sessionAddress, options.network?.near[0]);
     scene = new Scene(gateway, proxy, upstream, folder, options);
     try {
       scene.writeAuthtoken();
@@ -60,7 +73,7 @@ export class Scene {
 
   /** Starts the agent; whether it gets anywhere is up to the network. */
   startAgent(): AgentProcess {
-    this.agent = AgentProcess.start(this.folder, this.env);
+    this.agent = AgentProcess.start(this.folder, this.env, [], this.options.network?.launcher);
     return this.agent;
   }
 
@@ -68,12 +81,17 @@ export class Scene {
   get env(): Record<string, string> {
     return {
       NGROK_AUTHTOKEN_FILE: 'authtoken',
-      NGROK_SERVER_ADDR: this.proxy.address,
+      NGROK_SERVER_ADDR: this.#serverAddress,
       NGROK_CA_CERT: this.gateway.caFile,
       AGENT_PORT: '0',
-      AGENT_DOMAIN: 'agent.localhost',
+      AGENT_DOMAIN: `agent.${this.#domain}`,
       ...this.options.env,
     };
+  }
+
+  get #serverAddress(): string {
+    const { address } = this.proxy;
+    return this.options.network ? `connect.${this.#domain}${address.slice(address.indexOf(':'))}` : address;
   }
 
   /** Starts the agent and waits until every tunnel serves. */
@@ -106,7 +124,7 @@ export class Scene {
   async restartGateway(): Promise<void> {
     const { httpPort, httpsPort, sessionAddress, dataDir } = this.gateway;
     const sessionPort = Number(new URL(`tcp://${sessionAddress}`).port);
-    this.gateway = await startTestGateway({ dataDir, httpPort, httpsPort, sessionPort });
+    this.gateway = await startTestGateway({ dataDir, httpPort, httpsPort, sessionPort, domain: this.#domain });
     this.writeAuthtoken();
   }
 
@@ -121,18 +139,19 @@ export class Scene {
   }
 
   #persistTunnels(): void {
-    const { port } = this.upstream.address() as AddressInfo;
+    const address = this.upstream.address();
+    const upstream = typeof address === 'string' ? `unix:${address}` : `localhost:${(address as AddressInfo).port}`;
     const persisted = (tunnel: Partial<Tunnel> & { domain: string }): Tunnel => ({
       id: randomUUID(),
       protocol: 'http',
-      forwards_to: `localhost:${port}`,
+      forwards_to: upstream,
       url: `https://${tunnel.domain}:${this.gateway.httpsPort}`,
       policy: null,
       created_at: new Date().toISOString(),
       ...tunnel,
     });
     const all = [...(this.options.others ?? []), ...this.hosts.map((domain) => ({ domain }))];
-    const tunnels = all.map((tunnel) => persisted({ domain: 'other.localhost', ...tunnel }));
+    const tunnels = all.map((tunnel) => persisted({ domain: `other.${this.#domain}`, ...tunnel }));
     mkdirSync(join(this.folder, 'data'), { mode: 0o700 });
     writeFileSync(join(this.folder, 'data', 'tunnels.json'), tunnelsCodec.encode({ version: 1, tunnels }));
   }
@@ -145,4 +164,9 @@ export class Scene {
     this.upstream.closeAllConnections();
     this.upstream.close();
   }
+}
+
+/** Within a network of its own, names are its name server's alone; elsewhere they are this machine's in any case. */
+function domainOf({ network }: SceneOptions): string {
+  return network ? NETWORK_DOMAIN : 'localhost';
 }

@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it, vi } from 'vitest';
 import type { AgentProcess } from '../support/agent-process.ts';
-import { say, seconds } from './recovery.ts';
+import { seconds } from '../support/finding.ts';
+import { measured } from '../support/measured.ts';
 import { Scene } from './scene.ts';
 
 const TUNNELS = 100;
@@ -102,7 +103,7 @@ describe.concurrent(`an agent with ${TUNNELS} tunnels ends within ${LIMIT_MS / 1
         const from = performance.now();
         const code = await agent.end(signal);
         const took = performance.now() - from;
-        say(`stop when ${name}: ${seconds(took)}`);
+        measured({ fault: `stop when ${name}`, note: `ended in ${seconds(took)}` });
         expect(code).toBe(0);
         expect(took).toBeLessThan(LIMIT_MS);
         expect(agent.lines.map(({ msg }) => msg)).not.toContain('stopping took too long: ending regardless');

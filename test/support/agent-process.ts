@@ -29,10 +29,20 @@ export class AgentProcess {
     createInterface({ input: child.stdout as NodeJS.ReadableStream }).on('line', (text) => this.#take(text));
   }
 
-  /** Starts the agent; `folder` is its working folder, in which its `data` lies. */
-  static start(folder: string, env: Record<string, string> = {}, args: string[] = []): AgentProcess {
+  /**
+   * Starts the agent; `folder` is its working folder, in which its `data` lies.
+   *
+   * @param launcher the start of the command line, for an agent elsewhere than in this process's own surroundings
+   */
+  static start(
+    folder: string,
+    env: Record<string, string> = {},
+    args: string[] = [],
+    launcher: string[] = [],
+  ): AgentProcess {
     const settings = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0', LOG_FORMAT: 'json', ...env };
-    const child = spawn(process.execPath, [CLI, ...args], {
+    const [program = '', ...rest] = [...launcher, process.execPath, CLI, ...args];
+    const child = spawn(program, rest, {
       cwd: folder,
       env: { PATH: process.env.PATH, ...settings },
       stdio: ['ignore', 'pipe', 'inherit'],

@@ -15,18 +15,22 @@ export class FlakyProxy {
   accepted = 0;
 
   /** @param target `host:port`, or a function of it where the target moves */
-  private constructor(private readonly target: () => string) {}
+  private constructor(
+    private target: () => string,
+    private readonly host: string,
+  ) {}
 
-  /** Starts a proxy on a free port of the loopback. */
-  static async start(target: string | (() => string)): Promise<FlakyProxy> {
-    const proxy = new FlakyProxy(typeof target === 'string' ? () => target : target);
+  /** Starts a proxy on a free port of the loopback, or wherever it is told. */
+  static async start(target: string | (() => string), host = '127.0.0.1', port = 0): Promise<FlakyProxy> {
+    const proxy = new FlakyProxy(typeof target === 'string' ? () => target : target, host);
+    proxy.#port = port;
     await proxy.listen();
     return proxy;
   }
 
-  /** `127.0.0.1:port` */
+  /** `host:port` */
   get address(): string {
-    return `127.0.0.1:${this.#port}`;
+    return `${this.host}:${this.#port}`;
   }
 
   /** Connections open now. */
@@ -37,7 +41,7 @@ export class FlakyProxy {
   /** Accepts connections, again after refuse(). */
   async listen(): Promise<void> {
     const server = createServer((client) => this.#accept(client));
-    server.listen(this.#port, '127.0.0.1');
+    server.listen(this.#port, this.host);
     await once(server, 'listening');
     this.#server = server;
     this.#port = (server.address() as AddressInfo).port;
@@ -88,6 +92,12 @@ export class FlakyProxy {
     for (const pair of this.#pairs) for (const socket of pair) socket.resume();
     for (const client of this.#unanswered) this.#join(client);
     this.#unanswered.clear();
+  }
+
+  /** Leads new connections elsewhere, and cuts the open ones. */
+  divert(target: () => string): void {
+    this.target = target;
+    this.cut();
   }
 
   /** Holds back what comes from the gateway for so many milliseconds. */

@@ -54,6 +54,11 @@ export class NameServer {
     this.#failing.add(name);
   }
 
+  /** Ends {@link NameServer.break}. */
+  mend(name: string): void {
+    this.#failing.delete(name);
+  }
+
   /** Has a zone answered by a server of its own. */
   delegate(zone: string, host: string, port: number): void {
     this.#delegations.set(zone, { host, port });

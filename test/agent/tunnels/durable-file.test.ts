@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { type Codec, DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
+import { measured } from '../../support/measured.ts';
 import { PowerCut, PowerCutFiles } from '../../support/power-cut-files.ts';
 import { recordingLog, silentLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/tunnel-set-up.ts';
@@ -57,6 +58,10 @@ describe('a power cut', () => {
       }
     }
     expect(cuts).toBe(3_600);
+    measured({
+      fault: 'power cut at any step of writing the tunnels, with what was not synced torn or undone',
+      tried: cuts,
+    });
   });
 
   it('while a damaged file is being set aside loses neither the good copy nor the damaged file', async () => {

@@ -7,6 +7,7 @@ import { expect, it } from 'vitest';
 import { issueApiKey } from '../../../src/gateway/access/issue-token.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { AgentProcess } from '../../support/agent-process.ts';
+import { measured } from '../../support/measured.ts';
 
 const CLIENTS = 1000;
 
@@ -45,6 +46,8 @@ it('kill -9 during 1,000 concurrent writes loses nothing that was answered', asy
     'SELECT (SELECT count(*) FROM tls_edges) AS edges, (SELECT count(*) FROM tls_edge_hostports) AS hostports',
   );
   expect(counts?.edges).toBe(counts?.hostports);
+  const note = `${answered.length} answered writes were all there`;
+  measured({ fault: 'kill -9 of the gateway during 1,000 concurrent writes', note });
   store.database.close();
   rmSync(folder, { recursive: true });
 }, 60_000);

@@ -1,0 +1,252 @@
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { createServer } from 'node:tls';
+import { describe, expect, it } from 'vitest';
+import type { AgentProcess } from '../support/agent-process.ts';
+import { seconds } from '../support/finding.ts';
+import { FlakyProxy } from '../support/flaky-proxy.ts';
+import { measured } from '../support/measured.ts';
+import { Network, NO_NETWORKS } from '../support/network.ts';
+import { processResources } from '../support/process-resources.ts';
+import { selfSigned } from '../support/self-signed.ts';
+import { expectRecovery } from './recovery.ts';
+import { rounds } from './rounds.ts';
+import { Scene } from './scene.ts';
+
+const ROUNDS = rounds({ short: 1, full: 5 });
+const TUNNELS = 10;
+/** Milliseconds that faults last which have no end of their own. */
+const LENGTH_MS = rounds({ short: 4_000, full: 20_000 });
+/** Far above what is measured: how fast a machine is decides nothing here. */
+const LIMIT_MS = 50_000;
+/** Lines that an outage may add to the log: the loss, five reasons, the return. */
+const MAX_LINES = 12;
+const MAX_GROWTH_MIB = 64;
+const LOST = 'session with the gateway is lost';
+const TRYING = 'no session with the gateway; trying on';
+
+interface Device {
+  scene: Scene;
+  network: Network;
+  agent: AgentProcess;
+}
+
+interface Fault {
+  name: string;
+  /** Provokes the fault and ends it; resolves to the moment from which recovery counts. */
+  provoke(device: Device): Promise<number>;
+}
+
+const faults: Fault[] = [
+  {
+    name: 'a link that loses 30 % of all packets',
+    async provoke({ scene, network }) {
+      network.lose(30);
+      const until = performance.now() + LENGTH_MS;
+      const answers: boolean[] = [];
+      while (performance.now() < until) {
+        answers.push(...(await Promise.all(scene.hosts.map((host) => scene.serves(host)))));
+      }
+      network.restore();
+      const served = answers.filter(Boolean).length;
+      const note = `${Math.round((100 * served) / answers.length)} % of requests answered within 1.5 s meanwhile`;
+      measured({ fault: this.name, tried: 0, note });
+      return performance.now();
+    },
+  },
+  {
+    name: 'a link that drops everything without a word',
+    async provoke({ network, agent }) {
+      const from = agent.lines.length;
+      const began = performance.now();
+      network.lose(100);
+      const { reason } = await agent.logged(LOST, from);
+      expect(reason).toBe('the gateway does not answer heartbeats any more');
+      measured({ fault: this.name, tried: 0, note: `noticed after ${seconds(performance.now() - began)}` });
+      network.restore();
+      return performance.now();
+    },
+  },
+  {
+    name: 'a cable that is out for a while',
+    async provoke({ network }) {
+      network.unplug();
+      await delay(LENGTH_MS);
+      network.plug();
+      return performance.now();
+    },
+  },
+  {
+    name: 'a name server that is silent while the session is lost',
+    async provoke({ scene, network, agent }) {
+      network.lose(100, 'udp dport 53');
+      await loseSession(scene, agent);
+      await delay(LENGTH_MS);
+      network.restore();
+      return performance.now();
+    },
+  },
+  {
+    name: 'a name server that fails while the session is lost',
+    async provoke({ scene, network, agent }) {
+      network.forget();
+      await loseSession(scene, agent);
+      await delay(LENGTH_MS);
+      network.lead(network.near[0]);
+      return performance.now();
+    },
+  },
+  {
+    name: 'a gateway that moves to another address, from the move',
+    async provoke({ scene, network, agent }) {
+      const [port, lines] = [scene.proxy.address.split(':')[1], agent.lines.length];
+      const there = await FlakyProxy.start(() => scene.gateway.sessionAddress, network.near[1], Number(port));
+      const moved = performance.now();
+      network.lead(network.near[1]);
+      network.lose(100, `ip daddr ${network.near[0]} meta l4proto tcp`);
+      await agent.logged(LOST, lines);
+      await scene.recovered();
+      const recovered = performance.now();
+      expect(there.open).toBeGreaterThan(0);
+      // And back again, with an end that the agent is told of.
+      network.restore();
+      network.lead(network.near[0]);
+      await there.close();
+      measured({ fault: this.name, tried: 0, note: `and back in ${seconds(await slowest(scene))}` });
+      return performance.now() - (recovered - moved);
+    },
+  },
+];
+
+/** Cuts the session's connection; resolves when the agent has found that it cannot come back. */
+async function loseSession(scene: Scene, agent: AgentProcess): Promise<void> {
+  const from = agent.lines.length;
+  scene.proxy.cut();
+  await agent.logged(TRYING, from);
+}
+
+async function slowest(scene: Scene): Promise<number> {
+  return Math.max(...(await scene.recovered()));
+}
+
+/** Every name is online, and only once. */
+function expectEachOnce(scene: Scene): void {
+  const online = scene.gateway.endpoints.list().map(({ host }) => host);
+  expect(online.filter((host) => scene.hosts.includes(host)).toSorted()).toEqual(scene.hosts.toSorted());
+}
+
+async function within(act: (network: Network) => Promise<void>): Promise<void> {
+  const network = await Network.create();
+  try {
+    await act(network);
+  } finally {
+    await network.close();
+  }
+}
+
+describe.concurrent('over a network of its own, the agent comes back by itself, and the log stays short, after', () => {
+  for (const fault of faults) {
+    it.skipIf(NO_NETWORKS)(fault.name, { timeout: 60_000 + ROUNDS * 120_000 }, () =>
+      within((network) =>
+        Scene.play({ tunnels: TUNNELS, network }, async (scene) => {
+          const agent = await scene.startServing();
+          const before = processResources(agent.child.pid).rssMib;
+          const recovery: number[] = [];
+          for (let round = 0; round < ROUNDS; round++) {
+            const lines = agent.lines.length;
+            recovery.push(...(await scene.recovered(await fault.provoke({ scene, network, agent }))));
+            const logged = agent.lines.slice(lines).map(({ msg, reason }) => `${msg}: ${reason}`);
+            expect(logged.length, logged.join('\n')).toBeLessThanOrEqual(MAX_LINES);
+            expectEachOnce(scene);
+          }
+          expectRecovery(fault.name, recovery, LIMIT_MS, ROUNDS);
+          expect(agent.child.exitCode).toBeNull();
+          expect(processResources(agent.child.pid).rssMib - before).toBeLessThan(MAX_GROWTH_MIB);
+          expect(await agent.end()).toBe(0);
+        }),
+      ),
+    );
+  }
+
+  it.skipIf(NO_NETWORKS)('a start without link or names', { timeout: 120_000 }, () =>
+    within((network) =>
+      Scene.play({ tunnels: TUNNELS, network }, async (scene) => {
+        await scene.rehearse();
+        network.unplug();
+        const agent = scene.startAgent();
+        await agent.logged(TRYING);
+        await delay(LENGTH_MS);
+        network.plug();
+        expectRecovery('a start without link or names', await scene.recovered(), LIMIT_MS);
+        expectEachOnce(scene);
+        expect(await agent.end()).toBe(0);
+      }),
+    ),
+  );
+});
+
+describe.concurrent('the agent comes back by itself', () => {
+  const late = 'a link on which every answer takes 2 s';
+  it(`over ${late}, and serves meanwhile`, { timeout: 180_000 }, () =>
+    Scene.play({ tunnels: 5, patienceMs: 10_000 }, async (scene) => {
+      const agent = await scene.startServing();
+      scene.proxy.delay(2_000);
+      const lines = agent.lines.length;
+      scene.proxy.cut();
+      await agent.logged(LOST, lines);
+      expectRecovery(`${late}, from the loss of a session on it`, await scene.recovered(), LIMIT_MS);
+      scene.proxy.delay(0);
+      expectRecovery(`${late}, from its end`, await scene.recovered(), LIMIT_MS);
+      expectEachOnce(scene);
+      expect(await agent.end()).toBe(0);
+    }),
+  );
+
+  it('from behind a captive portal, and has said who answered there', { timeout: 120_000 }, () =>
+    Scene.play({ tunnels: TUNNELS }, async (scene) => {
+      const agent = await scene.startServing();
+      const portal = createServer(await selfSigned(), (socket) => socket.end('HTTP/1.1 302 Found\r\n\r\n'));
+      portal.on('tlsClientError', () => {});
+      portal.listen(0, '127.0.0.1');
+      await once(portal, 'listening');
+      const { port } = portal.address() as AddressInfo;
+      const [lines, knocks] = [agent.lines.length, scene.proxy.accepted];
+      scene.proxy.divert(() => `127.0.0.1:${port}`);
+      const { reason } = await agent.logged(TRYING, lines);
+      expect(reason).toContain('CN=localhost');
+      await delay(LENGTH_MS);
+      const knocked = scene.proxy.accepted - knocks;
+      scene.proxy.divert(() => scene.gateway.sessionAddress);
+      const fault = 'a captive portal with a certificate of its own';
+      measured({ fault, tried: 0, note: `${knocked} knocks meanwhile` });
+      expectRecovery(fault, await scene.recovered(), LIMIT_MS);
+      expect(agent.lines.length - lines).toBeLessThanOrEqual(MAX_LINES);
+      expectEachOnce(scene);
+      portal.close();
+    }),
+  );
+
+  const FLAPS = rounds({ short: 12, full: 100 });
+  it(`after ${FLAPS} flaps of the link`, { timeout: 120_000 + FLAPS * 2_000 }, () =>
+    Scene.play({ tunnels: TUNNELS }, async (scene) => {
+      const agent = await scene.startServing();
+      const [lines, before] = [agent.lines.length, processResources(agent.child.pid).rssMib];
+      for (let flap = 0; flap < FLAPS; flap++) {
+        await scene.proxy.refuse();
+        await delay(Math.random() * 300);
+        await scene.proxy.listen();
+        // Long enough for a session in about every other round: it is lost at any stage of its rise.
+        await delay(Math.random() * 1_000);
+      }
+      const fault = `${FLAPS} flaps of the link in a row`;
+      const logged = agent.lines.length - lines;
+      measured({ fault, tried: 0, note: `${logged} log lines` });
+      expectRecovery(fault, await scene.recovered(), LIMIT_MS, FLAPS);
+      expect(logged).toBeLessThanOrEqual(FLAPS * MAX_LINES);
+      expectEachOnce(scene);
+      expect(processResources(agent.child.pid).rssMib - before).toBeLessThan(MAX_GROWTH_MIB);
+      expect(await agent.end()).toBe(0);
+    }),
+  );
+});

@@ -1,0 +1,70 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpus, machine, release, tmpdir, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { VERSION } from '../../src/version.ts';
+import { faultReport } from '../support/fault-report.ts';
+import { FINDINGS_VARIABLE, type Finding } from '../support/finding.ts';
+import { networkFaultTools } from '../support/network.ts';
+
+/** Where faults are provoked. */
+const TESTS = ['test/faults', 'test/agent/tunnels/durable-file', 'test/gateway/store/crash', 'test/agent/read-only'];
+const REPORT = 'docs/reliability.md';
+
+/** `npm run faults [-- --report | -- what vitest takes]`: fault tests at full length, and the report about all. */
+function main(args: readonly string[]): number {
+  const report = args.includes('--report');
+  const passed = args.filter((arg) => arg !== '--report');
+  if (report && passed.length > 0) {
+    process.stderr.write('The report is about all fault tests: --report takes nothing beside it.\n');
+    return 2;
+  }
+  const folder = mkdtempSync(join(tmpdir(), 'faults-'));
+  const findings = join(folder, 'findings');
+  writeFileSync(findings, '');
+  const started = Date.now();
+  try {
+    const env = { ...process.env, FAULTS: 'full', [FINDINGS_VARIABLE]: findings };
+    const vitest = join('node_modules', 'vitest', 'vitest.mjs');
+    const { status } = spawnSync(process.execPath, [vitest, 'run', ...(passed.length > 0 ? passed : TESTS)], {
+      env,
+      stdio: 'inherit',
+    });
+    if (status !== 0) {
+      if (report) process.stderr.write(`A fault test failed: ${REPORT} stays as it is.\n`);
+      return status ?? 1;
+    }
+    if (report) writeReport(readFileSync(findings, 'utf8'), Date.now() - started);
+    return 0;
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+function writeReport(lines: string, ms: number): void {
+  const findings = lines
+    .split('\n')
+    .filter(Boolean)
+    .map((line) => JSON.parse(line) as Finding);
+  const run = {
+    date: new Date().toISOString().slice(0, 10),
+    version: VERSION,
+    machine: describeMachine(),
+    minutes: Math.round(ms / 60_000),
+  };
+  writeFileSync(REPORT, faultReport(findings, run));
+  process.stdout.write(`${REPORT} is written.\n`);
+}
+
+function describeMachine(): string[] {
+  const [cpu] = cpus();
+  return [
+    `${cpus().length} × ${cpu?.model ?? 'unknown processor'} (${machine()})`,
+    `${Math.round(totalmem() / 2 ** 30)} GiB of memory`,
+    `Linux ${release()}`,
+    `Node ${process.version}`,
+    networkFaultTools(),
+  ];
+}
+
+process.exitCode = main(process.argv.slice(2));

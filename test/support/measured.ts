@@ -1,0 +1,20 @@
+import { appendFileSync } from 'node:fs';
+import { basename } from 'node:path';
+import { expect } from 'vitest';
+import { FINDINGS_VARIABLE, type Finding, type Measurement, quantile, seconds } from './finding.ts';
+
+/** Prints one line of what was measured, and keeps it for the report if there is to be one. */
+export function measured({ fault, tried = 1, lost = 0, recovery = [], note = '' }: Measurement): void {
+  const facts = [`tried ${tried}`, `lost ${lost}`, ...(recovery.length > 0 ? [figures(recovery)] : []), note];
+  process.stdout.write(`  measured: ${fault}: ${facts.filter(Boolean).join(', ')}\n`);
+  const target = process.env[FINDINGS_VARIABLE];
+  if (target === undefined) return;
+  const file = basename(expect.getState().testPath ?? '', '.test.ts');
+  // One write, which the system appends as a whole: several processes share the file.
+  appendFileSync(target, `${JSON.stringify({ file, fault, tried, lost, recovery, note } satisfies Finding)}\n`);
+}
+
+function figures(times: readonly number[]): string {
+  const [p50, p99, max] = [0.5, 0.99, 1].map((share) => seconds(quantile(times, share)));
+  return `recovered ${times.length} times: p50 ${p50}, p99 ${p99}, max ${max}`;
+}

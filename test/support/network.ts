@@ -1,0 +1,145 @@
+import { execFileSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { NameServer } from './name-server.ts';
+
+/** The domain of the gateway in a network; its `connect.` leads to the first near address. */
+export const NETWORK_DOMAIN = 'gateway.test';
+const GATEWAY = `connect.${NETWORK_DOMAIN}`;
+
+/** Why there are no networks of one's own here; null when there are. */
+export const NO_NETWORKS: string | null = reasonAgainst();
+
+function reasonAgainst(): string | null {
+  if (process.platform !== 'linux' || process.geteuid?.() !== 0) return 'network namespaces need root on Linux';
+  const name = `probe-${randomBytes(3).toString('hex')}`;
+  try {
+    run('ip', 'netns', 'add', name);
+  } catch (error) {
+    return `networks cannot be made (${String(error).split('\n')[0]}); is iproute2 installed?`;
+  }
+  try {
+    run('ip', '-n', name, 'link', 'add', 'near', 'type', 'veth', 'peer', 'name', 'far');
+    const needs = 'mount --bind /dev/null /etc/resolv.conf && nft list ruleset && sysctl -w net.ipv4.ip_forward=1';
+    run('ip', 'netns', 'exec', name, 'sh', '-c', needs);
+    return null;
+  } catch (error) {
+    return `networks cannot be made (${String(error).split('\n')[1]}); is nftables installed?`;
+  } finally {
+    run('ip', 'netns', 'del', name);
+  }
+}
+
+/** What network faults are made of on this machine, for a report. */
+export function networkFaultTools(): string {
+  return NO_NETWORKS === null
+    ? 'packets are lost in network namespaces, by nftables, and delayed by a proxy'
+    : `no faults below TCP: ${NO_NETWORKS}`;
+}
+
+/**
+ * Two hosts with a router between them, which can be made to lose packets; neither host is told. The near host is the
+ * machine's own namespace, the far one a namespace in which a program is started.
+ *
+ * Packets of the near host take the addresses `near`, those of the far one `far`. The far host asks the name server at
+ * the first near address, and nobody else, for names.
+ */
+export class Network {
+  private constructor(
+    private readonly id: string,
+    private readonly folder: string,
+    /** Addresses of the near host. */
+    readonly near: readonly [string, string],
+    readonly names: NameServer,
+  ) {}
+
+  static async create(): Promise<Network> {
+    const id = randomBytes(3).toString('hex');
+    const folder = mkdtempSync(join(tmpdir(), 'network-'));
+    // Of the block that is set aside for tests of network devices (RFC 2544).
+    const subnet = `198.18.${randomBytes(1)[0]}`;
+    const [router, far] = [`router-${id}`, `far-${id}`];
+    for (const name of [router, far]) run('ip', 'netns', 'add', name);
+    run('ip', 'link', 'add', `near-${id}`, 'type', 'veth', 'peer', 'name', 'near', 'netns', router);
+    run('ip', '-n', router, 'link', 'add', 'far', 'type', 'veth', 'peer', 'name', 'router', 'netns', far);
+    run('ip', 'address', 'add', `${subnet}.1/29`, 'dev', `near-${id}`);
+    run('ip', 'address', 'add', `${subnet}.2/29`, 'dev', `near-${id}`);
+    run('ip', '-n', router, 'address', 'add', `${subnet}.6/29`, 'dev', 'near');
+    run('ip', '-n', router, 'address', 'add', `${subnet}.9/29`, 'dev', 'far');
+    run('ip', '-n', far, 'address', 'add', `${subnet}.10/29`, 'dev', 'router');
+    run('ip', 'link', 'set', `near-${id}`, 'up');
+    run('ip', 'route', 'add', `${subnet}.8/29`, 'via', `${subnet}.6`);
+    for (const [name, device] of [
+      [router, 'near'],
+      [router, 'far'],
+      [router, 'lo'],
+      [far, 'router'],
+      [far, 'lo'],
+    ] as const) {
+      run('ip', '-n', name, 'link', 'set', device, 'up');
+    }
+    run('ip', '-n', far, 'route', 'add', 'default', 'via', `${subnet}.9`);
+    run('ip', 'netns', 'exec', router, 'sysctl', '-qw', 'net.ipv4.ip_forward=1');
+    writeFileSync(join(folder, 'resolv.conf'), `nameserver ${subnet}.1\noptions timeout:1 attempts:2\n`);
+    const network = new Network(id, folder, [`${subnet}.1`, `${subnet}.2`], await NameServer.start(`${subnet}.1`, 53));
+    network.lead(network.near[0]);
+    return network;
+  }
+
+  /** Has the gateway's name lead to an address. */
+  lead(address: string): void {
+    this.names.remove(GATEWAY);
+    this.names.mend(GATEWAY);
+    this.names.add({ type: 'A', name: GATEWAY, data: address, ttl: 0 });
+  }
+
+  /** Has the name server fail over the gateway's name. */
+  forget(): void {
+    this.names.break(GATEWAY);
+  }
+
+  /** The start of a command line that runs the rest on the far host. */
+  get launcher(): string[] {
+    const command = 'mount --bind "$0" /etc/resolv.conf && exec "$@"';
+    return ['ip', 'netns', 'exec', `far-${this.id}`, 'sh', '-c', command, join(this.folder, 'resolv.conf')];
+  }
+
+  /** Loses a share of all packets, or of those that a condition in nftables' language selects. */
+  lose(percent: number, condition = ''): void {
+    const share = percent >= 100 ? '' : `numgen random mod 100 < ${percent}`;
+    const rules = `table inet faults {
+      chain forward {
+        type filter hook forward priority 0
+        ${condition} ${share} drop
+      }
+    }`;
+    this.restore();
+    execFileSync('ip', ['netns', 'exec', `router-${this.id}`, 'nft', '-f', '-'], { input: rules });
+  }
+
+  /** Loses nothing any more. */
+  restore(): void {
+    run('ip', 'netns', 'exec', `router-${this.id}`, 'nft', 'flush', 'ruleset');
+  }
+
+  /** Takes the cable out of the far host. */
+  unplug(): void {
+    run('ip', '-n', `router-${this.id}`, 'link', 'set', 'far', 'down');
+  }
+
+  plug(): void {
+    run('ip', '-n', `router-${this.id}`, 'link', 'set', 'far', 'up');
+  }
+
+  async close(): Promise<void> {
+    await this.names.stop();
+    for (const name of [`far-${this.id}`, `router-${this.id}`]) run('ip', 'netns', 'del', name);
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+function run(command: string, ...args: string[]): void {
+  execFileSync(command, args, { stdio: ['ignore', 'ignore', 'pipe'] });
+}
