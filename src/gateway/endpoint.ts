@@ -10,6 +10,8 @@ export interface ClientInfo {
   address: string;
   /** Scheme in which the client spoke to the edge. */
   protocol: EndpointProtocol;
+  /** PROXY header, for an upstream that wants one with each connection. */
+  proxyHeader?: Buffer;
   /**
    * Whether the client's own TLS bytes are sent, to a labelled tunnel; left out: no. Of an endpoint its
    * {@link GatewayEndpoint.tls} says so.
@@ -78,6 +80,8 @@ export interface GatewayEndpoint extends AgentUpstream {
    * to the agent as it is.
    */
   readonly tls: TlsTermination | null;
+  /** Whether clients speak WebSocket, and the upstream what is in it. */
+  readonly websocketTcp: boolean;
 }
 
 /** How the edge ends TLS when nobody asks for anything else: with a certificate of the gateway's. */

@@ -17,6 +17,7 @@ function endpoint(protocol: EndpointProtocol, host: string, { port = 443, intern
       policy: compilePolicy(null, protocol),
       tls: protocol === 'https' ? EDGE_TERMINATION : null,
       proxyProtocol: 0,
+      websocketTcp: false,
     },
     nobody,
   );

@@ -28,6 +28,7 @@ export class DirectEndpoint implements GatewayEndpoint {
   readonly tls: GatewayEndpoint['tls'];
   proxyProtocol: GatewayEndpoint['proxyProtocol'] = 0;
   readonly http2Upstream = false;
+  websocketTcp = false;
   /** Streams opened so far. */
   readonly streams: Duplex[] = [];
   /** For whom the streams were opened. */

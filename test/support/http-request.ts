@@ -1,4 +1,4 @@
-import { type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
+import { type Agent, type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
 import { collect } from './edge.ts';
 
 export interface Answer {
@@ -16,9 +16,11 @@ export interface Ask {
   path?: string;
   headers?: Record<string, string | string[]>;
   body?: string | Buffer;
+  /** Left out: a connection of its own. */
+  agent?: Agent;
 }
 
-/** Sends a request to 127.0.0.1 that names `host`, on a connection of its own. */
+/** Sends a request to 127.0.0.1 that names `host`. */
 export async function ask(port: number, host: string, options: Ask = {}): Promise<Answer> {
   const { body, ...rest } = await askRaw(port, host, options);
   return { ...rest, body: body.toString() };
@@ -31,8 +33,8 @@ export async function askRaw(
   { path = '/', body, ...rest }: Ask = {},
 ): Promise<Omit<Answer, 'body'> & { body: Buffer }> {
   const res = await new Promise<IncomingMessage>((resolve, reject) => {
-    const { headers, method = body === undefined ? 'GET' : 'POST' } = rest;
-    request({ host: '127.0.0.1', port, path, method, agent: false, headers: { host, ...headers } }, resolve)
+    const { headers, method = body === undefined ? 'GET' : 'POST', agent = false } = rest;
+    request({ host: '127.0.0.1', port, path, method, agent, headers: { host, ...headers } }, resolve)
       .on('error', reject)
       .end(body);
   });

@@ -1,5 +1,4 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { RequestOutcome } from '../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
@@ -11,9 +10,11 @@ import { EdgeRequest } from './edge-request.ts';
 import { answerError } from './error-answer.ts';
 import { Exchange } from './exchange.ts';
 import { answerByPolicy, FORWARD_FAILED, INTERNAL_TARGET_OFFLINE } from './policy-outcome.ts';
+import { proxyHeader } from './proxy-protocol.ts';
 import { UpgradeExchange } from './upgrade.ts';
 import type { UpstreamLimits } from './upstream-connection.ts';
 import { UpstreamPool } from './upstream-pool.ts';
+import { convertWebSocket, refusePlainRequest } from './websocket-tcp.ts';
 
 /** What belongs to one endpoint and ends with it. */
 interface Upstream {
@@ -92,19 +93,24 @@ export class HttpProxy {
     const { req, res, body, endpoint } = request;
     request.invite();
     const { pool, upgraded } = this.#upstreamOf(endpoint);
-    const parts = { req, res, request, body, policy: endpoint.policy, pool, from: clientOf(req.socket, endpoint) };
+    const parts = { req, res, request, body, policy: endpoint.policy, pool, from: clientOf(request) };
     const upgrade = req.headers.upgrade ?? '';
-    // HTTP/2 is spoken between neighbours; the upstream is not the client's (RFC 9110, 7.8).
-    if (early === null || /^h2c?$/i.test(upgrade)) {
-      new Exchange(parts).start();
-      return;
-    }
-    const onJoined = (client: Socket, stream: Duplex) => {
+    const onJoined = (client: Duplex, stream: Duplex) => {
       for (const side of [client, stream]) {
         upgraded.add(side);
         side.once('close', () => upgraded.delete(side));
       }
     };
+    if (endpoint.websocketTcp) {
+      if (early === null) refusePlainRequest(request);
+      else convertWebSocket(request, { ...parts, early, onJoined });
+      return;
+    }
+    // HTTP/2 is spoken between neighbours; the upstream is not the client's (RFC 9110, 7.8).
+    if (early === null || /^h2c?$/i.test(upgrade)) {
+      new Exchange(parts).start();
+      return;
+    }
     new UpgradeExchange({ ...parts, upgrade }, { early, onJoined }).start();
   }
 
@@ -133,6 +139,8 @@ export class HttpProxy {
   }
 }
 
-function clientOf(socket: Socket, { protocol }: GatewayEndpoint): ClientInfo {
-  return { address: hostPort(addressOf(socket), socket.remotePort ?? 0), protocol };
+function clientOf({ req, endpoint, connection }: EdgeRequest): ClientInfo {
+  const { protocol, proxyProtocol } = endpoint;
+  const from = { address: hostPort(addressOf(req.socket), req.socket.remotePort ?? 0), protocol };
+  return proxyProtocol === 0 ? from : { ...from, proxyHeader: proxyHeader(proxyProtocol, connection) };
 }

@@ -68,7 +68,8 @@ export class UpgradeExchange extends Exchange {
   }
 }
 
-function headText(status: number, upgrade: string, headers: readonly string[]): string {
+/** The head of an answer that goes on with another protocol. */
+export function headText(status: number, upgrade: string, headers: readonly string[]): string {
   let text = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\nConnection: Upgrade\r\nUpgrade: ${upgrade}\r\n`;
   for (let at = 0; at < headers.length; at += 2) text += `${headers[at]}: ${headers[at + 1]}\r\n`;
   return `${text}\r\n`;

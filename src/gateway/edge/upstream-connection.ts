@@ -197,6 +197,7 @@ export class UpstreamConnection implements UpstreamReceiver {
     }
     channel.receiver = this;
     this.#channel = channel;
+    if (this.from.proxyHeader) channel.write(this.from.proxyHeader);
     this.#start(channel, head);
   }
 

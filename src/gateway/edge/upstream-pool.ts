@@ -20,7 +20,14 @@ export class UpstreamPool implements ConnectionOwner {
 
   /** A connection for one request; it comes back by itself. */
   take(from: ClientInfo): UpstreamConnection {
-    return this.#idle.pop() ?? this.fresh(from);
+    return this.#reusable(from) ?? this.fresh(from);
+  }
+
+  /** A connection that has told the upstream whose it is takes requests of that client's connection alone. */
+  #reusable({ address, proxyHeader }: ClientInfo): UpstreamConnection | undefined {
+    if (!proxyHeader) return this.#idle.pop();
+    const at = this.#idle.findIndex(({ from }) => from.address === address);
+    return at === -1 ? undefined : this.#idle.splice(at, 1)[0];
   }
 
   /** A connection that certainly opens a new stream. */

@@ -17,6 +17,7 @@ export interface EndpointParticulars extends ListenerParticulars {
   policy: CompiledPolicy;
   tls: TlsTermination | null;
   proxyProtocol: 0 | 1 | 2;
+  websocketTcp: boolean;
 }
 
 /** A public URL and the listener of the agent behind it. */
@@ -30,6 +31,7 @@ export class BoundEndpoint extends AgentListener implements GatewayEndpoint, End
   readonly policy: CompiledPolicy;
   readonly tls: TlsTermination | null;
   readonly proxyProtocol: 0 | 1 | 2;
+  readonly websocketTcp: boolean;
 
   constructor(particulars: EndpointParticulars, owner: ListenerOwner) {
     super(particulars, owner);
@@ -42,6 +44,7 @@ export class BoundEndpoint extends AgentListener implements GatewayEndpoint, End
     this.policy = particulars.policy;
     this.tls = particulars.tls;
     this.proxyProtocol = particulars.proxyProtocol;
+    this.websocketTcp = particulars.websocketTcp;
   }
 
   get binding(): Binding {

@@ -106,7 +106,7 @@ export class EndpointBinder {
     address: EndpointAddress,
     request: BindRequest,
     options: EndpointOptions,
-    { frame }: EndpointDemands,
+    { frame, websocketTcp }: EndpointDemands,
   ): BoundEndpoint {
     const { protocol, internal } = address;
     const id = this.#endpointId(request.Id);
@@ -119,6 +119,7 @@ export class EndpointBinder {
       policy: refusing(compile),
       tls: protocol === 'https' ? EDGE_TERMINATION : agentTermination(options),
       proxyProtocol: options.ProxyProto,
+      websocketTcp,
       http2Upstream: false,
       forwardsTo: request.ForwardsTo,
       metadata: request.Extra.Metadata,
@@ -151,8 +152,6 @@ function parseOptions(opts: unknown): EndpointOptions {
 function refuseUnsupported(request: BindRequest, options: EndpointOptions, demands: EndpointDemands): void {
   const asked: string[] = [];
   if (demands.clientAuthorities.length > 0) asked.push(request.Proto === 'tls' ? 'MutualTLSAtEdge' : 'MutualTLSCA');
-  if (demands.websocketTcp) asked.push('WebsocketTCPConverter');
-  if (options.ProxyProto !== 0 && request.Proto.startsWith('http')) asked.push('ProxyProto');
   if (options.TLSTermination && request.Proto !== 'tls') asked.push('TLSTermination');
   if (asked.length > 0) {
     throw new Refusal('ERR_NGROK_301', `this gateway does not support yet: ${asked.join(', ')}`);

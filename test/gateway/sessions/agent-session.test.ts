@@ -166,7 +166,6 @@ describe('what is refused', () => {
     ['a name that is none', 'ERR_NGROK_326', (s) => s.httpEndpoint().domain('1.21 gigawatts').listen()],
     ['tcp', 'ERR_NGROK_332', (s) => s.tcpEndpoint().listen()],
     ['signing in elsewhere', 'ERR_NGROK_365', (s) => s.httpEndpoint().oauth('google').listen()],
-    ['the PROXY protocol', 'ERR_NGROK_301', (s) => s.httpEndpoint().proxyProto('2').listen()],
     ['a policy that cannot be run', 'ERR_NGROK_9026', (s) => s.httpEndpoint().trafficPolicy('{"x":1}').listen()],
   ])('%s, and the session goes on', async (_what, errorCode, bind) => {
     const gateway = await SessionGateway.start();

@@ -1,0 +1,101 @@
+import { createHash } from 'node:crypto';
+import type { ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { ApiError } from '../../lib/errors.ts';
+import type { PolicyResponse } from '../../traffic-policy/steps.ts';
+import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
+import { upstreamFailure } from './edge-errors.ts';
+import type { EdgeRequest } from './edge-request.ts';
+import { answerError } from './error-answer.ts';
+import { headerValue } from './headers.ts';
+import { join } from './join.ts';
+import { answerInstead } from './policy-outcome.ts';
+import { headText } from './upgrade.ts';
+import { WebSocketStream } from './websocket-stream.ts';
+
+/** RFC 6455, section 1.3. */
+const ACCEPT_SUFFIX = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
+const VERSION = '13';
+/** What clients such as noVNC call what is done here. */
+const SUBPROTOCOL = 'binary';
+
+const SWITCHING_PROTOCOLS = 101;
+
+/** A client that asks for another protocol. */
+export interface ConvertedClient {
+  from: ClientInfo;
+  /** Made by responseOn. */
+  res: ServerResponse;
+  /** What the client sent after its request already. */
+  early: Buffer;
+  /** Told of both sides once they are joined. */
+  onJoined: (client: Duplex, upstream: Duplex) => void;
+}
+
+/** Refuses a request that does not ask for WebSocket at an endpoint that speaks nothing else. */
+export function refusePlainRequest({ req, res, body }: EdgeRequest): void {
+  body?.stop();
+  const error = new ApiError(
+    400,
+    'ERR_NGROK_3206',
+    'Expected a WebSocket request with a "Connection: upgrade" header.',
+  );
+  answerError(req, res, error, ['sec-websocket-version', VERSION]);
+}
+
+/**
+ * Speaks WebSocket with a client and what is in its binary messages with the upstream (ngrok's documentation,
+ * "Websocket TCP Converter"). Needs the request to ask for another protocol.
+ */
+export function convertWebSocket(request: EdgeRequest, client: ConvertedClient): void {
+  const key = request.req.headers['sec-websocket-key'] ?? '';
+  if (!isWebSocket(request, key)) {
+    refusePlainRequest(request);
+    return;
+  }
+  const { req, endpoint } = request;
+  const response = { status: SWITCHING_PROTOCOLS, headers: acceptance(request, key) };
+  const outcome = endpoint.policy.onHttpResponse?.(request, response);
+  if (outcome === undefined) carry(request, client, response);
+  else answerInstead(req, client.res, outcome);
+}
+
+function carry(request: EdgeRequest, { from, res, early, onJoined }: ConvertedClient, response: PolicyResponse): void {
+  const { req, endpoint } = request;
+  let upstream: Duplex;
+  try {
+    upstream = openUpstream(endpoint, from);
+  } catch (error) {
+    endpoint.policy.onUpstreamDone?.(request, null);
+    answerError(req, res, upstreamFailure(error));
+    return;
+  }
+  endpoint.policy.onUpstreamDone?.(request, response.status);
+  res.detachSocket(req.socket);
+  req.socket.write(headText(response.status, 'websocket', response.headers), 'latin1');
+  const client = new WebSocketStream(req.socket, early);
+  onJoined(client, upstream);
+  join(client, upstream);
+}
+
+function isWebSocket({ req }: EdgeRequest, key: string): boolean {
+  const { upgrade = '', 'sec-websocket-version': version } = req.headers;
+  const isAsked = req.method === 'GET' && upgrade.toLowerCase() === 'websocket' && version === VERSION;
+  return isAsked && /^[A-Za-z0-9+/]{22}==$/.test(key);
+}
+
+function acceptance({ headers }: EdgeRequest, key: string): string[] {
+  const accept = createHash('sha1')
+    .update(key + ACCEPT_SUFFIX)
+    .digest('base64');
+  const offered = (headerValue(headers, 'sec-websocket-protocol') ?? '').split(',').map((name) => name.trim());
+  const chosen = offered.includes(SUBPROTOCOL) ? ['sec-websocket-protocol', SUBPROTOCOL] : [];
+  return ['sec-websocket-accept', accept, ...chosen];
+}
+
+/** The agent is told that it is TCP: it would answer in HTTP itself else when the upstream cannot be reached. */
+function openUpstream(endpoint: GatewayEndpoint, from: ClientInfo): Duplex {
+  const upstream = endpoint.openStream({ ...from, protocol: 'tcp' });
+  if (from.proxyHeader) upstream.write(from.proxyHeader);
+  return upstream;
+}

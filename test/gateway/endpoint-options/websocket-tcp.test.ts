@@ -1,0 +1,170 @@
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
+import type { HttpListenerBuilder, Session } from '@ngrok/ngrok';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { WebSocket } from 'ws';
+import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { ask } from '../../support/http-request.ts';
+
+let gateway: TestGateway;
+let session: Session;
+let upstream: Server;
+let names = 0;
+const sockets: Socket[] = [];
+
+beforeAll(async () => {
+  gateway = await startTestGateway();
+  session = await agentSession(gateway).connect();
+  // Speaks first, echoes, and hangs up when told to: no HTTP at all.
+  upstream = createServer({ allowHalfOpen: true }, (socket) => {
+    sockets.push(socket);
+    socket.write('ready\n');
+    socket.on('data', (data) => (data.toString() === 'quit' ? socket.end('bye') : socket.write(data)));
+    socket.on('end', () => socket.end());
+    socket.on('error', () => {});
+  });
+  upstream.listen(0, '127.0.0.1');
+  await once(upstream, 'listening');
+});
+afterAll(async () => {
+  await session.close();
+  await gateway.close();
+  upstream.close();
+});
+
+type SetUp = (builder: HttpListenerBuilder) => unknown;
+
+/** Puts an endpoint online that speaks WebSocket for the upstream, and returns its name. */
+async function bind(setUp: SetUp = () => {}, target = (upstream.address() as AddressInfo).port): Promise<string> {
+  const host = `w${++names}.localhost`;
+  const builder = session.httpEndpoint().domain(host).scheme('HTTP').websocketTcpConversion();
+  setUp(builder);
+  const listener = await builder.listen(false);
+  listener.forward(`tcp://127.0.0.1:${target}`).catch(() => {});
+  return host;
+}
+
+/** A client that has been connected, and what it received. */
+async function visit(host: string, protocols: string[] = [], headers = {}) {
+  const url = `ws://127.0.0.1:${gateway.httpPort}/`;
+  const client = new WebSocket(url, protocols, { headers: { host, ...headers } });
+  let received = Buffer.alloc(0);
+  client.on('message', (data: Buffer, binary) => {
+    expect(binary).toBe(true);
+    received = Buffer.concat([received, data]);
+  });
+  await once(client, 'open');
+  const until = async (wanted: Buffer | string) => {
+    while (!received.subarray(-wanted.length).equals(Buffer.from(wanted))) await once(client, 'message');
+    return received.toString();
+  };
+  return { client, until };
+}
+
+/** The code that a client is told at the end. */
+async function closeCode(client: WebSocket): Promise<number> {
+  const [code] = (await once(client, 'close')) as [number];
+  return code;
+}
+
+describe('websocketTcpConversion', () => {
+  it('carries the bytes of binary messages both ways, whoever speaks first', async () => {
+    const { client, until } = await visit(await bind());
+    await until('ready\n');
+    client.send(Buffer.from('hello'));
+    expect(await until('hello')).toBe('ready\nhello');
+    const large = Buffer.alloc(3_000_000, 'some large message ');
+    client.send(large, { fin: false });
+    client.send(Buffer.from('its end'), { fin: true });
+    await until(Buffer.concat([large, Buffer.from('its end')]));
+    client.terminate();
+  });
+
+  it('ends when the client closes, and tells the upstream', async () => {
+    const { client, until } = await visit(await bind());
+    await until('ready\n');
+    const [socket] = sockets.slice(-1);
+    client.close(4321);
+    await Promise.all([once(socket as Socket, 'end'), closeCode(client)]);
+  });
+
+  it('ends when the upstream does, with everything that it sent before', async () => {
+    const { client, until } = await visit(await bind());
+    const closed = closeCode(client);
+    client.send(Buffer.from('quit'));
+    await until('bye');
+    expect(await closed).toBe(1000);
+  });
+
+  it('lets go of the upstream when the client breaks off', async () => {
+    const { client, until } = await visit(await bind());
+    await until('ready\n');
+    const [socket] = sockets.slice(-1);
+    const gone = once(socket as Socket, 'close');
+    client.terminate();
+    await gone;
+  });
+
+  it('closes when there is no upstream', async () => {
+    const closed = createServer().listen(0, '127.0.0.1');
+    await once(closed, 'listening');
+    const { port } = closed.address() as AddressInfo;
+    closed.close();
+    await once(closed, 'close');
+    const { client } = await visit(await bind(() => {}, port));
+    client.on('message', () => expect.unreachable('the upstream is dead'));
+    await closeCode(client);
+  });
+
+  it('answers pings, and agrees to the subprotocol that stands for bytes', async () => {
+    const { client } = await visit(await bind(), ['binary', 'base64']);
+    expect(client.protocol).toBe('binary');
+    client.ping('now?');
+    const [payload] = (await once(client, 'pong')) as [Buffer];
+    expect(payload.toString()).toBe('now?');
+    client.terminate();
+  });
+
+  it('runs with the other options', async () => {
+    const host = await bind((builder) => builder.basicAuth('ann', 'password1').responseHeader('x-added', 'yes'));
+    await expect(visit(host)).rejects.toThrow('401');
+    const authorization = `Basic ${Buffer.from('ann:password1').toString('base64')}`;
+    const url = `ws://127.0.0.1:${gateway.httpPort}/`;
+    const client = new WebSocket(url, { headers: { host, authorization } });
+    const [{ headers }] = (await once(client, 'upgrade')) as [{ headers: Record<string, string> }];
+    expect(headers['x-added']).toBe('yes');
+    client.terminate();
+  });
+
+  it('refuses what is no WebSocket', async () => {
+    const host = await bind();
+    const plain = await ask(gateway.httpPort, host, { method: 'POST', body: 'x' });
+    expect([plain.status, plain.headers['ngrok-error-code']]).toEqual([400, 'ERR_NGROK_3206']);
+    const old = await exchange(host, 'Sec-WebSocket-Version: 8\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n');
+    expect(old).toMatch(/^HTTP\/1.1 400 [\s\S]*sec-websocket-version: 13/);
+    expect(await exchange(host, 'Sec-WebSocket-Version: 13\r\n')).toMatch(/^HTTP\/1.1 400 /);
+  });
+
+  it('closes with a reason when the client sends text or breaks the protocol', async () => {
+    const { client, until } = await visit(await bind());
+    await until('ready\n');
+    const closed = closeCode(client);
+    client.send('text');
+    expect(await closed).toBe(1003);
+    const unmasked = await exchange(await bind(), KEY, Buffer.from([0x82, 0x01, 0x41]));
+    expect(Buffer.from(unmasked, 'latin1').subarray(-4)).toEqual(Buffer.from([0x88, 0x02, 0x03, 0xea]));
+  });
+});
+
+const KEY = 'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n';
+
+/** Asks for an upgrade on a bare connection and returns everything that comes until it is closed. */
+async function exchange(host: string, headers: string, after = Buffer.alloc(0)): Promise<string> {
+  const socket = connect(gateway.httpPort, '127.0.0.1').setEncoding('latin1');
+  const head = `GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n${headers}\r\n`;
+  socket.write(Buffer.concat([Buffer.from(head), after]));
+  const all = await text(socket);
+  socket.end();
+  return all;
+}
