@@ -49,6 +49,7 @@ function createContext(pair: CertifiedKey, demands: HandshakeDemands): SecureCon
     minVersion: VERSIONS[minVersion],
     maxVersion: VERSIONS[maxVersion],
     ...(minVersion < '1.2' && { ciphers: OLD_CIPHERS }),
-    ...(clientAuthorities.length > 0 && { ca: [...clientAuthorities] }),
+    // OpenSSL resumes no session with a client that is to show a certificate unless the sessions have a name.
+    ...(clientAuthorities.length > 0 && { ca: [...clientAuthorities], sessionIdContext: 'clients' }),
   });
 }

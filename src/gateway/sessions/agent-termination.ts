@@ -1,8 +1,29 @@
 import { createSecureContext } from 'node:tls';
 import type { TlsTermination } from '../../traffic-policy/steps.ts';
 import { EDGE_TERMINATION } from '../endpoint.ts';
+import type { EndpointAddress } from '../endpoints.ts';
 import type { EndpointOptions } from './messages.ts';
 import { Refusal } from './refusal.ts';
+
+/**
+ * How the edge is to end TLS for an endpoint; null when it is not to.
+ *
+ * @param clientAuthorities PEM of those that are to vouch for its clients
+ * @throws {Refusal} when there is no handshake at the edge in which clients could show a certificate
+ */
+export function terminationOf(
+  { protocol, internal }: EndpointAddress,
+  options: EndpointOptions,
+  clientAuthorities: readonly string[],
+): TlsTermination | null {
+  const termination = protocol === 'https' ? EDGE_TERMINATION : agentTermination(options);
+  if (clientAuthorities.length === 0) return termination;
+  if (internal) throw new Refusal('ERR_NGROK_301', 'mutual TLS needs a public endpoint: this one is internal');
+  if (termination === null) {
+    throw new Refusal('ERR_NGROK_301', 'MutualTLSAtEdge: TLS has to end at the edge for that; send a TLSTermination');
+  }
+  return { ...termination, clientAuthorities };
+}
 
 /**
  * How the edge is to end TLS for a `tls` endpoint whose agent has sent a certificate for that; null when it has not, and
@@ -10,7 +31,7 @@ import { Refusal } from './refusal.ts';
  *
  * @throws {Refusal} when certificate and key cannot be used
  */
-export function agentTermination({ TLSTermination: option }: EndpointOptions): TlsTermination | null {
+function agentTermination({ TLSTermination: option }: EndpointOptions): TlsTermination | null {
   if (!option) return null;
   const [certificate, privateKey] = [option.cert, option.key].map((pem) => Buffer.from(pem, 'base64').toString());
   try {

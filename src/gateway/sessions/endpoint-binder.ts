@@ -1,13 +1,12 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import { type CompiledPolicy, PolicyRefused } from '../../traffic-policy/engine.ts';
-import { EDGE_TERMINATION } from '../endpoint.ts';
 import { demandsOf, type EndpointDemands } from '../endpoint-options/endpoint-options.ts';
 import { isOfOptions } from '../endpoint-options/option-rules.ts';
 import type { EndpointPolicies } from '../endpoint-policies.ts';
 import type { EndpointAddress, EndpointRegistry } from '../endpoints.ts';
 import type { ListenerOwner } from './agent-listener.ts';
-import { agentTermination } from './agent-termination.ts';
+import { terminationOf } from './agent-termination.ts';
 import { BoundEndpoint } from './bound-endpoint.ts';
 import { type AddressSettings, addressOptions, tokenFor, urlOf, wantedAddress } from './endpoint-address.ts';
 import { EndpointClaims } from './endpoint-claims.ts';
@@ -57,7 +56,7 @@ export class EndpointBinder {
     const { protocol } = wanted;
     const { ForwardsTo: forwardsTo, Extra: extra } = request;
     const demands = demandsOf(request.Opts, { protocol, forwardsTo, ipPolicyRef: extra.IPPolicyRef });
-    refuseUnsupported(request, options, demands);
+    refuseUnsupported(request, options);
     await this.#options.policies.load(policyOf(options), demands.frame);
     const { address, lease } = await this.#claims.claim(owner, wanted, extra.PoolingEnabled);
     try {
@@ -106,7 +105,7 @@ export class EndpointBinder {
     address: EndpointAddress,
     request: BindRequest,
     options: EndpointOptions,
-    { frame, websocketTcp }: EndpointDemands,
+    { frame, clientAuthorities, websocketTcp }: EndpointDemands,
   ): BoundEndpoint {
     const { protocol, internal } = address;
     const id = this.#endpointId(request.Id);
@@ -117,7 +116,7 @@ export class EndpointBinder {
       publicId: this.#publicId(id),
       pooled: request.Extra.PoolingEnabled,
       policy: refusing(compile),
-      tls: protocol === 'https' ? EDGE_TERMINATION : agentTermination(options),
+      tls: terminationOf(address, options, clientAuthorities),
       proxyProtocol: options.ProxyProto,
       websocketTcp,
       http2Upstream: false,
@@ -149,12 +148,9 @@ function parseOptions(opts: unknown): EndpointOptions {
 }
 
 /** An option that would not be carried out is refused, for its user relies on it. */
-function refuseUnsupported(request: BindRequest, options: EndpointOptions, demands: EndpointDemands): void {
-  const asked: string[] = [];
-  if (demands.clientAuthorities.length > 0) asked.push(request.Proto === 'tls' ? 'MutualTLSAtEdge' : 'MutualTLSCA');
-  if (options.TLSTermination && request.Proto !== 'tls') asked.push('TLSTermination');
-  if (asked.length > 0) {
-    throw new Refusal('ERR_NGROK_301', `this gateway does not support yet: ${asked.join(', ')}`);
+function refuseUnsupported(request: BindRequest, options: EndpointOptions): void {
+  if (options.TLSTermination && request.Proto !== 'tls') {
+    throw new Refusal('ERR_NGROK_301', 'TLSTermination is an option of tls endpoints');
   }
   refuseHttp2(request.ForwardsProto);
 }

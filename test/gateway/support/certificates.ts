@@ -29,11 +29,12 @@ export async function issueCertificate(options: IssueOptions): Promise<Issued> {
     extensions.push(new x509.KeyUsagesExtension(x509.KeyUsageFlags.keyCertSign | x509.KeyUsageFlags.cRLSign, true));
   } else {
     extensions.push(new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true));
-    extensions.push(new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.serverAuth]));
+    extensions.push(
+      new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.serverAuth, x509.ExtendedKeyUsage.clientAuth]),
+    );
   }
   if (names.length > 0) {
-    const items = names.map((value) => ({ type: /^[\d.]+$/.test(value) ? ('ip' as const) : ('dns' as const), value }));
-    extensions.push(new x509.SubjectAlternativeNameExtension(items));
+    extensions.push(new x509.SubjectAlternativeNameExtension(names.map(alternativeName)));
   }
   const certificate = await x509.X509CertificateGenerator.create({
     serialNumber: '0a1b2c',
@@ -54,4 +55,9 @@ export async function issueCertificate(options: IssueOptions): Promise<Issued> {
     keys,
     certificate,
   };
+}
+
+function alternativeName(value: string): x509.JsonGeneralName {
+  if (value.includes('@')) return { type: 'email', value };
+  return { type: /^[\d.]+$/.test(value) ? 'ip' : 'dns', value };
 }

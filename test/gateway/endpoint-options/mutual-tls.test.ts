@@ -1,0 +1,178 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server } from 'node:http';
+import { Agent, type RequestOptions, request } from 'node:https';
+import { type AddressInfo, createServer as createTcpServer } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { connect as connectTls, type TLSSocket } from 'node:tls';
+import type { Session } from '@ngrok/ngrok';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { SilentLink } from '../sessions/session-gateway.ts';
+import { type Issued, issueCertificate } from '../support/certificates.ts';
+
+let gateway: TestGateway;
+let session: Session;
+let upstream: Server;
+let names = 0;
+let ca: Issued;
+let client: Issued;
+let stranger: Issued;
+
+beforeAll(async () => {
+  gateway = await startTestGateway();
+  session = await agentSession(gateway).connect();
+  upstream = createServer((req, res) => res.end(JSON.stringify(req.headers)));
+  upstream.listen(0, '127.0.0.1');
+  await once(upstream, 'listening');
+  ca = await issueCertificate({ subject: 'CN=Fleet CA', ca: true });
+  const people = ['cam.example', 'www.example', 'ops@example.com'];
+  client = await issueCertificate({ subject: 'CN=Jürgen\\, camera 7,O=Fleet', names: people, issuer: ca });
+  stranger = await issueCertificate({
+    subject: 'CN=stranger',
+    issuer: await issueCertificate({ subject: 'CN=CA', ca: true }),
+  });
+});
+afterAll(async () => {
+  await session.close();
+  await gateway.close();
+  upstream.close();
+});
+
+/** Puts an endpoint online that demands certificates of the authority, and of another one. */
+async function bind(owner = session): Promise<string> {
+  const host = `m${++names}.localhost`;
+  const other = await issueCertificate({ subject: 'CN=Other CA', ca: true });
+  const listener = await owner
+    .httpEndpoint()
+    .domain(host)
+    .mutualTlsca(Buffer.from(other.certificatePem))
+    .mutualTlsca(Buffer.from(ca.certificatePem))
+    .listen(false);
+  listener.forward(`http://127.0.0.1:${(upstream.address() as AddressInfo).port}`).catch(() => {});
+  return host;
+}
+
+interface Visit {
+  as?: Issued;
+  /** The name in the ClientHello, when it is not the request's. */
+  sni?: string;
+  headers?: Record<string, string>;
+  agent?: Agent;
+}
+
+async function visit(host: string, { as, sni = host, headers = {}, agent }: Visit = {}) {
+  const options: RequestOptions = {
+    ...{ host: '127.0.0.1', port: gateway.httpsPort, servername: sni, ca: gateway.sessionCa },
+    ...(as && { cert: as.certificatePem, key: as.privateKeyPem }),
+    headers: { host, ...headers },
+    agent: agent ?? false,
+  };
+  const res = await new Promise<IncomingMessage>((resolve, reject) => {
+    request(options, resolve).on('error', reject).end();
+  });
+  const { socket } = res;
+  return { status: res.statusCode, headers: res.headers, body: await text(res), socket: socket as TLSSocket };
+}
+
+describe('mutualTlsca', () => {
+  it('lets in who has a certificate of the authorities, and tells the upstream whose', async () => {
+    const { status, body } = await visit(await bind(), { as: client });
+    expect(status).toBe(200);
+    const { 'ngrok-mtls-subject-cn': name, ...seen } = JSON.parse(body);
+    expect(Buffer.from(name, 'latin1').toString()).toBe('Jürgen, camera 7');
+    expect(seen).toMatchObject({
+      'ngrok-mtls-subject-alt-name-dns': 'cam.example, www.example',
+      'ngrok-mtls-email-addresses': 'ops@example.com',
+      'ngrok-mtls-serial-number': '0a1b2c',
+    });
+  });
+
+  it('aborts the handshake of all others', async () => {
+    const host = await bind();
+    await expect(visit(host)).rejects.toThrow(/certificate required|ECONNRESET|socket hang up|disconnected/);
+    await expect(visit(host, { as: stranger })).rejects.toThrow(/ECONNRESET|socket hang up|disconnected|alert/);
+  });
+
+  it('drops what clients claim themselves in these headers', async () => {
+    const { body } = await visit(await bind(), { as: client, headers: { 'Ngrok-Mtls-Subject-Cn': 'root' } });
+    expect(body).not.toContain('root');
+  });
+
+  it('cannot be reached by way of another name', async () => {
+    const [host, other] = [await bind(), 'open.localhost'];
+    const listener = await session.httpEndpoint().domain(other).listen(false);
+    listener.forward(`http://127.0.0.1:${(upstream.address() as AddressInfo).port}`).catch(() => {});
+    expect((await visit(other)).status).toBe(200);
+    expect((await visit(host, { sni: other, as: client })).status).toBe(421);
+    const { status, body } = await visit(other, { headers: { 'ngrok-mtls-subject-cn': 'x' } });
+    expect([status, JSON.parse(body)['ngrok-mtls-subject-cn']]).toEqual([200, 'x']);
+  });
+
+  it('goes on with resumed sessions, and with those alone that began with a certificate', async () => {
+    const host = await bind();
+    const agent = new Agent({ maxCachedSessions: 10 });
+    expect((await visit(host, { as: client, agent })).status).toBe(200);
+    const second = await visit(host, { as: client, agent });
+    expect([second.status, second.socket.isSessionReused()]).toEqual([200, true]);
+    expect(JSON.parse(second.body)['ngrok-mtls-serial-number']).toBe('0a1b2c');
+    agent.destroy();
+  });
+
+  it('is kept when the agent reconnects', async () => {
+    const link = await SilentLink.to(gateway.sessionPort);
+    const builder = agentSession(gateway, `127.0.0.1:${link.port}`).handleDisconnection(() => true);
+    const reconnecting = await builder.connect();
+    const host = await bind(reconnecting);
+    const removed = once(gateway.endpoints, 'removed');
+    link.cut();
+    await removed;
+    if (!gateway.endpoints.lookup('https', host)) await once(gateway.endpoints, 'added');
+    expect((await visit(host, { as: client })).status).toBe(200);
+    await expect(visit(host)).rejects.toThrow();
+    await reconnecting.close();
+  });
+
+  it('is refused with what is no authority, and where there is no TLS', async () => {
+    const of = (pem: string) => session.httpEndpoint().mutualTlsca(Buffer.from(pem));
+    await expect(of('no certificate').listen(false)).rejects.toThrow('holds 0 PEM certificates');
+    await expect(of(client.certificatePem).listen(false)).rejects.toThrow('is not that of an authority');
+    await expect(of(ca.certificatePem).scheme('HTTP').listen(false)).rejects.toThrow('needs TLS');
+    const internal = of(ca.certificatePem).domain('cam.internal').binding('internal');
+    await expect(internal.listen(false)).rejects.toThrow('internal');
+  });
+});
+
+describe('mutualTlsca of a tls endpoint', () => {
+  it('demands the certificate in the handshake', async () => {
+    const echo = createTcpServer((socket) => socket.pipe(socket)).listen(0, '127.0.0.1');
+    await once(echo, 'listening');
+    const host = 'mtls.localhost';
+    const server = await issueCertificate({ subject: `CN=${host}`, names: [host], issuer: ca });
+    const listener = await session
+      .tlsEndpoint()
+      .domain(host)
+      .termination(Buffer.from(server.certificatePem), Buffer.from(server.privateKeyPem))
+      .mutualTlsca(Buffer.from(ca.certificatePem))
+      .listen(false);
+    listener.forward(`tcp://127.0.0.1:${(echo.address() as AddressInfo).port}`).catch(() => {});
+    const visitAs = (as?: Issued) =>
+      connectTls({
+        ...{ host: '127.0.0.1', port: gateway.httpsPort, servername: host, ca: ca.certificatePem },
+        ...(as && { cert: as.certificatePem, key: as.privateKeyPem }),
+      });
+    const known = visitAs(client);
+    known.end('hello');
+    expect(await text(known)).toBe('hello');
+    for (const unknown of [visitAs(stranger), visitAs()]) {
+      unknown.end('hello');
+      // With an alert, or without.
+      expect(await text(unknown).catch(() => '')).toBe('');
+    }
+    echo.close();
+  });
+
+  it('is refused when TLS does not end at the edge', async () => {
+    const builder = session.tlsEndpoint().domain('passing.localhost').mutualTlsca(Buffer.from(ca.certificatePem));
+    await expect(builder.listen(false)).rejects.toThrow('TLSTermination');
+  });
+});
