@@ -14,6 +14,9 @@ export const upstreamUnreachable = (): ApiError =>
 
 export const malformedRequest = (why: string): ApiError => new ApiError(400, 'ERR_NGROK_3004', `Bad request: ${why}.`);
 
+export const misdirected = (host: string): ApiError =>
+  new ApiError(421, 'ERR_NGROK_3004', `Requests for ${host} need a connection of their own.`);
+
 export const internalFailure = (): ApiError =>
   new ApiError(500, 'ERR_NGROK_2300', 'The gateway failed on this request.');
 

@@ -1,8 +1,8 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { PolicyConnection, PolicyRequest } from '../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
 import { addressOf } from './client-connection.ts';
 import type { ClientConnections } from './client-connections.ts';
+import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { requestHeaders } from './headers.ts';
 import { RequestBody } from './request-body.ts';
 import { hasBody } from './request-guard.ts';
@@ -12,14 +12,14 @@ export class EdgeRequest implements PolicyRequest {
   readonly method: string;
   target: string;
   readonly headers: string[];
-  readonly req: IncomingMessage;
-  readonly res: ServerResponse;
+  readonly req: ClientRequest;
+  readonly res: ClientResponse;
   readonly endpoint: GatewayEndpoint;
   readonly body: RequestBody | null;
   readonly #connections: ClientConnections;
   #invited = false;
 
-  constructor(req: IncomingMessage, res: ServerResponse, endpoint: GatewayEndpoint, connections: ClientConnections) {
+  constructor(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint, connections: ClientConnections) {
     this.req = req;
     this.res = res;
     this.endpoint = endpoint;

@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
+import { createServer, IncomingMessage, type RequestListener, type Server, ServerResponse } from 'node:http';
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https';
 import type { AddressInfo, Server as NetServer, Socket } from 'node:net';
 import type { Log } from '../../lib/log.ts';
@@ -9,13 +9,16 @@ import type { LocalCa } from '../certificates/local-ca.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
 import type { AgentDoor } from './agent-door.ts';
 import { ClientConnections } from './client-connections.ts';
+import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { cut } from './cut.ts';
-import { internalFailure, malformedRequest, unknownHost } from './edge-errors.ts';
+import { internalFailure, malformedRequest, misdirected, unknownHost } from './edge-errors.ts';
 import { answerError, closeUnlessBodyRead } from './error-answer.ts';
 import { FrontDoor, type FrontDoorLimits } from './front-door.ts';
 import { Handshakes } from './handshakes.ts';
 import { hostNameOf } from './host-name.ts';
 import { HttpProxy } from './http-proxy.ts';
+import { Http2Clients } from './http2-clients.ts';
+import { isMisdirected } from './misdirected.ts';
 import { faultOf, hasBody } from './request-guard.ts';
 import { ServerCertificates } from './server-certificates.ts';
 import { StreamProxy } from './stream-proxy.ts';
@@ -120,7 +123,7 @@ export class EdgeServer {
     this.#https = createTlsServer({
       ...SERVER_LIMITS,
     });
-    const door = this.#openDoor();
+    const door = this.#openDoor(this.#openHttp2());
     // Before there are listeners of others.
     this.#https.removeAllListeners('connection').on('connection', (socket: Socket) => door.accept(socket));
     this.#http.maxConnections = MAX_CONNECTIONS;
@@ -158,8 +161,19 @@ export class EdgeServer {
     await closed;
   }
 
-  #openDoor(): FrontDoor {
-    const { endpoints, challenges, agents, authorityPem = () => null, doorLimits, log } = this.#options;
+  #openHttp2(): Http2Clients {
+    return new Http2Clients({
+      maxHeaderSize: MAX_HEADER_BYTES,
+      headersTimeout: SERVER_LIMITS.headersTimeout,
+      keepAliveTimeout: SERVER_LIMITS.keepAliveTimeout,
+      idleTimeout: IDLE_TIMEOUT,
+      onRequest: (req, res) => this.#serve(req, res, 'https', (endpoint) => this.#proxy.handle(req, res, endpoint)),
+      log: this.#options.log,
+    });
+  }
+
+  #openDoor(http2: Http2Clients): FrontDoor {
+    const { endpoints, challenges, services, agents, authorityPem = () => null, doorLimits, log } = this.#options;
     const handshakes = new Handshakes(this.#certificates, authorityPem);
     const lookup = (name: string) => endpoints.lookup('tls', name);
     const tlsEndpoints = new TlsEndpoints({ lookup, handshakes, streams: new StreamProxy({ log }) });
@@ -168,10 +182,11 @@ export class EdgeServer {
       challenges: challenges?.tlsAlpn,
       agents,
       routes: [tlsEndpoints],
-      httpsEndpoint: (name) => endpoints.peek('https', name),
+      httpsEndpoint: (name) => (services?.has(name) ? undefined : endpoints.peek('https', name)),
       onHttps: (secured, endpoint) => {
         this.#clients.opened(secured, endpoint?.tls?.clientAuthorities);
-        this.#https.emit('secureConnection', secured);
+        if (secured.alpnProtocol === 'h2') http2.accept(secured);
+        else this.#https.emit('secureConnection', secured);
       },
       limits: doorLimits,
       log,
@@ -196,12 +211,12 @@ export class EdgeServer {
       const res = responseOn(req, socket);
       // Node has not read the body and cannot any more.
       if (hasBody(req)) return answerError(req, res, malformedRequest('an upgrade cannot have a body'));
-      this.#serve(req, res, scheme, (endpoint) => this.#proxy.handleUpgrade(req, res, early, endpoint));
+      this.#serve(req, res, scheme, (endpoint) => this.#proxy.handleUpgrade(req, { res, early }, endpoint));
     });
   }
 
   /** A failure of ours costs one request, never the process. */
-  #serve(req: IncomingMessage, res: ServerResponse, scheme: Scheme, proxy: (endpoint: GatewayEndpoint) => void): void {
+  #serve(req: ClientRequest, res: ClientResponse, scheme: Scheme, proxy: (endpoint: GatewayEndpoint) => void): void {
     try {
       const endpoint = this.#route(req, res, scheme);
       if (endpoint) proxy(endpoint);
@@ -210,17 +225,18 @@ export class EdgeServer {
     }
   }
 
-  #fail(req: IncomingMessage, res: ServerResponse, error: unknown): void {
+  #fail(req: ClientRequest, res: ClientResponse, error: unknown): void {
     this.#options.log.error({ err: error }, 'a request failed unexpectedly');
     answerError(req, res, internalFailure());
   }
 
   /** @returns the endpoint that the request is for; null when it has been answered already */
-  #route(req: IncomingMessage, res: ServerResponse, scheme: Scheme): GatewayEndpoint | null {
+  #route(req: ClientRequest, res: ClientResponse, scheme: Scheme): GatewayEndpoint | null {
     if (this.#distrusted.has(req.socket)) return null;
     const fault = faultOf(req);
     if (fault !== null) {
-      this.#distrusted.add(req.socket);
+      // In HTTP/2 no request can be taken for a part of another one.
+      if (req.httpVersion !== '2.0') this.#distrusted.add(req.socket);
       res.shouldKeepAlive = false;
       answerError(req, res, malformedRequest(fault));
       return null;
@@ -229,8 +245,12 @@ export class EdgeServer {
     const proof = scheme === 'http' ? this.#options.challenges?.http.answer(host, req.url ?? '') : undefined;
     if (proof !== undefined) return answerChallenge(res, proof);
     const service = this.#options.services?.get(host);
-    if (service && scheme === 'https') return answerItself(req, res, service);
     const endpoint = this.#options.endpoints.lookup(scheme, host);
+    if (scheme === 'https' && isMisdirected(req, host, service ? null : endpoint)) {
+      answerError(req, res, misdirected(host));
+      return null;
+    }
+    if (service && scheme === 'https') return answerItself(req, res, service);
     if (endpoint) {
       if (this.#clients.admit(req.socket, endpoint)) return endpoint;
       cut(req.socket);
@@ -250,30 +270,29 @@ export class EdgeServer {
 }
 
 /** RFC 8555, section 8.3. */
-function answerChallenge(res: ServerResponse, proof: string): null {
+function answerChallenge(res: ClientResponse, proof: string): null {
   const length = Buffer.byteLength(proof);
-  res.writeHead(200, { 'content-type': 'application/octet-stream', 'content-length': length }).end(proof);
+  res.writeHead(200, ['content-type', 'application/octet-stream', 'content-length', String(length)]);
+  res.end(proof);
   return null;
 }
 
 /** A request to the gateway itself; nothing that it offers begins with an upgrade. */
-function answerItself(req: IncomingMessage, res: ServerResponse, service: RequestListener): null {
+function answerItself(req: ClientRequest, res: ClientResponse, service: RequestListener): null {
   if (req.headers.upgrade !== undefined) answerError(req, res, malformedRequest('nothing here can be upgraded to'));
   else {
     if (req.headers.expect !== undefined) res.writeContinue();
-    service(req, res);
+    if (req instanceof IncomingMessage && res instanceof ServerResponse) service(req, res);
   }
   return null;
 }
 
 /** Whoever asks over HTTP for an endpoint that is HTTPS alone is sent there. */
-function redirect(req: IncomingMessage, res: ServerResponse, host: string, port: number): void {
+function redirect(req: ClientRequest, res: ClientResponse, host: string, port: number): void {
   const repeatable = req.method === 'GET' || req.method === 'HEAD';
   closeUnlessBodyRead(req, res);
-  res.writeHead(repeatable ? 302 : 308, {
-    location: `https://${host}${port === 443 ? '' : `:${port}`}${req.url}`,
-    'content-length': 0,
-  });
+  const location = `https://${host}${port === 443 ? '' : `:${port}`}${req.url}`;
+  res.writeHead(repeatable ? 302 : 308, ['location', location, 'content-length', '0']);
   res.end();
 }
 

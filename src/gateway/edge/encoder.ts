@@ -1,7 +1,7 @@
-import type { ServerResponse } from 'node:http';
 import type { Transform } from 'node:stream';
 import { constants, createBrotliCompress, createDeflate, createGzip } from 'node:zlib';
 import type { ContentEncoding } from '../../traffic-policy/steps.ts';
+import type { ClientResponse } from './client-message.ts';
 
 /** Everything that was written comes out at once: events must not wait until enough of them are together. */
 const ZLIB = { flush: constants.Z_SYNC_FLUSH };
@@ -19,10 +19,16 @@ const ENCODERS: Readonly<Record<ContentEncoding, () => Transform>> = {
 };
 
 /** Encodes what is written to it and sends it as the body of the response, with which it ends. */
-export function encoderFor(res: ServerResponse, encoding: ContentEncoding): Transform {
+export function encoderFor(res: ClientResponse, encoding: ContentEncoding): Transform {
   const encoder = ENCODERS[encoding]();
   encoder.on('error', () => res.destroy());
   res.once('close', () => encoder.destroy());
-  encoder.pipe(res);
+  encoder
+    .on('data', (piece: Buffer) => {
+      if (res.write(piece)) return;
+      encoder.pause();
+      res.once('drain', () => encoder.resume());
+    })
+    .on('end', () => res.end());
   return encoder;
 }

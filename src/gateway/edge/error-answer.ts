@@ -1,5 +1,5 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type ApiError, errorBody } from '../../lib/errors.ts';
+import type { ClientRequest, ClientResponse } from './client-message.ts';
 
 /** Header that marks an answer as the edge's own; upstreams can never set it. */
 export const ERROR_CODE_HEADER = 'ngrok-error-code';
@@ -11,8 +11,8 @@ export const ERROR_CODE_HEADER = 'ngrok-error-code';
  * @param more flat name, value list of headers beside its own
  */
 export function answerError(
-  req: IncomingMessage,
-  res: ServerResponse,
+  req: ClientRequest,
+  res: ClientResponse,
   error: ApiError,
   more: readonly string[] = [],
 ): void {
@@ -40,7 +40,7 @@ export function answerError(
  * A client that waits for leave to send its body (`Expect: 100-continue`) and gets the final answer
  * instead may or may not send it (RFC 9110, 10.1.1): what follows could be read as either.
  */
-export function closeUnlessBodyRead(req: IncomingMessage, res: ServerResponse): void {
+export function closeUnlessBodyRead(req: ClientRequest, res: ClientResponse): void {
   if (req.headers.expect !== undefined && !req.complete) res.shouldKeepAlive = false;
 }
 

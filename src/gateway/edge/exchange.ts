@@ -1,7 +1,7 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { PolicyRequest, PolicyResponse } from '../../traffic-policy/steps.ts';
 import type { ClientInfo, UpstreamChannel } from '../endpoint.ts';
+import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { upstreamFailure, upstreamUnreachable } from './edge-errors.ts';
 import { encoderFor } from './encoder.ts';
 import { answerError } from './error-answer.ts';
@@ -17,8 +17,8 @@ import type { UpstreamPool } from './upstream-pool.ts';
 
 /** One request on its way to an upstream. */
 export interface ExchangeParts {
-  req: IncomingMessage;
-  res: ServerResponse;
+  req: ClientRequest;
+  res: ClientResponse;
   /** What the upstream is sent; the policy has seen it. */
   request: PolicyRequest;
   body: RequestBody | null;
@@ -81,7 +81,7 @@ export class Exchange implements ExchangeEvents {
   onInterim(head: ResponseHead): void {
     const { req, res } = this.parts;
     const link = head.status === 103 ? headerValue(head.headers, 'link') : undefined;
-    if (link === undefined || req.httpVersionMinor === 0) return;
+    if (link === undefined || req.httpVersion === '1.0') return;
     try {
       res.writeEarlyHints({ link });
     } catch {

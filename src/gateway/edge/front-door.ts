@@ -52,7 +52,8 @@ export interface FrontDoorLimits {
 }
 
 const DEFAULT_LIMITS: FrontDoorLimits = { handshakeTimeout: 10_000, hellos: 1024, connections: 8192 };
-const HTTP = ['http/1.1'];
+const HTTP1 = ['http/1.1'];
+const HTTP2_OR_1 = ['h2', 'http/1.1'];
 
 /**
  * The public TLS port: agents, TLS endpoints and everything that speaks HTTPS share it, told apart by the name that their
@@ -139,7 +140,8 @@ export class FrontDoor {
     const { agents, handshakes, httpsEndpoint, onHttps } = this.#options;
     const { name, hello } = visitor;
     const endpoint = httpsEndpoint(name);
-    const options = { protocols: HTTP, ...(endpoint?.tls && { demands: endpoint.tls }) };
+    // What the gateway itself answers speaks HTTP/1.1 alone.
+    const options = { protocols: endpoint ? HTTP2_OR_1 : HTTP1, ...(endpoint?.tls && { demands: endpoint.tls }) };
     const isPerhapsAgent = agents && name === '' && hello?.protocols.length === 0;
     // What is no hello is told so by OpenSSL, with the alert that belongs to it.
     await handshakes.secure(visitor, options, (secured) => {

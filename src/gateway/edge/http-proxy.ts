@@ -1,9 +1,9 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { RequestOutcome } from '../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
 import { addressOf, hostPort } from './client-connection.ts';
 import type { ClientConnections } from './client-connections.ts';
+import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { cut } from './cut.ts';
 import { endpointRemoved } from './edge-errors.ts';
 import { EdgeRequest } from './edge-request.ts';
@@ -11,7 +11,7 @@ import { answerError } from './error-answer.ts';
 import { Exchange } from './exchange.ts';
 import { answerByPolicy, FORWARD_FAILED, INTERNAL_TARGET_OFFLINE } from './policy-outcome.ts';
 import { proxyHeader } from './proxy-protocol.ts';
-import { UpgradeExchange } from './upgrade.ts';
+import { type UpgradeClient, UpgradeExchange } from './upgrade.ts';
 import type { UpstreamLimits } from './upstream-connection.ts';
 import { UpstreamPool } from './upstream-pool.ts';
 import { convertWebSocket, refusePlainRequest } from './websocket-tcp.ts';
@@ -26,7 +26,7 @@ export interface HttpProxyOptions {
   limits: UpstreamLimits;
   connections: ClientConnections;
   /** Receives requests on which the gateway itself failed; they are still to be answered. */
-  onFailure(req: IncomingMessage, res: ServerResponse, error: unknown): void;
+  onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
 }
 
 /** Takes requests of the public to the endpoints they are meant for, through their policies. */
@@ -41,47 +41,42 @@ export class HttpProxy {
   }
 
   /** Answers one request. */
-  handle(req: IncomingMessage, res: ServerResponse, endpoint: GatewayEndpoint): void {
+  handle(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): void {
     this.#take(new EdgeRequest(req, res, endpoint, this.#options.connections), null);
   }
 
-  /**
-   * Answers a request for another protocol.
-   *
-   * @param res made by responseOn
-   * @param early what the client sent after the request already
-   */
-  handleUpgrade(req: IncomingMessage, res: ServerResponse, early: Buffer, endpoint: GatewayEndpoint): void {
-    this.#take(new EdgeRequest(req, res, endpoint, this.#options.connections), early);
+  /** Answers a request for another protocol. */
+  handleUpgrade(req: ClientRequest, client: UpgradeClient, endpoint: GatewayEndpoint): void {
+    this.#take(new EdgeRequest(req, client.res, endpoint, this.#options.connections), client);
   }
 
-  #take(request: EdgeRequest, early: Buffer | null): void {
+  #take(request: EdgeRequest, client: UpgradeClient | null): void {
     const outcome = request.endpoint.policy.onHttpRequest?.(request);
-    if (outcome instanceof Promise) this.#await(outcome, request, early);
-    else this.#carryOut(outcome, request, early);
+    if (outcome instanceof Promise) this.#await(outcome, request, client);
+    else this.#carryOut(outcome, request, client);
   }
 
-  #await(outcome: Promise<RequestOutcome | undefined>, request: EdgeRequest, early: Buffer | null): void {
+  #await(outcome: Promise<RequestOutcome | undefined>, request: EdgeRequest, client: UpgradeClient | null): void {
     const { req, res, endpoint } = request;
     outcome
       .then((settled) => {
         if (res.destroyed) return;
         if (this.#removed.has(endpoint)) answerError(req, res, endpointRemoved());
-        else this.#carryOut(settled, request, early);
+        else this.#carryOut(settled, request, client);
       })
       .catch((error: unknown) => this.#options.onFailure(req, res, error));
   }
 
-  #carryOut(outcome: RequestOutcome | undefined, request: EdgeRequest, early: Buffer | null): void {
+  #carryOut(outcome: RequestOutcome | undefined, request: EdgeRequest, client: UpgradeClient | null): void {
     if (outcome === undefined) {
-      this.#forward(request, early);
+      this.#forward(request, client);
       return;
     }
     const { req, res, endpoint } = request;
     if (outcome.kind === 'forward' && outcome.resume) {
       const resumed = outcome.resume(INTERNAL_TARGET_OFFLINE);
-      if (resumed instanceof Promise) this.#await(resumed, request, early);
-      else this.#carryOut(resumed, request, early);
+      if (resumed instanceof Promise) this.#await(resumed, request, client);
+      else this.#carryOut(resumed, request, client);
       return;
     }
     request.body?.stop();
@@ -89,29 +84,29 @@ export class HttpProxy {
     else answerByPolicy(req, res, outcome.kind === 'forward' ? FORWARD_FAILED : outcome, request, endpoint);
   }
 
-  #forward(request: EdgeRequest, early: Buffer | null): void {
+  #forward(request: EdgeRequest, client: UpgradeClient | null): void {
     const { req, res, body, endpoint } = request;
     request.invite();
     const { pool, upgraded } = this.#upstreamOf(endpoint);
     const parts = { req, res, request, body, policy: endpoint.policy, pool, from: clientOf(request) };
     const upgrade = req.headers.upgrade ?? '';
-    const onJoined = (client: Duplex, stream: Duplex) => {
-      for (const side of [client, stream]) {
+    const onJoined = (joined: Duplex, stream: Duplex) => {
+      for (const side of [joined, stream]) {
         upgraded.add(side);
         side.once('close', () => upgraded.delete(side));
       }
     };
     if (endpoint.websocketTcp) {
-      if (early === null) refusePlainRequest(request);
-      else convertWebSocket(request, { ...parts, early, onJoined });
+      if (client === null) refusePlainRequest(request);
+      else convertWebSocket(request, { ...client, from: parts.from, onJoined });
       return;
     }
     // HTTP/2 is spoken between neighbours; the upstream is not the client's (RFC 9110, 7.8).
-    if (early === null || /^h2c?$/i.test(upgrade)) {
+    if (client === null || /^h2c?$/i.test(upgrade)) {
       new Exchange(parts).start();
       return;
     }
-    new UpgradeExchange({ ...parts, upgrade }, { early, onJoined }).start();
+    new UpgradeExchange({ ...parts, upgrade }, { ...client, onJoined }).start();
   }
 
   /** Cuts everything that an endpoint still carries. */

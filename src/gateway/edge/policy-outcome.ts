@@ -1,4 +1,3 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import { ApiError } from '../../lib/errors.ts';
 import type {
   ContentEncoding,
@@ -9,6 +8,7 @@ import type {
   PolicyResponse,
 } from '../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
+import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { encoderFor } from './encoder.ts';
 import { answerError, closeUnlessBodyRead } from './error-answer.ts';
 
@@ -28,8 +28,8 @@ export const FORWARD_FAILED: PolicyError = {
 
 /** Answers a request as its policy decided; its response phase runs first, unless it was refused. */
 export function answerByPolicy(
-  req: IncomingMessage,
-  res: ServerResponse,
+  req: ClientRequest,
+  res: ClientResponse,
   outcome: PolicyAnswer | PolicyError,
   request: PolicyRequest,
   { policy }: GatewayEndpoint,
@@ -45,7 +45,7 @@ export function answerByPolicy(
 }
 
 /** Answers with what the policy gives in place of everything else; no phase runs for it any more. */
-export function answerInstead(req: IncomingMessage, res: ServerResponse, outcome: PolicyAnswer | PolicyError): void {
+export function answerInstead(req: ClientRequest, res: ClientResponse, outcome: PolicyAnswer | PolicyError): void {
   if (outcome.kind === 'answer') {
     send(req, res, { status: outcome.status, headers: headersOf(outcome) }, outcome.body);
   } else {
@@ -62,8 +62,8 @@ function headersOf({ status, headers, body }: PolicyAnswer): string[] {
 }
 
 function send(
-  req: IncomingMessage,
-  res: ServerResponse,
+  req: ClientRequest,
+  res: ClientResponse,
   { status, headers, encoding }: { status: number; headers: string[]; encoding?: ContentEncoding },
   body: Buffer,
 ): void {

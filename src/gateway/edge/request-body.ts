@@ -1,4 +1,4 @@
-import type { IncomingMessage } from 'node:http';
+import type { ClientRequest } from './client-message.ts';
 import { passableTrailers } from './headers.ts';
 import type { UpstreamConnection } from './upstream-connection.ts';
 
@@ -11,14 +11,14 @@ const CRLF = Buffer.from('\r\n');
 export class RequestBody {
   /** Whether it goes in chunks; otherwise its length is in the head. */
   readonly chunked: boolean;
-  readonly #req: IncomingMessage;
+  readonly #req: ClientRequest;
   #to: UpstreamConnection | null = null;
   /** What was read before there was anybody to send it to. */
   #ahead: Buffer[] = [];
   #aheadSize = 0;
   #readToEnd = false;
 
-  constructor(req: IncomingMessage) {
+  constructor(req: ClientRequest) {
     this.#req = req;
     this.chunked = req.headers['transfer-encoding'] !== undefined;
   }

@@ -1,7 +1,7 @@
-import type { IncomingMessage } from 'node:http';
+import type { ClientRequest } from './client-message.ts';
 
 /** More header lines than any client sends; the parser drops surplus ones silently if told a limit, so we count. */
-const MAX_HEADER_LINES = 200;
+export const MAX_HEADER_LINES = 200;
 
 /**
  * What Node's strict parser lets through although two parties could read it differently, or the
@@ -9,7 +9,7 @@ const MAX_HEADER_LINES = 200;
  *
  * @returns what is wrong, or null
  */
-export function faultOf(req: IncomingMessage): string | null {
+export function faultOf(req: ClientRequest): string | null {
   const { headers, rawHeaders } = req;
   if (rawHeaders.length > 2 * MAX_HEADER_LINES) return 'too many headers';
   const encoding = headers['transfer-encoding'];
@@ -35,7 +35,7 @@ function countOf(rawHeaders: readonly string[], wanted: string): number {
 }
 
 /** Whether a request carries a body; its method says nothing about that. */
-export function hasBody(req: IncomingMessage): boolean {
+export function hasBody(req: ClientRequest): boolean {
   const length = req.headers['content-length'];
   return req.headers['transfer-encoding'] !== undefined || (length !== undefined && Number(length) > 0);
 }

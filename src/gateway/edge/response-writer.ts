@@ -1,10 +1,12 @@
-import type { ServerResponse } from 'node:http';
-import type { Writable } from 'node:stream';
+import type { ClientResponse } from './client-message.ts';
 import { passableTrailers } from './headers.ts';
 import type { UpstreamConnection } from './upstream-connection.ts';
 
 /** Bodies up to this size are copied next to their head, so that both leave in one piece. */
 const SMALL = 16_384;
+
+/** Where a body goes. */
+export type BodySink = Pick<ClientResponse, 'write' | 'end' | 'once'>;
 
 const NO_TRAILERS: readonly string[] = [];
 
@@ -14,8 +16,8 @@ const NO_TRAILERS: readonly string[] = [];
  * less than between the work for them.
  */
 export class ResponseWriter {
-  readonly #res: ServerResponse;
-  readonly #sink: Writable;
+  readonly #res: ClientResponse;
+  readonly #sink: BodySink;
   #connection: UpstreamConnection | null;
   #pieces: Buffer[] = [];
   #trailers = NO_TRAILERS;
@@ -28,7 +30,7 @@ export class ResponseWriter {
    * @param connection to be slowed down when the client reads slowly
    * @param sink takes the body: the response itself, or an encoder that leads there
    */
-  constructor(res: ServerResponse, connection: UpstreamConnection, sink: Writable = res) {
+  constructor(res: ClientResponse, connection: UpstreamConnection, sink: BodySink = res) {
     this.#res = res;
     this.#sink = sink;
     this.#connection = connection;
@@ -74,7 +76,7 @@ export class ResponseWriter {
     const last = this.#complete ? pieces.pop() : undefined;
     let room = true;
     // Node joins the writes of a turn without copying them.
-    for (let at = 0; at < pieces.length; at++) room = sink.write(pieces[at]);
+    for (const piece of pieces) room = sink.write(piece);
     if (this.#complete) this.#end(last);
     else if (pieces.length === 0) res.flushHeaders();
     else if (!room && !this.#paused && this.#connection) this.#pause(this.#connection);

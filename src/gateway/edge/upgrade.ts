@@ -21,10 +21,16 @@ export function responseOn(req: IncomingMessage, socket: Socket): ServerResponse
   return res;
 }
 
-/** The client's side of a connection that is to be upgraded. */
-export interface UpgradeSide {
+/** A client that asks for another protocol. */
+export interface UpgradeClient {
+  /** Made by {@link responseOn}. */
+  res: ServerResponse;
   /** What the client sent after its request already. */
   early: Buffer;
+}
+
+/** The client's side of a connection that is to be upgraded. */
+export interface UpgradeSide extends UpgradeClient {
   /** Told of both sides once they are joined. */
   onJoined: (socket: Socket, stream: Duplex) => void;
 }
@@ -39,8 +45,8 @@ export class UpgradeExchange extends Exchange {
   }
 
   override onUpgrade(head: ResponseHead, channel: UpstreamChannel, rest: Buffer): void {
-    const { req, res, request, policy, upgrade } = this.parts;
-    const { early, onJoined } = this.#side;
+    const { req, request, policy, upgrade } = this.parts;
+    const { res, early, onJoined } = this.#side;
     const { socket } = req;
     const response = { status: head.status, headers: responseHeaders(head.headers, head.connection, head.status) };
     this.giveUp();

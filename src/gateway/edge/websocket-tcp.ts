@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto';
-import type { ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { ApiError } from '../../lib/errors.ts';
 import type { PolicyResponse } from '../../traffic-policy/steps.ts';
@@ -10,7 +9,7 @@ import { answerError } from './error-answer.ts';
 import { headerValue } from './headers.ts';
 import { join } from './join.ts';
 import { answerInstead } from './policy-outcome.ts';
-import { headText } from './upgrade.ts';
+import { headText, type UpgradeClient } from './upgrade.ts';
 import { WebSocketStream } from './websocket-stream.ts';
 
 /** RFC 6455, section 1.3. */
@@ -21,13 +20,9 @@ const SUBPROTOCOL = 'binary';
 
 const SWITCHING_PROTOCOLS = 101;
 
-/** A client that asks for another protocol. */
-export interface ConvertedClient {
+/** A client whose WebSocket is converted. */
+export interface ConvertedClient extends UpgradeClient {
   from: ClientInfo;
-  /** Made by responseOn. */
-  res: ServerResponse;
-  /** What the client sent after its request already. */
-  early: Buffer;
   /** Told of both sides once they are joined. */
   onJoined: (client: Duplex, upstream: Duplex) => void;
 }

@@ -1,0 +1,87 @@
+import type { IncomingHttpHeaders, ServerHttp2Session, ServerHttp2Stream } from 'node:http2';
+import type { TLSSocket } from 'node:tls';
+import type { ClientRequest, ClientResponse } from './client-message.ts';
+import { Allowance } from './http2-allowance.ts';
+import { Http2Request } from './http2-request.ts';
+import { Http2Code, Http2Response } from './http2-response.ts';
+
+/**
+ * Streams that come to nothing, by the client's doing: each may have cost a request to an upstream, which is what rapid
+ * reset lives on (CVE-2023-44487). Whoever leaves a page with many pictures needs a hundred.
+ */
+const RESETS = { burst: 200, perSecond: 20 };
+
+/** PING and SETTINGS frames; gRPC measures a connection with a PING for every turn of it. */
+const CONTROL_FRAMES = { burst: 1000, perSecond: 100 };
+
+/** Milliseconds that a client has to read why its connection ends. */
+const FAREWELL = 1000;
+
+/** One HTTP/2 connection of a public client. */
+export class Http2Client {
+  readonly #session: ServerHttp2Session;
+  readonly #socket: TLSSocket;
+  readonly #onRequest: (req: ClientRequest, res: ClientResponse) => void;
+  readonly #resets: Allowance;
+  readonly #controlFrames: Allowance;
+  #open = 0;
+  #idleSince = performance.now();
+  #asked = false;
+
+  constructor(
+    session: ServerHttp2Session,
+    socket: TLSSocket,
+    onRequest: (req: ClientRequest, res: ClientResponse) => void,
+  ) {
+    this.#session = session;
+    this.#socket = socket;
+    this.#onRequest = onRequest;
+    this.#resets = new Allowance(RESETS.burst, RESETS.perSecond, this.#idleSince);
+    this.#controlFrames = new Allowance(CONTROL_FRAMES.burst, CONTROL_FRAMES.perSecond, this.#idleSince);
+    session
+      // An error ends in 'close', which all here wait for.
+      .on('error', () => {})
+      .on('ping', () => this.#countControlFrame())
+      .on('remoteSettings', () => this.#countControlFrame())
+      .on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, _flags: number, raw: string[]) =>
+        this.#serve(stream, headers, raw),
+      );
+  }
+
+  /**
+   * Ends a connection that carries no request; bytes that trickle in do not count as use.
+   *
+   * @param firstRequest milliseconds in which the first request has to be there
+   * @param keepAlive milliseconds that it may wait for another one
+   */
+  checkTime(now: number, firstRequest: number, keepAlive: number): void {
+    if (this.#open > 0 || now - this.#idleSince < (this.#asked ? keepAlive : firstRequest)) return;
+    this.#end(Http2Code.noError);
+  }
+
+  #serve(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, raw: readonly string[]): void {
+    this.#open += 1;
+    this.#asked = true;
+    stream.on('error', () => {}).on('close', () => this.#closed(stream));
+    const bodyless = headers[':method'] === 'HEAD';
+    this.#onRequest(new Http2Request(stream, headers, raw, this.#socket), new Http2Response(stream, bodyless));
+  }
+
+  #closed(stream: ServerHttp2Stream): void {
+    const now = performance.now();
+    this.#open -= 1;
+    this.#idleSince = now;
+    if (stream.rstCode !== Http2Code.noError && !this.#resets.take(now)) this.#end(Http2Code.enhanceYourCalm);
+  }
+
+  #countControlFrame(): void {
+    if (!this.#controlFrames.take(performance.now())) this.#end(Http2Code.enhanceYourCalm);
+  }
+
+  #end(code: number): void {
+    const socket = this.#socket;
+    this.#session.destroy(undefined, code);
+    const timer = setTimeout(() => socket.destroy(), FAREWELL).unref();
+    socket.once('close', () => clearTimeout(timer));
+  }
+}

@@ -1,0 +1,88 @@
+import type { TLSSocket } from 'node:tls';
+import type { Log } from '../../lib/log.ts';
+import type { ClientRequest, ClientResponse } from './client-message.ts';
+import { Http2Client } from './http2-client.ts';
+import { MAX_HEADER_LINES } from './request-guard.ts';
+
+export interface Http2ClientsOptions {
+  /** Bytes of a request's headers. */
+  maxHeaderSize: number;
+  /** Milliseconds until the first request. */
+  headersTimeout: number;
+  /** Milliseconds that a connection without a request is kept. */
+  keepAliveTimeout: number;
+  /** Milliseconds without a byte after which a connection ends, requests or not. */
+  idleTimeout: number;
+  onRequest(req: ClientRequest, res: ClientResponse): void;
+  log: Log;
+}
+
+/** Requests of one client at a time; an agent carries 512 connections for all of them. */
+const MAX_STREAMS = 100;
+
+/** Bytes of a body that wait here for a slow upstream. */
+const STREAM_WINDOW = 131_072;
+
+/** How often connections without a request are looked for, in milliseconds. */
+const SWEEP = 5000;
+
+/** `:method`, `:scheme`, `:authority` and `:path`. */
+const PSEUDO_HEADERS = 4;
+
+/**
+ * The public connections that speak HTTP/2. What floods of frames cost is bounded by nghttp2 (continuations, headers
+ * kept, acknowledgements that are not read), by Node (frames that are invalid or empty) and by {@link Http2Client}.
+ */
+export class Http2Clients {
+  readonly #options: Http2ClientsOptions;
+  readonly #clients = new Set<Http2Client>();
+  #sweeper: NodeJS.Timeout | undefined;
+
+  constructor(options: Http2ClientsOptions) {
+    this.#options = options;
+  }
+
+  /** Takes over a connection whose handshake agreed on `h2`. */
+  accept(socket: TLSSocket): void {
+    this.#start(socket).catch((error: unknown) => {
+      this.#options.log.error({ err: error }, 'an HTTP/2 connection could not be served');
+      socket.destroy();
+    });
+  }
+
+  async #start(socket: TLSSocket): Promise<void> {
+    // Loaded with the first client that needs it: it takes 2 MB.
+    const { performServerHandshake } = await import('node:http2');
+    if (socket.destroyed) return;
+    // Node's own TLS server says this of its sockets; a session waits for it.
+    Object.assign(socket, { secureConnecting: false });
+    const { maxHeaderSize, idleTimeout, onRequest } = this.#options;
+    const session = performServerHandshake(socket, {
+      maxHeaderListPairs: MAX_HEADER_LINES + PSEUDO_HEADERS,
+      maxSessionInvalidFrames: 100,
+      settings: {
+        maxConcurrentStreams: MAX_STREAMS,
+        maxHeaderListSize: maxHeaderSize,
+        initialWindowSize: STREAM_WINDOW,
+      },
+    });
+    session.setTimeout(idleTimeout, () => socket.destroy());
+    const client = new Http2Client(session, socket, onRequest);
+    this.#clients.add(client);
+    this.#sweeper ??= setInterval(() => this.#sweep(), SWEEP).unref();
+    session.once('close', () => this.#closed(client));
+  }
+
+  #closed(client: Http2Client): void {
+    this.#clients.delete(client);
+    if (this.#clients.size > 0) return;
+    clearInterval(this.#sweeper);
+    this.#sweeper = undefined;
+  }
+
+  #sweep(): void {
+    const { headersTimeout, keepAliveTimeout } = this.#options;
+    const now = performance.now();
+    for (const client of [...this.#clients]) client.checkTime(now, headersTimeout, keepAliveTimeout);
+  }
+}

@@ -1,0 +1,41 @@
+import type { OutgoingHttpHeaders } from 'node:http2';
+
+/** Fields that only HTTP/1.1 knows; HTTP/2 takes a message with one for malformed (RFC 9113, 8.2.2). */
+const CONNECTION_SPECIFIC: ReadonlySet<string> = new Set([
+  'connection',
+  'host',
+  'http2-settings',
+  'keep-alive',
+  'proxy-connection',
+  'te',
+  'transfer-encoding',
+  'upgrade',
+]);
+
+/** What a header's name and value may hold (RFC 9110, 5.5 and 5.6.2); Node does not look at them in HTTP/2. */
+const NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
+const UNWRITABLE = /[^\t\x20-\x7e\x80-\xff]/;
+
+/**
+ * Fields as Node sends them by HTTP/2: names in lower case, repeated ones as one.
+ *
+ * @param raw flat name, value list
+ * @returns a new object
+ * @throws {Error} when a field holds what cannot be sent
+ */
+export function http2Headers(raw: readonly string[]): OutgoingHttpHeaders {
+  const headers: OutgoingHttpHeaders = Object.create(null);
+  for (let at = 0; at < raw.length; at += 2) {
+    const name = (raw[at] as string).toLowerCase();
+    if (!CONNECTION_SPECIFIC.has(name)) add(headers, name, raw[at + 1] as string);
+  }
+  return headers;
+}
+
+function add(headers: OutgoingHttpHeaders, name: string, value: string): void {
+  if (!NAME.test(name) || UNWRITABLE.test(value)) throw new Error(`the header ${name} holds what cannot be sent`);
+  const before = headers[name];
+  if (before === undefined) headers[name] = name === 'set-cookie' ? [value] : value;
+  else if (Array.isArray(before)) before.push(value);
+  else headers[name] = `${before}${name === 'cookie' ? '; ' : ', '}${value}`;
+}

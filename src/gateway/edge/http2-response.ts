@@ -1,0 +1,112 @@
+import type { OutgoingHttpHeaders, ServerHttp2Stream, ServerStreamResponseOptions } from 'node:http2';
+import type { ClientResponse } from './client-message.ts';
+import { http2Headers } from './http2-headers.ts';
+
+/** Error codes of RFC 9113, section 7; Node's constants come with all of `node:http2`. */
+export const Http2Code = { noError: 0, internalError: 2, cancel: 8, enhanceYourCalm: 11 } as const;
+
+/** The response on one stream of an HTTP/2 connection. */
+export class Http2Response implements ClientResponse {
+  /** Meaningless here: a stream carries one request, and its end leaves the connection alone. */
+  shouldKeepAlive = true;
+  readonly chunkedEncoding = true;
+  readonly #stream: ServerHttp2Stream;
+  #head: OutgoingHttpHeaders | null = null;
+  #bodyless: boolean;
+  #trailers: OutgoingHttpHeaders | null = null;
+
+  /** @param bodyless whether the request asks for a head alone */
+  constructor(stream: ServerHttp2Stream, bodyless: boolean) {
+    this.#stream = stream;
+    this.#bodyless = bodyless;
+  }
+
+  get headersSent(): boolean {
+    return this.#head !== null;
+  }
+
+  get destroyed(): boolean {
+    return this.#stream.destroyed || this.#stream.closed;
+  }
+
+  writeHead(status: number, ...rest: [string[]] | [string, string[]]): this {
+    const head = http2Headers(rest[rest.length - 1] as string[]);
+    head[':status'] = status;
+    this.#head = head;
+    this.#bodyless ||= status === 204 || status === 304;
+    return this;
+  }
+
+  writeContinue(): void {
+    this.#inform({ ':status': 100 });
+  }
+
+  writeEarlyHints({ link }: { link: string }): void {
+    this.#inform({ ':status': 103, ...http2Headers(['link', link]) });
+  }
+
+  flushHeaders(): void {
+    this.#respond({ waitForTrailers: true });
+  }
+
+  write(chunk: Buffer): boolean {
+    this.#respond({ waitForTrailers: true });
+    return this.#bodyless || this.destroyed || this.#stream.write(chunk);
+  }
+
+  addTrailers(trailers: [name: string, value: string][]): void {
+    this.#trailers = http2Headers(trailers.flat());
+  }
+
+  end(last: Buffer | string = '', encoding: BufferEncoding = 'utf8'): this {
+    const empty = last.length === 0;
+    // A gRPC answer that is trailers alone has to arrive as one frame.
+    if (this.#trailers === null) this.#respond({ endStream: empty });
+    else this.#respond({ waitForTrailers: true });
+    if (this.destroyed || this.#bodyless) return this;
+    if (empty) this.#stream.end();
+    else this.#stream.end(last, encoding);
+    return this;
+  }
+
+  destroy(): this {
+    if (!this.destroyed) this.#stream.close(Http2Code.internalError);
+    return this;
+  }
+
+  on(event: 'close', listener: () => void): this {
+    this.#stream.on(event, listener);
+    return this;
+  }
+
+  once(event: 'close' | 'drain', listener: () => void): this {
+    this.#stream.once(event, listener);
+    return this;
+  }
+
+  #inform(headers: OutgoingHttpHeaders): void {
+    if (!this.destroyed && !this.#stream.headersSent) this.#stream.additionalHeaders(headers);
+  }
+
+  #respond(options: ServerStreamResponseOptions): void {
+    const stream = this.#stream;
+    if (this.destroyed || stream.headersSent) return;
+    stream.respond(this.#head ?? {}, this.#bodyless ? { endStream: true } : options);
+    if (!options.waitForTrailers) stream.once('finish', this.#finished);
+    else {
+      stream.once('wantTrailers', () => {
+        stream.sendTrailers(this.#trailers ?? {});
+        this.#finished();
+      });
+    }
+  }
+
+  /** Tells a client that is still sending that nobody reads the rest (RFC 9113, 8.1), once the response has left. */
+  readonly #finished = (): void => {
+    const stream = this.#stream;
+    if (stream.endAfterHeaders) return;
+    setImmediate(() => {
+      if (!stream.readableEnded && !this.destroyed) stream.close(Http2Code.noError);
+    });
+  };
+}
