@@ -6,21 +6,39 @@ import type { EndpointOptions } from './messages.ts';
 import { Refusal } from './refusal.ts';
 
 /**
+ * What agents are told whose endpoint ends TLS at the edge without a certificate of theirs: an SDK takes the bytes that it
+ * gets for its visitors' own TLS unless there is something here. They send it back when they bind again.
+ */
+export const OWN_CERTIFICATE = { cert: '', key: '' };
+
+/**
  * How the edge is to end TLS for an endpoint; null when it is not to.
  *
- * @param clientAuthorities PEM of those that are to vouch for its clients
+ * @param demands PEM of the authorities that are to vouch for its clients, and whether its policy wants TLS to end here
  * @throws {Refusal} when there is no handshake at the edge in which clients could show a certificate
  */
 export function terminationOf(
   { protocol, internal }: EndpointAddress,
   options: EndpointOptions,
+  { clientAuthorities, byPolicy }: { clientAuthorities: readonly string[]; byPolicy: boolean },
+): TlsTermination | null {
+  const termination = protocol === 'https' || byPolicy ? EDGE_TERMINATION : null;
+  return demanding(agentTermination(options) ?? termination, internal, clientAuthorities);
+}
+
+/** @throws {Refusal} when there is no handshake at the edge in which clients could show a certificate */
+function demanding(
+  termination: TlsTermination | null,
+  internal: boolean,
   clientAuthorities: readonly string[],
 ): TlsTermination | null {
-  const termination = protocol === 'https' ? EDGE_TERMINATION : agentTermination(options);
   if (clientAuthorities.length === 0) return termination;
   if (internal) throw new Refusal('ERR_NGROK_301', 'mutual TLS needs a public endpoint: this one is internal');
   if (termination === null) {
-    throw new Refusal('ERR_NGROK_301', 'MutualTLSAtEdge: TLS has to end at the edge for that; send a TLSTermination');
+    throw new Refusal(
+      'ERR_NGROK_301',
+      'MutualTLSAtEdge: TLS has to end at the edge for that; send a TLSTermination, or a policy with terminate-tls',
+    );
   }
   return { ...termination, clientAuthorities };
 }
@@ -33,6 +51,7 @@ export function terminationOf(
  */
 function agentTermination({ TLSTermination: option }: EndpointOptions): TlsTermination | null {
   if (!option) return null;
+  if (option.cert === '' && option.key === '') return EDGE_TERMINATION;
   const [certificate, privateKey] = [option.cert, option.key].map((pem) => Buffer.from(pem, 'base64').toString());
   try {
     createSecureContext({ cert: certificate, key: privateKey });

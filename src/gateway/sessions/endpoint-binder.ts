@@ -6,7 +6,7 @@ import { isOfOptions } from '../endpoint-options/option-rules.ts';
 import type { EndpointPolicies } from '../endpoint-policies.ts';
 import type { EndpointAddress, EndpointRegistry } from '../endpoints.ts';
 import type { ListenerOwner } from './agent-listener.ts';
-import { terminationOf } from './agent-termination.ts';
+import { OWN_CERTIFICATE, terminationOf } from './agent-termination.ts';
 import { BoundEndpoint } from './bound-endpoint.ts';
 import { type AddressSettings, addressOptions, tokenFor, urlOf, wantedAddress } from './endpoint-address.ts';
 import { EndpointClaims } from './endpoint-claims.ts';
@@ -110,13 +110,14 @@ export class EndpointBinder {
     const { protocol, internal } = address;
     const id = this.#endpointId(request.Id);
     const url = urlOf(address);
-    const compile = () => this.#options.policies.compile(policyOf(options), { protocol, url, internal, frame });
+    const target = { protocol, url, internal, frame };
+    const policy = refusing(() => this.#options.policies.compile(policyOf(options), target));
     const particulars = {
       ...{ id, url, protocol, internal, host: address.host, port: address.port },
       publicId: this.#publicId(id),
       pooled: request.Extra.PoolingEnabled,
-      policy: refusing(compile),
-      tls: terminationOf(address, options, clientAuthorities),
+      policy,
+      tls: terminationOf(address, options, { clientAuthorities, byPolicy: policy.terminatesTls }),
       proxyProtocol: options.ProxyProto,
       websocketTcp,
       http2Upstream: false,
@@ -190,6 +191,7 @@ function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: Endpoi
     HostHeaderRewrite: options.HostHeaderRewrite,
     MutualTLSAtAgent: options.MutualTLSAtAgent,
     ProxyProto: proxyProtocol,
+    ...(protocol === 'tls' && endpoint.tls && { TLSTermination: options.TLSTermination ?? OWN_CERTIFICATE }),
   };
   return { Id: id, URL: url, Proto: protocol, Opts: opts, Extra: { Token: tokenFor(endpoint) } };
 }
