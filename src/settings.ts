@@ -1,13 +1,13 @@
-import { existsSync, readFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { parse as parseDotenv } from 'dotenv';
 import { parseUpstreamRules, type UpstreamRules } from './agent/tunnels/upstream-rules.ts';
 import type { AcmeSettings } from './gateway/certificates/choose-issuer.ts';
 import type { ChallengeDnsSettings } from './gateway/gateway.ts';
-import { hasErrno, messageOf, OperatorError } from './lib/errors.ts';
+import { messageOf, OperatorError } from './lib/errors.ts';
 import { LOG_LEVELS, type LogFormat, type LogLevel } from './lib/log.ts';
 import type { ServiceManagerSettings } from './service/notifier.ts';
+import { gatherTexts, type Texts, withoutSettingsFile } from './settings-sources.ts';
 import {
   AUTHORITIES,
   acmeDirectory,
@@ -152,13 +152,12 @@ export const VARIABLES = {
   MANAGEMENT_API_URL: origin,
   MANAGEMENT_API_KEY: secret('an API key'),
   MANAGEMENT_API_CA_CERT: text('the path of a PEM file'),
+  SETTINGS_FILE: text('the path of a file such as .env; not in .env itself'),
   LOG_LEVEL: oneOf(LOG_LEVELS, 'info'),
   LOG_FORMAT: oneOf<LogFormat | 'auto'>(['auto', 'json', 'pretty'], 'auto'),
 } satisfies Record<string, Variable<unknown>>;
 
-/** What the unit calls the credential that holds the authtoken. */
-export const AUTHTOKEN_CREDENTIAL = 'ngrok-authtoken';
-/** Where the unit takes it from. */
+/** Where the unit takes the authtoken from. */
 export const AUTHTOKEN_FILE = '/etc/device-agent/authtoken';
 
 /** The default policies that come with the program. */
@@ -177,6 +176,43 @@ type Parsed = { [N in VariableName]: ReturnType<Variables[N]['parse']> | null };
  */
 export function loadSettings(env: NodeJS.ProcessEnv = process.env, folder = process.cwd()): Settings {
   return load(agentSettings, env, folder);
+}
+
+/** Settings that a running agent takes over. */
+const RELOADABLE: ReadonlySet<string> = new Set<VariableName>([
+  'LOG_LEVEL',
+  'DEFAULT_POLICIES',
+  'AGENT_API_TOKEN',
+  'AGENT_API_TOKEN_FILE',
+]);
+
+/** The agent's settings, to be read again while it runs. */
+export class SettingsSource {
+  readonly #env: NodeJS.ProcessEnv;
+  #started: Texts | null = null;
+
+  /** @throws {OperatorError} when the file that SETTINGS_FILE names cannot be read */
+  constructor(
+    env: NodeJS.ProcessEnv = process.env,
+    private readonly folder = process.cwd(),
+  ) {
+    this.#env = withoutSettingsFile(env, folder);
+  }
+
+  /**
+   * Reads them as {@link loadSettings} does.
+   *
+   * @returns also the variables that are not as they were the first time, and that a running agent does not take over
+   * @throws {OperatorError} as that does
+   */
+  read(): { settings: Settings; restartFor: string[] } {
+    const texts = gatherTexts(this.#env, this.folder);
+    const settings = parse(agentSettings, texts, this.folder);
+    const started = this.#started ?? texts;
+    this.#started = started;
+    const changed = Object.keys(VARIABLES).filter((name) => texts[name] !== started[name]);
+    return { settings, restartFor: changed.filter((name) => !RELOADABLE.has(name)) };
+  }
 }
 
 /** The same for `device-agent gateway`, which no setting of an agent can keep from starting. */
@@ -204,8 +240,11 @@ export function loadServiceManager(env: NodeJS.ProcessEnv = process.env): Servic
 type Assemble<T> = (values: Parsed, path: (value: string) => string, problems: string[]) => T;
 
 function load<T>(assemble: Assemble<T>, env: NodeJS.ProcessEnv, folder: string): T {
+  return parse(assemble, gatherTexts(env, folder), folder);
+}
+
+function parse<T>(assemble: Assemble<T>, texts: Texts, folder: string): T {
   const problems: string[] = [];
-  const texts = { ...credentials(env), ...readDotenv(resolve(folder, '.env')), ...withoutEmpty(env) };
   const values = parseVariables(texts, problems);
   const settings = assemble(values, (value) => resolve(folder, value), problems);
   if (problems.length > 0) {
@@ -214,28 +253,7 @@ function load<T>(assemble: Assemble<T>, env: NodeJS.ProcessEnv, folder: string):
   return settings;
 }
 
-/** What systemd's LoadCredential= hands over: a folder that this service alone may read. */
-function credentials({ CREDENTIALS_DIRECTORY: folder }: NodeJS.ProcessEnv): Record<string, string> {
-  if (!folder) return {};
-  const authtoken = join(folder, AUTHTOKEN_CREDENTIAL);
-  // For a file that is missing the unit stands in an empty one; else systemd would end the start without a word of ours.
-  return existsSync(authtoken) && readFileSync(authtoken, 'utf8').trim() ? { NGROK_AUTHTOKEN_FILE: authtoken } : {};
-}
-
-function withoutEmpty(env: NodeJS.ProcessEnv): Record<string, string> {
-  return Object.fromEntries(Object.entries(env).filter((entry): entry is [string, string] => Boolean(entry[1])));
-}
-
-function readDotenv(path: string): Record<string, string> {
-  try {
-    return withoutEmpty(parseDotenv(readFileSync(path)));
-  } catch (error) {
-    if (hasErrno(error, 'ENOENT')) return {};
-    throw new OperatorError(`${path} cannot be read: ${messageOf(error)}`, 2);
-  }
-}
-
-function parseVariables(texts: Record<string, string>, problems: string[]): Parsed {
+function parseVariables(texts: Texts, problems: string[]): Parsed {
   const parsed: Record<string, unknown> = {};
   for (const [name, variable] of Object.entries<Variable<unknown>>(VARIABLES)) {
     const value = texts[name] ?? variable.default;

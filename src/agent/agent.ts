@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { createFolder } from '../lib/create-folder.ts';
 import { explainStart } from '../lib/explain-start.ts';
-import type { Log } from '../lib/log.ts';
+import type { Log, LogLevel } from '../lib/log.ts';
 import type { GatewaySettings, Settings } from '../settings.ts';
 import { VERSION } from '../version.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
@@ -36,6 +36,13 @@ export interface Agent {
   status(): AgentStatus;
   /** Milliseconds since the keeping of its session last made a step, online or not. */
   silentMs(): number;
+  /**
+   * Takes over log level, default policies and API token; tunnels without a policy of their own are opened anew when
+   * the default policies have changed.
+   *
+   * @throws {OperatorError} when one of them cannot be used; then everything stays as it was
+   */
+  reload(settings: Settings): Promise<void>;
   /** Ends everything in good order; the tunnels stay on the disk. */
   stop(): Promise<void>;
 }
@@ -44,6 +51,8 @@ export interface Agent {
 interface Uplink extends Pick<NgrokConnectorOptions, 'authtoken' | 'serverAddr' | 'caCert'> {
   /** For `/status`. */
   addresses: Record<string, string>;
+  /** Follows the agent's log level. */
+  setLogLevel(level: LogLevel): void;
   /** Ports on loopback that it listens on, and what each is. */
   ports: ReadonlyMap<number, string>;
   stop(): Promise<void>;
@@ -89,7 +98,7 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
   }
   const socketFolder = await openRuntimeFolder(dataDir);
   parts.add(() => rm(socketFolder, { recursive: true, force: true }));
-  const apiToken = await openApiToken(settings);
+  let apiToken = await openApiToken(settings);
   const uplink = await openUplink(settings.gateway, dataDir, log);
   parts.add(() => uplink.stop());
   const connector = openConnector(uplink, settings, log, clock);
@@ -137,10 +146,14 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
   // Together, so that requests on one side do not use up the time of those on the other.
   parts.add(() => Promise.all(servers.map((server) => server.close(API_GRACE_MS))));
   if (own) {
-    const remote = createRemoteApp(app, api.requireToken ? apiToken.token : null);
+    const remote = createRemoteApp(app, api.requireToken ? () => apiToken.token : null);
     servers.push(await startServer(remote, { path: own.socket }, log));
   }
-  const server = await startServer(createLocalApp(app, api.host, apiToken.token), api, log);
+  const server = await startServer(
+    createLocalApp(app, api.host, () => apiToken.token),
+    api,
+    log,
+  );
   servers.push(server);
   addresses.api = `http://${server.address}`;
   if (server.port !== null && isLoopbackHost(api.host)) guard.protectOwnPort(server.port, OWN_API);
@@ -150,6 +163,14 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
   return {
     status: () => ({ session: connector.status, tunnels: tunnels.counts() }),
     silentMs: () => connector.silentMs,
+    reload: async (next) => {
+      const policies = await loadDefaultPolicies(next.defaultPolicies);
+      const token = await openApiToken({ ...next, dataDir });
+      await tunnels.useDefaultPolicies(policies);
+      apiToken = token;
+      log.level = next.log.level;
+      uplink.setLogLevel(next.log.level);
+    },
   };
 }
 
@@ -161,6 +182,7 @@ async function openUplink(gateway: GatewaySettings, dataDir: string, log: Log): 
     ...(serverAddr !== null && { serverAddr }),
     ...(caCert !== null && { caCert }),
     addresses: {},
+    setLogLevel: () => {},
     ports: new Map(),
     stop: async () => {},
   };
@@ -175,7 +197,8 @@ async function openEmbeddedGateway(
   const { startGateway } = await import('../gateway/gateway.ts');
   const host = '127.0.0.1';
   // What the gateway has to say of its one session, the agent says too.
-  const quiet = log.child({ part: 'gateway' }, { level: log.level === 'info' ? 'warn' : log.level });
+  const quieter = (level: string) => (level === 'info' ? 'warn' : level);
+  const quiet = log.child({ part: 'gateway' }, { level: quieter(log.level) });
   const options = { ...settings, dataDir, host, sessionPort: 0, log: quiet };
   const folder = join(dataDir, 'gateway');
   const gateway = await createFolder(folder, 0o755)
@@ -204,6 +227,9 @@ async function openEmbeddedGateway(
       gateway_http: `${host}:${gateway.httpPort}`,
       gateway_api: gateway.apiUrl,
       gateway_ca: gateway.caFile,
+    },
+    setLogLevel: (level) => {
+      quiet.level = quieter(level);
     },
     ports,
     stop: () => gateway.close(),

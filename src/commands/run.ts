@@ -1,15 +1,17 @@
 import { type Agent, startAgent } from '../agent/agent.ts';
 import { createLog, type Log } from '../lib/log.ts';
-import { loadServiceManager, loadSettings } from '../settings.ts';
+import { loadServiceManager, SettingsSource } from '../settings.ts';
+import { reloadOnHangup } from './reload.ts';
 import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
 
 /**
- * Runs the agent until SIGTERM or SIGINT.
+ * Runs the agent until SIGTERM or SIGINT; SIGHUP makes it read its settings again.
  *
  * @throws {OperatorError} when it cannot start
  */
 export async function run(): Promise<void> {
-  const settings = loadSettings();
+  const source = new SettingsSource();
+  const { settings } = source.read();
   const log = await createLog(settings.log.level, settings.log.format);
   endOnUnexpectedError(log);
   const agent = await startAgent(settings, log);
@@ -18,6 +20,7 @@ export async function run(): Promise<void> {
     await Promise.all([report?.stop(), agent.stop()]);
   };
   runUntilStopped({ stop }, log);
+  reloadOnHangup(source, agent, log);
   await report?.start();
 }
 

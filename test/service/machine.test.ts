@@ -62,6 +62,14 @@ describe.runIf(booted !== null)('the service under a real systemd (which needs r
     await reports('reports: online, 127.0.0.1:');
   });
 
+  it('reads its settings again with systemctl reload, as its own user', async () => {
+    await machine.write(SETTINGS, 'AGENT_GATEWAY=embedded\nLOG_LEVEL=warn\nAGENT_PORT=4041\n');
+    expect((await machine.run('systemctl', 'reload', 'device-agent')).code).toBe(0);
+    await until(async () => /"settings":\["AGENT_PORT"\].*need a restart/.test(await machine.journal('device-agent')));
+    expect(await isUp()).toBe(true);
+    expect((await machine.run('stat', '-c', '%U:%G %a', SETTINGS)).stdout).toBe('root:device-agent 640\n');
+  });
+
   it('is back after a crash', async () => {
     const before = await pid();
     await machine.run('kill', '-9', before);

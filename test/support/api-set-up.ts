@@ -22,7 +22,7 @@ export async function setUpApi(tunnelOptions: TunnelOptions = {}, overrides: Par
     log: silentLog,
     ...overrides,
   };
-  const local: Express = createLocalApp(options, '127.0.0.1', TOKEN);
-  const remote: Express = createRemoteApp(options, TOKEN);
+  const local: Express = createLocalApp(options, '127.0.0.1', () => TOKEN);
+  const remote: Express = createRemoteApp(options, () => TOKEN);
   return { tunnels, connector, options, local, remote, ...rest };
 }

@@ -1,4 +1,5 @@
 import { mkdtemp, rm } from 'node:fs/promises';
+import type { IncomingHttpHeaders } from 'node:http';
 import { request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -63,7 +64,8 @@ export function agentSession(gateway: TestGateway, address = gateway.sessionAddr
 export function getPublic(
   { httpsPort, sessionCa }: Pick<Gateway, 'httpsPort' | 'sessionCa'>,
   url: string,
-): Promise<{ status: number | undefined; body: string }> {
+  headers: Record<string, string> = {},
+): Promise<{ status: number | undefined; headers: IncomingHttpHeaders; body: string }> {
   const { hostname, host, pathname } = new URL(url);
   return new Promise((resolve, reject) => {
     request(
@@ -72,12 +74,13 @@ export function getPublic(
         port: httpsPort,
         servername: hostname,
         path: pathname,
-        headers: { host },
+        headers: { host, ...headers },
         ca: sessionCa,
         checkServerIdentity: () => undefined,
         agent: false,
       },
-      async (response) => resolve({ status: response.statusCode, body: await text(response) }),
+      async (response) =>
+        resolve({ status: response.statusCode, headers: response.headers, body: await text(response) }),
     )
       .on('error', reject)
       .end();

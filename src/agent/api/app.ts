@@ -17,7 +17,7 @@ export interface AppOptions extends HealthSource {
  *
  * @param host the address that it is served on
  */
-export function createLocalApp(options: AppOptions, host: string, token: string): Express {
+export function createLocalApp(options: AppOptions, host: string, token: () => string): Express {
   if (isLoopbackHost(host)) return createApp(options, 'local', { first: hostGuard() });
   return createApp(options, 'local', { beforeData: bearerAuth({ token, clientOf: directClient }) });
 }
@@ -27,7 +27,7 @@ export function createLocalApp(options: AppOptions, host: string, token: string)
  *
  * @param token what callers have to know; null lets everyone in
  */
-export function createRemoteApp(options: AppOptions, token: string | null): Express {
+export function createRemoteApp(options: AppOptions, token: (() => string) | null): Express {
   if (token === null) return createApp(options, 'remote', {});
   return createApp(options, 'remote', { beforeData: bearerAuth({ token, clientOf: forwardedClient }) });
 }

@@ -4,7 +4,8 @@ import { AgentError } from '../errors.ts';
 import { AttemptLimiter } from './attempt-limiter.ts';
 
 export interface BearerAuthOptions {
-  token: string;
+  /** The one that is in force now. */
+  token: () => string;
   /** Who sends a request, for slowing down wrong attempts; see {@link directClient} and {@link forwardedClient}. */
   clientOf: (req: Request) => string;
   attempts?: AttemptLimiter;
@@ -12,7 +13,6 @@ export interface BearerAuthOptions {
 
 /** Lets only requests through that carry the token. */
 export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }: BearerAuthOptions): RequestHandler {
-  const expected = digest(token);
   return (req, res, next) => {
     const given = /^Bearer +(\S+)$/i.exec(req.headers.authorization ?? '')?.[1];
     res.set('WWW-Authenticate', 'Bearer realm="device-agent"');
@@ -25,7 +25,7 @@ export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }:
         retryAfter: Math.ceil(wait / 1_000),
       });
     }
-    if (!timingSafeEqual(digest(given), expected)) {
+    if (!timingSafeEqual(digest(given), digest(token()))) {
       attempts.failed(client);
       throw new AgentError('ERR_AGENT_UNAUTHORIZED', 'the token is wrong');
     }

@@ -61,7 +61,7 @@ export class TunnelKeeper {
   }
 
   /** Starts keeping the tunnel up, from an endpoint that is open already if there is one. */
-  keep(open: OpenTunnel | null = null): void {
+  keep(open: OpenTunnel | null = this.#open): void {
     this.#open = open;
     this.#run = Symbol('run');
     void this.#loop(this.#run);
@@ -94,6 +94,19 @@ export class TunnelKeeper {
     const open = this.#open;
     this.#open = null;
     await open?.close();
+  }
+
+  /**
+   * Closes the endpoint and opens it anew, for what has changed in how tunnels are opened; keep() goes on from there.
+   *
+   * @returns why it could not be opened; null when it is up
+   * @throws when the endpoint could not be closed
+   */
+  async reopen(): Promise<LastError> {
+    await this.close();
+    const attempt = this.#bind();
+    this.#binding = attempt.then(() => {});
+    return attempt;
   }
 
   /** Stops keeping the tunnel up for good; its endpoint goes with the session. */

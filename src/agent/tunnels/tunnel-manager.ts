@@ -1,5 +1,7 @@
 import { randomUUID } from 'node:crypto';
+import { isDeepStrictEqual } from 'node:util';
 import { type Clock, systemClock } from '../../lib/clock.ts';
+import { OperatorError } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
 import type { Connector } from '../connector/connector.ts';
@@ -47,6 +49,7 @@ export class TunnelManager {
   readonly #domains = new Set<string>();
   readonly #limiter = new Limiter(MAX_BINDING);
   readonly #opener: TunnelOpener;
+  #defaultPolicies: PolicyInput;
   readonly #counts: Record<TunnelState, number> = { online: 0, connecting: 0, offline: 0, failed: 0 };
   #index: UrlParts<TunnelKeeper> | null = null;
   #stopped = false;
@@ -54,7 +57,8 @@ export class TunnelManager {
   #risingSince: number | null = null;
 
   constructor(private readonly options: TunnelManagerOptions) {
-    this.#opener = new TunnelOpener(options.connector, options.dialer, options.defaultPolicies);
+    this.#defaultPolicies = options.defaultPolicies;
+    this.#opener = new TunnelOpener(options.connector, options.dialer, () => this.#defaultPolicies);
   }
 
   /**
@@ -110,8 +114,46 @@ export class TunnelManager {
 
   /** The policy that is in force: the tunnel's own, else the defaults. */
   appliedPolicy({ policy }: Tunnel): object {
-    // Defaults are read at start alone, and at start every tunnel is bound anew: what is shown is what runs.
-    return policy ?? this.options.defaultPolicies;
+    // Whenever the defaults change, every tunnel without its own is bound anew: what is shown is what runs.
+    return policy ?? this.#defaultPolicies;
+  }
+
+  /**
+   * Puts other default policies in force: every tunnel without its own is closed and opened anew, one of each protocol
+   * before the others.
+   *
+   * @throws {OperatorError} when the gateway refuses them on one of these; then the old ones are in force again
+   */
+  async useDefaultPolicies(policies: PolicyInput): Promise<void> {
+    if (isDeepStrictEqual(policies, this.#defaultPolicies)) return;
+    const before = this.#defaultPolicies;
+    this.#defaultPolicies = policies;
+    const affected = [...this.#keepers.values()].filter(
+      ({ tunnel, status }) => tunnel.policy === null && status.state === 'online' && !this.#removals.has(tunnel.id),
+    );
+    const firsts = new Map(affected.map((keeper) => [keeper.tunnel.protocol, keeper]));
+    for (const keeper of firsts.values()) {
+      const problem = await this.#reopen(keeper);
+      if (problem === null || this.options.connector.status.state !== 'online') continue;
+      this.#defaultPolicies = before;
+      await Promise.all([...firsts.values()].map((tried) => this.#reopen(tried)));
+      throw new OperatorError(`the gateway refuses the default policies on ${keeper.url}: ${problem}`);
+    }
+    const others = affected.filter((keeper) => firsts.get(keeper.tunnel.protocol) !== keeper);
+    await Promise.all(others.map((keeper) => this.#limiter.run(() => this.#reopen(keeper))));
+  }
+
+  /** @returns why the tunnel is not up now; null when it is, or is no more */
+  async #reopen(keeper: TunnelKeeper): Promise<string | null> {
+    const { id } = keeper.tunnel;
+    const isMine = () => this.#keepers.get(id) === keeper && !this.#removals.has(id) && !this.#stopped;
+    if (!isMine()) return null;
+    try {
+      return (await keeper.reopen())?.message ?? null;
+    } finally {
+      // A removal that has come meanwhile closes the endpoint, and keeps the tunnel up if it fails.
+      if (isMine()) keeper.keep();
+    }
   }
 
   /**

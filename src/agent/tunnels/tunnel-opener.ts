@@ -32,7 +32,7 @@ export class TunnelOpener {
   constructor(
     private readonly connector: Connector,
     private readonly dialer: UpstreamDialer,
-    private readonly defaults: PolicyInput,
+    private readonly defaults: () => PolicyInput,
   ) {}
 
   /**
@@ -42,7 +42,7 @@ export class TunnelOpener {
    */
   trafficPolicy({ policy, protocol }: Pick<TunnelSpec, 'policy' | 'protocol'>): TrafficPolicyDocument {
     const known = knownProtocol(protocol);
-    return policy === null ? defaultsFor(known, this.defaults) : toTrafficPolicy(validPolicy(policy), known);
+    return policy === null ? defaultsFor(known, this.defaults()) : toTrafficPolicy(validPolicy(policy), known);
   }
 
   /** @throws {ApiError} as the connector's open() does, or 400 for what this version finds fault with */

@@ -57,7 +57,7 @@ describe('the local API', () => {
 
   it('demands the token on any address but loopback, under any name', async () => {
     const { options } = await setUpApi();
-    const app = createLocalApp(options, '0.0.0.0', TOKEN);
+    const app = createLocalApp(options, '0.0.0.0', () => TOKEN);
     expect((await request(app).get('/tunnels').set('Host', 'device.lan')).status).toBe(401);
     const allowed = await request(app).get('/tunnels').set('Host', 'device.lan').auth(TOKEN, { type: 'bearer' });
     expect(allowed.status).toBe(200);

@@ -1,0 +1,37 @@
+import type { Agent } from '../agent/agent.ts';
+import { messageOf, OperatorError } from '../lib/errors.ts';
+import type { Log } from '../lib/log.ts';
+import type { SettingsSource } from '../settings.ts';
+
+/**
+ * Reads the settings again at each SIGHUP, and takes over what can change while the agent runs. Signals that come while
+ * it is at it lead to one more reading.
+ */
+export function reloadOnHangup(source: SettingsSource, agent: Pick<Agent, 'reload'>, log: Log): void {
+  // The end of a terminal is the end of what runs on it, as ever.
+  if (process.stdout.isTTY) return;
+  let wanted = false;
+  let isWorking = false;
+  process.on('SIGHUP', async () => {
+    wanted = true;
+    if (isWorking) return;
+    isWorking = true;
+    while (wanted) {
+      wanted = false;
+      await reload(source, agent, log);
+    }
+    isWorking = false;
+  });
+}
+
+async function reload(source: SettingsSource, agent: Pick<Agent, 'reload'>, log: Log): Promise<void> {
+  try {
+    const { settings, restartFor } = source.read();
+    await agent.reload(settings);
+    log.info({ log_level: settings.log.level, default_policies: settings.defaultPolicies }, 'settings reloaded');
+    if (restartFor.length > 0) log.warn({ settings: restartFor }, 'these settings changed: they need a restart');
+  } catch (error) {
+    const known = error instanceof OperatorError;
+    log.error(known ? { reason: messageOf(error) } : { err: error }, 'the settings are refused, the old ones stay');
+  }
+}

@@ -1,0 +1,60 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { parse as parseDotenv } from 'dotenv';
+import { hasErrno, messageOf, OperatorError } from './lib/errors.ts';
+
+/** Values by the names of variables; an empty value is the same as none. */
+export type Texts = Readonly<Record<string, string>>;
+
+/** What the unit calls the credential that holds the authtoken. */
+const AUTHTOKEN_CREDENTIAL = 'ngrok-authtoken';
+
+/**
+ * Gathers what is set, whoever set it. What wins, from the top: the file that SETTINGS_FILE names, as systemd's
+ * EnvironmentFile does; the environment; `.env` in the folder; credentials of systemd.
+ *
+ * @throws {OperatorError} when a file is there but cannot be read
+ */
+export function gatherTexts(env: NodeJS.ProcessEnv, folder: string): Texts {
+  return {
+    ...credentials(env),
+    ...readDotenv(resolve(folder, '.env')),
+    ...withoutEmpty(env),
+    ...settingsFile(env, folder),
+  };
+}
+
+/**
+ * The environment without what systemd put into it from the file of settings: that file is read anew, and a variable
+ * that is no longer in it is not set any more.
+ */
+export function withoutSettingsFile(env: NodeJS.ProcessEnv, folder: string): NodeJS.ProcessEnv {
+  const { SETTINGS_FILE, ...others } = env;
+  const inFile = settingsFile(env, folder);
+  return { ...Object.fromEntries(Object.entries(others).filter(([name]) => !(name in inFile))), SETTINGS_FILE };
+}
+
+function settingsFile({ SETTINGS_FILE: file }: NodeJS.ProcessEnv, folder: string): Texts {
+  return file ? readDotenv(resolve(folder, file)) : {};
+}
+
+/** What systemd's LoadCredential= hands over: a folder that this service alone may read. */
+function credentials({ CREDENTIALS_DIRECTORY: folder }: NodeJS.ProcessEnv): Texts {
+  if (!folder) return {};
+  const authtoken = join(folder, AUTHTOKEN_CREDENTIAL);
+  // For a file that is missing the unit stands in an empty one; else systemd would end the start without a word of ours.
+  return existsSync(authtoken) && readFileSync(authtoken, 'utf8').trim() ? { NGROK_AUTHTOKEN_FILE: authtoken } : {};
+}
+
+function withoutEmpty(env: NodeJS.ProcessEnv): Texts {
+  return Object.fromEntries(Object.entries(env).filter((entry): entry is [string, string] => Boolean(entry[1])));
+}
+
+function readDotenv(path: string): Texts {
+  try {
+    return withoutEmpty(parseDotenv(readFileSync(path)));
+  } catch (error) {
+    if (hasErrno(error, 'ENOENT')) return {};
+    throw new OperatorError(`${path} cannot be read: ${messageOf(error)}`, 2);
+  }
+}

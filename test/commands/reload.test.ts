@@ -1,0 +1,114 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
+import { getPublic } from '../support/gateway.ts';
+
+const DONE = 'settings reloaded';
+const REFUSED = 'the settings are refused, the old ones stay';
+const FIRST_TOKEN = 'the-first-token-of-two';
+
+const policies = (value: string, expression = 'true') =>
+  JSON.stringify({
+    on_http_response: [
+      { expressions: [expression], actions: [{ type: 'add-headers', config: { headers: { 'x-default': value } } }] },
+    ],
+  });
+
+describe('an agent that is told to read its settings again (SIGHUP)', () => {
+  const [folder, removeFolder] = temporaryFolder();
+  let agent: AgentProcess;
+  let api: string;
+  let upstream: Server;
+  let own: URL;
+
+  const write = (file: string, text: string) => writeFileSync(join(folder, file), text);
+  const settings = (...lines: string[]) =>
+    write('settings.env', `${lines.join('\n')}\nDEFAULT_POLICIES=policies.json\n`);
+  const reload = async (outcome: string) => {
+    const from = agent.lines.length;
+    agent.child.kill('SIGHUP');
+    return agent.logged(outcome, from);
+  };
+  const visit = async (host: string, path = '/', headers: Record<string, string> = {}) => {
+    const sessionCa = readFileSync(join(folder, 'data/gateway/ca.pem'), 'utf8');
+    return getPublic({ httpsPort: Number(own.port), sessionCa }, `https://${host}${path}`, headers);
+  };
+  const shown = async (host: string) => (await visit(host)).headers['x-default'];
+  const remote = async (token: string) =>
+    (await visit('agent.localhost', '/tunnels', { authorization: `Bearer ${token}` })).status;
+  const open = (body: object) =>
+    fetch(`${api}/tunnels`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ protocol: 'http', forwards_to: (upstream.address() as AddressInfo).port, ...body }),
+    });
+  const tunnel = async (name: string) => (await fetch(`${api}/tunnels/${name}`)).json();
+
+  beforeAll(async () => {
+    upstream = createServer((_req, res) => res.end('the service')).listen(0, '127.0.0.1');
+    write('policies.json', policies('one'));
+    settings(`AGENT_API_TOKEN=${FIRST_TOKEN}`);
+    // As systemd does: what is in the file is also in the environment, as it was at the start.
+    agent = AgentProcess.start(folder, { SETTINGS_FILE: 'settings.env', AGENT_API_TOKEN: FIRST_TOKEN });
+    api = await agent.ready();
+    own = new URL(String((await agent.logged('the API is reachable on the agent’s own domain')).url));
+    expect((await open({ domain: 'plain.localhost' })).status).toBe(200);
+    expect((await open({ domain: 'own.localhost', policy: JSON.parse(policies('mine')) })).status).toBe(200);
+  });
+  afterAll(async () => {
+    await agent.end();
+    upstream.close();
+    removeFolder();
+  });
+
+  it('puts new default policies in force, and leaves tunnels with policies of their own alone', async () => {
+    expect([await shown('plain.localhost'), await shown('own.localhost')]).toEqual(['one', 'mine']);
+    const before = await tunnel('own');
+    write('policies.json', policies('two'));
+    await reload(DONE);
+    expect([await shown('plain.localhost'), await shown('own.localhost')]).toEqual(['two', 'mine']);
+    expect(await tunnel('plain')).toMatchObject({ status: 'online', policy: policies('two') });
+    expect(await tunnel('own')).toEqual(before);
+  });
+
+  it('takes a new API token, also in the place of one that is still in its environment', async () => {
+    expect(await remote(FIRST_TOKEN)).toBe(200);
+    settings('AGENT_API_TOKEN=the-second-token-of-two');
+    await reload(DONE);
+    expect([await remote(FIRST_TOKEN), await remote('the-second-token-of-two')]).toEqual([401, 200]);
+  });
+
+  it('goes back to the generated token when the other one is no longer set', async () => {
+    settings();
+    await reload(DONE);
+    const generated = readFileSync(join(folder, 'data/api-token'), 'utf8').trim();
+    expect([await remote('the-second-token-of-two'), await remote(generated)]).toEqual([401, 200]);
+  });
+
+  it.each([
+    ['a value that is not allowed', () => settings('LOG_LEVEL=loud'), /LOG_LEVEL="loud"/],
+    ['policies that are no JSON', () => write('policies.json', '{'), /policies\.json.*not JSON/],
+    ['policies that the gateway refuses', () => write('policies.json', policies('bad', '1 +')), /gateway refuses/],
+  ])('refuses %s as a whole, and says why', async (_what, spoil, reason) => {
+    settings('AGENT_API_TOKEN=a-token-that-never-counts');
+    spoil();
+    expect(await reload(REFUSED)).toMatchObject({ level: 'error', reason: expect.stringMatching(reason) });
+    expect(await remote('a-token-that-never-counts')).toBe(401);
+    expect(await shown('plain.localhost')).toBe('two');
+    expect(await tunnel('plain')).toMatchObject({ status: 'online', policy: policies('two') });
+    write('policies.json', policies('two'));
+  });
+
+  it('changes the log level, and names the settings that need a restart', async () => {
+    settings('LOG_LEVEL=warn', 'AGENT_DOMAIN=other.localhost');
+    const from = agent.lines.length;
+    const { settings: named } = await reload('these settings changed: they need a restart');
+    expect(named).toEqual(['AGENT_DOMAIN']);
+    expect(agent.lines.slice(from).map(({ level }) => level)).toEqual(['warn']);
+    settings();
+    await reload(DONE);
+  });
+});
