@@ -3,6 +3,7 @@ import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseUpstreamRules, type UpstreamRules } from './agent/tunnels/upstream-rules.ts';
 import type { AcmeSettings } from './gateway/certificates/choose-issuer.ts';
+import type { OwnNamesChoice } from './gateway/certificates/own-names.ts';
 import type { ChallengeDnsSettings } from './gateway/gateway.ts';
 import { messageOf, OperatorError } from './lib/errors.ts';
 import { LOG_LEVELS, type LogFormat, type LogLevel } from './lib/log.ts';
@@ -137,6 +138,7 @@ export const VARIABLES = {
   GATEWAY_API_URL: origin,
   GATEWAY_ENCRYPTION_KEY: secret('32 random bytes in base64: openssl rand -base64 32'),
   GATEWAY_ACME_DIRECTORY: acmeDirectory,
+  GATEWAY_ACME_OWN_NAMES: oneOf<OwnNamesChoice>(['none', 'public', 'all'], 'none'),
   GATEWAY_ACME_EMAIL: email,
   GATEWAY_ACME_EAB_KID: text('the key identifier that the certificate authority gave out'),
   GATEWAY_ACME_EAB_HMAC: secret('the key that goes with the identifier, in base64url'),
@@ -369,13 +371,20 @@ function acmeSettings(values: Parsed, path: (value: string) => string, problems:
     problems.push('GATEWAY_ACME_EAB_KID and GATEWAY_ACME_EAB_HMAC: one is set without the other');
   }
   const trust = readCertificates('GATEWAY_ACME_CA_CERT', values, path, problems);
-  if (directoryUrl === OWN_AUTHORITY) return null;
+  const ownNames = values.GATEWAY_ACME_OWN_NAMES ?? 'none';
+  if (directoryUrl === OWN_AUTHORITY) {
+    if (ownNames !== 'none') {
+      problems.push(`GATEWAY_ACME_OWN_NAMES="${ownNames}": needs an authority in GATEWAY_ACME_DIRECTORY`);
+    }
+    return null;
+  }
   return {
     directoryUrl,
     contactEmail: values.GATEWAY_ACME_EMAIL,
     externalAccountBinding: kid === null || hmacKey === null ? null : { kid, hmacKey },
     trust: trust?.toString() ?? null,
     resolvers: values.GATEWAY_DNS_RESOLVERS,
+    ownNames,
   };
 }
 

@@ -199,6 +199,7 @@ describe('the settings of certificates', () => {
       externalAccountBinding: { kid: 'kid-1', hmacKey: 'c2VjcmV0' },
       trust: '-----BEGIN CERTIFICATE-----\n',
       resolvers: ['1.1.1.1', '127.0.0.1:5353', '::1', '[2001:db8::1]:53'],
+      ownNames: 'none',
     });
   });
 
@@ -228,6 +229,7 @@ describe('the settings of certificates', () => {
     [{ GATEWAY_DNS_RESOLVERS: 'dns.google' }, /GATEWAY_DNS_RESOLVERS="dns\.google"/],
     [{ GATEWAY_DNS_RESOLVERS: '1.1.1.1:99999' }, /GATEWAY_DNS_RESOLVERS/],
     [{ GATEWAY_DOMAIN: 'gw.example.com', GATEWAY_DNS_NAMESERVER: 'ns.acme.gw.example.com' }, /lies in the zone/],
+    [{ GATEWAY_ACME_OWN_NAMES: 'all' }, /needs an authority in GATEWAY_ACME_DIRECTORY/],
   ])('are refused when %j', (env, problem) => {
     expect(problemOf(env, loadGateway).message).toMatch(problem);
   });

@@ -22,6 +22,10 @@ export function addGatewayCommand(program: Command, { run, location }: GatewayCo
     .argument('<file>', 'file to write; it must not exist')
     .action((file: string) => withStore(location(), (store) => backUp(store, file)));
   gateway
+    .command('certificates')
+    .description('show how the certificates stand that are obtained automatically; the gateway may be running')
+    .action(() => withStore(location(), listCertificates));
+  gateway
     .command('api-key')
     .description('keys for the management API')
     .command('create')
@@ -41,6 +45,10 @@ async function withStore(location: StoreLocation, work: (store: Store) => Promis
   } finally {
     store.database.close();
   }
+}
+
+async function listCertificates(store: Store): Promise<void> {
+  (await import('./gateway-certificates.ts')).listCertificates(store);
 }
 
 /** Makes an API key and prints it; this is how the first one is had. */

@@ -13,7 +13,8 @@ import { TxtChallenges } from './certificates/challenge-txt.ts';
 import { type AcmeSettings, type Challenges, chooseIssuer } from './certificates/choose-issuer.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { type LocalCa, openLocalCa } from './certificates/local-ca.ts';
-import { CertificateProvisioner } from './certificates/provisioner.ts';
+import { claimOwnNames, ownNames } from './certificates/own-names.ts';
+import { CertificateProvisioner, type ManagedTable } from './certificates/provisioner.ts';
 import { type DomainSettings, gatewayDomains } from './domain-names.ts';
 import { AgentDoor } from './edge/agent-door.ts';
 import { EdgeServer } from './edge/edge-server.ts';
@@ -25,6 +26,7 @@ import { LiveAgents } from './live-agents.ts';
 import { urlOf } from './sessions/endpoint-address.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { SessionServer } from './sessions/session-server.ts';
+import type { ManagedDomainRow } from './store/managed-domains.ts';
 import { openGatewayStore } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
 
@@ -128,10 +130,12 @@ async function startParts(
   const services = new Map();
   const { httpPort, httpsPort } = options;
   const challenges = { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() };
-  const domainCertificates = new DomainCertificates(store, log);
+  const connectHost = `connect.${baseDomain}`;
+  const choice = options.acme?.ownNames ?? 'none';
+  const domainCertificates = new DomainCertificates(store, choice === 'all' ? null : connectHost, log);
   const parts = { endpoints, ca, domainCertificates, challenges, services };
   const authorityPem = (id: string) => store.certificateAuthorities.get(id)?.ca_pem ?? null;
-  const agents = new AgentDoor(`connect.${baseDomain}`);
+  const agents = new AgentDoor(connectHost);
   const edge = new EdgeServer({ ...parts, agents, authorityPem, host, httpPort, httpsPort, log });
   const ports = await edge.start();
   onStop(() => edge.stop());
@@ -147,7 +151,7 @@ async function startParts(
       tcpPorts: null,
     }),
     ids,
-    issueCertificate: () => ca.issue([...new Set([`connect.${baseDomain}`, host, 'localhost', '127.0.0.1'])]),
+    issueCertificate: () => ca.issue([...new Set([connectHost, host, 'localhost', '127.0.0.1'])]),
     host,
     port: options.sessionPort,
     log,
@@ -159,9 +163,14 @@ async function startParts(
   const dnsPort = await startChallengeDns(options, domains, challenges, onStop);
 
   const issuer = chooseIssuer(options.acme ?? null, { ca, store, domains, challenges, dataDir: options.dataDir });
-  const provisioner = new CertificateProvisioner({ store, issuer, clock: systemClock, log });
-  provisioner.start();
-  onStop(() => provisioner.stop());
+  const provision = <Row extends ManagedDomainRow>(table: ManagedTable<Row>) => {
+    const provisioner = new CertificateProvisioner({ store, domains: table, issuer, clock: systemClock, log });
+    provisioner.start();
+    onStop(() => provisioner.stop());
+    return provisioner;
+  };
+  const provisioner = provision(store.reservedDomains);
+  if (await claimNames(options, store, ownNames(choice, domains, dnsPort !== null))) provision(store.ownDomains);
 
   const apiHost = `api.${baseDomain}`;
   const apiUrl = options.apiUrl ?? urlOf({ protocol: 'https', host: apiHost, port: ports.httpsPort });
@@ -181,6 +190,18 @@ async function startParts(
     sessions,
     issueAuthtoken: () => issueEmbeddedAuthtoken(store),
   };
+}
+
+/** @returns whether the gateway's own names are to be looked after */
+async function claimNames({ acme, log }: GatewayOptions, store: Store, names: readonly string[]): Promise<boolean> {
+  // Whatever was obtained would be forgotten, and ordered again with each start.
+  if (!store.database.isDurable) return false;
+  try {
+    await claimOwnNames(store, names, { authority: acme?.directoryUrl ?? '', private_key_type: 'ecdsa' });
+  } catch (err) {
+    log.error({ err }, 'certificates of the gateway’s own names are not ordered: that could not be written down');
+  }
+  return names.length > 0;
 }
 
 /** @returns its port; null when there is to be none */

@@ -4,9 +4,15 @@ import { join } from 'node:path';
 import { Command } from 'commander';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { addGatewayCommand } from '../../src/commands/gateway.ts';
+import { certificateFacts } from '../../src/gateway/certificates/certificate-facts.ts';
+import { IssueError } from '../../src/gateway/certificates/issuer.ts';
+import { failedJob } from '../../src/gateway/certificates/job.ts';
+import { claimOwnNames } from '../../src/gateway/certificates/own-names.ts';
+import { readKeyPair } from '../../src/gateway/certificates/uploads.ts';
 import { Database } from '../../src/gateway/store/database.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
 import { secretMatches } from '../../src/gateway/store/tokens.ts';
+import { issueCertificate } from '../gateway/support/certificates.ts';
 
 let dataDir: string;
 let printed: string;
@@ -63,4 +69,33 @@ it('gateway backup copies the database of a running gateway, and never overwrite
   copy.close();
   await expect(run('backup', file)).rejects.toThrow(/exists already/);
   running.database.close();
+});
+
+it('gateway certificates shows how those stand that are obtained automatically', async () => {
+  await run('certificates');
+  expect(printed).toBe('');
+  const store = openGatewayStore({ dataDir, encryptionKey: null });
+  const policy = { authority: 'https://ca.test/directory', private_key_type: 'ecdsa' } as const;
+  await claimOwnNames(store, ['*.gw.test', 'gw.test', 'api.gw.test'], policy);
+  const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=gw.test', names: ['gw.test'] });
+  const { leaf, key } = readKeyPair(certificatePem, privateKeyPem);
+  const facts = { ...certificateFacts(leaf, key), not_after: '2026-07-30T12:00:00Z' };
+  const failure = new IssueError('DNS_ERROR', 'The DNS record _acme-challenge.gw.test is missing.');
+  await store.database.write(() => {
+    const common = { id: 'cert_1', created_at: store.now(), description: null, metadata: null, issued_at: store.now() };
+    store.tlsCertificates.insertWithKey({ ...common, certificate_pem: certificatePem, facts }, privateKeyPem);
+    const [issued, failed] = ['gw.test', '*.gw.test'].map((name) => store.ownDomains.byName(name));
+    if (!issued || !failed?.job) throw new Error('a name was not claimed');
+    const renews_at = '2026-06-30T00:00:00Z';
+    store.ownDomains.update({ ...issued, certificate_id: 'cert_1', job: null, renews_at });
+    const job = failedJob(failed.job, failure, Date.parse('2026-05-01T12:00:00Z'));
+    store.ownDomains.update({ ...failed, job });
+  });
+  await run('certificates');
+  expect(printed.trimEnd().split('\n').sort()).toEqual([
+    '*.gw.test    DNS_ERROR: The DNS record _acme-challenge.gw.test is missing. Tried again at 2026-05-01T12:01:00Z.',
+    'api.gw.test  being obtained',
+    'gw.test      valid until 2026-07-30T12:00:00Z; renewed from 2026-06-30T00:00:00Z on',
+  ]);
+  store.database.close();
 });

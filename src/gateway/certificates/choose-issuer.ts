@@ -9,6 +9,7 @@ import type { TxtChallenges } from './challenge-txt.ts';
 import type { CertificateIssuer } from './issuer.ts';
 import type { LocalCa } from './local-ca.ts';
 import { LocalCaIssuer } from './local-ca-issuer.ts';
+import { type OwnNamesChoice, ownTargets } from './own-names.ts';
 
 /** How to deal with the certificate authority. */
 export interface AcmeSettings extends AcmeAuthorityOptions {
@@ -16,6 +17,7 @@ export interface AcmeSettings extends AcmeAuthorityOptions {
   trust: string | null;
   /** Resolvers to check records with, `ip` or `ip:port`; null: those of the system. */
   resolvers: readonly string[] | null;
+  ownNames: OwnNamesChoice;
 }
 
 /** Where the answers to challenges are published. */
@@ -36,7 +38,7 @@ export interface IssuerParts {
 }
 
 /**
- * Whom reserved domains get their certificates from.
+ * Whom reserved domains and the gateway's own names get their certificates from.
  *
  * @param acme null: the gateway's own CA
  */
@@ -61,7 +63,7 @@ async function acmeIssuer(settings: AcmeSettings, { store, domains, challenges, 
   const key = new AcmeAccountKey(join(dataDir, 'gateway', 'acme-account.key'), store.box);
   const options = {
     authority: new AcmeAuthority(settings, key),
-    targets: (domain: string) => dnsTargets(domain, store.account, domains),
+    targets: (domain: string) => ownTargets(domain, domains) ?? dnsTargets(domain, store.account, domains),
     trust: settings.trust,
     plainChallenges: ['http-01', 'tls-alpn-01'] as const,
     dnsServers: settings.resolvers,

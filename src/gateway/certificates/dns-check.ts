@@ -13,7 +13,8 @@ export interface RecordTargets {
 const MAX_CHAIN = 8;
 
 /**
- * Checks that the domain's traffic reaches us and, for a wildcard, that its challenges do.
+ * Checks that the domain's traffic reaches us and, for a wildcard, that its challenges do. A name of the gateway's own
+ * that is proved over a connection has an address, which may be one that we do not know as ours.
  *
  * @throws {IssueError} `DNS_ERROR` naming the record at fault, what is expected and what was found;
  *   `INTERNAL_ERROR` when a lookup failed
@@ -21,6 +22,7 @@ const MAX_CHAIN = 8;
 export async function checkRecords(domain: string, targets: RecordTargets, lookup: DnsLookup): Promise<void> {
   const { cname_target: traffic, acme_challenge_cname_target: challenge } = targets;
   if (traffic !== null) await checkTraffic(domain, traffic, lookup);
+  if (traffic === null && challenge === null) await checkAddress(domain, lookup);
   if (challenge === null) return;
   const record = challengeRecord(domain);
   const found = await follow(record, challenge, lookup);
@@ -45,6 +47,12 @@ async function checkTraffic(domain: string, target: string, lookup: DnsLookup): 
   if (!addresses.every((address) => ours.has(address))) {
     throw wrongRecord(domain, target, `no CNAME but the addresses ${addresses.slice(0, 4).join(', ')}`);
   }
+}
+
+async function checkAddress(domain: string, lookup: DnsLookup): Promise<void> {
+  const addresses = await lookup.addresses(domain);
+  if (addresses.length > 0) return;
+  throw new IssueError('DNS_ERROR', `The DNS record ${domain} has to lead to this gateway. Found: no address.`);
 }
 
 /** Follows CNAMEs from a name: null when they lead to the target, else what they are; '' when there is none. */

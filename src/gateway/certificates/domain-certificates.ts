@@ -7,7 +7,7 @@ import type { CertifiedKey } from './leaf-store.ts';
 const MAX_KEPT = 1024;
 
 /**
- * The certificates of reserved domains, uploaded or issued. The store is asked each time which certificate it is, so
+ * The certificates of reserved domains, uploaded or issued, and of the gateway's own names. The store is asked each time which certificate it is, so
  * that a change shows with the next handshake; what a certificate holds never changes.
  */
 export class DomainCertificates {
@@ -15,7 +15,9 @@ export class DomainCertificates {
   readonly #pairs = new Map<string, CertifiedKey | null>();
 
   constructor(
-    private readonly store: Pick<Store, 'reservedDomains' | 'tlsCertificates'>,
+    private readonly store: Pick<Store, 'ownDomains' | 'reservedDomains' | 'tlsCertificates'>,
+    /** The name for which the local CA vouches in any case; null: there is none. */
+    private readonly exception: string | null,
     private readonly log: Log,
   ) {}
 
@@ -23,10 +25,12 @@ export class DomainCertificates {
    * The certificate to serve a name with.
    *
    * @param host lower case
-   * @returns null when no reserved domain has one for it
+   * @returns null when there is none for it but the local CA's
    */
   pairFor(host: string): CertifiedKey | null {
-    const id = this.store.reservedDomains.certificateFor(host);
+    if (host === this.exception) return null;
+    const { ownDomains, reservedDomains } = this.store;
+    const id = reservedDomains.certificateFor(host) ?? ownDomains.certificateFor(host);
     if (id === null) return null;
     const known = this.#pairs.get(id);
     const pair = known === undefined ? this.#open(id) : known;

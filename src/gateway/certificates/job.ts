@@ -1,4 +1,4 @@
-import type { CertificatePolicy, ProvisioningJob, ReservedDomainRow } from '../store/reserved-domains.ts';
+import type { CertificatePolicy, ManagedDomainRow, ProvisioningJob } from '../store/managed-domains.ts';
 import { timestamp } from '../store/store.ts';
 import type { IssueError } from './issuer.ts';
 
@@ -39,7 +39,7 @@ export function failedJob(
 }
 
 /** The domain with no automatic certificates any more; what is attached stays. */
-export function withoutPolicy(row: ReservedDomainRow): ReservedDomainRow {
+export function withoutPolicy<Row extends ManagedDomainRow>(row: Row): Row {
   return { ...row, policy: null, renews_at: null, job: null, due_at: null };
 }
 
@@ -47,7 +47,7 @@ export function withoutPolicy(row: ReservedDomainRow): ReservedDomainRow {
  * The domain under a policy: a new policy, or one that asks for another key, starts a job; asking again for what is
  * there restarts a job only if it is failing.
  */
-export function withPolicy(row: ReservedDomainRow, policy: CertificatePolicy, now: string): ReservedDomainRow {
+export function withPolicy<Row extends ManagedDomainRow>(row: Row, policy: CertificatePolicy, now: string): Row {
   const started = { policy, job: freshJob(now), due_at: now };
   // An uploaded certificate gives way at once; an automatic one serves until the new one is there.
   if (row.policy === null) return { ...row, ...started, certificate_id: null, renews_at: null };

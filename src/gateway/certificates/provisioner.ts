@@ -1,7 +1,7 @@
 import type { Clock } from '../../lib/clock.ts';
 import { withDeadline } from '../../lib/deadline.ts';
 import type { Log } from '../../lib/log.ts';
-import type { CertificatePolicy, ReservedDomainRow } from '../store/reserved-domains.ts';
+import type { CertificatePolicy, ManagedDomainRow } from '../store/managed-domains.ts';
 import { type Store, timestamp } from '../store/store.ts';
 import { type CertificateIssuer, type IssuedCertificate, IssueError } from './issuer.ts';
 import { failedJob, freshJob, renewalTime } from './job.ts';
@@ -14,8 +14,16 @@ const ISSUE_TIMEOUT_MS = 5 * 60_000;
 /** The wall clock may jump, on a Pi without a battery by years: it is looked at this often. */
 const LOOK_AGAIN_MS = 60_000;
 
-export interface ProvisionerDependencies {
+/** The table of names that a provisioner works for. */
+export interface ManagedTable<Row extends ManagedDomainRow> {
+  get(id: string): Row | null;
+  due(now: string, limit: number): Row[];
+  update(row: Row): void;
+}
+
+export interface ProvisionerDependencies<Row extends ManagedDomainRow> {
   store: Store;
+  domains: ManagedTable<Row>;
   issuer: CertificateIssuer;
   clock: Clock;
   log: Log;
@@ -24,17 +32,17 @@ export interface ProvisionerDependencies {
 }
 
 /**
- * Obtains and renews the certificates of reserved domains that have a management policy.
+ * Obtains and renews the certificates of names that have a management policy.
  *
  * All state is in the store (`due_at`, `job`), so that a restart goes on where it was.
  */
-export class CertificateProvisioner {
-  readonly #running = new Map<string, { row: ReservedDomainRow; abort: AbortController; done: Promise<void> }>();
+export class CertificateProvisioner<Row extends ManagedDomainRow> {
+  readonly #running = new Map<string, { row: Row; abort: AbortController; done: Promise<void> }>();
   readonly #stopping = new AbortController();
   #nap = new AbortController();
   #loop: Promise<void> | null = null;
 
-  constructor(private readonly dependencies: ProvisionerDependencies) {}
+  constructor(private readonly dependencies: ProvisionerDependencies<Row>) {}
 
   start(): void {
     this.#loop ??= this.#run();
@@ -77,14 +85,14 @@ export class CertificateProvisioner {
 
   #cancelUnwanted(): void {
     for (const [id, { row, abort }] of this.#running) {
-      if (!isSameOrder(this.dependencies.store.reservedDomains.get(id), row)) abort.abort();
+      if (!isSameOrder(this.dependencies.domains.get(id), row)) abort.abort();
     }
   }
 
   #startDue(): void {
-    const { store } = this.dependencies;
+    const { store, domains } = this.dependencies;
     // The ones that run are still due, and may be all that the query returns.
-    const due = store.reservedDomains.due(store.now(), MAX_RUNNING + this.#running.size);
+    const due = domains.due(store.now(), MAX_RUNNING + this.#running.size);
     for (const { id } of due) {
       if (this.#running.size >= MAX_RUNNING) return;
       if (!this.#running.has(id)) this.#startOne(id);
@@ -92,8 +100,8 @@ export class CertificateProvisioner {
   }
 
   #startOne(id: string): void {
-    const { log, store } = this.dependencies;
-    const row = store.reservedDomains.get(id);
+    const { log, domains } = this.dependencies;
+    const row = domains.get(id);
     if (!row?.policy) return;
     const abort = new AbortController();
     const done = this.#provision(row, row.policy, abort.signal)
@@ -107,7 +115,7 @@ export class CertificateProvisioner {
     this.#running.set(id, { row, abort, done });
   }
 
-  async #provision(found: ReservedDomainRow, policy: CertificatePolicy, signal: AbortSignal): Promise<void> {
+  async #provision(found: Row, policy: CertificatePolicy, signal: AbortSignal): Promise<void> {
     const row = found.job ? found : await this.#beginRenewal(found);
     const running = this.#running.get(row.id);
     if (running) running.row = row;
@@ -121,14 +129,14 @@ export class CertificateProvisioner {
   }
 
   /** Shows that a renewal is under way before it is. */
-  async #beginRenewal(found: ReservedDomainRow): Promise<ReservedDomainRow> {
+  async #beginRenewal(found: Row): Promise<Row> {
     const { store } = this.dependencies;
     const job = freshJob(store.now());
     await this.#change(found, (row) => ({ ...row, job }));
     return { ...found, job };
   }
 
-  async #succeed(ordered: ReservedDomainRow, issued: IssuedCertificate): Promise<void> {
+  async #succeed(ordered: Row, issued: IssuedCertificate): Promise<void> {
     const { store, log } = this.dependencies;
     const { leaf, key } = readKeyPair(issued.certificatePem, issued.privateKeyPem);
     // Loaded only now: its library takes 7 MB of memory.
@@ -152,15 +160,18 @@ export class CertificateProvisioner {
     return time > soon ? time : soon;
   }
 
-  async #fail(ordered: ReservedDomainRow, error: unknown): Promise<void> {
+  async #fail(ordered: Row, error: unknown): Promise<void> {
     const { log } = this.dependencies;
     const known = error instanceof IssueError ? error : internalError(error);
+    let retriesAt: string | null = null;
     const stored = await this.#change(ordered, (row) => {
       if (!row.job) return row;
       const job = failedJob(row.job, known, this.#wallClock());
-      return { ...row, job, due_at: job.retries_at };
+      retriesAt = job.retries_at;
+      return { ...row, job, due_at: retriesAt };
     });
-    if (stored) log.warn({ err: error, domain: ordered.domain, errorCode: known.code }, 'certificate not issued');
+    const { domain } = ordered;
+    if (stored) log.warn({ err: error, domain, errorCode: known.code, retriesAt }, 'certificate not issued');
   }
 
   /**
@@ -168,14 +179,14 @@ export class CertificateProvisioner {
    *
    * @returns whether it was written
    */
-  #change(ordered: ReservedDomainRow, next: (row: ReservedDomainRow) => ReservedDomainRow): Promise<boolean> {
-    const { database, reservedDomains, tlsCertificates } = this.dependencies.store;
-    return database.write(() => {
-      const row = reservedDomains.get(ordered.id);
+  #change(ordered: Row, next: (row: Row) => Row): Promise<boolean> {
+    const { domains, store } = this.dependencies;
+    return store.database.write(() => {
+      const row = domains.get(ordered.id);
       if (!row || !isSameOrder(row, ordered)) return false;
       const changed = next(row);
-      reservedDomains.update(changed);
-      if (row.certificate_id !== changed.certificate_id) tlsCertificates.discardManaged(row.certificate_id);
+      domains.update(changed);
+      if (row.certificate_id !== changed.certificate_id) store.tlsCertificates.discardManaged(row.certificate_id);
       return true;
     });
   }
@@ -186,7 +197,7 @@ export class CertificateProvisioner {
 }
 
 /** Whether the domain still wants what was ordered for it. */
-function isSameOrder(row: ReservedDomainRow | null, ordered: ReservedDomainRow): boolean {
+function isSameOrder(row: ManagedDomainRow | null, ordered: ManagedDomainRow): boolean {
   return (
     row?.policy?.private_key_type === ordered.policy?.private_key_type &&
     row?.job?.started_at === ordered.job?.started_at

@@ -163,4 +163,18 @@ export const MIGRATIONS: readonly string[] = [
     used_on TEXT NOT NULL
   ) STRICT;
   `,
+  `
+  -- The gateway's own names with certificates of a public authority.
+  CREATE TABLE own_domains (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    domain TEXT NOT NULL UNIQUE,
+    certificate_id TEXT REFERENCES tls_certificates,
+    policy TEXT,
+    renews_at TEXT,
+    job TEXT,
+    due_at TEXT
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX own_domains_by_certificate ON own_domains (certificate_id);
+  `,
 ];

@@ -1,46 +1,21 @@
 import type { Database } from './database.ts';
-import { json, nullable, type RowOf, Table, text } from './table.ts';
-
-export interface CertificatePolicy {
-  authority: string;
-  private_key_type: 'rsa' | 'ecdsa';
-}
-
-/** A certificate being issued or renewed. */
-export interface ProvisioningJob {
-  error_code: 'DNS_ERROR' | 'INTERNAL_ERROR' | null;
-  msg: string;
-  started_at: string;
-  retries_at: string | null;
-  /** Failures so far. */
-  attempts: number;
-}
+import { ManagedDomains, managedColumns } from './managed-domains.ts';
+import { nullable, type RowOf, text } from './table.ts';
 
 const columns = {
-  id: text,
-  created_at: text,
+  ...managedColumns,
   description: nullable(text),
   metadata: nullable(text),
-  domain: text,
-  certificate_id: nullable(text),
   http_endpoint_configuration_id: nullable(text),
   https_endpoint_configuration_id: nullable(text),
-  policy: nullable(json<CertificatePolicy>()),
-  renews_at: nullable(text),
-  job: nullable(json<ProvisioningJob>()),
-  due_at: nullable(text),
 };
 
 export type ReservedDomainRow = RowOf<typeof columns>;
 
 /** Hostnames held for the account. */
-export class ReservedDomains extends Table<typeof columns> {
+export class ReservedDomains extends ManagedDomains<typeof columns> {
   constructor(database: Database) {
     super(database, 'reserved_domains', columns);
-  }
-
-  byName(domain: string): ReservedDomainRow | null {
-    return this.where('domain = ?', [domain])[0] ?? null;
   }
 
   /**
@@ -68,11 +43,6 @@ export class ReservedDomains extends Table<typeof columns> {
     const rows = this.where('domain IN (SELECT value FROM json_each(?))', [JSON.stringify(names)]);
     const order = (row: ReservedDomainRow) => names.indexOf(row.domain);
     return rows.sort((a, b) => order(a) - order(b));
-  }
-
-  /** Domains whose certificate has to be looked at by the given time, the longest waiting first. */
-  due(now: string, limit: number): ReservedDomainRow[] {
-    return this.where('due_at <= ? ORDER BY due_at LIMIT ?', [now, limit]);
   }
 }
 

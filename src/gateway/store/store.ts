@@ -15,6 +15,7 @@ import { Credentials } from './credentials.ts';
 import { Database } from './database.ts';
 import { type EndpointConfigurations, endpointConfigurations } from './endpoint-configurations.ts';
 import { type IpPolicies, type IpPolicyRules, ipPolicies, ipPolicyRules } from './ip-policies.ts';
+import { OwnDomains } from './own-domains.ts';
 import { ReservedDomains } from './reserved-domains.ts';
 import { UsedTcpPorts } from './tcp-ports.ts';
 import { TlsCertificates } from './tls-certificates.ts';
@@ -38,6 +39,7 @@ export interface Store {
   httpResponseBackends: HttpResponseBackends;
   ipPolicies: IpPolicies;
   ipPolicyRules: IpPolicyRules;
+  ownDomains: OwnDomains;
   reservedDomains: ReservedDomains;
   tcpPorts: UsedTcpPorts;
   tlsCertificates: TlsCertificates;
@@ -64,6 +66,7 @@ export function openStore(file: string, box: SecretsBox, wallClock: () => number
     httpResponseBackends: httpResponseBackends(database),
     ipPolicies: ipPolicies(database),
     ipPolicyRules: ipPolicyRules(database),
+    ownDomains: new OwnDomains(database),
     reservedDomains: new ReservedDomains(database),
     tlsCertificates: new TlsCertificates(database, box),
     tlsEdges: new TlsEdges(database),

@@ -39,7 +39,7 @@ describe.skipIf(NO_ACME_SERVER !== null)('a gateway with an ACME authority', { t
       host: address,
       httpPort: 80,
       httpsPort: 443,
-      acme: { ...account, trust: authority.root, resolvers: [RESOLVER] },
+      acme: { ...account, trust: authority.root, resolvers: [RESOLVER], ownNames: 'none' },
       challengeDns: { host: address, port: 0, nameServer: 'connect.gateway.test' },
       ...options,
     });

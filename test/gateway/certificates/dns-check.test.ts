@@ -112,10 +112,19 @@ describe('the records of a domain', () => {
 });
 
 describe('the names of the service itself', () => {
-  it('need no records', async () => {
-    const none = { cname_target: null, acme_challenge_cname_target: null };
-    await expect(checkRecords('api.gateway.test', none, lookup)).resolves.toBeUndefined();
-    expect(dns.asked).toEqual([]);
+  const none = { cname_target: null, acme_challenge_cname_target: null };
+  const check = () => checkRecords('api.gateway.test', none, lookup);
+
+  it('may have any address: it may lead here by way of others', async () => {
+    dns.add({ type: 'A', name: 'api.gateway.test', data: '192.0.2.1' });
+    await expect(check()).resolves.toBeUndefined();
+  });
+
+  it('need one', async () => {
+    await expect(check()).rejects.toMatchObject({
+      code: 'DNS_ERROR',
+      message: 'The DNS record api.gateway.test has to lead to this gateway. Found: no address.',
+    });
   });
 });
 

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type CertificateIssuer, IssueError, type IssueRequest } from '../../../src/gateway/certificates/issuer.ts';
 import { CertificateProvisioner } from '../../../src/gateway/certificates/provisioner.ts';
+import type { ReservedDomainRow } from '../../../src/gateway/store/reserved-domains.ts';
 import { openStore } from '../../../src/gateway/store/store.ts';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';
 import { createLog } from '../../../src/lib/log.ts';
@@ -35,13 +36,16 @@ class SteeredIssuer implements CertificateIssuer {
 let now: number;
 let server: ManagementServer;
 let issuer: SteeredIssuer;
-let provisioner: CertificateProvisioner;
+let provisioner: CertificateProvisioner<ReservedDomainRow>;
 
 async function startProvisioner(): Promise<void> {
   const log = await createLog('silent', 'json');
   const wallClock = () => now;
   issuer = new SteeredIssuer(wallClock);
-  provisioner = new CertificateProvisioner({ store: server.store, issuer, clock: sleepUntilWoken, log, wallClock });
+  provisioner = new CertificateProvisioner({
+    ...{ store: server.store, domains: server.store.reservedDomains },
+    ...{ issuer, clock: sleepUntilWoken, log, wallClock },
+  });
   provisioner.start();
 }
 

@@ -1,0 +1,133 @@
+import { X509Certificate } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import type { OwnNamesChoice } from '../../../src/gateway/certificates/own-names.ts';
+import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
+import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';
+import { startTestGateway } from '../../support/gateway.ts';
+import { NameServer } from '../../support/name-server.ts';
+import { recordingLog } from '../../support/silent-log.ts';
+import { GatewayClient } from '../support/gateway-client.ts';
+
+/** Loopback addresses of this process's own, as validations go to fixed ports. */
+const net = `127.79.${process.pid % 250}`;
+const [RESOLVER, GATEWAY, AUTHORITY] = [`${net}.1`, `${net}.2`, `${net}.3`];
+
+/** Validations, and polls with their pauses. */
+const PATIENCE = { timeout: 60_000, interval: 100 };
+const CHALLENGE = '_acme-challenge.gateway.test';
+
+describe.skipIf(NO_ACME_SERVER !== null)('the gateway’s own names', { timeout: 120_000 }, () => {
+  let resolver: NameServer;
+  let authority: AcmeServer;
+  let dataDir: string;
+  /** How far the wall clock of the gateway is ahead. */
+  let ahead = 0;
+
+  beforeAll(async () => {
+    const realNow = Date.now;
+    vi.spyOn(Date, 'now').mockImplementation(() => realNow() + ahead);
+    resolver = await NameServer.start(RESOLVER, 53);
+    authority = await AcmeServer.start(AUTHORITY, RESOLVER);
+  }, 60_000);
+  afterAll(async () => {
+    await Promise.all([authority?.stop(), resolver?.stop()]);
+    vi.restoreAllMocks();
+  });
+  beforeEach(() => {
+    dataDir = mkdtempSync(join(tmpdir(), 'own-names-'));
+  });
+  afterEach(() => {
+    ahead = 0;
+    for (const name of [CHALLENGE, 'api.gateway.test', 'connect.gateway.test']) resolver.remove(name);
+    rmSync(dataDir, { recursive: true });
+  });
+
+  async function start(ownNames: OwnNamesChoice, answersDns: boolean) {
+    const { log, lines } = recordingLog();
+    const account = { directoryUrl: authority.directoryUrl, contactEmail: null, externalAccountBinding: null };
+    const gateway = await startTestGateway({
+      ...{ dataDir, log, domain: 'gateway.test', host: GATEWAY, httpPort: 80, httpsPort: 443 },
+      acme: { ...account, trust: authority.root, resolvers: [RESOLVER], ownNames },
+      challengeDns: answersDns ? { host: GATEWAY, port: 0, nameServer: 'connect.gateway.test' } : null,
+    });
+    onTestFinished(() => gateway.close());
+    if (gateway.dnsPort !== null) resolver.delegate('acme.gateway.test', GATEWAY, gateway.dnsPort);
+    const client = await GatewayClient.of(gateway, GATEWAY);
+    const localCa = new X509Certificate(gateway.sessionCa).publicKey;
+    const isPublic = async (name: string) => !(await client.presented(name)).verify(localCa);
+    const serial = async (name: string) => (await client.presented(name)).serialNumber;
+    const job = (domain: string) => gateway.store.ownDomains.byName(domain)?.job;
+    const issued = async (domain: string) => {
+      await expect.poll(() => job(domain), PATIENCE).toBeNull();
+      return gateway.store.ownDomains.byName(domain)?.renews_at ?? '';
+    };
+    return { gateway, lines, isPublic, serial, job, issued };
+  }
+
+  it('are proved in the DNS, served to the public, kept over restarts and renewed', async () => {
+    const first = await start('public', true);
+    for (const name of ['*.gateway.test', 'gateway.test']) {
+      await expect.poll(() => first.job(name)?.error_code, PATIENCE).toBe('DNS_ERROR');
+      expect(first.job(name)?.msg).toBe(
+        `The DNS record ${CHALLENGE} has to be a CNAME to gateway.acme.gateway.test. Found: no such record.`,
+      );
+    }
+    expect(await first.isPublic('door.gateway.test')).toBe(false);
+    const { retries_at } = first.job('*.gateway.test') ?? {};
+    expect(first.lines).toContainEqual(
+      expect.objectContaining({ msg: 'certificate not issued', domain: '*.gateway.test', retriesAt: retries_at }),
+    );
+    await first.gateway.close();
+
+    // The record is mended, and the time to look again has come.
+    resolver.cname(CHALLENGE, 'gateway.acme.gateway.test');
+    ahead = Date.parse(String(retries_at)) + 60_000 - Date.now();
+    const second = await start('public', true);
+    const renewsAt = await second.issued('*.gateway.test');
+    await second.issued('gateway.test');
+    for (const name of ['door.gateway.test', 'api.gateway.test', 'gateway.test']) {
+      expect([name, await second.isPublic(name)]).toEqual([name, true]);
+    }
+    // No browser takes a wildcard for names further below; and agents know the gateway's own authority.
+    for (const name of ['front.door.gateway.test', 'connect.gateway.test', 'gateway.other.test']) {
+      expect([name, await second.isPublic(name)]).toEqual([name, false]);
+    }
+    const serial = await second.serial('door.gateway.test');
+    await second.gateway.close();
+
+    const third = await start('public', true);
+    expect(await third.serial('door.gateway.test')).toBe(serial);
+    expect(third.job('*.gateway.test')).toBeNull();
+    await third.gateway.close();
+
+    ahead += Date.parse(renewsAt) + 3_600_000 - Date.now();
+    const fourth = await start('public', true);
+    await expect.poll(() => fourth.serial('door.gateway.test'), PATIENCE).not.toBe(serial);
+    expect(await fourth.isPublic('door.gateway.test')).toBe(true);
+    await fourth.gateway.close();
+
+    const last = await start('none', true);
+    expect(await last.isPublic('door.gateway.test')).toBe(false);
+    expect(last.gateway.store.tlsCertificates.page(null, 10)).toEqual([]);
+  });
+
+  it('are proved over a connection where there is no DNS server, and agents are served with one if that is asked for', async () => {
+    for (const name of ['api.gateway.test', 'connect.gateway.test']) {
+      resolver.add({ type: 'A', name, data: GATEWAY });
+    }
+    const { issued, isPublic, gateway } = await start('all', false);
+    for (const name of ['api.gateway.test', 'connect.gateway.test']) {
+      await issued(name);
+      expect([name, await isPublic(name)]).toEqual([name, true]);
+    }
+    expect(await isPublic('door.gateway.test')).toBe(false);
+    await gateway.close();
+    const store = openGatewayStore({ dataDir, encryptionKey: null });
+    const [row] = store.tlsCertificates.page(null, 1);
+    expect(row?.private_key.toString('latin1')).not.toContain('PRIVATE KEY');
+    store.database.close();
+  });
+});
