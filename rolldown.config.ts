@@ -21,5 +21,9 @@ export default defineConfig([
     output: { ...output, dir: 'dist' },
   },
   { ...options, input: benches.map((name) => `bench/${name}`), output: { ...output, dir: 'build/bench' } },
-  { ...options, input: 'test/faults/run.ts', output: { ...output, dir: 'build/faults' } },
+  {
+    ...options,
+    input: ['test/faults/run.ts', 'test/faults/fleet-agents.ts'],
+    output: { ...output, dir: 'build/faults' },
+  },
 ]);

@@ -14,7 +14,7 @@ export class PublicClient {
   readonly #limiter = new Limiter(MAX_ASKING);
 
   constructor(
-    private readonly gateway: () => Gateway,
+    private readonly gateway: () => Pick<Gateway, 'httpsPort' | 'sessionCa'>,
     private readonly patienceMs = PATIENCE_MS,
   ) {}
 

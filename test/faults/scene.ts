@@ -1,15 +1,14 @@
-import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { Tunnel } from '../../src/agent/tunnels/tunnel.ts';
-import { tunnelsCodec } from '../../src/agent/tunnels/tunnel-store.ts';
 import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { NETWORK_DOMAIN, type Network } from '../support/network.ts';
+import { persistTunnels } from './persisted-tunnels.ts';
 import { PublicClient } from './public-client.ts';
 import { timeUntilAll } from './recovery.ts';
 
@@ -141,19 +140,13 @@ export class Scene {
   #persistTunnels(): void {
     const address = this.upstream.address();
     const upstream = typeof address === 'string' ? `unix:${address}` : `localhost:${(address as AddressInfo).port}`;
-    const persisted = (tunnel: Partial<Tunnel> & { domain: string }): Tunnel => ({
-      id: randomUUID(),
-      protocol: 'http',
+    const others = (this.options.others ?? []).map((tunnel) => ({ domain: `other.${this.#domain}`, ...tunnel }));
+    const tunnels = [...others, ...this.hosts.map((domain) => ({ domain }))].map((tunnel) => ({
       forwards_to: upstream,
       url: `https://${tunnel.domain}:${this.gateway.httpsPort}`,
-      policy: null,
-      created_at: new Date().toISOString(),
       ...tunnel,
-    });
-    const all = [...(this.options.others ?? []), ...this.hosts.map((domain) => ({ domain }))];
-    const tunnels = all.map((tunnel) => persisted({ domain: `other.${this.#domain}`, ...tunnel }));
-    mkdirSync(join(this.folder, 'data'), { mode: 0o700 });
-    writeFileSync(join(this.folder, 'data', 'tunnels.json'), tunnelsCodec.encode({ version: 1, tunnels }));
+    }));
+    persistTunnels(this.folder, tunnels);
   }
 
   async #clear(): Promise<void> {

@@ -41,10 +41,18 @@ export class AgentProcess {
     launcher: string[] = [],
   ): AgentProcess {
     const settings = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0', LOG_FORMAT: 'json', ...env };
-    const [program = '', ...rest] = [...launcher, process.execPath, CLI, ...args];
+    return AgentProcess.#spawn([...launcher, process.execPath, CLI, ...args], folder, settings);
+  }
+
+  /** Starts another program that logs as the agent does, such as one with several agents. */
+  static run(script: string, args: string[], folder: string): AgentProcess {
+    return AgentProcess.#spawn([process.execPath, script, ...args], folder, {});
+  }
+
+  static #spawn([program = '', ...rest]: string[], folder: string, env: Record<string, string>): AgentProcess {
     const child = spawn(program, rest, {
       cwd: folder,
-      env: { PATH: process.env.PATH, ...settings },
+      env: { PATH: process.env.PATH, ...env },
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     return new AgentProcess(child, folder);
