@@ -5,6 +5,7 @@ import { parseUpstreamRules, type UpstreamRules } from './agent/tunnels/upstream
 import type { AcmeSettings } from './gateway/certificates/choose-issuer.ts';
 import type { OwnNamesChoice } from './gateway/certificates/own-names.ts';
 import type { ChallengeDnsSettings } from './gateway/gateway.ts';
+import type { PortRange } from './gateway/sessions/tcp-ports.ts';
 import { messageOf, OperatorError } from './lib/errors.ts';
 import { LOG_LEVELS, type LogFormat, type LogLevel } from './lib/log.ts';
 import type { ServiceManagerSettings } from './service/notifier.ts';
@@ -20,6 +21,7 @@ import {
   oneOf,
   origin,
   port,
+  portRange,
   resolvers,
   secret,
   text,
@@ -35,6 +37,8 @@ export type GatewaySettings =
       domain: string;
       httpPort: number;
       httpsPort: number;
+      /** For tcp endpoints; null: there are none. */
+      tcpPorts: PortRange | null;
       encryptionKey: string | null;
     }
   | {
@@ -55,6 +59,8 @@ export interface GatewayServerSettings {
   domain: string;
   httpPort: number;
   httpsPort: number;
+  /** For tcp endpoints; null: there are none. */
+  tcpPorts: PortRange | null;
   /** A further port for agents; null: none. */
   sessionPort: number | null;
   apiUrl: string | null;
@@ -133,6 +139,7 @@ export const VARIABLES = {
   GATEWAY_DOMAIN: hostname('localhost', 'a hostname such as localhost'),
   GATEWAY_HTTPS_PORT: port(8443),
   GATEWAY_HTTP_PORT: port(8080),
+  GATEWAY_TCP_PORTS: portRange('20000-20999'),
   GATEWAY_SESSION_PORT: port(null),
   GATEWAY_HOST: text('an IP address of this machine; 0.0.0.0 for all', '127.0.0.1'),
   GATEWAY_API_URL: origin,
@@ -331,6 +338,7 @@ function embeddedGateway(values: Parsed, chosen: boolean): GatewaySettings {
     domain: values.GATEWAY_DOMAIN ?? 'localhost',
     httpPort: values.GATEWAY_HTTP_PORT ?? 0,
     httpsPort: values.GATEWAY_HTTPS_PORT ?? 0,
+    tcpPorts: values.GATEWAY_TCP_PORTS,
     encryptionKey: values.GATEWAY_ENCRYPTION_KEY,
   };
 }
@@ -349,6 +357,7 @@ function gatewayServerSettings(
     domain: values.GATEWAY_DOMAIN ?? '',
     httpPort: values.GATEWAY_HTTP_PORT ?? 0,
     httpsPort: values.GATEWAY_HTTPS_PORT ?? 0,
+    tcpPorts: values.GATEWAY_TCP_PORTS,
     sessionPort: values.GATEWAY_SESSION_PORT,
     apiUrl: values.GATEWAY_API_URL,
     encryptionKey: values.GATEWAY_ENCRYPTION_KEY,

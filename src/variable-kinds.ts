@@ -1,4 +1,5 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
+import type { PortRange } from './gateway/sessions/tcp-ports.ts';
 
 /** A variable of the environment: what it defaults to and what may stand in it. */
 export interface Variable<T> {
@@ -34,6 +35,19 @@ export const port = (fallback: number | null): Variable<number> => ({
   parse: (value) => {
     if (!/^\d{1,5}$/.test(value) || Number(value) > 65535) throw new Error('not a port');
     return Number(value);
+  },
+});
+
+/** Null for none. */
+export const portRange = (fallback: string): Variable<PortRange | null> => ({
+  default: fallback,
+  allowed: 'a range of ports such as 20000-20999, one port, or off',
+  parse: (value) => {
+    if (value.toLowerCase() === 'off') return null;
+    const [, first = '', last = first] = /^(\d{1,5})(?:-(\d{1,5}))?$/.exec(value) ?? [];
+    const range = { first: Number(first), last: Number(last) };
+    if (range.first < 1 || range.last > 65_535 || range.first > range.last) throw new Error('not a range of ports');
+    return range;
   },
 });
 

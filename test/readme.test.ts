@@ -98,6 +98,14 @@ describe.runIf(hasCurl)('the tour in README', () => {
     expect(await shell(step(/curl -i --cacert/))).toMatch(/^HTTP\/1\.1 404/);
   });
 
+  it('gives a service that speaks no HTTP a port of its own', async () => {
+    const answer = JSON.parse(await shell(step(/"protocol":"tcp"/)));
+    const shown = JSON.parse(blocks(chapter('A tour with curl'), 'json')[1] ?? '');
+    const url = expect.stringMatching(/^tcp:\/\/localhost:20\d{3}$/);
+    expect(answer).toEqual({ ...shown, url, domain: answer.url.replace('tcp://', '') });
+    expect(shown).toMatchObject({ url: `tcp://${shown.domain}` });
+  });
+
   it('does the same with the command line', async () => {
     const commands = (blocks(chapter('The command line'), '')[0] ?? '')
       .split('\n')

@@ -31,9 +31,20 @@ describe('settings', () => {
       domain: 'localhost',
       httpPort: 8080,
       httpsPort: 8443,
+      tcpPorts: { first: 20_000, last: 20_999 },
       encryptionKey: null,
     });
     expect(load().api).toMatchObject({ host: '127.0.0.1', port: 4040, domain: 'agent.localhost', requireToken: true });
+  });
+
+  it('has a range of ports for tcp endpoints, one port, or none', () => {
+    const tcpPorts = (value: string) => loadGateway({ GATEWAY_TCP_PORTS: value }).tcpPorts;
+    expect(tcpPorts('30000-30099')).toEqual({ first: 30_000, last: 30_099 });
+    expect(tcpPorts('2222')).toEqual({ first: 2222, last: 2222 });
+    expect(tcpPorts('off')).toBeNull();
+    for (const wrong of ['0-10', '20-10', '1-65536', 'on', '1-2-3']) {
+      expect(() => tcpPorts(wrong)).toThrow(/GATEWAY_TCP_PORTS=.*allowed: a range of ports such as 20000-20999/);
+    }
   });
 
   it('goes to ngrok’s cloud with an authtoken alone, with no remote API unless a domain is set', () => {

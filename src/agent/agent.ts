@@ -53,8 +53,8 @@ interface Uplink extends Pick<NgrokConnectorOptions, 'authtoken' | 'serverAddr' 
   addresses: Record<string, string>;
   /** Follows the agent's log level. */
   setLogLevel(level: LogLevel): void;
-  /** Ports on loopback that it listens on, and what each is. */
-  ports: ReadonlyMap<number, string>;
+  /** What a port on loopback is if it listens there. */
+  whatIsPort(port: number): string | undefined;
   stop(): Promise<void>;
 }
 
@@ -109,7 +109,7 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
       ? null
       : new OwnEndpoint({ connector, domain: api.domain, socket: join(socketFolder, 'api.sock'), clock, log });
   const guard = new UpstreamGuard(settings.allowUpstreams);
-  for (const [port, what] of uplink.ports) guard.protectOwnPort(port, what);
+  guard.protectOwnPorts((port) => uplink.whatIsPort(port));
   const tunnels = new TunnelManager({
     connector,
     store: new TunnelStore(new DurableFile({ path: join(dataDir, 'tunnels.json'), codec: tunnelsCodec, log })),
@@ -156,7 +156,9 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
   );
   servers.push(server);
   addresses.api = `http://${server.address}`;
-  if (server.port !== null && isLoopbackHost(api.host)) guard.protectOwnPort(server.port, OWN_API);
+  if (server.port !== null && isLoopbackHost(api.host)) {
+    guard.protectOwnPorts((port) => (port === server.port ? OWN_API : undefined));
+  }
   log.info({ url: addresses.api }, 'the local API is up');
   announceRemote(settings, apiToken, log);
   connector.start();
@@ -183,7 +185,7 @@ async function openUplink(gateway: GatewaySettings, dataDir: string, log: Log): 
     ...(caCert !== null && { caCert }),
     addresses: {},
     setLogLevel: () => {},
-    ports: new Map(),
+    whatIsPort: () => undefined,
     stop: async () => {},
   };
 }
@@ -214,10 +216,10 @@ async function openEmbeddedGateway(
   );
   const authtoken = await gateway.issueAuthtoken();
   const ports = new Map([
-    [gateway.httpsPort, `the embedded gateway's https port${LOOP}`],
-    [gateway.httpPort, `the embedded gateway's http port${LOOP}`],
+    [gateway.httpsPort, 'https port'],
+    [gateway.httpPort, 'http port'],
   ]);
-  if (gateway.sessionPort !== null) ports.set(gateway.sessionPort, `the embedded gateway's session port${LOOP}`);
+  if (gateway.sessionPort !== null) ports.set(gateway.sessionPort, 'session port');
   return {
     authtoken: () => authtoken,
     serverAddr: gateway.sessionAddress,
@@ -231,7 +233,10 @@ async function openEmbeddedGateway(
     setLogLevel: (level) => {
       quiet.level = quieter(level);
     },
-    ports,
+    whatIsPort: (port) => {
+      const what = ports.get(port) ?? (gateway.endpoints.onTcpPort(port) && 'port of a tcp tunnel');
+      return what && `the embedded gateway's ${what}${LOOP}`;
+    },
     stop: () => gateway.close(),
   };
 }

@@ -18,6 +18,7 @@ import { CertificateProvisioner, type ManagedTable } from './certificates/provis
 import { type DomainSettings, gatewayDomains } from './domain-names.ts';
 import { AgentDoor } from './edge/agent-door.ts';
 import { EdgeServer } from './edge/edge-server.ts';
+import { TcpListeners } from './edge/tcp-listeners.ts';
 import { EndpointPolicies } from './endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints.ts';
 import { ipPolicyRules } from './ip-policy-rules.ts';
@@ -26,6 +27,7 @@ import { LiveAgents } from './live-agents.ts';
 import { urlOf } from './sessions/endpoint-address.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { SessionServer } from './sessions/session-server.ts';
+import { type PortRange, TcpPorts } from './sessions/tcp-ports.ts';
 import type { ManagedDomainRow } from './store/managed-domains.ts';
 import { openGatewayStore } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
@@ -42,6 +44,8 @@ export interface GatewayOptions {
   httpsPort: number;
   /** A further port, for agents alone; null: they come to the HTTPS port under the name `connect.<domain>`. */
   sessionPort: number | null;
+  /** Ports for tcp endpoints; left out: there are none. */
+  tcpPorts?: PortRange | null;
   /** Key for private keys at rest, 32 bytes in base64; left out: a file in the data folder. */
   encryptionKey?: string | null;
   /** Origin under which clients reach the management API; left out: `https://api.<domain>` with the HTTPS port. */
@@ -147,8 +151,8 @@ async function startParts(
     access: new SessionAccess(new AccountAccess(store, domains)),
     binder: new EndpointBinder({
       ...{ endpoints, ids, policies },
-      addresses: { baseDomain, ports: { http: ports.httpPort, https: ports.httpsPort }, tcpHost: null },
-      tcpPorts: null,
+      addresses: { baseDomain, ports: { http: ports.httpPort, https: ports.httpsPort }, tcpHost: tcpHost(baseDomain) },
+      tcpPorts: openTcpPorts(options, endpoints, store, onStop),
     }),
     ids,
     issueCertificate: () => ca.issue([...new Set([connectHost, host, 'localhost', '127.0.0.1'])]),
@@ -219,6 +223,24 @@ async function startChallengeDns(
   const chosen = await dns.start();
   onStop(() => dns.stop());
   return chosen;
+}
+
+/** @returns null when there are to be none */
+function openTcpPorts(
+  { tcpPorts: range = null, host, log }: GatewayOptions,
+  endpoints: EndpointRegistry,
+  { tcpPorts: memory }: Store,
+  onStop: (stop: () => Promise<void>) => void,
+): TcpPorts | null {
+  if (range === null) return null;
+  const opener = new TcpListeners({ host, endpoints, log });
+  onStop(async () => opener.stop());
+  return new TcpPorts({ range, opener, memory, log });
+}
+
+/** A name that leads to the gateway: in DNS there are those below its domain, but below localhost not everywhere. */
+function tcpHost(baseDomain: string): string {
+  return baseDomain.includes('.') ? `tcp.${baseDomain}` : baseDomain;
 }
 
 interface ApiParts {

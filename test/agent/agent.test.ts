@@ -113,11 +113,6 @@ describe('a POST', () => {
     expect((await device.get('agent.localhost', { path: '/healthz' })).status).toBe(200);
   });
 
-  it.each(['tcp', 'tls'])('for %s is told that this gateway does not serve it', async (protocol) => {
-    const failed = await refusal(device.post({ protocol, forwards_to: 22 }));
-    expect(failed).toMatchObject({ status_code: 501, error_code: 'ERR_NGROK_332' });
-  });
-
   it('with a policy that the gateway cannot run is refused with the gateway’s own code, and where it is wrong', async () => {
     const policy = { inbound: [{ expressions: ['req.method =='], actions: [{ type: 'deny' }] }] };
     const failed = await refusal(device.post({ domain: 'policy.localhost', forwards_to: port, policy }));

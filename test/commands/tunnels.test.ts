@@ -69,7 +69,7 @@ it('exits with 1 when the agent refuses, and passes its reasons on', async () =>
   const invalid = await tunnels('start', 'http://', '-d', 'bad_name', '-p', 'udp');
   expect(invalid.code).toBe(1);
   expect(invalid.stderr).toMatch(/\n {2}protocol: .*\n {2}forwards_to: .*\n {2}domain: /);
-  expect((await tunnels('start', '22', '-p', 'tcp')).stderr).toContain('ERR_NGROK_332');
+  expect((await tunnels('start', '22', '-p', 'tcp', '-d', 'localhost:22')).stderr).toContain('ERR_NGROK_307');
 });
 
 it('deletes one, silently, and exits with 4 when it is not there', async () => {

@@ -8,6 +8,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTes
 import { parseListenerClosed, parseSdkError } from '../../src/agent/connector/sdk-error.ts';
 import { issueApiKey } from '../../src/gateway/access/issue-token.ts';
 import { ManagementClient } from '../../src/management/client.ts';
+import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
 
 /** What accounts allow, as agents of the real SDK get to know it; the accounts change through the real API over HTTPS. */
@@ -21,7 +22,7 @@ afterAll(() => upstream.close());
 let gateway: TestGateway;
 let client: ManagementClient;
 beforeEach(async () => {
-  gateway = await startTestGateway();
+  gateway = await startTestGateway({ tcpPorts: await freePorts(4) });
   client = await clientOf(gateway);
 });
 afterEach(() => gateway.close());
@@ -191,6 +192,28 @@ describe('a right that is taken away', () => {
     expect(await bindCode(session, 'one.localhost')).toBe('ERR_NGROK_316');
   });
 
+  it('ends endpoints of every kind and labelled tunnels, by deactivation and by narrower rules', async () => {
+    const [narrowed, deactivated] = [await account(), await account()];
+    const kinds = async (authtoken: string, name: string) => {
+      const session = await connect(authtoken);
+      const listeners = [
+        await session.tcpEndpoint().listen(false),
+        await session.tlsEndpoint().domain(`${name}.localhost`).listen(false),
+        await session.labeledListener().label('site', name).listen(false),
+        await session.httpEndpoint().domain(`${name}.internal`).listen(false),
+      ];
+      return listeners.map((listener) => codeOf(listener.forward('tcp://127.0.0.1:9')));
+    };
+    const [first, second] = [await kinds(narrowed.authtoken, 'one'), await kinds(deactivated.authtoken, 'two')];
+    expect((await client.tunnels.list()).items).toHaveLength(8);
+    await client.credentials.update(narrowed.credential.id, { acl: ['bind:*.site.localhost'] });
+    expect(await Promise.all(first)).toEqual(['308', '316', '399', '316'].map((number) => `ERR_NGROK_${number}`));
+    expect((await client.tunnels.list()).items).toHaveLength(4);
+    await client.botUsers.update(deactivated.bot.id, { active: false });
+    expect(await Promise.all(second)).toEqual(Array(4).fill('ERR_NGROK_300'));
+    expect((await client.tunnels.list()).items).toEqual([]);
+  });
+
   it('ends what only a domain covered that is deleted', async () => {
     const exact = await client.reservedDomains.create({ domain: 'app.site.example.com' });
     const wildcard = await client.reservedDomains.create({ domain: '*.site.example.com' });
@@ -247,6 +270,35 @@ describe('what is online', () => {
     await expect(client.endpoints.get(String(online?.id))).rejects.toMatchObject({ isNotFound: true });
     await expect(client.tunnels.get(String(tunnel?.id))).rejects.toMatchObject({ isNotFound: true });
     expect((await client.tunnelSessions.list()).items).toHaveLength(1);
+  });
+
+  it('is listed as what it is, whatever its kind', async () => {
+    const session = await connect((await account()).authtoken);
+    const tcp = await session.tcpEndpoint().poolingEnabled(true).listen(false);
+    await session.tlsEndpoint().domain('raw.localhost').listen(false);
+    await session.httpEndpoint().domain('web.internal').listen(false);
+    const labeled = await session.labeledListener().label('site', 'a').metadata('m').listen(false);
+    const port = Number(new URL(String(tcp.url())).port);
+    const [internal, tls, address] = (await client.endpoints.list()).items;
+    expect(address).toMatchObject({
+      ...{ proto: 'tcp', host: 'localhost', port, hostport: `localhost:${port}`, url: tcp.url() },
+      pooling_enabled: true,
+    });
+    expect(tls).toMatchObject({ proto: 'tls', host: 'raw.localhost', port: gateway.httpsPort, bindings: ['public'] });
+    expect(internal).toMatchObject({ proto: 'https', hostport: 'web.internal:443', bindings: ['internal'] });
+    const group = await client.tunnelGroupBackends.create({ labels: { site: 'a' } });
+    const [tunnel, ...others] = (await client.tunnels.list()).items;
+    expect(others).toHaveLength(3);
+    expect(tunnel).toMatchObject({
+      id: labeled.id(),
+      metadata: 'm',
+      labels: { site: 'a' },
+      backends: [{ id: group.id }],
+    });
+    expect(tunnel).not.toHaveProperty('public_url');
+    expect(group.tunnels).toEqual([{ id: labeled.id(), uri: `${gateway.apiUrl}/tunnels/${labeled.id()}` }]);
+    await labeled.close();
+    expect((await client.tunnelGroupBackends.get(group.id)).tunnels).toEqual([]);
   });
 
   it('is listed page by page, newest first', async () => {

@@ -13,6 +13,8 @@ const RETRY_AFTER_S = 5;
 const STATUS_BY_CODE: Readonly<Record<string, number>> = {
   // Reference, "Codes to use": the endpoint is online already; what the authtoken's ACL does not allow.
   ERR_NGROK_334: 409,
+  ERR_NGROK_18016: 409,
+  ERR_NGROK_18017: 409,
   ERR_NGROK_308: 403,
   ERR_NGROK_316: 403,
   ERR_NGROK_356: 403,

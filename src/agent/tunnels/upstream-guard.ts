@@ -18,7 +18,7 @@ const systemLookup: Lookup = (name) => dns.lookup(name, { all: true, verbatim: t
 export class UpstreamGuard {
   readonly #lookups = new Map<string, Promise<LookupAddress[]>>();
 
-  readonly #ownPorts = new Map<number, string>();
+  readonly #ownPorts: ((port: number) => string | undefined)[] = [];
 
   constructor(
     private readonly rules: UpstreamRules,
@@ -26,13 +26,13 @@ export class UpstreamGuard {
   ) {}
 
   /**
-   * Keeps tunnels away from a port on loopback on which this process listens itself: the API takes whoever connects
+   * Keeps tunnels away from ports on loopback on which this process listens itself: the API takes whoever connects
    * there for somebody on this machine, and a tunnel to the gateway would lead back into itself.
    *
-   * @param what completes `port 4040 is …`
+   * @param whatIs completes `port 4040 is …` for such a port
    */
-  protectOwnPort(port: number, what: string): void {
-    this.#ownPorts.set(port, what);
+  protectOwnPorts(whatIs: (port: number) => string | undefined): void {
+    this.#ownPorts.push(whatIs);
   }
 
   /**
@@ -91,8 +91,9 @@ export class UpstreamGuard {
   }
 
   #refuseOwnPort(host: string, port: number): void {
-    const what = this.#ownPorts.get(port);
-    if (what === undefined || !isLoopbackHost(embeddedIpv4(host) ?? host)) return;
+    if (!isLoopbackHost(embeddedIpv4(host) ?? host)) return;
+    const what = this.#ownPorts.map((whatIs) => whatIs(port)).find((known) => known !== undefined);
+    if (what === undefined) return;
     const problem = `port ${port} is ${what}`;
     throw new AgentError('ERR_AGENT_UPSTREAM_NOT_ALLOWED', problem, { details: { forwards_to: problem } });
   }

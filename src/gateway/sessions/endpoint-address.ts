@@ -11,8 +11,8 @@ export interface AddressSettings {
   baseDomain: string;
   /** Ports at which public endpoints are reached that are told apart by name. */
   ports: Readonly<Record<'http' | 'https', number>>;
-  /** The host in the addresses of TCP endpoints; null: there are none. */
-  tcpHost: string | null;
+  /** The host in the addresses of TCP endpoints. */
+  tcpHost: string;
 }
 
 /** What an agent asks for; null leaves the choice to the gateway. */
@@ -134,9 +134,6 @@ function internalAddress(protocol: EndpointProtocol, host: string | null, port: 
 }
 
 function tcpAddress(host: string | null, port: number | null, { tcpHost }: AddressSettings): WantedAddress {
-  if (tcpHost === null) {
-    throw new Refusal('ERR_NGROK_332', 'this gateway has no ports for tcp endpoints; set GATEWAY_TCP_PORTS at it');
-  }
   if (host !== null && host !== tcpHost) {
     throw new Refusal('ERR_NGROK_307', `tcp endpoints of this gateway have the host ${tcpHost}, not ${quote(host)}`);
   }

@@ -8,7 +8,7 @@ import type { PortLease, TcpPorts } from './tcp-ports.ts';
 
 export interface EndpointClaimsOptions extends AddressSettings {
   endpoints: EndpointRegistry;
-  /** Left out: there are no public tcp endpoints. */
+  /** Null: there are no public tcp endpoints. */
   tcpPorts: TcpPorts | null;
 }
 
@@ -67,8 +67,8 @@ export class EndpointClaims {
 
   get #ports(): TcpPorts {
     const { tcpPorts } = this.#options;
-    if (!tcpPorts) throw new Error('an address for tcp was asked for where there are none');
-    return tcpPorts;
+    if (tcpPorts) return tcpPorts;
+    throw new Refusal('ERR_NGROK_332', 'this gateway has no ports for tcp endpoints: GATEWAY_TCP_PORTS is off');
   }
 
   /** Those that have to go before the address can be bound. */

@@ -157,13 +157,6 @@ export const MIGRATIONS: readonly string[] = [
   CREATE INDEX tls_edge_references_by_certificate_authority ON tls_edge_references (certificate_authority_id);
   `,
   `
-  -- The day of each port's last use.
-  CREATE TABLE tcp_ports (
-    port INTEGER PRIMARY KEY NOT NULL,
-    used_on TEXT NOT NULL
-  ) STRICT;
-  `,
-  `
   -- The gateway's own names with certificates of a public authority.
   CREATE TABLE own_domains (
     id TEXT PRIMARY KEY NOT NULL,
@@ -176,5 +169,12 @@ export const MIGRATIONS: readonly string[] = [
     due_at TEXT
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX own_domains_by_certificate ON own_domains (certificate_id);
+  `,
+  `
+  -- The day of each port's last use.
+  CREATE TABLE tcp_ports (
+    port INTEGER PRIMARY KEY NOT NULL,
+    used_on TEXT NOT NULL
+  ) STRICT;
   `,
 ];

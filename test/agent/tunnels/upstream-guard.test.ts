@@ -8,8 +8,8 @@ const GATEWAY_PORT = 8443;
 
 function guarded() {
   const guard = new UpstreamGuard(parseUpstreamRules('any'), async () => [{ address: '127.0.0.1', family: 4 }]);
-  guard.protectOwnPort(PORT, "the agent's own API");
-  guard.protectOwnPort(GATEWAY_PORT, "the gateway's https port");
+  guard.protectOwnPorts((port) => (port === PORT ? "the agent's own API" : undefined));
+  guard.protectOwnPorts((port) => (port === GATEWAY_PORT ? "the gateway's https port" : undefined));
   return guard;
 }
 

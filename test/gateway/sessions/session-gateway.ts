@@ -44,7 +44,7 @@ export class SessionGateway {
         endpoints: gateway.endpoints,
         ids,
         policies: new EndpointPolicies({ ipPolicies: () => null, log: silentLog }),
-        addresses: { baseDomain: 'localhost', ports: { http: 8080, https: 8443 }, tcpHost: null },
+        addresses: { baseDomain: 'localhost', ports: { http: 8080, https: 8443 }, tcpHost: 'localhost' },
         tcpPorts: null,
       }),
       issueCertificate: () => ca.issue(['127.0.0.1', 'localhost']),

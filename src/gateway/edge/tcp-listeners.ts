@@ -1,0 +1,63 @@
+import { once } from 'node:events';
+import { createServer, type Server, type Socket } from 'node:net';
+import type { Log } from '../../lib/log.ts';
+import type { GatewayEndpoint } from '../endpoint.ts';
+import type { PortOpener } from '../sessions/tcp-ports.ts';
+import { cut } from './cut.ts';
+import { StreamProxy } from './stream-proxy.ts';
+
+export interface TcpListenersOptions {
+  /** Address to listen on. */
+  host: string;
+  endpoints: { onTcpPort(port: number): GatewayEndpoint | undefined };
+  log: Log;
+}
+
+/** Connections at once on each port; what is beyond is closed at once instead of starving the others. */
+const MAX_CONNECTIONS = 8192;
+
+/** The public ports of tcp endpoints: each listens for as long as somebody has it. */
+export class TcpListeners implements PortOpener {
+  readonly #options: TcpListenersOptions;
+  readonly #servers = new Map<number, Server>();
+  readonly #clients = new Set<Socket>();
+  readonly #streams: StreamProxy;
+
+  constructor(options: TcpListenersOptions) {
+    this.#options = options;
+    this.#streams = new StreamProxy({ log: options.log });
+  }
+
+  async open(port: number): Promise<void> {
+    const { host, log } = this.#options;
+    const server = createServer({ allowHalfOpen: true, noDelay: true });
+    server.maxConnections = MAX_CONNECTIONS;
+    server.on('connection', (socket) => this.#serve(socket, port));
+    server.listen(port, host);
+    await once(server, 'listening');
+    server.on('error', (error) => log.error({ err: error, port }, 'the listener of a tcp endpoint failed'));
+    this.#servers.set(port, server);
+  }
+
+  /** Connections that there are end with their endpoint, not here. */
+  close(port: number): void {
+    this.#servers.get(port)?.close();
+    this.#servers.delete(port);
+  }
+
+  /** Closes every port and cuts every connection. */
+  stop(): void {
+    for (const port of [...this.#servers.keys()]) this.close(port);
+    for (const client of this.#clients) client.destroy();
+  }
+
+  #serve(client: Socket, port: number): void {
+    this.#clients.add(client);
+    client.once('close', () => this.#clients.delete(client));
+    // An error ends in 'close', which all here wait for.
+    client.on('error', () => {});
+    const endpoint = this.#options.endpoints.onTcpPort(port);
+    if (endpoint) this.#streams.serve(client, endpoint);
+    else cut(client);
+  }
+}

@@ -1,0 +1,67 @@
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { temporaryFolder } from '../support/agent-process.ts';
+import { freePorts } from '../support/free-ports.ts';
+import { Device } from './device.ts';
+
+/** Greets, as SSH does. */
+let service: Server;
+let device: Device;
+let settings: Record<string, string>;
+const [folder, removeFolder] = temporaryFolder();
+beforeAll(async () => {
+  service = createServer((socket: Socket) => socket.on('error', () => {}).end('SSH-2.0-device\r\n'));
+  service.listen(0, '127.0.0.1');
+  await once(service, 'listening');
+  const { first, last } = await freePorts(8);
+  settings = { GATEWAY_TCP_PORTS: `${first}-${last}` };
+  device = await Device.start(folder, settings);
+});
+afterAll(async () => {
+  await device.agent.end();
+  service.close();
+  removeFolder();
+});
+
+const servicePort = () => (service.address() as AddressInfo).port;
+
+async function open(body: object = {}): Promise<{ url: string; domain: string }> {
+  const answer = await device.post({ protocol: 'tcp', forwards_to: servicePort(), ...body });
+  expect(answer.status).toBe(200);
+  return (await answer.json()) as { url: string; domain: string };
+}
+
+/** What the service says, or why there is no connection. */
+async function greeting(url: string): Promise<string> {
+  const socket = connect(Number(new URL(url).port), '127.0.0.1');
+  const [first] = await Promise.race([once(socket, 'data'), once(socket, 'error')]).catch((error: unknown) => [error]);
+  socket.destroy();
+  return first instanceof Error ? String((first as NodeJS.ErrnoException).code) : String(first);
+}
+
+it('a tcp tunnel has a port of its own, which it keeps when the agent is killed and starts again', async () => {
+  const { url, domain } = await open();
+  expect(url).toBe(`tcp://${domain}`);
+  expect(domain).toMatch(/^localhost:\d+$/);
+  expect(await greeting(url)).toBe('SSH-2.0-device\r\n');
+  await device.agent.end('SIGKILL');
+  expect(await greeting(url)).toBe('ECONNREFUSED');
+  device = await Device.start(folder, settings);
+  expect((await device.tunnels()).map((tunnel) => tunnel.url)).toContain(url);
+  expect(await greeting(url)).toBe('SSH-2.0-device\r\n');
+});
+
+it('a tcp tunnel can ask for its port, and gives it back when it is deleted', async () => {
+  const { url, domain } = await open();
+  expect(await device.delete(domain)).toBe(204);
+  expect(await greeting(url)).toBe('ECONNREFUSED');
+  expect((await open({ domain })).url).toBe(url);
+  expect((await device.post({ protocol: 'tcp', forwards_to: servicePort(), domain })).status).toBe(409);
+});
+
+it('a tcp tunnel cannot lead to the port of another, and so back to itself', async () => {
+  const { domain } = await open();
+  const looping = await device.post({ protocol: 'tcp', forwards_to: domain });
+  expect([looping.status, await looping.text()]).toEqual([400, expect.stringContaining('port of a tcp tunnel')]);
+});

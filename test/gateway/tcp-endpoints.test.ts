@@ -1,0 +1,283 @@
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { type AddressInfo, connect as connectTcp, createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Listener, Session } from '@ngrok/ngrok';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { issueCredential } from '../../src/gateway/access/issue-token.ts';
+import type { GatewayOptions } from '../../src/gateway/gateway.ts';
+import { freePorts } from '../support/free-ports.ts';
+import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { SilentLink } from './sessions/session-gateway.ts';
+
+const code = (errorCode: string) => expect.objectContaining({ errorCode });
+
+async function start(options: Partial<GatewayOptions> & { ports?: number } = {}): Promise<TestGateway> {
+  const { ports = 4, ...others } = options;
+  const gateway = await startTestGateway({ tcpPorts: await freePorts(ports), ...others });
+  onTestFinished(() => gateway.close());
+  return gateway;
+}
+
+/** A server that greets, as SSH and SMTP do, then echoes; ends with the test. */
+async function greeter(greeting = 'hello'): Promise<number> {
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => {});
+    socket.write(greeting);
+    socket.pipe(socket);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+function forward(listener: Listener, port: number): void {
+  // The promise settles when the listener closes; the tests look at the other side.
+  listener.forward(`tcp://127.0.0.1:${port}`).catch(() => {});
+}
+
+const portOf = (listener: Listener) => Number(new URL(String(listener.url())).port);
+
+async function client(port: number): Promise<Socket> {
+  const socket = connectTcp(port, '127.0.0.1');
+  onTestFinished(() => void socket.destroy());
+  await once(socket, 'connect');
+  return socket.on('error', () => {});
+}
+
+/** However it ends: `once` would take a reset for a failure of its own. */
+function closed(socket: Socket): Promise<void> {
+  return new Promise((resolve) => socket.once('close', () => resolve()));
+}
+
+/** What the server sends first, and what comes back for a line. */
+async function converse(port: number, expected = 'hello'): Promise<string> {
+  const socket = await client(port);
+  let seen = '';
+  socket.on('data', (chunk) => {
+    seen += chunk;
+  });
+  while (seen !== expected) await once(socket, 'data');
+  socket.write(' and back');
+  while (seen !== `${expected} and back`) await once(socket, 'data');
+  socket.destroy();
+  return seen;
+}
+
+const refused = (port: number) =>
+  client(port).then(
+    () => null,
+    (error: NodeJS.ErrnoException) => error.code,
+  );
+
+describe('a tcp endpoint', () => {
+  it('has a port of the range, and carries bytes both ways through the real SDK', async () => {
+    const gateway = await start();
+    const session = await agentSession(gateway).connect();
+    const listener = await session.tcpEndpoint().listen(false);
+    forward(listener, await greeter());
+    expect(listener.url()).toMatch(/^tcp:\/\/localhost:\d+$/);
+    expect(await converse(portOf(listener))).toBe('hello and back');
+  });
+
+  it('closes its port, and cuts what it carries, when it goes offline', async () => {
+    const gateway = await start();
+    const session = await agentSession(gateway).connect();
+    const listener = await session.tcpEndpoint().listen(false);
+    forward(listener, await greeter());
+    const open = await client(portOf(listener));
+    await once(open, 'data');
+    const ended = closed(open);
+    await listener.close();
+    await ended;
+    expect(await refused(portOf(listener))).toBe('ECONNREFUSED');
+    const again = await session
+      .tcpEndpoint()
+      .remoteAddr(`localhost:${portOf(listener)}`)
+      .listen(false);
+    expect(again.url()).toBe(listener.url());
+  });
+
+  it('cuts connections that its policy does not let through', async () => {
+    const gateway = await start();
+    const session = await agentSession(gateway).connect();
+    const policy = {
+      on_tcp_connect: [{ expressions: ["conn.client_ip == '127.0.0.1'"], actions: [{ type: 'deny' }] }],
+    };
+    const listener = await session.tcpEndpoint().trafficPolicy(JSON.stringify(policy)).listen(false);
+    forward(listener, await greeter());
+    const denied = connectTcp(portOf(listener), '127.0.0.1').on('error', () => {});
+    const received: Buffer[] = [];
+    denied.on('data', (chunk) => received.push(chunk));
+    await closed(denied);
+    expect(received).toEqual([]);
+  });
+
+  it.each(['1', '2'] as const)(
+    'tells the upstream whose connection it is by the PROXY protocol %s',
+    async (version) => {
+      const gateway = await start();
+      const session = await agentSession(gateway).connect();
+      const listener = await session.tcpEndpoint().proxyProto(version).listen(false);
+      const server = createServer().listen(0, '127.0.0.1');
+      onTestFinished(() => void server.close());
+      await once(server, 'listening');
+      forward(listener, (server.address() as AddressInfo).port);
+      const accepted = once(server, 'connection');
+      const open = await client(portOf(listener));
+      open.write('x');
+      const [socket] = (await accepted) as [Socket];
+      const header = await until(socket, (bytes) => bytes.at(-1) === 'x'.charCodeAt(0));
+      const { localPort } = open;
+      if (version === '1')
+        expect(header.toString()).toBe(`PROXY TCP4 127.0.0.1 127.0.0.1 ${localPort} ${portOf(listener)}\r\nx`);
+      else expect([header.subarray(0, 12).toString('latin1'), header.readUInt16BE(24)]).toEqual([PROXY_2, localPort]);
+      socket.destroy();
+    },
+  );
+
+  it('can share its port with others that are pooled', async () => {
+    const gateway = await start();
+    const [first, second] = [await agentSession(gateway).connect(), await agentSession(gateway).connect()];
+    const one = await first.tcpEndpoint().poolingEnabled(true).listen(false);
+    const address = `localhost:${portOf(one)}`;
+    await expect(second.tcpEndpoint().remoteAddr(address).listen(false)).rejects.toEqual(code('ERR_NGROK_18017'));
+    const two = await second.tcpEndpoint().remoteAddr(address).poolingEnabled(true).listen(false);
+    forward(one, await greeter('one'));
+    forward(two, await greeter('two'));
+    const greetings = [await greeting(portOf(one)), await greeting(portOf(one))];
+    expect(greetings.sort()).toEqual(['one', 'two']);
+    await one.close();
+    expect([await greeting(portOf(one)), await greeting(portOf(one))]).toEqual(['two', 'two']);
+  });
+});
+
+const PROXY_2 = '\r\n\r\n\0\r\nQUIT\n';
+
+async function until(socket: Socket, isComplete: (bytes: Buffer) => boolean): Promise<Buffer> {
+  let seen: Buffer = Buffer.alloc(0);
+  while (!isComplete(seen)) {
+    const [chunk] = (await once(socket, 'data')) as [Buffer];
+    seen = Buffer.concat([seen, chunk]);
+  }
+  return seen;
+}
+
+async function greeting(port: number): Promise<string> {
+  const socket = await client(port);
+  const [bytes] = (await once(socket, 'data')) as [Buffer];
+  socket.destroy();
+  return bytes.toString();
+}
+
+describe('the port of a tcp endpoint', () => {
+  it('stays when the SDK reconnects', async () => {
+    const gateway = await start();
+    const link = await SilentLink.to(gateway.sessionPort);
+    const session = await agentSession(gateway, `127.0.0.1:${link.port}`)
+      .handleDisconnection(() => true)
+      .connect();
+    const listener = await session.tcpEndpoint().listen(false);
+    forward(listener, await greeter());
+    const back = new Promise((resolve) => gateway.endpoints.once('added', resolve));
+    link.cut();
+    await back;
+    expect(gateway.endpoints.list().map(({ url }) => url)).toEqual([listener.url()]);
+    expect(await converse(portOf(listener))).toBe('hello and back');
+    await session.close();
+  });
+
+  it('can be had again after a restart of the gateway, and is nobody else’s in between', async () => {
+    const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
+    onTestFinished(() => rm(dataDir, { recursive: true, force: true }));
+    const tcpPorts = await freePorts(3);
+    const first = await startTestGateway({ dataDir, tcpPorts });
+    const listener = await (await agentSession(first).connect()).tcpEndpoint().listen(false);
+    await first.close();
+    const second = await start({ dataDir, tcpPorts });
+    const session = await agentSession(second).connect();
+    const others = [await session.tcpEndpoint().listen(false), await session.tcpEndpoint().listen(false)];
+    expect(others.map(portOf)).not.toContain(portOf(listener));
+    const again = await session
+      .tcpEndpoint()
+      .remoteAddr(`localhost:${portOf(listener)}`)
+      .listen(false);
+    expect(again.url()).toBe(listener.url());
+    await expect(session.tcpEndpoint().listen(false)).rejects.toEqual(code('ERR_NGROK_18021'));
+  });
+
+  it('goes to a new session when the link of the old one is half open', async () => {
+    const gateway = await start();
+    const link = await SilentLink.to(gateway.sessionPort);
+    const dead = await agentSession(gateway, `127.0.0.1:${link.port}`).connect();
+    const listener = await dead.tcpEndpoint().listen(false);
+    link.goSilent();
+    const session = await agentSession(gateway).connect();
+    const again = await session
+      .tcpEndpoint()
+      .remoteAddr(`localhost:${portOf(listener)}`)
+      .listen(false);
+    forward(again, await greeter());
+    expect(await converse(portOf(again))).toBe('hello and back');
+  });
+
+  it('is another one when a program of the machine has it, unless it was asked for', async () => {
+    const gateway = await start({ ports: 2 });
+    const { first, last } = await occupied(gateway);
+    const session = await agentSession(gateway).connect();
+    expect(portOf(await session.tcpEndpoint().listen(false))).toBe(last);
+    const taken = session.tcpEndpoint().remoteAddr(`localhost:${first}`).listen(false);
+    await expect(taken).rejects.toThrow(/another program has it/);
+    await expect(session.tcpEndpoint().listen(false)).rejects.toEqual(code('ERR_NGROK_334'));
+  });
+
+  it.each<[string, string, (session: Session, gateway: TestGateway) => Promise<Listener>]>([
+    ['is outside of the range', 'ERR_NGROK_307', (s) => s.tcpEndpoint().remoteAddr('localhost:22').listen(false)],
+    ['is of another host', 'ERR_NGROK_307', (s) => s.tcpEndpoint().remoteAddr('example.com:20000').listen(false)],
+    ['is none', 'ERR_NGROK_9030', (s) => s.tcpEndpoint().remoteAddr('localhost:ssh').listen(false)],
+  ])('is refused when it %s', async (_what, errorCode, bind) => {
+    const gateway = await start();
+    const session = await agentSession(gateway).connect();
+    await expect(bind(session, gateway)).rejects.toEqual(code(errorCode));
+    expect(gateway.endpoints.list()).toEqual([]);
+  });
+
+  it('is refused by a gateway without any', async () => {
+    const gateway = await start({ tcpPorts: null });
+    const session = await agentSession(gateway).connect();
+    await expect(session.tcpEndpoint().listen(false)).rejects.toEqual(code('ERR_NGROK_332'));
+  });
+});
+
+/** Lets another program have the first of two ports. */
+async function occupied(gateway: TestGateway): Promise<{ first: number; last: number }> {
+  const session = await agentSession(gateway).connect();
+  const listeners = [await session.tcpEndpoint().listen(false), await session.tcpEndpoint().listen(false)];
+  const [first = 0, last = 0] = listeners.map(portOf).sort((a, b) => a - b);
+  for (const listener of listeners) await listener.close();
+  const program = createServer().listen(first, '127.0.0.1');
+  await once(program, 'listening');
+  onTestFinished(() => void program.close());
+  return { first, last };
+}
+
+it('needs a rule of the authtoken that permits its very address', async () => {
+  const gateway = await start({ domain: 'gateway.test' });
+  const { store } = gateway;
+  const open = await (await agentSession(gateway).connect()).tcpEndpoint().listen(false);
+  const address = String(open.url()).replace('tcp://', '');
+  expect(address).toMatch(/^tcp\.gateway\.test:\d+$/);
+  await open.close();
+  const { token } = await store.database.write(() => issueCredential(store, { acl: [`bind:${address}`] }));
+  const session = await agentSession({ ...gateway, authtoken: token }).connect();
+  await expect(session.tcpEndpoint().listen(false)).rejects.toEqual(code('ERR_NGROK_356'));
+  const other = address.replace(/\d+$/, (port) => String(Number(port) + 1));
+  await expect(session.tcpEndpoint().remoteAddr(other).listen(false)).rejects.toEqual(code('ERR_NGROK_308'));
+  expect((await session.tcpEndpoint().remoteAddr(address).listen(false)).url()).toBe(`tcp://${address}`);
+});
