@@ -68,7 +68,7 @@ describe.runIf(hasCurl)('the tour in README', () => {
 
   it('reaches the service with curl and the gateway’s authority, default policy applied', async () => {
     const answer = await shell(step(/curl -i --cacert/));
-    expect(answer).toMatch(/^HTTP\/1\.1 200/);
+    expect(answer).toMatch(/^HTTP\/(2|1\.1) 200/);
     expect(answer).toMatch(/\r\nx-content-type-options: nosniff\r\n/);
     expect(answer).toMatch(/the service$/);
   });
@@ -95,7 +95,7 @@ describe.runIf(hasCurl)('the tour in README', () => {
 
   it('deletes the tunnel, whose URL stops answering', async () => {
     await shell(step(/-X DELETE/));
-    expect(await shell(step(/curl -i --cacert/))).toMatch(/^HTTP\/1\.1 404/);
+    expect(await shell(step(/curl -i --cacert/))).toMatch(/^HTTP\/(2|1\.1) 404/);
   });
 
   it('gives a service that speaks no HTTP a port of its own', async () => {
