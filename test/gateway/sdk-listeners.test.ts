@@ -1,0 +1,242 @@
+import { once } from 'node:events';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { createServer, type RequestListener, type Server } from 'node:http';
+import { createServer as createHttpsServer } from 'node:https';
+import type { AddressInfo, Server as NetServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
+import ngrok, { type Config, type Listener, type Session } from '@ngrok/ngrok';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { ask, askRaw } from '../support/http-request.ts';
+import { selfSigned } from '../support/self-signed.ts';
+import { issueCertificate } from './support/certificates.ts';
+
+/** What the SDK's examples do, with every way that it has to listen and to forward. */
+let gateway: TestGateway;
+let session: Session;
+let folder: string;
+const home = process.cwd();
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'sdk-'));
+  await chmod(folder, 0o700);
+  // The SDK puts its sockets into the working folder.
+  process.chdir(folder);
+  gateway = await startTestGateway();
+  session = await agentSession(gateway).connect();
+});
+afterAll(async () => {
+  await ngrok.kill();
+  await session.close();
+  await gateway.close();
+  process.chdir(home);
+  await rm(folder, { recursive: true, force: true });
+});
+
+const hello: RequestListener = (req, res) => res.end(`hello from ${req.headers.host}${req.url}`);
+
+/** Starts a server on a free port, or where it is told to. */
+async function start<S extends NetServer>(
+  server: S,
+  at: { port: number } | { path: string } = { port: 0 },
+): Promise<S> {
+  server.listen({ ...at, host: '127.0.0.1' });
+  await once(server, 'listening');
+  onTestFinished(() => void server.close());
+  return server;
+}
+
+const portOf = (server: NetServer) => (server.address() as AddressInfo).port;
+const socketFile = (name: string) => ({ path: join(folder, name) });
+
+/** What is behind a listener, asked for over the public internet. */
+async function visit(listener: Listener, path = '/'): Promise<string> {
+  const url = listener.url() ?? '';
+  const { host } = new URL(url);
+  const { status, body } = await getPublic(gateway, `${url}${path}`);
+  expect(status).toBe(200);
+  expect(body).toBe(`hello from ${host}${path}`);
+  return body;
+}
+
+/** The configuration of `ngrok.forward` that leads to this gateway. */
+function config(rest: Config): Config {
+  const { authtoken, sessionAddress: server_addr, sessionCa: session_ca_cert } = gateway;
+  return { authtoken, server_addr, session_ca_cert, ...rest };
+}
+
+describe('http listeners', () => {
+  it('listen first and forward then: to a port, an address and a unix socket', async () => {
+    const port = portOf(await start(createServer(hello)));
+    const { path } = socketFile('listen.sock');
+    await start(createServer(hello), { path });
+    for (const address of [`localhost:${port}`, `http://127.0.0.1:${port}`, `unix:${path}`]) {
+      const listener = await session.httpEndpoint().metadata('example').listen();
+      listener.forward(address).catch(() => {});
+      await visit(listener, '/some/path');
+      expect(listener.metadata()).toBe('example');
+      await listener.close();
+      expect((await getPublic(gateway, listener.url() ?? '')).status).toBe(404);
+    }
+  });
+
+  it('listen and forward at once', async () => {
+    const { path } = socketFile('forward.sock');
+    await start(createServer(hello), { path });
+    const listener = await session.httpEndpoint().domain('at-once.localhost').listenAndForward(`unix:${path}`);
+    expect(new URL(listener.url() ?? '').hostname).toBe('at-once.localhost');
+    await visit(listener);
+    expect(gateway.endpoints.lookup('https', 'at-once.localhost')?.forwardsTo).toContain('forward.sock');
+  });
+
+  it('serve a server of this process that listens nowhere yet', async () => {
+    const served = createServer(hello);
+    const listener = await session.httpEndpoint().listenAndServe(served);
+    onTestFinished(() => void served.close());
+    await visit(listener);
+    const handed = createServer(hello);
+    const bound = await session.httpEndpoint().listen();
+    await once(handed.listen(bound), 'listening');
+    onTestFinished(() => void handed.close());
+    await visit(bound);
+    const linked = createServer(hello);
+    const other = await session.httpEndpoint().listen(false);
+    await ngrok.listen(linked, other);
+    onTestFinished(() => void linked.close());
+    await visit(other);
+  });
+
+  it('have the scheme that they ask for', async () => {
+    const port = portOf(await start(createServer(hello)));
+    const plain = await session.httpEndpoint().scheme('hTtP').listenAndForward(`http://127.0.0.1:${port}`);
+    const { host, hostname, protocol } = new URL(plain.url() ?? '');
+    expect(protocol).toBe('http:');
+    expect((await ask(gateway.httpPort, hostname, { headers: { host } })).body).toBe(`hello from ${host}/`);
+    const secure = await session.httpEndpoint().scheme('HTTPS').listenAndForward(`http://127.0.0.1:${port}`);
+    const { hostname: name } = new URL(secure.url() ?? '');
+    expect((await ask(gateway.httpPort, name, { path: '/x' })).headers.location).toBe(`${secure.url()}/x`);
+    await visit(secure);
+  });
+
+  it('verify the certificate of a TLS upstream unless they are told not to', async () => {
+    const { certificatePem: cert, privateKeyPem: key } = await issueCertificate({
+      subject: 'CN=localhost',
+      names: ['localhost'],
+    });
+    const port = portOf(await start(createHttpsServer({ cert, key }, hello)));
+    const builder = () => session.httpEndpoint();
+    const trusting = await builder().verifyUpstreamTls(false).listenAndForward(`https://localhost:${port}`);
+    await visit(trusting);
+    const strict = await builder().listenAndForward(`https://localhost:${port}`);
+    expect((await getPublic(gateway, strict.url() ?? '')).status).toBe(502);
+  });
+});
+
+describe('ngrok.forward', () => {
+  it('takes a port, and an address', async () => {
+    const port = portOf(await start(createServer(hello)));
+    for (const addr of [port, `http://127.0.0.1:${port}`]) await visit(await ngrok.forward(config({ addr })));
+    await visit(await ngrok.connect(config({ addr: port, domain: 'connected.localhost' })));
+    expect((await ngrok.listeners()).length).toBeGreaterThanOrEqual(3);
+    const url = (await ngrok.getListenerByUrl(`https://connected.localhost:${gateway.httpsPort}`))?.url();
+    expect(url).toBe(`https://connected.localhost:${gateway.httpsPort}`);
+    await ngrok.disconnect(url);
+    expect((await getPublic(gateway, url ?? '')).status).toBe(404);
+  });
+
+  it('takes all options at once', async () => {
+    const { path } = socketFile('full.sock');
+    const service: Server = createServer((req, res) => {
+      res.setHeader('x-res-nope', 'x');
+      res.end(JSON.stringify(req.headers));
+    });
+    await start(service, { path });
+    const listener = await ngrok.forward(
+      config({
+        addr: `unix:${path}`,
+        basic_auth: ['ngrok:online1line'],
+        circuit_breaker: 0.1,
+        compression: true,
+        deny_user_agent: '^curl.*',
+        ip_restriction_allow_cidrs: ['0.0.0.0/0'],
+        ip_restriction_deny_cidrs: ['10.1.1.1/32'],
+        metadata: 'example listener metadata from nodejs',
+        proxy_proto: '',
+        request_header_add: ['X-Req-Yup:true'],
+        request_header_remove: ['X-Req-Nope'],
+        response_header_add: ['X-Res-Yup:true'],
+        response_header_remove: ['X-Res-Nope'],
+        schemes: ['HTTP'],
+        session_metadata: 'Online in One Line',
+      }),
+    );
+    const { host, hostname } = new URL(listener.url() ?? '');
+    const authorization = `Basic ${Buffer.from('ngrok:online1line').toString('base64')}`;
+    const visitAs = (headers: Record<string, string>) =>
+      askRaw(gateway.httpPort, hostname, { headers: { host, ...headers } });
+    expect((await visitAs({ 'user-agent': 'wget' })).status).toBe(401);
+    expect((await visitAs({ 'user-agent': 'curl/8', authorization })).status).toBe(403);
+    const answer = await visitAs({ 'user-agent': 'wget', authorization, 'x-req-nope': 'x', 'accept-encoding': 'gzip' });
+    expect(answer.headers).toMatchObject({ 'x-res-yup': 'true', 'content-encoding': 'gzip' });
+    expect(answer.headers).not.toHaveProperty('x-res-nope');
+    const plain = await visitAs({ 'user-agent': 'wget', authorization, 'x-req-nope': 'x' });
+    expect(JSON.parse(plain.body.toString())).toMatchObject({ 'x-req-yup': 'true' });
+    expect(JSON.parse(plain.body.toString())).not.toHaveProperty('x-req-nope');
+  });
+
+  it('says with its code why an endpoint is refused', async () => {
+    const refused = ngrok.forward(config({ addr: 9, oauth_provider: 'google' }));
+    await expect(refused).rejects.toMatchObject({ errorCode: 'ERR_NGROK_365' });
+  });
+});
+
+describe('tls listeners', () => {
+  /** Greets in clear text, and says whose TLS that was. */
+  async function greet(listener: Listener): Promise<[subject: string, greeting: string]> {
+    const { hostname } = new URL(listener.url() ?? '');
+    const socket = connectTls({
+      host: '127.0.0.1',
+      port: gateway.httpsPort,
+      servername: hostname,
+      rejectUnauthorized: false,
+    });
+    await once(socket, 'secureConnect');
+    const { CN } = socket.getPeerCertificate().subject;
+    socket.end();
+    return [String(CN), await text(socket)];
+  }
+
+  it('pass the TLS of clients through to the upstream', async () => {
+    const certified = await selfSigned();
+    const service = await start(createTlsServer(certified, (socket) => socket.end('private')));
+    const listener = await session.tlsEndpoint().domain('through.localhost').listen();
+    listener.forward(`localhost:${portOf(service)}`).catch(() => {});
+    expect(await greet(listener)).toEqual(['localhost', 'private']);
+  });
+
+  it('end it at the edge with a certificate of their own', async () => {
+    const { cert, key } = await selfSigned('CN=mine');
+    const { path } = socketFile('tls.sock');
+    const service = createServer(hello);
+    await start(service, { path });
+    const listener = await session
+      .tlsEndpoint()
+      .domain('mine.localhost')
+      .termination(Buffer.from(cert), Buffer.from(key))
+      .metadata('example')
+      .listenAndForward(`unix:${path}`);
+    const socket = connectTls({
+      host: '127.0.0.1',
+      port: gateway.httpsPort,
+      servername: 'mine.localhost',
+      ca: cert,
+      checkServerIdentity: () => undefined,
+    });
+    socket.write('GET /tls HTTP/1.1\r\nHost: mine\r\nConnection: close\r\n\r\n');
+    expect(await text(socket)).toContain('hello from mine/tls');
+    expect(listener.proto()).toBe('tls');
+  });
+});
