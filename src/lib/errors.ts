@@ -62,8 +62,9 @@ export class OperatorError extends Error {
   }
 }
 
-/** The message of whatever was thrown. */
+/** The message of whatever was thrown; a connection to a name with several addresses fails with one of each instead. */
 export function messageOf(error: unknown): string {
+  if (error instanceof AggregateError && error.message === '') return error.errors.map(messageOf).join('; ');
   return error instanceof Error ? error.message : String(error);
 }
 

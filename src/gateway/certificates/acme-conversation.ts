@@ -1,6 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { IncomingHttpHeaders } from 'node:http';
-import { Agent, type Dispatcher, request } from 'undici';
+import { once } from 'node:events';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import { Agent, request } from 'node:https';
 import { messageOf } from '../../lib/errors.ts';
 import { VERSION } from '../../version.ts';
 import { AcmeProblem, AuthorityUnreachable, parseProblem, parseRetryAfter, problemType } from './acme-problem.ts';
@@ -22,7 +23,7 @@ const REQUEST_MS = 30_000;
 const MAX_BODY_BYTES = 1024 * 1024;
 
 /** The library's requests find the conversation that they belong to here: its own interface lets nothing through. */
-const conversations = new AsyncLocalStorage<Conversation & { dispatcher: Dispatcher }>();
+const conversations = new AsyncLocalStorage<Conversation & { agent: Agent }>();
 
 /**
  * Talks to a certificate authority: requests of the ACME library inside `talk` have a deadline, obey the signal, and
@@ -36,13 +37,10 @@ export async function converse<T>(
   talk: (conversation: Conversation) => Promise<T>,
 ): Promise<T> {
   const acme = await loadLibrary();
-  const dispatcher = new Agent({ connect: { timeout: REQUEST_MS, ...(trust !== null && { ca: trust }) } });
-  const conversation = { acme, signal, dispatcher, retryAfter: null };
-  try {
-    return await conversations.run(conversation, () => talk(conversation));
-  } finally {
-    await dispatcher.destroy();
-  }
+  // Between the questions of a poll, an authority may close a connection at any time: each request has one of its own.
+  const agent = new Agent({ keepAlive: false, ...(trust !== null && { ca: trust }) });
+  const conversation = { acme, signal, agent, retryAfter: null };
+  return conversations.run(conversation, () => talk(conversation));
 }
 
 /** Loaded at the first order: most processes never need it, and it takes its time. */
@@ -80,15 +78,19 @@ async function exchange(
   url: string,
   method: 'GET' | 'HEAD' | 'POST',
   body: string | null,
-  { signal, dispatcher }: Conversation & { dispatcher: Dispatcher },
+  { signal, agent }: Conversation & { agent: Agent },
 ): Promise<AuthorityResponse> {
   const deadline = AbortSignal.timeout(REQUEST_MS);
   const headers = { 'User-Agent': `device-agent/${VERSION}`, 'Content-Type': 'application/jose+json' };
   try {
     const either = AbortSignal.any([signal, deadline]);
-    const response = await request(url, { method, headers, body, dispatcher, signal: either });
-    const data = await readBody(response.body);
-    return { status: response.statusCode, headers: singleValues(response.headers), data };
+    const call = request(url, { method, headers, agent, signal: either });
+    // Once there is an answer, reading that fails as well.
+    call.on('error', () => {});
+    call.end(body ?? undefined);
+    const [response] = (await once(call, 'response')) as [IncomingMessage];
+    const data = await readBody(response);
+    return { status: Number(response.statusCode), headers: singleValues(response.headers), data };
   } catch (cause) {
     signal.throwIfAborted();
     const reason = deadline.aborted ? `no answer within ${REQUEST_MS / 1000} s` : messageOf(cause);

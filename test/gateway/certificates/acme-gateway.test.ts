@@ -158,6 +158,50 @@ describe.skipIf(NO_ACME_SERVER !== null)('a gateway with an ACME authority', { t
     expect(isFromAuthority(await client.presented('renewed.example.test'))).toBe(true);
   });
 
+  const failed = async (id: string, code: string) => {
+    await expect.poll(async () => (await read(id)).provisioning_job?.error_code, PATIENCE).toBe(code);
+    return (await read(id)).provisioning_job;
+  };
+  /** Lets the time of the next attempt come. */
+  const retry = async (id: string) => {
+    const { provisioning_job: job } = await read(id);
+    ahead += Date.parse(String(job?.retries_at)) + 1000 - Date.now();
+    await client.call('PATCH', `/reserved_domains/${id}`, { description: 'wakes the provisioner' });
+  };
+
+  it('succeeds by itself once a wrong CNAME was mended', async () => {
+    const challenge = '_acme-challenge.mended.example.test';
+    const id = await reserve('*.mended.example.test', {});
+    const { body } = await client.call('GET', `/reserved_domains/${id}`);
+    resolver.remove(challenge);
+    resolver.cname(challenge, 'elsewhere.test');
+    await client.call('PATCH', `/reserved_domains/${id}`, ECDSA);
+    expect((await failed(id, 'DNS_ERROR'))?.msg).toBe(
+      `The DNS record ${challenge} has to be a CNAME to ${body.acme_challenge_cname_target}. ` +
+        'Found: a CNAME to elsewhere.test.',
+    );
+    resolver.remove(challenge);
+    resolver.cname(challenge, String(body.acme_challenge_cname_target));
+    await retry(id);
+    await issued(id);
+    expect(isFromAuthority(await client.presented('door.mended.example.test'))).toBe(true);
+  });
+
+  it('tells that the authority is away, and succeeds by itself once it is back', async () => {
+    await authority.pause();
+    let id: string;
+    try {
+      id = await reserve('patient.example.test', ECDSA);
+      expect((await failed(id, 'INTERNAL_ERROR'))?.msg).toContain(`cannot be reached: ${AUTHORITY}`);
+    } finally {
+      await authority.resume();
+    }
+    expect((await read(id)).certificate).toBeNull();
+    await retry(id);
+    await issued(id);
+    expect(isFromAuthority(await client.presented('patient.example.test'))).toBe(true);
+  });
+
   it('goes back to the local CA when the policy is taken off', async () => {
     const id = await reserve('leaving.example.test', ECDSA);
     await issued(id);

@@ -1,9 +1,10 @@
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer, type IncomingMessage, type Server } from 'node:http';
+import type { IncomingMessage } from 'node:http';
+import { createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { AcmeAccountKey, type Seal } from '../../../src/gateway/certificates/acme-account-key.ts';
 import { AcmeAuthority, type AcmeAuthorityOptions } from '../../../src/gateway/certificates/acme-authority.ts';
 import { AcmeIssuer } from '../../../src/gateway/certificates/acme-issuer.ts';
@@ -12,6 +13,7 @@ import { TlsAlpnChallenges } from '../../../src/gateway/certificates/challenge-t
 import { TxtChallenges } from '../../../src/gateway/certificates/challenge-txt.ts';
 import { systemClock } from '../../../src/lib/clock.ts';
 import { NameServer } from '../../support/name-server.ts';
+import { issueCertificate } from '../support/certificates.ts';
 
 const TARGET = 'abc.def.cname.gateway.test';
 
@@ -36,8 +38,8 @@ class CapriciousAuthority {
   /** Told of each request before it is answered; the answer waits for it. */
   onRequest: (path: string) => Promise<void> | undefined = () => undefined;
 
-  constructor() {
-    this.#server = createServer(async (req, res) => {
+  constructor(own: { cert: string; key: string }) {
+    this.#server = createServer(own, async (req, res) => {
       const { status = 200, headers = {}, body } = await this.#reply(req);
       res.writeHead(status, { 'Replay-Nonce': 'bm9uY2U', ...headers });
       res.end(typeof body === 'string' ? body : JSON.stringify(body));
@@ -45,7 +47,7 @@ class CapriciousAuthority {
   }
 
   get url(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+    return `https://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
   async #reply(req: IncomingMessage): Promise<Reply> {
@@ -85,9 +87,14 @@ describe('an authority that does not issue', () => {
   let authority: CapriciousAuthority;
   let dns: NameServer;
   let folder: string;
+  let own: { cert: string; key: string };
 
+  beforeAll(async () => {
+    const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=authority', names: ['127.0.0.1'] });
+    own = { cert: certificatePem, key: privateKeyPem };
+  });
   beforeEach(async () => {
-    authority = new CapriciousAuthority();
+    authority = new CapriciousAuthority(own);
     await authority.start();
     dns = await NameServer.start();
     dns.cname('shop.example.test', TARGET);
@@ -106,7 +113,7 @@ describe('an authority that does not issue', () => {
       {
         authority: new AcmeAuthority({ directoryUrl: `${authority.url}/directory`, ...account }, key),
         targets: () => ({ cname_target: TARGET, acme_challenge_cname_target: null }),
-        trust: null,
+        trust: own.cert,
         plainChallenges: ['http-01'],
         dnsServers: [dns.address],
       },
@@ -147,6 +154,15 @@ describe('an authority that does not issue', () => {
     });
     expect(failure.retryAfter).toBeGreaterThan(3590);
     expect(failure.retryAfter).toBeLessThanOrEqual(3600);
+  });
+
+  it('that cannot be reached at any of its addresses is said to be unreachable, with the reason', async () => {
+    const subject = issuer({ directoryUrl: `${authority.url.replace('127.0.0.1', 'localhost')}/directory` });
+    await authority.stop();
+    await expect(subject.issue(request, unhurried)).rejects.toMatchObject({
+      code: 'INTERNAL_ERROR',
+      message: expect.stringMatching(/^The certificate authority cannot be reached: localhost:\d+: .*ECONNREFUSED/),
+    });
   });
 
   it('that takes longer over a certificate than a process should wait gets another attempt', async () => {
