@@ -54,6 +54,8 @@ export interface AgentUpstream {
   readonly proxyProtocol: 0 | 1 | 2;
   /** Whether the upstream speaks HTTP/2 from its first byte on, and nothing else. */
   readonly http2Upstream: boolean;
+  /** The upstream as the agent names it. */
+  readonly forwardsTo: string;
   /**
    * Opens one connection to the upstream through the agent. What is written to it at once leaves with its first frame.
    *

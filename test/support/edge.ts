@@ -27,7 +27,8 @@ export class DirectEndpoint implements GatewayEndpoint {
   readonly policy: GatewayEndpoint['policy'];
   readonly tls: GatewayEndpoint['tls'];
   proxyProtocol: GatewayEndpoint['proxyProtocol'] = 0;
-  readonly http2Upstream = false;
+  http2Upstream = false;
+  readonly forwardsTo = '';
   websocketTcp = false;
   /** Streams opened so far. */
   readonly streams: Duplex[] = [];

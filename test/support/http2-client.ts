@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, type IncomingHttpHeaders } from 'node:http2';
 import { connect as connectTls } from 'node:tls';
-import { collect, type TestEdge } from './edge.ts';
+import { collect } from './edge.ts';
 
 export interface Http2Answer {
   headers: IncomingHttpHeaders;
@@ -11,7 +11,7 @@ export interface Http2Answer {
 
 /** An HTTP/2 connection to the public TLS port of an edge; to be destroyed. */
 export async function openHttp2(
-  { httpsPort, ca }: Pick<TestEdge, 'httpsPort' | 'ca'>,
+  { httpsPort, ca }: { httpsPort: number; ca: { caPem: string } },
   host: string,
 ): Promise<ClientHttp2Session> {
   const socket = connectTls({

@@ -8,12 +8,10 @@ import { answerError } from './error-answer.ts';
 import { headerValue, responseHeaders } from './headers.ts';
 import { answerInstead } from './policy-outcome.ts';
 import type { RequestBody } from './request-body.ts';
-import { requestHead } from './request-head.ts';
 import type { ResponseHead } from './response-head.ts';
 import { ResponseWriter } from './response-writer.ts';
-import type { ExchangeEvents, OutgoingRequest, UpstreamConnection } from './upstream-connection.ts';
-import { ConnectionLost } from './upstream-failure.ts';
-import type { UpstreamPool } from './upstream-pool.ts';
+import { ConnectionLost, DIAL_FAILURE_TEXT } from './upstream-failure.ts';
+import type { ExchangeEvents, OutgoingRequest, UpstreamLink, UpstreamLinks } from './upstream-link.ts';
 
 /** One request on its way to an upstream. */
 export interface ExchangeParts {
@@ -23,7 +21,7 @@ export interface ExchangeParts {
   request: PolicyRequest;
   body: RequestBody | null;
   policy: CompiledPolicy;
-  pool: UpstreamPool;
+  pool: UpstreamLinks;
   from: ClientInfo;
   /** Value of the Upgrade header that is passed on. */
   upgrade?: string;
@@ -31,8 +29,9 @@ export interface ExchangeParts {
 
 const BAD_GATEWAY = 502;
 
-/** With this the SDK begins the body of the 502 that it answers itself when it cannot reach the upstream. */
-const DIAL_FAILURE = Buffer.from('failed to dial backend');
+const TAKES_TRAILERS = /(?:^|,)[ \t]*trailers[ \t]*(?:,|$)/i;
+
+const DIAL_FAILURE = Buffer.from(DIAL_FAILURE_TEXT);
 
 /** Methods that change nothing, so that sending the request twice does no harm (RFC 9110, 9.2.1). */
 const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE']);
@@ -40,7 +39,7 @@ const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TR
 /** Sends one request to the upstream and passes its response on to the client as it comes. */
 export class Exchange implements ExchangeEvents {
   protected readonly parts: ExchangeParts;
-  #connection: UpstreamConnection | null = null;
+  #connection: UpstreamLink | null = null;
   #outgoing: OutgoingRequest | null = null;
   #head: ResponseHead | null = null;
   #writer: ResponseWriter | null = null;
@@ -53,18 +52,14 @@ export class Exchange implements ExchangeEvents {
 
   /** @throws {Error} when the request cannot be written */
   start(): void {
-    const { request, body, upgrade, res, pool, from } = this.parts;
-    this.#outgoing = {
-      method: request.method,
-      head: requestHead(request, body?.chunked === true, upgrade),
-      hasBody: body !== null,
-      upgrade: upgrade !== undefined,
-    };
+    const { req, request, body, upgrade, res, pool, from } = this.parts;
+    const trailers = req.headers.te !== undefined && TAKES_TRAILERS.test(String(req.headers.te));
+    this.#outgoing = { request, body: body?.framing ?? null, trailers, upgrade };
     res.on('close', () => this.#clientClosed());
     this.#send(this.#outgoing, pool.take(from));
   }
 
-  #send(outgoing: OutgoingRequest, connection: UpstreamConnection): void {
+  #send(outgoing: OutgoingRequest, connection: UpstreamLink): void {
     this.#connection = connection;
     connection.send(outgoing, this);
   }

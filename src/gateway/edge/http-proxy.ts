@@ -9,16 +9,17 @@ import { endpointRemoved } from './edge-errors.ts';
 import { EdgeRequest } from './edge-request.ts';
 import { answerError } from './error-answer.ts';
 import { Exchange } from './exchange.ts';
+import { Http2UpstreamPool } from './http2-upstream-pool.ts';
 import { answerByPolicy, FORWARD_FAILED, INTERNAL_TARGET_OFFLINE } from './policy-outcome.ts';
 import { proxyHeader } from './proxy-protocol.ts';
 import { type UpgradeClient, UpgradeExchange } from './upgrade.ts';
-import type { UpstreamLimits } from './upstream-connection.ts';
+import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';
 import { UpstreamPool } from './upstream-pool.ts';
 import { convertWebSocket, refusePlainRequest } from './websocket-tcp.ts';
 
 /** What belongs to one endpoint and ends with it. */
 interface Upstream {
-  pool: UpstreamPool;
+  pool: UpstreamLinks;
   upgraded: Set<Duplex>;
 }
 
@@ -101,8 +102,8 @@ export class HttpProxy {
       else convertWebSocket(request, { ...client, from: parts.from, onJoined });
       return;
     }
-    // HTTP/2 is spoken between neighbours; the upstream is not the client's (RFC 9110, 7.8).
-    if (client === null || /^h2c?$/i.test(upgrade)) {
+    // HTTP/2 is spoken between neighbours; the upstream is not the client's (RFC 9110, 7.8). It knows no upgrades.
+    if (client === null || endpoint.http2Upstream || /^h2c?$/i.test(upgrade)) {
       new Exchange(parts).start();
       return;
     }
@@ -127,11 +128,15 @@ export class HttpProxy {
   #upstreamOf(endpoint: GatewayEndpoint): Upstream {
     let upstream = this.#upstreams.get(endpoint);
     if (!upstream) {
-      upstream = { pool: new UpstreamPool(endpoint, this.#options.limits), upgraded: new Set() };
+      upstream = { pool: poolOf(endpoint, this.#options.limits), upgraded: new Set() };
       this.#upstreams.set(endpoint, upstream);
     }
     return upstream;
   }
+}
+
+function poolOf(endpoint: GatewayEndpoint, limits: UpstreamLimits): UpstreamLinks {
+  return endpoint.http2Upstream ? new Http2UpstreamPool(endpoint, limits) : new UpstreamPool(endpoint, limits);
 }
 
 function clientOf({ req, endpoint, connection }: EdgeRequest): ClientInfo {

@@ -14,6 +14,9 @@ const RESETS = { burst: 200, perSecond: 20 };
 /** PING and SETTINGS frames; gRPC measures a connection with a PING for every turn of it. */
 const CONTROL_FRAMES = { burst: 1000, perSecond: 100 };
 
+/** Bytes of all bodies together that may be under way to us; what waits for a slow upstream does not count. */
+const CONNECTION_WINDOW = 1_048_576;
+
 /** Milliseconds that a client has to read why its connection ends. */
 const FAREWELL = 1000;
 
@@ -38,6 +41,7 @@ export class Http2Client {
     this.#onRequest = onRequest;
     this.#resets = new Allowance(RESETS.burst, RESETS.perSecond, this.#idleSince);
     this.#controlFrames = new Allowance(CONTROL_FRAMES.burst, CONTROL_FRAMES.perSecond, this.#idleSince);
+    session.setLocalWindowSize(CONNECTION_WINDOW);
     session
       // An error ends in 'close', which all here wait for.
       .on('error', () => {})

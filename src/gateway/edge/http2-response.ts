@@ -88,6 +88,7 @@ export class Http2Response implements ClientResponse {
     if (!this.destroyed && !this.#stream.headersSent) this.#stream.additionalHeaders(headers);
   }
 
+  /** Without trailers to wait for, Node would end a stream in an orderly way before it resets it. */
   #respond(options: ServerStreamResponseOptions): void {
     const stream = this.#stream;
     if (this.destroyed || stream.headersSent) return;

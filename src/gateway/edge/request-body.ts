@@ -1,18 +1,15 @@
 import type { ClientRequest } from './client-message.ts';
-import { passableTrailers } from './headers.ts';
-import type { UpstreamConnection } from './upstream-connection.ts';
-
-const CRLF = Buffer.from('\r\n');
+import type { UpstreamLink } from './upstream-link.ts';
 
 /**
  * A request's body on its way to the upstream. It can be given up without harm: when the upstream answers before it
  * has read everything, the client's connection must live on to carry the answer.
  */
 export class RequestBody {
-  /** Whether it goes in chunks; otherwise its length is in the head. */
-  readonly chunked: boolean;
+  /** How it is delimited; a length is in the head. */
+  readonly framing: 'length' | 'chunked';
   readonly #req: ClientRequest;
-  #to: UpstreamConnection | null = null;
+  #to: UpstreamLink | null = null;
   /** What was read before there was anybody to send it to. */
   #ahead: Buffer[] = [];
   #aheadSize = 0;
@@ -20,7 +17,7 @@ export class RequestBody {
 
   constructor(req: ClientRequest) {
     this.#req = req;
-    this.chunked = req.headers['transfer-encoding'] !== undefined;
+    this.framing = req.headers['transfer-encoding'] === undefined ? 'length' : 'chunked';
   }
 
   /**
@@ -62,7 +59,7 @@ export class RequestBody {
   }
 
   /** Begins to send, as fast as the connection takes it. */
-  sendTo(connection: UpstreamConnection): void {
+  sendTo(connection: UpstreamLink): void {
     this.#to = connection;
     const ahead = this.#ahead;
     this.#ahead = [];
@@ -93,24 +90,10 @@ export class RequestBody {
   }
 
   readonly #onData = (chunk: Buffer): void => {
-    const room = this.chunked ? this.#writeChunk(chunk) : this.#to?.write(chunk);
-    if (!room) this.#req.pause();
+    if (!this.#to?.write(chunk)) this.#req.pause();
   };
   readonly #onEnd = (): void => {
-    if (this.chunked) this.#writeLastChunk();
-    this.#to?.finishRequest();
+    this.#to?.finishRequest(this.#req.rawTrailers);
     this.#to = null;
   };
-
-  #writeChunk(bytes: Buffer): boolean | undefined {
-    this.#to?.write(Buffer.from(`${bytes.length.toString(16)}\r\n`, 'latin1'));
-    this.#to?.write(bytes);
-    return this.#to?.write(CRLF);
-  }
-
-  #writeLastChunk(): void {
-    let text = '0\r\n';
-    for (const [name, value] of passableTrailers(this.#req.rawTrailers)) text += `${name}: ${value}\r\n`;
-    this.#to?.write(Buffer.from(`${text}\r\n`, 'latin1'));
-  }
 }

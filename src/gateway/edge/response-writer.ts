@@ -1,6 +1,6 @@
 import type { ClientResponse } from './client-message.ts';
 import { passableTrailers } from './headers.ts';
-import type { UpstreamConnection } from './upstream-connection.ts';
+import type { UpstreamLink } from './upstream-link.ts';
 
 /** Bodies up to this size are copied next to their head, so that both leave in one piece. */
 const SMALL = 16_384;
@@ -18,7 +18,7 @@ const NO_TRAILERS: readonly string[] = [];
 export class ResponseWriter {
   readonly #res: ClientResponse;
   readonly #sink: BodySink;
-  #connection: UpstreamConnection | null;
+  #connection: UpstreamLink | null;
   #pieces: Buffer[] = [];
   #trailers = NO_TRAILERS;
   #complete = false;
@@ -30,7 +30,7 @@ export class ResponseWriter {
    * @param connection to be slowed down when the client reads slowly
    * @param sink takes the body: the response itself, or an encoder that leads there
    */
-  constructor(res: ClientResponse, connection: UpstreamConnection, sink: BodySink = res) {
+  constructor(res: ClientResponse, connection: UpstreamLink, sink: BodySink = res) {
     this.#res = res;
     this.#sink = sink;
     this.#connection = connection;
@@ -92,7 +92,7 @@ export class ResponseWriter {
     else sink.end(last);
   }
 
-  #pause(connection: UpstreamConnection): void {
+  #pause(connection: UpstreamLink): void {
     this.#paused = true;
     connection.pause();
     this.#sink.once('drain', () => {

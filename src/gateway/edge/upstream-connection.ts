@@ -5,41 +5,11 @@ import {
   type UpstreamChannel,
   type UpstreamReceiver,
 } from '../endpoint.ts';
-import type { ResponseHead } from './response-head.ts';
-import { type ResponseEvents, ResponseParser } from './response-parser.ts';
+import { passableTrailers } from './headers.ts';
+import { requestHead } from './request-head.ts';
+import { ResponseParser } from './response-parser.ts';
 import { ConnectionLost, HeadersTimeout } from './upstream-failure.ts';
-
-/** How requests to an upstream are bounded; milliseconds and bytes. */
-export interface UpstreamLimits {
-  /** Until the head of a response has arrived, counted from the last of the request that could be sent. */
-  headersTimeout: number;
-  /** How long an unused stream is kept for the next request. */
-  keepAlive: number;
-  maxHeaderSize: number;
-  /** How long a request waits for a stream when the agent carries as many as it can. */
-  streamWait: number;
-}
-
-/** A request as it leaves. */
-export interface OutgoingRequest {
-  method: string;
-  /** Request line and headers, to the empty line. */
-  head: Buffer;
-  hasBody: boolean;
-  /** Whether the upstream may answer with another protocol. */
-  upgrade: boolean;
-}
-
-/** What becomes of a request. After `onComplete`, `onUpgrade` or `onFailed` nothing follows. */
-export interface ExchangeEvents extends ResponseEvents {
-  /** The head has left; the body may follow. */
-  onSent(): void;
-  /** There is room for more of the body. */
-  onDrain(): void;
-  /** @param rest what came behind the head already */
-  onUpgrade(head: ResponseHead, channel: UpstreamChannel, rest: Buffer): void;
-  onFailed(error: Error): void;
-}
+import type { ExchangeEvents, OutgoingRequest, UpstreamLimits, UpstreamLink } from './upstream-link.ts';
 
 /** Where a connection belongs. */
 export interface ConnectionOwner {
@@ -49,6 +19,8 @@ export interface ConnectionOwner {
   gone(connection: UpstreamConnection): void;
 }
 
+const CRLF = Buffer.from('\r\n');
+
 /** How often a waiting request looks for a free stream. */
 const STREAM_POLL = 20;
 
@@ -56,8 +28,7 @@ const STREAM_POLL = 20;
 const KEEP_ALIVE_MARGIN = 1000;
 
 /** One stream to the upstream and the HTTP spoken on it; carries one request at a time. */
-export class UpstreamConnection implements UpstreamReceiver {
-  /** Whether the stream has answered a request before: it may have gone stale unnoticed. */
+export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
   reused = false;
   /** On whose behalf the stream is opened. */
   readonly from: ClientInfo;
@@ -67,6 +38,7 @@ export class UpstreamConnection implements UpstreamReceiver {
   readonly #parser: ResponseParser;
   #channel: UpstreamChannel | null = null;
   #user: ExchangeEvents | null = null;
+  #chunked = false;
   #wholeRequestSent = false;
   /** When the head of a response is overdue, or an idle connection closed; in milliseconds of `performance.now()`. */
   #deadline = Number.POSITIVE_INFINITY;
@@ -80,36 +52,35 @@ export class UpstreamConnection implements UpstreamReceiver {
     this.#parser = new ResponseParser(limits.maxHeaderSize);
   }
 
-  /** Whether the present request has had no answer at all yet. */
   get unanswered(): boolean {
     return !this.#parser.started;
   }
 
-  /** Sends a request, as soon as there is a stream. */
-  send(request: OutgoingRequest, user: ExchangeEvents): void {
+  send(outgoing: OutgoingRequest, user: ExchangeEvents): void {
+    const { request, body, upgrade } = outgoing;
+    const head = requestHead(request, body === 'chunked', upgrade);
     this.#user = user;
-    this.#parser.expect(request, user);
-    this.#wholeRequestSent = !request.hasBody;
-    if (this.#channel) this.#start(this.#channel, request.head);
-    else this.#connect(request.head, performance.now() + this.#limits.streamWait);
+    this.#parser.expect({ method: request.method, upgrade: upgrade !== undefined }, user);
+    this.#chunked = body === 'chunked';
+    this.#wholeRequestSent = body === null;
+    if (this.#channel) this.#start(this.#channel, head);
+    else this.#connect(head, performance.now() + this.#limits.streamWait);
   }
 
-  /**
-   * Sends a piece of the request's body.
-   *
-   * @returns false when the writer should wait for `onDrain`
-   */
   write(bytes: Buffer): boolean {
     this.#extendDeadline();
-    return this.#channel?.write(bytes) ?? false;
+    const channel = this.#channel;
+    if (channel === null || !this.#chunked) return channel?.write(bytes) ?? false;
+    channel.write(Buffer.from(`${bytes.length.toString(16)}\r\n`, 'latin1'));
+    channel.write(bytes);
+    return channel.write(CRLF);
   }
 
-  /** The body is complete. */
-  finishRequest(): void {
+  finishRequest(trailers: readonly string[]): void {
+    if (this.#chunked) this.#channel?.write(lastChunk(trailers));
     this.#wholeRequestSent = true;
   }
 
-  /** Slows the response down. */
   pause(): void {
     this.#channel?.pause();
   }
@@ -240,6 +211,12 @@ export class UpstreamConnection implements UpstreamReceiver {
     this.abort();
     if (head && channel) user.onUpgrade(head, channel, rest);
   }
+}
+
+function lastChunk(trailers: readonly string[]): Buffer {
+  let text = '0\r\n';
+  for (const [name, value] of passableTrailers(trailers)) text += `${name}: ${value}\r\n`;
+  return Buffer.from(`${text}\r\n`, 'latin1');
 }
 
 function asError(thrown: unknown): Error {

@@ -13,3 +13,6 @@ export class HeadersTimeout extends Error {
     this.name = 'HeadersTimeout';
   }
 }
+
+/** With this the SDK begins the body of the 502 that it answers itself when it cannot reach the upstream. */
+export const DIAL_FAILURE_TEXT = 'failed to dial backend';

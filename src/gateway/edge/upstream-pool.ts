@@ -1,11 +1,12 @@
 import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
-import { type ConnectionOwner, UpstreamConnection, type UpstreamLimits } from './upstream-connection.ts';
+import { type ConnectionOwner, UpstreamConnection } from './upstream-connection.ts';
+import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';
 
 /** How often deadlines are looked at, in milliseconds: a timer for every request would cost more than it is worth. */
 const SWEEP = 250;
 
 /** The connections to one endpoint's upstream. */
-export class UpstreamPool implements ConnectionOwner {
+export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   readonly #endpoint: GatewayEndpoint;
   readonly #limits: UpstreamLimits;
   readonly #all = new Set<UpstreamConnection>();
@@ -18,7 +19,7 @@ export class UpstreamPool implements ConnectionOwner {
     this.#limits = limits;
   }
 
-  /** A connection for one request; it comes back by itself. */
+  /** The connection comes back by itself. */
   take(from: ClientInfo): UpstreamConnection {
     return this.#reusable(from) ?? this.fresh(from);
   }
@@ -30,7 +31,6 @@ export class UpstreamPool implements ConnectionOwner {
     return at === -1 ? undefined : this.#idle.splice(at, 1)[0];
   }
 
-  /** A connection that certainly opens a new stream. */
   fresh(from: ClientInfo): UpstreamConnection {
     const connection = new UpstreamConnection(this.#endpoint, this.#limits, from, this);
     this.#all.add(connection);
@@ -51,7 +51,6 @@ export class UpstreamPool implements ConnectionOwner {
     this.#sweeper = undefined;
   }
 
-  /** Ends all of them; requests under way fail with the reason. */
   destroy(reason: Error): void {
     for (const connection of [...this.#all]) connection.fail(reason);
   }

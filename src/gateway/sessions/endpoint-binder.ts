@@ -80,7 +80,9 @@ export class EndpointBinder {
   bindLabeled(owner: ListenerOwner, request: BindLabeledRequest): LabeledTunnel {
     const { Labels: labels, ForwardsTo: forwardsTo, ForwardsProto, Metadata: metadata } = request;
     if (Object.keys(labels).length === 0) throw new Refusal('ERR_NGROK_394', 'a labelled tunnel needs a label');
-    refuseHttp2(ForwardsProto);
+    if (ForwardsProto === 'http2') {
+      throw new Refusal('ERR_NGROK_301', 'connections to labelled tunnels are passed on as bytes: leave out http2');
+    }
     owner.credential.authorize({ kind: 'labels', labels });
     const id = this.#options.ids.next('tn');
     const tunnel = new LabeledTunnel({ id, publicId: id, labels, forwardsTo, metadata, http2Upstream: false }, owner);
@@ -120,7 +122,7 @@ export class EndpointBinder {
       tls: terminationOf(address, options, { clientAuthorities, byPolicy: policy.terminatesTls }),
       proxyProtocol: options.ProxyProto,
       websocketTcp,
-      http2Upstream: false,
+      http2Upstream: request.ForwardsProto === 'http2',
       forwardsTo: request.ForwardsTo,
       metadata: request.Extra.Metadata,
     };
@@ -153,12 +155,6 @@ function refuseUnsupported(request: BindRequest, options: EndpointOptions): void
   if (options.TLSTermination && request.Proto !== 'tls') {
     throw new Refusal('ERR_NGROK_301', 'TLSTermination is an option of tls endpoints');
   }
-  refuseHttp2(request.ForwardsProto);
-}
-
-function refuseHttp2(forwardsProto: string): void {
-  if (forwardsProto === 'http2')
-    throw new Refusal('ERR_NGROK_301', 'this gateway does not support http2 upstreams yet');
 }
 
 function policyOf({ Policy, TrafficPolicy }: EndpointOptions): string {
