@@ -9,6 +9,7 @@ import { text } from 'node:stream/consumers';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import ngrok, { type Config, type Listener, type Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { ask, askRaw } from '../support/http-request.ts';
 import { selfSigned } from '../support/self-signed.ts';
@@ -25,7 +26,7 @@ beforeAll(async () => {
   await chmod(folder, 0o700);
   // The SDK puts its sockets into the working folder.
   process.chdir(folder);
-  gateway = await startTestGateway();
+  gateway = await startTestGateway({ tcpPorts: await freePorts(4) });
   session = await agentSession(gateway).connect();
 });
 afterAll(async () => {
@@ -238,5 +239,23 @@ describe('tls listeners', () => {
     socket.write('GET /tls HTTP/1.1\r\nHost: mine\r\nConnection: close\r\n\r\n');
     expect(await text(socket)).toContain('hello from mine/tls');
     expect(listener.proto()).toBe('tls');
+  });
+});
+
+describe('tcp listeners', () => {
+  it('carry whatever is spoken, with a port of the gateway’s choice or the one that they ask for', async () => {
+    const { path } = socketFile('tcp.sock');
+    await start(createServer(hello), { path });
+    const chosen = await session.tcpEndpoint().metadata('example').listen();
+    chosen.forward(`unix:${path}`).catch(() => {});
+    const { protocol, hostname, port } = new URL(chosen.url() ?? '');
+    expect([protocol, hostname]).toEqual(['tcp:', 'localhost']);
+    expect((await ask(Number(port), 'any')).body).toBe('hello from any/');
+    await chosen.close();
+    const again = await session.tcpEndpoint().remoteAddr(`localhost:${port}`).listenAndForward(`unix:${path}`);
+    expect(again.url()).toBe(chosen.url());
+    expect((await ask(Number(port), 'any')).body).toBe('hello from any/');
+    const configured = await ngrok.forward(config({ addr: `unix:${path}`, proto: 'tcp' }));
+    expect((await ask(Number(new URL(configured.url() ?? '').port), 'any')).body).toBe('hello from any/');
   });
 });

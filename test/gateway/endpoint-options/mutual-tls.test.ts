@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
+import { connect as connectHttp2 } from 'node:http2';
 import { Agent, type RequestOptions, request } from 'node:https';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -7,6 +8,7 @@ import { connect as connectTls, type TLSSocket } from 'node:tls';
 import type { Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { askHttp2 } from '../../support/http2-client.ts';
 import { SilentLink } from '../sessions/session-gateway.ts';
 import { type Issued, issueCertificate } from '../support/certificates.ts';
 
@@ -116,6 +118,19 @@ describe('mutualTlsca', () => {
     expect([second.status, second.socket.isSessionReused()]).toEqual([200, true]);
     expect(JSON.parse(second.body)['ngrok-mtls-serial-number']).toBe('0a1b2c');
     agent.destroy();
+  });
+
+  it('tells of HTTP/2 requests, too, whose they are, and refuses those for another name', async () => {
+    const [host, other] = [await bind(), await bind()];
+    const socket = connectTls({
+      ...{ host: '127.0.0.1', port: gateway.httpsPort, servername: host, ca: gateway.sessionCa },
+      ...{ cert: client.certificatePem, key: client.privateKeyPem, ALPNProtocols: ['h2'] },
+    });
+    const connection = connectHttp2(`https://${host}`, { createConnection: () => socket });
+    const { headers, body } = await askHttp2(connection, {});
+    expect([headers[':status'], JSON.parse(body)['ngrok-mtls-serial-number']]).toEqual([200, '0a1b2c']);
+    expect((await askHttp2(connection, { ':authority': other })).headers[':status']).toBe(421);
+    connection.close();
   });
 
   it('is kept when the agent reconnects', async () => {
