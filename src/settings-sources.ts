@@ -19,7 +19,7 @@ export function gatherTexts(env: NodeJS.ProcessEnv, folder: string): Texts {
   return {
     ...credentials(env),
     ...readDotenv(resolve(folder, '.env')),
-    ...withoutEmpty(env),
+    ...present(env),
     ...settingsFile(env, folder),
   };
 }
@@ -46,13 +46,20 @@ function credentials({ CREDENTIALS_DIRECTORY: folder }: NodeJS.ProcessEnv): Text
   return existsSync(authtoken) && readFileSync(authtoken, 'utf8').trim() ? { NGROK_AUTHTOKEN_FILE: authtoken } : {};
 }
 
+/** The names of proxies are often written in small letters, and some programs know only those. */
+function present(env: NodeJS.ProcessEnv): Texts {
+  const proxies = ['HTTPS_PROXY', 'HTTP_PROXY', 'ALL_PROXY', 'NO_PROXY'];
+  const inSmallLetters = Object.fromEntries(proxies.map((name) => [name, env[name.toLowerCase()]]));
+  return { ...withoutEmpty(inSmallLetters), ...withoutEmpty(env) };
+}
+
 function withoutEmpty(env: NodeJS.ProcessEnv): Texts {
   return Object.fromEntries(Object.entries(env).filter((entry): entry is [string, string] => Boolean(entry[1])));
 }
 
 function readDotenv(path: string): Texts {
   try {
-    return withoutEmpty(parseDotenv(readFileSync(path)));
+    return present(parseDotenv(readFileSync(path)));
   } catch (error) {
     if (hasErrno(error, 'ENOENT')) return {};
     throw new OperatorError(`${path} cannot be read: ${messageOf(error)}`, 2);

@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import type { Authorities } from './agent/connector/gateway-link.ts';
+import { hostAuthorities } from './agent/connector/host-authorities.ts';
 import { parseUpstreamRules, type UpstreamRules } from './agent/tunnels/upstream-rules.ts';
 import type { AcmeSettings } from './gateway/certificates/choose-issuer.ts';
 import type { OwnNamesChoice } from './gateway/certificates/own-names.ts';
@@ -8,6 +10,7 @@ import type { ChallengeDnsSettings } from './gateway/gateway.ts';
 import type { PortRange } from './gateway/sessions/tcp-ports.ts';
 import { messageOf, OperatorError } from './lib/errors.ts';
 import { LOG_LEVELS, type LogFormat, type LogLevel } from './lib/log.ts';
+import type { ProxyRules } from './lib/proxy-rules.ts';
 import type { ServiceManagerSettings } from './service/notifier.ts';
 import { gatherTexts, type Texts, withoutSettingsFile } from './settings-sources.ts';
 import {
@@ -17,11 +20,13 @@ import {
   email,
   hostAndPort,
   hostname,
+  noProxy,
   OWN_AUTHORITY,
   oneOf,
   origin,
   port,
   portRange,
+  proxy,
   resolvers,
   secret,
   text,
@@ -47,8 +52,9 @@ export type GatewaySettings =
       authtoken: () => string;
       /** `host:port`; null means ngrok's cloud. */
       serverAddr: string | null;
-      /** PEM of the authorities to trust; null means the SDK's own. */
-      caCert: Buffer | null;
+      /** Whom to trust; null means the SDK's own. */
+      authorities: Authorities | null;
+      proxies: ProxyRules;
     };
 
 /** A gateway that runs by itself: `device-agent gateway`. */
@@ -83,6 +89,7 @@ export interface ManagementSettings {
   apiKey: string | null;
   /** PEM of the authority to trust; null: the public ones. */
   apiCa: string | null;
+  proxies: ProxyRules;
   /** As they are set, for the lines that a device gets. */
   serverAddr: string | null;
   caCert: string | null;
@@ -119,7 +126,11 @@ export const VARIABLES = {
   NGROK_AUTHTOKEN: secret('an authtoken'),
   NGROK_AUTHTOKEN_FILE: text('the path of a file that holds the authtoken alone'),
   NGROK_SERVER_ADDR: hostAndPort,
-  NGROK_CA_CERT: text('the path of a PEM file'),
+  NGROK_CA_CERT: text('the path of a PEM file; host: whom this system trusts; trusted: whom the SDK trusts'),
+  HTTPS_PROXY: proxy,
+  HTTP_PROXY: proxy,
+  ALL_PROXY: proxy,
+  NO_PROXY: noProxy,
   AGENT_HOST: text('an IP address or a name of this machine', '127.0.0.1'),
   AGENT_PORT: port(4040),
   AGENT_DOMAIN: hostname(null),
@@ -306,6 +317,7 @@ function managementSettings(values: Parsed, path: (value: string) => string, pro
     apiUrl: values.MANAGEMENT_API_URL,
     apiKey: values.MANAGEMENT_API_KEY,
     apiCa: readCertificates('MANAGEMENT_API_CA_CERT', values, path, problems)?.toString() ?? null,
+    proxies: proxyRules(values),
     serverAddr: values.NGROK_SERVER_ADDR,
     caCert: values.NGROK_CA_CERT,
   };
@@ -327,7 +339,35 @@ function gatewaySettings(values: Parsed, path: (value: string) => string, proble
     kind: 'remote',
     authtoken: authtoken ?? (() => ''),
     serverAddr,
-    caCert: readCertificates('NGROK_CA_CERT', values, path, problems),
+    authorities: authorities(values, path, problems),
+    proxies: proxyRules(values),
+  };
+}
+
+function authorities(values: Parsed, path: (value: string) => string, problems: string[]): Authorities | null {
+  const word = values.NGROK_CA_CERT?.toLowerCase();
+  if (word === 'trusted') return null;
+  if (word === 'host') return systemAuthorities(problems);
+  const pem = readCertificates('NGROK_CA_CERT', values, path, problems);
+  return pem === null ? null : { pem };
+}
+
+/** SSL_CERT_FILE is no setting of ours: the SDK reads it from the process's environment, and so do we. */
+function systemAuthorities(problems: string[]): Authorities | null {
+  try {
+    return { host: hostAuthorities(process.env.SSL_CERT_FILE || null) };
+  } catch (error) {
+    problems.push(`NGROK_CA_CERT=host: ${messageOf(error)}`);
+    return null;
+  }
+}
+
+function proxyRules(values: Parsed): ProxyRules {
+  return {
+    https: values.HTTPS_PROXY,
+    http: values.HTTP_PROXY,
+    all: values.ALL_PROXY,
+    exempt: values.NO_PROXY ?? (() => false),
   };
 }
 

@@ -1,5 +1,6 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
 import type { PortRange } from './gateway/sessions/tcp-ports.ts';
+import { type ProxyRules, type ProxyServer, parseNoProxy, parseProxy } from './lib/proxy-rules.ts';
 
 /** A variable of the environment: what it defaults to and what may stand in it. */
 export interface Variable<T> {
@@ -99,13 +100,27 @@ export const origin: Variable<string> = {
 
 export const hostAndPort: Variable<string> = {
   default: null,
-  allowed: 'host:port, such as connect.example.com:443; host may be a name or an IPv4 address',
+  allowed: 'host:port, such as connect.example.com:443; host may be a name or an address, of IPv6 in brackets',
   parse: (value) => {
-    const match = /^([A-Za-z0-9.-]+):(\d{1,5})$/.exec(value);
-    const number = Number(match?.[2]);
-    if (!match || number < 1 || number > 65535) throw new Error('not host:port');
+    const [, bracketed, number] = /^(?:\[([^\]]+)\]|[A-Za-z0-9.-]+):(\d{1,5})$/.exec(value) ?? [];
+    const isAddress = bracketed === undefined || isIPv6(bracketed);
+    if (!isAddress || !(Number(number) >= 1 && Number(number) <= 65535)) throw new Error('not host:port');
     return value.toLowerCase();
   },
+};
+
+/** Secret, as it may hold a password. */
+export const proxy: Variable<ProxyServer> = {
+  default: null,
+  allowed: 'http://, https:// or socks5://, then [user:password@]host:port',
+  secret: true,
+  parse: parseProxy,
+};
+
+export const noProxy: Variable<ProxyRules['exempt']> = {
+  default: null,
+  allowed: 'a comma-separated list of hosts, addresses and networks, each with an optional :port, or *',
+  parse: parseNoProxy,
 };
 
 export const email: Variable<string> = {

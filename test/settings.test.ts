@@ -49,14 +49,51 @@ describe('settings', () => {
 
   it('goes to ngrok’s cloud with an authtoken alone, with no remote API unless a domain is set', () => {
     const { gateway, api } = load({ NGROK_AUTHTOKEN: 'secret' });
-    expect(gateway).toMatchObject({ kind: 'remote', serverAddr: null, caCert: null });
+    expect(gateway).toMatchObject({ kind: 'remote', serverAddr: null, authorities: null });
     expect(api.domain).toBeNull();
   });
 
   it('goes to a gateway of one’s own with its address and authority', () => {
     writeFileSync(join(folder, 'ca.pem'), '-----BEGIN CERTIFICATE-----\n');
     const env = { NGROK_AUTHTOKEN: 't', NGROK_SERVER_ADDR: 'gw.example.com:443', NGROK_CA_CERT: 'ca.pem' };
-    expect(load(env).gateway).toMatchObject({ serverAddr: 'gw.example.com:443', caCert: expect.any(Buffer) });
+    expect(load(env).gateway).toMatchObject({
+      serverAddr: 'gw.example.com:443',
+      authorities: { pem: expect.any(Buffer) },
+    });
+  });
+
+  it('trusts whom the SDK trusts, or whom the system trusts, when NGROK_CA_CERT says so', () => {
+    const trusting = (word: string) => load({ NGROK_AUTHTOKEN: 't', NGROK_CA_CERT: word }).gateway;
+    expect(trusting('trusted')).toMatchObject({ authorities: null });
+    expect(trusting('host')).toMatchObject({
+      authorities: { host: expect.stringContaining('-----BEGIN CERTIFICATE-----') },
+    });
+  });
+
+  it('takes an IPv6 address of a gateway in brackets, and no other way', () => {
+    const to = (serverAddr: string) => ({ NGROK_AUTHTOKEN: 't', NGROK_SERVER_ADDR: serverAddr });
+    expect(load(to('[::1]:4443')).gateway).toMatchObject({ serverAddr: '[::1]:4443' });
+    for (const wrong of ['::1:4443', '[::1]', '[fe80::zz]:1', '[]:1']) {
+      expect(problemOf(to(wrong)).message).toContain('NGROK_SERVER_ADDR=');
+    }
+  });
+
+  it('knows the proxies of the environment, in small letters as well, and keeps their passwords to itself', () => {
+    const env = {
+      NGROK_AUTHTOKEN: 't',
+      HTTPS_PROXY: 'http://a:1',
+      all_proxy: 'socks5://u:p@b:2',
+      no_proxy: 'free.example',
+    };
+    const { gateway } = load(env);
+    if (gateway.kind !== 'remote') throw new Error('not remote');
+    const { https, http, all, exempt } = gateway.proxies;
+    expect([https?.host, http, all?.port, exempt({ host: 'free.example', port: 1 })]).toEqual(['a', null, 2, true]);
+    expect(load({ ...env, https_proxy: 'http://z:9' }).gateway).toMatchObject({ proxies: { https: { host: 'a' } } });
+    const { message } = problemOf({ ...env, HTTP_PROXY: 'socks4://u:hush@c' });
+    expect(message).toMatch(/HTTP_PROXY=\(not shown\): socks4:\/\/ is not known.*socks5/);
+    expect(message).not.toContain('hush');
+    expect(problemOf({ ...env, NO_PROXY: 'a b' }).message).toMatch(/NO_PROXY="a b"/);
   });
 
   it('refuses a server address without an authtoken', () => {
@@ -141,6 +178,7 @@ describe('settings', () => {
       apiCa: null,
       serverAddr: 'gw.example.com:443',
       caCert: 'on-the-device.pem',
+      proxies: { https: null, http: null, all: null, exempt: expect.any(Function) },
     });
   });
 

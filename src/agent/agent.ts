@@ -4,6 +4,7 @@ import { type Clock, systemClock } from '../lib/clock.ts';
 import { createFolder } from '../lib/create-folder.ts';
 import { explainStart } from '../lib/explain-start.ts';
 import type { Log, LogLevel } from '../lib/log.ts';
+import { NO_PROXIES } from '../lib/proxy-rules.ts';
 import type { GatewaySettings, Settings } from '../settings.ts';
 import { VERSION } from '../version.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
@@ -48,7 +49,7 @@ export interface Agent {
 }
 
 /** Where the session goes, whichever gateway that is. */
-interface Uplink extends Pick<NgrokConnectorOptions, 'authtoken' | 'serverAddr' | 'caCert'> {
+interface Uplink extends Pick<NgrokConnectorOptions, 'authtoken' | 'serverAddr' | 'authorities' | 'proxies'> {
   /** For `/status`. */
   addresses: Record<string, string>;
   /** Follows the agent's log level. */
@@ -178,11 +179,12 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
 
 async function openUplink(gateway: GatewaySettings, dataDir: string, log: Log): Promise<Uplink> {
   if (gateway.kind === 'embedded') return openEmbeddedGateway(gateway, dataDir, log);
-  const { authtoken, serverAddr, caCert } = gateway;
+  const { authtoken, serverAddr, authorities, proxies } = gateway;
   return {
     authtoken,
-    ...(serverAddr !== null && { serverAddr }),
-    ...(caCert !== null && { caCert }),
+    serverAddr,
+    authorities,
+    proxies,
     addresses: {},
     setLogLevel: () => {},
     whatIsPort: () => undefined,
@@ -223,7 +225,8 @@ async function openEmbeddedGateway(
   return {
     authtoken: () => authtoken,
     serverAddr: gateway.sessionAddress,
-    caCert: gateway.sessionCa,
+    authorities: { pem: gateway.sessionCa },
+    proxies: NO_PROXIES,
     addresses: {
       gateway_https: `${host}:${gateway.httpsPort}`,
       gateway_http: `${host}:${gateway.httpPort}`,
@@ -242,16 +245,9 @@ async function openEmbeddedGateway(
 }
 
 function openConnector(uplink: Uplink, { verifyUpstreamTls }: Settings, log: Log, clock: Clock): NgrokConnector {
-  const { authtoken, serverAddr, caCert } = uplink;
-  return new NgrokConnector({
-    authtoken,
-    ...(serverAddr !== undefined && { serverAddr }),
-    ...(caCert !== undefined && { caCert }),
-    verifyUpstreamTls,
-    version: VERSION,
-    log,
-    clock,
-  });
+  const { authtoken, serverAddr, authorities, proxies } = uplink;
+  const target = { authtoken, serverAddr, authorities, proxies };
+  return new NgrokConnector({ ...target, verifyUpstreamTls, version: VERSION, log, clock });
 }
 
 function announceRemote({ api }: Settings, { file }: ApiToken, log: Log): void {

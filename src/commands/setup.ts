@@ -91,7 +91,7 @@ async function runSetup(options: SetupOptions, settings: ManagementSettings, out
   output.stdout.write(`${text}\n`);
 }
 
-async function managementClient({ apiUrl, apiKey, apiCa }: ManagementSettings): Promise<ManagementClient> {
+async function managementClient({ apiUrl, apiKey, apiCa, proxies }: ManagementSettings): Promise<ManagementClient> {
   const { ManagementClient } = await import('../management/client.ts');
   if (apiUrl === null) {
     throw new OperatorError(
@@ -106,7 +106,12 @@ async function managementClient({ apiUrl, apiKey, apiCa }: ManagementSettings): 
     );
   }
   try {
-    return new ManagementClient({ baseUrl: apiUrl, apiKey, ...(apiCa !== null && { ca: apiCa }) });
+    const { fetchTrusting } = await import('../management/fetch-trusting.ts');
+    return new ManagementClient({
+      baseUrl: apiUrl,
+      apiKey,
+      fetch: fetchTrusting({ proxies, ...(apiCa !== null && { ca: apiCa }) }),
+    });
   } catch (error) {
     throw new OperatorError(`MANAGEMENT_API_URL or MANAGEMENT_API_KEY cannot be used: ${messageOf(error)}`, 2);
   }

@@ -1,6 +1,8 @@
 import { request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { withDeadline } from '../lib/deadline.ts';
+import { connectionFor } from '../lib/proxied-connection.ts';
+import type { ProxyRules } from '../lib/proxy-rules.ts';
 import { type Check, failed, ok, type Result, skipped } from './finding.ts';
 import type { Reach } from './gateway-reach.ts';
 
@@ -18,17 +20,19 @@ export interface ClockSources {
   reach: Promise<Reach> | null;
   /** Origin of a service whose answers say what time it is; null: none is known. */
   dateFrom: string | null;
+  /** On the way there. */
+  proxies: ProxyRules;
 }
 
 /** How far this machine's clock is off, by what can be had from outside. */
-export function clockCheck({ now, reach, dateFrom }: ClockSources): Check {
+export function clockCheck({ now, reach, dateFrom, proxies }: ClockSources): Check {
   return {
     name: 'clock',
     title: 'Clock',
     run: async () => {
       const shown = new Date(now()).toISOString();
       if (now() < NEVER_SET) return failed(`it shows ${shown}: it was never set`, SET_IT);
-      const [skew, found] = await Promise.all([dateFrom === null ? null : skewAgainst(dateFrom, now), reach]);
+      const [skew, found] = await Promise.all([dateFrom === null ? null : skewAgainst(dateFrom, now, proxies), reach]);
       if (skew !== null && dateFrom !== null) return judgeSkew(skew, dateFrom, shown);
       if (!found) return skipped(`it shows ${shown}; nothing outside to compare it with`);
       return judgeValidity(found, now(), shown);
@@ -59,10 +63,12 @@ function judgeValidity(reach: Reach, now: number, shown: string): Result {
 }
 
 /** @returns milliseconds by which this machine is ahead; null when the service does not tell */
-async function skewAgainst(origin: string, now: () => number): Promise<number | null> {
+async function skewAgainst(origin: string, now: () => number, proxies: ProxyRules): Promise<number | null> {
   try {
     const asked = now();
-    const date = Date.parse((await withDeadline(dateOf(origin), 'asking for the time', ANSWER_MS)) ?? '');
+    const date = Date.parse(
+      (await withDeadline(dateOf(new URL(origin), proxies), 'asking for the time', ANSWER_MS)) ?? '',
+    );
     // A Date header has whole seconds: on the average half a second has passed in it.
     return Number.isNaN(date) ? null : (asked + now()) / 2 - (date + 500);
   } catch {
@@ -71,12 +77,14 @@ async function skewAgainst(origin: string, now: () => number): Promise<number | 
 }
 
 /** The `Date` of an answer. Nothing is sent and nothing else believed, so whoever answers may: a wrong clock breaks TLS. */
-function dateOf(origin: string): Promise<string | undefined> {
-  const options = { method: 'HEAD', agent: false, headers: { 'user-agent': 'device-agent' } } as const;
+function dateOf(origin: URL, proxies: ProxyRules): Promise<string | undefined> {
+  const tls = { rejectUnauthorized: false };
+  const createConnection = connectionFor(origin, proxies, tls, AbortSignal.timeout(ANSWER_MS));
+  const headers = { 'user-agent': 'device-agent', connection: 'close' };
+  const options = { method: 'HEAD', headers, ...(createConnection && { createConnection }) };
   return new Promise((resolve, reject) => {
-    const request = origin.startsWith('https:')
-      ? requestHttps(origin, { ...options, rejectUnauthorized: false })
-      : requestHttp(origin, options);
+    const request =
+      origin.protocol === 'https:' ? requestHttps(origin, { ...options, ...tls }) : requestHttp(origin, options);
     request.on('response', (response) => {
       resolve(response.headers.date);
       response.destroy();

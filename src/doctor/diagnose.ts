@@ -1,13 +1,13 @@
 import { join } from 'node:path';
 import { apiTokenIfAny } from '../agent/api-token.ts';
-import { CLOUD_AUTHORITY } from '../agent/connector/cloud-authority.ts';
-import { CLOUD_ADDRESS, parseGatewayAddress } from '../agent/connector/gateway-address.ts';
-import { openGatewayLink } from '../agent/connector/gateway-link.ts';
+import { type Authorities, type GatewayLink, openGatewayLink, pemOf } from '../agent/connector/gateway-link.ts';
+import { greet } from '../agent/connector/tls-greeting.ts';
 import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
 import { systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Log } from '../lib/log.ts';
-import type { Settings } from '../settings.ts';
+import { NO_PROXIES, type ProxyServer } from '../lib/proxy-rules.ts';
+import type { GatewaySettings, Settings } from '../settings.ts';
 import { VERSION } from '../version.ts';
 import { clockCheck } from './clock.ts';
 import { dataFolderCheck } from './data-folder.ts';
@@ -17,7 +17,6 @@ import { gatewayCheck, type Reach } from './gateway-reach.ts';
 import { domainNamesCheck, gatewayNameCheck, type Resolve, systemResolve } from './names.ts';
 import { nodeVersionCheck } from './node-version.ts';
 import { portsCheck } from './ports.ts';
-import { presentedAt } from './presented-certificate.ts';
 import { runChecks } from './run-checks.ts';
 import { findRunningAgent, liveTunnels, runningAgentCheck } from './running-agent.ts';
 import { type Name, sessionChecks } from './session.ts';
@@ -36,6 +35,7 @@ export interface Surroundings {
 
 /** The management API of ngrok's cloud. */
 const CLOUD_API = 'https://api.ngrok.com';
+const REACH_MS = 4_000;
 
 /**
  * Finds out what keeps an agent from working with these settings. Nothing is changed, and an agent that runs is left
@@ -46,7 +46,7 @@ const CLOUD_API = 'https://api.ngrok.com';
 export async function diagnose(settings: Settings | Error, surroundings: Surroundings): Promise<Finding[]> {
   const node = nodeVersionCheck(surroundings.nodeVersion);
   if (settings instanceof Error) return runChecks([node, ...withoutSettings(settings)], []);
-  const secrets = [secretOf(settings), apiTokenIfAny(settings) ?? ''];
+  const secrets = [...secretsOf(settings), apiTokenIfAny(settings) ?? ''];
   return runChecks([node, ...checksFor(settings, surroundings)], secrets);
 }
 
@@ -57,9 +57,9 @@ function checksFor(settings: Settings, surroundings: Surroundings): Check[] {
   const tunnels = file.then(tunnelsIn);
   const agent = findRunningAgent(settings);
   const isEmbedded = gateway.kind === 'embedded';
-  const address = isEmbedded ? null : parseGatewayAddress(gateway.serverAddr ?? CLOUD_ADDRESS);
   const isCloud = !isEmbedded && gateway.serverAddr === null;
-  const reach = isEmbedded ? null : reachOf(gateway.serverAddr ?? CLOUD_ADDRESS, gateway.caCert);
+  const link = isEmbedded ? null : linkTo(gateway, log);
+  const reach = isEmbedded || !link ? null : reachBy(link, gateway.authorities);
   const own: Name[] = api.domain === null ? [] : [{ domain: api.domain, protocol: 'http' }];
   const names = tunnels.then((list) => [...own, ...list]);
   return [
@@ -69,13 +69,18 @@ function checksFor(settings: Settings, surroundings: Surroundings): Check[] {
     tunnelFileCheck(file),
     runningAgentCheck(agent, dataDir),
     portsCheck(settings, agent),
-    clockCheck({ now, reach, dateFrom: surroundings.dateFrom ?? (isCloud ? CLOUD_API : null) }),
-    gatewayNameCheck(address, resolve),
-    gatewayCheck(address, reach, isCloud),
+    clockCheck({
+      now,
+      reach,
+      dateFrom: surroundings.dateFrom ?? (isCloud ? CLOUD_API : null),
+      proxies: isEmbedded ? NO_PROXIES : gateway.proxies,
+    }),
+    gatewayNameCheck(link, resolve),
+    gatewayCheck(link, reach, isCloud),
     ...sessionChecks({
       agent,
       reach,
-      connect: () => connect(settings, log),
+      link,
       names,
       live: () => liveTunnels(settings),
     }),
@@ -88,27 +93,22 @@ function checksFor(settings: Settings, surroundings: Surroundings): Check[] {
   ];
 }
 
-async function reachOf(serverAddr: string, caCert: Buffer | null): Promise<Reach> {
-  try {
-    return { presented: await presentedAt(parseGatewayAddress(serverAddr), caCert ?? CLOUD_AUTHORITY) };
-  } catch (error) {
-    return { error };
-  }
+function linkTo(gateway: Extract<GatewaySettings, { kind: 'remote' }>, log: Log): GatewayLink {
+  return openGatewayLink({ ...gateway, verifyUpstreamTls: true, version: VERSION, log, clock: systemClock });
 }
 
-function connect({ gateway, verifyUpstreamTls }: Settings, log: Log) {
-  if (gateway.kind === 'embedded') throw new Error('there is no gateway outside');
-  const { authtoken, serverAddr, caCert } = gateway;
-  const link = openGatewayLink({
-    authtoken,
-    ...(serverAddr !== null && { serverAddr }),
-    ...(caCert !== null && { caCert }),
-    verifyUpstreamTls,
-    version: VERSION,
-    log,
-    clock: systemClock,
-  });
-  return link.connect();
+async function reachBy({ address, dial }: GatewayLink, authorities: Authorities | null): Promise<Reach> {
+  const signal = AbortSignal.timeout(REACH_MS);
+  try {
+    const socket = await dial(address, signal);
+    try {
+      return { presented: await greet(socket, address, { ca: Buffer.from(pemOf(authorities)), signal }) };
+    } finally {
+      socket.destroy();
+    }
+  } catch (error) {
+    return { error: signal.aborted ? new Error(`no answer within ${REACH_MS / 1000} s`) : error };
+  }
 }
 
 function settingsCheck({ gateway }: Settings): Check {
@@ -126,6 +126,9 @@ function withoutSettings(error: Error): Check[] {
   ];
 }
 
-function secretOf({ gateway }: Settings): string {
-  return gateway.kind === 'remote' ? gateway.authtoken() : '';
+function secretsOf({ gateway }: Settings): string[] {
+  if (gateway.kind === 'embedded') return [];
+  const { https, http, all } = gateway.proxies;
+  const passwords = [https, http, all].map((proxy: ProxyServer | null) => proxy?.credentials?.password ?? '');
+  return [gateway.authtoken(), ...passwords];
 }

@@ -1,10 +1,12 @@
-import type { GatewayAddress } from '../agent/connector/gateway-address.ts';
+import type { GatewayLink } from '../agent/connector/gateway-link.ts';
+import type { Greeting } from '../agent/connector/tls-greeting.ts';
+import { ProxyFailure } from '../lib/dial.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
+import { displayProxy, hostPort } from '../lib/proxy-rules.ts';
 import { type Check, failed, ok, type Result, skipped } from './finding.ts';
-import type { Presented } from './presented-certificate.ts';
 
 /** What came of looking at who answers at the gateway's address. */
-export type Reach = { presented: Presented } | { error: unknown };
+export type Reach = { presented: Greeting } | { error: unknown };
 
 /** What Node says of a certificate that is sound but of somebody else's signing. */
 const UNKNOWN_AUTHORITY = new Set([
@@ -17,14 +19,18 @@ const UNKNOWN_AUTHORITY = new Set([
 const CLOCK_OR_AGE = new Set(['CERT_NOT_YET_VALID', 'CERT_HAS_EXPIRED']);
 
 /** Whether the gateway answers, and is who it should be; null: the gateway is the embedded one. */
-export function gatewayCheck(address: GatewayAddress | null, reach: Promise<Reach> | null, isCloud: boolean): Check {
+export function gatewayCheck(
+  link: Pick<GatewayLink, 'address' | 'proxy'> | null,
+  reach: Promise<Reach> | null,
+  isCloud: boolean,
+): Check {
   return {
     name: 'gateway',
     title: 'Gateway',
     run: async () => {
-      if (!address || !reach) return skipped('embedded in the agent: nothing has to be reached');
+      if (!link || !reach) return skipped('embedded in the agent: nothing has to be reached');
       const found = await reach;
-      const where = `${address.host}:${address.port}`;
+      const where = hostPort(link.address) + (link.proxy ? ` (through ${displayProxy(link.proxy)})` : '');
       return 'error' in found ? unreachable(where, found.error) : judge(where, found.presented, isCloud);
     },
   };
@@ -35,7 +41,7 @@ export function isTrusted(reach: Reach): boolean {
   return 'presented' in reach && reach.presented.distrust === null;
 }
 
-function judge(where: string, { certificate, distrust }: Presented, isCloud: boolean): Result {
+function judge(where: string, { certificate, distrust }: Greeting, isCloud: boolean): Result {
   if (!certificate) {
     return failed(
       `what answers at ${where} does not speak TLS`,
@@ -64,8 +70,13 @@ function judge(where: string, { certificate, distrust }: Presented, isCloud: boo
 }
 
 function unreachable(where: string, error: unknown): Result {
-  const reason = messageOf(error) || (error instanceof AggregateError ? error.errors.map(messageOf).join('; ') : '');
-  return failed(`${where} cannot be reached (${reason})`, adviceFor(error));
+  if (error instanceof ProxyFailure) {
+    return failed(
+      error.message,
+      'check HTTPS_PROXY and ALL_PROXY, and what that proxy allows; NO_PROXY makes exceptions',
+    );
+  }
+  return failed(`${where} cannot be reached (${messageOf(error)})`, adviceFor(error));
 }
 
 function adviceFor(error: unknown): string {

@@ -1,8 +1,9 @@
 import { promises as dns } from 'node:dns';
 import { isIP } from 'node:net';
-import type { GatewayAddress } from '../agent/connector/gateway-address.ts';
+import type { GatewayLink } from '../agent/connector/gateway-link.ts';
 import { withDeadline } from '../lib/deadline.ts';
 import { messageOf } from '../lib/errors.ts';
+import { displayProxy } from '../lib/proxy-rules.ts';
 import { type Check, failed, ok, type Result, skipped, summarize } from './finding.ts';
 
 const LOOKUP_MS = 5_000;
@@ -18,14 +19,15 @@ export const systemResolve: Resolve = async (name) => {
 };
 
 /** Whether the gateway's name is known here; null: the gateway is the embedded one. */
-export function gatewayNameCheck(address: GatewayAddress | null, resolve: Resolve): Check {
+export function gatewayNameCheck(link: Pick<GatewayLink, 'address' | 'proxy'> | null, resolve: Resolve): Check {
   return {
     name: 'gateway-dns',
     title: 'DNS of the gateway',
     run: async () => {
-      if (!address) return skipped('embedded in the agent: it needs no name');
-      const { host } = address;
+      if (!link) return skipped('embedded in the agent: it needs no name');
+      const { host } = link.address;
       if (isIP(host) !== 0) return skipped(`${host} is an address already`);
+      if (link.proxy) return skipped(`${displayProxy(link.proxy)} resolves ${host}`);
       try {
         return ok(`${host} is ${(await resolve(host)).join(', ')}`);
       } catch (error) {

@@ -1,4 +1,5 @@
 import { TUNNEL_PROTOCOLS, type TunnelProtocol } from '../agent/connector/connector.ts';
+import type { GatewayLink } from '../agent/connector/gateway-link.ts';
 import { type GatewaySession, SessionRefused } from '../agent/connector/gateway-session.ts';
 import { DeadlineExceeded, withDeadline } from '../lib/deadline.ts';
 import { ApiError, messageOf } from '../lib/errors.ts';
@@ -17,8 +18,8 @@ export interface SessionSources {
   agent: Promise<RunningAgent>;
   /** Null: the gateway is the embedded one. */
   reach: Promise<Reach> | null;
-  /** Starts a session of this authtoken. */
-  connect: () => Promise<GatewaySession>;
+  /** Null: the same. */
+  link: Pick<GatewayLink, 'connect' | 'close'> | null;
   names: Promise<readonly Name[]>;
   /** The tunnels of the running agent. */
   live: () => Promise<readonly LiveTunnel[]>;
@@ -51,15 +52,16 @@ export function sessionChecks(sources: SessionSources): Check[] {
   ];
 }
 
-async function examine({ agent, reach, connect, names, live }: SessionSources): Promise<Findings> {
+async function examine({ agent, reach, link, names, live }: SessionSources): Promise<Findings> {
   const running = await agent;
   if (running.status) return { authtoken: judgeRunning(running.status.session), rights: await judgeLive(live) };
-  if (!reach) return neither(EMBEDDED);
+  if (!reach || !link) return neither(EMBEDDED);
   if (!isTrusted(await reach)) return neither('the gateway cannot be reached, or is not to be trusted with it');
   let session: GatewaySession;
   try {
-    session = await withDeadline(connect(), 'starting a session', CONNECT_MS, (late) => void late.close());
+    session = await withDeadline(link.connect(), 'starting a session', CONNECT_MS, (late) => void late.close());
   } catch (error) {
+    link.close();
     return { authtoken: refused(error), rights: [skipped('no session')] };
   }
   try {
@@ -69,6 +71,7 @@ async function examine({ agent, reach, connect, names, live }: SessionSources): 
     return { authtoken, rights: await tryNames(session, await names) };
   } finally {
     await session.close();
+    link.close();
   }
 }
 

@@ -67,15 +67,10 @@ async function opened(socket: Socket, event: 'connect' | 'secureConnect'): Promi
   try {
     await new Promise<void>((resolve, reject) => {
       socket.once(event, () => resolve());
-      socket.once('error', (error) => reject(flattened(error)));
+      socket.once('error', reject);
     });
   } finally {
     clearTimeout(late);
     socket.destroy();
   }
-}
-
-/** A name with several addresses fails with several errors, and a message that is empty. */
-function flattened(error: Error): Error {
-  return error instanceof AggregateError ? new Error(error.errors.map(messageOf).join('; ')) : error;
 }

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
+import { hostPort } from '../lib/proxy-rules.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { VERSION } from '../version.ts';
 import { AccountAccess } from './access/account-access.ts';
@@ -155,7 +156,7 @@ async function startParts(
       tcpPorts: openTcpPorts(options, endpoints, store, onStop),
     }),
     ids,
-    issueCertificate: () => ca.issue([...new Set([connectHost, host, 'localhost', '127.0.0.1'])]),
+    issueCertificate: () => ca.issue([...new Set([connectHost, host, 'localhost', '127.0.0.1', '::1'])]),
     host,
     port: options.sessionPort,
     log,
@@ -272,5 +273,6 @@ function sessionAddress(at: {
   const isLocal = at.baseDomain === 'localhost' || at.baseDomain.endsWith('.localhost');
   const isAnyAddress = at.host === '0.0.0.0' || at.host === '::';
   const byAddress = !isAnyAddress && (isLocal || at.sessionPort !== null);
-  return `${byAddress ? at.host : `connect.${at.baseDomain}`}:${at.sessionPort ?? at.httpsPort}`;
+  const host = byAddress ? at.host : `connect.${at.baseDomain}`;
+  return hostPort({ host, port: at.sessionPort ?? at.httpsPort });
 }

@@ -1,24 +1,42 @@
 import { lookup } from 'node:dns';
-import type { IncomingMessage } from 'node:http';
-import { request } from 'node:https';
+import { type IncomingMessage, request as requestHttp } from 'node:http';
+import { request as requestHttps } from 'node:https';
 import type { LookupFunction } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { connectionFor } from '../lib/proxied-connection.ts';
+import { NO_PROXIES, type ProxyRules } from '../lib/proxy-rules.ts';
 import type { Fetch } from './transport.ts';
 
+/** What Node's own fetch cannot be told: whom to trust, and which proxies are in between. */
+export interface FetchOptions {
+  /** PEM of the authority to trust in place of the public ones. */
+  ca?: string;
+  proxies?: ProxyRules;
+}
+
 /**
- * A fetch for https alone that trusts the given authority in place of the public ones, which Node's own fetch cannot:
- * it would need an environment variable at the start of the process, or the exact undici that Node was built with.
+ * A fetch by way of Node's http client. Its own fetch would need an environment variable at the start of the process
+ * for either option, or the exact undici that Node was built with.
  *
  * Names below `localhost` lead to this machine, as they do in browsers and curl (RFC 6761, section 6.3), whether or
  * not the system's resolver knows of them.
- *
- * @param ca PEM
  */
-export function fetchTrusting(ca: string): Fetch {
-  return (url, { method = 'GET', headers, body, signal }) =>
+export function fetchTrusting({ ca, proxies = NO_PROXIES }: FetchOptions): Fetch {
+  return (address, { method = 'GET', headers, body, signal }) =>
     new Promise((resolve, reject) => {
-      const options = { method, headers: Object.fromEntries(new Headers(headers)), ca, lookup: lookupName };
-      const call = request(url, { ...options, ...(signal && { signal }) }, (message) => {
+      const url = new URL(address);
+      const tls = ca === undefined ? {} : { ca };
+      const createConnection = connectionFor(url, proxies, tls, signal ?? new AbortController().signal);
+      const options = {
+        method,
+        headers: Object.fromEntries(new Headers(headers)),
+        lookup: lookupName,
+        ...tls,
+        ...(signal && { signal }),
+        ...(createConnection && { createConnection }),
+      };
+      const call = url.protocol === 'https:' ? requestHttps(url, options) : requestHttp(url, options);
+      call.on('response', (message) => {
         toResponse(message).then(resolve, reject);
       });
       call.on('error', reject);

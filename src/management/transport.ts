@@ -131,7 +131,7 @@ export class Transport {
 async function chooseFetch({ ca, fetch: own }: ManagementClientOptions, protocol: string): Promise<Fetch> {
   if (own) return own;
   if (ca === undefined || protocol !== 'https:') return fetch;
-  return (await import('./fetch-trusting.ts')).fetchTrusting(ca);
+  return (await import('./fetch-trusting.ts')).fetchTrusting({ ca });
 }
 
 function fillId(path: string, id: string | undefined): string {
@@ -145,9 +145,9 @@ function noAnswer(name: string, error: unknown, timeoutMs: number | null): Manag
   if (timeoutMs !== null) {
     return new ManagementError(`${name}: no answer within ${timeoutMs / 1000} s`, { status: null, code: TIMEOUT });
   }
-  // fetch says only "fetch failed"; what happened is in the cause. That has no message but a code when
+  // Node's fetch raises a TypeError that says only "fetch failed"; what happened is in the cause. That has no message but a code when
   // several addresses were tried.
-  const reason = error instanceof Error && error.cause !== undefined ? error.cause : error;
+  const reason = error instanceof TypeError && error.cause !== undefined ? error.cause : error;
   const why = messageOf(reason) || String((reason as { code?: unknown }).code);
   const text = `${name}: the service cannot be reached: ${why}`;
   return new ManagementError(text, { status: null, code: UNREACHABLE, cause: error });

@@ -1,9 +1,12 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished, vi } from 'vitest';
+import { openLocalCa } from '../../src/gateway/certificates/local-ca.ts';
 import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
 import { startTestGateway } from '../support/gateway.ts';
+import { TestProxy } from '../support/proxies.ts';
 import { selfSigned } from '../support/self-signed.ts';
+import { silentLog } from '../support/silent-log.ts';
 
 /** A gateway of one's own, and an agent for it that knows its address alone. */
 async function setUp() {
@@ -61,4 +64,40 @@ it('the agent does not trust a gateway for which another authority vouches, and 
   });
   expect(refused.status).toBe(503);
   expect(((await refused.json()) as { msg: string }).msg).toContain('tls handshake error');
+});
+
+it('the agent trusts whom the system trusts, straight and behind a proxy', async () => {
+  const { gateway, start } = await setUp();
+  const env = { NGROK_CA_CERT: 'host', SSL_CERT_FILE: gateway.caFile };
+  const straight = start(env);
+  await straight.ready();
+  await straight.end();
+  const proxy = await TestProxy.http();
+  const proxied = start({ ...env, https_proxy: `http://${proxy.address}` });
+  await proxied.ready();
+  expect(proxy.asked).toContain(gateway.sessionAddress);
+  expect(await proxied.end()).toBe(0);
+  const wary = start({ NGROK_CA_CERT: 'host', HTTPS_PROXY: `http://${proxy.address}` });
+  const api = await wary.api();
+  await vi.waitFor(async () => {
+    expect((await status(api)).session.last_error?.message).toMatch(/certificate.*who answers there presents CN=/);
+  }, 10_000);
+});
+
+it('the agent reaches its gateway through a proxy that is itself reached over TLS', async () => {
+  const { gateway, start } = await setUp();
+  const ca = await openLocalCa(join(gateway.dataDir, 'gateway'), silentLog);
+  const proxy = await TestProxy.http({ tls: await ca.issue(['127.0.0.1']) });
+  const env = { NGROK_CA_CERT: gateway.caFile, HTTPS_PROXY: `https://${proxy.address}` };
+  const api = await start(env).api();
+  await vi.waitFor(async () => {
+    expect((await status(api)).session.last_error?.message).toMatch(
+      /the proxy https:.* does not connect .*certificate/,
+    );
+  }, 10_000);
+  const [other, remove] = temporaryFolder();
+  onTestFinished(remove);
+  const trusting = start({ ...env, NODE_EXTRA_CA_CERTS: gateway.caFile, DATA_DIR: other });
+  await trusting.ready();
+  expect(proxy.asked).toContain(gateway.sessionAddress);
 });

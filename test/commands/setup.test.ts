@@ -1,6 +1,7 @@
 import { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { addSetupCommand } from '../../src/commands/setup.ts';
+import { NO_PROXIES } from '../../src/lib/proxy-rules.ts';
 import type { ManagementSettings } from '../../src/settings.ts';
 import { type ManagementServer, startManagementServer } from '../gateway/support/management-server.ts';
 import { type DnsServer, startDnsServer } from '../management/support/dns-server.ts';
@@ -23,7 +24,15 @@ async function setup(
   const program = new Command().exitOverride().configureOutput({ writeErr: () => {} });
   addSetupCommand(
     program,
-    () => ({ apiUrl: server.url, apiKey: server.apiKey, apiCa: null, serverAddr: null, caCert: null, ...settings }),
+    () => ({
+      apiUrl: server.url,
+      apiKey: server.apiKey,
+      apiCa: null,
+      proxies: NO_PROXIES,
+      serverAddr: null,
+      caCert: null,
+      ...settings,
+    }),
     {
       stdout: { write: (text) => out.push(text) },
       stderr: { write: (text) => progress.push(text) },

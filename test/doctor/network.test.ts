@@ -6,6 +6,7 @@ import { issueCredential } from '../../src/gateway/access/issue-token.ts';
 import { openLocalCa } from '../../src/gateway/certificates/local-ca.ts';
 import { AgentProcess } from '../support/agent-process.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { TestProxy } from '../support/proxies.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { temporaryFolder } from '../support/tunnel-set-up.ts';
 import { examine, freePort, keepTunnels, takenPort } from './examination.ts';
@@ -135,6 +136,34 @@ describe('with something else at the gateway’s address', () => {
     writeFileSync(join(folder, 'both.pem'), `${gateway.sessionCa}${ca.caPem}`);
     const [other] = await reach({ NGROK_SERVER_ADDR: address, NGROK_CA_CERT: join(folder, 'both.pem') });
     expect(other).toEqual(failure(/CN=portal\.hotel\.example.*ERR_TLS_CERT_ALTNAME_INVALID/, /captive portal/));
+  });
+});
+
+describe('behind a proxy', () => {
+  it('everything goes through it', async () => {
+    const proxy = await TestProxy.socks();
+    const folder = await temporaryFolder();
+    await keepTunnels(folder, [{}]);
+    const env = { ...remote(), ALL_PROXY: `socks5://${proxy.address}` };
+    const found = await examine(folder, env);
+    expect(found('gateway')).toEqual([success(/^127\.0\.0\.1:\d+ \(through socks5:\/\/127\.0\.0\.1:\d+\) answers as/)]);
+    expect(found('authtoken')).toEqual([success(/takes it/)]);
+    expect(found('acl')).toEqual([success(/^1 name may be bound/)]);
+    expect(new Set(proxy.asked)).toEqual(new Set([gateway.sessionAddress]));
+  });
+
+  it('it is named when it is what stands in the way, and its password is not', async () => {
+    const proxy = await TestProxy.http({ credentials: 'me:right' });
+    const folder = await temporaryFolder();
+    const env = {
+      ...remote(),
+      NGROK_SERVER_ADDR: 'gw.example.com:443',
+      HTTPS_PROXY: `http://me:hush-hush@${proxy.address}`,
+    };
+    const found = await examine(folder, env);
+    expect(found('gateway-dns')).toEqual([skip(/^http:\/\/127\.0\.0\.1:\d+ resolves gw\.example\.com/)]);
+    expect(found('gateway')).toEqual([failure(/the proxy http:\/\/127.* answers 407/, /HTTPS_PROXY.*NO_PROXY/)]);
+    expect(JSON.stringify(found('gateway'))).not.toContain('hush');
   });
 });
 

@@ -1,5 +1,5 @@
 import { mkdtemp, rm } from 'node:fs/promises';
-import type { IncomingMessage, RequestListener } from 'node:http';
+import { createServer as createPlain, type IncomingMessage, type RequestListener } from 'node:http';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -7,8 +7,11 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca.ts';
+import { type ProxyRules, parseProxy } from '../../src/lib/proxy-rules.ts';
 import { ManagementClient } from '../../src/management/client.ts';
+import { fetchTrusting } from '../../src/management/fetch-trusting.ts';
 import { TIMEOUT, UNREACHABLE } from '../../src/management/management-error.ts';
+import { TestProxy } from '../support/proxies.ts';
 import { silentLog } from '../support/silent-log.ts';
 
 const BOT = {
@@ -95,5 +98,57 @@ describe('a client with an authority of its own', () => {
     const call = clientOf(url).botUsers.get('bot_1', { signal: abort.signal });
     abort.abort(new Error('not wanted any more'));
     await expect(call).rejects.toThrow('not wanted any more');
+  });
+});
+
+describe('a client behind a proxy', () => {
+  const behind = (baseUrl: string, proxies: ProxyRules) =>
+    new ManagementClient({ baseUrl, apiKey: 'key_1', retries: 0, fetch: fetchTrusting({ ca: ca.caPem, proxies }) });
+  const all = (url: string): ProxyRules => ({ https: null, http: null, all: parseProxy(url), exempt: () => false });
+
+  it.each([
+    ['http', () => TestProxy.http({ credentials: 'me:secret' })],
+    ['socks5', () => TestProxy.socks({ credentials: 'me:secret' })],
+  ])('reaches the service through %s, which alone knows the name', async (scheme, start) => {
+    const received: string[] = [];
+    const url = await serve(async (req, res) => {
+      received.push(await text(req));
+      res.writeHead(201, { 'content-type': 'application/json' }).end(JSON.stringify(BOT));
+    });
+    const { host } = new URL(url);
+    const proxy = await start();
+    proxy.lead(host, `127.0.0.1:${new URL(url).port}`);
+    const client = behind(url, all(`${scheme}://me:secret@${proxy.address}`));
+    expect(await client.botUsers.create({ name: 'a' })).toEqual(BOT);
+    expect(received.map((body) => JSON.parse(body))).toEqual([{ name: 'a' }]);
+    expect(proxy.asked).toEqual([host]);
+  });
+
+  it('reaches a service without TLS, by the proxy for those', async () => {
+    const server = createPlain((_req, res) => res.writeHead(204).end());
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => void server.close());
+    const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const proxy = await TestProxy.http();
+    const rules = { ...all('http://127.0.0.1:1'), http: parseProxy(proxy.address) };
+    await expect(behind(`http://${address}`, rules).botUsers.delete('bot_1')).resolves.toBeUndefined();
+    expect(proxy.asked).toEqual([address]);
+  });
+
+  it('trusts nobody else for it, and says which proxy does not connect', async () => {
+    const url = await serve((_req, res) => res.writeHead(204).end());
+    const { host, port } = new URL(url);
+    const elsewhere = await TestProxy.http();
+    elsewhere.lead(`api.other.test:${port}`, `127.0.0.1:${port}`);
+    const misled = behind(`https://api.other.test:${port}`, all(`http://${elsewhere.address}`));
+    await expect(misled.botUsers.get('bot_1')).rejects.toMatchObject({
+      code: UNREACHABLE,
+      message: expect.stringContaining('does not match certificate'),
+    });
+    const closed = await TestProxy.http({ refusal: 403 });
+    await expect(behind(url, all(`http://${closed.address}`)).botUsers.get('bot_1')).rejects.toMatchObject({
+      code: UNREACHABLE,
+      message: expect.stringMatching(new RegExp(`the proxy http://${closed.address} does not connect to ${host}.*403`)),
+    });
   });
 });

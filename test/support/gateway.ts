@@ -62,7 +62,7 @@ export function agentSession(gateway: TestGateway, address = gateway.sessionAddr
  * for a name that nobody serves gets the default one.
  */
 export function getPublic(
-  { httpsPort, sessionCa }: Pick<Gateway, 'httpsPort' | 'sessionCa'>,
+  { httpsPort, sessionCa, host: address = '127.0.0.1' }: Pick<Gateway, 'httpsPort' | 'sessionCa'> & { host?: string },
   url: string,
   headers: Record<string, string> = {},
 ): Promise<{ status: number | undefined; headers: IncomingHttpHeaders; body: string }> {
@@ -70,7 +70,7 @@ export function getPublic(
   return new Promise((resolve, reject) => {
     request(
       {
-        host: '127.0.0.1',
+        host: address,
         port: httpsPort,
         servername: hostname,
         path: pathname,

@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events';
+import { hostPort } from '../../lib/proxy-rules.ts';
 import type { Connector, Endpoint, EndpointRequest, SessionStatus } from './connector.ts';
-import { type GatewayLinkOptions, openGatewayLink } from './gateway-link.ts';
-import type { Pulse } from './pulse.ts';
+import { type GatewayLink, type GatewayLinkOptions, openGatewayLink } from './gateway-link.ts';
 import { offline } from './sdk-error.ts';
 import { SessionSupervisor } from './session-supervisor.ts';
 
@@ -10,16 +10,16 @@ export type NgrokConnectorOptions = GatewayLinkOptions;
 /** The connection to a gateway by way of the ngrok SDK. */
 export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> implements Connector {
   readonly #supervisor: SessionSupervisor;
-  readonly #pulse: Pulse;
+  readonly #link: GatewayLink;
 
   /** @throws Error when the SDK cannot read the server address */
   constructor(options: NgrokConnectorOptions) {
     super();
     const { clock, log } = options;
-    const { gateway, probe, connect, pulse } = openGatewayLink(options);
-    this.#pulse = pulse;
+    this.#link = openGatewayLink(options);
+    const { address, probe, connect, pulse } = this.#link;
     this.#supervisor = new SessionSupervisor({
-      gateway,
+      gateway: hostPort(address),
       probe,
       connect,
       online: () => void this.emit('online'),
@@ -36,7 +36,7 @@ export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> im
 
   /** Milliseconds since the keeping of the session last made a step, online or not. */
   get silentMs(): number {
-    return this.#pulse.silentMs;
+    return this.#link.pulse.silentMs;
   }
 
   start(): void {
@@ -51,5 +51,6 @@ export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> im
 
   async stop(): Promise<void> {
     await this.#supervisor.stop();
+    this.#link.close();
   }
 }

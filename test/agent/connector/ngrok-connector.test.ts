@@ -12,6 +12,7 @@ import { NgrokConnector, type NgrokConnectorOptions } from '../../../src/agent/c
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca.ts';
 import { systemClock } from '../../../src/lib/clock.ts';
 import { createLog, type Log } from '../../../src/lib/log.ts';
+import { NO_PROXIES } from '../../../src/lib/proxy-rules.ts';
 import { FlakyProxy } from '../../support/flaky-proxy.ts';
 import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
@@ -44,7 +45,8 @@ function connector(options: Partial<NgrokConnectorOptions> = {}): NgrokConnector
   const made = new NgrokConnector({
     authtoken: () => gateway.authtoken,
     serverAddr: proxy.address,
-    caCert: gateway.sessionCa,
+    authorities: { pem: gateway.sessionCa },
+    proxies: NO_PROXIES,
     verifyUpstreamTls: true,
     version: '1.2.3',
     log,
@@ -138,7 +140,7 @@ it('is back within seconds of a gateway that was restarted', async () => {
   let authtoken = first.authtoken;
   const agent = await online({
     serverAddr: first.sessionAddress,
-    caCert: first.sessionCa,
+    authorities: { pem: first.sessionCa },
     authtoken: () => authtoken,
   });
   const offline = once(agent, 'offline');
@@ -208,7 +210,7 @@ it('takes a new authtoken at the next attempt, and never repeats the old one', a
 it('does not trust a gateway that another CA vouches for, and tells who answered', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'ca-'));
   cleanUp.push(() => rm(dataDir, { recursive: true }));
-  const agent = connector({ caCert: (await openLocalCa(dataDir, log)).caPem });
+  const agent = connector({ authorities: { pem: (await openLocalCa(dataDir, log)).caPem } });
   agent.start();
   await expect.poll(() => agent.status.lastError?.message).toMatch(/tls handshake error \(.*presents .*CN=/);
   expect(agent.status.state).toBe('connecting');

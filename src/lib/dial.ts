@@ -1,0 +1,118 @@
+import { once } from 'node:events';
+import { type RequestOptions, request as requestHttp } from 'node:http';
+import { request as requestHttps } from 'node:https';
+import { connect, type LookupFunction, type Socket } from 'node:net';
+import { messageOf } from './errors.ts';
+import { type Destination, displayProxy, hostPort, type ProxyServer } from './proxy-rules.ts';
+import { connectBySocks } from './socks.ts';
+
+/**
+ * Makes a connection.
+ *
+ * @throws {ProxyFailure} when the proxy is what stands in the way
+ * @throws the system's error otherwise; the signal's reason when that aborts first
+ */
+export type Dial = (destination: Destination, signal: AbortSignal) => Promise<Socket>;
+
+/** A proxy that cannot be reached, or does not connect. */
+export class ProxyFailure extends Error {
+  constructor(proxy: ProxyServer, destination: Destination, reason: unknown) {
+    super(`the proxy ${displayProxy(proxy)} does not connect to ${hostPort(destination)}: ${messageOf(reason)}`, {
+      cause: reason,
+    });
+    this.name = 'ProxyFailure';
+  }
+}
+
+/** @param lookup resolves names; the system's way when left out */
+export function directDial(lookup?: LookupFunction): Dial {
+  return (destination, signal) => open(destination, lookup, signal);
+}
+
+/** Connections through a proxy, which resolves the names. */
+export function dialThrough(proxy: ProxyServer): Dial {
+  return async (destination, signal) => {
+    try {
+      return proxy.kind === 'socks5'
+        ? await throughSocks(proxy, destination, signal)
+        : await throughHttp(proxy, destination, signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      throw new ProxyFailure(proxy, destination, error);
+    }
+  };
+}
+
+async function open({ host, port }: Destination, lookup: LookupFunction | undefined, signal: AbortSignal) {
+  signal.throwIfAborted();
+  const socket = connect({
+    host,
+    port,
+    ...(lookup && { lookup }),
+    autoSelectFamily: true,
+    autoSelectFamilyAttemptTimeout: 2000,
+    noDelay: true,
+  });
+  try {
+    await once(socket, 'connect', { signal });
+    return socket;
+  } catch (error) {
+    socket.destroy();
+    signal.throwIfAborted();
+    throw error;
+  }
+}
+
+async function throughSocks(proxy: ProxyServer, destination: Destination, signal: AbortSignal): Promise<Socket> {
+  const socket = await open(proxy, undefined, signal);
+  const abort = () => socket.destroy(signal.reason);
+  signal.addEventListener('abort', abort);
+  try {
+    await connectBySocks(socket, destination, proxy.credentials);
+    return socket;
+  } catch (error) {
+    socket.destroy();
+    throw error;
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
+}
+
+/** CONNECT (RFC 9110, section 9.3.6). */
+function throughHttp(proxy: ProxyServer, destination: Destination, signal: AbortSignal): Promise<Socket> {
+  const authority = hostPort(destination);
+  const { credentials } = proxy;
+  const basic = credentials && Buffer.from(`${credentials.user}:${credentials.password}`).toString('base64');
+  const options: RequestOptions = {
+    host: proxy.host,
+    port: proxy.port,
+    method: 'CONNECT',
+    path: authority,
+    agent: false,
+    signal,
+    headers: { host: authority, ...(basic !== null && { 'proxy-authorization': `Basic ${basic}` }) },
+  };
+  return new Promise((resolve, reject) => {
+    const request = proxy.kind === 'https' ? requestHttps(options) : requestHttp(options);
+    request.on('error', reject);
+    request.on('response', ({ statusCode, statusMessage }) => {
+      request.destroy();
+      reject(new Error(refusal(statusCode, statusMessage)));
+    });
+    request.on('connect', ({ statusCode = 0, statusMessage }, socket: Socket, head: Buffer) => {
+      if (statusCode >= 200 && statusCode < 300) {
+        socket.setNoDelay(true);
+        if (head.length > 0) socket.unshift(head);
+        return resolve(socket);
+      }
+      socket.destroy();
+      reject(new Error(refusal(statusCode, statusMessage)));
+    });
+    request.end();
+  });
+}
+
+function refusal(status: number | undefined, text: string | undefined): string {
+  const hint = status === 407 ? '; put user and password into its URL' : '';
+  return `it answers ${status} ${text ?? ''}`.trimEnd() + hint;
+}
