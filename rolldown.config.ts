@@ -23,7 +23,7 @@ export default defineConfig([
   { ...options, input: benches.map((name) => `bench/${name}`), output: { ...output, dir: 'build/bench' } },
   {
     ...options,
-    input: ['test/faults/run.ts', 'test/faults/fleet-agents.ts'],
+    input: ['test/faults/run.ts', 'test/faults/fleet-agents.ts', 'test/faults/gateway-writer.ts'],
     output: { ...output, dir: 'build/faults' },
   },
 ]);

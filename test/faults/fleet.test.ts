@@ -13,6 +13,7 @@ import { issueCredential } from '../../src/gateway/access/issue-token.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
 import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
 import { measured } from '../support/measured.ts';
+import { seeded } from '../support/seeded.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { SteeredClock } from '../support/steered-clock.ts';
 import type { Crew } from './fleet-agents.ts';
@@ -41,11 +42,7 @@ class Line implements GatewaySession {
 async function returnsTo(gatewayIsAwayMs: number): Promise<number[]> {
   const clock = new SteeredClock();
   // Chance that is the same in each run, so that the test is.
-  let state = 7;
-  clock.chance = () => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return state / 2 ** 32;
-  };
+  clock.chance = seeded(7);
   let isUp = true;
   let lines: Line[] = [];
   const returns: number[] = [];

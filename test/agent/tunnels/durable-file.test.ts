@@ -5,6 +5,7 @@ import { type Codec, DurableFile } from '../../../src/agent/tunnels/durable-file
 import { OperatorError } from '../../../src/lib/errors.ts';
 import { measured } from '../../support/measured.ts';
 import { PowerCut, PowerCutFiles } from '../../support/power-cut-files.ts';
+import { seeded } from '../../support/seeded.ts';
 import { recordingLog, silentLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/tunnel-set-up.ts';
 
@@ -19,15 +20,6 @@ const numbers: Codec<number[]> = {
 
 const PATH = '/data/numbers.json';
 const on = (files: PowerCutFiles) => new DurableFile({ path: PATH, codec: numbers, log: silentLog, files });
-
-/** A generator that gives the same sequence for a seed. */
-function seeded(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return state / 2 ** 32;
-  };
-}
 
 describe('a power cut', () => {
   it('at any step of any write leaves the old or the new content, and what was acknowledged', async () => {

@@ -1,0 +1,96 @@
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+/** Why system calls cannot be traced here; null when they can. */
+export const NO_TRACE: string | null =
+  spawnSync('strace', ['-f', '-e', 'trace=fsync', 'true'], { stdio: 'ignore' }).status === 0
+    ? null
+    : 'strace is not installed, or may not trace';
+
+/** What a program did to files, in the order in which it was done. */
+export type FileCall =
+  | { call: 'open'; path: string; fd: number; create: boolean; truncate: boolean }
+  | { call: 'write'; fd: number; bytes: Buffer; offset: number | null }
+  | { call: 'truncate'; fd: number; size: number }
+  | { call: 'sync'; fd: number }
+  | { call: 'link' | 'rename'; from: string; to: string }
+  | { call: 'remove'; path: string };
+
+const CALLS = 'openat,write,pwrite64,ftruncate,fsync,fdatasync,link,linkat,rename,renameat,renameat2,unlink,unlinkat';
+/** Longer than anything written at once; strace cuts off the rest. */
+const MAX_BYTES = 1_000_000;
+
+/**
+ * Runs a program to its end.
+ *
+ * @returns its calls that succeeded, those on files that no other process sees included
+ * @throws Error when the program fails, or does what is not understood here
+ */
+export function traceWrites(command: readonly string[]): FileCall[] {
+  const folder = mkdtempSync(join(tmpdir(), 'trace-'));
+  const output = join(folder, 'trace');
+  try {
+    const options = ['-f', '-qq', '-xx', '-s', String(MAX_BYTES), '-e', `trace=${CALLS}`, '-o', output];
+    execFileSync('strace', [...options, ...command], { stdio: ['ignore', 'ignore', 'inherit'] });
+    return joinLines(readFileSync(output, 'latin1')).flatMap(parse);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+/** The lines without the process at their beginning, those whole that another thread's call came between. */
+function joinLines(trace: string): string[] {
+  const begun = new Map<string, string>();
+  return trace.split('\n').flatMap((line) => {
+    const [, pid = '', text = ''] = /^(\d+) +(.*)$/.exec(line) ?? [];
+    const [, start] = /^(.*) <unfinished \.\.\.>$/.exec(text) ?? [];
+    if (start !== undefined) {
+      begun.set(pid, start);
+      return [];
+    }
+    const [, rest] = /^<\.\.\. \w+ resumed>(.*)$/.exec(text) ?? [];
+    return rest === undefined ? [text] : [(begun.get(pid) ?? '') + rest];
+  });
+}
+
+function parse(line: string): FileCall[] {
+  const [, name = '', parameters = '', result = ''] = /^(\w+)\((.*)\) += (-?\d+)/.exec(line) ?? [];
+  if (name === '' || Number(result) < 0) return [];
+  const texts = [...parameters.matchAll(/"((?:\\x[0-9a-f]{2})*)"/g)].map(([, hex = '']) => unhex(hex));
+  const [path = '', other = ''] = texts.map((text) => text.toString());
+  const numbers = parameters.replaceAll(/"[^"]*"/g, '').split(',');
+  const fd = Number(numbers[0]);
+  switch (name) {
+    case 'openat':
+      return [{ call: 'open', path, fd: Number(result), create: /O_CREAT/.test(line), truncate: /O_TRUNC/.test(line) }];
+    case 'write':
+    case 'pwrite64':
+      return [
+        {
+          call: 'write',
+          fd,
+          bytes: written(texts[0], Number(result)),
+          offset: name === 'write' ? null : Number(numbers[3]),
+        },
+      ];
+    case 'ftruncate':
+      return [{ call: 'truncate', fd, size: Number(numbers[1]) }];
+    case 'fsync':
+    case 'fdatasync':
+      return [{ call: 'sync', fd }];
+    case 'unlink':
+    case 'unlinkat':
+      return [{ call: 'remove', path }];
+    default:
+      return [{ call: name.startsWith('link') ? 'link' : 'rename', from: path, to: other }];
+  }
+}
+
+const unhex = (hex: string) => Buffer.from(hex.replaceAll('\\x', ''), 'hex');
+
+function written(bytes: Buffer | undefined, length: number): Buffer {
+  if (bytes === undefined || bytes.length < length) throw new Error(`${length} bytes were written at once`);
+  return bytes.subarray(0, length);
+}
