@@ -47,7 +47,8 @@ export interface Compilation {
 export function compilePhases(text: string, { target, frame, ports, problems, warn }: Compilation): CompiledPolicy {
   const document = parsePolicyText(text);
   const rules = framed(rulesFor(document, target), frame);
-  checkTogether(rules, problems);
+  const actions = actionsOf(rules);
+  checkTogether(actions, problems);
   const policy: PolicyContext = {
     ports,
     protocol: target.protocol,
@@ -71,7 +72,7 @@ export function compilePhases(text: string, { target, frame, ports, problems, wa
     problems,
   );
   const response = compilePhase(rules, responseCompiler(policy), policy, problems);
-  const types = new Set(actionsOf(rules).map(({ type }) => type));
+  const types = new Set(actions.map(({ type }) => type));
   return {
     onTcpConnect: connect && ((subject) => connect(subject, undefined)),
     onHttpRequest: request && ((subject) => request(subject, undefined)),
@@ -113,7 +114,12 @@ function responseCompiler(policy: PolicyContext): PhaseCompiler<PolicyRequest, P
   };
 }
 
-function actionsOf(rules: RulesByPhase<RawRule>): { type: string; place: string }[] {
+interface PlacedAction {
+  type: string;
+  place: string;
+}
+
+function actionsOf(rules: RulesByPhase<RawRule>): PlacedAction[] {
   return PHASES.flatMap((phase) => rules[phase] ?? []).flatMap(({ place, actions }) =>
     actions.map(({ type }, at) => ({ type, place: `${place}.actions[${at}]` })),
   );
@@ -152,8 +158,7 @@ const AUTHENTICATION: ReadonlySet<string> = new Set([
 /** Each may keep as many counters in memory as it has visitors. */
 const MAX_RATE_LIMITS = 20;
 
-function checkTogether(rules: RulesByPhase<RawRule>, { problems }: ProblemList): void {
-  const actions = actionsOf(rules);
+function checkTogether(actions: readonly PlacedAction[], { problems }: ProblemList): void {
   const second = actions.filter(({ type }) => AUTHENTICATION.has(type))[1];
   if (second) {
     const message = 'is a second action for authentication; an endpoint has one';

@@ -110,13 +110,12 @@ export class EndpointBinder {
     { frame, clientAuthorities, websocketTcp }: EndpointDemands,
   ): BoundEndpoint {
     const { protocol, internal } = address;
-    const id = this.#endpointId(request.Id);
+    const ids = this.#identify(request.Id);
     const url = urlOf(address);
     const target = { protocol, url, internal, frame };
     const policy = refusing(() => this.#options.policies.compile(policyOf(options), target));
     const particulars = {
-      ...{ id, url, protocol, internal, host: address.host, port: address.port },
-      publicId: this.#publicId(id),
+      ...{ ...ids, url, protocol, internal, host: address.host, port: address.port },
       pooled: request.Extra.PoolingEnabled,
       policy,
       tls: terminationOf(address, options, { clientAuthorities, byPolicy: policy.terminatesTls }),
@@ -129,17 +128,14 @@ export class EndpointBinder {
     return new BoundEndpoint(particulars, owner);
   }
 
-  #endpointId(offered: string): string {
-    if (offered === '') return this.#options.ids.next('ep');
-    if (ENDPOINT_ID.test(offered)) return offered;
-    throw new Refusal('ERR_NGROK_301', 'the id of the endpoint is malformed');
-  }
-
   /** An agent that binds again keeps its id; it may name any, and must not take that of another agent's endpoint. */
-  #publicId(id: string): string {
+  #identify(offered: string): { id: string; publicId: string } {
     const { endpoints, ids } = this.#options;
-    const isOurs = PUBLIC_ID.test(id) && !endpoints.list().some(({ publicId }) => publicId === id);
-    return isOurs ? id : ids.next('ep');
+    const fresh = ids.next('ep');
+    if (offered === '') return { id: fresh, publicId: fresh };
+    if (!ENDPOINT_ID.test(offered)) throw new Refusal('ERR_NGROK_301', 'the id of the endpoint is malformed');
+    const isOurs = PUBLIC_ID.test(offered) && !endpoints.list().some(({ publicId }) => publicId === offered);
+    return { id: offered, publicId: isOurs ? offered : fresh };
   }
 }
 

@@ -308,7 +308,8 @@ describe('commands to an agent', () => {
     await session?.commands.stop();
     await session?.commands.restart();
     await session?.commands.update('1.2.3', true);
-    expect(calls.sort()).toEqual(['restart', 'stop', 'update 1.2.3 true']);
+    // The SDK may answer before it has called its handler.
+    await expect.poll(() => calls.toSorted()).toEqual(['restart', 'stop', 'update 1.2.3 true']);
   });
 
   it('fail with the reason when there is no handler', async () => {
