@@ -13,8 +13,8 @@ export interface ClientInfo {
   /** PROXY header, for an upstream that wants one with each connection. */
   proxyHeader?: Buffer;
   /**
-   * Whether the client's own TLS bytes are sent, to a labelled tunnel; left out: no. Of an endpoint its
-   * {@link GatewayEndpoint.tls} says so.
+   * Whether the client's own TLS bytes are sent. Left out: no for labelled tunnels; for endpoints what their
+   * {@link GatewayEndpoint.tls} says.
    */
   passthrough?: boolean;
 }

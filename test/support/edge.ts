@@ -72,6 +72,9 @@ class Directory extends EventEmitter {
   peek(scheme: EndpointProtocol, host: string): GatewayEndpoint | undefined {
     return this.lookup(scheme, host);
   }
+  internal(): undefined {
+    return undefined;
+  }
 }
 
 /** An edge on free ports, with endpoints that lead to servers of this process. */

@@ -38,6 +38,11 @@ export class ClientConnection implements PolicyConnection {
     this.tls = tls;
   }
 
+  /** The same connection for another policy, which has to come to its own results. */
+  anew(): ClientConnection {
+    return new ClientConnection(this.#socket, this.startedAt, this.tls);
+  }
+
   bytesIn(): number {
     return this.#socket.bytesRead;
   }

@@ -1,18 +1,28 @@
 import type { Socket } from 'node:net';
 import type { GatewayEndpoint } from '../endpoint.ts';
 import { ClientConnection, clientTls } from './client-connection.ts';
-import { isLetThrough } from './connect-phase.ts';
+import { runConnectPhase } from './connect-phase.ts';
+import { type InternalLookup, internalTarget } from './internal-targets.ts';
 
 interface Visit {
   readonly endpoint: GatewayEndpoint;
   readonly connection: ClientConnection;
-  admitted: boolean;
+  /** What the phase on_tcp_connect came to: an internal endpoint's URL, or the endpoint's own upstream. */
+  admittedTo: string | 'upstream' | null;
+  /** The connection as the internal endpoints that it is admitted to see it. */
+  inside: ClientConnection | null;
 }
 
 /** What policies know of the public connections, and whom their phase on_tcp_connect has let through. */
 export class ClientConnections {
   readonly #opened = new WeakMap<Socket, { at: number; verifiedBy: readonly string[] }>();
   readonly #visits = new WeakMap<Socket, Visit>();
+  readonly #internal: InternalLookup;
+
+  /** @param internal finds the endpoints that the phase can forward to */
+  constructor(internal: InternalLookup) {
+    this.#internal = internal;
+  }
 
   /**
    * To be called when a connection can carry its first request.
@@ -25,20 +35,28 @@ export class ClientConnections {
 
   /** The same object for all requests that a connection brings to an endpoint in a row. */
   of(socket: Socket, endpoint: GatewayEndpoint): ClientConnection {
+    const last = this.#visits.get(socket);
+    if (last?.inside && last.endpoint !== endpoint) return last.inside;
     return this.#visitOf(socket, endpoint).connection;
   }
 
   /**
    * Runs the phase on_tcp_connect: over HTTP, it is known only with a connection's first request whose it is.
    *
-   * @returns false when the connection is to be cut
+   * @returns the endpoint that gets the requests, perhaps an internal one; null when the connection is to be cut
    */
-  admit(socket: Socket, endpoint: GatewayEndpoint): boolean {
+  admit(socket: Socket, endpoint: GatewayEndpoint): GatewayEndpoint | null {
     const { policy } = endpoint;
-    if (policy.onTcpConnect === null) return true;
+    if (policy.onTcpConnect === null) return endpoint;
     const visit = this.#visitOf(socket, endpoint);
-    visit.admitted ||= isLetThrough(policy, { connection: visit.connection, endpoint });
-    return visit.admitted;
+    if (visit.admittedTo === null) {
+      const result = runConnectPhase(policy, { connection: visit.connection, endpoint }, this.#internal);
+      if (result === 'cut') return null;
+      visit.admittedTo = result === 'upstream' ? result : result.url;
+      visit.inside = result === 'upstream' ? null : visit.connection.anew();
+    }
+    // One that was online for an earlier request may be gone.
+    return visit.admittedTo === 'upstream' ? endpoint : (internalTarget(visit.admittedTo, this.#internal) ?? null);
   }
 
   #visitOf(socket: Socket, endpoint: GatewayEndpoint): Visit {
@@ -47,7 +65,7 @@ export class ClientConnections {
     if (last?.endpoint === endpoint) return last;
     const { at = Date.now(), verifiedBy } = this.#opened.get(socket) ?? {};
     const connection = new ClientConnection(socket, at, clientTls(socket, verifiedBy));
-    const visit = { endpoint, connection, admitted: false };
+    const visit = { endpoint, connection, admittedTo: null, inside: null };
     this.#visits.set(socket, visit);
     return visit;
   }

@@ -1,14 +1,60 @@
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
-import type { PolicyConnect } from '../../traffic-policy/steps.ts';
-import { INTERNAL_TARGET_OFFLINE } from './policy-outcome.ts';
+import type { PolicyConnect, TlsTermination } from '../../traffic-policy/steps.ts';
+import type { GatewayEndpoint } from '../endpoint.ts';
+import type { ClientConnection } from './client-connection.ts';
+import { type InternalLookup, internalTarget, MAX_FORWARDS, TARGET_OFFLINE } from './internal-targets.ts';
+
+/** What becomes of a connection: its upstream gets it, or an internal endpoint, or nobody. */
+export type ConnectResult = 'upstream' | 'cut' | { readonly url: string; readonly target: GatewayEndpoint };
+
+/** Runs the phase on_tcp_connect of a policy. */
+export function runConnectPhase(
+  { onTcpConnect }: CompiledPolicy,
+  connect: PolicyConnect,
+  internal: InternalLookup,
+): ConnectResult {
+  let outcome = onTcpConnect?.(connect);
+  while (outcome?.kind === 'forward') {
+    const target = internalTarget(outcome.url, internal);
+    if (target) return { url: outcome.url, target };
+    if (outcome.resume === null) return 'cut';
+    outcome = outcome.resume(TARGET_OFFLINE);
+  }
+  return outcome === undefined ? 'upstream' : 'cut';
+}
+
+/** The same where nothing can be forwarded: false when the connection is to be cut. */
+export function isLetThrough(policy: CompiledPolicy, connect: PolicyConnect): boolean {
+  return runConnectPhase(policy, connect, () => undefined) === 'upstream';
+}
+
+/** Where a connection is to be taken. */
+export interface Destination {
+  readonly endpoint: GatewayEndpoint;
+  /** As the policies that it has come through see it. */
+  readonly connection: ClientConnection;
+  /** How the policies want TLS to be ended; undefined when none of them says. */
+  readonly termination: TlsTermination | undefined;
+}
 
 /**
- * Runs the phase on_tcp_connect of a policy.
+ * Follows a connection through the policy of its endpoint, and of those that it is forwarded to.
  *
- * @returns false when the connection is to be cut
+ * @returns null when it is to be cut
  */
-export function isLetThrough({ onTcpConnect }: CompiledPolicy, connect: PolicyConnect): boolean {
-  let outcome = onTcpConnect?.(connect);
-  while (outcome?.kind === 'forward' && outcome.resume) outcome = outcome.resume(INTERNAL_TARGET_OFFLINE);
-  return outcome === undefined;
+export function destinationOf(
+  endpoint: GatewayEndpoint,
+  connection: ClientConnection,
+  internal: InternalLookup,
+): Destination | null {
+  let at: Destination = { endpoint, connection, termination: undefined };
+  for (let forwards = 0; forwards <= MAX_FORWARDS; forwards++) {
+    const connect: PolicyConnect = { connection: at.connection, endpoint: at.endpoint };
+    const result = runConnectPhase(at.endpoint.policy, connect, internal);
+    if (result === 'cut') return null;
+    const termination = connect.termination ?? at.termination;
+    if (result === 'upstream') return { ...at, termination };
+    at = { endpoint: result.target, connection: at.connection.anew(), termination };
+  }
+  return null;
 }

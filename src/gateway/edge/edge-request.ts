@@ -1,11 +1,19 @@
-import type { PolicyConnection, PolicyRequest } from '../../traffic-policy/steps.ts';
+import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
+import type { ForwardFailure, PolicyRequest } from '../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
-import { addressOf } from './client-connection.ts';
+import { addressOf, type ClientConnection } from './client-connection.ts';
 import type { ClientConnections } from './client-connections.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { requestHeaders } from './headers.ts';
 import { RequestBody } from './request-body.ts';
 import { hasBody } from './request-guard.ts';
+
+/** How a request came from one endpoint to another by the action forward-internal. */
+interface Forwarding {
+  readonly from: EdgeRequest;
+  readonly connection: ClientConnection;
+  readonly onFailure: (failure: ForwardFailure) => void;
+}
 
 /** A public request on its way through an endpoint's policy; what few policies ask for is made when they do. */
 export class EdgeRequest implements PolicyRequest {
@@ -16,29 +24,57 @@ export class EdgeRequest implements PolicyRequest {
   readonly res: ClientResponse;
   readonly endpoint: GatewayEndpoint;
   readonly body: RequestBody | null;
+  /** What has a say on the response. */
+  readonly policy: CompiledPolicy;
+  /** How often it was forwarded. */
+  readonly forwards: number;
   readonly #connections: ClientConnections;
   #invited = false;
 
-  constructor(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint, connections: ClientConnections) {
+  readonly #forwarding: Forwarding | null;
+
+  constructor(
+    req: ClientRequest,
+    res: ClientResponse,
+    endpoint: GatewayEndpoint,
+    connections: ClientConnections,
+    forwarding: Forwarding | null = null,
+  ) {
+    const from = forwarding?.from;
     this.req = req;
     this.res = res;
     this.endpoint = endpoint;
     this.method = req.method ?? 'GET';
-    this.target = req.url ?? '/';
-    this.headers = requestHeaders(req.rawHeaders, req.headers.connection, {
-      address: addressOf(req.socket),
-      protocol: endpoint.protocol === 'https' ? 'https' : 'http',
-    });
-    this.body = hasBody(req) ? new RequestBody(req) : null;
+    this.target = from?.target ?? req.url ?? '/';
+    this.headers = from ? [...from.headers] : headersOf(req, endpoint);
+    this.body = from ? from.body : bodyOf(req);
+    this.policy = from ? inSuccession(this, from) : endpoint.policy;
+    this.forwards = from ? from.forwards + 1 : 0;
     this.#connections = connections;
+    this.#forwarding = forwarding;
+  }
+
+  /**
+   * The same request for an internal endpoint, whose policy sees it as it is by now.
+   *
+   * @param onFailure told, in place of the client, that it could not be taken to the endpoint's upstream
+   */
+  forwardedTo(endpoint: GatewayEndpoint, onFailure: (failure: ForwardFailure) => void): EdgeRequest {
+    const forwarding = { from: this, connection: this.connection.anew(), onFailure };
+    return new EdgeRequest(this.req, this.res, endpoint, this.#connections, forwarding);
+  }
+
+  /** What is to be told when a forwarded request fails; null for one that was not forwarded. */
+  get onFailure(): ((failure: ForwardFailure) => void) | null {
+    return this.#forwarding?.onFailure ?? null;
   }
 
   get version(): string {
     return `HTTP/${this.req.httpVersion}`;
   }
 
-  get connection(): PolicyConnection {
-    return this.#connections.of(this.req.socket, this.endpoint);
+  get connection(): ClientConnection {
+    return this.#forwarding?.connection ?? this.#connections.of(this.req.socket, this.endpoint);
   }
 
   async readBody(limit: number): Promise<Buffer | null> {
@@ -49,8 +85,39 @@ export class EdgeRequest implements PolicyRequest {
 
   /** Lets the client send its body if it waits for leave: not before it is needed, for refused ones never are. */
   invite(): void {
+    if (this.#forwarding) {
+      this.#forwarding.from.invite();
+      return;
+    }
     if (this.req.headers.expect === undefined || this.#invited) return;
     this.#invited = true;
     this.res.writeContinue();
   }
+}
+
+function headersOf(req: ClientRequest, { protocol }: GatewayEndpoint): string[] {
+  return requestHeaders(req.rawHeaders, req.headers.connection, {
+    address: addressOf(req.socket),
+    protocol: protocol === 'https' ? 'https' : 'http',
+  });
+}
+
+function bodyOf(req: ClientRequest): RequestBody | null {
+  return hasBody(req) ? new RequestBody(req) : null;
+}
+
+/** The say of both endpoints on a response: of the internal one, then of the one that forwards to it. */
+function inSuccession(inner: EdgeRequest, outer: EdgeRequest): CompiledPolicy {
+  const [first, second] = [inner.endpoint.policy, outer.policy];
+  const isSilent = first.onHttpResponse === null && second.onHttpResponse === null;
+  return {
+    ...first,
+    onHttpResponse: isSilent
+      ? null
+      : (_, response) => first.onHttpResponse?.(inner, response) ?? second.onHttpResponse?.(outer, response),
+    onUpstreamDone: (_, status) => {
+      first.onUpstreamDone?.(inner, status);
+      second.onUpstreamDone?.(outer, status);
+    },
+  };
 }

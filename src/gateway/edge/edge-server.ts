@@ -18,6 +18,7 @@ import { Handshakes } from './handshakes.ts';
 import { hostNameOf } from './host-name.ts';
 import { HttpProxy } from './http-proxy.ts';
 import { Http2Clients } from './http2-clients.ts';
+import type { InternalLookup } from './internal-targets.ts';
 import { isMisdirected } from './misdirected.ts';
 import { faultOf, hasBody } from './request-guard.ts';
 import { ServerCertificates } from './server-certificates.ts';
@@ -31,6 +32,8 @@ export interface EndpointDirectory {
   lookup(scheme: Scheme | 'tls', host: string): GatewayEndpoint | undefined;
   /** The same; nobody's turn passes in a pool. */
   peek(scheme: Scheme | 'tls', host: string): GatewayEndpoint | undefined;
+  /** The internal endpoint at an address; those of a pool take turns. */
+  readonly internal: InternalLookup;
   on(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
   off(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
 }
@@ -95,7 +98,7 @@ export class EdgeServer {
   readonly #http: Server;
   readonly #https: TlsServer;
   readonly #connections = new Set<Socket>();
-  readonly #clients = new ClientConnections();
+  readonly #clients: ClientConnections;
   /** Connections whose framing cannot be trusted: what follows on them may be smuggled. */
   readonly #distrusted = new WeakSet<Socket>();
   readonly #onRemoved = (endpoint: GatewayEndpoint) => this.#proxy.remove(endpoint);
@@ -109,7 +112,10 @@ export class EdgeServer {
       isServed: (name) => this.#isServed(name),
       log: options.log,
     });
+    const internal: InternalLookup = (...address) => options.endpoints.internal(...address);
+    this.#clients = new ClientConnections(internal);
     this.#proxy = new HttpProxy({
+      internal,
       limits: {
         headersTimeout: options.headersTimeout ?? 5 * MINUTE,
         keepAlive: 10_000,
@@ -123,7 +129,7 @@ export class EdgeServer {
     this.#https = createTlsServer({
       ...SERVER_LIMITS,
     });
-    const door = this.#openDoor(this.#openHttp2());
+    const door = this.#openDoor(this.#openHttp2(), internal);
     // Before there are listeners of others.
     this.#https.removeAllListeners('connection').on('connection', (socket: Socket) => door.accept(socket));
     this.#http.maxConnections = MAX_CONNECTIONS;
@@ -172,11 +178,11 @@ export class EdgeServer {
     });
   }
 
-  #openDoor(http2: Http2Clients): FrontDoor {
+  #openDoor(http2: Http2Clients, internal: InternalLookup): FrontDoor {
     const { endpoints, challenges, services, agents, authorityPem = () => null, doorLimits, log } = this.#options;
     const handshakes = new Handshakes(this.#certificates, authorityPem);
     const lookup = (name: string) => endpoints.lookup('tls', name);
-    const tlsEndpoints = new TlsEndpoints({ lookup, handshakes, streams: new StreamProxy({ log }) });
+    const tlsEndpoints = new TlsEndpoints({ lookup, internal, handshakes, streams: new StreamProxy({ log }) });
     return new FrontDoor({
       handshakes,
       challenges: challenges?.tlsAlpn,
@@ -252,9 +258,9 @@ export class EdgeServer {
     }
     if (service && scheme === 'https') return answerItself(req, res, service);
     if (endpoint) {
-      if (this.#clients.admit(req.socket, endpoint)) return endpoint;
-      cut(req.socket);
-      return null;
+      const admitted = this.#clients.admit(req.socket, endpoint);
+      if (!admitted) cut(req.socket);
+      return admitted;
     }
     const secure = scheme === 'http' ? this.#options.endpoints.lookup('https', host) : undefined;
     if (secure) redirect(req, res, host, secure.port);

@@ -1,11 +1,13 @@
+import type { ApiError } from '../../lib/errors.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
-import type { PolicyRequest, PolicyResponse } from '../../traffic-policy/steps.ts';
+import type { ForwardFailure, PolicyRequest, PolicyResponse } from '../../traffic-policy/steps.ts';
 import type { ClientInfo, UpstreamChannel } from '../endpoint.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { upstreamFailure, upstreamUnreachable } from './edge-errors.ts';
 import { encoderFor } from './encoder.ts';
 import { answerError } from './error-answer.ts';
 import { headerValue, responseHeaders } from './headers.ts';
+import { TARGET_FAILED } from './internal-targets.ts';
 import { answerInstead } from './policy-outcome.ts';
 import type { RequestBody } from './request-body.ts';
 import type { ResponseHead } from './response-head.ts';
@@ -23,6 +25,8 @@ export interface ExchangeParts {
   policy: CompiledPolicy;
   pool: UpstreamLinks;
   from: ClientInfo;
+  /** Told in place of the client that the upstream could not be reached; null when it is the client's to know. */
+  onFailure: ((failure: ForwardFailure) => void) | null;
   /** Value of the Upgrade header that is passed on. */
   upgrade?: string;
 }
@@ -104,7 +108,7 @@ export class Exchange implements ExchangeEvents {
   }
 
   onFailed(error: Error): void {
-    const { req, res, body, pool, from } = this.parts;
+    const { body, pool, from } = this.parts;
     if (this.#outgoing && this.#mayResend(error)) {
       this.#resent = true;
       this.#send(this.#outgoing, pool.fresh(from));
@@ -115,10 +119,7 @@ export class Exchange implements ExchangeEvents {
     body?.stop();
     // A response that breaks off has to look broken: the connection ends without the last chunk.
     if (this.#writer !== null) this.#writer.breakOff();
-    else {
-      this.tellPolicy(null);
-      answerError(req, res, upstreamFailure(error));
-    }
+    else this.#fail(upstreamFailure(error));
   }
 
   /** Only ever asked for by {@link UpgradeExchange}; without it, the connection takes another protocol for an error. */
@@ -139,6 +140,14 @@ export class Exchange implements ExchangeEvents {
     policy.onUpstreamDone?.(request, status);
   }
 
+  /** There is no response of the upstream's, and will be none. */
+  #fail(error: ApiError): void {
+    const { req, res, onFailure } = this.parts;
+    this.tellPolicy(null);
+    if (onFailure) onFailure(TARGET_FAILED);
+    else answerError(req, res, error);
+  }
+
   /** Starts the response to the client; or answers something else, and then there is no writer. */
   #begin(first: Buffer | null): void {
     const { req, res, request, policy } = this.parts;
@@ -148,8 +157,7 @@ export class Exchange implements ExchangeEvents {
     const headers = responseHeaders(head.headers, head.connection, head.status);
     if (head.status === BAD_GATEWAY && isDialFailure(request.method, headers, first)) {
       this.giveUp();
-      this.tellPolicy(null);
-      answerError(req, res, upstreamUnreachable());
+      this.#fail(upstreamUnreachable());
       return;
     }
     this.tellPolicy(head.status);

@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream';
-import type { RequestOutcome } from '../../traffic-policy/steps.ts';
+import type { ForwardFailure, RequestOutcome } from '../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
 import { addressOf, hostPort } from './client-connection.ts';
 import type { ClientConnections } from './client-connections.ts';
@@ -10,12 +10,22 @@ import { EdgeRequest } from './edge-request.ts';
 import { answerError } from './error-answer.ts';
 import { Exchange } from './exchange.ts';
 import { Http2UpstreamPool } from './http2-upstream-pool.ts';
-import { answerByPolicy, FORWARD_FAILED, INTERNAL_TARGET_OFFLINE } from './policy-outcome.ts';
+import {
+  forwardError,
+  type InternalLookup,
+  internalTarget,
+  MAX_FORWARDS,
+  TARGET_OFFLINE,
+  TOO_MANY_FORWARDS,
+} from './internal-targets.ts';
+import { answerByPolicy } from './policy-outcome.ts';
 import { proxyHeader } from './proxy-protocol.ts';
 import { type UpgradeClient, UpgradeExchange } from './upgrade.ts';
 import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';
 import { UpstreamPool } from './upstream-pool.ts';
 import { convertWebSocket, refusePlainRequest } from './websocket-tcp.ts';
+
+type Forward = Extract<RequestOutcome, { kind: 'forward' }>;
 
 /** What belongs to one endpoint and ends with it. */
 interface Upstream {
@@ -26,6 +36,7 @@ interface Upstream {
 export interface HttpProxyOptions {
   limits: UpstreamLimits;
   connections: ClientConnections;
+  internal: InternalLookup;
   /** Receives requests on which the gateway itself failed; they are still to be answered. */
   onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
 }
@@ -73,23 +84,47 @@ export class HttpProxy {
       this.#forward(request, client);
       return;
     }
-    const { req, res, endpoint } = request;
-    if (outcome.kind === 'forward' && outcome.resume) {
-      const resumed = outcome.resume(INTERNAL_TARGET_OFFLINE);
-      if (resumed instanceof Promise) this.#await(resumed, request, client);
-      else this.#carryOut(resumed, request, client);
+    if (outcome.kind === 'forward') {
+      this.#forwardInside(outcome, request, client);
       return;
     }
+    const { req, res, policy } = request;
     request.body?.stop();
     if (outcome.kind === 'close') cut(req.socket);
-    else answerByPolicy(req, res, outcome.kind === 'forward' ? FORWARD_FAILED : outcome, request, endpoint);
+    else answerByPolicy(req, res, outcome, request, policy);
+  }
+
+  /** Takes a request to an internal endpoint, through that endpoint's own policy. */
+  #forwardInside(outcome: Forward, request: EdgeRequest, client: UpgradeClient | null): void {
+    const target = internalTarget(outcome.url, this.#options.internal);
+    if (!target) this.#goOn(outcome, TARGET_OFFLINE, request, client);
+    else if (request.forwards >= MAX_FORWARDS) this.#goOn(outcome, TOO_MANY_FORWARDS, request, client);
+    else {
+      const onFailure = (failure: ForwardFailure) => {
+        // A body that is on its way already cannot be sent again.
+        const forward = request.body === null ? outcome : { ...outcome, resume: null };
+        this.#goOn(forward, failure, request, client);
+      };
+      this.#take(request.forwardedTo(target, onFailure), client);
+    }
+  }
+
+  /** Goes on after a request could not be forwarded, as the action says. */
+  #goOn(outcome: Forward, failure: ForwardFailure, request: EdgeRequest, client: UpgradeClient | null): void {
+    if (outcome.resume === null) {
+      this.#carryOut(forwardError(failure), request, client);
+      return;
+    }
+    const resumed = outcome.resume(failure);
+    if (resumed instanceof Promise) this.#await(resumed, request, client);
+    else this.#carryOut(resumed, request, client);
   }
 
   #forward(request: EdgeRequest, client: UpgradeClient | null): void {
-    const { req, res, body, endpoint } = request;
+    const { req, res, body, endpoint, policy, onFailure } = request;
     request.invite();
     const { pool, upgraded } = this.#upstreamOf(endpoint);
-    const parts = { req, res, request, body, policy: endpoint.policy, pool, from: clientOf(request) };
+    const parts = { req, res, request, body, policy, pool, from: clientOf(request), onFailure };
     const upgrade = req.headers.upgrade ?? '';
     const onJoined = (joined: Duplex, stream: Duplex) => {
       for (const side of [joined, stream]) {

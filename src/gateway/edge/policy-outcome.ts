@@ -1,38 +1,27 @@
 import { ApiError } from '../../lib/errors.ts';
+import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type {
   ContentEncoding,
-  ForwardFailure,
   PolicyAnswer,
   PolicyError,
   PolicyRequest,
   PolicyResponse,
 } from '../../traffic-policy/steps.ts';
-import type { GatewayEndpoint } from '../endpoint.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { encoderFor } from './encoder.ts';
 import { answerError, closeUnlessBodyRead } from './error-answer.ts';
 
-/** What becomes of forward-internal: agents cannot bind internal endpoints on this gateway yet. */
-export const INTERNAL_TARGET_OFFLINE: ForwardFailure = {
-  code: 'ERR_NGROK_3200',
-  message: 'The internal endpoint is offline.',
-};
-
-/** The answer to a request whose forward-internal halts. */
-export const FORWARD_FAILED: PolicyError = {
-  kind: 'error',
-  status: 404,
-  ...INTERNAL_TARGET_OFFLINE,
-  headers: [],
-};
-
-/** Answers a request as its policy decided; its response phase runs first, unless it was refused. */
+/**
+ * Answers a request as its policy decided; the response phase runs first, unless it was refused.
+ *
+ * @param policy what has a say on the response
+ */
 export function answerByPolicy(
   req: ClientRequest,
   res: ClientResponse,
   outcome: PolicyAnswer | PolicyError,
   request: PolicyRequest,
-  { policy }: GatewayEndpoint,
+  policy: CompiledPolicy,
 ): void {
   if (outcome.kind === 'error' || outcome.refused || policy.onHttpResponse === null) {
     answerInstead(req, res, outcome);

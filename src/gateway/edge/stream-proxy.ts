@@ -3,12 +3,15 @@ import type { Log } from '../../lib/log.ts';
 import type { PolicyConnection } from '../../traffic-policy/steps.ts';
 import { type AgentUpstream, type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../endpoint.ts';
 import { ClientConnection, clientTls, hostPort } from './client-connection.ts';
-import { isLetThrough } from './connect-phase.ts';
+import { destinationOf } from './connect-phase.ts';
 import { cut } from './cut.ts';
+import type { InternalLookup } from './internal-targets.ts';
 import { join } from './join.ts';
 import { proxyHeader } from './proxy-protocol.ts';
 
 export interface StreamProxyOptions {
+  /** Finds the endpoints that policies can forward to; left out: there are none. */
+  internal?: InternalLookup;
   /** Milliseconds without a byte in either direction after which a connection is cut. */
   idleTimeout?: number;
   /** Milliseconds that a client waits for a stream when the agent carries as many as it can. */
@@ -27,16 +30,17 @@ const STREAM_POLL = 20;
 export class StreamProxy {
   readonly #options: Required<StreamProxyOptions>;
 
-  constructor({ idleTimeout = IDLE_TIMEOUT, streamWait = STREAM_WAIT, log }: StreamProxyOptions) {
-    this.#options = { idleTimeout, streamWait, log };
+  constructor(options: StreamProxyOptions) {
+    const { internal = () => undefined, idleTimeout = IDLE_TIMEOUT, streamWait = STREAM_WAIT, log } = options;
+    this.#options = { internal, idleTimeout, streamWait, log };
   }
 
   /** Takes a connection through the policy's phase on_tcp_connect and, if that lets it, to the upstream. */
   serve(client: Socket, endpoint: GatewayEndpoint): void {
     const connection = new ClientConnection(client, Date.now(), clientTls(client));
-    if (isLetThrough(endpoint.policy, { connection, endpoint }))
-      this.join(client, endpoint, connection, { protocol: endpoint.protocol });
-    else cut(client);
+    const to = destinationOf(endpoint, connection, this.#options.internal);
+    if (to === null) cut(client);
+    else this.join(client, to.endpoint, to.connection, { protocol: endpoint.protocol });
   }
 
   /**

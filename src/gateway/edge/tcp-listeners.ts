@@ -4,12 +4,13 @@ import type { Log } from '../../lib/log.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
 import type { PortOpener } from '../sessions/tcp-ports.ts';
 import { cut } from './cut.ts';
+import type { InternalLookup } from './internal-targets.ts';
 import { StreamProxy } from './stream-proxy.ts';
 
 export interface TcpListenersOptions {
   /** Address to listen on. */
   host: string;
-  endpoints: { onTcpPort(port: number): GatewayEndpoint | undefined };
+  endpoints: { onTcpPort(port: number): GatewayEndpoint | undefined; internal: InternalLookup };
   log: Log;
 }
 
@@ -25,7 +26,8 @@ export class TcpListeners implements PortOpener {
 
   constructor(options: TcpListenersOptions) {
     this.#options = options;
-    this.#streams = new StreamProxy({ log: options.log });
+    const { endpoints, log } = options;
+    this.#streams = new StreamProxy({ internal: (...address) => endpoints.internal(...address), log });
   }
 
   async open(port: number): Promise<void> {

@@ -1,15 +1,18 @@
 import type { TlsTermination } from '../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
 import { ClientConnection, clientTls, HelloTls } from './client-connection.ts';
-import { isLetThrough } from './connect-phase.ts';
+import { destinationOf } from './connect-phase.ts';
 import { cut } from './cut.ts';
 import type { TlsRoute, Visitor } from './front-door.ts';
 import type { Handshakes } from './handshakes.ts';
+import type { InternalLookup } from './internal-targets.ts';
 import type { StreamProxy } from './stream-proxy.ts';
 
 export interface TlsEndpointsOptions {
   /** Finds the endpoint that serves a name; those of a pool take turns. */
   lookup(name: string): GatewayEndpoint | undefined;
+  /** Finds the endpoints that policies can forward to. */
+  internal: InternalLookup;
   handshakes: Handshakes;
   streams: StreamProxy;
 }
@@ -26,29 +29,24 @@ export class TlsEndpoints implements TlsRoute {
   }
 
   async serve(visitor: Visitor): Promise<boolean> {
-    const { lookup, handshakes, streams } = this.#options;
+    const { lookup, internal, handshakes, streams } = this.#options;
     const { socket, hello, name, arrived } = visitor;
     const endpoint = hello && name !== '' ? lookup(name) : undefined;
     if (!endpoint || !hello) return false;
     const startedAt = Date.now();
-    const connection = new ClientConnection(socket, startedAt, new HelloTls(hello));
-    const connect: { connection: ClientConnection; endpoint: GatewayEndpoint; termination?: TlsTermination } = {
-      connection,
-      endpoint,
-    };
-    if (!isLetThrough(endpoint.policy, connect)) {
+    const to = destinationOf(endpoint, new ClientConnection(socket, startedAt, new HelloTls(hello)), internal);
+    if (to === null) {
       cut(socket);
       return true;
     }
-    const demands = joined(endpoint.tls, connect.termination);
+    const demands = joined(to.endpoint.tls, to.termination ?? endpoint.tls);
     if (demands === null) {
       arrived();
-      streams.join(socket, endpoint, connection, { protocol: 'tls', passthrough: true });
+      streams.join(socket, to.endpoint, to.connection, { protocol: 'tls', passthrough: true });
     } else {
       await handshakes.secure(visitor, { demands }, (secured) => {
-        streams.join(secured, endpoint, new ClientConnection(secured, startedAt, clientTls(secured)), {
-          protocol: 'tls',
-        });
+        const connection = new ClientConnection(secured, startedAt, clientTls(secured));
+        streams.join(secured, to.endpoint, connection, { protocol: 'tls' });
       });
     }
     return true;
@@ -56,8 +54,8 @@ export class TlsEndpoints implements TlsRoute {
 }
 
 /** What the agent has asked for when it bound the endpoint, and the policy's wishes for this connection, which go first. */
-function joined(bound: TlsTermination | null, wished: TlsTermination | undefined): TlsTermination | null {
-  if (wished === undefined || bound === null) return wished ?? bound;
+function joined(bound: TlsTermination | null, wished: TlsTermination | null): TlsTermination | null {
+  if (wished === null || bound === null) return wished ?? bound;
   const { certificate, privateKey } = wished.certificate === null ? bound : wished;
   const { clientAuthorities, clientVerification } = wished.clientAuthorities.length === 0 ? bound : wished;
   return { ...wished, certificate, privateKey, clientAuthorities, clientVerification };

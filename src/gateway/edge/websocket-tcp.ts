@@ -48,24 +48,24 @@ export function convertWebSocket(request: EdgeRequest, client: ConvertedClient):
     refusePlainRequest(request);
     return;
   }
-  const { req, endpoint } = request;
+  const { req, policy } = request;
   const response = { status: SWITCHING_PROTOCOLS, headers: acceptance(request, key) };
-  const outcome = endpoint.policy.onHttpResponse?.(request, response);
+  const outcome = policy.onHttpResponse?.(request, response);
   if (outcome === undefined) carry(request, client, response);
   else answerInstead(req, client.res, outcome);
 }
 
 function carry(request: EdgeRequest, { from, res, early, onJoined }: ConvertedClient, response: PolicyResponse): void {
-  const { req, endpoint } = request;
+  const { req, endpoint, policy } = request;
   let upstream: Duplex;
   try {
     upstream = openUpstream(endpoint, from);
   } catch (error) {
-    endpoint.policy.onUpstreamDone?.(request, null);
+    policy.onUpstreamDone?.(request, null);
     answerError(req, res, upstreamFailure(error));
     return;
   }
-  endpoint.policy.onUpstreamDone?.(request, response.status);
+  policy.onUpstreamDone?.(request, response.status);
   res.detachSocket(req.socket);
   req.socket.write(headText(response.status, 'websocket', response.headers), 'latin1');
   const client = new WebSocketStream(req.socket, early);

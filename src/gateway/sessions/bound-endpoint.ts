@@ -1,7 +1,7 @@
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { TlsTermination } from '../../traffic-policy/steps.ts';
-import type { EndpointProtocol, GatewayEndpoint } from '../endpoint.ts';
+import type { ClientInfo, EndpointProtocol, GatewayEndpoint } from '../endpoint.ts';
 import type { EndpointAddress } from '../endpoints.ts';
 import { AgentListener, type ListenerOwner, type ListenerParticulars } from './agent-listener.ts';
 
@@ -51,8 +51,9 @@ export class BoundEndpoint extends AgentListener implements GatewayEndpoint, End
     return bindingOf(this);
   }
 
-  protected override isPassthrough(): boolean {
-    return this.protocol === 'tls' && this.tls === null;
+  /** Policies can have the edge end TLS that the agent did not ask it to end. */
+  protected override isPassthrough({ passthrough = this.tls === null }: ClientInfo): boolean {
+    return this.protocol === 'tls' && passthrough;
   }
 }
 

@@ -1,0 +1,246 @@
+import { once } from 'node:events';
+import { Agent, createServer, type RequestListener, type Server } from 'node:http';
+import {
+  type AddressInfo,
+  connect,
+  createServer as createTcpServer,
+  type Server as NetServer,
+  type Socket,
+} from 'node:net';
+import { text } from 'node:stream/consumers';
+import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
+import type { Listener, Session } from '@ngrok/ngrok';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { WebSocket, WebSocketServer } from 'ws';
+import { freePorts } from '../support/free-ports.ts';
+import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { ask } from '../support/http-request.ts';
+import { selfSigned } from '../support/self-signed.ts';
+
+let gateway: TestGateway;
+let session: Session;
+let servers: NetServer[];
+beforeEach(async () => {
+  servers = [];
+  gateway = await startTestGateway({ tcpPorts: await freePorts(3) });
+  session = await agentSession(gateway).connect();
+});
+afterEach(async () => {
+  await gateway.close();
+  for (const server of servers) {
+    if ('closeAllConnections' in server) (server as Server).closeAllConnections();
+    server.close();
+  }
+});
+
+async function listening(server: NetServer): Promise<number> {
+  servers.push(server.listen(0, '127.0.0.1'));
+  await once(server, 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+type Rule = { type: string; config?: object };
+
+/** The document with these actions in one rule of a phase each. */
+const policyOf = (phases: Record<string, Rule[]>) =>
+  JSON.stringify(Object.fromEntries(Object.entries(phases).map(([phase, actions]) => [phase, [{ actions }]])));
+
+const forwardTo = (url: string, more: object = {}): Rule => ({ type: 'forward-internal', config: { url, ...more } });
+
+/** An HTTP endpoint, public or internal, in front of a server of this process, or of a port that nobody listens on. */
+async function serve(host: string, answer: string | RequestListener | null, policy = ''): Promise<Listener> {
+  const builder = session.httpEndpoint().scheme('HTTP').domain(host).poolingEnabled(true);
+  if (policy) builder.trafficPolicy(policy);
+  const listener = await builder.listen(false);
+  const handler: RequestListener =
+    typeof answer === 'string' ? (_req, res) => void res.end(answer) : (answer ?? (() => {}));
+  const port = answer === null ? 9 : await listening(createServer(handler));
+  listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
+  return listener;
+}
+
+const get = (host: string, options = {}) => ask(gateway.httpPort, host, options);
+
+describe('a request that a policy forwards to an internal endpoint', () => {
+  it('is served there, through that endpoint’s policy, and its response through both', async () => {
+    const inner = policyOf({
+      on_http_request: [{ type: 'add-headers', config: { headers: { 'x-inner': 'came by' } } }],
+      on_http_response: [{ type: 'add-headers', config: { headers: { 'x-order': 'inner' } } }],
+    });
+    await serve(
+      'web.internal',
+      async (req, res) => {
+        const { host, 'x-inner': mark, 'x-forwarded-for': client, 'x-outer': outer } = req.headers;
+        res.end(JSON.stringify({ host, mark, client, outer, body: await text(req) }));
+      },
+      inner,
+    );
+    const outer = policyOf({
+      on_http_request: [
+        { type: 'add-headers', config: { headers: { 'x-outer': 'too' } } },
+        forwardTo('http://web.internal'),
+      ],
+      on_http_response: [{ type: 'add-headers', config: { headers: { 'x-order': 'outer' } } }],
+    });
+    await serve('app.localhost', 'outside', outer);
+    const { status, headers, body } = await get('app.localhost', { body: 'hello' });
+    expect(status).toBe(200);
+    expect(JSON.parse(body)).toEqual({
+      host: 'app.localhost',
+      mark: 'came by',
+      client: '127.0.0.1',
+      outer: 'too',
+      body: 'hello',
+    });
+    expect(headers['x-order']).toBe('inner, outer');
+    // By its name nobody from outside gets there.
+    expect(await get('web.internal')).toMatchObject({ status: 404 });
+  });
+
+  it('is answered by that endpoint’s policy, when it answers', async () => {
+    const answer = { type: 'custom-response', config: { status_code: 418, body: 'inside' } };
+    await serve('web.internal', 'upstream', policyOf({ on_http_request: [answer] }));
+    const marked = { type: 'add-headers', config: { headers: { 'x-outer': 'yes' } } };
+    await serve(
+      'app.localhost',
+      'outside',
+      policyOf({ on_http_request: [forwardTo('http://web.internal')], on_http_response: [marked] }),
+    );
+    expect(await get('app.localhost')).toMatchObject({ status: 418, body: 'inside', headers: { 'x-outer': 'yes' } });
+  });
+
+  it('goes to the members of a pool in turn', async () => {
+    await serve('web.internal', 'one');
+    await serve('web.internal', 'two');
+    await serve('app.localhost', null, policyOf({ on_http_request: [forwardTo('http://web.internal')] }));
+    const bodies = [(await get('app.localhost')).body, (await get('app.localhost')).body];
+    expect(bodies.sort()).toEqual(['one', 'two']);
+  });
+
+  it('can be a websocket', async () => {
+    const server = createServer();
+    new WebSocketServer({ server }).on('connection', (socket) => socket.on('message', (data) => socket.send(data)));
+    const port = await listening(server);
+    const listener = await session.httpEndpoint().scheme('HTTP').domain('ws.internal').listen(false);
+    listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
+    await serve('app.localhost', null, policyOf({ on_http_request: [forwardTo('http://ws.internal')] }));
+    const socket = new WebSocket(`ws://127.0.0.1:${gateway.httpPort}/`, { headers: { host: 'app.localhost' } });
+    await once(socket, 'open');
+    socket.send('ping');
+    const [data] = await once(socket, 'message');
+    expect(String(data)).toBe('ping');
+    const closed = once(socket, 'close');
+    await listener.close();
+    await closed;
+  });
+
+  it('gets 404 when that endpoint is offline, or goes on where the policy says so', async () => {
+    const halts = policyOf({ on_http_request: [forwardTo('http://gone.internal')] });
+    await serve('halt.localhost', 'outside', halts);
+    expect(await get('halt.localhost')).toMatchObject({
+      status: 404,
+      headers: { 'ngrok-error-code': 'ERR_NGROK_3200' },
+    });
+    const goesOn = policyOf({ on_http_request: [forwardTo('http://gone.internal', { on_error: 'continue' })] });
+    await serve('continue.localhost', async (req, res) => void res.end(`outside: ${await text(req)}`), goesOn);
+    expect(await get('continue.localhost', { body: 'kept' })).toMatchObject({ status: 200, body: 'outside: kept' });
+  });
+
+  it('gets 502 when that endpoint’s upstream cannot be reached, or goes on where nothing is lost by it', async () => {
+    await serve('dead.internal', null);
+    await serve('halt.localhost', 'outside', policyOf({ on_http_request: [forwardTo('http://dead.internal')] }));
+    const failed = { status: 502, headers: { 'ngrok-error-code': 'ERR_NGROK_3210' } };
+    expect(await get('halt.localhost')).toMatchObject(failed);
+    const goesOn = policyOf({ on_http_request: [forwardTo('http://dead.internal', { on_error: 'continue' })] });
+    await serve('continue.localhost', 'outside', goesOn);
+    expect(await get('continue.localhost')).toMatchObject({ status: 200, body: 'outside' });
+    // What was sent of a body cannot be had again.
+    expect(await get('continue.localhost', { body: 'lost' })).toMatchObject(failed);
+  });
+
+  it('is forwarded three times at most, so that it cannot go in circles', async () => {
+    await serve('3.internal', 'at last');
+    for (const hop of [2, 1]) {
+      await serve(`${hop}.internal`, null, policyOf({ on_http_request: [forwardTo(`http://${hop + 1}.internal`)] }));
+    }
+    await serve('app.localhost', null, policyOf({ on_http_request: [forwardTo('http://1.internal')] }));
+    expect(await get('app.localhost')).toMatchObject({ status: 200, body: 'at last' });
+    await serve('circle.internal', null, policyOf({ on_http_request: [forwardTo('http://circle.internal')] }));
+    await serve('lost.localhost', null, policyOf({ on_http_request: [forwardTo('http://circle.internal')] }));
+    expect(await get('lost.localhost')).toMatchObject({
+      status: 502,
+      headers: { 'ngrok-error-code': 'ERR_NGROK_3210' },
+    });
+  });
+});
+
+describe('a connection that a policy forwards to an internal endpoint', () => {
+  it('brings its requests there, each of them', async () => {
+    const inside = await serve(
+      'web.internal',
+      'inside',
+      policyOf({
+        on_http_response: [{ type: 'add-headers', config: { headers: { 'x-inner': 'yes' } } }],
+      }),
+    );
+    await serve('app.localhost', 'outside', policyOf({ on_tcp_connect: [forwardTo('http://web.internal')] }));
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    for (const _ of [1, 2]) {
+      expect(await get('app.localhost', { agent })).toMatchObject({ body: 'inside', headers: { 'x-inner': 'yes' } });
+    }
+    await inside.close();
+    await expect(get('app.localhost', { agent })).rejects.toThrow();
+    agent.destroy();
+  });
+
+  it('carries TCP there, past that endpoint’s own policy', async () => {
+    const port = await listening(createTcpServer((socket) => socket.on('error', () => {}).end('from inside')));
+    const tcp = async (address: string | null, policy: string) => {
+      const builder = session.tcpEndpoint();
+      if (address) builder.remoteAddr(address);
+      if (policy) builder.trafficPolicy(policy);
+      const listener = await builder.listen(false);
+      listener.forward(`tcp://127.0.0.1:${port}`).catch(() => {});
+      return listener;
+    };
+    const open = await tcp('open.internal:22', '');
+    await tcp('closed.internal:22', policyOf({ on_tcp_connect: [{ type: 'deny' }] }));
+    const first = await tcp(null, policyOf({ on_tcp_connect: [forwardTo('tcp://open.internal:22')] }));
+    const second = await tcp(null, policyOf({ on_tcp_connect: [forwardTo('tcp://closed.internal:22')] }));
+    expect(await received(first)).toBe('from inside');
+    expect(await received(second)).toBe('');
+    await open.close();
+    expect(await received(first)).toBe('');
+    await tcp('circle.internal:22', policyOf({ on_tcp_connect: [forwardTo('tcp://circle.internal:22')] }));
+    const third = await tcp(null, policyOf({ on_tcp_connect: [forwardTo('tcp://circle.internal:22')] }));
+    expect(await received(third)).toBe('');
+  });
+
+  it('carries TLS there as it is', async () => {
+    const { cert, key } = await selfSigned();
+    const port = await listening(
+      createTlsServer({ cert, key }, (socket) => socket.on('error', () => {}).end('secret')),
+    );
+    const inside = await session.tlsEndpoint().domain('vault.internal').listen(false);
+    inside.forward(`tls://127.0.0.1:${port}`).catch(() => {});
+    const policy = policyOf({ on_tcp_connect: [forwardTo('tls://vault.internal')] });
+    await session.tlsEndpoint().domain('vault.localhost').trafficPolicy(policy).listen(false);
+    const servername = 'vault.localhost';
+    const client = connectTls({ host: '127.0.0.1', port: gateway.httpsPort, servername, rejectUnauthorized: false });
+    await once(client, 'secureConnect');
+    expect(client.getPeerX509Certificate()?.toString()).toBe(cert.endsWith('\n') ? cert : `${cert}\n`);
+    expect(await text(client)).toBe('secret');
+  });
+});
+
+/** Everything that a tcp endpoint sends until it ends, one way or another. */
+async function received(listener: Listener): Promise<string> {
+  const socket: Socket = connect(Number(new URL(String(listener.url())).port), '127.0.0.1');
+  let seen = '';
+  socket.on('data', (chunk) => {
+    seen += chunk;
+  });
+  socket.on('error', () => {});
+  await new Promise((resolve) => socket.once('close', resolve));
+  return seen;
+}
