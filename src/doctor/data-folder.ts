@@ -21,8 +21,9 @@ async function inspect(path: string): Promise<Result | Result[]> {
   });
   if (!found) return inspectMissing(path);
   if (!found.isDirectory()) return failed(`${path} is not a folder`, 'move it away, or set DATA_DIR to a folder');
+  const owner = ownership(path, found);
+  if (owner) return owner;
   const problems = [
-    ownership(path, found),
     (found.mode & OTHERS_MAY_WRITE) === 0
       ? null
       : failed(`other users may write to ${path} (mode ${octal(found.mode)})`, `chmod 700 ${path}`),

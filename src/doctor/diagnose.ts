@@ -12,7 +12,7 @@ import { VERSION } from '../version.ts';
 import { clockCheck } from './clock.ts';
 import { dataFolderCheck } from './data-folder.ts';
 import { defaultPoliciesCheck } from './default-policies.ts';
-import { type Check, type Finding, failed, ok, skipped } from './finding.ts';
+import { type Check, type Finding, failed, NotKnown, ok, skipped } from './finding.ts';
 import { gatewayCheck, type Reach } from './gateway-reach.ts';
 import { domainNamesCheck, gatewayNameCheck, type Resolve, systemResolve } from './names.ts';
 import { nodeVersionCheck } from './node-version.ts';
@@ -54,7 +54,10 @@ function checksFor(settings: Settings, surroundings: Surroundings): Check[] {
   const { dataDir, gateway, api } = settings;
   const { log, now = Date.now, resolve = systemResolve } = surroundings;
   const file = readTunnelFile(join(dataDir, 'tunnels.json'));
-  const tunnels = file.then(tunnelsIn);
+  const tunnels = file.then((found) => {
+    if (found.main.state === 'unusable') throw new NotKnown('the tunnels on the disk cannot be read');
+    return tunnelsIn(found);
+  });
   const agent = findRunningAgent(settings);
   const isEmbedded = gateway.kind === 'embedded';
   const isCloud = !isEmbedded && gateway.serverAddr === null;

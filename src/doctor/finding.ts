@@ -28,6 +28,9 @@ export const ok = (detail: string): Result => ({ status: 'ok', detail, advice: n
 export const failed = (detail: string, advice: string | null): Result => ({ status: 'failed', detail, advice });
 export const skipped = (detail: string): Result => ({ status: 'skipped', detail, advice: null });
 
+/** Raised by what a check depends on, when that is not known: the check is skipped then, as the reason is said elsewhere. */
+export class NotKnown extends Error {}
+
 /** Lines for many things of a kind: those that are wrong one by one, up to here, and one for all the others. */
 const MAX_LINES = 10;
 

@@ -1,6 +1,6 @@
 import { withDeadline } from '../lib/deadline.ts';
 import { messageOf } from '../lib/errors.ts';
-import { type Check, type Finding, failed } from './finding.ts';
+import { type Check, type Finding, failed, NotKnown, skipped } from './finding.ts';
 
 /** Milliseconds for each check, so that the whole takes no longer either: all of them run at the same time. */
 const CHECK_MS = 9_500;
@@ -28,6 +28,7 @@ async function runCheck({ name, title, run }: Check, deadlineMs: number): Promis
     const results = await withDeadline(run(), 'this', deadlineMs);
     return [results].flat().map((result) => ({ check: name, title, ...result }));
   } catch (error) {
+    if (error instanceof NotKnown) return [{ check: name, title, ...skipped(error.message) }];
     // Whatever stands in the way of a check is itself something to know.
     return [{ check: name, title, ...failed(`could not be looked at: ${messageOf(error)}`, null) }];
   }

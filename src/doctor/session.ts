@@ -4,7 +4,7 @@ import { type GatewaySession, SessionRefused } from '../agent/connector/gateway-
 import { DeadlineExceeded, withDeadline } from '../lib/deadline.ts';
 import { ApiError, messageOf } from '../lib/errors.ts';
 import type { TrafficPolicyDocument } from '../traffic-policy/document.ts';
-import { type Check, failed, ok, type Result, skipped, summarize } from './finding.ts';
+import { type Check, failed, NotKnown, ok, type Result, skipped, summarize } from './finding.ts';
 import { isTrusted, type Reach } from './gateway-reach.ts';
 import type { LiveTunnel, RunningAgent } from './running-agent.ts';
 
@@ -68,7 +68,7 @@ async function examine({ agent, reach, link, names, live }: SessionSources): Pro
     const authtoken = ok('the gateway takes it');
     // A running agent that cannot be asked may serve these names: they are not to be touched.
     if (running.holdsFolder !== false) return { authtoken, rights: [skipped('an agent may be serving the names now')] };
-    return { authtoken, rights: await tryNames(session, await names) };
+    return { authtoken, rights: await tryNames(session, names) };
   } finally {
     await session.close();
     link.close();
@@ -114,7 +114,14 @@ function refused(error: unknown): Result {
   );
 }
 
-async function tryNames(session: GatewaySession, names: readonly Name[]): Promise<Result[]> {
+async function tryNames(session: GatewaySession, known: SessionSources['names']): Promise<Result[]> {
+  let names: readonly Name[];
+  try {
+    names = await known;
+  } catch (error) {
+    if (error instanceof NotKnown) return [skipped(error.message)];
+    throw error;
+  }
   if (names.length === 0) return [skipped('there are no tunnels, and no AGENT_DOMAIN')];
   const end = performance.now() + BIND_ALL_MS;
   const results: Result[] = [];

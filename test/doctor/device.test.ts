@@ -124,7 +124,12 @@ describe('the tunnels on the disk', () => {
     const folder = await temporaryFolder();
     await keepTunnels(folder, []);
     write(folder, 'tunnels.json', '{"version":7,"tunnels":[]}');
-    expect(await check(folder)).toEqual([failure(/newer version of device-agent/, null)]);
+    const found = await examine(folder);
+    expect(found('tunnels-file')).toEqual([failure(/newer version of device-agent/, null)]);
+    // What depends on it is not known, which is no further problem.
+    expect(found('upstreams')).toEqual([
+      { status: 'skipped', detail: expect.stringMatching(/cannot be read/), advice: null },
+    ]);
   });
 });
 
