@@ -93,9 +93,9 @@ const TlsTerminationOption = z.object({ cert: z.string(), key: z.string() });
 
 /**
  * What says where an endpoint lies and how its connections are carried; what else its options ask for is translated to
- * rules. All are echoed as they came.
+ * rules. All are echoed as they came in the request.
  */
-export const EndpointOptions = z.looseObject({
+export const EndpointOptions = z.object({
   Addr: text,
   Domain: text,
   Hostname: text,

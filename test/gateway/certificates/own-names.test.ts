@@ -3,12 +3,17 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
-import type { OwnNamesChoice } from '../../../src/gateway/certificates/own-names.ts';
+import { certificateFacts } from '../../../src/gateway/certificates/certificate-facts.ts';
+import { claimOwnNames, type OwnNamesChoice } from '../../../src/gateway/certificates/own-names.ts';
+import { readKeyPair } from '../../../src/gateway/certificates/uploads.ts';
+import type { ManagedDomainRow } from '../../../src/gateway/store/managed-domains.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
+import type { Store } from '../../../src/gateway/store/store.ts';
 import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';
 import { startTestGateway } from '../../support/gateway.ts';
 import { NameServer } from '../../support/name-server.ts';
 import { recordingLog } from '../../support/silent-log.ts';
+import { issueCertificate } from '../support/certificates.ts';
 import { GatewayClient } from '../support/gateway-client.ts';
 
 /** Loopback addresses of this process's own, as validations go to fixed ports. */
@@ -18,6 +23,59 @@ const [RESOLVER, GATEWAY, AUTHORITY] = [`${net}.1`, `${net}.2`, `${net}.3`];
 /** Validations, and polls with their pauses. */
 const PATIENCE = { timeout: 60_000, interval: 100 };
 const CHALLENGE = '_acme-challenge.gateway.test';
+
+describe('claiming the gateway’s own names', () => {
+  const policy = (authority: string) => ({ authority, private_key_type: 'ecdsa' }) as const;
+  let dataDir: string;
+  let store: Store;
+  beforeEach(() => {
+    dataDir = mkdtempSync(join(tmpdir(), 'own-names-'));
+    store = openGatewayStore({ dataDir, encryptionKey: null });
+  });
+  afterEach(() => {
+    store.database.close();
+    rmSync(dataDir, { recursive: true });
+  });
+
+  /** As if the first order had succeeded. */
+  async function claimAndIssue(domain: string): Promise<ManagedDomainRow> {
+    await claimOwnNames(store, [domain], policy('https://first.test/'));
+    const row = store.ownDomains.byName(domain);
+    if (!row) throw new Error('the name was not claimed');
+    const { certificatePem, privateKeyPem } = await issueCertificate({ subject: `CN=${domain}`, names: [domain] });
+    const { leaf, key } = readKeyPair(certificatePem, privateKeyPem);
+    const common = { id: 'cert_1', created_at: store.now(), description: null, metadata: null, issued_at: store.now() };
+    const facts = certificateFacts(leaf, key);
+    const renewal = { renews_at: '2099-01-01T00:00:00Z', due_at: '2099-01-01T00:00:00Z' };
+    const issued = { ...row, ...renewal, certificate_id: 'cert_1', job: null };
+    await store.database.write(() => {
+      store.tlsCertificates.insertWithKey({ ...common, certificate_pem: certificatePem, facts }, privateKeyPem);
+      store.ownDomains.update(issued);
+    });
+    return issued;
+  }
+
+  it('orders nothing anew when the gateway is merely started again', async () => {
+    const issued = await claimAndIssue('api.gw.test');
+    await claimOwnNames(store, ['api.gw.test'], policy('https://first.test/'));
+    expect(store.ownDomains.managed()).toEqual([issued]);
+  });
+
+  it('orders from another authority once that is set; the certificate stays until then', async () => {
+    const { certificate_id } = await claimAndIssue('api.gw.test');
+    await claimOwnNames(store, ['api.gw.test'], policy('https://second.test/'));
+    expect(store.ownDomains.due(store.now(), 1)).toMatchObject([{ domain: 'api.gw.test', certificate_id }]);
+    expect(store.ownDomains.certificateFor('api.gw.test')).toBe(certificate_id);
+  });
+
+  it('gives up names that are not wanted any more, with their certificates and keys', async () => {
+    await claimAndIssue('api.gw.test');
+    await claimOwnNames(store, ['*.gw.test', 'gw.test'], policy('https://first.test/'));
+    expect(store.ownDomains.managed().map(({ domain }) => domain)).toEqual(['*.gw.test', 'gw.test']);
+    expect(store.ownDomains.certificateFor('api.gw.test')).toBeNull();
+    expect(store.tlsCertificates.page(null, 10)).toEqual([]);
+  });
+});
 
 describe.skipIf(NO_ACME_SERVER !== null)('the gateway’s own names', { timeout: 120_000 }, () => {
   let resolver: NameServer;
