@@ -1,8 +1,11 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { text } from 'node:stream/consumers';
+import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { temporaryFolder } from '../support/agent-process.ts';
 import { freePorts } from '../support/free-ports.ts';
+import { selfSigned } from '../support/self-signed.ts';
 import { Device } from './device.ts';
 
 /** Greets, as SSH does. */
@@ -58,6 +61,29 @@ it('a tcp tunnel can ask for its port, and gives it back when it is deleted', as
   expect(await greeting(url)).toBe('ECONNREFUSED');
   expect((await open({ domain })).url).toBe(url);
   expect((await device.post({ protocol: 'tcp', forwards_to: servicePort(), domain })).status).toBe(409);
+});
+
+it('a tls tunnel carries the clients’ own TLS to the service, also after a restart of the agent', async () => {
+  const { cert, key } = await selfSigned();
+  const secured = createTlsServer({ cert, key }, (socket) => socket.on('error', () => {}).end('secret'));
+  await once(secured.listen(0, '127.0.0.1'), 'listening');
+  onTestFinished(() => void secured.close());
+  const { port } = secured.address() as AddressInfo;
+  const answer = await device.post({ protocol: 'tls', forwards_to: port, domain: 'vault.localhost' });
+  expect(await answer.json()).toMatchObject({ url: `tls://vault.localhost:${device.httpsPort}`, protocol: 'tls' });
+  const ask = async () => {
+    // Trusts the service's own certificate, and no other.
+    const address = { host: '127.0.0.1', port: device.httpsPort, servername: 'vault.localhost', ca: cert };
+    const client = connectTls({ ...address, checkServerIdentity: () => undefined });
+    await once(client, 'secureConnect');
+    return text(client);
+  };
+  expect(await ask()).toBe('secret');
+  await device.agent.end();
+  device = await Device.start(folder, settings);
+  expect(await ask()).toBe('secret');
+  expect(await device.delete('vault')).toBe(204);
+  await expect(ask()).rejects.toThrow();
 });
 
 it('a tcp tunnel cannot lead to the port of another, and so back to itself', async () => {
