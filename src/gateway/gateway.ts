@@ -7,6 +7,7 @@ import { VERSION } from '../version.ts';
 import { AccountAccess } from './access/account-access.ts';
 import { issueEmbeddedAuthtoken } from './access/embedded.ts';
 import { SessionAccess } from './access/session-access.ts';
+import type { Live } from './api/live.ts';
 import type { ManagementApiSettings } from './api/management-api.ts';
 import { HttpChallenges } from './certificates/challenge-http.ts';
 import { TlsAlpnChallenges } from './certificates/challenge-tls-alpn.ts';
@@ -23,6 +24,7 @@ import { TcpListeners } from './edge/tcp-listeners.ts';
 import { EndpointPolicies } from './endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints.ts';
 import { ipPolicyRules } from './ip-policy-rules.ts';
+import type { Labels } from './labels.ts';
 import { lazyService } from './lazy-service.ts';
 import { LiveAgents } from './live-agents.ts';
 import { urlOf } from './sessions/endpoint-address.ts';
@@ -32,6 +34,8 @@ import { type PortRange, TcpPorts } from './sessions/tcp-ports.ts';
 import type { ManagedDomainRow } from './store/managed-domains.ts';
 import { openGatewayStore } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
+import { TlsEdgeIndex } from './tls-edges/edge-index.ts';
+import { LiveWithEdges } from './tls-edges/edge-live.ts';
 
 export interface GatewayOptions {
   /** The program's data folder; what the gateway keeps is in `gateway/` below it. */
@@ -141,13 +145,15 @@ async function startParts(
   const parts = { endpoints, ca, domainCertificates, challenges, services };
   const authorityPem = (id: string) => store.certificateAuthorities.get(id)?.ca_pem ?? null;
   const agents = new AgentDoor(connectHost);
-  const edge = new EdgeServer({ ...parts, agents, authorityPem, host, httpPort, httpsPort, log });
+  const ipPolicies = ipPolicyRules(store);
+  const policies = new EndpointPolicies({ ipPolicies, fetch: options.fetchForPolicies, log });
+  const edgeIndex = new TlsEdgeIndex(store, log);
+  const tlsEdges = { index: edgeIndex, store, policies, withLabels: (labels: Labels) => endpoints.withLabels(labels) };
+  const edge = new EdgeServer({ ...parts, agents, authorityPem, tlsEdges, host, httpPort, httpsPort, log });
   const ports = await edge.start();
   onStop(() => edge.stop());
 
   const { ids } = store;
-  const ipPolicies = ipPolicyRules(store);
-  const policies = new EndpointPolicies({ ipPolicies, fetch: options.fetchForPolicies, log });
   const sessions = new SessionServer({
     access: new SessionAccess(new AccountAccess(store, domains)),
     binder: new EndpointBinder({
@@ -179,7 +185,7 @@ async function startParts(
 
   const apiHost = `api.${baseDomain}`;
   const apiUrl = options.apiUrl ?? urlOf({ protocol: 'https', host: apiHost, port: ports.httpsPort });
-  const live = new LiveAgents(sessions, endpoints, log);
+  const live = new LiveWithEdges(new LiveAgents(sessions, endpoints, log), edgeIndex);
   const apiParts = { store, live, log, domains, ipPolicies, wakeProvisioner: () => provisioner.wake() };
   services.set(
     apiHost,
@@ -246,7 +252,7 @@ function tcpHost(baseDomain: string): string {
 
 interface ApiParts {
   store: Store;
-  live: LiveAgents;
+  live: Live;
   log: Log;
   domains: DomainSettings;
   ipPolicies: PolicyPorts['ipPolicies'];

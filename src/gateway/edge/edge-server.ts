@@ -1,64 +1,25 @@
 import { createServer, IncomingMessage, type RequestListener, type Server, ServerResponse } from 'node:http';
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https';
 import type { AddressInfo, Server as NetServer, Socket } from 'node:net';
-import type { Log } from '../../lib/log.ts';
-import type { HttpChallenges } from '../certificates/challenge-http.ts';
-import type { TlsAlpnChallenges } from '../certificates/challenge-tls-alpn.ts';
-import type { DomainCertificates } from '../certificates/domain-certificates.ts';
-import type { LocalCa } from '../certificates/local-ca.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
-import type { AgentDoor } from './agent-door.ts';
 import { ClientConnections } from './client-connections.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { cut } from './cut.ts';
 import { internalFailure, malformedRequest, misdirected, unknownHost } from './edge-errors.ts';
 import { answerError, closeUnlessBodyRead } from './error-answer.ts';
-import { FrontDoor, type FrontDoorLimits } from './front-door.ts';
-import { Handshakes } from './handshakes.ts';
 import { hostNameOf } from './host-name.ts';
 import { HttpProxy } from './http-proxy.ts';
 import { Http2Clients } from './http2-clients.ts';
 import type { InternalLookup } from './internal-targets.ts';
 import { isMisdirected } from './misdirected.ts';
+import { PublicTls, type PublicTlsOptions } from './public-tls.ts';
 import { faultOf, hasBody } from './request-guard.ts';
-import { ServerCertificates } from './server-certificates.ts';
-import { StreamProxy } from './stream-proxy.ts';
-import { TlsEndpoints } from './tls-endpoints.ts';
 import { responseOn } from './upgrade.ts';
 
-/** The endpoints that are online. */
-export interface EndpointDirectory {
-  /** @param host lower-case hostname */
-  lookup(scheme: Scheme | 'tls', host: string): GatewayEndpoint | undefined;
-  /** The same; nobody's turn passes in a pool. */
-  peek(scheme: Scheme | 'tls', host: string): GatewayEndpoint | undefined;
-  /** The internal endpoint at an address; those of a pool take turns. */
-  readonly internal: InternalLookup;
-  on(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
-  off(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
-}
-
-export interface EdgeServerOptions {
-  endpoints: EndpointDirectory;
-  ca: LocalCa;
-  /** Certificates of reserved domains; left out: all come from the CA. */
-  domainCertificates?: Pick<DomainCertificates, 'pairFor'>;
-  /** What a certificate authority is answered that validates a name. */
-  challenges?: { http: HttpChallenges; tlsAlpn: TlsAlpnChallenges };
-  /** What the gateway itself answers over HTTPS, by lower-case hostname: the management API. */
-  services?: ReadonlyMap<string, RequestListener>;
-  /** Left out: agents come in elsewhere. */
-  agents?: AgentDoor;
-  /** Finds the certificate authorities that endpoints name by their identifier; left out: there are none. */
-  authorityPem?: (id: string) => string | null;
-  /** Left out: the defaults. */
-  doorLimits?: Partial<FrontDoorLimits>;
-  /** Address to listen on. */
-  host: string;
+export interface EdgeServerOptions extends PublicTlsOptions {
   /** 0 for any free port. */
   httpPort: number;
   httpsPort: number;
-  log: Log;
   /** Milliseconds until an upstream must have begun to answer; five minutes when left out. */
   headersTimeout?: number;
 }
@@ -70,9 +31,6 @@ const MAX_HEADER_BYTES = 64 * 1024;
 
 /** Connections at once on each port; what is beyond is closed at once instead of starving the others. */
 const MAX_CONNECTIONS = 8192;
-
-/** Name in the certificate that clients get who ask for none of ours. */
-const DEFAULT_NAME = 'localhost';
 
 /** Limits of node:http; requests themselves may last, for uploads and streams do. */
 const SERVER_LIMITS = {
@@ -93,10 +51,10 @@ const IDLE_TIMEOUT = 6 * MINUTE;
 /** The gateway's public side: takes HTTP and HTTPS requests to the endpoint that their host names. */
 export class EdgeServer {
   readonly #options: EdgeServerOptions;
-  readonly #certificates: ServerCertificates;
   readonly #proxy: HttpProxy;
   readonly #http: Server;
   readonly #https: TlsServer;
+  readonly #tls: PublicTls;
   readonly #connections = new Set<Socket>();
   readonly #clients: ClientConnections;
   /** Connections whose framing cannot be trusted: what follows on them may be smuggled. */
@@ -105,13 +63,6 @@ export class EdgeServer {
 
   constructor(options: EdgeServerOptions) {
     this.#options = options;
-    this.#certificates = new ServerCertificates({
-      ca: options.ca,
-      domains: options.domainCertificates,
-      defaultNames: [...new Set([DEFAULT_NAME, options.host])],
-      isServed: (name) => this.#isServed(name),
-      log: options.log,
-    });
     const internal: InternalLookup = (...address) => options.endpoints.internal(...address);
     this.#clients = new ClientConnections(internal);
     this.#proxy = new HttpProxy({
@@ -129,9 +80,14 @@ export class EdgeServer {
     this.#https = createTlsServer({
       ...SERVER_LIMITS,
     });
-    const door = this.#openDoor(this.#openHttp2(), internal);
+    const http2 = this.#openHttp2();
+    this.#tls = new PublicTls(options, (secured, endpoint) => {
+      this.#clients.opened(secured, endpoint?.tls?.clientAuthorities);
+      if (secured.alpnProtocol === 'h2') http2.accept(secured);
+      else this.#https.emit('secureConnection', secured);
+    });
     // Before there are listeners of others.
-    this.#https.removeAllListeners('connection').on('connection', (socket: Socket) => door.accept(socket));
+    this.#https.removeAllListeners('connection').on('connection', (socket: Socket) => this.#tls.accept(socket));
     this.#http.maxConnections = MAX_CONNECTIONS;
     this.#http.on('connection', (socket) => this.#clients.opened(socket));
     this.#prepare(this.#http, 'http');
@@ -147,11 +103,13 @@ export class EdgeServer {
     endpoints.on('removed', this.#onRemoved);
     try {
       // Found out here and not with the first client.
-      await this.#certificates.prepare();
-      return {
+      await this.#tls.prepare();
+      const chosen = {
         httpPort: await listen(this.#http, host, httpPort),
         httpsPort: await listen(this.#https, host, httpsPort),
       };
+      this.#tls.start(chosen.httpsPort);
+      return chosen;
     } catch (error) {
       await this.stop();
       throw error;
@@ -162,6 +120,7 @@ export class EdgeServer {
   async stop(): Promise<void> {
     this.#options.endpoints.off('removed', this.#onRemoved);
     this.#proxy.close();
+    this.#tls.stop();
     const closed = Promise.all([close(this.#http), close(this.#https)]);
     for (const socket of this.#connections) socket.destroy();
     await closed;
@@ -175,27 +134,6 @@ export class EdgeServer {
       idleTimeout: IDLE_TIMEOUT,
       onRequest: (req, res) => this.#serve(req, res, 'https', (endpoint) => this.#proxy.handle(req, res, endpoint)),
       log: this.#options.log,
-    });
-  }
-
-  #openDoor(http2: Http2Clients, internal: InternalLookup): FrontDoor {
-    const { endpoints, challenges, services, agents, authorityPem = () => null, doorLimits, log } = this.#options;
-    const handshakes = new Handshakes(this.#certificates, authorityPem);
-    const lookup = (name: string) => endpoints.lookup('tls', name);
-    const tlsEndpoints = new TlsEndpoints({ lookup, internal, handshakes, streams: new StreamProxy({ log }) });
-    return new FrontDoor({
-      handshakes,
-      challenges: challenges?.tlsAlpn,
-      agents,
-      routes: [tlsEndpoints],
-      httpsEndpoint: (name) => (services?.has(name) ? undefined : endpoints.peek('https', name)),
-      onHttps: (secured, endpoint) => {
-        this.#clients.opened(secured, endpoint?.tls?.clientAuthorities);
-        if (secured.alpnProtocol === 'h2') http2.accept(secured);
-        else this.#https.emit('secureConnection', secured);
-      },
-      limits: doorLimits,
-      log,
     });
   }
 
@@ -266,12 +204,6 @@ export class EdgeServer {
     if (secure) redirect(req, res, host, secure.port);
     else answerError(req, res, unknownHost(host));
     return null;
-  }
-
-  #isServed(name: string): boolean {
-    const { endpoints, services, agents } = this.#options;
-    const isOwn = services?.has(name) || name === agents?.name;
-    return isOwn || endpoints.peek('https', name) !== undefined || endpoints.peek('tls', name) !== undefined;
   }
 }
 

@@ -52,6 +52,8 @@ export interface FrontDoorLimits {
 }
 
 const DEFAULT_LIMITS: FrontDoorLimits = { handshakeTimeout: 10_000, hellos: 1024, connections: 8192 };
+/** A fatal alert (RFC 6066, section 3), in a record of its own. */
+const UNRECOGNIZED_NAME = Buffer.from('15030300020270', 'hex');
 const HTTP1 = ['http/1.1'];
 const HTTP2_OR_1 = ['h2', 'http/1.1'];
 
@@ -72,32 +74,41 @@ export class FrontDoor {
     this.#limits = { ...DEFAULT_LIMITS, ...options.limits };
   }
 
-  /** Takes a connection, whatever comes of it: no failure leaves it. */
-  accept(socket: Socket): void {
+  /**
+   * Takes a connection, whatever comes of it: no failure leaves it.
+   *
+   * @param only where visitors of its port are taken to; left out: it is the port that all share
+   */
+  accept(socket: Socket, only?: TlsRoute): void {
     // An error ends in 'close', which all here wait for.
     socket.on('error', () => {});
     const timer = setTimeout(() => socket.destroy(), this.#limits.handshakeTimeout);
     const arrived = () => clearTimeout(timer);
     socket.once('close', arrived);
-    this.#receive(socket, arrived).catch((error: unknown) => {
+    this.#receive(socket, arrived, only).catch((error: unknown) => {
       this.#options.log.error({ err: error }, 'a TLS connection could not be served');
       socket.destroy();
     });
   }
 
-  async #receive(socket: Socket, arrived: () => void): Promise<void> {
+  async #receive(socket: Socket, arrived: () => void, only: TlsRoute | undefined): Promise<void> {
     const hello = await this.#readHello(socket);
     if (socket.destroyed) return;
+    const name = hostNameOf(hello?.serverName ?? '');
+    const visitor = { socket, hello, name, arrived };
+    if (only) {
+      if (this.#count(socket) && !(await only.serve(visitor))) socket.end(UNRECOGNIZED_NAME);
+      return;
+    }
     const validation = hello && this.#validation(hello);
     if (validation) {
       answerTlsAlpn(socket, validation);
       return;
     }
-    const name = hostNameOf(hello?.serverName ?? '');
-    const visitor = { socket, hello, name, arrived };
     const { agents, handshakes, routes } = this.#options;
     if (agents && name === agents.name) {
-      await handshakes.secure(visitor, {}, (secured) => agents.accept(secured));
+      const secured = await handshakes.secure(visitor);
+      if (secured) agents.accept(secured);
       return;
     }
     if (!this.#count(socket)) return;
@@ -144,9 +155,9 @@ export class FrontDoor {
     const options = { protocols: endpoint ? HTTP2_OR_1 : HTTP1, ...(endpoint?.tls && { demands: endpoint.tls }) };
     const isPerhapsAgent = agents && name === '' && hello?.protocols.length === 0;
     // What is no hello is told so by OpenSSL, with the alert that belongs to it.
-    await handshakes.secure(visitor, options, (secured) => {
-      if (isPerhapsAgent) agents.sort(secured, () => onHttps(secured, endpoint));
-      else onHttps(secured, endpoint);
-    });
+    const secured = await handshakes.secure(visitor, options);
+    if (secured === null) return;
+    if (isPerhapsAgent) agents.sort(secured, () => onHttps(secured, endpoint));
+    else onHttps(secured, endpoint);
   }
 }

@@ -22,13 +22,14 @@ export class Handshakes {
   /**
    * Does a handshake. A connection with which it fails is closed, with the alert that belongs to it.
    *
+   * @returns null when it failed
    * @throws when there is no certificate for it, or a demand cannot be met
    */
-  async secure(visitor: Visitor, options: HandshakeOptions, onSecure: (secured: TLSSocket) => void): Promise<void> {
+  async secure(visitor: Visitor, options: HandshakeOptions = {}): Promise<TLSSocket | null> {
     const { socket, name, arrived } = visitor;
     const { protocols, demands = EDGE_TERMINATION } = options;
     const secureContext = await this.certificates.contextFor(name, this.#withAuthorities(demands));
-    if (socket.destroyed) return;
+    if (socket.destroyed) return null;
     const requestCert = demands.clientAuthorities.length > 0;
     const rejectUnauthorized = requestCert && demands.clientVerification !== 'request';
     const common = { isServer: true, secureContext, requestCert, rejectUnauthorized };
@@ -36,16 +37,15 @@ export class Handshakes {
     const end = () => secured.destroy();
     // Errors of TLS itself are told here alone, before the handshake and after it.
     secured.on('_tlsError', end).on('error', end);
-    secured.once('secure', () => {
-      if (rejectUnauthorized && !hasShownItself(secured, demands)) {
-        end();
-        return;
-      }
-      arrived();
-      // From here on errors are those of whoever takes the connection.
-      secured.off('error', end);
-      onSecure(secured);
+    await new Promise<void>((resolve) => {
+      secured.once('secure', resolve).once('close', resolve);
     });
+    if (rejectUnauthorized && !secured.destroyed && !hasShownItself(secured, demands)) end();
+    if (secured.destroyed) return null;
+    arrived();
+    // From here on errors are those of whoever takes the connection.
+    secured.off('error', end);
+    return secured;
   }
 
   #withAuthorities(demands: HandshakeDemands): HandshakeDemands {

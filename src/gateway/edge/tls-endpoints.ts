@@ -44,10 +44,10 @@ export class TlsEndpoints implements TlsRoute {
       arrived();
       streams.join(socket, to.endpoint, to.connection, { protocol: 'tls', passthrough: true });
     } else {
-      await handshakes.secure(visitor, { demands }, (secured) => {
-        const connection = new ClientConnection(secured, startedAt, clientTls(secured));
-        streams.join(secured, to.endpoint, connection, { protocol: 'tls' });
-      });
+      const secured = await handshakes.secure(visitor, { demands });
+      if (secured === null) return true;
+      const ended = new ClientConnection(secured, startedAt, clientTls(secured));
+      streams.join(secured, to.endpoint, ended, { protocol: 'tls' });
     }
     return true;
   }

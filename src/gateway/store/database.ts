@@ -43,6 +43,7 @@ export class Database {
   #writing = false;
   #closed = false;
   #commits = 0;
+  readonly #afterCommit = new Set<() => void>();
 
   private constructor(
     engine: Libsql.Database,
@@ -79,6 +80,15 @@ export class Database {
   /** Grows with every change by this process: whoever kept what it has read can tell that it is still true. */
   get commits(): number {
     return this.#commits;
+  }
+
+  /**
+   * Calls back after every change, before it is answered.
+   *
+   * @param listener must not throw
+   */
+  onCommit(listener: () => void): void {
+    this.#afterCommit.add(listener);
   }
 
   /** Opens a copy of the database, on a disk that can be written; nobody else sees it, and nothing of it stays. */
@@ -232,6 +242,7 @@ export class Database {
       this.#writing = false;
       if (this.#pending.length > 0 && !this.#cancelFlush) this.#flushSoon();
     }
+    for (const listener of this.#afterCommit) listener();
     for (const write of done) write.settle();
   }
 

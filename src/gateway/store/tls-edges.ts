@@ -28,18 +28,33 @@ export type TlsEdgeRow = RowOf<typeof columns>;
 /** TLS edges. What they claim (hostports) and refer to is kept in tables of its own as well, for the database to guard. */
 export class TlsEdges extends Table<typeof columns> {
   readonly #database: Database;
+  #touched = new Set<string>();
 
   constructor(database: Database) {
     super(database, 'tls_edges', columns);
     this.#database = database;
   }
 
+  /** The edges that may have changed since the last call; whether they have, a commit decides. */
+  takeTouched(): ReadonlySet<string> {
+    const touched = this.#touched;
+    if (touched.size > 0) this.#touched = new Set();
+    return touched;
+  }
+
   override insert(row: TlsEdgeRow): void {
+    this.#touched.add(row.id);
     super.insert(row);
     this.#link(row);
   }
 
+  override delete(id: string): boolean {
+    this.#touched.add(id);
+    return super.delete(id);
+  }
+
   override update(row: TlsEdgeRow): void {
+    this.#touched.add(row.id);
     super.update(row);
     this.#database.run('DELETE FROM tls_edge_hostports WHERE edge_id = ?', [row.id]);
     this.#database.run('DELETE FROM tls_edge_references WHERE edge_id = ?', [row.id]);

@@ -1,0 +1,141 @@
+import type { RequestListener } from 'node:http';
+import type { Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
+import type { Log } from '../../lib/log.ts';
+import type { HttpChallenges } from '../certificates/challenge-http.ts';
+import type { TlsAlpnChallenges } from '../certificates/challenge-tls-alpn.ts';
+import type { DomainCertificates } from '../certificates/domain-certificates.ts';
+import type { LocalCa } from '../certificates/local-ca.ts';
+import type { GatewayEndpoint } from '../endpoint.ts';
+import { EdgePorts } from '../tls-edges/edge-ports.ts';
+import { TlsEdges, type TlsEdgesOptions } from '../tls-edges/tls-edges.ts';
+import type { AgentDoor } from './agent-door.ts';
+import { FrontDoor, type FrontDoorLimits, type TlsRoute } from './front-door.ts';
+import { Handshakes } from './handshakes.ts';
+import type { InternalLookup } from './internal-targets.ts';
+import { ServerCertificates } from './server-certificates.ts';
+import { StreamProxy } from './stream-proxy.ts';
+import { TlsEndpoints } from './tls-endpoints.ts';
+
+/** The endpoints that are online. */
+export interface EndpointDirectory {
+  /** @param host lower-case hostname */
+  lookup(scheme: 'http' | 'https' | 'tls', host: string): GatewayEndpoint | undefined;
+  /** The same; nobody's turn passes in a pool. */
+  peek(scheme: 'http' | 'https' | 'tls', host: string): GatewayEndpoint | undefined;
+  /** The internal endpoint at an address; those of a pool take turns. */
+  readonly internal: InternalLookup;
+  on(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
+  off(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
+}
+
+export interface PublicTlsOptions {
+  endpoints: EndpointDirectory;
+  ca: LocalCa;
+  /** Certificates of reserved domains; left out: all come from the CA. */
+  domainCertificates?: Pick<DomainCertificates, 'pairFor'>;
+  /** What a certificate authority is answered that validates a name. */
+  challenges?: { http: HttpChallenges; tlsAlpn: TlsAlpnChallenges };
+  /** What the gateway itself answers over HTTPS, by lower-case hostname: the management API. */
+  services?: ReadonlyMap<string, RequestListener>;
+  /** Left out: agents come in elsewhere. */
+  agents?: AgentDoor;
+  /** Finds the certificate authorities that endpoints name by their identifier; left out: there are none. */
+  authorityPem?: (id: string) => string | null;
+  /** Left out: there are none. */
+  tlsEdges?: Pick<TlsEdgesOptions, 'index' | 'store' | 'policies' | 'withLabels'>;
+  /** Left out: the defaults. */
+  doorLimits?: Partial<FrontDoorLimits>;
+  /** Address to listen on. */
+  host: string;
+  log: Log;
+}
+
+/** Name in the certificate that clients get who ask for none of ours. */
+const DEFAULT_NAME = 'localhost';
+/** As hostports name the public TLS port: by the number that is everybody's, too, for it may be redirected from there. */
+const USUAL_PORT = 443;
+
+/** All that is reached over TLS: the port that is shared, and the further ones that TLS edges name. */
+export class PublicTls {
+  readonly #options: PublicTlsOptions;
+  readonly #certificates: ServerCertificates;
+  readonly #door: FrontDoor;
+  readonly #edgePorts: EdgePorts | null = null;
+  #ports: readonly number[] = [USUAL_PORT];
+
+  /** @param onHttps takes over connections to the shared port on which HTTPS is to be spoken */
+  constructor(options: PublicTlsOptions, onHttps: (secured: TLSSocket, endpoint?: GatewayEndpoint) => void) {
+    const { endpoints, services, host, log } = options;
+    this.#options = options;
+    this.#certificates = new ServerCertificates({
+      ca: options.ca,
+      domains: options.domainCertificates,
+      defaultNames: [...new Set([DEFAULT_NAME, host])],
+      isServed: (name) => this.#isServed(name),
+      log,
+    });
+    const handshakes = new Handshakes(this.#certificates, options.authorityPem ?? (() => null));
+    const streams = new StreamProxy({ log });
+    const lookup = (name: string) => endpoints.lookup('tls', name);
+    const internal: InternalLookup = (...address) => endpoints.internal(...address);
+    const parts = { internal, handshakes, streams };
+    const routes: TlsRoute[] = [new TlsEndpoints({ lookup, ...parts })];
+    const edges = options.tlsEdges ? new TlsEdges({ ...options.tlsEdges, ...parts, log }) : null;
+    const isHidden = (edgeHost: string, name: string) => this.#isHidden(edgeHost, name);
+    if (edges) routes.unshift(edges.at(() => this.#ports, isHidden));
+    this.#door = new FrontDoor({
+      handshakes,
+      challenges: options.challenges?.tlsAlpn,
+      agents: options.agents,
+      routes,
+      httpsEndpoint: (name) => (services?.has(name) ? undefined : endpoints.peek('https', name)),
+      onHttps,
+      limits: options.doorLimits,
+      log,
+    });
+    if (!edges || !options.tlsEdges) return;
+    const routeAt = (port: number) => edges.at(() => [port]);
+    this.#edgePorts = new EdgePorts({ index: options.tlsEdges.index, door: this.#door, routeAt, host, log });
+  }
+
+  /** Finds out whether there can be certificates. */
+  prepare(): Promise<void> {
+    return this.#certificates.prepare();
+  }
+
+  /** @param port the one that all share */
+  start(port: number): void {
+    this.#ports = [port, USUAL_PORT];
+    this.#edgePorts?.start(this.#ports);
+  }
+
+  /** Closes the further ports and cuts their connections. */
+  stop(): void {
+    this.#edgePorts?.stop();
+  }
+
+  /** Takes a connection to the shared port. */
+  accept(socket: Socket): void {
+    this.#door.accept(socket);
+  }
+
+  #isServed(name: string): boolean {
+    const { endpoints, services, agents, tlsEdges } = this.#options;
+    const isOwn = services?.has(name) || name === agents?.name || tlsEdges?.index.hasName(name) === true;
+    return isOwn || endpoints.peek('https', name) !== undefined || endpoints.peek('tls', name) !== undefined;
+  }
+
+  /** Whether something else goes before an edge for visitors of a name. */
+  #isHidden(edgeHost: string, name: string): boolean {
+    const { endpoints, services } = this.#options;
+    if (services?.has(name)) return true;
+    const endpoint = endpoints.peek('https', name) ?? endpoints.peek('tls', name);
+    return endpoint !== undefined && isMoreSpecific(endpoint.host, edgeHost);
+  }
+}
+
+/** Whether a host, perhaps a wildcard, goes before another one that fits the same name. */
+function isMoreSpecific(host: string, other: string): boolean {
+  return other.startsWith('*.') && (!host.startsWith('*.') || host.length > other.length);
+}

@@ -1,0 +1,103 @@
+import { EventEmitter } from 'node:events';
+import type { Log } from '../../lib/log.ts';
+import type { Store } from '../store/store.ts';
+import type { TlsEdgeRow } from '../store/tls-edges.ts';
+
+/** What an edge serves under one hostport. */
+export interface ServedEdge {
+  readonly row: TlsEdgeRow;
+  /** Perhaps a wildcard. */
+  readonly host: string;
+  readonly port: number;
+}
+
+/**
+ * The TLS edges by what they serve: what connections are routed by, without asking the database. A change shows before
+ * the request that made it is answered. Emits `changed`.
+ */
+export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
+  readonly #store: Pick<Store, 'database' | 'tlsEdges'>;
+  readonly #rows = new Map<string, TlsEdgeRow>();
+  readonly #served = new Map<string, ServedEdge>();
+  readonly #hosts = new Map<string, number>();
+
+  constructor(store: Pick<Store, 'database' | 'tlsEdges'>, log: Log) {
+    super();
+    this.#store = store;
+    store.tlsEdges.takeTouched();
+    for (const row of store.tlsEdges.where('id > ?', [''])) this.#add(row);
+    store.database.onCommit(() => {
+      try {
+        this.#refresh();
+      } catch (err) {
+        log.error({ err }, 'the TLS edges could not be read; they are served as they were');
+      }
+    });
+  }
+
+  /**
+   * The edge that serves a name at one of the ports, which are tried in turn: by that very name, else by the most
+   * specific wildcard.
+   */
+  find(name: string, ports: readonly number[]): ServedEdge | undefined {
+    for (const host of namesFor(name)) {
+      if (!this.#hosts.has(host)) continue;
+      for (const port of ports) {
+        const served = this.#served.get(`${host}:${port}`);
+        if (served) return served;
+      }
+    }
+    return undefined;
+  }
+
+  /** Whether an edge serves a name at any port. */
+  hasName(name: string): boolean {
+    return namesFor(name).some((host) => this.#hosts.has(host));
+  }
+
+  /** All that edges serve. */
+  served(): Iterable<ServedEdge> {
+    return this.#served.values();
+  }
+
+  #refresh(): void {
+    const touched = this.#store.tlsEdges.takeTouched();
+    if (touched.size === 0) return;
+    const rows = [...touched].map((id): [string, TlsEdgeRow | null] => [id, this.#store.tlsEdges.get(id)]);
+    // A hostport may have gone from one edge to another.
+    for (const [id] of rows) this.#remove(id);
+    for (const [, row] of rows) if (row) this.#add(row);
+    this.emit('changed');
+  }
+
+  #add(row: TlsEdgeRow): void {
+    this.#rows.set(row.id, row);
+    for (const hostport of row.hostports ?? []) {
+      const served = { row, ...splitHostport(hostport) };
+      this.#served.set(hostport, served);
+      this.#hosts.set(served.host, (this.#hosts.get(served.host) ?? 0) + 1);
+    }
+  }
+
+  #remove(id: string): void {
+    for (const hostport of this.#rows.get(id)?.hostports ?? []) {
+      const { host } = splitHostport(hostport);
+      const left = (this.#hosts.get(host) ?? 0) - 1;
+      if (left > 0) this.#hosts.set(host, left);
+      else this.#hosts.delete(host);
+      this.#served.delete(hostport);
+    }
+    this.#rows.delete(id);
+  }
+}
+
+function splitHostport(hostport: string): { host: string; port: number } {
+  const colon = hostport.lastIndexOf(':');
+  return { host: hostport.slice(0, colon), port: Number(hostport.slice(colon + 1)) };
+}
+
+/** A name and the wildcards above it, the most specific first. */
+function namesFor(name: string): string[] {
+  const labels = name.split('.');
+  return [name, ...labels.slice(1).map((_, depth) => `*.${labels.slice(depth + 1).join('.')}`)];
+}

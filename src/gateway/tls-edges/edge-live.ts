@@ -1,0 +1,66 @@
+import { hash } from 'node:crypto';
+import { ksuidOf } from '../../lib/ids.ts';
+import type { Live, LiveEndpoint, LiveSession, LiveTunnel, Revocation, SessionCommand } from '../api/live.ts';
+import type { ServedEdge, TlsEdgeIndex } from './edge-index.ts';
+
+/** What is online, with the hostports of TLS edges among the endpoints. */
+export class LiveWithEdges implements Live {
+  constructor(
+    private readonly agents: Live,
+    private readonly edges: TlsEdgeIndex,
+  ) {}
+
+  sessions(): readonly LiveSession[] {
+    return this.agents.sessions();
+  }
+
+  tunnels(): readonly LiveTunnel[] {
+    return this.agents.tunnels();
+  }
+
+  endpoints(): readonly LiveEndpoint[] {
+    return [...this.agents.endpoints(), ...[...this.edges.served()].map(showEdge)];
+  }
+
+  command(sessionId: string, command: SessionCommand): boolean {
+    return this.agents.command(sessionId, command);
+  }
+
+  revoke(revoked: Revocation): void {
+    this.agents.revoke(revoked);
+  }
+}
+
+/** The time that identifiers begin with. */
+const TIME_DIGITS = 5;
+const DIGITS = 27;
+
+/** `ep_…` for a hostport of an edge: always the same, and about as old as the edge. */
+export function edgeEndpointId({ row, host, port }: ServedEdge): string {
+  const rest = hash('sha256', `${row.id} ${host}:${port}`).slice(0, DIGITS - TIME_DIGITS);
+  return `ep_${ksuidOf(row.id).slice(0, TIME_DIGITS)}${rest}`;
+}
+
+function showEdge(served: ServedEdge): LiveEndpoint {
+  const { row, host, port } = served;
+  return {
+    id: edgeEndpointId(served),
+    type: 'edge',
+    internal: false,
+    proto: 'tls',
+    host,
+    port,
+    url: `tls://${host}${port === 443 ? '' : `:${port}`}`,
+    createdAt: row.created_at,
+    updatedAt: row.created_at,
+    metadata: row.metadata ?? '',
+    description: row.description ?? '',
+    name: '',
+    tunnelId: null,
+    sessionId: null,
+    edgeId: row.id,
+    ownerId: null,
+    upstreamUrl: null,
+    poolingEnabled: false,
+  };
+}

@@ -1,0 +1,58 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { freePorts } from '../../support/free-ports.ts';
+import { EdgeScene } from './edge-scene.ts';
+
+let scene: EdgeScene;
+beforeAll(async () => {
+  scene = await EdgeScene.start();
+});
+afterAll(() => scene.close());
+
+/** A port opens and closes a moment after the answer. */
+const PATIENCE = { timeout: 10_000 };
+const AT_EDGE = { tls_termination: { terminate_at: 'edge' } };
+
+it('a port is open as long as an edge serves something there; what is open on it goes on', async () => {
+  const host = scene.name();
+  const { first: port } = await freePorts(1);
+  const edge = await scene.edge(host, { ...AT_EDGE, hostports: [`${host}:443`, `${host}:${port}`] });
+  await scene.tunnel(host);
+  await expect.poll(() => scene.answer(host, { port }), PATIENCE).toBe('hello me');
+  expect(await scene.answer(host)).toBe('hello me');
+  const open = await scene.visit(host, { port });
+  await scene.change('PATCH', `/edges/tls/${edge}`, { hostports: [`${host}:443`] });
+  await expect.poll(() => scene.visit(host, { port }).catch((error) => error.code), PATIENCE).toBe('ECONNREFUSED');
+  expect(await scene.answer(host)).toBe('hello me');
+  open.end('me');
+  expect(await text(open)).toBe('hello me');
+});
+
+it('the same name leads to different edges at different ports, and other names nowhere', async () => {
+  const host = scene.name();
+  const { first: port } = await freePorts(1);
+  await scene.edge(host, AT_EDGE);
+  await scene.tunnel(host, { says: 'main' });
+  const backend_id = await scene.create('/backends/tunnel_group', { labels: { host: `${host}.further` } });
+  await scene.create('/edges/tls', { ...AT_EDGE, hostports: [`${host}:${port}`], backend: { backend_id } });
+  await scene.tunnel(`${host}.further`, { says: 'further' });
+  await expect.poll(() => scene.answer(host, { port }), PATIENCE).toBe('further me');
+  expect(await scene.answer(host)).toBe('main me');
+  const other = scene.name();
+  await scene.session.httpEndpoint().domain(other).listen(false);
+  await expect(scene.visit(other, { port })).rejects.toThrow(/unrecognized name/);
+  await expect(scene.visit('connect.localhost', { port })).rejects.toThrow(/unrecognized name/);
+});
+
+it('a port that somebody else has keeps nothing else from being served', async () => {
+  const host = scene.name();
+  const other = createServer().listen(0, '127.0.0.1');
+  onTestFinished(() => void other.close());
+  await once(other, 'listening');
+  const { port } = other.address() as AddressInfo;
+  await scene.edge(host, { ...AT_EDGE, hostports: [`${host}:${port}`, `${host}:443`] });
+  await scene.tunnel(host);
+  expect(await scene.answer(host)).toBe('hello me');
+});

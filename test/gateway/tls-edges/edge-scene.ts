@@ -1,0 +1,98 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { type ConnectionOptions, connect, createServer as createTlsServer, type TLSSocket } from 'node:tls';
+import type { Session } from '@ngrok/ngrok';
+import { onTestFinished } from 'vitest';
+import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { type Issued, issueCertificate } from '../support/certificates.ts';
+import { GatewayClient } from '../support/gateway-client.ts';
+
+/** TLS edges of a gateway, made through its management API, with labelled tunnels of the real SDK behind them. */
+export class EdgeScene {
+  #names = 0;
+  readonly #servers: Server[] = [];
+
+  private constructor(
+    readonly gateway: TestGateway,
+    readonly client: GatewayClient,
+    readonly session: Session,
+    /** The certificate of services that speak TLS themselves. */
+    readonly device: Issued,
+  ) {}
+
+  static async start(): Promise<EdgeScene> {
+    const gateway = await startTestGateway();
+    const device = await issueCertificate({ subject: 'CN=device', names: ['device.example'] });
+    const session = await agentSession(gateway).connect();
+    return new EdgeScene(gateway, await GatewayClient.of(gateway), session, device);
+  }
+
+  async close(): Promise<void> {
+    await this.session.close();
+    await this.gateway.close();
+    for (const server of this.#servers) server.close();
+  }
+
+  /** A name that no other test has. */
+  name(): string {
+    this.#names += 1;
+    return `e${this.#names}.localhost`;
+  }
+
+  /** Creates a resource; resolves with its id. */
+  async create(path: string, body: object): Promise<string> {
+    const { status, body: answer } = await this.client.call('POST', path, body);
+    if (status !== 201) throw new Error(JSON.stringify(answer));
+    return String(answer.id);
+  }
+
+  /** Changes something; resolves with the answer. */
+  async change(method: string, path: string, body?: object): Promise<Record<string, unknown>> {
+    const { status, body: answer } = await this.client.call(method, path, body);
+    if (status !== 200 && status !== 204) throw new Error(JSON.stringify(answer));
+    return answer;
+  }
+
+  /** An edge for a host, backed by tunnels with a label of its own. */
+  async edge(host: string, modules: object = {}): Promise<string> {
+    const backend_id = await this.create('/backends/tunnel_group', { labels: { host } });
+    return this.create('/edges/tls', { hostports: [`${host}:443`], backend: { backend_id }, ...modules });
+  }
+
+  /** A tunnel for such an edge, to a service that says its name and sends back what it gets; perhaps over TLS. */
+  async tunnel(host: string, { says = 'hello', tls = false } = {}): Promise<{ close(): Promise<void> }> {
+    const greet = (socket: Socket) => {
+      socket.on('error', () => {}).write(`${says} `);
+      socket.pipe(socket);
+    };
+    const { certificatePem: cert, privateKeyPem: key } = this.device;
+    const server = tls ? createTlsServer({ cert, key }, greet) : createServer({ allowHalfOpen: true }, greet);
+    this.#servers.push(server);
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const listener = await this.session.labeledListener().label('host', host).listen(false);
+    listener.forward(`tcp://127.0.0.1:${(server.address() as AddressInfo).port}`).catch(() => {});
+    return listener;
+  }
+
+  /** A visitor whose handshake has succeeded. */
+  async visit(servername: string, options: ConnectionOptions = {}): Promise<TLSSocket> {
+    const target = { host: '127.0.0.1', port: this.gateway.httpsPort, servername, rejectUnauthorized: false };
+    const socket = connect({ ...target, ...options });
+    onTestFinished(() => void socket.destroy());
+    await once(socket, 'secureConnect');
+    return socket;
+  }
+
+  /** What a visitor gets who says `me`; empty when it is not let in. */
+  async answer(servername: string, options: ConnectionOptions = {}): Promise<string> {
+    try {
+      const socket = await this.visit(servername, options);
+      socket.end('me');
+      return await text(socket);
+    } catch {
+      return '';
+    }
+  }
+}
