@@ -205,7 +205,7 @@ describe('certificates', () => {
       not_before: '2026-01-01T00:00:00Z',
       not_after: '2036-01-01T00:00:00Z',
       key_usages: ['digital_signature'],
-      extended_key_usages: ['server_auth'],
+      extended_key_usages: ['server_auth', 'client_auth'],
       private_key_type: 'ecdsa',
       serial_number: '0a1b2c',
       subject_organization: 'Acme',
