@@ -60,8 +60,8 @@ export class EdgeScene {
     return this.create('/edges/tls', { hostports: [`${host}:443`], backend: { backend_id }, ...modules });
   }
 
-  /** A tunnel for such an edge, to a service that says its name and sends back what it gets; perhaps over TLS. */
-  async tunnel(host: string, { says = 'hello', tls = false } = {}): Promise<{ close(): Promise<void> }> {
+  /** A service that says its name and sends back what it gets, perhaps over TLS; resolves with its address. */
+  async service({ says = 'hello', tls = false } = {}): Promise<string> {
     const greet = (socket: Socket) => {
       socket.on('error', () => {}).write(`${says} `);
       socket.pipe(socket);
@@ -71,8 +71,13 @@ export class EdgeScene {
     this.#servers.push(server);
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
+    return `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  }
+
+  /** A tunnel for such an edge, to a service. */
+  async tunnel(host: string, service: { says?: string; tls?: boolean } = {}): Promise<{ close(): Promise<void> }> {
     const listener = await this.session.labeledListener().label('host', host).listen(false);
-    listener.forward(`tcp://127.0.0.1:${(server.address() as AddressInfo).port}`).catch(() => {});
+    listener.forward(`tcp://${await this.service(service)}`).catch(() => {});
     return listener;
   }
 

@@ -150,6 +150,20 @@ describe('a traffic policy', () => {
     expect(await scene.answer(host)).toBe('hello me');
   });
 
+  it('can take connections to an internal endpoint in the backend’s place', async () => {
+    const name = host.replace('.localhost', '.internal');
+    const forward = { type: 'forward-internal', config: { url: `tls://${name}` } };
+    await scene.edge(host, {
+      ...AT_EDGE,
+      traffic_policy: { value: JSON.stringify({ on_tcp_connect: [{ actions: [forward] }] }) },
+    });
+    await scene.tunnel(host, { says: 'backend' });
+    expect(await scene.answer(host)).toBe('');
+    const listener = await scene.session.tlsEndpoint().binding('internal').domain(name).listen(false);
+    listener.forward(`tcp://${await scene.service({ says: 'internal' })}`).catch(() => {});
+    expect(await scene.answer(host)).toBe('internal me');
+  });
+
   it('knows what the hello says where TLS goes through', async () => {
     await scene.edge(host, { traffic_policy: { value: deny(`conn.tls.sni == '${host}'`, "conn.tls.version == ''") } });
     await scene.tunnel(host, { tls: true });
