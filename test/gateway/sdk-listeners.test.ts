@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { createServer, type RequestListener, type Server } from 'node:http';
+import { createServer as createHttp2Server } from 'node:http2';
 import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo, Server as NetServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -120,6 +121,20 @@ describe('http listeners', () => {
     const { hostname: name } = new URL(secure.url() ?? '');
     expect((await ask(gateway.httpPort, name, { path: '/x' })).headers.location).toBe(`${secure.url()}/x`);
     await visit(secure);
+  });
+
+  it('lead to a service that speaks HTTP/2', async () => {
+    const service = createHttp2Server();
+    service.on('stream', (stream) => {
+      stream.respond({ ':status': 200 });
+      stream.end('two');
+    });
+    const listener = await session.httpEndpoint().appProtocol('http2').listen();
+    await ngrok.listen(service, listener);
+    onTestFinished(() => void service.close());
+    expect(await getPublic(gateway, listener.url() ?? '')).toMatchObject({ status: 200, body: 'two' });
+    const other = session.httpEndpoint().appProtocol('http3').listen(false);
+    await expect(other).rejects.toMatchObject({ errorCode: 'ERR_NGROK_15003' });
   });
 
   it('verify the certificate of a TLS upstream unless they are told not to', async () => {

@@ -55,7 +55,17 @@ const HttpOptions = Common.extend({
   WebsocketTCPConverter: bare,
 });
 
-const TlsOptions = Common.extend({ MutualTLSAtEdge: ClientAuthorities.nullish() });
+const TlsOptions = Common.extend({
+  MutualTLSAtEdge: ClientAuthorities.nullish(),
+  // Read where the endpoint gets its certificate.
+  TLSTermination: z.unknown().optional(),
+});
+
+/** Members that say where an endpoint is, what it is called or what the agent itself does; they are read elsewhere. */
+const OF_OTHERS: ReadonlySet<string> = new Set([
+  ...['Addr', 'Domain', 'Hostname', 'Subdomain', 'URL', 'Name', 'Description', 'Policy', 'TrafficPolicy', 'ProxyProto'],
+  ...['LocalUrlScheme', 'LocalURLScheme', 'MutualTLSAtAgent'],
+]);
 
 /** What else of a request to bind the options depend on. */
 export interface BindContext {
@@ -142,9 +152,21 @@ function refuseSignIn({ OAuth, OIDC }: z.output<typeof HttpOptions>): void {
   );
 }
 
-function parse<Schema extends z.ZodType>(schema: Schema, opts: unknown): z.output<Schema> {
+function parse<Schema extends z.ZodObject>(schema: Schema, opts: unknown): z.output<Schema> {
+  const unknown = Object.entries(opts ?? {}).find(
+    ([name, value]) => isSet(value) && !(name in schema.shape) && !OF_OTHERS.has(name),
+  );
+  if (unknown) {
+    const name = JSON.stringify(unknown[0].slice(0, 40));
+    throw new Refusal('ERR_NGROK_301', `this gateway has no option ${name} for endpoints of this kind`);
+  }
   const parsed = schema.safeParse(opts ?? {});
   if (parsed.success) return parsed.data;
   const problems = parsed.error.issues.map(({ path, message }) => `${placeOf(path)}: ${message}`);
   throw new Refusal('ERR_NGROK_301', `the options of the endpoint are invalid: ${problems.join('; ')}`);
+}
+
+/** SDKs say in several ways that they ask for nothing. */
+function isSet(value: unknown): boolean {
+  return Array.isArray(value) ? value.length > 0 : Boolean(value);
 }

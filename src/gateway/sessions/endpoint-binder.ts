@@ -56,7 +56,6 @@ export class EndpointBinder {
     const { protocol } = wanted;
     const { ForwardsTo: forwardsTo, Extra: extra } = request;
     const demands = demandsOf(request.Opts, { protocol, forwardsTo, ipPolicyRef: extra.IPPolicyRef });
-    refuseUnsupported(request, options);
     await this.#options.policies.load(policyOf(options), demands.frame);
     const { address, lease } = await this.#claims.claim(owner, wanted, extra.PoolingEnabled);
     try {
@@ -80,7 +79,7 @@ export class EndpointBinder {
   bindLabeled(owner: ListenerOwner, request: BindLabeledRequest): LabeledTunnel {
     const { Labels: labels, ForwardsTo: forwardsTo, ForwardsProto, Metadata: metadata } = request;
     if (Object.keys(labels).length === 0) throw new Refusal('ERR_NGROK_394', 'a labelled tunnel needs a label');
-    if (ForwardsProto === 'http2') {
+    if (speaksHttp2(ForwardsProto)) {
       throw new Refusal('ERR_NGROK_301', 'connections to labelled tunnels are passed on as bytes: leave out http2');
     }
     owner.credential.authorize({ kind: 'labels', labels });
@@ -121,7 +120,7 @@ export class EndpointBinder {
       tls: terminationOf(address, options, { clientAuthorities, byPolicy: policy.terminatesTls }),
       proxyProtocol: options.ProxyProto,
       websocketTcp,
-      http2Upstream: request.ForwardsProto === 'http2',
+      http2Upstream: speaksHttp2(request.ForwardsProto),
       forwardsTo: request.ForwardsTo,
       metadata: request.Extra.Metadata,
     };
@@ -146,11 +145,11 @@ function parseOptions(opts: unknown): EndpointOptions {
   throw new Refusal('ERR_NGROK_301', `the options of the endpoint are invalid: ${places}`, { cause: parsed.error });
 }
 
-/** An option that would not be carried out is refused, for its user relies on it. */
-function refuseUnsupported(request: BindRequest, options: EndpointOptions): void {
-  if (options.TLSTermination && request.Proto !== 'tls') {
-    throw new Refusal('ERR_NGROK_301', 'TLSTermination is an option of tls endpoints');
-  }
+/** @throws {Refusal} when it is nothing that the edge speaks */
+function speaksHttp2(appProtocol: string): boolean {
+  if (appProtocol === 'http2') return true;
+  if (appProtocol === '' || appProtocol === 'http1') return false;
+  throw new Refusal('ERR_NGROK_15003', 'the protocol of the upstream is http1 or http2');
 }
 
 function policyOf({ Policy, TrafficPolicy }: EndpointOptions): string {

@@ -69,8 +69,15 @@ describe('options in general', () => {
     }
   });
 
+  it('are refused when nobody knows them, or they belong to another kind of endpoints', () => {
+    expect(() => demandsOf({ FirewallLevel: 9 }, HTTP)).toThrow('has no option "FirewallLevel"');
+    expect(() => demandsOf({ BasicAuth: { credentials: [] } }, { ...HTTP, protocol: 'tcp' })).toThrow('"BasicAuth"');
+    expect(() => demandsOf({ TLSTermination: { cert: 'x' } }, HTTP)).toThrow('"TLSTermination"');
+    expect(() => demandsOf({ FirewallLevel: 0, Others: [], More: '', Yet: null }, HTTP)).not.toThrow();
+  });
+
   it.each<[string, unknown]>([
-    ['opts', 'text'],
+    ['opts', 5],
     ['BasicAuth.credentials', { BasicAuth: { credentials: [] } }],
     ['BasicAuth.credentials[0].username', { BasicAuth: { credentials: [{ username: 5 }] } }],
     ['IPRestriction.allow_cidrs', { IPRestriction: { allow_cidrs: '10.0.0.0/8' } }],
