@@ -122,6 +122,10 @@ export class HttpProxy {
 
   #forward(request: EdgeRequest, client: UpgradeClient | null): void {
     const { req, res, body, endpoint, policy, onFailure } = request;
+    if (endpoint.websocketTcp && client === null) {
+      refusePlainRequest(request);
+      return;
+    }
     request.invite();
     const { pool, upgraded } = this.#upstreamOf(endpoint);
     const parts = { req, res, request, body, policy, pool, from: clientOf(request), onFailure };
@@ -132,9 +136,8 @@ export class HttpProxy {
         side.once('close', () => upgraded.delete(side));
       }
     };
-    if (endpoint.websocketTcp) {
-      if (client === null) refusePlainRequest(request);
-      else convertWebSocket(request, { ...client, from: parts.from, onJoined });
+    if (endpoint.websocketTcp && client !== null) {
+      convertWebSocket(request, { ...client, from: parts.from, onJoined });
       return;
     }
     // HTTP/2 is spoken between neighbours; the upstream is not the client's (RFC 9110, 7.8). It knows no upgrades.

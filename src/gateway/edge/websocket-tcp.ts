@@ -7,6 +7,7 @@ import { upstreamFailure } from './edge-errors.ts';
 import type { EdgeRequest } from './edge-request.ts';
 import { answerError } from './error-answer.ts';
 import { headerValue } from './headers.ts';
+import { TARGET_FAILED } from './internal-targets.ts';
 import { join } from './join.ts';
 import { answerInstead } from './policy-outcome.ts';
 import { headText, type UpgradeClient } from './upgrade.ts';
@@ -62,7 +63,8 @@ function carry(request: EdgeRequest, { from, res, early, onJoined }: ConvertedCl
     upstream = openUpstream(endpoint, from);
   } catch (error) {
     policy.onUpstreamDone?.(request, null);
-    answerError(req, res, upstreamFailure(error));
+    if (request.onFailure) request.onFailure(TARGET_FAILED);
+    else answerError(req, res, upstreamFailure(error));
     return;
   }
   policy.onUpstreamDone?.(request, response.status);
