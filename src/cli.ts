@@ -31,6 +31,7 @@ function program(): Command {
     .command('doctor')
     .description('find out what is wrong: settings, disk, clock, network, gateway, authtoken, domains, upstreams')
     .option('--json', 'print the findings as JSON')
+    .option('--service', 'look at the service of systemd, with its settings')
     .action(async (options) => (await import('./commands/doctor.ts')).doctor(options));
   addTunnelsCommand(command);
   addGatewayCommand(command, {

@@ -1,18 +1,39 @@
+import { realpathSync } from 'node:fs';
 import { diagnose } from '../doctor/diagnose.ts';
 import { renderReport, wantsColor } from '../doctor/report.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { createLog } from '../lib/log.ts';
-import { loadManagementSettings, loadSettings, type Settings } from '../settings.ts';
+import { serviceEnvironment } from '../service/environment.ts';
+import { requireRoot, thisHost } from '../service/host.ts';
+import { AGENT_SERVICE, stateFolderOf } from '../service/service.ts';
+import { serviceState } from '../service/status.ts';
+import { loadManagementSettings, loadSettings } from '../settings.ts';
 import { VERSION } from '../version.ts';
+
+interface DoctorOptions {
+  json?: boolean;
+  service?: boolean;
+}
+
+/** Reads settings from an environment and a folder. */
+type Load<T> = (env: NodeJS.ProcessEnv, folder: string) => T;
 
 /**
  * Prints what is wrong with this device, or that nothing is, and ends the process: 0 when nothing is, 1 otherwise.
  *
  * @param options.json a list for programs instead of a screen for people
+ * @param options.service looks at the service of systemd, with its settings
  */
-export async function doctor(options: { json?: boolean }): Promise<void> {
-  const log = await createLog('silent', 'json');
-  const findings = await diagnose(settingsOrError(), { log, dateFrom: managementApi() });
+export async function doctor(options: DoctorOptions): Promise<void> {
+  if (options.service) requireRoot('doctor --service');
+  const read = <T>(load: Load<T>): T | OperatorError => attempt(() => readSettings(load, options));
+  const management = read(loadManagementSettings);
+  const findings = await diagnose(read(loadSettings), {
+    log: await createLog('silent', 'json'),
+    // What is wrong with these settings is said with all the others.
+    dateFrom: management instanceof OperatorError ? null : management.apiUrl,
+    ...(options.service && { service: () => serviceState(AGENT_SERVICE, thisProgram(), thisHost()) }),
+  });
   const isSound = findings.every(({ status }) => status !== 'failed');
   const text = options.json
     ? JSON.stringify({ ok: isSound, version: VERSION, findings }, null, 2)
@@ -22,20 +43,20 @@ export async function doctor(options: { json?: boolean }): Promise<void> {
   process.exit(isSound ? 0 : 1);
 }
 
-function settingsOrError(): Settings | Error {
+function readSettings<T>(load: Load<T>, { service }: DoctorOptions): T {
+  if (!service) return load(process.env, process.cwd());
+  return load(serviceEnvironment(AGENT_SERVICE, thisHost()), stateFolderOf(AGENT_SERVICE));
+}
+
+function attempt<T>(work: () => T): T | OperatorError {
   try {
-    return loadSettings();
+    return work();
   } catch (error) {
     if (error instanceof OperatorError) return error;
     throw error;
   }
 }
 
-function managementApi(): string | null {
-  try {
-    return loadManagementSettings().apiUrl;
-  } catch (error) {
-    if (error instanceof OperatorError) return null; // what is wrong there is said with all other settings
-    throw error;
-  }
+function thisProgram() {
+  return { node: realpathSync(process.execPath), cli: realpathSync(process.argv[1] ?? '') };
 }

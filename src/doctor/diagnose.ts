@@ -7,6 +7,7 @@ import { systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Log } from '../lib/log.ts';
 import { NO_PROXIES, type ProxyServer } from '../lib/proxy-rules.ts';
+import type { ServiceState } from '../service/status.ts';
 import type { GatewaySettings, Settings } from '../settings.ts';
 import { VERSION } from '../version.ts';
 import { clockCheck } from './clock.ts';
@@ -19,6 +20,7 @@ import { nodeVersionCheck } from './node-version.ts';
 import { portsCheck } from './ports.ts';
 import { runChecks } from './run-checks.ts';
 import { findRunningAgent, liveTunnels, runningAgentCheck } from './running-agent.ts';
+import { serviceCheck } from './service.ts';
 import { type Name, sessionChecks } from './session.ts';
 import { tunnelFileCheck } from './tunnels-on-disk.ts';
 import { upstreamsCheck } from './upstreams.ts';
@@ -29,6 +31,8 @@ export interface Surroundings {
   now?: () => number;
   resolve?: Resolve;
   nodeVersion?: string;
+  /** Left out: no service is meant. */
+  service?: () => Promise<ServiceState>;
   /** Origin of a service that is known to tell the right time. */
   dateFrom?: string | null;
 }
@@ -44,10 +48,11 @@ const REACH_MS = 4_000;
  * @param settings or why there are none
  */
 export async function diagnose(settings: Settings | Error, surroundings: Surroundings): Promise<Finding[]> {
-  const node = nodeVersionCheck(surroundings.nodeVersion);
-  if (settings instanceof Error) return runChecks([node, ...withoutSettings(settings)], []);
+  const { nodeVersion, service } = surroundings;
+  const first = [nodeVersionCheck(nodeVersion), ...(service ? [serviceCheck(service)] : [])];
+  if (settings instanceof Error) return runChecks([...first, ...withoutSettings(settings)], []);
   const secrets = [...secretsOf(settings), apiTokenIfAny(settings) ?? ''];
-  return runChecks([node, ...checksFor(settings, surroundings)], secrets);
+  return runChecks([...first, ...checksFor(settings, surroundings)], secrets);
 }
 
 function checksFor(settings: Settings, surroundings: Surroundings): Check[] {
@@ -121,7 +126,8 @@ function settingsCheck({ gateway }: Settings): Check {
 
 function withoutSettings(error: Error): Check[] {
   const [first = '', ...problems] = messageOf(error).split('\n');
-  const advice = 'correct it in the environment or in .env; README lists all settings';
+  const advice =
+    'correct it where it is set: environment, .env, or the service’s settings.env; README lists all settings';
   const results = (problems.length > 0 ? problems : [first]).map((problem) => failed(problem.trim(), advice));
   return [
     { name: 'settings', title: 'Settings', run: async () => results },

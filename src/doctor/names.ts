@@ -51,8 +51,12 @@ export function domainNamesCheck(domains: Promise<readonly string[]>, isEmbedded
     name: 'domains-dns',
     title: 'DNS of the domains',
     run: async () => {
-      const hosts = [...new Set((await domains).map((domain) => domain.replace(/:\d+$/, '')))];
-      if (hosts.length === 0) return skipped('there are no tunnels, and no AGENT_DOMAIN');
+      // Internal names are for policies of the gateway alone.
+      const named = (await domains)
+        .map((domain) => domain.replace(/:\d+$/, ''))
+        .filter((host) => !host.endsWith('.internal'));
+      const hosts = [...new Set(named)];
+      if (hosts.length === 0) return skipped('there are no public names');
       if (isEmbedded) return skipped('embedded gateway: its names are for this machine');
       const results = await Promise.all(hosts.slice(0, MAX_NAMES).map((host) => lookUp(host, resolve)));
       return summarize(results, (count) => (count === 1 ? '1 name leads somewhere' : `${count} names lead somewhere`));

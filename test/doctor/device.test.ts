@@ -3,6 +3,9 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { openDataFolder } from '../../src/agent/tunnels/data-folder.ts';
+import { serviceEnvironment } from '../../src/service/environment.ts';
+import { AGENT_SERVICE } from '../../src/service/service.ts';
+import { loadSettings } from '../../src/settings.ts';
 import { Disk, mayMount } from '../support/disk.ts';
 import { temporaryFolder } from '../support/tunnel-set-up.ts';
 import { examine, freePort, keepTunnels, takenPort } from './examination.ts';
@@ -37,6 +40,34 @@ it('says when the default policies cannot be used', async () => {
   writeFileSync(join(folder, 'mine.json'), '{"inbound": [');
   const found = await examine(folder, { DEFAULT_POLICIES: 'mine.json' });
   expect(found('default-policies')).toEqual([failure(/mine\.json cannot be used: not JSON, line 1/)]);
+});
+
+it.each([
+  ['running', ['device-agent: running since today', '  at boot: starts'], success(/running since today$/)],
+  ['running', ['device-agent: running', '  at boot: does not start (disabled)'], failure(/does not start/, /enable/)],
+  ['not installed', ['device-agent: not installed'], failure(/not installed/, /service install/)],
+  ['failing', ['device-agent: failing (exit-code)'], failure(/failing/, /journalctl/)],
+  ['stopped', ['device-agent: stopped'], failure(/stopped/, /--now/)],
+] as const)('the service is %s: %j', async (state, lines, found) => {
+  const service = async () => ({ state, lines: [...lines] });
+  expect((await examine(await temporaryFolder(), {}, { service }))('service')).toEqual([found]);
+});
+
+it('the service has the settings of its unit: its folder, its file, and the authtoken that it is given', async () => {
+  const root = await temporaryFolder();
+  const load = () => loadSettings(serviceEnvironment(AGENT_SERVICE, { root }), root);
+  expect(load).toThrow(/NGROK_AUTHTOKEN is not set, but AGENT_GATEWAY=remote needs one/);
+  mkdirSync(join(root, 'etc/device-agent'), { recursive: true });
+  writeFileSync(join(root, 'etc/device-agent/authtoken'), '\n');
+  expect(load).toThrow(/NGROK_AUTHTOKEN is not set/);
+  writeFileSync(join(root, 'etc/device-agent/authtoken'), 'the-authtoken\n');
+  writeFileSync(join(root, 'etc/device-agent/settings.env'), 'AGENT_PORT=4141\n');
+  const { gateway, api, dataDir } = load();
+  expect([gateway.kind === 'remote' && gateway.authtoken(), api.port, dataDir]).toEqual([
+    'the-authtoken',
+    4141,
+    join(root, 'var/lib/device-agent'),
+  ]);
 });
 
 describe('the data folder', () => {

@@ -55,7 +55,11 @@ describe('with a gateway that is as it should be', () => {
 
   it('names are looked up', async () => {
     const folder = await temporaryFolder();
-    await keepTunnels(folder, [{ domain: 'known.example.com' }, { domain: 'unknown.example.com' }]);
+    const domains = ['known.example.com', 'unknown.example.com', 'unknown.internal'];
+    await keepTunnels(
+      folder,
+      domains.map((domain) => ({ domain })),
+    );
     const addr = `unknown-gateway.example.com:${await freePort()}`;
     const found = await examine(folder, { ...remote(), NGROK_SERVER_ADDR: addr }, { resolve });
     expect(found('gateway-dns')).toEqual([failure(/^unknown-gateway\.example\.com has no address/, /resolvectl/)]);
