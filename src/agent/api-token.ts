@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { writeDurably } from '../lib/durable-write.ts';
-import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import { explainUnreadable, writeDurably } from '../lib/durable-write.ts';
+import { hasErrno, OperatorError } from '../lib/errors.ts';
 import type { Settings } from '../settings.ts';
 
 /** File in the data folder that holds the token when none was set. */
@@ -45,7 +45,7 @@ function readTokenFile(file: string): string | undefined {
     token = readFileSync(file, 'utf8').trim();
   } catch (error) {
     if (hasErrno(error, 'ENOENT')) return undefined;
-    throw new OperatorError(`the API token ${file} cannot be read: ${messageOf(error)}`);
+    throw explainUnreadable(file, error);
   }
   if (!/^[\x21-\x7e]{16,}$/.test(token)) {
     throw new OperatorError(`the API token ${file} is damaged: delete the file to have a new one made`);

@@ -113,6 +113,16 @@ export function explainUnwritable(path: string, error: unknown): unknown {
   return new OperatorError(`${path} cannot be written (${messageOf(error)}): ${advice}`, 1, { cause: error });
 }
 
+/** The error for the operator about a file that is there and cannot be read. */
+export function explainUnreadable(path: string, error: unknown): OperatorError {
+  const isDenied = hasErrno(error, 'EACCES') || hasErrno(error, 'EPERM');
+  const advice = isDenied
+    ? `give it to user ${process.geteuid?.() ?? 'unknown'}, who runs this, with chown`
+    : diskAdvice(error);
+  const remedy = advice === null ? '' : `: ${advice}`;
+  return new OperatorError(`${path} cannot be read (${messageOf(error)})${remedy}`, 1, { cause: error });
+}
+
 /**
  * The first half of a durable write: brings the content to the disk beside the file, under a temporary name.
  *

@@ -1,7 +1,7 @@
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { chmodSync, readFileSync, statSync } from 'node:fs';
-import { createDurablySync } from './durable-write.ts';
-import { hasErrno, messageOf, OperatorError } from './errors.ts';
+import { createDurablySync, explainUnreadable } from './durable-write.ts';
+import { hasErrno, OperatorError } from './errors.ts';
 
 const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
@@ -69,11 +69,7 @@ export function loadKey(file: string): Buffer | null {
     encoded = readFileSync(file, 'utf8');
   } catch (error) {
     if (hasErrno(error, 'ENOENT')) return null;
-    throw new OperatorError(
-      `the encryption key ${file} cannot be read (${messageOf(error)}): give it to the user that runs this with chown`,
-      1,
-      { cause: error },
-    );
+    throw explainUnreadable(file, error);
   }
   return parseKey(encoded, file, '; restore it from a backup');
 }

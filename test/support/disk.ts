@@ -1,5 +1,5 @@
-import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
@@ -18,6 +18,68 @@ export const mayMount = (() => {
     rmSync(folder, { recursive: true, force: true });
   }
 })();
+
+/** Whether this user may also make disks that fail: of file systems in files. */
+export const mayMakeFailingDisks = mayMount && canLoop();
+
+function canLoop(): boolean {
+  const folder = mkdtempSync(join(tmpdir(), 'agent-loop-'));
+  try {
+    format(join(folder, 'image'));
+    mkdirSync(join(folder, 'disk'));
+    mountImage(join(folder, 'image'), join(folder, 'disk'));
+    execFileSync('umount', [join(folder, 'disk')]);
+    return true;
+  } catch {
+    return false; // no mkfs, no loop device, or no ext4 in the kernel
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+function format(image: string): void {
+  writeFileSync(image, '');
+  truncateSync(image, 16 << 20);
+  execFileSync('mkfs.ext4', ['-q', '-F', image], { stdio: 'ignore' });
+}
+
+function mountImage(image: string, path: string): void {
+  execFileSync('mount', ['-o', 'loop,errors=remount-ro', image, path], { stdio: 'ignore' });
+}
+
+/** A disk that fails as SD cards do: from one moment to the next it takes no writes, of files that are open either. */
+export class FailingDisk {
+  private constructor(
+    readonly path: string,
+    private readonly image: string,
+  ) {}
+
+  static mount(): FailingDisk {
+    const folder = mkdtempSync(join(tmpdir(), 'agent-failing-'));
+    const [path, image] = [join(folder, 'disk'), join(folder, 'image')];
+    mkdirSync(path);
+    format(image);
+    mountImage(image, path);
+    onTestFinished(() => {
+      execFileSync('umount', ['-l', path]);
+      rmSync(folder, { recursive: true, force: true });
+    });
+    return new FailingDisk(path, image);
+  }
+
+  fail(): void {
+    execFileSync('mount', ['-o', 'remount,abort', this.path]);
+  }
+
+  /** What the operator does; nobody may use the disk meanwhile. */
+  repair(): void {
+    execFileSync('umount', [this.path]);
+    // 1: errors were mended.
+    const { status, stderr } = spawnSync('e2fsck', ['-fy', this.image], { encoding: 'utf8' });
+    if (status === null || status > 1) throw new Error(`e2fsck: ${stderr}`);
+    mountImage(this.image, this.path);
+  }
+}
 
 /** A disk of its own, which goes away with the test. */
 export class Disk {

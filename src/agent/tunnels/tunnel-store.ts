@@ -1,5 +1,6 @@
 import { type Adapter, Low } from 'lowdb';
 import { z } from 'zod';
+import { diskAdvice } from '../../lib/durable-write.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { AgentError } from '../errors.ts';
 import type { Codec } from './durable-file.ts';
@@ -100,13 +101,9 @@ export class TunnelStore {
         this.#db.data = { version: VERSION, tunnels: [...next.values()] };
         await this.#db.write();
       } catch (error) {
-        const refusal = new AgentError(
-          'ERR_AGENT_NOT_PERSISTED',
-          `the change could not be saved: ${messageOf(error)}`,
-          {
-            cause: error,
-          },
-        );
+        const advice = diskAdvice(error);
+        const message = `the change could not be saved: ${messageOf(error)}${advice === null ? '' : `; ${advice}`}`;
+        const refusal = new AgentError('ERR_AGENT_NOT_PERSISTED', message, { cause: error });
         for (const change of changes) change.reject(refusal);
         continue;
       }

@@ -1,7 +1,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { writeDurably } from '../../lib/durable-write.ts';
+import { explainUnreadable, writeDurably } from '../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import { type Leaf, LeafStore } from './leaf-store.ts';
@@ -118,6 +118,6 @@ async function readIfThere(file: string): Promise<string | null> {
     return await readFile(file, 'utf8');
   } catch (error) {
     if (hasErrno(error, 'ENOENT')) return null;
-    throw new OperatorError(`${file} cannot be read: ${messageOf(error)}`, 1, { cause: error });
+    throw explainUnreadable(file, error);
   }
 }

@@ -1,0 +1,167 @@
+import { execFile, spawnSync } from 'node:child_process';
+import { appendFileSync, chmodSync, chownSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { ManagementClient } from '../../src/management/client.ts';
+import { Device } from '../agent/device.ts';
+import { CLI, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { Disk, FailingDisk, mayMakeFailingDisks, mayMount } from '../support/disk.ts';
+import { measured } from '../support/measured.ts';
+
+/** A device with its own gateway, and a client of that gateway's management API. */
+class Furnished {
+  private constructor(
+    readonly device: Device,
+    readonly client: ManagementClient,
+    readonly apiKey: string,
+  ) {}
+
+  /** One that has a tunnel and a bot user. */
+  static async start(folder: string): Promise<Furnished> {
+    const apiKey = (await deviceAgent(['gateway', 'api-key', 'create'], folder)).stdout.trim();
+    const furnished = await Furnished.resume(folder, apiKey);
+    await furnished.add('kept');
+    return furnished;
+  }
+
+  static async resume(folder: string, apiKey: string): Promise<Furnished> {
+    const device = await Device.start(folder);
+    onTestFinished(async () => void (await device.agent.end('SIGKILL')));
+    const status = (await (await fetch(`${device.api}/status`)).json()) as { addresses: Record<string, string> };
+    const baseUrl = String(status.addresses.gateway_api);
+    return new Furnished(device, new ManagementClient({ baseUrl, apiKey, ca: device.ca, retries: 0 }), apiKey);
+  }
+
+  async add(name: string): Promise<void> {
+    expect((await this.device.post({ forwards_to: 9, domain: `${name}.localhost` })).status).toBe(200);
+    await this.client.botUsers.create({ name });
+  }
+
+  /** No change is taken, each with a word about it; everything else goes on. */
+  async expectNoChanges(reason: RegExp): Promise<void> {
+    const refused = await this.device.post({ forwards_to: 9, domain: 'refused.localhost' });
+    expect([refused.status, await refused.json()]).toEqual([
+      500,
+      expect.objectContaining({ error_code: 'ERR_AGENT_NOT_PERSISTED', msg: expect.stringMatching(reason) }),
+    ]);
+    expect(await this.device.delete('kept')).toBe(500);
+    await expect(this.client.botUsers.create({ name: 'refused' })).rejects.toMatchObject({ status: 503 });
+    expect(await this.device.agent.logged('a management request failed')).toMatchObject({
+      err: { message: expect.stringMatching(reason) },
+    });
+    await this.expectKept(['kept']);
+    expect((await fetch(`${this.device.api}/readyz`)).status).toBe(200);
+  }
+
+  async expectKept(names: string[]): Promise<void> {
+    expect((await this.device.tunnels()).map(({ domain }) => domain)).toEqual(names.map((name) => `${name}.localhost`));
+    const { items } = await this.client.botUsers.list();
+    expect(items.map(({ name }) => name).toSorted()).toEqual([...names, 'embedded agent'].toSorted());
+  }
+}
+
+function fill(file: string): void {
+  const chunks = [1 << 20, 4096, 1].map((size) => Buffer.alloc(size));
+  for (const chunk of chunks) {
+    expect(() => {
+      for (;;) appendFileSync(file, chunk);
+    }).toThrow('ENOSPC');
+  }
+}
+
+describe('under a running agent and its gateway', () => {
+  it.runIf(mayMount)(
+    'a disk that is full costs changes alone, until there is room again',
+    { timeout: 120_000 },
+    async () => {
+      const disk = Disk.mount('size=4m');
+      const before = await Furnished.start(disk.path);
+      const filler = join(disk.path, 'filler');
+      fill(filler);
+      await before.expectNoChanges(/the disk is full: make room on it/);
+      rmSync(filler);
+      await before.add('later');
+      expect(await before.device.agent.end()).toBe(0);
+      const after = await Furnished.resume(disk.path, before.apiKey);
+      await after.expectKept(['kept', 'later']);
+      measured({ fault: 'disk that is full' });
+    },
+  );
+
+  it.runIf(mayMakeFailingDisks)(
+    'a disk that fails costs changes alone, until it is repaired',
+    { timeout: 120_000 },
+    async () => {
+      const disk = FailingDisk.mount();
+      const before = await Furnished.start(disk.path);
+      disk.fail();
+      await before.expectNoChanges(/file system is read-only.*look at dmesg/);
+      expect(await before.device.agent.end()).toBe(0);
+      disk.repair();
+      const after = await Furnished.resume(disk.path, before.apiKey);
+      await after.add('later');
+      await after.expectKept(['kept', 'later']);
+      expect(await after.device.agent.end()).toBe(0);
+      measured({ fault: 'disk that fails while agent and gateway have their files open' });
+    },
+  );
+});
+
+const NOBODY = 65_534;
+const AS_NOBODY = [`--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups', process.execPath, CLI];
+/** Whether another user may run the agent here: this checkout may be in a home that is closed to others. */
+const mayBeNobody = process.geteuid?.() === 0 && spawnSync('setpriv', [...AS_NOBODY, '--version']).status === 0;
+
+const OWNED = [
+  '',
+  'api-token',
+  'tunnels.json',
+  'gateway',
+  'gateway/ca.pem',
+  'gateway/ca-key.pem',
+  'gateway/encryption.key',
+  'gateway/gateway.db',
+];
+
+it.runIf(mayBeNobody)(
+  'a file of another user is named with what to do, and nothing is touched',
+  { timeout: 180_000 },
+  async () => {
+    const [folder, remove] = temporaryFolder();
+    onTestFinished(remove);
+    const { device } = await Furnished.start(folder);
+    expect(await device.agent.end()).toBe(0);
+    const paths = ['', ...(readdirSync(folder, { recursive: true }) as string[])].map((path) => join(folder, path));
+    for (const path of paths) chownSync(path, NOBODY, NOBODY);
+    for (const name of OWNED) {
+      const path = join(folder, 'data', name);
+      chownSync(path, 0, 0);
+      chmodSync(path, statSync(path).mode & 0o700);
+      const before = contents(folder);
+      const { code, stderr } = await runAsNobody(folder);
+      expect(code, stderr).toBe(1);
+      expect(stderr).toMatch(/EACCES.*(with chown|make it readable)/s);
+      expect(stderr).toContain(path);
+      expect(contents(folder), name).toEqual(before);
+      chownSync(path, NOBODY, NOBODY);
+    }
+    measured({ fault: 'file or folder of another user', tried: OWNED.length });
+  },
+);
+
+/** All files but the gateway's database, which may have been up already, with an authtoken that is new at each start. */
+function contents(folder: string): Record<string, string> {
+  const all = readdirSync(folder, { recursive: true }) as string[];
+  const names = all.filter((name) => !name.includes('/lock/') && !name.includes('gateway.db'));
+  const files = names.filter((name) => statSync(join(folder, name)).isFile());
+  return Object.fromEntries(files.map((name) => [name, readFileSync(join(folder, name), 'latin1')]));
+}
+
+function runAsNobody(folder: string): Promise<{ code: number; stderr: string }> {
+  const env = { PATH: process.env.PATH, AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0' };
+  return new Promise((resolve) => {
+    execFile('setpriv', AS_NOBODY, { cwd: folder, env, timeout: 60_000 }, (error, _stdout, stderr) =>
+      resolve({ code: Number(error?.code ?? -1), stderr }),
+    );
+  });
+}
