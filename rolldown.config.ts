@@ -1,4 +1,4 @@
-import { readdirSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { defineConfig, type RolldownOptions } from 'rolldown';
 
 /**
@@ -12,18 +12,24 @@ const options: RolldownOptions = {
 };
 const output = { format: 'esm', sourcemap: true, cleanDir: true } as const;
 
-const benches = readdirSync('bench').filter((name) => name.endsWith('.ts'));
+const program: RolldownOptions = {
+  ...options,
+  input: { cli: 'src/cli.ts', 'management/public': 'src/management/public.ts' },
+  output: { ...output, dir: 'dist' },
+};
 
-export default defineConfig([
-  {
-    ...options,
-    input: { cli: 'src/cli.ts', 'management/public': 'src/management/public.ts' },
-    output: { ...output, dir: 'dist' },
-  },
-  { ...options, input: benches.map((name) => `bench/${name}`), output: { ...output, dir: 'build/bench' } },
-  {
-    ...options,
-    input: ['test/faults/run.ts', 'test/faults/fleet-agents.ts', 'test/faults/gateway-writer.ts'],
-    output: { ...output, dir: 'build/faults' },
-  },
-]);
+/** What developers run; a container image is built without it. */
+function tools(): RolldownOptions[] {
+  if (!existsSync('bench')) return [];
+  const benches = readdirSync('bench').filter((name) => name.endsWith('.ts'));
+  return [
+    { ...options, input: benches.map((name) => `bench/${name}`), output: { ...output, dir: 'build/bench' } },
+    {
+      ...options,
+      input: ['test/faults/run.ts', 'test/faults/fleet-agents.ts', 'test/faults/gateway-writer.ts'],
+      output: { ...output, dir: 'build/faults' },
+    },
+  ];
+}
+
+export default defineConfig([program, ...tools()]);

@@ -33,6 +33,10 @@ function program(): Command {
     .option('--json', 'print the findings as JSON')
     .option('--service', 'look at the service of systemd, with its settings')
     .action(async (options) => (await import('./commands/doctor.ts')).doctor(options));
+  command
+    .command('health')
+    .description('whether the agent on this device is alive, for containers and scripts: exit code 0, else 3')
+    .action(async () => (await import('./commands/health.ts')).health());
   addTunnelsCommand(command);
   addGatewayCommand(command, {
     run: async () => (await import('./commands/gateway-run.ts')).runGateway(),

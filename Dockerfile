@@ -1,0 +1,47 @@
+# The agent (or, with the argument gateway, a gateway) for linux/amd64, linux/arm64 and linux/arm/v7.
+# Nothing of another platform is executed to build it: packages for the target are fetched, files are copied.
+
+# Node.js with npm; of the target's platform, only its executable is taken.
+ARG NODE_IMAGE=docker.io/library/node:22-bookworm-slim
+# What Node.js needs to run: the C and C++ libraries, no shell.
+ARG BASE_IMAGE=gcr.io/distroless/cc-debian12
+
+FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS build
+WORKDIR /src
+COPY package.json package-lock.json .npmrc ./
+# Of the tools for developers, the bundler alone; all in the versions of the lock file.
+RUN bundler="$(node -p 'require("./package.json").devDependencies.rolldown')" \
+  && npm pkg delete devDependencies && npm pkg set "dependencies.rolldown=$bundler" && npm install --ignore-scripts
+COPY rolldown.config.ts tsconfig.json ./
+COPY src src
+RUN node_modules/.bin/rolldown -c && rm -r dist/management && find dist -name '*.map' -delete && mkdir data
+
+FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS packages
+ARG TARGETARCH
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+# Everything but these is in the bundle.
+RUN node -e "const fs = require('fs'); const p = JSON.parse(fs.readFileSync('package.json')); \
+    const kept = ['@ngrok/ngrok', 'libsql', 'pino-pretty'].map((name) => [name, p.dependencies[name]]); \
+    fs.writeFileSync('package.json', JSON.stringify({ ...p, scripts: {}, devDependencies: {}, dependencies: Object.fromEntries(kept) }))" \
+  && npm install --ignore-scripts --os=linux --libc=glibc \
+    --cpu="$(node -p '({ amd64: "x64" })[process.argv[1]] ?? process.argv[1]' "$TARGETARCH")" \
+  && rm -rf node_modules/@libsql/*musl* package-lock.json node_modules/.package-lock.json
+
+FROM ${NODE_IMAGE} AS node
+
+FROM ${BASE_IMAGE}
+COPY --from=node /usr/local/bin/node /usr/local/bin/node
+WORKDIR /app
+COPY --from=packages /app ./
+COPY defaults defaults
+COPY --from=build /src/dist dist
+# A volume takes over the owner of the folder that it covers.
+COPY --from=build --chown=65532:65532 /src/data /data
+USER 65532:65532
+VOLUME /data
+# Sockets lie in memory: the root file system may be read-only.
+ENV PATH=/usr/local/bin:/usr/bin:/bin DATA_DIR=/data TMPDIR=/dev/shm AGENT_GATEWAY=remote
+HEALTHCHECK --interval=60s --timeout=10s --start-period=30s CMD ["node", "dist/cli.js", "health"]
+ENTRYPOINT ["node", "dist/cli.js"]
+CMD ["run"]

@@ -1,0 +1,14 @@
+import { callAgent } from '../agent/api-client.ts';
+import { loadSettings } from '../settings.ts';
+
+const DEADLINE_MS = 5000;
+
+/**
+ * Asks the agent on this device whether it is alive, for containers and scripts.
+ *
+ * @throws {OperatorError} exit code 3 when it does not answer
+ */
+export async function health(): Promise<void> {
+  await callAgent(loadSettings(), 'GET', '/healthz', { deadlineMs: DEADLINE_MS });
+  process.stdout.write('alive\n');
+}

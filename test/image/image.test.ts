@@ -1,0 +1,112 @@
+import { once } from 'node:events';
+import { chownSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import {
+  type ImageConfig,
+  ImageStore,
+  machineOf,
+  NO_IMAGE_BUILDER,
+  spawnContainer,
+} from '../support/container-image.ts';
+
+const BUILD_MS = 300_000;
+const FREE = ['AGENT_PORT=0', 'GATEWAY_HTTP_PORT=0', 'GATEWAY_HTTPS_PORT=0'];
+
+/** unshare waits for its one child, which is process 1 in there. */
+const childOf = (pid = 0) => Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8'));
+
+describe.runIf(NO_IMAGE_BUILDER === null)('the image (which needs buildah, and root)', () => {
+  const store = new ImageStore();
+  const data = mkdtempSync(join(tmpdir(), 'image-data-'));
+  let config: ImageConfig;
+  let root: string;
+
+  beforeAll(async () => {
+    await store.makeBases();
+    await store.build('device-agent', process.arch === 'x64' ? 'amd64' : process.arch);
+    config = await store.config('device-agent');
+    root = await store.mount('device-agent');
+    const [user = ''] = config.User.split(':');
+    chownSync(data, Number(user), Number(user));
+  }, BUILD_MS);
+  afterAll(() => {
+    store.remove();
+    rmSync(data, { recursive: true });
+  });
+
+  /** Starts it, and collects what it says. */
+  function start(env: string[], command = config.Cmd) {
+    const child = spawnContainer(root, data, config, env, command);
+    onTestFinished(() => void child.kill('SIGKILL'));
+    const ended = once(child, 'close').then(([code]) => code as number | null);
+    const said: string[] = [];
+    const heard = (line: string) => void said.push(line);
+    createInterface({ input: child.stdout }).on('line', heard);
+    createInterface({ input: child.stderr }).on('line', heard);
+    const line = async (text: string) => {
+      for (;;) {
+        const found = said.find((candidate) => candidate.includes(text));
+        if (found) return found;
+        await Promise.race([
+          once(child.stdout, 'data'),
+          ended.then(() => Promise.reject(new Error(`it ended before it said ${text}: ${said.join('\n')}`))),
+        ]);
+      }
+    };
+    return { child, ended, said, line };
+  }
+
+  it('runs as nobody in particular, keeps its data in one volume, and holds no source, tool or dev dependency', () => {
+    expect(config.User).toMatch(/^[1-9]\d+:[1-9]\d+$/);
+    expect(config.Volumes).toEqual({ '/data': {} });
+    expect(config.Healthcheck.Test).toEqual(['CMD', 'node', 'dist/cli.js', 'health']);
+    expect(readdirSync(join(root, 'app')).sort()).toEqual([
+      '.npmrc',
+      'defaults',
+      'dist',
+      'node_modules',
+      'package.json',
+    ]);
+    expect(readdirSync(join(root, 'app/node_modules'))).not.toContain('typescript');
+    expect(readdirSync(join(root, 'app/dist')).filter((name) => name.endsWith('.map'))).toEqual([]);
+  });
+
+  it('does not start without an authtoken, and says what to do', async () => {
+    const { ended, said } = start(FREE);
+    expect(await ended).toBe(2);
+    expect(said.join('\n')).toMatch(/NGROK_AUTHTOKEN is not set.*NGROK_AUTHTOKEN_FILE.*AGENT_GATEWAY=embedded/);
+  });
+
+  it('comes up on a read-only root, is healthy, and ends in good order as process 1', async () => {
+    const { child, ended, line } = start([...FREE, 'AGENT_GATEWAY=embedded']);
+    const { url } = JSON.parse(await line('the local API is up'));
+    await line('the API is reachable on the agent');
+    const health = (port: string) =>
+      start([`AGENT_PORT=${port}`, 'AGENT_GATEWAY=embedded'], config.Healthcheck.Test.slice(3)).ended;
+    expect(await health(new URL(url).port)).toBe(0);
+    expect(readdirSync(data)).toContain('api-token');
+    process.kill(childOf(child.pid), 'SIGTERM');
+    expect(await ended).toBe(0);
+    await line('"stopped"');
+    expect(await health(new URL(url).port)).toBe(3);
+  });
+
+  it(
+    'gets the native packages of the machine that it is for',
+    async () => {
+      await store.build('for-arm', 'arm', '--target=packages');
+      const modules = join(await store.mount('for-arm'), 'app/node_modules');
+      const native = readdirSync(modules, { recursive: true, encoding: 'utf8' }).filter((name) =>
+        name.endsWith('.node'),
+      );
+      expect(native.map((name) => [name.split('/')[0], machineOf(join(modules, name))]).sort()).toEqual([
+        ['@libsql', 'arm'],
+        ['@ngrok', 'arm'],
+      ]);
+    },
+    BUILD_MS,
+  );
+});

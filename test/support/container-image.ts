@@ -1,0 +1,162 @@
+import { execFile, spawn, spawnSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+
+const CERTIFICATES = '/etc/ssl/certs/ca-certificates.crt';
+
+/** Why no image can be built here; null when one can. */
+export const NO_IMAGE_BUILDER: string | null = reasonAgainst();
+
+function reasonAgainst(): string | null {
+  if (process.platform !== 'linux' || process.geteuid?.() !== 0) return 'it needs root on Linux';
+  if (spawnSync('buildah', ['--version']).status !== 0) return 'buildah is not installed';
+  if (spawnSync('unshare', ['--mount', '--pid', '--fork', 'true']).status !== 0) return 'namespaces are not permitted';
+  return null;
+}
+
+/** What an image says of how it is to be run. */
+export interface ImageConfig {
+  User: string;
+  Env: string[];
+  Entrypoint: string[];
+  Cmd: string[];
+  WorkingDir: string;
+  Volumes: Record<string, object>;
+  Healthcheck: { Test: string[] };
+}
+
+/** A store of images of the test's own, and buildah to fill it; nothing in it comes from a registry of images. */
+export class ImageStore {
+  readonly #folder = mkdtempSync(join(tmpdir(), 'images-'));
+
+  /** Makes the images that stand in for Node.js's and for the base: files of this machine. */
+  async makeBases(): Promise<void> {
+    const tools = join(this.#folder, 'tools');
+    const libraries = join(this.#folder, 'libraries');
+    const npm = dirname(dirname(realpathSync(which('npm'))));
+    copyProgram(process.execPath, join(tools, 'usr/local/bin/node'), tools);
+    for (const tool of ['sh', 'env', 'rm', 'mkdir', 'find']) copyProgram(which(tool), join(tools, 'bin', tool), tools);
+    cpSync(npm, join(tools, 'usr/local/lib/node_modules/npm'), { recursive: true, dereference: true });
+    for (const name of ['npm', 'npx'])
+      symlinkSync(`../lib/node_modules/npm/bin/${name}-cli.js`, join(tools, 'usr/local/bin', name));
+    mkdirSync(join(tools, 'usr/bin'), { recursive: true });
+    symlinkSync('/bin/env', join(tools, 'usr/bin/env'));
+    mkdirSync(join(tools, 'tmp'));
+    cpSync(CERTIFICATES, join(tools, CERTIFICATES), { dereference: true });
+    for (const path of librariesOf(process.execPath)) copyLibrary(path, libraries);
+    for (const name of ['proc', 'dev', 'sys', 'tmp']) mkdirSync(join(libraries, name));
+    await this.#import(tools, 'tools', [
+      'HOME=/root',
+      `NODE_EXTRA_CA_CERTS=${CERTIFICATES}`,
+      'npm_config_prefer_offline=true',
+    ]);
+    await this.#import(libraries, 'libraries', []);
+  }
+
+  async #import(folder: string, name: string, env: string[]): Promise<void> {
+    const container = await this.#buildah('from', 'scratch');
+    await this.#buildah('copy', '--quiet', container, folder, '/');
+    for (const assignment of env) await this.#buildah('config', '--env', assignment, container);
+    await this.#buildah('commit', '--quiet', '--rm', container, `localhost/${name}`);
+    rmSync(folder, { recursive: true });
+  }
+
+  /** Builds the repository's Dockerfile. */
+  async build(name: string, arch: string, ...more: string[]): Promise<void> {
+    const cache = (await promisify(execFile)('npm', ['config', 'get', 'cache'])).stdout.trim();
+    mkdirSync(cache, { recursive: true });
+    const bases = ['NODE_IMAGE=localhost/tools', 'BASE_IMAGE=localhost/libraries', `TARGETARCH=${arch}`];
+    await this.#buildah(
+      'build',
+      '--isolation=chroot',
+      '--format=docker',
+      '--pull-never',
+      ...bases.flatMap((argument) => ['--build-arg', argument]),
+      `--volume=${cache}:/root/.npm`,
+      ...more,
+      '--tag',
+      `localhost/${name}`,
+      '.',
+    );
+  }
+
+  async config(name: string): Promise<ImageConfig> {
+    return JSON.parse(await this.#buildah('inspect', '--type=image', `localhost/${name}`)).Docker.config;
+  }
+
+  /** The files of an image, to be read or run. */
+  async mount(name: string): Promise<string> {
+    return this.#buildah('mount', await this.#buildah('from', '--pull-never', `localhost/${name}`));
+  }
+
+  remove(): void {
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+
+  async #buildah(...args: string[]): Promise<string> {
+    const store = ['--storage-driver=vfs', `--root=${this.#folder}/root`, `--runroot=${this.#folder}/run`];
+    const { stdout } = await promisify(execFile)('buildah', [...store, ...args], { maxBuffer: 1 << 26 });
+    return stdout.trim();
+  }
+}
+
+/** $0: root, $1: data folder, $2: user, $3: working folder, then the command; without a network but the machine's. */
+const RUN = `
+set -e
+mount --make-rprivate /
+mount --bind "$0" "$0"
+mount --bind "$1" "$0/data"
+mount -t proc proc "$0/proc"
+mount -t tmpfs tmpfs "$0/dev"
+mkdir -m 1777 "$0/dev/shm"
+for name in null urandom; do touch "$0/dev/$name"; mount --bind /dev/$name "$0/dev/$name"; done
+mount -o remount,bind,ro "$0"
+root=$0 user=$2 folder=$3
+shift 3
+exec unshare --root="$root" --wd="$folder" --setuid="$user" --setgid="$user" "$@"
+`;
+
+/** Starts a command as container engines do: process 1 of its namespace, read-only root, no rights, its own environment. */
+export function spawnContainer(root: string, data: string, config: ImageConfig, env: string[], command: string[]) {
+  const user = config.User.split(':')[0] ?? '';
+  const run = ['--mount', '--pid', '--fork', '--kill-child', '--ipc', '--uts', 'sh', '-c', RUN];
+  const pairs = [...config.Env, ...env].map((line) => [
+    line.slice(0, line.indexOf('=')),
+    line.slice(line.indexOf('=') + 1),
+  ]);
+  // The tools that set it up are the machine's, at the same paths.
+  return spawn('/usr/bin/unshare', [...run, root, data, user, config.WorkingDir, ...config.Entrypoint, ...command], {
+    env: Object.fromEntries(pairs),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+}
+
+function which(program: string): string {
+  const found = (process.env.PATH ?? '').split(':').map((folder) => join(folder, program));
+  return found.find((path) => spawnSync('test', ['-x', path]).status === 0) ?? program;
+}
+
+function copyProgram(from: string, to: string, root: string): void {
+  cpSync(realpathSync(from), to);
+  for (const path of librariesOf(from)) copyLibrary(path, root);
+}
+
+function copyLibrary(path: string, root: string): void {
+  cpSync(realpathSync(path), join(root, path));
+}
+
+/** What a program needs, and the one part of the C library that native modules may need beyond that. */
+function librariesOf(program: string): string[] {
+  const { stdout } = spawnSync('ldd', [program], { encoding: 'utf8' });
+  const needed = [...stdout.matchAll(/(\/\S+) \(0x/g)].map((match) => match[1] ?? '');
+  const folders = new Set(needed.map((path) => dirname(path)));
+  return [...needed, ...[...folders].map((folder) => join(folder, 'librt.so.1')).filter((path) => existsSync(path))];
+}
+
+/** The machine a native module is for. */
+export function machineOf(file: string): string {
+  const names: Record<number, string> = { 3: 'x86', 40: 'arm', 62: 'x86-64', 183: 'aarch64' };
+  return names[readFileSync(file).readUInt16LE(18)] ?? 'unknown';
+}
