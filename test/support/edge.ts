@@ -95,7 +95,7 @@ export class TestEdge {
   }
 
   static async start(
-    options: Partial<Pick<EdgeServerOptions, 'headersTimeout' | 'doorLimits'>> = {},
+    options: Partial<Pick<EdgeServerOptions, 'headersTimeout' | 'doorLimits' | 'httpLimits'>> = {},
   ): Promise<TestEdge> {
     const dir = await mkdtemp(join(tmpdir(), 'edge-'));
     const ca = await openLocalCa(dir, silentLog);

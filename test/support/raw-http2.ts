@@ -131,6 +131,11 @@ export class RawHttp2 {
     await this.next(({ type }) => type === Frame.goaway);
   }
 
+  /** Until the server has hung up. */
+  async closed(): Promise<void> {
+    if (!this.socket.destroyed) await once(this.socket, 'close');
+  }
+
   /** What became of a stream: how it was reset, or that it was answered. */
   async outcome(stream: number): Promise<{ reset: number } | { answered: true } | null> {
     const decisive: readonly number[] = [Frame.reset, Frame.headers];

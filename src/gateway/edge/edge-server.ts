@@ -1,4 +1,11 @@
-import { createServer, IncomingMessage, type RequestListener, type Server, ServerResponse } from 'node:http';
+import {
+  createServer,
+  IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerOptions,
+  ServerResponse,
+} from 'node:http';
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https';
 import type { AddressInfo, Server as NetServer, Socket } from 'node:net';
 import type { GatewayEndpoint } from '../endpoint.ts';
@@ -8,6 +15,7 @@ import { cut } from './cut.ts';
 import { internalFailure, malformedRequest, misdirected, unknownHost } from './edge-errors.ts';
 import { answerError, closeUnlessBodyRead } from './error-answer.ts';
 import { hostNameOf } from './host-name.ts';
+import { HTTP_LIMITS, type HttpLimits, sweepInterval } from './http-limits.ts';
 import { HttpProxy } from './http-proxy.ts';
 import { Http2Clients } from './http2-clients.ts';
 import type { InternalLookup } from './internal-targets.ts';
@@ -17,6 +25,8 @@ import { faultOf, hasBody } from './request-guard.ts';
 import { responseOn } from './upgrade.ts';
 
 export interface EdgeServerOptions extends PublicTlsOptions {
+  /** Left out: the defaults. */
+  httpLimits?: Partial<HttpLimits> | undefined;
   /** 0 for any free port. */
   httpPort: number;
   httpsPort: number;
@@ -27,30 +37,11 @@ export interface EdgeServerOptions extends PublicTlsOptions {
 type Scheme = 'http' | 'https';
 
 const MINUTE = 60_000;
-const MAX_HEADER_BYTES = 64 * 1024;
-
-/** Connections at once on each port; what is beyond is closed at once instead of starving the others. */
-const MAX_CONNECTIONS = 8192;
-
-/** Limits of node:http; requests themselves may last, for uploads and streams do. */
-const SERVER_LIMITS = {
-  maxHeaderSize: MAX_HEADER_BYTES,
-  headersTimeout: 30_000,
-  requestTimeout: 0,
-  connectionsCheckingInterval: 5000,
-  keepAliveTimeout: MINUTE,
-  insecureHTTPParser: false,
-  // Checked with the rest by faultOf.
-  requireHostHeader: false,
-  noDelay: true,
-};
-
-/** Without a byte in either direction for this long, a connection is closed. */
-const IDLE_TIMEOUT = 6 * MINUTE;
 
 /** The gateway's public side: takes HTTP and HTTPS requests to the endpoint that their host names. */
 export class EdgeServer {
   readonly #options: EdgeServerOptions;
+  readonly #limits: HttpLimits;
   readonly #proxy: HttpProxy;
   readonly #http: Server;
   readonly #https: TlsServer;
@@ -63,6 +54,7 @@ export class EdgeServer {
 
   constructor(options: EdgeServerOptions) {
     this.#options = options;
+    this.#limits = { ...HTTP_LIMITS, ...options.httpLimits };
     const internal: InternalLookup = (...address) => options.endpoints.internal(...address);
     this.#clients = new ClientConnections(internal);
     this.#proxy = new HttpProxy({
@@ -70,16 +62,14 @@ export class EdgeServer {
       limits: {
         headersTimeout: options.headersTimeout ?? 5 * MINUTE,
         keepAlive: 10_000,
-        maxHeaderSize: MAX_HEADER_BYTES,
+        maxHeaderSize: this.#limits.headerBytes,
         streamWait: 5000,
       },
       connections: this.#clients,
       onFailure: (req, res, error) => this.#fail(req, res, error),
     });
-    this.#http = createServer(SERVER_LIMITS);
-    this.#https = createTlsServer({
-      ...SERVER_LIMITS,
-    });
+    this.#http = createServer(serverOptions(this.#limits));
+    this.#https = createTlsServer({ ...serverOptions(this.#limits) });
     const http2 = this.#openHttp2();
     this.#tls = new PublicTls(options, (secured, endpoint) => {
       this.#clients.opened(secured, endpoint?.tls?.clientAuthorities);
@@ -88,7 +78,7 @@ export class EdgeServer {
     });
     // Before there are listeners of others.
     this.#https.removeAllListeners('connection').on('connection', (socket: Socket) => this.#tls.accept(socket));
-    this.#http.maxConnections = MAX_CONNECTIONS;
+    this.#http.maxConnections = this.#limits.connections;
     this.#http.on('connection', (socket) => this.#clients.opened(socket));
     this.#prepare(this.#http, 'http');
     this.#prepare(this.#https, 'https');
@@ -128,17 +118,14 @@ export class EdgeServer {
 
   #openHttp2(): Http2Clients {
     return new Http2Clients({
-      maxHeaderSize: MAX_HEADER_BYTES,
-      headersTimeout: SERVER_LIMITS.headersTimeout,
-      keepAliveTimeout: SERVER_LIMITS.keepAliveTimeout,
-      idleTimeout: IDLE_TIMEOUT,
+      limits: this.#limits,
       onRequest: (req, res) => this.#serve(req, res, 'https', (endpoint) => this.#proxy.handle(req, res, endpoint)),
       log: this.#options.log,
     });
   }
 
   #prepare(server: Server | TlsServer, scheme: Scheme): void {
-    server.timeout = IDLE_TIMEOUT;
+    server.timeout = this.#limits.idleTimeout;
     server.on('connection', (socket: Socket) => {
       this.#connections.add(socket);
       socket.once('close', () => this.#connections.delete(socket));
@@ -151,7 +138,7 @@ export class EdgeServer {
     server.on('upgrade', (req: IncomingMessage, socket: Socket, early: Buffer) => {
       // Node no longer looks after the socket: an error ends in 'close', which all here wait for.
       socket.on('error', () => {});
-      socket.setTimeout(IDLE_TIMEOUT, () => socket.destroy());
+      socket.setTimeout(this.#limits.idleTimeout, () => socket.destroy());
       const res = responseOn(req, socket);
       // Node has not read the body and cannot any more.
       if (hasBody(req)) return answerError(req, res, malformedRequest('an upgrade cannot have a body'));
@@ -205,6 +192,20 @@ export class EdgeServer {
     else answerError(req, res, unknownHost(host));
     return null;
   }
+}
+
+function serverOptions(limits: HttpLimits): ServerOptions {
+  return {
+    maxHeaderSize: limits.headerBytes,
+    headersTimeout: limits.headersTimeout,
+    requestTimeout: 0,
+    connectionsCheckingInterval: sweepInterval(limits),
+    keepAliveTimeout: limits.keepAliveTimeout,
+    insecureHTTPParser: false,
+    // Checked with the rest by faultOf.
+    requireHostHeader: false,
+    noDelay: true,
+  };
 }
 
 /** RFC 8555, section 8.3. */

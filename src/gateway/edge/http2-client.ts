@@ -1,6 +1,7 @@
 import type { IncomingHttpHeaders, ServerHttp2Session, ServerHttp2Stream } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
+import type { HttpLimits } from './http-limits.ts';
 import { Allowance } from './http2-allowance.ts';
 import { Http2Request } from './http2-request.ts';
 import { Http2Code, Http2Response } from './http2-response.ts';
@@ -52,14 +53,9 @@ export class Http2Client {
       );
   }
 
-  /**
-   * Ends a connection that carries no request; bytes that trickle in do not count as use.
-   *
-   * @param firstRequest milliseconds in which the first request has to be there
-   * @param keepAlive milliseconds that it may wait for another one
-   */
-  checkTime(now: number, firstRequest: number, keepAlive: number): void {
-    if (this.#open > 0 || now - this.#idleSince < (this.#asked ? keepAlive : firstRequest)) return;
+  /** Ends a connection that has carried no request for too long; bytes that trickle in do not count as use. */
+  checkTime(now: number, { headersTimeout, keepAliveTimeout }: HttpLimits): void {
+    if (this.#open > 0 || now - this.#idleSince < (this.#asked ? keepAliveTimeout : headersTimeout)) return;
     this.#end(Http2Code.noError);
   }
 

@@ -1,30 +1,18 @@
 import type { TLSSocket } from 'node:tls';
 import type { Log } from '../../lib/log.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
+import { type HttpLimits, sweepInterval } from './http-limits.ts';
 import { Http2Client } from './http2-client.ts';
 import { MAX_HEADER_LINES } from './request-guard.ts';
 
 export interface Http2ClientsOptions {
-  /** Bytes of a request's headers. */
-  maxHeaderSize: number;
-  /** Milliseconds until the first request. */
-  headersTimeout: number;
-  /** Milliseconds that a connection without a request is kept. */
-  keepAliveTimeout: number;
-  /** Milliseconds without a byte after which a connection ends, requests or not. */
-  idleTimeout: number;
+  limits: HttpLimits;
   onRequest(req: ClientRequest, res: ClientResponse): void;
   log: Log;
 }
 
-/** Requests of one client at a time; an agent carries 512 connections for all of them. */
-const MAX_STREAMS = 100;
-
 /** Bytes of a body that wait here for a slow upstream. */
 const STREAM_WINDOW = 131_072;
-
-/** How often connections without a request are looked for, in milliseconds. */
-const SWEEP = 5000;
 
 /** `:method`, `:scheme`, `:authority` and `:path`. */
 const PSEUDO_HEADERS = 4;
@@ -56,20 +44,20 @@ export class Http2Clients {
     if (socket.destroyed) return;
     // Node's own TLS server says this of its sockets; a session waits for it.
     Object.assign(socket, { secureConnecting: false });
-    const { maxHeaderSize, idleTimeout, onRequest } = this.#options;
+    const { limits, onRequest } = this.#options;
     const session = performServerHandshake(socket, {
       maxHeaderListPairs: MAX_HEADER_LINES + PSEUDO_HEADERS,
       maxSessionInvalidFrames: 100,
       settings: {
-        maxConcurrentStreams: MAX_STREAMS,
-        maxHeaderListSize: maxHeaderSize,
+        maxConcurrentStreams: limits.streams,
+        maxHeaderListSize: limits.headerBytes,
         initialWindowSize: STREAM_WINDOW,
       },
     });
-    session.setTimeout(idleTimeout, () => socket.destroy());
+    session.setTimeout(limits.idleTimeout, () => socket.destroy());
     const client = new Http2Client(session, socket, onRequest);
     this.#clients.add(client);
-    this.#sweeper ??= setInterval(() => this.#sweep(), SWEEP).unref();
+    this.#sweeper ??= setInterval(() => this.#sweep(), sweepInterval(limits)).unref();
     session.once('close', () => this.#closed(client));
   }
 
@@ -81,8 +69,7 @@ export class Http2Clients {
   }
 
   #sweep(): void {
-    const { headersTimeout, keepAliveTimeout } = this.#options;
     const now = performance.now();
-    for (const client of [...this.#clients]) client.checkTime(now, headersTimeout, keepAliveTimeout);
+    for (const client of [...this.#clients]) client.checkTime(now, this.#options.limits);
   }
 }

@@ -1,0 +1,29 @@
+/** What a public client may take of the edge before it is cut off; requests themselves may last, for streams do. */
+export interface HttpLimits {
+  /** Bytes of a request's headers, and of a response's. */
+  headerBytes: number;
+  /** Milliseconds until the headers of a request have arrived, from the connection or from their first byte. */
+  headersTimeout: number;
+  /** Milliseconds that a connection is kept for another request. */
+  keepAliveTimeout: number;
+  /** Milliseconds without a byte in either direction. */
+  idleTimeout: number;
+  /** Connections at once on the plain port; what is beyond is closed at once instead of starving the others. */
+  connections: number;
+  /** Requests at a time by one HTTP/2 connection; an agent carries 512 for all of them. */
+  streams: number;
+}
+
+export const HTTP_LIMITS: HttpLimits = {
+  headerBytes: 64 * 1024,
+  headersTimeout: 30_000,
+  keepAliveTimeout: 60_000,
+  idleTimeout: 360_000,
+  connections: 8192,
+  streams: 100,
+};
+
+/** How often connections that take too long are looked for: often enough for short limits. */
+export function sweepInterval({ headersTimeout, keepAliveTimeout }: HttpLimits): number {
+  return Math.min(5000, Math.ceil(Math.min(headersTimeout, keepAliveTimeout) / 4));
+}
