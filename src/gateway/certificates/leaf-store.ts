@@ -104,5 +104,6 @@ function splitPem(text: string): CertifiedKey {
 }
 
 function isFor(certificate: X509Certificate, name: string): boolean {
-  return (isIP(name) === 0 ? certificate.checkHost(name) : certificate.checkIP(name)) !== undefined;
+  const host = name.replace(/^\*/, 'any');
+  return (isIP(name) === 0 ? certificate.checkHost(host) : certificate.checkIP(name)) !== undefined;
 }

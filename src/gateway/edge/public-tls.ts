@@ -72,7 +72,7 @@ export class PublicTls {
       ca: options.ca,
       domains: options.domainCertificates,
       defaultNames: [...new Set([DEFAULT_NAME, host])],
-      isServed: (name) => this.#isServed(name),
+      servedAs: (name) => this.#servedAs(name),
       log,
     });
     const handshakes = new Handshakes(this.#certificates, options.authorityPem ?? (() => null));
@@ -120,10 +120,11 @@ export class PublicTls {
     this.#door.accept(socket);
   }
 
-  #isServed(name: string): boolean {
+  /** @returns the name itself, or the wildcard whose endpoint serves it; null when nobody does */
+  #servedAs(name: string): string | null {
     const { endpoints, services, agents, tlsEdges } = this.#options;
     const isOwn = services?.has(name) || name === agents?.name || tlsEdges?.index.hasName(name) === true;
-    return isOwn || endpoints.peek('https', name) !== undefined || endpoints.peek('tls', name) !== undefined;
+    return isOwn ? name : ((endpoints.peek('https', name) ?? endpoints.peek('tls', name))?.host ?? null);
   }
 
   /** Whether something else goes before an edge for visitors of a name. */

@@ -13,8 +13,11 @@ export interface ServerCertificatesOptions {
   domains?: Pick<DomainCertificates, 'pairFor'> | undefined;
   /** Names in the certificate that clients get who ask for none of ours. */
   defaultNames: readonly string[];
-  /** Whether a name is served here just now, so that a certificate may be made for it. */
-  isServed: (name: string) => boolean;
+  /**
+   * As what a name is served here just now, so that a certificate may be made for it: under itself or a wildcard; null
+   * when it is not.
+   */
+  servedAs: (name: string) => string | null;
   log: Log;
 }
 
@@ -54,8 +57,10 @@ export class ServerCertificates {
     const pair = name === '' ? null : this.#domainPair(name);
     if (pair) return pair;
     // Certificates are not made for just anybody who asks. An endpoint that has just gone offline can still say so.
-    const isOurs = this.#options.isServed(name) || this.#leaves.has(name);
-    return isOurs ? this.#leaves.leafFor(name) : this.#default.leafFor('');
+    const servedAs = this.#options.servedAs(name);
+    const certified = servedAs === null ? null : certifiedName(name, servedAs);
+    const known = certified ?? [name, parentWildcard(name)].find((each) => this.#leaves.has(each));
+    return known === undefined ? this.#default.leafFor('') : this.#leaves.leafFor(known);
   }
 
   #domainPair(name: string): CertifiedKey | null {
@@ -68,4 +73,14 @@ export class ServerCertificates {
       return null;
     }
   }
+}
+
+/** A wildcard has one certificate, however many names clients think up; but for those that clients refuse. */
+function certifiedName(name: string, servedAs: string): string {
+  const isAccepted = servedAs.split('.').length > 2;
+  return servedAs.startsWith('*.') && isAccepted ? servedAs : name;
+}
+
+function parentWildcard(name: string): string {
+  return `*${name.slice(name.indexOf('.'))}`;
 }

@@ -29,6 +29,12 @@ describe('a leaf', () => {
     expect((await stat(join(dir, 'leaves'))).mode & 0o777).toBe(0o700);
   });
 
+  it('of a wildcard is found again, too', async () => {
+    const first = await leafFor('*.site.example.com');
+    expect(await leafFor('*.site.example.com')).toEqual(first);
+    expect(new X509Certificate(first.cert).checkHost('cam.site.example.com')).toBeDefined();
+  });
+
   it('is issued once for all who ask at once', async () => {
     const ca = await open();
     const leaves = await Promise.all(Array.from({ length: 10 }, () => ca.issue(['cam.localhost', '::1'])));

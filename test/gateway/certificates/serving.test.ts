@@ -2,7 +2,7 @@ import { createHash, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { connect } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { issueCertificate } from '../support/certificates.ts';
 import { GatewayClient } from '../support/gateway-client.ts';
 
@@ -69,6 +69,24 @@ describe('an uploaded certificate', () => {
     };
     expect(await again(null)).toBe(fingerprint);
     expect(await again(createHash('sha256').update('another').digest('base64'))).not.toBe(fingerprint);
+  });
+});
+
+describe('a wildcard endpoint without a certificate of its own', () => {
+  it('has one of the local CA’s for all names, however many are asked for', async () => {
+    await create('/reserved_domains', { domain: '*.many.example.com' });
+    // Another gateway on the same folder has replaced the first one.
+    const session = await agentSession({ ...gateway, authtoken: await gateway.issueAuthtoken() }).connect();
+    const listener = await session.httpEndpoint().domain('*.many.example.com').listen(false);
+    const certificate = await client.presented('one.many.example.com');
+    expect(certificate.checkHost('one.many.example.com')).toBeDefined();
+    expect(await isFromLocalCa('one.many.example.com')).toBe(true);
+    expect(await presented('two.many.example.com')).toBe(certificate.fingerprint256);
+    await session.httpEndpoint().domain('own.many.example.com').listen(false);
+    expect((await client.presented('own.many.example.com')).subjectAltName).toBe('DNS:own.many.example.com');
+    // Whoever comes back after it went offline can still be told so.
+    await listener.close();
+    expect(await presented('two.many.example.com')).toBe(certificate.fingerprint256);
   });
 });
 
