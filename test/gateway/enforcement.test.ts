@@ -349,5 +349,6 @@ it('a restart of the gateway keeps domains, authtokens and API keys', async () =
   const again = new ManagementClient({ baseUrl: second.apiUrl, apiKey: String(key.token), ca: second.sessionCa });
   expect(await again.reservedDomains.get(domain.id)).toMatchObject({ domain: '*.site.example.com' });
   await serve(await connect(authtoken, second), 'cam.site.example.com');
-  expect(await getPublic(second, 'https://cam.site.example.com/')).toEqual({ status: 200, body: 'from the device' });
+  const answer = await getPublic(second, 'https://cam.site.example.com/');
+  expect(answer).toMatchObject({ status: 200, body: 'from the device' });
 });
