@@ -22,17 +22,21 @@ export interface ClockSources {
   dateFrom: string | null;
   /** On the way there. */
   proxies: ProxyRules;
+  patience: number;
 }
 
 /** How far this machine's clock is off, by what can be had from outside. */
-export function clockCheck({ now, reach, dateFrom, proxies }: ClockSources): Check {
+export function clockCheck({ now, reach, dateFrom, proxies, patience }: ClockSources): Check {
   return {
     name: 'clock',
     title: 'Clock',
     run: async () => {
       const shown = new Date(now()).toISOString();
       if (now() < NEVER_SET) return failed(`it shows ${shown}: it was never set`, SET_IT);
-      const [skew, found] = await Promise.all([dateFrom === null ? null : skewAgainst(dateFrom, now, proxies), reach]);
+      const [skew, found] = await Promise.all([
+        dateFrom === null ? null : skewAgainst(dateFrom, now, proxies, ANSWER_MS * patience),
+        reach,
+      ]);
       if (skew !== null && dateFrom !== null) return judgeSkew(skew, dateFrom, shown);
       if (!found) return skipped(`it shows ${shown}; nothing outside to compare it with`);
       return judgeValidity(found, now(), shown);
@@ -63,11 +67,11 @@ function judgeValidity(reach: Reach, now: number, shown: string): Result {
 }
 
 /** @returns milliseconds by which this machine is ahead; null when the service does not tell */
-async function skewAgainst(origin: string, now: () => number, proxies: ProxyRules): Promise<number | null> {
+async function skewAgainst(origin: string, now: () => number, proxies: ProxyRules, ms: number): Promise<number | null> {
   try {
     const asked = now();
     const date = Date.parse(
-      (await withDeadline(dateOf(new URL(origin), proxies), 'asking for the time', ANSWER_MS)) ?? '',
+      (await withDeadline(dateOf(new URL(origin), proxies, ms), 'asking for the time', ms)) ?? '',
     );
     // A Date header has whole seconds: on the average half a second has passed in it.
     return Number.isNaN(date) ? null : (asked + now()) / 2 - (date + 500);
@@ -77,9 +81,9 @@ async function skewAgainst(origin: string, now: () => number, proxies: ProxyRule
 }
 
 /** The `Date` of an answer. Nothing is sent and nothing else believed, so whoever answers may: a wrong clock breaks TLS. */
-function dateOf(origin: URL, proxies: ProxyRules): Promise<string | undefined> {
+function dateOf(origin: URL, proxies: ProxyRules, ms: number): Promise<string | undefined> {
   const tls = { rejectUnauthorized: false };
-  const createConnection = connectionFor(origin, proxies, tls, AbortSignal.timeout(ANSWER_MS));
+  const createConnection = connectionFor(origin, proxies, tls, AbortSignal.timeout(ms));
   const headers = { 'user-agent': 'device-agent', connection: 'close' };
   const options = { method: 'HEAD', headers, ...(createConnection && { createConnection }) };
   return new Promise((resolve, reject) => {

@@ -33,6 +33,8 @@ export interface Surroundings {
   nodeVersion?: string;
   /** Left out: no service is meant. */
   service?: () => Promise<ServiceState>;
+  /** How many times longer than usual to wait for anything; 1 when left out. */
+  patience?: number;
   /** Origin of a service that is known to tell the right time. */
   dateFrom?: string | null;
 }
@@ -48,26 +50,26 @@ const REACH_MS = 4_000;
  * @param settings or why there are none
  */
 export async function diagnose(settings: Settings | Error, surroundings: Surroundings): Promise<Finding[]> {
-  const { nodeVersion, service } = surroundings;
+  const { nodeVersion, service, patience = 1 } = surroundings;
   const first = [nodeVersionCheck(nodeVersion), ...(service ? [serviceCheck(service)] : [])];
-  if (settings instanceof Error) return runChecks([...first, ...withoutSettings(settings)], []);
+  if (settings instanceof Error) return runChecks([...first, ...withoutSettings(settings)], [], patience);
   const secrets = [...secretsOf(settings), apiTokenIfAny(settings) ?? ''];
-  return runChecks([...first, ...checksFor(settings, surroundings)], secrets);
+  return runChecks([...first, ...checksFor(settings, surroundings)], secrets, patience);
 }
 
 function checksFor(settings: Settings, surroundings: Surroundings): Check[] {
   const { dataDir, gateway, api } = settings;
-  const { log, now = Date.now, resolve = systemResolve } = surroundings;
+  const { log, now = Date.now, resolve = systemResolve, patience = 1 } = surroundings;
   const file = readTunnelFile(join(dataDir, 'tunnels.json'));
   const tunnels = file.then((found) => {
     if (found.main.state === 'unusable') throw new NotKnown('the tunnels on the disk cannot be read');
     return tunnelsIn(found);
   });
-  const agent = findRunningAgent(settings);
+  const agent = findRunningAgent(settings, patience);
   const isEmbedded = gateway.kind === 'embedded';
   const isCloud = !isEmbedded && gateway.serverAddr === null;
   const link = isEmbedded ? null : linkTo(gateway, log);
-  const reach = isEmbedded || !link ? null : reachBy(link, gateway.authorities);
+  const reach = isEmbedded || !link ? null : reachBy(link, gateway.authorities, REACH_MS * patience);
   const own: Name[] = api.domain === null ? [] : [{ domain: api.domain, protocol: 'http' }];
   const names = tunnels.then((list) => [...own, ...list]);
   return [
@@ -82,6 +84,7 @@ function checksFor(settings: Settings, surroundings: Surroundings): Check[] {
       reach,
       dateFrom: surroundings.dateFrom ?? (isCloud ? CLOUD_API : null),
       proxies: isEmbedded ? NO_PROXIES : gateway.proxies,
+      patience,
     }),
     gatewayNameCheck(link, resolve),
     gatewayCheck(link, reach, isCloud),
@@ -90,14 +93,15 @@ function checksFor(settings: Settings, surroundings: Surroundings): Check[] {
       reach,
       link,
       names,
-      live: () => liveTunnels(settings),
+      live: () => liveTunnels(settings, patience),
+      patience,
     }),
     domainNamesCheck(
       names.then((list) => list.map(({ domain }) => domain)),
       isEmbedded,
       resolve,
     ),
-    upstreamsCheck(tunnels, settings),
+    upstreamsCheck(tunnels, settings, patience),
   ];
 }
 
@@ -105,8 +109,8 @@ function linkTo(gateway: Extract<GatewaySettings, { kind: 'remote' }>, log: Log)
   return openGatewayLink({ ...gateway, verifyUpstreamTls: true, version: VERSION, log, clock: systemClock });
 }
 
-async function reachBy({ address, dial }: GatewayLink, authorities: Authorities | null): Promise<Reach> {
-  const signal = AbortSignal.timeout(REACH_MS);
+async function reachBy({ address, dial }: GatewayLink, authorities: Authorities | null, ms: number): Promise<Reach> {
+  const signal = AbortSignal.timeout(ms);
   try {
     const socket = await dial(address, signal);
     try {
@@ -115,7 +119,7 @@ async function reachBy({ address, dial }: GatewayLink, authorities: Authorities 
       socket.destroy();
     }
   } catch (error) {
-    return { error: signal.aborted ? new Error(`no answer within ${REACH_MS / 1000} s`) : error };
+    return { error: signal.aborted ? new Error(`no answer within ${ms / 1000} s`) : error };
   }
 }
 

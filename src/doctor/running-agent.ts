@@ -41,14 +41,14 @@ const ASK_MS = 3_000;
 const MAX_ASKED = 100;
 
 /** Looks for an agent on the data folder, and at the address of the local API. */
-export async function findRunningAgent(settings: Settings): Promise<RunningAgent> {
+export async function findRunningAgent(settings: Settings, patience: number): Promise<RunningAgent> {
   const holdsFolder = await isDataFolderHeld(settings.dataDir).catch(() => null); // not ours to look into
   if (settings.api.port === 0) {
     return { holdsFolder, address: null, status: null, problem: 'AGENT_PORT=0 leaves open where it listens' };
   }
   const address = apiAddress(settings);
   try {
-    const status = await callAgent<AgentStatus>(settings, 'GET', '/status', { deadlineMs: ASK_MS });
+    const status = await callAgent<AgentStatus>(settings, 'GET', '/status', { deadlineMs: ASK_MS * patience });
     return { holdsFolder, address, status, problem: null };
   } catch (error) {
     return { holdsFolder, address, status: null, problem: messageOf(error) };
@@ -56,8 +56,8 @@ export async function findRunningAgent(settings: Settings): Promise<RunningAgent
 }
 
 /** The tunnels of a running agent with their states, up to a bound. */
-export async function liveTunnels(settings: Settings): Promise<LiveTunnel[]> {
-  const ask = <T>(path: string) => callAgent<T>(settings, 'GET', path, { deadlineMs: ASK_MS });
+export async function liveTunnels(settings: Settings, patience: number): Promise<LiveTunnel[]> {
+  const ask = <T>(path: string) => callAgent<T>(settings, 'GET', path, { deadlineMs: ASK_MS * patience });
   const listed = await ask<{ url_part: string }[]>('/tunnels');
   const parts = listed.slice(0, MAX_ASKED).map(({ url_part }) => encodeURIComponent(url_part));
   return Promise.all(parts.map((part) => ask<LiveTunnel>(`/tunnels/${part}`)));

@@ -23,6 +23,7 @@ export interface SessionSources {
   names: Promise<readonly Name[]>;
   /** The tunnels of the running agent. */
   live: () => Promise<readonly LiveTunnel[]>;
+  patience: number;
 }
 
 interface Findings {
@@ -52,14 +53,19 @@ export function sessionChecks(sources: SessionSources): Check[] {
   ];
 }
 
-async function examine({ agent, reach, link, names, live }: SessionSources): Promise<Findings> {
+async function examine({ agent, reach, link, names, live, patience }: SessionSources): Promise<Findings> {
   const running = await agent;
   if (running.status) return { authtoken: judgeRunning(running.status.session), rights: await judgeLive(live) };
   if (!reach || !link) return neither(EMBEDDED);
   if (!isTrusted(await reach)) return neither('the gateway cannot be reached, or is not to be trusted with it');
   let session: GatewaySession;
   try {
-    session = await withDeadline(link.connect(), 'starting a session', CONNECT_MS, (late) => void late.close());
+    session = await withDeadline(
+      link.connect(),
+      'starting a session',
+      CONNECT_MS * patience,
+      (late) => void late.close(),
+    );
   } catch (error) {
     link.close();
     return { authtoken: refused(error), rights: [skipped('no session')] };
@@ -68,7 +74,7 @@ async function examine({ agent, reach, link, names, live }: SessionSources): Pro
     const authtoken = ok('the gateway takes it');
     // A running agent that cannot be asked may serve these names: they are not to be touched.
     if (running.holdsFolder !== false) return { authtoken, rights: [skipped('an agent may be serving the names now')] };
-    return { authtoken, rights: await tryNames(session, names) };
+    return { authtoken, rights: await tryNames(session, names, BIND_ALL_MS * patience) };
   } finally {
     await session.close();
     link.close();
@@ -114,7 +120,7 @@ function refused(error: unknown): Result {
   );
 }
 
-async function tryNames(session: GatewaySession, known: SessionSources['names']): Promise<Result[]> {
+async function tryNames(session: GatewaySession, known: SessionSources['names'], ms: number): Promise<Result[]> {
   let names: readonly Name[];
   try {
     names = await known;
@@ -123,7 +129,7 @@ async function tryNames(session: GatewaySession, known: SessionSources['names'])
     throw error;
   }
   if (names.length === 0) return [skipped('there are no tunnels, and no AGENT_DOMAIN')];
-  const end = performance.now() + BIND_ALL_MS;
+  const end = performance.now() + ms;
   const results: Result[] = [];
   for (const name of names) {
     const left = end - performance.now();

@@ -4,7 +4,6 @@ import { Limiter } from '../agent/tunnels/limiter.ts';
 import type { Tunnel } from '../agent/tunnels/tunnel.ts';
 import { parseUpstream, type Upstream } from '../agent/tunnels/upstream.ts';
 import { UpstreamGuard } from '../agent/tunnels/upstream-guard.ts';
-import { withDeadline } from '../lib/deadline.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Settings } from '../settings.ts';
 import { type Check, failed, ok, type Result, skipped, summarize } from './finding.ts';
@@ -14,7 +13,7 @@ const ANSWER_MS = 3_000;
 const MAX_TRYING = 16;
 
 /** Whether what the tunnels lead to is there, and allowed. */
-export function upstreamsCheck(tunnels: Promise<readonly Tunnel[]>, settings: Settings): Check {
+export function upstreamsCheck(tunnels: Promise<readonly Tunnel[]>, settings: Settings, patience: number): Check {
   const guard = new UpstreamGuard(settings.allowUpstreams);
   const limiter = new Limiter(MAX_TRYING);
   return {
@@ -23,13 +22,15 @@ export function upstreamsCheck(tunnels: Promise<readonly Tunnel[]>, settings: Se
     run: async () => {
       const upstreams = [...new Set((await tunnels).map(({ forwards_to }) => forwards_to))];
       if (upstreams.length === 0) return skipped('there are no tunnels');
-      const tried = upstreams.map((upstream) => limiter.run(() => tryUpstream(upstream, guard, settings)));
+      const tried = upstreams.map((upstream) =>
+        limiter.run(() => tryUpstream(upstream, guard, settings, ANSWER_MS * patience)),
+      );
       return summarize(await Promise.all(tried), (count) => (count === 1 ? '1 answers' : `${count} answer`));
     },
   };
 }
 
-async function tryUpstream(text: string, guard: UpstreamGuard, settings: Settings): Promise<Result> {
+async function tryUpstream(text: string, guard: UpstreamGuard, settings: Settings, ms: number): Promise<Result> {
   let upstream: Upstream;
   try {
     upstream = parseUpstream(text);
@@ -39,7 +40,7 @@ async function tryUpstream(text: string, guard: UpstreamGuard, settings: Setting
   }
   const verify = settings.verifyUpstreamTls;
   try {
-    await withDeadline(reach(upstream, guard, verify), 'connecting', ANSWER_MS);
+    await reach(upstream, { guard, verify, ms });
     return ok(text);
   } catch (error) {
     const isTls = upstream.kind === 'tcp' && upstream.scheme === 'https';
@@ -52,18 +53,25 @@ async function tryUpstream(text: string, guard: UpstreamGuard, settings: Setting
   }
 }
 
-/** Connects as a tunnel would, to an address that was checked; nothing is sent. */
-async function reach(upstream: Upstream, guard: UpstreamGuard, verify: boolean): Promise<void> {
-  if (upstream.kind === 'unix') return opened(connectTcp(await guard.resolveSocket(upstream.path)), 'connect');
-  const { host, port, scheme } = upstream;
-  const target = { host, port, autoSelectFamily: true };
-  if (scheme !== 'https') return opened(connectTcp(target), 'connect');
-  const name = host === 'localhost' || /^[\d.]+$|:/.test(host) ? {} : { servername: host };
-  return opened(connectTls({ ...target, ...name, rejectUnauthorized: verify }), 'secureConnect');
+interface Way {
+  guard: UpstreamGuard;
+  /** Whether a certificate has to be valid. */
+  verify: boolean;
+  ms: number;
 }
 
-async function opened(socket: Socket, event: 'connect' | 'secureConnect'): Promise<void> {
-  const late = setTimeout(() => socket.destroy(new Error(`no answer within ${ANSWER_MS / 1000} s`)), ANSWER_MS);
+/** Connects as a tunnel would, to an address that was checked; nothing is sent. */
+async function reach(upstream: Upstream, { guard, verify, ms }: Way): Promise<void> {
+  if (upstream.kind === 'unix') return opened(connectTcp(await guard.resolveSocket(upstream.path)), 'connect', ms);
+  const { host, port, scheme } = upstream;
+  const target = { host, port, autoSelectFamily: true };
+  if (scheme !== 'https') return opened(connectTcp(target), 'connect', ms);
+  const name = host === 'localhost' || /^[\d.]+$|:/.test(host) ? {} : { servername: host };
+  return opened(connectTls({ ...target, ...name, rejectUnauthorized: verify }), 'secureConnect', ms);
+}
+
+async function opened(socket: Socket, event: 'connect' | 'secureConnect', ms: number): Promise<void> {
+  const late = setTimeout(() => socket.destroy(new Error(`no answer within ${ms / 1000} s`)), ms);
   try {
     await new Promise<void>((resolve, reject) => {
       socket.once(event, () => resolve());

@@ -1,7 +1,10 @@
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+
+// Each test runs the program many times.
+vi.setConfig({ testTimeout: 90_000 });
 
 const DENY = { inbound: [{ name: 'no', actions: [{ type: 'deny' }] }] };
 const DEFAULTS = readFileSync('defaults/policies.json', 'utf8');

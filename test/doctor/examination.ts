@@ -21,7 +21,7 @@ export async function examine(
 ): Promise<Examined> {
   const ports = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0' };
   const settings = loadSettings({ ...ports, ...env }, folder);
-  const findings = await diagnose(settings, { log: silentLog, ...surroundings });
+  const findings = await diagnose(settings, { log: silentLog, patience: 6, ...surroundings });
   return (check) =>
     findings
       .filter((finding) => finding.check === check)
@@ -52,11 +52,15 @@ export async function takenPort(): Promise<number> {
   return (server.address() as { port: number }).port;
 }
 
-/** A port of the loopback on which nothing listens. */
+/** A port of the loopback on which nothing listens, and which no server that asks for any port is given. */
 export async function freePort(): Promise<number> {
-  const server = createPort();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as { port: number };
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  for (;;) {
+    const port = 10_000 + Math.floor(Math.random() * 10_000);
+    const server = createPort();
+    const isFree = await new Promise<boolean>((resolve) => {
+      server.once('error', () => resolve(false));
+      server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
+    });
+    if (isFree) return port;
+  }
 }

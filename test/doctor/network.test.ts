@@ -181,14 +181,14 @@ it('the clock is outside of the certificate’s time', async () => {
 
 it('leaves a running agent alone, and tells what that knows', async () => {
   const folder = await temporaryFolder();
-  const port = await freePort();
   const { store } = gateway;
   const issued = await store.database.write(() => issueCredential(store, { acl: ['bind:a.run.localhost'] }));
   await keepTunnels(folder, [{ domain: 'a.run.localhost' }, { domain: 'b.run.localhost' }]);
-  const env = { ...remote(), NGROK_AUTHTOKEN: issued.token, AGENT_PORT: String(port) };
-  const agent = AgentProcess.start(folder, env);
+  const settings = { ...remote(), NGROK_AUTHTOKEN: issued.token };
+  const agent = AgentProcess.start(folder, settings);
   onTestFinished(async () => void (await agent.end('SIGKILL')));
   await agent.logged('tunnels are up');
+  const env = { ...settings, AGENT_PORT: new URL(await agent.api()).port };
   const before = gateway.endpoints.list();
   const found = await examine(folder, env);
   expect(found('agent')).toEqual([success(/^version .* running/)]);

@@ -74,7 +74,7 @@ const lastError = (agent: NgrokConnector) =>
     const { lastError: error } = agent.status;
     if (!error) throw new Error('nothing failed yet');
     return error.message;
-  }, 10_000);
+  }, 20_000);
 
 describe('through a proxy', () => {
   it.each([
@@ -102,8 +102,8 @@ describe('through a proxy', () => {
     // The probe before the session took the same way; nobody else did, and nothing is left of it.
     expect(new Set(proxy.asked)).toEqual(new Set([named]));
     expect(proxy.asked.length).toBeGreaterThanOrEqual(2);
-    await vi.waitFor(() => expect(proxy.open).toBe(0));
-    await vi.waitFor(() => expect([...gateway.sessions.sessions]).toEqual([]));
+    await vi.waitFor(() => expect(proxy.open).toBe(0), 10_000);
+    await vi.waitFor(() => expect([...gateway.sessions.sessions]).toEqual([]), 10_000);
   });
 
   it('the session comes back when the proxy broke it', async () => {
