@@ -53,6 +53,6 @@ export class EndpointPolicies {
       onTrouble: ({ place, code, message, times, cause }) =>
         log.warn({ url, place, code, problem: message, times, err: cause }, 'a traffic policy did not work'),
     };
-    return compilePolicy(text, protocol, { ports, internal, fixedTermination: protocol !== 'tls', frame });
+    return compilePolicy(text, protocol, { ports, internal, frame });
   }
 }

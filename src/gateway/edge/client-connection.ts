@@ -25,6 +25,7 @@ export class ClientConnection implements PolicyConnection {
   readonly serverPort: number;
   readonly startedAt: number;
   readonly tls: PolicyTls | null;
+  results?: NonNullable<PolicyConnection['results']>;
   readonly #socket: Socket;
 
   /** @param startedAt milliseconds since 1970 */

@@ -1,7 +1,9 @@
 import type { Socket } from 'node:net';
+import type { PolicyConnect, TlsTermination } from '../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
-import { ClientConnection, clientTls } from './client-connection.ts';
-import { runConnectPhase } from './connect-phase.ts';
+import { ClientConnection, clientTls, HelloTls } from './client-connection.ts';
+import type { ClientHello } from './client-hello.ts';
+import { type ConnectResult, joinedTermination, runConnectPhase } from './connect-phase.ts';
 import { type InternalLookup, internalTarget } from './internal-targets.ts';
 
 interface Visit {
@@ -13,9 +15,23 @@ interface Visit {
   inside: ClientConnection | null;
 }
 
+/** How a connection came in over TLS. */
+export interface Entrance {
+  /** Of its handshake; null for none but the usual. */
+  readonly demands: TlsTermination | null;
+  /** What came of the phase on_tcp_connect, when it ran before the handshake. */
+  readonly admission: {
+    readonly connection: ClientConnection;
+    readonly endpoint: GatewayEndpoint;
+    readonly result: ConnectResult;
+  } | null;
+}
+
+const ANYBODY: Entrance = { demands: null, admission: null };
+
 /** What policies know of the public connections, and whom their phase on_tcp_connect has let through. */
 export class ClientConnections {
-  readonly #opened = new WeakMap<Socket, { at: number; verifiedBy: readonly string[] }>();
+  readonly #opened = new WeakMap<Socket, { at: number; entrance: Entrance }>();
   readonly #visits = new WeakMap<Socket, Visit>();
   readonly #internal: InternalLookup;
 
@@ -25,12 +41,32 @@ export class ClientConnections {
   }
 
   /**
+   * To be called before the handshake of a connection that names an endpoint, or nobody's. A policy that has a say in the
+   * handshake runs its phase on_tcp_connect now.
+   *
+   * @returns null when the connection is to be cut
+   */
+  enter(socket: Socket, hello: ClientHello | null, endpoint: GatewayEndpoint | undefined): Entrance | null {
+    if (!endpoint || !hello) return ANYBODY;
+    const { policy, tls } = endpoint;
+    if (!policy.terminatesTls) return { demands: tls, admission: null };
+    const connection = new ClientConnection(socket, Date.now(), new HelloTls(hello));
+    const connect: PolicyConnect = { connection, endpoint };
+    const result = runConnectPhase(policy, connect, this.#internal);
+    if (result === 'cut') return null;
+    return {
+      demands: joinedTermination(tls, connect.termination ?? null),
+      admission: { connection, endpoint, result },
+    };
+  }
+
+  /**
    * To be called when a connection can carry its first request.
    *
-   * @param verifiedBy PEM of the authorities that its handshake verified a client's certificate against
+   * @param entrance what {@link enter} has come to, if there was a handshake
    */
-  opened(socket: Socket, verifiedBy: readonly string[] = []): void {
-    this.#opened.set(socket, { at: Date.now(), verifiedBy });
+  opened(socket: Socket, entrance: Entrance = ANYBODY): void {
+    this.#opened.set(socket, { at: Date.now(), entrance });
   }
 
   /** The same object for all requests that a connection brings to an endpoint in a row. */
@@ -50,7 +86,7 @@ export class ClientConnections {
     if (policy.onTcpConnect === null) return endpoint;
     const visit = this.#visitOf(socket, endpoint);
     if (visit.admittedTo === null) {
-      const result = runConnectPhase(policy, { connection: visit.connection, endpoint }, this.#internal);
+      const result = this.#admission(socket, visit);
       if (result === 'cut') return null;
       visit.admittedTo = result === 'upstream' ? result : result.url;
       visit.inside = result === 'upstream' ? null : visit.connection.anew();
@@ -59,14 +95,38 @@ export class ClientConnections {
     return visit.admittedTo === 'upstream' ? endpoint : (internalTarget(visit.admittedTo, this.#internal) ?? null);
   }
 
+  #admission(socket: Socket, { connection, endpoint }: Visit): ConnectResult {
+    const { demands, admission } = this.#opened.get(socket)?.entrance ?? ANYBODY;
+    if (admission?.endpoint === endpoint) return admission.result;
+    const connect: PolicyConnect = { connection, endpoint };
+    const result = runConnectPhase(endpoint.policy, connect, this.#internal);
+    // The handshake was done for another one, and is over.
+    return connect.termination && !demandsSame(connect.termination, demands) ? 'cut' : result;
+  }
+
   #visitOf(socket: Socket, endpoint: GatewayEndpoint): Visit {
     const last = this.#visits.get(socket);
     // Another endpoint's policy has to come to its own results.
     if (last?.endpoint === endpoint) return last;
-    const { at = Date.now(), verifiedBy } = this.#opened.get(socket) ?? {};
-    const connection = new ClientConnection(socket, at, clientTls(socket, verifiedBy));
+    const { at = Date.now(), entrance = ANYBODY } = this.#opened.get(socket) ?? {};
+    const connection = new ClientConnection(socket, at, clientTls(socket, verifiedBy(entrance)));
+    const before = entrance.admission?.endpoint === endpoint ? entrance.admission.connection.results : undefined;
+    if (before) connection.results = before;
     const visit = { endpoint, connection, admittedTo: null, inside: null };
     this.#visits.set(socket, visit);
     return visit;
   }
+}
+
+/** PEM of the authorities that the handshake verified the client's certificate against. */
+function verifiedBy({ demands }: Entrance): readonly string[] {
+  return demands?.clientVerification === 'require-and-verify' ? demands.clientAuthorities : [];
+}
+
+/** Whether a handshake asked of the client what a policy wants of it. */
+function demandsSame(wanted: TlsTermination, done: TlsTermination | null): boolean {
+  if (wanted.clientAuthorities.length === 0) return true;
+  const asked = ({ clientAuthorities, clientVerification }: TlsTermination) =>
+    [clientVerification, ...clientAuthorities].join('\n');
+  return done !== null && asked(wanted) === asked(done);
 }

@@ -58,3 +58,11 @@ export function destinationOf(
   }
   return null;
 }
+
+/** What the agent has asked for when it bound the endpoint, and the policy's wishes for this connection, which go first. */
+export function joinedTermination(bound: TlsTermination | null, wished: TlsTermination | null): TlsTermination | null {
+  if (wished === null || bound === null) return wished ?? bound;
+  const { certificate, privateKey } = wished.certificate === null ? bound : wished;
+  const { clientAuthorities, clientVerification } = wished.clientAuthorities.length === 0 ? bound : wished;
+  return { ...wished, certificate, privateKey, clientAuthorities, clientVerification };
+}

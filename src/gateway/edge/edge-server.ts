@@ -71,10 +71,13 @@ export class EdgeServer {
     this.#http = createServer(serverOptions(this.#limits));
     this.#https = createTlsServer({ ...serverOptions(this.#limits) });
     const http2 = this.#openHttp2();
-    this.#tls = new PublicTls(options, (secured, endpoint) => {
-      this.#clients.opened(secured, endpoint?.tls?.clientAuthorities);
-      if (secured.alpnProtocol === 'h2') http2.accept(secured);
-      else this.#https.emit('secureConnection', secured);
+    this.#tls = new PublicTls(options, {
+      enter: (...arrival) => this.#clients.enter(...arrival),
+      serve: (secured, entrance) => {
+        this.#clients.opened(secured, entrance);
+        if (secured.alpnProtocol === 'h2') http2.accept(secured);
+        else this.#https.emit('secureConnection', secured);
+      },
     });
     // Before there are listeners of others.
     this.#https.removeAllListeners('connection').on('connection', (socket: Socket) => this.#tls.accept(socket));

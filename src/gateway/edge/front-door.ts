@@ -4,6 +4,7 @@ import type { Log } from '../../lib/log.ts';
 import { ACME_TLS_PROTOCOL, answerTlsAlpn, type TlsAlpnChallenges } from '../certificates/challenge-tls-alpn.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
 import type { AgentDoor } from './agent-door.ts';
+import type { Entrance } from './client-connections.ts';
 import { type ClientHello, readClientHello } from './client-hello.ts';
 import { cut } from './cut.ts';
 import type { Handshakes } from './handshakes.ts';
@@ -26,6 +27,19 @@ export interface TlsRoute {
   serve(visitor: Visitor): Promise<boolean>;
 }
 
+/** What serves HTTPS. */
+export interface HttpsDoor {
+  /**
+   * Runs what comes before the handshake.
+   *
+   * @param endpoint that the requests will mostly be for
+   * @returns null when the connection is to be cut
+   */
+  enter(socket: Socket, hello: ClientHello | null, endpoint: GatewayEndpoint | undefined): Entrance | null;
+  /** Takes over a connection on which HTTPS is to be spoken. */
+  serve(secured: TLSSocket, entrance: Entrance): void;
+}
+
 export interface FrontDoorOptions {
   handshakes: Handshakes;
   /** What validations are answered with; left out: nothing. */
@@ -36,8 +50,7 @@ export interface FrontDoorOptions {
   routes: readonly TlsRoute[];
   /** The endpoint that HTTPS requests for a name will mostly be for. */
   httpsEndpoint(name: string): GatewayEndpoint | undefined;
-  /** Takes over a connection on which HTTPS is to be spoken. */
-  onHttps(secured: TLSSocket, endpoint: GatewayEndpoint | undefined): void;
+  https: HttpsDoor;
   limits?: Partial<FrontDoorLimits> | undefined;
   log: Log;
 }
@@ -148,16 +161,22 @@ export class FrontDoor {
   }
 
   async #serveHttps(visitor: Visitor): Promise<void> {
-    const { agents, handshakes, httpsEndpoint, onHttps } = this.#options;
-    const { name, hello } = visitor;
+    const { agents, handshakes, httpsEndpoint, https } = this.#options;
+    const { socket, name, hello } = visitor;
     const endpoint = httpsEndpoint(name);
+    const entrance = https.enter(socket, hello, endpoint);
+    if (entrance === null) {
+      cut(socket);
+      return;
+    }
+    const { demands } = entrance;
     // What the gateway itself answers speaks HTTP/1.1 alone.
-    const options = { protocols: endpoint ? HTTP2_OR_1 : HTTP1, ...(endpoint?.tls && { demands: endpoint.tls }) };
+    const options = { protocols: endpoint ? HTTP2_OR_1 : HTTP1, ...(demands && { demands }) };
     const isPerhapsAgent = agents && name === '' && hello?.protocols.length === 0;
     // What is no hello is told so by OpenSSL, with the alert that belongs to it.
     const secured = await handshakes.secure(visitor, options);
     if (secured === null) return;
-    if (isPerhapsAgent) agents.sort(secured, () => onHttps(secured, endpoint));
-    else onHttps(secured, endpoint);
+    if (isPerhapsAgent) agents.sort(secured, () => https.serve(secured, entrance));
+    else https.serve(secured, entrance);
   }
 }

@@ -24,7 +24,8 @@ export function isMisdirected(
   return isShared && !isCovered(socket, host);
 }
 
-function demandsHandshake({ tls }: GatewayEndpoint): boolean {
+function demandsHandshake({ tls, policy }: GatewayEndpoint): boolean {
+  if (policy.terminatesTls) return true;
   return tls !== null && (tls.clientAuthorities.length > 0 || tls.minVersion !== EDGE_TERMINATION.minVersion);
 }
 

@@ -1,6 +1,5 @@
 import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
-import type { TLSSocket } from 'node:tls';
 import type { Log } from '../../lib/log.ts';
 import type { HttpChallenges } from '../certificates/challenge-http.ts';
 import type { TlsAlpnChallenges } from '../certificates/challenge-tls-alpn.ts';
@@ -10,7 +9,7 @@ import type { GatewayEndpoint } from '../endpoint.ts';
 import { EdgePorts } from '../tls-edges/edge-ports.ts';
 import { TlsEdges, type TlsEdgesOptions } from '../tls-edges/tls-edges.ts';
 import type { AgentDoor } from './agent-door.ts';
-import { FrontDoor, type FrontDoorLimits, type TlsRoute } from './front-door.ts';
+import { FrontDoor, type FrontDoorLimits, type HttpsDoor, type TlsRoute } from './front-door.ts';
 import { Handshakes } from './handshakes.ts';
 import type { InternalLookup } from './internal-targets.ts';
 import { ServerCertificates } from './server-certificates.ts';
@@ -64,8 +63,7 @@ export class PublicTls {
   readonly #edgePorts: EdgePorts | null = null;
   #ports: readonly number[] = [USUAL_PORT];
 
-  /** @param onHttps takes over connections to the shared port on which HTTPS is to be spoken */
-  constructor(options: PublicTlsOptions, onHttps: (secured: TLSSocket, endpoint?: GatewayEndpoint) => void) {
+  constructor(options: PublicTlsOptions, https: HttpsDoor) {
     const { endpoints, services, host, log } = options;
     this.#options = options;
     this.#certificates = new ServerCertificates({
@@ -90,7 +88,7 @@ export class PublicTls {
       agents: options.agents,
       routes,
       httpsEndpoint: (name) => (services?.has(name) ? undefined : endpoints.peek('https', name)),
-      onHttps,
+      https,
       limits: options.doorLimits,
       log,
     });

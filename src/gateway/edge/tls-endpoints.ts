@@ -1,7 +1,6 @@
-import type { TlsTermination } from '../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
 import { ClientConnection, clientTls, HelloTls } from './client-connection.ts';
-import { destinationOf } from './connect-phase.ts';
+import { destinationOf, joinedTermination } from './connect-phase.ts';
 import { cut } from './cut.ts';
 import type { TlsRoute, Visitor } from './front-door.ts';
 import type { Handshakes } from './handshakes.ts';
@@ -39,7 +38,7 @@ export class TlsEndpoints implements TlsRoute {
       cut(socket);
       return true;
     }
-    const demands = joined(to.endpoint.tls, to.termination ?? endpoint.tls);
+    const demands = joinedTermination(to.endpoint.tls, to.termination ?? endpoint.tls);
     if (demands === null) {
       arrived();
       streams.join(socket, to.endpoint, to.connection, { protocol: 'tls', passthrough: true });
@@ -51,12 +50,4 @@ export class TlsEndpoints implements TlsRoute {
     }
     return true;
   }
-}
-
-/** What the agent has asked for when it bound the endpoint, and the policy's wishes for this connection, which go first. */
-function joined(bound: TlsTermination | null, wished: TlsTermination | null): TlsTermination | null {
-  if (wished === null || bound === null) return wished ?? bound;
-  const { certificate, privateKey } = wished.certificate === null ? bound : wished;
-  const { clientAuthorities, clientVerification } = wished.clientAuthorities.length === 0 ? bound : wished;
-  return { ...wished, certificate, privateKey, clientAuthorities, clientVerification };
 }
