@@ -1,6 +1,6 @@
 import type { Stats } from 'node:fs';
 import { lstat, realpath } from 'node:fs/promises';
-import { BlockList, isIP, isIPv6 } from 'node:net';
+import { BlockList, isIP, isIPv6, SocketAddress } from 'node:net';
 import { basename, dirname, join } from 'node:path';
 import { hasErrno } from '../../lib/errors.ts';
 import { embeddedIpv4 } from './embedded-ipv4.ts';
@@ -61,12 +61,13 @@ export class UpstreamRules {
 
   /** Whether a connection may go to an address, given the name that it was resolved from (if any). */
   allowsAddress(address: string, port: number, name?: string): boolean {
-    const effective = embeddedIpv4(address) ?? address;
-    if (contains(FORBIDDEN, address)) return false;
-    if (effective !== address && contains(FORBIDDEN, effective)) return false;
+    const literal = socketAddress(address);
+    const embedded = embeddedIpv4(address);
+    const effective = embedded === null ? literal : socketAddress(embedded);
+    if (FORBIDDEN.check(literal) || (embedded !== null && FORBIDDEN.check(effective))) return false;
     return this.rules.some((rule) => {
       if (port < rule.from || port > rule.to) return false;
-      if ('addresses' in rule) return contains(rule.addresses, effective);
+      if ('addresses' in rule) return rule.addresses.check(effective);
       if (name === undefined) return false;
       return 'host' in rule ? name === rule.host : name.endsWith(rule.suffix);
     });
@@ -188,8 +189,8 @@ function blockList(networks: readonly string[]): BlockList {
   return list;
 }
 
-function contains(list: BlockList, address: string): boolean {
-  return list.check(address, familyOf(address));
+function socketAddress(address: string): SocketAddress {
+  return new SocketAddress({ address, family: familyOf(address) });
 }
 
 function familyOf(address: string): 'ipv4' | 'ipv6' {

@@ -170,11 +170,16 @@ function refusing(compile: () => CompiledPolicy): CompiledPolicy {
   }
 }
 
+/** The SDK reads an answer in small pieces, and sends one frame for each: what is not set need not be in it. */
+function withoutNulls(opts: object): object {
+  return Object.fromEntries(Object.entries(opts).filter(([, value]) => value !== null));
+}
+
 /** The SDK stores this answer, and sends its options and token when it binds again after a reconnect. */
 function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: EndpointOptions): Bound['answer'] {
   const { id, url, protocol, proxyProtocol } = endpoint;
   const opts = {
-    ...(request.Opts ?? {}),
+    ...withoutNulls(request.Opts ?? {}),
     // The address is in one place alone, and what Rust's SDK cannot do without is there, whatever the protocol.
     ...{ Hostname: '', Subdomain: '', URL: '' },
     ...addressOptions(endpoint),

@@ -29,10 +29,13 @@ export type TlsEdgeRow = RowOf<typeof columns>;
 export class TlsEdges extends Table<typeof columns> {
   readonly #database: Database;
   #touched = new Set<string>();
+  /** False only while no edge can serve anything: most gateways have none, and are asked with every endpoint bound. */
+  #mayServe: boolean;
 
   constructor(database: Database) {
     super(database, 'tls_edges', columns);
     this.#database = database;
+    this.#mayServe = database.get('SELECT 1 FROM tls_edge_hostports LIMIT 1') !== null;
   }
 
   /** The edges that may have changed since the last call; whether they have, a commit decides. */
@@ -63,6 +66,7 @@ export class TlsEdges extends Table<typeof columns> {
 
   /** The edge that serves a hostport, or null. */
   holderOf(hostport: string): string | null {
+    if (!this.#mayServe) return null;
     const sql = 'SELECT edge_id FROM tls_edge_hostports WHERE hostport = ?';
     return this.#database.get<{ edge_id: string }>(sql, [hostport])?.edge_id ?? null;
   }
@@ -82,6 +86,7 @@ export class TlsEdges extends Table<typeof columns> {
   }
 
   #link(row: TlsEdgeRow): void {
+    this.#mayServe = true;
     for (const hostport of row.hostports ?? []) {
       const host = hostport.slice(0, hostport.lastIndexOf(':'));
       const sql = 'INSERT INTO tls_edge_hostports (hostport, edge_id, reversed_host) VALUES (?, ?, ?)';

@@ -269,10 +269,10 @@ describe('the address of an endpoint', () => {
 });
 
 describe('the header of a proxied connection', () => {
-  const client = (protocol: ClientInfo['protocol'], passthrough = false): ClientInfo => ({
+  const client = (protocol: ClientInfo['protocol'], passthrough?: boolean): ClientInfo => ({
     address: '203.0.113.7:4567',
     protocol,
-    passthrough,
+    ...(passthrough !== undefined && { passthrough }),
   });
 
   it.each([
