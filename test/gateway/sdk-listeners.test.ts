@@ -15,6 +15,7 @@ import { agentSession, getPublic, startTestGateway, type TestGateway } from '../
 import { ask, askRaw } from '../support/http-request.ts';
 import { selfSigned } from '../support/self-signed.ts';
 import { issueCertificate } from './support/certificates.ts';
+import { GatewayClient } from './support/gateway-client.ts';
 
 /** What the SDK's examples do, with every way that it has to listen and to forward. */
 let gateway: TestGateway;
@@ -272,5 +273,30 @@ describe('tcp listeners', () => {
     expect((await ask(Number(port), 'any')).body).toBe('hello from any/');
     const configured = await ngrok.forward(config({ addr: `unix:${path}`, proto: 'tcp' }));
     expect((await ask(Number(new URL(configured.url() ?? '').port), 'any')).body).toBe('hello from any/');
+  });
+});
+
+describe('labelled listeners', () => {
+  it('serve what comes to an edge whose backend selects their labels', async () => {
+    const client = await GatewayClient.of(gateway);
+    const create = async (path: string, body: object) => (await client.call('POST', path, body)).body.id;
+    const { path } = socketFile('labelled.sock');
+    await start(createServer(hello), { path });
+    const labels = { edge: 'edghts_example', site: 'a' };
+    const backend_id = await create('/backends/tunnel_group', { labels });
+    const hostports = ['labelled.localhost:443'];
+    await create('/edges/tls', { hostports, backend: { backend_id }, tls_termination: { terminate_at: 'edge' } });
+    const builder = session.labeledListener().metadata('example');
+    for (const [label, value] of Object.entries(labels)) builder.label(label, value);
+    const listener = await builder.listen();
+    listener.forward(`unix:${path}`).catch(() => {});
+    expect([listener.labels(), listener.url()]).toEqual([labels, null]);
+    const url = `https://labelled.localhost:${gateway.httpsPort}/path`;
+    const body = `hello from labelled.localhost:${gateway.httpsPort}/path`;
+    expect(await getPublic(gateway, url)).toMatchObject({ status: 200, body });
+    await listener.close();
+    await expect(getPublic(gateway, url)).rejects.toThrow();
+    await ngrok.forward(config({ addr: `unix:${path}`, proto: 'labeled', labels: ['edge:edghts_example', 'site:a'] }));
+    expect(await getPublic(gateway, url)).toMatchObject({ status: 200, body });
   });
 });
