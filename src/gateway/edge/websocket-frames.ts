@@ -104,10 +104,7 @@ export class FrameReader {
   }
 
   #takePayload(chunk: Buffer): Buffer {
-    const piece = Buffer.from(chunk.subarray(0, this.#remaining));
-    for (let at = 0; at < piece.length; at++) {
-      piece[at] = (piece[at] as number) ^ (this.#mask[(this.#maskAt + at) & 3] as number);
-    }
+    const piece = unmasked(chunk.subarray(0, this.#remaining), this.#mask, this.#maskAt);
     this.#maskAt = (this.#maskAt + piece.length) & 3;
     this.#remaining -= piece.length;
     if (this.#opcode >= Opcode.close) this.#control.push(piece);
@@ -121,6 +118,19 @@ export class FrameReader {
     this.#closed = this.#opcode === Opcode.close;
     this.#events.onControl(this.#opcode, Buffer.concat(this.#control));
   }
+}
+
+/** Takes a client's mask off, four bytes at once: byte by byte it would be the dearest part of all. */
+function unmasked(masked: Buffer, mask: Buffer, maskAt: number): Buffer {
+  // Of its own, and so at the beginning of a word.
+  const piece = Buffer.allocUnsafeSlow(masked.length);
+  masked.copy(piece);
+  const key = Uint8Array.from(mask, (_, at) => mask[(maskAt + at) & 3] as number);
+  const [word = 0] = new Uint32Array(key.buffer);
+  const words = new Uint32Array(piece.buffer, 0, piece.length >> 2);
+  for (let at = 0; at < words.length; at++) words[at] = (words[at] as number) ^ word;
+  for (let at = words.length * 4; at < piece.length; at++) piece[at] = (piece[at] as number) ^ (key[at & 3] as number);
+  return piece;
 }
 
 function check(isRight: boolean, problem: string): void {

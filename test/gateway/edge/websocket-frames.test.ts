@@ -1,16 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { FrameReader, frameHead, WebSocketFault } from '../../../src/gateway/edge/websocket-frames.ts';
-
-const MASK = Buffer.from([0x12, 0x34, 0x56, 0x78]);
-
-/** A frame as clients send it. */
-function clientFrame(opcode: number, payload: Buffer, isFinal = true): Buffer {
-  const head = frameHead(opcode, payload.length);
-  head[0] = ((head[0] as number) & 0x7f) | (isFinal ? 0x80 : 0);
-  head[1] = (head[1] as number) | 0x80;
-  return Buffer.concat([head, MASK, payload.map((byte, at) => byte ^ (MASK[at & 3] as number))]);
-}
+import { clientFrame, MASK } from './websocket-client-frame.ts';
 
 /** What a reader makes of bytes that come in these pieces. */
 function read(pieces: readonly Buffer[]) {
