@@ -1,5 +1,4 @@
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -9,9 +8,8 @@ import type { Endpoint } from '../../src/agent/connector/connector.ts';
 import type { GatewaySession } from '../../src/agent/connector/gateway-session.ts';
 import { Pulse } from '../../src/agent/connector/pulse.ts';
 import { SessionSupervisor } from '../../src/agent/connector/session-supervisor.ts';
-import { issueCredential } from '../../src/gateway/access/issue-token.ts';
-import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
 import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
+import { GatewayProcess } from '../support/gateway-process.ts';
 import { measured } from '../support/measured.ts';
 import { seeded } from '../support/seeded.ts';
 import { silentLog } from '../support/silent-log.ts';
@@ -109,40 +107,28 @@ describe('200 agents whose gateway was away', () => {
 it(`${AGENTS} agents are all back within a minute of a gateway that was killed`, async () => {
   const [folder, remove] = temporaryFolder();
   onTestFinished(remove);
-  const dataDir = join(folder, 'gateway', 'data');
-  const store = openGatewayStore({ dataDir, encryptionKey: null });
-  const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
-  store.database.close();
+  const gateway = await GatewayProcess.start(folder);
+  onTestFinished(() => gateway.kill());
   const upstream = createServer((req, res) => res.end(req.headers.host)).listen(0, '127.0.0.1');
   onTestFinished(() => void upstream.close());
   await once(upstream, 'listening');
 
-  let ports: Record<string, string> = { GATEWAY_SESSION_PORT: '0' };
-  const startGateway = async () => {
-    const gateway = AgentProcess.start(join(folder, 'gateway'), ports, ['gateway']);
-    onTestFinished(async () => void (await gateway.end('SIGKILL')));
-    const { agents, https, http } = await gateway.logged('the gateway is up');
-    const sessionPort = String(agents).split(':').at(-1) ?? '';
-    ports = { GATEWAY_SESSION_PORT: sessionPort, GATEWAY_HTTPS_PORT: String(https), GATEWAY_HTTP_PORT: String(http) };
-    return gateway;
-  };
-  let gateway = await startGateway();
-  const caFile = join(dataDir, 'gateway', 'ca.pem');
-  const httpsPort = Number(ports.GATEWAY_HTTPS_PORT);
-  const client = new PublicClient(() => ({ httpsPort, sessionCa: readFileSync(caFile, 'utf8') }));
+  const client = new PublicClient(() => gateway);
   onTestFinished(() => client.close());
 
   const hosts = Array.from({ length: AGENTS }, (_, i) => `fleet-${i}.localhost`);
   const { port } = upstream.address() as AddressInfo;
   const folders = hosts.map((domain, i) => {
     const device = join(folder, `device-${i}`);
-    persistTunnels(device, [{ domain, forwards_to: `localhost:${port}`, url: `https://${domain}:${httpsPort}` }]);
+    persistTunnels(device, [
+      { domain, forwards_to: `localhost:${port}`, url: `https://${domain}:${gateway.httpsPort}` },
+    ]);
     return device;
   });
   const env = {
-    NGROK_AUTHTOKEN: token,
-    NGROK_SERVER_ADDR: `127.0.0.1:${ports.GATEWAY_SESSION_PORT}`,
-    NGROK_CA_CERT: caFile,
+    NGROK_AUTHTOKEN: gateway.authtoken,
+    NGROK_SERVER_ADDR: gateway.sessionAddress,
+    NGROK_CA_CERT: gateway.caFile,
     AGENT_PORT: '0',
     DEFAULT_POLICIES: fileURLToPath(new URL('../../defaults/policies.json', import.meta.url)),
   };
@@ -152,16 +138,15 @@ it(`${AGENTS} agents are all back within a minute of a gateway that was killed`,
     onTestFinished(async () => void (await agents.end('SIGKILL')));
     await agents.logged('tunnels are up');
   }
-  const serves = async (host: string) => (await client.get(host)) === `${host}:${httpsPort}`;
+  const serves = async (host: string) => (await client.get(host)) === `${host}:${gateway.httpsPort}`;
   await timeUntilAll(hosts, serves, { limitMs: 120_000 });
 
   const fault = `a gateway of ${AGENTS} agents that is killed and started again`;
   const recovery: number[] = [];
   for (let round = 0; round < ROUNDS; round++) {
-    await gateway.end('SIGKILL');
-    gateway = await startGateway();
+    await gateway.restart();
     recovery.push(...(await timeUntilAll(hosts, serves)));
-    const online = gateway.lines.filter(({ msg }) => msg === 'agent session online');
+    const online = gateway.process.lines.filter(({ msg }) => msg === 'agent session online');
     const peak = busiest(online.map(({ time }) => Date.parse(String(time))));
     measured({ fault, tried: 0, note: `${online.length} sessions, ${peak} of them in the busiest 250 ms` });
   }

@@ -6,7 +6,7 @@ import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
 import { measured } from '../support/measured.ts';
 import { rounds } from './rounds.ts';
 
-const SECONDS = rounds({ short: 10, full: 600 });
+const SECONDS = rounds({ short: 10, full: 300 });
 
 /** Every file and folder below a folder, with all that changes when it is touched in any way but being read. */
 function snapshot(folder: string): Record<string, string> {

@@ -5,7 +5,7 @@ import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
 import { measured } from '../support/measured.ts';
 import { rounds } from './rounds.ts';
 
-const ROUNDS = rounds({ short: 6, full: 300 });
+const ROUNDS = rounds({ short: 6, full: 200 });
 const WORKERS = 4;
 const NAMES = Array.from({ length: 24 }, (_, i) => `kill-${i}.localhost`);
 

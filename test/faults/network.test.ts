@@ -14,7 +14,7 @@ import { expectRecovery } from './recovery.ts';
 import { rounds } from './rounds.ts';
 import { Scene } from './scene.ts';
 
-const ROUNDS = rounds({ short: 1, full: 5 });
+const ROUNDS = rounds({ short: 1, full: 3 });
 const TUNNELS = 10;
 /** Milliseconds that faults last which have no end of their own. */
 const LENGTH_MS = rounds({ short: 4_000, full: 20_000 });

@@ -12,7 +12,7 @@ const ROUNDS = rounds({ short: 1, full: 3 });
 /** Every tunnel serves again within this time of the end of an outage, in milliseconds. */
 const LIMIT_MS = 5_000;
 /** Seconds that outages last. */
-const LENGTHS = FULL ? [10, 300] : [10];
+const LENGTHS = FULL ? [10, 240] : [10];
 
 interface Fault {
   name: string;

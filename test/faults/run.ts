@@ -8,7 +8,7 @@ import { FINDINGS_VARIABLE, type Finding } from '../support/finding.ts';
 import { networkFaultTools } from '../support/network.ts';
 
 /** Where faults are provoked. */
-const TESTS = ['test/faults', 'test/agent/tunnels/durable-file', 'test/gateway/store/crash', 'test/agent/read-only'];
+const TESTS = ['test/faults', 'test/agent/tunnels/durable-file', 'test/gateway/store/crash'];
 const REPORT = 'docs/reliability.md';
 
 /** `npm run faults [-- --report | -- what vitest takes]`: fault tests at full length, and the report about all. */

@@ -12,9 +12,9 @@ export interface Run {
 
 /** The report's chapters: a title, and the test files whose findings it shows. */
 const CHAPTERS: readonly [title: string, files: readonly string[]][] = [
-  ['Power', ['kill', 'power', 'crash', 'durable-file', 'database-file']],
-  ['Disks', ['disk', 'read-only']],
-  ['Networks', ['outage', 'long-outage', 'network', 'flaps', 'start']],
+  ['Power', ['kill', 'power', 'crash', 'durable-file']],
+  ['Disks', ['disk']],
+  ['Networks', ['outage', 'long-outage', 'network', 'start']],
   ['A fleet', ['fleet']],
   ['Long running', ['resources', 'idle']],
   ['Stopping', ['stop']],

@@ -1,0 +1,66 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { issueCredential } from '../../src/gateway/access/issue-token.ts';
+import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
+import { AgentProcess } from './agent-process.ts';
+
+/** A gateway as an operator starts it, in a process of its own; its ports stay the same over restarts. */
+export class GatewayProcess {
+  #ports: Record<string, string> = { GATEWAY_SESSION_PORT: '0' };
+  #running: AgentProcess | null = null;
+
+  private constructor(
+    private readonly folder: string,
+    /** An authtoken that may bind every name, and is good over restarts. */
+    readonly authtoken: string,
+  ) {}
+
+  /** @param folder its working folder, which exists */
+  static async start(folder: string): Promise<GatewayProcess> {
+    const store = openGatewayStore({ dataDir: join(folder, 'data'), encryptionKey: null });
+    const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
+    store.database.close();
+    const gateway = new GatewayProcess(folder, token);
+    await gateway.restart();
+    return gateway;
+  }
+
+  get process(): AgentProcess {
+    if (!this.#running) throw new Error('the gateway does not run');
+    return this.#running;
+  }
+
+  get httpsPort(): number {
+    return Number(this.#ports.GATEWAY_HTTPS_PORT);
+  }
+
+  /** `host:port` for agents. */
+  get sessionAddress(): string {
+    return `127.0.0.1:${this.#ports.GATEWAY_SESSION_PORT}`;
+  }
+
+  get caFile(): string {
+    return join(this.folder, 'data', 'gateway', 'ca.pem');
+  }
+
+  get sessionCa(): string {
+    return readFileSync(this.caFile, 'utf8');
+  }
+
+  /** Kills the process, if there is one, and starts another in its place. */
+  async restart(): Promise<void> {
+    await this.kill();
+    this.#running = AgentProcess.start(this.folder, this.#ports, ['gateway']);
+    const { agents, https, http } = await this.#running.logged('the gateway is up');
+    this.#ports = {
+      GATEWAY_SESSION_PORT: String(agents).split(':').at(-1) ?? '',
+      GATEWAY_HTTPS_PORT: String(https),
+      GATEWAY_HTTP_PORT: String(http),
+    };
+  }
+
+  async kill(): Promise<void> {
+    await this.#running?.end('SIGKILL');
+    this.#running = null;
+  }
+}
