@@ -152,7 +152,7 @@ export const VARIABLES = {
   GATEWAY_HTTP_PORT: port(8080),
   GATEWAY_TCP_PORTS: portRange('20000-20999'),
   GATEWAY_SESSION_PORT: port(null),
-  GATEWAY_HOST: text('an IP address of this machine; 0.0.0.0 for all', '127.0.0.1'),
+  GATEWAY_HOST: text('an IP address of this machine; 0.0.0.0 for all, :: for those of IPv6 as well', '127.0.0.1'),
   GATEWAY_API_URL: origin,
   GATEWAY_ENCRYPTION_KEY: secret('32 random bytes in base64: openssl rand -base64 32'),
   GATEWAY_ACME_DIRECTORY: acmeDirectory,

@@ -196,6 +196,11 @@ describe.runIf(hasIpv6)('where there is IPv6 alone', () => {
     for (const serverAddr of [`[::1]:${both.sessionPort}`, `127.0.0.1:${both.sessionPort}`]) {
       const agent = connector({ serverAddr }, both);
       await online(agent);
+      const forwardTo = `http://[::1]:${await service('::1')}`;
+      const endpoint = await agent.open({ protocol: 'http', domain: 'a.both.test', forwardTo, forwardsTo: 'x' });
+      for (const host of ['::1', '127.0.0.1']) {
+        expect(await getPublic({ ...both, host }, endpoint.url)).toMatchObject({ status: 200, body: 'the service' });
+      }
       await agent.stop();
     }
   });
