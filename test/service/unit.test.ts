@@ -1,9 +1,15 @@
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { AGENT_SERVICE, GATEWAY_SERVICE, type Service } from '../../src/service/service.ts';
+import {
+  AGENT_SERVICE,
+  GATEWAY_SERVICE,
+  type Service,
+  settingsFileOf,
+  stateFolderOf,
+} from '../../src/service/service.ts';
 import { isEdited, unitText, userText } from '../../src/service/unit.ts';
 import { CLI } from '../support/agent-process.ts';
 
@@ -37,6 +43,12 @@ describe.each(services)('the unit %s', (name, service: Service) => {
     const { status, output } = analyze('security', '--offline=true', '--no-pager', '--threshold=20');
     expect([status, output]).toEqual([0, expect.stringMatching(/Overall exposure level.*OK/)]);
   });
+});
+
+it('has its files where README says', () => {
+  const readme = readFileSync('README.md', 'utf8');
+  const files = [settingsFileOf(AGENT_SERVICE), AGENT_SERVICE.credential?.file, stateFolderOf(AGENT_SERVICE)];
+  for (const file of files) expect(readme).toContain(file);
 });
 
 it('waits for no network, and restarts for ever', () => {
