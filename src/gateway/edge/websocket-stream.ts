@@ -10,6 +10,9 @@ const MAX_UNREAD = 65_536;
 /** Milliseconds without a byte after which a connection is cut that is being closed. */
 const CLOSE_MS = 5000;
 
+/** Milliseconds between pings: a browser sends none itself, and a quiet connection is to stay. */
+const PING_EVERY = 60_000;
+
 type Done = (error?: Error | null) => void;
 
 /**
@@ -22,12 +25,13 @@ export class WebSocketStream extends Duplex {
   #closeSent = false;
   #closeSeen = false;
   #whenDrained: Done | null = null;
+  readonly #pings: NodeJS.Timeout;
 
   /**
    * @param socket of a client that has been told to go on with WebSocket
    * @param early what it sent before that already
    */
-  constructor(socket: Socket, early: Buffer) {
+  constructor(socket: Socket, early: Buffer, pingEvery = PING_EVERY) {
     super({ readableHighWaterMark: BUFFER, writableHighWaterMark: BUFFER });
     this.#socket = socket;
     this.#reader = new FrameReader({
@@ -42,6 +46,7 @@ export class WebSocketStream extends Duplex {
     socket.on('drain', () => this.#drained());
     socket.on('end', () => this.#closeSeen || this.destroy(new BrokenOff()));
     socket.on('close', () => this.destroy(this.#closeSeen ? undefined : new BrokenOff()));
+    this.#pings = setInterval(() => this.#ping(), pingEvery).unref();
     if (early.length > 0) this.#onData(early);
   }
 
@@ -61,6 +66,7 @@ export class WebSocketStream extends Duplex {
   }
 
   override _destroy(error: Error | null, done: Done): void {
+    clearInterval(this.#pings);
     this.#close(error instanceof WebSocketFault ? error.code : CloseCode.internalError);
     this.#socket.resume();
     this.#socket.destroySoon();
@@ -86,6 +92,10 @@ export class WebSocketStream extends Duplex {
       this.#close(code);
       this.push(null);
     }
+  }
+
+  #ping(): void {
+    if (!this.#closeSent && this.#socket.writableLength === 0) this.#send(Opcode.ping, Buffer.alloc(0));
   }
 
   /** Says that nothing follows; what the client does not answer in time is cut. */

@@ -8,7 +8,7 @@ import { clientFrame } from './websocket-client-frame.ts';
 const LARGE = Buffer.alloc(32 * 1_048_576, 'x');
 
 /** Both ends of a connection on which WebSocket is spoken already. */
-async function connected(): Promise<{ client: Socket; socket: Socket; stream: WebSocketStream }> {
+async function connected(pingEvery?: number): Promise<{ client: Socket; socket: Socket; stream: WebSocketStream }> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
@@ -18,7 +18,7 @@ async function connected(): Promise<{ client: Socket; socket: Socket; stream: We
     socket.destroy();
     server.close();
   });
-  return { client, socket, stream: new WebSocketStream(socket, Buffer.alloc(0)) };
+  return { client, socket, stream: new WebSocketStream(socket, Buffer.alloc(0), pingEvery) };
 }
 
 it('makes a client wait when nobody reads what it sends, and loses nothing', async () => {
@@ -48,4 +48,13 @@ it('makes a writer wait when the client does not read', async () => {
   expect(sent).toBe(false);
   client.resume();
   await written;
+});
+
+it('keeps a quiet connection alive', async () => {
+  const { client, stream } = await connected(10);
+  const [frame] = (await once(client, 'data')) as [Buffer];
+  expect(frame.subarray(0, 2)).toEqual(Buffer.from([0x89, 0x00]));
+  client.write(clientFrame(10, Buffer.alloc(0)));
+  await once(client, 'data');
+  expect(stream.destroyed).toBe(false);
 });
