@@ -6,6 +6,7 @@ import { hostAuthorities } from './agent/connector/host-authorities.ts';
 import { parseUpstreamRules, type UpstreamRules } from './agent/tunnels/upstream-rules.ts';
 import type { AcmeSettings } from './gateway/certificates/choose-issuer.ts';
 import type { OwnNamesChoice } from './gateway/certificates/own-names.ts';
+import type { EdgeLimits } from './gateway/edge/edge-limits.ts';
 import type { ChallengeDnsSettings } from './gateway/gateway.ts';
 import type { PortRange } from './gateway/sessions/tcp-ports.ts';
 import { messageOf, OperatorError } from './lib/errors.ts';
@@ -75,6 +76,7 @@ export interface GatewayServerSettings {
   acme: AcmeSettings | null;
   /** Where the challenges of wildcard domains are answered; null: nowhere. */
   challengeDns: ChallengeDnsSettings | null;
+  edgeLimits: EdgeLimits;
   limits: {
     /** Null: no limit. */
     rateLimit: { requests: number; windowMs: number } | null;
@@ -168,6 +170,11 @@ export const VARIABLES = {
   GATEWAY_API_RATE_LIMIT: count(0, 1_000_000, 'requests per minute and API key; 0 for no limit'),
   GATEWAY_API_BODY_LIMIT: count(1_048_576, 16_777_216, 'bytes'),
   GATEWAY_API_TIMEOUT: count(30, 3600, 'seconds that a request may take to arrive'),
+  GATEWAY_MAX_CONNECTIONS: count(8192, 1_000_000, 'connections of the public at once on each port', 1),
+  GATEWAY_HANDSHAKE_TIMEOUT: count(10, 600, 'seconds that a TLS handshake may take', 1),
+  GATEWAY_HEADERS_TIMEOUT: count(30, 600, 'seconds that the headers of a request may take to arrive', 1),
+  GATEWAY_HEADERS_LIMIT: count(65_536, 1_048_576, 'bytes of the headers of a request or response', 1024),
+  GATEWAY_STREAM_TIMEOUT: count(3600, 604_800, 'seconds without a byte', 1),
   GATEWAY_API_AUTH_DELAY: count(250, 60_000, 'milliseconds that each further wrong API key is slowed down'),
   MANAGEMENT_API_URL: origin,
   MANAGEMENT_API_KEY: secret('an API key'),
@@ -403,11 +410,23 @@ function gatewayServerSettings(
     encryptionKey: values.GATEWAY_ENCRYPTION_KEY,
     acme: acmeSettings(values, path, problems),
     challengeDns: challengeDnsSettings(values, problems),
+    edgeLimits: edgeLimits(values),
     limits: {
       rateLimit: requests === 0 ? null : { requests, windowMs: 60_000 },
       body: { maxBytes: values.GATEWAY_API_BODY_LIMIT ?? 0, timeoutMs: (values.GATEWAY_API_TIMEOUT ?? 0) * 1000 },
       failedAttempts: { free: 10, windowMs: 60_000, delayMs, maxDelayMs: 20 * delayMs },
     },
+  };
+}
+
+function edgeLimits(values: Parsed): EdgeLimits {
+  const milliseconds = (seconds: number | null) => (seconds ?? 0) * 1000;
+  return {
+    connections: values.GATEWAY_MAX_CONNECTIONS ?? 0,
+    handshakeTimeout: milliseconds(values.GATEWAY_HANDSHAKE_TIMEOUT),
+    headersTimeout: milliseconds(values.GATEWAY_HEADERS_TIMEOUT),
+    headerBytes: values.GATEWAY_HEADERS_LIMIT ?? 0,
+    streamIdleTimeout: milliseconds(values.GATEWAY_STREAM_TIMEOUT),
   };
 }
 

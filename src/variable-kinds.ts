@@ -77,11 +77,11 @@ export const hostname = (
   },
 });
 
-export const count = (fallback: number, max: number, allowed: string): Variable<number> => ({
+export const count = (fallback: number, max: number, allowed: string, min = 0): Variable<number> => ({
   default: String(fallback),
-  allowed: `${allowed}, at most ${max}`,
+  allowed: min === 0 ? `${allowed}, at most ${max}` : `${allowed}, from ${min} to ${max}`,
   parse: (value) => {
-    if (!/^\d{1,12}$/.test(value) || Number(value) > max) throw new Error('not such a number');
+    if (!/^\d{1,12}$/.test(value) || Number(value) < min || Number(value) > max) throw new Error('not such a number');
     return Number(value);
   },
 });

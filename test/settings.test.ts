@@ -199,6 +199,32 @@ describe('settings', () => {
     expect(() => limits({ GATEWAY_API_RATE_LIMIT: 'many' })).toThrow(/GATEWAY_API_RATE_LIMIT="many"/);
   });
 
+  it('steer what the public may take of a gateway', () => {
+    const limits = (env: Record<string, string>) => loadGatewayServerSettings(env, folder).edgeLimits;
+    expect(limits({})).toEqual({
+      connections: 8192,
+      handshakeTimeout: 10_000,
+      headersTimeout: 30_000,
+      headerBytes: 65_536,
+      streamIdleTimeout: 3_600_000,
+    });
+    const env = {
+      GATEWAY_MAX_CONNECTIONS: '100',
+      GATEWAY_HANDSHAKE_TIMEOUT: '1',
+      GATEWAY_HEADERS_TIMEOUT: '2',
+      GATEWAY_HEADERS_LIMIT: '4096',
+      GATEWAY_STREAM_TIMEOUT: '60',
+    };
+    expect(limits(env)).toEqual({
+      connections: 100,
+      handshakeTimeout: 1000,
+      headersTimeout: 2000,
+      headerBytes: 4096,
+      streamIdleTimeout: 60_000,
+    });
+    expect(() => limits({ GATEWAY_STREAM_TIMEOUT: '0' })).toThrow(/GATEWAY_STREAM_TIMEOUT="0".*from 1 to 604800/);
+  });
+
   it('refuses an authority for the management API that is none', () => {
     writeFileSync(join(folder, 'ca.pem'), 'hello');
     expect(() => loadManagementSettings({ MANAGEMENT_API_CA_CERT: 'ca.pem' }, folder)).toThrow(

@@ -19,6 +19,7 @@ import { claimOwnNames, ownNames } from './certificates/own-names.ts';
 import { CertificateProvisioner, type ManagedTable } from './certificates/provisioner.ts';
 import { type DomainSettings, gatewayDomains } from './domain-names.ts';
 import { AgentDoor } from './edge/agent-door.ts';
+import type { EdgeLimits } from './edge/edge-limits.ts';
 import { EdgeServer } from './edge/edge-server.ts';
 import { TcpListeners } from './edge/tcp-listeners.ts';
 import { EndpointPolicies } from './endpoint-policies.ts';
@@ -59,6 +60,8 @@ export interface GatewayOptions {
   acme?: AcmeSettings | null;
   /** Where the challenges of wildcard domains are answered; left out: nowhere. */
   challengeDns?: ChallengeDnsSettings | null;
+  /** On the public; left out: generous ones. */
+  edgeLimits?: EdgeLimits;
   /** What differs from the management API's generous limits. */
   limits?: Partial<Pick<ManagementApiSettings, 'rateLimit' | 'failedAttempts' | 'body'>>;
   /** Fetches the key sets and certificates that traffic policies name; left out: from the public internet. */
@@ -149,7 +152,8 @@ async function startParts(
   const policies = new EndpointPolicies({ ipPolicies, fetch: options.fetchForPolicies, log });
   const edgeIndex = new TlsEdgeIndex(store, log);
   const tlsEdges = { index: edgeIndex, store, policies, withLabels: (labels: Labels) => endpoints.withLabels(labels) };
-  const edge = new EdgeServer({ ...parts, agents, authorityPem, tlsEdges, host, httpPort, httpsPort, log });
+  const limits = options.edgeLimits && edgeServerLimits(options.edgeLimits);
+  const edge = new EdgeServer({ ...parts, ...limits, agents, authorityPem, tlsEdges, host, httpPort, httpsPort, log });
   const ports = await edge.start();
   onStop(() => edge.stop());
 
@@ -232,15 +236,24 @@ async function startChallengeDns(
   return chosen;
 }
 
+function edgeServerLimits(limits: EdgeLimits) {
+  const { connections, handshakeTimeout, headersTimeout, headerBytes, streamIdleTimeout } = limits;
+  return {
+    doorLimits: { connections, handshakeTimeout },
+    httpLimits: { connections, headersTimeout, headerBytes },
+    streamIdleTimeout,
+  };
+}
+
 /** @returns null when there are to be none */
 function openTcpPorts(
-  { tcpPorts: range = null, host, log }: GatewayOptions,
+  { tcpPorts: range = null, edgeLimits: limits, host, log }: GatewayOptions,
   endpoints: EndpointRegistry,
   { tcpPorts: memory }: Store,
   onStop: (stop: () => Promise<void>) => void,
 ): TcpPorts | null {
   if (range === null) return null;
-  const opener = new TcpListeners({ host, endpoints, log });
+  const opener = new TcpListeners({ host, endpoints, limits, log });
   onStop(async () => opener.stop());
   return new TcpPorts({ range, opener, memory, log });
 }

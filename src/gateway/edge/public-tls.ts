@@ -45,6 +45,8 @@ export interface PublicTlsOptions {
   tlsEdges?: Pick<TlsEdgesOptions, 'index' | 'store' | 'policies' | 'withLabels'>;
   /** Left out: the defaults. */
   doorLimits?: Partial<FrontDoorLimits>;
+  /** Milliseconds without a byte after which a connection of bare bytes is cut; left out: the default. */
+  streamIdleTimeout?: number;
   /** Address to listen on. */
   host: string;
   log: Log;
@@ -74,7 +76,7 @@ export class PublicTls {
       log,
     });
     const handshakes = new Handshakes(this.#certificates, options.authorityPem ?? (() => null));
-    const streams = new StreamProxy({ log });
+    const streams = new StreamProxy({ idleTimeout: options.streamIdleTimeout, log });
     const lookup = (name: string) => endpoints.lookup('tls', name);
     const internal: InternalLookup = (...address) => endpoints.internal(...address);
     const parts = { internal, handshakes, streams };

@@ -13,7 +13,7 @@ export interface StreamProxyOptions {
   /** Finds the endpoints that policies can forward to; left out: there are none. */
   internal?: InternalLookup;
   /** Milliseconds without a byte in either direction after which a connection is cut. */
-  idleTimeout?: number;
+  idleTimeout?: number | undefined;
   /** Milliseconds that a client waits for a stream when the agent carries as many as it can. */
   streamWait?: number;
   log: Log;
@@ -28,7 +28,7 @@ const STREAM_POLL = 20;
 
 /** Takes public connections as bare bytes to upstreams. They end with the agent's session and with its listener. */
 export class StreamProxy {
-  readonly #options: Required<StreamProxyOptions>;
+  readonly #options: Required<StreamProxyOptions> & { idleTimeout: number };
 
   constructor(options: StreamProxyOptions) {
     const { internal = () => undefined, idleTimeout = IDLE_TIMEOUT, streamWait = STREAM_WAIT, log } = options;

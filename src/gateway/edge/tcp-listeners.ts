@@ -4,6 +4,7 @@ import type { Log } from '../../lib/log.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
 import type { PortOpener } from '../sessions/tcp-ports.ts';
 import { cut } from './cut.ts';
+import type { EdgeLimits } from './edge-limits.ts';
 import type { InternalLookup } from './internal-targets.ts';
 import { StreamProxy } from './stream-proxy.ts';
 
@@ -11,6 +12,8 @@ export interface TcpListenersOptions {
   /** Address to listen on. */
   host: string;
   endpoints: { onTcpPort(port: number): GatewayEndpoint | undefined; internal: InternalLookup };
+  /** Left out: generous ones. */
+  limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
   log: Log;
 }
 
@@ -26,14 +29,15 @@ export class TcpListeners implements PortOpener {
 
   constructor(options: TcpListenersOptions) {
     this.#options = options;
-    const { endpoints, log } = options;
-    this.#streams = new StreamProxy({ internal: (...address) => endpoints.internal(...address), log });
+    const { endpoints, limits, log } = options;
+    const internal: InternalLookup = (...address) => endpoints.internal(...address);
+    this.#streams = new StreamProxy({ internal, idleTimeout: limits?.streamIdleTimeout, log });
   }
 
   async open(port: number): Promise<void> {
-    const { host, log } = this.#options;
+    const { host, limits, log } = this.#options;
     const server = createServer({ allowHalfOpen: true, noDelay: true });
-    server.maxConnections = MAX_CONNECTIONS;
+    server.maxConnections = limits?.connections ?? MAX_CONNECTIONS;
     server.on('connection', (socket) => this.#serve(socket, port));
     server.listen(port, host);
     await once(server, 'listening');
