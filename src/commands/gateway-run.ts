@@ -19,7 +19,7 @@ export async function runGateway(): Promise<void> {
   const folder = await openDataFolder(settings.dataDir);
   try {
     const gateway = await start(settings, log);
-    announce(gateway, log);
+    announce(gateway, settings, log);
     const stop = async () => {
       await gateway.close();
       await folder.release();
@@ -42,9 +42,11 @@ async function start(settings: GatewayServerSettings, log: Log): Promise<Gateway
   }
 }
 
-function announce(gateway: Gateway, log: Log): void {
+function announce(gateway: Gateway, { tcpPorts }: GatewayServerSettings, log: Log): void {
   const { sessionAddress, httpsPort, httpPort, caFile, apiUrl } = gateway;
-  log.info({ agents: sessionAddress, https: httpsPort, http: httpPort, api: apiUrl, ca: caFile }, 'the gateway is up');
+  const tcp = tcpPorts && `${tcpPorts.first}-${tcpPorts.last}`;
+  const places = { agents: sessionAddress, https: httpsPort, http: httpPort, tcp, api: apiUrl, ca: caFile };
+  log.info(places, 'the gateway is up');
   if (gateway.store.apiKeys.page(null, 1).length > 0) return;
   log.info('there is no API key yet; make one with: device-agent gateway api-key create --description laptop');
 }

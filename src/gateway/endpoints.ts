@@ -2,6 +2,7 @@ import { EventEmitter } from 'node:events';
 import type { EndpointProtocol, GatewayEndpoint } from './endpoint.ts';
 import { carriesLabels, type Labels } from './labels.ts';
 import { Rotation } from './rotation.ts';
+import type { AgentListener } from './sessions/agent-listener.ts';
 import type { BoundEndpoint } from './sessions/bound-endpoint.ts';
 import type { LabeledTunnel } from './sessions/labeled-tunnel.ts';
 
@@ -42,7 +43,7 @@ export class EndpointRegistry extends EventEmitter<{
    * @param host lower-case hostname without a port
    */
   lookup(scheme: NamedProtocol, host: string): BoundEndpoint | undefined {
-    return this.#poolFor(scheme, host)?.next();
+    return nextOf(this.#poolFor(scheme, host));
   }
 
   /** The one that {@link lookup} would find next; nobody's turn passes. */
@@ -52,17 +53,17 @@ export class EndpointRegistry extends EventEmitter<{
 
   /** The endpoint that a TCP port belongs to. */
   onTcpPort(port: number): BoundEndpoint | undefined {
-    return this.#tcp.get(String(port))?.next();
+    return nextOf(this.#tcp.get(String(port)));
   }
 
   /** The internal endpoint of a URL such as `https://name.internal:443`. */
   internal(protocol: EndpointProtocol, host: string, port: number): BoundEndpoint | undefined {
-    return this.#internal.get(internalKey(protocol, host, port))?.next();
+    return nextOf(this.#internal.get(internalKey(protocol, host, port)));
   }
 
   /** A labelled tunnel that carries all of the labels, and perhaps more; those that do take turns. */
   withLabels(labels: Labels): LabeledTunnel | undefined {
-    return this.#labeled.next((tunnel) => carriesLabels(tunnel.labels, labels));
+    return nextOf(this.#labeled, (tunnel) => carriesLabels(tunnel.labels, labels));
   }
 
   /** Every endpoint online, in order of binding. */
@@ -126,6 +127,17 @@ export class EndpointRegistry extends EventEmitter<{
     if (internal) return [this.#internal, internalKey(protocol, host, port)];
     return protocol === 'tcp' ? [this.#tcp, String(port)] : [this.#named[protocol], host];
   }
+}
+
+/**
+ * Whose turn it is. Those whose agent has not reacted yet to what it was sent last are passed over while there are others: a
+ * session that is dead and not found out yet costs its pool one connection, and not every second one.
+ */
+function nextOf<T extends AgentListener>(
+  pool: Rotation<T> | undefined,
+  fits: (member: T) => boolean = () => true,
+): T | undefined {
+  return pool?.next((member) => member.lane.unanswered === 0 && fits(member)) ?? pool?.next(fits);
 }
 
 /** The most specific wildcard above a name or wildcard; empty when there is none. */

@@ -48,7 +48,7 @@ describe('the gateway', () => {
     const listener = await bind(gateway, 'cam.localhost', await upstream((_req, res) => res.end('from the device')));
     const url = String(listener.url());
     expect(url).toBe(`https://cam.localhost:${gateway.httpsPort}`);
-    expect(await getPublic(gateway, url)).toEqual({ status: 200, body: 'from the device' });
+    expect(await getPublic(gateway, url)).toMatchObject({ status: 200, body: 'from the device' });
     await listener.close();
     expect((await getPublic(gateway, url)).status).toBe(404);
   });

@@ -76,6 +76,21 @@ describe('pooled endpoints', () => {
     expect(new Set(await answers(4))).toEqual(new Set(['two', 'three']));
   });
 
+  it('are passed over while they do not answer: a dead session costs one connection', async () => {
+    const gateway = await SessionGateway.start();
+    const link = await SilentLink.to(gateway.port);
+    const port = await upstream((_req, res) => res.end('alive'));
+    for (const session of [await gateway.agent({ port: link.port }).connect(), await connect(gateway)]) {
+      const listener = await pooled(session).listen(false);
+      listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
+    }
+    for (const _ of [1, 2]) expect(await gateway.get('pool.localhost')).toContain('alive');
+    link.goSilent();
+    const client: ClientInfo = { address: '203.0.113.7:4567', protocol: 'https' };
+    gateway.endpoints.lookup('https', 'pool.localhost')?.openStream(client).write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+    for (const _ of [1, 2, 3, 4]) expect(await gateway.get('pool.localhost')).toContain('alive');
+  });
+
   it('are refused where an endpoint is online without pooling, and the other way round', async () => {
     const gateway = await SessionGateway.start();
     const [first, second] = [await connect(gateway), await connect(gateway)];
@@ -298,6 +313,15 @@ describe('the header of a proxied connection', () => {
     const TLSTermination = { cert: Buffer.from(cert).toString('base64'), key: Buffer.from(key).toString('base64') };
     await agent.call(BIND, { Id: '', Proto: 'tls', Opts: { Domain: 'a.localhost', TLSTermination } });
     gateway.endpoints.lookup('tls', 'a.localhost')?.openStream(client('tls'));
+    expect(await agent.proxyHeader()).toMatchObject({ Proto: 'tls', EdgeType: '2', PassthroughTLS: false });
+  });
+
+  it('tells that a policy has the edge end TLS that the agent did not ask it to end', async () => {
+    const gateway = await SessionGateway.start();
+    const agent = await rawAgent(gateway);
+    await agent.call(0, auth(gateway));
+    await agent.call(BIND, { Id: '', Proto: 'tls', Opts: { Domain: 'a.localhost' } });
+    gateway.endpoints.lookup('tls', 'a.localhost')?.openStream(client('tls', false));
     expect(await agent.proxyHeader()).toMatchObject({ Proto: 'tls', EdgeType: '2', PassthroughTLS: false });
   });
 
