@@ -174,6 +174,7 @@ export const VARIABLES = {
   GATEWAY_HANDSHAKE_TIMEOUT: count(10, 600, 'seconds that a TLS handshake may take', 1),
   GATEWAY_HEADERS_TIMEOUT: count(30, 600, 'seconds that the headers of a request may take to arrive', 1),
   GATEWAY_HEADERS_LIMIT: count(65_536, 1_048_576, 'bytes of the headers of a request or response', 1024),
+  GATEWAY_HTTP_STREAMS: count(100, 1000, 'requests at a time by one HTTP/2 connection; 0 to offer no HTTP/2'),
   GATEWAY_STREAM_TIMEOUT: count(3600, 604_800, 'seconds without a byte', 1),
   GATEWAY_API_AUTH_DELAY: count(250, 60_000, 'milliseconds that each further wrong API key is slowed down'),
   MANAGEMENT_API_URL: origin,
@@ -426,6 +427,7 @@ function edgeLimits(values: Parsed): EdgeLimits {
     handshakeTimeout: milliseconds(values.GATEWAY_HANDSHAKE_TIMEOUT),
     headersTimeout: milliseconds(values.GATEWAY_HEADERS_TIMEOUT),
     headerBytes: values.GATEWAY_HEADERS_LIMIT ?? 0,
+    streams: values.GATEWAY_HTTP_STREAMS ?? 0,
     streamIdleTimeout: milliseconds(values.GATEWAY_STREAM_TIMEOUT),
   };
 }

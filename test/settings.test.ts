@@ -206,6 +206,7 @@ describe('settings', () => {
       handshakeTimeout: 10_000,
       headersTimeout: 30_000,
       headerBytes: 65_536,
+      streams: 100,
       streamIdleTimeout: 3_600_000,
     });
     const env = {
@@ -213,6 +214,7 @@ describe('settings', () => {
       GATEWAY_HANDSHAKE_TIMEOUT: '1',
       GATEWAY_HEADERS_TIMEOUT: '2',
       GATEWAY_HEADERS_LIMIT: '4096',
+      GATEWAY_HTTP_STREAMS: '0',
       GATEWAY_STREAM_TIMEOUT: '60',
     };
     expect(limits(env)).toEqual({
@@ -220,6 +222,7 @@ describe('settings', () => {
       handshakeTimeout: 1000,
       headersTimeout: 2000,
       headerBytes: 4096,
+      streams: 0,
       streamIdleTimeout: 60_000,
     });
     expect(() => limits({ GATEWAY_STREAM_TIMEOUT: '0' })).toThrow(/GATEWAY_STREAM_TIMEOUT="0".*from 1 to 604800/);

@@ -237,10 +237,10 @@ async function startChallengeDns(
 }
 
 function edgeServerLimits(limits: EdgeLimits) {
-  const { connections, handshakeTimeout, headersTimeout, headerBytes, streamIdleTimeout } = limits;
+  const { connections, handshakeTimeout, headersTimeout, headerBytes, streams, streamIdleTimeout } = limits;
   return {
     doorLimits: { connections, handshakeTimeout },
-    httpLimits: { connections, headersTimeout, headerBytes },
+    httpLimits: { connections, headersTimeout, headerBytes, streams },
     streamIdleTimeout,
   };
 }

@@ -95,7 +95,9 @@ export class TestEdge {
   }
 
   static async start(
-    options: Partial<Pick<EdgeServerOptions, 'headersTimeout' | 'doorLimits' | 'httpLimits'>> = {},
+    options: Partial<
+      Pick<EdgeServerOptions, 'headersTimeout' | 'doorLimits' | 'httpLimits' | 'domainCertificates'>
+    > = {},
   ): Promise<TestEdge> {
     const dir = await mkdtemp(join(tmpdir(), 'edge-'));
     const ca = await openLocalCa(dir, silentLog);

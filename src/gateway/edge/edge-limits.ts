@@ -8,6 +8,8 @@ export interface EdgeLimits {
   readonly headersTimeout: number;
   /** Bytes of a request's headers, and of a response's. */
   readonly headerBytes: number;
+  /** Requests at a time by one HTTP/2 connection; 0: HTTP/2 is not offered. */
+  readonly streams: number;
   /** Milliseconds without a byte after which a connection of bare bytes is cut: of tcp and tls endpoints and TLS edges. */
   readonly streamIdleTimeout: number;
 }

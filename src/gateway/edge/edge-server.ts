@@ -25,8 +25,6 @@ import { faultOf, hasBody } from './request-guard.ts';
 import { responseOn } from './upgrade.ts';
 
 export interface EdgeServerOptions extends PublicTlsOptions {
-  /** Left out: the defaults. */
-  httpLimits?: Partial<HttpLimits> | undefined;
   /** 0 for any free port. */
   httpPort: number;
   httpsPort: number;

@@ -51,6 +51,8 @@ export interface FrontDoorOptions {
   /** The endpoint that HTTPS requests for a name will mostly be for. */
   httpsEndpoint(name: string): GatewayEndpoint | undefined;
   https: HttpsDoor;
+  /** Whether clients may speak HTTP/2. */
+  http2: boolean;
   limits?: Partial<FrontDoorLimits> | undefined;
   log: Log;
 }
@@ -161,7 +163,7 @@ export class FrontDoor {
   }
 
   async #serveHttps(visitor: Visitor): Promise<void> {
-    const { agents, handshakes, httpsEndpoint, https } = this.#options;
+    const { agents, handshakes, http2, httpsEndpoint, https } = this.#options;
     const { socket, name, hello } = visitor;
     const endpoint = httpsEndpoint(name);
     const entrance = https.enter(socket, hello, endpoint);
@@ -171,7 +173,7 @@ export class FrontDoor {
     }
     const { demands } = entrance;
     // What the gateway itself answers speaks HTTP/1.1 alone.
-    const options = { protocols: endpoint ? HTTP2_OR_1 : HTTP1, ...(demands && { demands }) };
+    const options = { protocols: endpoint && http2 ? HTTP2_OR_1 : HTTP1, ...(demands && { demands }) };
     const isPerhapsAgent = agents && name === '' && hello?.protocols.length === 0;
     // What is no hello is told so by OpenSSL, with the alert that belongs to it.
     const secured = await handshakes.secure(visitor, options);

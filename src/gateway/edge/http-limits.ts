@@ -10,7 +10,7 @@ export interface HttpLimits {
   idleTimeout: number;
   /** Connections at once on the plain port; what is beyond is closed at once instead of starving the others. */
   connections: number;
-  /** Requests at a time by one HTTP/2 connection; an agent carries 512 for all of them. */
+  /** Requests at a time by one HTTP/2 connection, of which an agent carries 512 in all; 0: HTTP/2 is not offered. */
   streams: number;
 }
 

@@ -11,6 +11,7 @@ import { TlsEdges, type TlsEdgesOptions } from '../tls-edges/tls-edges.ts';
 import type { AgentDoor } from './agent-door.ts';
 import { FrontDoor, type FrontDoorLimits, type HttpsDoor, type TlsRoute } from './front-door.ts';
 import { Handshakes } from './handshakes.ts';
+import { HTTP_LIMITS, type HttpLimits } from './http-limits.ts';
 import type { InternalLookup } from './internal-targets.ts';
 import { ServerCertificates } from './server-certificates.ts';
 import { StreamProxy } from './stream-proxy.ts';
@@ -47,6 +48,8 @@ export interface PublicTlsOptions {
   doorLimits?: Partial<FrontDoorLimits>;
   /** Milliseconds without a byte after which a connection of bare bytes is cut; left out: the default. */
   streamIdleTimeout?: number;
+  /** Left out: the defaults. */
+  httpLimits?: Partial<HttpLimits> | undefined;
   /** Address to listen on. */
   host: string;
   log: Log;
@@ -91,6 +94,7 @@ export class PublicTls {
       routes,
       httpsEndpoint: (name) => (services?.has(name) ? undefined : endpoints.peek('https', name)),
       https,
+      http2: (options.httpLimits?.streams ?? HTTP_LIMITS.streams) > 0,
       limits: options.doorLimits,
       log,
     });

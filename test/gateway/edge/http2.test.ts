@@ -4,6 +4,8 @@ import type { ClientHttp2Session } from 'node:http2';
 import { connect as connectTls } from 'node:tls';
 import { gunzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import type { Leaf } from '../../../src/gateway/certificates/leaf-store.ts';
+import { EDGE_TERMINATION } from '../../../src/gateway/endpoint.ts';
 import { collect, type DirectEndpoint, TestEdge } from '../../support/edge.ts';
 import { answerOn, askHttp2, openHttp2 } from '../../support/http2-client.ts';
 
@@ -33,6 +35,14 @@ async function open(host: string): Promise<ClientHttp2Session> {
   const session = await openHttp2(edge, host);
   sessions.push(session);
   return session;
+}
+
+/** A request by HTTP/1.1; `servername` goes into the handshake alone. */
+async function getOverTls({ httpsPort, ca }: TestEdge, servername: string, headers: object): Promise<string> {
+  const socket = connectTls({ host: '127.0.0.1', port: httpsPort, servername, ca: ca.caPem });
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+  socket.write(`GET / HTTP/1.1\r\n${lines.join('')}\r\n`);
+  return (await collect(socket)).toString();
 }
 
 const respond = (action: object) => ({ on_http_request: [{ actions: [action] }] });
@@ -287,6 +297,38 @@ describe('an HTTP/2 connection', () => {
     expect(answer.headers[':status']).toBe(421);
     expect(two.streams).toEqual([]);
     expect((await askHttp2(session, { ':authority': `${one.host}:443` })).body).toBe('one');
+  });
+
+  it('carries requests for other hosts that its certificate names, but for those that ask more of handshakes', async () => {
+    const host = (name: string) => `${name}.site.localhost`;
+    let wildcard: Leaf | null = null;
+    const site = await TestEdge.start({ domainCertificates: { pairFor: () => wildcard } });
+    wildcard = await site.ca.issue(['*.site.localhost']);
+    const protocol = 'https';
+    for (const name of ['one', 'two']) await site.serve(host(name), (_req, res) => res.end(name), { protocol });
+    const demanding = await site.serve(host('three'), (_req, res) => res.end('three'), { protocol });
+    const clientAuthorities = [site.ca.caPem];
+    Object.assign(demanding, { tls: { ...EDGE_TERMINATION, clientAuthorities } });
+    const policy = { on_tcp_connect: [{ actions: [{ type: 'log', config: { metadata: { a: 'b' } } }] }] };
+    await site.serve(host('four'), (_req, res) => res.end('four'), { protocol, policy });
+    const session = await openHttp2(site, host('one'));
+    const asked = ['one', 'two', 'three', 'four'].map((name) => askHttp2(session, { ':authority': host(name) }));
+    const answers = await Promise.all(asked);
+    session.destroy();
+    expect(answers.map(({ headers }) => headers[':status'])).toEqual([200, 200, 421, 421]);
+    expect(answers[1]?.body).toBe('two');
+    const old = { host: host('three'), connection: 'close' };
+    const answer = await getOverTls(site, host('one'), old);
+    await site.close();
+    expect(answer).toMatch(/^HTTP\/1\.1 421 /);
+  });
+
+  it('is not agreed on when the limits say so', async () => {
+    const without = await TestEdge.start({ httpLimits: { streams: 0 } });
+    const { host } = await without.serve(newHost(), (_req, res) => res.end('one'), { protocol: 'https' });
+    await expect(openHttp2(without, host)).rejects.toThrow('speaks http/1.1');
+    expect(await getOverTls(without, host, { host, connection: 'close' })).toMatch(/^HTTP\/1\.1 200 /);
+    await without.close();
   });
 
   it('answers 404 when the endpoint has gone offline meanwhile, and cuts what it carried', async () => {

@@ -18,6 +18,7 @@ const LIMITS = {
   handshakeTimeout: 60_000,
   headersTimeout: 60_000,
   headerBytes: 65_536,
+  streams: 100,
   streamIdleTimeout: 60_000,
 };
 

@@ -7,6 +7,7 @@ import { WebSocket, WebSocketServer } from 'ws';
 import { collect } from '../../support/edge.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { ask } from '../../support/http-request.ts';
+import { askHttp2, openHttp2 } from '../../support/http2-client.ts';
 
 const LARGE = Buffer.alloc(8 * 1_048_576, 'payload ');
 
@@ -61,6 +62,21 @@ it('serves requests, large bodies both ways and websockets through the real SDK'
   const [data] = (await once(socket, 'message')) as [Buffer];
   expect(String(data)).toBe('ping');
   socket.terminate();
+});
+
+it('serves clients of HTTP/2, large bodies both ways', async () => {
+  const builder = session.httpEndpoint().domain('two.localhost');
+  const listener = await builder.listen(false);
+  listener.forward(`http://127.0.0.1:${(upstream.address() as AddressInfo).port}`).catch(() => {});
+  const { httpsPort, sessionCa } = gateway;
+  const client = await openHttp2({ httpsPort, ca: { caPem: sessionCa } }, 'two.localhost');
+  const [download, upload, small] = await Promise.all([
+    askHttp2(client, { ':path': '/download' }),
+    askHttp2(client, { ':method': 'POST', ':path': '/upload' }, LARGE),
+    askHttp2(client, {}),
+  ]);
+  client.destroy();
+  expect([download.body.length, upload.body, small.body]).toEqual([LARGE.length, 'true', 'hello 127.0.0.1']);
 });
 
 it('passes events on as they happen', async () => {
