@@ -31,7 +31,7 @@ export const AGENT_SERVICE: Service = {
 # systemctl reload device-agent takes over LOG_LEVEL, DEFAULT_POLICIES and the API token, a restart everything.
 # The authtoken belongs alone into ${AUTHTOKEN_FILE}, which only root needs to read.
 #AGENT_DOMAIN=agent.site-a.example.com
-#NGROK_SERVER_ADDR=connect.gateway.example.com:4443
+#NGROK_SERVER_ADDR=connect.gateway.example.com:443
 #NGROK_CA_CERT=/etc/device-agent/gateway-ca.pem
 #LOG_LEVEL=info
 `,

@@ -12,6 +12,7 @@ import {
   tlsEdges,
 } from '../../management/resources/tls-edge.ts';
 import { tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
+import { isClosed } from '../domain-names.ts';
 import type { EdgeModules, TlsEdgeRow } from '../store/tls-edges.ts';
 import type { ApiContext } from './context.ts';
 import { refuse } from './refuse.ts';
@@ -129,6 +130,7 @@ function backendOf(store: ApiContext['store'], id: string): object | null {
 
 function checkHostport({ store, live, domains }: ApiContext, edgeId: string, hostport: string): void {
   const host = hostport.slice(0, hostport.lastIndexOf(':'));
+  if (isClosed(host, domains)) throw refuse(400, 450, 'hostports: the gateway itself answers for this name.');
   if (domains.edgesNeedReservation && !store.reservedDomains.covering(host)) {
     throw refuse(400, 7117, 'hostports: the domain is not reserved.');
   }

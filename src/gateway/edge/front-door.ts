@@ -67,6 +67,9 @@ export interface FrontDoorLimits {
 }
 
 const DEFAULT_LIMITS: FrontDoorLimits = { handshakeTimeout: 10_000, hellos: 1024, connections: 8192 };
+/** How often failures are told of at most. */
+const QUIET_MS = 60_000;
+
 /** A fatal alert (RFC 6066, section 3), in a record of its own. */
 const UNRECOGNIZED_NAME = Buffer.from('15030300020270', 'hex');
 const HTTP1 = ['http/1.1'];
@@ -83,6 +86,9 @@ export class FrontDoor {
   /** In order of arrival. */
   readonly #hellos = new Set<Socket>();
   readonly #visitors = new Set<Socket>();
+  /** Since they were told of. */
+  #failures = 0;
+  #toldAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: FrontDoorOptions) {
     this.#options = options;
@@ -101,9 +107,19 @@ export class FrontDoor {
     const arrived = () => clearTimeout(timer);
     socket.once('close', arrived);
     this.#receive(socket, arrived, only).catch((error: unknown) => {
-      this.#options.log.error({ err: error }, 'a TLS connection could not be served');
+      this.#tell(error);
       socket.destroy();
     });
+  }
+
+  /** What is wrong with a certificate shows at every connection, and those are strangers'. */
+  #tell(error: unknown): void {
+    this.#failures += 1;
+    const now = performance.now();
+    if (now - this.#toldAt < QUIET_MS) return;
+    this.#options.log.error({ err: error, times: this.#failures }, 'a TLS connection could not be served');
+    this.#toldAt = now;
+    this.#failures = 0;
   }
 
   async #receive(socket: Socket, arrived: () => void, only: TlsRoute | undefined): Promise<void> {

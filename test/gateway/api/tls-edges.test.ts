@@ -132,6 +132,8 @@ describe('a new TLS edge', () => {
     [{ hostports: 'a.example.com:443' }, 215],
     [{ hostports: ['twice.example.com:443', 'TWICE.example.com:443'] }, 215],
     [{ hostports: ['busy.example.com:443'] }, 7132],
+    [{ hostports: ['connect.gateway.test:443'] }, 450],
+    [{ hostports: ['api.gateway.test:9443'] }, 450],
     [{ policy: {} }, 214],
     [{ backend: {} }, 242],
     [{ backend: { backend_id: 'ipp_1' } }, 242],

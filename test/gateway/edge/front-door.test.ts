@@ -11,9 +11,10 @@ import {
 } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca.ts';
+import { EDGE_TERMINATION } from '../../../src/gateway/endpoint.ts';
 import { TestEdge } from '../../support/edge.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../../support/gateway.ts';
-import { silentLog } from '../../support/silent-log.ts';
+import { recordingLog, silentLog } from '../../support/silent-log.ts';
 
 async function listening(server: { listen(port: number, host: string): unknown; address(): unknown }): Promise<number> {
   server.listen(0, '127.0.0.1');
@@ -142,6 +143,20 @@ describe('a connection to the public TLS port', () => {
     expect(await served(await enter(edge))).toContain('served');
     await closed(second);
     expect(third.closed).toBe(false);
+  });
+
+  it('that cannot be served costs itself alone, and is told of once in a while', async () => {
+    const { log, lines } = recordingLog();
+    const edge = await TestEdge.start({ log });
+    onTestFinished(() => edge.close());
+    await edge.serve('site.localhost', (_req, res) => res.end('served'), { protocol: 'https' });
+    const broken = await edge.serve('broken.localhost', (_req, res) => res.end(), { protocol: 'tls' });
+    Object.assign(broken, { tls: { ...EDGE_TERMINATION, certificate: 'no PEM', privateKey: 'neither' } });
+    for (let count = 0; count < 3; count++) {
+      await expect(enter(edge, { servername: 'broken.localhost' })).rejects.toThrow();
+    }
+    expect(lines.filter(({ msg }) => msg === 'a TLS connection could not be served')).toHaveLength(1);
+    expect(await served(await enter(edge))).toContain('served');
   });
 
   it('is one too many when there are as many as there may be, until one has gone', async () => {
