@@ -3,10 +3,11 @@ import { ksuidOf } from '../lib/ids.ts';
 import type { Log } from '../lib/log.ts';
 import type { Live, LiveEndpoint, LiveSession, LiveTunnel, Revocation, SessionCommand } from './api/live.ts';
 import type { EndpointRegistry } from './endpoints.ts';
-import type { AgentSession, Listener } from './sessions/agent-session.ts';
+import type { AgentSession } from './sessions/agent-session.ts';
 import type { BoundEndpoint } from './sessions/bound-endpoint.ts';
 import { LabeledTunnel } from './sessions/labeled-tunnel.ts';
 import { Refusal } from './sessions/refusal.ts';
+import type { Listener } from './sessions/session-listeners.ts';
 import type { SessionServer } from './sessions/session-server.ts';
 import { timestamp } from './store/store.ts';
 

@@ -8,6 +8,8 @@ import { Lane, type StreamGate } from './stream-gate.ts';
 
 /** The session that a listener belongs to. */
 export interface ListenerOwner {
+  /** `ts_…` */
+  readonly id: string;
   readonly credential: Credential;
   readonly gate: StreamGate;
   /** False once the session is over. */

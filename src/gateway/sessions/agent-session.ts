@@ -1,20 +1,18 @@
 import type { Duplex } from 'node:stream';
 import type { ZodType } from 'zod';
-import { messageOf } from '../../lib/errors.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
 import type { AgentAccess, Credential } from './agent-access.ts';
 import { AgentCommands } from './agent-commands.ts';
 import type { ListenerOwner } from './agent-listener.ts';
-import type { BoundEndpoint } from './bound-endpoint.ts';
 import type { Channel, ChannelReceiver } from './channel.ts';
 import { Connection, type ConnectionUser } from './connection.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
 import { HeartbeatEcho, HeartbeatProbe } from './heartbeat.ts';
-import type { LabeledTunnel } from './labeled-tunnel.ts';
 import { AuthRequest, BindLabeledRequest, BindRequest, StreamType, streamPrefix, UnbindRequest } from './messages.ts';
 import { Refusal } from './refusal.ts';
 import { type RpcAnswer, RpcResponder } from './rpc.ts';
+import { type Listener, SessionListeners } from './session-listeners.ts';
 import { StreamGate } from './stream-gate.ts';
 import { TypedStream } from './typed-stream.ts';
 
@@ -23,7 +21,6 @@ const PROBE_MS = 1_000;
 /** Heartbeats may be late by this much beyond what the agent tolerates itself. */
 const SILENCE_SLACK_MS = 1_000;
 const MAX_SILENCE_MS = 600_000;
-const MAX_LISTENERS = 10_000;
 /** Before it has authenticated, nobody makes the gateway keep more than this. */
 const MAX_AUTH_BODY = 65_536;
 
@@ -50,9 +47,6 @@ export interface AgentSessionDeps {
   log: Log;
 }
 
-/** What a session can have bound. */
-export type Listener = BoundEndpoint | LabeledTunnel;
-
 /** What is known of the agent at the other end, in its own words. */
 export interface AgentInfo {
   clientType: string;
@@ -73,8 +67,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   readonly startedAt = new Date();
   readonly #deps: AgentSessionDeps;
   readonly #connection: Connection;
-  /** By the agent's names for them. */
-  readonly #listeners = new Map<string, Listener>();
+  readonly #listeners: SessionListeners;
   #probe: HeartbeatProbe | null = null;
   #id = '';
   #credential: Credential | null = null;
@@ -88,6 +81,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     this.#connection = new Connection(socket, this);
     this.gate = new StreamGate(this.#connection);
     this.commands = new AgentCommands(this.#connection);
+    this.#listeners = new SessionListeners(this, deps.binder, deps.log);
   }
 
   /** `ClientId` of the protocol: `ts_…`, kept by the agent when it reconnects. Empty before it has authenticated. */
@@ -136,7 +130,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
    * @param code `ERR_NGROK_…`
    */
   stopListener(listener: Listener, message: string, code: string): void {
-    this.#unbind(listener.id, new Error(message));
+    this.#listeners.unbind(listener.id, new Error(message));
     this.commands.stopTunnel(listener.id, message, code);
   }
 
@@ -154,7 +148,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   ended(reason: Error): void {
     this.#over = true;
     clearTimeout(this.#timer);
-    for (const id of [...this.#listeners.keys()]) this.#unbind(id, reason);
+    this.#listeners.unbindAll(reason);
     if (!this.#credential) return;
     this.#deps.directory.leave(this);
     this.#deps.log.info({ session: this.#id, reason: reason.message }, 'agent session ended');
@@ -172,13 +166,12 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     if (!this.#credential) throw new Refusal('ERR_NGROK_4018', 'the session has not authenticated');
     switch (type) {
       case StreamType.bind:
-        return this.#bind(parse(BindRequest, body, 'ERR_NGROK_301'));
+        return this.#listeners.bind(parse(BindRequest, body, 'ERR_NGROK_301'));
       case StreamType.unbind:
-        // SDKs unbind more than once; an endpoint that is unknown is as good as unbound.
-        this.#unbind(parse(UnbindRequest, body, 'ERR_NGROK_301').Id, new Error('the agent closed the endpoint'));
+        this.#listeners.unbind(parse(UnbindRequest, body, 'ERR_NGROK_301').Id, new Error('the agent closed it'));
         return { body: {} };
       case StreamType.bindLabeled:
-        return this.#bindLabeled(parse(BindLabeledRequest, body, 'ERR_NGROK_301'));
+        return this.#listeners.bindLabeled(parse(BindLabeledRequest, body, 'ERR_NGROK_301'));
       default:
         throw new Refusal('ERR_NGROK_332', `requests of type ${type} are not supported by this gateway`);
     }
@@ -212,46 +205,6 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     this.#deps.log.info({ session: this.#id, agent: extra.clienttype, version: extra.version }, 'agent session online');
     const version = request.Version.includes('3') ? '3' : '2';
     return { body: { Version: version, ClientId: this.#id, Extra: {} } };
-  }
-
-  async #bind(request: BindRequest): Promise<RpcAnswer> {
-    this.#requireRoom();
-    if (this.#listeners.has(request.Id)) throw new Refusal('ERR_NGROK_301', 'the id of the endpoint is in use');
-    const { endpoint, answer } = await this.#deps.binder.bind(this, request);
-    this.#deps.log.debug({ session: this.#id, url: endpoint.url }, 'endpoint online');
-    return this.#take(endpoint, answer);
-  }
-
-  #bindLabeled(request: BindLabeledRequest): RpcAnswer {
-    this.#requireRoom();
-    const tunnel = this.#deps.binder.bindLabeled(this, request);
-    this.#deps.log.debug({ session: this.#id, labels: tunnel.labels }, 'labelled tunnel online');
-    return this.#take(tunnel, { Id: tunnel.id });
-  }
-
-  #requireRoom(): void {
-    if (this.#listeners.size < MAX_LISTENERS) return;
-    throw new Refusal('ERR_NGROK_350', `one session can have ${MAX_LISTENERS} endpoints`);
-  }
-
-  #take(listener: Listener, answer: object): RpcAnswer {
-    this.#listeners.set(listener.id, listener);
-    return { body: answer, consumed: () => this.#open(listener) };
-  }
-
-  /** The agent has registered its listener: what was held back until now may go. */
-  #open(listener: Listener): void {
-    if (this.#listeners.get(listener.id) !== listener) return;
-    listener.lane.ready = true;
-    this.gate.admit();
-  }
-
-  #unbind(id: string, reason: Error): void {
-    const listener = this.#listeners.get(id);
-    if (!listener) return;
-    this.#listeners.delete(id);
-    this.#deps.binder.unbind(listener, reason);
-    this.#deps.log.debug({ session: this.#id, id: listener.publicId, reason: messageOf(reason) }, 'endpoint offline');
   }
 
   /**
