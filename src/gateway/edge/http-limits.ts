@@ -8,6 +8,8 @@ export interface HttpLimits {
   keepAliveTimeout: number;
   /** Milliseconds without a byte in either direction. */
   idleTimeout: number;
+  /** Milliseconds in which an HTTP/2 client that was quiet for so long has to say that it is there. */
+  pingTimeout: number;
   /** Connections at once on the plain port; what is beyond is closed at once instead of starving the others. */
   connections: number;
   /** Requests at a time by one HTTP/2 connection, of which an agent carries 512 in all; 0: HTTP/2 is not offered. */
@@ -19,6 +21,7 @@ export const HTTP_LIMITS: HttpLimits = {
   headersTimeout: 30_000,
   keepAliveTimeout: 60_000,
   idleTimeout: 360_000,
+  pingTimeout: 30_000,
   connections: 8192,
   streams: 100,
 };

@@ -53,6 +53,21 @@ export class Http2Client {
       );
   }
 
+  /**
+   * Asks a client for a sign of life whenever it was quiet for too long: answers may take longer, as those of gRPC do that
+   * tell what happens, but not for a client that has gone.
+   */
+  watch({ idleTimeout, pingTimeout }: HttpLimits): void {
+    this.#session.setTimeout(idleTimeout, () => {
+      const timer = setTimeout(() => this.#socket.destroy(), pingTimeout).unref();
+      const sent = this.#session.ping((error) => {
+        clearTimeout(timer);
+        if (error === null) this.#session.setTimeout(idleTimeout);
+      });
+      if (!sent) this.#socket.destroy();
+    });
+  }
+
   /** Ends a connection that has carried no request for too long; bytes that trickle in do not count as use. */
   checkTime(now: number, { headersTimeout, keepAliveTimeout }: HttpLimits): void {
     if (this.#open > 0 || now - this.#idleSince < (this.#asked ? keepAliveTimeout : headersTimeout)) return;

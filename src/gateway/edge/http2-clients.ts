@@ -54,8 +54,8 @@ export class Http2Clients {
         initialWindowSize: STREAM_WINDOW,
       },
     });
-    session.setTimeout(limits.idleTimeout, () => socket.destroy());
     const client = new Http2Client(session, socket, onRequest);
+    client.watch(limits);
     this.#clients.add(client);
     this.#sweeper ??= setInterval(() => this.#sweep(), sweepInterval(limits)).unref();
     session.once('close', () => this.#closed(client));

@@ -123,6 +123,26 @@ describe('limits', () => {
     await limited.close();
   });
 
+  it('close quiet connections whose client has gone', async () => {
+    const limited = await TestEdge.start({ httpLimits: { idleTimeout: 100, pingTimeout: 100 } });
+    await limited.serve(HOST, () => {}, { protocol: 'https' });
+    const raw = await connect(limited);
+    raw.send(frame(Frame.headers, ALL, 1, block(FIELDS)));
+    await raw.closed();
+    await limited.close();
+  });
+
+  it('leave quiet connections alone whose client says that it is there', async () => {
+    const limited = await TestEdge.start({ httpLimits: { idleTimeout: 100 } });
+    await limited.serve(HOST, (_req, res) => setTimeout(() => res.end('ok'), 500), { protocol: 'https' });
+    const session = await openHttp2(limited, HOST);
+    const asked = once(session, 'ping');
+    expect((await askHttp2(session, {})).body).toBe('ok');
+    await asked;
+    session.destroy();
+    await limited.close();
+  });
+
   it('close plain connections whose headers do not arrive', async () => {
     const limited = await TestEdge.start({ httpLimits: { headersTimeout: 100 } });
     const socket = limited.connect();
