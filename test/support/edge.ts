@@ -96,7 +96,7 @@ export class TestEdge {
 
   static async start(
     options: Partial<
-      Pick<EdgeServerOptions, 'headersTimeout' | 'doorLimits' | 'httpLimits' | 'domainCertificates' | 'log'>
+      Pick<EdgeServerOptions, 'headersTimeout' | 'doorLimits' | 'httpLimits' | 'domainCertificates' | 'log' | 'agents'>
     > = {},
   ): Promise<TestEdge> {
     const dir = await mkdtemp(join(tmpdir(), 'edge-'));

@@ -16,8 +16,14 @@ export class AgentDoor {
     this.#open = resolve;
   });
 
-  /** @param name that agents ask for, lower case */
-  constructor(readonly name: string) {}
+  /**
+   * @param name that agents ask for, lower case
+   * @param patience milliseconds in which those who ask for no name have to say something
+   */
+  constructor(
+    readonly name: string,
+    private readonly patience = 30_000,
+  ) {}
 
   /** Agents that were there before wait until now: their SDKs would take a refusal for a failed attempt. */
   open(server: AgentServer): void {
@@ -38,7 +44,10 @@ export class AgentDoor {
    */
   sort(secured: TLSSocket, onOther: (secured: TLSSocket) => void): void {
     secured.on('error', () => {});
+    const timer = setTimeout(() => secured.destroy(), this.patience);
+    secured.once('close', () => clearTimeout(timer));
     secured.once('readable', () => {
+      clearTimeout(timer);
       const first: Buffer | null = secured.read();
       if (first === null) {
         secured.destroy();

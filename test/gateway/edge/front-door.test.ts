@@ -11,6 +11,7 @@ import {
 } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca.ts';
+import { AgentDoor } from '../../../src/gateway/edge/agent-door.ts';
 import { EDGE_TERMINATION } from '../../../src/gateway/endpoint.ts';
 import { TestEdge } from '../../support/edge.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../../support/gateway.ts';
@@ -131,6 +132,12 @@ describe('a connection to the public TLS port', () => {
     await closed(silent);
     await closed(half);
     expect(await served(idle)).toContain('served');
+  });
+
+  it('that names no host is closed when it says nothing, be it an agent or not', async () => {
+    const edge = await TestEdge.start({ agents: new AgentDoor('connect.localhost', 100) });
+    onTestFinished(() => edge.close());
+    await closed(await enter(edge, { servername: '' }));
   });
 
   it('that hesitates with its hello makes room for others, the oldest first', async () => {
