@@ -77,6 +77,6 @@ function stateOf(of: (name: string) => string): ServiceState['state'] {
 /** Lines that depend on the version of systemd do not count. */
 function sameProgram(unit: string, service: Service, paths: ProgramPaths): boolean {
   const lines = (text: string) =>
-    text.split('\n').filter((line) => !/^(# checksum|RestartSteps|RestartMaxDelay)/.test(line));
+    text.split('\n').filter((line) => !/^(# checksum|RestartS|RestartMaxDelay)/.test(line));
   return lines(unit).join('\n') === lines(unitText(service, paths)).join('\n');
 }

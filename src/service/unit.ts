@@ -58,8 +58,7 @@ function serviceSection(service: Service, paths: ProgramPaths, systemd: number):
   return [
     '[Service]',
     ...running(service, paths),
-    // Short at first; what keeps on failing need not fill the journal.
-    ...(systemd >= RESTART_STEPS_SINCE ? ['RestartSteps=5', 'RestartMaxDelaySec=30'] : []),
+    ...pauses(systemd),
     '',
     ...access(service, paths),
     '',
@@ -67,6 +66,12 @@ function serviceSection(service: Service, paths: ProgramPaths, systemd: number):
     ...HARDENING,
     '',
   ].join('\n');
+}
+
+/** Soon after the first failure; but what keeps on failing must not wear a card out with its log. */
+function pauses(systemd: number): string[] {
+  if (systemd < RESTART_STEPS_SINCE) return ['RestartSec=10'];
+  return ['RestartSec=2', 'RestartSteps=5', 'RestartMaxDelaySec=60'];
 }
 
 function running(service: Service, { node, cli }: ProgramPaths): string[] {
@@ -84,7 +89,6 @@ function running(service: Service, { node, cli }: ProgramPaths): string[] {
     ...readiness,
     `ExecStart=${quoted(node)} ${quoted(cli)} ${service.command}`,
     'Restart=always',
-    'RestartSec=2',
     'TimeoutStartSec=120',
     'TimeoutStopSec=15',
   ];

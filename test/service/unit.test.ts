@@ -59,8 +59,8 @@ it('waits for no network, and restarts for ever', () => {
 });
 
 it('restarts less and less often where systemd knows how to', () => {
-  expect(unitText(AGENT_SERVICE, HERE, 253)).not.toContain('RestartSteps');
-  expect(unitText(AGENT_SERVICE, HERE, 254)).toMatch(/^RestartSteps=5\nRestartMaxDelaySec=30$/m);
+  expect(unitText(AGENT_SERVICE, HERE, 253)).toMatch(/^RestartSec=10\n(?!RestartSteps)/m);
+  expect(unitText(AGENT_SERVICE, HERE, 254)).toMatch(/^RestartSec=2\nRestartSteps=5\nRestartMaxDelaySec=60$/m);
 });
 
 it('shows the service of homes nothing but the program, if it lies in one', () => {
@@ -82,6 +82,6 @@ it('refuses a path that systemd would read as something else', () => {
 it('tells a file that somebody edited from one that was written by any version', () => {
   const unit = unitText(AGENT_SERVICE, HERE, 255);
   expect(isEdited(unit)).toBe(false);
-  expect(isEdited(unit.replace('RestartSec=2', 'RestartSec=9'))).toBe(true);
+  expect(isEdited(unit.replace('RestartSec=2', 'RestartSec=1'))).toBe(true);
   expect(isEdited('[Service]\nExecStart=/bin/true\n')).toBe(true);
 });
