@@ -1,4 +1,4 @@
-import type { Express } from 'express';
+import type { RequestListener } from 'node:http';
 import { type AppOptions, createLocalApp, createRemoteApp } from '../../src/agent/api/app.ts';
 import { Metrics } from '../../src/agent/api/metrics.ts';
 import { silentLog } from './silent-log.ts';
@@ -22,7 +22,7 @@ export async function setUpApi(tunnelOptions: TunnelOptions = {}, overrides: Par
     log: silentLog,
     ...overrides,
   };
-  const local: Express = createLocalApp(options, '127.0.0.1', () => TOKEN);
-  const remote: Express = createRemoteApp(options, () => TOKEN);
+  const local: RequestListener = createLocalApp(options, '127.0.0.1', () => TOKEN);
+  const remote: RequestListener = createRemoteApp(options, () => TOKEN);
   return { tunnels, connector, options, local, remote, ...rest };
 }

@@ -1,5 +1,13 @@
-import express, { type Express, type RequestHandler } from 'express';
+import type { RequestListener } from 'node:http';
+import express, {
+  type ErrorRequestHandler,
+  type Express,
+  type Request,
+  type RequestHandler,
+  type Response,
+} from 'express';
 import type { Log } from '../../lib/log.ts';
+import { AgentError } from '../errors.ts';
 import { bearerAuth, directClient, forwardedClient } from './bearer-auth.ts';
 import { errorHandler, noSuchPath } from './error-handler.ts';
 import { type HealthSource, healthRouter, livenessRouter } from './health-router.ts';
@@ -17,7 +25,7 @@ export interface AppOptions extends HealthSource {
  *
  * @param host the address that it is served on
  */
-export function createLocalApp(options: AppOptions, host: string, token: () => string): Express {
+export function createLocalApp(options: AppOptions, host: string, token: () => string): RequestListener {
   if (isLoopbackHost(host)) return createApp(options, 'local', { first: hostGuard() });
   return createApp(options, 'local', { beforeData: bearerAuth({ token, clientOf: directClient }) });
 }
@@ -27,7 +35,7 @@ export function createLocalApp(options: AppOptions, host: string, token: () => s
  *
  * @param token what callers have to know; null lets everyone in
  */
-export function createRemoteApp(options: AppOptions, token: (() => string) | null): Express {
+export function createRemoteApp(options: AppOptions, token: (() => string) | null): RequestListener {
   if (token === null) return createApp(options, 'remote', {});
   return createApp(options, 'remote', { beforeData: bearerAuth({ token, clientOf: forwardedClient }) });
 }
@@ -38,13 +46,29 @@ interface Guards {
   beforeData?: RequestHandler;
 }
 
-function createApp(options: AppOptions, side: Side, { first, beforeData }: Guards): Express {
+function createApp(options: AppOptions, side: Side, { first, beforeData }: Guards): RequestListener {
   const app = express();
   app.disable('x-powered-by').disable('etag');
   app.use(options.metrics.observe(side));
   if (first) app.use(first);
   app.use(livenessRouter());
   if (beforeData) app.use(beforeData);
-  app.use(tunnelsRouter(options.tunnels), healthRouter(options), noSuchPath, errorHandler(options.log));
-  return app;
+  const onError = errorHandler(options.log);
+  app.use(tunnelsRouter(options.tunnels), healthRouter(options), noSuchPath, onError);
+  return withoutPages(app, onError);
+}
+
+/**
+ * Where not even a path can be made of a URL, such as `http://host@`, Express asks no middleware and answers with a page
+ * of its own.
+ */
+function withoutPages(app: Express, onError: ErrorRequestHandler): RequestListener {
+  const handle = (req: Request, res: Response) => {
+    const last = (error?: unknown) => {
+      const problem = error ?? new AgentError('ERR_AGENT_NO_SUCH_PATH', `there is nothing at ${req.url}`);
+      return onError(problem, req, res, () => res.destroy());
+    };
+    app(req, res, last);
+  };
+  return (req, res) => handle(req as Request, res as Response);
 }

@@ -1,6 +1,13 @@
 import { once } from 'node:events';
 import { chmod, rm } from 'node:fs/promises';
-import { createServer, type RequestListener, type Server, STATUS_CODES } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+  STATUS_CODES,
+} from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -20,24 +27,43 @@ export interface RunningServer {
   close(graceMs: number): Promise<void>;
 }
 
-/** A client that dribbles its request holds a connection no longer than this, in milliseconds. */
-const HEADERS_MS = 10_000;
-const REQUEST_MS = 30_000;
-const IDLE_MS = 30_000;
-const CHECK_MS = 2_000;
-const MAX_CONNECTIONS = 1_024;
+/** What one client can hold of the server; times in milliseconds. */
+export interface ServerLimits {
+  /** From the first byte of a request to the end of its headers, and of its body: some clients dribble. */
+  headersMs: number;
+  requestMs: number;
+  idleMs: number;
+  /** How often the others are looked at. */
+  checkMs: number;
+  connections: number;
+}
+
+const LIMITS: ServerLimits = {
+  headersMs: 10_000,
+  requestMs: 30_000,
+  idleMs: 30_000,
+  checkMs: 2_000,
+  connections: 1_024,
+};
 
 /**
  * Serves an app over HTTP.
  *
  * @throws {OperatorError} when the address cannot be listened on
  */
-export async function startServer(app: RequestListener, listen: Listen, log: Log): Promise<RunningServer> {
-  const server = createServer({ connectionsCheckingInterval: CHECK_MS, keepAliveTimeout: IDLE_MS }, app);
-  server.headersTimeout = HEADERS_MS;
-  server.requestTimeout = REQUEST_MS;
-  server.maxConnections = MAX_CONNECTIONS;
-  server.on('clientError', answerUnreadable);
+export async function startServer(
+  app: RequestListener,
+  listen: Listen,
+  log: Log,
+  { headersMs, requestMs, idleMs, checkMs, connections }: ServerLimits = LIMITS,
+): Promise<RunningServer> {
+  const server = createServer({ connectionsCheckingInterval: checkMs, keepAliveTimeout: idleMs }, app);
+  server.headersTimeout = headersMs;
+  server.requestTimeout = requestMs;
+  server.maxConnections = connections;
+  answerUnreadable(server);
+  // Node's own answer, 417, is none of ours; a server may ignore what it is not expected to know (RFC 9110, 10.1.1).
+  server.on('checkExpectation', (req, res) => server.emit('request', req, res));
   const closeIdle = trackIdleConnections(server);
   try {
     if ('path' in listen) {
@@ -101,19 +127,29 @@ function whereabouts(server: Server): Pick<RunningServer, 'address' | 'port'> {
 }
 
 /** Answers what could not even be read as a request, in the form of every other refusal. */
-function answerUnreadable(error: NodeJS.ErrnoException, socket: Duplex): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) {
-    socket.destroy();
-    return;
-  }
+function answerUnreadable(server: Server): void {
+  const latest = new WeakMap<Duplex, ServerResponse<IncomingMessage>>();
+  server.on('request', ({ socket }, response) => latest.set(socket, response));
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+    // More bytes than the client's last request had: that one is still answered, and then the connection ends.
+    if (error.code === 'HPE_CLOSED_CONNECTION') return;
+    const response = latest.get(socket);
+    if (error.code === 'ECONNRESET' || !socket.writable) socket.destroy();
+    // The rest of a request that has its answer already: a second one would be taken for that of the next request.
+    else if (response?.headersSent && !(response.req.complete && response.writableFinished)) socket.end();
+    else socket.end(unreadableAnswer(error));
+  });
+}
+
+function unreadableAnswer(error: NodeJS.ErrnoException): string {
   const answer = new AgentError(
     'ERR_AGENT_INVALID_REQUEST',
     `the request cannot be read: ${error.code ?? error.message}`,
   );
   const body = JSON.stringify(errorBody(answer));
-  socket.end(
+  return (
     `HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\nConnection: close\r\n` +
-      `Content-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+    `Content-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
   );
 }
 

@@ -4,16 +4,16 @@ import http, { type RequestListener } from 'node:http';
 import net from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { expect, it, onTestFinished } from 'vitest';
-import { type Listen, startServer } from '../../../src/agent/api/server.ts';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { type Listen, type ServerLimits, startServer } from '../../../src/agent/api/server.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/tunnel-set-up.ts';
 
 const LOOPBACK: Listen = { host: '127.0.0.1', port: 0 };
 
-async function start(app: RequestListener, listen: Listen = LOOPBACK) {
-  const server = await startServer(app, listen, silentLog);
+async function start(app: RequestListener, listen: Listen = LOOPBACK, limits?: ServerLimits) {
+  const server = await startServer(app, listen, silentLog, limits);
   onTestFinished(() => server.close(0).catch(() => {}));
   return server;
 }
@@ -86,11 +86,70 @@ it('answers what is no request in the form of every error', async () => {
   });
 });
 
-it('does not wait for ever for a client that dribbles its request', { timeout: 20_000 }, async () => {
-  const server = await start(() => {});
+it('gives one answer to one request, although its body cannot be read', async () => {
+  const server = await start((_req, res) => res.writeHead(403).end('no'));
   const socket = net.connect(server.port ?? 0, '127.0.0.1');
-  socket.write('GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ');
-  const dribble = setInterval(() => socket.write('x'), 500);
-  onTestFinished(() => clearInterval(dribble));
-  expect(await text(socket)).toContain('ERR_HTTP_REQUEST_TIMEOUT');
+  socket.write('POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n');
+  expect((await text(socket)).match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 403']);
+});
+
+it('answers a client that sends more than it said, and then hangs up', async () => {
+  const server = await start((_req, res) => setTimeout(() => res.end('hello'), 20));
+  const socket = net.connect(server.port ?? 0, '127.0.0.1');
+  socket.write('GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\nand more');
+  expect((await text(socket)).match(/HTTP\/1\.1 \d+|hello/g)).toEqual(['HTTP/1.1 200', 'hello']);
+});
+
+it('leaves it to the app to answer a client that expects what nobody knows', async () => {
+  const server = await start((_req, res) => res.end('hello'));
+  const socket = net.connect(server.port ?? 0, '127.0.0.1');
+  socket.write('GET / HTTP/1.1\r\nHost: localhost\r\nExpect: wonders\r\nConnection: close\r\n\r\n');
+  expect(await text(socket)).toMatch(/^HTTP\/1\.1 200 .*hello$/s);
+});
+
+describe('a client that dribbles', () => {
+  const limits = { headersMs: 200, requestMs: 400, idleMs: 10_000, checkMs: 50, connections: 3 };
+  const app: RequestListener = (req, res) => req.resume().on('end', () => res.end('hello'));
+
+  it.each([
+    ['its headers', 'GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: '],
+    ['its body', 'POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n'],
+    ['the chunks of its body', 'POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n'],
+  ])('%s is not waited for without end', async (_, beginning) => {
+    const server = await start(app, LOOPBACK, limits);
+    let answer = '';
+    const socket = net.connect(server.port ?? 0, '127.0.0.1');
+    // What is written after the server has hung up fails.
+    socket
+      .on('error', () => {})
+      .on('data', (bytes) => {
+        answer += bytes;
+      });
+    socket.write(beginning);
+    const dribble = setInterval(() => socket.write('x'), 20);
+    onTestFinished(() => clearInterval(dribble));
+    await once(socket, 'close');
+    expect(answer).toContain('ERR_HTTP_REQUEST_TIMEOUT');
+  });
+
+  it('holds up nobody else, and there are only so many of them', async () => {
+    const server = await start(app, LOOPBACK, { ...limits, headersMs: 60_000, requestMs: 60_000 });
+    const slow = [0, 1, 2].map(() => net.connect(server.port ?? 0, '127.0.0.1'));
+    for (const socket of slow) {
+      await once(socket, 'connect');
+      socket.write('GET / HTTP/1.1\r\n');
+    }
+    const refused = net.connect(server.port ?? 0, '127.0.0.1').on('error', () => {});
+    await once(refused, 'close');
+    slow[0]?.destroy();
+    await expect
+      .poll(() =>
+        fetch(`http://${server.address}`).then(
+          (response) => response.status,
+          () => 0,
+        ),
+      )
+      .toBe(200);
+    for (const socket of slow) socket.destroy();
+  });
 });
