@@ -52,14 +52,17 @@ export function destinationOf(
     const connect: PolicyConnect = { connection: at.connection, endpoint: at.endpoint };
     const result = runConnectPhase(at.endpoint.policy, connect, internal);
     if (result === 'cut') return null;
-    const termination = connect.termination ?? at.termination;
+    const termination = joinedTermination(at.termination ?? null, connect.termination ?? null) ?? undefined;
     if (result === 'upstream') return { ...at, termination };
     at = { endpoint: result.target, connection: at.connection.anew(), termination };
   }
   return null;
 }
 
-/** What the agent has asked for when it bound the endpoint, and the policy's wishes for this connection, which go first. */
+/**
+ * What was asked for before, such as by the agent when it bound the endpoint, and a policy's wishes for this connection,
+ * which go first; but clients are never asked for less than before.
+ */
 export function joinedTermination(bound: TlsTermination | null, wished: TlsTermination | null): TlsTermination | null {
   if (wished === null || bound === null) return wished ?? bound;
   const { certificate, privateKey } = wished.certificate === null ? bound : wished;

@@ -38,7 +38,9 @@ export class TlsEndpoints implements TlsRoute {
       cut(socket);
       return true;
     }
-    const demands = joinedTermination(to.endpoint.tls, to.termination ?? endpoint.tls);
+    // What this endpoint demands of its visitors holds for those as well that its policy forwards.
+    const wished = joinedTermination(endpoint.tls, to.termination ?? null);
+    const demands = joinedTermination(to.endpoint.tls, wished);
     if (demands === null) {
       arrived();
       streams.join(socket, to.endpoint, to.connection, { protocol: 'tls', passthrough: true });

@@ -201,6 +201,29 @@ describe('TLS that the edge ends', () => {
     );
   });
 
+  it.each<[string, object[], (ca: string) => [(builder: TlsListenerBuilder) => unknown, object]]>([
+    ['agent', [], (ca) => [(builder) => builder.mutualTlsca(Buffer.from(ca)), {}]],
+    ['policy', [terminate()], (ca) => [() => {}, { mutual_tls_certificate_authorities: [ca] }]],
+  ])(
+    'demands the certificate that the %s wants of whoever is forwarded to an internal endpoint, too',
+    async (_, inner, demand) => {
+      const ca = await issueCertificate({ subject: 'CN=Fleet', ca: true });
+      const fleet = await issueCertificate({ subject: 'CN=camera', issuer: ca });
+      const insider = session.tlsEndpoint().domain(`${host.split('.')[0]}.internal`);
+      if (inner.length > 0) withPolicy(...inner)(insider);
+      const inside = await insider.listen(false);
+      inside.forward(`tcp://${addressOf(plain)}`).catch(() => {});
+      const [setUp, config] = demand(ca.certificatePem);
+      await bind(`tcp://${addressOf(plain)}`, (builder) => {
+        setUp(builder);
+        withPolicy(terminate(config), { type: 'forward-internal', config: { url: String(inside.url()) } })(builder);
+      });
+      await expect(visit().then(exchange)).rejects.toThrow();
+      const known = { cert: fleet.certificatePem, key: fleet.privateKeyPem };
+      expect(await exchange(await visit(known))).toBe('hello me');
+    },
+  );
+
   it('is ended with nobody when the policy names an authority that there is not', async () => {
     const config = { mutual_tls_certificate_authorities: ['ca_32ELHbfllc7fdX99DEBe3QekZ6H'] };
     await bind(`tcp://${addressOf(plain)}`, withPolicy(terminate(config)));
