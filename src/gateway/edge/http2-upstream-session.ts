@@ -92,7 +92,11 @@ export class Http2UpstreamSession {
     // Loaded with the first request that needs it: it takes 2 MB.
     const { connect } = await import('node:http2');
     const channel = await openChannel(endpoint, this.from, limits.streamWait);
-    if (this.#over) throw new ConnectionLost();
+    // The endpoint may have gone offline while there was none.
+    if (this.#over) {
+      channel.abort();
+      throw new ConnectionLost();
+    }
     const stream = new Http2Transport(channel, (failure) => {
       this.failure = failure;
     });

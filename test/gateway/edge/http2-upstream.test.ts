@@ -3,6 +3,7 @@ import { createServer as createHttp1Server } from 'node:http';
 import { type ClientHttp2Session, createServer, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
 import { createServer as createRawServer } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { StreamsExhausted } from '../../../src/gateway/endpoint.ts';
 import { collect, type DirectEndpoint, TestEdge } from '../../support/edge.ts';
 import { ask } from '../../support/http-request.ts';
 import { answerOn, askHttp2, openHttp2 } from '../../support/http2-client.ts';
@@ -192,6 +193,36 @@ describe('an upstream that speaks HTTP/2', () => {
     upstream.respond({ ':status': 200 });
     upstream.end(String((await collect(upstream)).equals(body)));
     expect((await answer).body).toBe('true');
+  });
+
+  it('is waited for while the agent carries as many connections as it can', async () => {
+    const endpoint = await serve((stream) => {
+      stream.respond({ ':status': 200 });
+      stream.end('at last');
+    });
+    const opening = endpoint.open;
+    let refused = 0;
+    endpoint.open = () => {
+      if (++refused > 3) return opening();
+      throw new StreamsExhausted();
+    };
+    expect((await askHttp2(await openClient(endpoint.host), {})).body).toBe('at last');
+  });
+
+  it('is cut off when its endpoint goes offline', async () => {
+    const endpoint = await serve((stream) => {
+      stream.on('error', () => {}).respond({ ':status': 200 });
+      stream.write('half');
+    });
+    const session = await openClient(endpoint.host);
+    const stream = session.request({ ':path': '/' });
+    const failed = once(stream, 'error');
+    await once(stream, 'data');
+    edge.remove(endpoint);
+    await failed;
+    expect((await askHttp2(session, {})).headers[':status']).toBe(404);
+    const [carrier] = endpoint.streams;
+    if (carrier && !carrier.destroyed) await once(carrier, 'close');
   });
 
   it('is told of no upgrade', async () => {
