@@ -16,7 +16,7 @@ const MAX_NESTING = 10;
 export interface PolicyContext {
   readonly ports: PolicyPorts;
   readonly protocol: EndpointProtocol;
-  /** Whether the edge does all handshakes in the same way. */
+  /** Whether something else than the policy says how TLS is ended. */
   readonly fixedTermination: boolean;
   /** Whether any expression reads what actions found out; if not, nothing is recorded. */
   readonly recordsResults: boolean;

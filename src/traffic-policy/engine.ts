@@ -15,7 +15,7 @@ export interface CompileOptions {
   readonly ports?: Partial<PolicyPorts>;
   /** Whether the endpoint is one that only other policies can reach. */
   readonly internal?: boolean;
-  /** Whether the edge does all handshakes in the same way: terminate-tls can then ask for nothing else. */
+  /** Whether something else says how TLS is ended: terminate-tls can then ask for nothing but the defaults. */
   readonly fixedTermination?: boolean;
   /** Rules that run around those of the policy. */
   readonly frame?: PolicyFrame;

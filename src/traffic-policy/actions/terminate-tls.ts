@@ -54,7 +54,7 @@ export function terminateTls(config: unknown, context: ActionContext): PreparedA
   };
 }
 
-/** What the edge does for every https endpoint is all that may be asked for. */
+/** The defaults are all that may be asked for. */
 function refuseSpecialTermination(config: z.output<typeof TerminateTlsConfig>): void {
   const { min_version: minVersion = '1.2', max_version: maxVersion = '1.3', ...special } = config;
   const asked = [
@@ -63,5 +63,5 @@ function refuseSpecialTermination(config: z.output<typeof TerminateTlsConfig>): 
     ...Object.keys(special),
   ];
   if (asked.length === 0) return;
-  throw refusal('ERR_NGROK_2204', 'this gateway cannot set that for a single endpoint yet', `config.${asked[0]}`);
+  throw refusal('ERR_NGROK_2204', 'is for the modules tls_termination and mutual_tls to say', `config.${asked[0]}`);
 }

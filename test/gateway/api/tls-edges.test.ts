@@ -152,6 +152,14 @@ describe('a new TLS edge', () => {
     [{ traffic_policy: { value: 'nonsense' } }, 2236],
     [{ traffic_policy: { value: 'on_tcp_connect:\n  - actions: [{ type: denny }]' } }, 2201],
     [{ traffic_policy: { value: '{"on_http_request":[{"actions":[{"type":"deny"}]}]}' } }, 2230],
+    [
+      {
+        traffic_policy: {
+          value: 'on_tcp_connect: [{ actions: [{ type: terminate-tls, config: { min_version: "1.3" } }] }]',
+        },
+      },
+      2204,
+    ],
     [{ traffic_policy: {} }, 215],
   ])('is refused with %j', async (body, code) => {
     expect(await create(body)).toMatchObject(refusal(code));

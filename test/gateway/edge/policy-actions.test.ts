@@ -358,13 +358,11 @@ describe('terminate-tls', () => {
     expect((await collect(socket)).toString()).toMatch(new RegExp(`1\\.3 ${endpoint.host} .*${endpoint.host}`));
   });
 
-  it.each([{ min_version: '1.3' }, { max_version: '1.2' }, { mutual_tls_verification_strategy: 'request' }])(
-    'is refused with %j, which cannot be set for a single endpoint',
-    async (config) => {
-      const bound = scene.bind({ on_tcp_connect: [rule('terminate-tls', config)] }, { scheme: 'HTTPS' });
-      await expect(bound).rejects.toThrow(`on_tcp_connect[0].actions[0].config.${Object.keys(config)[0]}`);
-    },
-  );
+  it('is refused with versions of which there are none', async () => {
+    const config = { min_version: '1.3', max_version: '1.2' };
+    const bound = scene.bind({ on_tcp_connect: [rule('terminate-tls', config)] }, { scheme: 'HTTPS' });
+    await expect(bound).rejects.toThrow('on_tcp_connect[0].actions[0].config.min_version');
+  });
 });
 
 describe('forward-internal', () => {
