@@ -13,14 +13,15 @@ export class GatewayProcess {
     private readonly folder: string,
     /** An authtoken that may bind every name, and is good over restarts. */
     readonly authtoken: string,
+    private readonly env: Record<string, string>,
   ) {}
 
   /** @param folder its working folder, which exists */
-  static async start(folder: string): Promise<GatewayProcess> {
+  static async start(folder: string, env: Record<string, string> = {}): Promise<GatewayProcess> {
     const store = openGatewayStore({ dataDir: join(folder, 'data'), encryptionKey: null });
     const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
     store.database.close();
-    const gateway = new GatewayProcess(folder, token);
+    const gateway = new GatewayProcess(folder, token, env);
     await gateway.restart();
     return gateway;
   }
@@ -50,7 +51,7 @@ export class GatewayProcess {
   /** Kills the process, if there is one, and starts another in its place. */
   async restart(): Promise<void> {
     await this.kill();
-    this.#running = AgentProcess.start(this.folder, this.#ports, ['gateway']);
+    this.#running = AgentProcess.start(this.folder, { ...this.env, ...this.#ports }, ['gateway']);
     const { agents, https, http } = await this.#running.logged('the gateway is up');
     this.#ports = {
       GATEWAY_SESSION_PORT: String(agents).split(':').at(-1) ?? '',
