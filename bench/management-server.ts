@@ -6,6 +6,7 @@ import { nothingLive } from '../src/gateway/api/live.ts';
 import { createManagementApi, DEFAULT_LIMITS } from '../src/gateway/api/management-api.ts';
 import { gatewayDomains } from '../src/gateway/domain-names.ts';
 import { openGatewayStore } from '../src/gateway/store/open-gateway-store.ts';
+import { Tally } from '../src/gateway/tally.ts';
 import { createLog } from '../src/lib/log.ts';
 
 const [rows = '0', dataDir = ''] = process.argv.slice(2);
@@ -19,7 +20,13 @@ await store.database.write(() => {
 
 const settings = { ...DEFAULT_LIMITS, baseUrl: 'http://127.0.0.1', version: '0', domains: gatewayDomains('gw.test') };
 const log = await createLog('silent', 'json');
-const nothing = { live: nothingLive, log, wakeProvisioner: () => {}, checkTrafficPolicy: () => null };
+const nothing = {
+  live: nothingLive,
+  log,
+  tally: new Tally(),
+  wakeProvisioner: () => {},
+  checkTrafficPolicy: () => null,
+};
 const server = createServer(createManagementApi({ store, ...nothing }, settings));
 server.listen(0, '127.0.0.1', () => {
   const { port } = server.address() as AddressInfo;

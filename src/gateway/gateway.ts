@@ -35,6 +35,7 @@ import { type PortRange, TcpPorts } from './sessions/tcp-ports.ts';
 import type { ManagedDomainRow } from './store/managed-domains.ts';
 import { openGatewayStore } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
+import { Tally } from './tally.ts';
 import { TlsEdgeIndex } from './tls-edges/edge-index.ts';
 import { LiveWithEdges } from './tls-edges/edge-live.ts';
 
@@ -145,7 +146,8 @@ async function startParts(
   const connectHost = `connect.${baseDomain}`;
   const choice = options.acme?.ownNames ?? 'none';
   const domainCertificates = new DomainCertificates(store, choice === 'all' ? null : connectHost, log);
-  const parts = { endpoints, ca, domainCertificates, challenges, services };
+  const tally = new Tally();
+  const parts = { endpoints, ca, domainCertificates, challenges, services, tally };
   const authorityPem = (id: string) => store.certificateAuthorities.get(id)?.ca_pem ?? null;
   const agents = new AgentDoor(connectHost);
   const ipPolicies = ipPolicyRules(store);
@@ -163,12 +165,13 @@ async function startParts(
     binder: new EndpointBinder({
       ...{ endpoints, ids, policies },
       addresses: { baseDomain, ports: { http: ports.httpPort, https: ports.httpsPort }, tcpHost: tcpHost(baseDomain) },
-      tcpPorts: openTcpPorts(options, endpoints, store, onStop),
+      tcpPorts: openTcpPorts(options, { endpoints, store, tally }, onStop),
     }),
     ids,
     issueCertificate: () => ca.issue([...new Set([connectHost, host, 'localhost', '127.0.0.1', '::1'])]),
     host,
     port: options.sessionPort,
+    tally,
     log,
   });
   const sessionPort = await sessions.start();
@@ -190,7 +193,7 @@ async function startParts(
   const apiHost = `api.${baseDomain}`;
   const apiUrl = options.apiUrl ?? urlOf({ protocol: 'https', host: apiHost, port: ports.httpsPort });
   const live = new LiveWithEdges(new LiveAgents(sessions, endpoints, log), edgeIndex);
-  const apiParts = { store, live, log, domains, ipPolicies, wakeProvisioner: () => provisioner.wake() };
+  const apiParts = { store, live, tally, log, domains, ipPolicies, wakeProvisioner: () => provisioner.wake() };
   services.set(
     apiHost,
     lazyService(() => managementApi({ ...options, apiUrl }, apiParts), log),
@@ -248,14 +251,13 @@ function edgeServerLimits(limits: EdgeLimits) {
 /** @returns null when there are to be none */
 function openTcpPorts(
   { tcpPorts: range = null, edgeLimits: limits, host, log }: GatewayOptions,
-  endpoints: EndpointRegistry,
-  { tcpPorts: memory }: Store,
+  { endpoints, store, tally }: { endpoints: EndpointRegistry; store: Store; tally: Tally },
   onStop: (stop: () => Promise<void>) => void,
 ): TcpPorts | null {
   if (range === null) return null;
-  const opener = new TcpListeners({ host, endpoints, limits, log });
+  const opener = new TcpListeners({ host, endpoints, limits, tally, log });
   onStop(async () => opener.stop());
-  return new TcpPorts({ range, opener, memory, log });
+  return new TcpPorts({ range, opener, memory: store.tcpPorts, log });
 }
 
 /** A name that leads to the gateway: in DNS there are those below its domain, but below localhost not everywhere. */
@@ -266,6 +268,7 @@ function tcpHost(baseDomain: string): string {
 interface ApiParts {
   store: Store;
   live: Live;
+  tally: Tally;
   log: Log;
   domains: DomainSettings;
   ipPolicies: PolicyPorts['ipPolicies'];

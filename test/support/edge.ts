@@ -14,6 +14,7 @@ import {
   type GatewayEndpoint,
   type UpstreamChannel,
 } from '../../src/gateway/endpoint.ts';
+import { Tally } from '../../src/gateway/tally.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
 import type { PolicyFrame } from '../../src/traffic-policy/policy-frame.ts';
 import { silentLog } from './silent-log.ts';
@@ -108,6 +109,7 @@ export class TestEdge {
       host: '127.0.0.1',
       httpPort: 0,
       httpsPort: 0,
+      tally: new Tally(),
       log: silentLog,
       ...options,
     });

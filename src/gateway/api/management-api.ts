@@ -5,12 +5,14 @@ import { openApiDocument } from '../../management/openapi.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import type { DomainSettings } from '../domain-names.ts';
 import type { Store } from '../store/store.ts';
+import type { Tally } from '../tally.ts';
 import { requireApiKey } from './authentication.ts';
 import type { ApiContext } from './context.ts';
 import { errorHandler, notFound } from './error-handler.ts';
 import { type FailedAttemptSettings, FailedAttempts } from './failed-attempts.ts';
 import { createLinks } from './links.ts';
 import type { Live } from './live.ts';
+import { GatewayMetrics } from './metrics.ts';
 import { operation } from './operation.ts';
 import { type RateLimit, rateLimit } from './rate-limit.ts';
 import { refuse } from './refuse.ts';
@@ -43,6 +45,7 @@ export const DEFAULT_LIMITS: Pick<ManagementApiSettings, 'rateLimit' | 'failedAt
 export interface ManagementApiDependencies {
   store: Store;
   live: Live;
+  tally: Tally;
   log: Log;
   /** Called when a certificate may be wanted, or not wanted any more. */
   wakeProvisioner: () => void;
@@ -57,8 +60,8 @@ export interface ManagementApiDependencies {
  * Each route carries its own checks, so that an unknown path is answered 404 before anybody is asked who they are.
  */
 export function createManagementApi(dependencies: ManagementApiDependencies, settings: ManagementApiSettings): Express {
-  const { clock = systemClock, ...rest } = dependencies;
-  const { store, log } = rest;
+  const { clock = systemClock, tally, ...rest } = dependencies;
+  const { store, live, log } = rest;
   const { baseUrl, domains, version } = settings;
   const context: ApiContext = { ...rest, links: createLinks(baseUrl), domains };
   const guards = createGuards(store, clock, settings);
@@ -67,6 +70,8 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
   app.disable('x-powered-by').disable('etag').set('query parser', false);
   app.enable('case sensitive routing').enable('strict routing');
   app.use(operation(store.ids, log));
+  const metrics = new GatewayMetrics({ store, live, tally });
+  app.use(metrics.observe);
   app.use(onlyKnownMethods);
   if (!store.database.isDurable) app.use(refuseChanges);
   let document: object | null = null;
@@ -74,6 +79,10 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
     // Made when first asked for: on a small device most gateways are never asked.
     document ??= openApiDocument({ baseUrl, version });
     res.json(document);
+  });
+  app.get('/metrics', ...guards.unversioned, async (_req, res) => {
+    const { registry } = metrics;
+    res.set('Content-Type', registry.contentType).send(await registry.metrics());
   });
   for (const router of createRouters(context, guards)) app.use(router);
   app.use(notFound);
@@ -94,10 +103,16 @@ const refuseChanges: express.RequestHandler = (req, _res, next) => {
   else throw refuse(503, 700, "The gateway's disk is read-only: make it writable and restart the gateway.");
 };
 
-function createGuards(store: Store, clock: Clock, settings: ManagementApiSettings): Guards {
+function createGuards(
+  store: Store,
+  clock: Clock,
+  settings: ManagementApiSettings,
+): Guards & { unversioned: express.RequestHandler[] } {
   const attempts = new FailedAttempts(settings.failedAttempts, clock);
   const limit = settings.rateLimit ? [rateLimit(settings.rateLimit, clock)] : [];
-  const list = [requireApiKey(store, attempts), ...limit, requireVersion];
+  const known = [requireApiKey(store, attempts), ...limit];
+  const list = [...known, requireVersion];
   const plain = [...list, noQuery];
-  return { list, plain, withBody: [...plain, jsonBody(settings.body)] };
+  // Prometheus cannot be told to send a header of ours everywhere that it runs.
+  return { unversioned: [...known, noQuery], list, plain, withBody: [...plain, jsonBody(settings.body)] };
 }

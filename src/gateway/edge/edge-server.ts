@@ -9,6 +9,7 @@ import {
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https';
 import type { AddressInfo, Server as NetServer, Socket } from 'node:net';
 import type { GatewayEndpoint } from '../endpoint.ts';
+import { countedResponse } from '../tally.ts';
 import { ClientConnections } from './client-connections.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { cut } from './cut.ts';
@@ -40,6 +41,7 @@ const MINUTE = 60_000;
 export class EdgeServer {
   readonly #options: EdgeServerOptions;
   readonly #limits: HttpLimits;
+  readonly #Response: typeof ServerResponse;
   readonly #proxy: HttpProxy;
   readonly #http: Server;
   readonly #https: TlsServer;
@@ -53,6 +55,8 @@ export class EdgeServer {
   constructor(options: EdgeServerOptions) {
     this.#options = options;
     this.#limits = { ...HTTP_LIMITS, ...options.httpLimits };
+    const { tally } = options;
+    this.#Response = countedResponse(tally);
     const internal: InternalLookup = (...address) => options.endpoints.internal(...address);
     this.#clients = new ClientConnections(internal);
     this.#proxy = new HttpProxy({
@@ -64,14 +68,17 @@ export class EdgeServer {
         streamWait: 5000,
       },
       connections: this.#clients,
+      tally,
       onFailure: (req, res, error) => this.#fail(req, res, error),
     });
-    this.#http = createServer(serverOptions(this.#limits));
-    this.#https = createTlsServer({ ...serverOptions(this.#limits) });
+    const serverOptions = { ...limitOptions(this.#limits), ServerResponse: this.#Response };
+    this.#http = createServer(serverOptions);
+    this.#https = createTlsServer(serverOptions);
     const http2 = this.#openHttp2();
     this.#tls = new PublicTls(options, {
       enter: (...arrival) => this.#clients.enter(...arrival),
       serve: (secured, entrance) => {
+        tally.connected(secured, 'https');
         this.#clients.opened(secured, entrance);
         if (secured.alpnProtocol === 'h2') http2.accept(secured);
         else this.#https.emit('secureConnection', secured);
@@ -80,7 +87,10 @@ export class EdgeServer {
     // Before there are listeners of others.
     this.#https.removeAllListeners('connection').on('connection', (socket: Socket) => this.#tls.accept(socket));
     this.#http.maxConnections = this.#limits.connections;
-    this.#http.on('connection', (socket) => this.#clients.opened(socket));
+    this.#http.on('connection', (socket) => {
+      tally.connected(socket, 'http');
+      this.#clients.opened(socket);
+    });
     this.#prepare(this.#http, 'http');
     this.#prepare(this.#https, 'https');
   }
@@ -121,6 +131,7 @@ export class EdgeServer {
     return new Http2Clients({
       limits: this.#limits,
       onRequest: (req, res) => this.#serve(req, res, 'https', (endpoint) => this.#proxy.handle(req, res, endpoint)),
+      tally: this.#options.tally,
       log: this.#options.log,
     });
   }
@@ -140,7 +151,7 @@ export class EdgeServer {
       // Node no longer looks after the socket: an error ends in 'close', which all here wait for.
       socket.on('error', () => {});
       socket.setTimeout(this.#limits.idleTimeout, () => socket.destroy());
-      const res = responseOn(req, socket);
+      const res = responseOn(new this.#Response(req), socket);
       // Node has not read the body and cannot any more.
       if (hasBody(req)) return answerError(req, res, malformedRequest('an upgrade cannot have a body'));
       this.#serve(req, res, scheme, (endpoint) => this.#proxy.handleUpgrade(req, { res, early }, endpoint));
@@ -185,7 +196,10 @@ export class EdgeServer {
     if (service && scheme === 'https') return answerItself(req, res, service);
     if (endpoint) {
       const admitted = this.#clients.admit(req.socket, endpoint);
-      if (!admitted) cut(req.socket);
+      if (!admitted) {
+        this.#options.tally.refusedByPolicy += 1;
+        cut(req.socket);
+      }
       return admitted;
     }
     const secure = scheme === 'http' ? this.#options.endpoints.lookup('https', host) : undefined;
@@ -195,7 +209,7 @@ export class EdgeServer {
   }
 }
 
-function serverOptions(limits: HttpLimits): ServerOptions {
+function limitOptions(limits: HttpLimits): ServerOptions {
   return {
     maxHeaderSize: limits.headerBytes,
     headersTimeout: limits.headersTimeout,

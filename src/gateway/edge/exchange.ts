@@ -2,6 +2,7 @@ import type { ApiError } from '../../lib/errors.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { ForwardFailure, PolicyRequest, PolicyResponse } from '../../traffic-policy/steps.ts';
 import type { ClientInfo, UpstreamChannel } from '../endpoint.ts';
+import type { Tally } from '../tally.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { upstreamFailure, upstreamUnreachable } from './edge-errors.ts';
 import { encoderFor } from './encoder.ts';
@@ -27,6 +28,7 @@ export interface ExchangeParts {
   from: ClientInfo;
   /** Told in place of the client that the upstream could not be reached; null when it is the client's to know. */
   onFailure: ((failure: ForwardFailure) => void) | null;
+  tally: Tally;
   /** Value of the Upgrade header that is passed on. */
   upgrade?: string;
 }
@@ -118,8 +120,11 @@ export class Exchange implements ExchangeEvents {
     this.#over = true;
     body?.stop();
     // A response that breaks off has to look broken: the connection ends without the last chunk.
-    if (this.#writer !== null) this.#writer.breakOff();
-    else this.#fail(upstreamFailure(error));
+    if (this.#writer === null) this.#fail(upstreamFailure(error));
+    else {
+      this.parts.tally.upstreamFailures += 1;
+      this.#writer.breakOff();
+    }
   }
 
   /** Only ever asked for by {@link UpgradeExchange}; without it, the connection takes another protocol for an error. */
@@ -142,15 +147,19 @@ export class Exchange implements ExchangeEvents {
 
   /** There is no response of the upstream's, and will be none. */
   #fail(error: ApiError): void {
-    const { req, res, onFailure } = this.parts;
+    const { req, res, onFailure, tally } = this.parts;
     this.tellPolicy(null);
-    if (onFailure) onFailure(TARGET_FAILED);
-    else answerError(req, res, error);
+    if (onFailure) {
+      onFailure(TARGET_FAILED);
+      return;
+    }
+    tally.upstreamFailures += 1;
+    answerError(req, res, error);
   }
 
   /** Starts the response to the client; or answers something else, and then there is no writer. */
   #begin(first: Buffer | null): void {
-    const { req, res, request, policy } = this.parts;
+    const { req, res, request, policy, tally } = this.parts;
     const head = this.#head;
     const connection = this.#connection;
     if (head === null || connection === null) return;
@@ -165,7 +174,7 @@ export class Exchange implements ExchangeEvents {
     const outcome = policy.onHttpResponse?.(request, response);
     if (outcome !== undefined) {
       this.giveUp();
-      answerInstead(req, res, outcome);
+      answerInstead(req, res, outcome, tally);
       return;
     }
     res.writeHead(response.status, head.reason, headers);

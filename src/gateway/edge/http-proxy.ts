@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream';
 import type { ForwardFailure, RequestOutcome } from '../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
+import type { Tally } from '../tally.ts';
 import { addressOf, hostPort } from './client-connection.ts';
 import type { ClientConnections } from './client-connections.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
@@ -18,12 +19,14 @@ import {
   TARGET_OFFLINE,
   TOO_MANY_FORWARDS,
 } from './internal-targets.ts';
-import { answerByPolicy } from './policy-outcome.ts';
+import { answerByPolicy, answerPolicyError } from './policy-outcome.ts';
 import { proxyHeader } from './proxy-protocol.ts';
 import { type UpgradeClient, UpgradeExchange } from './upgrade.ts';
 import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';
 import { UpstreamPool } from './upstream-pool.ts';
 import { convertWebSocket, refusePlainRequest } from './websocket-tcp.ts';
+
+const SWITCHING_PROTOCOLS = 101;
 
 type Forward = Extract<RequestOutcome, { kind: 'forward' }>;
 
@@ -37,6 +40,7 @@ export interface HttpProxyOptions {
   limits: UpstreamLimits;
   connections: ClientConnections;
   internal: InternalLookup;
+  tally: Tally;
   /** Receives requests on which the gateway itself failed; they are still to be answered. */
   onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
 }
@@ -89,9 +93,12 @@ export class HttpProxy {
       return;
     }
     const { req, res, policy } = request;
+    const { tally } = this.#options;
     request.body?.stop();
-    if (outcome.kind === 'close') cut(req.socket);
-    else answerByPolicy(req, res, outcome, request, policy);
+    if (outcome.kind === 'close') {
+      tally.refusedByPolicy += 1;
+      cut(req.socket);
+    } else answerByPolicy(req, res, outcome, request, policy, tally);
   }
 
   /** Takes a request to an internal endpoint, through that endpoint's own policy. */
@@ -112,7 +119,9 @@ export class HttpProxy {
   /** Goes on after a request could not be forwarded, as the action says. */
   #goOn(outcome: Forward, failure: ForwardFailure, request: EdgeRequest, client: UpgradeClient | null): void {
     if (outcome.resume === null) {
-      this.#carryOut(forwardError(failure), request, client);
+      this.#options.tally.upstreamFailures += 1;
+      request.body?.stop();
+      answerPolicyError(request.req, request.res, forwardError(failure));
       return;
     }
     const resumed = outcome.resume(failure);
@@ -128,16 +137,18 @@ export class HttpProxy {
     }
     request.invite();
     const { pool, upgraded } = this.#upstreamOf(endpoint);
-    const parts = { req, res, request, body, policy, pool, from: clientOf(request), onFailure };
+    const { tally } = this.#options;
+    const parts = { req, res, request, body, policy, pool, from: clientOf(request), onFailure, tally };
     const upgrade = req.headers.upgrade ?? '';
     const onJoined = (joined: Duplex, stream: Duplex) => {
+      tally.responded(SWITCHING_PROTOCOLS);
       for (const side of [joined, stream]) {
         upgraded.add(side);
         side.once('close', () => upgraded.delete(side));
       }
     };
     if (endpoint.websocketTcp && client !== null) {
-      convertWebSocket(request, { ...client, from: parts.from, onJoined });
+      convertWebSocket(request, { ...client, from: parts.from, onJoined, tally });
       return;
     }
     // HTTP/2 is spoken between neighbours; the upstream is not the client's (RFC 9110, 7.8). It knows no upgrades.

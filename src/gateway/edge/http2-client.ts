@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders, ServerHttp2Session, ServerHttp2Stream } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
+import type { Tally } from '../tally.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import type { HttpLimits } from './http-limits.ts';
 import { Allowance } from './http2-allowance.ts';
@@ -21,25 +22,26 @@ const CONNECTION_WINDOW = 1_048_576;
 /** Milliseconds that a client has to read why its connection ends. */
 const FAREWELL = 1000;
 
+export interface Http2ClientOptions {
+  onRequest(req: ClientRequest, res: ClientResponse): void;
+  tally: Tally;
+}
+
 /** One HTTP/2 connection of a public client. */
 export class Http2Client {
   readonly #session: ServerHttp2Session;
   readonly #socket: TLSSocket;
-  readonly #onRequest: (req: ClientRequest, res: ClientResponse) => void;
+  readonly #options: Http2ClientOptions;
   readonly #resets: Allowance;
   readonly #controlFrames: Allowance;
   #open = 0;
   #idleSince = performance.now();
   #asked = false;
 
-  constructor(
-    session: ServerHttp2Session,
-    socket: TLSSocket,
-    onRequest: (req: ClientRequest, res: ClientResponse) => void,
-  ) {
+  constructor(session: ServerHttp2Session, socket: TLSSocket, options: Http2ClientOptions) {
     this.#session = session;
     this.#socket = socket;
-    this.#onRequest = onRequest;
+    this.#options = options;
     this.#resets = new Allowance(RESETS.burst, RESETS.perSecond, this.#idleSince);
     this.#controlFrames = new Allowance(CONTROL_FRAMES.burst, CONTROL_FRAMES.perSecond, this.#idleSince);
     session.setLocalWindowSize(CONNECTION_WINDOW);
@@ -79,7 +81,8 @@ export class Http2Client {
     this.#asked = true;
     stream.on('error', () => {}).on('close', () => this.#closed(stream));
     const bodyless = headers[':method'] === 'HEAD';
-    this.#onRequest(new Http2Request(stream, headers, raw, this.#socket), new Http2Response(stream, bodyless));
+    const { onRequest, tally } = this.#options;
+    onRequest(new Http2Request(stream, headers, raw, this.#socket), new Http2Response(stream, bodyless, tally));
   }
 
   #closed(stream: ServerHttp2Stream): void {

@@ -1,5 +1,6 @@
 import type { TLSSocket } from 'node:tls';
 import type { Log } from '../../lib/log.ts';
+import type { Tally } from '../tally.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { type HttpLimits, sweepInterval } from './http-limits.ts';
 import { Http2Client } from './http2-client.ts';
@@ -8,6 +9,7 @@ import { MAX_HEADER_LINES } from './request-guard.ts';
 export interface Http2ClientsOptions {
   limits: HttpLimits;
   onRequest(req: ClientRequest, res: ClientResponse): void;
+  tally: Tally;
   log: Log;
 }
 
@@ -44,7 +46,7 @@ export class Http2Clients {
     if (socket.destroyed) return;
     // Node's own TLS server says this of its sockets; a session waits for it.
     Object.assign(socket, { secureConnecting: false });
-    const { limits, onRequest } = this.#options;
+    const { limits, onRequest, tally } = this.#options;
     const session = performServerHandshake(socket, {
       maxHeaderListPairs: MAX_HEADER_LINES + PSEUDO_HEADERS,
       maxSessionInvalidFrames: 100,
@@ -54,7 +56,7 @@ export class Http2Clients {
         initialWindowSize: STREAM_WINDOW,
       },
     });
-    const client = new Http2Client(session, socket, onRequest);
+    const client = new Http2Client(session, socket, { onRequest, tally });
     client.watch(limits);
     this.#clients.add(client);
     this.#sweeper ??= setInterval(() => this.#sweep(), sweepInterval(limits)).unref();

@@ -1,4 +1,5 @@
 import type { OutgoingHttpHeaders, ServerHttp2Stream, ServerStreamResponseOptions } from 'node:http2';
+import type { Tally } from '../tally.ts';
 import type { ClientResponse } from './client-message.ts';
 import { http2Headers } from './http2-headers.ts';
 
@@ -11,13 +12,15 @@ export class Http2Response implements ClientResponse {
   shouldKeepAlive = true;
   readonly chunkedEncoding = true;
   readonly #stream: ServerHttp2Stream;
+  readonly #tally: Tally;
   #head: OutgoingHttpHeaders | null = null;
   #bodyless: boolean;
   #trailers: OutgoingHttpHeaders | null = null;
 
   /** @param bodyless whether the request asks for a head alone */
-  constructor(stream: ServerHttp2Stream, bodyless: boolean) {
+  constructor(stream: ServerHttp2Stream, bodyless: boolean, tally: Tally) {
     this.#stream = stream;
+    this.#tally = tally;
     this.#bodyless = bodyless;
   }
 
@@ -33,6 +36,7 @@ export class Http2Response implements ClientResponse {
     const head = http2Headers(rest[rest.length - 1] as string[]);
     head[':status'] = status;
     this.#head = head;
+    this.#tally.responded(status);
     this.#bodyless ||= status === 204 || status === 304;
     return this;
   }

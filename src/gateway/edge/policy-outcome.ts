@@ -7,6 +7,7 @@ import type {
   PolicyRequest,
   PolicyResponse,
 } from '../../traffic-policy/steps.ts';
+import type { Tally } from '../tally.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { encoderFor } from './encoder.ts';
 import { answerError, closeUnlessBodyRead } from './error-answer.ts';
@@ -22,25 +23,40 @@ export function answerByPolicy(
   outcome: PolicyAnswer | PolicyError,
   request: PolicyRequest,
   policy: CompiledPolicy,
+  tally: Tally,
 ): void {
   if (outcome.kind === 'error' || outcome.refused || policy.onHttpResponse === null) {
-    answerInstead(req, res, outcome);
+    answerInstead(req, res, outcome, tally);
     return;
   }
   const response: PolicyResponse = { status: outcome.status, headers: headersOf(outcome) };
   const replaced = policy.onHttpResponse(request, response);
-  if (replaced) answerInstead(req, res, replaced);
+  if (replaced) answerInstead(req, res, replaced, tally);
   else send(req, res, response, outcome.body);
 }
 
 /** Answers with what the policy gives in place of everything else; no phase runs for it any more. */
-export function answerInstead(req: ClientRequest, res: ClientResponse, outcome: PolicyAnswer | PolicyError): void {
+export function answerInstead(
+  req: ClientRequest,
+  res: ClientResponse,
+  outcome: PolicyAnswer | PolicyError,
+  tally: Tally,
+): void {
+  if (outcome.kind === 'error' || outcome.refused) tally.refusedByPolicy += 1;
   if (outcome.kind === 'answer') {
     send(req, res, { status: outcome.status, headers: headersOf(outcome) }, outcome.body);
   } else {
-    const { status, code, message, headers } = outcome;
-    answerError(req, res, new ApiError(status, code, message), headers);
+    answerPolicyError(req, res, outcome);
   }
+}
+
+/** Answers with an error page in the words of the policy engine. */
+export function answerPolicyError(
+  req: ClientRequest,
+  res: ClientResponse,
+  { status, code, message, headers }: PolicyError,
+): void {
+  answerError(req, res, new ApiError(status, code, message), headers);
 }
 
 /** The answer's headers, to be changed at will, and its length. */

@@ -6,6 +6,7 @@ import type { TlsAlpnChallenges } from '../certificates/challenge-tls-alpn.ts';
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';
 import type { LocalCa } from '../certificates/local-ca.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
+import type { Tally } from '../tally.ts';
 import { EdgePorts } from '../tls-edges/edge-ports.ts';
 import { TlsEdges, type TlsEdgesOptions } from '../tls-edges/tls-edges.ts';
 import type { AgentDoor } from './agent-door.ts';
@@ -52,6 +53,7 @@ export interface PublicTlsOptions {
   httpLimits?: Partial<HttpLimits> | undefined;
   /** Address to listen on. */
   host: string;
+  tally: Tally;
   log: Log;
 }
 
@@ -69,7 +71,7 @@ export class PublicTls {
   #ports: readonly number[] = [USUAL_PORT];
 
   constructor(options: PublicTlsOptions, https: HttpsDoor) {
-    const { endpoints, services, host, log } = options;
+    const { endpoints, services, host, tally, log } = options;
     this.#options = options;
     this.#certificates = new ServerCertificates({
       ca: options.ca,
@@ -79,7 +81,7 @@ export class PublicTls {
       log,
     });
     const handshakes = new Handshakes(this.#certificates, options.authorityPem ?? (() => null));
-    const streams = new StreamProxy({ idleTimeout: options.streamIdleTimeout, log });
+    const streams = new StreamProxy({ idleTimeout: options.streamIdleTimeout, tally, log });
     const lookup = (name: string) => endpoints.lookup('tls', name);
     const internal: InternalLookup = (...address) => endpoints.internal(...address);
     const parts = { internal, handshakes, streams };

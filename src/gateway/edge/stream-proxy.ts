@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import type { Log } from '../../lib/log.ts';
 import type { PolicyConnection } from '../../traffic-policy/steps.ts';
 import { type AgentUpstream, type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../endpoint.ts';
+import type { Tally } from '../tally.ts';
 import { ClientConnection, clientTls, hostPort } from './client-connection.ts';
 import { destinationOf } from './connect-phase.ts';
 import { cut } from './cut.ts';
@@ -16,6 +17,7 @@ export interface StreamProxyOptions {
   idleTimeout?: number | undefined;
   /** Milliseconds that a client waits for a stream when the agent carries as many as it can. */
   streamWait?: number;
+  tally: Tally;
   log: Log;
 }
 
@@ -31,8 +33,8 @@ export class StreamProxy {
   readonly #options: Required<StreamProxyOptions> & { idleTimeout: number };
 
   constructor(options: StreamProxyOptions) {
-    const { internal = () => undefined, idleTimeout = IDLE_TIMEOUT, streamWait = STREAM_WAIT, log } = options;
-    this.#options = { internal, idleTimeout, streamWait, log };
+    const { internal = () => undefined, idleTimeout = IDLE_TIMEOUT, streamWait = STREAM_WAIT, ...rest } = options;
+    this.#options = { internal, idleTimeout, streamWait, ...rest };
   }
 
   /** Takes a connection through the policy's phase on_tcp_connect and, if that lets it, to the upstream. */
@@ -55,6 +57,7 @@ export class StreamProxy {
     connection: PolicyConnection,
     { protocol, passthrough = false }: Pick<ClientInfo, 'protocol' | 'passthrough'>,
   ): void {
+    this.#options.tally.connected(client, passthrough || protocol === 'tls' ? 'tls' : 'tcp');
     // What happens before there is an upstream; afterwards its stream is told as well.
     client.on('error', () => {});
     client.allowHalfOpen = true;

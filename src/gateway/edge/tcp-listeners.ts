@@ -3,6 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import type { Log } from '../../lib/log.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
 import type { PortOpener } from '../sessions/tcp-ports.ts';
+import type { Tally } from '../tally.ts';
 import { cut } from './cut.ts';
 import type { EdgeLimits } from './edge-limits.ts';
 import type { InternalLookup } from './internal-targets.ts';
@@ -14,6 +15,7 @@ export interface TcpListenersOptions {
   endpoints: { onTcpPort(port: number): GatewayEndpoint | undefined; internal: InternalLookup };
   /** Left out: generous ones. */
   limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
+  tally: Tally;
   log: Log;
 }
 
@@ -29,9 +31,9 @@ export class TcpListeners implements PortOpener {
 
   constructor(options: TcpListenersOptions) {
     this.#options = options;
-    const { endpoints, limits, log } = options;
+    const { endpoints, limits, tally, log } = options;
     const internal: InternalLookup = (...address) => endpoints.internal(...address);
-    this.#streams = new StreamProxy({ internal, idleTimeout: limits?.streamIdleTimeout, log });
+    this.#streams = new StreamProxy({ internal, idleTimeout: limits?.streamIdleTimeout, tally, log });
   }
 
   async open(port: number): Promise<void> {

@@ -1,4 +1,4 @@
-import { type IncomingMessage, ServerResponse, STATUS_CODES } from 'node:http';
+import { type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { UpstreamChannel } from '../endpoint.ts';
@@ -9,9 +9,8 @@ import { join } from './join.ts';
 import { answerInstead } from './policy-outcome.ts';
 import type { ResponseHead } from './response-head.ts';
 
-/** A response for a connection that Node has taken its hands off because the client asked for an upgrade. */
-export function responseOn(req: IncomingMessage, socket: Socket): ServerResponse {
-  const res = new ServerResponse(req);
+/** Puts a response on a connection that Node has taken its hands off because the client asked for an upgrade. */
+export function responseOn(res: ServerResponse, socket: Socket): ServerResponse {
   res.shouldKeepAlive = false;
   res.assignSocket(socket);
   res.on('finish', () => {
@@ -45,7 +44,7 @@ export class UpgradeExchange extends Exchange {
   }
 
   override onUpgrade(head: ResponseHead, channel: UpstreamChannel, rest: Buffer): void {
-    const { req, request, policy, upgrade } = this.parts;
+    const { req, request, policy, upgrade, tally } = this.parts;
     const { res, early, onJoined } = this.#side;
     const { socket } = req;
     const response = { status: head.status, headers: responseHeaders(head.headers, head.connection, head.status) };
@@ -54,7 +53,7 @@ export class UpgradeExchange extends Exchange {
     const outcome = policy.onHttpResponse?.(request, response);
     if (outcome !== undefined) {
       channel.abort();
-      answerInstead(req, res, outcome);
+      answerInstead(req, res, outcome, tally);
       return;
     }
     res.detachSocket(socket);

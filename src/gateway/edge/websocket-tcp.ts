@@ -3,6 +3,7 @@ import type { Duplex } from 'node:stream';
 import { ApiError } from '../../lib/errors.ts';
 import type { PolicyResponse } from '../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
+import type { Tally } from '../tally.ts';
 import { upstreamFailure } from './edge-errors.ts';
 import type { EdgeRequest } from './edge-request.ts';
 import { answerError } from './error-answer.ts';
@@ -26,6 +27,7 @@ export interface ConvertedClient extends UpgradeClient {
   from: ClientInfo;
   /** Told of both sides once they are joined. */
   onJoined: (client: Duplex, upstream: Duplex) => void;
+  tally: Tally;
 }
 
 /** Refuses a request that does not ask for WebSocket at an endpoint that speaks nothing else. */
@@ -53,26 +55,31 @@ export function convertWebSocket(request: EdgeRequest, client: ConvertedClient):
   const response = { status: SWITCHING_PROTOCOLS, headers: acceptance(request, key) };
   const outcome = policy.onHttpResponse?.(request, response);
   if (outcome === undefined) carry(request, client, response);
-  else answerInstead(req, client.res, outcome);
+  else answerInstead(req, client.res, outcome, client.tally);
 }
 
-function carry(request: EdgeRequest, { from, res, early, onJoined }: ConvertedClient, response: PolicyResponse): void {
+function carry(request: EdgeRequest, client: ConvertedClient, response: PolicyResponse): void {
+  const { from, res, early, onJoined, tally } = client;
   const { req, endpoint, policy } = request;
   let upstream: Duplex;
   try {
     upstream = openUpstream(endpoint, from);
   } catch (error) {
     policy.onUpstreamDone?.(request, null);
-    if (request.onFailure) request.onFailure(TARGET_FAILED);
-    else answerError(req, res, upstreamFailure(error));
+    if (request.onFailure) {
+      request.onFailure(TARGET_FAILED);
+      return;
+    }
+    tally.upstreamFailures += 1;
+    answerError(req, res, upstreamFailure(error));
     return;
   }
   policy.onUpstreamDone?.(request, response.status);
   res.detachSocket(req.socket);
   req.socket.write(headText(response.status, 'websocket', response.headers), 'latin1');
-  const client = new WebSocketStream(req.socket, early);
-  onJoined(client, upstream);
-  join(client, upstream);
+  const webSocket = new WebSocketStream(req.socket, early);
+  onJoined(webSocket, upstream);
+  join(webSocket, upstream);
 }
 
 function isWebSocket({ req }: EdgeRequest, key: string): boolean {

@@ -2,6 +2,7 @@ import type { Duplex } from 'node:stream';
 import type { ZodType } from 'zod';
 import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
+import type { Tally } from '../tally.ts';
 import type { AgentAccess, Credential } from './agent-access.ts';
 import { AgentCommands } from './agent-commands.ts';
 import type { ListenerOwner } from './agent-listener.ts';
@@ -44,6 +45,7 @@ export interface AgentSessionDeps {
   ids: IdSource;
   /** IP address of the agent. */
   address: string;
+  tally: Tally;
   log: Log;
 }
 
@@ -158,7 +160,18 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     if (type === StreamType.heartbeat) return new HeartbeatEcho(channel);
     const limit = this.#credential ? undefined : MAX_AUTH_BODY;
     const report = (error: unknown) => this.#deps.log.error({ err: error, type }, 'a request of an agent failed');
-    return new RpcResponder(channel, (body) => this.#serve(type, body), report, limit);
+    return new RpcResponder(channel, (body) => this.#serveCounted(type, body), report, limit);
+  }
+
+  async #serveCounted(type: number, body: unknown): Promise<RpcAnswer> {
+    try {
+      return await this.#serve(type, body);
+    } catch (error) {
+      const { tally } = this.#deps;
+      if (type === StreamType.auth) tally.refused(tally.sessionsRefused, error);
+      if (type === StreamType.bind || type === StreamType.bindLabeled) tally.refused(tally.bindsRefused, error);
+      throw error;
+    }
   }
 
   async #serve(type: number, body: unknown): Promise<RpcAnswer> {

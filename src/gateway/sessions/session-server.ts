@@ -5,6 +5,7 @@ import { withDeadline } from '../../lib/deadline.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
 import type { Leaf } from '../certificates/leaf-store.ts';
+import type { Tally } from '../tally.ts';
 import type { AgentAccess } from './agent-access.ts';
 import { AgentSession, type SessionDirectory } from './agent-session.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
@@ -28,6 +29,7 @@ export interface SessionServerOptions {
   host: string;
   /** Of a listener of its own; 0 for any free port, null for none: agents are then all brought to `accept`. */
   port: number | null;
+  tally: Tally;
   log: Log;
 }
 
@@ -77,11 +79,11 @@ export class SessionServer implements SessionDirectory {
       socket.destroy();
       return;
     }
-    const { access, binder, ids, log } = this.#options;
+    const { access, binder, ids, tally, log } = this.#options;
     socket.setNoDelay(true);
     socket.setKeepAlive(true);
     const address = socket.remoteAddress ?? '';
-    const session = new AgentSession(socket, { access, binder, directory: this, ids, address, log });
+    const session = new AgentSession(socket, { access, binder, directory: this, ids, address, tally, log });
     this.#connected.add(session);
     socket.once('close', () => this.#connected.delete(session));
     session.start();

@@ -1,3 +1,4 @@
+import type { Database } from './database.ts';
 import { json, nullable, type RowOf, Table, text } from './table.ts';
 
 export interface CertificatePolicy {
@@ -15,6 +16,17 @@ export interface ProvisioningJob {
   attempts: number;
 }
 
+/** What can be said of the certificate of a name. */
+export const CERTIFICATE_STATES = ['ready', 'uploaded', 'provisioning', 'dns_error', 'internal_error', 'none'] as const;
+export type CertificateState = (typeof CERTIFICATE_STATES)[number];
+
+/** A failing renewal shows, though the certificate that it is to replace still serves. */
+const STATE = `CASE
+  WHEN job IS NOT NULL THEN COALESCE(LOWER(job ->> 'error_code'), 'provisioning')
+  WHEN certificate_id IS NULL THEN 'none'
+  WHEN policy IS NULL THEN 'uploaded'
+  ELSE 'ready' END`;
+
 /** What every name has whose certificate can be obtained automatically. */
 export const managedColumns = {
   id: text,
@@ -31,6 +43,28 @@ export type ManagedDomainRow = RowOf<typeof managedColumns>;
 
 /** Names, each with its certificate and with what has to be done for that. */
 export class ManagedDomains<Columns extends typeof managedColumns> extends Table<Columns> {
+  readonly #states: () => { state: CertificateState; names: number }[];
+  readonly #nearestExpiry: () => string | null;
+
+  constructor(database: Database, name: string, columns: Columns) {
+    super(database, name, columns);
+    const states = `SELECT ${STATE} AS state, COUNT(*) AS names FROM ${name} GROUP BY state`;
+    this.#states = () => database.all(states);
+    const expiry = `SELECT MIN(facts ->> 'not_after') AS at FROM tls_certificates
+      WHERE id IN (SELECT certificate_id FROM ${name})`;
+    this.#nearestExpiry = () => database.get<{ at: string | null }>(expiry)?.at ?? null;
+  }
+
+  /** How many names there are in each state; those that have none are left out. */
+  certificateStates(): { state: CertificateState; names: number }[] {
+    return this.#states();
+  }
+
+  /** When the first of the certificates in use ends. */
+  nearestExpiry(): string | null {
+    return this.#nearestExpiry();
+  }
+
   byName(domain: string): RowOf<Columns> | null {
     return this.where('domain = ?', [domain])[0] ?? null;
   }

@@ -4,6 +4,7 @@ import { Duplex, PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { StreamProxy } from '../../../src/gateway/edge/stream-proxy.ts';
 import { StreamsExhausted } from '../../../src/gateway/endpoint.ts';
+import { Tally } from '../../../src/gateway/tally.ts';
 import { collect, DirectEndpoint } from '../../support/edge.ts';
 import { silentLog } from '../../support/silent-log.ts';
 
@@ -13,7 +14,7 @@ let proxy: StreamProxy;
 const errors = new WeakMap<Socket, string | undefined>();
 
 beforeEach(() => {
-  proxy = new StreamProxy({ log: silentLog });
+  proxy = new StreamProxy({ tally: new Tally(), log: silentLog });
 });
 afterEach(() => {
   for (const socket of sockets.splice(0)) socket.destroy();
@@ -136,14 +137,14 @@ describe('a connection', () => {
 
   it('is cut after nothing has been sent for the idle limit', async () => {
     const endpoint = await endpointTo((socket) => socket.write('greeting'));
-    const client = await clientOf(endpoint, new StreamProxy({ idleTimeout: 50, log: silentLog }));
+    const client = await clientOf(endpoint, new StreamProxy({ idleTimeout: 50, tally: new Tally(), log: silentLog }));
     expect(await fateOf(client)).toBe('ECONNRESET');
     await streamClosed(endpoint);
   });
 
   it('is cut then as well when one half has ended already', async () => {
     const endpoint = await endpointTo((socket) => socket.end('greeting').resume());
-    const client = await clientOf(endpoint, new StreamProxy({ idleTimeout: 50, log: silentLog }));
+    const client = await clientOf(endpoint, new StreamProxy({ idleTimeout: 50, tally: new Tally(), log: silentLog }));
     await once(client, 'data');
     await streamClosed(endpoint);
   });
@@ -166,7 +167,7 @@ describe('an agent that carries as many connections as it can', () => {
     endpoint.open = () => {
       throw new StreamsExhausted();
     };
-    const client = await clientOf(endpoint, new StreamProxy({ streamWait: 30, log: silentLog }));
+    const client = await clientOf(endpoint, new StreamProxy({ streamWait: 30, tally: new Tally(), log: silentLog }));
     expect(await fateOf(client)).toBe('ECONNRESET');
   });
 

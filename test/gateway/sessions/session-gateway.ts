@@ -17,6 +17,7 @@ import { EndpointBinder } from '../../../src/gateway/sessions/endpoint-binder.ts
 import { SessionServer } from '../../../src/gateway/sessions/session-server.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
+import { Tally } from '../../../src/gateway/tally.ts';
 import { silentLog } from '../../support/silent-log.ts';
 
 /** The part of a gateway that agents see, without an edge; it ends with the test. */
@@ -50,6 +51,7 @@ export class SessionGateway {
       issueCertificate: () => ca.issue(['127.0.0.1', 'localhost']),
       host: '127.0.0.1',
       port,
+      tally: new Tally(),
       log: silentLog,
     });
     gateway.#server = server;

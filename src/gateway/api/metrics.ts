@@ -1,0 +1,162 @@
+import type { RequestHandler } from 'express';
+import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
+import { CERTIFICATE_STATES } from '../store/managed-domains.ts';
+import type { Store } from '../store/store.ts';
+import { CONNECTION_KINDS, type Tally } from '../tally.ts';
+import type { Live } from './live.ts';
+
+export interface MetricsSource {
+  live: Live;
+  tally: Tally;
+  store: Store;
+}
+
+const PROTOCOLS = ['http', 'https', 'tcp', 'tls'];
+
+/** What the gateway tells Prometheus, in a registry of its own: read from where it is known when somebody looks. */
+export class GatewayMetrics {
+  readonly registry = new Registry();
+  readonly #requests = new Counter({
+    name: 'device_agent_gateway_api_requests_total',
+    help: 'Requests to the management API.',
+    labelNames: ['method', 'route', 'status'] as const,
+    registers: [this.registry],
+  });
+
+  constructor({ live, tally, store }: MetricsSource) {
+    collectDefaultMetrics({ register: this.registry });
+    this.#addOnline(live);
+    this.#addTraffic(tally);
+    this.#addRefusals(tally);
+    this.#addCertificates(store);
+  }
+
+  /** Counts every request; routes by their pattern, so that no client decides how many there are. */
+  readonly observe: RequestHandler = (req, res, next) => {
+    res.once('close', () => {
+      const path: unknown = req.route?.path;
+      // What has no route was not asked by a method that it knows, either.
+      const [method, route] = typeof path === 'string' ? [req.method, path] : ['OTHER', 'none'];
+      this.#requests.inc({ method, route, status: res.writableFinished ? res.statusCode : 'aborted' });
+    });
+    next();
+  };
+
+  #addOnline(live: Live): void {
+    const registers = [this.registry];
+    new Gauge({
+      name: 'device_agent_gateway_sessions',
+      help: 'Agent sessions online.',
+      registers,
+      collect() {
+        this.set(live.sessions().length);
+      },
+    });
+    new Gauge({
+      name: 'device_agent_gateway_endpoints',
+      help: 'Endpoints online by protocol, those of TLS edges included.',
+      labelNames: ['protocol'],
+      registers,
+      collect() {
+        for (const protocol of PROTOCOLS) this.set({ protocol }, 0);
+        for (const { proto } of live.endpoints()) this.inc({ protocol: proto });
+      },
+    });
+    new Gauge({
+      name: 'device_agent_gateway_labeled_tunnels',
+      help: 'Labelled tunnels online.',
+      registers,
+      collect() {
+        this.set(live.tunnels().filter(({ labels }) => labels !== null).length);
+      },
+    });
+  }
+
+  #addTraffic(tally: Tally): void {
+    const registers = [this.registry];
+    new Gauge({
+      name: 'device_agent_gateway_connections',
+      help: 'Public connections open by what they carry.',
+      labelNames: ['kind'],
+      registers,
+      collect() {
+        for (const kind of CONNECTION_KINDS) this.set({ kind }, tally.connections[kind]);
+      },
+    });
+    new Counter({
+      name: 'device_agent_gateway_responses_total',
+      help: 'Responses to public HTTP requests by status class; those of the management API are not among them.',
+      labelNames: ['class'],
+      registers,
+      collect() {
+        this.reset();
+        for (const digit of [1, 2, 3, 4, 5]) this.inc({ class: `${digit}xx` }, tally.responses[digit]);
+      },
+    });
+    this.#addCount('device_agent_gateway_policy_refusals_total', 'Public HTTP requests refused by a policy.', () => {
+      return tally.refusedByPolicy;
+    });
+    this.#addCount(
+      'device_agent_gateway_upstream_failures_total',
+      'Public HTTP requests that got no response of the upstream, or not all of it.',
+      () => tally.upstreamFailures,
+    );
+  }
+
+  #addRefusals(tally: Tally): void {
+    this.#addCodes('device_agent_gateway_binds_refused_total', 'Endpoints refused to agents.', tally.bindsRefused);
+    this.#addCodes('device_agent_gateway_sessions_refused_total', 'Sessions refused.', tally.sessionsRefused);
+  }
+
+  #addCount(name: string, help: string, count: () => number): void {
+    new Counter({
+      name,
+      help,
+      registers: [this.registry],
+      collect() {
+        this.reset();
+        this.inc(count());
+      },
+    });
+  }
+
+  #addCodes(name: string, help: string, counts: ReadonlyMap<string, number>): void {
+    new Counter({
+      name,
+      help: `${help.slice(0, -1)} by error code.`,
+      labelNames: ['code'],
+      registers: [this.registry],
+      collect() {
+        this.reset();
+        for (const [code, count] of counts) this.inc({ code }, count);
+      },
+    });
+  }
+
+  #addCertificates({ reservedDomains, ownDomains }: Store): void {
+    const registers = [this.registry];
+    const tables = [reservedDomains, ownDomains];
+    new Gauge({
+      name: 'device_agent_gateway_domains',
+      help: 'Reserved domains, and own names of the gateway, by the state of their certificate.',
+      labelNames: ['certificate'],
+      registers,
+      collect() {
+        for (const state of CERTIFICATE_STATES) this.set({ certificate: state }, 0);
+        for (const { state, names } of tables.flatMap((table) => table.certificateStates())) {
+          this.inc({ certificate: state }, names);
+        }
+      },
+    });
+    new Gauge({
+      name: 'device_agent_gateway_certificate_expiry_seconds',
+      help: 'Seconds until the first certificate in use by these names ends; none while there is none.',
+      registers,
+      collect() {
+        this.remove();
+        const ends = tables.flatMap((table) => Date.parse(table.nearestExpiry() ?? '') || []);
+        if (ends.length > 0) this.set((Math.min(...ends) - Date.now()) / 1000);
+      },
+    });
+  }
+}
