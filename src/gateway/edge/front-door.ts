@@ -60,7 +60,7 @@ export interface FrontDoorOptions {
 export interface FrontDoorLimits {
   /** Milliseconds from the connection to the end of the handshake. */
   handshakeTimeout: number;
-  /** Connections that have not finished their hello; of more, the oldest are closed. */
+  /** Connections that have not finished their hello, or as an agent their handshake; of more, the oldest are closed. */
   hellos: number;
   /** Connections of the public; more are closed at once. Agents are counted where they come in. */
   connections: number;
@@ -123,7 +123,7 @@ export class FrontDoor {
   }
 
   async #receive(socket: Socket, arrived: () => void, only: TlsRoute | undefined): Promise<void> {
-    const hello = await this.#readHello(socket);
+    const hello = await this.#hurry(socket, readClientHello(socket));
     if (socket.destroyed) return;
     const name = hostNameOf(hello?.serverName ?? '');
     const visitor = { socket, hello, name, arrived };
@@ -138,7 +138,7 @@ export class FrontDoor {
     }
     const { agents, handshakes, routes } = this.#options;
     if (agents && name === agents.name) {
-      const secured = await handshakes.secure(visitor);
+      const secured = await this.#hurry(socket, handshakes.secure(visitor));
       if (secured) agents.accept(secured);
       return;
     }
@@ -147,15 +147,15 @@ export class FrontDoor {
     await this.#serveHttps(visitor);
   }
 
-  /** A client that is slow to say what it wants must not keep others from coming in. */
-  async #readHello(socket: Socket): Promise<ClientHello | null> {
+  /** A client that is slow to say what it wants, or that it is an agent, must not keep others from coming in. */
+  async #hurry<T>(socket: Socket, arrival: Promise<T>): Promise<T> {
     this.#hellos.add(socket);
     if (this.#hellos.size > this.#limits.hellos) {
       const [oldest] = this.#hellos;
       oldest?.destroy();
     }
     try {
-      return await readClientHello(socket);
+      return await arrival;
     } finally {
       this.#hellos.delete(socket);
     }

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import { request } from 'node:https';
-import { type AddressInfo, connect, type Socket } from 'node:net';
+import { type AddressInfo, connect, createServer as createTcpServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import {
   type ConnectionOptions,
@@ -110,6 +110,16 @@ describe('a connection to the public TLS port', () => {
     socket.write(HELLO_START);
     return socket;
   }
+  /** What a client begins with that asks for a name. */
+  async function helloFor(servername: string): Promise<Buffer> {
+    const server = createTcpServer();
+    onTestFinished(() => void server.close());
+    const client = connectTls({ host: '127.0.0.1', port: await listening(server), servername }).on('error', () => {});
+    onTestFinished(() => void client.destroy());
+    const [socket] = (await once(server, 'connection')) as [Socket];
+    const [hello] = await once(socket, 'data');
+    return hello;
+  }
   async function enter(edge: TestEdge, options: ConnectionOptions = {}): Promise<TLSSocket> {
     const target = { host: '127.0.0.1', port: edge.httpsPort, servername: 'site.localhost', ca: edge.ca.caPem };
     const socket = connectTls({ ...target, ...options }).on('error', () => {});
@@ -164,6 +174,24 @@ describe('a connection to the public TLS port', () => {
     }
     expect(lines.filter(({ msg }) => msg === 'a TLS connection could not be served')).toHaveLength(1);
     expect(await served(await enter(edge))).toContain('served');
+  });
+
+  it('that hesitates with its handshake as an agent makes room in the same way', async () => {
+    const doorLimits = { hellos: 2, handshakeTimeout: 120_000 };
+    const edge = await TestEdge.start({ doorLimits, agents: new AgentDoor('connect.localhost') });
+    onTestFinished(() => edge.close());
+    const hello = await helloFor('connect.localhost');
+    const agents: Socket[] = [];
+    for (const _ of [1, 2, 3]) {
+      const agent = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
+      onTestFinished(() => void agent.destroy());
+      agent.write(hello);
+      // The gateway's part of the handshake: it is in its place.
+      await once(agent, 'readable');
+      agents.push(agent);
+    }
+    await closed(agents[0] as Socket);
+    expect(agents[2]?.closed).toBe(false);
   });
 
   it('is one too many when there are as many as there may be, until one has gone', async () => {
