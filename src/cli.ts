@@ -4,7 +4,8 @@ import { Command, CommanderError } from 'commander';
 import { addGatewayCommand } from './commands/gateway.ts';
 import { addSetupCommand } from './commands/setup.ts';
 import { messageOf, OperatorError } from './lib/errors.ts';
-import { loadGatewayServerSettings, loadManagementSettings } from './settings.ts';
+import { loadGatewayServerSettings } from './settings/gateway-settings.ts';
+import { loadManagementSettings } from './settings/management-settings.ts';
 import { VERSION } from './version.ts';
 
 // What lives for one request fits in here. V8's own choice of 16 MiB costs a Pi 5 MiB of memory (measured) and no

@@ -5,7 +5,7 @@ import { createFolder } from '../lib/create-folder.ts';
 import { explainStart } from '../lib/explain-start.ts';
 import type { Log, LogLevel } from '../lib/log.ts';
 import { NO_PROXIES } from '../lib/proxy-rules.ts';
-import type { GatewaySettings, Settings } from '../settings.ts';
+import type { GatewaySettings, Settings } from '../settings/agent-settings.ts';
 import { VERSION } from '../version.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
 import { isLoopbackHost } from './api/host-guard.ts';

@@ -1,6 +1,6 @@
 import type { ApiErrorBody } from '../lib/errors.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
-import type { Settings } from '../settings.ts';
+import type { Settings } from '../settings/agent-settings.ts';
 import { isLoopbackHost } from './api/host-guard.ts';
 import { apiTokenIfAny } from './api-token.ts';
 

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { explainUnreadable, writeDurably } from '../lib/durable-write.ts';
 import { hasErrno, OperatorError } from '../lib/errors.ts';
-import type { Settings } from '../settings.ts';
+import type { Settings } from '../settings/agent-settings.ts';
 
 /** File in the data folder that holds the token when none was set. */
 const TOKEN_FILE = 'api-token';

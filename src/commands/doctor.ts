@@ -7,7 +7,8 @@ import { serviceEnvironment } from '../service/environment.ts';
 import { requireRoot, thisHost } from '../service/host.ts';
 import { AGENT_SERVICE, stateFolderOf } from '../service/service.ts';
 import { serviceState } from '../service/status.ts';
-import { loadManagementSettings, loadSettings } from '../settings.ts';
+import { loadSettings } from '../settings/agent-settings.ts';
+import { loadManagementSettings } from '../settings/management-settings.ts';
 import { VERSION } from '../version.ts';
 
 interface DoctorOptions {

@@ -4,7 +4,7 @@ import { type Gateway, startGateway } from '../gateway/gateway.ts';
 import { createFolder } from '../lib/create-folder.ts';
 import { explainStart } from '../lib/explain-start.ts';
 import { createLog, type Log } from '../lib/log.ts';
-import { type GatewayServerSettings, loadGatewayServerSettings } from '../settings.ts';
+import { type GatewayServerSettings, loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
 
 /**

@@ -1,5 +1,5 @@
 import { callAgent } from '../agent/api-client.ts';
-import { loadSettings } from '../settings.ts';
+import { loadSettings } from '../settings/agent-settings.ts';
 
 const DEADLINE_MS = 5000;
 

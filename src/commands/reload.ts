@@ -1,7 +1,7 @@
 import type { Agent } from '../agent/agent.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import type { Log } from '../lib/log.ts';
-import type { SettingsSource } from '../settings.ts';
+import type { SettingsSource } from '../settings/agent-settings.ts';
 
 /**
  * Reads the settings again at each SIGHUP, and takes over what can change while the agent runs. Signals that come while

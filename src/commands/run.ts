@@ -1,6 +1,7 @@
 import { type Agent, startAgent } from '../agent/agent.ts';
 import { createLog, type Log } from '../lib/log.ts';
-import { loadServiceManager, SettingsSource } from '../settings.ts';
+import { SettingsSource } from '../settings/agent-settings.ts';
+import { loadServiceManager } from '../settings/service-manager-settings.ts';
 import { reloadOnHangup } from './reload.ts';
 import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
 

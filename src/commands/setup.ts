@@ -1,7 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import type { ManagementClient } from '../management/client.ts';
-import type { ManagementSettings } from '../settings.ts';
+import type { ManagementSettings } from '../settings/management-settings.ts';
 import { describeProgress, describeResult, envLines } from './setup-report.ts';
 
 interface SetupOptions {

@@ -12,7 +12,7 @@ import { TunnelStore, tunnelsCodec } from '../agent/tunnels/tunnel-store.ts';
 import { writeDurably } from '../lib/durable-write.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import { createLog } from '../lib/log.ts';
-import { loadSettings, type Settings } from '../settings.ts';
+import { loadSettings, type Settings } from '../settings/agent-settings.ts';
 
 /** What became of one tunnel. */
 interface Outcome {

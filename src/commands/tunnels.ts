@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { callAgent } from '../agent/api-client.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
-import { loadSettings } from '../settings.ts';
+import { loadSettings } from '../settings/agent-settings.ts';
 
 /** A tunnel as the API lists it. */
 interface ListedTunnel {

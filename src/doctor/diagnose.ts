@@ -8,7 +8,7 @@ import { messageOf } from '../lib/errors.ts';
 import type { Log } from '../lib/log.ts';
 import { NO_PROXIES, type ProxyServer } from '../lib/proxy-rules.ts';
 import type { ServiceState } from '../service/status.ts';
-import type { GatewaySettings, Settings } from '../settings.ts';
+import type { GatewaySettings, Settings } from '../settings/agent-settings.ts';
 import { VERSION } from '../version.ts';
 import { clockCheck } from './clock.ts';
 import { dataFolderCheck } from './data-folder.ts';

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { hasErrno, messageOf } from '../lib/errors.ts';
-import type { Settings } from '../settings.ts';
+import type { Settings } from '../settings/agent-settings.ts';
 import { type Check, failed, ok, type Result, skipped } from './finding.ts';
 import type { RunningAgent } from './running-agent.ts';
 

@@ -1,7 +1,7 @@
 import { apiAddress, callAgent } from '../agent/api-client.ts';
 import { isDataFolderHeld } from '../agent/tunnels/data-folder.ts';
 import { messageOf } from '../lib/errors.ts';
-import type { Settings } from '../settings.ts';
+import type { Settings } from '../settings/agent-settings.ts';
 import { type Check, failed, ok, type Result, skipped } from './finding.ts';
 
 /** The members of `/status` that matter here. */

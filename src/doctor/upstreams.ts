@@ -5,7 +5,7 @@ import type { Tunnel } from '../agent/tunnels/tunnel.ts';
 import { parseUpstream, type Upstream } from '../agent/tunnels/upstream.ts';
 import { UpstreamGuard } from '../agent/tunnels/upstream-guard.ts';
 import { messageOf } from '../lib/errors.ts';
-import type { Settings } from '../settings.ts';
+import type { Settings } from '../settings/agent-settings.ts';
 import { type Check, failed, ok, type Result, skipped, summarize } from './finding.ts';
 
 const ANSWER_MS = 3_000;

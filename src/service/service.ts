@@ -1,4 +1,4 @@
-import { AUTHTOKEN_FILE } from '../settings.ts';
+import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
 
 /** One of the two programs that run as a service of systemd, each with a user and folders of its own name. */
 export interface Service {

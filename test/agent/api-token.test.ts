@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { apiTokenIfAny, openApiToken } from '../../src/agent/api-token.ts';
 import { OperatorError } from '../../src/lib/errors.ts';
-import { loadSettings } from '../../src/settings.ts';
+import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { temporaryFolder } from '../support/tunnel-set-up.ts';
 
 const setUp = async (env: Record<string, string> = {}) => {

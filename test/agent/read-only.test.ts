@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { type Agent, startAgent } from '../../src/agent/agent.ts';
 import { ManagementClient } from '../../src/management/client.ts';
-import { loadSettings } from '../../src/settings.ts';
+import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { Disk, mayMount } from '../support/disk.ts';
 import { startTestGateway } from '../support/gateway.ts';

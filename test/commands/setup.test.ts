@@ -2,7 +2,7 @@ import { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { addSetupCommand } from '../../src/commands/setup.ts';
 import { NO_PROXIES } from '../../src/lib/proxy-rules.ts';
-import type { ManagementSettings } from '../../src/settings.ts';
+import type { ManagementSettings } from '../../src/settings/management-settings.ts';
 import { type ManagementServer, startManagementServer } from '../gateway/support/management-server.ts';
 import { type DnsServer, startDnsServer } from '../management/support/dns-server.ts';
 import { issueCertificate } from '../management/support/issue-certificates.ts';

@@ -5,7 +5,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { openDataFolder } from '../../src/agent/tunnels/data-folder.ts';
 import { serviceEnvironment } from '../../src/service/environment.ts';
 import { AGENT_SERVICE } from '../../src/service/service.ts';
-import { loadSettings } from '../../src/settings.ts';
+import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { Disk, mayMount } from '../support/disk.ts';
 import { temporaryFolder } from '../support/tunnel-set-up.ts';
 import { examine, freePort, keepTunnels, takenPort } from './examination.ts';

@@ -7,7 +7,7 @@ import type { Tunnel } from '../../src/agent/tunnels/tunnel.ts';
 import { tunnelsCodec } from '../../src/agent/tunnels/tunnel-store.ts';
 import { diagnose, type Surroundings } from '../../src/doctor/diagnose.ts';
 import type { Finding } from '../../src/doctor/finding.ts';
-import { loadSettings } from '../../src/settings.ts';
+import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { silentLog } from '../support/silent-log.ts';
 
 /** Findings by the check that made them. */

@@ -2,7 +2,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Agent, startAgent } from '../../src/agent/agent.ts';
 import { createLog } from '../../src/lib/log.ts';
-import { loadSettings } from '../../src/settings.ts';
+import { loadSettings } from '../../src/settings/agent-settings.ts';
 
 /** What a process full of agents is told, as JSON in its argument. */
 export interface Crew {

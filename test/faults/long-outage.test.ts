@@ -1,7 +1,7 @@
 import { pino } from 'pino';
 import { expect, it } from 'vitest';
 import { startAgent } from '../../src/agent/agent.ts';
-import { loadSettings } from '../../src/settings.ts';
+import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { measured } from '../support/measured.ts';
 import { SteeredClock } from '../support/steered-clock.ts';
 import { expectRecovery, timeUntilAll } from './recovery.ts';

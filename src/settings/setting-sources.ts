@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parse as parseDotenv } from 'dotenv';
-import { hasErrno, messageOf, OperatorError } from './lib/errors.ts';
+import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 
 /** Values by the names of variables; an empty value is the same as none. */
 export type Texts = Readonly<Record<string, string>>;

@@ -2,8 +2,11 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { OperatorError } from '../src/lib/errors.ts';
-import { loadGatewayServerSettings, loadManagementSettings, loadSettings, VARIABLES } from '../src/settings.ts';
+import { OperatorError } from '../../src/lib/errors.ts';
+import { loadSettings } from '../../src/settings/agent-settings.ts';
+import { loadGatewayServerSettings } from '../../src/settings/gateway-settings.ts';
+import { loadManagementSettings } from '../../src/settings/management-settings.ts';
+import { VARIABLES } from '../../src/settings/variables.ts';
 
 let folder: string;
 beforeEach(() => {

@@ -1,0 +1,206 @@
+import type { Authorities } from '../agent/connector/gateway-link.ts';
+import { hostAuthorities } from '../agent/connector/host-authorities.ts';
+import { parseUpstreamRules, type UpstreamRules } from '../agent/tunnels/upstream-rules.ts';
+import type { PortRange } from '../gateway/sessions/tcp-ports.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { ProxyRules } from '../lib/proxy-rules.ts';
+import { PACKAGED_POLICIES } from '../packaged-policies.ts';
+import { type LogSettings, logSettings, proxyRules } from './common-settings.ts';
+import { loadWith, parseSettings } from './parse-settings.ts';
+import { readCertificates, readSecretFile } from './setting-files.ts';
+import { gatherTexts, type Texts, withoutSettingsFile } from './setting-sources.ts';
+import { type Parsed, VARIABLES, type VariableName } from './variables.ts';
+
+/** Where the agent's session goes. */
+export type GatewaySettings =
+  | {
+      kind: 'embedded';
+      /** Whether AGENT_GATEWAY asks for it; else it stands in because nothing is set. */
+      chosen: boolean;
+      domain: string;
+      httpPort: number;
+      httpsPort: number;
+      /** For tcp endpoints; null: there are none. */
+      tcpPorts: PortRange | null;
+      encryptionKey: string | null;
+    }
+  | {
+      kind: 'remote';
+      /** Reads the authtoken anew, so that a replaced file is used at the next attempt. */
+      authtoken: () => string;
+      /** `host:port`; null means ngrok's cloud. */
+      serverAddr: string | null;
+      /** Whom to trust; null means the SDK's own. */
+      authorities: Authorities | null;
+      proxies: ProxyRules;
+    };
+
+/** All that the agent goes by; made once at start by {@link loadSettings}. */
+export interface Settings {
+  gateway: GatewaySettings;
+  api: {
+    host: string;
+    port: number;
+    /** Domain on which the API is reachable remotely; null: not at all. */
+    domain: string | null;
+    /** Whether remote calls need the token. */
+    requireToken: boolean;
+    /** Token that was set; null: one is generated into the data folder. */
+    token: string | null;
+  };
+  allowUpstreams: UpstreamRules;
+  verifyUpstreamTls: boolean;
+  dataDir: string;
+  defaultPolicies: string;
+  log: LogSettings;
+}
+
+/** Where the unit takes the authtoken from. */
+export const AUTHTOKEN_FILE = '/etc/device-agent/authtoken';
+
+/** Settings that a running agent takes over. */
+const RELOADABLE: ReadonlySet<string> = new Set<VariableName>([
+  'LOG_LEVEL',
+  'DEFAULT_POLICIES',
+  'AGENT_API_TOKEN',
+  'AGENT_API_TOKEN_FILE',
+]);
+
+/**
+ * Reads the agent's settings from the environment and, for what it does not set, from `.env` in the given folder.
+ *
+ * @param env the process's environment
+ * @param folder where `.env` is looked for and what relative paths are relative to
+ * @throws {OperatorError} exit code 2, naming every variable that is wrong, its value (secrets masked) and what is allowed
+ */
+export function loadSettings(env: NodeJS.ProcessEnv = process.env, folder = process.cwd()): Settings {
+  return loadWith(agentSettings, env, folder);
+}
+
+/** The agent's settings, to be read again while it runs. */
+export class SettingsSource {
+  readonly #env: NodeJS.ProcessEnv;
+  #started: Texts | null = null;
+
+  /** @throws {OperatorError} when the file that SETTINGS_FILE names cannot be read */
+  constructor(
+    env: NodeJS.ProcessEnv = process.env,
+    private readonly folder = process.cwd(),
+  ) {
+    this.#env = withoutSettingsFile(env, folder);
+  }
+
+  /**
+   * Reads them as {@link loadSettings} does.
+   *
+   * @returns also the variables that are not as they were the first time, and that a running agent does not take over
+   * @throws {OperatorError} as that does
+   */
+  read(): { settings: Settings; restartFor: string[] } {
+    const texts = gatherTexts(this.#env, this.folder);
+    const settings = parseSettings(agentSettings, texts, this.folder);
+    const started = this.#started ?? texts;
+    this.#started = started;
+    const changed = Object.keys(VARIABLES).filter((name) => texts[name] !== started[name]);
+    return { settings, restartFor: changed.filter((name) => !RELOADABLE.has(name)) };
+  }
+}
+
+function agentSettings(values: Parsed, path: (value: string) => string, problems: string[]): Settings {
+  const gateway = gatewaySettings(values, path, problems);
+  return {
+    gateway,
+    api: {
+      host: values.AGENT_HOST ?? '',
+      port: values.AGENT_PORT ?? 0,
+      domain: values.AGENT_DOMAIN ?? (gateway.kind === 'embedded' ? `agent.${gateway.domain}` : null),
+      requireToken: values.AGENT_API_AUTH !== 'none',
+      token: apiToken(values, path, problems),
+    },
+    allowUpstreams: values.AGENT_ALLOW_UPSTREAMS ?? parseUpstreamRules('loopback'),
+    verifyUpstreamTls: values.AGENT_VERIFY_UPSTREAM_TLS !== 'false',
+    dataDir: path(values.DATA_DIR ?? ''),
+    defaultPolicies: values.DEFAULT_POLICIES === null ? PACKAGED_POLICIES : path(values.DEFAULT_POLICIES),
+    log: logSettings(values),
+  };
+}
+
+function gatewaySettings(values: Parsed, path: (value: string) => string, problems: string[]): GatewaySettings {
+  const { AGENT_GATEWAY: kind, NGROK_SERVER_ADDR: serverAddr } = values;
+  if (kind === 'embedded') return embeddedGateway(values, true);
+  const authtoken = authtokenReader(values, path, problems);
+  if (!authtoken && serverAddr === null && kind === 'auto') return embeddedGateway(values, false);
+  if (!authtoken) {
+    problems.push(
+      `NGROK_AUTHTOKEN is not set, but ${serverAddr === null ? 'AGENT_GATEWAY=remote' : 'NGROK_SERVER_ADDR'} needs one: ` +
+        'set it, or put it alone into a file that NGROK_AUTHTOKEN_FILE names (installed as a service: ' +
+        `${AUTHTOKEN_FILE}); or set AGENT_GATEWAY=embedded, with tunnels that are reachable from this machine only`,
+    );
+  }
+  return {
+    kind: 'remote',
+    authtoken: authtoken ?? (() => ''),
+    serverAddr,
+    authorities: authorities(values, path, problems),
+    proxies: proxyRules(values),
+  };
+}
+
+function embeddedGateway(values: Parsed, chosen: boolean): GatewaySettings {
+  return {
+    kind: 'embedded',
+    chosen,
+    domain: values.GATEWAY_DOMAIN ?? 'localhost',
+    httpPort: values.GATEWAY_HTTP_PORT ?? 0,
+    httpsPort: values.GATEWAY_HTTPS_PORT ?? 0,
+    tcpPorts: values.GATEWAY_TCP_PORTS,
+    encryptionKey: values.GATEWAY_ENCRYPTION_KEY,
+  };
+}
+
+function authorities(values: Parsed, path: (value: string) => string, problems: string[]): Authorities | null {
+  const word = values.NGROK_CA_CERT?.toLowerCase();
+  if (word === 'trusted') return null;
+  if (word === 'host') return systemAuthorities(problems);
+  const pem = readCertificates('NGROK_CA_CERT', values, path, problems);
+  return pem === null ? null : { pem };
+}
+
+/** SSL_CERT_FILE is no setting of ours: the SDK reads it from the process's environment, and so do we. */
+function systemAuthorities(problems: string[]): Authorities | null {
+  try {
+    return { host: hostAuthorities(process.env.SSL_CERT_FILE || null) };
+  } catch (error) {
+    problems.push(`NGROK_CA_CERT=host: ${messageOf(error)}`);
+    return null;
+  }
+}
+
+function authtokenReader(
+  values: Parsed,
+  path: (value: string) => string,
+  problems: string[],
+): (() => string) | undefined {
+  const { NGROK_AUTHTOKEN: token, NGROK_AUTHTOKEN_FILE: file } = values;
+  if (token !== null) return () => token;
+  if (file === null) return undefined;
+  let last = readSecretFile('NGROK_AUTHTOKEN_FILE', path(file), problems);
+  return () => {
+    // A file that cannot be read just now (it is being replaced) must not end a running agent.
+    last = readSecretFile('NGROK_AUTHTOKEN_FILE', path(file), []) || last;
+    return last;
+  };
+}
+
+function apiToken(values: Parsed, path: (value: string) => string, problems: string[]): string | null {
+  const { AGENT_API_TOKEN: token, AGENT_API_TOKEN_FILE: file } = values;
+  if (token === null && file === null) return null;
+  const source = token === null ? 'AGENT_API_TOKEN_FILE' : 'AGENT_API_TOKEN';
+  const value = token ?? readSecretFile('AGENT_API_TOKEN_FILE', path(file ?? ''), problems);
+  if (value !== '' && value.length < 16) {
+    problems.push(
+      `${source}: the token has ${value.length} characters; at least 16 are needed, as strangers may guess`,
+    );
+  }
+  return value;
+}

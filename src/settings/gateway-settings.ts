@@ -1,0 +1,127 @@
+import type { AcmeSettings } from '../gateway/certificates/choose-issuer.ts';
+import type { EdgeLimits } from '../gateway/edge/edge-limits.ts';
+import type { ChallengeDnsSettings } from '../gateway/gateway.ts';
+import type { PortRange } from '../gateway/sessions/tcp-ports.ts';
+import { type LogSettings, logSettings } from './common-settings.ts';
+import { loadWith } from './parse-settings.ts';
+import { readCertificates } from './setting-files.ts';
+import { AUTHORITIES, OWN_AUTHORITY } from './variable-kinds.ts';
+import type { Parsed } from './variables.ts';
+
+/** A gateway that runs by itself: `device-agent gateway`. */
+export interface GatewayServerSettings {
+  dataDir: string;
+  log: LogSettings;
+  host: string;
+  domain: string;
+  httpPort: number;
+  httpsPort: number;
+  /** For tcp endpoints; null: there are none. */
+  tcpPorts: PortRange | null;
+  /** A further port for agents; null: none. */
+  sessionPort: number | null;
+  apiUrl: string | null;
+  encryptionKey: string | null;
+  /** Whom reserved domains get their certificates from; null: the gateway's own CA. */
+  acme: AcmeSettings | null;
+  /** Where the challenges of wildcard domains are answered; null: nowhere. */
+  challengeDns: ChallengeDnsSettings | null;
+  edgeLimits: EdgeLimits;
+  limits: {
+    /** Null: no limit. */
+    rateLimit: { requests: number; windowMs: number } | null;
+    body: { maxBytes: number; timeoutMs: number };
+    failedAttempts: { free: number; windowMs: number; delayMs: number; maxDelayMs: number };
+  };
+}
+
+/** The same for `device-agent gateway`, which no setting of an agent can keep from starting. */
+export function loadGatewayServerSettings(
+  env: NodeJS.ProcessEnv = process.env,
+  folder = process.cwd(),
+): GatewayServerSettings {
+  return loadWith(gatewayServerSettings, env, folder);
+}
+
+function gatewayServerSettings(
+  values: Parsed,
+  path: (value: string) => string,
+  problems: string[],
+): GatewayServerSettings {
+  const requests = values.GATEWAY_API_RATE_LIMIT ?? 0;
+  const delayMs = values.GATEWAY_API_AUTH_DELAY ?? 0;
+  return {
+    dataDir: path(values.DATA_DIR ?? ''),
+    log: logSettings(values),
+    host: values.GATEWAY_HOST ?? '',
+    domain: values.GATEWAY_DOMAIN ?? '',
+    httpPort: values.GATEWAY_HTTP_PORT ?? 0,
+    httpsPort: values.GATEWAY_HTTPS_PORT ?? 0,
+    tcpPorts: values.GATEWAY_TCP_PORTS,
+    sessionPort: values.GATEWAY_SESSION_PORT,
+    apiUrl: values.GATEWAY_API_URL,
+    encryptionKey: values.GATEWAY_ENCRYPTION_KEY,
+    acme: acmeSettings(values, path, problems),
+    challengeDns: challengeDnsSettings(values, problems),
+    edgeLimits: edgeLimits(values),
+    limits: {
+      rateLimit: requests === 0 ? null : { requests, windowMs: 60_000 },
+      body: { maxBytes: values.GATEWAY_API_BODY_LIMIT ?? 0, timeoutMs: (values.GATEWAY_API_TIMEOUT ?? 0) * 1000 },
+      failedAttempts: { free: 10, windowMs: 60_000, delayMs, maxDelayMs: 20 * delayMs },
+    },
+  };
+}
+
+function edgeLimits(values: Parsed): EdgeLimits {
+  const milliseconds = (seconds: number | null) => (seconds ?? 0) * 1000;
+  return {
+    connections: values.GATEWAY_MAX_CONNECTIONS ?? 0,
+    handshakeTimeout: milliseconds(values.GATEWAY_HANDSHAKE_TIMEOUT),
+    headersTimeout: milliseconds(values.GATEWAY_HEADERS_TIMEOUT),
+    headerBytes: values.GATEWAY_HEADERS_LIMIT ?? 0,
+    streams: values.GATEWAY_HTTP_STREAMS ?? 0,
+    streamIdleTimeout: milliseconds(values.GATEWAY_STREAM_TIMEOUT),
+  };
+}
+
+function acmeSettings(values: Parsed, path: (value: string) => string, problems: string[]): AcmeSettings | null {
+  const domain = values.GATEWAY_DOMAIN ?? '';
+  const fallback = isPublic(domain) ? AUTHORITIES.letsencrypt : OWN_AUTHORITY;
+  const directoryUrl = values.GATEWAY_ACME_DIRECTORY ?? fallback ?? OWN_AUTHORITY;
+  const { GATEWAY_ACME_EAB_KID: kid, GATEWAY_ACME_EAB_HMAC: hmacKey } = values;
+  if ((kid === null) !== (hmacKey === null)) {
+    problems.push('GATEWAY_ACME_EAB_KID and GATEWAY_ACME_EAB_HMAC: one is set without the other');
+  }
+  const trust = readCertificates('GATEWAY_ACME_CA_CERT', values, path, problems);
+  const ownNames = values.GATEWAY_ACME_OWN_NAMES ?? 'none';
+  if (directoryUrl === OWN_AUTHORITY) {
+    if (ownNames !== 'none') {
+      problems.push(`GATEWAY_ACME_OWN_NAMES="${ownNames}": needs an authority in GATEWAY_ACME_DIRECTORY`);
+    }
+    return null;
+  }
+  return {
+    directoryUrl,
+    contactEmail: values.GATEWAY_ACME_EMAIL,
+    externalAccountBinding: kid === null || hmacKey === null ? null : { kid, hmacKey },
+    trust: trust?.toString() ?? null,
+    resolvers: values.GATEWAY_DNS_RESOLVERS,
+    ownNames,
+  };
+}
+
+/** No public authority certifies other names: of one label, or reserved for use at home (RFC 6761, 6762, 8375). */
+function isPublic(domain: string): boolean {
+  return domain.includes('.') && !/\.(localhost|local|internal|test|example|invalid|lan|home\.arpa)$/.test(domain);
+}
+
+function challengeDnsSettings(values: Parsed, problems: string[]): ChallengeDnsSettings | null {
+  const { GATEWAY_DNS_PORT: port, GATEWAY_DOMAIN: domain, GATEWAY_DNS_NAMESERVER: named } = values;
+  const nameServer = named ?? `connect.${domain}`;
+  if (`.${nameServer}`.endsWith(`.acme.${domain}`)) {
+    problems.push(
+      `GATEWAY_DNS_NAMESERVER="${nameServer}": lies in the zone acme.${domain} itself, where no addresses are served`,
+    );
+  }
+  return port === null ? null : { port, host: values.GATEWAY_DNS_HOST ?? values.GATEWAY_HOST ?? '', nameServer };
+}
