@@ -1,0 +1,127 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { Metrics } from '../../src/agent/api/metrics.ts';
+import { nothingLive } from '../../src/gateway/api/live.ts';
+import { GatewayMetrics } from '../../src/gateway/api/metrics.ts';
+import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
+import { Tally } from '../../src/gateway/tally.ts';
+
+const page = readFileSync('docs/operations.md', 'utf8');
+const dataDir = mkdtempSync(join(tmpdir(), 'operations-'));
+const store = openGatewayStore({ dataDir, encryptionKey: null });
+afterAll(() => {
+  store.database.close();
+  rmSync(dataDir, { recursive: true });
+});
+
+const agent = new Metrics({
+  tunnelCounts: () => ({ connecting: 0, online: 0, offline: 0, failed: 0 }),
+  session: () => ({ state: 'online', since: new Date(), gateway: '', reconnects: 0, lastError: null }),
+});
+const gateway = new GatewayMetrics({ live: nothingLive, tally: new Tally(), store });
+const exported = [agent, gateway].flatMap(({ registry }) => registry.getMetricsAsArray());
+/** What Prometheus adds to the metrics of a target. */
+const OF_PROMETHEUS = ['up'];
+const known = new Set([...OF_PROMETHEUS, ...exported.map(({ name }) => name)]);
+const own = [...known].filter((name) => name.startsWith('device_agent_'));
+
+/** The metrics that expressions of Prometheus select. */
+function selected(expressions: readonly string[]): string[] {
+  return expressions.flatMap((expression) =>
+    [...expression.matchAll(/\b(?:device_agent|process|nodejs)_\w+|\bup\b/g)].map(([name]) =>
+      name.replace(/_bucket$/, ''),
+    ),
+  );
+}
+
+const dashboards = readdirSync('packaging/grafana').map((file) => {
+  const text = readFileSync(join('packaging/grafana', file), 'utf8');
+  const board = JSON.parse(text) as { title: string; panels: { id: number; targets: { expr: string }[] }[] };
+  return { file, ...board, expressions: board.panels.flatMap(({ targets }) => targets.map(({ expr }) => expr)) };
+});
+
+interface Rule {
+  alert: string;
+  expr: string;
+  annotations: { summary: string; remedy: string };
+}
+const alerts = parse(readFileSync('packaging/prometheus/alerts.yml', 'utf8')) as { groups: { rules: Rule[] }[] };
+const rules = alerts.groups.flatMap((group) => group.rules);
+
+describe('the dashboards', () => {
+  it.each(dashboards)('of $title shows metrics that there are', ({ expressions, panels }) => {
+    expect(selected(expressions).length).toBeGreaterThanOrEqual(panels.length);
+    expect(selected(expressions).filter((name) => !known.has(name))).toEqual([]);
+    expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length);
+  });
+
+  it('show every metric of ours', () => {
+    const shown = selected(dashboards.flatMap(({ expressions }) => expressions));
+    expect(own.filter((name) => !shown.includes(name))).toEqual([]);
+  });
+});
+
+describe('the alert rules', () => {
+  it.each(rules)('$alert watches metrics that there are, and says what to do', ({ expr, annotations }) => {
+    expect(selected([expr])).not.toEqual([]);
+    expect(selected([expr]).filter((name) => !known.has(name))).toEqual([]);
+    expect(annotations).toEqual({ summary: expect.stringMatching(/./), remedy: expect.stringMatching(/./) });
+  });
+
+  it('go by labels that the metrics have', () => {
+    const labels = new Set(['job', 'instance', 'le', ...exported.flatMap((metric) => labelsOf(metric))]);
+    const expressions = [...rules.map(({ expr }) => expr), ...dashboards.flatMap((each) => each.expressions)];
+    const used = expressions.flatMap((text) =>
+      [...text.matchAll(/[{,]\s*(\w+)\s*(?:=~|!=|=)/g)].map(([, name]) => name),
+    );
+    expect(used).toContain('state');
+    expect(used.filter((name) => !labels.has(String(name)))).toEqual([]);
+  });
+});
+
+function labelsOf(metric: object): string[] {
+  return 'labelNames' in metric ? (metric.labelNames as string[]) : [];
+}
+
+describe('docs/operations.md', () => {
+  it('lists every metric of ours, and no other', () => {
+    const listed = [...page.matchAll(/^\| `(device_agent_\w+)`/gm)].map(([, name]) => name);
+    expect(listed.toSorted()).toEqual(own.toSorted());
+  });
+
+  it('lists every alert, and no other', () => {
+    const [, section = ''] = /^\| Alert \|[^\n]*\n([\s\S]*?)\n\n/m.exec(page) ?? [];
+    const listed = [...section.matchAll(/`(\w+)`/g)].map(([, name]) => name);
+    expect(listed.toSorted()).toEqual(rules.map(({ alert }) => alert).toSorted());
+  });
+
+  it('explains lines of the log that are written', () => {
+    const sources = readdirSync('src', { recursive: true, encoding: 'utf8' })
+      .filter((file) => file.endsWith('.ts'))
+      .map((file) => readFileSync(join('src', file), 'utf8'))
+      .join('\n');
+    const [, section = ''] = /^## Logs\n([\s\S]*?)^## /m.exec(page) ?? [];
+    const rows = [...section.matchAll(/^\| (`[^|]*) \| (?:info|warn|error) \|/gm)].flatMap(([, cell = '']) =>
+      [...cell.matchAll(/`([^`]+)`/g)].map(([, line = '']) => line),
+    );
+    expect(rows.length).toBeGreaterThan(10);
+    expect(rows.filter((line) => !sources.includes(line))).toEqual([]);
+  });
+
+  it('has no link that leads nowhere', () => {
+    const anchors = new Set(
+      [...page.matchAll(/^#+ (.*)$/gm)].map(([, title = '']) =>
+        title
+          .toLowerCase()
+          .replaceAll(/[^\w -]/g, '')
+          .replaceAll(' ', '-'),
+      ),
+    );
+    const links = [...page.matchAll(/\]\(#([^)]*)\)/g)].map(([, anchor]) => String(anchor));
+    expect(links).not.toEqual([]);
+    expect(links.filter((anchor) => !anchors.has(anchor))).toEqual([]);
+  });
+});
