@@ -62,6 +62,7 @@ export class EndpointBinder {
       // From here on nothing is awaited: what is free now is so when the endpoint goes online.
       this.#claims.check(owner, address, extra.PoolingEnabled);
       const endpoint = this.#endpoint(owner, address, request, options, demands);
+      this.#claims.checkPool(endpoint);
       this.#options.endpoints.add(endpoint);
       if (lease) this.#leases.set(endpoint, lease);
       return { endpoint, answer: answerOf(endpoint, request, options) };

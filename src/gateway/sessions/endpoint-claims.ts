@@ -55,6 +55,21 @@ export class EndpointClaims {
     if (holder) throw alreadyOnline(holder, pooled);
   }
 
+  /**
+   * Whether an endpoint demands the certificates that all do with which it shares its address: a client has done its
+   * handshake before it is known whose turn it is.
+   *
+   * @throws {Refusal} when it does not
+   */
+  checkPool(endpoint: BoundEndpoint): void {
+    const demanded = authoritiesOf(endpoint);
+    if (this.#options.endpoints.holders(endpoint).every((holder) => authoritiesOf(holder) === demanded)) return;
+    throw new Refusal(
+      'ERR_NGROK_301',
+      `mutual TLS: the endpoints that share ${urlOf(endpoint)} have to name the same authorities, in the same order`,
+    );
+  }
+
   async #claimAnyPort(owner: ListenerOwner, { protocol, host }: WantedAddress): Promise<Claim> {
     owner.credential.authorize({ kind: 'any-address' });
     const { port, lease } = await this.#ports.claim(null);
@@ -94,6 +109,10 @@ async function takeOver(holder: BoundEndpoint, claimant: ListenerOwner, pooled: 
   const ours = session.credential.id === claimant.credential.id && session !== claimant;
   if (!ours || (await session.isAlive())) throw alreadyOnline(holder, pooled);
   session.end(new Error('the agent does not answer, and its endpoint was bound anew'));
+}
+
+function authoritiesOf({ tls }: BoundEndpoint): string {
+  return tls?.clientAuthorities.join('\n') ?? '';
 }
 
 function alreadyOnline(holder: BoundEndpoint, pooled: boolean): Refusal {

@@ -155,6 +155,23 @@ describe('mutualTlsca', () => {
     const internal = of(ca.certificatePem).domain('cam.internal').binding('internal');
     await expect(internal.listen(false)).rejects.toThrow('internal');
   });
+
+  it('is the same for all endpoints of a pool, whose turn comes after the handshake', async () => {
+    const host = `m${++names}.localhost`;
+    const other = await issueCertificate({ subject: 'CN=Other CA', ca: true });
+    const of = (...authorities: Issued[]) => {
+      const builder = session.httpEndpoint().domain(host).poolingEnabled(true);
+      for (const { certificatePem } of authorities) builder.mutualTlsca(Buffer.from(certificatePem));
+      return builder.listen(false);
+    };
+    await of(ca);
+    for (const different of [[], [other], [ca, other]]) {
+      await expect(of(...different)).rejects.toThrow('have to name the same authorities');
+    }
+    const listener = await of(ca);
+    expect(gateway.endpoints.list().filter((endpoint) => endpoint.host === host)).toHaveLength(2);
+    await listener.close();
+  });
 });
 
 describe('mutualTlsca of a tls endpoint', () => {
