@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { Agent, createServer, type RequestListener, type Server } from 'node:http';
+import { Agent, createServer, type IncomingMessage, type RequestListener, request, type Server } from 'node:http';
 import {
   type AddressInfo,
   connect,
@@ -230,6 +230,57 @@ describe('a connection that a policy forwards to an internal endpoint', () => {
     await once(client, 'secureConnect');
     expect(client.getPeerX509Certificate()?.toString()).toBe(cert.endsWith('\n') ? cert : `${cert}\n`);
     expect(await text(client)).toBe('secret');
+  });
+});
+
+describe('what is forwarded to an internal endpoint ends with the endpoint that forwards', () => {
+  it.each(['on_http_request', 'on_tcp_connect'])('when it is a websocket, by %s', async (phase) => {
+    const server = createServer();
+    new WebSocketServer({ server });
+    const inside = await session.httpEndpoint().scheme('HTTP').domain('ws.internal').listen(false);
+    inside.forward(`http://127.0.0.1:${await listening(server)}`).catch(() => {});
+    const outside = await serve('app.localhost', null, policyOf({ [phase]: [forwardTo('http://ws.internal')] }));
+    const socket = new WebSocket(`ws://127.0.0.1:${gateway.httpPort}/`, { headers: { host: 'app.localhost' } });
+    await once(socket, 'open');
+    await Promise.all([once(socket, 'close'), outside.close()]);
+    expect(gateway.endpoints.list()).toHaveLength(1);
+  });
+
+  it('when it is a response that goes on', async () => {
+    await serve('web.internal', (_req, res) => void res.write('begun'));
+    const outer = policyOf({ on_http_request: [forwardTo('http://web.internal')] });
+    const outside = await serve('app.localhost', null, outer);
+    const req = request({ port: gateway.httpPort, headers: { host: 'app.localhost' } }).end();
+    const [res] = (await once(req, 'response')) as [IncomingMessage];
+    await once(res, 'data');
+    await Promise.all([expect(text(res)).rejects.toThrow('aborted'), outside.close()]);
+  });
+
+  it.each(['tcp', 'tls'])('when it is a connection of the protocol %s', async (protocol) => {
+    const port = await listening(createTcpServer((socket) => socket.on('error', () => {}).write('from inside')));
+    const policy = policyOf({
+      on_tcp_connect: [
+        ...(protocol === 'tls' ? [{ type: 'terminate-tls' }] : []),
+        forwardTo(`${protocol}://open.internal:22`),
+      ],
+    });
+    const [inner, outer] =
+      protocol === 'tcp'
+        ? [session.tcpEndpoint().remoteAddr('open.internal:22'), session.tcpEndpoint().trafficPolicy(policy)]
+        : [
+            session.tlsEndpoint().domain('open.internal:22'),
+            session.tlsEndpoint().domain('app.localhost').trafficPolicy(policy),
+          ];
+    const inside = await inner.listen(false);
+    inside.forward(`tcp://127.0.0.1:${port}`).catch(() => {});
+    const outside = await outer.listen(false);
+    const client =
+      protocol === 'tcp'
+        ? connect(Number(new URL(String(outside.url())).port), '127.0.0.1')
+        : connectTls({ port: gateway.httpsPort, servername: 'app.localhost', rejectUnauthorized: false });
+    await once(client, 'data');
+    const closed = new Promise((resolve) => client.on('error', () => {}).once('close', resolve));
+    await Promise.all([closed, outside.close()]);
   });
 });
 

@@ -31,6 +31,8 @@ export function isLetThrough(policy: CompiledPolicy, connect: PolicyConnect): bo
 /** Where a connection is to be taken. */
 export interface Destination {
   readonly endpoint: GatewayEndpoint;
+  /** Those whose policies have forwarded it there. */
+  readonly through: readonly GatewayEndpoint[];
   /** As the policies that it has come through see it. */
   readonly connection: ClientConnection;
   /** How the policies want TLS to be ended; undefined when none of them says. */
@@ -47,14 +49,15 @@ export function destinationOf(
   connection: ClientConnection,
   internal: InternalLookup,
 ): Destination | null {
-  let at: Destination = { endpoint, connection, termination: undefined };
+  let at: Destination = { endpoint, through: [], connection, termination: undefined };
   for (let forwards = 0; forwards <= MAX_FORWARDS; forwards++) {
     const connect: PolicyConnect = { connection: at.connection, endpoint: at.endpoint };
     const result = runConnectPhase(at.endpoint.policy, connect, internal);
     if (result === 'cut') return null;
     const termination = joinedTermination(at.termination ?? null, connect.termination ?? null) ?? undefined;
     if (result === 'upstream') return { ...at, termination };
-    at = { endpoint: result.target, connection: at.connection.anew(), termination };
+    const through = [...at.through, at.endpoint];
+    at = { endpoint: result.target, through, connection: at.connection.anew(), termination };
   }
   return null;
 }

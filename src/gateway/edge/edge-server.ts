@@ -50,7 +50,10 @@ export class EdgeServer {
   readonly #clients: ClientConnections;
   /** Connections whose framing cannot be trusted: what follows on them may be smuggled. */
   readonly #distrusted = new WeakSet<Socket>();
-  readonly #onRemoved = (endpoint: GatewayEndpoint) => this.#proxy.remove(endpoint);
+  readonly #onRemoved = (endpoint: GatewayEndpoint) => {
+    this.#proxy.remove(endpoint);
+    this.#tls.remove(endpoint);
+  };
 
   constructor(options: EdgeServerOptions) {
     this.#options = options;
@@ -199,7 +202,7 @@ export class EdgeServer {
       if (!admitted) {
         this.#options.tally.refusedByPolicy += 1;
         cut(req.socket);
-      }
+      } else if (admitted !== endpoint) this.#proxy.passes(endpoint, req, res);
       return admitted;
     }
     const secure = scheme === 'http' ? this.#options.endpoints.lookup('https', host) : undefined;

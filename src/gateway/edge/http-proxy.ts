@@ -19,6 +19,7 @@ import {
   TARGET_OFFLINE,
   TOO_MANY_FORWARDS,
 } from './internal-targets.ts';
+import { Passages } from './passages.ts';
 import { answerByPolicy, answerPolicyError } from './policy-outcome.ts';
 import { proxyHeader } from './proxy-protocol.ts';
 import { type UpgradeClient, UpgradeExchange } from './upgrade.ts';
@@ -51,6 +52,7 @@ export class HttpProxy {
   readonly #upstreams = new Map<GatewayEndpoint, Upstream>();
   /** Endpoints that went offline, for requests that were waiting meanwhile. */
   readonly #removed = new WeakSet<GatewayEndpoint>();
+  readonly #passages = new Passages();
 
   constructor(options: HttpProxyOptions) {
     this.#options = options;
@@ -64,6 +66,13 @@ export class HttpProxy {
   /** Answers a request for another protocol. */
   handleUpgrade(req: ClientRequest, client: UpgradeClient, endpoint: GatewayEndpoint): void {
     this.#take(new EdgeRequest(req, client.res, endpoint, this.#options.connections), client);
+  }
+
+  /** To be called for a request that an endpoint's policy has forwarded: it ends with that endpoint, too. */
+  passes(through: GatewayEndpoint, req: ClientRequest, res: ClientResponse): void {
+    // Once both sides are joined, the response is no more.
+    const isUpgrade = req.headers.upgrade !== undefined;
+    this.#passages.enter([through], isUpgrade ? req.socket : res, () => (isUpgrade ? cut(req.socket) : res.destroy()));
   }
 
   #take(request: EdgeRequest, client: UpgradeClient | null): void {
@@ -112,6 +121,7 @@ export class HttpProxy {
         const forward = request.body === null ? outcome : { ...outcome, resume: null };
         this.#goOn(forward, failure, request, client);
       };
+      this.passes(request.endpoint, request.req, request.res);
       this.#take(request.forwardedTo(target, onFailure), client);
     }
   }
@@ -162,6 +172,7 @@ export class HttpProxy {
   /** Cuts everything that an endpoint still carries. */
   remove(endpoint: GatewayEndpoint): void {
     this.#removed.add(endpoint);
+    this.#passages.remove(endpoint);
     const upstream = this.#upstreams.get(endpoint);
     if (!upstream) return;
     this.#upstreams.delete(endpoint);

@@ -67,6 +67,7 @@ export class PublicTls {
   readonly #options: PublicTlsOptions;
   readonly #certificates: ServerCertificates;
   readonly #door: FrontDoor;
+  readonly #streams: StreamProxy;
   readonly #edgePorts: EdgePorts | null = null;
   #ports: readonly number[] = [USUAL_PORT];
 
@@ -82,6 +83,7 @@ export class PublicTls {
     });
     const handshakes = new Handshakes(this.#certificates, options.authorityPem ?? (() => null));
     const streams = new StreamProxy({ idleTimeout: options.streamIdleTimeout, tally, log });
+    this.#streams = streams;
     const lookup = (name: string) => endpoints.lookup('tls', name);
     const internal: InternalLookup = (...address) => endpoints.internal(...address);
     const parts = { internal, handshakes, streams };
@@ -119,6 +121,11 @@ export class PublicTls {
   /** Closes the further ports and cuts their connections. */
   stop(): void {
     this.#edgePorts?.stop();
+  }
+
+  /** Cuts what an endpoint that is offline has forwarded. */
+  remove(endpoint: GatewayEndpoint): void {
+    this.#streams.remove(endpoint);
   }
 
   /** Takes a connection to the shared port. */

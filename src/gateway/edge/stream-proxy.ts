@@ -8,6 +8,7 @@ import { destinationOf } from './connect-phase.ts';
 import { cut } from './cut.ts';
 import type { InternalLookup } from './internal-targets.ts';
 import { join } from './join.ts';
+import { Passages } from './passages.ts';
 import { proxyHeader } from './proxy-protocol.ts';
 
 export interface StreamProxyOptions {
@@ -21,6 +22,12 @@ export interface StreamProxyOptions {
   log: Log;
 }
 
+/** How a connection comes to its upstream. */
+export interface StreamInfo extends Pick<ClientInfo, 'protocol' | 'passthrough'> {
+  /** Endpoints whose policies have forwarded it, and with which it ends, too. */
+  through?: readonly GatewayEndpoint[];
+}
+
 /** Connections such as those of SSH are quiet for long, and dead ones are found by TCP's own probes. */
 const IDLE_TIMEOUT = 60 * 60_000;
 const KEEP_ALIVE = 60_000;
@@ -31,6 +38,7 @@ const STREAM_POLL = 20;
 /** Takes public connections as bare bytes to upstreams. They end with the agent's session and with its listener. */
 export class StreamProxy {
   readonly #options: Required<StreamProxyOptions> & { idleTimeout: number };
+  readonly #passages = new Passages();
 
   constructor(options: StreamProxyOptions) {
     const { internal = () => undefined, idleTimeout = IDLE_TIMEOUT, streamWait = STREAM_WAIT, ...rest } = options;
@@ -42,7 +50,7 @@ export class StreamProxy {
     const connection = new ClientConnection(client, Date.now(), clientTls(client));
     const to = destinationOf(endpoint, connection, this.#options.internal);
     if (to === null) cut(client);
-    else this.join(client, to.endpoint, to.connection, { protocol: endpoint.protocol });
+    else this.join(client, to.endpoint, to.connection, { protocol: endpoint.protocol, through: to.through });
   }
 
   /**
@@ -55,7 +63,7 @@ export class StreamProxy {
     client: Socket,
     upstream: AgentUpstream,
     connection: PolicyConnection,
-    { protocol, passthrough = false }: Pick<ClientInfo, 'protocol' | 'passthrough'>,
+    { protocol, passthrough = false, through = [] }: StreamInfo,
   ): void {
     this.#options.tally.connected(client, passthrough || protocol === 'tls' ? 'tls' : 'tcp');
     // What happens before there is an upstream; afterwards its stream is told as well.
@@ -64,6 +72,7 @@ export class StreamProxy {
     client.setNoDelay(true);
     client.setKeepAlive(true, KEEP_ALIVE);
     client.setTimeout(this.#options.idleTimeout, () => cut(client));
+    this.#passages.enter(through, client, () => cut(client));
     const address = hostPort(connection.clientIp, connection.clientPort);
     const connect = () => {
       const stream = upstream.openStream({ address, protocol, passthrough });
@@ -71,6 +80,11 @@ export class StreamProxy {
       join(client, stream);
     };
     this.#attempt(client, connect, performance.now() + this.#options.streamWait);
+  }
+
+  /** Cuts what an endpoint's policy has forwarded; what it carries itself ends with its listener. */
+  remove(endpoint: GatewayEndpoint): void {
+    this.#passages.remove(endpoint);
   }
 
   #attempt(client: Socket, connect: () => void, deadline: number): void {

@@ -12,7 +12,12 @@ import { StreamProxy } from './stream-proxy.ts';
 export interface TcpListenersOptions {
   /** Address to listen on. */
   host: string;
-  endpoints: { onTcpPort(port: number): GatewayEndpoint | undefined; internal: InternalLookup };
+  endpoints: {
+    onTcpPort(port: number): GatewayEndpoint | undefined;
+    internal: InternalLookup;
+    on(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
+    off(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
+  };
   /** Left out: generous ones. */
   limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
   tally: Tally;
@@ -28,12 +33,14 @@ export class TcpListeners implements PortOpener {
   readonly #servers = new Map<number, Server>();
   readonly #clients = new Set<Socket>();
   readonly #streams: StreamProxy;
+  readonly #onRemoved = (endpoint: GatewayEndpoint) => this.#streams.remove(endpoint);
 
   constructor(options: TcpListenersOptions) {
     this.#options = options;
     const { endpoints, limits, tally, log } = options;
     const internal: InternalLookup = (...address) => endpoints.internal(...address);
     this.#streams = new StreamProxy({ internal, idleTimeout: limits?.streamIdleTimeout, tally, log });
+    endpoints.on('removed', this.#onRemoved);
   }
 
   async open(port: number): Promise<void> {
@@ -55,6 +62,7 @@ export class TcpListeners implements PortOpener {
 
   /** Closes every port and cuts every connection. */
   stop(): void {
+    this.#options.endpoints.off('removed', this.#onRemoved);
     for (const port of [...this.#servers.keys()]) this.close(port);
     for (const client of this.#clients) client.destroy();
   }

@@ -41,14 +41,15 @@ export class TlsEndpoints implements TlsRoute {
     // What this endpoint demands of its visitors holds for those as well that its policy forwards.
     const wished = joinedTermination(endpoint.tls, to.termination ?? null);
     const demands = joinedTermination(to.endpoint.tls, wished);
+    const info = { protocol: 'tls', through: to.through } as const;
     if (demands === null) {
       arrived();
-      streams.join(socket, to.endpoint, to.connection, { protocol: 'tls', passthrough: true });
+      streams.join(socket, to.endpoint, to.connection, { ...info, passthrough: true });
     } else {
       const secured = await handshakes.secure(visitor, { demands });
       if (secured === null) return true;
       const ended = new ClientConnection(secured, startedAt, clientTls(secured));
-      streams.join(secured, to.endpoint, ended, { protocol: 'tls' });
+      streams.join(secured, to.endpoint, ended, info);
     }
     return true;
   }

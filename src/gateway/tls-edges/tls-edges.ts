@@ -97,7 +97,7 @@ export class TlsEdges {
     }
     const to = result === 'cut' ? null : destinationOf(result.target, connection.anew(), internal);
     const info = { protocol: 'tls', passthrough: edge.demands === null } as const;
-    if (to) streams.join(client, to.endpoint, to.connection, info);
+    if (to) streams.join(client, to.endpoint, to.connection, { ...info, through: to.through });
     else cut(client);
   }
 
