@@ -13,17 +13,23 @@ const NOT_PUBLIC: readonly Cidr[] = [
   '10.0.0.0/8',
   '100.64.0.0/10',
   '127.0.0.0/8',
+  '168.63.129.16/32', // Azure's host
   '169.254.0.0/16',
   '172.16.0.0/12',
   '192.0.0.0/24',
   '192.168.0.0/16',
   '198.18.0.0/15',
   '224.0.0.0/3',
-  '::/127',
+  // Addresses in which others are hidden, which some network may lead to: compatible, translated, NAT64, Teredo, 6to4.
+  '::/96',
+  '::ffff:0:0:0/96',
   '64:ff9b::/96',
+  '64:ff9b:1::/48',
+  '2001::/32',
   '2002::/16',
   'fc00::/7',
   'fe80::/10',
+  'fec0::/10',
   'ff00::/8',
 ].map((range) => parseCidr(range) as Cidr);
 
