@@ -46,9 +46,11 @@ export interface Compilation {
  */
 export function compilePhases(text: string, { target, frame, ports, problems, warn }: Compilation): CompiledPolicy {
   const document = parsePolicyText(text);
-  const rules = framed(rulesFor(document, target), frame);
+  const own = rulesFor(document, target);
+  const rules = framed(own, frame);
   const actions = actionsOf(rules);
   checkTogether(actions, problems);
+  if (frame) checkReached(own, frame, problems);
   const policy: PolicyContext = {
     ports,
     protocol: target.protocol,
@@ -171,6 +173,19 @@ function checkTogether(actions: readonly PlacedAction[], { problems }: ProblemLi
       place: beyond.place,
       message: `is one of more than ${MAX_RATE_LIMITS} limits`,
     });
+  }
+}
+
+/** What the frame holds for requests would never be looked at where whole connections are forwarded. */
+function checkReached(own: RulesByPhase<RawRule>, frame: PolicyFrame, { problems }: ProblemList): void {
+  const forwards = own.on_tcp_connect?.some(({ actions }) => actions.some(({ type }) => type === 'forward-internal'));
+  if (!forwards) return;
+  const { before, after } = frame;
+  for (const phase of ['on_http_request', 'on_http_response'] as const) {
+    for (const { place } of [...(before[phase] ?? []), ...(after[phase] ?? [])]) {
+      const message = 'is without effect when on_tcp_connect forwards connections: forward in on_http_request';
+      problems.push({ code: 'ERR_NGROK_2204', place, message });
+    }
   }
 }
 

@@ -193,6 +193,20 @@ describe('a connection that a policy forwards to an internal endpoint', () => {
     agent.destroy();
   });
 
+  it('is refused beside options that would then never be looked at', async () => {
+    await serve('web.internal', 'inside');
+    const bind = (phase: string) => {
+      const policy = policyOf({ [phase]: [forwardTo('http://web.internal')] });
+      const builder = session.httpEndpoint().scheme('HTTP').domain('app.localhost');
+      return builder.basicAuth('me', 'password').trafficPolicy(policy).listen(false);
+    };
+    await expect(bind('on_tcp_connect')).rejects.toThrow('option BasicAuth');
+    await bind('on_http_request');
+    expect(await get('app.localhost')).toMatchObject({ status: 401 });
+    const authorization = `Basic ${Buffer.from('me:password').toString('base64')}`;
+    expect(await get('app.localhost', { headers: { authorization } })).toMatchObject({ body: 'inside' });
+  });
+
   it('carries TCP there, past that endpoint’s own policy', async () => {
     const port = await listening(createTcpServer((socket) => socket.on('error', () => {}).end('from inside')));
     const tcp = async (address: string | null, policy: string) => {
