@@ -1,8 +1,9 @@
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage } from 'node:http';
+import { Agent, get } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
-import { Client } from 'undici';
 import { expect, it, onTestFinished } from 'vitest';
 import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
 import { quantile } from '../support/finding.ts';
@@ -156,14 +157,14 @@ class Day {
     const { httpsPort, sessionCa: ca } = this.gateway;
     let left = requests;
     const ask = async (host: string) => {
-      const client = new Client(`https://127.0.0.1:${httpsPort}`, { connect: { ca, servername: host } });
-      const headers = { host: `${host}:${httpsPort}` };
+      const agent = new Agent({ keepAlive: true, maxSockets: 1, ca, servername: host });
+      const options = { host: '127.0.0.1', port: httpsPort, agent, headers: { host: `${host}:${httpsPort}` } };
       while (left > 0) {
         left -= 1;
-        const { statusCode, body } = await client.request({ path: '/', method: 'GET', headers });
-        if ((await body.text()) !== headers.host || statusCode !== 200) this.unanswered += 1;
+        const res = await new Promise<IncomingMessage>((resolve, reject) => get(options, resolve).on('error', reject));
+        if ((await text(res)) !== options.headers.host || res.statusCode !== 200) this.unanswered += 1;
       }
-      await client.close();
+      agent.destroy();
     };
     await Promise.all(Array.from({ length: CONNECTIONS }, (_, i) => ask(this.hosts[i % TUNNELS] ?? '')));
   }
