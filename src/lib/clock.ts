@@ -5,7 +5,7 @@ export interface Clock {
   /** Milliseconds on a clock that never jumps, whatever happens to the wall clock. */
   now(): number;
   /**
-   * Resolves after `ms` milliseconds; keeps the process alive no longer than other work does.
+   * Resolves after `ms` milliseconds; keeps the process alive until then.
    *
    * @throws AbortError when the signal aborts first
    */
