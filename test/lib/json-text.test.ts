@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { JsonTextError, parseJson } from '../../src/lib/json-text.ts';
+import { fuzz } from '../support/fuzz.ts';
 
 it.each([
   ['{"a":x}', 'line 1, column 6: expected a value'],
@@ -49,6 +50,6 @@ it('accepts what JSON.parse accepts, and nothing else', () => {
       }
       expect(parseJson(candidate)).toEqual(expected);
     }),
-    { numRuns: 2_000 },
+    fuzz(2_000),
   );
 });

@@ -6,6 +6,7 @@ import { readBody, readPageQuery } from '../../src/management/request.ts';
 import { BotUserCreate, BotUserUpdate, botUsers } from '../../src/management/resources/bot-user.ts';
 import { ReservedDomainCreate, ReservedDomainUpdate } from '../../src/management/resources/reserved-domain.ts';
 import { BackendModuleBody, TlsEdgeUpdate, TlsTerminationModuleBody } from '../../src/management/resources/tls-edge.ts';
+import { fuzz } from '../support/fuzz.ts';
 
 /** The code of what a call refuses with, without its prefix. */
 function refusal(work: () => unknown): number {
@@ -213,7 +214,7 @@ describe('what is accepted', () => {
           expect(error).toMatchObject({ status: 400, code: expect.stringMatching(/^ERR_NGROK_\d+$/) });
         }
       }),
-      { numRuns: 2000 },
+      fuzz(2000),
     );
   });
 

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { checkPolicy } from '../../src/traffic-policy/check-policy.ts';
 import { compilePolicy, PolicyRefused } from '../../src/traffic-policy/engine.ts';
+import { fuzz } from '../support/fuzz.ts';
 
 /** A policy blocks everybody else's traffic while it is compiled; of the processor's time, for others use it, too. */
 const BLINK_MS = 1500;
@@ -90,18 +91,18 @@ const celPieces = fc
 
 describe('a text that nobody would write', () => {
   it('is refused or compiled, and never does anything else', () => {
-    fc.assert(fc.property(fc.string({ maxLength: 300 }), compile), { numRuns: 300 });
-    fc.assert(fc.property(fc.json(), compile), { numRuns: 300 });
+    fc.assert(fc.property(fc.string({ maxLength: 300 }), compile), fuzz(300));
+    fc.assert(fc.property(fc.json(), compile), fuzz(300));
   });
 
   it('is refused or compiled as an expression', () => {
     fc.assert(
       fc.property(celPieces, (text) => compile(withExpression(text))),
-      { numRuns: 1500 },
+      fuzz(1500),
     );
     fc.assert(
       fc.property(fc.string({ maxLength: 200 }), (text) => compile(withExpression(text))),
-      { numRuns: 300 },
+      fuzz(300),
     );
   });
 
@@ -111,7 +112,7 @@ describe('a text that nobody would write', () => {
     });
     fc.assert(
       fc.property(pieces, (text) => compile(withBody(text.join('')))),
-      { numRuns: 1000 },
+      fuzz(1000),
     );
   });
 
@@ -130,7 +131,7 @@ describe('a text that nobody would write', () => {
       fc.property(fc.constantFrom(...types), fc.jsonValue({ maxDepth: 4 }), (type, config) => {
         compile(JSON.stringify({ on_http_request: [{ actions: [{ type, config }] }] }));
       }),
-      { numRuns: 500 },
+      fuzz(500),
     );
   });
 

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { displayUpstream, parseUpstream, UpstreamFormatError } from '../../../src/agent/tunnels/upstream.ts';
+import { fuzz } from '../../support/fuzz.ts';
 
 describe('what forwards_to may be', () => {
   it.each([
@@ -108,7 +109,7 @@ describe('what forwards_to may be', () => {
           expect(url.port || '80').toBe(String(upstream.port));
         }
       }),
-      { numRuns: 3_000 },
+      fuzz(3_000),
     );
   });
 });

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { allOperations } from '../../../src/management/operations.ts';
+import { fuzz } from '../../support/fuzz.ts';
 import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
 
 let server: ManagementServer;
@@ -95,7 +96,7 @@ describe('any JSON body', () => {
         const answer = await server.call(operation.method, path, body === undefined ? null : body);
         expect(answer.status).toBeLessThan(500);
       }),
-      { numRuns: 1500 },
+      fuzz(1500),
     );
   });
 
@@ -111,7 +112,7 @@ describe('any JSON body', () => {
         const after = await server.call('GET', path);
         expect(after.body).toEqual(answer.status === 200 ? answer.body : before.body);
       }),
-      { numRuns: 500 },
+      fuzz(500),
     );
     expect(server.store.database.problems()).toEqual([]);
   });
@@ -151,6 +152,8 @@ describe('pages', () => {
     const all = await startManagementServer();
     const stable: string[] = [];
     const doomed: string[] = [];
+    // One more for every page: with pages of one item the list would double each time it is read.
+    let more = 100;
     for (let i = 0; i < 60; i += 1) {
       const { id } = await all.call('POST', '/bot_users');
       (i % 3 === 0 ? doomed : stable).push(id);
@@ -170,7 +173,7 @@ describe('pages', () => {
             // The very item that the next page hangs on may go meanwhile.
             const last = String(items.at(-1)?.id);
             if (doomed.includes(last)) await all.call('DELETE', `/bot_users/${last}`);
-            await all.call('POST', '/bot_users');
+            if (more-- > 0) await all.call('POST', '/bot_users');
           }
           uri = next?.replace('https://api.gateway.test', '') ?? null;
         }

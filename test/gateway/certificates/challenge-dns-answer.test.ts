@@ -2,6 +2,7 @@ import { decode, encode } from 'dns-packet';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { answerQuery, type ChallengeZone } from '../../../src/gateway/certificates/challenge-dns-answer.ts';
+import { fuzz } from '../../support/fuzz.ts';
 
 const zone: ChallengeZone = {
   name: 'acme.gateway.test',
@@ -68,7 +69,7 @@ describe('a DNS packet', () => {
         expect(answer.length).toBeLessThan(packet.length + 150);
         decode(answer);
       }),
-      { seed: 20_261_121, numRuns: 5000, interruptAfterTimeLimit: 20_000, markInterruptAsFailure: true },
+      fuzz(5000),
     );
   });
 

@@ -4,6 +4,7 @@ import { type ConnectionOptions, connect } from 'node:tls';
 import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { parseClientHello, readClientHello } from '../../../src/gateway/edge/client-hello.ts';
+import { fuzz } from '../../support/fuzz.ts';
 
 /** What Node's client sends first. */
 async function helloOf(options: ConnectionOptions): Promise<Buffer> {
@@ -75,7 +76,7 @@ describe('a ClientHello', () => {
         for (const [index, value] of list) bytes[index % bytes.length] = value;
         parseClientHello(bytes);
       }),
-      { numRuns: 2000 },
+      fuzz(2000),
     );
   });
 });

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { InvalidResponse } from '../../../src/gateway/edge/response-head.ts';
 import { type ResponseEvents, ResponseParser } from '../../../src/gateway/edge/response-parser.ts';
+import { fuzz } from '../../support/fuzz.ts';
 
 const LIMIT = 1000;
 
@@ -227,7 +228,7 @@ describe('whatever comes', () => {
         if (whole.refused) pieces.rest = whole.rest;
         expect(pieces).toEqual(whole);
       }),
-      { numRuns: 2000 },
+      fuzz(2000),
     );
   });
 });

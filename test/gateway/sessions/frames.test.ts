@@ -6,6 +6,7 @@ import {
   FrameWriter,
   ProtocolViolation,
 } from '../../../src/gateway/sessions/frames.ts';
+import { fuzz } from '../../support/fuzz.ts';
 
 type Seen =
   | { kind: 'data'; id: number; payload: string; syn: boolean; fin: boolean }
@@ -147,6 +148,7 @@ describe('frames', () => {
           expect(error).toBeInstanceOf(ProtocolViolation);
         }
       }),
+      fuzz(500),
     );
   });
 });
