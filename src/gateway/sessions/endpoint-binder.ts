@@ -48,9 +48,10 @@ export class EndpointBinder {
   /**
    * Puts an endpoint online for a session.
    *
+   * @param hold told of it in the same breath: nothing may happen to the session that it is not part of
    * @throws {Refusal} when it cannot be had as asked for
    */
-  async bind(owner: ListenerOwner, request: BindRequest): Promise<Bound> {
+  async bind(owner: ListenerOwner, request: BindRequest, hold: (endpoint: BoundEndpoint) => void): Promise<Bound> {
     const options = parseOptions(request.Opts);
     const wanted = wantedAddress(request, options, this.#options.addresses);
     const { protocol } = wanted;
@@ -63,6 +64,7 @@ export class EndpointBinder {
       this.#claims.check(owner, address, extra.PoolingEnabled);
       const endpoint = this.#endpoint(owner, address, request, options, demands);
       this.#claims.checkPool(endpoint);
+      hold(endpoint);
       this.#options.endpoints.add(endpoint);
       if (lease) this.#leases.set(endpoint, lease);
       return { endpoint, answer: answerOf(endpoint, request, options) };

@@ -34,16 +34,13 @@ export class SessionListeners {
   /** @throws {Refusal} when the endpoint cannot be had */
   async bind(request: BindRequest): Promise<RpcAnswer> {
     this.#requireRoom();
-    if (this.#byId.has(request.Id)) throw new Refusal('ERR_NGROK_301', 'the id of the endpoint is in use');
-    const { endpoint, answer } = await this.#binder.bind(this.#owner, request);
-    if (!this.#owner.online) {
-      // Nobody would take it offline any more.
-      const ended = new Refusal('ERR_NGROK_741', 'the session ended while the endpoint was being bound');
-      this.#binder.unbind(endpoint, ended);
-      throw ended;
+    this.#requireFree(request.Id);
+    const { endpoint, answer } = await this.#binder.bind(this.#owner, request, (bound) => this.#hold(bound));
+    if (this.#byId.get(endpoint.id) !== endpoint) {
+      throw new Refusal('ERR_NGROK_741', 'the endpoint was taken offline while it was being bound');
     }
     this.#log.debug({ session: this.#owner.id, url: endpoint.url }, 'endpoint online');
-    return this.#take(endpoint, answer);
+    return this.#answer(endpoint, answer);
   }
 
   /** @throws {Refusal} when the labels cannot be had */
@@ -51,7 +48,8 @@ export class SessionListeners {
     this.#requireRoom();
     const tunnel = this.#binder.bindLabeled(this.#owner, request);
     this.#log.debug({ session: this.#owner.id, labels: tunnel.labels }, 'labelled tunnel online');
-    return this.#take(tunnel, { Id: tunnel.id });
+    this.#hold(tunnel);
+    return this.#answer(tunnel, { Id: tunnel.id });
   }
 
   /** Takes one offline; SDKs ask for it more than once, and one that is unknown is as good as unbound. */
@@ -73,8 +71,17 @@ export class SessionListeners {
     throw new Refusal('ERR_NGROK_350', `one session can have ${MAX_LISTENERS} endpoints`);
   }
 
-  #take(listener: Listener, answer: object): RpcAnswer {
+  #requireFree(id: string): void {
+    if (this.#byId.has(id)) throw new Refusal('ERR_NGROK_301', 'the id of the endpoint is in use');
+  }
+
+  /** From here on it is taken offline with the session, or its right to be there. */
+  #hold(listener: Listener): void {
+    this.#requireFree(listener.id);
     this.#byId.set(listener.id, listener);
+  }
+
+  #answer(listener: Listener, answer: object): RpcAnswer {
     return { body: answer, consumed: () => this.#open(listener) };
   }
 

@@ -385,6 +385,18 @@ describe('a hostile or broken agent', () => {
     expect(second?.publicId).not.toBe(id);
   });
 
+  it('cannot give two endpoints one id, not even at once, and leaves none behind', async () => {
+    const gateway = await SessionGateway.start();
+    const agent = await rawAgent(gateway);
+    await agent.call(0, auth(gateway));
+    const bind = (host: string) => agent.call(1, { Id: 'ep_1', Proto: 'https', Opts: { Domain: host } });
+    const answers = await Promise.all([bind('x.localhost'), bind('y.localhost')]);
+    expect(answers[0]).toMatchObject({ Id: 'ep_1', URL: 'https://x.localhost:8443' });
+    expect(answers[1]).toEqual({ Error: expect.stringContaining('ERR_NGROK_301') });
+    for (const session of gateway.server.sessions) session.end(new Error('over'));
+    expect(gateway.endpoints.list()).toEqual([]);
+  });
+
   it('that spells members as the Go SDK does is understood', async () => {
     const gateway = await SessionGateway.start();
     const agent = await rawAgent(gateway);
