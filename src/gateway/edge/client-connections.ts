@@ -3,7 +3,7 @@ import type { PolicyConnect, TlsTermination } from '../../traffic-policy/steps.t
 import type { GatewayEndpoint } from '../endpoint.ts';
 import { ClientConnection, clientTls, HelloTls } from './client-connection.ts';
 import type { ClientHello } from './client-hello.ts';
-import { type ConnectResult, joinedTermination, runConnectPhase } from './connect-phase.ts';
+import { type ConnectResult, demandsSame, joinedTermination, runConnectPhase } from './connect-phase.ts';
 import { type InternalLookup, internalTarget } from './internal-targets.ts';
 
 interface Visit {
@@ -121,12 +121,4 @@ export class ClientConnections {
 /** PEM of the authorities that the handshake verified the client's certificate against. */
 function verifiedBy({ demands }: Entrance): readonly string[] {
   return demands?.clientVerification === 'require-and-verify' ? demands.clientAuthorities : [];
-}
-
-/** Whether a handshake asked of the client what a policy wants of it. */
-function demandsSame(wanted: TlsTermination, done: TlsTermination | null): boolean {
-  if (wanted.clientAuthorities.length === 0) return true;
-  const asked = ({ clientAuthorities, clientVerification }: TlsTermination) =>
-    [clientVerification, ...clientAuthorities].join('\n');
-  return done !== null && asked(wanted) === asked(done);
 }

@@ -72,3 +72,13 @@ export function joinedTermination(bound: TlsTermination | null, wished: TlsTermi
   const { clientAuthorities, clientVerification } = wished.clientAuthorities.length === 0 ? bound : wished;
   return { ...wished, certificate, privateKey, clientAuthorities, clientVerification };
 }
+
+type ClientDemands = Pick<TlsTermination, 'clientAuthorities' | 'clientVerification'>;
+
+/** Whether a handshake asked of the client what a policy wants of it. */
+export function demandsSame(wanted: ClientDemands, done: ClientDemands | null): boolean {
+  if (wanted.clientAuthorities.length === 0) return true;
+  const asked = ({ clientAuthorities, clientVerification }: ClientDemands) =>
+    [clientVerification, ...clientAuthorities].join('\n');
+  return done !== null && asked(wanted) === asked(done);
+}

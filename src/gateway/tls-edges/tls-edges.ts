@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import type { Log } from '../../lib/log.ts';
 import type { PolicyConnection } from '../../traffic-policy/steps.ts';
 import { ClientConnection, clientTls, HelloTls } from '../edge/client-connection.ts';
-import { destinationOf, isLetThrough, runConnectPhase } from '../edge/connect-phase.ts';
+import { demandsSame, destinationOf, isLetThrough, runConnectPhase } from '../edge/connect-phase.ts';
 import { cut } from '../edge/cut.ts';
 import type { TlsRoute, Visitor } from '../edge/front-door.ts';
 import type { Handshakes } from '../edge/handshakes.ts';
@@ -97,7 +97,9 @@ export class TlsEdges {
     }
     const to = result === 'cut' ? null : destinationOf(result.target, connection.anew(), internal);
     const info = { protocol: 'tls', passthrough: edge.demands === null } as const;
-    if (to) streams.join(client, to.endpoint, to.connection, { ...info, through: to.through });
+    // The handshake is over: what an internal endpoint demands of clients cannot be asked any more.
+    const isAsked = !to?.termination || demandsSame(to.termination, edge.demands);
+    if (to && isAsked) streams.join(client, to.endpoint, to.connection, { ...info, through: to.through });
     else cut(client);
   }
 

@@ -164,6 +164,25 @@ describe('a traffic policy', () => {
     expect(await scene.answer(host)).toBe('internal me');
   });
 
+  it('takes no connections to an internal endpoint without the client certificate that this one demands', async () => {
+    const name = host.replace('.localhost', '.internal');
+    const ca = await issueCertificate({ subject: 'CN=Fleet', ca: true });
+    const client = await issueCertificate({ subject: 'CN=camera', issuer: ca });
+    const known = { cert: client.certificatePem, key: client.privateKeyPem };
+    const config = { mutual_tls_certificate_authorities: [ca.certificatePem] };
+    const rules = (action: object) => JSON.stringify({ on_tcp_connect: [{ actions: [action] }] });
+    const inner = scene.session.tlsEndpoint().binding('internal').domain(name);
+    const listener = await inner.trafficPolicy(rules({ type: 'terminate-tls', config })).listen(false);
+    listener.forward(`tcp://${await scene.service({ says: 'internal' })}`).catch(() => {});
+    const forward = { type: 'forward-internal', config: { url: `tls://${name}` } };
+    const edge = await scene.edge(host, { ...AT_EDGE, traffic_policy: { value: rules(forward) } });
+    expect(await scene.answer(host, known)).toBe('');
+    const id = await scene.create('/certificate_authorities', { ca_pem: ca.certificatePem });
+    await scene.change('PATCH', `/edges/tls/${edge}`, { mutual_tls: { certificate_authority_ids: [id] } });
+    expect(await scene.answer(host)).toBe('');
+    expect(await scene.answer(host, known)).toBe('internal me');
+  });
+
   it('knows what the hello says where TLS goes through', async () => {
     await scene.edge(host, { traffic_policy: { value: deny(`conn.tls.sni == '${host}'`, "conn.tls.version == ''") } });
     await scene.tunnel(host, { tls: true });
