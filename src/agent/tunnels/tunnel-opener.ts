@@ -47,6 +47,16 @@ export class TunnelOpener {
 
   /** @throws {ApiError} as the connector's open() does, or 400 for what this version finds fault with */
   async open(spec: TunnelSpec): Promise<OpenTunnel> {
+    for (;;) {
+      const defaults = this.defaults();
+      const open = await this.#openOnce(spec);
+      if (spec.policy !== null || defaults === this.defaults()) return open;
+      // Others came in force meanwhile: with the old ones, the tunnel might let in whom it no longer should.
+      await open.close();
+    }
+  }
+
+  async #openOnce(spec: TunnelSpec): Promise<OpenTunnel> {
     const protocol = knownProtocol(spec.protocol);
     const trafficPolicy = this.trafficPolicy(spec);
     const upstream = await this.dialer.prepare(validUpstream(spec.forwards_to), protocol);
