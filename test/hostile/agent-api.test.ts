@@ -1,3 +1,4 @@
+import { connect } from 'node:net';
 import fc from 'fast-check';
 import { expect, it, onTestFinished } from 'vitest';
 import { startServer } from '../../src/agent/api/server.ts';
@@ -218,4 +219,27 @@ it('a URL of which not even a path can be made is answered like any other', asyn
   );
   expect(statusOf(answer)).toBe(404);
   expectHonest(answer, 'GET');
+});
+
+it('a body without end is refused before much of it has come, and cut off', async () => {
+  const { port, isWell } = await setUp();
+  const socket = connect(port, '127.0.0.1').on('error', () => {});
+  let answer = '';
+  socket.on('data', (bytes) => {
+    answer += bytes;
+  });
+  const head =
+    'POST /tunnels HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n';
+  socket.write(head);
+  const chunk = Buffer.from(`10000\r\n${' '.repeat(0x10000)}\r\n`);
+  const more = () => {
+    while (!socket.destroyed && socket.write(chunk));
+  };
+  socket.on('drain', more);
+  more();
+  await new Promise((resolve) => socket.once('close', resolve));
+  // What systems keep in between for a reader that reads no more is a few MiB.
+  expect(socket.bytesWritten).toBeLessThan(64 * 1024 * 1024);
+  expect(statusOf(answer) ?? 413).toBe(413);
+  await isWell();
 });

@@ -1,7 +1,7 @@
 import type { ErrorRequestHandler, RequestHandler } from 'express';
 import { ApiError, errorBody } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
-import { AgentError, type AgentErrorCode } from '../errors.ts';
+import { AgentError } from '../errors.ts';
 
 /** Answers every path that no router knows. */
 export const noSuchPath: RequestHandler = (req) => {
@@ -36,15 +36,8 @@ export function errorHandler(log: Log): ErrorRequestHandler {
   };
 }
 
-const EXPRESS_CODES: Record<number, AgentErrorCode> = {
-  400: 'ERR_AGENT_INVALID_REQUEST',
-  413: 'ERR_AGENT_BODY_TOO_LARGE',
-  415: 'ERR_AGENT_UNSUPPORTED_MEDIA_TYPE',
-};
-
-/** Express and its body parser put the status on the error: a bad percent-encoding, a body cut short, too large a one. */
+/** Express puts the status on an error that is the client's, such as a bad percent-encoding. */
 function fromExpress(error: unknown): AgentError | null {
-  if (!(error instanceof Error) || !('status' in error) || typeof error.status !== 'number') return null;
-  const code = EXPRESS_CODES[error.status];
-  return code ? new AgentError(code, error.message, { cause: error }) : null;
+  if (!(error instanceof Error) || !('status' in error) || error.status !== 400) return null;
+  return new AgentError('ERR_AGENT_INVALID_REQUEST', error.message, { cause: error });
 }

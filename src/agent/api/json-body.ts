@@ -1,31 +1,35 @@
-import express, { type RequestHandler } from 'express';
+import type { Request, RequestHandler } from 'express';
+import { messageOf } from '../../lib/errors.ts';
 import { JsonTextError, parseJson } from '../../lib/json-text.ts';
 import { AgentError } from '../errors.ts';
 
 const MAX_BYTES = 256 * 1024;
+/** So much of a body that is too large is still read: a client that is cut off while it sends may not see the answer. */
+const MAX_READ = 4 * 1024 * 1024;
 
 /**
  * Reads a JSON body of at most 256 KiB into `req.body`. Nothing else is accepted: what an HTML form can
  * send, any web site could send here.
  */
-export function jsonBody(): [RequestHandler, RequestHandler, RequestHandler] {
-  return [requireJson, express.text({ type: 'application/json', limit: MAX_BYTES, inflate: false }), parseBody];
+export function jsonBody(): [RequestHandler, RequestHandler] {
+  return [requireJson, readBody];
 }
 
 const requireJson: RequestHandler = (req, _res, next) => {
-  const type = req.headers['content-type'];
+  const { 'content-type': type, 'content-encoding': encoding = 'identity' } = req.headers;
   if (type === undefined || !/^application\/json\s*(?:;|$)/i.test(type)) {
-    throw new AgentError(
-      'ERR_AGENT_UNSUPPORTED_MEDIA_TYPE',
-      `send Content-Type: application/json, not ${type ?? 'a body without one'}`,
-    );
+    throw unsupported(`send Content-Type: application/json, not ${type ?? 'a body without one'}`);
   }
+  if (!/^utf-?8$/i.test(/;\s*charset="?([^";\s]*)/i.exec(type)?.[1] ?? 'utf-8'))
+    throw unsupported('send JSON in UTF-8');
+  if (encoding.toLowerCase() !== 'identity') throw unsupported(`send the body as it is, without ${encoding}`);
   next();
 };
 
-const parseBody: RequestHandler = (req, _res, next) => {
+const readBody: RequestHandler = async (req, _res, next) => {
+  const bytes = await received(req);
   try {
-    req.body = parseJson(typeof req.body === 'string' ? req.body : '');
+    req.body = parseJson(new TextDecoder().decode(bytes));
   } catch (error) {
     if (!(error instanceof JsonTextError)) throw error;
     throw new AgentError('ERR_AGENT_MALFORMED_JSON', `the body is not JSON; ${error.message}`, {
@@ -35,3 +39,25 @@ const parseBody: RequestHandler = (req, _res, next) => {
   }
   next();
 };
+
+/** Express's own parser reads a body that is too large to its end, if it has one, before it says so. */
+async function received(req: Request): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  let size = 0;
+  try {
+    for await (const piece of req.iterator({ destroyOnReturn: false })) {
+      size += piece.length;
+      if (size <= MAX_BYTES) pieces.push(piece);
+      if (size > MAX_READ) break;
+    }
+  } catch (error) {
+    const problem = `the body did not arrive: ${messageOf(error)}`;
+    throw new AgentError('ERR_AGENT_INVALID_REQUEST', problem, { cause: error });
+  }
+  if (size <= MAX_BYTES) return Buffer.concat(pieces);
+  throw new AgentError('ERR_AGENT_BODY_TOO_LARGE', `the body is larger than ${MAX_BYTES / 1024} KiB`);
+}
+
+function unsupported(problem: string): AgentError {
+  return new AgentError('ERR_AGENT_UNSUPPORTED_MEDIA_TYPE', problem);
+}

@@ -107,6 +107,9 @@ it('leaves it to the app to answer a client that expects what nobody knows', asy
   expect(await text(socket)).toMatch(/^HTTP\/1\.1 200 .*hello$/s);
 });
 
+/** However it ends. */
+const closing = (socket: net.Socket) => new Promise((resolve) => socket.once('close', resolve));
+
 describe('a client that dribbles', () => {
   const limits = { headersMs: 200, requestMs: 400, idleMs: 10_000, checkMs: 50, connections: 3 };
   const app: RequestListener = (req, res) => req.resume().on('end', () => res.end('hello'));
@@ -128,7 +131,7 @@ describe('a client that dribbles', () => {
     socket.write(beginning);
     const dribble = setInterval(() => socket.write('x'), 20);
     onTestFinished(() => clearInterval(dribble));
-    await once(socket, 'close');
+    await closing(socket);
     expect(answer).toContain('ERR_HTTP_REQUEST_TIMEOUT');
   });
 
@@ -140,7 +143,7 @@ describe('a client that dribbles', () => {
       socket.write('GET / HTTP/1.1\r\n');
     }
     const refused = net.connect(server.port ?? 0, '127.0.0.1').on('error', () => {});
-    await once(refused, 'close');
+    await closing(refused);
     slow[0]?.destroy();
     await expect
       .poll(() =>

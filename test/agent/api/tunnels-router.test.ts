@@ -106,6 +106,21 @@ describe('POST /tunnels', () => {
     },
   );
 
+  it.each([
+    { 'Content-Type': 'application/json; charset=utf-16' },
+    { 'Content-Type': 'application/json', 'Content-Encoding': 'gzip' },
+  ])('refuses a body in another form, as %j tells', async (headers) => {
+    const { local } = await setUpApi();
+    const res = await request(local).post('/tunnels').set(headers).send('{}');
+    expect([res.status, res.body.error_code]).toEqual([415, 'ERR_AGENT_UNSUPPORTED_MEDIA_TYPE']);
+  });
+
+  it.each(['application/json;charset=UTF-8', 'application/json; charset="utf-8"'])('takes %s', async (type) => {
+    const { local } = await setUpApi();
+    const body = JSON.stringify({ protocol: 'http', forwards_to: '8001', domain: 'device342.localhost' });
+    expect((await request(local).post('/tunnels').set('Content-Type', type).send(body)).status).toBe(200);
+  });
+
   it('refuses bodies over 256 KiB and takes one just below', async () => {
     const { local } = await setUpApi();
     const body = (length: number) => JSON.stringify(device342).padEnd(length);
