@@ -161,7 +161,7 @@ async function startParts(
 
   const { ids } = store;
   const sessions = new SessionServer({
-    access: new SessionAccess(new AccountAccess(store, domains)),
+    access: new SessionAccess(new AccountAccess(store, domains, ports.httpsPort)),
     binder: new EndpointBinder({
       ...{ endpoints, ids, policies },
       addresses: { baseDomain, ports: { http: ports.httpPort, https: ports.httpsPort }, tcpHost: tcpHost(baseDomain) },

@@ -144,13 +144,17 @@ describe('a name', () => {
     const [first, second] = [await connect((await account()).authtoken), await connect((await account()).authtoken)];
     const { listener } = await serve(first, 'cam.localhost');
     expect(await bindCode(second, 'cam.localhost')).toBe('ERR_NGROK_334');
-    await expect(client.tlsEdges.create({ hostports: [`cam.localhost:${gateway.httpsPort}`] })).rejects.toMatchObject({
-      code: 'ERR_NGROK_7132',
-    });
+    // Visitors of a name come to one port, whether it is called by its number or by everybody's.
+    for (const port of [gateway.httpsPort, 443]) {
+      const taken = client.tlsEdges.create({ hostports: [`cam.localhost:${port}`] });
+      await expect(taken).rejects.toMatchObject({ code: 'ERR_NGROK_7132' });
+    }
     await listener.close();
     expect(await bindCode(second, 'cam.localhost')).toBeNull();
-    await client.tlsEdges.create({ hostports: ['edge.localhost:443'] });
-    expect(await bindCode(second, 'edge.localhost')).toBe('ERR_NGROK_334');
+    for (const port of [gateway.httpsPort, 443]) {
+      await client.tlsEdges.create({ hostports: [`edge${port}.localhost:${port}`] });
+      expect(await bindCode(second, `edge${port}.localhost`)).toBe('ERR_NGROK_334');
+    }
   });
 });
 

@@ -19,7 +19,7 @@ export function isRefusal(answer: object): answer is Refusal {
   return 'code' in answer;
 }
 
-/** The port a name's TLS traffic arrives at; TLS edges and agents compete for it. */
+/** The port a name's TLS traffic arrives at, perhaps redirected; TLS edges and agents compete for it. */
 const TLS_PORT = 443;
 
 /** Decides what agents may do, by what the management API was told. Refusals carry the codes that SDKs know. */
@@ -27,9 +27,11 @@ export class AccountAccess {
   /** The credential asked about last, as of that many commits: an agent binds endpoints by the hundred. */
   #latest: { id: string; at: number; rules: string[] | Refusal } | null = null;
 
+  /** @param tlsPort that all names share; edges can name it by 443, too */
   constructor(
     private readonly store: Store,
     private readonly domains: DomainSettings,
+    private readonly tlsPort = TLS_PORT,
   ) {}
 
   /**
@@ -80,7 +82,8 @@ export class AccountAccess {
   }
 
   #refuseName(host: string): Refusal | null {
-    if (this.store.tlsEdges.holderOf(`${host}:${TLS_PORT}`)) return { code: 334, text: 'a TLS edge serves this name' };
+    const isServed = [this.tlsPort, TLS_PORT].some((port) => this.store.tlsEdges.holderOf(`${host}:${port}`) !== null);
+    if (isServed) return { code: 334, text: 'a TLS edge serves this name' };
     const isWildcard = host.startsWith('*.');
     if (!isWildcard && isClosed(host, this.domains)) {
       return { code: 319, text: 'the gateway answers for this name itself' };

@@ -15,6 +15,7 @@ import { tunnelGroupBackends } from '../../management/resources/tunnel-group-bac
 import { isClosed } from '../domain-names.ts';
 import type { EdgeModules, TlsEdgeRow } from '../store/tls-edges.ts';
 import type { ApiContext } from './context.ts';
+import type { LiveEndpoint } from './live.ts';
 import { refuse } from './refuse.ts';
 import { type Actions, found } from './resource-router.ts';
 
@@ -138,8 +139,14 @@ function checkHostport({ store, live, domains }: ApiContext, edgeId: string, hos
   if (holder !== null && holder !== edgeId) throw refuse(400, 7122, 'hostports: another TLS edge serves this one.');
   const isBound = live
     .endpoints()
-    .some((endpoint) => endpoint.edgeId === null && `${endpoint.host}:${endpoint.port}` === hostport);
+    .some((endpoint) => endpoint.edgeId === null && addressesOf(endpoint).includes(hostport));
   if (isBound) throw refuse(400, 7132, 'hostports: an agent serves this one.');
+}
+
+/** The port that all names share is everybody's for TLS as well, for it may be redirected from there. */
+function addressesOf({ proto, host, port }: LiveEndpoint): string[] {
+  const isShared = proto === 'https' || proto === 'tls';
+  return [`${host}:${port}`, ...(isShared ? [`${host}:443`] : [])];
 }
 
 function showEdge(context: ApiContext, row: TlsEdgeRow): TlsEdge {
