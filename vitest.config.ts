@@ -5,7 +5,7 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     // Each file gets a process of its own: the native SDK keeps process-wide state.
     pool: 'forks',
-    maxWorkers: 2,
+    maxWorkers: 3,
     // Tests that say so run side by side: those that mostly wait for an outage to pass.
     maxConcurrency: 4,
     testTimeout: 30_000,

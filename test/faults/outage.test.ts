@@ -9,8 +9,8 @@ import { SwallowingPort } from './swallowing-port.ts';
 
 const TUNNELS = 50;
 const ROUNDS = rounds({ short: 1, full: 3 });
-/** Every tunnel serves again within this time of the end of an outage, in milliseconds; a busy machine gets more. */
-const LIMIT_MS = rounds({ short: 15_000, full: 5_000 });
+/** Every tunnel serves again within this time of the end of an outage, in milliseconds. */
+const LIMIT_MS = 5_000;
 /** Seconds that outages last. */
 const LENGTHS = FULL ? [10, 240] : [10];
 

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomInt } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -48,7 +48,8 @@ export function networkFaultTools(): string {
  */
 export class Network {
   private constructor(
-    private readonly id: string,
+    /** Nobody else's on this machine; its addresses and names tell it. */
+    private readonly id: number,
     private readonly folder: string,
     /** Addresses of the near host. */
     readonly near: readonly [string, string],
@@ -56,12 +57,12 @@ export class Network {
   ) {}
 
   static async create(): Promise<Network> {
-    const id = randomBytes(3).toString('hex');
+    const id = claimNumber();
     const folder = mkdtempSync(join(tmpdir(), 'network-'));
     // Of the block that is set aside for tests of network devices (RFC 2544).
-    const subnet = `198.18.${randomBytes(1)[0]}`;
+    const subnet = `198.18.${id}`;
     const [router, far] = [`router-${id}`, `far-${id}`];
-    for (const name of [router, far]) run('ip', 'netns', 'add', name);
+    run('ip', 'netns', 'add', far);
     run('ip', 'link', 'add', `near-${id}`, 'type', 'veth', 'peer', 'name', 'near', 'netns', router);
     run('ip', '-n', router, 'link', 'add', 'far', 'type', 'veth', 'peer', 'name', 'router', 'netns', far);
     run('ip', 'address', 'add', `${subnet}.1/29`, 'dev', `near-${id}`);
@@ -138,6 +139,21 @@ export class Network {
     for (const name of [`far-${this.id}`, `router-${this.id}`]) run('ip', 'netns', 'del', name);
     rmSync(this.folder, { recursive: true, force: true });
   }
+}
+
+/** Makes the namespace of a router, under the first number that no other network has, from a random one on. */
+function claimNumber(): number {
+  const first = randomInt(256);
+  for (let step = 0; step < 256; step++) {
+    const number = (first + step) % 256;
+    try {
+      run('ip', 'netns', 'add', `router-${number}`);
+      return number;
+    } catch (error) {
+      if (!String(error).includes('File exists')) throw error;
+    }
+  }
+  throw new Error('there is no number left for a network: ip netns list shows those that are there');
 }
 
 function run(command: string, ...args: string[]): void {
