@@ -10,6 +10,8 @@ import { networkFaultTools } from '../support/network.ts';
 /** Where faults are provoked. */
 const TESTS = ['test/faults', 'test/agent/tunnels/durable-file', 'test/gateway/store/crash'];
 const REPORT = 'docs/reliability.md';
+/** Times are judged here, so that fewer tests run at once than in `npm test`. */
+const WORKERS = '--maxWorkers=2';
 
 /** `npm run faults [-- --report | -- what vitest takes]`: fault tests at full length, and the report about all. */
 function main(args: readonly string[]): number {
@@ -26,10 +28,8 @@ function main(args: readonly string[]): number {
   try {
     const env = { ...process.env, FAULTS: 'full', [FINDINGS_VARIABLE]: findings };
     const vitest = join('node_modules', 'vitest', 'vitest.mjs');
-    const { status } = spawnSync(process.execPath, [vitest, 'run', ...(passed.length > 0 ? passed : TESTS)], {
-      env,
-      stdio: 'inherit',
-    });
+    const what = passed.length > 0 ? passed : TESTS;
+    const { status } = spawnSync(process.execPath, [vitest, 'run', WORKERS, ...what], { env, stdio: 'inherit' });
     if (status !== 0) {
       if (report) process.stderr.write(`A fault test failed: ${REPORT} stays as it is.\n`);
       return status ?? 1;
