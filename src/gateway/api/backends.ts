@@ -3,10 +3,10 @@ import { tunnels } from '../../management/resources/tunnel.ts';
 import { type TunnelGroupBackend, tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
 import { carriesLabels, type Labels } from '../labels.ts';
 import type { HttpResponseBackendRow, TunnelGroupBackendRow } from '../store/backends.ts';
-import { changed } from '../store/changed.ts';
 import type { ApiContext } from './context.ts';
 import type { Live, LiveTunnel } from './live.ts';
-import { type Actions, found } from './resource-router.ts';
+import type { Actions } from './resource-router.ts';
+import { storedActions } from './stored-actions.ts';
 
 export function httpResponseBackendActions({ store, links }: ApiContext): Actions<typeof httpResponseBackends> {
   const { database, httpResponseBackends: rows } = store;
@@ -14,28 +14,15 @@ export function httpResponseBackendActions({ store, links }: ApiContext): Action
     ...row,
     uri: links.of(httpResponseBackends, row.id),
   });
-  const stored = (id: string) => found(rows.get(id), httpResponseBackends);
   return {
-    get: (id) => shown(stored(id)),
-    page: (before, limit) => rows.page(before, limit).map(shown),
+    // Deleted also while an edge names it: the edge keeps a reference that leads nowhere, as upstream.
+    ...storedActions(database, { resource: httpResponseBackends, rows, shown }),
     create: ({ description = null, metadata = null, body = '', headers = null, status_code = 200 }) =>
       database.write(() => {
         const common = { id: store.ids.next('bkdhr'), created_at: store.now(), description, metadata };
         const row = { ...common, body, headers, status_code };
         rows.insert(row);
         return shown(row);
-      }),
-    update: (id, body) =>
-      database.write(() => {
-        const row = changed(stored(id), body);
-        rows.update(row);
-        return shown(row);
-      }),
-    // Allowed also while an edge names it: the edge keeps a reference that leads nowhere, as upstream.
-    remove: (id) =>
-      database.write(() => {
-        stored(id);
-        rows.delete(id);
       }),
   };
 }
@@ -47,26 +34,13 @@ export function tunnelGroupBackendActions({ store, live, links }: ApiContext): A
     uri: links.of(tunnelGroupBackends, row.id),
     tunnels: tunnelsWith(live, row.labels).map(({ id }) => links.ref(tunnels, id)),
   });
-  const stored = (id: string) => found(rows.get(id), tunnelGroupBackends);
   return {
-    get: (id) => shown(stored(id)),
-    page: (before, limit) => rows.page(before, limit).map(shown),
+    ...storedActions(database, { resource: tunnelGroupBackends, rows, shown }),
     create: ({ description = null, metadata = null, labels = {} }) =>
       database.write(() => {
         const row = { id: store.ids.next('bkdtg'), created_at: store.now(), description, metadata, labels };
         rows.insert(row);
         return shown(row);
-      }),
-    update: (id, body) =>
-      database.write(() => {
-        const row = changed(stored(id), body);
-        rows.update(row);
-        return shown(row);
-      }),
-    remove: (id) =>
-      database.write(() => {
-        stored(id);
-        rows.delete(id);
       }),
   };
 }

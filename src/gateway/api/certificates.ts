@@ -3,12 +3,12 @@ import { WRONG_VALUE } from '../../management/resources/refusal.ts';
 import { type TlsCertificate, tlsCertificates } from '../../management/resources/tls-certificate.ts';
 import { readAuthority, readKeyPair } from '../certificates/uploads.ts';
 import type { CertificateAuthorityRow } from '../store/certificate-authorities.ts';
-import { changed } from '../store/changed.ts';
 import type { TlsCertificateRow } from '../store/tls-certificates.ts';
 import type { ApiContext } from './context.ts';
 import { deleteUnlessUsed } from './delete-unless-used.ts';
 import { refuse } from './refuse.ts';
-import { type Actions, found } from './resource-router.ts';
+import type { Actions } from './resource-router.ts';
+import { storedActions } from './stored-actions.ts';
 
 export function tlsCertificateActions({ store, links }: ApiContext): Actions<typeof tlsCertificates> {
   const { database, tlsCertificates: rows } = store;
@@ -17,10 +17,17 @@ export function tlsCertificateActions({ store, links }: ApiContext): Actions<typ
     uri: links.of(tlsCertificates, row.id),
     ...facts,
   });
-  const stored = (id: string) => found(rows.get(id), tlsCertificates);
   return {
-    get: (id) => shown(stored(id)),
-    page: (before, limit) => rows.page(before, limit).map(shown),
+    ...storedActions(database, {
+      resource: tlsCertificates,
+      rows,
+      shown,
+      remove: ({ id, issued_at }) => {
+        if (issued_at !== null)
+          throw refuse(400, 1966, "The certificate belongs to a reserved domain's management policy.");
+        deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'A reserved domain still uses this certificate.');
+      },
+    }),
     async create({ description = null, metadata = null, certificate_pem, private_key_pem }) {
       const { leaf, key } = readKeyPair(certificate_pem, private_key_pem);
       const facts = (await loadFacts()).certificateFacts(leaf, key);
@@ -29,19 +36,6 @@ export function tlsCertificateActions({ store, links }: ApiContext): Actions<typ
         return shown(rows.insertWithKey({ ...common, certificate_pem, facts, issued_at: null }, private_key_pem));
       });
     },
-    update: (id, body) =>
-      database.write(() => {
-        const row = changed(stored(id), body);
-        rows.update(row);
-        return shown(row);
-      }),
-    remove: (id) =>
-      database.write(() => {
-        if (stored(id).issued_at !== null) {
-          throw refuse(400, 1966, "The certificate belongs to a reserved domain's management policy.");
-        }
-        deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'A reserved domain still uses this certificate.');
-      }),
   };
 }
 
@@ -52,10 +46,14 @@ export function certificateAuthorityActions({ store, links }: ApiContext): Actio
     uri: links.of(certificateAuthorities, row.id),
     ...facts,
   });
-  const stored = (id: string) => found(rows.get(id), certificateAuthorities);
   return {
-    get: (id) => shown(stored(id)),
-    page: (before, limit) => rows.page(before, limit).map(shown),
+    ...storedActions(database, {
+      resource: certificateAuthorities,
+      rows,
+      shown,
+      remove: ({ id }) =>
+        deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'A TLS edge still uses this certificate authority.'),
+    }),
     async create({ description = null, metadata = null, ca_pem }) {
       const certificate = readAuthority(ca_pem);
       const facts = (await loadFacts()).authorityFacts(certificate);
@@ -65,17 +63,6 @@ export function certificateAuthorityActions({ store, links }: ApiContext): Actio
         return shown(row);
       });
     },
-    update: (id, body) =>
-      database.write(() => {
-        const row = changed(stored(id), body);
-        rows.update(row);
-        return shown(row);
-      }),
-    remove: (id) =>
-      database.write(() => {
-        stored(id);
-        deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'A TLS edge still uses this certificate authority.');
-      }),
   };
 }
 

@@ -1,37 +1,29 @@
 import { type IpPolicy, ipPolicies } from '../../management/resources/ip-policy.ts';
 import { type IpPolicyRule, ipPolicyRules } from '../../management/resources/ip-policy-rule.ts';
 import { WRONG_VALUE } from '../../management/resources/refusal.ts';
-import { changed } from '../store/changed.ts';
 import { isConstraint } from '../store/database.ts';
 import type { IpPolicyRow, IpPolicyRuleRow } from '../store/ip-policies.ts';
 import type { ApiContext } from './context.ts';
 import { deleteUnlessUsed } from './delete-unless-used.ts';
 import { refuse } from './refuse.ts';
-import { type Actions, found } from './resource-router.ts';
+import type { Actions } from './resource-router.ts';
+import { storedActions } from './stored-actions.ts';
 
 export function ipPolicyActions({ store, links }: ApiContext): Actions<typeof ipPolicies> {
   const { database, ipPolicies: rows } = store;
   const shown = (row: IpPolicyRow): IpPolicy => ({ ...row, uri: links.of(ipPolicies, row.id) });
-  const stored = (id: string) => found(rows.get(id), ipPolicies);
   return {
-    get: (id) => shown(stored(id)),
-    page: (before, limit) => rows.page(before, limit).map(shown),
+    ...storedActions(database, {
+      resource: ipPolicies,
+      rows,
+      shown,
+      remove: ({ id }) => deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'A TLS edge still uses this IP policy.'),
+    }),
     create: ({ description = null, metadata = null }) =>
       database.write(() => {
         const row = { id: store.ids.next('ipp'), created_at: store.now(), description, metadata };
         rows.insert(row);
         return shown(row);
-      }),
-    update: (id, body) =>
-      database.write(() => {
-        const row = changed(stored(id), body);
-        rows.update(row);
-        return shown(row);
-      }),
-    remove: (id) =>
-      database.write(() => {
-        stored(id);
-        deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'A TLS edge still uses this IP policy.');
       }),
   };
 }
@@ -43,10 +35,13 @@ export function ipPolicyRuleActions({ store, links }: ApiContext): Actions<typeo
     uri: links.of(ipPolicyRules, row.id),
     ip_policy: links.ref(ipPolicies, ip_policy_id),
   });
-  const stored = (id: string) => found(rows.get(id), ipPolicyRules);
   return {
-    get: (id) => shown(stored(id)),
-    page: (before, limit) => rows.page(before, limit).map(shown),
+    ...storedActions(database, {
+      resource: ipPolicyRules,
+      rows,
+      shown,
+      update: (row) => refuseDuplicate(() => rows.update(row)),
+    }),
     create: ({ description = null, metadata = null, cidr, ip_policy_id, action }) =>
       database.write(() => {
         if (!store.ipPolicies.get(ip_policy_id)) throw refuse(400, 1402, 'ip_policy_id: there is no such IP policy.');
@@ -54,17 +49,6 @@ export function ipPolicyRuleActions({ store, links }: ApiContext): Actions<typeo
         const row = { ...common, ip_policy_id, cidr, action };
         refuseDuplicate(() => rows.insert(row));
         return shown(row);
-      }),
-    update: (id, body) =>
-      database.write(() => {
-        const row = changed(stored(id), body);
-        refuseDuplicate(() => rows.update(row));
-        return shown(row);
-      }),
-    remove: (id) =>
-      database.write(() => {
-        stored(id);
-        rows.delete(id);
       }),
   };
 }
