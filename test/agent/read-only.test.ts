@@ -14,6 +14,7 @@ async function start(dataDir: string, gateway: Record<string, string> = {}) {
   const env = { DATA_DIR: dataDir, AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0', ...gateway };
   const agent: Agent = await startAgent(loadSettings(env, dataDir), log);
   onTestFinished(() => agent.stop());
+  await agent.started;
   const api = String(lines.find(({ msg }) => msg === 'the local API is up')?.url);
   return { agent, api, lines };
 }

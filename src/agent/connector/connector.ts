@@ -44,7 +44,7 @@ export interface SessionStatus {
   /** `connecting` before the first success, `offline` after a loss. */
   state: SessionState;
   since: Date;
-  /** Gateway address `host:port`. */
+  /** Gateway address `host:port`; what the embedded one is called until it has started. */
   gateway: string;
   /** Sessions established after the first one. */
   reconnects: number;
@@ -54,8 +54,6 @@ export interface SessionStatus {
 /** What the tunnel manager needs of a connection to a gateway. */
 export interface Connector extends EventEmitter<{ online: []; offline: [] }> {
   readonly status: SessionStatus;
-  /** Starts connecting and keeps at it until stop(). */
-  start(): void;
   /**
    * Binds one endpoint on the current session.
    *
@@ -64,6 +62,4 @@ export interface Connector extends EventEmitter<{ online: []; offline: [] }> {
    *   cannot serve the protocol, 502 for its other refusals; code and text are the gateway's own
    */
   open(request: EndpointRequest): Promise<Endpoint>;
-  /** Ends the session; every endpoint goes with it. */
-  stop(): Promise<void>;
 }

@@ -1,23 +1,55 @@
 import { EventEmitter } from 'node:events';
+import type { Clock } from '../../lib/clock.ts';
+import type { Log } from '../../lib/log.ts';
 import { hostPort } from '../../lib/proxy-rules.ts';
 import type { Connector, Endpoint, EndpointRequest, SessionStatus } from './connector.ts';
-import { type GatewayLink, type GatewayLinkOptions, openGatewayLink } from './gateway-link.ts';
+import type { GatewayLink } from './gateway-link.ts';
 import { offline } from './sdk-error.ts';
 import { SessionSupervisor } from './session-supervisor.ts';
 
-export type NgrokConnectorOptions = GatewayLinkOptions;
+export interface NgrokConnectorOptions {
+  /** What the gateway is called until there is a link to it. */
+  gateway: string;
+  /** Finds the way to the gateway; that may take a while. */
+  openLink: () => Promise<GatewayLink>;
+  clock: Clock;
+  log: Log;
+}
 
 /** The connection to a gateway by way of the ngrok SDK. */
 export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> implements Connector {
-  readonly #supervisor: SessionSupervisor;
-  readonly #link: GatewayLink;
+  #link: GatewayLink | null = null;
+  #supervisor: SessionSupervisor | null = null;
+  /** For as long as there is no supervisor that knows better. */
+  #status: SessionStatus;
 
-  /** @throws Error when the SDK cannot read the server address */
-  constructor(options: NgrokConnectorOptions) {
+  constructor(private readonly options: NgrokConnectorOptions) {
     super();
-    const { clock, log } = options;
-    this.#link = openGatewayLink(options);
-    const { address, probe, connect, pulse } = this.#link;
+    const { gateway } = options;
+    this.#status = { state: 'connecting', since: new Date(), gateway, reconnects: 0, lastError: null };
+  }
+
+  get status(): SessionStatus {
+    return this.#supervisor?.status ?? this.#status;
+  }
+
+  /** Milliseconds since the keeping of the session last made a step, online or not; 0 before it began. */
+  get silentMs(): number {
+    return this.#link?.pulse.silentMs ?? 0;
+  }
+
+  /**
+   * Starts connecting and keeps at it until stop().
+   *
+   * @throws what opening the link throws
+   */
+  async start(): Promise<void> {
+    const { openLink, clock, log } = this.options;
+    const link = await openLink();
+    // Stopped meanwhile.
+    if (this.#status.state === 'stopped') return link.close();
+    const { address, probe, connect, pulse } = link;
+    this.#link = link;
     this.#supervisor = new SessionSupervisor({
       gateway: hostPort(address),
       probe,
@@ -28,29 +60,18 @@ export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> im
       pulse,
       log,
     });
-  }
-
-  get status(): SessionStatus {
-    return this.#supervisor.status;
-  }
-
-  /** Milliseconds since the keeping of the session last made a step, online or not. */
-  get silentMs(): number {
-    return this.#link.pulse.silentMs;
-  }
-
-  start(): void {
     this.#supervisor.start();
   }
 
   async open(request: EndpointRequest): Promise<Endpoint> {
-    const { session, status } = this.#supervisor;
-    if (!session) throw offline(status.lastError?.message ?? status.state);
+    const session = this.#supervisor?.session;
+    if (!session) throw offline(this.status.lastError?.message ?? this.status.state);
     return session.open(request);
   }
 
   async stop(): Promise<void> {
-    await this.#supervisor.stop();
-    this.#link.close();
+    this.#status = { ...this.#status, state: 'stopped', since: new Date() };
+    await this.#supervisor?.stop();
+    this.#link?.close();
   }
 }

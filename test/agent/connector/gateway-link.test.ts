@@ -5,7 +5,7 @@ import { networkInterfaces } from 'node:os';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { parseGatewayAddress } from '../../../src/agent/connector/gateway-address.ts';
-import type { GatewayLinkOptions } from '../../../src/agent/connector/gateway-link.ts';
+import { type GatewayLinkOptions, openGatewayLink } from '../../../src/agent/connector/gateway-link.ts';
 import { GatewayRelay } from '../../../src/agent/connector/gateway-relay.ts';
 import { NgrokConnector } from '../../../src/agent/connector/ngrok-connector.ts';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca.ts';
@@ -37,7 +37,7 @@ const via = (url: string, noProxy = ''): ProxyRules => ({
 const hosts = () => ({ [named]: gateway.sessionAddress });
 
 function connector(options: Partial<GatewayLinkOptions>, to = gateway): NgrokConnector {
-  const agent = new NgrokConnector({
+  const link = {
     authtoken: () => to.authtoken,
     serverAddr: named,
     authorities: { pem: to.sessionCa },
@@ -47,14 +47,15 @@ function connector(options: Partial<GatewayLinkOptions>, to = gateway): NgrokCon
     log: silentLog,
     clock: systemClock,
     ...options,
-  });
+  };
+  const agent = new NgrokConnector({ ...link, gateway: named, openLink: async () => openGatewayLink(link) });
   onTestFinished(() => agent.stop());
   return agent;
 }
 
 async function online(agent: NgrokConnector): Promise<void> {
   const up = new Promise<void>((resolve) => agent.once('online', resolve));
-  agent.start();
+  await agent.start();
   await up;
 }
 
@@ -131,14 +132,14 @@ describe('through a proxy', () => {
   ])('says what is wrong: the proxy %s', async (_what, start, scheme, problem) => {
     const proxy = await start();
     const agent = connector({ proxies: via(`${scheme}://${proxy.address}`) });
-    agent.start();
+    await agent.start();
     expect(await lastError(agent)).toMatch(problem);
   });
 
   it('refuses a wrong password, and never shows it', async () => {
     const proxy = await TestProxy.socks({ credentials: 'me:secret' });
     const agent = connector({ proxies: via(`socks5://me:not-the-secret@${proxy.address}`) });
-    agent.start();
+    await agent.start();
     const message = await lastError(agent);
     expect(message).toMatch(new RegExp(`socks5://${proxy.address} .*refuses the user and password`));
     expect(message).not.toContain('not-the-secret');
@@ -148,13 +149,13 @@ describe('through a proxy', () => {
     const proxy = await TestProxy.http({ hosts: hosts() });
     const { caPem } = await openLocalCa(await temporaryFolder(), silentLog);
     const agent = connector({ proxies: via(`http://${proxy.address}`), authorities: { pem: caPem } });
-    agent.start();
+    await agent.start();
     expect(await lastError(agent)).toMatch(/certificate.*who answers there presents CN=connect\.gw\.test/);
     expect([...gateway.sessions.sessions]).toEqual([]);
     const impostor = `connect.other.test:${gateway.sessionPort}`;
     const misled = await TestProxy.http({ hosts: { [impostor]: gateway.sessionAddress } });
     const other = connector({ serverAddr: impostor, proxies: via(`http://${misled.address}`) });
-    other.start();
+    await other.start();
     expect(await lastError(other)).toMatch(/does not match certificate/);
   });
 

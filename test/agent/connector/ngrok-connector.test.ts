@@ -8,7 +8,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { NgrokConnector, type NgrokConnectorOptions } from '../../../src/agent/connector/ngrok-connector.ts';
+import { type GatewayLinkOptions, openGatewayLink } from '../../../src/agent/connector/gateway-link.ts';
+import { NgrokConnector } from '../../../src/agent/connector/ngrok-connector.ts';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca.ts';
 import { systemClock } from '../../../src/lib/clock.ts';
 import { createLog, type Log } from '../../../src/lib/log.ts';
@@ -41,8 +42,8 @@ afterEach(async () => {
   for (const step of cleanUp.reverse()) await step();
 });
 
-function connector(options: Partial<NgrokConnectorOptions> = {}): NgrokConnector {
-  const made = new NgrokConnector({
+function connector(options: Partial<GatewayLinkOptions> = {}): NgrokConnector {
+  const link = {
     authtoken: () => gateway.authtoken,
     serverAddr: proxy.address,
     authorities: { pem: gateway.sessionCa },
@@ -52,15 +53,16 @@ function connector(options: Partial<NgrokConnectorOptions> = {}): NgrokConnector
     log,
     clock: systemClock,
     ...options,
-  });
+  };
+  const made = new NgrokConnector({ ...link, gateway: proxy.address, openLink: async () => openGatewayLink(link) });
   cleanUp.push(() => made.stop());
   return made;
 }
 
-async function online(options: Partial<NgrokConnectorOptions> = {}): Promise<NgrokConnector> {
+async function online(options: Partial<GatewayLinkOptions> = {}): Promise<NgrokConnector> {
   const made = connector(options);
   const up = once(made, 'online');
-  made.start();
+  await made.start();
   await up;
   return made;
 }
@@ -160,7 +162,7 @@ it('notices a link that went silent, replaces it and takes the endpoints over', 
   const clock = new SteeredClock();
   const agent = connector({ clock });
   const up = once(agent, 'online');
-  agent.start();
+  await agent.start();
   await clock.advanceUntil(up);
   const endpoint = await agent.open(camera());
   const offline = once(agent, 'offline');
@@ -184,7 +186,7 @@ it('waits in front of a black hole at boot, for as long as it takes', async () =
   const clock = new SteeredClock();
   proxy.silence();
   const agent = connector({ clock });
-  agent.start();
+  await agent.start();
   await clock.advance(600_000);
   expect(agent.status).toMatchObject({ state: 'connecting' });
   expect(agent.status.lastError?.message).toContain('15 s');
@@ -199,7 +201,7 @@ it('takes a new authtoken at the next attempt, and never repeats the old one', a
   const revoked = `${'0'.repeat(27)}_${'1'.repeat(22)}`;
   let authtoken = revoked;
   const agent = connector({ authtoken: () => authtoken });
-  agent.start();
+  await agent.start();
   await expect.poll(() => agent.status.lastError?.code).toBe('ERR_NGROK_107');
   expect(JSON.stringify(agent.status)).not.toContain(revoked);
   const up = once(agent, 'online');
@@ -212,7 +214,7 @@ it('does not trust a gateway that another CA vouches for, and tells who answered
   const dataDir = await mkdtemp(join(tmpdir(), 'ca-'));
   cleanUp.push(() => rm(dataDir, { recursive: true }));
   const agent = connector({ authorities: { pem: (await openLocalCa(dataDir, log)).caPem } });
-  agent.start();
+  await agent.start();
   await expect.poll(() => agent.status.lastError?.message).toMatch(/tls handshake error \(.*presents .*CN=/);
   expect(agent.status.state).toBe('connecting');
 });
@@ -236,7 +238,7 @@ it('tries on when something that is no gateway answers', async () => {
   cleanUp.push(async () => impostor.close());
   const { port } = impostor.address() as AddressInfo;
   const agent = connector({ serverAddr: `127.0.0.1:${port}` });
-  agent.start();
+  await agent.start();
   await expect.poll(() => agent.status.lastError?.message).toContain('no certificate at all');
 });
 
@@ -257,7 +259,7 @@ it('replaces the session when the gateway does not confirm that an endpoint is c
   const clock = new SteeredClock();
   const agent = connector({ clock });
   const up = once(agent, 'online');
-  agent.start();
+  await agent.start();
   await clock.advanceUntil(up);
   const endpoint = await agent.open(camera());
   proxy.silence();
@@ -275,7 +277,7 @@ it('gives up on a bind without an answer, and on everything that waits behind it
   const clock = new SteeredClock();
   const agent = connector({ clock });
   const up = once(agent, 'online');
-  agent.start();
+  await agent.start();
   await clock.advanceUntil(up);
   proxy.silence();
   const opens = Promise.allSettled(
@@ -293,7 +295,7 @@ it('is back within 5 s of the end of an outage of 10 s', async () => {
   const clock = new SteeredClock();
   const agent = connector({ clock });
   const up = once(agent, 'online');
-  agent.start();
+  await agent.start();
   await clock.advanceUntil(up);
   const offline = once(agent, 'offline');
   await proxy.refuse();

@@ -1,0 +1,100 @@
+import { join } from 'node:path';
+import { createFolder } from '../lib/create-folder.ts';
+import { explainStart } from '../lib/explain-start.ts';
+import type { Log, LogLevel } from '../lib/log.ts';
+import { hostPort, NO_PROXIES } from '../lib/proxy-rules.ts';
+import type { GatewaySettings } from '../settings/agent-settings.ts';
+import { CLOUD_ADDRESS, parseGatewayAddress } from './connector/gateway-address.ts';
+import type { GatewayLinkOptions } from './connector/gateway-link.ts';
+
+/** Where the session goes, whichever gateway that is. */
+export interface Uplink extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAddr' | 'authorities' | 'proxies'> {
+  /** For `/status`. */
+  addresses: Record<string, string>;
+  /** Follows the agent's log level. */
+  setLogLevel(level: LogLevel): void;
+  /** What a port on loopback is if it listens there. */
+  whatIsPort(port: number): string | undefined;
+  stop(): Promise<void>;
+}
+
+/** A tunnel must not lead there. */
+const LOOP = ': a tunnel to it would lead back into itself';
+
+/** What a gateway is called before there is an uplink to it. */
+export function gatewayName(gateway: GatewaySettings): string {
+  if (gateway.kind === 'embedded') return 'the embedded gateway';
+  return hostPort(parseGatewayAddress(gateway.serverAddr ?? CLOUD_ADDRESS));
+}
+
+/**
+ * Starts the embedded gateway; one that is elsewhere needs nothing.
+ *
+ * @throws {OperatorError} when it cannot start
+ */
+export async function openUplink(gateway: GatewaySettings, dataDir: string, log: Log): Promise<Uplink> {
+  if (gateway.kind === 'embedded') return openEmbeddedGateway(gateway, dataDir, log);
+  const { authtoken, serverAddr, authorities, proxies } = gateway;
+  return {
+    authtoken,
+    serverAddr,
+    authorities,
+    proxies,
+    addresses: {},
+    setLogLevel: () => {},
+    whatIsPort: () => undefined,
+    stop: async () => {},
+  };
+}
+
+/** The gateway's code is loaded here alone: an agent that uses another gateway never pays for it. */
+async function openEmbeddedGateway(
+  settings: Extract<GatewaySettings, { kind: 'embedded' }>,
+  dataDir: string,
+  log: Log,
+): Promise<Uplink> {
+  const { startGateway } = await import('../gateway/gateway.ts');
+  const host = '127.0.0.1';
+  // What the gateway has to say of its one session, the agent says too.
+  const quieter = (level: string) => (level === 'info' ? 'warn' : level);
+  const quiet = log.child({ part: 'gateway' }, { level: quieter(log.level) });
+  const options = { ...settings, dataDir, host, sessionPort: 0, log: quiet };
+  const folder = join(dataDir, 'gateway');
+  const gateway = await createFolder(folder, 0o755)
+    .then(() => startGateway(options))
+    .catch((error: unknown) => {
+      const portSettings = 'GATEWAY_HTTPS_PORT and GATEWAY_HTTP_PORT';
+      throw explainStart(error, { what: 'the embedded gateway', portSettings, folder });
+    });
+  log.info(
+    { https: gateway.httpsPort, http: gateway.httpPort, ca: gateway.caFile },
+    `${settings.chosen ? 'AGENT_GATEWAY=embedded' : 'no NGROK_AUTHTOKEN is set'}: using the embedded gateway, ` +
+      'tunnels are reachable from this machine only',
+  );
+  const authtoken = await gateway.issueAuthtoken();
+  const ports = new Map([
+    [gateway.httpsPort, 'https port'],
+    [gateway.httpPort, 'http port'],
+  ]);
+  if (gateway.sessionPort !== null) ports.set(gateway.sessionPort, 'session port');
+  return {
+    authtoken: () => authtoken,
+    serverAddr: gateway.sessionAddress,
+    authorities: { pem: gateway.sessionCa },
+    proxies: NO_PROXIES,
+    addresses: {
+      gateway_https: `${host}:${gateway.httpsPort}`,
+      gateway_http: `${host}:${gateway.httpPort}`,
+      gateway_api: gateway.apiUrl,
+      gateway_ca: gateway.caFile,
+    },
+    setLogLevel: (level) => {
+      quiet.level = quieter(level);
+    },
+    whatIsPort: (port) => {
+      const what = ports.get(port) ?? (gateway.endpoints.onTcpPort(port) && 'port of a tcp tunnel');
+      return what && `the embedded gateway's ${what}${LOOP}`;
+    },
+    stop: () => gateway.close(),
+  };
+}

@@ -1,0 +1,85 @@
+import { execFileSync } from 'node:child_process';
+import { generateKeyPairSync } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect, it, onTestFinished } from 'vitest';
+import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
+
+const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+const KEY = privateKey.export({ type: 'pkcs8', format: 'pem' });
+
+const tunnel = {
+  id: 'camera',
+  protocol: 'http',
+  forwards_to: 'localhost:9',
+  domain: 'camera.localhost',
+  url: 'https://camera.localhost:8443',
+  policy: null,
+  created_at: '2026-01-01T00:00:00.000Z',
+};
+
+/** An agent whose gateway is still starting: it waits for the key of its authority, which `giveKey` writes into a pipe. */
+async function starting() {
+  const [folder, remove] = temporaryFolder();
+  mkdirSync(join(folder, 'data', 'gateway'), { recursive: true, mode: 0o700 });
+  writeFileSync(join(folder, 'data', 'tunnels.json'), JSON.stringify({ version: 1, tunnels: [tunnel] }));
+  const pipe = join(folder, 'data', 'gateway', 'ca-key.pem');
+  execFileSync('mkfifo', ['-m', '600', pipe]);
+  const agent = AgentProcess.start(folder);
+  onTestFinished(async () => {
+    await agent.end('SIGKILL');
+    remove();
+  });
+  const api = await agent.api();
+  const get = async (path: string) => {
+    const answer = await fetch(api + path);
+    return { status: answer.status, body: await answer.json() };
+  };
+  return { agent, api, get, giveKey: (text: string | Buffer = KEY) => writeFile(pipe, text) };
+}
+
+it('the API is up before the gateway inside, tells how things are, and takes tunnels once there is a session', async () => {
+  const { agent, api, get, giveKey } = await starting();
+  expect(await get('/healthz')).toEqual({ status: 200, body: { status: 'alive' } });
+  expect((await get('/readyz')).status).toBe(503);
+  expect((await get('/status')).body).toMatchObject({
+    session: { state: 'connecting', gateway: 'the embedded gateway' },
+    tunnels: { total: 1, connecting: 1 },
+    addresses: { api },
+  });
+  expect((await get('/tunnels')).body).toMatchObject([{ domain: 'camera.localhost' }]);
+  const post = () => {
+    const body = JSON.stringify({ protocol: 'http', forwards_to: '9', domain: 'door.localhost' });
+    return fetch(`${api}/tunnels`, { method: 'POST', headers: { 'content-type': 'application/json' }, body });
+  };
+  const refused = await post();
+  expect([refused.status, refused.headers.get('retry-after')]).toEqual([503, '5']);
+  expect(await refused.json()).toMatchObject({ error_code: 'ERR_AGENT_OFFLINE' });
+
+  await giveKey();
+  await agent.ready();
+  expect((await get('/status')).body).toMatchObject({
+    session: { state: 'online', gateway: expect.stringMatching(/^127\.0\.0\.1:\d+$/) },
+    tunnels: { total: 1, online: 1 },
+    addresses: { api, gateway_https: expect.stringMatching(/^127\.0\.0\.1:\d+$/) },
+  });
+  expect((await post()).status).toBe(200);
+});
+
+it('a gateway that cannot start ends the agent, although its API is up and a client connected to it', async () => {
+  const { agent, get, giveKey } = await starting();
+  expect((await get('/healthz')).status).toBe(200);
+  const ended = once(agent.child, 'exit');
+  await giveKey('no key');
+  expect(await ended).toEqual([1, null]);
+});
+
+it('a stop while the gateway is starting ends the agent in good order', async () => {
+  const { agent, giveKey } = await starting();
+  const ended = agent.end('SIGTERM');
+  await agent.logged('stopping');
+  await giveKey();
+  expect(await ended).toBe(0);
+});
