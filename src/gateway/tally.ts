@@ -47,10 +47,7 @@ export class Tally {
 
 type Headers = OutgoingHttpHeaders | OutgoingHttpHeader[];
 
-/**
- * Node's response, counted once its head is written. Express gives responses another prototype: those of the management
- * API, which has metrics of its own, are not counted.
- */
+/** Node's response, counted once its head is written. */
 export function countedResponse(tally: Tally): typeof ServerResponse {
   return class<Request extends IncomingMessage> extends ServerResponse<Request> {
     override writeHead(status: number, reason?: string | Headers, headers?: Headers): this {
@@ -59,4 +56,10 @@ export function countedResponse(tally: Tally): typeof ServerResponse {
       return super.writeHead(status, reason as string | undefined, headers);
     }
   };
+}
+
+/** Leaves out a response of the management API, which has metrics of its own. */
+export function uncounted(res: ServerResponse): ServerResponse {
+  res.writeHead = ServerResponse.prototype.writeHead;
+  return res;
 }

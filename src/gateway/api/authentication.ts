@@ -1,21 +1,22 @@
-import type { RequestHandler } from 'express';
 import type { ApiError } from '../../lib/errors.ts';
 import { parseToken, type TokenParts } from '../../lib/ids.ts';
 import type { Store } from '../store/store.ts';
 import { secretMatches } from '../store/tokens.ts';
 import type { FailedAttempts } from './failed-attempts.ts';
 import { refuse } from './refuse.ts';
+import type { Handler } from './router.ts';
 
-/** Lets only requests through that carry a live API key, and notes which in `res.locals.apiKeyId`. */
-export function requireApiKey(store: Store, attempts: FailedAttempts): RequestHandler {
-  return async (req, res, next) => {
+/** Lets only requests through that carry a live API key, and notes which. */
+export function requireApiKey(store: Store, attempts: FailedAttempts): Handler {
+  const refuseSlowly = async (refusal: ApiError, address: string) => {
+    await attempts.slowDown(address);
+    throw refusal;
+  };
+  return (req, res, next) => {
     const result = identify(store, req.headers.authorization);
-    if (typeof result === 'string') {
-      res.locals.apiKeyId = result;
-      return next();
-    }
-    await attempts.slowDown(req.socket.remoteAddress ?? '');
-    throw result;
+    if (typeof result !== 'string') return refuseSlowly(result, req.socket.remoteAddress ?? '');
+    res.apiKeyId = result;
+    next();
   };
 }
 

@@ -1,28 +1,28 @@
-import type { ErrorRequestHandler, RequestHandler } from 'express';
 import { ApiError, errorBody } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import { DatabaseBusy, DatabaseUnwritable } from '../store/database-problems.ts';
-import { operationIdOf } from './operation.ts';
+import { sendJson } from './answer.ts';
 import { refuse } from './refuse.ts';
+import { type ApiRequest, type ApiResponse, pathOf } from './router.ts';
 
 /** Answers paths that lead nowhere, and wrong methods alike; clients accept that such an answer has no code. */
-export const notFound: RequestHandler = (req, res) => {
-  res.status(404).json({ status_code: 404, msg: 'Not Found', details: { path: req.path } });
-};
+export function notFound(req: ApiRequest, res: ApiResponse): void {
+  sendJson(res, { status_code: 404, msg: 'Not Found', details: { path: pathOf(req) } }, 404);
+}
 
 /** The one place where an error becomes an answer; what nobody raised on purpose is logged and reveals nothing. */
-export function errorHandler(log: Log): ErrorRequestHandler {
-  return (error, req, res, next) => {
-    const operation = operationIdOf(res);
+export function errorHandler(log: Log): (error: unknown, req: ApiRequest, res: ApiResponse) => void {
+  return (error, req, res) => {
+    const operation = res.operationId;
     if (!(error instanceof ApiError) && !isMalformedPath(error)) {
-      log.error({ err: error, operation, method: req.method, path: req.path }, 'a management request failed');
+      log.error({ err: error, operation, method: req.method, path: pathOf(req) }, 'a management request failed');
     }
-    if (res.headersSent) return next(error);
-    if (isMalformedPath(error)) return notFound(req, res, next);
+    if (res.headersSent) return void res.destroy();
+    if (isMalformedPath(error)) return notFound(req, res);
     const known = asAnswer(error);
     const body = errorBody(known);
-    if (known.retryAfter !== null) res.set('Retry-After', String(known.retryAfter));
-    res.status(known.status).json({ ...body, details: { ...body.details, operation_id: operation } });
+    if (known.retryAfter !== null) res.setHeader('Retry-After', known.retryAfter);
+    sendJson(res, { ...body, details: { ...body.details, operation_id: operation } }, known.status);
   };
 }
 

@@ -1,4 +1,4 @@
-import express, { type Express } from 'express';
+import type { RequestListener } from 'node:http';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
 import { openApiDocument } from '../../management/openapi.ts';
@@ -6,6 +6,7 @@ import type { Refusal } from '../../management/resources/refusal.ts';
 import type { DomainSettings } from '../domain-names.ts';
 import type { Store } from '../store/store.ts';
 import type { Tally } from '../tally.ts';
+import { sendJson, sendText } from './answer.ts';
 import { requireApiKey } from './authentication.ts';
 import type { ApiContext } from './context.ts';
 import { errorHandler, notFound } from './error-handler.ts';
@@ -18,6 +19,7 @@ import { type RateLimit, rateLimit } from './rate-limit.ts';
 import { refuse } from './refuse.ts';
 import { type BodyLimits, jsonBody } from './request-body.ts';
 import { type Guards, noQuery } from './resource-router.ts';
+import { type ApiRequest, type ApiResponse, type Handler, strictRouter } from './router.ts';
 import { createRouters } from './routers.ts';
 import { requireVersion } from './version.ts';
 
@@ -55,50 +57,51 @@ export interface ManagementApiDependencies {
 }
 
 /**
- * The management API as an Express app; the caller serves it.
+ * The management API; the caller serves it.
  *
  * Each route carries its own checks, so that an unknown path is answered 404 before anybody is asked who they are.
  */
-export function createManagementApi(dependencies: ManagementApiDependencies, settings: ManagementApiSettings): Express {
+export function createManagementApi(
+  dependencies: ManagementApiDependencies,
+  settings: ManagementApiSettings,
+): RequestListener {
   const { clock = systemClock, tally, ...rest } = dependencies;
   const { store, live, log } = rest;
   const { baseUrl, domains, version } = settings;
   const context: ApiContext = { ...rest, links: createLinks(baseUrl), domains };
   const guards = createGuards(store, clock, settings);
 
-  const app = express();
-  app.disable('x-powered-by').disable('etag').set('query parser', false);
-  app.enable('case sensitive routing').enable('strict routing');
-  app.use(operation(store.ids, log));
+  const router = strictRouter();
   const metrics = new GatewayMetrics({ store, live, tally });
-  app.use(metrics.observe);
-  app.use(onlyKnownMethods);
-  if (!store.database.isDurable) app.use(refuseChanges);
+  router.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
+  if (!store.database.isDurable) router.use(refuseChanges);
   let document: object | null = null;
-  app.get('/openapi.json', (_req, res) => {
+  router.get('/openapi.json', (_req, res) => {
     // Made when first asked for: on a small device most gateways are never asked.
     document ??= openApiDocument({ baseUrl, version });
-    res.json(document);
+    sendJson(res, document);
   });
-  app.get('/metrics', ...guards.unversioned, async (_req, res) => {
+  router.get('/metrics', ...guards.unversioned, async (_req, res) => {
     const { registry } = metrics;
-    res.set('Content-Type', registry.contentType).send(await registry.metrics());
+    sendText(res, registry.contentType, await registry.metrics());
   });
-  for (const router of createRouters(context, guards)) app.use(router);
-  app.use(notFound);
-  app.use(errorHandler(log));
-  return app;
+  router.use(...createRouters(context, guards));
+  const fail = errorHandler(log);
+  const answer = (req: ApiRequest, res: ApiResponse) => {
+    router(req, res, (error) => (error ? fail(error, req, res) : notFound(req, res)));
+  };
+  return (req, res) => answer(req as ApiRequest, res as ApiResponse);
 }
 
 const METHODS = new Set(['GET', 'POST', 'PATCH', 'PUT', 'DELETE']);
 
-/** Express answers HEAD and OPTIONS by itself where there is a GET; the service does not have them. */
-const onlyKnownMethods: express.RequestHandler = (req, res, next) => {
+/** The router answers OPTIONS by itself, and HEAD where there is a GET; the service does not have them. */
+const onlyKnownMethods: Handler = (req, res, next) => {
   if (METHODS.has(req.method)) next();
-  else notFound(req, res, next);
+  else notFound(req, res);
 };
 
-const refuseChanges: express.RequestHandler = (req, _res, next) => {
+const refuseChanges: Handler = (req, _res, next) => {
   if (req.method === 'GET') next();
   else throw refuse(503, 700, "The gateway's disk is read-only: make it writable and restart the gateway.");
 };
@@ -107,7 +110,7 @@ function createGuards(
   store: Store,
   clock: Clock,
   settings: ManagementApiSettings,
-): Guards & { unversioned: express.RequestHandler[] } {
+): Guards & { unversioned: Handler[] } {
   const attempts = new FailedAttempts(settings.failedAttempts, clock);
   const limit = settings.rateLimit ? [rateLimit(settings.rateLimit, clock)] : [];
   const known = [requireApiKey(store, attempts), ...limit];

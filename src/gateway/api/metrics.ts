@@ -1,9 +1,9 @@
-import type { RequestHandler } from 'express';
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 import { CERTIFICATE_STATES } from '../store/managed-domains.ts';
 import type { Store } from '../store/store.ts';
 import { CONNECTION_KINDS, type Tally } from '../tally.ts';
 import type { Live } from './live.ts';
+import type { Handler } from './router.ts';
 
 export interface MetricsSource {
   live: Live;
@@ -32,11 +32,10 @@ export class GatewayMetrics {
   }
 
   /** Counts every request; routes by their pattern, so that no client decides how many there are. */
-  readonly observe: RequestHandler = (req, res, next) => {
-    res.once('close', () => {
-      const path: unknown = req.route?.path;
+  readonly observe: Handler = (req, res, next) => {
+    res.on('close', () => {
       // What has no route was not asked by a method that it knows, either.
-      const [method, route] = typeof path === 'string' ? [req.method, path] : ['OTHER', 'none'];
+      const [method, route] = req.route ? [req.method, req.route.path] : ['OTHER', 'none'];
       this.#requests.inc({ method, route, status: res.writableFinished ? res.statusCode : 'aborted' });
     });
     next();

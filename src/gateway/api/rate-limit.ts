@@ -1,6 +1,6 @@
-import type { RequestHandler } from 'express';
 import type { Clock } from '../../lib/clock.ts';
 import { refuse } from './refuse.ts';
+import type { Handler } from './router.ts';
 
 /** How many requests an API key may make. */
 export interface RateLimit {
@@ -15,12 +15,12 @@ const MAX_KEYS = 10_000;
  * Refuses requests of a key beyond its rate: bursts up to the limit, then evenly spread (the generic cell rate
  * algorithm, which needs one number a key).
  */
-export function rateLimit({ requests, windowMs }: RateLimit, clock: Clock): RequestHandler {
+export function rateLimit({ requests, windowMs }: RateLimit, clock: Clock): Handler {
   const intervalMs = windowMs / requests;
   /** When each key's past requests will have been paid for. */
   const paidAt = new Map<string, number>();
   return (_req, res, next) => {
-    const key = String(res.locals.apiKeyId);
+    const key = String(res.apiKeyId);
     const now = clock.now();
     const start = Math.max(paidAt.get(key) ?? now, now);
     const waitMs = start + intervalMs - now - windowMs;

@@ -1,6 +1,7 @@
-import express, { type Request, type RequestHandler } from 'express';
+import { raw } from 'express';
 import { DeadlineExceeded, withDeadline } from '../../lib/deadline.ts';
 import { refuse } from './refuse.ts';
+import type { ApiRequest, Handler } from './router.ts';
 
 /** Settings for reading bodies. */
 export interface BodyLimits {
@@ -15,17 +16,18 @@ export interface BodyLimits {
  * Not `express.json()`: official clients declare JSON on requests without a body as well, and each way of failing has
  * a code of its own.
  */
-export function jsonBody({ maxBytes, timeoutMs }: BodyLimits): RequestHandler {
-  const read = express.raw({ type: () => true, limit: maxBytes });
+export function jsonBody({ maxBytes, timeoutMs }: BodyLimits): Handler {
+  // It works with Node's own requests and responses.
+  const read = raw({ type: () => true, limit: maxBytes }) as unknown as Handler;
   return async (req, res, next) => {
     const received = new Promise<void>((resolve, reject) => {
-      read(req, res, (error?: unknown) => (error ? reject(error) : resolve()));
+      read(req, res, (error) => (error ? reject(error) : resolve()));
     });
     try {
       await withDeadline(received, 'the body of a request', timeoutMs);
     } catch (cause) {
       // What is still to come of the body would be taken for the next request.
-      res.set('Connection', 'close');
+      res.shouldKeepAlive = false;
       const why =
         cause instanceof DeadlineExceeded
           ? `it did not arrive within ${timeoutMs / 1000} s`
@@ -38,7 +40,7 @@ export function jsonBody({ maxBytes, timeoutMs }: BodyLimits): RequestHandler {
   };
 }
 
-function parseObject(req: Request, bytes: Buffer): unknown {
+function parseObject(req: ApiRequest, bytes: Buffer): unknown {
   requireJson(req.headers['content-type']);
   const value = parseJson(bytes);
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;

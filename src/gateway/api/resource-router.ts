@@ -1,9 +1,10 @@
-import { type RequestHandler, Router } from 'express';
 import type { z } from 'zod';
 import { badRequest, readBody, readPageQuery } from '../../management/request.ts';
 import type { ReadableResource, Resource } from '../../management/resources/resource.ts';
+import { sendJson, sendNothing } from './answer.ts';
 import type { Links } from './links.ts';
 import { unknownId } from './refuse.ts';
+import { type ApiRequest, type ApiRouter, type Handler, strictRouter } from './router.ts';
 
 /** What can be done with a resource that can only be read. */
 export interface ReadActions<R extends ReadableResource> {
@@ -27,11 +28,11 @@ export interface Actions<R extends Resource> extends ReadActions<R> {
 /** The checks that come before an operation: who asks, and in which version. */
 export interface Guards {
   /** For lists, which read their query themselves. */
-  list: RequestHandler[];
+  list: Handler[];
   /** For the rest, which have no query. */
-  plain: RequestHandler[];
+  plain: Handler[];
   /** For operations with a body, which they read. */
-  withBody: RequestHandler[];
+  withBody: Handler[];
 }
 
 /** Routes of the two ways to read a resource. */
@@ -40,7 +41,7 @@ export function readRouter<R extends ReadableResource>(
   actions: ReadActions<R>,
   guards: Guards,
   links: Links,
-): Router {
+): ApiRouter {
   const router = strictRouter();
   const path: string = resource.path;
   const uri = links.to(path);
@@ -51,10 +52,10 @@ export function readRouter<R extends ReadableResource>(
     const items = found.slice(0, limit);
     const last = items.at(-1) as { id: string } | undefined;
     const next = found.length > limit && last ? `${uri}?before_id=${last.id}&limit=${limit}` : null;
-    res.json({ [resource.listKey]: items, uri, next_page_uri: next });
+    sendJson(res, { [resource.listKey]: items, uri, next_page_uri: next });
   });
   router.get(`${path}/:id`, ...guards.plain, (req, res) => {
-    res.json(actions.get(idOf(req.params)));
+    sendJson(res, actions.get(idOf(req)));
   });
   return router;
 }
@@ -65,36 +66,31 @@ export function resourceRouter<R extends Resource>(
   actions: Actions<R>,
   guards: Guards,
   links: Links,
-): Router {
+): ApiRouter {
   const router = readRouter(resource, actions, guards, links);
   const path: string = resource.path;
   router.post(path, ...guards.withBody, async (req, res) => {
-    res.status(201).json(await actions.create(readBody<R['create']>(resource.create, 'POST', req.body)));
+    sendJson(res, await actions.create(readBody<R['create']>(resource.create, 'POST', req.body)), 201);
   });
   router.patch(`${path}/:id`, ...guards.withBody, async (req, res) => {
-    res.json(await actions.update(idOf(req.params), readBody<R['update']>(resource.update, 'PATCH', req.body)));
+    sendJson(res, await actions.update(idOf(req), readBody<R['update']>(resource.update, 'PATCH', req.body)));
   });
   router.delete(`${path}/:id`, ...guards.plain, async (req, res) => {
-    await actions.remove(idOf(req.params));
-    res.status(204).end();
+    await actions.remove(idOf(req));
+    sendNothing(res);
   });
   return router;
 }
 
-/** A router that knows each path in its one spelling only. */
-export function strictRouter(): Router {
-  return Router({ strict: true, caseSensitive: true });
-}
-
 /** Refuses query parameters where there are none. */
-export const noQuery: RequestHandler = (req, _res, next) => {
+export const noQuery: Handler = (req, _res, next) => {
   if (queryOf(req.url).size > 0) throw badRequest({ code: 231, text: 'this operation takes no query parameters' });
   next();
 };
 
 /** The `:id` of a route that has one. */
-export function idOf(parameters: Record<string, string | string[]>): string {
-  return String(parameters.id);
+export function idOf({ params }: ApiRequest): string {
+  return String(params.id);
 }
 
 /** The row, which was looked for by the id in a path. */

@@ -1,4 +1,3 @@
-import type { Router } from 'express';
 import { readBody } from '../../management/request.ts';
 import { apiKeys } from '../../management/resources/api-key.ts';
 import { botUsers, serviceUsers } from '../../management/resources/bot-user.ts';
@@ -15,6 +14,7 @@ import { type TlsEdgeModuleName, tlsEdgeModules, tlsEdges } from '../../manageme
 import { tunnels } from '../../management/resources/tunnel.ts';
 import { tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
 import { tunnelSessions } from '../../management/resources/tunnel-session.ts';
+import { sendJson, sendNothing } from './answer.ts';
 import { httpResponseBackendActions, tunnelGroupBackendActions } from './backends.ts';
 import { botUserActions } from './bot-users.ts';
 import { certificateAuthorityActions, tlsCertificateActions } from './certificates.ts';
@@ -24,11 +24,12 @@ import { endpointConfigurationActions } from './endpoint-configurations.ts';
 import { ipPolicyActions, ipPolicyRuleActions } from './ip-policies.ts';
 import { endpointActions, type TunnelSessionActions, tunnelActions, tunnelSessionActions } from './online.ts';
 import { type Detachable, type ReservedDomainActions, reservedDomainActions } from './reserved-domains.ts';
-import { type Guards, idOf, readRouter, resourceRouter, strictRouter } from './resource-router.ts';
+import { type Guards, idOf, readRouter, resourceRouter } from './resource-router.ts';
+import { type ApiRouter, strictRouter } from './router.ts';
 import { type TlsEdgeActions, tlsEdgeActions } from './tls-edges.ts';
 
 /** The routes of every operation of the API. */
-export function createRouters(context: ApiContext, guards: Guards): Router[] {
+export function createRouters(context: ApiContext, guards: Guards): ApiRouter[] {
   const { links } = context;
   const domains = reservedDomainActions(context);
   const edges = tlsEdgeActions(context);
@@ -63,44 +64,44 @@ const DETACHABLE: readonly Detachable[] = [
   'https_endpoint_configuration',
 ];
 
-function detachRouter(actions: ReservedDomainActions, guards: Guards): Router {
+function detachRouter(actions: ReservedDomainActions, guards: Guards): ApiRouter {
   const router = strictRouter();
   for (const what of DETACHABLE) {
     const path: string = `${reservedDomains.path}/:id/${what}`;
     router.delete(path, ...guards.plain, async (req, res) => {
-      await actions.detach(idOf(req.params), what);
-      res.status(204).end();
+      await actions.detach(idOf(req), what);
+      sendNothing(res);
     });
   }
   return router;
 }
 
-function moduleRouter(actions: TlsEdgeActions, guards: Guards): Router {
+function moduleRouter(actions: TlsEdgeActions, guards: Guards): ApiRouter {
   const router = strictRouter();
   for (const name of Object.keys(tlsEdgeModules) as TlsEdgeModuleName[]) {
     const path: string = `${tlsEdges.path}/:id/${name}`;
     const schema = tlsEdgeModules[name].body;
     router.get(path, ...guards.plain, (req, res) => {
-      res.json(actions.getModule(idOf(req.params), name));
+      sendJson(res, actions.getModule(idOf(req), name));
     });
     router.put(path, ...guards.withBody, async (req, res) => {
-      res.json(await actions.replaceModule(idOf(req.params), name, readBody(schema, 'PUT', req.body)));
+      sendJson(res, await actions.replaceModule(idOf(req), name, readBody(schema, 'PUT', req.body)));
     });
     router.delete(path, ...guards.plain, async (req, res) => {
-      await actions.removeModule(idOf(req.params), name);
-      res.status(204).end();
+      await actions.removeModule(idOf(req), name);
+      sendNothing(res);
     });
   }
   return router;
 }
 
-function commandRouter(actions: TunnelSessionActions, guards: Guards): Router {
+function commandRouter(actions: TunnelSessionActions, guards: Guards): ApiRouter {
   const router = strictRouter();
   for (const command of ['restart', 'stop', 'update'] as const) {
     const path: string = `${tunnelSessions.path}/:id/${command}`;
     router.post(path, ...guards.plain, (req, res) => {
-      actions.command(idOf(req.params), command);
-      res.status(204).end();
+      actions.command(idOf(req), command);
+      sendNothing(res);
     });
   }
   return router;

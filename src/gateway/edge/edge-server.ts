@@ -9,7 +9,7 @@ import {
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https';
 import type { AddressInfo, Server as NetServer, Socket } from 'node:net';
 import type { GatewayEndpoint } from '../endpoint.ts';
-import { countedResponse } from '../tally.ts';
+import { countedResponse, uncounted } from '../tally.ts';
 import { ClientConnections } from './client-connections.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { cut } from './cut.ts';
@@ -239,7 +239,7 @@ function answerItself(req: ClientRequest, res: ClientResponse, service: RequestL
   if (req.headers.upgrade !== undefined) answerError(req, res, malformedRequest('nothing here can be upgraded to'));
   else {
     if (req.headers.expect !== undefined) res.writeContinue();
-    if (req instanceof IncomingMessage && res instanceof ServerResponse) service(req, res);
+    if (req instanceof IncomingMessage && res instanceof ServerResponse) service(req, uncounted(res));
   }
   return null;
 }
