@@ -1,6 +1,7 @@
 import type { Log } from '../lib/log.ts';
-import { type CompiledPolicy, compilePolicy, loadFor } from '../traffic-policy/engine.ts';
-import type { PolicyFrame } from '../traffic-policy/policy-frame.ts';
+import { compiledLater } from '../traffic-policy/compiled-policy.ts';
+import { type CompiledPolicy, compilePolicy, loadFor, NO_POLICY } from '../traffic-policy/engine.ts';
+import { isEmptyFrame, type PolicyFrame } from '../traffic-policy/policy-frame.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { PolicyStates } from '../traffic-policy/state/policy-state.ts';
 import type { EndpointProtocol } from './endpoint.ts';
@@ -26,6 +27,8 @@ export interface PolicyTarget {
 export class EndpointPolicies {
   readonly #options: EndpointPoliciesOptions;
   readonly #states = new PolicyStates();
+  /** What was compiled last, and goes for every endpoint of its kind: an agent binds hundreds with one text. */
+  #latest: { kind: string; policy: CompiledPolicy } | null = null;
 
   constructor(options: EndpointPoliciesOptions) {
     this.#options = options;
@@ -43,8 +46,19 @@ export class EndpointPolicies {
    */
   compile(text: string, target: PolicyTarget): CompiledPolicy {
     const { protocol, url, internal, frame } = target;
+    const compile = () => compilePolicy(text, protocol, { ports: this.#portsOf(url), internal, frame });
+    if (!isEmptyFrame(frame)) return compile();
+    const kind = `${protocol} ${internal} ${text}`;
+    // Each has a policy of its own all the same, for what is counted is the endpoint's.
+    if (this.#latest?.kind === kind) return compiledLater(compile, this.#latest.policy);
+    const policy = compile();
+    if (policy !== NO_POLICY && !policy.mayExpire) this.#latest = { kind, policy };
+    return policy;
+  }
+
+  #portsOf(url: string): Partial<PolicyPorts> {
     const { ipPolicies, fetch, log } = this.#options;
-    const ports: Partial<PolicyPorts> = {
+    return {
       state: this.#states.of(url),
       ipPolicies,
       ...(fetch && { fetch }),
@@ -53,6 +67,5 @@ export class EndpointPolicies {
       onTrouble: ({ place, code, message, times, cause }) =>
         log.warn({ url, place, code, problem: message, times, err: cause }, 'a traffic policy did not work'),
     };
-    return compilePolicy(text, protocol, { ports, internal, frame });
   }
 }

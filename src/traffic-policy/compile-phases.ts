@@ -81,6 +81,7 @@ export function compilePhases(text: string, { target, frame, ports, problems, wa
     onHttpResponse: response,
     onUpstreamDone: types.has('circuit-breaker') ? tellWatchers : null,
     terminatesTls: types.has('terminate-tls'),
+    mayExpire: types.has('restrict-ips'),
   };
 }
 

@@ -18,6 +18,8 @@ export interface CompiledPolicy {
   readonly onUpstreamDone: ((request: PolicyRequest, status: number | null) => void) | null;
   /** Whether the action terminate-tls occurs: a tls endpoint is terminated at the edge then. */
   readonly terminatesTls: boolean;
+  /** Whether it may be refused tomorrow: the IP policies that restrict-ips names can be deleted. */
+  readonly mayExpire: boolean;
 }
 
 /** The policy that does nothing. */
@@ -27,4 +29,37 @@ export const NO_POLICY: CompiledPolicy = {
   onHttpResponse: null,
   onUpstreamDone: null,
   terminatesTls: false,
+  mayExpire: false,
 };
+
+/**
+ * A policy that is made when its first client comes: most endpoints wait for theirs while hundreds more are bound.
+ *
+ * @param compile known to succeed
+ */
+export function compiledLater(
+  compile: () => CompiledPolicy,
+  { terminatesTls, mayExpire }: Pick<CompiledPolicy, 'terminatesTls' | 'mayExpire'>,
+): CompiledPolicy {
+  let made: CompiledPolicy | null = null;
+  const policy = () => {
+    made ??= compile();
+    return made;
+  };
+  return {
+    get onTcpConnect() {
+      return policy().onTcpConnect;
+    },
+    get onHttpRequest() {
+      return policy().onHttpRequest;
+    },
+    get onHttpResponse() {
+      return policy().onHttpResponse;
+    },
+    get onUpstreamDone() {
+      return policy().onUpstreamDone;
+    },
+    terminatesTls,
+    mayExpire,
+  };
+}

@@ -227,3 +227,46 @@ it('keeps what a connection’s phase found out from the policies of other endpo
   expect((await collect(socket)).toString()).toMatch(/deny$/);
   expect((await ask(scene.gateway.httpPort, one.host)).body).toBe('allow');
 });
+
+describe('endpoints that are bound with one policy', () => {
+  it('count and log for themselves alone', async () => {
+    const limit = {
+      name: 'one',
+      algorithm: 'sliding_window',
+      capacity: 1,
+      rate: '60s',
+      bucket_key: ['conn.client_ip'],
+    };
+    const policy = { on_http_request: [rule('rate-limit', limit), rule('log', { metadata: {} })] };
+    const endpoints = [await scene.bind(policy), await scene.bind(policy), await scene.bind(policy)];
+    for (const endpoint of endpoints) {
+      expect([await endpoint.status(), await endpoint.status()]).toEqual([200, 429]);
+      expect(scene.lines.filter(({ url }) => String(url).includes(endpoint.host))).toHaveLength(1);
+    }
+  });
+
+  it('are refused one by one: by their protocol, and by what was deleted since', async () => {
+    const terminate = { on_tcp_connect: [rule('terminate-tls', {})] };
+    await scene.bind(terminate, { scheme: 'HTTPS' });
+    await expect(scene.bind(terminate, { scheme: 'HTTP' })).rejects.toThrow('has no TLS to terminate');
+
+    const { store } = scene.gateway;
+    const id = store.ids.next('ipp');
+    const row = { id, created_at: store.now(), description: null, metadata: null };
+    await store.database.write(() => store.ipPolicies.insert(row));
+    const restrict = { on_http_request: [rule('restrict-ips', { ip_policies: [id] })] };
+    await scene.bind(restrict);
+    await store.database.write(() => store.ipPolicies.delete(id));
+    await expect(scene.bind(restrict)).rejects.toThrow('an IP policy that does not exist');
+  });
+
+  it('have the response phase of an internal one run for whoever forwards to it', async () => {
+    const marking = { on_http_response: [rule('add-headers', { headers: { 'x-marked': 'yes' } })] };
+    await scene.bind(marking, { domain: 'first.internal', scheme: 'HTTPS' });
+    await scene.bind(marking, { domain: 'second.internal', scheme: 'HTTPS' });
+    const forward = await scene.bind({
+      on_http_request: [rule('forward-internal', { url: 'https://second.internal' })],
+    });
+    expect((await forward.ask()).headers['x-marked']).toBe('yes');
+  });
+});
