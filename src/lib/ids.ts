@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomFillSync } from 'node:crypto';
 
 /** KSUID time starts here: seconds since the Unix epoch. */
 const KSUID_EPOCH = 1_400_000_000;
@@ -7,6 +7,9 @@ const BASE58 = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz';
 const KSUID_LENGTH = 27;
 /** A second's first id leaves the top half of the counter free, so counting up never overflows within it. */
 const COUNTER_MASK = 0x7fff_ffff;
+const KSUID_BYTES = 20;
+/** Random bytes are asked for so many identifiers at once: each call costs more than the rest of an identifier. */
+const BATCH = 64;
 
 /** Hands out identifiers of the form `<prefix>_<KSUID>`. */
 export interface IdSource {
@@ -32,9 +35,19 @@ export function createIdSource(latest: string | null = null, wallClock: () => nu
   const last = latest === null ? null : decodeKsuid(latest);
   let seconds = last?.readUInt32BE(0) ?? 0;
   let counter = last?.readUInt32BE(4) ?? 0;
+  const batch = Buffer.alloc(BATCH * KSUID_BYTES);
+  let used = batch.length;
+  const randomKsuid = () => {
+    if (used === batch.length) {
+      randomFillSync(batch);
+      used = 0;
+    }
+    used += KSUID_BYTES;
+    return batch.subarray(used - KSUID_BYTES, used);
+  };
   return {
     next(prefix) {
-      const bytes = randomBytes(20);
+      const bytes = randomKsuid();
       const now = Math.floor(wallClock() / 1000) - KSUID_EPOCH;
       if (now > seconds) {
         seconds = now;

@@ -117,7 +117,12 @@ export class EndpointBinder {
     const target = { protocol, url, internal, frame };
     const policy = refusing(() => this.#options.policies.compile(policyOf(options), target));
     const particulars = {
-      ...{ ...ids, url, protocol, internal, host: address.host, port: address.port },
+      ...ids,
+      url,
+      protocol,
+      internal,
+      host: address.host,
+      port: address.port,
       pooled: request.Extra.PoolingEnabled,
       policy,
       tls: terminationOf(address, options, { clientAuthorities, byPolicy: policy.terminatesTls }),

@@ -27,14 +27,9 @@ export class JsonScanner {
    * @throws {SyntaxError} when this cannot become an object, or not one within the limit
    */
   push(piece: Buffer): boolean {
-    for (let at = 0; at < piece.length; at++) {
-      if (this.#take(piece[at] as number)) {
-        this.#keep(piece.subarray(0, at + 1));
-        return true;
-      }
-    }
-    this.#keep(piece);
-    return false;
+    const end = this.#endIn(piece);
+    this.#keep(end === null ? piece : piece.subarray(0, end));
+    return end !== null;
   }
 
   /** @throws {SyntaxError} when the complete object is not JSON */
@@ -42,19 +37,31 @@ export class JsonScanner {
     return JSON.parse(this.#body.toString('utf8', 0, this.#length));
   }
 
-  /** Looks at one byte; returns whether it closes the object. */
-  #take(byte: number): boolean {
-    if (this.#inString) {
-      if (this.#escaped) this.#escaped = false;
-      else if (byte === BACKSLASH) this.#escaped = true;
-      else if (byte === QUOTE) this.#inString = false;
-      return false;
+  /** Where in the piece the object ends; null when it goes on. State is kept in variables: thousands of bytes come. */
+  #endIn(piece: Buffer): number | null {
+    let [depth, inString, escaped] = [this.#depth, this.#inString, this.#escaped];
+    let end: number | null = null;
+    for (let at = 0; at < piece.length && end === null; at++) {
+      const byte = piece[at] as number;
+      if (inString) {
+        if (escaped) escaped = false;
+        else if (byte === BACKSLASH) escaped = true;
+        else if (byte === QUOTE) inString = false;
+      } else if (byte === OPEN_BRACE) {
+        depth += 1;
+      } else if (depth === 0 && byte > 0x20) {
+        throw new SyntaxError('not a JSON object');
+      } else if (byte === QUOTE) {
+        inString = true;
+      } else if (byte === CLOSE_BRACE) {
+        depth -= 1;
+        if (depth === 0) end = at + 1;
+      }
     }
-    if (byte === OPEN_BRACE) this.#depth += 1;
-    else if (this.#depth === 0 && byte > 0x20) throw new SyntaxError('not a JSON object');
-    else if (byte === QUOTE) this.#inString = true;
-    else if (byte === CLOSE_BRACE) this.#depth -= 1;
-    return byte === CLOSE_BRACE && this.#depth === 0;
+    this.#depth = depth;
+    this.#inString = inString;
+    this.#escaped = escaped;
+    return end;
   }
 
   #keep(piece: Buffer): void {

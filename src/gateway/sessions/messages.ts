@@ -23,18 +23,24 @@ export function streamPrefix(type: number): Buffer {
 
 const MAX_METADATA = 4096;
 
-/** Go sends `null` or leaves out what the others send as an empty string. */
-const text = z
-  .string()
-  .nullish()
-  .transform((value) => value ?? '');
+/**
+ * A member that Go sends as `null` or leaves out where the others send an empty one. In one step, for there are twenty
+ * in every request to bind: a pipe of zod's own (`nullish`, then `transform`) takes three times as long.
+ */
+function orEmpty<T extends string | boolean>(empty: T) {
+  return z.transform((value: unknown, context): T => {
+    if (value === undefined || value === null) return empty;
+    if (typeof value === typeof empty) return value as T;
+    context.issues.push({ code: 'custom', message: `is no ${typeof empty}`, input: value });
+    return z.NEVER;
+  });
+}
+
+const text = orEmpty<string>('');
+const flag = orEmpty<boolean>(false);
 
 /** Text of the agent's own that the gateway keeps. */
-const metadata = z
-  .string()
-  .max(MAX_METADATA)
-  .nullish()
-  .transform((value) => value ?? '');
+const metadata = text.refine((value) => value.length <= MAX_METADATA);
 
 const NANOSECONDS_PER_MS = 1e6;
 
@@ -82,11 +88,6 @@ export const AuthRequest = z.object({
   Extra: AuthExtra,
 });
 export type AuthRequest = z.output<typeof AuthRequest>;
-
-const flag = z
-  .boolean()
-  .nullish()
-  .transform((value) => value ?? false);
 
 /** A certificate with its key, in base64 of PEM. */
 const TlsTerminationOption = z.object({ cert: z.string(), key: z.string() });
