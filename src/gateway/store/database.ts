@@ -19,6 +19,8 @@ const BUSY_PAUSE_MS = 30;
 /** Writes answered by one commit; bounds how long the event loop is held. */
 const MAX_BATCH = 256;
 
+type Statements = Map<string, { statement: Libsql.Statement; parameters: number }>;
+
 interface PendingWrite {
   /** When it gives up waiting for another process, on the scale of `performance.now()`. */
   deadline: number;
@@ -36,7 +38,9 @@ interface PendingWrite {
 export class Database {
   readonly #engine: Libsql.Database;
   readonly #file: string;
-  readonly #statements = new Map<string, { statement: Libsql.Statement; parameters: number }>();
+  readonly #statements: Statements = new Map();
+  /** Those that give rows as lists of values. */
+  readonly #rawStatements: Statements = new Map();
   #pending: PendingWrite[] = [];
   /** Stops the flush that is due; null when none is. */
   #cancelFlush: (() => void) | null = null;
@@ -118,6 +122,17 @@ export class Database {
     return this.all<Row>(sql, parameters)[0] ?? null;
   }
 
+  /** The first row of a query, as the values of its columns, or null: reading objects takes twice as long. */
+  values(sql: string, parameters: readonly SqlValue[]): unknown[] | null {
+    const row: unknown = this.#prepare(sql, parameters, true).get(bind(parameters));
+    return (row as unknown[] | undefined) ?? null;
+  }
+
+  /** All rows of a query, each as the values of its columns. */
+  allValues(sql: string, parameters: readonly SqlValue[]): unknown[][] {
+    return this.#prepare(sql, parameters, true).all(bind(parameters)) as unknown[][];
+  }
+
   /**
    * Changes rows; only inside {@link write}.
    *
@@ -186,6 +201,7 @@ export class Database {
     this.#closed = true;
     if (this.isDurable) this.#checkpoint();
     this.#statements.clear();
+    this.#rawStatements.clear();
     this.#engine.close();
   }
 
@@ -282,11 +298,13 @@ export class Database {
     if (this.#engine.inTransaction) this.#engine.exec('ROLLBACK');
   }
 
-  #prepare(sql: string, parameters: readonly SqlValue[]): Libsql.Statement {
-    let prepared = this.#statements.get(sql);
+  #prepare(sql: string, parameters: readonly SqlValue[], raw = false): Libsql.Statement {
+    const statements = raw ? this.#rawStatements : this.#statements;
+    let prepared = statements.get(sql);
     if (!prepared) {
-      prepared = { statement: this.#engine.prepare(sql), parameters: sql.split('?').length - 1 };
-      this.#statements.set(sql, prepared);
+      const statement = this.#engine.prepare(sql);
+      prepared = { statement: raw ? statement.raw() : statement, parameters: sql.split('?').length - 1 };
+      statements.set(sql, prepared);
     }
     // The engine accepts any number of parameters, silently.
     if (prepared.parameters !== parameters.length) {

@@ -9,7 +9,7 @@ export interface Column<T> {
 export const text: Column<string> = { read: String, write: (value) => value };
 export const integer: Column<number> = { read: Number, write: (value) => value };
 export const flag: Column<boolean> = { read: (value) => value === 1, write: (value) => value };
-/** The engine takes Buffers but gives back ArrayBuffers. */
+/** The engine takes Buffers; what it gives back may be an ArrayBuffer. */
 export const blob: Column<Buffer> = { read: (value) => Buffer.from(value as ArrayBuffer), write: (value) => value };
 
 /** A value that is stored as JSON and only ever read as a whole. */
@@ -40,6 +40,8 @@ export class Table<Columns extends Identified> {
   readonly #database: Database;
   readonly #columns: [name: string, column: Column<unknown>][];
   readonly #select: string;
+  readonly #get: string;
+  readonly #page: string;
   readonly #insert: string;
   readonly #update: string;
   readonly #delete: string;
@@ -53,13 +55,16 @@ export class Table<Columns extends Identified> {
     this.#columns = Object.entries(columns);
     const names = this.#columns.map(([column]) => column);
     this.#select = `SELECT ${names.join(', ')} FROM ${name}`;
+    this.#get = `${this.#select} WHERE id = ?`;
+    this.#page = `${this.#select} WHERE id < ? ORDER BY id DESC LIMIT ?`;
     this.#insert = `INSERT INTO ${name} (${names.join(', ')}) VALUES (${names.map(() => '?').join(', ')})`;
     this.#update = `UPDATE ${name} SET ${names.map((column) => `${column} = ?`).join(', ')} WHERE id = ?`;
     this.#delete = `DELETE FROM ${name} WHERE id = ?`;
   }
 
   get(id: string): RowOf<Columns> | null {
-    return this.where('id = ?', [id])[0] ?? null;
+    const values = this.#database.values(this.#get, [id]);
+    return values && this.#read(values);
   }
 
   /**
@@ -68,14 +73,12 @@ export class Table<Columns extends Identified> {
    * @param before only rows older than this identifier, which need not exist any more; null for the newest
    */
   page(before: string | null, limit: number): RowOf<Columns>[] {
-    return this.where('id < ? ORDER BY id DESC LIMIT ?', [before ?? END, limit]);
+    return this.#rows(this.#page, [before ?? END, limit]);
   }
 
   /** The rows that a condition selects. */
   where(condition: string, parameters: readonly SqlValue[]): RowOf<Columns>[] {
-    return this.#database
-      .all<Record<string, unknown>>(`${this.#select} WHERE ${condition}`, parameters)
-      .map((row) => this.#read(row));
+    return this.#rows(`${this.#select} WHERE ${condition}`, parameters);
   }
 
   insert(row: RowOf<Columns>): void {
@@ -92,9 +95,15 @@ export class Table<Columns extends Identified> {
     return this.#database.run(this.#delete, [id]) > 0;
   }
 
-  #read(row: Record<string, unknown>): RowOf<Columns> {
+  #rows(sql: string, parameters: readonly SqlValue[]): RowOf<Columns>[] {
+    return this.#database.allValues(sql, parameters).map((values) => this.#read(values));
+  }
+
+  #read(values: readonly unknown[]): RowOf<Columns> {
     const result: Record<string, unknown> = {};
-    for (const [name, column] of this.#columns) result[name] = column.read(row[name]);
+    this.#columns.forEach(([name, column], place) => {
+      result[name] = column.read(values[place]);
+    });
     return result as RowOf<Columns>;
   }
 
