@@ -6,9 +6,15 @@ export const WINDOW = 262_144;
 /** Received bytes are credited in steps of this size, not frame by frame. */
 const CREDIT_STEP = 65_536;
 /** Bytes waiting to be sent from which on a writer is told to wait. */
-const SEND_HIGH_WATER = 65_536;
+const SEND_HIGH_WATER = 131_072;
 /** Larger frames would make the other streams of the connection wait. */
 const MAX_FRAME = 65_536;
+/**
+ * A window smaller than this is left to grow while there is more to send: the SDK credits every 8 KiB that it reads, and
+ * frames of that size would cost both sides more than the pause. All of the window comes back, for it credits whatever
+ * it has read.
+ */
+const WORTHWHILE_WINDOW = 65_536;
 
 /** What a channel tells its user. `onClosed` also says that the stream no longer counts at the agent. */
 export interface ChannelReceiver extends UpstreamReceiver {
@@ -130,7 +136,7 @@ export class Channel {
   /** Moves what the window allows into the writer; returns whether more could be sent at once. */
   flushInto(out: FrameWriter): boolean {
     if (this.#closed || this.#finSent) return false;
-    const [payload, length] = this.#takePayload(Math.min(this.#sendWindow, MAX_FRAME));
+    const [payload, length] = this.#takePayload(Math.min(this.#allowed(), MAX_FRAME));
     const fin = this.#ending && this.#waitingLength === 0;
     if (length > 0 || this.#synDue || fin) {
       this.#sendWindow -= length;
@@ -143,7 +149,13 @@ export class Channel {
       this.receiver.onDrain?.();
     }
     if (fin && this.#finReceived) this.#close();
-    return !this.#finSent && this.#waitingLength > 0 && this.#sendWindow > 0;
+    return !this.#finSent && this.#waitingLength > 0 && this.#allowed() > 0;
+  }
+
+  /** How many bytes may be sent, as things stand. */
+  #allowed(): number {
+    const isWorthwhile = this.#sendWindow >= Math.min(this.#waitingLength, WORTHWHILE_WINDOW);
+    return isWorthwhile ? this.#sendWindow : 0;
   }
 
   #takePayload(limit: number): [Buffer[], number] {
