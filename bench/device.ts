@@ -1,14 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import {
-  createTunnel,
-  multiplyTunnels,
-  type StoredTunnels,
-  startAgentProcess,
-  temporaryFolder,
-  untilReady,
-} from './support/agent.ts';
+import { createTunnel, multiplyTunnels, type StoredTunnels, startAgentProcess, untilReady } from './support/agent.ts';
 import { median, ms, quantile, section } from './support/figures.ts';
+import { temporaryFolder } from './support/folders.ts';
 import { residentMiB, startScript } from './support/process.ts';
 
 type GatewayProcess = { sessionAddress: string; authtoken: string; caFile: string };

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
-import { temporaryFolder } from './support/agent.ts';
 import { ms, quantile, section } from './support/figures.ts';
+import { temporaryFolder } from './support/folders.ts';
 import { KeepAliveClient } from './support/keep-alive-client.ts';
 import { residentMiB, startScript } from './support/process.ts';
 

@@ -1,6 +1,7 @@
 /**
- * The SDK alone, without the agent: endpoints of the http scheme to the given upstream, each with another policy, after
- * measuring how long `listen()` takes. Arguments: gateway address, CA file, authtoken, upstream port.
+ * The SDK alone, without the agent: endpoints to the given upstream, of both schemes without a policy and of the http
+ * scheme with others, after measuring how long `listen()` takes.
+ * Arguments: gateway address, CA file, authtoken, upstream port.
  */
 import { readFileSync } from 'node:fs';
 import { SessionBuilder } from '@ngrok/ngrok';
@@ -19,12 +20,13 @@ for (let i = 0; i < 200; i++) {
   await session.httpEndpoint().domain(`listen-${i}.localhost`).listen(false);
   times.push(performance.now() - before);
 }
-for (const [name, policy] of [
-  ['plain', '{}'],
-  ['default', DEFAULT_POLICY],
-  ['rules', TEN_RULES],
+for (const [scheme, name, policy] of [
+  ['HTTP', 'plain', '{}'],
+  ['HTTPS', 'plain', '{}'],
+  ['HTTP', 'default', DEFAULT_POLICY],
+  ['HTTP', 'rules', TEN_RULES],
 ] as const) {
-  const builder = session.httpEndpoint().scheme('HTTP').domain(`${name}.localhost`);
+  const builder = session.httpEndpoint().scheme(scheme).domain(`${name}.localhost`);
   const endpoint = await builder.trafficPolicy(policy).listen(false);
   void endpoint.forward(`http://127.0.0.1:${port}`);
 }

@@ -1,7 +1,7 @@
 import { readdirSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
-import { temporaryFolder } from './support/agent.ts';
 import { section } from './support/figures.ts';
+import { temporaryFolder } from './support/folders.ts';
 import { type Child, residentMiB, startScript } from './support/process.ts';
 import { ENDPOINTS_PER_AGENT, type SoakAgents, type SoakTally } from './support/soak-agents.ts';
 

@@ -1,23 +1,14 @@
-import { createTunnel, startAgentProcess, temporaryFolder, untilReady } from './support/agent.ts';
+import { createTunnel, startAgentProcess, untilReady } from './support/agent.ts';
 import { median, ms, section } from './support/figures.ts';
+import { temporaryFolder } from './support/folders.ts';
 import { startNginx } from './support/nginx.ts';
 import { startScript } from './support/process.ts';
+import { type LoadResult, requestsBy, runLoad, sendRequests, type Target } from './support/requests.ts';
 import { startSshTunnel } from './support/ssh-tunnel.ts';
 
-interface LoadResult {
-  requests: number;
-  bytes: number;
-  seconds: number;
-  p50: number;
-  p99: number;
-}
-
 /** One way to reach the upstream. */
-interface Way {
+interface Way extends Target {
   label: string;
-  port: number;
-  name: string;
-  tls: boolean;
 }
 
 const ROUNDS = 3;
@@ -52,12 +43,13 @@ export async function benchTraffic(): Promise<void> {
     ...(nginx ? [{ label: 'nginx, no tunnel', port: nginx.port, name: 'upstream', tls: false }] : []),
     ...(ssh ? [{ label: 'ssh -R', port: ssh.port, name: 'upstream', tls: false }] : []),
     { label: 'gateway apart, http', port: gateway.ready.httpPort, name: 'plain.localhost', tls: false },
+    { label: 'gateway apart, https', port: gateway.ready.httpsPort, name: 'plain.localhost', tls: true },
     { label: 'agent, embedded, https', port: Number(embedded.port), name: embedded.hostname, tls: true },
   ];
   const policies = ['default', 'rules'].map((name) => {
     return { label: `the same, ${name} policy`, port: gateway.ready.httpPort, name: `${name}.localhost`, tls: false };
   });
-  await requests(ways.flatMap((way) => (way.name === 'plain.localhost' ? [way, ...policies] : [way])));
+  await requests(ways.flatMap((way) => (way.port === gateway.ready.httpPort ? [way, ...policies] : [way])));
   await sequential(ways);
   await bulk('download', ways, { path: `/bytes/${BULK}` });
   await bulk('upload', ways, { path: '/', upload: BULK });
@@ -70,24 +62,24 @@ export async function benchTraffic(): Promise<void> {
 }
 
 async function requests(ways: Way[]): Promise<void> {
-  const results = await measure(ways, { path: '/', connections: 32, seconds: SECONDS });
+  const results = await measure(ways, (way) => sendRequests(way, 32, SECONDS));
   const rows = [...results].map(([way, runs]) => [
     way.label,
     `${Math.round(median(runs.map((run) => run.requests / run.seconds)))} requests/s`,
     `p50 ${ms(median(runs.map((run) => run.p50)))}`,
     `p99 ${ms(median(runs.map((run) => run.p99)))}`,
   ]);
-  section(`small GET, keep-alive, 32 connections (median of ${ROUNDS} rounds)`, rows);
+  section(`small GET by ${requestsBy}, keep-alive, 32 connections (median of ${ROUNDS} rounds)`, rows);
 }
 
 async function sequential(ways: Way[]): Promise<void> {
-  const results = await measure(ways, { path: '/', connections: 1, seconds: 2 });
+  const results = await measure(ways, (way) => sendRequests(way, 1, 2));
   const rows = [...results].map(([way, runs]) => [way.label, `p50 ${ms(median(runs.map((run) => run.p50)))}`]);
   section('small GET, one after another', rows);
 }
 
 async function bulk(direction: string, ways: Way[], load: object): Promise<void> {
-  const results = await measure(ways, { ...load, connections: 1, requests: 1 });
+  const results = await measure(ways, (way) => runLoad(way, { ...load, connections: 1, requests: 1 }));
   const rows = [...results].map(([way, runs]) => [
     way.label,
     `${Math.round(median(runs.map((run) => run.bytes / run.seconds / 1e6)))} MB/s`,
@@ -105,14 +97,11 @@ async function handshakes({ port, hostname }: URL): Promise<void> {
   section('full TLS handshakes, 8 at once', [['agent, embedded', `${Math.round(ready.handshakes / ready.seconds)}/s`]]);
 }
 
-/** Runs the load over every way, round after round, so that a slow moment of the machine hits all alike. */
-async function measure(ways: Way[], load: object): Promise<Map<Way, LoadResult[]>> {
+/** Loads every way, round after round, so that a slow moment of the machine hits all alike. */
+async function measure(ways: Way[], load: (way: Way) => Promise<LoadResult>): Promise<Map<Way, LoadResult[]>> {
   const results = new Map<Way, LoadResult[]>(ways.map((way) => [way, []]));
   for (let round = 0; round < ROUNDS; round++) {
-    for (const [way, runs] of results) {
-      const { port, name, tls } = way;
-      runs.push((await startScript<LoadResult>('load', [JSON.stringify({ port, name, tls, ...load })])).ready);
-    }
+    for (const [way, runs] of results) runs.push(await load(way));
   }
   return results;
 }

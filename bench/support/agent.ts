@@ -1,6 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { writeFileSync } from 'node:fs';
 import { type Child, startChild } from './process.ts';
 
 /** A running agent, as `npm start` starts it. */
@@ -12,18 +10,6 @@ export interface BenchAgent {
   /** Milliseconds from the start of the process until its API answered. */
   readyMs: number;
   stop(): Promise<void>;
-}
-
-const folders: string[] = [];
-process.on('exit', () => {
-  for (const folder of folders) rmSync(folder, { recursive: true, force: true });
-});
-
-/** A data folder that is removed when the bench ends. */
-export function temporaryFolder(): string {
-  const folder = mkdtempSync(join(tmpdir(), 'bench-agent-'));
-  folders.push(folder);
-  return folder;
 }
 
 /** Starts the agent on free ports and waits until its API answers. */
