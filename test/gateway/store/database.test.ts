@@ -149,6 +149,17 @@ describe('the file', () => {
     second.close();
   });
 
+  it('is not held by a row that was read: another process writes on, and empties the log', async () => {
+    await database.write(() => database.run(INSERT, ['a']));
+    const nameOf = () => database.values('SELECT name FROM bot_users WHERE id >= ?', ['a'])?.[0];
+    expect(nameOf()).toBe('');
+    const other = new Libsql(file);
+    other.exec("UPDATE bot_users SET name = 'new'");
+    expect(other.prepare('PRAGMA wal_checkpoint(TRUNCATE)').all()).toEqual([{ busy: 0, log: 0, checkpointed: 0 }]);
+    other.close();
+    expect(nameOf()).toBe('new');
+  });
+
   it('is waited for while another process writes, without holding up the rest', async () => {
     const other = new Libsql(file);
     other.exec('BEGIN IMMEDIATE');
