@@ -4,7 +4,9 @@ import { type Gateway, startGateway } from '../gateway/gateway.ts';
 import { createFolder } from '../lib/create-folder.ts';
 import { explainStart } from '../lib/explain-start.ts';
 import { createLog, type Log } from '../lib/log.ts';
+import type { SupervisedProgram } from '../service/service-report.ts';
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../settings/gateway-settings.ts';
+import { serviceReport } from './service-manager.ts';
 import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
 
 /**
@@ -20,11 +22,13 @@ export async function runGateway(): Promise<void> {
   try {
     const gateway = await start(settings, log);
     announce(gateway, settings, log);
+    const report = await serviceReport(programOf(gateway), log);
     const stop = async () => {
-      await gateway.close();
+      await Promise.all([report?.stop(), gateway.close()]);
       await folder.release();
     };
     runUntilStopped({ stop }, log);
+    await report?.start();
   } catch (error) {
     await folder.release();
     throw error;
@@ -40,6 +44,11 @@ async function start(settings: GatewayServerSettings, log: Log): Promise<Gateway
     const portSettings = 'GATEWAY_HTTPS_PORT, GATEWAY_HTTP_PORT and GATEWAY_SESSION_PORT';
     throw explainStart(error, { what: 'the gateway', portSettings, folder });
   }
+}
+
+/** All that it does is to answer: it makes progress as long as its event loop turns. */
+function programOf({ httpsPort, sessionAddress }: Gateway): SupervisedProgram {
+  return { describe: () => `serving on port ${httpsPort}, agents at ${sessionAddress}`, silentMs: () => 0 };
 }
 
 function announce(gateway: Gateway, { tcpPorts }: GatewayServerSettings, log: Log): void {

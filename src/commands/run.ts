@@ -1,9 +1,9 @@
-import { type Agent, startAgent } from '../agent/agent.ts';
-import { createLog, type Log } from '../lib/log.ts';
-import type { ServiceReport } from '../service/service-report.ts';
+import { type Agent, type AgentStatus, startAgent } from '../agent/agent.ts';
+import { createLog } from '../lib/log.ts';
+import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
 import { SettingsSource } from '../settings/agent-settings.ts';
-import { loadServiceManager } from '../settings/service-manager-settings.ts';
 import { reloadOnHangup } from './reload.ts';
+import { serviceReport } from './service-manager.ts';
 import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
 
 /**
@@ -26,16 +26,17 @@ export async function run(): Promise<void> {
   const agent = await starting;
   reloadOnHangup(source, agent, log);
   await agent.started;
-  report = await serviceReport(agent, log);
+  report = await serviceReport(programOf(agent), log);
   await report?.start();
 }
 
-/** What systemd is told, where it started this process. */
-async function serviceReport(agent: Agent, log: Log): Promise<ServiceReport | null> {
-  const settings = loadServiceManager();
-  if (settings === null) return null;
-  const { Notifier } = await import('../service/notifier.ts');
-  const { ServiceReport } = await import('../service/service-report.ts');
-  const { watchdogMs } = settings;
-  return new ServiceReport({ notifier: new Notifier(settings, log), agent, watchdogMs, log });
+function programOf(agent: Agent): SupervisedProgram {
+  // Keeping the session makes progress whether there is a network or not.
+  return { describe: () => describe(agent.status()), silentMs: () => agent.silentMs() };
+}
+
+function describe({ session, tunnels }: AgentStatus): string {
+  const { online, connecting, offline, failed } = tunnels;
+  const reason = session.state === 'online' || !session.lastError ? '' : ` (${session.lastError.message})`;
+  return `${session.state}, ${session.gateway}${reason}; ${online} of ${online + connecting + offline + failed} tunnels up`;
 }

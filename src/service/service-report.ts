@@ -1,24 +1,31 @@
-import type { Agent, AgentStatus } from '../agent/agent.ts';
 import type { Log } from '../lib/log.ts';
 import type { Notifier } from './notifier.ts';
 
-/** Milliseconds between two looks at the agent. */
+/** Milliseconds between two looks at the program. */
 const LOOK_MS = 2000;
-/** How much longer than any step of keeping the session takes; longer silence means that it is stuck. */
+/** More than any step takes of what the program does all the time; longer silence means that it is stuck. */
 const STUCK_MS = 90_000;
+
+/** What systemd is told about. */
+export interface SupervisedProgram {
+  /** How it is, in one line for `systemctl status`; every change of it is told. */
+  describe(): string;
+  /** Milliseconds since it last made progress. */
+  silentMs(): number;
+}
 
 export interface ServiceReportOptions {
   notifier: Pick<Notifier, 'send'>;
-  agent: Pick<Agent, 'status' | 'silentMs'>;
+  program: SupervisedProgram;
   /** Null: nobody watches. */
   watchdogMs: number | null;
   log: Log;
 }
 
 /**
- * Tells systemd the truth about an agent: ready once it answers; alive as long as this timer runs, and with it the event
- * loop, and the keeping of the session makes progress, whether there is a network or not; and what it does, for
- * `systemctl status`. Says nothing while nothing changes, but for the sign of life.
+ * Tells systemd the truth about a program: ready once it answers; alive as long as this timer runs, and with it the event
+ * loop, and the program makes progress; and what it does, for `systemctl status`. Says nothing while nothing changes, but
+ * for the sign of life.
  */
 export class ServiceReport {
   #timer: NodeJS.Timeout | null = null;
@@ -28,36 +35,35 @@ export class ServiceReport {
 
   constructor(private readonly options: ServiceReportOptions) {}
 
-  /** To be called when the agent has started. */
+  /** To be called when the program has started. */
   async start(): Promise<void> {
-    const { notifier, agent, watchdogMs } = this.options;
-    this.#said = describeStatus(agent.status());
+    const { notifier, watchdogMs } = this.options;
+    this.#said = this.#describe();
     this.#aliveAt = performance.now();
     await notifier.send('READY=1', `STATUS=${this.#said}`);
     this.#timer = setInterval(() => this.#look(), Math.min(LOOK_MS, (watchdogMs ?? LOOK_MS) / 4));
   }
 
-  /** To be called when the agent is about to stop. */
+  /** To be called when the program is about to stop. */
   async stop(): Promise<void> {
     if (this.#timer) clearInterval(this.#timer);
     await this.options.notifier.send('STOPPING=1', 'STATUS=stopping');
   }
 
   #look(): void {
-    const { notifier, agent } = this.options;
+    const { notifier } = this.options;
     const messages = this.#signOfLife();
-    const status = describeStatus(agent.status());
+    const status = this.#describe();
     if (status !== this.#said) messages.push(`STATUS=${status}`);
     this.#said = status;
     if (messages.length > 0) void notifier.send(...messages);
   }
 
   #signOfLife(): string[] {
-    const { agent, watchdogMs, log } = this.options;
+    const { program, watchdogMs, log } = this.options;
     if (watchdogMs === null) return [];
-    if (agent.silentMs() > STUCK_MS) {
-      if (!this.#stuck)
-        log.error({ silent_ms: agent.silentMs() }, 'keeping the session is stuck; systemd will restart the agent');
+    if (program.silentMs() > STUCK_MS) {
+      if (!this.#stuck) log.error({ silent_ms: program.silentMs() }, 'no progress any more: systemd will restart this');
       this.#stuck = true;
       return [];
     }
@@ -67,11 +73,9 @@ export class ServiceReport {
     this.#aliveAt = now;
     return ['WATCHDOG=1'];
   }
-}
 
-function describeStatus({ session, tunnels }: AgentStatus): string {
-  const { online, connecting, offline, failed } = tunnels;
-  const reason = session.state === 'online' || !session.lastError ? '' : ` (${session.lastError.message})`;
-  const text = `${session.state}, ${session.gateway}${reason}; ${online} of ${online + connecting + offline + failed} tunnels up`;
-  return text.replace(/\s+/g, ' ');
+  /** On one line, as a message to systemd has to be. */
+  #describe(): string {
+    return this.options.program.describe().replace(/\s+/g, ' ');
+  }
 }

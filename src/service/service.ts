@@ -7,8 +7,8 @@ export interface Service {
   description: string;
   /** What the command line is called with. */
   command: string;
-  /** Whether it tells systemd when it is ready and that it lives, and reloads its settings on SIGHUP. */
-  supervised: boolean;
+  /** Whether it reads its settings again on SIGHUP. */
+  reloads: boolean;
   environment: readonly string[];
   /** What systemd reads as root and hands to the service alone; null: nothing. */
   credential: { name: string; file: string } | null;
@@ -22,7 +22,7 @@ export const AGENT_SERVICE: Service = {
   name: 'device-agent',
   description: 'Tunnels from this device (device-agent)',
   command: 'run',
-  supervised: true,
+  reloads: true,
   // Without an authtoken it must not come up with a gateway that nobody reaches.
   environment: ['AGENT_GATEWAY=remote'],
   credential: { name: 'ngrok-authtoken', file: AUTHTOKEN_FILE },
@@ -41,7 +41,7 @@ export const GATEWAY_SERVICE: Service = {
   name: 'device-agent-gateway',
   description: 'Gateway for tunnels from devices (device-agent gateway)',
   command: 'gateway',
-  supervised: false,
+  reloads: false,
   environment: [],
   credential: null,
   // The ports 80, 443 and 53.

@@ -75,18 +75,13 @@ function pauses(systemd: number): string[] {
 }
 
 function running(service: Service, { node, cli }: ProgramPaths): string[] {
-  const readiness = service.supervised
-    ? [
-        '# Ready once its API answers; the messages come from systemd-notify, a process of its own.',
-        'Type=notify',
-        'NotifyAccess=all',
-        '# The agent reports while its event loop turns and the keeping of its session makes progress.',
-        'WatchdogSec=120',
-        'ExecReload=/bin/kill -HUP $MAINPID',
-      ]
-    : ['Type=exec'];
   return [
-    ...readiness,
+    '# Ready once it answers; the messages come from systemd-notify, a process of its own.',
+    'Type=notify',
+    'NotifyAccess=all',
+    '# It reports while its event loop turns and what it does all the time makes progress.',
+    'WatchdogSec=120',
+    ...(service.reloads ? ['ExecReload=/bin/kill -HUP $MAINPID'] : []),
     `ExecStart=${quoted(node)} ${quoted(cli)} ${service.command}`,
     'Restart=always',
     'TimeoutStartSec=120',

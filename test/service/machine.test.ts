@@ -133,7 +133,10 @@ describe.runIf(booted !== null)(
 
     it('runs a gateway the same way', async () => {
       expect((await machine.deviceAgent('service', 'install', '--gateway')).code).toBe(0);
-      await until(async () => (await machine.journal('device-agent-gateway')).includes('the gateway is up'));
+      const gateway = async (name: string) => machine.property('device-agent-gateway', name);
+      await until(async () => (await gateway('StatusText')).startsWith('serving on port 8443, agents at '));
+      expect(await gateway('ActiveState')).toBe('active');
+      expect(await machine.journal('device-agent-gateway')).toContain('the gateway is up');
       expect((await machine.deviceAgent('service', 'status', '--gateway')).code).toBe(0);
       expect((await machine.deviceAgent('service', 'uninstall', '--gateway', '--purge')).code).toBe(0);
     });

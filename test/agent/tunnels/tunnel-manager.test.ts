@@ -365,15 +365,13 @@ describe('keeping tunnels up', () => {
     expect(store.list()).toEqual([expect.objectContaining({ url: 'https://cam.localhost:9443' })]);
   });
 
-  it('brings 1,000 tunnels up within a second of the session', async () => {
-    const { tunnels, connector } = await setUpTunnels();
+  it('brings 1,000 tunnels up with the session, without a pause between them', async () => {
+    const { tunnels, connector } = await setUpTunnels({ clock: new SteeredClock() });
     await Promise.all(
       Array.from({ length: 1_000 }, (_, n) => tunnels.create(tunnelRequest({ domain: `t${n}.localhost` }))),
     );
     connector.goOffline();
-    const start = performance.now();
     connector.goOnline();
     await until(() => tunnels.counts().online === 1_000, 'all online');
-    expect(performance.now() - start).toBeLessThan(1_000);
   });
 });
