@@ -76,6 +76,9 @@ export interface BindContext {
   readonly ipPolicyRef: string;
 }
 
+/** Of an endpoint with none of twenty options, as nearly all are. */
+const NO_DEMANDS: EndpointDemands = { frame: { before: {}, after: {} }, clientAuthorities: [], websocketTcp: false };
+
 /**
  * Translates an endpoint's options to rules and demands.
  *
@@ -83,6 +86,8 @@ export interface BindContext {
  * @throws {Refusal} when one of them is invalid, or cannot be carried out: an option is never ignored
  */
 export function demandsOf(opts: unknown, context: BindContext): EndpointDemands {
+  const isMap = typeof (opts ?? {}) === 'object';
+  if (isMap && context.ipPolicyRef === '' && optionsSet(opts).length === 0) return NO_DEMANDS;
   switch (context.protocol) {
     case 'tcp':
       return tcpDemands(parse(Common, opts), context);
@@ -153,18 +158,20 @@ function refuseSignIn({ OAuth, OIDC }: z.output<typeof HttpOptions>): void {
 }
 
 function parse<Schema extends z.ZodObject>(schema: Schema, opts: unknown): z.output<Schema> {
-  // Of twenty options most endpoints set none, and looking at these alone is what a thousand of them can afford.
-  const given = opts ?? {};
-  const set = Object.entries(given).filter(([name, value]) => isSet(value) && !OF_OTHERS.has(name));
-  const unknown = set.find(([name]) => !(name in schema.shape));
+  const unknown = optionsSet(opts).find(([name]) => !(name in schema.shape));
   if (unknown) {
     const name = JSON.stringify(unknown[0].slice(0, 40));
     throw new Refusal('ERR_NGROK_301', `this gateway has no option ${name} for endpoints of this kind`);
   }
-  const parsed = schema.safeParse(typeof given === 'object' ? Object.fromEntries(set) : given);
+  const parsed = schema.safeParse(opts ?? {});
   if (parsed.success) return parsed.data;
   const problems = parsed.error.issues.map(({ path, message }) => `${placeOf(path)}: ${message}`);
   throw new Refusal('ERR_NGROK_301', `the options of the endpoint are invalid: ${problems.join('; ')}`);
+}
+
+/** The options that ask for something. */
+function optionsSet(opts: unknown): [name: string, value: unknown][] {
+  return Object.entries(opts ?? {}).filter(([name, value]) => isSet(value) && !OF_OTHERS.has(name));
 }
 
 /** SDKs say in several ways that they ask for nothing. */

@@ -112,12 +112,13 @@ export class EndpointBinder {
     { frame, clientAuthorities, websocketTcp }: EndpointDemands,
   ): BoundEndpoint {
     const { protocol, internal } = address;
-    const ids = this.#identify(request.Id);
+    const { id, publicId } = this.#identify(request.Id);
     const url = urlOf(address);
     const target = { protocol, url, internal, frame };
     const policy = refusing(() => this.#options.policies.compile(policyOf(options), target));
     const particulars = {
-      ...ids,
+      id,
+      publicId,
       url,
       protocol,
       internal,
@@ -178,24 +179,18 @@ function refusing(compile: () => CompiledPolicy): CompiledPolicy {
   }
 }
 
-/** The SDK reads an answer in small pieces, and sends one frame for each: what is not set need not be in it. */
-function withoutNulls(opts: object): object {
-  return Object.fromEntries(Object.entries(opts).filter(([, value]) => value !== null));
-}
-
 /** The SDK stores this answer, and sends its options and token when it binds again after a reconnect. */
 function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: EndpointOptions): Bound['answer'] {
   const { id, url, protocol, proxyProtocol } = endpoint;
-  const opts = {
-    ...withoutNulls(request.Opts ?? {}),
-    // The address is in one place alone, and what Rust's SDK cannot do without is there, whatever the protocol.
-    ...{ Hostname: '', Subdomain: '', URL: '' },
-    ...addressOptions(endpoint),
-    Auth: options.Auth,
-    HostHeaderRewrite: options.HostHeaderRewrite,
-    MutualTLSAtAgent: options.MutualTLSAtAgent,
-    ProxyProto: proxyProtocol,
-    ...(protocol === 'tls' && endpoint.tls && { TLSTermination: options.TLSTermination ?? OWN_CERTIFICATE }),
-  };
+  const opts: Record<string, unknown> = {};
+  // The SDK reads an answer in small pieces, and sends one frame for each: what is not set need not be in it.
+  for (const [name, value] of Object.entries(request.Opts ?? {})) if (value !== null) opts[name] = value;
+  // The address is in one place alone, and what Rust's SDK cannot do without is there, whatever the protocol.
+  Object.assign(opts, { Hostname: '', Subdomain: '', URL: '' }, addressOptions(endpoint));
+  opts.Auth = options.Auth;
+  opts.HostHeaderRewrite = options.HostHeaderRewrite;
+  opts.MutualTLSAtAgent = options.MutualTLSAtAgent;
+  opts.ProxyProto = proxyProtocol;
+  if (protocol === 'tls' && endpoint.tls) opts.TLSTermination = options.TLSTermination ?? OWN_CERTIFICATE;
   return { Id: id, URL: url, Proto: protocol, Opts: opts, Extra: { Token: tokenFor(endpoint) } };
 }
