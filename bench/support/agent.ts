@@ -1,4 +1,5 @@
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { type Child, startChild } from './process.ts';
 
 /** A running agent, as `npm start` starts it. */
@@ -57,8 +58,15 @@ export async function untilReady(agent: BenchAgent): Promise<void> {
   throw new Error('the agent did not become ready within 60 s');
 }
 
+/** Since when the agent has its session with the gateway. */
+export async function sessionSince(agent: BenchAgent): Promise<Date> {
+  const response = await fetch(`${agent.api}/status`);
+  const { session } = (await response.json()) as { session: { since: string } };
+  return new Date(session.since);
+}
+
 /** What an agent's store holds. */
-export interface StoredTunnels {
+interface StoredTunnels {
   tunnels: [StoredTunnel, ...StoredTunnel[]];
 }
 
@@ -67,13 +75,19 @@ interface StoredTunnel {
   [member: string]: unknown;
 }
 
-/** Fills a data folder with tunnels, by copying one that an agent wrote. */
-export function multiplyTunnels(file: string, stored: StoredTunnels, count: number): void {
+/** The tunnels that are kept in a data folder, one at least. */
+export function storedTunnels(folder: string): StoredTunnels {
+  return JSON.parse(readFileSync(join(folder, 'tunnels.json'), 'utf8')) as StoredTunnels;
+}
+
+/** Fills a data folder with tunnels, by copying one that an agent wrote there. */
+export function multiplyTunnels(folder: string, count: number): void {
+  const stored = storedTunnels(folder);
   const [sample] = stored.tunnels;
   const tunnels = Array.from({ length: count }, (_, i) => {
     const url = new URL(sample.url);
     url.hostname = `bench-${i}.localhost`;
     return { ...sample, id: `bench-${i}`, domain: url.hostname, url: url.origin };
   });
-  writeFileSync(file, JSON.stringify({ ...stored, tunnels }), { mode: 0o600 });
+  writeFileSync(join(folder, 'tunnels.json'), JSON.stringify({ ...stored, tunnels }), { mode: 0o600 });
 }
