@@ -1,13 +1,6 @@
-import type { RequestListener } from 'node:http';
-import express, {
-  type ErrorRequestHandler,
-  type Express,
-  type Request,
-  type RequestHandler,
-  type Response,
-} from 'express';
+import type { RequestListener, ServerResponse } from 'node:http';
+import { type Handler, httpRouter, type RoutedRequest } from '../../lib/http-router.ts';
 import type { Log } from '../../lib/log.ts';
-import { AgentError } from '../errors.ts';
 import { bearerAuth, directClient, forwardedClient } from './bearer-auth.ts';
 import { errorHandler, noSuchPath } from './error-handler.ts';
 import { type HealthSource, healthRouter, livenessRouter } from './health-router.ts';
@@ -41,34 +34,21 @@ export function createRemoteApp(options: AppOptions, token: (() => string) | nul
 }
 
 interface Guards {
-  first?: RequestHandler;
+  first?: Handler;
   /** Stands before everything but `/healthz`. */
-  beforeData?: RequestHandler;
+  beforeData?: Handler;
 }
 
 function createApp(options: AppOptions, side: Side, { first, beforeData }: Guards): RequestListener {
-  const app = express();
-  app.disable('x-powered-by').disable('etag');
-  app.use(options.metrics.observe(side));
-  if (first) app.use(first);
-  app.use(livenessRouter());
-  if (beforeData) app.use(beforeData);
-  const onError = errorHandler(options.log);
-  app.use(tunnelsRouter(options.tunnels), healthRouter(options), noSuchPath, onError);
-  return withoutPages(app, onError);
-}
-
-/**
- * Where not even a path can be made of a URL, such as `http://host@`, Express asks no middleware and answers with a page
- * of its own.
- */
-function withoutPages(app: Express, onError: ErrorRequestHandler): RequestListener {
-  const handle = (req: Request, res: Response) => {
-    const last = (error?: unknown) => {
-      const problem = error ?? new AgentError('ERR_AGENT_NO_SUCH_PATH', `there is nothing at ${req.url}`);
-      return onError(problem, req, res, () => res.destroy());
-    };
-    app(req, res, last);
+  const router = httpRouter();
+  router.use(options.metrics.observe(side));
+  if (first) router.use(first);
+  router.use(livenessRouter());
+  if (beforeData) router.use(beforeData);
+  router.use(tunnelsRouter(options.tunnels), healthRouter(options));
+  const fail = errorHandler(options.log);
+  const answer = (req: RoutedRequest, res: ServerResponse) => {
+    router(req, res, (error) => fail(error ?? noSuchPath(req), req, res));
   };
-  return (req, res) => handle(req as Request, res as Response);
+  return (req, res) => answer(req as RoutedRequest, res);
 }

@@ -1,5 +1,6 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
-import type { Request, RequestHandler } from 'express';
+import type { IncomingMessage } from 'node:http';
+import type { Handler } from '../../lib/http-router.ts';
 import { AgentError } from '../errors.ts';
 import { AttemptLimiter } from './attempt-limiter.ts';
 
@@ -7,15 +8,15 @@ export interface BearerAuthOptions {
   /** The one that is in force now. */
   token: () => string;
   /** Who sends a request, for slowing down wrong attempts; see {@link directClient} and {@link forwardedClient}. */
-  clientOf: (req: Request) => string;
+  clientOf: (req: IncomingMessage) => string;
   attempts?: AttemptLimiter;
 }
 
 /** Lets only requests through that carry the token. */
-export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }: BearerAuthOptions): RequestHandler {
+export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }: BearerAuthOptions): Handler {
   return (req, res, next) => {
     const given = /^Bearer +(\S+)$/i.exec(req.headers.authorization ?? '')?.[1];
-    res.set('WWW-Authenticate', 'Bearer realm="device-agent"');
+    res.setHeader('WWW-Authenticate', 'Bearer realm="device-agent"');
     // Without a token nothing is guessed: whoever only forgot it gets told so, always.
     if (given === undefined) throw new AgentError('ERR_AGENT_UNAUTHORIZED', 'send Authorization: Bearer <token>');
     const client = clientOf(req);
@@ -35,12 +36,12 @@ export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }:
 }
 
 /** The peer of the connection. */
-export function directClient(req: Request): string {
+export function directClient(req: IncomingMessage): string {
   return networkOf(req.socket.remoteAddress ?? '');
 }
 
 /** The last address in X-Forwarded-For, which the gateway wrote; what stands before it anyone may have. */
-export function forwardedClient(req: Request): string {
+export function forwardedClient(req: IncomingMessage): string {
   const addresses = String(req.headers['x-forwarded-for'] ?? '').split(',');
   return networkOf(addresses.at(-1)?.trim().slice(0, 45) ?? '');
 }

@@ -1,4 +1,5 @@
-import { Router } from 'express';
+import { sendJson, sendText } from '../../lib/http-answer.ts';
+import { type HttpRouter, httpRouter } from '../../lib/http-router.ts';
 import type { SessionStatus } from '../connector/connector.ts';
 import { AgentError } from '../errors.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
@@ -17,20 +18,20 @@ export interface HealthSource {
 }
 
 /** `/healthz`: says that the process answers, and nothing that would be worth a token. */
-export function livenessRouter(): Router {
-  const router = Router();
+export function livenessRouter(): HttpRouter {
+  const router = httpRouter();
   router
     .route('/healthz')
     .get((_req, res) => {
-      res.json({ status: 'alive' });
+      sendJson(res, { status: 'alive' });
     })
     .all(methodNotAllowed('GET, HEAD'));
   return router;
 }
 
 /** `/readyz`, `/status` and `/metrics`. */
-export function healthRouter(source: HealthSource): Router {
-  const router = Router();
+export function healthRouter(source: HealthSource): HttpRouter {
+  const router = httpRouter();
   router
     .route('/readyz')
     .get((_req, res) => {
@@ -39,20 +40,20 @@ export function healthRouter(source: HealthSource): Router {
         const msg = `not ready: ${Object.values(problems).join('; ')}`;
         throw new AgentError('ERR_AGENT_NOT_READY', msg, { details: problems });
       }
-      res.json({ status: 'ready' });
+      sendJson(res, { status: 'ready' });
     })
     .all(methodNotAllowed('GET, HEAD'));
   router
     .route('/status')
     .get((_req, res) => {
-      res.json(presentStatus(source));
+      sendJson(res, presentStatus(source));
     })
     .all(methodNotAllowed('GET, HEAD'));
   router
     .route('/metrics')
     .get(async (_req, res) => {
       const { registry } = source.metrics;
-      res.set('Content-Type', registry.contentType).send(await registry.metrics());
+      sendText(res, registry.contentType, await registry.metrics());
     })
     .all(methodNotAllowed('GET, HEAD'));
   return router;

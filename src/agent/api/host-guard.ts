@@ -1,5 +1,5 @@
 import { isIPv4 } from 'node:net';
-import type { RequestHandler } from 'express';
+import type { Handler } from '../../lib/http-router.ts';
 import { AgentError } from '../errors.ts';
 
 /** Whether a host, as in a Host header without port or in AGENT_HOST, can only mean this machine. */
@@ -16,7 +16,7 @@ const FORWARDING = ['forwarded', 'x-forwarded-for', 'x-forwarded-host'];
  * here (DNS rebinding), and requests that another site makes. Refuses as well what came through a proxy or a tunnel
  * on this machine: whoever is behind it is not on this machine, and would be let in without a token.
  */
-export function hostGuard(): RequestHandler {
+export function hostGuard(): Handler {
   return (req, _res, next) => {
     const { host = '', origin, 'sec-fetch-site': site } = req.headers;
     if (!isLoopbackHost(host.replace(/:\d*$/, ''))) {

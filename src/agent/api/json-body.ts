@@ -1,5 +1,5 @@
-import type { Request, RequestHandler } from 'express';
 import { messageOf } from '../../lib/errors.ts';
+import type { Handler, RoutedRequest } from '../../lib/http-router.ts';
 import { JsonTextError, parseJson } from '../../lib/json-text.ts';
 import { AgentError } from '../errors.ts';
 
@@ -11,11 +11,11 @@ const MAX_READ = 4 * 1024 * 1024;
  * Reads a JSON body of at most 256 KiB into `req.body`. Nothing else is accepted: what an HTML form can
  * send, any web site could send here.
  */
-export function jsonBody(): [RequestHandler, RequestHandler] {
+export function jsonBody(): [Handler, Handler] {
   return [requireJson, readBody];
 }
 
-const requireJson: RequestHandler = (req, _res, next) => {
+const requireJson: Handler = (req, _res, next) => {
   const { 'content-type': type, 'content-encoding': encoding = 'identity' } = req.headers;
   if (type === undefined || !/^application\/json\s*(?:;|$)/i.test(type)) {
     throw unsupported(`send Content-Type: application/json, not ${type ?? 'a body without one'}`);
@@ -26,7 +26,7 @@ const requireJson: RequestHandler = (req, _res, next) => {
   next();
 };
 
-const readBody: RequestHandler = async (req, _res, next) => {
+const readBody: Handler = async (req, _res, next) => {
   const bytes = await received(req);
   try {
     req.body = parseJson(new TextDecoder().decode(bytes));
@@ -41,7 +41,7 @@ const readBody: RequestHandler = async (req, _res, next) => {
 };
 
 /** Express's own parser reads a body that is too large to its end, if it has one, before it says so. */
-async function received(req: Request): Promise<Buffer> {
+async function received(req: RoutedRequest): Promise<Buffer> {
   const pieces: Buffer[] = [];
   let size = 0;
   try {

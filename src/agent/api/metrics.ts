@@ -1,5 +1,5 @@
-import type { RequestHandler } from 'express';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { Handler } from '../../lib/http-router.ts';
 import { SESSION_STATES, type SessionStatus } from '../connector/connector.ts';
 import { TUNNEL_STATES, type TunnelState } from '../tunnels/tunnel.ts';
 
@@ -67,16 +67,12 @@ export class Metrics {
   }
 
   /** Counts and times every request; routes by their pattern, so that no client decides how many there are. */
-  observe(side: Side): RequestHandler {
+  observe(side: Side): Handler {
     return (req, res, next) => {
       const stop = this.#durations.startTimer();
       res.once('close', () => {
-        const path: unknown = req.route?.path;
-        const labels = {
-          side,
-          method: METHODS.has(req.method) ? req.method : 'OTHER',
-          route: typeof path === 'string' ? path : 'none',
-        };
+        const method = METHODS.has(req.method) ? req.method : 'OTHER';
+        const labels = { side, method, route: req.route?.path ?? 'none' };
         stop(labels);
         this.#requests.inc({ ...labels, status: res.writableFinished ? res.statusCode : 'aborted' });
       });

@@ -1,4 +1,5 @@
-import { Router } from 'express';
+import { sendJson, sendNothing } from '../../lib/http-answer.ts';
+import { type HttpRouter, httpRouter, type RoutedRequest } from '../../lib/http-router.ts';
 import { AgentError } from '../errors.ts';
 import { problemsOf } from '../tunnels/problems.ts';
 import { TunnelRequest } from '../tunnels/tunnel.ts';
@@ -8,29 +9,35 @@ import { jsonBody } from './json-body.ts';
 import { presentCreated, presentDetail, presentItem } from './present.ts';
 
 /** `/tunnels`: list, start, show and delete. */
-export function tunnelsRouter(tunnels: TunnelManager): Router {
-  const router = Router();
+export function tunnelsRouter(tunnels: TunnelManager): HttpRouter {
+  const router = httpRouter();
   router
     .route('/tunnels')
     .get((_req, res) => {
-      res.json(tunnels.list().map((view) => presentItem(view, tunnels)));
+      sendJson(
+        res,
+        tunnels.list().map((view) => presentItem(view, tunnels)),
+      );
     })
     .post(...jsonBody(), async (req, res) => {
-      res.json(presentCreated(await tunnels.create(parseRequest(req.body))));
+      sendJson(res, presentCreated(await tunnels.create(parseRequest(req.body))));
     })
     .all(methodNotAllowed('GET, HEAD, POST'));
   router
     .route('/tunnels/:url_part')
     .get((req, res) => {
-      res.json(presentDetail(tunnels.find(req.params.url_part), tunnels));
+      sendJson(res, presentDetail(tunnels.find(urlPartOf(req)), tunnels));
     })
     .delete(async (req, res) => {
-      await tunnels.remove(tunnels.find(req.params.url_part));
-      res.status(204).end();
+      await tunnels.remove(tunnels.find(urlPartOf(req)));
+      sendNothing(res);
     })
     .all(methodNotAllowed('GET, HEAD, DELETE'));
   return router;
 }
+
+/** There is a route only with one. */
+const urlPartOf = ({ params }: RoutedRequest): string => params.url_part ?? '';
 
 function parseRequest(body: unknown): TunnelRequest {
   const parsed = TunnelRequest.safeParse(body);

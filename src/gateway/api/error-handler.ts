@@ -1,17 +1,18 @@
 import { ApiError, errorBody } from '../../lib/errors.ts';
+import { sendJson } from '../../lib/http-answer.ts';
+import { pathOf, type RoutedRequest } from '../../lib/http-router.ts';
 import type { Log } from '../../lib/log.ts';
 import { DatabaseBusy, DatabaseUnwritable } from '../store/database-problems.ts';
-import { sendJson } from './answer.ts';
 import { refuse } from './refuse.ts';
-import { type ApiRequest, type ApiResponse, pathOf } from './router.ts';
+import type { ApiResponse } from './router.ts';
 
 /** Answers paths that lead nowhere, and wrong methods alike; clients accept that such an answer has no code. */
-export function notFound(req: ApiRequest, res: ApiResponse): void {
+export function notFound(req: RoutedRequest, res: ApiResponse): void {
   sendJson(res, { status_code: 404, msg: 'Not Found', details: { path: pathOf(req) } }, 404);
 }
 
 /** The one place where an error becomes an answer; what nobody raised on purpose is logged and reveals nothing. */
-export function errorHandler(log: Log): (error: unknown, req: ApiRequest, res: ApiResponse) => void {
+export function errorHandler(log: Log): (error: unknown, req: RoutedRequest, res: ApiResponse) => void {
   return (error, req, res) => {
     const operation = res.operationId;
     if (!(error instanceof ApiError) && !isMalformedPath(error)) {

@@ -1,12 +1,13 @@
 import type { RequestListener } from 'node:http';
 import { type Clock, systemClock } from '../../lib/clock.ts';
+import { sendJson, sendText } from '../../lib/http-answer.ts';
+import type { RoutedRequest } from '../../lib/http-router.ts';
 import type { Log } from '../../lib/log.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import type { DomainSettings } from '../domain-names.ts';
 import type { Store } from '../store/store.ts';
 import type { Tally } from '../tally.ts';
-import { sendJson, sendText } from './answer.ts';
 import { requireApiKey } from './authentication.ts';
 import type { ApiContext } from './context.ts';
 import { errorHandler, notFound } from './error-handler.ts';
@@ -19,7 +20,7 @@ import { type RateLimit, rateLimit } from './rate-limit.ts';
 import { refuse } from './refuse.ts';
 import { type BodyLimits, jsonBody } from './request-body.ts';
 import { type Guards, noQuery } from './resource-router.ts';
-import { type ApiRequest, type ApiResponse, type Handler, strictRouter } from './router.ts';
+import { type ApiResponse, type Handler, strictRouter } from './router.ts';
 import { createRouters } from './routers.ts';
 import { requireVersion } from './version.ts';
 
@@ -87,10 +88,10 @@ export function createManagementApi(
   });
   router.use(...createRouters(context, guards));
   const fail = errorHandler(log);
-  const answer = (req: ApiRequest, res: ApiResponse) => {
+  const answer = (req: RoutedRequest, res: ApiResponse) => {
     router(req, res, (error) => (error ? fail(error, req, res) : notFound(req, res)));
   };
-  return (req, res) => answer(req as ApiRequest, res as ApiResponse);
+  return (req, res) => answer(req as RoutedRequest, res as ApiResponse);
 }
 
 const METHODS = new Set(['GET', 'POST', 'PATCH', 'PUT', 'DELETE']);

@@ -1,6 +1,7 @@
+import { pathOf } from '../../lib/http-router.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
-import { type Handler, pathOf } from './router.ts';
+import type { Handler } from './router.ts';
 
 /**
  * Gives every request an identifier of its own, which the answer's headers, an error's details and the log share.

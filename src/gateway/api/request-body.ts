@@ -1,7 +1,8 @@
 import { raw } from 'express';
 import { DeadlineExceeded, withDeadline } from '../../lib/deadline.ts';
+import type { RoutedRequest } from '../../lib/http-router.ts';
 import { refuse } from './refuse.ts';
-import type { ApiRequest, Handler } from './router.ts';
+import type { Handler } from './router.ts';
 
 /** Settings for reading bodies. */
 export interface BodyLimits {
@@ -40,7 +41,7 @@ export function jsonBody({ maxBytes, timeoutMs }: BodyLimits): Handler {
   };
 }
 
-function parseObject(req: ApiRequest, bytes: Buffer): unknown {
+function parseObject(req: RoutedRequest, bytes: Buffer): unknown {
   requireJson(req.headers['content-type']);
   const value = parseJson(bytes);
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;

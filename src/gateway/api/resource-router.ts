@@ -1,10 +1,11 @@
 import type { z } from 'zod';
+import { sendJson, sendNothing } from '../../lib/http-answer.ts';
+import type { RoutedRequest } from '../../lib/http-router.ts';
 import { badRequest, readBody, readPageQuery } from '../../management/request.ts';
 import type { ReadableResource, Resource } from '../../management/resources/resource.ts';
-import { sendJson, sendNothing } from './answer.ts';
 import type { Links } from './links.ts';
 import { unknownId } from './refuse.ts';
-import { type ApiRequest, type ApiRouter, type Handler, strictRouter } from './router.ts';
+import { type ApiRouter, type Handler, strictRouter } from './router.ts';
 
 /** What can be done with a resource that can only be read. */
 export interface ReadActions<R extends ReadableResource> {
@@ -89,7 +90,7 @@ export const noQuery: Handler = (req, _res, next) => {
 };
 
 /** The `:id` of a route that has one. */
-export function idOf({ params }: ApiRequest): string {
+export function idOf({ params }: RoutedRequest): string {
   return String(params.id);
 }
 

@@ -1,3 +1,4 @@
+import { sendJson, sendNothing } from '../../lib/http-answer.ts';
 import { readBody } from '../../management/request.ts';
 import { apiKeys } from '../../management/resources/api-key.ts';
 import { botUsers, serviceUsers } from '../../management/resources/bot-user.ts';
@@ -14,7 +15,6 @@ import { type TlsEdgeModuleName, tlsEdgeModules, tlsEdges } from '../../manageme
 import { tunnels } from '../../management/resources/tunnel.ts';
 import { tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
 import { tunnelSessions } from '../../management/resources/tunnel-session.ts';
-import { sendJson, sendNothing } from './answer.ts';
 import { httpResponseBackendActions, tunnelGroupBackendActions } from './backends.ts';
 import { botUserActions } from './bot-users.ts';
 import { certificateAuthorityActions, tlsCertificateActions } from './certificates.ts';
