@@ -1,4 +1,4 @@
-import { isConstraint } from '../store/database.ts';
+import { isConstraint } from '../store/database-problems.ts';
 import { refuse } from './refuse.ts';
 
 /** Turns the database's refusal to delete what others refer to into the API's. */

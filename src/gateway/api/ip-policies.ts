@@ -1,7 +1,7 @@
 import { type IpPolicy, ipPolicies } from '../../management/resources/ip-policy.ts';
 import { type IpPolicyRule, ipPolicyRules } from '../../management/resources/ip-policy-rule.ts';
 import { WRONG_VALUE } from '../../management/resources/refusal.ts';
-import { isConstraint } from '../store/database.ts';
+import { isConstraint } from '../store/database-problems.ts';
 import type { IpPolicyRow, IpPolicyRuleRow } from '../store/ip-policies.ts';
 import type { ApiContext } from './context.ts';
 import { deleteUnlessUsed } from './delete-unless-used.ts';

@@ -31,3 +31,8 @@ export function isUnwritable(error: unknown): boolean {
   const code = error instanceof Error ? String((error as NodeJS.ErrnoException).code) : '';
   return code === 'SQLITE_FULL' || /^SQLITE_(IOERR|READONLY|CANTOPEN)/.test(code);
 }
+
+/** Whether the engine refused a change because of the given rule, such as `UNIQUE` or `FOREIGNKEY`. */
+export function isConstraint(error: unknown, rule: 'UNIQUE' | 'PRIMARYKEY' | 'FOREIGNKEY'): boolean {
+  return error instanceof Error && hasErrno(error, `SQLITE_CONSTRAINT_${rule}`);
+}

@@ -1,4 +1,5 @@
-import type { Database, SqlValue } from './database.ts';
+import type { Database } from './database.ts';
+import type { SqlValue } from './prepared-statements.ts';
 
 /** How one column's values are read from and written to SQL. */
 export interface Column<T> {

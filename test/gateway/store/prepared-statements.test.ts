@@ -1,0 +1,45 @@
+import Libsql from 'libsql';
+import { beforeEach, describe, expect, it } from 'vitest';
+import type { Database } from '../../../src/gateway/store/database.ts';
+import { INSERT, scratchDatabase } from './scratch-database.ts';
+
+let file: string;
+let database: Database;
+beforeEach(() => {
+  ({ file, database } = scratchDatabase());
+});
+
+describe('values', () => {
+  it('that would abort the engine are turned into what it takes', () => {
+    const [row] = database.all<Record<string, unknown>>('SELECT ? AS a, ? AS b, typeof(?) AS c', [
+      true,
+      new Date(5),
+      new Uint8Array([1]),
+    ]);
+    expect(row).toEqual({ a: 1, b: 5, c: 'blob' });
+  });
+
+  it('of other kinds are refused', () => {
+    for (const value of [undefined, {}, [], () => 1, Symbol('x'), 'cut\0off']) {
+      expect(() => database.all('SELECT ?', [value as never])).toThrow(TypeError);
+    }
+  });
+
+  it('must be as many as there are places', () => {
+    expect(() => database.all('SELECT ?', [])).toThrow(/0 parameters for 1 places/);
+    expect(() => database.all('SELECT ?', ['a', 'b'])).toThrow(/2 parameters/);
+  });
+});
+
+describe('a statement', () => {
+  it('that gave a row holds nothing up: another process writes on, and empties the log', async () => {
+    await database.write(() => database.run(INSERT, ['a']));
+    const nameOf = () => database.values('SELECT name FROM bot_users WHERE id >= ?', ['a'])?.[0];
+    expect(nameOf()).toBe('');
+    const other = new Libsql(file);
+    other.exec("UPDATE bot_users SET name = 'new'");
+    expect(other.prepare('PRAGMA wal_checkpoint(TRUNCATE)').all()).toEqual([{ busy: 0, log: 0, checkpointed: 0 }]);
+    other.close();
+    expect(nameOf()).toBe('new');
+  });
+});
