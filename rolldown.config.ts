@@ -10,7 +10,8 @@ const options: RolldownOptions = {
   external: ['@ngrok/ngrok', 'libsql', 'pino-pretty'],
   transform: { target: 'node20' },
 };
-const output = { format: 'esm', sourcemap: true, cleanDir: true } as const;
+// Node keeps the text of what it runs: comments on packages' functions are 0.8 MiB of memory. Licences stay.
+const output = { format: 'esm', sourcemap: true, cleanDir: true, comments: { jsdoc: false } } as const;
 
 const program: RolldownOptions = {
   ...options,

