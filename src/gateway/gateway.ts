@@ -1,7 +1,5 @@
 import { join } from 'node:path';
-import { systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
-import { hostPort } from '../lib/proxy-rules.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { VERSION } from '../version.ts';
 import { AccountAccess } from './access/account-access.ts';
@@ -12,11 +10,10 @@ import type { ManagementApiSettings } from './api/management-api.ts';
 import { HttpChallenges } from './certificates/challenge-http.ts';
 import { TlsAlpnChallenges } from './certificates/challenge-tls-alpn.ts';
 import { TxtChallenges } from './certificates/challenge-txt.ts';
-import { type AcmeSettings, type Challenges, chooseIssuer } from './certificates/choose-issuer.ts';
+import type { AcmeSettings } from './certificates/choose-issuer.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { type LocalCa, openLocalCa } from './certificates/local-ca.ts';
-import { claimOwnNames, ownNames } from './certificates/own-names.ts';
-import { CertificateProvisioner, type ManagedTable } from './certificates/provisioner.ts';
+import { type ChallengeDnsSettings, startProvisioning } from './certificates/start-provisioning.ts';
 import { type DomainSettings, gatewayDomains } from './domain-names.ts';
 import { AgentDoor } from './edge/agent-door.ts';
 import type { EdgeLimits } from './edge/edge-limits.ts';
@@ -28,11 +25,11 @@ import { ipPolicyRules } from './ip-policy-rules.ts';
 import type { Labels } from './labels.ts';
 import { lazyService } from './lazy-service.ts';
 import { LiveAgents } from './live-agents.ts';
+import { apiHost, connectHost, sessionAddress, tcpHost } from './own-addresses.ts';
 import { urlOf } from './sessions/endpoint-address.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { SessionServer } from './sessions/session-server.ts';
 import { type PortRange, TcpPorts } from './sessions/tcp-ports.ts';
-import type { ManagedDomainRow } from './store/managed-domains.ts';
 import { openGatewayStore } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
 import { Tally } from './tally.ts';
@@ -68,16 +65,6 @@ export interface GatewayOptions {
   /** Fetches the key sets and certificates that traffic policies name; left out: from the public internet. */
   fetchForPolicies?: PolicyPorts['fetch'];
   log: Log;
-}
-
-/** The DNS server for the challenges of wildcard domains. */
-export interface ChallengeDnsSettings {
-  /** IP address to listen on. */
-  host: string;
-  /** 0 for any free one. */
-  port: number;
-  /** The host that the NS record of the challenge zone names. */
-  nameServer: string;
 }
 
 /** A running gateway. */
@@ -139,17 +126,17 @@ async function startParts(
   const { host, log } = options;
   const domains = gatewayDomains(options.domain.toLowerCase());
   const { baseDomain } = domains;
+  const nameForAgents = connectHost(baseDomain);
   const endpoints = new EndpointRegistry();
   const services = new Map();
   const { httpPort, httpsPort } = options;
   const challenges = { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() };
-  const connectHost = `connect.${baseDomain}`;
-  const choice = options.acme?.ownNames ?? 'none';
-  const domainCertificates = new DomainCertificates(store, choice === 'all' ? null : connectHost, log);
+  const byLocalCa = options.acme?.ownNames === 'all' ? null : nameForAgents;
+  const domainCertificates = new DomainCertificates(store, byLocalCa, log);
   const tally = new Tally();
   const parts = { endpoints, ca, domainCertificates, challenges, services, tally };
   const authorityPem = (id: string) => store.certificateAuthorities.get(id)?.ca_pem ?? null;
-  const agents = new AgentDoor(connectHost);
+  const agents = new AgentDoor(nameForAgents);
   const ipPolicies = ipPolicyRules(store);
   const policies = new EndpointPolicies({ ipPolicies, fetch: options.fetchForPolicies, log });
   const edgeIndex = new TlsEdgeIndex(store, log);
@@ -168,7 +155,7 @@ async function startParts(
       tcpPorts: openTcpPorts(options, { endpoints, store, tally }, onStop),
     }),
     ids,
-    issueCertificate: () => ca.issue([...new Set([connectHost, host, 'localhost', '127.0.0.1', '::1'])]),
+    issueCertificate: () => ca.issue([...new Set([nameForAgents, host, 'localhost', '127.0.0.1', '::1'])]),
     host,
     port: options.sessionPort,
     tally,
@@ -178,65 +165,31 @@ async function startParts(
   onStop(() => sessions.stop());
   agents.open(sessions);
 
-  const dnsPort = await startChallengeDns(options, domains, challenges, onStop);
+  const { acme = null, challengeDns = null, dataDir } = options;
+  const provisioning = await startProvisioning(
+    { acme, challengeDns },
+    { ca, store, domains, challenges, dataDir, log },
+    onStop,
+  );
 
-  const issuer = chooseIssuer(options.acme ?? null, { ca, store, domains, challenges, dataDir: options.dataDir });
-  const provision = <Row extends ManagedDomainRow>(table: ManagedTable<Row>) => {
-    const provisioner = new CertificateProvisioner({ store, domains: table, issuer, clock: systemClock, log });
-    provisioner.start();
-    onStop(() => provisioner.stop());
-    return provisioner;
-  };
-  const provisioner = provision(store.reservedDomains);
-  if (await claimNames(options, store, ownNames(choice, domains, dnsPort !== null))) provision(store.ownDomains);
-
-  const apiHost = `api.${baseDomain}`;
-  const apiUrl = options.apiUrl ?? urlOf({ protocol: 'https', host: apiHost, port: ports.httpsPort });
+  const nameOfApi = apiHost(baseDomain);
+  const apiUrl = options.apiUrl ?? urlOf({ protocol: 'https', host: nameOfApi, port: ports.httpsPort });
   const live = new LiveWithEdges(new LiveAgents(sessions, endpoints, log), edgeIndex);
-  const apiParts = { store, live, tally, log, domains, ipPolicies, wakeProvisioner: () => provisioner.wake() };
+  const apiParts = { store, live, tally, log, domains, ipPolicies, wakeProvisioner: provisioning.wake };
   services.set(
-    apiHost,
+    nameOfApi,
     lazyService(() => managementApi({ ...options, apiUrl }, apiParts), log),
   );
   return {
     sessionAddress: sessionAddress({ host, baseDomain, sessionPort, httpsPort: ports.httpsPort }),
     ...ports,
     sessionPort,
-    dnsPort,
+    dnsPort: provisioning.dnsPort,
     apiUrl,
     endpoints,
     sessions,
     issueAuthtoken: () => issueEmbeddedAuthtoken(store),
   };
-}
-
-/** @returns whether the gateway's own names are to be looked after */
-async function claimNames({ acme, log }: GatewayOptions, store: Store, names: readonly string[]): Promise<boolean> {
-  // Whatever was obtained would be forgotten, and ordered again with each start.
-  if (!store.database.isDurable) return false;
-  try {
-    await claimOwnNames(store, names, { authority: acme?.directoryUrl ?? '', private_key_type: 'ecdsa' });
-  } catch (err) {
-    log.error({ err }, 'certificates of the gateway’s own names are not ordered: that could not be written down');
-  }
-  return names.length > 0;
-}
-
-/** @returns its port; null when there is to be none */
-async function startChallengeDns(
-  { challengeDns, log }: GatewayOptions,
-  { acmeZone }: DomainSettings,
-  { txt }: Challenges,
-  onStop: (stop: () => Promise<void>) => void,
-): Promise<number | null> {
-  if (!challengeDns) return null;
-  const { ChallengeDns } = await import('./certificates/challenge-dns.ts');
-  const { host, port, nameServer } = challengeDns;
-  const zone = { name: acmeZone, nameServer, texts: (name: string) => txt.lookup(name) };
-  const dns = new ChallengeDns({ host, port, zone }, { clock: systemClock, log });
-  const chosen = await dns.start();
-  onStop(() => dns.stop());
-  return chosen;
 }
 
 function edgeServerLimits(limits: EdgeLimits) {
@@ -260,11 +213,6 @@ function openTcpPorts(
   return new TcpPorts({ range, opener, memory: store.tcpPorts, log });
 }
 
-/** A name that leads to the gateway: in DNS there are those below its domain, but below localhost not everywhere. */
-function tcpHost(baseDomain: string): string {
-  return baseDomain.includes('.') ? `tcp.${baseDomain}` : baseDomain;
-}
-
 interface ApiParts {
   store: Store;
   live: Live;
@@ -283,18 +231,4 @@ async function managementApi(options: GatewayOptions & { apiUrl: string }, parts
   ]);
   const settings = { ...DEFAULT_LIMITS, ...options.limits, baseUrl: options.apiUrl, version: VERSION, domains };
   return createManagementApi({ ...dependencies, checkTrafficPolicy: trafficPolicyCheck(ipPolicies) }, settings);
-}
-
-/** Where agents are told to go; names below localhost are not known to every resolver. */
-function sessionAddress(at: {
-  host: string;
-  baseDomain: string;
-  sessionPort: number | null;
-  httpsPort: number;
-}): string {
-  const isLocal = at.baseDomain === 'localhost' || at.baseDomain.endsWith('.localhost');
-  const isAnyAddress = at.host === '0.0.0.0' || at.host === '::';
-  const byAddress = !isAnyAddress && (isLocal || at.sessionPort !== null);
-  const host = byAddress ? at.host : `connect.${at.baseDomain}`;
-  return hostPort({ host, port: at.sessionPort ?? at.httpsPort });
 }

@@ -1,6 +1,6 @@
 import type { AcmeSettings } from '../gateway/certificates/choose-issuer.ts';
+import type { ChallengeDnsSettings } from '../gateway/certificates/start-provisioning.ts';
 import type { EdgeLimits } from '../gateway/edge/edge-limits.ts';
-import type { ChallengeDnsSettings } from '../gateway/gateway.ts';
 import type { PortRange } from '../gateway/sessions/tcp-ports.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';
 import { loadWith } from './parse-settings.ts';

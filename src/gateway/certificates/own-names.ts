@@ -1,4 +1,5 @@
 import type { DnsTargets, DomainSettings } from '../domain-names.ts';
+import { apiHost, connectHost } from '../own-addresses.ts';
 import type { CertificatePolicy } from '../store/managed-domains.ts';
 import type { Store } from '../store/store.ts';
 import { freshJob, withPolicy } from './job.ts';
@@ -19,7 +20,7 @@ export type OwnNamesChoice = 'none' | 'public' | 'all';
 export function ownNames(choice: OwnNamesChoice, { baseDomain }: DomainSettings, answersDns: boolean): string[] {
   if (choice === 'none') return [];
   if (answersDns) return [`*.${baseDomain}`, baseDomain];
-  const names = [`api.${baseDomain}`, `connect.${baseDomain}`];
+  const names = [apiHost(baseDomain), connectHost(baseDomain)];
   return choice === 'all' ? names : names.slice(0, 1);
 }
 
