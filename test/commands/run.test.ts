@@ -4,6 +4,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { GatewayProcess } from '../support/gateway-process.ts';
 
 const FREE = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0', LOG_FORMAT: 'json' };
 
@@ -17,6 +18,12 @@ afterEach(() => remove());
 function write(path: string, text: string): void {
   mkdirSync(join(folder, 'data'), { recursive: true, mode: 0o700 });
   writeFileSync(join(folder, path), text);
+}
+
+function temporary(): string {
+  const [path, removeIt] = temporaryFolder();
+  onTestFinished(removeIt);
+  return path;
 }
 
 async function start(env: Record<string, string> = {}): Promise<AgentProcess> {
@@ -75,6 +82,31 @@ describe('an agent that cannot start says so in one line', () => {
     expect(stderr).toContain(`127.0.0.1:${port}`);
     expect(stderr).toContain('GATEWAY_HTTPS_PORT');
     expect(code).toBe(1);
+  });
+
+  it('when the database of its gateway is not there for this machine, which a gateway elsewhere does without', async () => {
+    const gateway = await GatewayProcess.start(temporary());
+    onTestFinished(() => gateway.kill());
+    write(
+      'no-engine.cjs',
+      `const Module = require('node:module');
+       const resolve = Module._resolveFilename;
+       Module._resolveFilename = (name, ...rest) => resolve(name.replace(/^@libsql\\//, '@absent/'), ...rest);`,
+    );
+    const without = { NODE_OPTIONS: `--require ${join(folder, 'no-engine.cjs')}` };
+    const outcomes = [await run(without), await deviceAgent(['gateway'], folder, { ...FREE, ...without })];
+    for (const { code, stderr } of outcomes) {
+      expect(stderr).toMatch(oneLine);
+      expect(stderr).toContain("the gateway's database cannot be loaded (Cannot find module '@absent/");
+      expect(stderr).toContain('NGROK_SERVER_ADDR');
+      expect(code).toBe(1);
+    }
+    await start({
+      ...without,
+      NGROK_AUTHTOKEN: gateway.authtoken,
+      NGROK_SERVER_ADDR: gateway.sessionAddress,
+      NGROK_CA_CERT: gateway.caFile,
+    });
   });
 
   it('when the default policies are damaged, with file, place and what is wrong', async () => {

@@ -10,10 +10,10 @@ import {
   statSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import Libsql from 'libsql';
 import { createDurablySync, diskAdvice } from '../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { migrate } from './migrate.ts';
+import { sqlEngine } from './sql-engine.ts';
 import { walDamage } from './wal-damage.ts';
 
 /** How often a log is read that looks damaged: another process may be writing it just then. */
@@ -95,7 +95,7 @@ function createDatabase(file: string): void {
   const folder = mkdtempSync(`${file}.new-`);
   try {
     const made = join(folder, 'new.db');
-    const engine = new Libsql(made);
+    const engine = new (sqlEngine())(made);
     try {
       migrate(engine, file);
     } finally {

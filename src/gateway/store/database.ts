@@ -1,13 +1,14 @@
 import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import Libsql from 'libsql';
+import type Libsql from 'libsql';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { asOperatorError, checkLog, createPrivately, damaged, prepareDatabaseFile, syncFile } from './database-file.ts';
 import { isBusy, isUnwritable } from './database-problems.ts';
 import { GroupCommit } from './group-commit.ts';
 import { migrate } from './migrate.ts';
 import { bind, PreparedStatements, type SqlValue } from './prepared-statements.ts';
+import { sqlEngine } from './sql-engine.ts';
 
 /** How long opening waits for another process (the command line beside a running gateway). */
 const OPEN_TIMEOUT_MS = 5_000;
@@ -58,7 +59,7 @@ export class Database {
     let database: Database | null = null;
     try {
       prepareDatabaseFile(file);
-      database = new Database(new Libsql(file, { timeout: OPEN_TIMEOUT_MS }), file, isDurable);
+      database = new Database(new (sqlEngine())(file, { timeout: OPEN_TIMEOUT_MS }), file, isDurable);
       database.#prepareFile();
       return database;
     } catch (error) {
