@@ -61,10 +61,8 @@ export class UpstreamRules {
 
   /** Whether a connection may go to an address, given the name that it was resolved from (if any). */
   allowsAddress(address: string, port: number, name?: string): boolean {
-    const literal = socketAddress(address);
-    const embedded = embeddedIpv4(address);
-    const effective = embedded === null ? literal : socketAddress(embedded);
-    if (FORBIDDEN.check(literal) || (embedded !== null && FORBIDDEN.check(effective))) return false;
+    const { effective, forbidden } = knownAddress(address);
+    if (forbidden) return false;
     return this.rules.some((rule) => {
       if (port < rule.from || port > rule.to) return false;
       if ('addresses' in rule) return rule.addresses.check(effective);
@@ -187,6 +185,29 @@ function blockList(networks: readonly string[]): BlockList {
     list.addSubnet(address, Number(prefix), familyOf(address));
   }
   return list;
+}
+
+/** What is to be said of an address before any rule is asked. */
+interface KnownAddress {
+  /** What rules look at: the IPv4 address within, if there is one. */
+  effective: SocketAddress;
+  forbidden: boolean;
+}
+
+const MAX_KNOWN = 100;
+/** A device's tunnels lead to a few addresses, and telling what one is takes longer than all that is asked of it. */
+const known = new Map<string, KnownAddress>();
+
+function knownAddress(address: string): KnownAddress {
+  const before = known.get(address);
+  if (before) return before;
+  const literal = socketAddress(address);
+  const embedded = embeddedIpv4(address);
+  const effective = embedded === null ? literal : socketAddress(embedded);
+  const forbidden = FORBIDDEN.check(literal) || (embedded !== null && FORBIDDEN.check(effective));
+  if (known.size >= MAX_KNOWN) known.clear();
+  known.set(address, { effective, forbidden });
+  return { effective, forbidden };
 }
 
 function socketAddress(address: string): SocketAddress {
