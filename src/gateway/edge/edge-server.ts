@@ -1,28 +1,19 @@
-import {
-  createServer,
-  IncomingMessage,
-  type RequestListener,
-  type Server,
-  type ServerOptions,
-  ServerResponse,
-} from 'node:http';
+import { createServer, type IncomingMessage, type Server, type ServerOptions, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer, type Server as TlsServer } from 'node:https';
 import type { AddressInfo, Server as NetServer, Socket } from 'node:net';
 import type { GatewayEndpoint } from '../endpoint.ts';
-import { countedResponse, uncounted } from '../tally.ts';
+import { countedResponse } from '../tally.ts';
 import { ClientConnections } from './client-connections.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
-import { cut } from './cut.ts';
-import { internalFailure, malformedRequest, misdirected, unknownHost } from './edge-errors.ts';
-import { answerError, closeUnlessBodyRead } from './error-answer.ts';
-import { hostNameOf } from './host-name.ts';
+import { internalFailure, malformedRequest } from './edge-errors.ts';
+import { answerError } from './error-answer.ts';
 import { HTTP_LIMITS, type HttpLimits, sweepInterval } from './http-limits.ts';
 import { HttpProxy } from './http-proxy.ts';
 import { Http2Clients } from './http2-clients.ts';
 import type { InternalLookup } from './internal-targets.ts';
-import { isMisdirected } from './misdirected.ts';
 import { PublicTls, type PublicTlsOptions } from './public-tls.ts';
-import { faultOf, hasBody } from './request-guard.ts';
+import { hasBody } from './request-guard.ts';
+import { Routing, type Scheme } from './routing.ts';
 import { responseOn } from './upgrade.ts';
 
 export interface EdgeServerOptions extends PublicTlsOptions {
@@ -33,8 +24,6 @@ export interface EdgeServerOptions extends PublicTlsOptions {
   headersTimeout?: number;
 }
 
-type Scheme = 'http' | 'https';
-
 const MINUTE = 60_000;
 
 /** The gateway's public side: takes HTTP and HTTPS requests to the endpoint that their host names. */
@@ -43,13 +32,11 @@ export class EdgeServer {
   readonly #limits: HttpLimits;
   readonly #Response: typeof ServerResponse;
   readonly #proxy: HttpProxy;
+  readonly #routing: Routing;
   readonly #http: Server;
   readonly #https: TlsServer;
   readonly #tls: PublicTls;
   readonly #connections = new Set<Socket>();
-  readonly #clients: ClientConnections;
-  /** Connections whose framing cannot be trusted: what follows on them may be smuggled. */
-  readonly #distrusted = new WeakSet<Socket>();
   readonly #onRemoved = (endpoint: GatewayEndpoint) => {
     this.#proxy.remove(endpoint);
     this.#tls.remove(endpoint);
@@ -61,7 +48,7 @@ export class EdgeServer {
     const { tally } = options;
     this.#Response = countedResponse(tally);
     const internal: InternalLookup = (...address) => options.endpoints.internal(...address);
-    this.#clients = new ClientConnections(internal);
+    const clients = new ClientConnections(internal);
     this.#proxy = new HttpProxy({
       internal,
       limits: {
@@ -70,19 +57,20 @@ export class EdgeServer {
         maxHeaderSize: this.#limits.headerBytes,
         streamWait: 5000,
       },
-      connections: this.#clients,
+      connections: clients,
       tally,
       onFailure: (req, res, error) => this.#fail(req, res, error),
     });
+    this.#routing = new Routing({ ...options, clients, proxy: this.#proxy });
     const serverOptions = { ...limitOptions(this.#limits), ServerResponse: this.#Response };
     this.#http = createServer(serverOptions);
     this.#https = createTlsServer(serverOptions);
     const http2 = this.#openHttp2();
     this.#tls = new PublicTls(options, {
-      enter: (...arrival) => this.#clients.enter(...arrival),
+      enter: (...arrival) => clients.enter(...arrival),
       serve: (secured, entrance) => {
         tally.connected(secured, 'https');
-        this.#clients.opened(secured, entrance);
+        clients.opened(secured, entrance);
         if (secured.alpnProtocol === 'h2') http2.accept(secured);
         else this.#https.emit('secureConnection', secured);
       },
@@ -92,7 +80,7 @@ export class EdgeServer {
     this.#http.maxConnections = this.#limits.connections;
     this.#http.on('connection', (socket) => {
       tally.connected(socket, 'http');
-      this.#clients.opened(socket);
+      clients.opened(socket);
     });
     this.#prepare(this.#http, 'http');
     this.#prepare(this.#https, 'https');
@@ -164,7 +152,7 @@ export class EdgeServer {
   /** A failure of ours costs one request, never the process. */
   #serve(req: ClientRequest, res: ClientResponse, scheme: Scheme, proxy: (endpoint: GatewayEndpoint) => void): void {
     try {
-      const endpoint = this.#route(req, res, scheme);
+      const endpoint = this.#routing.route(req, res, scheme);
       if (endpoint) proxy(endpoint);
     } catch (error) {
       this.#fail(req, res, error);
@@ -174,41 +162,6 @@ export class EdgeServer {
   #fail(req: ClientRequest, res: ClientResponse, error: unknown): void {
     this.#options.log.error({ err: error }, 'a request failed unexpectedly');
     answerError(req, res, internalFailure());
-  }
-
-  /** @returns the endpoint that the request is for; null when it has been answered already */
-  #route(req: ClientRequest, res: ClientResponse, scheme: Scheme): GatewayEndpoint | null {
-    if (this.#distrusted.has(req.socket)) return null;
-    const fault = faultOf(req);
-    if (fault !== null) {
-      // In HTTP/2 no request can be taken for a part of another one.
-      if (req.httpVersion !== '2.0') this.#distrusted.add(req.socket);
-      res.shouldKeepAlive = false;
-      answerError(req, res, malformedRequest(fault));
-      return null;
-    }
-    const host = hostNameOf(req.headers.host ?? '');
-    const proof = scheme === 'http' ? this.#options.challenges?.http.answer(host, req.url ?? '') : undefined;
-    if (proof !== undefined) return answerChallenge(res, proof);
-    const service = this.#options.services?.get(host);
-    const endpoint = this.#options.endpoints.lookup(scheme, host);
-    if (scheme === 'https' && isMisdirected(req, host, service ? null : endpoint)) {
-      answerError(req, res, misdirected(host));
-      return null;
-    }
-    if (service && scheme === 'https') return answerItself(req, res, service);
-    if (endpoint) {
-      const admitted = this.#clients.admit(req.socket, endpoint);
-      if (!admitted) {
-        this.#options.tally.refusedByPolicy += 1;
-        cut(req.socket);
-      } else if (admitted !== endpoint) this.#proxy.passes(endpoint, req, res);
-      return admitted;
-    }
-    const secure = scheme === 'http' ? this.#options.endpoints.lookup('https', host) : undefined;
-    if (secure) redirect(req, res, host, secure.port);
-    else answerError(req, res, unknownHost(host));
-    return null;
   }
 }
 
@@ -220,37 +173,10 @@ function limitOptions(limits: HttpLimits): ServerOptions {
     connectionsCheckingInterval: sweepInterval(limits),
     keepAliveTimeout: limits.keepAliveTimeout,
     insecureHTTPParser: false,
-    // Checked with the rest by faultOf.
+    // Checked with the rest when requests are routed.
     requireHostHeader: false,
     noDelay: true,
   };
-}
-
-/** RFC 8555, section 8.3. */
-function answerChallenge(res: ClientResponse, proof: string): null {
-  const length = Buffer.byteLength(proof);
-  res.writeHead(200, ['content-type', 'application/octet-stream', 'content-length', String(length)]);
-  res.end(proof);
-  return null;
-}
-
-/** A request to the gateway itself; nothing that it offers begins with an upgrade. */
-function answerItself(req: ClientRequest, res: ClientResponse, service: RequestListener): null {
-  if (req.headers.upgrade !== undefined) answerError(req, res, malformedRequest('nothing here can be upgraded to'));
-  else {
-    if (req.headers.expect !== undefined) res.writeContinue();
-    if (req instanceof IncomingMessage && res instanceof ServerResponse) service(req, uncounted(res));
-  }
-  return null;
-}
-
-/** Whoever asks over HTTP for an endpoint that is HTTPS alone is sent there. */
-function redirect(req: ClientRequest, res: ClientResponse, host: string, port: number): void {
-  const repeatable = req.method === 'GET' || req.method === 'HEAD';
-  closeUnlessBodyRead(req, res);
-  const location = `https://${host}${port === 443 ? '' : `:${port}`}${req.url}`;
-  res.writeHead(repeatable ? 302 : 308, ['location', location, 'content-length', '0']);
-  res.end();
 }
 
 function listen(server: NetServer, host: string, port: number): Promise<number> {
