@@ -6,7 +6,7 @@ import type { Settings } from '../settings/agent-settings.ts';
 import { VERSION } from '../version.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
 import { isLoopbackHost } from './api/host-guard.ts';
-import { Metrics } from './api/metrics.ts';
+import type { Metrics, MetricsSource } from './api/metrics.ts';
 import { type RunningServer, startServer } from './api/server.ts';
 import { type ApiToken, openApiToken } from './api-token.ts';
 import type { SessionStatus } from './connector/connector.ts';
@@ -136,10 +136,15 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
   await tunnels.start();
   parts.add(() => tunnels.stop());
 
+  const session = () => connector.status;
+  let metrics: Promise<Metrics> | null = null;
   const app: AppOptions = {
     tunnels,
-    session: () => connector.status,
-    metrics: new Metrics({ tunnelCounts: () => tunnels.counts(), session: () => connector.status }),
+    session,
+    metrics: () => {
+      metrics ??= loadMetrics({ tunnelCounts: () => tunnels.counts(), session });
+      return metrics;
+    },
     version: VERSION,
     uptime: () => (performance.now() - began) / 1000,
     addresses: () => ({ ...addresses, agent: own?.url ?? null }),
@@ -166,8 +171,8 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
   announceRemote(settings, apiToken, log);
 
   return {
-    started: connector.start(),
-    status: () => ({ session: connector.status, tunnels: tunnels.counts() }),
+    started: Promise.all([connector.start(), app.metrics()]).then(() => {}),
+    status: () => ({ session: session(), tunnels: tunnels.counts() }),
     silentMs: () => connector.silentMs,
     reload: async (next) => {
       const policies = await loadDefaultPolicies(next.defaultPolicies);
@@ -178,6 +183,12 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
       (await uplink)?.setLogLevel(next.log.level);
     },
   };
+}
+
+/** No part of the start: nobody asks for figures that soon. */
+async function loadMetrics(source: MetricsSource): Promise<Metrics> {
+  const { Metrics } = await import('./api/metrics.ts');
+  return new Metrics(source);
 }
 
 function announceRemote({ api }: Settings, { file }: ApiToken, log: Log): void {

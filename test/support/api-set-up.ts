@@ -12,10 +12,11 @@ type TunnelOptions = Parameters<typeof setUpTunnels>[0];
 export async function setUpApi(tunnelOptions: TunnelOptions = {}, overrides: Partial<AppOptions> = {}) {
   const { tunnels, connector, ...rest } = await setUpTunnels(tunnelOptions);
   const session = () => connector.status;
+  const metrics = new Metrics({ tunnelCounts: () => tunnels.counts(), session });
   const options: AppOptions = {
     tunnels,
     session,
-    metrics: new Metrics({ tunnelCounts: () => tunnels.counts(), session }),
+    metrics: async () => metrics,
     version: '1.2.3',
     uptime: () => 42.5,
     addresses: () => ({ api: '127.0.0.1:4040' }),

@@ -5,7 +5,7 @@ import { bearerAuth, directClient, forwardedClient } from './bearer-auth.ts';
 import { errorHandler, noSuchPath } from './error-handler.ts';
 import { type HealthSource, healthRouter, livenessRouter } from './health-router.ts';
 import { hostGuard, isLoopbackHost } from './host-guard.ts';
-import type { Side } from './metrics.ts';
+import { observeRequests, type Side } from './observe-requests.ts';
 import { tunnelsRouter } from './tunnels-router.ts';
 
 export interface AppOptions extends HealthSource {
@@ -41,7 +41,7 @@ interface Guards {
 
 function createApp(options: AppOptions, side: Side, { first, beforeData }: Guards): RequestListener {
   const router = httpRouter();
-  router.use(options.metrics.observe(side));
+  router.use(observeRequests(side, options.metrics));
   if (first) router.use(first);
   router.use(livenessRouter());
   if (beforeData) router.use(beforeData);

@@ -9,7 +9,7 @@ import type { Metrics } from './metrics.ts';
 export interface HealthSource {
   tunnels: TunnelManager;
   session: () => SessionStatus;
-  metrics: Metrics;
+  metrics: () => Promise<Metrics>;
   version: string;
   /** Seconds since the start. */
   uptime: () => number;
@@ -52,7 +52,7 @@ export function healthRouter(source: HealthSource): HttpRouter {
   router
     .route('/metrics')
     .get(async (_req, res) => {
-      const { registry } = source.metrics;
+      const { registry } = await source.metrics();
       sendText(res, registry.contentType, await registry.metrics());
     })
     .all(methodNotAllowed('GET, HEAD'));

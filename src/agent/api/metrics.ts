@@ -1,5 +1,4 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
-import type { Handler } from '../../lib/http-router.ts';
 import { SESSION_STATES, type SessionStatus } from '../connector/connector.ts';
 import { TUNNEL_STATES, type TunnelState } from '../tunnels/tunnel.ts';
 
@@ -8,11 +7,6 @@ export interface MetricsSource {
   session: () => SessionStatus;
 }
 
-/** Which door a request came through. */
-export type Side = 'local' | 'remote';
-
-/** Methods that get a label of their own; a client can make up any number of others. */
-const METHODS = new Set(['GET', 'HEAD', 'POST', 'DELETE', 'OPTIONS']);
 const SECONDS = [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 30];
 
 /** What the agent tells Prometheus, in a registry of its own. */
@@ -66,17 +60,9 @@ export class Metrics {
     });
   }
 
-  /** Counts and times every request; routes by their pattern, so that no client decides how many there are. */
-  observe(side: Side): Handler {
-    return (req, res, next) => {
-      const stop = this.#durations.startTimer();
-      res.once('close', () => {
-        const method = METHODS.has(req.method) ? req.method : 'OTHER';
-        const labels = { side, method, route: req.route?.path ?? 'none' };
-        stop(labels);
-        this.#requests.inc({ ...labels, status: res.writableFinished ? res.statusCode : 'aborted' });
-      });
-      next();
-    };
+  /** A request was answered. */
+  count(labels: Record<'side' | 'method' | 'route', string>, status: string, seconds: number): void {
+    this.#durations.observe(labels, seconds);
+    this.#requests.inc({ ...labels, status });
   }
 }
