@@ -5,6 +5,7 @@ import type { Log } from '../../lib/log.ts';
 import type { Tally } from '../tally.ts';
 import type { AgentAccess, Credential } from './agent-access.ts';
 import { AgentCommands } from './agent-commands.ts';
+import { type AgentInfo, agentInfo } from './agent-info.ts';
 import type { ListenerOwner } from './agent-listener.ts';
 import type { Channel, ChannelReceiver } from './channel.ts';
 import { Connection, type ConnectionUser } from './connection.ts';
@@ -47,19 +48,6 @@ export interface AgentSessionDeps {
   address: string;
   tally: Tally;
   log: Log;
-}
-
-/** What is known of the agent at the other end, in its own words. */
-export interface AgentInfo {
-  clientType: string;
-  version: string;
-  os: string;
-  arch: string;
-  metadata: string;
-  /** Identifies the agent's process, when its metadata names it: `{"instance": "…"}`. */
-  instance: string | null;
-  /** Above 0 for a further connection of the same agent. */
-  leg: number;
 }
 
 /** One connection of an agent: from the TLS handshake to the end. */
@@ -198,15 +186,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     if (this.#over) throw new Refusal('ERR_NGROK_741', 'the session is over');
     const { directory, ids } = this.#deps;
     this.#id = directory.mayKeep(request.ClientId, credential.id) ? request.ClientId : ids.next('ts');
-    this.#agent = {
-      clientType: extra.clienttype,
-      version: extra.version,
-      os: extra.os,
-      arch: extra.arch,
-      metadata: extra.metadata,
-      instance: instanceOf(extra.metadata),
-      leg: extra.legnumber,
-    };
+    this.#agent = agentInfo(request);
     this.#credential = credential;
     try {
       directory.enter(this);
@@ -251,15 +231,4 @@ function parse<T>(schema: ZodType<T>, body: unknown, code: string): T {
   if (parsed.success) return parsed.data;
   const places = parsed.error.issues.map((issue) => issue.path.join('.')).join(', ');
   throw new Refusal(code, `the request is invalid: ${places || 'not an object'}`, { cause: parsed.error });
-}
-
-function instanceOf(metadata: string): string | null {
-  if (!metadata.startsWith('{')) return null;
-  try {
-    const { instance } = JSON.parse(metadata) as { instance?: unknown };
-    return typeof instance === 'string' && instance !== '' ? instance : null;
-  } catch {
-    // Metadata is the agent's own; that it is no JSON means only that there is no instance in it.
-    return null;
-  }
 }
