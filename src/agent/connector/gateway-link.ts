@@ -10,6 +10,7 @@ import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from './gatew
 import { GatewayRelay } from './gateway-relay.ts';
 import { type GatewaySession, SessionRefused } from './gateway-session.ts';
 import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S } from './heartbeat-watchdog.ts';
+import { LostListeners } from './lost-listeners.ts';
 import { connectNgrokSession } from './ngrok-session.ts';
 import { probeGateway } from './probe.ts';
 import { Pulse } from './pulse.ts';
@@ -59,7 +60,9 @@ export function openGatewayLink(options: GatewayLinkOptions): GatewayLink {
   const dial = proxy ? dialThrough(proxy) : directDial(sharedLookup());
   const builder = sessionBuilder(options.version);
   const pulse = new Pulse(clock);
-  const start = () => connectNgrokSession(builder, { authtoken: authtoken(), verifyUpstreamTls, clock, pulse, log });
+  const lostListeners = new LostListeners({ clock, log });
+  const common = { verifyUpstreamTls, lostListeners, clock, pulse, log };
+  const start = () => connectNgrokSession(builder, { authtoken: authtoken(), ...common });
   const probe: Probe = (signal) => probeGateway(address, dial, signal);
   if (proxy || isIPv6(address.host)) {
     const relay = new GatewayRelay({ address, dial, ca: pemOf(authorities), log });
@@ -70,11 +73,14 @@ export function openGatewayLink(options: GatewayLinkOptions): GatewayLink {
       probe,
       pulse,
       connect: () => throughRelay(relay, builder, start),
-      close: () => relay.close(),
+      close: () => {
+        lostListeners.close();
+        relay.close();
+      },
     };
   }
   trust(builder.serverAddr(hostPort(address)), authorities);
-  return { address, proxy, dial, probe, pulse, connect: start, close: () => {} };
+  return { address, proxy, dial, probe, pulse, connect: start, close: () => lostListeners.close() };
 }
 
 /** PEM of the authorities by which a gateway is verified outside of the SDK. */

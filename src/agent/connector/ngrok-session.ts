@@ -7,6 +7,7 @@ import type { Endpoint, EndpointRequest } from './connector.ts';
 import { EndpointBuilders } from './endpoint-builders.ts';
 import { type GatewaySession, SessionRefused } from './gateway-session.ts';
 import { HeartbeatWatchdog } from './heartbeat-watchdog.ts';
+import type { LostListeners } from './lost-listeners.ts';
 import { NgrokEndpoint } from './ngrok-endpoint.ts';
 import type { Pulse } from './pulse.ts';
 import { RpcQueue } from './rpc-queue.ts';
@@ -24,6 +25,8 @@ const UNKNOWN_ENDPOINT = 'ERR_NGROK_333';
 export interface NgrokSessionOptions {
   authtoken: string;
   verifyUpstreamTls: boolean;
+  /** Takes the listeners when the session is lost. */
+  lostListeners: LostListeners;
   clock: Clock;
   pulse: Pulse;
   log: Log;
@@ -50,14 +53,15 @@ export async function connectNgrokSession(
  * Leaving one behind without leaking, measured with 1.7.0:
  *
  * - The SDK keeps every listener in a table of the process, and with it the session and its socket, until close() is
- *   called on that listener. So each is closed once, after a loss as well: the call fails then, and clears the table.
+ *   called on that listener, which fails when the session is lost; see {@link LostListeners} for what is done then.
  * - `session.close()` comes before that. It ends the SDK's writing half, which otherwise keeps the socket of a broken
  *   connection until the session object is collected, and makes later calls fail where they would hang.
  * - It does not close a connection that still works, but silences it: without heartbeats the gateway closes it in its
  *   time, and the SDK frees the rest. Where the gateway is gone for good, the kernel gives up on the unanswered
  *   heartbeat in about a quarter of an hour.
  * - The SDK's callbacks live as long as its session. What they refer to must not refer to the session in turn.
- * - A method that rejects keeps its object for ever: 3 KB for each listener of a lost session, which nothing avoids.
+ * - A method that rejects keeps its object for ever, and with it the session: so none is called that is known to. What
+ *   nothing avoids are `session.close()` where the SDK noticed the loss while it wrote, and `listen()` that is refused.
  *   After a GOAWAY, where the writing half ignores close(), these keep the socket as well: a gateway that closes the
  *   connection without one spares its agents that.
  */
@@ -113,7 +117,8 @@ class NgrokSession implements GatewaySession {
         what: 'binding the endpoint',
         deadlineMs: BIND_DEADLINE_MS,
         start: () => this.#listen(request),
-        discard: (late) => this.#forget(late),
+        // It is discarded only when the session is over.
+        discard: (late) => this.options.lostListeners.add([late]),
       });
       return this.#endpoint(listener, request.forwardTo);
     } catch (error) {
@@ -179,13 +184,14 @@ class NgrokSession implements GatewaySession {
   async #release(inGoodOrder: boolean): Promise<void> {
     const session = this.#sdk?.session;
     this.#sdk = null; // the SDK's callbacks refer to this object, and would keep the session by it
-    if (inGoodOrder) await this.#forgetListeners();
+    if (inGoodOrder) await this.#closeListeners();
     if (session) await this.#within(session.close(), 'closing the session', CLOSE_DEADLINE_MS);
-    if (!inGoodOrder) await this.#forgetListeners();
+    this.options.lostListeners.add(this.#listeners);
+    this.#listeners.clear();
   }
 
-  async #forgetListeners(): Promise<void> {
-    const closed = Promise.all([...this.#listeners].map((listener) => this.#forget(listener)));
+  async #closeListeners(): Promise<void> {
+    const closed = Promise.allSettled([...this.#listeners].map((listener) => listener.close()));
     this.#listeners.clear();
     await this.#within(closed, 'unbinding all endpoints', UNBIND_ALL_DEADLINE_MS);
   }
@@ -197,16 +203,6 @@ class NgrokSession implements GatewaySession {
       await withDeadline(work, what, ms, undefined, clock);
     } catch (error) {
       log.debug({ reason: messageOf(error) }, error instanceof DeadlineExceeded ? 'SDK call hangs' : 'SDK call failed');
-    }
-  }
-
-  /** Closes a listener that nobody needs; on a session that is over this hangs no longer than its connection does. */
-  async #forget(listener: Listener): Promise<void> {
-    try {
-      await listener.close();
-    } catch (error) {
-      const { message } = parseSdkError(error, this.options.authtoken);
-      this.options.log.trace({ reason: message }, 'listener dropped');
     }
   }
 }

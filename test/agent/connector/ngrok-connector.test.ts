@@ -7,8 +7,10 @@ import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
+import { listeners } from '@ngrok/ngrok';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { type GatewayLinkOptions, openGatewayLink } from '../../../src/agent/connector/gateway-link.ts';
+import { PAUSE_MS } from '../../../src/agent/connector/lost-listeners.ts';
 import { NgrokConnector } from '../../../src/agent/connector/ngrok-connector.ts';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca.ts';
 import { systemClock } from '../../../src/lib/clock.ts';
@@ -332,4 +334,28 @@ it('leaks no file descriptor over 100 reconnects with endpoints', async () => {
   for (let i = 0; i < 100; i++) await reconnect();
   await expect.poll(descriptors, { timeout: 5000 }).toBeLessThanOrEqual(before);
   expect(agent.status.reconnects).toBe(105);
+});
+
+it('has the SDK forget the listeners of a lost session, and leaves those alone that took their place', async () => {
+  const clock = new SteeredClock();
+  const agent = connector({ clock });
+  const up = once(agent, 'online');
+  await agent.start();
+  await clock.advanceUntil(up);
+  const ids = async () => (await listeners()).map((listener) => listener.id());
+  const others = new Set(await ids()); // the table is the process's
+  const known = async () => (await ids()).filter((id) => !others.has(id));
+  await agent.open(camera());
+  const [lost] = await known();
+  const back = once(agent, 'offline').then(() => once(agent, 'online'));
+  proxy.cut();
+  await clock.advanceUntil(back);
+  const endpoint = await agent.open(camera());
+  expect(await known()).toContain(lost);
+  await clock.advance(PAUSE_MS);
+  await expect.poll(known, { timeout: 5000 }).toHaveLength(1);
+  expect(await known()).not.toContain(lost);
+  expect(await get('camera.localhost')).toMatchObject({ status: 200 });
+  await endpoint.close();
+  expect(gateway.endpoints.list()).toEqual([]);
 });
