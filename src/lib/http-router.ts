@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import Router, { type RouterOptions } from 'router';
+import { Router, type RouterOptions } from 'express';
 
 /** Node's request, with what a router finds out about it. */
 export interface RoutedRequest extends IncomingMessage {
@@ -39,8 +39,7 @@ export interface HttpRouter<Res extends ServerResponse = ServerResponse> extends
 }
 
 /**
- * A router of Express, from the package that Express has it from: to load all of Express was a fifth of what an agent's
- * API waited for at the start.
+ * A router of Express.
  *
  * There is no Express app around it: that gives each request and response another prototype, after which V8 (11.3, of
  * Node 20) shares no hidden class between two of them, and all code that handles them is several times slower: Node's
