@@ -177,7 +177,7 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
     reload: async (next) => {
       const policies = await loadDefaultPolicies(next.defaultPolicies);
       const token = await openApiToken({ ...next, dataDir });
-      await tunnels.useDefaultPolicies(policies);
+      await tunnels.policies.useDefaults(policies);
       apiToken = token;
       log.level = next.log.level;
       (await uplink)?.setLogLevel(next.log.level);

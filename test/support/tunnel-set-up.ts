@@ -54,6 +54,15 @@ export function tunnelRequest(request: Partial<TunnelRequest> = {}): TunnelReque
   return { protocol: 'http', forwards_to: 'localhost:8001', ...request };
 }
 
+/** Something that waits until it is opened. */
+export function gate(): { open: () => void; opened: Promise<void> } {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { open, opened };
+}
+
 /** Resolves when the condition holds, which is looked at in every turn of the event loop. */
 export async function until(condition: () => boolean, what: string): Promise<void> {
   const deadline = performance.now() + 5_000;

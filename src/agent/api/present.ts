@@ -1,4 +1,5 @@
-import type { TunnelManager, TunnelView } from '../tunnels/tunnel-manager.ts';
+import type { TunnelView } from '../tunnels/tunnel-list.ts';
+import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 
 /** A tunnel in the answer to the request that created it. */
 export function presentCreated({ tunnel: { url, protocol, forwards_to, domain, policy } }: TunnelView) {
@@ -8,7 +9,7 @@ export function presentCreated({ tunnel: { url, protocol, forwards_to, domain, p
 /** A tunnel in a list: its policy is the one in force, as a JSON string. */
 export function presentItem(view: TunnelView, tunnels: TunnelManager) {
   const { url, protocol, forwards_to, domain } = view.tunnel;
-  const policy = JSON.stringify(tunnels.appliedPolicy(view.tunnel));
+  const policy = JSON.stringify(tunnels.policies.on(view.tunnel));
   return { url, url_part: tunnels.urlPartOf(view), protocol, forwards_to, domain, policy };
 }
 

@@ -1,20 +1,19 @@
 import { randomUUID } from 'node:crypto';
-import { isDeepStrictEqual } from 'node:util';
 import { type Clock, systemClock } from '../../lib/clock.ts';
-import { OperatorError } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
 import type { Connector } from '../connector/connector.ts';
 import { AgentError } from '../errors.ts';
 import { Limiter } from './limiter.ts';
-import { domainOf, type Tunnel, type TunnelRequest, type TunnelState, type TunnelStatus } from './tunnel.ts';
+import { PoliciesInForce } from './policies-in-force.ts';
+import { domainOf, type Tunnel, type TunnelRequest, type TunnelState } from './tunnel.ts';
 import { TunnelKeeper } from './tunnel-keeper.ts';
+import { TunnelList, type TunnelView } from './tunnel-list.ts';
 import { type OpenTunnel, TunnelOpener, type TunnelSpec } from './tunnel-opener.ts';
 import type { TunnelStore } from './tunnel-store.ts';
 import { parseUpstream } from './upstream.ts';
 import type { UpstreamDialer } from './upstream-dialer.ts';
 import type { UpstreamGuard } from './upstream-guard.ts';
-import { UrlParts } from './url-part.ts';
 
 export interface TunnelManagerOptions {
   connector: Connector;
@@ -29,13 +28,6 @@ export interface TunnelManagerOptions {
   clock?: Clock;
 }
 
-/** A tunnel as it is; its members always tell the present state. */
-export interface TunnelView {
-  readonly url: string;
-  readonly tunnel: Tunnel;
-  readonly status: TunnelStatus;
-}
-
 /** Endpoints that are bound at the same time after a session came up. */
 const MAX_BINDING = 16;
 /** Seconds after which a session may be back. */
@@ -43,22 +35,26 @@ const RETRY_AFTER = 5;
 
 /** The tunnels of this agent: creates and removes them, and keeps all others up. */
 export class TunnelManager {
-  readonly #keepers = new Map<string, TunnelKeeper>();
+  readonly policies: PoliciesInForce;
+  readonly #list: TunnelList;
   readonly #removals = new Map<string, Promise<void>>();
-  /** Domains of tunnels and of those that are being created. */
-  readonly #domains = new Set<string>();
   readonly #limiter = new Limiter(MAX_BINDING);
   readonly #opener: TunnelOpener;
-  #defaultPolicies: PolicyInput;
-  readonly #counts: Record<TunnelState, number> = { online: 0, connecting: 0, offline: 0, failed: 0 };
-  #index: UrlParts<TunnelKeeper> | null = null;
   #stopped = false;
   /** Whether tunnels are still coming up after a session did. */
   #risingSince: number | null = null;
 
   constructor(private readonly options: TunnelManagerOptions) {
-    this.#defaultPolicies = options.defaultPolicies;
-    this.#opener = new TunnelOpener(options.connector, options.dialer, () => this.#defaultPolicies);
+    const { connector, dialer, defaultPolicies, reservedDomains } = options;
+    this.#list = new TunnelList(reservedDomains);
+    this.policies = new PoliciesInForce({
+      defaults: defaultPolicies,
+      keepers: () => this.#list.values(),
+      stays: (keeper) => this.#stays(keeper),
+      session: () => connector.status,
+      limiter: this.#limiter,
+    });
+    this.#opener = new TunnelOpener(connector, dialer, () => this.policies.defaults);
   }
 
   /**
@@ -69,10 +65,7 @@ export class TunnelManager {
   async start(): Promise<void> {
     const { store, connector } = this.options;
     await store.open();
-    for (const tunnel of store.list()) {
-      this.#domains.add(tunnel.domain);
-      this.#adopt(tunnel, null);
-    }
+    for (const tunnel of store.list()) this.#adopt(tunnel, null);
     connector.on('online', this.#sessionOnline);
     connector.on('offline', this.#sessionLost);
     if (connector.status.state === 'online') this.#sessionOnline();
@@ -83,18 +76,18 @@ export class TunnelManager {
     this.#stopped = true;
     this.options.connector.off('online', this.#sessionOnline);
     this.options.connector.off('offline', this.#sessionLost);
-    for (const keeper of this.#keepers.values()) keeper.abandon();
+    for (const keeper of this.#list.values()) keeper.abandon();
     await this.options.store.settled();
   }
 
   /** All tunnels in order of creation. */
   list(): TunnelView[] {
-    return [...this.#keepers.values()];
+    return [...this.#list.values()];
   }
 
   /** How many tunnels are in each state. */
   counts(): Readonly<Record<TunnelState, number>> {
-    return this.#counts;
+    return this.#list.counts;
   }
 
   /**
@@ -102,58 +95,12 @@ export class TunnelManager {
    * @throws {AgentError} 404, or 409 when several tunnels match
    */
   find(urlPart: string): TunnelView {
-    return this.#urlParts().find(urlPart);
+    return this.#list.find(urlPart);
   }
 
   /** The shortest part of a tunnel's URL that means no other one now. */
-  urlPartOf({ tunnel, url }: TunnelView): string {
-    const keeper = this.#keepers.get(tunnel.id);
-    // A tunnel that was removed meanwhile is no longer found by any part.
-    return keeper ? this.#urlParts().shortestFor(keeper) : url;
-  }
-
-  /** The policy that is in force: the tunnel's own, else the defaults. */
-  appliedPolicy({ policy }: Tunnel): object {
-    // Whenever the defaults change, every tunnel without its own is bound anew: what is shown is what runs.
-    return policy ?? this.#defaultPolicies;
-  }
-
-  /**
-   * Puts other default policies in force: every tunnel without its own is closed and opened anew, one of each protocol
-   * before the others.
-   *
-   * @throws {OperatorError} when the gateway refuses them on one of these; then the old ones are in force again
-   */
-  async useDefaultPolicies(policies: PolicyInput): Promise<void> {
-    if (isDeepStrictEqual(policies, this.#defaultPolicies)) return;
-    const before = this.#defaultPolicies;
-    this.#defaultPolicies = policies;
-    const affected = [...this.#keepers.values()].filter(
-      ({ tunnel, status }) => tunnel.policy === null && status.state === 'online' && !this.#removals.has(tunnel.id),
-    );
-    const firsts = new Map(affected.map((keeper) => [keeper.tunnel.protocol, keeper]));
-    for (const keeper of firsts.values()) {
-      const problem = await this.#reopen(keeper);
-      if (problem === null || this.options.connector.status.state !== 'online') continue;
-      this.#defaultPolicies = before;
-      await Promise.all([...firsts.values()].map((tried) => this.#reopen(tried)));
-      throw new OperatorError(`the gateway refuses the default policies on ${keeper.url}: ${problem}`);
-    }
-    const others = affected.filter((keeper) => firsts.get(keeper.tunnel.protocol) !== keeper);
-    await Promise.all(others.map((keeper) => this.#limiter.run(() => this.#reopen(keeper))));
-  }
-
-  /** @returns why the tunnel is not up now; null when it is, or is no more */
-  async #reopen(keeper: TunnelKeeper): Promise<string | null> {
-    const { id } = keeper.tunnel;
-    const isMine = () => this.#keepers.get(id) === keeper && !this.#removals.has(id) && !this.#stopped;
-    if (!isMine()) return null;
-    try {
-      return (await keeper.reopen())?.message ?? null;
-    } finally {
-      // A removal that has come meanwhile closes the endpoint, and keeps the tunnel up if it fails.
-      if (isMine()) keeper.keep();
-    }
+  urlPartOf(view: TunnelView): string {
+    return this.#list.urlPartOf(view);
   }
 
   /**
@@ -167,14 +114,14 @@ export class TunnelManager {
     const domain = request.domain ?? undefined;
     const spec: TunnelSpec = { protocol, forwards_to, policy: request.policy ?? null, ...(domain && { domain }) };
     this.#opener.trafficPolicy(spec);
-    if (domain) this.#reserve(domain);
+    if (domain) this.#list.takeDomain(domain);
     try {
       // First the session: without a network no name could be resolved, and that would be blamed on the upstream.
       this.#requireSession();
       await this.options.guard.check(parseUpstream(forwards_to));
       return await this.#open(spec);
     } catch (error) {
-      if (domain) this.#domains.delete(domain);
+      if (domain) this.#list.giveUpDomain(domain);
       throw error;
     }
   }
@@ -185,7 +132,7 @@ export class TunnelManager {
    * @throws {ApiError} 500 when it cannot be saved
    */
   remove({ tunnel: { id } }: TunnelView): Promise<void> {
-    const keeper = this.#keepers.get(id);
+    const keeper = this.#list.get(id);
     if (!keeper) return Promise.resolve();
     const removal =
       this.#removals.get(id) ??
@@ -198,31 +145,21 @@ export class TunnelManager {
 
   readonly #sessionOnline = (): void => {
     this.#risingSince = this.#clock.now();
-    for (const keeper of this.#keepers.values()) keeper.sessionOnline();
+    for (const keeper of this.#list.values()) keeper.sessionOnline();
   };
 
   readonly #sessionLost = (): void => {
     this.#risingSince = null;
-    for (const keeper of this.#keepers.values()) keeper.sessionLost();
+    for (const keeper of this.#list.values()) keeper.sessionLost();
   };
 
   get #clock(): Clock {
     return this.options.clock ?? systemClock;
   }
 
-  #urlParts(): UrlParts<TunnelKeeper> {
-    this.#index ??= new UrlParts(this.#keepers.values());
-    return this.#index;
-  }
-
-  #reserve(domain: string): void {
-    if (this.options.reservedDomains.includes(domain)) {
-      throw new AgentError('ERR_AGENT_DOMAIN_IN_USE', `${domain} is the agent's own domain`);
-    }
-    if (this.#domains.has(domain)) {
-      throw new AgentError('ERR_AGENT_DOMAIN_IN_USE', `${domain} is used by another tunnel of this agent`);
-    }
-    this.#domains.add(domain);
+  #stays(keeper: TunnelKeeper): boolean {
+    const { id } = keeper.tunnel;
+    return this.#list.get(id) === keeper && !this.#removals.has(id) && !this.#stopped;
   }
 
   #requireSession(): void {
@@ -249,7 +186,6 @@ export class TunnelManager {
         created_at: new Date().toISOString(),
       };
       await this.options.store.save(tunnel);
-      this.#domains.add(tunnel.domain);
       return this.#adopt(tunnel, open);
     } catch (error) {
       await this.#closeUnremembered(open);
@@ -272,10 +208,7 @@ export class TunnelManager {
       if (!this.#stopped) keeper.keep();
       throw error;
     }
-    this.#keepers.delete(keeper.tunnel.id);
-    this.#domains.delete(keeper.tunnel.domain);
-    this.#counts[keeper.status.state]--;
-    this.#index = null;
+    this.#list.delete(keeper);
   }
 
   #adopt(tunnel: Tunnel, open: OpenTunnel | null): TunnelKeeper {
@@ -289,18 +222,14 @@ export class TunnelManager {
       save: (changed) => store.save(changed),
       changed: (before) => this.#keeperChanged(keeper, before),
     });
-    this.#keepers.set(tunnel.id, keeper);
-    this.#counts[keeper.status.state]++;
-    this.#index = null;
+    this.#list.add(keeper);
     keeper.keep(open);
     return keeper;
   }
 
   #keeperChanged(keeper: TunnelKeeper, before: TunnelState): void {
-    this.#counts[before]--;
-    this.#counts[keeper.status.state]++;
-    this.#index = null;
-    const { connecting, offline, online, failed } = this.#counts;
+    this.#list.changed(keeper, before);
+    const { connecting, offline, online, failed } = this.#list.counts;
     if (this.#risingSince === null || connecting + offline > 0) return;
     const ms = Math.round(this.#clock.now() - this.#risingSince);
     this.#risingSince = null;

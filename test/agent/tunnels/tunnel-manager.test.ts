@@ -3,10 +3,9 @@ import { DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
 import { tunnelsCodec } from '../../../src/agent/tunnels/tunnel-store.ts';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
-import { PolicyInput } from '../../../src/traffic-policy/document.ts';
 import { PowerCutFiles } from '../../support/power-cut-files.ts';
 import { recordingLog, silentLog } from '../../support/silent-log.ts';
-import { setUpTunnels, tunnelRequest, until } from '../../support/tunnel-set-up.ts';
+import { gate, setUpTunnels, tunnelRequest, until } from '../../support/tunnel-set-up.ts';
 
 /** Time that passes only when the test says so. */
 class SteeredClock implements Clock {
@@ -36,14 +35,6 @@ class SteeredClock implements Clock {
     for (const wake of this.#wakes.splice(0)) wake();
   }
 }
-
-const gate = () => {
-  let open = () => {};
-  const opened = new Promise<void>((resolve) => {
-    open = resolve;
-  });
-  return { open, opened };
-};
 
 const failingDisk = async () => {
   const files = new PowerCutFiles();
@@ -149,25 +140,6 @@ describe('creating a tunnel', () => {
     await tunnels.create(tunnelRequest({ domain: 'quick.localhost' }));
     slow.open();
     await first;
-  });
-});
-
-describe('new default policies', () => {
-  const inbound = [{ actions: [{ type: 'deny' }] }];
-
-  it('are in force on a tunnel, too, that is being opened with the old ones when they come', async () => {
-    const { tunnels, connector } = await setUpTunnels();
-    const slow = gate();
-    connector.beforeOpen = () => slow.opened;
-    const created = tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
-    const own = tunnels.create(tunnelRequest({ domain: 'own.localhost', policy: { inbound: [], outbound: [] } }));
-    await until(() => connector.requests.length === 2, 'both being opened');
-    await tunnels.useDefaultPolicies(PolicyInput.parse({ inbound }));
-    slow.open();
-    const [{ url }] = await Promise.all([created, own]);
-    const policy = connector.bound.get(url)?.request.trafficPolicy;
-    expect(policy?.on_http_request).toMatchObject(inbound);
-    expect(connector.requests).toHaveLength(3);
   });
 });
 
