@@ -7,7 +7,8 @@ import { openAgreeableGateway } from './agreeable-gateway.ts';
 
 /** Until what was lost is back: a thousand tunnels that are bound again need the processor more. */
 export const PAUSE_MS = 10_000;
-const DEADLINE_MS = 60_000;
+/** For each call of the SDK, of which none has a limit of its own. */
+const DEADLINE_MS = 15_000;
 
 export interface LostListenersOptions {
   clock: Clock;
@@ -55,10 +56,10 @@ export class LostListeners {
   }
 
   async #clear(): Promise<void> {
-    const { clock, log } = this.options;
+    const { log } = this.options;
     const count = this.#lost.size;
     try {
-      await withDeadline(this.#closeAll(), 'clearing away lost listeners', DEADLINE_MS, undefined, clock);
+      await this.#closeAll();
       log.debug({ listeners: count }, 'lost listeners are cleared away');
     } catch (error) {
       log.debug({ reason: messageOf(error) }, 'lost listeners stay in memory');
@@ -73,18 +74,23 @@ export class LostListeners {
     try {
       // A builder whose connect() rejects stays for ever as well: one for all.
       this.#builder ??= new SessionBuilder().handleDisconnection(() => false);
-      const session = await this.#builder.serverAddr(gateway.address).caCert(Buffer.from(gateway.cert)).connect();
+      const builder = this.#builder.serverAddr(gateway.address).caCert(Buffer.from(gateway.cert));
+      const session = await this.#inTime(builder.connect());
       try {
         for (const listener of this.#lost) {
-          await session.closeListener(listener.id());
+          await this.#inTime(session.closeListener(listener.id()));
           this.#lost.delete(listener);
         }
       } finally {
-        await session.close();
+        await this.#inTime(session.close());
       }
     } finally {
       gateway.close();
     }
+  }
+
+  #inTime<T>(call: Promise<T>): Promise<T> {
+    return withDeadline(call, 'clearing away lost listeners', DEADLINE_MS, undefined, this.options.clock);
   }
 
   /** Empties the SDK's table at least; what it costs in memory is as said above. */
