@@ -32,7 +32,7 @@ export function requireRoot(command: string): void {
 }
 
 /** Starting waits until the service is ready. */
-const RUN_DEADLINE_MS = 180_000;
+const RUN_DEADLINE_MS = 360_000;
 
 async function run(command: string, ...args: string[]): Promise<string> {
   try {

@@ -84,7 +84,8 @@ function running(service: Service, { node, cli }: ProgramPaths): string[] {
     ...(service.reloads ? ['ExecReload=/bin/kill -HUP $MAINPID'] : []),
     `ExecStart=${quoted(node)} ${quoted(cli)} ${service.command}`,
     'Restart=always',
-    'TimeoutStartSec=120',
+    '# An old processor that boots from a slow card starts everything at once; nothing must be ended for being slow.',
+    'TimeoutStartSec=300',
     'TimeoutStopSec=15',
   ];
 }
