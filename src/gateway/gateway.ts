@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { keepTicksFast } from '../lib/fast-ticks.ts';
 import type { Log } from '../lib/log.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { VERSION } from '../version.ts';
@@ -99,6 +100,7 @@ export interface Gateway {
  */
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const { dataDir, encryptionKey = null } = options;
+  keepTicksFast();
   const ca = await openLocalCa(join(dataDir, 'gateway'), options.log);
   const store = openGatewayStore({ dataDir, encryptionKey });
   if (!store.database.isDurable) {
