@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import type { Tunnel } from '../../src/agent/tunnels/tunnel.ts';
 import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
+import { freePorts } from '../support/free-ports.ts';
 import { startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { NETWORK_DOMAIN, type Network } from '../support/network.ts';
 import { persistTunnels } from './persisted-tunnels.ts';
@@ -52,7 +53,10 @@ export class Scene {
   /** Sets the scene, without the agent; plays it; and clears it away. */
   static async play(options: SceneOptions, act: (scene: Scene) => Promise<void>): Promise<void> {
     const [folder, removeFolder] = temporaryFolder();
-    const gateway = await startTestGateway({ dataDir: join(folder, 'far'), domain: domainOf(options) });
+    // While it is down, no connection of anybody must get one of its ports by chance.
+    const { first } = await freePorts(3);
+    const ports = { httpPort: first, httpsPort: first + 1, sessionPort: first + 2 };
+    const gateway = await startTestGateway({ dataDir: join(folder, 'far'), domain: domainOf(options), ...ports });
     const upstream = createServer((req, res) => res.end(req.headers.host));
     // A socket in the file system is reached from any network.
     upstream.listen(options.network ? { path: join(folder, SOCKET) } : { port: 0, host: '127.0.0.1' });

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { freePorts } from './free-ports.ts';
 
 /** A TCP proxy in front of a gateway that behaves as badly as networks do. Its port stays the same all along. */
 export class FlakyProxy {
@@ -21,9 +22,10 @@ export class FlakyProxy {
   ) {}
 
   /** Starts a proxy on a free port of the loopback, or wherever it is told. */
-  static async start(target: string | (() => string), host = '127.0.0.1', port = 0): Promise<FlakyProxy> {
+  static async start(target: string | (() => string), host = '127.0.0.1', port?: number): Promise<FlakyProxy> {
     const proxy = new FlakyProxy(typeof target === 'string' ? () => target : target, host);
-    proxy.#port = port;
+    // One that no connection gets by chance while nobody listens there.
+    proxy.#port = port ?? (await freePorts(1)).first;
     await proxy.listen();
     return proxy;
   }
@@ -44,7 +46,6 @@ export class FlakyProxy {
     server.listen(this.#port, this.host);
     await once(server, 'listening');
     this.#server = server;
-    this.#port = (server.address() as AddressInfo).port;
   }
 
   /** Refuses new connections and cuts the open ones. */
