@@ -24,8 +24,7 @@ function program(): Command {
     .option('--debug', 'show stack traces with errors')
     .showHelpAfterError('(device-agent --help shows what there is)')
     .exitOverride();
-  command
-    .command('run', { isDefault: true })
+  defaultCommand(command, 'run')
     .description('run the agent in the foreground (what happens without a command)')
     .action(async () => (await import('./commands/run.ts')).run());
   command
@@ -55,13 +54,22 @@ Exit codes: 0 done, 1 failed or refused, 2 wrong usage or settings, 3 agent or A
   return command;
 }
 
+/** What runs when no command is named; it would take a misspelt one for an argument of its own. */
+function defaultCommand(parent: Command, name: string): Command {
+  return parent
+    .command(name, { isDefault: true })
+    .allowExcessArguments()
+    .hook('preAction', ({ args: [unknown] }) => {
+      if (unknown !== undefined) parent.error(`error: unknown command '${unknown}'`);
+    });
+}
+
 function addTunnelsCommand(program: Command): void {
   const tunnels = program
     .command('tunnels')
     .description('see and change the tunnels of the agent that runs on this device');
   const load = () => import('./commands/tunnels.ts');
-  tunnels
-    .command('list', { isDefault: true })
+  defaultCommand(tunnels, 'list')
     .description('list all tunnels')
     .option('--json', 'print what the API answers')
     .action(async (options) => (await load()).listTunnels(options));

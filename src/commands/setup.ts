@@ -1,6 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import type { ManagementClient } from '../management/client.ts';
+import type { ManagementError } from '../management/management-error.ts';
 import type { ManagementSettings } from '../settings/management-settings.ts';
 import { describeProgress, describeResult, envLines } from './setup-report.ts';
 
@@ -65,6 +66,7 @@ function minutes(text: string): number {
 /** Runs the workflow and prints what it found, made and waits for. */
 async function runSetup(options: SetupOptions, settings: ManagementSettings, output: SetupOutput): Promise<void> {
   const { provision } = await import('../management/provision.ts');
+  const { ManagementError } = await import('../management/management-error.ts');
   const progress = options.json ? output.stderr : output.stdout;
   const plan = {
     domain: options.domain,
@@ -74,13 +76,13 @@ async function runSetup(options: SetupOptions, settings: ManagementSettings, out
     privateKeyType: options.keyType,
   };
   const client = await managementClient(settings);
-  const result = await explained(
-    provision(client, plan, {
-      waitMs: options.timeout * 60_000,
-      ...(options.dnsServer && { dnsServers: options.dnsServer }),
-      onProgress: (event) => progress.write(`${describeProgress(event)}\n`),
-    }),
-  );
+  const result = await provision(client, plan, {
+    waitMs: options.timeout * 60_000,
+    ...(options.dnsServer && { dnsServers: options.dnsServer }),
+    onProgress: (event) => progress.write(`${describeProgress(event)}\n`),
+  }).catch((error: unknown) => {
+    throw error instanceof ManagementError ? explained(error) : error;
+  });
   const gateway = {
     serverAddr: options.serverAddr ?? settings.serverAddr,
     caCert: options.caCert ?? settings.caCert,
@@ -127,15 +129,9 @@ function isUntrusted({ cause }: Error): boolean {
   );
 }
 
-/** Turns a failed call into what the operator can do about it. */
-async function explained<T>(work: Promise<T>): Promise<T> {
-  const { ManagementError } = await import('../management/management-error.ts');
-  try {
-    return await work;
-  } catch (error) {
-    if (!(error instanceof ManagementError)) throw error;
-    const hint = error.isUnauthorized ? '; check MANAGEMENT_API_KEY' : isUntrusted(error) ? UNTRUSTED_HINT : '';
-    const exitCode = error.status === null ? UNREACHABLE_EXIT : error.isUnauthorized ? 2 : 1;
-    throw new OperatorError(`${error.message}${hint}`, exitCode, { cause: error });
-  }
+/** What the operator can do about a failed call. */
+function explained(error: ManagementError): OperatorError {
+  const hint = error.isUnauthorized ? '; check MANAGEMENT_API_KEY' : isUntrusted(error) ? UNTRUSTED_HINT : '';
+  const exitCode = error.status === null ? UNREACHABLE_EXIT : error.isUnauthorized ? 2 : 1;
+  return new OperatorError(`${error.message}${hint}`, exitCode, { cause: error });
 }

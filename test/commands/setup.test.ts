@@ -1,11 +1,12 @@
 import { Command } from 'commander';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { addSetupCommand } from '../../src/commands/setup.ts';
 import { NO_PROXIES } from '../../src/lib/proxy-rules.ts';
 import type { ManagementSettings } from '../../src/settings/management-settings.ts';
 import { type ManagementServer, startManagementServer } from '../gateway/support/management-server.ts';
 import { type DnsServer, startDnsServer } from '../management/support/dns-server.ts';
 import { issueCertificate } from '../management/support/issue-certificates.ts';
+import { deviceAgent, temporaryFolder } from '../support/agent-process.ts';
 
 let server: ManagementServer;
 let dns: DnsServer;
@@ -109,6 +110,17 @@ describe('device-agent setup', () => {
     await expect(setup([...wait, ...args], settings)).rejects.toMatchObject({
       exitCode,
       message: expect.stringContaining(hint),
+    });
+  });
+
+  it('says in one line what is wrong, as a program of its own', async () => {
+    const [folder, remove] = temporaryFolder();
+    onTestFinished(remove);
+    const env = { MANAGEMENT_API_URL: server.url, MANAGEMENT_API_KEY: server.apiKey };
+    expect(await deviceAgent(['setup', '--domain', 'a b', '--bot', 'site A', '--no-wait'], folder, env)).toEqual({
+      code: 2,
+      stdout: '',
+      stderr: expect.stringMatching(/^device-agent: a b: .+\n$/),
     });
   });
 

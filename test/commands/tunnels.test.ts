@@ -48,6 +48,14 @@ it('shows one with its state', async () => {
   expect(JSON.parse((await tunnels('show', 'one.localhost', '--json')).stdout)).toMatchObject({ status: 'online' });
 });
 
+it.each([['tunels'], ['tunnels', 'lst']])('names a misspelt command: %s %s', async (...args) => {
+  expect(await deviceAgent(args, folder, env)).toEqual({
+    code: 2,
+    stdout: '',
+    stderr: expect.stringMatching(new RegExp(`^error: unknown command '${args.at(-1)}'\n\\(device-agent --help`)),
+  });
+});
+
 it('sends the policy in a file', async () => {
   writeFileSync(join(folder, 'deny.json'), '{"inbound":[{"name":"no","actions":[{"type":"deny"}]}]}');
   expect((await tunnels('start', '8001', '-d', 'denied.localhost', '--policy', 'deny.json')).code).toBe(0);
