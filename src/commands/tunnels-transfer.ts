@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
+import { lstat, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { callAgent } from '../agent/api-client.ts';
 import { isDataFolderHeld, openDataFolder } from '../agent/tunnels/data-folder.ts';
@@ -10,7 +10,7 @@ import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
 import { type ImportedTunnel, isSameTunnel, parseTunnels } from '../agent/tunnels/tunnel-import.ts';
 import { TunnelStore, tunnelsCodec } from '../agent/tunnels/tunnel-store.ts';
 import { writeDurably } from '../lib/durable-write.ts';
-import { messageOf, OperatorError } from '../lib/errors.ts';
+import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import { createLog } from '../lib/log.ts';
 import { loadSettings, type Settings } from '../settings/agent-settings.ts';
 
@@ -38,9 +38,29 @@ export async function exportTunnels(file: string | undefined): Promise<void> {
   const tunnels = tunnelsIn(found);
   const text = tunnelsCodec.encode({ version: 1, tunnels: [...tunnels] });
   if (file === undefined) return void process.stdout.write(text);
-  // Policies may hold passwords.
-  await writeDurably(file, text, 0o600);
+  await writeExport(file, text);
   process.stdout.write(`${tunnels.length} ${tunnels.length === 1 ? 'tunnel' : 'tunnels'} written to ${file}\n`);
+}
+
+async function writeExport(file: string, text: string): Promise<void> {
+  try {
+    // A device or a link such as /dev/stdout would be replaced by the file, for everybody.
+    if (!(await isReplaceable(file))) throw new OperatorError(`${file} is there and is no regular file`, 2);
+    // Policies may hold passwords.
+    await writeDurably(file, text, 0o600);
+  } catch (error) {
+    if (error instanceof OperatorError) throw error;
+    throw new OperatorError(`${file} cannot be written: ${messageOf(error)}`);
+  }
+}
+
+async function isReplaceable(file: string): Promise<boolean> {
+  try {
+    return (await lstat(file)).isFile();
+  } catch (error) {
+    if (hasErrno(error, 'ENOENT')) return true;
+    throw error;
+  }
 }
 
 /**

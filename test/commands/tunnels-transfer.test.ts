@@ -1,4 +1,13 @@
-import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
@@ -150,6 +159,25 @@ it('an agent that runs and cannot be asked keeps its file to itself', async () =
   write('sample.json', SAMPLE);
   await start().ready();
   expect(await tunnels(['import', 'sample.json'], { AGENT_PORT: '1' })).toMatchObject({ code: 3, stdout: '' });
+});
+
+it('exports into no folder, through no link, and not to where there is no folder', async () => {
+  const { folder, tunnels } = setUp();
+  mkdirSync(join(folder, 'folder'));
+  symlinkSync('/dev/null', join(folder, 'link'));
+  const problems = [];
+  for (const file of ['folder', 'link', 'missing/backup.json']) problems.push(await tunnels(['export', file]));
+  expect(problems).toEqual([
+    { code: 2, stdout: '', stderr: 'device-agent: folder is there and is no regular file\n' },
+    { code: 2, stdout: '', stderr: 'device-agent: link is there and is no regular file\n' },
+    {
+      code: 1,
+      stdout: '',
+      stderr: expect.stringMatching(/^device-agent: missing\/backup\.json cannot be written: .+\n$/),
+    },
+  ]);
+  expect(readdirSync(folder).sort()).toEqual(['folder', 'link']);
+  expect(readlinkSync(join(folder, 'link'))).toBe('/dev/null');
 });
 
 it('exports the last good copy of a damaged file, and nothing when there is none', async () => {
