@@ -49,7 +49,7 @@ function program(): Command {
     `
 Settings come from the environment and from .env in the current folder; README.md lists them.
 Exit codes: 0 done, 1 failed or refused, 2 wrong usage or settings, 3 agent or API cannot be reached,
-4 no such tunnel, 5 not ready in time.`,
+4 no such tunnel or service, 5 not ready in time.`,
   );
   return command;
 }

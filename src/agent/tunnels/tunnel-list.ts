@@ -29,6 +29,10 @@ export class TunnelList {
     return this.#keepers.values();
   }
 
+  get size(): number {
+    return this.#keepers.size;
+  }
+
   get(id: string): TunnelKeeper | undefined {
     return this.#keepers.get(id);
   }

@@ -144,7 +144,7 @@ export class TunnelManager {
   }
 
   readonly #sessionOnline = (): void => {
-    this.#risingSince = this.#clock.now();
+    this.#risingSince = this.#list.size > 0 ? this.#clock.now() : null;
     for (const keeper of this.#list.values()) keeper.sessionOnline();
   };
 

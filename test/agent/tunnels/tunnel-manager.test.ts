@@ -264,6 +264,18 @@ describe('keeping tunnels up', () => {
     expect(view.status.lastError).toBeNull();
   });
 
+  it('says that tunnels are up when a session came for them, not for one that is created later', async () => {
+    const { log, lines } = recordingLog();
+    const { tunnels, connector } = await setUpTunnels({ log });
+    const said = () => lines.filter(({ msg }) => msg === 'tunnels are up').map(({ online }) => online);
+    const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+    expect(said()).toEqual([]);
+    connector.goOffline();
+    connector.goOnline();
+    await until(() => view.status.state === 'online', 'online again');
+    expect(said()).toEqual([1]);
+  });
+
   it('tries a refused tunnel again for ever, at most 30 s apart, and says so in one line', async () => {
     const clock = new SteeredClock();
     const { log, lines } = recordingLog();
