@@ -81,6 +81,16 @@ it('whatever an agent asks for is done or refused with a code, and never a failu
   await expectWell(gateway);
 });
 
+it('an option that is nested too deeply to be sent back does not end the gateway', async () => {
+  const gateway = await SessionGateway.start();
+  const agent = await rawAgent(gateway);
+  await agent.call(StreamType.auth, auth(gateway));
+  const deep = '['.repeat(50_000) + ']'.repeat(50_000);
+  const answer = await agent.callText(StreamType.bind, `{"Id":"deep","Proto":"https","Opts":{"Name":${deep}}}`);
+  expect(answer.Error).toMatch(/not a JSON object\n\nERR_NGROK_301$/);
+  await expectWell(gateway);
+});
+
 /** Streams that exist, and those that never will. */
 const streamId = fc.oneof(fc.integer({ min: 1, max: 12 }), fc.constantFrom(0x7fffffff, 0x7ffffffe));
 const payload = fc.oneof(

@@ -2,6 +2,11 @@ const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
+
+/** No message is deeper than a few levels. JSON.stringify() overflows the stack at some thousands, and takes the gateway along. */
+const MAX_DEPTH = 64;
 
 /**
  * Finds the end of a JSON object that arrives in pieces: agents do not close their side after a request. Each byte is
@@ -47,13 +52,14 @@ export class JsonScanner {
         if (escaped) escaped = false;
         else if (byte === BACKSLASH) escaped = true;
         else if (byte === QUOTE) inString = false;
-      } else if (byte === OPEN_BRACE) {
+      } else if (byte === OPEN_BRACE || (byte === OPEN_BRACKET && depth > 0)) {
         depth += 1;
+        if (depth > MAX_DEPTH) throw new SyntaxError('the body is nested too deeply');
       } else if (depth === 0 && byte > 0x20) {
         throw new SyntaxError('not a JSON object');
       } else if (byte === QUOTE) {
         inString = true;
-      } else if (byte === CLOSE_BRACE) {
+      } else if (byte === CLOSE_BRACE || byte === CLOSE_BRACKET) {
         depth -= 1;
         if (depth === 0) end = at + 1;
       }

@@ -36,6 +36,12 @@ describe('JsonScanner', () => {
     }).toThrow('too long');
   });
 
+  it.each(['{"a":', '['])('refuses what is nested deeper than any message: %s', (opening) => {
+    const scanner = new JsonScanner(1 << 20);
+    expect(scanner.push(Buffer.from(`{"a":${opening.repeat(60)}`))).toBe(false);
+    expect(() => scanner.push(Buffer.from(opening.repeat(10)))).toThrow('nested too deeply');
+  });
+
   it('takes a large body byte by byte in time that grows no faster than the body', () => {
     const scanner = new JsonScanner(1 << 20);
     const bytes = Buffer.from(`{"a":"${'}'.repeat(1_000_000)}"}`);
