@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { keepTicksFast } from '../lib/fast-ticks.ts';
 import type { Log } from '../lib/log.ts';
+import { Teardown } from '../lib/teardown.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { VERSION } from '../version.ts';
 import { AccountAccess } from './access/account-access.ts';
@@ -106,15 +107,14 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   if (!store.database.isDurable) {
     options.log.warn('the disk is READ-ONLY: the gateway goes by the accounts that are on it, and takes no changes');
   }
-  const stops: (() => Promise<void> | void)[] = [() => store.database.close()];
-  const close = async () => {
-    for (const stop of stops.splice(0).reverse()) await stop();
-  };
+  const teardown = new Teardown(options.log);
+  teardown.add(() => store.database.close());
   try {
-    const parts = await startParts(options, ca, store, (stop) => stops.push(stop));
-    return { ...parts, store, sessionCa: ca.caPem, caFile: ca.caFile, close };
+    const parts = await startParts(options, ca, store, (stop) => teardown.add(stop));
+    return { ...parts, store, sessionCa: ca.caPem, caFile: ca.caFile, close: () => teardown.stop() };
   } catch (error) {
-    await close();
+    // What stood in the way of the start is what the operator has to know; the rest is in the log.
+    await teardown.stop().catch(() => {});
     throw error;
   }
 }

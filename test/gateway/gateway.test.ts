@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer, type RequestListener } from 'node:http';
@@ -40,6 +41,19 @@ function accepts(port: number): Promise<boolean> {
     });
     socket.on('error', () => resolve(false));
   });
+}
+
+/** @returns waits until the other side has ended it */
+async function silentConnection(port: number): Promise<() => Promise<unknown>> {
+  const socket = connect(port, '127.0.0.1');
+  const closed = new Promise((resolve) => {
+    socket
+      .once('close', resolve)
+      .on('error', () => {})
+      .resume();
+  });
+  await once(socket, 'connect');
+  return () => closed;
 }
 
 describe('the gateway', () => {
@@ -87,6 +101,15 @@ describe('the gateway', () => {
     await pending;
     const ports = [gateway.httpPort, gateway.httpsPort, Number(gateway.sessionAddress.split(':')[1])];
     expect(await Promise.all(ports.map(accepts))).toEqual([false, false, false]);
+  });
+
+  it('stops although there are connections on which nothing was ever said', async () => {
+    const gateway = await startTestGateway();
+    const ports = [gateway.httpPort, gateway.httpsPort, gateway.sessionPort];
+    const ended = await Promise.all(ports.map(silentConnection));
+    await gateway.close();
+    await Promise.all(ended.map((end) => end()));
+    await expect(gateway.store.database.write(() => {})).rejects.toThrow('closed');
   });
 
   it('does not start when a port is taken', async () => {

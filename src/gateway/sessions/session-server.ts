@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { createServer, type Server, type TLSSocket } from 'node:tls';
 import { withDeadline } from '../../lib/deadline.ts';
 import type { IdSource } from '../../lib/ids.ts';
@@ -38,6 +38,8 @@ export class SessionServer implements SessionDirectory {
   readonly #options: SessionServerOptions;
   readonly #server: Server;
   readonly #connected = new Set<AgentSession>();
+  /** Connections to the port of its own whose handshake is not over, by their peer's address: TLS sockets tell no more. */
+  readonly #handshaking = new Map<string, Socket>();
   readonly #sessions = new Set<AgentSession>();
   #stopped = false;
   #renewAt = 0;
@@ -64,7 +66,11 @@ export class SessionServer implements SessionDirectory {
     const { host, port, log } = this.#options;
     if (port === null) return null;
     this.#renewAt = await this.#renew();
-    this.#server.on('secureConnection', (socket) => this.accept(socket));
+    this.#server.on('connection', (socket: Socket) => this.#await(socket));
+    this.#server.on('secureConnection', (socket) => {
+      this.#handshaking.delete(peerOf(socket));
+      this.accept(socket);
+    });
     this.#server.on('tlsClientError', (error) => log.debug({ err: error }, 'the TLS handshake of an agent failed'));
     this.#server.listen(port, host);
     await once(this.#server, 'listening');
@@ -97,6 +103,7 @@ export class SessionServer implements SessionDirectory {
     const closed = once(this.#server, 'close');
     this.#server.close();
     for (const session of [...this.#connected]) session.end(new Error('the gateway is stopping'));
+    for (const socket of this.#handshaking.values()) socket.destroy();
     if (listening) await withDeadline(closed, 'closing the sessions', STOP_MS);
   }
 
@@ -115,6 +122,14 @@ export class SessionServer implements SessionDirectory {
 
   leave(session: AgentSession): void {
     this.#sessions.delete(session);
+  }
+
+  #await(socket: Socket): void {
+    const peer = peerOf(socket);
+    this.#handshaking.set(peer, socket);
+    socket.once('close', () => {
+      if (this.#handshaking.get(peer) === socket) this.#handshaking.delete(peer);
+    });
   }
 
   async #renew(): Promise<number> {
@@ -142,4 +157,8 @@ export class SessionServer implements SessionDirectory {
       }
     }
   }
+}
+
+function peerOf({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`;
 }

@@ -1,4 +1,4 @@
-import type { Log } from '../lib/log.ts';
+import type { Log } from './log.ts';
 
 type Step = () => unknown;
 
@@ -24,7 +24,7 @@ export class Teardown {
         await step();
       } catch (err) {
         failures.push(err);
-        this.log.error({ err }, 'a part of the agent could not be stopped');
+        this.log.error({ err }, 'a part could not be stopped');
       }
     }
     if (failures.length > 0) throw failures[0];

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { Teardown } from '../../src/agent/teardown.ts';
+import { Teardown } from '../../src/lib/teardown.ts';
 import { recordingLog } from '../support/silent-log.ts';
 
 it('stops everything in the opposite order, past what fails, and says what failed first', async () => {
