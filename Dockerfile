@@ -9,9 +9,7 @@ ARG BASE_IMAGE=gcr.io/distroless/cc-debian12
 FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS build
 WORKDIR /src
 COPY package.json package-lock.json .npmrc ./
-# Of the tools for developers, the bundler alone; all in the versions of the lock file.
-RUN bundler="$(node -p 'require("./package.json").devDependencies.rolldown')" \
-  && npm pkg delete devDependencies && npm pkg set "dependencies.rolldown=$bundler" && npm install --ignore-scripts
+RUN npm ci --ignore-scripts
 COPY rolldown.config.ts tsconfig.json ./
 COPY src src
 RUN node_modules/.bin/rolldown -c && rm -r dist/management && find dist -name '*.map' -delete && mkdir data
@@ -20,13 +18,10 @@ FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS packages
 ARG TARGETARCH
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-# Everything but these is in the bundle.
-RUN node -e "const fs = require('fs'); const p = JSON.parse(fs.readFileSync('package.json')); \
-    const kept = ['@ngrok/ngrok', 'libsql', 'pino-pretty'].map((name) => [name, p.dependencies[name]]); \
-    fs.writeFileSync('package.json', JSON.stringify({ ...p, scripts: {}, devDependencies: {}, dependencies: Object.fromEntries(kept) }))" \
-  && npm install --ignore-scripts --os=linux --libc=glibc \
+# zod is for the types of the management client, which is not in the image.
+RUN npm ci --omit=dev --ignore-scripts --os=linux --libc=glibc \
     --cpu="$(node -p '({ amd64: "x64" })[process.argv[1]] ?? process.argv[1]' "$TARGETARCH")" \
-  && rm -rf node_modules/@libsql/*musl* package-lock.json node_modules/.package-lock.json
+  && rm -r node_modules/zod node_modules/@libsql/*musl* package-lock.json node_modules/.package-lock.json
 
 FROM ${NODE_IMAGE} AS node
 

@@ -33,6 +33,13 @@ async function start(env: Record<string, string> = {}): Promise<AgentProcess> {
   return agent;
 }
 
+async function takenPort(): Promise<number> {
+  const other = createServer().listen(0, '127.0.0.1');
+  await once(other, 'listening');
+  onTestFinished(() => void other.close());
+  return (other.address() as AddressInfo).port;
+}
+
 const run = (env: Record<string, string> = {}) => deviceAgent(['run'], folder, { ...FREE, ...env });
 const oneLine = /^device-agent: [^\n]+\n$/;
 
@@ -61,10 +68,7 @@ describe('an agent that cannot start says so in one line', () => {
   });
 
   it('when something else listens on its port', async () => {
-    const other = createServer().listen(0, '127.0.0.1');
-    await once(other, 'listening');
-    onTestFinished(() => void other.close());
-    const { port } = other.address() as AddressInfo;
+    const port = await takenPort();
     const { code, stderr } = await run({ AGENT_PORT: String(port) });
     expect(stderr).toMatch(oneLine);
     expect(stderr).toContain(`127.0.0.1:${port}`);
@@ -73,10 +77,7 @@ describe('an agent that cannot start says so in one line', () => {
   });
 
   it('when something else listens on a port of the embedded gateway', async () => {
-    const other = createServer().listen(0, '127.0.0.1');
-    await once(other, 'listening');
-    onTestFinished(() => void other.close());
-    const { port } = other.address() as AddressInfo;
+    const port = await takenPort();
     const { code, stderr } = await run({ GATEWAY_HTTPS_PORT: String(port) });
     expect(stderr).toMatch(oneLine);
     expect(stderr).toContain(`127.0.0.1:${port}`);
@@ -204,6 +205,12 @@ describe('the command line', () => {
       expect([args, code]).toEqual([args, 2]);
       expect(stderr).toContain('--help');
     }
+  });
+
+  it('logs as people read it with LOG_FORMAT=pretty', async () => {
+    const taken = String(await takenPort()); // with which it ends by itself
+    const { stdout } = await run({ LOG_FORMAT: 'pretty', GATEWAY_HTTPS_PORT: taken });
+    expect(stdout).toMatch(/^\[\d\d:\d\d:\d\d\] INFO: the local API is up\n {4}url: "http:\/\/127\.0\.0\.1:\d+"\n/);
   });
 
   it('shows where an error comes from with --debug alone', async () => {

@@ -1,0 +1,51 @@
+import { execFile } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { isBuiltin } from 'node:module';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { expect, it } from 'vitest';
+import packageJson from '../../package.json' with { type: 'json' };
+
+const DEPENDENCIES = Object.keys(packageJson.dependencies).sort();
+/** Colours of a package's own debug output, where it happens to be installed; nothing is missing without it. */
+const OPTIONAL = 'supports-color';
+
+/** The packages, Node.js's own left out, that files of the build name in a place that one of these finds. */
+function packagesNamed(extension: string, ...places: RegExp[]): string[] {
+  const files = readdirSync('dist', { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith(extension));
+  const texts = files.map((name) => readFileSync(join('dist', name), 'utf8'));
+  const names = texts.flatMap((text) =>
+    places.flatMap((place) => [...text.matchAll(place)].map(([, name = '']) => name)),
+  );
+  return [...new Set(names)].filter((name) => !name.startsWith('.') && !isBuiltin(name)).sort();
+}
+
+it('installs what the program loads and what its types name, and nothing else', () => {
+  const loaded = packagesNamed(
+    '.js',
+    /^(?:import|export) (?:[^"]*? from )?"([^"]+)";$/gm,
+    /\bimport\("([^"]+)"\)/g,
+    /\b(?:__)?require\("([^"]+)"\)/g,
+  );
+  expect(loaded).toEqual(['@ngrok/ngrok', 'libsql', OPTIONAL]);
+  const typed = packagesNamed('.d.ts', / from '([^']+)';$/gm, /\bimport\('([^']+)'\)/g);
+  expect(typed).toEqual(['zod']);
+  expect([...loaded, ...typed].filter((name) => name !== OPTIONAL).sort()).toEqual(DEPENDENCIES);
+});
+
+it('holds the program, its types and its default policies, without maps of its source', async () => {
+  const { stdout } = await promisify(execFile)('npm', ['pack', '--dry-run', '--json', '--ignore-scripts']);
+  const [packed] = JSON.parse(stdout) as [{ files: { path: string }[] }];
+  const paths = packed.files.map(({ path }) => path);
+  const parts = new Set(paths.map((path) => path.replace(/^dist\/.*(\.d\.ts|\.js)$/, 'dist/*$1')));
+  expect([...parts].sort()).toEqual([
+    'LICENSE',
+    'README.md',
+    'defaults/policies.json',
+    'dist/*.d.ts',
+    'dist/*.js',
+    'package.json',
+  ]);
+  for (const path of [packageJson.bin['device-agent'], ...Object.values(packageJson.exports['./management'])])
+    expect(paths).toContain(path.replace('./', ''));
+});
