@@ -10,7 +10,8 @@ FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS build
 WORKDIR /src
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci --ignore-scripts
-COPY rolldown.config.ts tsconfig.json ./
+COPY rolldown.config.ts tsconfig.json LICENSE ./
+COPY packaging packaging
 COPY src src
 RUN node_modules/.bin/rolldown -c && rm -r dist/management && find dist -name '*.map' -delete && mkdir data
 
@@ -29,6 +30,7 @@ FROM ${BASE_IMAGE}
 COPY --from=node /usr/local/bin/node /usr/local/bin/node
 WORKDIR /app
 COPY --from=packages /app ./
+COPY LICENSE ./
 COPY defaults defaults
 COPY --from=build /src/dist dist
 # A volume takes over the owner of the folder that it covers.

@@ -1,5 +1,6 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { defineConfig, type RolldownOptions } from 'rolldown';
+import { thirdPartyLicenses } from './packaging/third-party-licenses.ts';
 
 /**
  * Everything is bundled except what brings native code: on a Pi, one file read from the SD card instead of six hundred
@@ -18,6 +19,7 @@ const program: RolldownOptions = {
   ...options,
   input: { cli: 'src/cli.ts', 'management/public': 'src/management/public.ts' },
   output: { ...output, dir: 'dist' },
+  plugins: [thirdPartyLicenses(import.meta.dirname)],
 };
 
 /** What developers run; a container image is built without it. */

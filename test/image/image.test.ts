@@ -65,6 +65,7 @@ describe.runIf(NO_IMAGE_BUILDER === null)('the image (which needs buildah, and r
     expect(config.Healthcheck.Test).toEqual(['CMD', 'node', 'dist/cli.js', 'health']);
     expect(readdirSync(join(root, 'app')).sort()).toEqual([
       '.npmrc',
+      'LICENSE',
       'defaults',
       'dist',
       'node_modules',
@@ -72,7 +73,8 @@ describe.runIf(NO_IMAGE_BUILDER === null)('the image (which needs buildah, and r
     ]);
     const packages = readdirSync(join(root, 'app/node_modules')).filter((name) => !name.startsWith('.'));
     expect(packages.sort()).toEqual(['@libsql', '@neon-rs', '@ngrok', 'detect-libc', 'libsql']);
-    expect(readdirSync(join(root, 'app/dist')).filter((name) => !name.endsWith('.js'))).toEqual([]);
+    const others = readdirSync(join(root, 'app/dist')).filter((name) => !name.endsWith('.js'));
+    expect(others).toEqual(['THIRD-PARTY-LICENSES.txt']);
   });
 
   it('does not start without an authtoken, and says what to do', async () => {

@@ -33,7 +33,7 @@ it('installs what the program loads and what its types name, and nothing else', 
   expect([...loaded, ...typed].filter((name) => name !== OPTIONAL).sort()).toEqual(DEPENDENCIES);
 });
 
-it('holds the program, its types and its default policies, without maps of its source', async () => {
+it('holds the program, its types, its default policies and the licences, without maps of its source', async () => {
   const { stdout } = await promisify(execFile)('npm', ['pack', '--dry-run', '--json', '--ignore-scripts']);
   const [packed] = JSON.parse(stdout) as [{ files: { path: string }[] }];
   const paths = packed.files.map(({ path }) => path);
@@ -44,6 +44,7 @@ it('holds the program, its types and its default policies, without maps of its s
     'defaults/policies.json',
     'dist/*.d.ts',
     'dist/*.js',
+    'dist/THIRD-PARTY-LICENSES.txt',
     'package.json',
   ]);
   for (const path of [packageJson.bin['device-agent'], ...Object.values(packageJson.exports['./management'])])
