@@ -1,4 +1,3 @@
-import { type IncomingMessage, type OutgoingHttpHeader, type OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { Refusal } from './sessions/refusal.ts';
 
@@ -43,23 +42,4 @@ export class Tally {
     const code = error instanceof Refusal ? error.code : INTERNAL_ERROR;
     counts.set(code, (counts.get(code) ?? 0) + 1);
   }
-}
-
-type Headers = OutgoingHttpHeaders | OutgoingHttpHeader[];
-
-/** Node's response, counted once its head is written. */
-export function countedResponse(tally: Tally): typeof ServerResponse {
-  return class<Request extends IncomingMessage> extends ServerResponse<Request> {
-    override writeHead(status: number, reason?: string | Headers, headers?: Headers): this {
-      tally.responded(status);
-      if (headers === undefined && typeof reason !== 'string') return super.writeHead(status, reason);
-      return super.writeHead(status, reason as string | undefined, headers);
-    }
-  };
-}
-
-/** Leaves out a response of the management API, which has metrics of its own. */
-export function uncounted(res: ServerResponse): ServerResponse {
-  res.writeHead = ServerResponse.prototype.writeHead;
-  return res;
 }

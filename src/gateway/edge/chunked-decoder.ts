@@ -1,12 +1,14 @@
 import { HeaderBlock } from './header-block.ts';
-import { InvalidResponse, parseTrailers } from './response-head.ts';
+import { MalformedMessage, parseTrailers } from './header-fields.ts';
 
 type State = 'size' | 'extension' | 'size-lf' | 'data' | 'data-cr' | 'data-lf' | 'trailers';
 
 /** Digits of a chunk's size: 13 are the most that a number holds exactly. */
 const MAX_DIGITS = 13;
-/** Bytes of chunk extensions in one response; nobody uses any. */
+/** Bytes of chunk extensions in one body; nobody uses any. */
 const MAX_EXTENSIONS = 4096;
+/** Headers that say how long a body is. */
+const FRAMING = /^(?:content-length|transfer-encoding)$/i;
 
 const CR = 0x0d;
 const LF = 0x0a;
@@ -21,14 +23,19 @@ export class ChunkedDecoder {
   /** Flat name, value list, once the body is complete. */
   trailers: string[] | null = null;
   readonly #block: HeaderBlock;
+  readonly #strict: boolean;
   #state: State = 'size';
   #size = 0;
   #digits = 0;
   #extensions = 0;
 
-  /** @param maxTrailerSize in bytes */
-  constructor(maxTrailerSize: number) {
+  /**
+   * @param maxTrailerSize in bytes
+   * @param strict refuses what no client sends: some old servers pad sizes
+   */
+  constructor(maxTrailerSize: number, strict = false) {
     this.#block = new HeaderBlock(maxTrailerSize);
+    this.#strict = strict;
   }
 
   /** Begins a body. */
@@ -44,7 +51,7 @@ export class ChunkedDecoder {
    * Reads up to the end of the next piece of the body, of the body, or of the bytes.
    *
    * @returns where in the bytes that was
-   * @throws {InvalidResponse} when the bytes are no chunked body
+   * @throws {MalformedMessage} when the bytes are no chunked body
    */
   take(bytes: Buffer, from: number): number {
     this.piece = null;
@@ -59,12 +66,19 @@ export class ChunkedDecoder {
       if (this.#state === 'trailers') {
         const end = this.#block.take(bytes, at);
         // Behind the CR LF that was put before it.
-        if (this.#block.complete) this.trailers = parseTrailers(this.#block.text.slice(2));
+        if (this.#block.complete) this.#end(parseTrailers(this.#block.text.slice(2)));
         return end;
       }
       this.#takeByte(bytes[at] as number);
     }
     return bytes.length;
+  }
+
+  #end(trailers: string[]): void {
+    if (this.#strict && trailers.some((name, at) => at % 2 === 0 && FRAMING.test(name))) {
+      throw new MalformedMessage('a length behind the body');
+    }
+    this.trailers = trailers;
   }
 
   #takeByte(byte: number): void {
@@ -75,21 +89,21 @@ export class ChunkedDecoder {
       case 'extension':
         if (byte === CR) this.#state = 'size-lf';
         else if ((byte < SPACE && byte !== TAB) || byte === 0x7f || ++this.#extensions > MAX_EXTENSIONS) {
-          throw new InvalidResponse('a malformed or too long chunk extension');
+          throw new MalformedMessage('a malformed or too long chunk extension');
         }
         return;
       case 'size-lf':
-        if (byte !== LF) throw new InvalidResponse('a chunk size that ends in a bare CR');
+        if (byte !== LF) throw new MalformedMessage('a chunk size that ends in a bare CR');
         this.#state = this.#size === 0 ? 'trailers' : 'data';
         // The empty line that ends the trailers may be all there is of them.
         if (this.#size === 0) this.#block.start('\r\n');
         return;
       case 'data-cr':
-        if (byte !== CR) throw new InvalidResponse('a chunk longer than its size');
+        if (byte !== CR) throw new MalformedMessage('a chunk longer than its size');
         this.#state = 'data-lf';
         return;
       default:
-        if (byte !== LF) throw new InvalidResponse('a chunk that ends in a bare CR');
+        if (byte !== LF) throw new MalformedMessage('a chunk that ends in a bare CR');
         this.#state = 'size';
         this.#digits = 0;
     }
@@ -101,13 +115,13 @@ export class ChunkedDecoder {
       this.#size = this.#size * 16 + digit;
       this.#digits += 1;
     } else if (this.#digits === 0 || digit !== -1) {
-      throw new InvalidResponse('no valid chunk size');
+      throw new MalformedMessage('no valid chunk size');
     } else if (byte === CR) {
       this.#state = 'size-lf';
-    } else if (byte === SEMICOLON || byte === SPACE || byte === TAB) {
+    } else if (byte === SEMICOLON || (!this.#strict && (byte === SPACE || byte === TAB))) {
       this.#state = 'extension';
     } else {
-      throw new InvalidResponse('no valid chunk size');
+      throw new MalformedMessage('no valid chunk size');
     }
   }
 }

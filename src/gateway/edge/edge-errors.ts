@@ -1,6 +1,6 @@
 import { ApiError } from '../../lib/errors.ts';
 import { StreamsExhausted } from '../endpoint.ts';
-import { InvalidResponse } from './response-head.ts';
+import { MalformedMessage } from './header-fields.ts';
 import { HeadersTimeout } from './upstream-failure.ts';
 
 export const unknownHost = (host: string): ApiError =>
@@ -13,6 +13,15 @@ export const upstreamUnreachable = (): ApiError =>
   new ApiError(502, 'ERR_NGROK_8012', 'The agent is online, but the service behind it cannot be reached.');
 
 export const malformedRequest = (why: string): ApiError => new ApiError(400, 'ERR_NGROK_3004', `Bad request: ${why}.`);
+
+export const headersTooLong = (): ApiError =>
+  new ApiError(431, 'ERR_NGROK_3004', 'Bad request: its headers are too long.');
+
+export const requestTimeout = (): ApiError =>
+  new ApiError(408, 'ERR_NGROK_3004', 'Bad request: its headers did not arrive in time.');
+
+export const unknownExpectation = (): ApiError =>
+  new ApiError(417, 'ERR_NGROK_3004', 'Bad request: what it expects is not known here.');
 
 export const misdirected = (host: string): ApiError =>
   new ApiError(421, 'ERR_NGROK_3004', `Requests for ${host} need a connection of their own.`);
@@ -36,7 +45,7 @@ export function upstreamFailure(cause: unknown): ApiError {
   if (cause instanceof HeadersTimeout) {
     return new ApiError(504, 'ERR_NGROK_3005', 'The service behind the agent did not answer in time.', { cause });
   }
-  if (cause instanceof InvalidResponse) {
+  if (cause instanceof MalformedMessage) {
     return new ApiError(502, 'ERR_NGROK_3004', 'The service behind the agent gave no valid HTTP answer.', { cause });
   }
   return new ApiError(502, 'ERR_NGROK_3007', 'The connection to the service behind the agent broke off.', { cause });

@@ -6,7 +6,6 @@ import type { ClientConnections } from './client-connections.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { requestHeaders } from './headers.ts';
 import { RequestBody } from './request-body.ts';
-import { hasBody } from './request-guard.ts';
 
 /** How a request came from one endpoint to another by the action forward-internal. */
 interface Forwarding {
@@ -47,7 +46,7 @@ export class EdgeRequest implements PolicyRequest {
     this.method = req.method ?? 'GET';
     this.target = from?.target ?? req.url ?? '/';
     this.headers = from ? [...from.headers] : headersOf(req, endpoint);
-    this.body = from ? from.body : bodyOf(req);
+    this.body = from ? from.body : req.body && new RequestBody(req, req.body);
     this.policy = from ? inSuccession(this, from) : endpoint.policy;
     this.forwards = from ? from.forwards + 1 : 0;
     this.#connections = connections;
@@ -100,10 +99,6 @@ function headersOf(req: ClientRequest, { protocol }: GatewayEndpoint): string[] 
     address: addressOf(req.socket),
     protocol: protocol === 'https' ? 'https' : 'http',
   });
-}
-
-function bodyOf(req: ClientRequest): RequestBody | null {
-  return hasBody(req) ? new RequestBody(req) : null;
 }
 
 /** The say of both endpoints on a response: of the internal one, then of the one that forwards to it. */

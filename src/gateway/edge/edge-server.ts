@@ -1,20 +1,17 @@
-import { createServer, type IncomingMessage, type Server, type ServerOptions, type ServerResponse } from 'node:http';
-import { createServer as createTlsServer, type Server as TlsServer } from 'node:https';
-import type { AddressInfo, Server as NetServer, Socket } from 'node:net';
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import type { GatewayEndpoint } from '../endpoint.ts';
-import { countedResponse } from '../tally.ts';
 import { ClientConnections } from './client-connections.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
-import { internalFailure, malformedRequest } from './edge-errors.ts';
+import { internalFailure } from './edge-errors.ts';
 import { answerError } from './error-answer.ts';
-import { HTTP_LIMITS, type HttpLimits, sweepInterval } from './http-limits.ts';
+import { HTTP_LIMITS, type HttpLimits } from './http-limits.ts';
 import { HttpProxy } from './http-proxy.ts';
+import { Http1Clients } from './http1-clients.ts';
 import { Http2Clients } from './http2-clients.ts';
 import type { InternalLookup } from './internal-targets.ts';
 import { PublicTls, type PublicTlsOptions } from './public-tls.ts';
-import { hasBody } from './request-guard.ts';
 import { Routing, type Scheme } from './routing.ts';
-import { responseOn } from './upgrade.ts';
+import { ServiceServer } from './service-server.ts';
 
 export interface EdgeServerOptions extends PublicTlsOptions {
   /** 0 for any free port. */
@@ -29,13 +26,14 @@ const MINUTE = 60_000;
 /** The gateway's public side: takes HTTP and HTTPS requests to the endpoint that their host names. */
 export class EdgeServer {
   readonly #options: EdgeServerOptions;
-  readonly #limits: HttpLimits;
-  readonly #Response: typeof ServerResponse;
   readonly #proxy: HttpProxy;
   readonly #routing: Routing;
   readonly #http: Server;
-  readonly #https: TlsServer;
+  readonly #https: Server;
   readonly #tls: PublicTls;
+  readonly #http1: Http1Clients;
+  readonly #http2: Http2Clients;
+  readonly #services: ServiceServer;
   readonly #connections = new Set<Socket>();
   readonly #onRemoved = (endpoint: GatewayEndpoint) => {
     this.#proxy.remove(endpoint);
@@ -43,10 +41,9 @@ export class EdgeServer {
   };
 
   constructor(options: EdgeServerOptions) {
+    const { tally, log, services = new Map() } = options;
+    const limits: HttpLimits = { ...HTTP_LIMITS, ...options.httpLimits };
     this.#options = options;
-    this.#limits = { ...HTTP_LIMITS, ...options.httpLimits };
-    const { tally } = options;
-    this.#Response = countedResponse(tally);
     const internal: InternalLookup = (...address) => options.endpoints.internal(...address);
     const clients = new ClientConnections(internal);
     this.#proxy = new HttpProxy({
@@ -54,7 +51,7 @@ export class EdgeServer {
       limits: {
         headersTimeout: options.headersTimeout ?? 5 * MINUTE,
         keepAlive: 10_000,
-        maxHeaderSize: this.#limits.headerBytes,
+        maxHeaderSize: limits.headerBytes,
         streamWait: 5000,
       },
       connections: clients,
@@ -62,28 +59,28 @@ export class EdgeServer {
       onFailure: (req, res, error) => this.#fail(req, res, error),
     });
     this.#routing = new Routing({ ...options, clients, proxy: this.#proxy });
-    const serverOptions = { ...limitOptions(this.#limits), ServerResponse: this.#Response };
-    this.#http = createServer(serverOptions);
-    this.#https = createTlsServer(serverOptions);
-    const http2 = this.#openHttp2();
+    this.#http1 = new Http1Clients({ limits, tally, log });
+    const http = { onRequest: (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'http') };
+    const onHttps = (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'https');
+    this.#services = new ServiceServer(services, limits);
+    const https = { onRequest: onHttps, services: this.#services };
+    this.#http2 = new Http2Clients({ limits, onRequest: onHttps, tally, log });
     this.#tls = new PublicTls(options, {
       enter: (...arrival) => clients.enter(...arrival),
       serve: (secured, entrance) => {
         tally.connected(secured, 'https');
         clients.opened(secured, entrance);
-        if (secured.alpnProtocol === 'h2') http2.accept(secured);
-        else this.#https.emit('secureConnection', secured);
+        if (secured.alpnProtocol === 'h2') this.#http2.accept(secured);
+        else this.#http1.accept(secured, https);
       },
     });
-    // Before there are listeners of others.
-    this.#https.removeAllListeners('connection').on('connection', (socket: Socket) => this.#tls.accept(socket));
-    this.#http.maxConnections = this.#limits.connections;
-    this.#http.on('connection', (socket) => {
+    this.#https = this.#listener((socket) => this.#tls.accept(socket));
+    this.#http = this.#listener((socket) => {
       tally.connected(socket, 'http');
       clients.opened(socket);
+      this.#http1.accept(socket, http);
     });
-    this.#prepare(this.#http, 'http');
-    this.#prepare(this.#https, 'https');
+    this.#http.maxConnections = limits.connections;
   }
 
   /**
@@ -113,47 +110,26 @@ export class EdgeServer {
     this.#options.endpoints.off('removed', this.#onRemoved);
     this.#proxy.close();
     this.#tls.stop();
+    this.#services.close();
     const closed = Promise.all([close(this.#http), close(this.#https)]);
     for (const socket of this.#connections) socket.destroy();
     await closed;
   }
 
-  #openHttp2(): Http2Clients {
-    return new Http2Clients({
-      limits: this.#limits,
-      onRequest: (req, res) => this.#serve(req, res, 'https', (endpoint) => this.#proxy.handle(req, res, endpoint)),
-      tally: this.#options.tally,
-      log: this.#options.log,
-    });
-  }
-
-  #prepare(server: Server | TlsServer, scheme: Scheme): void {
-    server.timeout = this.#limits.idleTimeout;
-    server.on('connection', (socket: Socket) => {
+  #listener(accept: (socket: Socket) => void): Server {
+    // What is merely passed through may end in one direction before the other.
+    return createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
       this.#connections.add(socket);
       socket.once('close', () => this.#connections.delete(socket));
-    });
-    const onRequest = (req: IncomingMessage, res: ServerResponse) => {
-      this.#serve(req, res, scheme, (endpoint) => this.#proxy.handle(req, res, endpoint));
-    };
-    server.on('request', onRequest);
-    server.on('checkContinue', onRequest);
-    server.on('upgrade', (req: IncomingMessage, socket: Socket, early: Buffer) => {
-      // Node no longer looks after the socket: an error ends in 'close', which all here wait for.
-      socket.on('error', () => {});
-      socket.setTimeout(this.#limits.idleTimeout, () => socket.destroy());
-      const res = responseOn(new this.#Response(req), socket);
-      // Node has not read the body and cannot any more.
-      if (hasBody(req)) return answerError(req, res, malformedRequest('an upgrade cannot have a body'));
-      this.#serve(req, res, scheme, (endpoint) => this.#proxy.handleUpgrade(req, { res, early }, endpoint));
+      accept(socket);
     });
   }
 
   /** A failure of ours costs one request, never the process. */
-  #serve(req: ClientRequest, res: ClientResponse, scheme: Scheme, proxy: (endpoint: GatewayEndpoint) => void): void {
+  #serve(req: ClientRequest, res: ClientResponse, scheme: Scheme): void {
     try {
       const endpoint = this.#routing.route(req, res, scheme);
-      if (endpoint) proxy(endpoint);
+      if (endpoint) this.#proxy.handle(req, res, endpoint);
     } catch (error) {
       this.#fail(req, res, error);
     }
@@ -165,21 +141,7 @@ export class EdgeServer {
   }
 }
 
-function limitOptions(limits: HttpLimits): ServerOptions {
-  return {
-    maxHeaderSize: limits.headerBytes,
-    headersTimeout: limits.headersTimeout,
-    requestTimeout: 0,
-    connectionsCheckingInterval: sweepInterval(limits),
-    keepAliveTimeout: limits.keepAliveTimeout,
-    insecureHTTPParser: false,
-    // Checked with the rest when requests are routed.
-    requireHostHeader: false,
-    noDelay: true,
-  };
-}
-
-function listen(server: NetServer, host: string, port: number): Promise<number> {
+function listen(server: Server, host: string, port: number): Promise<number> {
   return new Promise((resolve, reject) => {
     server.once('error', reject);
     server.listen(port, host, () => {
@@ -189,7 +151,7 @@ function listen(server: NetServer, host: string, port: number): Promise<number> 
   });
 }
 
-function close(server: NetServer): Promise<void> {
+function close(server: Server): Promise<void> {
   return new Promise((resolve) => {
     // The error would say that it was not listening.
     server.close(() => resolve());

@@ -59,7 +59,7 @@ export class Exchange implements ExchangeEvents {
   /** @throws {Error} when the request cannot be written */
   start(): void {
     const { req, request, body, upgrade, res, pool, from } = this.parts;
-    const trailers = req.headers.te !== undefined && TAKES_TRAILERS.test(String(req.headers.te));
+    const trailers = req.headers.te !== undefined && TAKES_TRAILERS.test(req.headers.te);
     this.#outgoing = { request, body: body?.framing ?? null, trailers, upgrade };
     res.on('close', () => this.#clientClosed());
     this.#send(this.#outgoing, pool.take(from));
@@ -83,11 +83,7 @@ export class Exchange implements ExchangeEvents {
     const { req, res } = this.parts;
     const link = head.status === 103 ? headerValue(head.headers, 'link') : undefined;
     if (link === undefined || req.httpVersion === '1.0') return;
-    try {
-      res.writeEarlyHints({ link });
-    } catch {
-      // Node is particular about links; a hint may be lost without harm (RFC 8297).
-    }
+    res.writeEarlyHints({ link });
   }
 
   onHead(head: ResponseHead): void {
@@ -177,7 +173,7 @@ export class Exchange implements ExchangeEvents {
       answerInstead(req, res, outcome, tally);
       return;
     }
-    res.writeHead(response.status, head.reason, headers);
+    res.writeHead(response.status, headers, head.reason);
     const sink = response.encoding === undefined ? res : encoderFor(res, response.encoding);
     this.#writer = new ResponseWriter(res, connection, sink);
     this.#writer.begin();

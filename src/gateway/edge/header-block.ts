@@ -1,4 +1,4 @@
-import { InvalidResponse } from './response-head.ts';
+import { HeadersTooLong } from './header-fields.ts';
 
 const END = '\r\n\r\n';
 
@@ -24,7 +24,7 @@ export class HeaderBlock {
    * Takes what belongs to the block.
    *
    * @returns where in the bytes it ended
-   * @throws {InvalidResponse} when the block is too long
+   * @throws {HeadersTooLong} when the block is too long
    */
   take(bytes: Buffer, at: number): number {
     if (this.text.length === 0) {
@@ -52,6 +52,6 @@ export class HeaderBlock {
   }
 
   #check(length: number): void {
-    if (length > this.#limit) throw new InvalidResponse('too many or too long headers');
+    if (length > this.#limit) throw new HeadersTooLong();
   }
 }

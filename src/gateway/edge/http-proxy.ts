@@ -22,7 +22,7 @@ import {
 import { Passages } from './passages.ts';
 import { answerByPolicy, answerPolicyError } from './policy-outcome.ts';
 import { proxyHeader } from './proxy-protocol.ts';
-import { type UpgradeClient, UpgradeExchange } from './upgrade.ts';
+import { UpgradeExchange } from './upgrade.ts';
 import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';
 import { UpstreamPool } from './upstream-pool.ts';
 import { convertWebSocket, refusePlainRequest } from './websocket-tcp.ts';
@@ -60,45 +60,40 @@ export class HttpProxy {
 
   /** Answers one request. */
   handle(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): void {
-    this.#take(new EdgeRequest(req, res, endpoint, this.#options.connections), null);
-  }
-
-  /** Answers a request for another protocol. */
-  handleUpgrade(req: ClientRequest, client: UpgradeClient, endpoint: GatewayEndpoint): void {
-    this.#take(new EdgeRequest(req, client.res, endpoint, this.#options.connections), client);
+    this.#take(new EdgeRequest(req, res, endpoint, this.#options.connections));
   }
 
   /** To be called for a request that an endpoint's policy has forwarded: it ends with that endpoint, too. */
   passes(through: GatewayEndpoint, req: ClientRequest, res: ClientResponse): void {
     // Once both sides are joined, the response is no more.
-    const isUpgrade = req.headers.upgrade !== undefined;
+    const isUpgrade = req.upgrade !== null;
     this.#passages.enter([through], isUpgrade ? req.socket : res, () => (isUpgrade ? cut(req.socket) : res.destroy()));
   }
 
-  #take(request: EdgeRequest, client: UpgradeClient | null): void {
+  #take(request: EdgeRequest): void {
     const outcome = request.endpoint.policy.onHttpRequest?.(request);
-    if (outcome instanceof Promise) this.#await(outcome, request, client);
-    else this.#carryOut(outcome, request, client);
+    if (outcome instanceof Promise) this.#await(outcome, request);
+    else this.#carryOut(outcome, request);
   }
 
-  #await(outcome: Promise<RequestOutcome | undefined>, request: EdgeRequest, client: UpgradeClient | null): void {
+  #await(outcome: Promise<RequestOutcome | undefined>, request: EdgeRequest): void {
     const { req, res, endpoint } = request;
     outcome
       .then((settled) => {
         if (res.destroyed) return;
         if (this.#removed.has(endpoint)) answerError(req, res, endpointRemoved());
-        else this.#carryOut(settled, request, client);
+        else this.#carryOut(settled, request);
       })
       .catch((error: unknown) => this.#options.onFailure(req, res, error));
   }
 
-  #carryOut(outcome: RequestOutcome | undefined, request: EdgeRequest, client: UpgradeClient | null): void {
+  #carryOut(outcome: RequestOutcome | undefined, request: EdgeRequest): void {
     if (outcome === undefined) {
-      this.#forward(request, client);
+      this.#forward(request);
       return;
     }
     if (outcome.kind === 'forward') {
-      this.#forwardInside(outcome, request, client);
+      this.#forwardInside(outcome, request);
       return;
     }
     const { req, res, policy } = request;
@@ -111,23 +106,23 @@ export class HttpProxy {
   }
 
   /** Takes a request to an internal endpoint, through that endpoint's own policy. */
-  #forwardInside(outcome: Forward, request: EdgeRequest, client: UpgradeClient | null): void {
+  #forwardInside(outcome: Forward, request: EdgeRequest): void {
     const target = internalTarget(outcome.url, this.#options.internal);
-    if (!target) this.#goOn(outcome, TARGET_OFFLINE, request, client);
-    else if (request.forwards >= MAX_FORWARDS) this.#goOn(outcome, TOO_MANY_FORWARDS, request, client);
+    if (!target) this.#goOn(outcome, TARGET_OFFLINE, request);
+    else if (request.forwards >= MAX_FORWARDS) this.#goOn(outcome, TOO_MANY_FORWARDS, request);
     else {
       const onFailure = (failure: ForwardFailure) => {
         // A body that is on its way already cannot be sent again.
         const forward = request.body === null ? outcome : { ...outcome, resume: null };
-        this.#goOn(forward, failure, request, client);
+        this.#goOn(forward, failure, request);
       };
       this.passes(request.endpoint, request.req, request.res);
-      this.#take(request.forwardedTo(target, onFailure), client);
+      this.#take(request.forwardedTo(target, onFailure));
     }
   }
 
   /** Goes on after a request could not be forwarded, as the action says. */
-  #goOn(outcome: Forward, failure: ForwardFailure, request: EdgeRequest, client: UpgradeClient | null): void {
+  #goOn(outcome: Forward, failure: ForwardFailure, request: EdgeRequest): void {
     if (outcome.resume === null) {
       this.#options.tally.upstreamFailures += 1;
       request.body?.stop();
@@ -135,13 +130,14 @@ export class HttpProxy {
       return;
     }
     const resumed = outcome.resume(failure);
-    if (resumed instanceof Promise) this.#await(resumed, request, client);
-    else this.#carryOut(resumed, request, client);
+    if (resumed instanceof Promise) this.#await(resumed, request);
+    else this.#carryOut(resumed, request);
   }
 
-  #forward(request: EdgeRequest, client: UpgradeClient | null): void {
+  #forward(request: EdgeRequest): void {
     const { req, res, body, endpoint, policy, onFailure } = request;
-    if (endpoint.websocketTcp && client === null) {
+    const { upgrade } = req;
+    if (endpoint.websocketTcp && upgrade === null) {
       refusePlainRequest(request);
       return;
     }
@@ -149,7 +145,6 @@ export class HttpProxy {
     const { pool, upgraded } = this.#upstreamOf(endpoint);
     const { tally } = this.#options;
     const parts = { req, res, request, body, policy, pool, from: clientOf(request), onFailure, tally };
-    const upgrade = req.headers.upgrade ?? '';
     const onJoined = (joined: Duplex, stream: Duplex) => {
       tally.responded(SWITCHING_PROTOCOLS);
       for (const side of [joined, stream]) {
@@ -157,16 +152,11 @@ export class HttpProxy {
         side.once('close', () => upgraded.delete(side));
       }
     };
-    if (endpoint.websocketTcp && client !== null) {
-      convertWebSocket(request, { ...client, from: parts.from, onJoined, tally });
-      return;
-    }
+    if (upgrade === null) new Exchange(parts).start();
+    else if (endpoint.websocketTcp) convertWebSocket(request, { upgrade, from: parts.from, onJoined, tally });
     // HTTP/2 is spoken between neighbours; the upstream is not the client's (RFC 9110, 7.8). It knows no upgrades.
-    if (client === null || endpoint.http2Upstream || /^h2c?$/i.test(upgrade)) {
-      new Exchange(parts).start();
-      return;
-    }
-    new UpgradeExchange({ ...parts, upgrade }, { ...client, onJoined }).start();
+    else if (endpoint.http2Upstream || /^h2c?$/i.test(upgrade.protocol)) new Exchange(parts).start();
+    else new UpgradeExchange(parts, upgrade, onJoined).start();
   }
 
   /** Cuts everything that an endpoint still carries. */

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import type { Socket } from 'node:net';
-import type { ClientRequest } from './client-message.ts';
+import type { ClientBody, ClientRequest } from './client-message.ts';
 
 /**
  * A request that came by HTTP/2, as the same one would look in HTTP/1.1 (RFC 9113, 8.3.1): everything behind it needs
@@ -13,6 +13,8 @@ export class Http2Request implements ClientRequest {
   readonly headers: IncomingHttpHeaders;
   readonly rawHeaders: string[];
   readonly socket: Socket;
+  readonly body: ClientBody | null;
+  readonly upgrade = null;
   rawTrailers: string[] = [];
   readonly #stream: ServerHttp2Stream;
 
@@ -27,10 +29,9 @@ export class Http2Request implements ClientRequest {
     this.url = headers[':path'];
     this.rawHeaders = rawHeadersOf(headers[':authority'], raw);
     headers.host = headers[':authority'] ?? headers.host;
-    // Set for us alone: it says that there is a body whose length nobody knows yet.
-    if (!stream.endAfterHeaders && headers['content-length'] === undefined) headers['transfer-encoding'] = 'chunked';
     this.headers = headers;
     this.socket = socket;
+    this.body = stream.endAfterHeaders ? null : stream;
     stream.on('trailers', (_trailers: object, _flags: number, rawTrailers: string[]) => {
       this.rawTrailers = rawTrailers;
     });
@@ -38,30 +39,6 @@ export class Http2Request implements ClientRequest {
 
   get complete(): boolean {
     return this.#stream.readableEnded;
-  }
-
-  get destroyed(): boolean {
-    return this.#stream.destroyed;
-  }
-
-  on(event: 'data' | 'end' | 'close' | 'error', listener: (chunk: Buffer) => void): this {
-    this.#stream.on(event, listener);
-    return this;
-  }
-
-  off(event: 'data' | 'end' | 'close' | 'error', listener: (chunk: Buffer) => void): this {
-    this.#stream.off(event, listener);
-    return this;
-  }
-
-  pause(): this {
-    this.#stream.pause();
-    return this;
-  }
-
-  resume(): this {
-    this.#stream.resume();
-    return this;
   }
 }
 

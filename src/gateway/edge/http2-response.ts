@@ -32,13 +32,12 @@ export class Http2Response implements ClientResponse {
     return this.#stream.destroyed || this.#stream.closed;
   }
 
-  writeHead(status: number, ...rest: [string[]] | [string, string[]]): this {
-    const head = http2Headers(rest[rest.length - 1] as string[]);
+  writeHead(status: number, headers: readonly string[]): void {
+    const head = http2Headers(headers);
     head[':status'] = status;
     this.#head = head;
     this.#tally.responded(status);
     this.#bodyless ||= status === 204 || status === 304;
-    return this;
   }
 
   writeContinue(): void {
@@ -53,29 +52,35 @@ export class Http2Response implements ClientResponse {
     this.#respond({ waitForTrailers: true });
   }
 
+  cork(): void {
+    this.#stream.cork();
+  }
+
+  uncork(): void {
+    this.#stream.uncork();
+  }
+
   write(chunk: Buffer): boolean {
     this.#respond({ waitForTrailers: true });
     return this.#bodyless || this.destroyed || this.#stream.write(chunk);
   }
 
-  addTrailers(trailers: [name: string, value: string][]): void {
+  addTrailers(trailers: readonly [name: string, value: string][]): void {
     this.#trailers = http2Headers(trailers.flat());
   }
 
-  end(last: Buffer | string = '', encoding: BufferEncoding = 'utf8'): this {
-    const empty = last.length === 0;
+  end(last?: Buffer): void {
+    const empty = last === undefined || last.length === 0;
     // A gRPC answer that is trailers alone has to arrive as one frame.
     if (this.#trailers === null) this.#respond({ endStream: empty });
     else this.#respond({ waitForTrailers: true });
-    if (this.destroyed || this.#bodyless) return this;
+    if (this.destroyed || this.#bodyless) return;
     if (empty) this.#stream.end();
-    else this.#stream.end(last, encoding);
-    return this;
+    else this.#stream.end(last);
   }
 
-  destroy(): this {
+  destroy(): void {
     if (!this.destroyed) this.#stream.close(Http2Code.internalError);
-    return this;
   }
 
   on(event: 'close', listener: () => void): this {

@@ -3,8 +3,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { type ClientInfo, type GatewayEndpoint, StreamsExhausted, type UpstreamChannel } from '../endpoint.ts';
 import { TunnelStream } from '../tunnel-stream.ts';
 import { upstreamUnreachable } from './edge-errors.ts';
+import { MalformedMessage } from './header-fields.ts';
 import { MAX_HEADER_LINES } from './request-guard.ts';
-import { InvalidResponse } from './response-head.ts';
 import { ConnectionLost, DIAL_FAILURE_TEXT } from './upstream-failure.ts';
 import type { UpstreamLimits } from './upstream-link.ts';
 
@@ -153,7 +153,7 @@ class Http2Transport extends TunnelStream {
     this.#onFailure(
       payload.includes(DIAL_FAILURE_TEXT)
         ? upstreamUnreachable()
-        : new InvalidResponse('the upstream speaks HTTP/1.1, not HTTP/2'),
+        : new MalformedMessage('the upstream speaks HTTP/1.1, not HTTP/2'),
     );
     this.destroy();
   }

@@ -9,15 +9,14 @@ import { hostNameOf } from './host-name.ts';
  * requests for several hosts by one HTTP/2 connection when its certificate names all of them (RFC 9113, 9.1.1); but what
  * an endpoint demands of handshakes was asked only of those that named it.
  *
- * @param endpoint that serves the host; null when the gateway itself does, by HTTP/1.1 alone
+ * @param endpoint that serves the host
  */
 export function isMisdirected(
   { socket, httpVersion }: ClientRequest,
   host: string,
-  endpoint: GatewayEndpoint | undefined | null,
+  endpoint: GatewayEndpoint | undefined,
 ): boolean {
   const isShared = httpVersion === '2.0';
-  if (endpoint === null) return isShared;
   if (!isShared && !(endpoint && demandsHandshake(endpoint))) return false;
   if (isNamed(socket, host)) return false;
   if (endpoint && (demandsHandshake(endpoint) || endpoint.policy.onTcpConnect !== null)) return true;

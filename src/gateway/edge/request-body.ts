@@ -1,4 +1,4 @@
-import type { ClientRequest } from './client-message.ts';
+import type { ClientBody, ClientRequest } from './client-message.ts';
 import type { UpstreamLink } from './upstream-link.ts';
 
 /**
@@ -9,15 +9,18 @@ export class RequestBody {
   /** How it is delimited; a length is in the head. */
   readonly framing: 'length' | 'chunked';
   readonly #req: ClientRequest;
+  readonly #from: ClientBody;
   #to: UpstreamLink | null = null;
   /** What was read before there was anybody to send it to. */
   #ahead: Buffer[] = [];
   #aheadSize = 0;
   #readToEnd = false;
 
-  constructor(req: ClientRequest) {
+  /** @param from the request's body */
+  constructor(req: ClientRequest, from: ClientBody) {
     this.#req = req;
-    this.framing = req.headers['transfer-encoding'] === undefined ? 'length' : 'chunked';
+    this.#from = from;
+    this.framing = req.headers['content-length'] === undefined ? 'chunked' : 'length';
   }
 
   /**
@@ -33,11 +36,11 @@ export class RequestBody {
   }
 
   #readAhead(limit: number): Promise<void> {
-    const req = this.#req;
-    if (req.destroyed) return Promise.resolve();
+    const from = this.#from;
+    if (from.destroyed) return Promise.resolve();
     return new Promise((resolve) => {
       const finish = () => {
-        req.pause().off('data', onData).off('end', onEnd).off('close', finish);
+        from.pause().off('data', onData).off('end', onEnd).off('close', finish);
         resolve();
       };
       const onData = (chunk: Buffer) => {
@@ -49,12 +52,12 @@ export class RequestBody {
         this.#readToEnd = true;
         finish();
       };
-      req
+      from
         .on('data', onData)
         .on('end', onEnd)
         .on('close', finish)
         .on('error', () => {});
-      req.resume();
+      from.resume();
     });
   }
 
@@ -69,28 +72,28 @@ export class RequestBody {
       return;
     }
     // A break of the client's connection is noticed by its response.
-    this.#req
+    this.#from
       .on('data', this.#onData)
       .on('end', this.#onEnd)
       .on('error', () => {});
-    if (ahead.length > 0) this.#req.resume();
+    if (ahead.length > 0) this.#from.resume();
   }
 
   /** Goes on after the connection was full. */
   drain(): void {
-    if (this.#to) this.#req.resume();
+    if (this.#to) this.#from.resume();
   }
 
   /** Sends no more; the rest is read and forgotten, so that the client's connection can serve the next request. */
   stop(): void {
     this.#to = null;
     this.#ahead = [];
-    this.#req.off('data', this.#onData).off('end', this.#onEnd);
-    if (!this.#req.destroyed) this.#req.resume();
+    this.#from.off('data', this.#onData).off('end', this.#onEnd);
+    if (!this.#from.destroyed) this.#from.resume();
   }
 
   readonly #onData = (chunk: Buffer): void => {
-    if (!this.#to?.write(chunk)) this.#req.pause();
+    if (!this.#to?.write(chunk)) this.#from.pause();
   };
   readonly #onEnd = (): void => {
     this.#to?.finishRequest(this.#req.rawTrailers);

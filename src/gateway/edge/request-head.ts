@@ -1,7 +1,5 @@
 import type { PolicyRequest } from '../../traffic-policy/steps.ts';
-
-/** What no header may hold; with it, a value that a policy wrote could become a header of its own. */
-const UNWRITABLE = /[^\t\x20-\x7e\x80-\xff]/;
+import { headerLine } from './header-fields.ts';
 
 /**
  * A request line and headers as they go to the upstream.
@@ -13,9 +11,7 @@ const UNWRITABLE = /[^\t\x20-\x7e\x80-\xff]/;
 export function requestHead({ method, target, headers }: PolicyRequest, chunked: boolean, upgrade?: string): Buffer {
   let text = `${method} ${target} HTTP/1.1\r\n`;
   for (let at = 0; at < headers.length; at += 2) {
-    const value = headers[at + 1] as string;
-    if (UNWRITABLE.test(value)) throw new Error(`the header ${headers[at]} holds what cannot be sent`);
-    text += `${headers[at]}: ${value}\r\n`;
+    text += headerLine(headers[at] as string, headers[at + 1] as string);
   }
   if (chunked) text += 'Transfer-Encoding: chunked\r\n';
   if (upgrade !== undefined) text += `Connection: Upgrade\r\nUpgrade: ${upgrade}\r\n`;

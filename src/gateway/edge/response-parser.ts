@@ -1,6 +1,7 @@
 import { ChunkedDecoder } from './chunked-decoder.ts';
 import { HeaderBlock } from './header-block.ts';
-import { cannotBecomeHead, InvalidResponse, parseResponseHead, type ResponseHead } from './response-head.ts';
+import { MalformedMessage } from './header-fields.ts';
+import { cannotBecomeHead, parseResponseHead, type ResponseHead } from './response-head.ts';
 
 /** What a {@link ResponseParser} finds. */
 export interface ResponseEvents {
@@ -84,7 +85,7 @@ export class ResponseParser {
    * Takes the next bytes.
    *
    * @returns how many of them belong to the response; fewer than there are when it ends before them
-   * @throws {InvalidResponse} when they cannot be part of a response; the connection is of no use afterwards
+   * @throws {MalformedMessage} when they cannot be part of a response; the connection is of no use afterwards
    */
   push(bytes: Buffer): number {
     let at = 0;
@@ -125,20 +126,20 @@ export class ResponseParser {
     const next = this.#block.take(bytes, at);
     const { text } = this.#block;
     if (this.#block.complete) this.#headOf(parseResponseHead(text));
-    else if (cannotBecomeHead(text)) throw new InvalidResponse('this is not HTTP');
+    else if (cannotBecomeHead(text)) throw new MalformedMessage('this is not HTTP');
     return next;
   }
 
   #headOf(head: ResponseHead): void {
     const { status } = head;
     if (status === 101) {
-      if (!this.#upgrade) throw new InvalidResponse('another protocol, unasked');
+      if (!this.#upgrade) throw new MalformedMessage('another protocol, unasked');
       this.#state = 'upgraded';
       this.head = head;
       return;
     }
     if (status < 200) {
-      if (++this.#interim > MAX_INTERIM) throw new InvalidResponse('too many interim responses');
+      if (++this.#interim > MAX_INTERIM) throw new MalformedMessage('too many interim responses');
       this.#block.start('');
       this.#events?.onInterim(head);
       return;

@@ -2,11 +2,11 @@ import type { ClientResponse } from './client-message.ts';
 import { passableTrailers } from './headers.ts';
 import type { UpstreamLink } from './upstream-link.ts';
 
-/** Bodies up to this size are copied next to their head, so that both leave in one piece. */
-const SMALL = 16_384;
-
 /** Where a body goes. */
-export type BodySink = Pick<ClientResponse, 'write' | 'end' | 'once'>;
+export interface BodySink extends Pick<ClientResponse, 'write'> {
+  end(last?: Buffer): unknown;
+  once(event: 'drain', listener: () => void): unknown;
+}
 
 const NO_TRAILERS: readonly string[] = [];
 
@@ -26,7 +26,7 @@ export class ResponseWriter {
   #paused = false;
 
   /**
-   * @param res whose head was given to Node already
+   * @param res whose head has been written
    * @param connection to be slowed down when the client reads slowly
    * @param sink takes the body: the response itself, or an encoder that leads there
    */
@@ -60,7 +60,7 @@ export class ResponseWriter {
   breakOff(): void {
     this.#connection = null;
     this.flush();
-    // Node holds the first write of a turn back until its end.
+    // What was written is still on its way to the system.
     setImmediate(() => this.#res.destroy());
   }
 
@@ -75,21 +75,19 @@ export class ResponseWriter {
     this.#pieces = [];
     const last = this.#complete ? pieces.pop() : undefined;
     let room = true;
-    // Node joins the writes of a turn without copying them.
+    if (pieces.length > 0) res.cork();
     for (const piece of pieces) room = sink.write(piece);
     if (this.#complete) this.#end(last);
     else if (pieces.length === 0) res.flushHeaders();
-    else if (!room && !this.#paused && this.#connection) this.#pause(this.#connection);
+    if (pieces.length > 0) res.uncork();
+    if (!room && !this.#paused && this.#connection) this.#pause(this.#connection);
   }
 
   #end(last: Buffer | undefined): void {
     const res = this.#res;
     const sink = this.#sink;
     if (this.#trailers.length > 0 && res.chunkedEncoding) res.addTrailers(passableTrailers(this.#trailers));
-    if (last === undefined) sink.end();
-    // A head is joined with text, while it and a buffer go separately.
-    else if (last.length <= SMALL) sink.end(last.toString('latin1'), 'latin1');
-    else sink.end(last);
+    sink.end(last);
   }
 
   #pause(connection: UpstreamLink): void {

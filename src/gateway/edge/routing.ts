@@ -1,11 +1,8 @@
-import { IncomingMessage, type RequestListener, ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
 import type { GatewayEndpoint } from '../endpoint.ts';
-import { uncounted } from '../tally.ts';
 import type { ClientConnections } from './client-connections.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { cut } from './cut.ts';
-import { malformedRequest, misdirected, unknownHost } from './edge-errors.ts';
+import { malformedRequest, misdirected, unknownExpectation, unknownHost } from './edge-errors.ts';
 import { answerError, closeUnlessBodyRead } from './error-answer.ts';
 import { hostNameOf } from './host-name.ts';
 import type { HttpProxy } from './http-proxy.ts';
@@ -24,8 +21,6 @@ export type Scheme = 'http' | 'https';
 /** Finds the endpoints that requests are for, and answers those that are for none. */
 export class Routing {
   readonly #options: RoutingOptions;
-  /** Connections whose framing cannot be trusted: what follows on them may be smuggled. */
-  readonly #distrusted = new WeakSet<Socket>();
 
   constructor(options: RoutingOptions) {
     this.#options = options;
@@ -33,26 +28,27 @@ export class Routing {
 
   /** @returns the endpoint that the request is for; null when it has been answered already */
   route(req: ClientRequest, res: ClientResponse, scheme: Scheme): GatewayEndpoint | null {
-    if (this.#distrusted.has(req.socket)) return null;
     const fault = faultOf(req);
     if (fault !== null) {
-      // In HTTP/2 no request can be taken for a part of another one.
-      if (req.httpVersion !== '2.0') this.#distrusted.add(req.socket);
       res.shouldKeepAlive = false;
       answerError(req, res, malformedRequest(fault));
+      return null;
+    }
+    const { expect } = req.headers;
+    if (expect !== undefined && !/^100-continue$/i.test(expect)) {
+      answerError(req, res, unknownExpectation());
       return null;
     }
     const { endpoints, services, challenges, clients, proxy, tally } = this.#options;
     const host = hostNameOf(req.headers.host ?? '');
     const proof = scheme === 'http' ? challenges?.http.answer(host, req.url ?? '') : undefined;
     if (proof !== undefined) return answerChallenge(res, proof);
-    const service = services?.get(host);
     const endpoint = endpoints.lookup(scheme, host);
-    if (scheme === 'https' && isMisdirected(req, host, service ? null : endpoint)) {
+    // What the gateway itself answers is known by the name in the handshake.
+    if (scheme === 'https' && (services?.has(host) || isMisdirected(req, host, endpoint))) {
       answerError(req, res, misdirected(host));
       return null;
     }
-    if (service && scheme === 'https') return answerItself(req, res, service);
     if (endpoint) {
       const admitted = clients.admit(req.socket, endpoint);
       if (!admitted) {
@@ -72,17 +68,7 @@ export class Routing {
 function answerChallenge(res: ClientResponse, proof: string): null {
   const length = Buffer.byteLength(proof);
   res.writeHead(200, ['content-type', 'application/octet-stream', 'content-length', String(length)]);
-  res.end(proof);
-  return null;
-}
-
-/** A request to the gateway itself; nothing that it offers begins with an upgrade. */
-function answerItself(req: ClientRequest, res: ClientResponse, service: RequestListener): null {
-  if (req.headers.upgrade !== undefined) answerError(req, res, malformedRequest('nothing here can be upgraded to'));
-  else {
-    if (req.headers.expect !== undefined) res.writeContinue();
-    if (req instanceof IncomingMessage && res instanceof ServerResponse) service(req, uncounted(res));
-  }
+  res.end(Buffer.from(proof));
   return null;
 }
 

@@ -27,11 +27,8 @@ export class WebSocketStream extends Duplex {
   #whenDrained: Done | null = null;
   readonly #pings: NodeJS.Timeout;
 
-  /**
-   * @param socket of a client that has been told to go on with WebSocket
-   * @param early what it sent before that already
-   */
-  constructor(socket: Socket, early: Buffer, pingEvery = PING_EVERY) {
+  /** @param socket of a client that has been told to go on with WebSocket */
+  constructor(socket: Socket, pingEvery = PING_EVERY) {
     super({ readableHighWaterMark: BUFFER, writableHighWaterMark: BUFFER });
     this.#socket = socket;
     this.#reader = new FrameReader({
@@ -47,7 +44,7 @@ export class WebSocketStream extends Duplex {
     socket.on('end', () => this.#closeSeen || this.destroy(new BrokenOff()));
     socket.on('close', () => this.destroy(this.#closeSeen ? undefined : new BrokenOff()));
     this.#pings = setInterval(() => this.#ping(), pingEvery).unref();
-    if (early.length > 0) this.#onData(early);
+    socket.resume();
   }
 
   override _read(): void {

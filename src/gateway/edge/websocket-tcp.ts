@@ -4,6 +4,7 @@ import { ApiError } from '../../lib/errors.ts';
 import type { PolicyResponse } from '../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
 import type { Tally } from '../tally.ts';
+import type { Upgrade } from './client-message.ts';
 import { upstreamFailure } from './edge-errors.ts';
 import type { EdgeRequest } from './edge-request.ts';
 import { answerError } from './error-answer.ts';
@@ -11,7 +12,7 @@ import { headerValue } from './headers.ts';
 import { TARGET_FAILED } from './internal-targets.ts';
 import { join } from './join.ts';
 import { answerInstead } from './policy-outcome.ts';
-import { headText, type UpgradeClient } from './upgrade.ts';
+import { headText, type OnJoined } from './upgrade.ts';
 import { WebSocketStream } from './websocket-stream.ts';
 
 /** RFC 6455, section 1.3. */
@@ -23,10 +24,10 @@ const SUBPROTOCOL = 'binary';
 const SWITCHING_PROTOCOLS = 101;
 
 /** A client whose WebSocket is converted. */
-export interface ConvertedClient extends UpgradeClient {
+export interface ConvertedClient {
+  upgrade: Upgrade;
   from: ClientInfo;
-  /** Told of both sides once they are joined. */
-  onJoined: (client: Duplex, upstream: Duplex) => void;
+  onJoined: OnJoined;
   tally: Tally;
 }
 
@@ -43,7 +44,7 @@ export function refusePlainRequest({ req, res, body }: EdgeRequest): void {
 
 /**
  * Speaks WebSocket with a client and what is in its binary messages with the upstream (ngrok's documentation,
- * "Websocket TCP Converter"). Needs the request to ask for another protocol.
+ * "Websocket TCP Converter").
  */
 export function convertWebSocket(request: EdgeRequest, client: ConvertedClient): void {
   const key = request.req.headers['sec-websocket-key'] ?? '';
@@ -51,16 +52,16 @@ export function convertWebSocket(request: EdgeRequest, client: ConvertedClient):
     refusePlainRequest(request);
     return;
   }
-  const { req, policy } = request;
+  const { req, res, policy } = request;
   const response = { status: SWITCHING_PROTOCOLS, headers: acceptance(request, key) };
   const outcome = policy.onHttpResponse?.(request, response);
   if (outcome === undefined) carry(request, client, response);
-  else answerInstead(req, client.res, outcome, client.tally);
+  else answerInstead(req, res, outcome, client.tally);
 }
 
 function carry(request: EdgeRequest, client: ConvertedClient, response: PolicyResponse): void {
-  const { from, res, early, onJoined, tally } = client;
-  const { req, endpoint, policy } = request;
+  const { from, upgrade, onJoined, tally } = client;
+  const { req, res, endpoint, policy } = request;
   let upstream: Duplex;
   try {
     upstream = openUpstream(endpoint, from);
@@ -75,9 +76,9 @@ function carry(request: EdgeRequest, client: ConvertedClient, response: PolicyRe
     return;
   }
   policy.onUpstreamDone?.(request, response.status);
-  res.detachSocket(req.socket);
-  req.socket.write(headText(response.status, 'websocket', response.headers), 'latin1');
-  const webSocket = new WebSocketStream(req.socket, early);
+  const socket = upgrade.accept();
+  socket.write(headText(response.status, 'websocket', response.headers), 'latin1');
+  const webSocket = new WebSocketStream(socket);
   onJoined(webSocket, upstream);
   join(webSocket, upstream);
 }

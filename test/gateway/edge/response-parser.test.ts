@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { InvalidResponse } from '../../../src/gateway/edge/response-head.ts';
+import { MalformedMessage } from '../../../src/gateway/edge/header-fields.ts';
 import { type ResponseEvents, ResponseParser } from '../../../src/gateway/edge/response-parser.ts';
 import { fuzz } from '../../support/fuzz.ts';
 
@@ -45,7 +45,7 @@ function parse(
     }
     if (end) parser.end();
   } catch (error) {
-    expect(error).toBeInstanceOf(InvalidResponse);
+    expect(error).toBeInstanceOf(MalformedMessage);
     outcome.refused = true;
   }
   return outcome;

@@ -91,8 +91,8 @@ describe('an upstream sees exactly', () => {
       ['POST /up HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Sum: 1\r\n\r\n', NEXT_BARE],
     ],
     [
-      'a transfer-encoding in other letters, behind white space',
-      `POST /up HTTP/1.1\r\n${HOST}tRANSFER-eNCODING:\t cHUNKED\r\n\r\n2\r\nok\r\n0\r\n\r\n${NEXT}`,
+      'a transfer-encoding in other letters, between white space',
+      `POST /up HTTP/1.1\r\n${HOST}tRANSFER-eNCODING:\t cHUNKED\t\r\n\r\n2\r\nok\r\n0\r\n\r\n${NEXT}`,
       ['POST /up HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n', NEXT_BARE],
     ],
     [
@@ -146,7 +146,6 @@ describe('nothing is taken for a request behind', () => {
     ['chunked in quotes', post('Transfer-Encoding: "chunked"\r\n', '0\r\n\r\n')],
     ['chunked with a parameter', post('Transfer-Encoding: chunked;a=b\r\n', '0\r\n\r\n')],
     ['an empty transfer-encoding', post('Transfer-Encoding:\r\n', '0\r\n\r\n')],
-    ['a tab behind chunked', post('Transfer-Encoding: chunked\t\r\n', '0\r\n\r\n')],
     ['a length behind chunks', `${CHUNKED}0\r\nContent-Length: 50\r\n\r\n`],
     ['a folded transfer-encoding', post('Transfer-Encoding:\r\n chunked\r\n', '0\r\n\r\n')],
     ['a folded length', post('Content-Length:\r\n 5\r\n', 'hello')],

@@ -18,7 +18,7 @@ async function connected(pingEvery?: number): Promise<{ client: Socket; socket: 
     socket.destroy();
     server.close();
   });
-  return { client, socket, stream: new WebSocketStream(socket, Buffer.alloc(0), pingEvery) };
+  return { client, socket, stream: new WebSocketStream(socket, pingEvery) };
 }
 
 it('makes a client wait when nobody reads what it sends, and loses nothing', async () => {

@@ -1,0 +1,50 @@
+import type { Socket } from 'node:net';
+import type { Log } from '../../lib/log.ts';
+import type { Tally } from '../tally.ts';
+import { type HttpLimits, sweepInterval } from './http-limits.ts';
+import { Http1Client, type Http1Door } from './http1-client.ts';
+
+export interface Http1ClientsOptions {
+  limits: HttpLimits;
+  tally: Tally;
+  log: Log;
+}
+
+/** The public connections that speak HTTP/1. */
+export class Http1Clients {
+  readonly #options: Http1ClientsOptions;
+  readonly #keepAlive: string;
+  readonly #clients = new Set<Http1Client>();
+  readonly #onOver = (client: Http1Client) => this.#over(client);
+  #sweeper: NodeJS.Timeout | undefined;
+
+  constructor(options: Http1ClientsOptions) {
+    this.#options = options;
+    const seconds = Math.floor(options.limits.keepAliveTimeout / 1000);
+    this.#keepAlive = `Connection: keep-alive\r\nKeep-Alive: timeout=${seconds}\r\n`;
+  }
+
+  /**
+   * Takes over a connection.
+   *
+   * @param door where its requests go
+   */
+  accept(socket: Socket, door: Http1Door): void {
+    const { limits, tally, log } = this.#options;
+    const options = { limits, keepAlive: this.#keepAlive, door, onOver: this.#onOver, tally, log };
+    this.#clients.add(new Http1Client(socket, options));
+    this.#sweeper ??= setInterval(() => this.#sweep(), sweepInterval(limits)).unref();
+  }
+
+  #over(client: Http1Client): void {
+    this.#clients.delete(client);
+    if (this.#clients.size > 0) return;
+    clearInterval(this.#sweeper);
+    this.#sweeper = undefined;
+  }
+
+  #sweep(): void {
+    const now = performance.now();
+    for (const client of [...this.#clients]) client.checkTime(now);
+  }
+}
