@@ -113,7 +113,7 @@ function fromReadme({ folder }: Package): string {
   return existsSync(file) ? (readText(file).split(heading)[1]?.split(/^#/m)[0]?.trim() ?? '') : '';
 }
 
-/** What its sources begin with; as that only sums up Apache-2.0, also the text of this, from the program's own licence. */
+/** What its sources begin with; as that only sums up Apache-2.0, then the text, from the program's own licence. */
 function fromSources({ license, modules }: Package, home: string): string {
   const notices = [...new Set(modules.map(topComment))].filter((text) => text.includes('Copyright'));
   const shortest = notices.filter((text) => !notices.some((other) => other !== text && text.startsWith(other)));
