@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer';
 import { messageOf } from '../../lib/errors.ts';
 import type { Handler, RoutedRequest } from '../../lib/http-router.ts';
 import { JsonTextError, parseJson } from '../../lib/json-text.ts';
@@ -28,6 +29,7 @@ const requireJson: Handler = (req, _res, next) => {
 
 const readBody: Handler = async (req, _res, next) => {
   const bytes = await received(req);
+  if (!isUtf8(bytes)) throw new AgentError('ERR_AGENT_MALFORMED_JSON', 'the body is not JSON in UTF-8');
   try {
     req.body = parseJson(new TextDecoder().decode(bytes));
   } catch (error) {

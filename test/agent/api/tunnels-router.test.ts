@@ -115,6 +115,22 @@ describe('POST /tunnels', () => {
     expect([res.status, res.body.error_code]).toEqual([415, 'ERR_AGENT_UNSUPPORTED_MEDIA_TYPE']);
   });
 
+  it('refuses a body that is not UTF-8, rather than keeping another text than was sent', async () => {
+    const { local } = await setUpApi();
+    const text = JSON.stringify({
+      ...device342,
+      policy: { inbound: [{ name: 'caf\u00e9', actions: [{ type: 'deny' }] }] },
+    });
+    const post = (encoding: 'latin1' | 'utf8') => {
+      const req = request(local).post('/tunnels').type('application/json');
+      req.write(Buffer.from(text, encoding));
+      return req;
+    };
+    const refused = await post('latin1');
+    expect([refused.status, refused.body.error_code]).toEqual([400, 'ERR_AGENT_MALFORMED_JSON']);
+    expect((await post('utf8')).body.policy.inbound[0].name).toBe('caf\u00e9');
+  });
+
   it.each(['application/json;charset=UTF-8', 'application/json; charset="utf-8"'])('takes %s', async (type) => {
     const { local } = await setUpApi();
     const body = JSON.stringify({ protocol: 'http', forwards_to: '8001', domain: 'device342.localhost' });
