@@ -2,12 +2,16 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parse as parseDotenv } from 'dotenv';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import type { VariableName } from './variables.ts';
 
 /** Values by the names of variables; an empty value is the same as none. */
 export type Texts = Readonly<Record<string, string>>;
 
 /** What the unit calls the credential that holds the authtoken. */
 const AUTHTOKEN_CREDENTIAL = 'ngrok-authtoken';
+
+/** Each may be given by itself, or by the name of a file. */
+const SECRETS: readonly VariableName[] = ['NGROK_AUTHTOKEN', 'AGENT_API_TOKEN'];
 
 /**
  * Gathers what is set, whoever set it. What wins, from the top: the file that SETTINGS_FILE names, as systemd's
@@ -16,12 +20,15 @@ const AUTHTOKEN_CREDENTIAL = 'ngrok-authtoken';
  * @throws {OperatorError} when a file is there but cannot be read
  */
 export function gatherTexts(env: NodeJS.ProcessEnv, folder: string): Texts {
-  return {
-    ...credentials(env),
-    ...readDotenv(resolve(folder, '.env')),
-    ...present(env),
-    ...settingsFile(env, folder),
-  };
+  const sources = [credentials(env), readDotenv(resolve(folder, '.env')), present(env), settingsFile(env, folder)];
+  return sources.reduce((below, above) => ({ ...withoutRivals(below, above), ...above }));
+}
+
+/** A secret and the file that holds it are one setting: who sets either means neither of a source that wins less. */
+function withoutRivals(below: Texts, above: Texts): Texts {
+  const pairs = SECRETS.map((name) => [name, `${name}_FILE`]);
+  const hidden = pairs.filter((pair) => pair.some((name) => name in above)).flat();
+  return Object.fromEntries(Object.entries(below).filter(([name]) => !hidden.includes(name)));
 }
 
 /**

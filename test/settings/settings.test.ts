@@ -154,6 +154,24 @@ describe('settings', () => {
     expect(settings.dataDir).toBe(join(folder, 'data'));
   });
 
+  it('takes a secret from where it is set last, whether by itself or by the name of a file', () => {
+    const tokens = (dotenv: string, env: Record<string, string>) => {
+      writeFileSync(join(folder, '.env'), dotenv);
+      const { gateway, api } = load(env);
+      return [gateway.kind === 'remote' && gateway.authtoken(), api.token];
+    };
+    writeFileSync(join(folder, 'secret'), 'kept-in-a-file-of-its-own\n');
+    const inFile = { NGROK_AUTHTOKEN_FILE: join(folder, 'secret'), AGENT_API_TOKEN_FILE: join(folder, 'secret') };
+    const itself = { NGROK_AUTHTOKEN: 'authtoken', AGENT_API_TOKEN: 'token-of-the-api' };
+    const text = (variables: object) =>
+      Object.entries(variables)
+        .map(([name, value]) => `${name}=${value}\n`)
+        .join('');
+    expect(tokens(text(itself), inFile)).toEqual(['kept-in-a-file-of-its-own', 'kept-in-a-file-of-its-own']);
+    expect(tokens(text(inFile), itself)).toEqual(['authtoken', 'token-of-the-api']);
+    expect(problemOf({ NGROK_AUTHTOKEN_FILE: 'missing' }).message).toMatch(/NGROK_AUTHTOKEN_FILE=.*ENOENT/);
+  });
+
   it('names every wrong variable, its value and what is allowed, and exits with 2', () => {
     const error = problemOf({ AGENT_PORT: '70000', LOG_LEVEL: 'loud', AGENT_ALLOW_UPSTREAMS: '300.1.1.1/8' });
     expect(error.exitCode).toBe(2);
