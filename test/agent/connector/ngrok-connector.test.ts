@@ -69,6 +69,15 @@ async function online(options: Partial<GatewayLinkOptions> = {}): Promise<NgrokC
   return made;
 }
 
+/** The same by a clock that stands still unless it is advanced. */
+async function onlineBy(clock: SteeredClock): Promise<NgrokConnector> {
+  const made = connector({ clock });
+  const up = once(made, 'online');
+  await made.start();
+  await clock.advanceUntil(up);
+  return made;
+}
+
 /** Milliseconds of the steered clock in each step of 5 real ones: handshakes take the time they take. */
 const REAL_PACE = 5;
 
@@ -162,10 +171,7 @@ it('comes back to a gateway that was restarted', async () => {
 
 it('notices a link that went silent, replaces it and takes the endpoints over', async () => {
   const clock = new SteeredClock();
-  const agent = connector({ clock });
-  const up = once(agent, 'online');
-  await agent.start();
-  await clock.advanceUntil(up);
+  const agent = await onlineBy(clock);
   const endpoint = await agent.open(camera());
   const offline = once(agent, 'offline');
   const from = clock.now();
@@ -259,10 +265,7 @@ it('hears that the gateway stopped one endpoint, and keeps the others', async ()
 
 it('replaces the session when the gateway does not confirm that an endpoint is closed', async () => {
   const clock = new SteeredClock();
-  const agent = connector({ clock });
-  const up = once(agent, 'online');
-  await agent.start();
-  await clock.advanceUntil(up);
+  const agent = await onlineBy(clock);
   const endpoint = await agent.open(camera());
   proxy.silence();
   const from = clock.now();
@@ -277,10 +280,7 @@ it('replaces the session when the gateway does not confirm that an endpoint is c
 
 it('gives up on a bind without an answer, and on everything that waits behind it', async () => {
   const clock = new SteeredClock();
-  const agent = connector({ clock });
-  const up = once(agent, 'online');
-  await agent.start();
-  await clock.advanceUntil(up);
+  const agent = await onlineBy(clock);
   proxy.silence();
   const opens = Promise.allSettled(
     ['one', 'two', 'three'].map((name) => agent.open({ ...camera(), domain: `${name}.localhost` })),
@@ -295,10 +295,7 @@ it('gives up on a bind without an answer, and on everything that waits behind it
 
 it('is back within 5 s of the end of an outage of 10 s', async () => {
   const clock = new SteeredClock();
-  const agent = connector({ clock });
-  const up = once(agent, 'online');
-  await agent.start();
-  await clock.advanceUntil(up);
+  const agent = await onlineBy(clock);
   const offline = once(agent, 'offline');
   await proxy.refuse();
   await clock.advanceUntil(offline);
@@ -338,10 +335,7 @@ it('leaks no file descriptor over 100 reconnects with endpoints', async () => {
 
 it('has the SDK forget the listeners of a lost session, and leaves those alone that took their place', async () => {
   const clock = new SteeredClock();
-  const agent = connector({ clock });
-  const up = once(agent, 'online');
-  await agent.start();
-  await clock.advanceUntil(up);
+  const agent = await onlineBy(clock);
   const ids = async () => (await listeners()).map((listener) => listener.id());
   const others = new Set(await ids()); // the table is the process's
   const known = async () => (await ids()).filter((id) => !others.has(id));
