@@ -3,6 +3,7 @@ import type { Log } from '../../lib/log.ts';
 import type { Tally } from '../tally.ts';
 import { type HttpLimits, sweepInterval } from './http-limits.ts';
 import { Http1Client, type Http1Door } from './http1-client.ts';
+import { SweptSet } from './swept-set.ts';
 
 export interface Http1ClientsOptions {
   limits: HttpLimits;
@@ -14,12 +15,12 @@ export interface Http1ClientsOptions {
 export class Http1Clients {
   readonly #options: Http1ClientsOptions;
   readonly #keepAlive: string;
-  readonly #clients = new Set<Http1Client>();
-  readonly #onOver = (client: Http1Client) => this.#over(client);
-  #sweeper: NodeJS.Timeout | undefined;
+  readonly #clients: SweptSet<Http1Client>;
+  readonly #onOver = (client: Http1Client): void => void this.#clients.delete(client);
 
   constructor(options: Http1ClientsOptions) {
     this.#options = options;
+    this.#clients = new SweptSet(sweepInterval(options.limits));
     const seconds = Math.floor(options.limits.keepAliveTimeout / 1000);
     this.#keepAlive = `Connection: keep-alive\r\nKeep-Alive: timeout=${seconds}\r\n`;
   }
@@ -33,18 +34,5 @@ export class Http1Clients {
     const { limits, tally, log } = this.#options;
     const options = { limits, keepAlive: this.#keepAlive, door, onOver: this.#onOver, tally, log };
     this.#clients.add(new Http1Client(socket, options));
-    this.#sweeper ??= setInterval(() => this.#sweep(), sweepInterval(limits)).unref();
-  }
-
-  #over(client: Http1Client): void {
-    this.#clients.delete(client);
-    if (this.#clients.size > 0) return;
-    clearInterval(this.#sweeper);
-    this.#sweeper = undefined;
-  }
-
-  #sweep(): void {
-    const now = performance.now();
-    for (const client of [...this.#clients]) client.checkTime(now);
   }
 }

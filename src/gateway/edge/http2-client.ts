@@ -23,6 +23,7 @@ const CONNECTION_WINDOW = 1_048_576;
 const FAREWELL = 1000;
 
 export interface Http2ClientOptions {
+  limits: HttpLimits;
   onRequest(req: ClientRequest, res: ClientResponse): void;
   tally: Tally;
 }
@@ -59,7 +60,8 @@ export class Http2Client {
    * Asks a client for a sign of life whenever it was quiet for too long: answers may take longer, as those of gRPC do that
    * tell what happens, but not for a client that has gone.
    */
-  watch({ idleTimeout, pingTimeout }: HttpLimits): void {
+  watch(): void {
+    const { idleTimeout, pingTimeout } = this.#options.limits;
     this.#session.setTimeout(idleTimeout, () => {
       const timer = setTimeout(() => this.#socket.destroy(), pingTimeout).unref();
       const sent = this.#session.ping((error) => {
@@ -71,7 +73,8 @@ export class Http2Client {
   }
 
   /** Ends a connection that has carried no request for too long; bytes that trickle in do not count as use. */
-  checkTime(now: number, { headersTimeout, keepAliveTimeout }: HttpLimits): void {
+  checkTime(now: number): void {
+    const { headersTimeout, keepAliveTimeout } = this.#options.limits;
     if (this.#open > 0 || now - this.#idleSince < (this.#asked ? keepAliveTimeout : headersTimeout)) return;
     this.#end(Http2Code.noError);
   }

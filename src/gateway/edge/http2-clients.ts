@@ -5,6 +5,7 @@ import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { type HttpLimits, sweepInterval } from './http-limits.ts';
 import { Http2Client } from './http2-client.ts';
 import { MAX_HEADER_LINES } from './request-guard.ts';
+import { SweptSet } from './swept-set.ts';
 
 export interface Http2ClientsOptions {
   limits: HttpLimits;
@@ -25,11 +26,11 @@ const PSEUDO_HEADERS = 4;
  */
 export class Http2Clients {
   readonly #options: Http2ClientsOptions;
-  readonly #clients = new Set<Http2Client>();
-  #sweeper: NodeJS.Timeout | undefined;
+  readonly #clients: SweptSet<Http2Client>;
 
   constructor(options: Http2ClientsOptions) {
     this.#options = options;
+    this.#clients = new SweptSet(sweepInterval(options.limits));
   }
 
   /** Takes over a connection whose handshake agreed on `h2`. */
@@ -56,22 +57,9 @@ export class Http2Clients {
         initialWindowSize: STREAM_WINDOW,
       },
     });
-    const client = new Http2Client(session, socket, { onRequest, tally });
-    client.watch(limits);
+    const client = new Http2Client(session, socket, { limits, onRequest, tally });
+    client.watch();
     this.#clients.add(client);
-    this.#sweeper ??= setInterval(() => this.#sweep(), sweepInterval(limits)).unref();
-    session.once('close', () => this.#closed(client));
-  }
-
-  #closed(client: Http2Client): void {
-    this.#clients.delete(client);
-    if (this.#clients.size > 0) return;
-    clearInterval(this.#sweeper);
-    this.#sweeper = undefined;
-  }
-
-  #sweep(): void {
-    const now = performance.now();
-    for (const client of [...this.#clients]) client.checkTime(now, this.#options.limits);
+    session.once('close', () => this.#clients.delete(client));
   }
 }

@@ -1,6 +1,7 @@
 import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
 import { Http2UpstreamSession } from './http2-upstream-session.ts';
 import { type Http2StreamOwner, Http2UpstreamStream } from './http2-upstream-stream.ts';
+import { SweptSet } from './swept-set.ts';
 import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';
 
 /** How often deadlines are looked at, in milliseconds. */
@@ -11,9 +12,8 @@ export class Http2UpstreamPool implements UpstreamLinks, Http2StreamOwner {
   readonly headersTimeout: number;
   readonly #endpoint: GatewayEndpoint;
   readonly #limits: UpstreamLimits;
-  readonly #sessions = new Set<Http2UpstreamSession>();
-  readonly #streams = new Set<Http2UpstreamStream>();
-  #sweeper: NodeJS.Timeout | undefined;
+  readonly #sessions = new SweptSet<Http2UpstreamSession>(SWEEP);
+  readonly #streams = new SweptSet<Http2UpstreamStream>(SWEEP);
 
   constructor(endpoint: GatewayEndpoint, limits: UpstreamLimits) {
     this.#endpoint = endpoint;
@@ -57,16 +57,6 @@ export class Http2UpstreamPool implements UpstreamLinks, Http2StreamOwner {
     const over = () => this.#sessions.delete(session);
     const session: Http2UpstreamSession = new Http2UpstreamSession(this.#endpoint, this.#limits, from, over);
     this.#sessions.add(session);
-    this.#sweeper ??= setInterval(() => this.#sweep(), SWEEP).unref();
     return session;
-  }
-
-  #sweep(): void {
-    const now = performance.now();
-    for (const stream of [...this.#streams]) stream.checkTime(now);
-    for (const session of [...this.#sessions]) session.checkTime(now, this.#limits.keepAlive);
-    if (this.#sessions.size > 0 || this.#streams.size > 0) return;
-    clearInterval(this.#sweeper);
-    this.#sweeper = undefined;
   }
 }

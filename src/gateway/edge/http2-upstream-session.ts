@@ -31,6 +31,7 @@ export class Http2UpstreamSession {
   failure: Error | null = null;
   /** When the last request ended, in milliseconds of `performance.now()`. */
   #idleSince = performance.now();
+  readonly #keepAlive: number;
   #streams = 0;
   #session: ClientHttp2Session | null = null;
   #transport: Http2Transport | null = null;
@@ -39,6 +40,7 @@ export class Http2UpstreamSession {
   constructor(endpoint: GatewayEndpoint, limits: UpstreamLimits, from: ClientInfo, onOver: () => void) {
     this.from = from;
     this.scheme = /^(?:https|tls):/.test(endpoint.forwardsTo) ? 'https' : 'http';
+    this.#keepAlive = limits.keepAlive;
     this.opened = this.#open(endpoint, limits);
     const over = () => {
       this.#over = true;
@@ -69,9 +71,9 @@ export class Http2UpstreamSession {
     this.used = true;
   }
 
-  /** Closes what has carried nothing for so many milliseconds. */
-  checkTime(now: number, keepAlive: number): void {
-    if (this.#streams === 0 && now - this.#idleSince >= keepAlive) this.destroy();
+  /** Closes what has carried nothing for too long. */
+  checkTime(now: number): void {
+    if (this.#streams === 0 && now - this.#idleSince >= this.#keepAlive) this.destroy();
   }
 
   /** Ends it and all that it carries. */

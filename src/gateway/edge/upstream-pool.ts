@@ -1,18 +1,18 @@
 import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
+import { SweptSet } from './swept-set.ts';
 import { type ConnectionOwner, UpstreamConnection } from './upstream-connection.ts';
 import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';
 
-/** How often deadlines are looked at, in milliseconds: a timer for every request would cost more than it is worth. */
+/** How often deadlines are looked at, in milliseconds. */
 const SWEEP = 250;
 
 /** The connections to one endpoint's upstream. */
 export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   readonly #endpoint: GatewayEndpoint;
   readonly #limits: UpstreamLimits;
-  readonly #all = new Set<UpstreamConnection>();
+  readonly #all = new SweptSet<UpstreamConnection>(SWEEP);
   /** The last one used is taken first, so that surplus ones fall idle and close. */
   readonly #idle: UpstreamConnection[] = [];
-  #sweeper: NodeJS.Timeout | undefined;
 
   constructor(endpoint: GatewayEndpoint, limits: UpstreamLimits) {
     this.#endpoint = endpoint;
@@ -34,7 +34,6 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   fresh(from: ClientInfo): UpstreamConnection {
     const connection = new UpstreamConnection(this.#endpoint, this.#limits, from, this);
     this.#all.add(connection);
-    this.#sweeper ??= setInterval(() => this.#sweep(), SWEEP).unref();
     return connection;
   }
 
@@ -46,17 +45,9 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
     if (!this.#all.delete(connection)) return;
     const at = this.#idle.indexOf(connection);
     if (at !== -1) this.#idle.splice(at, 1);
-    if (this.#all.size > 0) return;
-    clearInterval(this.#sweeper);
-    this.#sweeper = undefined;
   }
 
   destroy(reason: Error): void {
     for (const connection of [...this.#all]) connection.fail(reason);
-  }
-
-  #sweep(): void {
-    const now = performance.now();
-    for (const connection of [...this.#all]) connection.checkTime(now);
   }
 }

@@ -21,6 +21,17 @@ async function startWith(handler: RequestListener, httpLimits = {}): Promise<Tes
   return edge;
 }
 
+/** One whose upstream refuses whatever comes, before it has read it. */
+async function startRefusing(): Promise<TestEdge> {
+  const edge = await startEdge();
+  const refusing = createRawServer((socket) => {
+    socket.on('error', () => {});
+    socket.once('data', () => socket.write('HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno'));
+  });
+  await edge.serveRaw('cam.localhost', refusing);
+  return edge;
+}
+
 function connected(edge: TestEdge): Socket {
   const socket = edge.connect();
   onTestFinished(() => void socket.destroy());
@@ -128,12 +139,7 @@ describe('a connection', () => {
   });
 
   it('that is answered before its body has been read gets all of the answer before it ends', async () => {
-    const edge = await startEdge();
-    const refusing = createRawServer((socket) => {
-      socket.on('error', () => {});
-      socket.once('data', () => socket.write('HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno'));
-    });
-    await edge.serveRaw('cam.localhost', refusing);
+    const edge = await startRefusing();
     const socket = connected(edge);
     const size = 8 * 1_048_576;
     socket.write(`POST / HTTP/1.1\r\n${HOST}Connection: close\r\nContent-Length: ${size}\r\n\r\n`);
@@ -142,12 +148,7 @@ describe('a connection', () => {
   });
 
   it('serves the next request once the rest of a body that nobody wants has come', async () => {
-    const edge = await startEdge();
-    const refusing = createRawServer((socket) => {
-      socket.on('error', () => {});
-      socket.once('data', () => socket.write('HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno'));
-    });
-    await edge.serveRaw('cam.localhost', refusing);
+    const edge = await startRefusing();
     const socket = connected(edge);
     socket.write(`POST / HTTP/1.1\r\n${HOST}Content-Length: 500000\r\n\r\n`);
     const [first] = (await once(socket, 'data')) as [Buffer];
