@@ -1,5 +1,5 @@
 import { HeaderBlock } from './header-block.ts';
-import { MalformedMessage, parseTrailers } from './header-fields.ts';
+import { MalformedMessage, parseFields } from './header-fields.ts';
 
 type State = 'size' | 'extension' | 'size-lf' | 'data' | 'data-cr' | 'data-lf' | 'trailers';
 
@@ -66,7 +66,7 @@ export class ChunkedDecoder {
       if (this.#state === 'trailers') {
         const end = this.#block.take(bytes, at);
         // Behind the CR LF that was put before it.
-        if (this.#block.complete) this.#end(parseTrailers(this.#block.text.slice(2)));
+        if (this.#block.complete) this.#end(parseFields(this.#block.text, 2));
         return end;
       }
       this.#takeByte(bytes[at] as number);

@@ -1,7 +1,7 @@
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { ForwardFailure, PolicyRequest } from '../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../endpoint.ts';
-import { addressOf, type ClientConnection } from './client-connection.ts';
+import type { ClientConnection } from './client-connection.ts';
 import type { ClientConnections } from './client-connections.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { requestHeaders } from './headers.ts';
@@ -19,6 +19,7 @@ export class EdgeRequest implements PolicyRequest {
   readonly method: string;
   target: string;
   readonly headers: string[];
+  readonly connection: ClientConnection;
   readonly req: ClientRequest;
   readonly res: ClientResponse;
   readonly endpoint: GatewayEndpoint;
@@ -45,7 +46,8 @@ export class EdgeRequest implements PolicyRequest {
     this.endpoint = endpoint;
     this.method = req.method ?? 'GET';
     this.target = from?.target ?? req.url ?? '/';
-    this.headers = from ? [...from.headers] : headersOf(req, endpoint);
+    this.connection = forwarding?.connection ?? connections.of(req.socket, endpoint);
+    this.headers = from ? [...from.headers] : headersOf(req, this.connection, endpoint);
     this.body = from ? from.body : req.body && new RequestBody(req, req.body);
     this.policy = from ? inSuccession(this, from) : endpoint.policy;
     this.forwards = from ? from.forwards + 1 : 0;
@@ -72,10 +74,6 @@ export class EdgeRequest implements PolicyRequest {
     return `HTTP/${this.req.httpVersion}`;
   }
 
-  get connection(): ClientConnection {
-    return this.#forwarding?.connection ?? this.#connections.of(this.req.socket, this.endpoint);
-  }
-
   async readBody(limit: number): Promise<Buffer | null> {
     if (this.body === null) return null;
     this.invite();
@@ -94,9 +92,9 @@ export class EdgeRequest implements PolicyRequest {
   }
 }
 
-function headersOf(req: ClientRequest, { protocol }: GatewayEndpoint): string[] {
+function headersOf(req: ClientRequest, { clientIp }: ClientConnection, { protocol }: GatewayEndpoint): string[] {
   return requestHeaders(req.rawHeaders, req.headers.connection, {
-    address: addressOf(req.socket),
+    address: clientIp,
     protocol: protocol === 'https' ? 'https' : 'http',
   });
 }

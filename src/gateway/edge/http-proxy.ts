@@ -2,7 +2,7 @@ import type { Duplex } from 'node:stream';
 import type { ForwardFailure, RequestOutcome } from '../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
 import type { Tally } from '../tally.ts';
-import { addressOf, hostPort } from './client-connection.ts';
+import { hostPort } from './client-connection.ts';
 import type { ClientConnections } from './client-connections.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { cut } from './cut.ts';
@@ -189,8 +189,7 @@ function poolOf(endpoint: GatewayEndpoint, limits: UpstreamLimits): UpstreamLink
   return endpoint.http2Upstream ? new Http2UpstreamPool(endpoint, limits) : new UpstreamPool(endpoint, limits);
 }
 
-function clientOf({ req, endpoint, connection }: EdgeRequest): ClientInfo {
-  const { protocol, proxyProtocol } = endpoint;
-  const from = { address: hostPort(addressOf(req.socket), req.socket.remotePort ?? 0), protocol };
+function clientOf({ connection, endpoint: { protocol, proxyProtocol } }: EdgeRequest): ClientInfo {
+  const from = { address: hostPort(connection.clientIp, connection.clientPort), protocol };
   return proxyProtocol === 0 ? from : { ...from, proxyHeader: proxyHeader(proxyProtocol, connection) };
 }

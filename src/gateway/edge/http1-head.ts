@@ -1,5 +1,5 @@
 import type { ClientHeaders } from './client-message.ts';
-import { isClean, isPersistent, MalformedMessage, parseFields } from './header-fields.ts';
+import { isPersistent, MalformedMessage, parseFields } from './header-fields.ts';
 
 /** The request line and headers of a request by HTTP/1, and what they say about the message and the connection. */
 export interface Http1Head {
@@ -55,7 +55,6 @@ const KNOWN: ReadonlySet<string> = new Set<keyof ClientHeaders>([
  * @throws {MalformedMessage}
  */
 export function parseHttp1Head(text: string): Http1Head {
-  if (!isClean(text)) throw new MalformedMessage('a control character in the head');
   const lineEnd = text.indexOf('\r\n');
   const line = REQUEST_LINE.exec(text.slice(0, lineEnd));
   if (line === null) throw new MalformedMessage('no request line of HTTP/1.1');

@@ -1,4 +1,4 @@
-import { isClean, isName, isPersistent, MalformedMessage, parseFields } from './header-fields.ts';
+import { isName, isPersistent, MalformedMessage, parseFields } from './header-fields.ts';
 
 /** How the body of a response is delimited (RFC 9112, 6.3). */
 export type Framing = 'length' | 'chunked' | 'close';
@@ -20,8 +20,10 @@ export interface ResponseHead {
   readonly connection: string | undefined;
 }
 
-const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: (.*))?$/;
+const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: ([\t\x20-\x7e\x80-\xff]*))?$/;
 const STATUS_START = 'HTTP/1.';
+/** Text without control characters, CR and LF other than as a pair among them: lone ones are how messages are split. */
+const CLEAN = /^[\t\x20-\x7e\x80-\xff]*(?:\r\n[\t\x20-\x7e\x80-\xff]*)*$/;
 const DIGITS = /^\d{1,15}$/;
 const IDLE_SECONDS = /(?:^|[,\s])timeout=(\d{1,9})(?:[,\s]|$)/i;
 
@@ -32,7 +34,6 @@ const IDLE_SECONDS = /(?:^|[,\s])timeout=(\d{1,9})(?:[,\s]|$)/i;
  * @throws {MalformedMessage}
  */
 export function parseResponseHead(text: string): ResponseHead {
-  if (!isClean(text)) throw new MalformedMessage('a control character in the head');
   const lineEnd = text.indexOf('\r\n');
   const line = STATUS_LINE.exec(text.slice(0, lineEnd));
   if (line === null) throw new MalformedMessage('no status line');
@@ -46,7 +47,7 @@ export function parseResponseHead(text: string): ResponseHead {
 export function cannotBecomeHead(text: string): boolean {
   if (!(text.startsWith(STATUS_START) || STATUS_START.startsWith(text))) return true;
   // A CR at the very end may still get its LF.
-  return !isClean(text.endsWith('\r') ? text.slice(0, -1) : text);
+  return !CLEAN.test(text.endsWith('\r') ? text.slice(0, -1) : text);
 }
 
 function headOf(status: number, reason: string, old: boolean, headers: string[]): ResponseHead {

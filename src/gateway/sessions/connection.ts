@@ -189,9 +189,14 @@ export class Connection implements ChannelHost, FrameHandler {
   }
 
   #writeOut(): void {
-    const pieces = this.#out.take();
+    const [first, ...others] = this.#out.take();
+    if (others.length === 0) {
+      this.#socket.write(first);
+      return;
+    }
     this.#socket.cork();
-    for (const piece of pieces) this.#socket.write(piece);
+    this.#socket.write(first);
+    for (const piece of others) this.#socket.write(piece);
     this.#socket.uncork();
   }
 
