@@ -50,6 +50,7 @@ export class TunnelOpener {
     for (;;) {
       const defaults = this.defaults();
       const open = await this.#openOnce(spec);
+      await requireUrl(open);
       if (spec.policy !== null || defaults === this.defaults()) return open;
       // Others came in force meanwhile: with the old ones, the tunnel might let in whom it no longer should.
       await open.close();
@@ -75,6 +76,14 @@ export class TunnelOpener {
       throw error;
     }
   }
+}
+
+/** The tunnel is kept and found by its URL: a file on the disk with anything else would count as damaged. */
+async function requireUrl({ endpoint: { url }, close }: OpenTunnel): Promise<void> {
+  if (URL.canParse(url)) return;
+  await close();
+  const named = JSON.stringify(url.slice(0, 100));
+  throw new AgentError('ERR_AGENT_GATEWAY_REFUSED', `the gateway named the endpoint ${named}, which is no URL`);
 }
 
 /* A tunnel from the disk may have been written by a version that allowed what this one does not. */

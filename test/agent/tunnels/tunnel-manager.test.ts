@@ -121,6 +121,18 @@ describe('creating a tunnel', () => {
     await tunnels.create(request);
   });
 
+  it('leaves nothing behind when the gateway names the endpoint by what is no URL', async () => {
+    const { tunnels, connector, store } = await setUpTunnels();
+    connector.httpsPort = 70_000;
+    await expect(tunnels.create(tunnelRequest({ domain: 'cam.localhost' }))).rejects.toMatchObject({
+      status: 502,
+      code: 'ERR_AGENT_GATEWAY_REFUSED',
+    });
+    expect([store.list(), [...connector.bound.keys()]]).toEqual([[], []]);
+    connector.httpsPort = 8443;
+    await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+  });
+
   it('closes the endpoint again when the tunnel cannot be written to disk', async () => {
     const { tunnels, connector, breakDisk, mendDisk } = await failingDisk();
     breakDisk();
@@ -347,6 +359,19 @@ describe('keeping tunnels up', () => {
     await until(() => view.status.state === 'online', 'online');
     expect(tunnels.find('cam.localhost:9443')).toBe(view);
     expect(store.list()).toEqual([expect.objectContaining({ url: 'https://cam.localhost:9443' })]);
+  });
+
+  it('does not follow it to what is no URL: that would make the file on disk unusable', async () => {
+    const { tunnels, connector, store } = await setUpTunnels();
+    const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+    connector.goOffline();
+    connector.httpsPort = 70_000;
+    connector.goOnline();
+    await until(() => view.status.state === 'failed', 'failed');
+    expect(view.status.lastError?.code).toBe('ERR_AGENT_GATEWAY_REFUSED');
+    expect([connector.bound.size, tunnels.find('cam')]).toEqual([0, view]);
+    expect(store.list()).toEqual([view.tunnel]);
+    expect(view.url).toBe('https://cam.localhost:8443');
   });
 
   it('brings 1,000 tunnels up with the session, without a pause between them', async () => {
