@@ -3,11 +3,7 @@ import { TLSSocket } from 'node:tls';
 import type { PolicyConnection, PolicyTls } from '../../traffic-policy/steps.ts';
 import type { ClientHello } from './client-hello.ts';
 
-/** The public client's IP address; on a dual-stack listener IPv4 clients show up as IPv6 ones. */
-export function addressOf(socket: Socket): string {
-  return withoutPrefix(socket.remoteAddress);
-}
-
+/** On a dual-stack listener IPv4 clients show up as IPv6 ones. */
 function withoutPrefix(address = '0.0.0.0'): string {
   return address.startsWith('::ffff:') ? address.slice('::ffff:'.length) : address;
 }
@@ -31,7 +27,7 @@ export class ClientConnection implements PolicyConnection {
   /** @param startedAt milliseconds since 1970 */
   constructor(socket: Socket, startedAt: number, tls: PolicyTls | null) {
     this.#socket = socket;
-    this.clientIp = addressOf(socket);
+    this.clientIp = withoutPrefix(socket.remoteAddress);
     this.clientPort = socket.remotePort ?? 0;
     this.serverIp = withoutPrefix(socket.localAddress);
     this.serverPort = socket.localPort ?? 0;

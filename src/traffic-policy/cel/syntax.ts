@@ -4,7 +4,6 @@ import { refusal } from '../policy-refused.ts';
 
 export type Expr = NonNullable<ReturnType<typeof parse>['expr']>;
 export type CallExpr = Extract<Expr['exprKind'], { case: 'callExpr' }>['value'];
-export type SelectExpr = Extract<Expr['exprKind'], { case: 'selectExpr' }>['value'];
 export type ComprehensionExpr = Extract<Expr['exprKind'], { case: 'comprehensionExpr' }>['value'];
 
 const MAX_LENGTH = 4096;
