@@ -1,4 +1,5 @@
 import pino, { type DestinationStream, type Logger } from 'pino';
+import { LogOutput } from './log-output.ts';
 
 /** A log line is an object plus a constant message; see {@link createLog}. */
 export type Log = Logger;
@@ -15,25 +16,36 @@ const SECRET_MEMBERS = ['authtoken', 'token', 'apiToken', 'password', 'secret', 
  *
  * @param destination where the lines go; standard output when left out
  */
-export async function createLog(level: LogLevel, format: LogFormat, destination?: DestinationStream): Promise<Log> {
+export async function createLog(
+  level: LogLevel,
+  format: LogFormat,
+  destination: DestinationStream = standardOutput(),
+): Promise<Log> {
   const options = {
     level,
     base: null,
     timestamp: pino.stdTimeFunctions.isoTime,
-    formatters: { level: (label: string) => ({ level: label }) },
     redact: SECRET_MEMBERS.flatMap((name) => [name, `*.${name}`, `*.*.${name}`]),
   };
-  if (format === 'json') return destination ? pino(options, destination) : pino(options);
+  if (format === 'json') {
+    return pino({ ...options, formatters: { level: (label: string) => ({ level: label }) } }, destination);
+  }
   const { default: pretty } = await import('pino-pretty');
-  const { formatters: _, ...prettyOptions } = options;
-  return pino(
-    prettyOptions,
-    pretty({
-      sync: true,
-      colorize: process.stdout.isTTY === true,
-      translateTime: 'SYS:HH:MM:ss',
-      ignore: 'pid,hostname',
-      ...(destination && { destination }),
-    }),
-  );
+  const inWords = pretty.prettyFactory({
+    colorize: process.stdout.isTTY === true,
+    translateTime: 'SYS:HH:MM:ss',
+    ignore: 'pid,hostname',
+  });
+  return pino(options, { write: (line) => destination.write(inWords(line)) });
+}
+
+let output: LogOutput | null = null;
+
+function standardOutput(): LogOutput {
+  if (!output) {
+    const created = new LogOutput(1);
+    process.on('exit', () => created.flushSync());
+    output = created;
+  }
+  return output;
 }

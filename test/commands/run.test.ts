@@ -1,9 +1,10 @@
 import { once } from 'node:events';
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { freePorts } from '../support/free-ports.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 
 const FREE = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0', LOG_FORMAT: 'json' };
@@ -162,6 +163,19 @@ describe('wrong settings end it with code 2', () => {
     expect(stderr).toContain('AGENT_DOMAIN="not_a_name"');
   });
 });
+
+it.skipIf(!existsSync('/dev/full')).each(['json', 'pretty'])(
+  'runs and stops as ever when its log (%s) goes to a disk that is full',
+  async (format) => {
+    const { first: port } = await freePorts(1);
+    const env = { AGENT_PORT: String(port), LOG_FORMAT: format };
+    const agent = AgentProcess.start(folder, env, [], ['sh', '-c', 'exec "$0" "$@" > /dev/full']);
+    onTestFinished(async () => void (await agent.end('SIGKILL')));
+    const isReady = async () => (await fetch(`http://127.0.0.1:${port}/readyz`)).ok;
+    await vi.waitFor(async () => expect(await isReady()).toBe(true), { timeout: 20_000 });
+    expect(await agent.end()).toBe(0);
+  },
+);
 
 describe('tunnels that are damaged on the disk', () => {
   it('are set aside, and the last good copy is used', async () => {

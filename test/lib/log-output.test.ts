@@ -1,0 +1,68 @@
+import { execFileSync } from 'node:child_process';
+import { closeSync, constants, openSync, writeFileSync } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
+import { join } from 'node:path';
+import { beforeEach, expect, it, onTestFinished } from 'vitest';
+import { LogOutput } from '../../src/lib/log-output.ts';
+import { temporaryFolder } from '../support/agent-process.ts';
+
+let folder: string;
+beforeEach(() => {
+  const [path, remove] = temporaryFolder();
+  folder = path;
+  return remove;
+});
+
+/** A pipe that takes 64 KiB while nobody reads, and then says so instead of waiting. */
+async function pipe(): Promise<{ output: LogOutput; read: (bytes: number) => Promise<string> }> {
+  const path = join(folder, 'pipe');
+  execFileSync('mkfifo', [path]);
+  const fd = openSync(path, constants.O_RDWR | constants.O_NONBLOCK);
+  const reader = await open(path, 'r');
+  onTestFinished(async () => {
+    await reader.close();
+    closeSync(fd);
+  });
+  return { output: new LogOutput(fd), read: (bytes) => readExactly(reader, bytes) };
+}
+
+async function readExactly(reader: FileHandle, bytes: number): Promise<string> {
+  const all = Buffer.alloc(bytes);
+  for (let at = 0; at < bytes; ) at += (await reader.read(all, at)).bytesRead;
+  return all.toString();
+}
+
+const linesUpTo = (bytes: number) =>
+  Array.from({ length: Math.floor(bytes / 128) }, (_, at) => `${`${at} grüezi `.padEnd(126, '.')}\n`);
+
+it('keeps every line, whole and in order, for a reader that pauses', async () => {
+  const { output, read } = await pipe();
+  const lines = linesUpTo(200 * 1024);
+  for (const line of lines) output.write(line);
+  const text = lines.join('');
+  expect(await read(Buffer.byteLength(text))).toBe(text);
+});
+
+it('holds no more than 1 MiB for a reader that does not read, and goes on with what comes when it does', async () => {
+  const { output, read } = await pipe();
+  const lines = linesUpTo(3 * 1024 * 1024);
+  for (const line of lines) output.write(line);
+  const kept = lines.slice(0, 1024 * 8).join('');
+  expect(await read(1024 * 1024)).toBe(kept);
+  output.write('later\n');
+  expect(await read(6)).toBe('later\n');
+});
+
+it('goes on when nothing can be written', async () => {
+  const path = join(folder, 'read-only');
+  writeFileSync(path, '');
+  const file = await open(path, 'r');
+  onTestFinished(() => file.close());
+  const output = new LogOutput(file.fd);
+  const log = () => {
+    output.write('a line\n');
+    output.flushSync();
+  };
+  expect(log).not.toThrow();
+  expect(log).not.toThrow();
+});
