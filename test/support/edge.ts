@@ -97,7 +97,10 @@ export class TestEdge {
 
   static async start(
     options: Partial<
-      Pick<EdgeServerOptions, 'headersTimeout' | 'doorLimits' | 'httpLimits' | 'domainCertificates' | 'log' | 'agents'>
+      Pick<
+        EdgeServerOptions,
+        'headersTimeout' | 'doorLimits' | 'httpLimits' | 'domainCertificates' | 'log' | 'agents' | 'services' | 'tally'
+      >
     > = {},
   ): Promise<TestEdge> {
     const dir = await mkdtemp(join(tmpdir(), 'edge-'));

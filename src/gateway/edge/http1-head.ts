@@ -30,7 +30,7 @@ export const NO_HEAD: Http1Head = {
 };
 
 /** In upper case alone: what one server takes for HEAD or CONNECT must not be something else to another. */
-const REQUEST_LINE = /^([A-Z][A-Z0-9_-]*) ([\x21-\x7e\x80-\xff]+) HTTP\/1\.([01])$/;
+const REQUEST_LINE = /^([A-Z][A-Z0-9_-]*) ([\x21-\x7e]+) HTTP\/1\.([01])$/;
 const DIGITS = /^\d{1,15}$/;
 const UPGRADE = /(?:^|,)[ \t]*upgrade[ \t]*(?:,|$)/i;
 

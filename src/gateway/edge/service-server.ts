@@ -16,6 +16,8 @@ export class ServiceServer {
     this.#server = createServer({
       maxHeaderSize: limits.headerBytes,
       headersTimeout: limits.headersTimeout,
+      // Node's own would be less than what may be set for the headers alone.
+      requestTimeout: 0,
       connectionsCheckingInterval: sweepInterval(limits),
       keepAliveTimeout: limits.keepAliveTimeout,
       insecureHTTPParser: false,

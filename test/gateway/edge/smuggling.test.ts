@@ -2,6 +2,7 @@ import { createServer, type Socket } from 'node:net';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { TestEdge } from '../../support/edge.ts';
 import { askHttp2, openHttp2 } from '../../support/http2-client.ts';
+import { endOfRequest } from './naive-reader.ts';
 
 const HOST = 'Host: cam.localhost\r\n';
 const NEXT = `GET /next HTTP/1.1\r\n${HOST}\r\n`;
@@ -32,7 +33,7 @@ function serve(socket: Socket): void {
   let request = '';
   socket.on('data', (bytes: Buffer) => {
     request += bytes.toString('latin1');
-    for (let end = endOf(request); end !== -1; end = endOf(request)) {
+    for (let end = endOfRequest(request); end !== -1; end = endOfRequest(request)) {
       reached.push(bare(request.slice(0, end)));
       request = request.slice(end);
       socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok');
@@ -41,26 +42,6 @@ function serve(socket: Socket): void {
   socket.on('close', () => {
     if (request !== '') reached.push(bare(request));
   });
-}
-
-/** Where the first request ends; -1 when it does not yet. */
-function endOf(text: string): number {
-  const body = text.indexOf('\r\n\r\n') + 4;
-  if (body === 3) return -1;
-  const head = text.slice(0, body);
-  if (/^transfer-encoding: *chunked/im.test(head)) return endOfChunks(text, body);
-  const end = body + Number(/^content-length: *(\d+)/im.exec(head)?.[1] ?? 0);
-  return text.length < end ? -1 : end;
-}
-
-function endOfChunks(text: string, from: number): number {
-  for (let at = from; ; ) {
-    const line = text.indexOf('\r\n', at);
-    const size = Number.parseInt(text.slice(at, line), 16);
-    if (line === -1 || Number.isNaN(size)) return -1;
-    if (size === 0) return text.indexOf('\r\n\r\n', line) === -1 ? -1 : text.indexOf('\r\n\r\n', line) + 4;
-    at = line + 2 + size + 2;
-  }
 }
 
 const bare = (text: string) => text.replace(/^(?:Host|X-Forwarded-\w+): .*\r\n/gim, '');
@@ -187,6 +168,7 @@ describe('nothing is taken for a request behind', () => {
     ['a chunk that ends with a line feed', `${CHUNKED}5\r\nhello\n0\r\n\r\n`],
     ['a last chunk that ends with line feeds', `${CHUNKED}0\n\n`],
     ['a trailer with a lone line feed', `${CHUNKED}0\r\nX-A: 1\n\r\n`],
+    ['a target with more than ASCII', `GET /\xe9 HTTP/1.1\r\n${HOST}\r\n`],
     ['a space in the target', `GET /up HTTP/1.1 HTTP/1.1\r\n${HOST}\r\n`],
     ['a tab behind the method', `GET\t/up HTTP/1.1\r\n${HOST}\r\n`],
     ['a version that there is not', `GET /up HTTP/1.7\r\n${HOST}\r\n`],

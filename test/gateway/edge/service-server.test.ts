@@ -1,0 +1,84 @@
+import type { RequestListener } from 'node:http';
+import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { collect, TestEdge } from '../../support/edge.ts';
+
+const echo: RequestListener = async (req, res) => res.end(`<${req.method} ${req.url} ${await collect(req)}>`);
+
+async function startEdge(httpLimits = {}): Promise<TestEdge> {
+  const edge = await TestEdge.start({ httpLimits, services: new Map([['api.localhost', echo]]) });
+  onTestFinished(() => edge.close());
+  await edge.serve('cam.localhost', (_req, res) => res.end('<cam>'), { protocol: 'https' });
+  return edge;
+}
+
+function enter(edge: TestEdge, options: ConnectionOptions = {}): TLSSocket {
+  const { httpsPort: port, ca } = edge;
+  const socket = connect({ host: '127.0.0.1', port, servername: 'api.localhost', ca: ca.caPem, ...options });
+  onTestFinished(() => void socket.destroy());
+  return socket.on('error', () => {});
+}
+
+/** Sends bytes; resolves with all that came back once the edge has closed. */
+async function send(edge: TestEdge, bytes: string, options: ConnectionOptions = {}): Promise<string> {
+  const socket = enter(edge, options);
+  socket.write(bytes);
+  return (await collect(socket)).toString();
+}
+
+const API = 'Host: api.localhost\r\n';
+const CAM = 'Host: cam.localhost\r\n';
+const answers = (text: string) => text.match(/<.*?>|HTTP\/1\.1 4\d\d/g);
+
+describe('the gateway answers itself', () => {
+  it('a request whose body begins with its head', async () => {
+    const edge = await startEdge();
+    const body = 'x'.repeat(300_000);
+    const head = `POST /a HTTP/1.1\r\n${API}Connection: close\r\nContent-Length: ${body.length}\r\n\r\n`;
+    expect(answers(await send(edge, head + body))).toEqual([`<POST /a ${body}>`]);
+  });
+
+  it('requests behind one for an endpoint, on the connection of that one; what is behind them is for it as well', async () => {
+    const edge = await startEdge();
+    const bytes =
+      `GET / HTTP/1.1\r\n${CAM}\r\nPOST /b HTTP/1.1\r\n${API}Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n` +
+      `GET /c HTTP/1.1\r\n${API}\r\nGET / HTTP/1.1\r\n${CAM}Connection: close\r\n\r\n`;
+    const text = await send(edge, bytes, { servername: 'cam.localhost' });
+    expect(answers(text)).toEqual(['<cam>', '<POST /b ok>', '<GET /c >', 'HTTP/1.1 421']);
+  });
+
+  it('a request whose body has to be asked for', async () => {
+    const edge = await startEdge();
+    const head = `POST /d HTTP/1.1\r\n${API}Expect: 100-continue\r\nConnection: close\r\nContent-Length: 2\r\n\r\n`;
+    const socket = enter(edge);
+    socket.write(head);
+    socket.once('data', (bytes) => String(bytes).startsWith('HTTP/1.1 100 ') && socket.write('ok'));
+    expect(answers((await collect(socket)).toString())).toEqual(['<POST /d ok>']);
+  });
+});
+
+describe('a connection that the gateway answers itself', () => {
+  const first = `GET /e HTTP/1.1\r\n${API}\r\n`;
+
+  it('is told when the next headers do not all arrive in time', async () => {
+    const edge = await startEdge({ headersTimeout: 300 });
+    expect(answers(await send(edge, `${first}GET /next`))).toEqual(['<GET /e >', 'HTTP/1.1 408']);
+  });
+
+  it('is closed when no further request comes', async () => {
+    const edge = await startEdge({ keepAliveTimeout: 300 });
+    expect(answers(await send(edge, first))).toEqual(['<GET /e >']);
+  });
+
+  it('is closed when a body does not go on', async () => {
+    const edge = await startEdge({ idleTimeout: 300 });
+    const text = await send(edge, `POST /f HTTP/1.1\r\n${API}Content-Length: 2\r\n\r\no`);
+    expect(answers(text)).toBeNull();
+  });
+
+  it('may be given more time for headers than Node gives whole requests', async () => {
+    const edge = await startEdge({ headersTimeout: 600_000 });
+    const text = await send(edge, first.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n'));
+    expect(answers(text)).toEqual(['<GET /e >']);
+  });
+});
