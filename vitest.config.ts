@@ -7,7 +7,7 @@ export default defineConfig({
     pool: 'forks',
     maxWorkers: 3,
     // Tests that say so run side by side: those that mostly wait for an outage to pass.
-    maxConcurrency: 4,
+    maxConcurrency: 8,
     testTimeout: 30_000,
     hookTimeout: 30_000,
   },
