@@ -3,7 +3,7 @@ import { setFlagsFromString } from 'node:v8';
 import { Command, CommanderError } from 'commander';
 import { addGatewayCommand } from './commands/gateway.ts';
 import { addSetupCommand } from './commands/setup.ts';
-import { messageOf, OperatorError } from './lib/errors.ts';
+import { hasErrno, messageOf, OperatorError } from './lib/errors.ts';
 import { loadGatewayServerSettings } from './settings/gateway-settings.ts';
 import { loadManagementSettings } from './settings/management-settings.ts';
 import { VERSION } from './version.ts';
@@ -139,6 +139,16 @@ function report(error: unknown, debug: boolean): number {
   return known ? error.exitCode : 1;
 }
 
+/** A reader that has seen enough, such as `head`, is no failure: what is under way goes on. */
+function reportBrokenOutput(): void {
+  process.stderr.on('error', () => {}); // there is no third place to say it
+  process.stdout.on('error', (error) => {
+    if (hasErrno(error, 'EPIPE')) return;
+    process.exitCode = report(new OperatorError(`standard output: ${messageOf(error)}`), false);
+  });
+}
+
+reportBrokenOutput();
 try {
   await program().parseAsync();
 } catch (error) {

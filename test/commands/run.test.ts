@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
-import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess, CLI, deviceAgent, outcomeOf, temporaryFolder } from '../support/agent-process.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 
@@ -42,6 +42,9 @@ async function takenPort(): Promise<number> {
 }
 
 const run = (env: Record<string, string> = {}) => deviceAgent(['run'], folder, { ...FREE, ...env });
+/** @param to where a shell sends what the command prints */
+const exportTunnels = (to: string) =>
+  outcomeOf('sh', ['-c', `"$0" "$1" tunnels export ${to}`, process.execPath, CLI], folder);
 const oneLine = /^device-agent: [^\n]+\n$/;
 
 const tunnel = (name: string) => ({
@@ -219,6 +222,15 @@ describe('the command line', () => {
       expect([args, code]).toEqual([args, 2]);
       expect(stderr).toContain('--help');
     }
+  });
+
+  it('leaves it to its reader how much to read', async () => {
+    write('data/tunnels.json', saved(...Array.from({ length: 2000 }, (_, at) => `cam${at}`)));
+    expect(await exportTunnels('| head -c 1')).toEqual({ code: 0, stdout: '{', stderr: '' });
+  });
+
+  it.skipIf(!existsSync('/dev/full'))('says in one line that there is no room for its output', async () => {
+    expect(await exportTunnels('> /dev/full')).toEqual({ code: 1, stdout: '', stderr: expect.stringMatching(oneLine) });
   });
 
   it('logs as people read it with LOG_FORMAT=pretty', async () => {

@@ -113,9 +113,19 @@ export interface Outcome {
 
 /** Runs the command line to its end, in an environment that holds nothing but what is given. */
 export function deviceAgent(args: string[], folder: string, env: Record<string, string> = {}): Promise<Outcome> {
+  return outcomeOf(process.execPath, [CLI, ...args], folder, env);
+}
+
+/** Runs any program to its end, in the same environment. */
+export function outcomeOf(
+  program: string,
+  args: string[],
+  folder: string,
+  env: Record<string, string> = {},
+): Promise<Outcome> {
   return new Promise((resolve) => {
     const options = { cwd: folder, env: { PATH: process.env.PATH, ...env }, timeout: 20_000 };
-    execFile(process.execPath, [CLI, ...args], options, (error, stdout, stderr) => {
+    execFile(program, args, options, (error, stdout, stderr) => {
       resolve({ code: error ? Number(error.code ?? -1) : 0, stdout, stderr });
     });
   });
