@@ -22,6 +22,10 @@ export function addGatewayCommand(program: Command, { run, location }: GatewayCo
     .argument('<file>', 'file to write; it must not exist')
     .action((file: string) => withStore(location(), (store) => backUp(store, file)));
   gateway
+    .command('health')
+    .description('whether the gateway on this machine is alive; exit code 0, or 3 when it is not')
+    .action(async () => (await import('./gateway-health.ts')).gatewayHealth());
+  gateway
     .command('certificates')
     .description('show how the certificates stand that are obtained automatically; the gateway may be running')
     .action(() => withStore(location(), listCertificates));

@@ -1,5 +1,6 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { GatewayProcess } from '../support/gateway-process.ts';
 
 it('device-agent health says by its exit code whether the agent is alive', async () => {
   const [folder, remove] = temporaryFolder();
@@ -11,5 +12,19 @@ it('device-agent health says by its exit code whether the agent is alive', async
   expect(await deviceAgent(['health'], folder, env)).toMatchObject({
     code: 3,
     stderr: expect.stringContaining('no agent'),
+  });
+});
+
+it('device-agent gateway health says by its exit code whether the gateway is alive', async () => {
+  const [folder, remove] = temporaryFolder();
+  onTestFinished(remove);
+  const gateway = await GatewayProcess.start(folder);
+  onTestFinished(() => gateway.kill());
+  const env = { GATEWAY_HTTPS_PORT: String(gateway.httpsPort), GATEWAY_HOST: '0.0.0.0' };
+  expect(await deviceAgent(['gateway', 'health'], folder, env)).toEqual({ code: 0, stdout: 'alive\n', stderr: '' });
+  await gateway.kill();
+  expect(await deviceAgent(['gateway', 'health'], folder, env)).toMatchObject({
+    code: 3,
+    stderr: expect.stringContaining('no gateway'),
   });
 });

@@ -1,0 +1,37 @@
+import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
+import { request } from 'node:https';
+import { messageOf, OperatorError } from '../lib/errors.ts';
+import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
+
+const DEADLINE_MS = 5000;
+/** What a gateway listens on that is reached at every address. */
+const EVERYWHERE: readonly string[] = ['0.0.0.0', '::'];
+
+/**
+ * Asks the gateway on this machine whether it is alive, for containers and scripts: it has to answer a request to its
+ * management API, whatever it says.
+ *
+ * @throws {OperatorError} exit code 3 when it does not answer
+ */
+export async function gatewayHealth(): Promise<void> {
+  const { host, domain, httpsPort } = loadGatewayServerSettings();
+  const name = `api.${domain}`;
+  const place = { host: EVERYWHERE.includes(host) ? 'localhost' : host, port: httpsPort };
+  const asked = request({
+    ...place,
+    servername: name,
+    headers: { host: name },
+    // Whoever could answer in its place here could end it as well; and its certificate may be any.
+    rejectUnauthorized: false,
+    agent: false,
+    signal: AbortSignal.timeout(DEADLINE_MS),
+  });
+  try {
+    const [answer] = (await once(asked.end(), 'response')) as [IncomingMessage];
+    answer.destroy();
+  } catch (error) {
+    throw new OperatorError(`no gateway answers at ${place.host}:${place.port}: ${messageOf(error)}`, 3);
+  }
+  process.stdout.write('alive\n');
+}
