@@ -14,7 +14,7 @@ import { Http1Request } from './http1-request.ts';
 import { Http1Response, type Http1ResponseOptions } from './http1-response.ts';
 import type { ServiceServer } from './service-server.ts';
 
-/** Milliseconds that a client has to read the last response, before what it still sends resets the connection. */
+/** Milliseconds that a client has to read the end of the last response, before what it still sends resets the connection. */
 const FAREWELL = 1000;
 
 /** Where the requests of a connection go. */
@@ -73,7 +73,7 @@ export class Http1Client {
       .on('close', this.#onClose)
       // An error ends in 'close', which all here wait for.
       .on('error', () => {})
-      .setTimeout(options.limits.idleTimeout, () => socket.destroy());
+      .setTimeout(options.limits.idleTimeout, () => this.#breakOff());
     socket.resume();
   }
 
@@ -101,8 +101,9 @@ export class Http1Client {
 
   /** Who sends no more has gone, as far as can be told: few clients wait for an answer after that. */
   readonly #onEnd = (): void => {
-    if (this.#response === null) this.#close();
-    else this.#socket.destroy();
+    // What has been answered already is still read, as from a client that is done with the connection.
+    if (this.#response === null || this.#response.destroyed) this.#close();
+    else this.#breakOff();
   };
 
   readonly #onClose = (): void => {
@@ -113,10 +114,11 @@ export class Http1Client {
 
   #read(bytes: Buffer): void {
     for (let at = 0; at < bytes.length && !this.#closing; ) {
-      if (this.#request === null) at = this.#readHead(bytes, at);
-      else if (!this.#request.complete) at = this.#readBody(this.#request, bytes, at);
+      const request = this.#request;
+      if (request === null && !this.#socket.writableNeedDrain) at = this.#readHead(bytes, at);
+      else if (request !== null && !request.complete) at = this.#readBody(request, bytes, at);
       else {
-        // What comes next has to wait.
+        // What comes next has to wait for the response, or for the client to read the last.
         this.#socket.pause();
         this.#socket.unshift(at === 0 ? bytes : bytes.subarray(at));
         return;
@@ -152,7 +154,8 @@ export class Http1Client {
   #expect(text: string): void {
     // Another protocol is told so at once, and not when its time is over.
     if (!/^[A-Z\r]/.test(text)) throw new MalformedMessage('this is not HTTP');
-    if (this.#begun) return;
+    // One empty line is what some send behind a body.
+    if (this.#begun || text === '\r\n') return;
     this.#begun = true;
     if (this.#expected) return;
     this.#expected = true;
@@ -222,7 +225,8 @@ export class Http1Client {
     const response = this.#response ?? new Http1Response(this.#socket, NO_HEAD, this.#responses);
     this.#response = response;
     response.shouldKeepAlive = false;
-    if (response.headersSent) this.#socket.destroy();
+    if (response.destroyed) this.#close();
+    else if (response.headersSent) this.#breakOff();
     else answerError(WITHOUT_REQUEST, response, error);
     this.#request?.breakOff();
   }
@@ -234,15 +238,23 @@ export class Http1Client {
     return internalFailure();
   }
 
+  /** Ends the connection at once, in a way that a response which is not complete does not look like one. */
+  #breakOff(): void {
+    this.#response?.destroy();
+    this.#socket.destroy();
+  }
+
   /** Says that nothing follows, and lets the client read what has been said: a reset would take that away. */
   #close(): void {
     if (this.#closing) return;
     this.#closing = true;
     const socket = this.#socket;
-    socket.end();
+    // However slowly it reads what is left.
+    socket.end(() => {
+      const timer = setTimeout(() => socket.destroy(), FAREWELL).unref();
+      socket.once('close', () => clearTimeout(timer));
+    });
     socket.resume();
-    const timer = setTimeout(() => socket.destroy(), FAREWELL).unref();
-    socket.once('close', () => clearTimeout(timer));
   }
 
   #handOver(): Socket {
