@@ -30,7 +30,10 @@ export class LogOutput implements DestinationStream {
     if (this.#bytes + bytes > MAX_WAITING) return;
     this.#lines += line;
     this.#bytes += bytes;
-    if (!this.#busy) this.#writeOn();
+    if (this.#busy) return;
+    this.#busy = true;
+    // Not at once: what is said last before an exit must not be with a thread by then, but here for flushSync().
+    setImmediate(() => this.#writeOn());
   }
 
   /** Writes what waits, as far as that is possible at once; for a process that is about to end. */

@@ -1,7 +1,9 @@
 import { execFileSync } from 'node:child_process';
-import { closeSync, constants, openSync, writeFileSync } from 'node:fs';
+import { pbkdf2 } from 'node:crypto';
+import { closeSync, constants, openSync, readFileSync, writeFileSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { LogOutput } from '../../src/lib/log-output.ts';
 import { temporaryFolder } from '../support/agent-process.ts';
@@ -51,6 +53,20 @@ it('holds no more than 1 MiB for a reader that does not read, and goes on with w
   expect(await read(1024 * 1024)).toBe(kept);
   output.write('later\n');
   expect(await read(6)).toBe('later\n');
+});
+
+it('has written the last lines, once, when it is flushed, although all threads are busy', async () => {
+  const threads = Array.from({ length: 8 }, () => promisify(pbkdf2)('', '', 50_000, 64, 'sha512'));
+  const path = join(folder, 'log');
+  const fd = openSync(path, 'w');
+  onTestFinished(() => closeSync(fd));
+  const output = new LogOutput(fd);
+  output.write('one\n');
+  output.write('two\n');
+  output.flushSync();
+  expect(readFileSync(path, 'utf8')).toBe('one\ntwo\n');
+  await Promise.all(threads);
+  expect(readFileSync(path, 'utf8')).toBe('one\ntwo\n');
 });
 
 it('goes on when nothing can be written', async () => {
