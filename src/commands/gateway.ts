@@ -15,7 +15,11 @@ export function addGatewayCommand(program: Command, { run, location }: GatewayCo
   const gateway = program
     .command('gateway')
     .description('run a gateway by itself, for agents elsewhere')
-    .action(async () => run());
+    .allowExcessArguments()
+    .action(async (_options, { args: [unknown] }: Command) => {
+      if (unknown !== undefined) gateway.error(`error: unknown command '${unknown}'`);
+      await run();
+    });
   gateway
     .command('backup')
     .description('copy the database into a new file; the gateway may be running')

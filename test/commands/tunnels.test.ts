@@ -48,7 +48,7 @@ it('shows one with its state', async () => {
   expect(JSON.parse((await tunnels('show', 'one.localhost', '--json')).stdout)).toMatchObject({ status: 'online' });
 });
 
-it.each([['tunels'], ['tunnels', 'lst']])('names a misspelt command: %s %s', async (...args) => {
+it.each([['tunels'], ['tunnels', 'lst'], ['gateway', 'bakup']])('names a misspelt command: %s %s', async (...args) => {
   expect(await deviceAgent(args, folder, env)).toEqual({
     code: 2,
     stdout: '',
