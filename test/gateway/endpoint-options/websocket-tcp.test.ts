@@ -4,8 +4,10 @@ import { text } from 'node:stream/consumers';
 import type { HttpListenerBuilder, Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
+import { Opcode } from '../../../src/gateway/edge/websocket-frames.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { ask } from '../../support/http-request.ts';
+import { clientFrame } from '../edge/websocket-client-frame.ts';
 
 let gateway: TestGateway;
 let session: Session;
@@ -79,6 +81,16 @@ describe('websocketTcpConversion', () => {
     client.send(Buffer.from('its end'), { fin: true });
     await until(Buffer.concat([large, Buffer.from('its end')]));
     client.terminate();
+  });
+
+  it('loses nothing of what a client sends right behind its request', async () => {
+    const socket = connect(gateway.httpPort, '127.0.0.1');
+    const key = 'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n';
+    const asked = `GET / HTTP/1.1\r\nHost: ${await bind()}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n${key}\r\n`;
+    socket.write(Buffer.concat([Buffer.from(asked), clientFrame(Opcode.binary, Buffer.from('early'))]));
+    let received = '';
+    while (!received.includes('early')) received += String(await once(socket, 'data'));
+    socket.destroy();
   });
 
   it('ends when the client closes, and tells the upstream', async () => {
