@@ -72,8 +72,9 @@ const QUIET_MS = 60_000;
 
 /** A fatal alert (RFC 6066, section 3), in a record of its own. */
 const UNRECOGNIZED_NAME = Buffer.from('15030300020270', 'hex');
-const HTTP1 = ['http/1.1'];
-const HTTP2_OR_1 = ['h2', 'http/1.1'];
+/** Who names the protocols that it speaks is refused when none of them is among these. */
+const HTTP1 = ['http/1.1', 'http/1.0'];
+const HTTP2_OR_1 = ['h2', ...HTTP1];
 
 /**
  * The public TLS port: agents, TLS endpoints and everything that speaks HTTPS share it, told apart by the name that their

@@ -286,6 +286,7 @@ describe('an HTTP/2 connection', () => {
     };
     expect(await protocolOf(host, ['h2', 'http/1.1'])).toBe('h2');
     expect(await protocolOf(host, ['http/1.1'])).toBe('http/1.1');
+    expect(await protocolOf(host, ['http/1.0'])).toBe('http/1.0');
     expect(await protocolOf('nobody.localhost', ['h2', 'http/1.1'])).toBe('http/1.1');
   });
 
