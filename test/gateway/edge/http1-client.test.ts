@@ -31,6 +31,11 @@ const GET = 'GET / HTTP/1.1\r\nHost: h\r\n\r\n';
 const LAST = 'GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n';
 const CHUNKED = 'POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n';
 
+const sayNo: OnRequest = (_req, res) => {
+  res.writeHead(403, ['content-length', '0']);
+  res.end();
+};
+
 /** More than systems keep for a client that does not read. */
 const SIZE = 16 * 1_048_576;
 const BODY = Buffer.alloc(SIZE);
@@ -92,6 +97,26 @@ it('a response without a length that stalls for too long does not look complete'
   socket.resume();
   await broken;
   expect(socket.readableEnded).toBe(false);
+});
+
+describe('a connection on which nothing happens for too long is cut', () => {
+  const never: OnRequest = (req) => req.body?.resume();
+
+  it.each<[string, string, OnRequest]>([
+    ['within a body', 'POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\na', never],
+    ['within a chunk', `${CHUNKED}5\r\na`, never],
+    ['before the response', GET, never],
+    ['within a body that nobody wants', `${CHUNKED}5\r\na`, sayNo],
+    [
+      'after another protocol was agreed on',
+      GET.replace('\r\n\r\n', '\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n'),
+      (req) => void req.upgrade?.accept().resume(),
+    ],
+  ])('%s', async (_when, bytes, onRequest) => {
+    const socket = await enter(onRequest, { idleTimeout: 100 });
+    socket.write(bytes);
+    await collect(socket);
+  });
 });
 
 it('an empty line behind a body is no request that has begun', async () => {
