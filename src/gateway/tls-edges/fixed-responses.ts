@@ -4,8 +4,17 @@ import type { HttpResponseBackendRow } from '../store/backends.ts';
 
 /** Until a request is there, and until its answer has left. */
 const REQUEST_MS = 30_000;
-/** Decided by the connection and the body, not by whoever set the backend up. */
-const OWN_HEADERS: ReadonlySet<string> = new Set(['connection', 'content-length', 'keep-alive', 'transfer-encoding']);
+/**
+ * Decided by the connection and the body, not by whoever set the backend up. Node throws at a Trailer header with a body
+ * whose length is known.
+ */
+const OWN_HEADERS: ReadonlySet<string> = new Set([
+  'connection',
+  'content-length',
+  'keep-alive',
+  'trailer',
+  'transfer-encoding',
+]);
 
 /** Answers HTTP requests with what a backend of the kind `http_response` holds: one on each connection. */
 export class FixedResponses {

@@ -228,6 +228,16 @@ describe('a fixed response', () => {
     return text(socket);
   }
 
+  it('leaves out headers that would belie how it is sent', async () => {
+    const headers = { Trailer: 'x-sum', 'Transfer-Encoding': 'gzip', 'Content-Length': '9', 'X-Kind': 'teapot' };
+    const backend_id = await scene.create('/backends/http_response', { body: 'tea', headers });
+    await scene.edge(host, { backend: { backend_id } });
+    const answer = await ask();
+    expect(answer).toMatch(/^HTTP\/1\.1 200 .*\r\nx-kind: teapot\r\n.*\r\n\r\ntea$/s);
+    expect(answer).toContain('content-length: 3\r\n');
+    expect(answer).not.toMatch(/trailer|transfer-encoding/i);
+  });
+
   it('is what everybody gets, whatever is asked, until it is changed', async () => {
     const teapot = { body: 'short and stout', headers: { 'X-Kind': 'teapot' }, status_code: 418 };
     const backend_id = await scene.create('/backends/http_response', teapot);
