@@ -29,6 +29,7 @@ export class HeartbeatEcho implements ChannelReceiver {
  */
 export class HeartbeatProbe implements ChannelReceiver {
   readonly #channel: Channel;
+  #asked: Promise<boolean> | null = null;
   #answer: ((answered: boolean) => void) | null = null;
 
   constructor(channel: Channel) {
@@ -36,18 +37,23 @@ export class HeartbeatProbe implements ChannelReceiver {
   }
 
   /**
-   * Sends one beat.
+   * Sends one beat. Whoever asks while one is on its way gets its answer: several agents may want what a session has.
    *
    * @param ms milliseconds to wait
    * @returns whether the agent sent anything on this stream in time
    */
   ask(ms: number): Promise<boolean> {
-    this.#answer?.(false);
+    this.#asked ??= this.#beat(ms);
+    return this.#asked;
+  }
+
+  #beat(ms: number): Promise<boolean> {
     this.#channel.write(randomBytes(4));
     return new Promise((resolve) => {
       const timer = setTimeout(() => this.#answer?.(false), ms);
       this.#answer = (answered) => {
         this.#answer = null;
+        this.#asked = null;
         clearTimeout(timer);
         resolve(answered);
       };

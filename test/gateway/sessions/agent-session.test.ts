@@ -197,6 +197,18 @@ describe('an endpoint that is online already', () => {
     await expect(listen(first, 'mine.localhost', 9)).rejects.toMatchObject({ errorCode: 'ERR_NGROK_334' });
   });
 
+  it('stays so when several want what it has at the same moment', async () => {
+    const gateway = await SessionGateway.start();
+    const holder = await gateway.agent().connect();
+    const wanted = ['a.localhost', 'b.localhost'];
+    for (const host of wanted) await listen(holder, host, 9);
+    const others = await Promise.all(wanted.map(() => gateway.agent().connect()));
+    const attempts = await Promise.allSettled(wanted.map((host, at) => listen(others[at] as Session, host, 9)));
+    const refused = { status: 'rejected', reason: expect.objectContaining({ errorCode: 'ERR_NGROK_334' }) };
+    expect(attempts).toEqual([refused, refused]);
+    expect(gateway.endpoints.list().map(({ host }) => host)).toEqual(wanted);
+  });
+
   it('goes to a new session when the link of the old one is half open', async () => {
     const gateway = await SessionGateway.start();
     const link = await SilentLink.to(gateway.port);
