@@ -1,11 +1,24 @@
 import { RE2JS } from 're2js';
 import { messageOf } from '../lib/errors.ts';
+import type { Budget } from './cel/budget.ts';
 import { refusal } from './policy-refused.ts';
 
 /** A search costs its text's length times this size in the worst case; the largest documented pattern has 60. */
 const MAX_PROGRAM = 1000;
 const MAX_PATTERN = 1024;
 const CACHED = 500;
+
+/** Such as `\pL`, whose thousand ranges are put together anew for each. */
+const UNICODE_CLASS = /\\p/gi;
+const MAX_UNICODE_CLASSES = 50;
+
+/** What compiling takes at most, in units of the budget: for each character, each Unicode class, and for repetitions. */
+const CHARACTER_COST = 500;
+const CLASS_COST = 10_000;
+const REPETITION_COST = 300_000;
+
+/** A unit of the budget, in milliseconds. */
+const UNIT_MS = 30e-6;
 
 /** RE2 in linear time: policies are written by tenants, and JavaScript's own engine can be held for ever. */
 export class RegularExpression {
@@ -31,18 +44,37 @@ export class RegularExpression {
 
   /**
    * @param replacement in which `$1` to `$99` stand for what groups matched, `$0` for the whole match
-   * @param all whether every match is replaced, or the first alone
+   * @param all whether every match is replaced, or the first alone; an empty one right behind another is none, as RE2
+   *   has it
+   * @throws {PolicyFailure} when it takes more than the budget holds
    */
-  replace(text: string, replacement: string, all: boolean): string {
+  replace(text: string, replacement: string, all: boolean, budget: Budget): string {
     const matcher = this.#compiled.matcher(text);
     let result = '';
     let end = 0;
-    while (matcher.find()) {
-      result += text.slice(end, matcher.start()) + expand(replacement, (group) => groupOf(matcher, group));
-      end = matcher.end();
+    let replaced = false;
+    while (this.#find(matcher, text.length - end, budget)) {
+      const [from, to] = [matcher.start(), matcher.end()];
+      if (replaced && from === to && from === end) continue;
+      result += text.slice(end, from) + expand(replacement, (group) => groupOf(matcher, group));
+      end = to;
+      replaced = true;
       if (!all) break;
     }
     return result + text.slice(end);
+  }
+
+  /**
+   * Each search may look at all of the rest before it settles for less, which makes many of them quadratic. Most stop
+   * right behind their match: what is charged is what it took.
+   *
+   * @param rest how much is left to be searched
+   */
+  #find(matcher: Matcher, rest: number, budget: Budget): boolean {
+    const before = performance.now();
+    const found = matcher.find();
+    budget.spend(Math.min(this.size * rest, (performance.now() - before) / UNIT_MS));
+    return found;
   }
 }
 
@@ -84,9 +116,23 @@ export function regularExpression(pattern: string): RegularExpression {
 
 function compile(pattern: string): RegularExpression {
   if (pattern.length > MAX_PATTERN) throw new Error(`the regular expression is longer than ${MAX_PATTERN} characters`);
+  if (unicodeClassesIn(pattern) > MAX_UNICODE_CLASSES) {
+    throw new Error(`the regular expression has more than ${MAX_UNICODE_CLASSES} Unicode classes`);
+  }
   const compiled = new RegularExpression(RE2JS.compile(pattern));
   if (compiled.size > MAX_PROGRAM) throw new Error('the regular expression is too large; repeat less');
   return compiled;
+}
+
+/** @returns what compiling the pattern costs at most, in units of the budget; 0 when it is in the cache */
+export function compileCost(pattern: string): number {
+  if (cache.has(pattern)) return 0;
+  const repetition = pattern.includes('{') ? REPETITION_COST : 0;
+  return pattern.length * CHARACTER_COST + unicodeClassesIn(pattern) * CLASS_COST + repetition;
+}
+
+function unicodeClassesIn(pattern: string): number {
+  return pattern.match(UNICODE_CLASS)?.length ?? 0;
 }
 
 /** @throws {PolicyRefused} for a pattern that stands in a policy and is not RE2 */

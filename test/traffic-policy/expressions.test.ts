@@ -284,6 +284,10 @@ describe('an expression that cannot be used', () => {
       `lists.range(2000).all(x, lists.range(2000).all(y, ${'x + y >= 0 && '.repeat(200)}true))`,
     ],
     ['a loop in a loop', 'lists.range(2000).all(x, lists.range(2000).all(y, x + y >= 0))'],
+    [
+      'a pattern made anew in a loop',
+      `lists.range(2000).exists(x, 'q'.matches('(?i)${'\\\\pL'.repeat(40)}' + string(x)))`,
+    ],
     ['a list built in a loop', 'lists.range(2000).map(x, lists.range(2000).map(y, x * y)).size() > 0'],
   ])('because it costs too much: %s', (_, expression) => {
     const before = process.cpuUsage();

@@ -1,3 +1,4 @@
+import { Budget } from '../../traffic-policy/cel/budget.ts';
 import type { RegularExpression } from '../../traffic-policy/regular-expression.ts';
 import { firstValue } from '../../traffic-policy/scope/header-map.ts';
 import type { PolicyError, PreparedAction } from '../../traffic-policy/steps.ts';
@@ -22,7 +23,11 @@ export function filterUserAgents(
     ends: false,
     on_http_request: () => (request) => {
       const agent = firstValue(request.headers, 'user-agent');
-      const matches = (pattern: RegularExpression) => pattern.test(agent ?? '');
+      const budget = new Budget();
+      const matches = (pattern: RegularExpression) => {
+        budget.spend(pattern.size * (agent?.length ?? 0));
+        return pattern.test(agent ?? '');
+      };
       if (allow.some(matches)) return undefined;
       return agent === undefined || deny.some(matches) ? REFUSED : undefined;
     },

@@ -1,7 +1,7 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { ActionContext } from '../action-context.ts';
 import { PolicyFailure } from '../policy-failure.ts';
-import { checkedPattern, type RegularExpression, regularExpression } from '../regular-expression.ts';
+import { checkedPattern, compileCost, type RegularExpression, regularExpression } from '../regular-expression.ts';
 import type { PolicyScope } from '../scope/policy-scope.ts';
 
 /** Longer ones are refused by servers anyway. */
@@ -40,7 +40,7 @@ export class UrlReplacement {
     const pattern = this.#pattern(scope);
     scope.budget.spend(pattern.size * url.length);
     const matches = pattern.first(url);
-    return matches && { url: pattern.replace(url, to, this.#all), matches };
+    return matches && { url: pattern.replace(url, to, this.#all, scope.budget), matches };
   }
 }
 
@@ -52,7 +52,9 @@ function patternOf(from: string, context: ActionContext): (scope: PolicyScope) =
   }
   return (scope) => {
     try {
-      return regularExpression(template.text(scope));
+      const text = template.text(scope);
+      scope.budget.spend(compileCost(text));
+      return regularExpression(text);
     } catch (error) {
       if (error instanceof PolicyFailure) throw error;
       throw new PolicyFailure('ERR_NGROK_3901', messageOf(error), { cause: error });

@@ -96,6 +96,15 @@ describe('allowUserAgent and denyUserAgent', () => {
     expect(await tolerant.status()).toBe(200);
   });
 
+  it('refuse a header that would take them seconds to search', async () => {
+    const endpoint = await open((builder) => builder.denyUserAgent('(?:a.{0,100}b.{0,100}){2}$'));
+    const before = process.cpuUsage();
+    const answer = await endpoint.ask({ headers: { 'user-agent': 'abb'.repeat(4000) } });
+    expect(codeOf(answer)).toEqual([500, 'ERR_NGROK_2300']);
+    expect(process.cpuUsage(before).user / 1000).toBeLessThan(2000);
+    expect(await endpoint.status({ headers: { 'user-agent': 'curl/8.0' } })).toBe(200);
+  });
+
   it('are refused with what is no regular expression', async () => {
     expect((await refusal((builder) => builder.denyUserAgent('('))).code).toBe('ERR_NGROK_2090');
   });

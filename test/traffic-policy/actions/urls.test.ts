@@ -51,6 +51,14 @@ describe('url-rewrite', () => {
     ['the whole URL', { to: '/only' }, '/x', '/only', 'cam.example.com'],
     ['the host', { from: 'cam.example.com', to: 'inner.local' }, '/x', '/x', 'inner.local'],
     ['what would break the request line', { to: '/a b\r\nx\u00e9' }, '/x', '/a%20b%0D%0Ax%C3%A9', 'cam.example.com'],
+    ['all of it once', { from: '.*', to: '/new' }, '/x', '/new', 'cam.example.com'],
+    [
+      'what is empty',
+      { from: 'z*', to: '-' },
+      '',
+      '/-h-t-t-p-s-:-/-/-c-a-m-.-e-x-a-m-p-l-e-.-c-o-m-',
+      'cam.example.com',
+    ],
     ['nothing', { from: 'nope', to: 'x' }, '/x', '/x', 'cam.example.com'],
   ])('replaces %s', async (_, config, target, rewritten, host) => {
     const { request, outcome } = await runRequest(onRequest({ type: 'url-rewrite', config }), { target });
@@ -67,5 +75,22 @@ describe('url-rewrite', () => {
   it.each(['https://', 'https://a b/', 'https://x\r\ny/'])('refuses to send a request to %j', async (to) => {
     const { outcome } = await runRequest(onRequest({ type: 'url-rewrite', config: { to } }));
     expect(statusOf(outcome)).toBe(500);
+  });
+
+  it.each(['x.*y|x', '(x+x+)+y|x', '(?:x|xx|xxx).*y|x'])(
+    'gives up where %j makes it search all over again',
+    async (from) => {
+      const text = onRequest({ type: 'url-rewrite', config: { from, to: 'z' } });
+      const before = process.cpuUsage();
+      const { outcome } = await runRequest(text, { target: `/${'x'.repeat(16_000)}` });
+      expect(outcome).toMatchObject({ status: 500, code: 'ERR_NGROK_2300' });
+      expect(process.cpuUsage(before).user / 1000).toBeLessThan(2000);
+    },
+  );
+
+  it('replaces hundreds of matches in a long URL', async () => {
+    const text = onRequest({ type: 'url-rewrite', config: { from: '%20', to: '+' } });
+    const { request } = await runRequest(text, { target: `/${'abc%20'.repeat(500)}` });
+    expect(request.target).toBe(`/${'abc+'.repeat(500)}`);
   });
 });

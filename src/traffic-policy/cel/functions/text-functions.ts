@@ -9,15 +9,12 @@ import {
   listType,
 } from '@bufbuild/cel';
 import { strings } from '@bufbuild/cel/ext';
-import { regularExpression } from '../../regular-expression.ts';
+import { compileCost, regularExpression } from '../../regular-expression.ts';
 import { boundedText, checkListSize, checkTextLength } from '../budget.ts';
 import { currentContext } from '../evaluation.ts';
 
 const { BOOL, INT, STRING } = CelScalar;
 const TEXTS = listType(STRING);
-
-/** Compiling a pattern that repeats can take milliseconds; those that stand in a policy are cached. */
-const PATTERN_COST = 20_000;
 
 /** The library's functions on texts, bounded, and the documented ones that it lacks or has otherwise. */
 export const TEXT_FUNCTIONS: readonly CelFunc[] = [
@@ -57,7 +54,7 @@ export const TEXT_FUNCTIONS: readonly CelFunc[] = [
 
 function matches(text: string, pattern: string): boolean {
   const { budget } = currentContext();
-  budget.spend(pattern.includes('{') ? PATTERN_COST : pattern.length);
+  budget.spend(pattern.length + compileCost(pattern));
   const expression = regularExpression(pattern);
   budget.spend(expression.size * text.length);
   return expression.test(text);
