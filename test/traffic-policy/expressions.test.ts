@@ -248,6 +248,9 @@ describe('an expression that cannot be used', () => {
     ['[1].map(a, [1].map(b, [1].map(c, c)))', /nest more than 2/],
     ['google.protobuf.Duration{seconds: 1}', /no type/],
     [`'${'a'.repeat(4100)}'`, /longer than 4096/],
+    ["req.url.path.matches('^/(?!public)')", /error parsing regexp/],
+    ["matches('a', '(')", /error parsing regexp/],
+    [`'a'.matches(r'${'\\pL'.repeat(51)}')`, /more than 50 Unicode classes/],
   ];
 
   it.each(refusals)('%s', (expression, why) => {
@@ -270,7 +273,7 @@ describe('an expression that cannot be used', () => {
     'vars.nothing',
     'req.url.port == 80',
     "secrets.get('main', 'other')",
-    "'a'.matches('(')",
+    "'a'.matches(['('][0])",
     "json.decode('{')",
     "conn.tls.client.subject == 'x'",
     '9223372036854775807 + 1',

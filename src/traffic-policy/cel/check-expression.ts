@@ -1,4 +1,5 @@
 import { refusal } from '../policy-refused.ts';
+import { checkedPattern } from '../regular-expression.ts';
 import { callProblem, isNamespaced, rootReadBy } from './environment.ts';
 import { expandSortBy, limitLoop } from './macros.ts';
 import { becomeCall, type CallExpr, type ComprehensionExpr, type Expr, qualifiedName, textLiteral } from './syntax.ts';
@@ -176,6 +177,7 @@ class Check {
       this.visit(call.target, place);
     }
     for (const arg of call.args) this.visit(arg, place);
+    if (call.function === 'matches') checkLiteralPattern(call.args.at(-1));
     if (call.function === '_[_]') this.#noteVariable(this.#findings.indexed, first);
     if (call.function === '@in') this.#noteVariable(this.#findings.guarded, second);
     if (call.function === 'size') this.#noteVariable(this.#findings.guarded, call.target ?? first);
@@ -220,4 +222,11 @@ class Check {
     this.visit(loop.loopStep, inside);
     limitLoop(loop, TURN_COST + (this.#visited - before) * NODE_COST);
   }
+}
+
+/** A pattern that can never match would silently switch off the rule that it stands in. */
+function checkLiteralPattern(pattern: Expr | undefined): void {
+  const kind = pattern?.exprKind;
+  if (kind?.case !== 'constExpr' || kind.value.constantKind.case !== 'stringValue') return;
+  checkedPattern(kind.value.constantKind.value, '');
 }
