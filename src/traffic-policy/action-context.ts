@@ -18,8 +18,8 @@ export interface PolicyContext {
   readonly protocol: EndpointProtocol;
   /** Whether something else than the policy says how TLS is ended. */
   readonly fixedTermination: boolean;
-  /** Whether any expression reads what actions found out; if not, nothing is recorded. */
-  readonly recordsResults: boolean;
+  /** Whether any expression compiled so far reads what actions found out; if none does, nothing is recorded. */
+  recordsResults: boolean;
   readonly troubles: TroubleLog;
   /** Phases with expressions in them. */
   readonly dynamicPhases: Set<Phase>;
@@ -59,6 +59,7 @@ export class ActionContext {
     return atPlace(field, () => {
       this.policy.dynamicPhases.add(this.phase);
       const expression = compileExpression(text, DECLARATIONS[this.phase]);
+      if (expression.findings.readsResults) this.policy.recordsResults = true;
       for (const name of expression.findings.unknown) this.warn(`${field}: there is no variable ${name}`);
       return expression;
     });

@@ -55,8 +55,7 @@ export function compilePhases(text: string, { target, frame, ports, problems, wa
     ports,
     protocol: target.protocol,
     fixedTermination: target.fixedTermination,
-    // Wherever the word is anything but the key of a rule.
-    recordsResults: /\bactions\b(?!":)/.test(JSON.stringify(document)),
+    recordsResults: false,
     troubles: new TroubleLog(ports),
     dynamicPhases: new Set(),
     warn,
@@ -201,7 +200,7 @@ function compilePhase<S extends Subject, Response extends PolicyResponse | undef
   const steps = compileRules(rules[phase] ?? [], compiler, policy, problems);
   if (steps.length === 0) return null;
   const run = sequence(steps, kind, fail);
-  if (!policy.dynamicPhases.has(phase) && !policy.recordsResults) return run;
+  if (!policy.dynamicPhases.has(phase)) return run;
   return (subject, response) => {
     scopeOf(subject, policy.ports).begin(response ?? null);
     return run(subject, response);

@@ -41,6 +41,8 @@ export interface Findings {
   readonly indexed: Set<string>;
   /** Variables that are asked for a key before. */
   readonly guarded: Set<string>;
+  /** Whether it reads what actions found out. */
+  readsResults: boolean;
 }
 
 /**
@@ -50,7 +52,7 @@ export interface Findings {
  * @throws {PolicyRefused} for a function or a variable that there is not
  */
 export function checkExpression(expr: Expr, declarations: Declarations): Findings {
-  const findings = { unknown: new Set<string>(), indexed: new Set<string>(), guarded: new Set<string>() };
+  const findings: Findings = { unknown: new Set(), indexed: new Set(), guarded: new Set(), readsResults: false };
   new Check(declarations, findings).visit(expr, { bound: new Set(), loops: 0 });
   return findings;
 }
@@ -115,6 +117,7 @@ class Check {
     }
     if (place.bound.has(root) || (kind.case === 'identExpr' && TYPES.has(name))) return;
     this.#requireRoot(root);
+    if (root === 'actions') this.#findings.readsResults = true;
     this.#modernize(expr);
     this.#noteUnknown(qualifiedName(expr) ?? name);
   }

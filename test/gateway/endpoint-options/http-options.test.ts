@@ -186,6 +186,13 @@ describe('requestHeader and responseHeader', () => {
     expect(headers).not.toHaveProperty('x-secret');
   });
 
+  it('can tell what actions found out', async () => {
+    const user = `\${actions.ngrok.basic_auth.credentials.username}`;
+    const endpoint = await open((builder) => builder.basicAuth('ann', 'password1').requestHeader('x-user', user));
+    const seen = await endpoint.reached({ headers: basic('ann:password1') });
+    expect(seen.headers['x-user']).toBe('ann');
+  });
+
   it('replace the host, and lead redirects back', async () => {
     const endpoint = await open((builder) => builder.requestHeader('Host', 'inside:8080').removeRequestHeader('host'));
     expect((await endpoint.reached()).headers.host).toBe('inside:8080');

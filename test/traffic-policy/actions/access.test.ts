@@ -74,6 +74,22 @@ describe('basic-auth', () => {
     expect(headerIn((outcome as PolicyError).headers, 'www-authenticate')).toBe('Basic realm="the \\"yard\\""');
   });
 
+  it('tells the rules after it however their expressions are laid out', async () => {
+    const text = `
+      on_http_request:
+        - actions:
+            - { type: basic-auth, config: { credentials: ["jo:correct horse"], enforce: false } }
+        - expressions:
+            - |-
+              req.method == 'GET' &&
+              !(
+              actions.ngrok.basic_auth.credentials.authorized)
+          actions: [{ type: deny }]
+    `;
+    expect(statusOf((await runRequest(text)).outcome)).toBe(403);
+    expect((await runRequest(text, { headers: basic('jo:correct horse') })).outcome).toBeUndefined();
+  });
+
   it('leaves the decision to the rules after it when it is not enforced', async () => {
     const text = JSON.stringify({
       on_http_request: [
