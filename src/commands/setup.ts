@@ -1,6 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import type { ManagementClient } from '../management/client.ts';
+import { CLOUD_API } from '../management/cloud-api.ts';
 import type { ManagementError } from '../management/management-error.ts';
 import type { ManagementSettings } from '../settings/management-settings.ts';
 import { describeProgress, describeResult, envLines } from './setup-report.ts';
@@ -20,7 +21,6 @@ interface SetupOptions {
 
 /** As everywhere in this program: the other side cannot be reached. */
 const UNREACHABLE_EXIT = 3;
-const CLOUD_API = 'https://api.ngrok.com';
 
 /** Where the command writes: results to `stdout`, with `--json` its progress to `stderr`. */
 export interface SetupOutput {

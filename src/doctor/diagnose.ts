@@ -7,6 +7,7 @@ import { systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Log } from '../lib/log.ts';
 import { NO_PROXIES, type ProxyServer } from '../lib/proxy-rules.ts';
+import { CLOUD_API } from '../management/cloud-api.ts';
 import type { ServiceState } from '../service/status.ts';
 import type { GatewaySettings, Settings } from '../settings/agent-settings.ts';
 import { VERSION } from '../version.ts';
@@ -39,8 +40,6 @@ export interface Surroundings {
   dateFrom?: string | null;
 }
 
-/** The management API of ngrok's cloud. */
-const CLOUD_API = 'https://api.ngrok.com';
 const REACH_MS = 4_000;
 
 /**

@@ -54,7 +54,7 @@ import { type ManagementClientOptions, Transport } from './transport.ts';
  * the network or the service fails; changing ones only when the service said that it did not take them.
  *
  * @example
- * const client = new ManagementClient({ baseUrl: 'https://api.ngrok.com', apiKey });
+ * const client = new ManagementClient({ baseUrl: 'https://api.gateway.example.com', apiKey });
  * const bot = await client.botUsers.create({ name: 'site A' });
  * for await (const domain of client.reservedDomains.all()) console.log(domain.domain);
  */
@@ -89,7 +89,7 @@ export class ManagementClient {
   readonly tunnels: ReadableCollection<Tunnel>;
   readonly tunnelSessions: TunnelSessions;
 
-  /** @throws {TypeError} when the base URL or the key cannot be used */
+  /** @throws {TypeError} when an option cannot be used */
   constructor(options: ManagementClientOptions) {
     const transport = new Transport(options);
     this.reservedDomains = new ReservedDomains(transport, OPERATIONS.reservedDomains);

@@ -2,25 +2,26 @@ import { z } from 'zod';
 import { backoffDelay } from '../lib/backoff.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
+import { CLOUD_API } from './cloud-api.ts';
 import { ManagementError, TIMEOUT, UNREACHABLE, UNREADABLE_ANSWER } from './management-error.ts';
 import type { Operation } from './operations.ts';
 
 /** Where the API is and how to call it. */
 export interface ManagementClientOptions {
-  /** Such as `https://api.ngrok.com`, or the management URL of a gateway of your own. */
-  baseUrl: string;
+  /** The management URL of a gateway of your own. Default: ngrok's cloud, `https://api.ngrok.com`. */
+  baseUrl?: string | undefined;
   apiKey: string;
   /** Version of the API; 2 is the only one. */
-  version?: string;
+  version?: string | undefined;
   /** Milliseconds for one attempt, from its start to the last byte of the answer. Default: 30 s. */
-  timeoutMs?: number;
+  timeoutMs?: number | undefined;
   /** How often a call is repeated at most, where repeating is safe. Default: 3. */
-  retries?: number;
+  retries?: number | undefined;
   /** PEM of the authority that signed the service's certificate, if it is no public one: `ca.pem` of a gateway. */
-  ca?: string;
+  ca?: string | undefined;
   /** What makes the requests, in place of the global `fetch`. */
-  fetch?: Fetch;
-  clock?: Clock;
+  fetch?: Fetch | undefined;
+  clock?: Clock | undefined;
 }
 
 /** The part of `fetch` that is used here. */
@@ -38,6 +39,8 @@ export interface Call {
   signal?: AbortSignal | undefined;
 }
 
+/** Beyond it a timer fires at once. */
+const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
 const RETRY_DELAYS = { baseMs: 250, maxMs: 10_000 };
 /** A service that wants us to wait longer gets no second call from here; the caller decides. */
 const LONGEST_WAIT_MS = 60_000;
@@ -48,18 +51,41 @@ const ErrorBody = z.object({
   details: z.record(z.string(), z.string()).nullish().catch(null),
 });
 
+/** The options with their defaults. */
+interface Settings {
+  /** Without a slash at its end. */
+  baseUrl: string;
+  apiKey: string;
+  version: string;
+  timeoutMs: number;
+  retries: number;
+  clock: Clock;
+}
+
 /** Makes single calls: headers, deadline, retries, errors. Knows operations, not resources. */
 export class Transport {
-  readonly #options: Required<Omit<ManagementClientOptions, 'ca' | 'fetch'>>;
+  readonly #options: Settings;
   readonly #fetch: Promise<Fetch>;
 
-  /** @throws {TypeError} when the base URL or the key cannot be used */
+  /** @throws {TypeError} when an option cannot be used */
   constructor(options: ManagementClientOptions) {
-    const { protocol } = new URL(options.baseUrl);
-    if (protocol !== 'https:' && protocol !== 'http:') throw new TypeError('baseUrl must be an http or https URL');
+    // One by one: callers pass on options of their own, and those that are undefined must not take a default's place.
+    const {
+      baseUrl = CLOUD_API,
+      apiKey,
+      version = '2',
+      timeoutMs = 30_000,
+      retries = 3,
+      clock = systemClock,
+    } = options;
+    const protocol = checkBaseUrl(baseUrl);
     // Checked here, for fetch would quote the whole key in its complaint.
-    if (!/^[\x21-\x7e]+$/.test(options.apiKey)) throw new TypeError('apiKey is empty or holds a blank');
-    this.#options = { version: '2', timeoutMs: 30_000, retries: 3, clock: systemClock, ...options };
+    if (!/^[\x21-\x7e]+$/.test(apiKey ?? '')) throw new TypeError('apiKey is missing, empty or holds a blank');
+    if (!(timeoutMs >= 1 && timeoutMs <= LONGEST_TIMEOUT_MS)) {
+      throw new TypeError(`timeoutMs must be from 1 to ${LONGEST_TIMEOUT_MS}`);
+    }
+    if (!(retries >= 0)) throw new TypeError('retries must be 0 or more');
+    this.#options = { baseUrl: baseUrl.replace(/\/+$/, ''), apiKey, version, timeoutMs, retries, clock };
     this.#fetch = chooseFetch(options, protocol);
   }
 
@@ -90,7 +116,7 @@ export class Transport {
 
   async #attempt(operation: Operation, { id, query, body, signal }: Call): Promise<unknown> {
     const { baseUrl, timeoutMs } = this.#options;
-    const url = `${baseUrl.replace(/\/+$/, '')}${fillId(operation.path, id)}${query?.size ? `?${query}` : ''}`;
+    const url = `${baseUrl}${fillId(operation.path, id)}${query?.size ? `?${query}` : ''}`;
     const name = `${operation.method} ${operation.path}`;
     const timeout = AbortSignal.timeout(timeoutMs);
     let answer: Response;
@@ -125,6 +151,20 @@ export class Transport {
       ...(hasBody && { 'content-type': 'application/json' }),
     };
   }
+}
+
+/**
+ * @returns the URL's scheme
+ * @throws {TypeError} when paths cannot be put after it, never quoting it: it may hold a password
+ */
+function checkBaseUrl(text: string): string {
+  const url = URL.canParse(text) ? new URL(text) : null;
+  if (url?.protocol !== 'https:' && url?.protocol !== 'http:')
+    throw new TypeError('baseUrl must be an http or https URL');
+  if (url.username || url.password)
+    throw new TypeError('baseUrl must have no user name or password: apiKey is all it takes');
+  if (/[?#]/.test(text)) throw new TypeError('baseUrl must have no query or fragment');
+  return url.protocol;
 }
 
 /** Node's own https client is loaded only where an authority is given: the global fetch may be all that there is. */

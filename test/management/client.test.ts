@@ -69,9 +69,38 @@ describe('a request', () => {
 
   it('is refused at the door with a key that cannot be a header, without showing it', () => {
     expect(() => clientOf({ url: 'http://127.0.0.1' }, { apiKey: 'se\ncret' })).toThrow(
-      /^apiKey is empty or holds a blank$/,
+      /^apiKey is missing, empty or holds a blank$/,
     );
+    // An environment variable that is not set, in a program without types.
+    const { UNSET_KEY: apiKey } = {} as Record<string, string>;
+    expect(() => new ManagementClient({ apiKey } as ManagementClientOptions)).toThrow(/^apiKey is missing/);
     expect(() => clientOf({ url: 'ftp://127.0.0.1' })).toThrow(TypeError);
+  });
+
+  it.each([
+    ['https://user:pass-word@127.0.0.1', /^baseUrl must have no user name/],
+    ['https://127.0.0.1?pass-word', /^baseUrl must have no query/],
+    ['https://127.0.0.1/#pass-word', /^baseUrl must have no query/],
+    ['//pass-word', /^baseUrl must be/],
+  ])('is refused at the door with the base URL %s, without repeating it', (url, why) => {
+    expect(() => clientOf({ url })).toThrow(why);
+  });
+
+  it.each([{ retries: Number.NaN }, { retries: -1 }, { timeoutMs: 0 }, { timeoutMs: 2 ** 31 }])(
+    'is refused at the door with %o',
+    (options) => {
+      expect(() => clientOf({ url: 'http://127.0.0.1' }, options)).toThrow(/^(?:retries|timeoutMs) must be/);
+    },
+  );
+
+  it('goes to ngrok’s cloud when no base URL is given', async () => {
+    const asked: string[] = [];
+    const fetch = async (url: string) => {
+      asked.push(url);
+      return Response.json(BOT);
+    };
+    await new ManagementClient({ baseUrl: undefined, apiKey: KEY, fetch }).botUsers.get('bot_1');
+    expect(asked).toEqual(['https://api.ngrok.com/bot_users/bot_1']);
   });
 });
 
@@ -217,6 +246,13 @@ describe('retries', () => {
     const clock = new InstantClock(0.5);
     expect((await clientOf(service, { clock }).botUsers.get('bot_1')).id).toBe('bot_1');
     expect(clock.slept).toEqual([125, 250, 500]);
+  });
+
+  it('are as many as usual when the options that are passed on are undefined', async () => {
+    const service = await serve(refuse(500, null));
+    const options = { version: undefined, timeoutMs: undefined, retries: undefined, ca: undefined, fetch: undefined };
+    expect(await failure(clientOf(service, options).botUsers.get('bot_1'))).toMatchObject({ status: 500 });
+    expect(service.received.map(({ headers }) => headers['service-version'])).toEqual(['2', '2', '2', '2']);
   });
 
   it('give up after the given number, with the last failure', async () => {
