@@ -8,7 +8,7 @@ import { AgentCommands } from './agent-commands.ts';
 import { type AgentInfo, agentInfo } from './agent-info.ts';
 import type { ListenerOwner } from './agent-listener.ts';
 import type { Channel, ChannelReceiver } from './channel.ts';
-import { Connection, type ConnectionUser } from './connection.ts';
+import { Connection, type ConnectionUser, MAX_INBOUND } from './connection.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
 import { HeartbeatEcho, HeartbeatProbe } from './heartbeat.ts';
 import { AuthRequest, BindLabeledRequest, BindRequest, StreamType, streamPrefix, UnbindRequest } from './messages.ts';
@@ -23,8 +23,9 @@ const PROBE_MS = 1_000;
 /** Heartbeats may be late by this much beyond what the agent tolerates itself. */
 const SILENCE_SLACK_MS = 1_000;
 const MAX_SILENCE_MS = 600_000;
-/** Before it has authenticated, nobody makes the gateway keep more than this. */
+/** Before it has authenticated, nobody makes the gateway keep more than this for a stream, nor for more streams. */
 const MAX_AUTH_BODY = 65_536;
+const MAX_AUTH_STREAMS = 4;
 
 /** Knows all sessions of the gateway. */
 export interface SessionDirectory {
@@ -69,6 +70,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   constructor(socket: Duplex, deps: AgentSessionDeps) {
     this.#deps = deps;
     this.#connection = new Connection(socket, this);
+    this.#connection.maxInbound = MAX_AUTH_STREAMS;
     this.gate = new StreamGate(this.#connection);
     this.commands = new AgentCommands(this.#connection);
     this.#listeners = new SessionListeners(this, deps.binder, deps.log);
@@ -194,6 +196,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
       this.#credential = null;
       throw error;
     }
+    this.#connection.maxInbound = MAX_INBOUND;
     this.#watch(Math.min(extra.heartbeatinterval + extra.heartbeattolerance + SILENCE_SLACK_MS, MAX_SILENCE_MS));
     this.#deps.log.info({ session: this.#id, agent: extra.clienttype, version: extra.version }, 'agent session online');
     const version = request.Version.includes('3') ? '3' : '2';

@@ -6,8 +6,8 @@ import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolati
 const OUTPUT_HIGH_WATER = 262_144;
 /** More than this piles up only when the peer provokes answers and does not read them. */
 const OUTPUT_LIMIT = 8 * 1_048_576;
-/** An SDK has one RPC and one heartbeat stream open at a time. */
-const MAX_INBOUND = 64;
+/** Streams that an agent may have open; an SDK has one RPC and one heartbeat stream at a time. */
+export const MAX_INBOUND = 64;
 /** How long the peer may take to hang up after a close, in milliseconds. */
 const CLOSE_GRACE_MS = 250;
 /** A stream id that agents never use: credit for it is ignored. */
@@ -46,6 +46,8 @@ export class Connection implements ChannelHost, FrameHandler {
   #ended = false;
   /** When the peer was last heard of, in milliseconds of `performance.now()`. */
   lastReadAt = performance.now();
+  /** Streams that the peer may have open. */
+  maxInbound = MAX_INBOUND;
 
   constructor(socket: Duplex, user: ConnectionUser) {
     this.#socket = socket;
@@ -138,7 +140,7 @@ export class Connection implements ChannelHost, FrameHandler {
 
   #accept(streamId: number): Channel {
     if (streamId % 2 === 0 || this.#channels.has(streamId)) throw new ProtocolViolation('stream id not allowed');
-    if (this.#inbound >= MAX_INBOUND) throw new ProtocolViolation('too many streams opened');
+    if (this.#inbound >= this.maxInbound) throw new ProtocolViolation('too many streams opened');
     const channel = new Channel(this);
     channel.id = streamId;
     this.#inbound += 1;

@@ -12,8 +12,11 @@ import type { EndpointBinder } from './endpoint-binder.ts';
 import { Refusal } from './refusal.ts';
 
 const MAX_SESSIONS = 1_000;
-/** Sessions, and connections that are still to authenticate. */
-const MAX_CONNECTIONS = MAX_SESSIONS + 256;
+/**
+ * Connections that are still to authenticate, and as many whose handshake is not over. Of more, the oldest are closed: an
+ * agent is in within moments, and a stranger who only stays must not keep others out.
+ */
+const MAX_NEWCOMERS = 256;
 const SESSION_ID = /^ts_[0-9A-Za-z]{27}$/;
 const HANDSHAKE_MS = 10_000;
 /** Longer than a connection takes to close by force. */
@@ -29,6 +32,8 @@ export interface SessionServerOptions {
   host: string;
   /** Of a listener of its own; 0 for any free port, null for none: agents are then all brought to `accept`. */
   port: number | null;
+  /** Connections that are still to authenticate; left out: the default. */
+  newcomers?: number;
   tally: Tally;
   log: Log;
 }
@@ -38,7 +43,13 @@ export class SessionServer implements SessionDirectory {
   readonly #options: SessionServerOptions;
   readonly #server: Server;
   readonly #connected = new Set<AgentSession>();
-  /** Connections to the port of its own whose handshake is not over, by their peer's address: TLS sockets tell no more. */
+  readonly #maxNewcomers: number;
+  /** Those that are still to authenticate, in order of arrival. */
+  readonly #newcomers = new Set<AgentSession>();
+  /**
+   * Connections to the port of its own whose handshake is not over, in order of arrival, by their peer's address: TLS
+   * sockets tell no more.
+   */
   readonly #handshaking = new Map<string, Socket>();
   readonly #sessions = new Set<AgentSession>();
   #stopped = false;
@@ -47,8 +58,8 @@ export class SessionServer implements SessionDirectory {
 
   constructor(options: SessionServerOptions) {
     this.#options = options;
+    this.#maxNewcomers = options.newcomers ?? MAX_NEWCOMERS;
     this.#server = createServer({ handshakeTimeout: HANDSHAKE_MS });
-    this.#server.maxConnections = MAX_CONNECTIONS;
   }
 
   /** The sessions that are online. */
@@ -79,9 +90,9 @@ export class SessionServer implements SessionDirectory {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** Takes an agent's connection over; one more than there may be is closed. */
+  /** Takes an agent's connection over. */
   accept(socket: TLSSocket): void {
-    if (this.#stopped || this.#connected.size >= MAX_CONNECTIONS) {
+    if (this.#stopped) {
       socket.destroy();
       return;
     }
@@ -91,8 +102,16 @@ export class SessionServer implements SessionDirectory {
     const address = socket.remoteAddress ?? '';
     const session = new AgentSession(socket, { access, binder, directory: this, ids, address, tally, log });
     this.#connected.add(session);
-    socket.once('close', () => this.#connected.delete(session));
+    this.#newcomers.add(session);
+    socket.once('close', () => {
+      this.#connected.delete(session);
+      this.#newcomers.delete(session);
+    });
     session.start();
+    const [oldest] = this.#newcomers;
+    if (this.#newcomers.size <= this.#maxNewcomers || oldest === undefined) return;
+    this.#newcomers.delete(oldest);
+    oldest.end(new Error('too many others are waiting to authenticate'));
   }
 
   /** Stops listening and ends every session, within 2 s. */
@@ -112,6 +131,7 @@ export class SessionServer implements SessionDirectory {
     if (this.#sessions.size >= MAX_SESSIONS) {
       throw new Refusal('ERR_NGROK_348', `the gateway carries ${MAX_SESSIONS} sessions already`);
     }
+    this.#newcomers.delete(session);
     this.#sessions.add(session);
   }
 
@@ -130,6 +150,8 @@ export class SessionServer implements SessionDirectory {
     socket.once('close', () => {
       if (this.#handshaking.get(peer) === socket) this.#handshaking.delete(peer);
     });
+    const [oldest] = this.#handshaking.values();
+    if (this.#handshaking.size > this.#maxNewcomers) oldest?.destroy();
   }
 
   async #renew(): Promise<number> {

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { Agent, type IncomingMessage, type RequestOptions, request } from 'node:http';
+import { connect, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Listener, Session } from '@ngrok/ngrok';
@@ -332,10 +333,29 @@ describe('commands to an agent', () => {
   });
 });
 
+describe('strangers who come and say nothing', () => {
+  it('keep no agent out, be it before their handshake or after it', async () => {
+    const gateway = await SessionGateway.start(0, undefined, { newcomers: 2 });
+    const early = await gateway.agent().connect();
+    const [first] = [await gateway.rawClient(), await gateway.rawClient(), await gateway.rawClient()];
+    await once(first.resume(), 'close');
+    const silent = Array.from({ length: 3 }, () => connect(gateway.port, '127.0.0.1').on('error', () => {}));
+    onTestFinished(() => silent.forEach((socket) => void socket.destroy()));
+    await once((silent[0] as Socket).resume(), 'close');
+    const late = await gateway.agent().connect();
+    await early.httpEndpoint().domain('early.localhost').listen(false);
+    await late.httpEndpoint().domain('late.localhost').listen(false);
+  });
+});
+
 describe('a hostile or broken agent', () => {
   it.each([
     ['speaks another protocol', 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'],
     ['sends an unknown frame', Buffer.from('000000f000000003', 'hex')],
+    [
+      'opens many streams before it has authenticated',
+      Buffer.concat([3, 5, 7, 9, 11].map((id) => Buffer.from([0, 0, 4, 0x12, 0, 0, 0, id, 255, 255, 255, 255]))),
+    ],
     ['says goodbye with a wrong length', Buffer.from('00000230000000000000000900000001ffff', 'hex')],
   ])('that %s loses its own connection and no other', async (_what, bytes) => {
     const gateway = await SessionGateway.start();

@@ -29,7 +29,7 @@ export class SessionGateway {
   #server: SessionServer | null = null;
   #store: Store | null = null;
 
-  static async start(port = 0, dataDir?: string): Promise<SessionGateway> {
+  static async start(port = 0, dataDir?: string, limits: { newcomers?: number } = {}): Promise<SessionGateway> {
     const gateway = new SessionGateway();
     const dir = dataDir ?? (await mkdtemp(join(tmpdir(), 'sessions-')));
     const ca = await openLocalCa(dir, silentLog);
@@ -53,6 +53,7 @@ export class SessionGateway {
       port,
       tally: new Tally(),
       log: silentLog,
+      ...limits,
     });
     gateway.#server = server;
     gateway.port = Number(await server.start());
