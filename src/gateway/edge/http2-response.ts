@@ -1,6 +1,7 @@
 import type { OutgoingHttpHeaders, ServerHttp2Stream, ServerStreamResponseOptions } from 'node:http2';
 import type { Tally } from '../tally.ts';
 import type { ClientResponse } from './client-message.ts';
+import { MalformedMessage } from './header-fields.ts';
 import { http2Headers } from './http2-headers.ts';
 
 /** Error codes of RFC 9113, section 7; Node's constants come with all of `node:http2`. */
@@ -32,7 +33,9 @@ export class Http2Response implements ClientResponse {
     return this.#stream.destroyed || this.#stream.closed;
   }
 
+  /** @throws {MalformedMessage} for what cannot be sent: Node would, when nobody is there any more who could answer else */
   writeHead(status: number, headers: readonly string[]): void {
+    if (status < 200 || status > 599) throw new MalformedMessage(`there is no status ${status} in HTTP/2`);
     const head = http2Headers(headers);
     head[':status'] = status;
     this.#head = head;

@@ -350,4 +350,15 @@ describe('an HTTP/2 connection', () => {
     expect(answer.headers[':status']).toBe(502);
     expect(JSON.parse(answer.body)).toMatchObject({ error_code: 'ERR_NGROK_3007' });
   });
+
+  it('answers 502 for a status that HTTP/2 has no room for, and goes on', async () => {
+    const { host } = await serve((req, res) => {
+      if (req.url === '/') res.writeHead(999, 'Request denied');
+      res.end('ok');
+    });
+    const session = await open(host);
+    const answer = await askHttp2(session, {});
+    expect([answer.headers[':status'], JSON.parse(answer.body).error_code]).toEqual([502, 'ERR_NGROK_3004']);
+    expect((await askHttp2(session, { ':path': '/well' })).body).toBe('ok');
+  });
 });
