@@ -33,6 +33,9 @@ export class Http2UpstreamStream implements UpstreamLink {
   #user: ExchangeEvents | null = null;
   #wholeRequestSent = false;
   #trailers = NO_TRAILERS;
+  #isHead = false;
+  /** Bytes of the body that its length announces and that have not come. */
+  #missing = 0;
   #paused = false;
   /** When the head of the response is overdue, in milliseconds of `performance.now()`. */
   #deadline = Number.POSITIVE_INFINITY;
@@ -48,6 +51,7 @@ export class Http2UpstreamStream implements UpstreamLink {
     const headers = requestHeaders(outgoing, session.scheme);
     this.#user = user;
     this.#session = session;
+    this.#isHead = outgoing.request.method === 'HEAD';
     this.reused = session.used;
     this.#deadline = performance.now() + this.#owner.headersTimeout;
     session.opened
@@ -139,16 +143,25 @@ export class Http2UpstreamStream implements UpstreamLink {
   #onResponse(stream: ClientHttp2Stream, head: ResponseHead, flags: number): void {
     this.unanswered = false;
     this.#session?.answered();
+    if (!this.#isHead && head.status !== 204 && head.status !== 304) this.#missing = head.length;
     this.#tell((user) => user.onHead(head));
     // Told at once, so that a head that is all there is leaves as one frame again.
     if ((flags & END_STREAM) !== 0) this.#complete();
-    stream.on('data', (piece: Buffer) => this.#tell((user) => user.onBody(piece)));
+    stream.on('data', (piece: Buffer) => {
+      this.#missing -= piece.length;
+      this.#tell((user) => user.onBody(piece));
+    });
     if (this.#paused) stream.pause();
   }
 
   #complete(): void {
     // A stream that breaks off ends as well, before its error is known.
     if (this.#user === null || this.unanswered || (this.#stream?.rstCode ?? 0) !== Http2Code.noError) return;
+    if (this.#missing > 0) {
+      // Reset without an error: a client of HTTP/1.1 would take what follows on its connection for the rest.
+      this.fail(new ConnectionLost());
+      return;
+    }
     const trailers = this.#trailers;
     this.#tell((user) => user.onComplete(trailers));
     this.#user = null;

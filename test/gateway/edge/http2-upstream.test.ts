@@ -7,6 +7,7 @@ import { StreamsExhausted } from '../../../src/gateway/endpoint.ts';
 import { collect, type DirectEndpoint, TestEdge } from '../../support/edge.ts';
 import { ask } from '../../support/http-request.ts';
 import { answerOn, askHttp2, openHttp2 } from '../../support/http2-client.ts';
+import { block, Code, Flag, Frame, frame, uint32 } from '../../support/raw-http2.ts';
 
 type Handler = (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => void;
 
@@ -235,6 +236,12 @@ describe('an upstream that speaks HTTP/2', () => {
   });
 });
 
+/** Whether the first request is among what a client has sent. */
+function isAsked(bytes: Buffer): boolean {
+  const flags = [0, Flag.priority].map((more) => Flag.endStream | Flag.endHeaders | more);
+  return flags.some((flag) => bytes.includes(Buffer.from([Frame.headers, flag, 0, 0, 0, 1])));
+}
+
 describe('an upstream that is no HTTP/2 server', () => {
   it('is a 502 that says why', async () => {
     const endpoint = await edge.serveRaw(`up-${++names}.localhost`, createHttp1Server(), { protocol: 'https' });
@@ -258,5 +265,39 @@ describe('an upstream that is no HTTP/2 server', () => {
     const endpoint = await edge.serveRaw(`up-${++names}.localhost`, server, { protocol: 'https' });
     endpoint.http2Upstream = true;
     expect((await askHttp2(await openClient(endpoint.host), {})).headers[':status']).toBe(502);
+  });
+
+  it('or gives up in the middle of a body without saying so is no whole answer', async () => {
+    const server = createRawServer((socket) => {
+      const head = frame(
+        Frame.headers,
+        Flag.endHeaders,
+        1,
+        block([
+          [':status', '200'],
+          ['content-length', '10'],
+        ]),
+      );
+      const rest = [frame(Frame.data, 0, 1, 'abc'), frame(Frame.reset, 0, 1, uint32(Code.none))];
+      socket.on('error', () => {}).write(frame(Frame.settings, 0, 0));
+      let seen = Buffer.alloc(0);
+      socket.on('data', (chunk: Buffer) => {
+        seen = Buffer.concat([seen, chunk]);
+        if (isAsked(seen)) socket.write(Buffer.concat([head, ...rest]));
+      });
+    });
+    const endpoint = await edge.serveRaw(`up-${++names}.localhost`, server, { protocol: 'http' });
+    endpoint.http2Upstream = true;
+    const request = `GET / HTTP/1.1\r\nHost: ${endpoint.host}\r\n\r\n`;
+    const answer = await edge.raw(request + request);
+    expect(answer.split('HTTP/1.1 ')).toHaveLength(2);
+    expect(answer).toMatch(/\r\n\r\nabc$/);
+  });
+
+  it('may say how long the answer to a HEAD request would be', async () => {
+    const { host } = await serve((stream) => stream.respond({ ':status': 200, 'content-length': '10' }));
+    const session = await openClient(host);
+    const answer = await askHttp2(session, { ':method': 'HEAD' });
+    expect([answer.headers['content-length'], answer.body]).toEqual(['10', '']);
   });
 });
