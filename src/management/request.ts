@@ -43,12 +43,16 @@ function normalizeBody(method: string, raw: unknown): unknown {
   return wrapped ? members.module : members;
 }
 
-/** Modules and policies are one level down; deeper there are only maps, and recursion would meet hostile depth. */
+/** Maps of the sender's own keys. Without one of its labels, a group would take in tunnels that it was not to have. */
+const MAPS = ['headers', 'labels'];
+
+/** Modules and policies are one level down; recursion would meet hostile depth. */
 function withoutNulls(value: Readonly<Record<string, unknown>>, depth = 2): Record<string, unknown> {
+  const holdsMembers = (key: string) => depth > 1 && !MAPS.includes(key);
   return Object.fromEntries(
     Object.entries(value)
       .filter(([, member]) => member !== null)
-      .map(([key, member]) => [key, depth > 1 && isObject(member) ? withoutNulls(member, depth - 1) : member]),
+      .map(([key, member]) => [key, isObject(member) && holdsMembers(key) ? withoutNulls(member, depth - 1) : member]),
   );
 }
 

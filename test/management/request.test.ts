@@ -152,6 +152,9 @@ describe('refusals', () => {
     expect(create('tunnelGroupBackends', { labels: { 'a=b': 'c' } })).toBe(6531);
     expect(create('tunnelGroupBackends', { labels: { [euros(86)]: 'c' } })).toBe(6509);
     expect(create('tunnelGroupBackends', { labels: { a: euros(86) } })).toBe(6510);
+    // Were it left out, the group would be wider than it was to be.
+    expect(create('tunnelGroupBackends', { labels: { app: 'web', site: null } })).toBe(215);
+    expect(create('httpResponseBackends', { headers: { a: null } })).toBe(215);
     expect(
       create('tunnelGroupBackends', {
         labels: Object.fromEntries(Array.from({ length: 51 }, (_, n) => [`k${n}`, ''])),

@@ -1,5 +1,6 @@
 import { raw } from 'express';
 import { DeadlineExceeded, withDeadline } from '../../lib/deadline.ts';
+import type { ApiError } from '../../lib/errors.ts';
 import type { RoutedRequest } from '../../lib/http-router.ts';
 import { refuse } from './refuse.ts';
 import type { Handler } from './router.ts';
@@ -29,16 +30,27 @@ export function jsonBody({ maxBytes, timeoutMs }: BodyLimits): Handler {
     } catch (cause) {
       // What is still to come of the body would be taken for the next request.
       res.shouldKeepAlive = false;
-      const why =
-        cause instanceof DeadlineExceeded
-          ? `it did not arrive within ${timeoutMs / 1000} s`
-          : `it may have ${maxBytes} bytes`;
-      throw refuse(400, 212, `The body could not be read in full: ${why}.`, { cause });
+      throw unread(cause, { maxBytes, timeoutMs });
     }
     const bytes: unknown = req.body;
     req.body = Buffer.isBuffer(bytes) && bytes.length > 0 ? parseObject(req, bytes) : {};
     next();
   };
+}
+
+/** What to say of a body that could not be read; Express names its own reasons in `type`. */
+function unread(cause: unknown, { maxBytes, timeoutMs }: BodyLimits): ApiError {
+  const reason = cause instanceof Error && 'type' in cause ? cause.type : null;
+  if (reason === 'encoding.unsupported') {
+    return refuse(415, 210, 'The content encoding is not supported; send the body as it is, or with gzip.', { cause });
+  }
+  const why =
+    cause instanceof DeadlineExceeded
+      ? `it did not arrive within ${timeoutMs / 1000} s`
+      : reason === 'entity.too.large'
+        ? `it may have ${maxBytes} bytes`
+        : `it ${reason === 'request.aborted' ? 'broke off' : 'is not encoded as its headers say'}`;
+  return refuse(400, 212, `The body could not be read in full: ${why}.`, { cause });
 }
 
 function parseObject(req: RoutedRequest, bytes: Buffer): unknown {
@@ -57,14 +69,14 @@ function parseJson(bytes: Buffer): unknown {
   } catch (cause) {
     throw refuse(400, 213, 'The body is not valid JSON in UTF-8.', { cause });
   }
-  // Only escapes can stand for these, and most bodies have none.
-  if (text.includes('\\u') && holdsUnstorable(value)) {
-    throw refuse(400, 213, 'The body holds a NUL character or half of a surrogate pair.');
+  // Only escapes can stand for the characters, and most bodies have none.
+  if (/\\u|__proto__/.test(text) && holdsUnstorable(value)) {
+    throw refuse(400, 213, 'The body holds a NUL character, half of a surrogate pair or a member called __proto__.');
   }
   return value;
 }
 
-/** What the database would cut off or replace: better refused than changed. */
+/** What the database would cut off or replace, and the name that schemas leave out: better refused than changed. */
 function holdsUnstorable(root: unknown): boolean {
   // A stack of our own: a body may be nested deeper than calls may be.
   const rest = [root];
@@ -72,6 +84,7 @@ function holdsUnstorable(root: unknown): boolean {
     const value = rest.pop();
     if (typeof value === 'string' && /\0|\p{Surrogate}/u.test(value)) return true;
     if (typeof value !== 'object' || value === null) continue;
+    if (Object.hasOwn(value, '__proto__')) return true;
     for (const [key, member] of Object.entries(value)) rest.push(key, member);
   }
   return false;

@@ -1,5 +1,6 @@
 import { request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
+import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { issueApiKey, issueCredential } from '../../../src/gateway/access/issue-token.ts';
 import { type Answer, type ManagementServer, startManagementServer } from '../support/management-server.ts';
@@ -177,6 +178,39 @@ describe('bodies', () => {
     const name = 'x'.repeat(1024 * 1024);
     expect(codeOf(await post(JSON.stringify({ name }), 'application/json'))).toEqual([400, 'ERR_NGROK_212']);
   });
+
+  it('may be compressed, and are refused by name when they are not what their headers say', async () => {
+    const send = async (body: string | Buffer, encoding: string) => {
+      const headers = { 'Content-Type': 'application/json', 'Content-Encoding': encoding };
+      const { apiKey } = server;
+      const authorized = { ...headers, Authorization: `Bearer ${apiKey}`, 'Service-Version': '2' };
+      const response = await fetch(`${server.url}/bot_users`, { method: 'POST', body, headers: authorized });
+      return response.json();
+    };
+    expect(await send(gzipSync('{"name":"small"}'), 'gzip')).toMatchObject({ name: 'small' });
+    expect(await send('{}', 'gzip')).toMatchObject({
+      error_code: 'ERR_NGROK_212',
+      msg: expect.stringMatching(/encoded/),
+    });
+    expect(await send('{}', 'zip')).toMatchObject({
+      status_code: 415,
+      error_code: 'ERR_NGROK_210',
+      msg: expect.stringMatching(/content encoding/),
+    });
+    const bomb = gzipSync(`{"name":"${'x'.repeat(1024 * 1024)}"}`);
+    expect(await send(bomb, 'gzip')).toMatchObject({
+      error_code: 'ERR_NGROK_212',
+      msg: expect.stringMatching(/1048576/),
+    });
+  });
+
+  it.each(['{"labels":{"__proto__":"x","app":"web"}}', '{"labels":{"\\u005f_proto__":"x"}}', '{"__proto__":{}}'])(
+    'refuse %s, of which a part would be left out',
+    async (body) => {
+      const json = { 'Content-Type': 'application/json' };
+      expect(codeOf(await server.call('POST', '/backends/tunnel_group', body, json))).toEqual([400, 'ERR_NGROK_213']);
+    },
+  );
 
   it('are ignored where an operation has none, as are content types', async () => {
     const { id } = await server.call('POST', '/bot_users');
