@@ -104,7 +104,8 @@ export class Channel {
   abort(): void {
     if (this.#closed || this.#aborted) return;
     this.#aborted = true;
-    if (this.id === 0) {
+    // Nothing of it has left: an end without the header of the stream would end the agent's session.
+    if (this.id === 0 || this.#synDue) {
       this.#close();
       return;
     }

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, request, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, connect } from 'node:net';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
@@ -62,6 +62,17 @@ it('serves requests, large bodies both ways and websockets through the real SDK'
   const [data] = (await once(socket, 'message')) as [Buffer];
   expect(String(data)).toBe('ping');
   socket.terminate();
+});
+
+it('loses no agent to requests that are refused in the middle of their first packet', async () => {
+  await tunnel('refused.localhost');
+  const refused = async () => {
+    const socket = connect(gateway.httpPort, '127.0.0.1');
+    socket.write('POST / HTTP/1.1\r\nHost: refused.localhost\r\nTransfer-Encoding: chunked\r\n\r\nnone');
+    return String(await collect(socket));
+  };
+  for (let times = 0; times < 5; times++) expect(await refused()).toMatch(/^HTTP\/1\.1 400 /);
+  expect((await ask(gateway.httpPort, 'refused.localhost')).body).toBe('hello 127.0.0.1');
 });
 
 it('serves clients of HTTP/2, large bodies both ways', async () => {

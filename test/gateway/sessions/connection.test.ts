@@ -287,6 +287,18 @@ describe('Connection: endings', () => {
     expect(chatty.recorder).toMatchObject({ received: 0, events: ['drain', 'closed'] });
   });
 
+  it('says nothing of a stream that is aborted before any of it has left', async () => {
+    const { connection, peer } = connect();
+    const { channel, recorder } = open(connection);
+    channel.write(Buffer.from('header'));
+    channel.abort();
+    const next = open(connection);
+    next.channel.write(Buffer.from('header'));
+    await settle();
+    expect(peer.frames).toMatchObject([{ kind: 'data', id: 4, syn: true }]);
+    expect(recorder.events).toEqual(['closed']);
+  });
+
   it('grants credit with an abort and with the reset after it, so that an agent out of credit learns of them', async () => {
     const { connection, peer } = connect();
     const { channel } = open(connection);

@@ -87,6 +87,7 @@ describe('StreamGate', () => {
     const { gate, peer, lane } = setUp();
     const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE));
     expect(() => gate.open(lane, PREAMBLE)).toThrow(StreamsExhausted);
+    await settle();
     streams[0]?.abort();
     await settle();
     expect(() => gate.open(lane, PREAMBLE)).toThrow(StreamsExhausted);
