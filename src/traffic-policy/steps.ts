@@ -82,7 +82,7 @@ export interface PolicyRequest {
   /**
    * Reads the body so that it can still be sent on.
    *
-   * @returns null when there is none, or when it is longer than `limit` bytes
+   * @returns empty when there is none; null when it is longer than `limit` bytes, or breaks off
    */
   readBody(limit: number): Promise<Buffer | null>;
   /** The engine's own, like scope: who wants to know how the upstream answers. */

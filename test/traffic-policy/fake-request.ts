@@ -37,7 +37,7 @@ export interface FakeRequest {
 }
 
 export function requestFor(fake: FakeRequest = {}): PolicyRequest {
-  const { method = 'GET', target = '/', headers = [], body, connection = connectionFrom() } = fake;
+  const { method = 'GET', target = '/', headers = [], body = '', connection = connectionFrom() } = fake;
   return {
     method,
     target,
@@ -45,7 +45,7 @@ export function requestFor(fake: FakeRequest = {}): PolicyRequest {
     headers: ['Host', 'cam.example.com', ...headers],
     connection,
     endpoint: ENDPOINT,
-    readBody: async (limit) => (body === undefined || body.length > limit ? null : Buffer.from(body)),
+    readBody: async (limit) => (body.length > limit ? null : Buffer.from(body)),
   };
 }
 

@@ -7,6 +7,8 @@ import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { requestHeaders } from './headers.ts';
 import { RequestBody } from './request-body.ts';
 
+const NO_BODY = Buffer.alloc(0);
+
 /** How a request came from one endpoint to another by the action forward-internal. */
 interface Forwarding {
   readonly from: EdgeRequest;
@@ -75,7 +77,7 @@ export class EdgeRequest implements PolicyRequest {
   }
 
   async readBody(limit: number): Promise<Buffer | null> {
-    if (this.body === null) return null;
+    if (this.body === null) return NO_BODY;
     this.invite();
     return this.body.read(limit);
   }

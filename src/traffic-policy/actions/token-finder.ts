@@ -68,7 +68,7 @@ async function fromBody(request: PolicyRequest, name: string): Promise<string> {
     throw new TokenRefused('ERR_NGROK_3414', 'A token in a JSON or a form body is needed.');
   }
   const body = await request.readBody(MAX_BODY);
-  if (body === null) throw new TokenRefused('ERR_NGROK_3411', 'A token in a body is needed.');
+  if (body === null || body.length === 0) throw new TokenRefused('ERR_NGROK_3411', 'A token in a body is needed.');
   const value = type === 'application/json' ? memberOf(body, name) : formValue(body, name);
   if (value === null) throw new TokenRefused('ERR_NGROK_3412', 'The body holds no token.');
   return value;

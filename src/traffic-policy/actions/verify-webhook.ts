@@ -58,11 +58,11 @@ async function problemOf(
 ): Promise<string | null> {
   const scope = context.scopeOf(request);
   const body = await request.readBody(MAX_BODY);
-  if (body === null && hasBody(request)) return 'the body is too long';
+  if (body === null) return 'the body is too long';
   return verify({
     method: request.method,
     url: requestUrl(scope),
-    body: body ?? Buffer.alloc(0),
+    body,
     contentType: parseMediaType(firstValue(request.headers, 'content-type') ?? '').type,
     secret: secret.text(scope),
     nowMs: scope.now(),
@@ -70,10 +70,4 @@ async function problemOf(
     fetch: context.ports.fetch,
     note: (problem) => context.trouble(CODE, problem),
   });
-}
-
-function hasBody({ headers }: PolicyRequest): boolean {
-  return (
-    firstValue(headers, 'transfer-encoding') !== undefined || !/^0?$/.test(firstValue(headers, 'content-length') ?? '')
-  );
 }

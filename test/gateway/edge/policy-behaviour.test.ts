@@ -196,6 +196,18 @@ describe('a policy that has to wait', () => {
     expect(scene.arrived - before).toBe(2);
   });
 
+  it('does not take a body that is too long for none', async () => {
+    const endpoint = await scene.bind({
+      on_http_request: [rule('verify-webhook', { provider: 'github', secret: 's' })],
+    });
+    const signature = `sha256=${createHmac('sha256', 's').digest('hex')}`;
+    const headers = { 'x-hub-signature-256': signature, 'transfer-encoding': 'chunked' };
+    const before = scene.arrived;
+    expect(await endpoint.status({ headers, body: 'x'.repeat(1024 * 1024 + 1) })).toBe(403);
+    expect(scene.arrived).toBe(before);
+    expect(await endpoint.status({ method: 'POST', headers: { 'x-hub-signature-256': signature } })).toBe(200);
+  });
+
   it('sends on what it has read, and lets the connection serve the next request', async () => {
     const { host } = await scene.bind({
       on_http_request: [rule('verify-webhook', { provider: 'github', secret: 's' })],
