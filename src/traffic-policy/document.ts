@@ -121,14 +121,14 @@ export function toTrafficPolicy<Rule extends PlacedRule>(
 
 /**
  * Of the default policies, what a tunnel of this protocol can run: they are written for all tunnels,
- * so that what does not fit is left out instead of refused.
+ * so that what does not fit is left out instead of refused. Who is denied stays denied, without the status.
  *
  * @returns today's shape, as {@link toTrafficPolicy} does
  */
 export function defaultsFor(protocol: Protocol, defaults: PolicyInput): TrafficPolicyDocument {
   if (protocol === 'http' || defaults.enabled === false) return toTrafficPolicy(defaults, protocol);
   const rules = isLegacy(defaults) ? defaults.inbound : defaults.on_tcp_connect;
-  return phasesOf({ on_tcp_connect: rules?.filter(runsOnConnect) });
+  return phasesOf({ on_tcp_connect: rules?.filter((rule) => runsOnConnect(rule, protocol)).map(withoutHttpStatus) });
 }
 
 /** Whether the input is in the shape used until 2024. */
@@ -171,9 +171,26 @@ function needsHttp({ type }: { readonly type: string }): boolean {
   return !CONNECTION_ACTIONS.has(type) && ACTION_TYPES.some((known) => known === type);
 }
 
-function runsOnConnect(rule: PolicyRule): boolean {
-  const readsHttp = (expression: string) => /\b(?:req|res)\.|\b(?:has|get)(?:Req|Res|Query)/.test(expression);
-  return rule.actions.every((action) => CONNECTION_ACTIONS.has(action.type)) && !rule.expressions?.some(readsHttp);
+function runsOnConnect({ actions, expressions }: PolicyRule, protocol: 'tcp' | 'tls'): boolean {
+  if (!actions.every(({ type }) => CONNECTION_ACTIONS.has(type))) return false;
+  if (protocol === 'tcp' && actions.some(({ type }) => type === 'terminate-tls')) return false;
+  return ![...(expressions ?? []), ...templatesIn(actions)].some(readsHttp);
+}
+
+function readsHttp(expression: string): boolean {
+  return /\b(?:req|res)\.|\b(?:has|get)(?:Req|Res|Query)/.test(expression);
+}
+
+/** The texts with expressions in them, however deep in a configuration. */
+function templatesIn(value: unknown): string[] {
+  if (typeof value === 'string') return value.includes('${') ? [value] : [];
+  return typeof value === 'object' && value !== null ? Object.values(value).flatMap(templatesIn) : [];
+}
+
+/** A rule whose refusals have no status, for a connection is refused by being cut. */
+function withoutHttpStatus(rule: PolicyRule): PolicyRule {
+  const actions = rule.actions.map((action) => (action.type === 'deny' ? { type: action.type } : action));
+  return { ...rule, actions };
 }
 
 function phasesOf<Rule>(source: { [phase in Phase]?: Rule[] | undefined }): RulesByPhase<Rule> {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { checkPolicy } from '../../src/traffic-policy/check-policy.ts';
 import { defaultsFor, PolicyInput, PolicyNotApplicable, toTrafficPolicy } from '../../src/traffic-policy/document.ts';
 
 const rule = (type: string, config?: unknown) => ({ actions: [{ type, config }] });
@@ -137,5 +138,18 @@ describe('defaultsFor', () => {
   it('are, for tcp and tls, the rules that need no HTTP', () => {
     expect(defaultsFor('tls', defaults)).toEqual({ on_tcp_connect: [defaults.inbound?.[1], defaults.inbound?.[3]] });
     expect(defaultsFor('tcp', parse({ on_http_response: [headers] }))).toEqual({});
+  });
+
+  it.each(['tcp', 'tls'] as const)('can be used for %s, whatever they say to http', (protocol) => {
+    const inbound = [
+      rule('deny', { status_code: 404 }),
+      rule('log', { metadata: { seen: [`from\n\${req.url.path}`] } }),
+      rule('log', { metadata: { seen: `\${conn.client_ip}` } }),
+      rule('terminate-tls', {}),
+    ];
+    const document = defaultsFor(protocol, parse({ inbound }));
+    const kept = [rule('deny'), inbound[2], ...(protocol === 'tls' ? [inbound[3]] : [])];
+    expect(document).toEqual({ on_tcp_connect: kept });
+    expect(checkPolicy(JSON.stringify(document), [protocol])).toEqual([]);
   });
 });
