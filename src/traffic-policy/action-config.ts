@@ -99,3 +99,9 @@ export const CustomResponseConfig = z.strictObject({
   headers: Headers.optional(),
 });
 export type CustomResponseConfig = z.infer<typeof CustomResponseConfig>;
+
+/** The same with the names that body and content-type had in the legacy shape. */
+export const CustomResponseInput = CustomResponseConfig.extend({
+  content: z.string().optional(),
+  content_type: HeaderValue.optional(),
+});

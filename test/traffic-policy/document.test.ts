@@ -18,6 +18,7 @@ describe('PolicyInput', () => {
     {},
     { inbound: [], outbound: [] },
     { inbound: [headers], outbound: [headers], enabled: false },
+    { inbound: [rule('custom-response', { content: 'x', content_type: 'text/plain' })] },
     { on_tcp_connect: [deny], on_http_request: [headers], on_http_response: [headers] },
     {
       inbound: [{ name: 'n', expressions: ["req.method == 'GET'"], actions: [{ type: 'oauth', config: { a: [1] } }] }],
