@@ -111,13 +111,40 @@ const YAML_OPTIONS = { maxAliasCount: 20, schema: 'core', logLevel: 'error', pre
 /** YAML knows braces, too, and there the keys need no quotes; but JSON's errors say more about JSON. */
 function parseJson(text: string): unknown {
   try {
-    return JSON.parse(text);
+    const value: unknown = JSON.parse(text);
+    refuseRepeatedNames(text);
+    return value;
   } catch (error) {
+    if (error instanceof PolicyRefused) throw error;
     try {
       return parseYaml(text, YAML_OPTIONS);
     } catch {
       throw error;
     }
+  }
+}
+
+/**
+ * Of two members of one name JSON keeps the last: the rules in the first would be gone without a word. YAML refuses them.
+ *
+ * @param text valid JSON
+ * @throws {PolicyRefused} naming the first one
+ */
+function refuseRepeatedNames(text: string): void {
+  const open: (Set<string> | null)[] = [];
+  let before = '';
+  for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|[{}[\],:]/g)) {
+    const names = open.at(-1);
+    if (token === '{') open.push(new Set());
+    else if (token === '[') open.push(null);
+    else if (token === '}' || token === ']') open.pop();
+    else if (names && token.startsWith('"') && before !== ':') {
+      const name: string = JSON.parse(token);
+      if (names.has(name))
+        throw refusal('ERR_NGROK_2236', `${JSON.stringify(name.slice(0, 100))} stands twice in one map`);
+      names.add(name);
+    }
+    before = token;
   }
 }
 
@@ -154,18 +181,20 @@ function withTodaysNames(value: unknown): unknown {
   );
 }
 
-/** What custom-response was called with in the legacy shape. */
+/** What custom-response was called with in the legacy shape; beside today's name for the same it is left to be refused. */
 function withTodaysConfig(action: RawAction): RawAction {
-  const { config } = action;
-  if (action.type !== 'custom-response' || typeof config !== 'object' || config === null) return action;
-  const { content, content_type: type, ...rest } = config as Record<string, unknown>;
-  const renamed: Record<string, unknown> = { ...rest };
-  if (content !== undefined) renamed.body = content;
-  if (type !== undefined) {
-    const headers = typeof rest.headers === 'object' ? rest.headers : {};
-    renamed.headers = { ...headers, 'content-type': type };
-  }
-  return { type: action.type, config: renamed };
+  if (action.type !== 'custom-response' || !isMap(action.config)) return action;
+  const { content, content_type: type, ...config } = action.config;
+  if (content !== undefined) config[config.body === undefined ? 'body' : 'content'] = content;
+  const { headers = {} } = config;
+  const isFree = isMap(headers) && !Object.keys(headers).some((name) => name.toLowerCase() === 'content-type');
+  if (type !== undefined && isFree) config.headers = { ...headers, 'content-type': type };
+  else if (type !== undefined) config.content_type = type;
+  return { type: action.type, config };
+}
+
+function isMap(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function problemOf(issue: z.core.$ZodIssue): PolicyProblem {

@@ -164,6 +164,10 @@ describe('a text that nobody would write', () => {
       `a: &a [x,x,x,x,x,x,x,x,x]\n${[...'bcdefgh'].map((name, at) => `${name}: &${name} [${`*${'abcdefgh'[at]},`.repeat(9)}]`).join('\n')}\non_http_request: *h`,
     ],
     ['a text of more than 64 KiB', `# ${'x'.repeat(70_000)}`],
+    [
+      'a phase that stands twice',
+      '{"on_http_request": [{"actions": [{"type": "deny"}]}], "on_http\\u005frequest": []}',
+    ],
     ['a prototype', '{"__proto__": {"on_http_request": []}, "constructor": 1}'],
   ])('%s is refused in no time', (_, text) => {
     expect(checkPolicy(text, ['https'])[0]?.code).toMatch(/^ERR_NGROK_22/);

@@ -12,7 +12,8 @@ const CircuitBreakerConfig = z.strictObject({
   volume_threshold: z.int().min(1).max(2_000_000_000).optional(),
   window_duration: Window.optional(),
   tripped_duration: Window.optional(),
-  num_buckets: z.int().optional(),
+  // There are ten in any case.
+  num_buckets: z.literal(10).optional(),
   enforce: z.boolean().optional(),
 });
 
@@ -59,7 +60,12 @@ export function circuitBreaker(config: unknown, context: ActionContext): Prepare
   };
 }
 
+/** A name of old beside today's is left to be refused. */
 function withTodaysNames(config: unknown): unknown {
   if (typeof config !== 'object' || config === null || Array.isArray(config)) return config;
-  return Object.fromEntries(Object.entries(config).map(([name, value]) => [ALIASES[name] ?? name, value]));
+  const today = (name: string) => {
+    const alias = ALIASES[name];
+    return alias === undefined || alias in config ? name : alias;
+  };
+  return Object.fromEntries(Object.entries(config).map(([name, value]) => [today(name), value]));
 }

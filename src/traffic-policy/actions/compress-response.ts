@@ -7,9 +7,18 @@ import type { ContentEncoding, PolicyRequest, PolicyResponse, PreparedAction } f
 const ALGORITHMS = ['gzip', 'deflate', 'br', 'compress'] as const;
 type Algorithm = (typeof ALGORITHMS)[number];
 
+function isAlgorithm(name: string): name is Algorithm {
+  return ALGORITHMS.some((known) => known === name);
+}
+
 const CompressResponseConfig = z.strictObject({
   algorithms: z
-    .array(z.enum(ALGORITHMS, { error: () => 'is none of gzip, deflate, br, compress' }))
+    .array(
+      z.string().refine(isAlgorithm, {
+        error: 'is none of gzip, deflate, br, compress',
+        params: { ngrok: 'ERR_NGROK_2214' },
+      }),
+    )
     .min(1)
     .refine((names) => new Set(names).size === names.length, {
       error: 'names one more than once',

@@ -50,6 +50,11 @@ describe('a configuration that cannot be run', () => {
     ['rate-limit', { ...limit, bucket_key: ['nope'] }, '2200', /bucket_key\[0\]: there is no variable/],
     ['circuit-breaker', { error_threshold: 2 }, '2215', /error_threshold/],
     ['circuit-breaker', { window_duration: '3m' }, '2225', /window_duration/],
+    ['circuit-breaker', { num_buckets: 20 }, '2222', /num_buckets/],
+    ['circuit-breaker', { window_duration: '5s', rolling_window: '9s' }, '2203', /rolling_window/],
+    ['custom-response', { body: 'a', content: 'b' }, '2203', /content/],
+    ['custom-response', { content_type: 'a/b', headers: { 'Content-Type': 'a/c' } }, '2203', /content_type/],
+    ['custom-response', { content_type: 'a/b', headers: 'x' }, '2228', /config\.headers/],
     ['jwt-validation', { issuer, http: { tokens }, jws: { ...jws, allowed_algorithms: ['none'] } }, '2222', /RS256/],
     ['jwt-validation', { http: { tokens }, jws }, '2234', /config\.issuer/],
     [
@@ -74,7 +79,7 @@ describe('a configuration that cannot be run', () => {
   });
 
   it.each<[string, unknown, string]>([
-    ['compress-response', { algorithms: ['zstd'] }, '2222'],
+    ['compress-response', { algorithms: ['zstd'] }, '2214'],
     ['compress-response', { algorithms: ['gzip', 'gzip'] }, '2231'],
     ['deny', {}, '2202'],
     ['basic-auth', { credentials: ['a:password'] }, '2202'],
