@@ -68,7 +68,12 @@ export function describeResult(result: Provisioned, env: readonly string[]): str
 function describeAuthtoken(authtoken: Authtoken): string[] {
   switch (authtoken.kind) {
     case 'created':
-      return [line('authtoken', `${authtoken.id} created; its value is shown now and never again`)];
+      return [
+        line('authtoken', `${authtoken.id} created; its value is shown now and never again`),
+        ...authtoken.notDeleted.map(({ id, reason }) =>
+          line('', `${id}, which it replaces, still works; delete that one yourself: ${reason}`),
+        ),
+      ];
     case 'existing':
       return [
         line('authtoken', `${authtoken.id} was made by an earlier run; its value cannot be shown again`),

@@ -68,8 +68,11 @@ async function retryNow({ client, signal }: Run, { id }: ReservedDomain): Promis
   const job = domain.certificate_management_status?.provisioning_job;
   const policy = domain.certificate_management_policy;
   if (job?.error_code !== 'DNS_ERROR' || policy === null) return domain;
-  const private_key_type = policy.private_key_type === 'ecdsa' ? 'ecdsa' : 'rsa';
-  return client.reservedDomains.update(id, { certificate_management_policy: { private_key_type } }, { signal });
+  const same = {
+    authority: 'letsencrypt',
+    private_key_type: policy.private_key_type === 'ecdsa' ? 'ecdsa' : 'rsa',
+  } as const;
+  return client.reservedDomains.update(id, { certificate_management_policy: same }, { signal });
 }
 
 async function pause({ clock, deadline, signal }: Run, ms: number, what: () => string): Promise<void> {

@@ -1,5 +1,5 @@
 import { systemClock } from '../lib/clock.ts';
-import { OperatorError } from '../lib/errors.ts';
+import { messageOf, OperatorError } from '../lib/errors.ts';
 import type { ManagementClient } from './client.ts';
 import { CnameChecker, type CnameRecord, requiredRecords } from './cname-record.ts';
 import { awaitCertificate, awaitRecords } from './domain-readiness.ts';
@@ -26,8 +26,8 @@ export interface ProvisionPlan {
 
 /** The authtoken, or what came of it. */
 export type Authtoken =
-  /** Its value is known now and never again. */
-  | { kind: 'created'; id: string; token: string }
+  /** Its value is known now and never again. Those it was to replace that could not be deleted are still good. */
+  | { kind: 'created'; id: string; token: string; notDeleted: { id: string; reason: string }[] }
   /** An earlier run made it; its value cannot be shown again. */
   | { kind: 'existing'; id: string }
   /** The service lets people make authtokens, but not programs. */
@@ -61,7 +61,7 @@ const WAIT_MS = 30 * 60_000;
  * was interrupted or timed out is simply repeated.
  *
  * @throws {ManagementError} when the service refuses or cannot be reached
- * @throws {OperatorError} exit code 2 for a domain that is no hostname, 1 for an inactive bot user
+ * @throws {OperatorError} exit code 2 for a domain that is no hostname and an empty name of the bot user, 1 for an inactive bot user
  * @throws {NotReadyInTime} when DNS or the certificate takes longer than allowed
  */
 export async function provision(
@@ -71,6 +71,8 @@ export async function provision(
 ): Promise<Provisioned> {
   const name = parseHostname(plan.domain);
   if (typeof name !== 'string') throw new OperatorError(`${plan.domain}: ${name.text}`, 2);
+  // It would be found in any bot user that somebody left without a name.
+  if (plan.bot.trim() === '') throw new OperatorError('the bot user needs a name', 2);
   const clock = options.clock ?? systemClock;
   const deadline = clock.now() + (options.waitMs ?? WAIT_MS);
   const run: Run = { client, clock, deadline, report: options.onProgress ?? (() => {}), signal: options.signal };
@@ -155,13 +157,30 @@ async function ensureAuthtoken(run: Run, bot: BotUser, rule: string, rotate: boo
     const body = { owner_id: bot.id, acl: [rule], description: bot.name, metadata: MARK };
     const { id, token } = await client.credentials.create(body, { signal });
     // The old ones go last: whatever fails before leaves the devices with a token that works.
-    for (const old of existing) await client.credentials.delete(old.id, { signal });
-    return token === null ? { kind: 'existing', id } : { kind: 'created', id, token };
+    const notDeleted = await deleteAll(run, existing);
+    return token === null ? { kind: 'existing', id } : { kind: 'created', id, token, notDeleted };
   } catch (error) {
     const hasNoSuchPath = error instanceof ManagementError && error.isNotFound && error.code === null;
     if (!hasNoSuchPath) throw error;
     return { kind: 'by-hand', owner: bot.id, acl: rule };
   }
+}
+
+/** @returns those that are still there: nothing may keep the value of the new authtoken from being told */
+async function deleteAll(
+  { client, signal }: Run,
+  old: readonly Credential[],
+): Promise<{ id: string; reason: string }[]> {
+  const left: { id: string; reason: string }[] = [];
+  for (const { id } of old) {
+    try {
+      await client.credentials.delete(id, { signal });
+    } catch (error) {
+      if (error instanceof ManagementError && error.isNotFound) continue;
+      left.push({ id, reason: messageOf(error) });
+    }
+  }
+  return left;
 }
 
 /** @returns those that earlier runs made for this bot user and rule, newest first */

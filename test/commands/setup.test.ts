@@ -83,6 +83,17 @@ describe('device-agent setup', () => {
     expect(out).toMatch(/^# NGROK_AUTHTOKEN=$/m);
   });
 
+  it('names the old authtoken that it could not delete, beside the new one', async () => {
+    const first = await setup(['--no-wait']);
+    const old = /cr_\w+/.exec(first.out)?.[0] ?? '';
+    server.store.credentials.delete = () => {
+      throw new Error('no');
+    };
+    const { out } = await setup(['--no-wait', '--rotate']);
+    expect(out).toMatch(/^NGROK_AUTHTOKEN=\w+_\w+$/m);
+    expect(out).toMatch(new RegExp(`${old}, which it replaces, still works`));
+  });
+
   it('gives a program the result alone on standard output', async () => {
     const { out, progress } = await setup(['--no-wait', '--json']);
     expect(JSON.parse(out)).toMatchObject({

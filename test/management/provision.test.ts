@@ -133,7 +133,19 @@ describe('the first run', () => {
       addRecords(event);
       if (event.step === 'certificate' && event.state === 'waiting') void issueCertificate(server.store, domain.id);
     });
-    expect((await provision(client, plan, options)).certificate).toBe('ready');
+    const sent: (string | undefined)[] = [];
+    const watched = new ManagementClient({
+      baseUrl: server.url,
+      apiKey: server.apiKey,
+      fetch: (url, init) => {
+        if (init.method === 'PATCH') sent.push(init.body);
+        return fetch(url, init);
+      },
+    });
+    expect((await provision(watched, plan, options)).certificate).toBe('ready');
+    // Whole, for another service may know no default for either.
+    const policy = { authority: 'letsencrypt', private_key_type: 'rsa' };
+    expect(sent).toEqual([JSON.stringify({ certificate_management_policy: policy })]);
     const states = options.events.flatMap((event) => (event.step === 'certificate' ? [event.state] : []));
     expect(states).toEqual(['waiting', 'ready']);
   });
@@ -176,6 +188,34 @@ describe('the second run', () => {
     expect(left.sort()).toEqual([other.id, rotated.authtoken.kind === 'created' && rotated.authtoken.id].sort());
   });
 
+  it('tells the new authtoken also when the old one cannot be deleted, or is gone by then', async () => {
+    const { authtoken: first } = await provision(client, { ...plan, wait: false });
+    const beforeDeletion = (act: () => Promise<unknown>) =>
+      new ManagementClient({
+        baseUrl: server.url,
+        apiKey: server.apiKey,
+        fetch: async (url, init) => {
+          if (init.method === 'DELETE') await act();
+          return fetch(url, init);
+        },
+      });
+    const broken = beforeDeletion(() => Promise.reject(new Error('the network is gone')));
+    const rotated = await provision(broken, { ...plan, wait: false, rotate: true });
+    expect(rotated.authtoken).toMatchObject({
+      kind: 'created',
+      token: expect.any(String),
+      notDeleted: [{ id: 'id' in first && first.id, reason: expect.stringContaining('the network is gone') }],
+    });
+    const late = beforeDeletion(async () => {
+      for await (const { id } of client.credentials.all({ limit: 3 })) {
+        if ('id' in first && id === first.id) await client.credentials.delete(id);
+      }
+    });
+    const again = await provision(late, { ...plan, wait: false, rotate: true });
+    expect(again.authtoken).toMatchObject({ kind: 'created', notDeleted: [] });
+    expect((await counts()).credentials).toBe(1);
+  });
+
   it('goes on where a run stopped after its first step', async () => {
     await client.reservedDomains.create({ domain: DOMAIN });
     const options = watching();
@@ -212,8 +252,10 @@ describe('what is there already', () => {
 });
 
 describe('refusals', () => {
-  it('names what is wrong with the domain before anything is made', async () => {
+  it('names what is wrong with domain and bot user before anything is made', async () => {
     await expect(provision(client, { ...plan, domain: 'a.*.example.com' })).rejects.toMatchObject({ exitCode: 2 });
+    // Such as from a shell variable that is not set; there may well be bot users without a name.
+    await expect(provision(client, { ...plan, bot: ' ' })).rejects.toMatchObject({ exitCode: 2 });
     expect(await counts()).toEqual({ domains: 0, bots: 0, credentials: 0 });
   });
 
