@@ -90,7 +90,7 @@ it('a response without a length that stalls for too long does not look complete'
       res.writeHead(200, []);
       res.write(Buffer.from('part'));
     },
-    { idleTimeout: 100 },
+    { idleTimeout: 500 },
   );
   socket.write('GET / HTTP/1.0\r\nHost: h\r\n\r\n');
   const broken = once(socket, 'error');
@@ -125,7 +125,7 @@ it('an empty line behind a body is no request that has begun', async () => {
       res.writeHead(204, []);
       res.end();
     },
-    { headersTimeout: 100, keepAliveTimeout: 400 },
+    { headersTimeout: 600, keepAliveTimeout: 1200 },
   );
   socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab\r\n');
   expect(String(await collect(socket)).match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 204']);

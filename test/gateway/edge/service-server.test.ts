@@ -61,7 +61,7 @@ describe('a connection that the gateway answers itself', () => {
   const first = `GET /e HTTP/1.1\r\n${API}\r\n`;
 
   it('is told when the next headers do not all arrive in time', async () => {
-    const edge = await startEdge({ headersTimeout: 300 });
+    const edge = await startEdge({ headersTimeout: 600 });
     expect(answers(await send(edge, `${first}GET /next`))).toEqual(['<GET /e >', 'HTTP/1.1 408']);
   });
 
