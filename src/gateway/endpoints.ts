@@ -137,7 +137,7 @@ function nextOf<T extends AgentListener>(
   pool: Rotation<T> | undefined,
   fits: (member: T) => boolean = () => true,
 ): T | undefined {
-  return pool?.next((member) => member.lane.unanswered === 0 && fits(member)) ?? pool?.next(fits);
+  return pool?.next((member) => member.lane.unanswered.size === 0 && fits(member)) ?? pool?.next(fits);
 }
 
 /** The most specific wildcard above a name or wildcard; empty when there is none. */

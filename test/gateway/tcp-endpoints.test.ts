@@ -86,6 +86,15 @@ describe('a tcp endpoint', () => {
     expect(await converse(portOf(listener))).toBe('hello and back');
   });
 
+  it('serves clients who say something, however many connect and say nothing', async () => {
+    const gateway = await start();
+    const session = await agentSession(gateway).connect();
+    const listener = await session.tcpEndpoint().listen(false);
+    forward(listener, await greeter(''));
+    for (let count = 0; count < 70; count++) await client(portOf(listener));
+    expect(await converse(portOf(listener), '')).toBe(' and back');
+  });
+
   it('closes its port, and cuts what it carries, when it goes offline', async () => {
     const gateway = await start();
     const session = await agentSession(gateway).connect();

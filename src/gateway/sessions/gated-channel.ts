@@ -2,7 +2,7 @@ import type { UpstreamChannel, UpstreamReceiver } from '../endpoint.ts';
 import type { Channel, ChannelReceiver } from './channel.ts';
 import type { Lane } from './stream-gate.ts';
 
-/** How far a stream has come: held back here, sent, its header taken by the agent, anything beyond. */
+/** How far a stream has come: held back here, sent, its header taken by the agent, taken out of the agent's queue. */
 export type Stage = 'waiting' | 'offered' | 'accepted' | 'answered';
 
 /** What the gate that made the channel wants to know of it. */
@@ -11,6 +11,8 @@ export interface GatedChannelObserver {
   credited(channel: GatedChannel, total: number): void;
   /** The agent has sent something. Called once at most, while the stage is another one than `answered`. */
   answered(channel: GatedChannel): void;
+  /** There is something to be sent. Called once at most, while the stage is `waiting`. */
+  talking(channel: GatedChannel): void;
   /** The stream no longer counts at the agent. */
   gone(channel: GatedChannel): void;
 }
@@ -22,6 +24,8 @@ export class GatedChannel implements UpstreamChannel, ChannelReceiver {
   receiver: UpstreamReceiver = NOBODY;
   /** Kept by the observer. */
   stage: Stage = 'waiting';
+  /** Whether there was something to be sent before the agent got the stream. */
+  talks = false;
   readonly channel: Channel;
   readonly lane: Lane;
   /** Bytes that precede what the user writes: type and header of the stream. */
@@ -38,7 +42,12 @@ export class GatedChannel implements UpstreamChannel, ChannelReceiver {
   }
 
   write(bytes: Buffer): boolean {
-    return this.channel.write(bytes);
+    const room = this.channel.write(bytes);
+    if (this.stage === 'waiting' && !this.talks) {
+      this.talks = true;
+      this.#observer.talking(this);
+    }
+    return room;
   }
 
   end(): void {

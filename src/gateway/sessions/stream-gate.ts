@@ -8,6 +8,11 @@ const MAX_STREAMS = 500;
 const MAX_OFFERED = 32;
 /** A listener that nobody reads takes 64 streams; the next one blocks the whole session. */
 const MAX_UNANSWERED = 56;
+/**
+ * The last few are for streams that carry something: an agent reacts to those, which tells that somebody reads the listener.
+ * Clients who connect and say nothing would keep everybody else waiting without them.
+ */
+const MAX_UNANSWERED_TALKING = 62;
 
 /** The streams of one listener of the agent. */
 export class Lane {
@@ -15,8 +20,8 @@ export class Lane {
   ready = false;
   /** Whether the listener is gone, for good. */
   over = false;
-  /** Streams that the agent has got and shown no reaction to. */
-  unanswered = 0;
+  /** Streams that the agent has got and shown no reaction to, in the order in which it got them. */
+  readonly unanswered = new Set<GatedChannel>();
   readonly streams = new Set<GatedChannel>();
 }
 
@@ -60,11 +65,11 @@ export class StreamGate implements GatedChannelObserver {
     for (const stream of this.#waiting) {
       if (this.#offered >= MAX_OFFERED) return;
       const { lane } = stream;
-      if (!lane.ready || lane.unanswered >= MAX_UNANSWERED) continue;
+      if (!lane.ready || lane.unanswered.size >= (stream.talks ? MAX_UNANSWERED_TALKING : MAX_UNANSWERED)) continue;
       this.#waiting.delete(stream);
       stream.stage = 'offered';
       this.#offered += 1;
-      lane.unanswered += 1;
+      lane.unanswered.add(stream);
       this.#connection.open(stream.channel);
     }
   }
@@ -79,7 +84,7 @@ export class StreamGate implements GatedChannelObserver {
   credited(stream: GatedChannel, total: number): void {
     if (total < stream.preamble) return;
     if (total > stream.preamble) {
-      this.#settle(stream);
+      this.answered(stream);
     } else if (stream.stage === 'offered') {
       stream.stage = 'accepted';
       this.#offered -= 1;
@@ -87,21 +92,32 @@ export class StreamGate implements GatedChannelObserver {
     }
   }
 
+  /** Listeners hand streams out one after another: what the agent got before this one is in somebody's hands, too. */
   answered(stream: GatedChannel): void {
-    this.#settle(stream);
+    const { unanswered } = stream.lane;
+    if (!unanswered.has(stream)) return;
+    for (const earlier of unanswered) {
+      this.#settle(earlier);
+      if (earlier === stream) break;
+    }
+    if (this.#waiting.size > 0) this.admit();
+  }
+
+  talking(): void {
+    this.admit();
   }
 
   gone(stream: GatedChannel): void {
     if (!this.#counted.delete(stream)) return;
     stream.lane.streams.delete(stream);
     this.#settle(stream);
+    if (this.#waiting.size > 0) this.admit();
   }
 
   #settle(stream: GatedChannel): void {
-    if (stream.stage === 'waiting') this.#waiting.delete(stream);
-    else if (stream.stage !== 'answered') stream.lane.unanswered -= 1;
+    this.#waiting.delete(stream);
+    stream.lane.unanswered.delete(stream);
     if (stream.stage === 'offered') this.#offered -= 1;
     stream.stage = 'answered';
-    if (this.#waiting.size > 0) this.admit();
   }
 }

@@ -83,6 +83,25 @@ describe('StreamGate', () => {
     expect(opened()).toHaveLength(58);
   });
 
+  it('lets clients who say something past those who say nothing, as far as the listener has room', async () => {
+    const { gate, peer, lane, opened } = setUp();
+    const silent = Array.from({ length: 70 }, () => gate.open(lane, PREAMBLE));
+    for (let round = 0; round < 3; round++) {
+      await settle();
+      takeHeader(peer, opened().slice(round * 20, round * 20 + 20));
+    }
+    await settle();
+    expect(opened()).toHaveLength(56);
+    for (const stream of silent.slice(60)) stream.write(Buffer.from('GET /'));
+    await settle();
+    expect(opened()).toHaveLength(62);
+
+    // The listener hands it out, and so it has handed out all those before it.
+    peer.sendData(opened().at(-6) ?? 0, 'an answer');
+    await settle();
+    expect(opened()).toHaveLength(70);
+  });
+
   it('refuses the 501st stream and has room again when the agent has ended one', async () => {
     const { gate, peer, lane } = setUp();
     const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE));
