@@ -1,6 +1,7 @@
 import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
 import { Http2UpstreamSession } from './http2-upstream-session.ts';
 import { type Http2StreamOwner, Http2UpstreamStream } from './http2-upstream-stream.ts';
+import { StreamLine } from './stream-line.ts';
 import { SweptSet } from './swept-set.ts';
 import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';
 
@@ -10,6 +11,7 @@ const SWEEP = 250;
 /** The HTTP/2 sessions to one endpoint's upstream, each of which carries many requests at a time. */
 export class Http2UpstreamPool implements UpstreamLinks, Http2StreamOwner {
   readonly headersTimeout: number;
+  readonly #line: StreamLine;
   readonly #endpoint: GatewayEndpoint;
   readonly #limits: UpstreamLimits;
   readonly #sessions = new SweptSet<Http2UpstreamSession>(SWEEP);
@@ -18,6 +20,7 @@ export class Http2UpstreamPool implements UpstreamLinks, Http2StreamOwner {
   constructor(endpoint: GatewayEndpoint, limits: UpstreamLimits) {
     this.#endpoint = endpoint;
     this.#limits = limits;
+    this.#line = new StreamLine(limits.streamWait);
     this.headersTimeout = limits.headersTimeout;
   }
 
@@ -55,7 +58,11 @@ export class Http2UpstreamPool implements UpstreamLinks, Http2StreamOwner {
 
   #newSession(from: ClientInfo): Http2UpstreamSession {
     const over = () => this.#sessions.delete(session);
-    const session: Http2UpstreamSession = new Http2UpstreamSession(this.#endpoint, this.#limits, from, over);
+    const session: Http2UpstreamSession = new Http2UpstreamSession(
+      { endpoint: this.#endpoint, limits: this.#limits, line: this.#line },
+      from,
+      over,
+    );
     this.#sessions.add(session);
     return session;
   }

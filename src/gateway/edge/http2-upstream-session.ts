@@ -1,15 +1,12 @@
 import type { ClientHttp2Session } from 'node:http2';
-import { setTimeout as delay } from 'node:timers/promises';
-import { type ClientInfo, type GatewayEndpoint, StreamsExhausted, type UpstreamChannel } from '../endpoint.ts';
+import type { ClientInfo, GatewayEndpoint, UpstreamChannel } from '../endpoint.ts';
 import { TunnelStream } from '../tunnel-stream.ts';
 import { upstreamUnreachable } from './edge-errors.ts';
 import { MalformedMessage } from './header-fields.ts';
 import { MAX_HEADER_LINES } from './request-guard.ts';
+import type { StreamLine } from './stream-line.ts';
 import { ConnectionLost, DIAL_FAILURE_TEXT } from './upstream-failure.ts';
 import type { UpstreamLimits } from './upstream-link.ts';
-
-/** How often a session that waits looks for a free stream of the agent. */
-const STREAM_POLL = 20;
 
 /** Bytes of a response that wait here for a slow client; as much as a stream of the agent's carries unread. */
 const STREAM_WINDOW = 262_144;
@@ -18,6 +15,14 @@ const SESSION_WINDOW = 1_048_576;
 
 /** Requests at a time before the upstream has said how many it takes (RFC 9113, 6.5.2). */
 const DEFAULT_STREAMS = 100;
+
+/** What the sessions to one upstream share. */
+export interface SharedParts {
+  endpoint: GatewayEndpoint;
+  limits: UpstreamLimits;
+  /** Where those wait for whom the agent has no stream. */
+  line: StreamLine;
+}
 
 /** One stream to the upstream and the HTTP/2 that is spoken on it, from the first byte on and without asking. */
 export class Http2UpstreamSession {
@@ -37,11 +42,12 @@ export class Http2UpstreamSession {
   #transport: Http2Transport | null = null;
   #over = false;
 
-  constructor(endpoint: GatewayEndpoint, limits: UpstreamLimits, from: ClientInfo, onOver: () => void) {
+  constructor(shared: SharedParts, from: ClientInfo, onOver: () => void) {
+    const { endpoint, limits } = shared;
     this.from = from;
     this.scheme = /^(?:https|tls):/.test(endpoint.forwardsTo) ? 'https' : 'http';
     this.#keepAlive = limits.keepAlive;
-    this.opened = this.#open(endpoint, limits);
+    this.opened = this.#open(shared);
     const over = () => {
       this.#over = true;
       onOver();
@@ -90,10 +96,10 @@ export class Http2UpstreamSession {
     });
   }
 
-  async #open(endpoint: GatewayEndpoint, limits: UpstreamLimits): Promise<ClientHttp2Session> {
+  async #open({ endpoint, limits, line }: SharedParts): Promise<ClientHttp2Session> {
     // Loaded with the first request that needs it: it takes 2 MB.
     const { connect } = await import('node:http2');
-    const channel = await openChannel(endpoint, this.from, limits.streamWait);
+    const channel = await openChannel(endpoint, this.from, line);
     // The endpoint may have gone offline while there was none.
     if (this.#over) {
       channel.abort();
@@ -118,16 +124,8 @@ export class Http2UpstreamSession {
   }
 }
 
-async function openChannel(endpoint: GatewayEndpoint, from: ClientInfo, wait: number): Promise<UpstreamChannel> {
-  const deadline = performance.now() + wait;
-  for (;;) {
-    try {
-      return endpoint.openChannel(from);
-    } catch (error) {
-      if (!(error instanceof StreamsExhausted) || performance.now() >= deadline) throw error;
-      await delay(STREAM_POLL, undefined, { ref: false });
-    }
-  }
+function openChannel(endpoint: GatewayEndpoint, from: ClientInfo, line: StreamLine): Promise<UpstreamChannel> {
+  return new Promise((resolve, reject) => void line.enter(() => endpoint.openChannel(from), resolve, reject));
 }
 
 /** Notices at the first bytes when somebody answers who speaks HTTP/1.1: the agent's own word, or the wrong upstream. */

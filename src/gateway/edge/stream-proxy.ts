@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import type { Log } from '../../lib/log.ts';
 import type { PolicyConnection } from '../../traffic-policy/steps.ts';
-import { type AgentUpstream, type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../endpoint.ts';
+import type { AgentUpstream, ClientInfo, GatewayEndpoint } from '../endpoint.ts';
 import type { Tally } from '../tally.ts';
 import { ClientConnection, clientTls, hostPort } from './client-connection.ts';
 import { destinationOf } from './connect-phase.ts';
@@ -10,6 +10,7 @@ import type { InternalLookup } from './internal-targets.ts';
 import { join } from './join.ts';
 import { Passages } from './passages.ts';
 import { proxyHeader } from './proxy-protocol.ts';
+import { StreamLine } from './stream-line.ts';
 
 export interface StreamProxyOptions {
   /** Finds the endpoints that policies can forward to; left out: there are none. */
@@ -32,13 +33,12 @@ export interface StreamInfo extends Pick<ClientInfo, 'protocol' | 'passthrough'>
 const IDLE_TIMEOUT = 60 * 60_000;
 const KEEP_ALIVE = 60_000;
 const STREAM_WAIT = 5000;
-/** How often a waiting client looks for a free stream. */
-const STREAM_POLL = 20;
 
 /** Takes public connections as bare bytes to upstreams. They end with the agent's session and with its listener. */
 export class StreamProxy {
   readonly #options: Required<StreamProxyOptions> & { idleTimeout: number };
   readonly #passages = new Passages();
+  readonly #lines = new WeakMap<AgentUpstream, StreamLine>();
 
   constructor(options: StreamProxyOptions) {
     const { internal = () => undefined, idleTimeout = IDLE_TIMEOUT, streamWait = STREAM_WAIT, ...rest } = options;
@@ -74,12 +74,19 @@ export class StreamProxy {
     client.setTimeout(this.#options.idleTimeout, () => cut(client));
     this.#passages.enter(through, client, () => cut(client));
     const address = hostPort(connection.clientIp, connection.clientPort);
-    const connect = () => {
-      const stream = upstream.openStream({ address, protocol, passthrough });
-      if (upstream.proxyProtocol !== 0) stream.write(proxyHeader(upstream.proxyProtocol, connection));
-      join(client, stream);
-    };
-    this.#attempt(client, connect, performance.now() + this.#options.streamWait);
+    const leave = this.#lineOf(upstream).enter(
+      () => (client.destroyed ? null : upstream.openStream({ address, protocol, passthrough })),
+      (stream) => {
+        if (stream === null) return;
+        if (upstream.proxyProtocol !== 0) stream.write(proxyHeader(upstream.proxyProtocol, connection));
+        join(client, stream);
+      },
+      (error) => {
+        this.#options.log.debug({ err: error }, 'a connection could not be taken to its upstream');
+        cut(client);
+      },
+    );
+    client.once('close', leave);
   }
 
   /** Cuts what an endpoint's policy has forwarded; what it carries itself ends with its listener. */
@@ -87,17 +94,9 @@ export class StreamProxy {
     this.#passages.remove(endpoint);
   }
 
-  #attempt(client: Socket, connect: () => void, deadline: number): void {
-    if (client.destroyed) return;
-    try {
-      connect();
-    } catch (error) {
-      if (error instanceof StreamsExhausted && performance.now() < deadline) {
-        setTimeout(() => this.#attempt(client, connect, deadline), STREAM_POLL).unref();
-        return;
-      }
-      this.#options.log.debug({ err: error }, 'a connection could not be taken to its upstream');
-      cut(client);
-    }
+  #lineOf(upstream: AgentUpstream): StreamLine {
+    const line = this.#lines.get(upstream) ?? new StreamLine(this.#options.streamWait);
+    this.#lines.set(upstream, line);
+    return line;
   }
 }

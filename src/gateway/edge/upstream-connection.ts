@@ -1,18 +1,15 @@
-import {
-  type ClientInfo,
-  type GatewayEndpoint,
-  StreamsExhausted,
-  type UpstreamChannel,
-  type UpstreamReceiver,
-} from '../endpoint.ts';
+import type { ClientInfo, GatewayEndpoint, UpstreamChannel, UpstreamReceiver } from '../endpoint.ts';
 import { passableTrailers } from './headers.ts';
 import { requestHead } from './request-head.ts';
 import { ResponseParser } from './response-parser.ts';
+import type { StreamLine } from './stream-line.ts';
 import { ConnectionLost, HeadersTimeout } from './upstream-failure.ts';
 import type { ExchangeEvents, OutgoingRequest, UpstreamLimits, UpstreamLink } from './upstream-link.ts';
 
 /** Where a connection belongs. */
 export interface ConnectionOwner {
+  /** Where those wait for whom the agent has no stream. */
+  readonly line: StreamLine;
   /** It can take another request. */
   idle(connection: UpstreamConnection): void;
   /** It is over. */
@@ -20,9 +17,6 @@ export interface ConnectionOwner {
 }
 
 const CRLF = Buffer.from('\r\n');
-
-/** How often a waiting request looks for a free stream. */
-const STREAM_POLL = 20;
 
 /** An upstream may hang up a moment before the time that it says it waits. */
 const KEEP_ALIVE_MARGIN = 1000;
@@ -42,7 +36,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
   #wholeRequestSent = false;
   /** When the head of a response is overdue, or an idle connection closed; in milliseconds of `performance.now()`. */
   #deadline = Number.POSITIVE_INFINITY;
-  #retry: NodeJS.Timeout | undefined;
+  #leaveLine: (() => void) | undefined;
 
   constructor(endpoint: GatewayEndpoint, limits: UpstreamLimits, from: ClientInfo, owner: ConnectionOwner) {
     this.#endpoint = endpoint;
@@ -64,7 +58,13 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
     this.#chunked = body === 'chunked';
     this.#wholeRequestSent = body === null;
     if (this.#channel) this.#start(this.#channel, head);
-    else this.#connect(head, performance.now() + this.#limits.streamWait);
+    else {
+      this.#leaveLine = this.#owner.line.enter(
+        () => this.#endpoint.openChannel(this.from),
+        (channel) => this.#connected(channel, head),
+        (error) => this.fail(asError(error)),
+      );
+    }
   }
 
   write(bytes: Buffer): boolean {
@@ -93,7 +93,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
   abort(): void {
     this.#user = null;
     this.#parser.stop();
-    clearTimeout(this.#retry);
+    this.#leaveLine?.();
     this.#channel?.abort();
     this.#channel = null;
     this.#owner.gone(this);
@@ -154,18 +154,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
     else if (this.#parser.upgraded) this.#handOver(user, bytes.subarray(taken));
   }
 
-  #connect(head: Buffer, deadline: number): void {
-    let channel: UpstreamChannel;
-    try {
-      channel = this.#endpoint.openChannel(this.from);
-    } catch (error) {
-      if (error instanceof StreamsExhausted && performance.now() < deadline) {
-        this.#retry = setTimeout(() => this.#connect(head, deadline), STREAM_POLL).unref();
-      } else {
-        this.fail(asError(error));
-      }
-      return;
-    }
+  #connected(channel: UpstreamChannel, head: Buffer): void {
     channel.receiver = this;
     this.#channel = channel;
     if (this.from.proxyHeader) channel.write(this.from.proxyHeader);

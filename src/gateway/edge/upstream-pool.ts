@@ -1,4 +1,5 @@
 import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
+import { StreamLine } from './stream-line.ts';
 import { SweptSet } from './swept-set.ts';
 import { type ConnectionOwner, UpstreamConnection } from './upstream-connection.ts';
 import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';
@@ -8,6 +9,7 @@ const SWEEP = 250;
 
 /** The connections to one endpoint's upstream. */
 export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
+  readonly line: StreamLine;
   readonly #endpoint: GatewayEndpoint;
   readonly #limits: UpstreamLimits;
   readonly #all = new SweptSet<UpstreamConnection>(SWEEP);
@@ -17,6 +19,7 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   constructor(endpoint: GatewayEndpoint, limits: UpstreamLimits) {
     this.#endpoint = endpoint;
     this.#limits = limits;
+    this.line = new StreamLine(limits.streamWait);
   }
 
   /** The connection comes back by itself. */
