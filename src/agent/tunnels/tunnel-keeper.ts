@@ -57,7 +57,10 @@ export class TunnelKeeper {
   }
 
   get status(): TunnelStatus {
-    return this.#status;
+    const { state, lastError } = this.options.session();
+    const waits = state !== 'online' && this.#status.state !== 'online';
+    // What keeps the session away now, which is seldom what it was lost for.
+    return waits && lastError ? { ...this.#status, lastError } : this.#status;
   }
 
   /** Starts keeping the tunnel up, from an endpoint that is open already if there is one. */

@@ -276,6 +276,21 @@ describe('keeping tunnels up', () => {
     expect(view.status.lastError).toBeNull();
   });
 
+  it('tells what keeps the session away now, not what it was lost for', async () => {
+    const { tunnels, connector } = await setUpTunnels();
+    const view = await tunnels.create(tunnelRequest());
+    connector.goOffline();
+    const refusal = { code: 'ERR_NGROK_300', message: 'the owner of the authtoken is not active' };
+    connector.status = { ...connector.status, lastError: refusal };
+    expect(view.status).toMatchObject({ state: 'offline', lastError: refusal });
+    // At the start there is nothing that was lost.
+    connector.status = { ...connector.status, state: 'connecting' };
+    expect(view.status.lastError).toEqual(refusal);
+    connector.goOnline();
+    await until(() => view.status.state === 'online', 'online again');
+    expect(view.status.lastError).toBeNull();
+  });
+
   it('says that tunnels are up when a session came for them, not for one that is created later', async () => {
     const { log, lines } = recordingLog();
     const { tunnels, connector } = await setUpTunnels({ log });
