@@ -18,38 +18,64 @@ interface Entry {
   readonly fetchedAt: number;
   readonly keys: Promise<KeySet>;
   failed: boolean;
+  /** When it was last tried to have a newer set, and what is coming of it; the set itself when nothing is. */
+  triedAt: number;
+  newer: Promise<KeySet>;
 }
+
+type Fetch = (url: string, maxBytes: number) => Promise<Buffer>;
 
 /** Key sets of identity providers, fetched when they are needed first and kept for a quarter of an hour. */
 export class KeySets {
   readonly #entries = new Map<string, Entry>();
 
   /**
+   * A newer set takes the place of one that is kept when it is there: anybody can ask for keys that do not exist, and
+   * while the provider does not answer that must not cost those who ask for the others.
+   *
    * @param fetch gets the document, with a deadline of its own
    * @param nowMs on a clock that never goes back
    * @param stale whether the key that was asked for is not in the set that is kept
    * @throws Error when the set cannot be had
    */
-  get(
-    url: string,
-    fetch: (url: string, maxBytes: number) => Promise<Buffer>,
-    nowMs: number,
-    stale: boolean,
-  ): Promise<KeySet> {
+  get(url: string, fetch: Fetch, nowMs: number, stale: boolean): Promise<KeySet> {
     const known = this.#entries.get(url);
-    const age = known ? nowMs - known.fetchedAt : Number.POSITIVE_INFINITY;
-    const life = known?.failed ? FAILED_MS : stale ? AGAIN_MS : FRESH_MS;
-    if (known && age < life) return known.keys;
-    const entry: Entry = { fetchedAt: nowMs, keys: fetch(url, MAX_BYTES).then(parseKeySet), failed: false };
+    if (!known || nowMs - known.fetchedAt >= (known.failed ? FAILED_MS : FRESH_MS)) {
+      return this.#keep(url, nowMs, load(url, fetch));
+    }
+    if (!stale || known.failed) return known.keys;
+    if (nowMs - known.triedAt >= AGAIN_MS) this.#renew(url, known, nowMs, load(url, fetch));
+    return known.newer;
+  }
+
+  #renew(url: string, known: Entry, nowMs: number, newer: Promise<KeySet>): void {
+    known.triedAt = nowMs;
+    known.newer = newer;
+    newer.then(
+      () => {
+        if (this.#entries.get(url) === known) this.#keep(url, nowMs, newer);
+      },
+      () => {
+        known.newer = known.keys;
+      },
+    );
+  }
+
+  #keep(url: string, nowMs: number, keys: Promise<KeySet>): Promise<KeySet> {
+    const entry: Entry = { fetchedAt: nowMs, keys, failed: false, triedAt: nowMs, newer: keys };
     // Whoever asked is told; the note is for those who ask next.
-    entry.keys.catch(() => {
+    keys.catch(() => {
       entry.failed = true;
     });
     this.#entries.delete(url);
     if (this.#entries.size >= MAX_SETS) this.#entries.delete(this.#entries.keys().next().value ?? '');
     this.#entries.set(url, entry);
-    return entry.keys;
+    return keys;
   }
+}
+
+function load(url: string, fetch: Fetch): Promise<KeySet> {
+  return fetch(url, MAX_BYTES).then(parseKeySet);
 }
 
 function parseKeySet(document: Buffer): KeySet {

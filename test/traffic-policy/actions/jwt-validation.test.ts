@@ -186,6 +186,27 @@ describe('jwt-validation', () => {
     expect(fetched).toBe(3);
   });
 
+  it('keeps the keys that it has while a newer set cannot be had', async () => {
+    let ms = 0;
+    let answers: Promise<Buffer> = Promise.resolve(Buffer.from(keySet));
+    const policy = compilePolicy(policyText(), 'https', {
+      ports: { fetch: () => answers, clock: { ...systemClock, now: () => ms } },
+    });
+    const use = async (value: string) => policy.onHttpRequest?.(requestFor(bearer(value)));
+    const jwt = await token();
+    expect(await use(jwt)).toMatchObject({ status: 200 });
+    ms += 61_000;
+    let fail: (reason: Error) => void = () => {};
+    answers = new Promise((_, reject) => {
+      fail = reject;
+    });
+    const strange = use(await token({ kid: 'k9', key: theirs }));
+    expect(await use(jwt)).toMatchObject({ status: 200 });
+    fail(new Error('timed out'));
+    expect(await strange).toMatchObject({ status: 401 });
+    expect(await use(jwt)).toMatchObject({ status: 200 });
+  });
+
   it.each([
     ['cannot be had', () => Promise.reject(new Error('timed out'))],
     ['is no key set', async () => Buffer.from('<html>')],
