@@ -4,13 +4,17 @@ import { parseConfig } from '../action-problems.ts';
 import type { PolicyAnswer, PolicyRequest, PreparedAction } from '../steps.ts';
 import { headerTemplates } from './header-names.ts';
 
+/** Statuses whose responses have no content (RFC 9110, 15.3.5, 15.3.6 and 15.4.5). */
+const WITHOUT_BODY: ReadonlySet<number> = new Set([204, 205, 304]);
+
 /** Answers in the upstream's place, or replaces what it answered. */
 export function customResponse(config: unknown, context: ActionContext): PreparedAction {
   const { status_code: status = 200, body: text = '', headers: given = {} } = parseConfig(CustomResponseConfig, config);
   const body = context.template(text, 'config.body');
   const headers = headerTemplates(given, context);
   const infersType = !headers.has('content-type');
-  const answerWith = (body: string, headers: readonly string[]): PolicyAnswer => {
+  const answerWith = (text: string, headers: readonly string[]): PolicyAnswer => {
+    const body = WITHOUT_BODY.has(status) ? '' : text;
     const type = infersType && body !== '' ? ['content-type', mediaTypeOf(body)] : [];
     return { kind: 'answer', status, headers: [...headers, ...type], body: Buffer.from(body), refused: false };
   };

@@ -35,6 +35,12 @@ describe('custom-response and deny', () => {
     expect(bodyOf(outcome)).toBe('hello /tea');
   });
 
+  it.each([204, 205, 304])('answer %i without a body, which it cannot have', async (status_code) => {
+    const config = { status_code, body: 'none', headers: { 'x-a': '1' } };
+    const { outcome } = await runRequest(onRequest({ type: 'custom-response', config }));
+    expect(outcome).toMatchObject({ status: status_code, headers: ['x-a', '1'], body: Buffer.alloc(0) });
+  });
+
   it('replace responses', () => {
     const text = onResponse({ type: 'custom-response', config: { status_code: 503, body: `was \${res.status_code}` } });
     const { outcome } = runResponse(text, responseOf(500));
