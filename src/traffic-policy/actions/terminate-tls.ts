@@ -1,8 +1,10 @@
+import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { refusal } from '../policy-refused.ts';
 import type { PreparedAction } from '../steps.ts';
+import type { Template } from '../templates.ts';
 
 const Version = z.enum(['1.2', '1.3']);
 
@@ -28,6 +30,10 @@ export function terminateTls(config: unknown, context: ActionContext): PreparedA
   if ((parsed.server_certificate === undefined) !== (parsed.server_private_key === undefined)) {
     throw refusal('ERR_NGROK_2240', 'server_certificate and server_private_key are given together', 'config');
   }
+  if (parsed.mutual_tls_verification_strategy !== undefined && !parsed.mutual_tls_certificate_authorities?.length) {
+    const message = 'asks for no certificate without mutual_tls_certificate_authorities';
+    throw refusal('ERR_NGROK_2240', message, 'config.mutual_tls_verification_strategy');
+  }
   if (context.policy.fixedTermination) refuseSpecialTermination(parsed);
   const optional = (text: string | undefined, field: string) =>
     text === undefined ? null : context.template(text, `config.${field}`);
@@ -36,6 +42,7 @@ export function terminateTls(config: unknown, context: ActionContext): PreparedA
   const authorities = (parsed.mutual_tls_certificate_authorities ?? []).map((text, at) =>
     context.template(text, `config.mutual_tls_certificate_authorities[${at}]`),
   );
+  checkPem(certificate, privateKey, authorities);
   const clientVerification = parsed.mutual_tls_verification_strategy ?? 'require-and-verify';
   return {
     ends: false,
@@ -52,6 +59,37 @@ export function terminateTls(config: unknown, context: ActionContext): PreparedA
       return undefined;
     },
   };
+}
+
+/** What is known already: with what cannot be used no handshake would ever succeed. */
+function checkPem(certificate: Template | null, privateKey: Template | null, authorities: readonly Template[]): void {
+  const leaf = certificateIn(certificate?.constant, 'config.server_certificate');
+  const key = privateKey?.constant;
+  if (leaf && typeof key === 'string' && !isKeyOf(leaf, key)) {
+    throw refusal('ERR_NGROK_2204', 'is not the key of server_certificate', 'config.server_private_key');
+  }
+  for (const [at, { constant }] of authorities.entries()) {
+    if (!constant?.startsWith('ca_')) {
+      certificateIn(constant, `config.mutual_tls_certificate_authorities[${at}]`);
+    }
+  }
+}
+
+function certificateIn(pem: string | null | undefined, field: string): X509Certificate | null {
+  if (typeof pem !== 'string') return null;
+  try {
+    return new X509Certificate(pem);
+  } catch {
+    throw refusal('ERR_NGROK_2204', 'is no certificate in PEM', field);
+  }
+}
+
+function isKeyOf(certificate: X509Certificate, pem: string): boolean {
+  try {
+    return certificate.checkPrivateKey(createPrivateKey(pem));
+  } catch {
+    return false; // Without the cause: it could repeat what was written.
+  }
 }
 
 /** The defaults are all that may be asked for. */

@@ -91,6 +91,9 @@ describe('a configuration that cannot be run', () => {
     [{}, 'http', '2205'],
     [{ server_certificate: 'x' }, 'tls', '2240'],
     [{ min_version: '1.1' }, 'tls', '2222'],
+    [{ server_certificate: 'x', server_private_key: 'y' }, 'tls', '2204'],
+    [{ mutual_tls_certificate_authorities: ['ca_1', 'x'] }, 'tls', '2204'],
+    [{ mutual_tls_verification_strategy: 'require-any' }, 'tls', '2240'],
     [{ min_version: '1.3', max_version: '1.2' }, 'tls', '2204'],
   ])('terminate-tls %j of an endpoint for %s', (config, protocol, code) => {
     expect(refusalOf(onConnect({ type: 'terminate-tls', config }), {}, protocol).code).toBe(`ERR_NGROK_${code}`);

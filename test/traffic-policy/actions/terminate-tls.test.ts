@@ -1,6 +1,9 @@
 import { describe, expect, it } from 'vitest';
+import { checkPolicy } from '../../../src/traffic-policy/check-policy.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
+import { issueCertificate } from '../../gateway/support/certificates.ts';
 import { connectionFrom, ENDPOINT } from '../fake-request.ts';
+import { onConnect } from './run-action.ts';
 
 describe('terminate-tls', () => {
   it('tells the edge how to do the handshake', () => {
@@ -30,5 +33,20 @@ describe('terminate-tls', () => {
     const other = { connection: connectionFrom('192.0.2.1'), endpoint: ENDPOINT };
     policy.onTcpConnect?.(other);
     expect(other).not.toHaveProperty('termination');
+  });
+
+  it('takes a certificate with its own key alone, and tells neither', async () => {
+    const [one, other] = [await issueCertificate({ subject: 'CN=a' }), await issueCertificate({ subject: 'CN=b' })];
+    const refusal = (server_private_key: string) => {
+      const config = { server_certificate: one.certificatePem, server_private_key };
+      return checkPolicy(onConnect({ type: 'terminate-tls', config }), ['tls']);
+    };
+    expect(refusal(one.privateKeyPem)).toEqual([]);
+    const [problem] = refusal(other.privateKeyPem);
+    expect(problem).toMatchObject({
+      code: 'ERR_NGROK_2204',
+      place: 'on_tcp_connect[0].actions[0].config.server_private_key',
+      message: 'is not the key of server_certificate',
+    });
   });
 });
