@@ -11,13 +11,16 @@ const MAX_DEPTH = 20;
 /** A value can hold another one many times over, so that it is larger than the memory it takes. */
 const MAX_NODES = 10_000;
 
+const utf8 = new TextDecoder('utf-8', { fatal: true });
+
 /**
  * A value as `${…}` puts it into a text: scalars as CEL's string() has them, lists and maps as JSON.
  *
- * @throws Error for null and for types, which have no text
+ * @throws Error for null, for types and for bytes that are no UTF-8, which have no text
  */
 export function textOf(value: CelValue): string {
   if (typeof value === 'string') return value;
+  if (value instanceof Uint8Array) return utf8.decode(value);
   const json = jsonOf(value);
   if (json === null) throw new Error('null has no text');
   return typeof json === 'object' ? JSON.stringify(json) : String(json);

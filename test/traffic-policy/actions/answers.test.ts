@@ -48,6 +48,11 @@ describe('custom-response and deny', () => {
     expect((outcome as PolicyAnswer).body.toString()).toBe('was 500');
   });
 
+  it('say bytes as the text that they are', async () => {
+    expect(bodyOf((await runRequest(onRequest(tell("base64.decode('aMOp')")))).outcome)).toBe('hé');
+    expect(statusOf((await runRequest(onRequest(tell("base64.decode('/w==')")))).outcome)).toBe(500);
+  });
+
   it('fail with 500 when an expression has no value, rather than answer with half of it', async () => {
     const { outcome } = await runRequest(onRequest(tell("req.headers['x-absent'][0]")));
     expect(outcome).toMatchObject({ kind: 'error', status: 500, code: 'ERR_NGROK_3900' });
