@@ -1,4 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
+import { inspect } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/lib/clock.ts';
 import { checkPolicy } from '../../src/traffic-policy/check-policy.ts';
@@ -180,6 +181,37 @@ describe('a policy that runs', () => {
       { place: 'on_http_request[0].expressions[0]', code: 'ERR_NGROK_2254', times: 1 },
       { times: 60 },
     ]);
+  });
+
+  it.each([
+    ['int(V)', 'not a whole number'],
+    ['bool(V)', 'to bool'],
+    ['json.decode(V)', 'not JSON: …'],
+    ['url.parse(V)', 'not a URL'],
+    ["{'a': 1}[V]", 'field not found: …'],
+    ["V.matches('(' + V)", 'error parsing regexp: …'],
+    ["timestamp('2026-01-01T00:00:00Z').getHours(V)", 'time zone specified: …'],
+    ['getReqCookie(V)', 'no such cookie: …'],
+    ["secrets.get('main', V)", 'no such secret: …'],
+    ['V.sha256(V)', 'neither'],
+    ['{V: 1, V: 2}', 'map key conflict: …'],
+    ["req.headers['x-absent']", 'field not found: x-absent'],
+    ['V + 1', "applied to '(string, int)'"],
+  ])('tells why %s has no value, and nothing of the request', async (pattern, reason) => {
+    const troubles: PolicyTrouble[] = [];
+    const expression = pattern.replaceAll('V', "req.headers['authorization'][0]");
+    const rules = [
+      { expressions: [`${expression} == 1`], actions: [{ type: 'deny' }] },
+      { actions: [{ type: 'custom-response', config: { body: `\${${expression}}` } }] },
+    ];
+    const ports = { onTrouble: (trouble: PolicyTrouble) => troubles.push(trouble) };
+    const policy = compilePolicy(JSON.stringify({ on_http_request: rules }), 'https', { ports });
+    await policy.onHttpRequest?.(requestFor({ headers: ['Authorization', 'hunter2%zz'] }));
+    expect(troubles).toHaveLength(2);
+    for (const { message, cause } of troubles) {
+      expect(message).toContain(reason);
+      expect(message + inspect(cause)).not.toContain('hunter2');
+    }
   });
 
   it('fails closed when it needs too much time', () => {

@@ -1,4 +1,3 @@
-import { messageOf } from '../../lib/errors.ts';
 import type { ActionContext } from '../action-context.ts';
 import { PolicyFailure } from '../policy-failure.ts';
 import { checkedPattern, compileCost, type RegularExpression, regularExpression } from '../regular-expression.ts';
@@ -57,7 +56,8 @@ function patternOf(from: string, context: ActionContext): (scope: PolicyScope) =
       return regularExpression(text);
     } catch (error) {
       if (error instanceof PolicyFailure) throw error;
-      throw new PolicyFailure('ERR_NGROK_3901', messageOf(error), { cause: error });
+      // Without the cause: it repeats the pattern, with what of the request is in it.
+      throw new PolicyFailure('ERR_NGROK_3901', 'config.from makes no regular expression of this request');
     }
   };
 }

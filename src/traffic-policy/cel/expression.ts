@@ -28,17 +28,35 @@ export class Expression {
     budget.spend(this.text.length);
     const value = evaluateIn(context, this.#plan);
     if (!isCelError(value)) return value;
-    if (budget.isExhausted) throw new PolicyFailure('ERR_NGROK_2300', value.message, { cause: value });
-    throw new ExpressionError(value.message, { cause: value });
+    // Without the cause, which may say what the request holds, too.
+    const problem = withoutValues(value.message, this.text);
+    throw budget.isExhausted ? new PolicyFailure('ERR_NGROK_2300', problem) : new ExpressionError(problem);
   }
 }
 
 /** Raised when an expression has no value for this request. */
 export class ExpressionError extends Error {
-  constructor(message: string, options: ErrorOptions) {
-    super(message, options);
+  /** @param message for the gateway's log; holds nothing of the request */
+  constructor(message: string) {
+    super(message);
     this.name = 'ExpressionError';
   }
+}
+
+/** What the library says of types, and of notations. */
+const VALUE_FREE = /^(?:found no matching overload|type mismatch|invalid argument to function|Failed to parse)/;
+
+/**
+ * Why an expression has no value, without what is not the policy's own: requests carry passwords and tokens, which have
+ * no place in a log. What is quoted, and what follows a colon, is kept only when it stands in the expression.
+ */
+function withoutValues(problem: string, text: string): string {
+  if (VALUE_FREE.test(problem)) return problem;
+  const known = (whole: string, value: string, instead: string) => (text.includes(value) ? whole : instead);
+  return problem
+    .replace(/^Cannot convert .* to a BigInt$/s, 'not a whole number')
+    .replace(/(['"`])(.*)\1/s, (whole: string, _, quoted: string) => known(whole, quoted, '…'))
+    .replace(/: (.*)$/s, (whole: string, rest: string) => known(whole, rest, ': …'));
 }
 
 const CACHED = 1000;

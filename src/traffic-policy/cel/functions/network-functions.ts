@@ -18,7 +18,7 @@ export const NETWORK_FUNCTIONS: readonly CelFunc[] = [
   celFunc('rand.int', [INT, INT], INT, randomInt),
   celFunc('secrets.get', [STRING, STRING], STRING, (vault, name) => {
     const secret = currentContext().secret(vault, name);
-    if (secret === null) throw new Error(`there is no secret ${name} in ${vault}`);
+    if (secret === null) throw new Error(`there is no such secret: ${vault}, ${name}`);
     return secret;
   }),
 ];

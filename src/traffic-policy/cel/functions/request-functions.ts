@@ -31,7 +31,7 @@ function cookieLookups(subject: string, variable: string): CelFunc[] {
     celFunc(`get${subject}`, [STRING], DYN, (name) => {
       const found = memberOf(variable, name);
       const first = isCelList(found) ? found.get(0) : undefined;
-      if (first === undefined) throw new Error(`there is no cookie ${name}`);
+      if (first === undefined) throw new Error(`there is no such cookie: ${name}`);
       return first;
     }),
   ];
