@@ -130,7 +130,8 @@ function gatewaySettings(values: Parsed, path: (value: string) => string, proble
   if (kind === 'embedded') return embeddedGateway(values, true);
   const authtoken = authtokenReader(values, path, problems);
   if (!authtoken && serverAddr === null && kind === 'auto') return embeddedGateway(values, false);
-  if (!authtoken) {
+  // One that cannot be used has been named already.
+  if (!authtoken && !problems.some((problem) => problem.startsWith('NGROK_AUTHTOKEN='))) {
     problems.push(
       `NGROK_AUTHTOKEN is not set, but ${serverAddr === null ? 'AGENT_GATEWAY=remote' : 'NGROK_SERVER_ADDR'} needs one: ` +
         'set it, or put it alone into a file that NGROK_AUTHTOKEN_FILE names (installed as a service: ' +

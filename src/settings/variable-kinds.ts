@@ -25,8 +25,10 @@ export const secret = (allowed: string): Variable<string> => ({
   allowed,
   secret: true,
   parse: (value) => {
-    if (/[^\x21-\x7e]/.test(value)) throw new Error('it holds a blank or a character outside ASCII');
-    return value;
+    // As in a file: what it was copied from ends in a line break, or was written on Windows.
+    const token = value.trim();
+    if (!/^[\x21-\x7e]+$/.test(token)) throw new Error('it is blank, or holds a blank or a character outside ASCII');
+    return token;
   },
 });
 

@@ -180,6 +180,16 @@ describe('settings', () => {
     expect(error.message).toMatch(/AGENT_ALLOW_UPSTREAMS="300\.1\.1\.1\/8"/);
   });
 
+  it('takes a secret as a file holds one, with a line break at its end, and names one that is blank once', () => {
+    const { gateway, api } = load({ NGROK_AUTHTOKEN: ' an_authtoken\r\n', AGENT_API_TOKEN: 'sixteen-characters\n' });
+    expect(gateway.kind === 'remote' && gateway.authtoken()).toBe('an_authtoken');
+    expect(api.token).toBe('sixteen-characters');
+    for (const NGROK_AUTHTOKEN of [' ', 'two words', 'é']) {
+      const { message } = problemOf({ NGROK_AUTHTOKEN, NGROK_SERVER_ADDR: 'gw.example.com:443' });
+      expect(message.match(/NGROK_AUTHTOKEN.*/g)).toEqual([expect.stringMatching(/^NGROK_AUTHTOKEN=\(not shown\)/)]);
+    }
+  });
+
   it('never shows a secret in an error', () => {
     const env = { NGROK_AUTHTOKEN: 'top secret', AGENT_API_TOKEN: 'short-one' };
     const { message } = problemOf(env);
