@@ -59,25 +59,35 @@ import { type ManagementClientOptions, Transport } from './transport.ts';
  * for await (const domain of client.reservedDomains.all()) console.log(domain.domain);
  */
 export class ManagementClient {
+  /** Hostnames held for the account. */
   readonly reservedDomains: ReservedDomains;
+  /** Hostports and what happens to their TLS traffic. */
   readonly tlsEdges: TlsEdges;
+  /** Identities that own authtokens and belong to no person. */
   readonly botUsers: Collection<BotUserCreate, BotUserUpdate, BotUser>;
   /** The newer name of bot users: the same identities. */
   readonly serviceUsers: Collection<BotUserCreate, BotUserUpdate, BotUser>;
+  /** Backends that answer every request with one fixed response. */
   readonly httpResponseBackends: Collection<HttpResponseBackendCreate, HttpResponseBackendUpdate, HttpResponseBackend>;
+  /** Backends of all the tunnels that are online with certain labels. */
   readonly tunnelGroupBackends: Collection<TunnelGroupBackendCreate, TunnelGroupBackendUpdate, TunnelGroupBackend>;
+  /** Named sets of rules on source addresses. */
   readonly ipPolicies: Collection<IpPolicyCreate, IpPolicyUpdate, IpPolicy>;
+  /** The rules of all IP policies. */
   readonly ipPolicyRules: Collection<IpPolicyRuleCreate, IpPolicyRuleUpdate, IpPolicyRule>;
+  /** CAs whose client certificates edges accept. */
   readonly certificateAuthorities: Collection<
     CertificateAuthorityCreate,
     CertificateAuthorityUpdate,
     CertificateAuthority
   >;
+  /** Certificates, uploaded or issued; their private keys are never shown. */
   readonly tlsCertificates: Collection<TlsCertificateCreate, TlsCertificateUpdate, TlsCertificate>;
   /** Authtokens of agents; `token` is in the answer to `create` only. */
   readonly credentials: Collection<CredentialCreate, CredentialUpdate, Credential>;
   /** Keys for this API; `token` is in the answer to `create` only. */
   readonly apiKeys: Collection<ApiKeyCreate, ApiKeyUpdate, ApiKey>;
+  /** What domains refer to for HTTP and HTTPS. */
   readonly endpointConfigurations: Collection<
     EndpointConfigurationCreate,
     EndpointConfigurationUpdate,
@@ -87,6 +97,7 @@ export class ManagementClient {
   readonly endpoints: ReadableCollection<Endpoint>;
   /** What agents have bound. */
   readonly tunnels: ReadableCollection<Tunnel>;
+  /** Agents that are connected. */
   readonly tunnelSessions: TunnelSessions;
 
   /** @throws {TypeError} when an option cannot be used */
@@ -123,10 +134,12 @@ export class ReservedDomains extends Collection<ReservedDomainCreate, ReservedDo
     await this.transport.send(OPERATIONS.reservedDomains.detachCertificate, { id, signal });
   }
 
+  /** Unlinks the endpoint configuration for HTTP; there may be none. */
   async detachHttpEndpointConfiguration(id: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(OPERATIONS.reservedDomains.detachHttpEndpointConfiguration, { id, signal });
   }
 
+  /** Unlinks the endpoint configuration for HTTPS; there may be none. */
   async detachHttpsEndpointConfiguration(id: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(OPERATIONS.reservedDomains.detachHttpsEndpointConfiguration, { id, signal });
   }
@@ -134,19 +147,24 @@ export class ReservedDomains extends Collection<ReservedDomainCreate, ReservedDo
 
 /** Hostports and what happens to their TLS traffic, with one member for each module. */
 export class TlsEdges extends Collection<TlsEdgeCreate, TlsEdgeUpdate, TlsEdge> {
+  /** Where the traffic goes. */
   readonly backend = new EdgeModule<BackendModuleBody, BackendModule>(this.transport, OPERATIONS.tlsEdgeBackend);
+  /** Which source addresses are let in. */
   readonly ipRestriction = new EdgeModule<IpRestrictionModuleBody, IpRestrictionModule>(
     this.transport,
     OPERATIONS.tlsEdgeIpRestriction,
   );
+  /** Which client certificates are demanded. */
   readonly mutualTls = new EdgeModule<MutualTlsModuleBody, MutualTlsModule>(
     this.transport,
     OPERATIONS.tlsEdgeMutualTls,
   );
+  /** Who ends TLS, and from which version on. */
   readonly tlsTermination = new EdgeModule<TlsTerminationModuleBody, TlsTerminationModule>(
     this.transport,
     OPERATIONS.tlsEdgeTlsTermination,
   );
+  /** The traffic policy that is applied, as JSON or YAML. */
   readonly trafficPolicy = new EdgeModule<TrafficPolicyModuleBody, TrafficPolicyModule>(
     this.transport,
     OPERATIONS.tlsEdgeTrafficPolicy,

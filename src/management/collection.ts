@@ -128,6 +128,11 @@ export class Collection<Create, Update, Answer> extends ReadableCollection<Answe
     super(transport, operations);
   }
 
+  /**
+   * Makes a new one. Not repeated after a failure that leaves open whether the service took it: look at the list then.
+   *
+   * @throws {ManagementError} `hasCode()` tells why the service refuses
+   */
   create(body: Create, { signal }: CallOptions = {}): Promise<Answer> {
     return call(this.transport, this.operations.create, { body, signal });
   }
@@ -137,6 +142,7 @@ export class Collection<Create, Update, Answer> extends ReadableCollection<Answe
     return call(this.transport, this.operations.update, { id, body, signal });
   }
 
+  /** @throws {ManagementError} `isNotFound` when it is gone already; `hasCode()` tells why the service keeps it */
   async delete(id: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(this.operations.delete, { id, signal });
   }

@@ -28,7 +28,14 @@ export type {
 export type { IpPolicy, IpPolicyCreate, IpPolicyUpdate } from './resources/ip-policy.ts';
 export type { IpPolicyRule, IpPolicyRuleCreate, IpPolicyRuleUpdate } from './resources/ip-policy-rule.ts';
 export type { Ref } from './resources/members.ts';
-export type { ReservedDomain, ReservedDomainCreate, ReservedDomainUpdate } from './resources/reserved-domain.ts';
+export type {
+  CertificateJob,
+  CertificatePolicy,
+  CertificateStatus,
+  ReservedDomain,
+  ReservedDomainCreate,
+  ReservedDomainUpdate,
+} from './resources/reserved-domain.ts';
 export type { TlsCertificate, TlsCertificateCreate, TlsCertificateUpdate } from './resources/tls-certificate.ts';
 export type {
   BackendModule,
@@ -52,4 +59,4 @@ export type {
   TunnelGroupBackendUpdate,
 } from './resources/tunnel-group-backend.ts';
 export type { TunnelSession } from './resources/tunnel-session.ts';
-export type { ManagementClientOptions } from './transport.ts';
+export type { Fetch, ManagementClientOptions } from './transport.ts';

@@ -1,0 +1,69 @@
+import { execFile } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { promisify } from 'node:util';
+import { expect, it, onTestFinished } from 'vitest';
+
+/** What a program does with the client; each line that has to be refused says so. */
+const PROGRAM = `
+import {
+  type Fetch, ManagementClient, type ManagementClientOptions, ManagementError, type ProvisionEvent, type ReservedDomain,
+  provision,
+} from 'device-agent/management';
+
+declare const passedOn: number | undefined;
+declare const ownFetch: Fetch;
+const options: ManagementClientOptions = { apiKey: 'k', retries: passedOn, timeoutMs: passedOn, fetch: ownFetch };
+const client = new ManagementClient(options);
+
+export async function main(signal: AbortSignal): Promise<unknown> {
+  const policy = { authority: 'letsencrypt', private_key_type: 'ecdsa' } as const;
+  const domain: ReservedDomain = await client.reservedDomains.create(
+    { domain: '*.a.example.com', certificate_management_policy: policy },
+    { signal },
+  );
+  const target: string | null = domain.cname_target;
+  const failing: string | null | undefined = domain.certificate_management_status?.provisioning_job?.error_code;
+  const edge = await client.tlsEdges.create({ hostports: ['a.example.com:443'], tls_termination: {} });
+  const { backend, enabled } = await client.tlsEdges.backend.replace(edge.id, { backend_id: 'bkdhr_1' });
+  for await (const bot of client.botUsers.all({ limit: 5, signal })) bot.active satisfies boolean;
+  // @ts-expect-error there is no such member
+  await client.botUsers.create({ nam: 'x' });
+  // @ts-expect-error the service would refuse it
+  await client.tlsEdges.create({ tls_termination: { terminate_at: 'agent' } });
+  // @ts-expect-error a domain keeps its name
+  await client.reservedDomains.update(domain.id, { domain: 'b.example.com' });
+  // @ts-expect-error a key is needed
+  new ManagementClient({ baseUrl: 'https://api.gateway.example.com' });
+  try {
+    const onProgress = (event: ProvisionEvent) => event.step === 'dns' && event.found;
+    const { authtoken } = await provision(client, { domain: '*.a.example.com', bot: 'a' }, { signal, onProgress });
+    return authtoken.kind === 'created' ? authtoken.token : authtoken.kind;
+  } catch (error) {
+    if (error instanceof ManagementError && error.hasCode(413)) return error.status satisfies number | null;
+    return [target, failing, backend.uri, enabled];
+  }
+}
+`;
+
+it.each([
+  ['node16', 'node16'],
+  ['bundler', 'esnext'],
+])('has types that are right for programs with moduleResolution %s', async (moduleResolution, module) => {
+  const folder = mkdtempSync(join(tmpdir(), 'consumer-'));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  mkdirSync(join(folder, 'node_modules'));
+  symlinkSync(resolve('.'), join(folder, 'node_modules', 'device-agent'));
+  writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
+  writeFileSync(join(folder, 'program.ts'), PROGRAM);
+  const typeRoots = [resolve('node_modules/@types')];
+  const compilerOptions = { strict: true, noEmit: true, target: 'es2022', lib: ['es2022'], types: ['node'], typeRoots };
+  const config = {
+    compilerOptions: { ...compilerOptions, module, moduleResolution, exactOptionalPropertyTypes: true },
+  };
+  writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(config));
+  const tsc = resolve('node_modules/typescript/bin/tsc');
+  const { stdout } = await promisify(execFile)(process.execPath, [tsc, '-p', folder]).catch((error) => error);
+  expect(stdout).toBe('');
+});
