@@ -46,6 +46,8 @@ export class Http2Client {
     this.#resets = new Allowance(RESETS.burst, RESETS.perSecond, this.#idleSince);
     this.#controlFrames = new Allowance(CONTROL_FRAMES.burst, CONTROL_FRAMES.perSecond, this.#idleSince);
     session.setLocalWindowSize(CONNECTION_WINDOW);
+    // Its socket would stay open for the other half, which HTTP/2 has no use for, and every request with it.
+    socket.on('end', () => session.destroy());
     session
       // An error ends in 'close', which all here wait for.
       .on('error', () => {})

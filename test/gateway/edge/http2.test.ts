@@ -1,4 +1,4 @@
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ClientHttp2Session } from 'node:http2';
 import { connect as connectTls } from 'node:tls';
@@ -8,6 +8,7 @@ import type { Leaf } from '../../../src/gateway/certificates/leaf-store.ts';
 import { EDGE_TERMINATION } from '../../../src/gateway/endpoint.ts';
 import { collect, type DirectEndpoint, TestEdge } from '../../support/edge.ts';
 import { answerOn, askHttp2, openHttp2 } from '../../support/http2-client.ts';
+import { block, Flag, Frame, frame, RawHttp2 } from '../../support/raw-http2.ts';
 
 let edge: TestEdge;
 let names = 0;
@@ -140,6 +141,24 @@ describe('requests by HTTP/2', () => {
     stream.close(8);
     await gone;
     expect(session.destroyed).toBe(false);
+  });
+
+  it('end at the upstream when the client hangs up', async () => {
+    const upstream = new EventEmitter();
+    const { host } = await serve((req) => {
+      req.socket.once('close', () => upstream.emit('gone'));
+      upstream.emit('asked');
+    });
+    const raw = await RawHttp2.open(edge, host);
+    const fields = { ':method': 'GET', ':scheme': 'https', ':authority': host, ':path': '/' };
+    const head = frame(Frame.headers, Flag.endHeaders | Flag.endStream, 1, block(Object.entries(fields)));
+    const asked = once(upstream, 'asked');
+    raw.send(head);
+    await asked;
+    const gone = once(upstream, 'gone');
+    raw.socket.end();
+    await gone;
+    await raw.closed();
   });
 
   it('are answered even when the upstream does not want all of the body, and the rest is not waited for', async () => {
