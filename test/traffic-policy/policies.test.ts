@@ -169,6 +169,20 @@ describe('a policy that runs', () => {
     expect(bodyOf(policy.onHttpRequest?.(requestFor()))).toBe('right');
   });
 
+  it.each([
+    ['/%61dmin', '/admin'],
+    ['/%61dmin/%zz', '/admin/%zz'],
+    ['/%61dmin/%', '/admin/%'],
+    ['/%61dmin/%ff', '/admin/\ufffd'],
+    ['/caf%C3%A9/%2561', '/café/%61'],
+  ])('sees what a path means, however %s is written', async (target, path) => {
+    const text = JSON.stringify({
+      on_http_request: [{ actions: [{ type: 'custom-response', config: { body: `\${req.url.path}` } }] }],
+    });
+    const outcome = await compilePolicy(text, 'https').onHttpRequest?.(requestFor({ target }));
+    expect(outcome?.kind === 'answer' && outcome.body.toString()).toBe(path);
+  });
+
   it('skips a rule whose expression fails, and says so once a minute', () => {
     const troubles: PolicyTrouble[] = [];
     let ms = 0;

@@ -36,14 +36,13 @@ export function parseUrl(text: string): UrlParts | null {
   };
 }
 
-/** A path without its percent signs; as it is when they are used wrongly. */
+/**
+ * A path as whoever serves it reads it. Each escape for itself: one that is none, or bytes that are no UTF-8, must not
+ * leave the others as they are, or a condition on the path would not see what is behind them.
+ */
 export function decodedPath(path: string): string {
   if (!path.includes('%')) return path;
-  try {
-    return decodeURIComponent(path);
-  } catch {
-    return path;
-  }
+  return path.replace(/(?:%[0-9a-f]{2})+/gi, (run) => Buffer.from(run.replaceAll('%', ''), 'hex').toString());
 }
 
 /** A request target's path, without the query. */
