@@ -11,6 +11,7 @@ import { TunnelKeeper } from './tunnel-keeper.ts';
 import { TunnelList, type TunnelView } from './tunnel-list.ts';
 import { type OpenTunnel, TunnelOpener, type TunnelSpec } from './tunnel-opener.ts';
 import type { TunnelStore } from './tunnel-store.ts';
+import { openUnclaimed } from './unclaimed-endpoint.ts';
 import { parseUpstream } from './upstream.ts';
 import type { UpstreamDialer } from './upstream-dialer.ts';
 import type { UpstreamGuard } from './upstream-guard.ts';
@@ -114,14 +115,19 @@ export class TunnelManager {
     const domain = request.domain ?? undefined;
     const spec: TunnelSpec = { protocol, forwards_to, policy: request.policy ?? null, ...(domain && { domain }) };
     this.#opener.trafficPolicy(spec);
-    if (domain) this.#list.takeDomain(domain);
+    let taken: string | null = null;
+    const take = (name: string) => {
+      this.#list.takeDomain(name);
+      taken = name;
+    };
+    if (domain) take(domain);
     try {
       // First the session: without a network no name could be resolved, and that would be blamed on the upstream.
       this.#requireSession();
       await this.options.guard.check(parseUpstream(forwards_to));
-      return await this.#open(spec);
+      return await this.#open(spec, take);
     } catch (error) {
-      if (domain) this.#list.giveUpDomain(domain);
+      if (taken !== null) this.#list.giveUpDomain(taken);
       throw error;
     }
   }
@@ -172,18 +178,26 @@ export class TunnelManager {
     });
   }
 
-  async #open(spec: TunnelSpec): Promise<TunnelView> {
-    const open = await this.#opener.open(spec);
+  /** @param take takes the domain that the gateway chose */
+  async #open(spec: TunnelSpec, take: (domain: string) => void): Promise<TunnelView> {
+    const { protocol, forwards_to, policy } = spec;
+    const domainAt = ({ endpoint }: OpenTunnel) => spec.domain ?? domainOf(endpoint.url, protocol);
+    const open = await openUnclaimed(
+      () => this.#opener.open(spec),
+      (chosen) => spec.domain ?? take(domainAt(chosen)),
+      (chosen) => this.#closeUnremembered(chosen),
+    );
     try {
       const { url } = open.endpoint;
+      const created_at = new Date().toISOString();
       const tunnel: Tunnel = {
         id: randomUUID(),
-        protocol: spec.protocol,
-        forwards_to: spec.forwards_to,
-        domain: spec.domain ?? domainOf(url, spec.protocol),
+        protocol,
+        forwards_to,
+        domain: domainAt(open),
         url,
-        policy: spec.policy,
-        created_at: new Date().toISOString(),
+        policy,
+        created_at,
       };
       await this.options.store.save(tunnel);
       return this.#adopt(tunnel, open);

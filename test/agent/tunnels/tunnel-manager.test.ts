@@ -276,6 +276,24 @@ describe('keeping tunnels up', () => {
     expect(view.status.lastError).toBeNull();
   });
 
+  it('takes no name from a tunnel that is down when the gateway chooses', async () => {
+    const { tunnels, connector } = await setUpTunnels();
+    const down = await tunnels.create(tunnelRequest({ domain: 'chosen-1.localhost' }));
+    connector.beforeOpen = async ({ domain }) => {
+      if (domain === 'chosen-1.localhost') throw new ApiError(502, 'ERR_NGROK_316', 'not now');
+    };
+    connector.bound.get(down.url)?.end({ code: 'ERR_NGROK_316', message: 'not now' });
+    connector.bound.delete(down.url);
+    await until(() => down.status.state === 'failed', 'down');
+    const chosen = await tunnels.create(tunnelRequest());
+    expect(chosen.tunnel.domain).toBe('chosen-2.localhost');
+    expect([...connector.bound.keys()]).toEqual([chosen.url]);
+    expect(tunnels.find('chosen-1')).toBe(down);
+    // Its name is free again once it is gone.
+    await tunnels.remove(chosen);
+    await tunnels.create(tunnelRequest({ domain: 'chosen-2.localhost' }));
+  });
+
   it('tells what keeps the session away now, not what it was lost for', async () => {
     const { tunnels, connector } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest());
