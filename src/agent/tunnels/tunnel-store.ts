@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { type Adapter, Low } from 'lowdb';
 import { z } from 'zod';
 import { diskAdvice } from '../../lib/durable-write.ts';
@@ -59,7 +60,7 @@ export class TunnelStore {
   /** @throws {OperatorError} when what is on the disk cannot be used */
   async open(): Promise<void> {
     await this.#db.read();
-    this.#tunnels = new Map(this.#db.data.tunnels.map((tunnel) => [tunnel.id, tunnel]));
+    this.#tunnels = byId(this.#db.data.tunnels);
   }
 
   list(): Tunnel[] {
@@ -113,6 +114,16 @@ export class TunnelStore {
     // In the same breath as the last look at what waits: whoever comes after it starts a new round.
     this.#writing = null;
   }
+}
+
+/** A line that was copied by hand, with its id, is a tunnel of its own. */
+function byId(tunnels: readonly Tunnel[]): ReadonlyMap<string, Tunnel> {
+  const known = new Map<string, Tunnel>();
+  for (const tunnel of tunnels) {
+    const id = known.has(tunnel.id) ? randomUUID() : tunnel.id;
+    known.set(id, id === tunnel.id ? tunnel : { ...tunnel, id });
+  }
+  return known;
 }
 
 function textOf(tunnel: Tunnel): string {

@@ -46,6 +46,8 @@ export class UrlParts<T extends Addressed> {
     if (!first) throw new AgentError('ERR_AGENT_TUNNEL_NOT_FOUND', `there is no tunnel ${part}`);
     if (others.length === 0) return first;
     const urls = matches.map(({ url }) => url);
+    // Only a file that was changed by hand has two tunnels at one URL. No part could tell them apart: the later one is the copy.
+    if (new Set(urls).size === 1) return others.at(-1) ?? first;
     throw new AgentError('ERR_AGENT_AMBIGUOUS', `${part} could be ${urls.join(' or ')}; give more of the URL`, {
       details: Object.fromEntries(urls.map((url, at) => [`match ${at + 1}`, url])),
     });

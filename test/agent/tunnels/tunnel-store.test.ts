@@ -122,6 +122,17 @@ describe('tunnels.json', () => {
     expect((await openStore(path)).list()).toEqual([newer, tunnel('b'), tunnel('c')]);
   });
 
+  it('loses no tunnel whose line was copied by hand, with its id', async () => {
+    const path = join(await temporaryFolder(), 'tunnels.json');
+    const copy = { ...tunnel('a'), domain: 'copy.localhost', url: 'https://copy.localhost:8443' };
+    await writeFile(path, JSON.stringify({ version: 1, tunnels: [tunnel('a'), copy] }));
+    const store = await openStore(path);
+    const [first, second] = store.list();
+    expect([first, second]).toEqual([tunnel('a'), { ...copy, id: expect.not.stringMatching(/^a$/) }]);
+    await store.remove('a');
+    expect((await openStore(path)).list()).toEqual([second]);
+  });
+
   it.each(['{"version":1,"tunnels":[{"id":"a"}]}', '{"version":1}', '[]', 'null', ''])(
     'that holds %j is damaged',
     async (text) => {

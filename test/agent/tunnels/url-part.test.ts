@@ -34,6 +34,14 @@ describe('a part of the URL', () => {
     expect(() => both.find('cam')).toThrow('https://cam.a.example or https://cam.b.example');
   });
 
+  it('finds the later of two at one URL, as only a file that was changed by hand has them, so that both can be deleted', () => {
+    const [first, copy] = [{ url: 'https://cam.a.example' }, { url: 'https://cam.a.example' }];
+    expect(new UrlParts([first, copy]).find('cam')).toBe(copy);
+    const another = { url: 'https://cam.b.example' };
+    expect(() => new UrlParts([first, copy, another]).find('cam')).toThrow(expect.objectContaining({ status: 409 }));
+    expect(new UrlParts([first, copy, another]).find('cam.a.example')).toBe(copy);
+  });
+
   it('means the host before it means a first label', () => {
     expect(parts('https://cam.example.com', 'https://cam').find('cam').url).toBe('https://cam');
   });
