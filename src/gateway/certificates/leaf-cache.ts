@@ -3,6 +3,8 @@ import type { LocalCa } from './local-ca.ts';
 
 interface Entry {
   leaf: Promise<Leaf>;
+  /** A clock that is behind that was ahead: the certificate may begin in days to come. */
+  issuedAt: number;
   renewAt: number;
 }
 
@@ -36,15 +38,16 @@ export class LeafCache {
   leafFor(name: string): Promise<Leaf> {
     const known = this.#entries.get(name);
     this.#entries.delete(name);
-    const entry = known && this.#now() < known.renewAt ? known : this.#issue(name);
+    const now = this.#now();
+    const entry = known && known.issuedAt <= now && now < known.renewAt ? known : this.#issue(name, now);
     this.#entries.set(name, entry);
     const [oldest] = this.#entries.keys();
     if (this.#entries.size > this.#limit && oldest !== undefined) this.#entries.delete(oldest);
     return entry.leaf;
   }
 
-  #issue(name: string): Entry {
-    const entry: Entry = { leaf: this.#ca.issue([name]), renewAt: Infinity };
+  #issue(name: string, issuedAt: number): Entry {
+    const entry: Entry = { leaf: this.#ca.issue([name]), issuedAt, renewAt: Infinity };
     entry.leaf.then(
       ({ renewAt }) => {
         entry.renewAt = renewAt;

@@ -160,6 +160,15 @@ describe('LeafCache', () => {
     expect(await leaves.leafFor('cam.localhost')).not.toBe(all[0]);
   });
 
+  it('issues a new one when the clock is set back to before the last one begins', async () => {
+    let now = Date.now() + 3650 * DAY;
+    const leaves = new LeafCache(await openLocalCa(dir, silentLog, () => now), 10, () => now);
+    await leaves.leafFor('cam.localhost');
+    now -= 3650 * DAY;
+    const { cert } = await leaves.leafFor('cam.localhost');
+    expect(Date.parse(new X509Certificate(cert).validFrom)).toBeLessThan(now);
+  });
+
   it('keeps no more than its limit, dropping what was not used longest', async () => {
     const ca = counting(await openLocalCa(dir, silentLog));
     const leaves = new LeafCache(ca, 2);
