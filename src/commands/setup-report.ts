@@ -41,8 +41,9 @@ function describeRecords(records: readonly CnameRecord[]): string {
 /** The lines for the device's `.env`; those that only the operator can fill in are comments. */
 export function envLines({ authtoken, domain }: Provisioned, gateway: GatewayAddress): string[] {
   const token = authtoken.kind === 'created' ? `NGROK_AUTHTOKEN=${authtoken.token}` : '# NGROK_AUTHTOKEN=';
-  const agentDomain = `AGENT_DOMAIN=${domain.domain.replace(/^\*/, 'agent')}`;
-  if (gateway.isCloud) return [token, agentDomain];
+  // A site of one name has it for its tunnel.
+  const agentDomain = domain.domain.startsWith('*.') ? [`AGENT_DOMAIN=${domain.domain.replace(/^\*/, 'agent')}`] : [];
+  if (gateway.isCloud) return [token, ...agentDomain];
   const address = gateway.serverAddr ?? '';
   return [
     token,
@@ -50,7 +51,7 @@ export function envLines({ authtoken, domain }: Provisioned, gateway: GatewayAdd
       ? '# NGROK_SERVER_ADDR=  (host:port where the gateway takes agents)'
       : `NGROK_SERVER_ADDR=${address}`,
     ...(gateway.caCert === null ? [] : [`NGROK_CA_CERT=${gateway.caCert}`]),
-    agentDomain,
+    ...agentDomain,
   ];
 }
 

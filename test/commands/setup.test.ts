@@ -60,6 +60,12 @@ describe('device-agent setup', () => {
     ]);
   });
 
+  it('leaves the one name of a site without a wildcard to its tunnel', async () => {
+    const { out } = await setup(['--no-wait', '--domain', 'cam.example.com', '--json']);
+    expect(JSON.parse(out)).toMatchObject({ domain: { domain: 'cam.example.com' }, authtoken: { kind: 'created' } });
+    expect(JSON.parse(out).env.join(' ')).not.toContain('AGENT_DOMAIN');
+  });
+
   it('waits, shows progress, and ends when DNS and certificate are there', async () => {
     await setup(['--no-wait']);
     const [domain] = server.store.reservedDomains.page(null, 1);
