@@ -3,6 +3,7 @@ import { Headers } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { PolicyFailure } from '../policy-failure.ts';
+import { refusal } from '../policy-refused.ts';
 import { requestUrl } from '../scope/http-variables.ts';
 import type { PreparedAction } from '../steps.ts';
 import { headerTemplates } from './header-names.ts';
@@ -23,6 +24,7 @@ export function redirect(config: unknown, context: ActionContext): PreparedActio
   const { from = null, to, status_code: status = 302, headers: given = {} } = parseConfig(RedirectConfig, config);
   const replacement = new UrlReplacement(from === '' ? null : from, to, false, context);
   const headers = headerTemplates(given, context);
+  if (headers.has('location')) throw refusal('ERR_NGROK_2219', 'location is what config.to says', 'config.headers');
   return {
     ends: false,
     on_http_request: () => (request) => {

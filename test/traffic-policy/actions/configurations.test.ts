@@ -31,6 +31,7 @@ describe('a configuration that cannot be run', () => {
     ['redirect', { to: '/', from: '(' }, '2261', /config\.from/],
     ['redirect', { to: '/', from: '(?=x)' }, '2261', /config\.from/],
     ['redirect', { to: '/', from: 'a{1000}{3}' }, '2261', /config\.from/],
+    ['redirect', { to: '/', headers: { Location: '/other' } }, '2219', /location is what config\.to says/],
     ['redirect', { to: '/', status_code: 200 }, '2215', /status_code/],
     ['restrict-ips', { allow: ['10.0.0.0/33'] }, '2217', /config\.allow\[0\]/],
     ['restrict-ips', { allow: ['010.0.0.1'] }, '2217', /config\.allow\[0\]/],
