@@ -34,6 +34,9 @@ const MAX_LOOPS = 2;
 const TURN_COST = 10;
 const NODE_COST = 5;
 
+/** What a variable costs besides, which is worked out anew in every turn and can hold all of a request. */
+const VARIABLE_COST = 300;
+
 /** What the check found besides errors. */
 export interface Findings {
   readonly unknown: Set<string>;
@@ -68,6 +71,8 @@ class Check {
   readonly #findings: Findings;
   /** Parts of the expression seen so far. */
   #visited = 0;
+  /** Variables among them. */
+  #variables = 0;
 
   constructor(declarations: Declarations, findings: Findings) {
     this.#declarations = declarations;
@@ -117,6 +122,7 @@ class Check {
     }
     if (place.bound.has(root) || (kind.case === 'identExpr' && TYPES.has(name))) return;
     this.#requireRoot(root);
+    this.#variables++;
     if (root === 'actions') this.#findings.readsResults = true;
     this.#modernize(expr);
     this.#noteUnknown(qualifiedName(expr) ?? name);
@@ -221,9 +227,10 @@ class Check {
       throw refusal('ERR_NGROK_2200', `${loop.iterVar} is the name of variables already`);
     }
     const inside = { bound: new Set([...place.bound, loop.iterVar, loop.accuVar]), loops: place.loops + 1 };
-    const before = this.#visited;
+    const [visited, variables] = [this.#visited, this.#variables];
     this.visit(loop.loopStep, inside);
-    limitLoop(loop, TURN_COST + (this.#visited - before) * NODE_COST);
+    const read = (this.#variables - variables) * VARIABLE_COST;
+    limitLoop(loop, TURN_COST + (this.#visited - visited) * NODE_COST + read);
   }
 }
 

@@ -1,10 +1,11 @@
 import { type CelInput, type CelMap, celList, celMap } from '@bufbuild/cel';
 import { timestampFromMs } from '@bufbuild/protobuf/wkt';
+import type { Budget } from '../cel/budget.ts';
 import type { VariableTable } from './connection-variables.ts';
 import { firstValue } from './header-map.ts';
 import { parseMediaType } from './media-type.ts';
 import type { PolicyScope } from './policy-scope.ts';
-import { decodedPath, hostOf, pathOf, portOf, queryOf } from './url-parts.ts';
+import { hostOf, pathOf, portOf, queryOf } from './url-parts.ts';
 
 const EMPTY = celMap(new Map());
 
@@ -31,7 +32,7 @@ export const REQUEST_VARIABLES: VariableTable = {
     const port = portOf(requestHeader(scope, 'host') ?? '');
     return port === undefined ? undefined : BigInt(port);
   },
-  'req.url.path': (scope) => decodedPath(pathOf(target(scope))),
+  'req.url.path': (scope) => scope.path,
   'req.url.raw_path': (scope) => pathOf(target(scope)),
   'req.url.query': (scope) => queryOf(target(scope)),
   'req.url.query_params': (scope) => scope.queryParameters,
@@ -70,12 +71,18 @@ export const RESPONSE_VARIABLES: VariableTable = {
   'res.content_length': (scope) => length(responseHeader(scope, 'content-length')),
 };
 
-function requestHeader({ request }: PolicyScope, name: string): string | undefined {
-  return request ? firstValue(request.headers, name) : undefined;
+function requestHeader({ request, budget }: PolicyScope, name: string): string | undefined {
+  return charged(request ? firstValue(request.headers, name) : undefined, budget);
 }
 
-function responseHeader({ response }: PolicyScope, name: string): string | undefined {
-  return response ? firstValue(response.headers, name) : undefined;
+function responseHeader({ response, budget }: PolicyScope, name: string): string | undefined {
+  return charged(response ? firstValue(response.headers, name) : undefined, budget);
+}
+
+/** Most are taken apart, each time that they are read. */
+function charged(header: string | undefined, budget: Budget): string | undefined {
+  budget.spend(header?.length ?? 0);
+  return header;
 }
 
 function target({ request }: PolicyScope): string {

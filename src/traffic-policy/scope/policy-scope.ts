@@ -8,7 +8,7 @@ import { certificateVariables } from './certificate-variables.ts';
 import { requestCookies, responseCookies } from './cookies.ts';
 import { headerMap } from './header-map.ts';
 import { queryParameters } from './query-parameters.ts';
-import { queryOf } from './url-parts.ts';
+import { decodedPath, pathOf, queryOf } from './url-parts.ts';
 import { parseUserAgent, type UserAgent } from './user-agent.ts';
 import { variablesOf } from './variables.ts';
 
@@ -19,6 +19,7 @@ interface Derived {
   requestCookies?: CelMap;
   responseCookies?: CelMap;
   queryParameters?: CelMap;
+  path?: string;
   userAgent?: UserAgent;
 }
 
@@ -115,6 +116,11 @@ export class PolicyScope implements EvaluationContext {
   get responseCookies(): CelMap {
     this.#derived.responseCookies ??= responseCookies(this.response?.headers ?? []);
     return this.#derived.responseCookies;
+  }
+
+  get path(): string {
+    this.#derived.path ??= decodedPath(pathOf(this.request?.target ?? ''));
+    return this.#derived.path;
   }
 
   get queryParameters(): CelMap {

@@ -96,6 +96,7 @@ function test(method: string, run: (text: string) => boolean): CelFunc[] {
 }
 
 function encodeBase64(data: string | Uint8Array): string {
+  currentContext().budget.spend(data.length);
   return boundedText(Buffer.from(data as string).toString('base64'));
 }
 

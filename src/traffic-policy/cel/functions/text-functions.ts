@@ -13,16 +13,11 @@ import { compileCost, regularExpression } from '../../regular-expression.ts';
 import { boundedText, checkListSize, checkTextLength } from '../budget.ts';
 import { currentContext } from '../evaluation.ts';
 
-const { BOOL, INT, STRING } = CelScalar;
+const { BOOL, BYTES, INT, STRING } = CelScalar;
 const TEXTS = listType(STRING);
 
-/** The library's functions on texts, bounded, and the documented ones that it lacks or has otherwise. */
-export const TEXT_FUNCTIONS: readonly CelFunc[] = [
-  ...strings.map(metered),
-  celFunc('matches', [STRING, STRING], BOOL, matches),
-  celMethod('matches', STRING, [STRING], BOOL, function (pattern) {
-    return matches(this, pattern);
-  }),
+/** What the library lacks or has otherwise. */
+const OWN: readonly CelFunc[] = [
   // The library's is quadratic.
   celMethod('replace', STRING, [STRING, STRING], STRING, function (from, to) {
     return replace(this, from, to, Number.POSITIVE_INFINITY);
@@ -49,8 +44,29 @@ export const TEXT_FUNCTIONS: readonly CelFunc[] = [
   celMethod('reverse', STRING, [], STRING, function () {
     return [...this].reverse().join('');
   }),
+  // The same as the library's: only that these are charged for.
+  celFunc('size', [STRING], INT, codePoints),
+  celMethod('size', STRING, [], INT, function () {
+    return codePoints(this);
+  }),
+  celFunc('bytes', [STRING], BYTES, (text) => new Uint8Array(Buffer.from(text))),
+];
+
+/** The library's functions on texts and the documented ones besides, bounded. */
+export const TEXT_FUNCTIONS: readonly CelFunc[] = [
+  ...[...strings, ...OWN].map(metered),
+  celFunc('matches', [STRING, STRING], BOOL, matches),
+  celMethod('matches', STRING, [STRING], BOOL, function (pattern) {
+    return matches(this, pattern);
+  }),
   celFunc('_+_', [STRING, STRING], STRING, (left, right) => boundedText(left + right)),
 ];
+
+function codePoints(text: string): bigint {
+  let number = 0n;
+  for (const _ of text) number++;
+  return number;
+}
 
 function matches(text: string, pattern: string): boolean {
   const { budget } = currentContext();
