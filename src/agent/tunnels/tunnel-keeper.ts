@@ -5,10 +5,10 @@ import type { Log } from '../../lib/log.ts';
 import type { SessionStatus } from '../connector/connector.ts';
 import type { Limiter } from './limiter.ts';
 import type { Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
-import type { OpenTunnel, TunnelOpener } from './tunnel-opener.ts';
+import type { OpenTunnel } from './tunnel-opener.ts';
 
 export interface KeeperOptions {
-  opener: Pick<TunnelOpener, 'open'>;
+  opener: { open: (tunnel: Tunnel) => Promise<OpenTunnel> };
   /** The state of the session, now. */
   session: () => SessionStatus;
   limiter: Limiter;

@@ -59,13 +59,17 @@ export class TunnelList {
    * @throws {AgentError} 409 when it is taken
    */
   takeDomain(domain: string): void {
-    if (this.#closedDomains.includes(domain)) {
-      throw new AgentError('ERR_AGENT_DOMAIN_IN_USE', `${domain} is the agent's own domain`);
-    }
+    this.refuseClosed(domain);
     if (this.#domains.has(domain)) {
       throw new AgentError('ERR_AGENT_DOMAIN_IN_USE', `${domain} is used by another tunnel of this agent`);
     }
     this.#domains.add(domain);
+  }
+
+  /** @throws {AgentError} 409 when no tunnel may have the domain, as may have become so after it was created */
+  refuseClosed(domain: string): void {
+    if (!this.#closedDomains.includes(domain)) return;
+    throw new AgentError('ERR_AGENT_DOMAIN_IN_USE', `${domain} is the agent's own domain`);
   }
 
   /** Gives up the domain of a tunnel that was not created. */

@@ -207,6 +207,11 @@ export class TunnelManager {
     }
   }
 
+  async #openAgain(spec: Tunnel): Promise<OpenTunnel> {
+    this.#list.refuseClosed(spec.domain);
+    return this.#opener.open(spec);
+  }
+
   /** A public endpoint that is on no list must not stay. */
   async #closeUnremembered(open: OpenTunnel): Promise<void> {
     await open.close().catch((err: unknown) => {
@@ -228,7 +233,7 @@ export class TunnelManager {
   #adopt(tunnel: Tunnel, open: OpenTunnel | null): TunnelKeeper {
     const { connector, log, store } = this.options;
     const keeper: TunnelKeeper = new TunnelKeeper(tunnel, {
-      opener: this.#opener,
+      opener: { open: (spec) => this.#openAgain(spec) },
       session: () => connector.status,
       limiter: this.#limiter,
       clock: this.#clock,

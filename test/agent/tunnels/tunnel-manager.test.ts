@@ -294,6 +294,22 @@ describe('keeping tunnels up', () => {
     await tunnels.create(tunnelRequest({ domain: 'chosen-2.localhost' }));
   });
 
+  it('leaves the agent its own domain when that was a tunnel’s before', async () => {
+    const { tunnels, folder } = await setUpTunnels({ reservedDomains: [] });
+    await tunnels.create(tunnelRequest({ domain: 'agent.localhost' }));
+    await tunnels.stop();
+    const restarted = await setUpTunnels({ folder, reservedDomains: ['agent.localhost'] });
+    const view = restarted.tunnels.find('agent');
+    await until(() => view.status.state === 'failed', 'refused');
+    expect(view.status.lastError).toMatchObject({
+      code: 'ERR_AGENT_DOMAIN_IN_USE',
+      message: "agent.localhost is the agent's own domain",
+    });
+    expect(restarted.connector.requests).toEqual([]);
+    await restarted.tunnels.remove(view);
+    expect(restarted.tunnels.list()).toEqual([]);
+  });
+
   it('tells what keeps the session away now, not what it was lost for', async () => {
     const { tunnels, connector } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest());
