@@ -75,6 +75,7 @@ export const hostname = (
     if (name.length > 253 || !/^(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*$/.test(name)) {
       throw new Error('not a hostname');
     }
+    if (/(?:^|\.)\d+$/.test(name)) throw new Error('it ends in a number, as addresses do');
     return name;
   },
 });

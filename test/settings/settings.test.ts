@@ -190,6 +190,14 @@ describe('settings', () => {
     }
   });
 
+  it('refuses an address as a domain', () => {
+    expect(problemOf({ AGENT_DOMAIN: '192.0.2.7' }).message).toMatch(
+      /AGENT_DOMAIN="192\.0\.2\.7": it ends in a number/,
+    );
+    expect(problemOf({ GATEWAY_DOMAIN: '192.0.2.7' }).message).toMatch(/GATEWAY_DOMAIN=/);
+    expect(load({ AGENT_DOMAIN: '7.example.com' }).api.domain).toBe('7.example.com');
+  });
+
   it('never shows a secret in an error', () => {
     const env = { NGROK_AUTHTOKEN: 'top secret', AGENT_API_TOKEN: 'short-one' };
     const { message } = problemOf(env);
