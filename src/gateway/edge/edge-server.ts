@@ -74,8 +74,9 @@ export class EdgeServer {
         else this.#http1.accept(secured, https);
       },
     });
-    this.#https = this.#listener((socket) => this.#tls.accept(socket));
-    this.#http = this.#listener((socket) => {
+    // Upgraded connections may end in one direction before the other, but not those over TLS.
+    this.#https = this.#listener(false, (socket) => this.#tls.accept(socket));
+    this.#http = this.#listener(true, (socket) => {
       tally.connected(socket, 'http');
       clients.opened(socket);
       this.#http1.accept(socket, http);
@@ -116,9 +117,8 @@ export class EdgeServer {
     await closed;
   }
 
-  #listener(accept: (socket: Socket) => void): Server {
-    // What is merely passed through may end in one direction before the other.
-    return createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
+  #listener(allowHalfOpen: boolean, accept: (socket: Socket) => void): Server {
+    return createServer({ allowHalfOpen, noDelay: true }, (socket) => {
       this.#connections.add(socket);
       socket.once('close', () => this.#connections.delete(socket));
       accept(socket);
