@@ -1,14 +1,22 @@
 import { defineConfig } from 'vitest/config';
 
+/** Tests of what keeps no state in the process: they share one, and load its modules once. */
+const TOGETHER = ['docs', 'lib', 'management', 'settings', 'traffic-policy'].map(
+  (folder) => `test/${folder}/**/*.test.ts`,
+);
+
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
-    // Each file gets a process of its own: the native SDK keeps process-wide state.
     pool: 'forks',
     maxWorkers: 3,
     // Tests that say so run side by side: those that mostly wait for an outage to pass.
     maxConcurrency: 8,
     testTimeout: 30_000,
     hookTimeout: 30_000,
+    projects: [
+      // Each file gets a process of its own: the native SDK keeps process-wide state.
+      { extends: true, test: { name: 'apart', include: ['test/**/*.test.ts'], exclude: TOGETHER } },
+      { extends: true, test: { name: 'together', include: TOGETHER, isolate: false } },
+    ],
   },
 });
