@@ -1,3 +1,4 @@
+import { buffersPassed } from '../../lib/young-buffers.ts';
 import type { UpstreamReceiver } from '../endpoint.ts';
 import { type FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
 
@@ -85,6 +86,7 @@ export class Channel {
     if (this.#ending || this.#closed || bytes.length === 0) return !this.#full;
     this.#waiting.push(bytes);
     this.#waitingLength += bytes.length;
+    buffersPassed(bytes.length);
     this.#full = this.#waitingLength >= SEND_HIGH_WATER;
     if (this.id !== 0) this.#host.ready(this);
     return !this.#full;

@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import { buffersPassed } from '../../lib/young-buffers.ts';
 import { Channel, type ChannelHost } from './channel.ts';
 import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
 
@@ -94,6 +95,7 @@ export class Connection implements ChannelHost, FrameHandler {
   #read(chunk: Buffer): void {
     if (this.#ended) return;
     this.lastReadAt = performance.now();
+    buffersPassed(chunk.length);
     this.#readSinceFlush = true;
     this.#scheduleFlush();
     try {

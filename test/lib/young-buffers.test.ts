@@ -1,0 +1,19 @@
+import { constants, PerformanceObserver } from 'node:perf_hooks';
+import { expect, it, onTestFinished } from 'vitest';
+import { buffersPassed, collectBuffersYoung } from '../../src/lib/young-buffers.ts';
+
+it('the young part of the heap is collected once enough buffers have passed, and not before', async () => {
+  let minor = 0;
+  const observer = new PerformanceObserver((list) => {
+    for (const { detail } of list.getEntries() as { detail?: { kind?: number; flags?: number } }[]) {
+      const forced = detail?.flags === constants.NODE_PERFORMANCE_GC_FLAGS_FORCED;
+      if (detail?.kind === constants.NODE_PERFORMANCE_GC_MINOR && forced) minor += 1;
+    }
+  });
+  observer.observe({ entryTypes: ['gc'] });
+  onTestFinished(() => observer.disconnect());
+  collectBuffersYoung();
+  for (let at = 0; at < 640; at += 1) buffersPassed(65_536);
+  await expect.poll(() => minor).toBeGreaterThanOrEqual(2);
+  expect(minor).toBeLessThan(10);
+});
