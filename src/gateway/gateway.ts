@@ -2,7 +2,6 @@ import { join } from 'node:path';
 import { keepTicksFast } from '../lib/fast-ticks.ts';
 import type { Log } from '../lib/log.ts';
 import { Teardown } from '../lib/teardown.ts';
-import { collectBuffersYoung } from '../lib/young-buffers.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { VERSION } from '../version.ts';
 import { AccountAccess } from './access/account-access.ts';
@@ -103,7 +102,6 @@ export interface Gateway {
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const { dataDir, encryptionKey = null } = options;
   keepTicksFast();
-  collectBuffersYoung();
   const ca = await openLocalCa(join(dataDir, 'gateway'), options.log);
   const store = openGatewayStore({ dataDir, encryptionKey });
   if (!store.database.isDurable) {
