@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { isHeaderText } from './header-text.ts';
 
 /** Actions whose configuration is for the gateway to check; here it only has to be an object. */
 export const OPAQUE_ACTIONS = [
@@ -40,11 +41,6 @@ const HeaderName = z.string().refine((name) => /^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,2
   error: 'is not a valid header name',
   params: { ngrok: 'ERR_NGROK_2210' },
 });
-
-/** Whether a header can carry a text: no control characters but the tab, nothing beyond Latin-1 (RFC 9110, 5.5). */
-export function isHeaderText(text: string): boolean {
-  return /^[\t\x20-\x7e\x80-\xff]*$/.test(text);
-}
 
 /** The documentation's examples also give numbers and booleans; what `${…}` stands for is checked when it is known. */
 const HeaderValue = z

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { isHeaderText } from '../../traffic-policy/action-config.ts';
+import { isHeaderText } from '../../traffic-policy/header-text.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
 import { Refusal } from '../sessions/refusal.ts';
 import { rewriteLocations } from './rewrite-locations.ts';

@@ -1,6 +1,7 @@
 import { AddHeadersConfig } from '../action-config.ts';
 import type { ActionContext, Subject } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
+import { headerText } from '../header-text.ts';
 import type { PolicyRequest, PreparedAction } from '../steps.ts';
 import { headerTemplates } from './header-names.ts';
 
@@ -52,6 +53,6 @@ export function replaceHost(headers: string[], value: string): void {
 
 function asMap(flat: readonly string[]): Record<string, string> {
   const map: Record<string, string> = {};
-  for (let at = 0; at < flat.length; at += 2) map[flat[at] as string] = flat[at + 1] as string;
+  for (let at = 0; at < flat.length; at += 2) map[flat[at] as string] = headerText(flat[at + 1] as string);
   return map;
 }

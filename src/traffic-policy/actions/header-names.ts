@@ -1,5 +1,5 @@
-import { isHeaderText } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
+import { headerBytes, isHeaderText } from '../header-text.ts';
 import { PolicyFailure } from '../policy-failure.ts';
 import { refusal } from '../policy-refused.ts';
 import type { PolicyScope } from '../scope/policy-scope.ts';
@@ -35,12 +35,12 @@ export function configurableName(name: string): string {
 /** Headers that an action sets, whose values may hold `${…}`. */
 export class HeaderTemplates {
   readonly #templates: readonly (readonly [name: string, value: Template])[];
-  /** A flat name, value list when nothing is to be replaced; null when something is. */
+  /** A flat name, value list, the values as bytes, when nothing is to be replaced; null when something is. */
   readonly constant: readonly string[] | null;
 
   constructor(templates: readonly (readonly [string, Template])[]) {
     this.#templates = templates;
-    const flat = templates.flatMap(([name, { constant }]) => (constant === null ? [] : [name, constant]));
+    const flat = templates.flatMap(([name, { constant }]) => (constant === null ? [] : [name, headerBytes(constant)]));
     this.constant = flat.length === templates.length * 2 ? flat : null;
   }
 
@@ -49,13 +49,13 @@ export class HeaderTemplates {
   }
 
   /**
-   * @returns a flat name, value list
+   * @returns a flat name, value list, the values as bytes
    * @throws {PolicyFailure} when a value is nothing that a header can carry
    */
   flat(scope: PolicyScope): readonly string[] {
     return this.#templates.flatMap(([name, template]) => {
       const value = template.text(scope);
-      if (isHeaderText(value)) return [name, value];
+      if (isHeaderText(value)) return [name, headerBytes(value)];
       throw new PolicyFailure('ERR_NGROK_3900', `the value of ${name} holds a character that a header cannot carry`);
     });
   }
@@ -63,7 +63,7 @@ export class HeaderTemplates {
 
 /**
  * @param headers as a policy has them, values being text or scalars
- * @throws {PolicyRefused} for a name that no policy may touch and for a wrong expression
+ * @throws {PolicyRefused} for a name that no policy may touch, a wrong expression, and what no header can carry
  */
 export function headerTemplates(
   headers: Record<string, string | number | boolean>,
@@ -72,7 +72,11 @@ export function headerTemplates(
   return new HeaderTemplates(
     Object.entries(headers).map(([name, value]) => {
       const field = `config.headers.${name}`;
-      return [configurableName(name), context.template(String(value), field)] as const;
+      const template = context.template(String(value), field);
+      if (template.parts.every((part) => typeof part !== 'string' || isHeaderText(part))) {
+        return [configurableName(name), template] as const;
+      }
+      throw refusal('ERR_NGROK_2211', 'holds a character that a header cannot carry', field);
     }),
   );
 }

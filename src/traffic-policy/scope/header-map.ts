@@ -1,4 +1,5 @@
 import { type CelInput, type CelMap, celList, celMap } from '@bufbuild/cel';
+import { headerText } from '../header-text.ts';
 
 /** Headers by their names, whose case does not matter when they are looked up. */
 class HeaderMap extends Map<string, CelInput> {
@@ -20,8 +21,9 @@ export function headerMap(flat: readonly string[]): CelMap {
   for (let at = 0; at < flat.length; at += 2) {
     const name = (flat[at] as string).toLowerCase();
     const known = lists.get(name);
-    if (known) known.push(flat[at + 1] as string);
-    else lists.set(name, [flat[at + 1] as string]);
+    const value = headerText(flat[at + 1] as string);
+    if (known) known.push(value);
+    else lists.set(name, [value]);
   }
   const map = new HeaderMap();
   for (const [name, values] of lists) map.set(name, celList(values));
@@ -32,12 +34,13 @@ export function headerMap(flat: readonly string[]): CelMap {
 export function firstValue(flat: readonly string[], wanted: string): string | undefined {
   for (let at = 0; at < flat.length; at += 2) {
     const name = flat[at] as string;
-    if (name.length === wanted.length && name.toLowerCase() === wanted) return flat[at + 1];
+    if (name.length === wanted.length && name.toLowerCase() === wanted) return headerText(flat[at + 1] as string);
   }
   return undefined;
 }
 
 /** All values of a header. */
 export function allValues(flat: readonly string[], wanted: string): string[] {
-  return flat.filter((_, at) => at % 2 === 1 && (flat[at - 1] as string).toLowerCase() === wanted);
+  const values = flat.filter((_, at) => at % 2 === 1 && (flat[at - 1] as string).toLowerCase() === wanted);
+  return values.map(headerText);
 }

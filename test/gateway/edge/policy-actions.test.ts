@@ -51,6 +51,30 @@ describe('add-headers and remove-headers', () => {
   });
 });
 
+describe('text beyond ASCII', () => {
+  const utf8 = (bytes: string | undefined) => Buffer.from(bytes ?? '', 'latin1').toString();
+
+  it('reaches services and clients as UTF-8, which is how expressions read it, too', async () => {
+    const endpoint = await scene.bind({
+      on_http_request: [
+        rule(
+          'custom-response',
+          { headers: { 'x-text': `\${req.headers['x-name'][0]} 鍵` } },
+          "req.headers['x-name'] == ['Zoë']",
+        ),
+        rule('add-headers', { headers: { 'x-text': 'é 鍵', 'x-path': `\${req.url.path}` } }),
+      ],
+      on_http_response: [rule('add-headers', { headers: { 'x-text': 'größer' } })],
+    });
+    const seen = await endpoint.reached({ path: '/%E9%8D%B5' });
+    expect([utf8(seen.headers['x-text']), utf8(seen.headers['x-path'])]).toEqual(['é 鍵', '/鍵']);
+    const asked = await endpoint.ask({ headers: { 'x-name': Buffer.from('Zoë').toString('latin1') } });
+    expect([asked.status, utf8(String(asked.headers['x-text']))]).toEqual([200, 'Zoë 鍵, größer']);
+    const inLatin1 = await endpoint.ask({ headers: { 'x-name': 'Zoë' } });
+    expect(utf8(String(inLatin1.headers['x-text']))).toBe('Zoë 鍵, größer');
+  });
+});
+
 describe('deny', () => {
   it('refuses requests, and those alone that it is meant for', async () => {
     const endpoint = await onRequest(rule('deny', { status_code: 404 }, AT_X));

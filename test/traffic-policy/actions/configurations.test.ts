@@ -22,6 +22,7 @@ describe('a configuration that cannot be run', () => {
     ['add-headers', { headers: Object.fromEntries(list(11).map((_, at) => [`x${at}`, '1'])) }, '2212', /at most 10/],
     ['add-headers', { headers: { 'a b': '1' } }, '2210', /header name/],
     ['add-headers', { headers: { a: '1\n' } }, '2211', /cannot carry/],
+    ['add-headers', { headers: { a: `\${req.method}\n` } }, '2211', /config\.headers\.a: .*cannot carry/],
     ['add-headers', { headers: { 'User-Agent': 'x' } }, '2219', /User-Agent/],
     ['add-headers', { headers: { 'Content-Length': '5' } }, '2219', /belongs to the connection/],
     ['add-headers', { headers: { a: `\${nope}` } }, '2224', /config\.headers\.a: .*no variable nope/],
