@@ -6,7 +6,7 @@ export interface HttpLimits {
   headersTimeout: number;
   /** Milliseconds that a connection is kept for another request. */
   keepAliveTimeout: number;
-  /** Milliseconds without a byte in either direction. */
+  /** Milliseconds without a byte in either direction; also those that an HTTP/2 client may leave a response unread. */
   idleTimeout: number;
   /** Milliseconds in which an HTTP/2 client that was quiet for so long has to say that it is there. */
   pingTimeout: number;
@@ -27,6 +27,6 @@ export const HTTP_LIMITS: HttpLimits = {
 };
 
 /** How often connections that take too long are looked for: often enough for short limits. */
-export function sweepInterval({ headersTimeout, keepAliveTimeout }: HttpLimits): number {
-  return Math.min(5000, Math.ceil(Math.min(headersTimeout, keepAliveTimeout) / 4));
+export function sweepInterval({ headersTimeout, keepAliveTimeout, idleTimeout }: HttpLimits): number {
+  return Math.min(5000, Math.ceil(Math.min(headersTimeout, keepAliveTimeout, idleTimeout) / 4));
 }

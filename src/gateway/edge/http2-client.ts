@@ -35,7 +35,8 @@ export class Http2Client {
   readonly #options: Http2ClientOptions;
   readonly #resets: Allowance;
   readonly #controlFrames: Allowance;
-  #open = 0;
+  /** Of the streams that are open. */
+  readonly #responses = new Set<Http2Response>();
   #idleSince = performance.now();
   #asked = false;
 
@@ -74,25 +75,29 @@ export class Http2Client {
     });
   }
 
-  /** Ends a connection that has carried no request for too long; bytes that trickle in do not count as use. */
+  /**
+   * Ends responses that the client does not read, and a connection that has carried no request for too long; bytes that
+   * trickle in do not count as use.
+   */
   checkTime(now: number): void {
-    const { headersTimeout, keepAliveTimeout } = this.#options.limits;
-    if (this.#open > 0 || now - this.#idleSince < (this.#asked ? keepAliveTimeout : headersTimeout)) return;
+    const { headersTimeout, keepAliveTimeout, idleTimeout } = this.#options.limits;
+    for (const response of this.#responses) if (response.isStalled(now, idleTimeout)) response.destroy();
+    if (this.#responses.size > 0 || now - this.#idleSince < (this.#asked ? keepAliveTimeout : headersTimeout)) return;
     this.#end(Http2Code.noError);
   }
 
   #serve(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, raw: readonly string[]): void {
-    this.#open += 1;
-    this.#asked = true;
-    stream.on('error', () => {}).on('close', () => this.#closed(stream));
-    const bodyless = headers[':method'] === 'HEAD';
     const { onRequest, tally } = this.#options;
-    onRequest(new Http2Request(stream, headers, raw, this.#socket), new Http2Response(stream, bodyless, tally));
+    const response = new Http2Response(stream, headers[':method'] === 'HEAD', tally);
+    this.#responses.add(response);
+    this.#asked = true;
+    stream.on('error', () => {}).on('close', () => this.#closed(stream, response));
+    onRequest(new Http2Request(stream, headers, raw, this.#socket), response);
   }
 
-  #closed(stream: ServerHttp2Stream): void {
+  #closed(stream: ServerHttp2Stream, response: Http2Response): void {
     const now = performance.now();
-    this.#open -= 1;
+    this.#responses.delete(response);
     this.#idleSince = now;
     if (stream.rstCode !== Http2Code.noError && !this.#resets.take(now)) this.#end(Http2Code.enhanceYourCalm);
   }

@@ -17,6 +17,10 @@ export class Http2Response implements ClientResponse {
   #head: OutgoingHttpHeaders | null = null;
   #bodyless: boolean;
   #trailers: OutgoingHttpHeaders | null = null;
+  #written = 0;
+  /** Of what was written, what the client had taken when that was last seen to grow, and when. */
+  #taken = 0;
+  #takenAt = 0;
 
   /** @param bodyless whether the request asks for a head alone */
   constructor(stream: ServerHttp2Stream, bodyless: boolean, tally: Tally) {
@@ -31,6 +35,22 @@ export class Http2Response implements ClientResponse {
 
   get destroyed(): boolean {
     return this.#stream.destroyed || this.#stream.closed;
+  }
+
+  /**
+   * Whether a part of the body waits, and the client has not taken a piece of it for so long. Its signs of life tell
+   * nothing: each stream has a window of its own, which may stay shut.
+   *
+   * @param now milliseconds that only grow
+   */
+  isStalled(now: number, limit: number): boolean {
+    const waiting = this.#stream.writableLength;
+    const taken = this.#written - waiting;
+    if (waiting === 0 || taken !== this.#taken) {
+      this.#taken = taken;
+      this.#takenAt = now;
+    }
+    return now - this.#takenAt >= limit;
   }
 
   /** @throws {MalformedMessage} for what cannot be sent: Node would, when nobody is there any more who could answer else */
@@ -65,7 +85,9 @@ export class Http2Response implements ClientResponse {
 
   write(chunk: Buffer): boolean {
     this.#respond({ waitForTrailers: true });
-    return this.#bodyless || this.destroyed || this.#stream.write(chunk);
+    if (this.#bodyless || this.destroyed) return true;
+    this.#written += chunk.length;
+    return this.#stream.write(chunk);
   }
 
   addTrailers(trailers: readonly [name: string, value: string][]): void {
@@ -79,7 +101,10 @@ export class Http2Response implements ClientResponse {
     else this.#respond({ waitForTrailers: true });
     if (this.destroyed || this.#bodyless) return;
     if (empty) this.#stream.end();
-    else this.#stream.end(last);
+    else {
+      this.#written += last.length;
+      this.#stream.end(last);
+    }
   }
 
   destroy(): void {

@@ -37,7 +37,7 @@ export class Http2UpstreamStream implements UpstreamLink {
   /** Bytes of the body that its length announces and that have not come. */
   #missing = 0;
   #paused = false;
-  /** When the head of the response is overdue, in milliseconds of `performance.now()`. */
+  /** When the head of the response is overdue, or the reading of the request, in milliseconds of `performance.now()`. */
   #deadline = Number.POSITIVE_INFINITY;
 
   constructor(from: ClientInfo, alone: boolean, owner: Http2StreamOwner) {
@@ -60,7 +60,9 @@ export class Http2UpstreamStream implements UpstreamLink {
   }
 
   write(bytes: Buffer): boolean {
-    return this.#stream?.write(bytes) ?? false;
+    const room = this.#stream?.write(bytes) ?? false;
+    if (!room) this.#deadline = performance.now() + this.#owner.headersTimeout;
+    return room;
   }
 
   finishRequest(trailers: readonly string[]): void {
@@ -100,7 +102,10 @@ export class Http2UpstreamStream implements UpstreamLink {
 
   /** Ends what takes too long. */
   checkTime(now: number): void {
-    if (now >= this.#deadline && this.unanswered) this.fail(new HeadersTimeout());
+    if (now < this.#deadline) return;
+    if (this.unanswered) this.fail(new HeadersTimeout());
+    else if (!this.#wholeRequestSent)
+      this.fail(new ConnectionLost(new Error('the upstream does not read the request')));
   }
 
   #start(session: ClientHttp2Session, headers: OutgoingHttpHeaders, hasBody: boolean): void {
@@ -132,7 +137,10 @@ export class Http2UpstreamStream implements UpstreamLink {
       .on('trailers', (_trailers: object, _flags: number, raw: string[]) => {
         this.#trailers = raw;
       })
-      .on('drain', () => this.#tell((user) => user.onDrain()))
+      .on('drain', () => {
+        this.#deadline = Number.POSITIVE_INFINITY;
+        this.#tell((user) => user.onDrain());
+      })
       .on('end', () => this.#complete())
       .on('error', (error: Error) => {
         failure = error;

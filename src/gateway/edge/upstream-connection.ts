@@ -34,7 +34,9 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
   #user: ExchangeEvents | null = null;
   #chunked = false;
   #wholeRequestSent = false;
-  /** When the head of a response is overdue, or an idle connection closed; in milliseconds of `performance.now()`. */
+  /** Whether the body waits for the upstream to read. */
+  #full = false;
+  /** When the head of a response or the reading of a body is overdue, or an idle connection closed; in milliseconds of `performance.now()`. */
   #deadline = Number.POSITIVE_INFINITY;
   #leaveLine: (() => void) | undefined;
 
@@ -70,10 +72,9 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
   write(bytes: Buffer): boolean {
     this.#extendDeadline();
     const channel = this.#channel;
-    if (channel === null || !this.#chunked) return channel?.write(bytes) ?? false;
-    channel.write(Buffer.from(`${bytes.length.toString(16)}\r\n`, 'latin1'));
-    channel.write(bytes);
-    return channel.write(CRLF);
+    if (channel === null) return false;
+    this.#full = !(this.#chunked ? writeChunk(channel, bytes) : channel.write(bytes));
+    return !this.#full;
   }
 
   finishRequest(trailers: readonly string[]): void {
@@ -111,6 +112,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
     if (now < this.#deadline) return;
     if (this.#user === null) this.abort();
     else if (this.#parser.awaitsHead) this.fail(new HeadersTimeout());
+    else if (this.#full) this.fail(new ConnectionLost(new Error('the upstream does not read the request')));
   }
 
   onData(bytes: Buffer): void {
@@ -139,6 +141,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
 
   onDrain(): void {
     this.#extendDeadline();
+    this.#full = false;
     this.#user?.onDrain();
   }
 
@@ -200,6 +203,13 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
     this.abort();
     if (head && channel) user.onUpgrade(head, channel, rest);
   }
+}
+
+/** @returns false when the writer should wait */
+function writeChunk(channel: UpstreamChannel, bytes: Buffer): boolean {
+  channel.write(Buffer.from(`${bytes.length.toString(16)}\r\n`, 'latin1'));
+  channel.write(bytes);
+  return channel.write(CRLF);
 }
 
 function lastChunk(trailers: readonly string[]): Buffer {

@@ -1,4 +1,8 @@
 import { once } from 'node:events';
+import { createServer as createHttp1Server } from 'node:http';
+import { createServer as createHttp2Server } from 'node:http2';
+import type { Server } from 'node:net';
+import { Duplex } from 'node:stream';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type DirectEndpoint, TestEdge } from '../../support/edge.ts';
 import { askHttp2, openHttp2 } from '../../support/http2-client.ts';
@@ -51,6 +55,18 @@ async function flood(raw: RawHttp2, frames: (round: number) => Buffer[], rounds:
     }
   }
   await raw.closed();
+}
+
+/** A connection whose other side answers the first bytes that it gets, and reads no more. */
+function answeringUnread(): Duplex {
+  return new Duplex({
+    read() {},
+    write(_chunk, _encoding, done) {
+      this.push('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n');
+      this._write = () => {};
+      done();
+    },
+  });
 }
 
 describe('a client is cut off that', () => {
@@ -139,6 +155,53 @@ describe('limits', () => {
     const asked = once(session, 'ping');
     expect((await askHttp2(session, {})).body).toBe('ok');
     await asked;
+    session.destroy();
+    await limited.close();
+  });
+
+  it('end responses that nobody reads, whatever signs of life come, and none that is merely quiet', async () => {
+    const limited = await TestEdge.start({ httpLimits: { idleTimeout: 200 } });
+    let finish = () => {};
+    const serving = await limited.serve(
+      HOST,
+      (req, res) => {
+        if (req.url === '/') res.end(Buffer.alloc(4_000_000));
+        else res.write('begun');
+        finish = () => res.end();
+      },
+      { protocol: 'https' },
+    );
+    const raw = await connect(limited);
+    const timer = setInterval(() => raw.send(frame(Frame.ping, 0, 0, '12345678')), 20);
+    raw.send(frame(Frame.windowUpdate, 0, 0, uint32(1_000_000)), frame(Frame.headers, ALL, 1, block(FIELDS)));
+    expect(await raw.outcome(1)).toEqual({ answered: true });
+    raw.send(frame(Frame.headers, ALL, 3, block([...FIELDS.slice(0, 3), [':path', '/events']])));
+    expect(await raw.outcome(3)).toEqual({ answered: true });
+    expect(await raw.outcome(1)).toEqual({ reset: Code.internal });
+    await expect.poll(() => serving.streams[0]?.destroyed).toBe(true);
+    finish();
+    await raw.next(({ stream, flags, type }) => stream === 3 && type === Frame.data && flags === Flag.endStream);
+    expect(raw.socket.destroyed).toBe(false);
+    clearInterval(timer);
+    await limited.close();
+  });
+
+  it.each<[string, (() => Server) | null]>([
+    ['HTTP/1.1', null],
+    ['HTTP/2', () => createHttp2Server().on('stream', (stream) => stream.on('error', () => {}).respond())],
+  ])('end requests that an upstream of %s has begun to answer and does not read', async (_what, makeServer) => {
+    const limited = await TestEdge.start({ headersTimeout: 200 });
+    const server = makeServer?.() ?? createHttp1Server();
+    const serving = await limited.serveRaw(HOST, server, { protocol: 'https' });
+    if (makeServer) serving.http2Upstream = true;
+    else serving.open = () => answeringUnread();
+    const session = await openHttp2(limited, HOST);
+    const stream = session.request({ ':method': 'POST' }).on('error', () => {});
+    stream.write(Buffer.alloc(1_000_000));
+    const closed = new Promise((resolve) => stream.once('close', resolve));
+    await once(stream, 'response');
+    await closed;
+    expect(stream.rstCode).toBe(Code.internal);
     session.destroy();
     await limited.close();
   });
