@@ -1,5 +1,6 @@
 import type { ApiErrorBody } from '../lib/errors.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
+import { hostPort, isUnspecified } from '../lib/ip-address.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { isLoopbackHost } from './api/host-guard.ts';
 import { apiTokenIfAny } from './api-token.ts';
@@ -97,9 +98,7 @@ export function apiAddress({ api }: Settings): string {
       2,
     );
   }
-  const wildcard = api.host === '0.0.0.0' || api.host === '::';
-  const host = wildcard ? '127.0.0.1' : api.host;
-  return `http://${host.includes(':') ? `[${host}]` : host}:${api.port}`;
+  return `http://${hostPort(isUnspecified(api.host) ? '127.0.0.1' : api.host, api.port)}`;
 }
 
 function headers(settings: Settings, hasBody: boolean): Record<string, string> {

@@ -1,8 +1,9 @@
 import { join } from 'node:path';
 import { createFolder } from '../lib/create-folder.ts';
 import { explainStart } from '../lib/explain-start.ts';
+import { hostPort } from '../lib/ip-address.ts';
 import type { Log, LogLevel } from '../lib/log.ts';
-import { hostPort, NO_PROXIES } from '../lib/proxy-rules.ts';
+import { NO_PROXIES } from '../lib/proxy-rules.ts';
 import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connector/gateway-address.ts';
 import type { GatewayLinkOptions } from './connector/gateway-link.ts';
@@ -24,7 +25,8 @@ const LOOP = ': a tunnel to it would lead back into itself';
 /** What a gateway is called before there is an uplink to it. */
 export function gatewayName(gateway: GatewaySettings): string {
   if (gateway.kind === 'embedded') return 'the embedded gateway';
-  return hostPort(parseGatewayAddress(gateway.serverAddr ?? CLOUD_ADDRESS));
+  const { host, port } = parseGatewayAddress(gateway.serverAddr ?? CLOUD_ADDRESS);
+  return hostPort(host, port);
 }
 
 /**

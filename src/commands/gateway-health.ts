@@ -2,11 +2,10 @@ import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
 import { messageOf, OperatorError } from '../lib/errors.ts';
+import { hostPort, isUnspecified } from '../lib/ip-address.ts';
 import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 
 const DEADLINE_MS = 5000;
-/** What a gateway listens on that is reached at every address. */
-const EVERYWHERE: readonly string[] = ['0.0.0.0', '::'];
 
 /**
  * Asks the gateway on this machine whether it is alive, for containers and scripts: it has to answer a request to its
@@ -17,7 +16,7 @@ const EVERYWHERE: readonly string[] = ['0.0.0.0', '::'];
 export async function gatewayHealth(): Promise<void> {
   const { host, domain, httpsPort } = loadGatewayServerSettings();
   const name = `api.${domain}`;
-  const place = { host: EVERYWHERE.includes(host) ? 'localhost' : host, port: httpsPort };
+  const place = { host: isUnspecified(host) ? 'localhost' : host, port: httpsPort };
   const asked = request({
     ...place,
     servername: name,
@@ -31,7 +30,7 @@ export async function gatewayHealth(): Promise<void> {
     const [answer] = (await once(asked.end(), 'response')) as [IncomingMessage];
     answer.destroy();
   } catch (error) {
-    throw new OperatorError(`no gateway answers at ${place.host}:${place.port}: ${messageOf(error)}`, 3);
+    throw new OperatorError(`no gateway answers at ${hostPort(place.host, place.port)}: ${messageOf(error)}`, 3);
   }
   process.stdout.write('alive\n');
 }

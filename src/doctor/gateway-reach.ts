@@ -2,7 +2,8 @@ import type { GatewayLink } from '../agent/connector/gateway-link.ts';
 import type { Greeting } from '../agent/connector/tls-greeting.ts';
 import { ProxyFailure } from '../lib/dial.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
-import { displayProxy, hostPort } from '../lib/proxy-rules.ts';
+import { hostPort } from '../lib/ip-address.ts';
+import { displayProxy } from '../lib/proxy-rules.ts';
 import { type Check, failed, ok, type Result, skipped } from './finding.ts';
 
 /** What came of looking at who answers at the gateway's address. */
@@ -30,7 +31,8 @@ export function gatewayCheck(
     run: async () => {
       if (!link || !reach) return skipped('embedded in the agent: nothing has to be reached');
       const found = await reach;
-      const where = hostPort(link.address) + (link.proxy ? ` (through ${displayProxy(link.proxy)})` : '');
+      const where =
+        hostPort(link.address.host, link.address.port) + (link.proxy ? ` (through ${displayProxy(link.proxy)})` : '');
       return 'error' in found ? unreachable(where, found.error) : judge(where, found.presented, isCloud);
     },
   };

@@ -1,4 +1,4 @@
-import { hostPort } from '../lib/proxy-rules.ts';
+import { hostPort, isUnspecified } from '../lib/ip-address.ts';
 
 /** The name for agents. */
 export function connectHost(baseDomain: string): string {
@@ -28,8 +28,7 @@ export function sessionAddress(at: {
   httpsPort: number;
 }): string {
   const isLocal = at.baseDomain === 'localhost' || at.baseDomain.endsWith('.localhost');
-  const isAnyAddress = at.host === '0.0.0.0' || at.host === '::';
-  const byAddress = !isAnyAddress && (isLocal || at.sessionPort !== null);
+  const byAddress = !isUnspecified(at.host) && (isLocal || at.sessionPort !== null);
   const host = byAddress ? at.host : connectHost(at.baseDomain);
-  return hostPort({ host, port: at.sessionPort ?? at.httpsPort });
+  return hostPort(host, at.sessionPort ?? at.httpsPort);
 }

@@ -3,7 +3,8 @@ import { type RequestOptions, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { connect, type LookupFunction, type Socket } from 'node:net';
 import { messageOf } from './errors.ts';
-import { type Destination, displayProxy, hostPort, type ProxyServer } from './proxy-rules.ts';
+import { hostPort } from './ip-address.ts';
+import { type Destination, displayProxy, type ProxyServer } from './proxy-rules.ts';
 import { connectBySocks } from './socks.ts';
 
 /**
@@ -16,8 +17,8 @@ export type Dial = (destination: Destination, signal: AbortSignal) => Promise<So
 
 /** A proxy that cannot be reached, or does not connect. */
 export class ProxyFailure extends Error {
-  constructor(proxy: ProxyServer, destination: Destination, reason: unknown) {
-    super(`the proxy ${displayProxy(proxy)} does not connect to ${hostPort(destination)}: ${messageOf(reason)}`, {
+  constructor(proxy: ProxyServer, { host, port }: Destination, reason: unknown) {
+    super(`the proxy ${displayProxy(proxy)} does not connect to ${hostPort(host, port)}: ${messageOf(reason)}`, {
       cause: reason,
     });
     this.name = 'ProxyFailure';
@@ -80,7 +81,7 @@ async function throughSocks(proxy: ProxyServer, destination: Destination, signal
 
 /** CONNECT (RFC 9110, section 9.3.6). */
 function throughHttp(proxy: ProxyServer, destination: Destination, signal: AbortSignal): Promise<Socket> {
-  const authority = hostPort(destination);
+  const authority = hostPort(destination.host, destination.port);
   const { credentials } = proxy;
   const basic = credentials && Buffer.from(`${credentials.user}:${credentials.password}`).toString('base64');
   const options: RequestOptions = {

@@ -1,4 +1,5 @@
 import { BlockList, isIP, isIPv6 } from 'node:net';
+import { hostPort } from './ip-address.ts';
 
 /** A proxy that connections are made through. */
 export interface ProxyServer {
@@ -40,12 +41,7 @@ export function proxyFor(rules: ProxyRules, scheme: 'http' | 'https', destinatio
 
 /** A proxy for people, without its password. */
 export function displayProxy({ kind, host, port }: ProxyServer): string {
-  return `${kind}://${hostPort({ host, port })}`;
-}
-
-/** `host:port`, with brackets around an IPv6 address. */
-export function hostPort({ host, port }: Destination): string {
-  return `${isIPv6(host) ? `[${host}]` : host}:${port}`;
+  return `${kind}://${hostPort(host, port)}`;
 }
 
 /**

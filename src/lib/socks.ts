@@ -1,5 +1,6 @@
 import { once } from 'node:events';
-import { isIPv4, isIPv6, type Socket } from 'node:net';
+import type { Socket } from 'node:net';
+import { addressBytes } from './ip-address.ts';
 import type { Destination, ProxyServer } from './proxy-rules.ts';
 
 const VERSION = 5;
@@ -55,18 +56,9 @@ async function authenticate(socket: Socket, { user, password }: { user: string; 
 
 function encodeAddress({ host, port }: Destination): Buffer {
   const ports = Buffer.from([port >> 8, port & 0xff]);
-  if (isIPv4(host)) return Buffer.concat([Buffer.from([IPV4, ...host.split('.').map(Number)]), ports]);
-  if (isIPv6(host)) return Buffer.concat([Buffer.from([IPV6]), ipv6Bytes(host), ports]);
+  const address = addressBytes(host);
+  if (address) return Buffer.concat([Buffer.from([address.length === 4 ? IPV4 : IPV6]), address, ports]);
   return Buffer.concat([Buffer.from([NAME]), counted(host), ports]);
-}
-
-/** The URL parser writes every form of an address as eight groups at most, with one `::` at most. */
-function ipv6Bytes(address: string): Buffer {
-  const [head = '', tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split('::');
-  const groups = (part: string) => (part === '' ? [] : part.split(':'));
-  const [before, after] = [groups(head), groups(tail ?? '')];
-  const zeros = Array.from({ length: 8 - before.length - after.length }, () => '0');
-  return Buffer.from([...before, ...zeros, ...after].map((group) => group.padStart(4, '0')).join(''), 'hex');
 }
 
 /** Where the proxy connects from, which nobody here needs. */

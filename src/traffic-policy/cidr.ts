@@ -1,7 +1,5 @@
-import { isIPv4, isIPv6 } from 'node:net';
-
-/** The eight 16-bit groups of an address; an IPv4 address is in the last two, after ::ffff:. */
-type Groups = readonly number[];
+import { isIPv4 } from 'node:net';
+import { type Groups, parseAddress } from '../lib/ip-address.ts';
 
 const MAPPED_BITS = 96;
 const ADDRESS_BITS = 128;
@@ -43,31 +41,6 @@ export function parseCidr(text: string): Cidr | null {
   if (!/^(?:0|[1-9]\d{0,2})$/.test(mask)) return null;
   const bits = Number(mask) + offset;
   return bits <= ADDRESS_BITS ? new Cidr(text, groups, bits) : null;
-}
-
-/**
- * @returns the address's groups, the same ones for an IPv4 address and its IPv6 form; null when it is
- *   no address. A zone (`%eth0`) says nothing about the address and is left out.
- */
-export function parseAddress(text: string): Groups | null {
-  if (isIPv4(text)) return [0, 0, 0, 0, 0, 0xffff, ...pairs(text)];
-  if (!isIPv6(text)) return null;
-  const bare = text.split('%', 1)[0] ?? '';
-  const [head = '', tail] = bare.split('::');
-  const front = groupsOf(head);
-  if (tail === undefined) return front;
-  const back = groupsOf(tail);
-  return [...front, ...new Array<number>(8 - front.length - back.length).fill(0), ...back];
-}
-
-function groupsOf(text: string): number[] {
-  if (text === '') return [];
-  return text.split(':').flatMap((group) => (group.includes('.') ? pairs(group) : [Number.parseInt(group, 16)]));
-}
-
-function pairs(ipv4: string): [number, number] {
-  const [a = 0, b = 0, c = 0, d = 0] = ipv4.split('.').map(Number);
-  return [(a << 8) | b, (c << 8) | d];
 }
 
 const CACHED = 1000;

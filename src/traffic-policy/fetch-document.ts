@@ -3,7 +3,8 @@ import type { IncomingMessage } from 'node:http';
 import { get } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
 import { withDeadline } from '../lib/deadline.ts';
-import { type Cidr, parseAddress, parseCidr } from './cidr.ts';
+import { parseAddress } from '../lib/ip-address.ts';
+import { type Cidr, parseCidr } from './cidr.ts';
 
 const DEADLINE_MS = 5000;
 

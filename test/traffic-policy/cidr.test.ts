@@ -1,7 +1,8 @@
 import { BlockList } from 'node:net';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { parseAddress, parseCidr } from '../../src/traffic-policy/cidr.ts';
+import { parseAddress } from '../../src/lib/ip-address.ts';
+import { parseCidr } from '../../src/traffic-policy/cidr.ts';
 
 it.each([
   '',

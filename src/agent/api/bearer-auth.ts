@@ -1,6 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { Handler } from '../../lib/http-router.ts';
+import { clientNetwork } from '../../lib/ip-address.ts';
 import { AgentError } from '../errors.ts';
 import { AttemptLimiter } from './attempt-limiter.ts';
 
@@ -37,23 +38,13 @@ export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }:
 
 /** The peer of the connection. */
 export function directClient(req: IncomingMessage): string {
-  return networkOf(req.socket.remoteAddress ?? '');
+  return clientNetwork(req.socket.remoteAddress ?? '');
 }
 
 /** The last address in X-Forwarded-For, which the gateway wrote; what stands before it anyone may have. */
 export function forwardedClient(req: IncomingMessage): string {
   const addresses = String(req.headers['x-forwarded-for'] ?? '').split(',');
-  return networkOf(addresses.at(-1)?.trim().slice(0, 45) ?? '');
-}
-
-/** An IPv6 client commands a whole /64. */
-function networkOf(address: string): string {
-  const [head = '', tail] = address.split('::');
-  if (!address.includes(':') || address.startsWith('::ffff:')) return address;
-  const groups = head.split(':').filter(Boolean);
-  const last = (tail ?? '').split(':').filter(Boolean);
-  const missing = Math.max(0, 8 - groups.length - last.length);
-  return [...groups, ...new Array<string>(missing).fill('0'), ...last].slice(0, 4).join(':');
+  return clientNetwork(addresses.at(-1)?.trim().slice(0, 45) ?? '');
 }
 
 /** Digests are of one length, so that comparing them tells nothing about the token. */

@@ -12,6 +12,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { errorBody, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import { hostPort } from '../../lib/ip-address.ts';
 import type { Log } from '../../lib/log.ts';
 import { AgentError } from '../errors.ts';
 
@@ -122,8 +123,7 @@ function trackIdleConnections(server: Server): () => void {
 function whereabouts(server: Server): Pick<RunningServer, 'address' | 'port'> {
   const bound = server.address() as AddressInfo | string;
   if (typeof bound === 'string') return { address: bound, port: null };
-  const host = bound.family === 'IPv6' ? `[${bound.address}]` : bound.address;
-  return { address: `${host}:${bound.port}`, port: bound.port };
+  return { address: hostPort(bound.address, bound.port), port: bound.port };
 }
 
 /** Answers what could not even be read as a request, in the form of every other refusal. */

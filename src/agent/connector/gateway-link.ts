@@ -3,8 +3,9 @@ import { isIPv6 } from 'node:net';
 import { SessionBuilder } from '@ngrok/ngrok';
 import type { Clock } from '../../lib/clock.ts';
 import { type Dial, dialThrough, directDial } from '../../lib/dial.ts';
+import { hostPort } from '../../lib/ip-address.ts';
 import type { Log } from '../../lib/log.ts';
-import { hostPort, type ProxyRules, type ProxyServer, proxyFor } from '../../lib/proxy-rules.ts';
+import { type ProxyRules, type ProxyServer, proxyFor } from '../../lib/proxy-rules.ts';
 import { CLOUD_AUTHORITY } from './cloud-authority.ts';
 import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from './gateway-address.ts';
 import { GatewayRelay } from './gateway-relay.ts';
@@ -79,7 +80,7 @@ export function openGatewayLink(options: GatewayLinkOptions): GatewayLink {
       },
     };
   }
-  trust(builder.serverAddr(hostPort(address)), authorities);
+  trust(builder.serverAddr(hostPort(address.host, address.port)), authorities);
   return { address, proxy, dial, probe, pulse, connect: start, close: () => lostListeners.close() };
 }
 

@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events';
 import type { Clock } from '../../lib/clock.ts';
+import { hostPort } from '../../lib/ip-address.ts';
 import type { Log } from '../../lib/log.ts';
-import { hostPort } from '../../lib/proxy-rules.ts';
 import type { Connector, Endpoint, EndpointRequest, SessionStatus } from './connector.ts';
 import type { GatewayLink } from './gateway-link.ts';
 import { offline } from './sdk-error.ts';
@@ -51,7 +51,7 @@ export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> im
     const { address, probe, connect, pulse } = link;
     this.#link = link;
     this.#supervisor = new SessionSupervisor({
-      gateway: hostPort(address),
+      gateway: hostPort(address.host, address.port),
       probe,
       connect,
       online: () => void this.emit('online'),

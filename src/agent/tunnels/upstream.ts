@@ -1,6 +1,7 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
 import { posix } from 'node:path';
 import { domainToASCII } from 'node:url';
+import { canonicalIpv6, hostPort } from '../../lib/ip-address.ts';
 
 /** A service that is reached over TCP. */
 export interface TcpUpstream {
@@ -63,7 +64,7 @@ export function parseUpstream(input: string | number): Upstream {
 /** The upstream as the API shows it: `<host>:<port>`, a scheme only when it was given. */
 export function displayUpstream(upstream: Upstream): string {
   if (upstream.kind === 'unix') return `unix:${upstream.path}`;
-  const authority = `${isIPv6(upstream.host) ? `[${upstream.host}]` : upstream.host}:${upstream.port}`;
+  const authority = hostPort(upstream.host, upstream.port);
   return upstream.scheme === null ? authority : `${upstream.scheme}://${authority}`;
 }
 
@@ -111,7 +112,7 @@ function parsePort(text: string): number {
 function parseIpv6(text: string): string {
   if (text.includes('%')) throw new UpstreamFormatError('an IPv6 zone is not allowed');
   if (!isIPv6(text)) throw new UpstreamFormatError('what stands in brackets is not an IPv6 address');
-  return new URL(`http://[${text}]`).hostname.slice(1, -1);
+  return canonicalIpv6(text);
 }
 
 function parseName(text: string): string {

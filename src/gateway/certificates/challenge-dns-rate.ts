@@ -1,5 +1,5 @@
-import { isIPv4 } from 'node:net';
 import type { Clock } from '../../lib/clock.ts';
+import { clientNetwork } from '../../lib/ip-address.ts';
 
 const WINDOW_MS = 1000;
 /** A resolver asks a handful of questions for a validation; a certificate authority asks from several networks. */
@@ -34,8 +34,7 @@ export class QueryRate {
   }
 }
 
-/** The /24 of an IPv4 address, about a /64 of an IPv6 one: who owns one address there mostly owns them all. */
+/** The /24 of an IPv4 address, the /64 of an IPv6 one: who owns one address there mostly owns them all. */
 function networkOf(address: string): string {
-  const plain = address.replace(/^::ffff:(?=\d+\.)/, '');
-  return isIPv4(plain) ? plain.replace(/\d+$/, '') : plain.split(':').slice(0, 4).join(':');
+  return clientNetwork(address).replace(/^(\d+\.\d+\.\d+\.)\d+$/, '$1');
 }

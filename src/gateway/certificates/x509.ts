@@ -2,6 +2,7 @@ import 'reflect-metadata'; // has to be there before @peculiar/x509, whose depen
 import { createPrivateKey, createPublicKey, type KeyObject, randomBytes, webcrypto } from 'node:crypto';
 import { isIP, isIPv6 } from 'node:net';
 import * as x509 from '@peculiar/x509';
+import { canonicalIpv6 } from '../../lib/ip-address.ts';
 import { caValidity, leafValidity } from './validity.ts';
 
 /*
@@ -85,8 +86,8 @@ function subjectOf([name = '']: readonly string[]): string {
 
 function alternativeName(name: string): x509.JsonGeneralName {
   if (isIP(name) === 0) return { type: 'dns', value: name };
-  // The library takes no IPv6 address that ends in an IPv4 one; the URL parser writes it in hexadecimal digits.
-  return { type: 'ip', value: isIPv6(name) ? new URL(`http://[${name}]`).hostname.slice(1, -1) : name };
+  // The library takes no IPv6 address that ends in an IPv4 one.
+  return { type: 'ip', value: isIPv6(name) ? canonicalIpv6(name) : name };
 }
 
 /** Positive and of at most twenty octets (RFC 5280, 4.1.2.2); the first bits are set so that none is superfluous. */

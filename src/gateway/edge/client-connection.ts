@@ -1,17 +1,11 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
+import { withoutMapping } from '../../lib/ip-address.ts';
 import type { PolicyConnection, PolicyTls } from '../../traffic-policy/steps.ts';
 import type { ClientHello } from './client-hello.ts';
 
-/** On a dual-stack listener IPv4 clients show up as IPv6 ones. */
-function withoutPrefix(address = '0.0.0.0'): string {
-  return address.startsWith('::ffff:') ? address.slice('::ffff:'.length) : address;
-}
-
-/** An IP address and port in one text, as in URLs. */
-export function hostPort(ip: string, port: number): string {
-  return ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`;
-}
+/** The address of an end that hung up already. */
+const UNKNOWN = '0.0.0.0';
 
 /** A public client's connection as the policy of one endpoint sees it. */
 export class ClientConnection implements PolicyConnection {
@@ -27,9 +21,9 @@ export class ClientConnection implements PolicyConnection {
   /** @param startedAt milliseconds since 1970 */
   constructor(socket: Socket, startedAt: number, tls: PolicyTls | null) {
     this.#socket = socket;
-    this.clientIp = withoutPrefix(socket.remoteAddress);
+    this.clientIp = withoutMapping(socket.remoteAddress ?? UNKNOWN);
     this.clientPort = socket.remotePort ?? 0;
-    this.serverIp = withoutPrefix(socket.localAddress);
+    this.serverIp = withoutMapping(socket.localAddress ?? UNKNOWN);
     this.serverPort = socket.localPort ?? 0;
     this.startedAt = startedAt;
     this.tls = tls;

@@ -1,8 +1,8 @@
 import type { Duplex } from 'node:stream';
+import { hostPort } from '../../lib/ip-address.ts';
 import type { ForwardFailure, RequestOutcome } from '../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
 import type { Tally } from '../tally.ts';
-import { hostPort } from './client-connection.ts';
 import type { ClientConnections } from './client-connections.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { cut } from './cut.ts';

@@ -1,5 +1,5 @@
 import { isIPv4, isIPv6 } from 'node:net';
-import { parseAddress } from '../../traffic-policy/cidr.ts';
+import { addressBytes } from '../../lib/ip-address.ts';
 
 /** The two ends of a public connection. */
 export interface ConnectionEnds {
@@ -34,30 +34,25 @@ function textHeader(ends: ConnectionEnds): Buffer {
 }
 
 function binaryHeader(ends: ConnectionEnds): Buffer {
-  const family = familyOf(ends);
-  const addresses = family === UNKNOWN ? Buffer.alloc(0) : addressBlock(ends);
+  const addresses = addressBlock(ends);
   const rest = Buffer.alloc(4);
   rest.writeUInt8(VERSION_AND_COMMAND, 0);
-  rest.writeUInt8(family, 1);
+  rest.writeUInt8(familyOf(ends), 1);
   rest.writeUInt16BE(addresses.length, 2);
   return Buffer.concat([SIGNATURE, rest, addresses]);
 }
 
 function addressBlock({ clientIp, serverIp, clientPort, serverPort }: ConnectionEnds): Buffer {
+  const [client, server] = [addressBytes(clientIp), addressBytes(serverIp)];
+  if (client === null || server === null || client.length !== server.length) return Buffer.alloc(0);
   const ports = Buffer.alloc(4);
   ports.writeUInt16BE(clientPort, 0);
   ports.writeUInt16BE(serverPort, 2);
-  return Buffer.concat([addressBytes(clientIp), addressBytes(serverIp), ports]);
+  return Buffer.concat([client, server, ports]);
 }
 
 /** Both ends belong to one socket, so they are of one family; an end that is not known makes both so. */
 function familyOf({ clientIp, serverIp }: ConnectionEnds): number {
   if (isIPv4(clientIp) && isIPv4(serverIp)) return TCP4;
   return isIPv6(clientIp) && isIPv6(serverIp) ? TCP6 : UNKNOWN;
-}
-
-function addressBytes(ip: string): Buffer {
-  const groups = parseAddress(ip) ?? [];
-  const bytes = groups.flatMap((group) => [group >> 8, group & 0xff]);
-  return Buffer.from(isIPv4(ip) ? bytes.slice(-4) : bytes);
 }

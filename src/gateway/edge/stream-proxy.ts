@@ -1,9 +1,10 @@
 import type { Socket } from 'node:net';
+import { hostPort } from '../../lib/ip-address.ts';
 import type { Log } from '../../lib/log.ts';
 import type { PolicyConnection } from '../../traffic-policy/steps.ts';
 import type { AgentUpstream, ClientInfo, GatewayEndpoint } from '../endpoint.ts';
 import type { Tally } from '../tally.ts';
-import { ClientConnection, clientTls, hostPort } from './client-connection.ts';
+import { ClientConnection, clientTls } from './client-connection.ts';
 import { destinationOf } from './connect-phase.ts';
 import { cut } from './cut.ts';
 import type { InternalLookup } from './internal-targets.ts';

@@ -1,5 +1,6 @@
 import { type CelFunc, type CelList, CelScalar, celFunc, celMethod, listType } from '@bufbuild/cel';
-import { cachedCidr, parseAddress } from '../../cidr.ts';
+import { parseAddress } from '../../../lib/ip-address.ts';
+import { cachedCidr } from '../../cidr.ts';
 import { currentContext } from '../evaluation.ts';
 
 const { BOOL, DOUBLE, INT, STRING } = CelScalar;
