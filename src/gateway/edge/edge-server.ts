@@ -2,12 +2,14 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import type { GatewayEndpoint } from '../endpoint.ts';
 import { ClientConnections } from './client-connections.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
+import { cut } from './cut.ts';
 import { internalFailure } from './edge-errors.ts';
 import { answerError } from './error-answer.ts';
 import { HTTP_LIMITS, type HttpLimits } from './http-limits.ts';
 import { HttpProxy } from './http-proxy.ts';
 import { Http1Clients } from './http1-clients.ts';
 import { Http2Clients } from './http2-clients.ts';
+import { closeLongestIdle } from './idle-clients.ts';
 import type { InternalLookup } from './internal-targets.ts';
 import { PublicTls, type PublicTlsOptions } from './public-tls.ts';
 import { Routing, type Scheme } from './routing.ts';
@@ -31,7 +33,6 @@ export class EdgeServer {
   readonly #http: Server;
   readonly #https: Server;
   readonly #tls: PublicTls;
-  readonly #http1: Http1Clients;
   readonly #http2: Http2Clients;
   readonly #services: ServiceServer;
   readonly #connections = new Set<Socket>();
@@ -59,7 +60,8 @@ export class EdgeServer {
       onFailure: (req, res, error) => this.#fail(req, res, error),
     });
     this.#routing = new Routing({ ...options, clients, proxy: this.#proxy });
-    this.#http1 = new Http1Clients({ limits, tally, log });
+    const plain = new Http1Clients({ limits, tally, log });
+    const secure = new Http1Clients({ limits, tally, log });
     const http = { onRequest: (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'http') };
     const onHttps = (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'https');
     this.#services = new ServiceServer(services, limits);
@@ -71,17 +73,31 @@ export class EdgeServer {
         tally.connected(secured, 'https');
         clients.opened(secured, entrance);
         if (secured.alpnProtocol === 'h2') this.#http2.accept(secured);
-        else this.#http1.accept(secured, https);
+        else secure.accept(secured, https);
+      },
+      makeRoom: () => {
+        if (closeLongestIdle(secure, this.#http2)) return true;
+        // Node does not say whether there were any: who comes next may find their places.
+        this.#services.closeIdle();
+        return false;
       },
     });
     // Upgraded connections may end in one direction before the other, but not those over TLS.
     this.#https = this.#listener(false, (socket) => this.#tls.accept(socket));
+    let visitors = 0;
     this.#http = this.#listener(true, (socket) => {
+      if (visitors >= limits.connections && !closeLongestIdle(plain)) {
+        cut(socket);
+        return;
+      }
+      visitors += 1;
+      socket.once('close', () => {
+        visitors -= 1;
+      });
       tally.connected(socket, 'http');
       clients.opened(socket);
-      this.#http1.accept(socket, http);
+      plain.accept(socket, http);
     });
-    this.#http.maxConnections = limits.connections;
   }
 
   /**

@@ -38,6 +38,12 @@ export interface HttpsDoor {
   enter(socket: Socket, hello: ClientHello | null, endpoint: GatewayEndpoint | undefined): Entrance | null;
   /** Takes over a connection on which HTTPS is to be spoken. */
   serve(secured: TLSSocket, entrance: Entrance): void;
+  /**
+   * Closes one connection that has nothing to do, if there is one.
+   *
+   * @returns false when there is none
+   */
+  makeRoom(): boolean;
 }
 
 export interface FrontDoorOptions {
@@ -62,7 +68,10 @@ export interface FrontDoorLimits {
   handshakeTimeout: number;
   /** Connections that have not finished their hello, or as an agent their handshake; of more, the oldest are closed. */
   hellos: number;
-  /** Connections of the public; more are closed at once. Agents are counted where they come in. */
+  /**
+   * Connections of the public; of more, those are closed that have been idle for longest, or are slow with their handshake.
+   * Agents are counted where they come in.
+   */
   connections: number;
 }
 
@@ -87,6 +96,8 @@ export class FrontDoor {
   /** In order of arrival. */
   readonly #hellos = new Set<Socket>();
   readonly #visitors = new Set<Socket>();
+  /** Those of them that have yet to finish their handshake, or to say what they want, in order of arrival. */
+  readonly #arriving = new Set<Socket>();
   /** Since they were told of. */
   #failures = 0;
   #toldAt = Number.NEGATIVE_INFINITY;
@@ -105,7 +116,10 @@ export class FrontDoor {
     // An error ends in 'close', which all here wait for.
     socket.on('error', () => {});
     const timer = setTimeout(() => socket.destroy(), this.#limits.handshakeTimeout);
-    const arrived = () => clearTimeout(timer);
+    const arrived = () => {
+      clearTimeout(timer);
+      this.#arriving.delete(socket);
+    };
     socket.once('close', arrived);
     this.#receive(socket, arrived, only).catch((error: unknown) => {
       this.#tell(error);
@@ -162,15 +176,23 @@ export class FrontDoor {
     }
   }
 
-  /** @returns false when there are as many as there may be */
+  /** @returns false when there are as many as there may be, and all of them busy */
   #count(socket: Socket): boolean {
-    if (this.#visitors.size >= this.#limits.connections) {
+    if (this.#visitors.size >= this.#limits.connections && !this.#makeRoom()) {
       cut(socket);
       return false;
     }
     this.#visitors.add(socket);
+    this.#arriving.add(socket);
     socket.once('close', () => this.#visitors.delete(socket));
     return true;
+  }
+
+  #makeRoom(): boolean {
+    if (this.#options.https.makeRoom()) return true;
+    const [oldest] = this.#arriving;
+    oldest?.destroy();
+    return oldest !== undefined && this.#arriving.delete(oldest);
   }
 
   /** The context for a certificate authority that validates a name (RFC 8737, section 3). */
@@ -195,7 +217,10 @@ export class FrontDoor {
     // What is no hello is told so by OpenSSL, with the alert that belongs to it.
     const secured = await handshakes.secure(visitor, options);
     if (secured === null) return;
-    if (isPerhapsAgent) agents.sort(secured, () => https.serve(secured, entrance));
-    else https.serve(secured, entrance);
+    if (isPerhapsAgent) {
+      this.#arriving.add(socket);
+      secured.once('readable', () => this.#arriving.delete(socket));
+      agents.sort(secured, () => https.serve(secured, entrance));
+    } else https.serve(secured, entrance);
   }
 }

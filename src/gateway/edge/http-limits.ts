@@ -10,7 +10,7 @@ export interface HttpLimits {
   idleTimeout: number;
   /** Milliseconds in which an HTTP/2 client that was quiet for so long has to say that it is there. */
   pingTimeout: number;
-  /** Connections at once on the plain port; what is beyond is closed at once instead of starving the others. */
+  /** Connections at once on the plain port; of more, those are closed that have been idle for longest, or the newest. */
   connections: number;
   /** Requests at a time by one HTTP/2 connection, of which an agent carries 512 in all; 0: HTTP/2 is not offered. */
   streams: number;

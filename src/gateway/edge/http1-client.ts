@@ -12,6 +12,7 @@ import type { HttpLimits } from './http-limits.ts';
 import { type Http1Head, NO_HEAD, parseHttp1Head } from './http1-head.ts';
 import { Http1Request } from './http1-request.ts';
 import { Http1Response, type Http1ResponseOptions } from './http1-response.ts';
+import type { IdleClient } from './idle-clients.ts';
 import type { ServiceServer } from './service-server.ts';
 
 /** Milliseconds that a client has to read the end of the last response, before what it still sends resets the connection. */
@@ -40,7 +41,7 @@ export interface Http1ClientOptions {
  * One HTTP/1 connection of a public client. Requests are taken one at a time: the next is read when the response to the
  * last has been written, so that a client which sends many ahead costs no more than others.
  */
-export class Http1Client {
+export class Http1Client implements IdleClient {
   readonly #socket: Socket;
   readonly #options: Http1ClientOptions;
   readonly #responses: Http1ResponseOptions;
@@ -75,6 +76,15 @@ export class Http1Client {
       .on('error', () => {})
       .setTimeout(options.limits.idleTimeout, () => this.#breakOff());
     socket.resume();
+  }
+
+  get idleSince(): number | null {
+    const { destroyed, writableLength } = this.#socket;
+    return this.#response !== null || writableLength > 0 || destroyed ? null : this.#since;
+  }
+
+  destroy(): void {
+    this.#socket.destroy();
   }
 
   /** Ends a connection whose headers are overdue, or that has carried no request for too long. */

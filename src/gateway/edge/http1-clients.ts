@@ -11,8 +11,8 @@ export interface Http1ClientsOptions {
   log: Log;
 }
 
-/** The public connections that speak HTTP/1. */
-export class Http1Clients {
+/** The connections to one public port that speak HTTP/1. */
+export class Http1Clients implements Iterable<Http1Client> {
   readonly #options: Http1ClientsOptions;
   readonly #keepAlive: string;
   readonly #clients: SweptSet<Http1Client>;
@@ -34,5 +34,9 @@ export class Http1Clients {
     const { limits, tally, log } = this.#options;
     const options = { limits, keepAlive: this.#keepAlive, door, onOver: this.#onOver, tally, log };
     this.#clients.add(new Http1Client(socket, options));
+  }
+
+  [Symbol.iterator](): Iterator<Http1Client> {
+    return this.#clients[Symbol.iterator]();
   }
 }

@@ -6,6 +6,7 @@ import type { HttpLimits } from './http-limits.ts';
 import { Allowance } from './http2-allowance.ts';
 import { Http2Request } from './http2-request.ts';
 import { Http2Code, Http2Response } from './http2-response.ts';
+import type { IdleClient } from './idle-clients.ts';
 
 /**
  * Streams that come to nothing, by the client's doing: each may have cost a request to an upstream, which is what rapid
@@ -29,7 +30,7 @@ export interface Http2ClientOptions {
 }
 
 /** One HTTP/2 connection of a public client. */
-export class Http2Client {
+export class Http2Client implements IdleClient {
   readonly #session: ServerHttp2Session;
   readonly #socket: TLSSocket;
   readonly #options: Http2ClientOptions;
@@ -57,6 +58,14 @@ export class Http2Client {
       .on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, _flags: number, raw: string[]) =>
         this.#serve(stream, headers, raw),
       );
+  }
+
+  get idleSince(): number | null {
+    return this.#responses.size > 0 || this.#socket.destroyed ? null : this.#idleSince;
+  }
+
+  destroy(): void {
+    this.#socket.destroy();
   }
 
   /**

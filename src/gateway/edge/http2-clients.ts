@@ -24,7 +24,7 @@ const PSEUDO_HEADERS = 4;
  * The public connections that speak HTTP/2. What floods of frames cost is bounded by nghttp2 (continuations, headers
  * kept, acknowledgements that are not read), by Node (frames that are invalid or empty) and by {@link Http2Client}.
  */
-export class Http2Clients {
+export class Http2Clients implements Iterable<Http2Client> {
   readonly #options: Http2ClientsOptions;
   readonly #clients: SweptSet<Http2Client>;
 
@@ -39,6 +39,10 @@ export class Http2Clients {
       this.#options.log.error({ err: error }, 'an HTTP/2 connection could not be served');
       socket.destroy();
     });
+  }
+
+  [Symbol.iterator](): Iterator<Http2Client> {
+    return this.#clients[Symbol.iterator]();
   }
 
   async #start(socket: TLSSocket): Promise<void> {

@@ -44,6 +44,11 @@ export class ServiceServer {
     socket.resume();
   }
 
+  /** Closes the connections that wait for another request. */
+  closeIdle(): void {
+    this.#server.closeIdleConnections();
+  }
+
   /** Looks after its connections no longer. */
   close(): void {
     this.#server.close();

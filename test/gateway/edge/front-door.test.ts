@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createServer, type IncomingMessage } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { request } from 'node:https';
 import { type AddressInfo, connect, createServer as createTcpServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -15,6 +15,7 @@ import { AgentDoor } from '../../../src/gateway/edge/agent-door.ts';
 import { EDGE_TERMINATION } from '../../../src/gateway/endpoint.ts';
 import { TestEdge } from '../../support/edge.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { askHttp2, openHttp2 } from '../../support/http2-client.ts';
 import { recordingLog, silentLog } from '../../support/silent-log.ts';
 
 async function listening(server: { listen(port: number, host: string): unknown; address(): unknown }): Promise<number> {
@@ -194,12 +195,68 @@ describe('a connection to the public TLS port', () => {
     expect(agents[2]?.closed).toBe(false);
   });
 
-  it('is one too many when there are as many as there may be, until one has gone', async () => {
-    const edge = await start({ connections: 1 });
+  /** An edge that is full with so many, and whose service answers some requests only when it is told to. */
+  async function startFull(connections: number) {
+    const edge = await TestEdge.start({ doorLimits: { connections }, httpLimits: { connections } });
+    onTestFinished(() => edge.close());
+    const held: ServerResponse[] = [];
+    const serve = (req: IncomingMessage, res: ServerResponse) =>
+      req.url === '/held' ? held.push(res) : res.end('served');
+    await edge.serve('site.localhost', serve, { protocol: 'https' });
+    await edge.serve('plain.localhost', serve);
+    const hold = async (socket: Socket, host = 'site.localhost') => {
+      const count = held.length;
+      socket.write(`GET /held HTTP/1.1\r\nHost: ${host}\r\n\r\n`);
+      await expect.poll(() => held.length).toBe(count + 1);
+    };
+    return { edge, held, hold };
+  }
+
+  it('that is idle makes room for others, the longest idle first', async () => {
+    const { edge, hold } = await startFull(3);
+    const busy = await enter(edge);
+    await hold(busy);
+    const first = await openHttp2(edge, 'site.localhost');
+    expect((await askHttp2(first, {})).body).toBe('served');
+    const second = await enter(edge);
+    second.write('GET / HTTP/1.1\r\nHost: site.localhost\r\n\r\n');
+    await once(second, 'data');
+    const third = await enter(edge);
+    if (!first.closed) await once(first, 'close');
+    expect(await served(second)).toContain('served');
+    expect(await served(third)).toContain('served');
+    expect(busy.closed).toBe(false);
+  });
+
+  it('that is slow with its handshake makes room for others', async () => {
+    const { edge } = await startFull(1);
+    const slow = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
+    onTestFinished(() => void slow.destroy());
+    slow.write(await helloFor('site.localhost'));
+    await once(slow, 'readable');
+    expect(await served(await enter(edge))).toContain('served');
+    await closed(slow);
+  });
+
+  it('is one too many when all others are busy, until one has gone', async () => {
+    const { edge, held, hold } = await startFull(1);
     const first = await enter(edge);
+    await hold(first);
     await expect(enter(edge)).rejects.toThrow(/ECONNRESET|disconnected/);
-    expect(await served(first)).toContain('served');
-    await closed(first);
-    await expect.poll(async () => served(await enter(edge))).toContain('served');
+    held[0]?.end('served');
+    await once(first, 'data');
+    expect(await served(await enter(edge))).toContain('served');
+  });
+
+  it('is the same without TLS', async () => {
+    const { edge, hold } = await startFull(1);
+    const hungUp = (socket: Socket) => new Promise((resolve) => socket.resume().once('close', resolve));
+    const first = edge.connect();
+    const second = edge.connect();
+    await hungUp(first);
+    await hold(second, 'plain.localhost');
+    await hungUp(edge.connect());
+    expect(second.closed).toBe(false);
+    second.destroy();
   });
 });
