@@ -13,7 +13,7 @@ export interface Http1Head {
   readonly length: number | null;
   /** Whether the client may send another request on the connection. */
   readonly keepAlive: boolean;
-  /** The protocol that the client would rather go on with; null for none. */
+  /** The protocol that the client would rather go on with, when there is no body; null for none. */
   readonly upgrade: string | null;
 }
 
@@ -61,15 +61,17 @@ export function parseHttp1Head(text: string): Http1Head {
   const rawHeaders = parseFields(text, lineEnd + 2);
   const old = line[3] === '0';
   const headers = knownOf(rawHeaders, old);
+  const length = lengthOf(headers, old);
   return {
     method: line[1] as string,
     target: line[2] as string,
     version: old ? '1.0' : '1.1',
     rawHeaders,
     headers,
-    length: lengthOf(headers, old),
+    length,
     keepAlive: isPersistent(headers.connection, old),
-    upgrade: old ? null : upgradeOf(headers),
+    // Passed over with a body, as any server may: curl --http2 sends both.
+    upgrade: old || length !== 0 ? null : upgradeOf(headers),
   };
 }
 

@@ -15,7 +15,6 @@ export function faultOf(req: ClientRequest): string | null {
   if (hosts > 1 || (hosts === 0 && req.httpVersion !== '1.0')) return 'a request names one Host';
   // What follows on a connection that was asked for a tunnel would not be HTTP to the upstream.
   if (req.url?.charCodeAt(0) !== SLASH || req.method === 'CONNECT') return 'the target is no path';
-  if (req.upgrade !== null && req.body !== null) return 'an upgrade cannot have a body';
   return null;
 }
 

@@ -42,15 +42,20 @@ export class UpgradeExchange extends Exchange {
       return;
     }
     const protocol = headerValue(head.headers, 'upgrade') ?? this.#upgrade.protocol;
-    socket.write(headText(response.status, protocol, response.headers), 'latin1');
+    socket.write(headText(response.status, protocol, response.headers, head.reason), 'latin1');
     this.#onJoined(socket, stream);
     join(socket, stream);
   }
 }
 
 /** The head of an answer that goes on with another protocol. */
-export function headText(status: number, upgrade: string, headers: readonly string[]): string {
-  let text = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\nConnection: Upgrade\r\nUpgrade: ${upgrade}\r\n`;
+export function headText(
+  status: number,
+  upgrade: string,
+  headers: readonly string[],
+  reason = STATUS_CODES[status] ?? '',
+): string {
+  let text = `HTTP/1.1 ${status} ${reason}\r\nConnection: Upgrade\r\nUpgrade: ${upgrade}\r\n`;
   for (let at = 0; at < headers.length; at += 2) text += `${headers[at]}: ${headers[at + 1]}\r\n`;
   return `${text}\r\n`;
 }

@@ -156,11 +156,17 @@ describe('an upgrade', () => {
     expect(upgrade).toBeUndefined();
   });
 
-  it('with a body is refused', async () => {
-    const { host } = await serveEcho();
-    const text = await edge.raw(`POST / HTTP/1.1\r\nHost: ${host}\r\n${HANDSHAKE}Content-Length: 3\r\n\r\nabc`);
-    expect(text).toMatch(/^HTTP\/1\.1 400 /);
-  });
+  it.each([HANDSHAKE, 'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAA\r\n'])(
+    'with a body is a request like others (%j)',
+    async (wish) => {
+      const { host } = await edge.serve(newHost(), async (req, res) => {
+        res.end(`${req.method} ${req.headers.upgrade} ${await collect(req)}`);
+      });
+      const head = `POST / HTTP/1.1\r\nHost: ${host}\r\n${wish}Content-Length: 3\r\n\r\n`;
+      const next = `GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`;
+      expect(await edge.raw(`${head}abc${next}`)).toMatch(/^HTTP\/1\.1 200 .*POST undefined abc.*GET undefined /s);
+    },
+  );
 
   it('loses nothing of what either side sends right behind it', async () => {
     const received: Buffer[] = [];
