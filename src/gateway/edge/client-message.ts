@@ -62,8 +62,13 @@ export interface ClientResponse {
    * @throws {Error} when one holds what cannot be sent
    */
   writeHead(status: number, headers: string[], reason?: string): void;
-  writeContinue(): void;
-  writeEarlyHints(hints: { link: string }): void;
+  /**
+   * Sends an interim response: 1xx but for 101. None follows the head.
+   *
+   * @param headers flat name, value list
+   * @throws {Error} when one holds what cannot be sent
+   */
+  writeInterim(status: number, headers: readonly string[], reason?: string): void;
   /** Sends the head before there is a body. */
   flushHeaders(): void;
   /** Keeps what is written until {@link uncork}, so that it leaves together. */

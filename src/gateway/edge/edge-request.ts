@@ -82,15 +82,19 @@ export class EdgeRequest implements PolicyRequest {
     return this.body.read(limit);
   }
 
-  /** Lets the client send its body if it waits for leave: not before it is needed, for refused ones never are. */
+  /** Whether the client still waits for leave to send its body (RFC 9110, 10.1.1). */
+  get awaitsLeave(): boolean {
+    if (this.req.headers.expect === undefined) return false;
+    return this.#forwarding ? this.#forwarding.from.awaitsLeave : !this.#invited;
+  }
+
+  /** Lets the client send its body if it waits for leave: the upstream has given it, or a policy has to read it before. */
   invite(): void {
-    if (this.#forwarding) {
-      this.#forwarding.from.invite();
-      return;
+    if (this.#forwarding) this.#forwarding.from.invite();
+    else if (this.awaitsLeave) {
+      this.#invited = true;
+      this.res.writeInterim(100, []);
     }
-    if (this.req.headers.expect === undefined || this.#invited) return;
-    this.#invited = true;
-    this.res.writeContinue();
   }
 }
 

@@ -1,13 +1,14 @@
 import type { ApiError } from '../../lib/errors.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
-import type { ForwardFailure, PolicyRequest, PolicyResponse } from '../../traffic-policy/steps.ts';
+import type { ForwardFailure, PolicyResponse } from '../../traffic-policy/steps.ts';
 import type { ClientInfo, UpstreamChannel } from '../endpoint.ts';
 import type { Tally } from '../tally.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 import { upstreamFailure, upstreamUnreachable } from './edge-errors.ts';
+import type { EdgeRequest } from './edge-request.ts';
 import { encoderFor } from './encoder.ts';
-import { answerError } from './error-answer.ts';
-import { headerValue, responseHeaders } from './headers.ts';
+import { answerError, closeUnlessBodyRead } from './error-answer.ts';
+import { responseHeaders } from './headers.ts';
 import { TARGET_FAILED } from './internal-targets.ts';
 import { answerInstead } from './policy-outcome.ts';
 import type { RequestBody } from './request-body.ts';
@@ -21,7 +22,7 @@ export interface ExchangeParts {
   req: ClientRequest;
   res: ClientResponse;
   /** What the upstream is sent; the policy has seen it. */
-  request: PolicyRequest;
+  request: EdgeRequest;
   body: RequestBody | null;
   policy: CompiledPolicy;
   pool: UpstreamLinks;
@@ -33,6 +34,7 @@ export interface ExchangeParts {
   upgrade?: string;
 }
 
+const CONTINUE = 100;
 const BAD_GATEWAY = 502;
 
 const TAKES_TRAILERS = /(?:^|,)[ \t]*trailers[ \t]*(?:,|$)/i;
@@ -60,7 +62,8 @@ export class Exchange implements ExchangeEvents {
   start(): void {
     const { req, request, body, upgrade, res, pool, from } = this.parts;
     const trailers = req.headers.te !== undefined && TAKES_TRAILERS.test(req.headers.te);
-    this.#outgoing = { request, body: body?.framing ?? null, trailers, upgrade };
+    const { awaitsLeave } = request;
+    this.#outgoing = { request, body: body?.framing ?? null, awaitsLeave, trailers, upgrade };
     res.on('close', () => this.#clientClosed());
     this.#send(this.#outgoing, pool.take(from));
   }
@@ -78,12 +81,10 @@ export class Exchange implements ExchangeEvents {
     this.parts.body?.drain();
   }
 
-  /** The edge answers `100-continue` itself; early hints are passed on, and nothing else. */
-  onInterim(head: ResponseHead): void {
-    const { req, res } = this.parts;
-    const link = head.status === 103 ? headerValue(head.headers, 'link') : undefined;
-    if (link === undefined || req.httpVersion === '1.0') return;
-    res.writeEarlyHints({ link });
+  onInterim({ status, headers, connection, reason }: ResponseHead): void {
+    const { request, res } = this.parts;
+    if (status === CONTINUE && request.awaitsLeave) request.invite();
+    else res.writeInterim(status, responseHeaders(headers, connection, status), reason);
   }
 
   onHead(head: ResponseHead): void {
@@ -173,6 +174,7 @@ export class Exchange implements ExchangeEvents {
       answerInstead(req, res, outcome, tally);
       return;
     }
+    if (request.awaitsLeave) closeUnlessBodyRead(req, res);
     res.writeHead(response.status, headers, head.reason);
     const sink = response.encoding === undefined ? res : encoderFor(res, response.encoding);
     this.#writer = new ResponseWriter(res, connection, sink);

@@ -13,7 +13,6 @@ const HOP_BY_HOP: ReadonlySet<string> = new Set([
   'proxy-authorization',
   'proxy-connection',
   'te',
-  'trailer',
   'transfer-encoding',
   'upgrade',
 ]);
@@ -31,6 +30,7 @@ const NEVER_TRAILERS: ReadonlySet<string> = new Set([
   'cookie',
   'host',
   'set-cookie',
+  'trailer',
   ERROR_CODE_HEADER,
 ]);
 

@@ -141,7 +141,6 @@ export class HttpProxy {
       refusePlainRequest(request);
       return;
     }
-    request.invite();
     const { pool, upgraded } = this.#upstreamOf(endpoint);
     const { tally } = this.#options;
     const parts = { req, res, request, body, policy, pool, from: clientOf(request), onFailure, tally };

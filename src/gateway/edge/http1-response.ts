@@ -81,12 +81,12 @@ export class Http1Response extends EventEmitter implements ClientResponse {
     this.#head = `${text}\r\n`;
   }
 
-  writeContinue(): void {
-    if (!this.headersSent) this.#send('HTTP/1.1 100 Continue\r\n\r\n');
-  }
-
-  writeEarlyHints({ link }: { link: string }): void {
-    if (!this.headersSent) this.#send(`HTTP/1.1 103 Early Hints\r\n${headerLine('Link', link)}\r\n`);
+  writeInterim(status: number, headers: readonly string[], reason = STATUS_CODES[status] ?? ''): void {
+    // HTTP/1.0 knows none (RFC 9110, 15.2).
+    if (this.headersSent || this.#old) return;
+    let text = `HTTP/1.1 ${status} ${reason}\r\n`;
+    for (let at = 0; at < headers.length; at += 2) text += headerLine(headers[at] as string, headers[at + 1] as string);
+    this.#send(`${text}\r\n`);
   }
 
   flushHeaders(): void {

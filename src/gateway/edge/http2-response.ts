@@ -63,12 +63,11 @@ export class Http2Response implements ClientResponse {
     this.#bodyless ||= status === 204 || status === 304;
   }
 
-  writeContinue(): void {
-    this.#inform({ ':status': 100 });
-  }
-
-  writeEarlyHints({ link }: { link: string }): void {
-    this.#inform({ ':status': 103, ...http2Headers(['link', link]) });
+  writeInterim(status: number, headers: readonly string[]): void {
+    if (this.destroyed || this.#stream.headersSent) return;
+    const head = http2Headers(headers);
+    head[':status'] = status;
+    this.#stream.additionalHeaders(head);
   }
 
   flushHeaders(): void {
@@ -119,10 +118,6 @@ export class Http2Response implements ClientResponse {
   once(event: 'close' | 'drain', listener: () => void): this {
     this.#stream.once(event, listener);
     return this;
-  }
-
-  #inform(headers: OutgoingHttpHeaders): void {
-    if (!this.destroyed && !this.#stream.headersSent) this.#stream.additionalHeaders(headers);
   }
 
   /** Without trailers to wait for, Node would end a stream in an orderly way before it resets it. */

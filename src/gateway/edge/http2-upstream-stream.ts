@@ -197,12 +197,13 @@ function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(String(thrown));
 }
 
-function requestHeaders({ request, trailers }: OutgoingRequest, scheme: string): OutgoingHttpHeaders {
+function requestHeaders({ request, awaitsLeave, trailers }: OutgoingRequest, scheme: string): OutgoingHttpHeaders {
   const headers = http2Headers(request.headers);
   headers[':method'] = request.method;
   headers[':scheme'] = scheme;
   headers[':authority'] = headerValue(request.headers, 'host') ?? '';
   headers[':path'] = request.target;
+  if (awaitsLeave) headers.expect = '100-continue';
   if (trailers) headers.te = 'trailers';
   return headers;
 }

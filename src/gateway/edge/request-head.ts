@@ -1,19 +1,23 @@
-import type { PolicyRequest } from '../../traffic-policy/steps.ts';
 import { headerLine } from './header-fields.ts';
+import type { OutgoingRequest } from './upstream-link.ts';
 
 /**
  * A request line and headers as they go to the upstream.
  *
- * @param chunked whether a body follows in chunks; a length is among the headers
- * @param upgrade the protocol that the client asks for
  * @throws {Error} when a header holds what cannot be sent
  */
-export function requestHead({ method, target, headers }: PolicyRequest, chunked: boolean, upgrade?: string): Buffer {
+export function requestHead({ request, body, awaitsLeave, trailers, upgrade }: OutgoingRequest): Buffer {
+  const { method, target, headers } = request;
   let text = `${method} ${target} HTTP/1.1\r\n`;
   for (let at = 0; at < headers.length; at += 2) {
     text += headerLine(headers[at] as string, headers[at + 1] as string);
   }
-  if (chunked) text += 'Transfer-Encoding: chunked\r\n';
-  if (upgrade !== undefined) text += `Connection: Upgrade\r\nUpgrade: ${upgrade}\r\n`;
+  if (body === 'chunked') text += 'Transfer-Encoding: chunked\r\n';
+  if (awaitsLeave) text += 'Expect: 100-continue\r\n';
+  if (trailers) text += 'TE: trailers\r\n';
+  if (upgrade === undefined) {
+    // What is for the neighbour alone is named (RFC 9110, 10.1.4).
+    if (trailers) text += 'Connection: TE\r\n';
+  } else text += `Connection: Upgrade\r\nUpgrade: ${upgrade}\r\n`;
   return Buffer.from(`${text}\r\n`, 'latin1');
 }

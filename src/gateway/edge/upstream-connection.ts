@@ -54,7 +54,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
 
   send(outgoing: OutgoingRequest, user: ExchangeEvents): void {
     const { request, body, upgrade } = outgoing;
-    const head = requestHead(request, body === 'chunked', upgrade);
+    const head = requestHead(outgoing);
     this.#user = user;
     this.#parser.expect({ method: request.method, upgrade: upgrade !== undefined }, user);
     this.#chunked = body === 'chunked';

@@ -20,6 +20,8 @@ export interface OutgoingRequest {
   readonly request: PolicyRequest;
   /** How the body is delimited; null when there is none. A length is among the headers. */
   readonly body: 'length' | 'chunked' | null;
+  /** Whether the client waits for the upstream's leave to send the body. */
+  readonly awaitsLeave: boolean;
   /** Whether the client takes trailers. */
   readonly trailers: boolean;
   /** The protocol that the client asks for and the upstream may answer with. */

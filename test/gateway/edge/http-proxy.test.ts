@@ -49,6 +49,8 @@ describe('requests', () => {
       ['X-Forwarded-For', '203.0.113.9, 127.0.0.1'],
       ['X-Forwarded-Proto', 'http'],
       ['X-Forwarded-Host', host],
+      ['TE', 'trailers'],
+      ['Connection', 'TE'],
     ]);
   });
 
@@ -77,6 +79,21 @@ describe('requests', () => {
     expect(first.toString()).toBe('HTTP/1.1 100 Continue\r\n\r\n');
     socket.write('hello');
     expect((await collect(socket)).toString()).toMatch(/^HTTP\/1\.1 200 .*got hello/s);
+  });
+
+  it('are refused before their body is sent, when the upstream says so', async () => {
+    let expected: unknown;
+    const server = createServer().on('checkContinue', (req, res) => {
+      expected = req.headers.expect;
+      res.writeHead(413).end('too much');
+    });
+    const { host } = await edge.serve(newHost(), server);
+    const text = await edge.raw(
+      `POST / HTTP/1.1\r\nHost: ${host}\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n`,
+    );
+    // What came next could be the body or another request, so the connection ends.
+    expect(text).toMatch(/^HTTP\/1\.1 413 .*Connection: close\r\n.*too much/s);
+    expect(expected).toBe('100-continue');
   });
 
   it('follow one another on few streams', async () => {
@@ -135,7 +152,7 @@ describe('responses', () => {
       res.end();
     });
     const answer = await ask(edge.httpPort, host);
-    expect([answer.body, answer.trailers]).toEqual(['body', { 'x-sum': '42' }]);
+    expect([answer.headers.trailer, answer.body, answer.trailers]).toEqual(['X-Sum', 'body', { 'x-sum': '42' }]);
   });
 
   it('ignore interim ones', async () => {

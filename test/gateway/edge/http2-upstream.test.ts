@@ -55,6 +55,23 @@ describe('an upstream that speaks HTTP/2', () => {
     expect(seen).not.toHaveProperty('host');
   });
 
+  it('gives clients leave to send their body, or refuses it', async () => {
+    const { host } = await serve(async (stream, { ':path': path, expect: expected }) => {
+      if (path === '/refused') return stream.respond({ ':status': 413 }, { endStream: true });
+      stream.additionalHeaders({ ':status': 100 });
+      const body = await collect(stream);
+      stream.respond({ ':status': 200 });
+      stream.end(`${expected} ${body}`);
+    });
+    const session = await openClient(host);
+    const ask = (path: string) => session.request({ ':method': 'POST', ':path': path, expect: '100-continue' });
+    const granted = ask('/');
+    await once(granted, 'continue');
+    granted.end('hello');
+    expect((await answerOn(granted)).body).toBe('100-continue hello');
+    expect((await answerOn(ask('/refused'))).headers[':status']).toBe(413);
+  });
+
   it('serves clients of HTTP/1.1 too, bodies and trailers included', async () => {
     const { host } = await serve(async (stream) => {
       const body = await collect(stream);

@@ -70,6 +70,10 @@ describe('requests by HTTP/2', () => {
         'https',
         'X-Forwarded-Host',
         host,
+        'TE',
+        'trailers',
+        'Connection',
+        'TE',
       ]),
     );
   });
@@ -249,15 +253,16 @@ describe('responses by HTTP/2', () => {
     }
   });
 
-  it('tell early hints', async () => {
+  it('tell early hints as they are', async () => {
     const { host } = await serve((_req, res) => {
-      res.writeEarlyHints({ link: '</a.css>; rel=preload' });
+      res.writeEarlyHints({ link: '</a.css>; rel=preload', 'x-trace': '1' });
       res.end('page');
     });
     const stream = (await open(host)).request({ ':path': '/' });
     const hinted = once(stream, 'headers');
     const answer = await answerOn(stream);
-    expect([(await hinted)[0].link, answer.body]).toEqual(['</a.css>; rel=preload', 'page']);
+    const [hints] = await hinted;
+    expect([hints.link, hints['x-trace'], answer.body]).toEqual(['</a.css>; rel=preload', '1', 'page']);
   });
 });
 

@@ -97,14 +97,15 @@ describe('a stream carries no other request', () => {
 });
 
 describe('passed on are', () => {
-  it('early hints, ahead of the response', async () => {
+  it('interim responses as they are, ahead of the response', async () => {
     const { host } = await serve((_req, res) => {
-      res.writeEarlyHints({ link: '</a.css>; rel=preload' });
+      res.writeProcessing();
+      res.writeEarlyHints({ link: ['</a.css>; rel=preload', '</b>'], 'x-trace': '1' });
       res.end('final');
     });
     const text = await edge.raw(`GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
     expect(text).toMatch(
-      /^HTTP\/1\.1 103 Early Hints\r\nLink: <\/a\.css>; rel=preload\r\n\r\nHTTP\/1\.1 200 .*final$/s,
+      /^HTTP\/1\.1 102 Processing\r\n\r\nHTTP\/1\.1 103 Early Hints\r\nLink: <\/a\.css>; rel=preload, <\/b>\r\nx-trace: 1\r\n\r\nHTTP\/1\.1 200 .*final$/s,
     );
     expect(await edge.raw(`GET / HTTP/1.0\r\nHost: ${host}\r\n\r\n`)).toMatch(/^HTTP\/1\.1 200 /);
   });
@@ -118,7 +119,7 @@ describe('passed on are', () => {
     });
     const text = await edge.raw(
       `POST / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n` +
-        'X-Sum: 42\r\nX-Forwarded-For: 203.0.113.1\r\nCookie: session=stolen\r\n\r\n',
+        'X-Sum: 42\r\nTrailer: X\r\nX-Forwarded-For: 203.0.113.1\r\nCookie: session=stolen\r\n\r\n',
     );
     expect(text).toMatch(/hello$/);
     expect(trailers).toEqual(['X-Sum', '42']);
