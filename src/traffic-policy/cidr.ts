@@ -1,5 +1,6 @@
 import { isIPv4 } from 'node:net';
 import { type Groups, parseAddress } from '../lib/ip-address.ts';
+import { RecentMap } from '../lib/recent-map.ts';
 
 const MAPPED_BITS = 96;
 const ADDRESS_BITS = 128;
@@ -44,13 +45,12 @@ export function parseCidr(text: string): Cidr | null {
 }
 
 const CACHED = 1000;
-const cache = new Map<string, Cidr | null>();
+const cache = new RecentMap<string, Cidr | null>(CACHED);
 
 /** As {@link parseCidr}, for ranges that an expression names again and again. */
 export function cachedCidr(text: string): Cidr | null {
   let cidr = cache.get(text);
   if (cidr === undefined) {
-    if (cache.size >= CACHED) cache.clear();
     cidr = text.length <= 64 ? parseCidr(text) : null;
     cache.set(text, cidr);
   }

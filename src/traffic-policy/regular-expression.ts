@@ -1,5 +1,6 @@
 import { RE2JS } from 're2js';
 import { messageOf } from '../lib/errors.ts';
+import { RecentMap } from '../lib/recent-map.ts';
 import type { Budget } from './cel/budget.ts';
 import { refusal } from './policy-refused.ts';
 
@@ -93,7 +94,7 @@ function expand(replacement: string, group: (number: number) => string | null): 
   });
 }
 
-const cache = new Map<string, RegularExpression>();
+const cache = new RecentMap<string, RegularExpression>(CACHED);
 
 /**
  * Compiles a pattern, or takes it from the cache: compiling is forty times dearer than searching.
@@ -101,17 +102,9 @@ const cache = new Map<string, RegularExpression>();
  * @throws Error naming what is wrong with the pattern
  */
 export function regularExpression(pattern: string): RegularExpression {
-  const known = cache.get(pattern);
-  if (known) {
-    // Kept in the order of use, so that the least recently used is the first.
-    cache.delete(pattern);
-    cache.set(pattern, known);
-    return known;
-  }
-  const compiled = compile(pattern);
-  if (cache.size >= CACHED) cache.delete(cache.keys().next().value ?? '');
-  cache.set(pattern, compiled);
-  return compiled;
+  const expression = cache.get(pattern) ?? compile(pattern);
+  cache.set(pattern, expression);
+  return expression;
 }
 
 function compile(pattern: string): RegularExpression {

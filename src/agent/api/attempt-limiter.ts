@@ -1,4 +1,5 @@
 import { type Clock, systemClock } from '../../lib/clock.ts';
+import { RecentMap } from '../../lib/recent-map.ts';
 
 /** Wrong attempts that go through at once, and how long each takes to be forgotten. */
 const BURST = 5;
@@ -12,8 +13,8 @@ const MAX_CLIENTS = 1_024;
  * out for as long as many guess, and no number of them gets anywhere with a token of 192 bits.
  */
 export class AttemptLimiter {
-  /** Per client the time at which all its wrong attempts will be forgotten; the least recent one first. */
-  readonly #clients = new Map<string, number>();
+  /** Per client the time at which all its wrong attempts will be forgotten. */
+  readonly #clients = new RecentMap<string, number>(MAX_CLIENTS);
 
   constructor(private readonly clock: Clock = systemClock) {}
 
@@ -25,9 +26,6 @@ export class AttemptLimiter {
 
   failed(client: string): void {
     const until = Math.max(this.clock.now(), this.#clients.get(client) ?? 0) + INTERVAL_MS;
-    this.#clients.delete(client);
     this.#clients.set(client, until);
-    const [oldest] = this.#clients.keys();
-    if (this.#clients.size > MAX_CLIENTS && oldest !== undefined) this.#clients.delete(oldest);
   }
 }

@@ -3,6 +3,7 @@ import { lstat, realpath } from 'node:fs/promises';
 import { BlockList, isIP, isIPv4, SocketAddress } from 'node:net';
 import { basename, dirname, join } from 'node:path';
 import { hasErrno } from '../../lib/errors.ts';
+import { RecentMap } from '../../lib/recent-map.ts';
 import { embeddedIpv4 } from './embedded-ipv4.ts';
 
 /** What a rule of AGENT_ALLOW_UPSTREAMS lets through. */
@@ -196,7 +197,7 @@ interface KnownAddress {
 
 const MAX_KNOWN = 100;
 /** A device's tunnels lead to a few addresses, and telling what one is takes longer than all that is asked of it. */
-const known = new Map<string, KnownAddress>();
+const known = new RecentMap<string, KnownAddress>(MAX_KNOWN);
 
 function knownAddress(address: string): KnownAddress {
   const before = known.get(address);
@@ -205,7 +206,6 @@ function knownAddress(address: string): KnownAddress {
   const embedded = embeddedIpv4(address);
   const effective = embedded === null ? literal : socketAddress(embedded);
   const forbidden = FORBIDDEN.check(literal) || (embedded !== null && FORBIDDEN.check(effective));
-  if (known.size >= MAX_KNOWN) known.clear();
   known.set(address, { effective, forbidden });
   return { effective, forbidden };
 }

@@ -1,5 +1,6 @@
 import { createSecureContext } from 'node:tls';
 import type { Log } from '../../lib/log.ts';
+import { RecentMap } from '../../lib/recent-map.ts';
 import type { Store } from '../store/store.ts';
 import type { CertifiedKey } from './leaf-store.ts';
 
@@ -7,12 +8,12 @@ import type { CertifiedKey } from './leaf-store.ts';
 const MAX_KEPT = 1024;
 
 /**
- * The certificates of reserved domains, uploaded or issued, and of the gateway's own names. The store is asked each time which certificate it is, so
- * that a change shows with the next handshake; what a certificate holds never changes.
+ * The certificates of reserved domains, uploaded or issued, and of the gateway's own names. The store is asked each
+ * time which certificate it is, so that a change shows with the next handshake; what a certificate holds never changes.
  */
 export class DomainCertificates {
-  /** By certificate, in order of last use, the oldest first; null: unusable, which is told once. */
-  readonly #pairs = new Map<string, CertifiedKey | null>();
+  /** By certificate; null: unusable, which is told once. */
+  readonly #pairs = new RecentMap<string, CertifiedKey | null>(MAX_KEPT);
 
   constructor(
     private readonly store: Pick<Store, 'ownDomains' | 'reservedDomains' | 'tlsCertificates'>,
@@ -34,10 +35,7 @@ export class DomainCertificates {
     if (id === null) return null;
     const known = this.#pairs.get(id);
     const pair = known === undefined ? this.#open(id) : known;
-    this.#pairs.delete(id);
     this.#pairs.set(id, pair);
-    const [oldest] = this.#pairs.keys();
-    if (this.#pairs.size > MAX_KEPT && oldest !== undefined) this.#pairs.delete(oldest);
     return pair;
   }
 

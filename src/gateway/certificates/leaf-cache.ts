@@ -1,3 +1,4 @@
+import { RecentMap } from '../../lib/recent-map.ts';
 import type { Leaf } from './leaf-store.ts';
 import type { LocalCa } from './local-ca.ts';
 
@@ -14,15 +15,13 @@ interface Entry {
  */
 export class LeafCache {
   readonly #ca: Pick<LocalCa, 'issue'>;
-  readonly #limit: number;
   readonly #now: () => number;
-  /** In order of last use, the oldest first. */
-  readonly #entries = new Map<string, Entry>();
+  readonly #entries: RecentMap<string, Entry>;
 
   /** @param limit how many certificates are kept */
   constructor(ca: Pick<LocalCa, 'issue'>, limit: number, now: () => number = Date.now) {
     this.#ca = ca;
-    this.#limit = limit;
+    this.#entries = new RecentMap(limit);
     this.#now = now;
   }
 
@@ -37,12 +36,9 @@ export class LeafCache {
    */
   leafFor(name: string): Promise<Leaf> {
     const known = this.#entries.get(name);
-    this.#entries.delete(name);
     const now = this.#now();
     const entry = known && known.issuedAt <= now && now < known.renewAt ? known : this.#issue(name, now);
     this.#entries.set(name, entry);
-    const [oldest] = this.#entries.keys();
-    if (this.#entries.size > this.#limit && oldest !== undefined) this.#entries.delete(oldest);
     return entry.leaf;
   }
 

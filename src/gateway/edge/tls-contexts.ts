@@ -1,4 +1,5 @@
 import { createSecureContext, type SecureContext, type SecureVersion } from 'node:tls';
+import { RecentMap } from '../../lib/recent-map.ts';
 import type { TlsTermination } from '../../traffic-policy/steps.ts';
 import type { CertifiedKey } from '../certificates/leaf-store.ts';
 
@@ -25,8 +26,7 @@ const OLD_CIPHERS = 'DEFAULT:@SECLEVEL=0';
  * client could resume a session that began without the certificate that is demanded of it.
  */
 export class TlsContexts {
-  /** In order of last use, the oldest first. */
-  readonly #contexts = new Map<string, SecureContext>();
+  readonly #contexts = new RecentMap<string, SecureContext>(MAX_KEPT);
 
   /** @throws OpenSSL's error when the certificate, its key or an authority cannot be used */
   contextFor(pair: CertifiedKey, demands: HandshakeDemands): SecureContext {
@@ -34,10 +34,7 @@ export class TlsContexts {
     const { cert, key } = pair;
     const identity = [minVersion, maxVersion, clientVerification, cert, key, ...clientAuthorities].join('\n');
     const context = this.#contexts.get(identity) ?? createContext({ cert, key }, demands);
-    this.#contexts.delete(identity);
     this.#contexts.set(identity, context);
-    const [oldest] = this.#contexts.keys();
-    if (this.#contexts.size > MAX_KEPT && oldest !== undefined) this.#contexts.delete(oldest);
     return context;
   }
 }

@@ -1,4 +1,5 @@
 import { type CelValue, isCelError, plan } from '@bufbuild/cel';
+import { RecentMap } from '../../lib/recent-map.ts';
 import { PolicyFailure } from '../policy-failure.ts';
 import { checkExpression, type Declarations, type Findings } from './check-expression.ts';
 import { ENVIRONMENT } from './environment.ts';
@@ -62,7 +63,7 @@ function withoutValues(problem: string, text: string): string {
 const CACHED = 1000;
 
 /** Agents come back all at once after an interruption, and most bring the same policies. */
-const cache = new Map<Declarations, Map<string, Expression>>();
+const cache = new Map<Declarations, RecentMap<string, Expression>>();
 
 /**
  * Compiles an expression, or takes it from the cache.
@@ -71,14 +72,13 @@ const cache = new Map<Declarations, Map<string, Expression>>();
  * @throws {PolicyRefused} when it is not CEL, or calls or reads what there is not
  */
 export function compileExpression(text: string, declarations: Declarations): Expression {
-  const known = cache.get(declarations) ?? new Map<string, Expression>();
+  const known = cache.get(declarations) ?? new RecentMap<string, Expression>(CACHED);
   cache.set(declarations, known);
   let expression = known.get(text);
   if (!expression) {
     const tree = parseExpression(text);
     const findings = checkExpression(tree, declarations);
     expression = new Expression(text, findings, plan(ENVIRONMENT, tree));
-    if (known.size >= CACHED) known.delete(known.keys().next().value ?? '');
     known.set(text, expression);
   }
   return expression;

@@ -1,5 +1,6 @@
 import { createLocalJWKSet, type JSONWebKeySet } from 'jose';
 import { z } from 'zod';
+import { RecentMap } from '../../lib/recent-map.ts';
 
 type KeySet = ReturnType<typeof createLocalJWKSet>;
 
@@ -27,7 +28,7 @@ type Fetch = (url: string, maxBytes: number) => Promise<Buffer>;
 
 /** Key sets of identity providers, fetched when they are needed first and kept for a quarter of an hour. */
 export class KeySets {
-  readonly #entries = new Map<string, Entry>();
+  readonly #entries = new RecentMap<string, Entry>(MAX_SETS);
 
   /**
    * A newer set takes the place of one that is kept when it is there: anybody can ask for keys that do not exist, and
@@ -67,8 +68,6 @@ export class KeySets {
     keys.catch(() => {
       entry.failed = true;
     });
-    this.#entries.delete(url);
-    if (this.#entries.size >= MAX_SETS) this.#entries.delete(this.#entries.keys().next().value ?? '');
     this.#entries.set(url, entry);
     return keys;
   }

@@ -1,3 +1,5 @@
+import { RecentMap } from '../../lib/recent-map.ts';
+
 /** As many as one policy can have, twice: the old ones of a policy that was changed, and the new ones. */
 const MAX_ENTRIES = 256;
 
@@ -6,7 +8,7 @@ const MAX_ENTRIES = 256;
  * and the same parameters finds what was there before.
  */
 export class PolicyState {
-  readonly #entries = new Map<string, object>();
+  readonly #entries = new RecentMap<string, object>(MAX_ENTRIES);
 
   /**
    * @param kind names the class of what is kept
@@ -16,8 +18,6 @@ export class PolicyState {
     const key = JSON.stringify([kind.name, ...identity]);
     const known = this.#entries.get(key);
     const entry = known instanceof kind ? known : make();
-    this.#entries.delete(key);
-    if (this.#entries.size >= MAX_ENTRIES) this.#entries.delete(this.#entries.keys().next().value ?? '');
     this.#entries.set(key, entry);
     return entry;
   }
@@ -28,12 +28,10 @@ const MAX_URLS = 10_000;
 
 /** The states of all endpoints of a gateway, by their URLs; those asked for longest ago are forgotten first. */
 export class PolicyStates {
-  readonly #states = new Map<string, PolicyState>();
+  readonly #states = new RecentMap<string, PolicyState>(MAX_URLS);
 
   of(url: string): PolicyState {
     const state = this.#states.get(url) ?? new PolicyState();
-    this.#states.delete(url);
-    if (this.#states.size >= MAX_URLS) this.#states.delete(this.#states.keys().next().value ?? '');
     this.#states.set(url, state);
     return state;
   }

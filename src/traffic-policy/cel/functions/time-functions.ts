@@ -1,5 +1,6 @@
 import { type CelFunc, CelScalar, celMethod, objectType } from '@bufbuild/cel';
 import { TimestampSchema, timestampMs } from '@bufbuild/protobuf/wkt';
+import { RecentMap } from '../../../lib/recent-map.ts';
 
 const { INT, STRING } = CelScalar;
 const TIMESTAMP = objectType(TimestampSchema);
@@ -42,13 +43,12 @@ function shifted(ms: number, zone: string): Date {
 }
 
 const CACHED = 100;
-const formats = new Map<string, Intl.DateTimeFormat>();
+const formats = new RecentMap<string, Intl.DateTimeFormat>(CACHED);
 
 /** The zone's wall clock, read as if it were UTC; whole seconds. */
 function wallTime(ms: number, zone: string): number {
   let format = formats.get(zone);
   if (!format) {
-    if (formats.size >= CACHED) formats.clear();
     const numeric = {
       year: 'numeric',
       month: 'numeric',
