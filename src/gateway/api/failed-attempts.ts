@@ -1,9 +1,11 @@
 import type { Clock } from '../../lib/clock.ts';
+import { clientNetwork } from '../../lib/ip-address.ts';
+import { RecentMap } from '../../lib/recent-map.ts';
 import { refuse } from './refuse.ts';
 
 /** When failed authentications are slowed down. */
 export interface FailedAttemptSettings {
-  /** Failures of one address within the window that are answered at once. */
+  /** Failures of one client within the window that are answered at once. */
   free: number;
   windowMs: number;
   /** Delay of the first failure beyond those; it doubles from one to the next. */
@@ -11,14 +13,14 @@ export interface FailedAttemptSettings {
   maxDelayMs: number;
 }
 
-/** Addresses remembered at once; an attacker with more of them only finds no delay. */
-const MAX_ADDRESSES = 10_000;
+/** Clients remembered at once; an attacker who is more of them only finds no delay. */
+const MAX_CLIENTS = 10_000;
 /** Answers held back at once: a flood of failures must not pile up sockets. */
 const MAX_WAITING = 64;
 
-/** Slows down addresses that keep presenting wrong keys. Requests with a right key are never held back. */
+/** Slows down clients that keep presenting wrong keys. Requests with a right key are never held back. */
 export class FailedAttempts {
-  readonly #failures = new Map<string, { count: number; since: number }>();
+  readonly #failures = new RecentMap<string, { count: number; since: number }>(MAX_CLIENTS);
   #waiting = 0;
 
   constructor(
@@ -32,7 +34,7 @@ export class FailedAttempts {
    * @throws {ApiError} 429 when too many answers are held back already
    */
   async slowDown(address: string): Promise<void> {
-    const delayMs = this.#delayAfter(this.#note(address));
+    const delayMs = this.#delayAfter(this.#note(clientNetwork(address)));
     if (delayMs === 0) return;
     if (this.#waiting >= MAX_WAITING) {
       const retryAfter = Math.ceil(this.settings.maxDelayMs / 1000);
@@ -46,23 +48,13 @@ export class FailedAttempts {
     }
   }
 
-  #note(address: string): number {
+  #note(client: string): number {
     const now = this.clock.now();
-    const known = this.#failures.get(address);
+    const known = this.#failures.get(client);
     const recent = known && now - known.since < this.settings.windowMs ? known : { count: 0, since: now };
     recent.count += 1;
-    // Taken out and put back, so that the map's first entry is the one that failed longest ago.
-    this.#failures.delete(address);
-    this.#failures.set(address, recent);
-    if (this.#failures.size > MAX_ADDRESSES) this.#forgetOldest();
+    this.#failures.set(client, recent);
     return recent.count;
-  }
-
-  #forgetOldest(): void {
-    for (const address of this.#failures.keys()) {
-      this.#failures.delete(address);
-      return;
-    }
   }
 
   #delayAfter(failures: number): number {

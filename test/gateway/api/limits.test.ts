@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import Libsql from 'libsql';
 import { describe, expect, it } from 'vitest';
+import { FailedAttempts } from '../../../src/gateway/api/failed-attempts.ts';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';
 import { startManagementServer } from '../support/management-server.ts';
 
@@ -60,6 +61,14 @@ describe('failed authentications', () => {
     await fail();
     expect(slept).toHaveLength(3);
     await server.close();
+  });
+
+  it('from addresses of one IPv6 network are those of one client', async () => {
+    const { clock, slept } = steeredClock();
+    const attempts = new FailedAttempts({ free: 2, windowMs: 60_000, delayMs: 100, maxDelayMs: 300 }, clock);
+    for (const last of ['1', '2', '3:4:5:6']) await attempts.slowDown(`2001:db8::${last}`);
+    await attempts.slowDown('2001:db8:0:1::1');
+    expect(slept).toEqual([100]);
   });
 
   it('do not pile up', async () => {
