@@ -63,7 +63,9 @@ export class Table<Columns extends Identified> {
     this.#delete = `DELETE FROM ${name} WHERE id = ?`;
   }
 
+  /** @param id any text: a path may spell one that no identifier can be */
   get(id: string): RowOf<Columns> | null {
+    if (id.includes('\0')) return null;
     const values = this.#database.values(this.#get, [id]);
     return values && this.#read(values);
   }

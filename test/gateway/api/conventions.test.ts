@@ -109,7 +109,13 @@ describe('paths', () => {
   });
 
   it('answer an id of another kind like an unknown one', async () => {
-    for (const id of ['rd_32ELEkz2jOTMtPWtYLYm5yxBjvW', 'bot_32ELEkz2jOTMtPWtYLYm5yxBjvW', 'x', "bot_' OR 1=1"]) {
+    for (const id of [
+      'rd_32ELEkz2jOTMtPWtYLYm5yxBjvW',
+      'bot_32ELEkz2jOTMtPWtYLYm5yxBjvW',
+      'x',
+      "bot_' OR 1=1",
+      'bot_1\0',
+    ]) {
       const answer = await server.call('GET', `/bot_users/${encodeURIComponent(id)}`);
       expect(codeOf(answer)).toEqual([404, 'ERR_NGROK_222']);
     }
