@@ -5,7 +5,7 @@ import type { LookupFunction } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { connectionFor } from '../lib/proxied-connection.ts';
 import { NO_PROXIES, type ProxyRules } from '../lib/proxy-rules.ts';
-import type { Fetch } from './transport.ts';
+import type { Fetch, FetchAnswer } from './fetch.ts';
 
 /** What Node's own fetch cannot be told: whom to trust, and which proxies are in between. */
 export interface FetchOptions {
@@ -22,25 +22,25 @@ export interface FetchOptions {
  * not the system's resolver knows of them.
  */
 export function fetchTrusting({ ca, proxies = NO_PROXIES }: FetchOptions): Fetch {
-  return (address, { method = 'GET', headers, body, signal }) =>
+  return (address, { method, headers, body, signal }) =>
     new Promise((resolve, reject) => {
       const url = new URL(address);
       const tls = ca === undefined ? {} : { ca };
-      const createConnection = connectionFor(url, proxies, tls, signal ?? new AbortController().signal);
+      const createConnection = connectionFor(url, proxies, tls, signal);
       const options = {
         method,
-        headers: Object.fromEntries(new Headers(headers)),
+        headers,
+        signal,
         lookup: lookupName,
         ...tls,
-        ...(signal && { signal }),
         ...(createConnection && { createConnection }),
       };
       const call = url.protocol === 'https:' ? requestHttps(url, options) : requestHttp(url, options);
       call.on('response', (message) => {
-        toResponse(message).then(resolve, reject);
+        toAnswer(message).then(resolve, reject);
       });
       call.on('error', reject);
-      call.end(body ?? undefined);
+      call.end(body);
     });
 }
 
@@ -49,12 +49,8 @@ const lookupName: LookupFunction = (hostname, options, done) => {
   lookup(isLocal ? '127.0.0.1' : hostname, options, done);
 };
 
-async function toResponse(message: IncomingMessage): Promise<Response> {
+async function toAnswer(message: IncomingMessage): Promise<FetchAnswer> {
   const body = await text(message);
-  const headers = Object.entries(message.headersDistinct).flatMap(([name, values = []]) =>
-    values.map((value): [string, string] => [name, value]),
-  );
-  const { statusCode: status = 0 } = message;
-  // A 204 must be given no body, not even an empty one.
-  return new Response(body === '' ? null : body, { status, headers });
+  const { statusCode: status = 0, headersDistinct: headers } = message;
+  return { status, headers: { get: (name) => headers[name]?.join(', ') ?? null }, text: async () => body };
 }

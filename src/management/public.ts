@@ -3,6 +3,7 @@ export { ManagementClient, type ReservedDomains, type TlsEdges, type TunnelSessi
 export { type CnameRecord, zoneFileLine } from './cname-record.ts';
 export type { CallOptions, Collection, EdgeModule, ListOptions, Page, ReadableCollection } from './collection.ts';
 export { NotReadyInTime } from './domain-readiness.ts';
+export type { Fetch, FetchAnswer, FetchRequest } from './fetch.ts';
 export { ManagementError } from './management-error.ts';
 export { type Authtoken, type Provisioned, type ProvisionPlan, provision } from './provision.ts';
 export type { ProvisionEvent, ProvisionOptions } from './provision-run.ts';
@@ -59,4 +60,4 @@ export type {
   TunnelGroupBackendUpdate,
 } from './resources/tunnel-group-backend.ts';
 export type { TunnelSession } from './resources/tunnel-session.ts';
-export type { Fetch, ManagementClientOptions } from './transport.ts';
+export type { ManagementClientOptions } from './transport.ts';

@@ -1,8 +1,10 @@
 import { z } from 'zod';
 import { backoffDelay } from '../lib/backoff.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
+import { DeadlineExceeded, withSignal } from '../lib/deadline.ts';
 import { messageOf } from '../lib/errors.ts';
 import { CLOUD_API } from './cloud-api.ts';
+import type { Fetch, FetchAnswer } from './fetch.ts';
 import { ManagementError, TIMEOUT, UNREACHABLE, UNREADABLE_ANSWER } from './management-error.ts';
 import type { Operation } from './operations.ts';
 
@@ -17,18 +19,15 @@ export interface ManagementClientOptions {
   timeoutMs?: number | undefined;
   /** How often a call is repeated at most, where repeating is safe. Default: 3. */
   retries?: number | undefined;
-  /** PEM of the authority that signed the service's certificate, if it is no public one: `ca.pem` of a gateway. */
+  /**
+   * PEM of the authority that signed the service's certificate, if it is no public one: `ca.pem` of a gateway.
+   * Not together with `fetch`, which knows itself whom to trust.
+   */
   ca?: string | undefined;
   /** What makes the requests, in place of the global `fetch`. */
   fetch?: Fetch | undefined;
   clock?: Clock | undefined;
 }
-
-/** The part of `fetch` that is used here. */
-export type Fetch = (
-  url: string,
-  init: Pick<RequestInit, 'method' | 'headers' | 'redirect' | 'signal'> & { body?: string },
-) => Promise<Response>;
 
 /** The particulars of one call. */
 export interface Call {
@@ -85,6 +84,7 @@ export class Transport {
       throw new TypeError(`timeoutMs must be from 1 to ${LONGEST_TIMEOUT_MS}`);
     }
     if (!(retries >= 0)) throw new TypeError('retries must be 0 or more');
+    if (options.ca !== undefined && options.fetch) throw new TypeError('give ca or fetch: a fetch knows whom to trust');
     this.#options = { baseUrl: baseUrl.replace(/\/+$/, ''), apiKey, version, timeoutMs, retries, clock };
     this.#fetch = chooseFetch(options, protocol);
   }
@@ -115,27 +115,25 @@ export class Transport {
   }
 
   async #attempt(operation: Operation, { id, query, body, signal }: Call): Promise<unknown> {
-    const { baseUrl, timeoutMs } = this.#options;
+    const { baseUrl, timeoutMs, clock } = this.#options;
     const url = `${baseUrl}${fillId(operation.path, id)}${query?.size ? `?${query}` : ''}`;
     const name = `${operation.method} ${operation.path}`;
-    const timeout = AbortSignal.timeout(timeoutMs);
-    let answer: Response;
-    let text: string;
     const fetch = await this.#fetch;
-    try {
-      answer = await fetch(url, {
+    const exchange = async (limit: AbortSignal) => {
+      const answer = await fetch(url, {
         method: operation.method,
         headers: this.#headers(body !== undefined),
         // A redirect could carry the key elsewhere; the answer is reported instead.
         redirect: 'manual',
-        signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
+        signal: limit,
         ...(body !== undefined && { body: JSON.stringify(body) }),
       });
-      text = await answer.text();
-    } catch (error) {
+      return { answer, text: await answer.text() };
+    };
+    const { answer, text } = await withSignal(exchange, name, timeoutMs, signal, clock).catch((error: unknown) => {
       signal?.throwIfAborted();
-      throw noAnswer(name, error, timeout.aborted ? timeoutMs : null);
-    }
+      throw noAnswer(name, error);
+    });
     return readAnswer(name, answer, text);
   }
 
@@ -181,10 +179,8 @@ function fillId(path: string, id: string | undefined): string {
   return path.replace('{id}', () => encodeURIComponent(id));
 }
 
-function noAnswer(name: string, error: unknown, timeoutMs: number | null): ManagementError {
-  if (timeoutMs !== null) {
-    return new ManagementError(`${name}: no answer within ${timeoutMs / 1000} s`, { status: null, code: TIMEOUT });
-  }
+function noAnswer(name: string, error: unknown): ManagementError {
+  if (error instanceof DeadlineExceeded) return new ManagementError(error.message, { status: null, code: TIMEOUT });
   // Node's fetch raises a TypeError that says only "fetch failed"; what happened is in the cause. That has no message but a code when
   // several addresses were tried.
   const reason = error instanceof TypeError && error.cause !== undefined ? error.cause : error;
@@ -193,15 +189,16 @@ function noAnswer(name: string, error: unknown, timeoutMs: number | null): Manag
   return new ManagementError(text, { status: null, code: UNREACHABLE, cause: error });
 }
 
-function readAnswer(name: string, answer: Response, text: string): unknown {
+function readAnswer(name: string, answer: FetchAnswer, text: string): unknown {
   if (answer.status === 204) return undefined;
+  const isSuccess = answer.status >= 200 && answer.status < 300;
   let json: unknown;
   try {
     json = JSON.parse(text);
   } catch (cause) {
-    if (answer.ok) throw unreadable(name, answer.status, 'the answer is not JSON', cause);
+    if (isSuccess) throw unreadable(name, answer.status, 'the answer is not JSON', cause);
   }
-  if (answer.ok) return json;
+  if (isSuccess) return json;
   throw refusal(name, answer, json);
 }
 
@@ -210,7 +207,7 @@ export function unreadable(name: string, status: number, why: string, cause?: un
   return new ManagementError(`${name}: ${why}`, { status, code: UNREADABLE_ANSWER, cause });
 }
 
-function refusal(name: string, answer: Response, json: unknown): ManagementError {
+function refusal(name: string, answer: FetchAnswer, json: unknown): ManagementError {
   const { data } = ErrorBody.safeParse(json);
   const details = data?.details ?? {};
   const code = data?.error_code ?? null;

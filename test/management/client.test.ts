@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ManagementClient } from '../../src/management/client.ts';
 import { ManagementError } from '../../src/management/management-error.ts';
@@ -92,6 +93,10 @@ describe('a request', () => {
       expect(() => clientOf({ url: 'http://127.0.0.1' }, options)).toThrow(/^(?:retries|timeoutMs) must be/);
     },
   );
+
+  it('is refused at the door with an authority that its own fetch would not hear of', () => {
+    expect(() => clientOf({ url: 'https://127.0.0.1' }, { ca: 'PEM', fetch })).toThrow(/^give ca or fetch/);
+  });
 
   it('goes to ngrok’s cloud when no base URL is given', async () => {
     const asked: string[] = [];
@@ -318,6 +323,37 @@ describe('deadlines', () => {
     for (let call = 0; call < 2; call += 1) {
       expect(await failure(client.botUsers.get('b'))).toMatchObject({ code: 'ERR_MANAGEMENT_TIMEOUT', status: null });
     }
+  });
+
+  it('hold for a fetch of one’s own that goes on whatever its signal says', async () => {
+    const client = clientOf(
+      { url: 'http://127.0.0.1' },
+      { timeoutMs: 50, retries: 0, fetch: () => new Promise(() => {}) },
+    );
+    expect(await failure(client.botUsers.get('b'))).toMatchObject({ code: 'ERR_MANAGEMENT_TIMEOUT', status: null });
+  });
+
+  it('are called off when the answer is there, and leave nothing on the caller’s signal', async () => {
+    const running = new Set<number>();
+    class WatchedClock extends InstantClock {
+      override readonly after = (ms: number) => {
+        running.add(ms);
+        return () => running.delete(ms);
+      };
+    }
+    const { signal } = new AbortController();
+    const seen: unknown[] = [];
+    const look = () => seen.push([[...running], getEventListeners(signal, 'abort').length]);
+    const fetch = async () => {
+      look();
+      return Response.json(BOT);
+    };
+    await clientOf({ url: 'http://127.0.0.1' }, { clock: new WatchedClock(), fetch }).botUsers.get('bot_1', { signal });
+    look();
+    expect(seen).toEqual([
+      [[30_000], 1],
+      [[], 0],
+    ]);
   });
 
   it('say why the service cannot be reached', async () => {

@@ -14,6 +14,20 @@ import {
 
 declare const passedOn: number | undefined;
 declare const ownFetch: Fetch;
+/** As undici and node-fetch have it: types of their own, which are not those of the global one. */
+interface OtherRequest {
+  method?: string;
+  headers?: [string, string][] | Record<string, string>;
+  redirect?: 'error' | 'follow' | 'manual';
+  signal?: AbortSignal | null;
+  body?: string | Uint8Array | null;
+  dispatcher?: object;
+}
+interface OtherAnswer { status: number; headers: { get(name: string): string | null; other: true }; text(): Promise<string> }
+declare function otherFetch(url: string | URL, request?: OtherRequest): Promise<OtherAnswer>;
+new ManagementClient({ apiKey: 'k', fetch });
+new ManagementClient({ apiKey: 'k', fetch: otherFetch });
+new ManagementClient({ apiKey: 'k', fetch: (url, request) => otherFetch(url, { ...request, dispatcher: {} }) });
 const options: ManagementClientOptions = { apiKey: 'k', retries: passedOn, timeoutMs: passedOn, fetch: ownFetch };
 const client = new ManagementClient(options);
 

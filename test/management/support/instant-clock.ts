@@ -21,7 +21,7 @@ export class InstantClock implements Clock {
     signal?.throwIfAborted();
   }
 
-  readonly after = systemClock.after;
+  readonly after: Clock['after'] = systemClock.after;
 
   random(): number {
     return this.chance;
