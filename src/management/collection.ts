@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { inPlainWords } from '../lib/plain-words.ts';
 import type { ManagementError } from './management-error.ts';
 import type { Operation } from './operations.ts';
 import { type Call, type Transport, unreadable } from './transport.ts';
@@ -55,7 +56,7 @@ async function call<Answer>(
 }
 
 function readAs<T>(schema: z.ZodType<T>, json: unknown, operation: Operation): T {
-  const result = schema.safeParse(json);
+  const result = schema.safeParse(json, { error: inPlainWords });
   if (result.success) return result.data;
   const issue = result.error.issues[0];
   const where = issue?.path.map(String).join('.') || 'the answer';

@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { ApiError } from '../lib/errors.ts';
+import { inPlainWords } from '../lib/plain-words.ts';
 import { errorCode, type Refusal, refusalOf } from './resources/refusal.ts';
 import type { ReadableResource } from './resources/resource.ts';
 
@@ -28,7 +29,7 @@ export function badRequest({ code, text }: Refusal): ApiError {
  * @throws {ApiError} 400 with the code that the schema gives the violation
  */
 export function readBody<S extends z.ZodType>(schema: S, method: string, raw: unknown): z.output<S> {
-  const result = schema.safeParse(normalizeBody(method, raw));
+  const result = schema.safeParse(normalizeBody(method, raw), { error: inPlainWords });
   if (!result.success) throw badRequest(refusalOf(result.error));
   return result.data;
 }

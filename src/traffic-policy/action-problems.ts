@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import { inPlainWords, MISSING, placeOf } from '../lib/plain-words.ts';
 import { type PolicyProblem, PolicyRefused, refusal } from './policy-refused.ts';
 
 /**
@@ -10,28 +11,13 @@ export function parseConfig<Schema extends z.ZodType>(schema: Schema, config: un
   if (config !== undefined && config !== null && (typeof config !== 'object' || Array.isArray(config))) {
     throw refusal('ERR_NGROK_2203', 'is an object', 'config');
   }
-  const parsed = schema.safeParse(config ?? {});
+  const parsed = schema.safeParse(config ?? {}, { error: inPlainWords });
   if (parsed.success) return parsed.data;
   throw new PolicyRefused(parsed.error.issues.map((issue) => problemOf(issue)));
 }
 
 function problemOf(issue: z.core.$ZodIssue): PolicyProblem {
-  return { code: codeOf(issue), place: placeOf(['config', ...issue.path]), message: messageOf(issue) };
-}
-
-function messageOf(issue: z.core.$ZodIssue): string {
-  if (issue.code === 'invalid_key') return issue.issues[0]?.message ?? issue.message;
-  if (issue.code === 'invalid_type' && issue.message.endsWith('received undefined')) return 'is missing';
-  return issue.message;
-}
-
-/** A path as people write it: `config.tokens[0].name`. */
-export function placeOf(path: readonly PropertyKey[]): string {
-  return path.reduce<string>(
-    (text, step) =>
-      typeof step === 'number' ? `${text}[${step}]` : text === '' ? String(step) : `${text}.${String(step)}`,
-    '',
-  );
+  return { code: codeOf(issue), place: placeOf(['config', ...issue.path]), message: issue.message };
 }
 
 const TOO_SMALL = new Map<string, string>([
@@ -50,7 +36,7 @@ function codeOf(issue: z.core.$ZodIssue): string {
     case 'custom':
       return typeof issue.params?.ngrok === 'string' ? issue.params.ngrok : 'ERR_NGROK_2204';
     case 'invalid_type':
-      return issue.message.endsWith('received undefined') ? 'ERR_NGROK_2234' : 'ERR_NGROK_2228';
+      return issue.message.startsWith(MISSING) ? 'ERR_NGROK_2234' : 'ERR_NGROK_2228';
     case 'unrecognized_keys':
       return 'ERR_NGROK_2203';
     case 'invalid_value':

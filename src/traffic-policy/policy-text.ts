@@ -1,8 +1,8 @@
 import { parse as parseYaml } from 'yaml';
 import { z } from 'zod';
 import { messageOf } from '../lib/errors.ts';
+import { inPlainWords, placeOf } from '../lib/plain-words.ts';
 import type { PrepareAction } from './action-context.ts';
-import { placeOf } from './action-problems.ts';
 import { isLegacy, MIXED_SHAPES, PHASES } from './document.ts';
 import { type PolicyProblem, PolicyRefused, refusal } from './policy-refused.ts';
 
@@ -36,10 +36,7 @@ export interface RawRule {
 const RULE_LISTS = ['inbound', 'outbound', ...PHASES] as const;
 
 /** The list of a phase; null or nothing for none. */
-const Rules = z
-  .array(Rule, { error: ({ input }) => (typeof input === 'object' ? 'is a list of rules' : undefined) })
-  .max(MAX_RULES)
-  .nullish();
+const Rules = z.array(Rule).max(MAX_RULES).nullish();
 
 const Document = z
   .strictObject({
@@ -75,7 +72,7 @@ function readPolicyText(text: string): RawPolicy {
   if (Buffer.byteLength(text) > MAX_BYTES) {
     throw refusal('ERR_NGROK_2221', `the policy is longer than ${MAX_BYTES} bytes`);
   }
-  const parsed = Document.safeParse(withTodaysNames(parseText(text)));
+  const parsed = Document.safeParse(withTodaysNames(parseText(text)), { error: inPlainWords });
   if (!parsed.success) throw new PolicyRefused(parsed.error.issues.map(problemOf));
   const { enabled, ...lists } = parsed.data;
   const policy: RawPolicy = {};

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import type { z } from 'zod';
 import { ApiError } from '../../src/lib/errors.ts';
 import { allOperations } from '../../src/management/operations.ts';
 import { readBody, readPageQuery } from '../../src/management/request.ts';
@@ -17,6 +18,17 @@ function refusal(work: () => unknown): number {
     throw error;
   }
   throw new Error('was not refused');
+}
+
+/** What a call refuses with; null when it refuses nothing. */
+function messageFor(work: () => unknown): string | null {
+  try {
+    work();
+    return null;
+  } catch (error) {
+    if (error instanceof ApiError) return error.message;
+    throw error;
+  }
 }
 
 const BACKEND = 'bkdhr_32ELHbfllc7fdX99DEBe3QekZ6H';
@@ -64,6 +76,25 @@ describe('refusals', () => {
       'unknown member "colour"; supported: name, active',
     );
     expect(() => readBody(TlsEdgeUpdate, 'PATCH', { backend: { id: 1 } })).toThrow('backend: unknown member');
+  });
+
+  it.each(allOperations().filter(({ operation }) => operation.body !== null))(
+    'are in plain words: $id',
+    ({ operation: { method, body } }) => {
+      for (const name of Object.keys((body as z.ZodObject).shape)) {
+        for (const value of [5, 1.5, -1, 'x', 'y'.repeat(70_000), true, [], [5], {}, { a: {} }]) {
+          const message = messageFor(() => readBody(body as z.ZodType, method, { [name]: value }));
+          expect(message ?? '').not.toMatch(/invalid|expected|received|too (?:big|small)|unrecognized/i);
+        }
+      }
+    },
+  );
+
+  it.each([
+    [{ active: 'yes' }, 'active: must be true or false, not a string'],
+    [{ name: ['s3cret'] }, 'name: must be a string, not a list'],
+  ])('say what was sent and what is allowed: %j', (sent, message) => {
+    expect(messageFor(() => readBody(BotUserCreate, 'POST', sent))).toBe(message);
   });
 
   it.each([5, 'text', [], null, true])('refuses a body that is %j with 213', (raw) => {

@@ -1,5 +1,6 @@
 import { sendJson, sendNothing } from '../../lib/http-answer.ts';
 import { type HttpRouter, httpRouter, type RoutedRequest } from '../../lib/http-router.ts';
+import { inPlainWords } from '../../lib/plain-words.ts';
 import { AgentError } from '../errors.ts';
 import { problemsOf } from '../tunnels/problems.ts';
 import { TunnelRequest } from '../tunnels/tunnel.ts';
@@ -40,7 +41,7 @@ export function tunnelsRouter(tunnels: TunnelManager): HttpRouter {
 const urlPartOf = ({ params }: RoutedRequest): string => params.url_part ?? '';
 
 function parseRequest(body: unknown): TunnelRequest {
-  const parsed = TunnelRequest.safeParse(body);
+  const parsed = TunnelRequest.safeParse(body, { error: inPlainWords });
   if (parsed.success) return parsed.data;
   const details = problemsOf(parsed.error);
   const [[place, problem] = [], ...others] = Object.entries(details);

@@ -1,8 +1,9 @@
 import { readFile } from 'node:fs/promises';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { JsonTextError, parseJson } from '../../lib/json-text.ts';
+import { inPlainWords } from '../../lib/plain-words.ts';
 import { PolicyInput } from '../../traffic-policy/document.ts';
-import { problemsOf } from './problems.ts';
+import { problemList } from './problems.ts';
 
 /**
  * Reads the policies that are in force on tunnels without their own.
@@ -19,8 +20,7 @@ export async function loadDefaultPolicies(path: string): Promise<PolicyInput> {
   } catch (error) {
     throw fail(error instanceof JsonTextError ? `not JSON, ${error.message}` : messageOf(error), error);
   }
-  const parsed = PolicyInput.safeParse(content);
+  const parsed = PolicyInput.safeParse(content, { error: inPlainWords });
   if (parsed.success) return parsed.data;
-  const problems = Object.entries(problemsOf(parsed.error));
-  throw fail(problems.map(([place, problem]) => `${place}: ${problem}`).join('; '), parsed.error);
+  throw fail(problemList(parsed.error).join('; '), parsed.error);
 }

@@ -2,8 +2,9 @@ import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { JsonTextError, parseJson } from '../../lib/json-text.ts';
+import { inPlainWords } from '../../lib/plain-words.ts';
 import { type PolicyInput, toTrafficPolicy } from '../../traffic-policy/document.ts';
-import { problemsOf } from './problems.ts';
+import { problemList } from './problems.ts';
 import { domainOf, StoredTunnel, type Tunnel, TunnelRequest } from './tunnel.ts';
 
 /** A tunnel to be made, with the domain that identifies it. */
@@ -59,8 +60,11 @@ function requestsIn(text: string, source: string): { name: string; request: unkn
     const problem = error instanceof JsonTextError ? `not JSON, ${error.message}` : messageOf(error);
     throw new OperatorError(`${source} cannot be imported: ${problem}`, 2);
   }
-  const own = OwnFile.safeParse(content);
+  const own = OwnFile.safeParse(content, { error: inPlainWords });
   if (own.success) return own.data.tunnels.map(ownRequest);
+  if (z.object({ tunnels: z.array(z.unknown()) }).safeParse(content).success) {
+    throw new OperatorError(`${source} cannot be imported: ${problemList(own.error).join('; ')}`, 2);
+  }
   const sample = SampleFile.safeParse(content);
   if (sample.success) return Object.entries(sample.data).map(([url, details]) => sampleRequest(url, details));
   throw new OperatorError(
@@ -97,9 +101,8 @@ function parseText(policy: unknown): unknown {
 
 /** @returns the tunnel, or everything that is wrong with it */
 function check(request: unknown, { defaultPolicies, reservedDomains }: ImportRules): ImportedTunnel | string[] {
-  const parsed = TunnelRequest.safeParse(request);
-  if (!parsed.success)
-    return Object.entries(problemsOf(parsed.error)).map(([place, problem]) => `${place}: ${problem}`);
+  const parsed = TunnelRequest.safeParse(request, { error: inPlainWords });
+  if (!parsed.success) return problemList(parsed.error);
   const { domain, policy, protocol } = parsed.data;
   if (!domain) return ['domain: a hostname is needed'];
   if (reservedDomains.includes(domain)) return [`domain: ${domain} is the agent's own domain`];

@@ -1,4 +1,5 @@
 import { messageOf } from '../../lib/errors.ts';
+import { inPlainWords } from '../../lib/plain-words.ts';
 import {
   defaultsFor,
   PolicyInput,
@@ -95,7 +96,7 @@ function knownProtocol(protocol: string): TunnelProtocol {
 }
 
 function validPolicy(policy: object): PolicyInput {
-  const parsed = PolicyInput.safeParse(policy);
+  const parsed = PolicyInput.safeParse(policy, { error: inPlainWords });
   if (parsed.success) return parsed.data;
   const problems = Object.fromEntries(
     Object.entries(problemsOf(parsed.error)).map(([place, problem]) => [`policy.${place}`, problem]),

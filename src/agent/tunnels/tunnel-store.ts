@@ -3,8 +3,10 @@ import { type Adapter, Low } from 'lowdb';
 import { z } from 'zod';
 import { diskAdvice } from '../../lib/durable-write.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
+import { inPlainWords } from '../../lib/plain-words.ts';
 import { AgentError } from '../errors.ts';
 import type { Codec } from './durable-file.ts';
+import { problemList } from './problems.ts';
 import { StoredTunnel, type Tunnel } from './tunnel.ts';
 
 /**
@@ -31,8 +33,8 @@ export const tunnelsCodec: Codec<StoredTunnels> = {
           'install that version, or move tunnels.json away to start without tunnels',
       );
     }
-    const parsed = StoredTunnels.safeParse(content);
-    if (!parsed.success) throw new Error(z.prettifyError(parsed.error));
+    const parsed = StoredTunnels.safeParse(content, { error: inPlainWords });
+    if (!parsed.success) throw new Error(problemList(parsed.error).join('; '));
     return parsed.data;
   },
 };

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { placeOf } from '../../traffic-policy/action-problems.ts';
+import { inPlainWords, placeOf } from '../../lib/plain-words.ts';
 import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { EndpointProtocol } from '../../traffic-policy/steps.ts';
 import { Refusal } from '../sessions/refusal.ts';
@@ -163,7 +163,7 @@ function parse<Schema extends z.ZodObject>(schema: Schema, opts: unknown): z.out
     const name = JSON.stringify(unknown[0].slice(0, 40));
     throw new Refusal('ERR_NGROK_301', `this gateway has no option ${name} for endpoints of this kind`);
   }
-  const parsed = schema.safeParse(opts ?? {});
+  const parsed = schema.safeParse(opts ?? {}, { error: inPlainWords });
   if (parsed.success) return parsed.data;
   const problems = parsed.error.issues.map(({ path, message }) => `${placeOf(path)}: ${message}`);
   throw new Refusal('ERR_NGROK_301', `the options of the endpoint are invalid: ${problems.join('; ')}`);

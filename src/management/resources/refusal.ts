@@ -11,11 +11,11 @@ import type { z } from 'zod';
 export interface Refusal {
   /** Number of the error code: 420 stands for `ERR_NGROK_420`. */
   code: number;
-  /** For people; names the member. Never quotes what was sent. */
+  /** For people; names the member. Quotes nothing that was sent and could be a secret. */
   text: string;
 }
 
-export const UNKNOWN_MEMBER = 214;
+const UNKNOWN_MEMBER = 214;
 export const WRONG_VALUE = 215;
 
 /** @returns a message for a zod schema that carries the given error code */
@@ -36,9 +36,8 @@ export function errorCode(code: number): string {
 export function refusalOf(error: z.ZodError): Refusal {
   const issue = error.issues.find((candidate) => candidate.code === 'unrecognized_keys') ?? error.issues[0];
   if (!issue) return { code: WRONG_VALUE, text: 'the request is not valid' };
-  // zod reports a bad key of a map as one issue around the key's own.
-  const message = (issue.code === 'invalid_key' ? issue.issues[0]?.message : undefined) ?? issue.message;
-  const coded = /^ERR_NGROK_(\d+): (.*)$/s.exec(message);
+  const coded = /^ERR_NGROK_(\d+): (.*)$/s.exec(issue.message);
+  const general = issue.code === 'unrecognized_keys' ? UNKNOWN_MEMBER : WRONG_VALUE;
   const where = issue.path.length > 0 ? `${issue.path.map((part) => String(part).slice(0, 40)).join('.')}: ` : '';
-  return { code: coded ? Number(coded[1]) : WRONG_VALUE, text: where + (coded?.[2] ?? message) };
+  return { code: coded ? Number(coded[1]) : general, text: where + (coded?.[2] ?? issue.message) };
 }

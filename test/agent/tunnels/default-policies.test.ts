@@ -15,7 +15,7 @@ it.each([
   ['{\n  "inbound": [,]\n}', 'not JSON, line 2, column 15: expected a value or ]'],
   ['', 'not JSON, line 1, column 1'],
   ['{"inbound":[{"actions":[]}]}', 'inbound[0].actions: a rule needs at least one action'],
-  ['{"inbuond":[]}', 'inbuond: there is no such member'],
+  ['{"inbuond":[]}', 'inbuond: unknown member "inbuond"; supported: enabled, inbound'],
   ['[]', '(document): '],
 ])('%j stops the start with file, place and reason', async (text, reason) => {
   const path = join(await temporaryFolder(), 'policies.json');

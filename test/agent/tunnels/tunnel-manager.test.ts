@@ -248,7 +248,7 @@ describe('keeping tunnels up', () => {
       'ERR_AGENT_POLICY_NOT_APPLICABLE',
       /^policy\.on_http_request\[0\]\.actions\[0\]\.?.*no action "teleport".*delete the tunnel and create it/,
     ],
-    [{ policy: { on_quic: [] } }, 'ERR_AGENT_POLICY_NOT_APPLICABLE', /^policy\.on_quic: there is no such member/],
+    [{ policy: { on_quic: [] } }, 'ERR_AGENT_POLICY_NOT_APPLICABLE', /^policy\.on_quic: unknown member "on_quic"/],
     [{ protocol: 'udp', url: 'udp://cam.localhost:9' }, 'ERR_AGENT_INVALID_REQUEST', /no protocol "udp"/],
     [{ forwards_to: 'quic://camera:9' }, 'ERR_AGENT_INVALID_REQUEST', /^forwards_to: the scheme quic/],
   ])('fails one stored tunnel with %j alone, and keeps it', async (members, code, message) => {
