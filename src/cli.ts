@@ -97,12 +97,12 @@ function addTunnelsCommand(program: Command): void {
   tunnels
     .command('export')
     .description('write the tunnels as they are on the disk, whether the agent runs or not')
-    .argument('[file]', 'left out: standard output')
+    .argument('[file]', '- or left out: standard output')
     .action(async (file) => (await loadTransfer()).exportTunnels(file));
   tunnels
     .command('import')
     .description('make the tunnels of a file that are not there yet')
-    .argument('<file>', 'an export, or what ngrok’s sample agent in Python keeps')
+    .argument('<file>', 'an export, or what ngrok’s sample agent in Python keeps; -: standard input')
     .option('--json', 'print what became of each as JSON')
     .action(async (file, options) => (await loadTransfer()).importTunnels(file, options));
 }

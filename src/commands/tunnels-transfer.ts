@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { lstat, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { text as textOf } from 'node:stream/consumers';
 import { callAgent } from '../agent/api-client.ts';
 import { isDataFolderHeld, openDataFolder } from '../agent/tunnels/data-folder.ts';
 import { loadDefaultPolicies } from '../agent/tunnels/default-policies.ts';
@@ -14,6 +15,9 @@ import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import { createLog } from '../lib/log.ts';
 import { loadSettings, type Settings } from '../settings/agent-settings.ts';
 
+/** Stands for standard output and input, as everywhere. */
+const STANDARD = '-';
+
 /** What became of one tunnel. */
 interface Outcome {
   domain: string;
@@ -25,7 +29,7 @@ interface Outcome {
 /**
  * Writes the tunnels as they are on the disk, whether an agent runs or not.
  *
- * @param file where to; left out, standard output
+ * @param file where to; `-` or left out, standard output
  * @throws {OperatorError} when they cannot be read, or the file not be written
  */
 export async function exportTunnels(file: string | undefined): Promise<void> {
@@ -37,7 +41,7 @@ export async function exportTunnels(file: string | undefined): Promise<void> {
   }
   const tunnels = tunnelsIn(found);
   const text = tunnelsCodec.encode({ version: 1, tunnels: [...tunnels] });
-  if (file === undefined) return void process.stdout.write(text);
+  if (file === undefined || file === STANDARD) return void process.stdout.write(text);
   await writeExport(file, text);
   process.stdout.write(`${tunnels.length} ${tunnels.length === 1 ? 'tunnel' : 'tunnels'} written to ${file}\n`);
 }
@@ -67,11 +71,13 @@ async function isReplaceable(file: string): Promise<boolean> {
  * Makes the tunnels of a file, as far as they are not there: by the agent's API when it runs, else on the disk. Those
  * that are there and differ are left as they are.
  *
+ * @param file `-`: standard input
  * @throws {OperatorError} exit code 2 when the file cannot be used as a whole, 1 when a tunnel is not as the file says
  */
 export async function importTunnels(file: string, options: { json?: boolean }): Promise<void> {
   const settings = loadSettings();
-  const tunnels = parseTunnels(await readText(file), file, {
+  const source = file === STANDARD ? 'standard input' : file;
+  const tunnels = parseTunnels(await readText(file, source), source, {
     defaultPolicies: await loadDefaultPolicies(settings.defaultPolicies),
     reservedDomains: settings.api.domain === null ? [] : [settings.api.domain],
   });
@@ -80,7 +86,7 @@ export async function importTunnels(file: string, options: { json?: boolean }): 
     : await ontoDisk(tunnels, settings);
   process.stdout.write(`${options.json ? JSON.stringify(outcomes, null, 2) : outcomes.map(line).join('\n')}\n`);
   const wrong = outcomes.filter(({ reason }) => reason !== null).length;
-  if (wrong > 0) throw new OperatorError(`${wrong} of ${outcomes.length} tunnels are not as ${file} says`);
+  if (wrong > 0) throw new OperatorError(`${wrong} of ${outcomes.length} tunnels are not as ${source} says`);
 }
 
 async function isAgentRunning({ dataDir }: Settings): Promise<boolean> {
@@ -91,11 +97,11 @@ async function isAgentRunning({ dataDir }: Settings): Promise<boolean> {
   }
 }
 
-async function readText(file: string): Promise<string> {
+async function readText(file: string, source: string): Promise<string> {
   try {
-    return await readFile(file, 'utf8');
+    return await (file === STANDARD ? textOf(process.stdin) : readFile(file, 'utf8'));
   } catch (error) {
-    throw new OperatorError(`${file} cannot be read: ${messageOf(error)}`, 2);
+    throw new OperatorError(`${source} cannot be read: ${messageOf(error)}`, 2);
   }
 }
 

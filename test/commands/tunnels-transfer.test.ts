@@ -10,7 +10,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess, CLI, deviceAgent, outcomeOf, temporaryFolder } from '../support/agent-process.ts';
 
 // Each test runs the program many times.
 vi.setConfig({ testTimeout: 90_000 });
@@ -119,9 +119,11 @@ describe('import without an agent', () => {
   it('says what a file is not', async () => {
     const { folder, write, tunnels } = setUp();
     write('list.json', ['https://one.localhost']);
+    write('edited.json', { version: 1, tunnels: [{ id: 5 }] });
     writeFileSync(join(folder, 'torn.json'), '{"https://one.localhost":');
     for (const [file, problem] of [
       ['list.json', /neither an export of device-agent, nor/],
+      ['edited.json', /tunnels\[0\]\.id: must be a string, not a number; .*tunnels\[0\]\.url: is missing/],
       ['torn.json', /not JSON, line 1/],
       ['missing.json', /ENOENT/],
     ] as const) {
@@ -140,10 +142,12 @@ it('a running agent exports, and imports through its API', async () => {
   const toFile = await tunnels(['export', 'backup.json'], env);
   expect(toFile).toEqual({ code: 0, stdout: '3 tunnels written to backup.json\n', stderr: '' });
   expect(statSync(join(folder, 'backup.json')).mode & 0o777).toBe(0o600);
-  const { stdout } = await tunnels(['export'], env);
+  const { stdout } = await tunnels(['export', '-'], env);
   expect(stdout).toBe(readFileSync(join(folder, 'backup.json'), 'utf8'));
+  expect(existsSync(join(folder, '-'))).toBe(false);
   await tunnels(['delete', 'two'], env);
-  const imported = await tunnels(['import', 'backup.json'], env);
+  const fromInput = ['-c', '"$0" "$1" tunnels import - < backup.json', process.execPath, CLI];
+  const imported = await outcomeOf('sh', fromInput, folder, env);
   expect(imported.stdout).toBe('unchanged  one.localhost\ncreated    two.localhost\nunchanged  three.localhost\n');
   // What the agent refuses, it refuses here as well.
   write('far.json', { 'https://far.localhost': { forwards_to: '8.8.8.8:53' } });
