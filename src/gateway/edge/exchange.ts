@@ -53,6 +53,8 @@ export class Exchange implements ExchangeEvents {
   #writer: ResponseWriter | null = null;
   #over = false;
   #resent = false;
+  /** Whether it does no harm to send the request twice. */
+  #repeatable = false;
 
   constructor(parts: ExchangeParts) {
     this.parts = parts;
@@ -65,7 +67,8 @@ export class Exchange implements ExchangeEvents {
     const { awaitsLeave } = request;
     this.#outgoing = { request, body: body?.framing ?? null, awaitsLeave, trailers, upgrade };
     res.on('close', () => this.#clientClosed());
-    this.#send(this.#outgoing, pool.take(from));
+    this.#repeatable = body === null && SAFE_METHODS.has(request.method);
+    this.#send(this.#outgoing, pool.take(from, this.#repeatable));
   }
 
   #send(outgoing: OutgoingRequest, connection: UpstreamLink): void {
@@ -187,15 +190,13 @@ export class Exchange implements ExchangeEvents {
 
   /** Whether the upstream closed a kept stream just when the request went out, and a repetition does no harm. */
   #mayResend(error: Error): boolean {
-    const { request, body } = this.parts;
     return (
       error instanceof ConnectionLost &&
       this.#connection?.reused === true &&
       this.#connection.unanswered &&
       !this.#over &&
       !this.#resent &&
-      body === null &&
-      SAFE_METHODS.has(request.method)
+      this.#repeatable
     );
   }
 }

@@ -38,6 +38,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
   #full = false;
   /** When the head of a response or the reading of a body is overdue, or an idle connection closed; in milliseconds of `performance.now()`. */
   #deadline = Number.POSITIVE_INFINITY;
+  #idleSince = 0;
   #leaveLine: (() => void) | undefined;
 
   constructor(endpoint: GatewayEndpoint, limits: UpstreamLimits, from: ClientInfo, owner: ConnectionOwner) {
@@ -46,6 +47,11 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
     this.from = from;
     this.#owner = owner;
     this.#parser = new ResponseParser(limits.maxHeaderSize);
+  }
+
+  /** Milliseconds for which it has waited for a request. */
+  get idleTime(): number {
+    return performance.now() - this.#idleSince;
   }
 
   get unanswered(): boolean {
@@ -176,20 +182,21 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
 
   /** @param clean whether nothing came behind the response, which the next request could take for its own */
   #finish(clean: boolean): void {
-    const idle = this.#idleTime();
+    const idle = this.#patience();
     this.#user = null;
     if (!clean || idle <= 0) {
       this.abort();
       return;
     }
     this.reused = true;
-    this.#deadline = performance.now() + idle;
+    this.#idleSince = performance.now();
+    this.#deadline = this.#idleSince + idle;
     this.#channel?.resume();
     this.#owner.idle(this);
   }
 
   /** How long the connection can wait for another request; 0 when it cannot take any. */
-  #idleTime(): number {
+  #patience(): number {
     const { head } = this.#parser;
     if (!this.#wholeRequestSent || head === null || !head.keepAlive) return 0;
     if (head.keepAliveSeconds === null) return this.#limits.keepAlive;

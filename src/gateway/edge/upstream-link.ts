@@ -72,8 +72,12 @@ export interface UpstreamLink {
 
 /** The ways to one endpoint's upstream. */
 export interface UpstreamLinks {
-  /** One for one request. */
-  take(from: ClientInfo): UpstreamLink;
+  /**
+   * One for one request.
+   *
+   * @param repeatable whether the request may be sent again should the connection turn out to be stale
+   */
+  take(from: ClientInfo, repeatable: boolean): UpstreamLink;
   /** One that certainly opens a new connection. */
   fresh(from: ClientInfo): UpstreamLink;
   /** Ends all of them; requests under way fail with the reason. */

@@ -7,6 +7,12 @@ import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';
 /** How often deadlines are looked at, in milliseconds. */
 const SWEEP = 250;
 
+/**
+ * Milliseconds after which an upstream that has not said how long it waits may be about to hang up: what it then gets in
+ * between is lost, and must not be sent twice unless it can be. Servers wait for two seconds or longer.
+ */
+const UNSURE_AFTER = 1000;
+
 /** The connections to one endpoint's upstream. */
 export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   readonly line: StreamLine;
@@ -23,15 +29,17 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   }
 
   /** The connection comes back by itself. */
-  take(from: ClientInfo): UpstreamConnection {
-    return this.#reusable(from) ?? this.fresh(from);
+  take(from: ClientInfo, repeatable: boolean): UpstreamConnection {
+    return this.#reusable(from, repeatable) ?? this.fresh(from);
   }
 
   /** A connection that has told the upstream whose it is takes requests of that client's connection alone. */
-  #reusable({ address, proxyHeader }: ClientInfo): UpstreamConnection | undefined {
-    if (!proxyHeader) return this.#idle.pop();
-    const at = this.#idle.findIndex(({ from }) => from.address === address);
-    return at === -1 ? undefined : this.#idle.splice(at, 1)[0];
+  #reusable({ address, proxyHeader }: ClientInfo, repeatable: boolean): UpstreamConnection | undefined {
+    const idle = this.#idle;
+    const at = proxyHeader ? idle.findIndex(({ from }) => from.address === address) : idle.length - 1;
+    const connection = idle[at];
+    if (!connection || !(repeatable || connection.idleTime < UNSURE_AFTER)) return undefined;
+    return at === idle.length - 1 ? idle.pop() : idle.splice(at, 1)[0];
   }
 
   fresh(from: ClientInfo): UpstreamConnection {

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { type IncomingMessage, request, type ServerResponse } from 'node:http';
 import { createServer as createRawServer, type Socket } from 'node:net';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { collect, type DirectEndpoint, TestEdge } from '../../support/edge.ts';
 import { ask } from '../../support/http-request.ts';
 
@@ -78,6 +78,27 @@ describe('a stream carries no other request', () => {
     await closed;
     expect((await ask(edge.httpPort, endpoint.host)).body).toBe('ok');
     expect(endpoint.streams).toHaveLength(2);
+  });
+
+  it('after some time, unless the request could be sent again: the upstream may be about to hang up', async () => {
+    const server = createRawServer((socket) => {
+      socket.on('error', () => {});
+      socket.once('data', () => {
+        socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok');
+        socket.once('data', () => socket.end());
+      });
+    });
+    const endpoint = await edge.serveRaw(newHost(), server);
+    await ask(edge.httpPort, endpoint.host);
+    const now = performance.now.bind(performance);
+    const later = vi.spyOn(performance, 'now').mockImplementation(() => now() + 1500);
+    onTestFinished(() => later.mockRestore());
+    const answer = await ask(edge.httpPort, endpoint.host, { method: 'POST', body: 'once' });
+    expect([answer.status, answer.body]).toEqual([200, 'ok']);
+    expect(endpoint.streams).toHaveLength(2);
+    // One that can be goes by a kept stream, and when that is stale by a new one.
+    expect((await ask(edge.httpPort, endpoint.host)).body).toBe('ok');
+    expect(endpoint.streams).toHaveLength(3);
   });
 
   it('after an answer that came before the request was complete; the client can go on with its connection', async () => {
