@@ -28,6 +28,9 @@ const STATUS = {
   ERR_AGENT_STOPPING: 503,
 } as const;
 
+/** Seconds after which what was refused for the agent's state, such as a lost session, may be tried again. */
+export const RETRY_AFTER_S = 5;
+
 export type AgentErrorCode = keyof typeof STATUS;
 
 /** One of the agent's own refusals; the gateway's arrive as plain {@link ApiError} with their `ERR_NGROK_…` codes. */

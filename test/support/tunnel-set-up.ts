@@ -10,6 +10,7 @@ import { type StoredTunnels, TunnelStore, tunnelsCodec } from '../../src/agent/t
 import { UpstreamDialer } from '../../src/agent/tunnels/upstream-dialer.ts';
 import { UpstreamGuard } from '../../src/agent/tunnels/upstream-guard.ts';
 import { parseUpstreamRules } from '../../src/agent/tunnels/upstream-rules.ts';
+import { systemClock } from '../../src/lib/clock.ts';
 import { FakeConnector } from './fake-connector.ts';
 import { silentLog } from './silent-log.ts';
 
@@ -40,6 +41,7 @@ export async function setUpTunnels({ adapter, folder, ...options }: SetUpOptions
     dialer,
     defaultPolicies: { inbound: [], outbound: [] },
     reservedDomains: ['agent.localhost'],
+    clock: systemClock,
     log: silentLog,
     ...options,
   });

@@ -1,6 +1,6 @@
 import type { Clock } from '../../lib/clock.ts';
 import { DeadlineExceeded, withDeadline } from '../../lib/deadline.ts';
-import { ApiError } from '../../lib/errors.ts';
+import { AgentError, RETRY_AFTER_S } from '../errors.ts';
 
 /** More calls than any device has tunnels; what comes on top is refused. */
 const MAX_WAITING = 4096;
@@ -51,7 +51,7 @@ export class RpcQueue {
     if (this.#closed) return Promise.reject(this.#closed);
     if (this.#waiting.length >= MAX_WAITING) {
       const message = `${MAX_WAITING} requests to the gateway are waiting already`;
-      return Promise.reject(new ApiError(503, 'ERR_AGENT_BUSY', message, { retryAfter: 5 }));
+      return Promise.reject(new AgentError('ERR_AGENT_BUSY', message, { retryAfter: RETRY_AFTER_S }));
     }
     return new Promise((resolve, reject) => {
       const job = { run: () => this.#perform(call, resolve, reject), reject };

@@ -1,5 +1,6 @@
 import { DeadlineExceeded } from '../../lib/deadline.ts';
 import { ApiError, messageOf } from '../../lib/errors.ts';
+import { AgentError, RETRY_AFTER_S } from '../errors.ts';
 
 /** What an error of the SDK says: the gateway's code, when the gateway gave one, and its text. */
 export interface SdkError {
@@ -7,14 +8,13 @@ export interface SdkError {
   message: string;
 }
 
-/** Seconds after which a request that found no session may be repeated. */
-const RETRY_AFTER_S = 5;
-
+/** The HTTP status of what the gateway refuses; all else is 502. */
 const STATUS_BY_CODE: Readonly<Record<string, number>> = {
-  // Reference, "Codes to use": the endpoint is online already; what the authtoken's ACL does not allow.
+  // The endpoint is online already.
   ERR_NGROK_334: 409,
   ERR_NGROK_18016: 409,
   ERR_NGROK_18017: 409,
+  // The account, its ACL or its plan does not allow it.
   ERR_NGROK_308: 403,
   ERR_NGROK_316: 403,
   ERR_NGROK_356: 403,
@@ -53,11 +53,8 @@ export function parseListenerClosed(error: unknown, secret: string): SdkError {
 }
 
 /** The answer to a request for which there is no session. */
-export function offline(reason: string, cause?: unknown): ApiError {
-  return new ApiError(503, 'ERR_AGENT_OFFLINE', `no session with the gateway: ${reason}`, {
-    retryAfter: RETRY_AFTER_S,
-    cause,
-  });
+export function offline(reason: string): AgentError {
+  return new AgentError('ERR_AGENT_OFFLINE', `no session with the gateway: ${reason}`, { retryAfter: RETRY_AFTER_S });
 }
 
 /** Turns the failure of a bind into the answer that the API gives. */
@@ -65,7 +62,8 @@ export function toApiError(error: unknown, secret: string): ApiError {
   if (error instanceof ApiError) return error;
   const { code, message } = parseSdkError(error, secret);
   if (error instanceof DeadlineExceeded || (code === null && BROKEN_CONNECTION.test(message))) return offline(message);
-  return new ApiError(STATUS_BY_CODE[code ?? ''] ?? 502, code ?? 'ERR_AGENT_GATEWAY_REFUSED', message);
+  if (code === null) return new AgentError('ERR_AGENT_GATEWAY_REFUSED', message);
+  return new ApiError(STATUS_BY_CODE[code] ?? 502, code, message);
 }
 
 function redact(text: string, secret: string): string {

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { type Clock, systemClock } from '../../lib/clock.ts';
+import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
 import type { Connector } from '../connector/connector.ts';
-import { AgentError } from '../errors.ts';
+import { AgentError, RETRY_AFTER_S } from '../errors.ts';
 import { Limiter } from './limiter.ts';
 import { PoliciesInForce } from './policies-in-force.ts';
 import { domainOf, type Tunnel, type TunnelRequest, type TunnelState } from './tunnel.ts';
@@ -26,13 +26,11 @@ export interface TunnelManagerOptions {
   /** Domains that no tunnel may take: the agent's own. */
   reservedDomains: readonly string[];
   log: Log;
-  clock?: Clock;
+  clock: Clock;
 }
 
 /** Endpoints that are bound at the same time after a session came up. */
 const MAX_BINDING = 16;
-/** Seconds after which a session may be back. */
-const RETRY_AFTER = 5;
 
 /** The tunnels of this agent: creates and removes them, and keeps all others up. */
 export class TunnelManager {
@@ -150,7 +148,7 @@ export class TunnelManager {
   }
 
   readonly #sessionOnline = (): void => {
-    this.#risingSince = this.#list.size > 0 ? this.#clock.now() : null;
+    this.#risingSince = this.#list.size > 0 ? this.options.clock.now() : null;
     for (const keeper of this.#list.values()) keeper.sessionOnline();
   };
 
@@ -159,23 +157,18 @@ export class TunnelManager {
     for (const keeper of this.#list.values()) keeper.sessionLost();
   };
 
-  get #clock(): Clock {
-    return this.options.clock ?? systemClock;
-  }
-
   #stays(keeper: TunnelKeeper): boolean {
     const { id } = keeper.tunnel;
     return this.#list.get(id) === keeper && !this.#removals.has(id) && !this.#stopped;
   }
 
   #requireSession(): void {
-    if (this.#stopped) throw new AgentError('ERR_AGENT_STOPPING', 'the agent is stopping', { retryAfter: RETRY_AFTER });
+    const later = { retryAfter: RETRY_AFTER_S };
+    if (this.#stopped) throw new AgentError('ERR_AGENT_STOPPING', 'the agent is stopping', later);
     const { state, gateway, lastError } = this.options.connector.status;
     if (state === 'online') return;
     const reason = lastError ? `: ${lastError.message}` : '';
-    throw new AgentError('ERR_AGENT_OFFLINE', `there is no session with ${gateway}${reason}`, {
-      retryAfter: RETRY_AFTER,
-    });
+    throw new AgentError('ERR_AGENT_OFFLINE', `there is no session with ${gateway}${reason}`, later);
   }
 
   /** @param take takes the domain that the gateway chose */
@@ -231,12 +224,12 @@ export class TunnelManager {
   }
 
   #adopt(tunnel: Tunnel, open: OpenTunnel | null): TunnelKeeper {
-    const { connector, log, store } = this.options;
+    const { connector, clock, log, store } = this.options;
     const keeper: TunnelKeeper = new TunnelKeeper(tunnel, {
       opener: { open: (spec) => this.#openAgain(spec) },
       session: () => connector.status,
       limiter: this.#limiter,
-      clock: this.#clock,
+      clock,
       log,
       save: (changed) => store.save(changed),
       changed: (before) => this.#keeperChanged(keeper, before),
@@ -250,7 +243,7 @@ export class TunnelManager {
     this.#list.changed(keeper, before);
     const { connecting, offline, online, failed } = this.#list.counts;
     if (this.#risingSince === null || connecting + offline > 0) return;
-    const ms = Math.round(this.#clock.now() - this.#risingSince);
+    const ms = Math.round(this.options.clock.now() - this.#risingSince);
     this.#risingSince = null;
     this.options.log.info({ online, failed, ms }, 'tunnels are up');
   }
