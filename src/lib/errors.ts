@@ -51,7 +51,7 @@ export function errorBody(error: ApiError): ApiErrorBody {
  * The command line shows its message alone, without a stack trace.
  */
 export class OperatorError extends Error {
-  /** @param exitCode what the process exits with: 2 for wrong usage or settings, 1 for the rest */
+  /** @param exitCode what the process exits with: 2 for wrong usage or settings, from 3 on what a command says, else 1 */
   constructor(
     message: string,
     readonly exitCode = 1,

@@ -9,16 +9,14 @@ import { framed, type PolicyFrame } from './policy-frame.ts';
 import { type ProblemList, refusal } from './policy-refused.ts';
 import { parsePolicyText, type RawPolicy, type RawRule } from './policy-text.ts';
 import type { PolicyPorts } from './ports.ts';
-import { CONNECT, REQUEST, RESPONSE, sequence } from './run-steps.ts';
+import { CONNECT, REQUEST, RESPONSE, type RequestResult, sequence } from './run-steps.ts';
 import type {
   ConnectOutcome,
   EndpointProtocol,
-  MaybePromise,
   PolicyConnect,
   PolicyError,
   PolicyRequest,
   PolicyResponse,
-  RequestOutcome,
   ResponseOutcome,
 } from './steps.ts';
 import { TroubleLog } from './trouble-log.ts';
@@ -83,8 +81,6 @@ export function compilePhases(text: string, { target, frame, ports, problems, wa
     mayExpire: types.has('restrict-ips'),
   };
 }
-
-type RequestResult = MaybePromise<RequestOutcome | undefined>;
 
 function connectCompiler(policy: PolicyContext): PhaseCompiler<PolicyConnect, undefined, ConnectOutcome> {
   return {

@@ -91,7 +91,7 @@ export class PolicyNotApplicable extends ApiError {
 
 type Protocol = 'http' | 'tcp' | 'tls';
 
-/** Actions that can run before any HTTP is read (reference: "T" in the table of actions). */
+/** Actions that can run before any HTTP is read. */
 const CONNECTION_ACTIONS: ReadonlySet<string> = new Set<ActionType>([
   'deny',
   'restrict-ips',

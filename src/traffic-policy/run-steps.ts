@@ -55,9 +55,9 @@ export const CONNECT: OutcomeKind<ConnectOutcome> = {
 
 export const RESPONSE: OutcomeKind<ResponseOutcome> = { settle: (outcome) => outcome };
 
-type RequestResult = MaybePromise<RequestOutcome | undefined>;
+export type RequestResult = MaybePromise<RequestOutcome | undefined>;
 
-export const REQUEST: OutcomeKind<MaybePromise<RequestOutcome | undefined>> = {
+export const REQUEST: OutcomeKind<RequestResult> = {
   settle(result, rest, fail) {
     const settleOne = (outcome: RequestOutcome | undefined): RequestResult => {
       if (outcome === undefined) return rest();
@@ -65,7 +65,7 @@ export const REQUEST: OutcomeKind<MaybePromise<RequestOutcome | undefined>> = {
     };
     const settleAgain = (resumed: RequestResult): RequestResult =>
       resumed instanceof Promise ? resumed.then(settleOne, fail) : settleOne(resumed);
-    return settleAgain(result as RequestResult);
+    return settleAgain(result);
   },
 };
 

@@ -99,7 +99,7 @@ export class TestEdge {
     options: Partial<
       Pick<
         EdgeServerOptions,
-        'headersTimeout' | 'doorLimits' | 'httpLimits' | 'domainCertificates' | 'log' | 'agents' | 'services' | 'tally'
+        'responseTimeout' | 'doorLimits' | 'httpLimits' | 'domainCertificates' | 'log' | 'agents' | 'services' | 'tally'
       >
     > = {},
   ): Promise<TestEdge> {

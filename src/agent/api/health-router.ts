@@ -13,7 +13,7 @@ export interface HealthSource {
   version: string;
   /** Seconds since the start. */
   uptime: () => number;
-  /** Where the agent is reached, such as `api` and `agent_url`; for `/status`. */
+  /** Where the agent is reached, by what it is (`api`, `agent`, …); for `/status`. */
   addresses: () => Record<string, string | null>;
 }
 

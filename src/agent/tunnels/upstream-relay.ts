@@ -19,7 +19,7 @@ export interface RelayOptions {
   connectMs: number;
 }
 
-/** More than one session carries (agent-protocol.md: 512 streams). */
+/** More than the 512 streams that one session carries. */
 const MAX_CONNECTIONS = 1024;
 const KEEP_ALIVE_MS = 30_000;
 const LINGER_MS = 2_000;

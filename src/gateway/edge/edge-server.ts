@@ -20,7 +20,7 @@ export interface EdgeServerOptions extends PublicTlsOptions {
   httpPort: number;
   httpsPort: number;
   /** Milliseconds until an upstream must have begun to answer; five minutes when left out. */
-  headersTimeout?: number;
+  responseTimeout?: number;
 }
 
 const MINUTE = 60_000;
@@ -50,7 +50,7 @@ export class EdgeServer {
     this.#proxy = new HttpProxy({
       internal,
       limits: {
-        headersTimeout: options.headersTimeout ?? 5 * MINUTE,
+        responseTimeout: options.responseTimeout ?? 5 * MINUTE,
         keepAlive: 10_000,
         maxHeaderSize: limits.headerBytes,
         streamWait: 5000,

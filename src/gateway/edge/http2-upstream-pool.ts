@@ -10,7 +10,7 @@ const SWEEP = 250;
 
 /** The HTTP/2 sessions to one endpoint's upstream, each of which carries many requests at a time. */
 export class Http2UpstreamPool implements UpstreamLinks, Http2StreamOwner {
-  readonly headersTimeout: number;
+  readonly responseTimeout: number;
   readonly #line: StreamLine;
   readonly #endpoint: GatewayEndpoint;
   readonly #limits: UpstreamLimits;
@@ -21,7 +21,7 @@ export class Http2UpstreamPool implements UpstreamLinks, Http2StreamOwner {
     this.#endpoint = endpoint;
     this.#limits = limits;
     this.#line = new StreamLine(limits.streamWait);
-    this.headersTimeout = limits.headersTimeout;
+    this.responseTimeout = limits.responseTimeout;
   }
 
   take(from: ClientInfo): Http2UpstreamStream {

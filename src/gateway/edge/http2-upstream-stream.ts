@@ -14,7 +14,7 @@ const NO_TRAILERS: string[] = [];
 
 /** Where streams get their session. */
 export interface Http2StreamOwner {
-  readonly headersTimeout: number;
+  readonly responseTimeout: number;
   /** @throws when there can be none */
   sessionFor(stream: Http2UpstreamStream): Http2UpstreamSession;
   gone(stream: Http2UpstreamStream): void;
@@ -53,7 +53,7 @@ export class Http2UpstreamStream implements UpstreamLink {
     this.#session = session;
     this.#isHead = outgoing.request.method === 'HEAD';
     this.reused = session.used;
-    this.#deadline = performance.now() + this.#owner.headersTimeout;
+    this.#deadline = performance.now() + this.#owner.responseTimeout;
     session.opened
       .then((opened) => this.#start(opened, headers, outgoing.body !== null))
       .catch((error: unknown) => this.fail(asError(error)));
@@ -61,7 +61,7 @@ export class Http2UpstreamStream implements UpstreamLink {
 
   write(bytes: Buffer): boolean {
     const room = this.#stream?.write(bytes) ?? false;
-    if (!room) this.#deadline = performance.now() + this.#owner.headersTimeout;
+    if (!room) this.#deadline = performance.now() + this.#owner.responseTimeout;
     return room;
   }
 
@@ -189,7 +189,7 @@ export class Http2UpstreamStream implements UpstreamLink {
 
   #requestSent(): void {
     this.#wholeRequestSent = true;
-    this.#deadline = performance.now() + this.#owner.headersTimeout;
+    this.#deadline = performance.now() + this.#owner.responseTimeout;
   }
 }
 

@@ -177,7 +177,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
   }
 
   #extendDeadline(): void {
-    this.#deadline = performance.now() + this.#limits.headersTimeout;
+    this.#deadline = performance.now() + this.#limits.responseTimeout;
   }
 
   /** @param clean whether nothing came behind the response, which the next request could take for its own */

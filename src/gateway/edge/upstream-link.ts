@@ -6,7 +6,7 @@ import type { ResponseEvents } from './response-parser.ts';
 /** How requests to an upstream are bounded; milliseconds and bytes. */
 export interface UpstreamLimits {
   /** Until the head of a response has arrived, counted from the last of the request that could be sent. */
-  headersTimeout: number;
+  responseTimeout: number;
   /** How long an unused stream is kept for the next request. */
   keepAlive: number;
   maxHeaderSize: number;

@@ -11,7 +11,7 @@ let edge: TestEdge;
 let names = 0;
 
 beforeAll(async () => {
-  edge = await TestEdge.start({ headersTimeout: 1000 });
+  edge = await TestEdge.start({ responseTimeout: 1000 });
 });
 afterAll(() => edge.close());
 

@@ -190,7 +190,7 @@ describe('limits', () => {
     ['HTTP/1.1', null],
     ['HTTP/2', () => createHttp2Server().on('stream', (stream) => stream.on('error', () => {}).respond())],
   ])('end requests that an upstream of %s has begun to answer and does not read', async (_what, makeServer) => {
-    const limited = await TestEdge.start({ headersTimeout: 200 });
+    const limited = await TestEdge.start({ responseTimeout: 200 });
     const server = makeServer?.() ?? createHttp1Server();
     const serving = await limited.serveRaw(HOST, server, { protocol: 'https' });
     if (makeServer) serving.http2Upstream = true;

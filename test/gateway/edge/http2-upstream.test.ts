@@ -16,7 +16,7 @@ let names = 0;
 const sessions: ClientHttp2Session[] = [];
 
 beforeAll(async () => {
-  edge = await TestEdge.start({ headersTimeout: 1000 });
+  edge = await TestEdge.start({ responseTimeout: 1000 });
 });
 afterEach(() => {
   for (const session of sessions.splice(0)) session.destroy();
