@@ -8,8 +8,6 @@ export interface DomainSettings {
   cnameZone: string;
   /** Zone in which the targets of ACME challenge names lie. */
   acmeZone: string;
-  /** Whether an edge may only serve names that are reserved. */
-  edgesNeedReservation: boolean;
 }
 
 /** Where a custom name has to point to, and where its ACME challenge name has to. */
@@ -24,7 +22,7 @@ export interface DnsTargets {
  * @param baseDomain lower case
  */
 export function gatewayDomains(baseDomain: string): DomainSettings {
-  return { baseDomain, cnameZone: `cname.${baseDomain}`, acmeZone: `acme.${baseDomain}`, edgesNeedReservation: false };
+  return { baseDomain, cnameZone: `cname.${baseDomain}`, acmeZone: `acme.${baseDomain}` };
 }
 
 /** Where agents and clients of the management API reach the gateway itself. */

@@ -5,7 +5,7 @@ import { errorCode, type Refusal, refusalOf } from './resources/refusal.ts';
 import type { ReadableResource } from './resources/resource.ts';
 
 /** The service shows at most this many items on a page, and as many when nobody asks. */
-export const MAX_PAGE = 100;
+const MAX_PAGE = 100;
 
 /** Which part of a list is asked for. */
 export interface PageRequest {

@@ -128,7 +128,7 @@ function homes({ node, cli }: ProgramPaths): string[] {
 }
 
 /** The folder that holds the program with all that it loads. */
-export function programFolder(cli: string): string {
+function programFolder(cli: string): string {
   const [before] = cli.split('/node_modules/');
   return before === undefined || before === cli ? dirname(dirname(cli)) : before;
 }

@@ -8,7 +8,7 @@ const UNITS = new Map([
 ]);
 
 /** @returns milliseconds of a text such as `90s`, `10m` or `1h30m`; null when it is none */
-export function parseDuration(text: string): number | null {
+function parseDuration(text: string): number | null {
   if (!/^(?:\d{1,9}(?:\.\d{1,3})?(?:h|ms|m|s))+$/.test(text)) return null;
   let total = 0;
   for (const [, number, unit] of text.matchAll(/([\d.]+)(h|ms|m|s)/g))

@@ -11,7 +11,6 @@ import { MAX_SOCKET_PATH } from './upstream.ts';
 
 /** A data folder that belongs to this process until it is released. */
 export interface DataFolder {
-  path: string;
   /** Whether nothing could be written to it, so that the lock is elsewhere. */
   readOnly: boolean;
   release(): Promise<void>;
@@ -44,12 +43,12 @@ export async function openDataFolder(path: string): Promise<DataFolder> {
   try {
     try {
       await createFolder(own, 0o700);
-      return { path, readOnly: false, release: await lock(path, own, substitute) };
+      return { readOnly: false, release: await lock(path, own, substitute) };
     } catch (error) {
       if (!hasErrno(error, 'EROFS') || !(await isFolder(path))) throw error;
     }
     await openPrivateFolder(substitute);
-    return { path, readOnly: true, release: await lock(path, substitute, own) };
+    return { readOnly: true, release: await lock(path, substitute, own) };
   } catch (error) {
     if (error instanceof OperatorError) throw error;
     throw new OperatorError(await explain(path, error), 1, { cause: error });

@@ -132,9 +132,6 @@ function backendOf(store: ApiContext['store'], id: string): object | null {
 function checkHostport({ store, live, domains }: ApiContext, edgeId: string, hostport: string): void {
   const host = hostport.slice(0, hostport.lastIndexOf(':'));
   if (isClosed(host, domains)) throw refuse(400, 450, 'hostports: the gateway itself answers for this name.');
-  if (domains.edgesNeedReservation && !store.reservedDomains.covering(host)) {
-    throw refuse(400, 7117, 'hostports: the domain is not reserved.');
-  }
   const holder = store.tlsEdges.holderOf(hostport);
   if (holder !== null && holder !== edgeId) throw refuse(400, 7122, 'hostports: another TLS edge serves this one.');
   const isBound = live

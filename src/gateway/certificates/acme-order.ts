@@ -4,7 +4,7 @@ import type { Conversation } from './acme-conversation.ts';
 import { AcmeProblem, detailOf, isProblem, type ProblemDocument, problemType } from './acme-problem.ts';
 import { IssueError } from './issuer.ts';
 
-export const CHALLENGE_TYPES = ['http-01', 'tls-alpn-01', 'dns-01'] as const;
+const CHALLENGE_TYPES = ['http-01', 'tls-alpn-01', 'dns-01'] as const;
 /** How control of a name is proved (RFC 8555, section 8; RFC 8737). */
 export type ChallengeType = (typeof CHALLENGE_TYPES)[number];
 

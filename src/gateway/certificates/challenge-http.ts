@@ -18,13 +18,12 @@ export class HttpChallenges {
   /**
    * The body to answer a request with, status 200, `application/octet-stream`.
    *
-   * @param host the Host header, with or without a port
+   * @param host lower case, without a port or a dot at its end
    * @param path the request target's path
    * @returns undefined when this is no challenge of ours: the request goes its usual way
    */
   answer(host: string, path: string): string | undefined {
     if (!path.startsWith(PREFIX)) return undefined;
-    const name = host.toLowerCase().replace(/:\d*$/, '').replace(/\.$/, '');
-    return this.#answers.get(`${name} ${path.slice(PREFIX.length)}`);
+    return this.#answers.get(`${host} ${path.slice(PREFIX.length)}`);
   }
 }

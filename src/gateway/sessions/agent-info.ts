@@ -5,7 +5,6 @@ export interface AgentInfo {
   clientType: string;
   version: string;
   os: string;
-  arch: string;
   metadata: string;
   /** Identifies the agent's process, when its metadata names it: `{"instance": "…"}`. */
   instance: string | null;
@@ -19,7 +18,6 @@ export function agentInfo({ Extra: extra }: AuthRequest): AgentInfo {
     clientType: extra.clienttype,
     version: extra.version,
     os: extra.os,
-    arch: extra.arch,
     metadata: extra.metadata,
     instance: instanceOf(extra.metadata),
     leg: extra.legnumber,

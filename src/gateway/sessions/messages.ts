@@ -50,9 +50,6 @@ const milliseconds = (fallback: number) =>
     .nullish()
     .transform((nanoseconds) => (nanoseconds ? nanoseconds / NANOSECONDS_PER_MS : fallback));
 
-/** Why an agent cannot carry out a command: an empty text when it can, null when it is too old to say. */
-const unsupported = z.string().nullish();
-
 /** The Rust SDKs write `AuthToken`, Go `Authtoken`. */
 function withLowerCaseKeys(value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value;
@@ -64,16 +61,11 @@ const AuthExtra = z.preprocess(
   z.object({
     authtoken: text,
     metadata,
-    cookie: text,
     clienttype: text,
     version: text,
     os: text,
-    arch: text,
     heartbeatinterval: milliseconds(10_000),
     heartbeattolerance: milliseconds(15_000),
-    stopunsupportederror: unsupported,
-    restartunsupportederror: unsupported,
-    updateunsupportederror: unsupported,
     /** Above 0: a further connection of the same agent (Go), which does not take over from the first. */
     legnumber: z
       .number()

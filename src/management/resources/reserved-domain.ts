@@ -4,7 +4,7 @@ import { alwaysNull, body, COMMON_ANSWER, idOf, orNull, parsed, Ref, text } from
 import { type Refusal, refused } from './refusal.ts';
 import { UNKNOWN_ID } from './resource.ts';
 
-export const REGIONS = ['au', 'eu', 'ap', 'us', 'jp', 'in', 'sa'] as const;
+const REGIONS = ['au', 'eu', 'ap', 'us', 'jp', 'in', 'sa'] as const;
 
 /** How certificates are obtained by the service itself. */
 export const CertificatePolicyBody = body({

@@ -54,7 +54,7 @@ export const MutualTlsModuleBody = body({
 });
 export type MutualTlsModuleBody = z.input<typeof MutualTlsModuleBody>;
 
-export const TLS_VERSIONS = ['1.0', '1.1', '1.2', '1.3'] as const;
+const TLS_VERSIONS = ['1.0', '1.1', '1.2', '1.3'] as const;
 
 export const TlsTerminationModuleBody = body({
   enabled,

@@ -9,7 +9,7 @@ let access: AccountAccess;
 beforeAll(async () => {
   server = await startManagementServer();
   const zones = { cnameZone: `cname.${BASE_DOMAIN}`, acmeZone: `acme.${BASE_DOMAIN}` };
-  access = new AccountAccess(server.store, { baseDomain: BASE_DOMAIN, ...zones, edgesNeedReservation: false });
+  access = new AccountAccess(server.store, { baseDomain: BASE_DOMAIN, ...zones });
   for (const domain of ['app.example.com', '*.site.example.com']) {
     await server.call('POST', '/reserved_domains', { domain });
   }

@@ -171,16 +171,6 @@ describe('a new TLS edge', () => {
     expect(await create({ hostports: [freshHostport(), hostport] })).toMatchObject(refusal(7122));
     expect((await create({ hostports: [hostport.replace('443', '8443')] })).status).toBe(201);
   });
-
-  it('must be reserved only where that is asked for', async () => {
-    const domains = { baseDomain: 'gateway.test', cnameZone: 'c.gateway.test', acmeZone: 'a.gateway.test' };
-    const strict = await startManagementServer({ settings: { domains: { ...domains, edgesNeedReservation: true } } });
-    const hostports = ['a.site.example.com:443'];
-    expect(await strict.call('POST', '/edges/tls', { hostports })).toMatchObject(refusal(7117));
-    await strict.call('POST', '/reserved_domains', { domain: '*.example.com' });
-    expect((await strict.call('POST', '/edges/tls', { hostports })).status).toBe(201);
-    await strict.close();
-  });
 });
 
 describe('an update', () => {

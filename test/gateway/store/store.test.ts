@@ -22,7 +22,7 @@ function reopen(): void {
   store.database.close();
   store = openGatewayStore({ dataDir, encryptionKey: null });
 }
-const DOMAINS = { baseDomain: 'gw.test', cnameZone: 'c.gw.test', acmeZone: 'a.gw.test', edgesNeedReservation: false };
+const DOMAINS = { baseDomain: 'gw.test', cnameZone: 'c.gw.test', acmeZone: 'a.gw.test' };
 
 it('identifiers go on growing after a restart, though the clock went back', async () => {
   store.database.close();

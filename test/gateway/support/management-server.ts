@@ -91,7 +91,6 @@ export async function startManagementServer(options: ManagementServerOptions = {
         baseDomain: BASE_DOMAIN,
         cnameZone: `cname.${BASE_DOMAIN}`,
         acmeZone: `acme.${BASE_DOMAIN}`,
-        edgesNeedReservation: false,
       },
       ...options.settings,
     },
