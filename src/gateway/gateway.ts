@@ -28,6 +28,7 @@ import type { Labels } from './labels.ts';
 import { lazyService } from './lazy-service.ts';
 import { LiveAgents } from './live-agents.ts';
 import { apiHost, connectHost, sessionAddress, tcpHost } from './own-addresses.ts';
+import type { AgentLimits } from './sessions/agent-limits.ts';
 import { urlOf } from './sessions/endpoint-address.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { SessionServer } from './sessions/session-server.ts';
@@ -62,6 +63,8 @@ export interface GatewayOptions {
   challengeDns?: ChallengeDnsSettings | null;
   /** On the public; left out: generous ones. */
   edgeLimits?: EdgeLimits;
+  /** On agents; left out: generous ones. */
+  agentLimits?: AgentLimits;
   /** What differs from the management API's generous limits. */
   limits?: Partial<Pick<ManagementApiSettings, 'rateLimit' | 'failedAttempts' | 'body'>>;
   /** Fetches the key sets and certificates that traffic policies name; left out: from the public internet. */
@@ -160,6 +163,7 @@ async function startParts(
     issueCertificate: () => ca.issue([...new Set([nameForAgents, host, 'localhost', '127.0.0.1', '::1'])]),
     host,
     port: options.sessionPort,
+    limits: options.agentLimits,
     tally,
     log,
   });

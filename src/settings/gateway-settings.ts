@@ -1,6 +1,7 @@
 import type { AcmeSettings } from '../gateway/certificates/choose-issuer.ts';
 import type { ChallengeDnsSettings } from '../gateway/certificates/start-provisioning.ts';
 import type { EdgeLimits } from '../gateway/edge/edge-limits.ts';
+import type { AgentLimits } from '../gateway/sessions/agent-limits.ts';
 import type { PortRange } from '../gateway/sessions/tcp-ports.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';
 import { loadWith } from './parse-settings.ts';
@@ -27,6 +28,7 @@ export interface GatewayServerSettings {
   /** Where the challenges of wildcard domains are answered; null: nowhere. */
   challengeDns: ChallengeDnsSettings | null;
   edgeLimits: EdgeLimits;
+  agentLimits: AgentLimits;
   limits: {
     /** Null: no limit. */
     rateLimit: { requests: number; windowMs: number } | null;
@@ -64,6 +66,11 @@ function gatewayServerSettings(
     acme: acmeSettings(values, path, problems),
     challengeDns: challengeDnsSettings(values, problems),
     edgeLimits: edgeLimits(values),
+    agentLimits: {
+      sessions: values.GATEWAY_MAX_SESSIONS ?? 0,
+      endpoints: values.GATEWAY_MAX_ENDPOINTS ?? 0,
+      optionBytes: values.GATEWAY_MAX_OPTIONS ?? 0,
+    },
     limits: {
       rateLimit: requests === 0 ? null : { requests, windowMs: 60_000 },
       body: { maxBytes: values.GATEWAY_API_BODY_LIMIT ?? 0, timeoutMs: (values.GATEWAY_API_TIMEOUT ?? 0) * 1000 },

@@ -267,6 +267,14 @@ describe('settings', () => {
     expect(() => limits({ GATEWAY_STREAM_TIMEOUT: '0' })).toThrow(/GATEWAY_STREAM_TIMEOUT="0".*from 1 to 604800/);
   });
 
+  it('steer what agents may take of a gateway', () => {
+    const limits = (env: Record<string, string>) => loadGatewayServerSettings(env, folder).agentLimits;
+    expect(limits({})).toEqual({ sessions: 1000, endpoints: 10_000, optionBytes: 67_108_864 });
+    const env = { GATEWAY_MAX_SESSIONS: '20', GATEWAY_MAX_ENDPOINTS: '5', GATEWAY_MAX_OPTIONS: '2000000' };
+    expect(limits(env)).toEqual({ sessions: 20, endpoints: 5, optionBytes: 2_000_000 });
+    expect(() => limits({ GATEWAY_MAX_OPTIONS: '5' })).toThrow(/GATEWAY_MAX_OPTIONS="5"/);
+  });
+
   it('refuses an authority for the management API that is none', () => {
     writeFileSync(join(folder, 'ca.pem'), 'hello');
     expect(() => loadManagementSettings({ MANAGEMENT_API_CA_CERT: 'ca.pem' }, folder)).toThrow(

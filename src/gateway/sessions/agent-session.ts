@@ -6,6 +6,7 @@ import type { Tally } from '../tally.ts';
 import type { AgentAccess, Credential } from './agent-access.ts';
 import { AgentCommands } from './agent-commands.ts';
 import { type AgentInfo, agentInfo } from './agent-info.ts';
+import type { OptionBytes } from './agent-limits.ts';
 import type { ListenerOwner } from './agent-listener.ts';
 import type { Channel, ChannelReceiver } from './channel.ts';
 import { Connection, type ConnectionUser, MAX_INBOUND } from './connection.ts';
@@ -44,6 +45,9 @@ export interface AgentSessionDeps {
   access: AgentAccess;
   binder: EndpointBinder;
   directory: SessionDirectory;
+  /** Listeners that it may have. */
+  maxListeners: number;
+  optionBytes: OptionBytes;
   ids: IdSource;
   /** IP address of the agent. */
   address: string;
@@ -73,7 +77,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     this.#connection.maxInbound = MAX_AUTH_STREAMS;
     this.gate = new StreamGate(this.#connection);
     this.commands = new AgentCommands(this.#connection);
-    this.#listeners = new SessionListeners(this, deps.binder, deps.log);
+    this.#listeners = new SessionListeners(this, deps);
   }
 
   /** `ClientId` of the protocol: `ts_…`, kept by the agent when it reconnects. Empty before it has authenticated. */
@@ -150,12 +154,12 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     if (type === StreamType.heartbeat) return new HeartbeatEcho(channel);
     const limit = this.#credential ? undefined : MAX_AUTH_BODY;
     const report = (error: unknown) => this.#deps.log.error({ err: error, type }, 'a request of an agent failed');
-    return new RpcResponder(channel, (body) => this.#serveCounted(type, body), report, limit);
+    return new RpcResponder(channel, (body, size) => this.#serveCounted(type, body, size), report, limit);
   }
 
-  async #serveCounted(type: number, body: unknown): Promise<RpcAnswer> {
+  async #serveCounted(type: number, body: unknown, size: number): Promise<RpcAnswer> {
     try {
-      return await this.#serve(type, body);
+      return await this.#serve(type, body, size);
     } catch (error) {
       const { tally } = this.#deps;
       if (type === StreamType.auth) tally.refused(tally.sessionsRefused, error);
@@ -164,17 +168,17 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     }
   }
 
-  async #serve(type: number, body: unknown): Promise<RpcAnswer> {
+  async #serve(type: number, body: unknown, size: number): Promise<RpcAnswer> {
     if (type === StreamType.auth) return this.#authenticate(parse(AuthRequest, body, 'ERR_NGROK_109'));
     if (!this.#credential) throw new Refusal('ERR_NGROK_4018', 'the session has not authenticated');
     switch (type) {
       case StreamType.bind:
-        return this.#listeners.bind(parse(BindRequest, body, 'ERR_NGROK_301'));
+        return this.#listeners.bind(parse(BindRequest, body, 'ERR_NGROK_301'), size);
       case StreamType.unbind:
         this.#listeners.unbind(parse(UnbindRequest, body, 'ERR_NGROK_301').Id, new Error('the agent closed it'));
         return { body: {} };
       case StreamType.bindLabeled:
-        return this.#listeners.bindLabeled(parse(BindLabeledRequest, body, 'ERR_NGROK_301'));
+        return this.#listeners.bindLabeled(parse(BindLabeledRequest, body, 'ERR_NGROK_301'), size);
       default:
         throw new Refusal('ERR_NGROK_332', `requests of type ${type} are not supported by this gateway`);
     }

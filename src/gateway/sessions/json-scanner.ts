@@ -37,6 +37,11 @@ export class JsonScanner {
     return end !== null;
   }
 
+  /** Bytes of the object, as far as it has come. */
+  get length(): number {
+    return this.#length;
+  }
+
   /** @throws {SyntaxError} when the complete object is not JSON */
   parse(): unknown {
     return JSON.parse(this.#body.toString('utf8', 0, this.#length));

@@ -12,7 +12,8 @@ export interface RpcAnswer {
   consumed?: () => void;
 }
 
-export type RpcHandler = (body: unknown) => Promise<RpcAnswer>;
+/** @param size bytes that the body came in */
+export type RpcHandler = (body: unknown, size: number) => Promise<RpcAnswer>;
 
 /**
  * Serves one RPC stream opened by the agent: one JSON object in, one out, then FIN. There is an answer in every
@@ -38,7 +39,7 @@ export class RpcResponder implements ChannelReceiver {
   onData(payload: Buffer): void {
     if (this.#answering) return;
     try {
-      if (this.#request.push(payload)) this.#answer(this.#handler(this.#request.parse()));
+      if (this.#request.push(payload)) this.#answer(this.#handler(this.#request.parse(), this.#request.length));
     } catch (error) {
       this.#answer(Promise.reject(new Refusal('ERR_NGROK_301', 'the request is not a JSON object', { cause: error })));
     }

@@ -1,5 +1,6 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
+import type { OptionBytes } from './agent-limits.ts';
 import type { ListenerOwner } from './agent-listener.ts';
 import type { BoundEndpoint } from './bound-endpoint.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
@@ -8,47 +9,78 @@ import type { BindLabeledRequest, BindRequest } from './messages.ts';
 import { Refusal } from './refusal.ts';
 import type { RpcAnswer } from './rpc.ts';
 
-const MAX_LISTENERS = 10_000;
-
 /** What a session can have bound. */
 export type Listener = BoundEndpoint | LabeledTunnel;
+
+export interface SessionListenersDeps {
+  binder: EndpointBinder;
+  maxListeners: number;
+  optionBytes: OptionBytes;
+  log: Log;
+}
 
 /** The endpoints and labelled tunnels of one session. */
 export class SessionListeners {
   readonly #owner: ListenerOwner;
-  readonly #binder: EndpointBinder;
-  readonly #log: Log;
+  readonly #deps: SessionListenersDeps;
   /** By the agent's names for them. */
   readonly #byId = new Map<string, Listener>();
+  /** Those that are still being bound. */
+  #pending = 0;
+  /** What gives back the bytes of those that are bound. */
+  readonly #release = new WeakMap<Listener, () => void>();
 
-  constructor(owner: ListenerOwner, binder: EndpointBinder, log: Log) {
+  constructor(owner: ListenerOwner, deps: SessionListenersDeps) {
     this.#owner = owner;
-    this.#binder = binder;
-    this.#log = log;
+    this.#deps = deps;
   }
 
   values(): Iterable<Listener> {
     return this.#byId.values();
   }
 
-  /** @throws {Refusal} when the endpoint cannot be had */
-  async bind(request: BindRequest): Promise<RpcAnswer> {
-    this.#requireRoom();
+  /**
+   * @param size bytes of the request
+   * @throws {Refusal} when the endpoint cannot be had
+   */
+  async bind(request: BindRequest, size: number): Promise<RpcAnswer> {
     this.#requireFree(request.Id);
-    const { endpoint, answer } = await this.#binder.bind(this.#owner, request, (bound) => this.#hold(bound));
+    const release = this.#takeRoom(size);
+    this.#pending += 1;
+    const { binder, log } = this.#deps;
+    const hold = (bound: BoundEndpoint) => this.#hold(bound, release);
+    const { endpoint, answer } = await binder
+      .bind(this.#owner, request, hold)
+      .catch((error: unknown) => {
+        release();
+        throw error;
+      })
+      .finally(() => {
+        this.#pending -= 1;
+      });
     if (this.#byId.get(endpoint.id) !== endpoint) {
       throw new Refusal('ERR_NGROK_741', 'the endpoint was taken offline while it was being bound');
     }
-    this.#log.debug({ session: this.#owner.id, url: endpoint.url }, 'endpoint online');
+    log.debug({ session: this.#owner.id, url: endpoint.url }, 'endpoint online');
     return this.#answer(endpoint, answer);
   }
 
-  /** @throws {Refusal} when the labels cannot be had */
-  bindLabeled(request: BindLabeledRequest): RpcAnswer {
-    this.#requireRoom();
-    const tunnel = this.#binder.bindLabeled(this.#owner, request);
-    this.#log.debug({ session: this.#owner.id, labels: tunnel.labels }, 'labelled tunnel online');
-    this.#hold(tunnel);
+  /**
+   * @param size bytes of the request
+   * @throws {Refusal} when the labels cannot be had
+   */
+  bindLabeled(request: BindLabeledRequest, size: number): RpcAnswer {
+    const { binder, log } = this.#deps;
+    const release = this.#takeRoom(size);
+    let tunnel: LabeledTunnel;
+    try {
+      tunnel = binder.bindLabeled(this.#owner, request);
+    } catch (error) {
+      release();
+      throw error;
+    }
+    log.debug({ session: this.#owner.id, labels: tunnel.labels }, 'labelled tunnel online');
+    this.#hold(tunnel, release);
     return this.#answer(tunnel, { Id: tunnel.id });
   }
 
@@ -56,19 +88,24 @@ export class SessionListeners {
   unbind(id: string, reason: Error): void {
     const listener = this.#byId.get(id);
     if (!listener) return;
+    const { binder, log } = this.#deps;
     this.#byId.delete(id);
-    this.#binder.unbind(listener, reason);
+    this.#release.get(listener)?.();
+    binder.unbind(listener, reason);
     const { publicId } = listener;
-    this.#log.debug({ session: this.#owner.id, id: publicId, reason: messageOf(reason) }, 'endpoint offline');
+    log.debug({ session: this.#owner.id, id: publicId, reason: messageOf(reason) }, 'endpoint offline');
   }
 
   unbindAll(reason: Error): void {
     for (const id of [...this.#byId.keys()]) this.unbind(id, reason);
   }
 
-  #requireRoom(): void {
-    if (this.#byId.size < MAX_LISTENERS) return;
-    throw new Refusal('ERR_NGROK_350', `one session can have ${MAX_LISTENERS} endpoints`);
+  #takeRoom(size: number): () => void {
+    const { maxListeners, optionBytes } = this.#deps;
+    if (this.#byId.size + this.#pending >= maxListeners) {
+      throw new Refusal('ERR_NGROK_350', `one session can have ${maxListeners} endpoints`);
+    }
+    return optionBytes.take(this.#owner.credential.id, size);
   }
 
   #requireFree(id: string): void {
@@ -76,9 +113,10 @@ export class SessionListeners {
   }
 
   /** From here on it is taken offline with the session, or its right to be there. */
-  #hold(listener: Listener): void {
+  #hold(listener: Listener, release: () => void): void {
     this.#requireFree(listener.id);
     this.#byId.set(listener.id, listener);
+    this.#release.set(listener, release);
   }
 
   #answer(listener: Listener, answer: object): RpcAnswer {

@@ -7,11 +7,11 @@ import type { Log } from '../../lib/log.ts';
 import type { Leaf } from '../certificates/leaf-store.ts';
 import type { Tally } from '../tally.ts';
 import type { AgentAccess } from './agent-access.ts';
+import { AGENT_LIMITS, type AgentLimits, OptionBytes } from './agent-limits.ts';
 import { AgentSession, type SessionDirectory } from './agent-session.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
 import { Refusal } from './refusal.ts';
 
-const MAX_SESSIONS = 1_000;
 /**
  * Connections that are still to authenticate, and as many whose handshake is not over. Of more, the oldest are closed: an
  * agent is in within moments, and a stranger who only stays must not keep others out.
@@ -34,6 +34,8 @@ export interface SessionServerOptions {
   port: number | null;
   /** Connections that are still to authenticate; left out: the default. */
   newcomers?: number;
+  /** Left out: the defaults. */
+  limits?: Partial<AgentLimits> | undefined;
   tally: Tally;
   log: Log;
 }
@@ -44,6 +46,8 @@ export class SessionServer implements SessionDirectory {
   readonly #server: Server;
   readonly #connected = new Set<AgentSession>();
   readonly #maxNewcomers: number;
+  readonly #limits: AgentLimits;
+  readonly #optionBytes: OptionBytes;
   /** Those that are still to authenticate, in order of arrival. */
   readonly #newcomers = new Set<AgentSession>();
   /**
@@ -59,6 +63,8 @@ export class SessionServer implements SessionDirectory {
   constructor(options: SessionServerOptions) {
     this.#options = options;
     this.#maxNewcomers = options.newcomers ?? MAX_NEWCOMERS;
+    this.#limits = { ...AGENT_LIMITS, ...options.limits };
+    this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
     this.#server = createServer({ handshakeTimeout: HANDSHAKE_MS });
   }
 
@@ -100,7 +106,12 @@ export class SessionServer implements SessionDirectory {
     socket.setNoDelay(true);
     socket.setKeepAlive(true);
     const address = socket.remoteAddress ?? '';
-    const session = new AgentSession(socket, { access, binder, directory: this, ids, address, tally, log });
+    const session = new AgentSession(socket, {
+      ...{ access, binder, ids, address, tally, log },
+      directory: this,
+      maxListeners: this.#limits.endpoints,
+      optionBytes: this.#optionBytes,
+    });
     this.#connected.add(session);
     this.#newcomers.add(session);
     socket.once('close', () => {
@@ -128,8 +139,9 @@ export class SessionServer implements SessionDirectory {
 
   enter(session: AgentSession): void {
     if (session.agent.leg === 0) this.#replace(session);
-    if (this.#sessions.size >= MAX_SESSIONS) {
-      throw new Refusal('ERR_NGROK_348', `the gateway carries ${MAX_SESSIONS} sessions already`);
+    const { sessions: limit } = this.#limits;
+    if (this.#sessions.size >= limit && !this.#makeRoom(session)) {
+      throw new Refusal('ERR_NGROK_348', `the gateway carries ${limit} sessions already`);
     }
     this.#newcomers.delete(session);
     this.#sessions.add(session);
@@ -142,6 +154,25 @@ export class SessionServer implements SessionDirectory {
 
   leave(session: AgentSession): void {
     this.#sessions.delete(session);
+  }
+
+  /**
+   * Ends the newest session of the authtoken that has most, unless that of the newcomer has as many: nobody takes every
+   * place by coming often.
+   */
+  #makeRoom(newcomer: AgentSession): boolean {
+    const held = new Map<string, AgentSession[]>();
+    for (const session of this.#sessions) {
+      const { id } = session.credential;
+      const others = held.get(id);
+      if (others) others.push(session);
+      else held.set(id, [session]);
+    }
+    const own = held.get(newcomer.credential.id)?.length ?? 0;
+    const [most = []] = [...held.values()].sort((one, other) => other.length - one.length);
+    if (most.length <= own + 1) return false;
+    most.at(-1)?.end(new Error('the gateway is full, and its authtoken has more sessions than any other'));
+    return true;
   }
 
   #await(socket: Socket): void {

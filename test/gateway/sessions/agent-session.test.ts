@@ -429,6 +429,53 @@ describe('a hostile or broken agent', () => {
     expect(gateway.endpoints.list()).toEqual([]);
   });
 
+  it('gets no more endpoints than a session may have, those that are still being bound included', async () => {
+    const gateway = await SessionGateway.start(0, undefined, { limits: { endpoints: 2 } });
+    const agent = await rawAgent(gateway);
+    await agent.call(0, auth(gateway));
+    const policy = { TrafficPolicy: '{"on_http_request":[{"actions":[{"type":"deny"}]}]}' };
+    const answers = await Promise.all([1, 2, 3].map(() => agent.call(1, { Proto: 'https', Opts: policy })));
+    expect(answers.filter(({ Error: error }) => error === undefined)).toHaveLength(2);
+    expect(answers[2]?.Error).toMatch(/^one session can have 2 endpoints\s+ERR_NGROK_350$/);
+    expect((await agent.call(7, { Labels: { a: 'b' } })).Error).toMatch(/ERR_NGROK_350$/);
+    await agent.call(2, { Id: answers[0]?.Id });
+    expect((await agent.call(7, { Labels: { a: 'b' } })).Error).toBeUndefined();
+  });
+
+  it('keeps no more options than its authtoken may, in all of its sessions', async () => {
+    const gateway = await SessionGateway.start(0, undefined, { limits: { optionBytes: 8192 } });
+    const [first, second] = [await rawAgent(gateway), await rawAgent(gateway)];
+    await first.call(0, auth(gateway));
+    await second.call(0, auth(gateway));
+    const large = { Proto: 'https', Opts: {}, Extra: { Metadata: 'm'.repeat(4000) } };
+    const { Id: id } = await first.call(1, large);
+    expect((await second.call(1, large)).Error).toMatch(/8192 bytes.*ERR_NGROK_350$/s);
+    expect((await second.call(7, { Labels: { a: 'b' }, Metadata: 'm'.repeat(4000) })).Error).toMatch(/ERR_NGROK_350$/);
+    const { store } = gateway;
+    const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
+    const other = await rawAgent(gateway);
+    await other.call(0, { ...auth(gateway), Extra: { AuthToken: token } });
+    expect((await other.call(1, large)).Error).toBeUndefined();
+    // What is refused, and what is over, takes nothing.
+    for (const _ of [1, 2, 3]) await second.call(1, { ...large, Opts: { Domain: 'no_name.localhost' } });
+    await first.call(2, { Id: id });
+    expect((await second.call(1, large)).Error).toBeUndefined();
+  });
+
+  it('cannot take every place by coming often', async () => {
+    const gateway = await SessionGateway.start(0, undefined, { limits: { sessions: 3 } });
+    const agents = [await rawAgent(gateway), await rawAgent(gateway), await rawAgent(gateway)];
+    for (const agent of agents) expect((await agent.call(0, auth(gateway))).Error).toBeUndefined();
+    expect((await (await rawAgent(gateway)).call(0, auth(gateway))).Error).toMatch(/3 sessions.*ERR_NGROK_348$/s);
+    const { store } = gateway;
+    const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
+    const asOther = { ...auth(gateway), Extra: { AuthToken: token } };
+    expect((await (await rawAgent(gateway)).call(0, asOther)).Error).toBeUndefined();
+    expect((await (await rawAgent(gateway)).call(0, asOther)).Error).toMatch(/ERR_NGROK_348$/);
+    expect((await (await rawAgent(gateway)).call(0, auth(gateway))).Error).toMatch(/ERR_NGROK_348$/);
+    expect([...gateway.server.sessions]).toHaveLength(3);
+  });
+
   it('that spells members as the Go SDK does is understood', async () => {
     const gateway = await SessionGateway.start();
     const agent = await rawAgent(gateway);

@@ -14,7 +14,7 @@ import { gatewayDomains } from '../../../src/gateway/domain-names.ts';
 import { EndpointPolicies } from '../../../src/gateway/endpoint-policies.ts';
 import { EndpointRegistry } from '../../../src/gateway/endpoints.ts';
 import { EndpointBinder } from '../../../src/gateway/sessions/endpoint-binder.ts';
-import { SessionServer } from '../../../src/gateway/sessions/session-server.ts';
+import { SessionServer, type SessionServerOptions } from '../../../src/gateway/sessions/session-server.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { Tally } from '../../../src/gateway/tally.ts';
@@ -29,7 +29,11 @@ export class SessionGateway {
   #server: SessionServer | null = null;
   #store: Store | null = null;
 
-  static async start(port = 0, dataDir?: string, limits: { newcomers?: number } = {}): Promise<SessionGateway> {
+  static async start(
+    port = 0,
+    dataDir?: string,
+    options: Partial<Pick<SessionServerOptions, 'newcomers' | 'limits'>> = {},
+  ): Promise<SessionGateway> {
     const gateway = new SessionGateway();
     const dir = dataDir ?? (await mkdtemp(join(tmpdir(), 'sessions-')));
     const ca = await openLocalCa(dir, silentLog);
@@ -53,7 +57,7 @@ export class SessionGateway {
       port,
       tally: new Tally(),
       log: silentLog,
-      ...limits,
+      ...options,
     });
     gateway.#server = server;
     gateway.port = Number(await server.start());
