@@ -12,20 +12,23 @@ export interface Start {
 }
 
 /**
- * What the operator can do about a port that cannot be had, or a folder that cannot be written.
+ * What the operator can do about a port or an address that cannot be had, or a folder that cannot be written.
  *
  * @param error as starting raised it; others are returned as they are
  */
 export function explainStart(error: unknown, { what, portSettings, folder }: Start): unknown {
   if (!isListening(error)) return explainUnwritable(folder, error);
-  const inUse = hasErrno(error, 'EADDRINUSE');
-  if (!inUse && !hasErrno(error, 'EACCES')) return error;
-  const advice = inUse ? 'stop what listens there, or set' : 'this user may not listen there; set';
-  return new OperatorError(
-    `${what} cannot start (${messageOf(error)}): ${advice} ${portSettings} to other ports (0: any free one)`,
-    1,
-    { cause: error },
-  );
+  const advice = listenAdvice(error, portSettings);
+  if (advice === null) return error;
+  return new OperatorError(`${what} cannot start (${messageOf(error)}): ${advice}`, 1, { cause: error });
+}
+
+function listenAdvice(error: unknown, portSettings: string): string | null {
+  const others = `set ${portSettings} to other ports (0: any free one)`;
+  if (hasErrno(error, 'EADDRINUSE')) return `stop what listens there, or ${others}`;
+  if (hasErrno(error, 'EACCES')) return `this user may not listen there; ${others}`;
+  if (hasErrno(error, 'EADDRNOTAVAIL')) return 'set GATEWAY_HOST and GATEWAY_DNS_HOST to addresses of this machine';
+  return null;
 }
 
 /** A UDP port is bound, and no more. */

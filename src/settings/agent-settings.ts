@@ -127,7 +127,8 @@ function agentSettings(values: Parsed, path: (value: string) => string, problems
 
 function gatewaySettings(values: Parsed, path: (value: string) => string, problems: string[]): GatewaySettings {
   const { AGENT_GATEWAY: kind, NGROK_SERVER_ADDR: serverAddr } = values;
-  if (kind === 'embedded') return embeddedGateway(values, true);
+  // Null: the word is wrong, which has been said, and what it was to mean is not known.
+  if (kind === 'embedded' || kind === null) return embeddedGateway(values, true);
   const authtoken = authtokenReader(values, path, problems);
   if (!authtoken && serverAddr === null && kind === 'auto') return embeddedGateway(values, false);
   // One that cannot be used has been named already.

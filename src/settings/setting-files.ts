@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { messageOf } from '../lib/errors.ts';
 import type { Parsed, VariableName } from './variables.ts';
@@ -37,9 +38,20 @@ export function readCertificates(
   try {
     const pem = readFileSync(file);
     if (!pem.includes('-----BEGIN CERTIFICATE-----')) problems.push(`${name}=${file}: no PEM certificate in it`);
+    else if (!isSound(pem)) problems.push(`${name}=${file}: the certificate in it is damaged; copy the file anew`);
     return pem;
   } catch (error) {
     problems.push(`${name}=${file}: ${messageOf(error)}`);
     return null;
+  }
+}
+
+/** Of a file that was copied in part TLS would say nothing. The first stands for all: a system has many authorities. */
+function isSound(pem: Buffer): boolean {
+  try {
+    new X509Certificate(pem);
+    return true;
+  } catch {
+    return false;
   }
 }

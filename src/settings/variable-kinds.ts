@@ -32,6 +32,17 @@ export const secret = (allowed: string): Variable<string> => ({
   },
 });
 
+const KEY_BYTES = 32;
+
+export const encryptionKey: Variable<string> = {
+  ...secret(`${KEY_BYTES} random bytes in base64: openssl rand -base64 ${KEY_BYTES}`),
+  parse: (value) => {
+    const { length } = Buffer.from(value.trim(), 'base64');
+    if (length !== KEY_BYTES) throw new Error(`it holds ${length} bytes`);
+    return value.trim();
+  },
+};
+
 export const port = (fallback: number | null): Variable<number> => ({
   default: fallback === null ? null : String(fallback),
   allowed: 'a port from 0 to 65535; 0 means any free one',
@@ -70,14 +81,32 @@ export const hostname = (
 ): Variable<string> => ({
   default: fallback,
   allowed,
+  parse: parseHostname,
+});
+
+function parseHostname(value: string): string {
+  const name = value.toLowerCase().replace(/\.$/, '');
+  if (name.length > 253 || !/^(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*$/.test(name)) {
+    throw new Error('not a hostname');
+  }
+  if (/(?:^|\.)\d+$/.test(name)) throw new Error('it ends in a number, as addresses do');
+  return name;
+}
+
+export const ipAddress = (allowed: string, fallback: string | null = null): Variable<string> => ({
+  default: fallback,
+  allowed,
   parse: (value) => {
-    const name = value.toLowerCase().replace(/\.$/, '');
-    if (name.length > 253 || !/^(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*$/.test(name)) {
-      throw new Error('not a hostname');
-    }
-    if (/(?:^|\.)\d+$/.test(name)) throw new Error('it ends in a number, as addresses do');
-    return name;
+    if (isIP(value) === 0) throw new Error('not an IP address');
+    return value;
   },
+});
+
+/** Where to listen. */
+export const ownHost = (fallback: string): Variable<string> => ({
+  default: fallback,
+  allowed: 'an IP address (of IPv6 without brackets) or a name of this machine, without a port',
+  parse: (value) => (isIP(value) === 0 ? parseHostname(value) : value),
 });
 
 export const count = (fallback: number, max: number, allowed: string, min = 0): Variable<number> => ({
@@ -105,9 +134,10 @@ export const hostAndPort: Variable<string> = {
   default: null,
   allowed: 'host:port, such as connect.example.com:443; host may be a name or an address, of IPv6 in brackets',
   parse: (value) => {
-    const [, bracketed, number] = /^(?:\[([^\]]+)\]|[A-Za-z0-9.-]+):(\d{1,5})$/.exec(value) ?? [];
-    const isAddress = bracketed === undefined || isIPv6(bracketed);
-    if (!isAddress || !(Number(number) >= 1 && Number(number) <= 65535)) throw new Error('not host:port');
+    const [, bracketed, plain = '', number] = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(value) ?? [];
+    if (!(Number(number) >= 1 && Number(number) <= 65535)) throw new Error('not host:port');
+    if (bracketed === undefined && !isIPv4(plain)) parseHostname(plain);
+    if (bracketed !== undefined && !isIPv6(bracketed)) throw new Error('not an IPv6 address in brackets');
     return value.toLowerCase();
   },
 };

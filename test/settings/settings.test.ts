@@ -7,7 +7,9 @@ import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { loadGatewayServerSettings } from '../../src/settings/gateway-settings.ts';
 import { loadManagementSettings } from '../../src/settings/management-settings.ts';
 import { VARIABLES } from '../../src/settings/variables.ts';
+import { selfSigned } from '../support/self-signed.ts';
 
+const { cert: certificate } = await selfSigned();
 let folder: string;
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'settings-'));
@@ -57,7 +59,7 @@ describe('settings', () => {
   });
 
   it('goes to a gateway of one’s own with its address and authority', () => {
-    writeFileSync(join(folder, 'ca.pem'), '-----BEGIN CERTIFICATE-----\n');
+    writeFileSync(join(folder, 'ca.pem'), certificate);
     const env = { NGROK_AUTHTOKEN: 't', NGROK_SERVER_ADDR: 'gw.example.com:443', NGROK_CA_CERT: 'ca.pem' };
     expect(load(env).gateway).toMatchObject({
       serverAddr: 'gw.example.com:443',
@@ -76,7 +78,8 @@ describe('settings', () => {
   it('takes an IPv6 address of a gateway in brackets, and no other way', () => {
     const to = (serverAddr: string) => ({ NGROK_AUTHTOKEN: 't', NGROK_SERVER_ADDR: serverAddr });
     expect(load(to('[::1]:4443')).gateway).toMatchObject({ serverAddr: '[::1]:4443' });
-    for (const wrong of ['::1:4443', '[::1]', '[fe80::zz]:1', '[]:1']) {
+    expect(load(to('192.0.2.7:443')).gateway).toMatchObject({ serverAddr: '192.0.2.7:443' });
+    for (const wrong of ['::1:4443', '[::1]', '[fe80::zz]:1', '[]:1', '192.0.2:443', '..:443', '-:443']) {
       expect(problemOf(to(wrong)).message).toContain('NGROK_SERVER_ADDR=');
     }
   });
@@ -114,7 +117,10 @@ describe('settings', () => {
   it('with AGENT_GATEWAY=embedded uses that one, whatever else is set, and refuses other words', () => {
     const env = { NGROK_AUTHTOKEN: 't', NGROK_SERVER_ADDR: 'gw.example.com:443' };
     expect(load({ ...env, AGENT_GATEWAY: 'embedded' }).gateway).toMatchObject({ kind: 'embedded', chosen: true });
-    expect(problemOf({ AGENT_GATEWAY: 'cloud' }).message).toMatch(/AGENT_GATEWAY="cloud".*auto, remote, embedded/);
+    // What else it would need is not known.
+    expect(problemOf({ AGENT_GATEWAY: 'cloud' }).message).toMatch(
+      /usable:\n {2}AGENT_GATEWAY="cloud".*auto, remote, embedded$/,
+    );
   });
 
   it('takes the authtoken that systemd hands over as a credential, unless it is empty or another one is set', () => {
@@ -196,6 +202,26 @@ describe('settings', () => {
     );
     expect(problemOf({ GATEWAY_DOMAIN: '192.0.2.7' }).message).toMatch(/GATEWAY_DOMAIN=/);
     expect(load({ AGENT_DOMAIN: '7.example.com' }).api.domain).toBe('7.example.com');
+  });
+
+  it('refuses to listen at what is no address', () => {
+    for (const wrong of ['[::1]', '127.0.0.1:4040', 'http://localhost', 'my host', '127.1']) {
+      expect(problemOf({ AGENT_HOST: wrong }).message).toMatch(/AGENT_HOST=.*without a port$/);
+    }
+    for (const right of ['::1', '192.0.2.7', 'localhost', 'pi.local']) {
+      expect(load({ AGENT_HOST: right }).api.host).toBe(right);
+    }
+    for (const name of ['GATEWAY_HOST', 'GATEWAY_DNS_HOST']) {
+      expect(problemOf({ [name]: 'gw.example.com' }, loadGateway).message).toMatch(/: not an IP address; allowed/);
+    }
+  });
+
+  it('refuses an encryption key that is none, and limits that let nothing in', () => {
+    const { message } = problemOf({ GATEWAY_ENCRYPTION_KEY: 'c2hvcnQ=' });
+    expect(message).toMatch(/GATEWAY_ENCRYPTION_KEY=\(not shown\): it holds 5 bytes; .*openssl rand -base64 32$/);
+    for (const name of ['GATEWAY_API_BODY_LIMIT', 'GATEWAY_API_TIMEOUT']) {
+      expect(problemOf({ [name]: '0' }, loadGateway).message).toMatch(/="0": not such a number.*from 1 to/);
+    }
   });
 
   it('never shows a secret in an error', () => {
@@ -285,6 +311,8 @@ describe('settings', () => {
   it('refuses a CA file without a certificate in it, and a secret file that is missing', () => {
     writeFileSync(join(folder, 'ca.pem'), 'hello');
     expect(problemOf({ NGROK_AUTHTOKEN: 't', NGROK_CA_CERT: 'ca.pem' }).message).toMatch(/no PEM certificate/);
+    writeFileSync(join(folder, 'ca.pem'), certificate.slice(0, 300));
+    expect(problemOf({ NGROK_AUTHTOKEN: 't', NGROK_CA_CERT: 'ca.pem' }).message).toMatch(/damaged; copy the file anew/);
     expect(problemOf({ NGROK_AUTHTOKEN_FILE: 'missing' }).message).toMatch(/NGROK_AUTHTOKEN_FILE=.*ENOENT/);
   });
 });
@@ -309,7 +337,7 @@ describe('the settings of certificates', () => {
   });
 
   it('take another authority, with its account and its own certificate’s authority', () => {
-    writeFileSync(join(folder, 'ca.pem'), '-----BEGIN CERTIFICATE-----\n');
+    writeFileSync(join(folder, 'ca.pem'), certificate);
     const { acme } = loadGateway({
       GATEWAY_ACME_DIRECTORY: 'https://ca.site.test/directory',
       GATEWAY_ACME_EMAIL: 'ops@example.com',
@@ -322,7 +350,7 @@ describe('the settings of certificates', () => {
       directoryUrl: 'https://ca.site.test/directory',
       contactEmail: 'ops@example.com',
       externalAccountBinding: { kid: 'kid-1', hmacKey: 'c2VjcmV0' },
-      trust: '-----BEGIN CERTIFICATE-----\n',
+      trust: certificate,
       resolvers: ['1.1.1.1', '127.0.0.1:5353', '::1', '[2001:db8::1]:53'],
       ownNames: 'none',
     });
