@@ -22,7 +22,6 @@ function program(): Command {
     .description('Keeps tunnels from this device open, over ngrok’s network or a gateway of your own.')
     .version(VERSION)
     .option('--debug', 'show stack traces with errors')
-    .showHelpAfterError('(device-agent --help shows what there is)')
     .exitOverride();
   defaultCommand(command, 'run')
     .description('run the agent in the foreground (what happens without a command)')
@@ -51,7 +50,14 @@ Settings come from the environment and from .env in the current folder; README.m
 Exit codes: 0 done, 1 failed or refused, 2 wrong usage or settings, 3 agent or API cannot be reached,
 4 no such tunnel or service, 5 not ready in time.`,
   );
+  pointToHelp(command, 'device-agent');
   return command;
+}
+
+/** Each command's errors name its own help. */
+function pointToHelp(command: Command, line: string): void {
+  command.showHelpAfterError(`(${line} --help shows what there is)`);
+  for (const each of command.commands) pointToHelp(each, `${line} ${each.name()}`);
 }
 
 /** What runs when no command is named; it would take a misspelt one for an argument of its own. */

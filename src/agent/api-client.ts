@@ -1,3 +1,5 @@
+import { type IncomingMessage, request } from 'node:http';
+import { text } from 'node:stream/consumers';
 import type { ApiErrorBody } from '../lib/errors.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import { hostPort, isUnspecified } from '../lib/ip-address.ts';
@@ -8,6 +10,15 @@ import { apiTokenIfAny } from './api-token.ts';
 export const UNREACHABLE = 3;
 const NOT_FOUND = 4;
 const DEADLINE_MS = 45_000;
+
+const WHERE_TOKEN = 'run this with the agent’s DATA_DIR as a user who may read api-token in it, or set AGENT_API_TOKEN';
+
+interface Call {
+  method: string;
+  headers: Record<string, string>;
+  body: string | undefined;
+  deadlineMs: number;
+}
 
 /**
  * Calls the API of the agent that runs on this device.
@@ -24,39 +35,54 @@ export async function callAgent<T>(
   { body, deadlineMs = DEADLINE_MS }: { body?: unknown; deadlineMs?: number } = {},
 ): Promise<T> {
   const base = apiAddress(settings);
-  const { status, ok, text } = await ask(base, path, deadlineMs, {
+  const content = body === undefined ? undefined : JSON.stringify(body);
+  const { status, text } = await ask(base, path, {
     method,
     headers: headers(settings, body !== undefined),
-    ...(body !== undefined && { body: JSON.stringify(body) }),
-    signal: AbortSignal.timeout(deadlineMs),
+    body: content,
+    deadlineMs,
   });
-  const answer = text === '' && ok ? undefined : parseAnswer(base, status, text);
-  if (ok) return answer as T;
+  const isOk = status >= 200 && status < 300;
+  const answer = text === '' && isOk ? undefined : parseAnswer(base, status, text);
+  if (isOk) return answer as T;
   throw refusal(base, status, answer);
 }
 
-async function ask(base: string, path: string, deadlineMs: number, request: RequestInit) {
-  let response: Response | null = null;
+/**
+ * The path of a tunnel in the API.
+ *
+ * @throws {OperatorError} exit code 2 for what would be the path of something else, such as an unset variable's nothing
+ */
+export function tunnelPath(name: string): string {
+  if (/^\.{0,2}$/.test(name)) {
+    throw new OperatorError(`"${name}" names no tunnel: give its first label, host or URL`, 2);
+  }
+  return `/tunnels/${encodeURIComponent(name)}`;
+}
+
+/** By Node's http client: its fetch refuses ports that mean something else to browsers, such as 6000. */
+async function ask(base: string, path: string, call: Call): Promise<{ status: number; text: string }> {
+  const { method, headers, body, deadlineMs } = call;
+  const signal = AbortSignal.timeout(deadlineMs);
+  let response: IncomingMessage | null = null;
   try {
-    response = await fetch(base + path, request);
-    return { status: response.status, ok: response.ok, text: await response.text() };
+    response = await new Promise<IncomingMessage>((resolve, reject) => {
+      const asked = request(base + path, { method, headers, signal, agent: false });
+      asked.on('response', resolve).on('error', reject).end(body);
+    });
+    return { status: response.statusCode ?? 0, text: await text(response) };
   } catch (error) {
-    const reason = error instanceof Error && error.cause ? messageOf(error.cause) : messageOf(error);
-    throw new OperatorError(describe(request, response, reason, base, deadlineMs), UNREACHABLE, { cause: error });
+    const problem = signal.aborted ? late(base, deadlineMs) : broken(base, response !== null, messageOf(error));
+    throw new OperatorError(problem, UNREACHABLE, { cause: error });
   }
 }
 
-function describe(
-  { signal }: RequestInit,
-  response: Response | null,
-  reason: string,
-  base: string,
-  deadlineMs: number,
-): string {
-  if (signal?.aborted) {
-    return `the agent at ${base} did not answer within ${deadlineMs / 1000} s; device-agent tunnels shows what became of it`;
-  }
-  if (response) return `the answer of ${base} broke off (${reason}); device-agent tunnels shows what became of it`;
+function late(base: string, deadlineMs: number): string {
+  return `the agent at ${base} did not answer within ${deadlineMs / 1000} s; device-agent tunnels shows what became of it`;
+}
+
+function broken(base: string, hasBegun: boolean, reason: string): string {
+  if (hasBegun) return `the answer of ${base} broke off (${reason}); device-agent tunnels shows what became of it`;
   return `no agent answers at ${base} (${reason}); is it running? start it with: device-agent run`;
 }
 
@@ -77,9 +103,11 @@ function stranger(base: string, status: number): OperatorError {
 
 function refusal(base: string, status: number, answer: unknown): OperatorError {
   if (!isErrorBody(answer)) return stranger(base, status);
-  const details = Object.entries(answer.details ?? {}).map(([place, problem]) => `\n  ${place}: ${problem}`);
+  const { msg, error_code, details = {} } = answer;
+  const more = Object.entries(details).filter(([, problem]) => !msg.includes(problem));
+  const lines = more.map(([place, problem]) => `\n  ${place}: ${problem}`).join('');
   const exitCode = status === 404 ? NOT_FOUND : 1;
-  return new OperatorError(`${answer.msg} (${answer.error_code})${details.join('')}`, exitCode);
+  return new OperatorError(`${status === 401 ? `${msg}: ${WHERE_TOKEN}` : msg} (${error_code})${lines}`, exitCode);
 }
 
 function isErrorBody(answer: unknown): answer is ApiErrorBody {

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { callAgent } from '../agent/api-client.ts';
+import { callAgent, tunnelPath } from '../agent/api-client.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import { loadSettings } from '../settings/agent-settings.ts';
 
@@ -60,7 +60,7 @@ export async function startTunnel(
 
 /** Prints one tunnel with its state. */
 export async function showTunnel(name: string, options: JsonOption): Promise<void> {
-  const tunnel = await callAgent<TunnelDetail>(loadSettings(), 'GET', `/tunnels/${encodeURIComponent(name)}`);
+  const tunnel = await callAgent<TunnelDetail>(loadSettings(), 'GET', tunnelPath(name));
   if (options.json) return print(JSON.stringify(tunnel, null, 2));
   const error = tunnel.last_error;
   const rows = [
@@ -76,7 +76,7 @@ export async function showTunnel(name: string, options: JsonOption): Promise<voi
 
 /** Closes a tunnel and forgets it. */
 export async function deleteTunnel(name: string): Promise<void> {
-  await callAgent(loadSettings(), 'DELETE', `/tunnels/${encodeURIComponent(name)}`);
+  await callAgent(loadSettings(), 'DELETE', tunnelPath(name));
 }
 
 function readPolicy(file: string): unknown {

@@ -1,4 +1,4 @@
-import { apiAddress, callAgent } from '../agent/api-client.ts';
+import { apiAddress, callAgent, tunnelPath } from '../agent/api-client.ts';
 import { isDataFolderHeld } from '../agent/tunnels/data-folder.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Settings } from '../settings/agent-settings.ts';
@@ -59,8 +59,7 @@ export async function findRunningAgent(settings: Settings, patience: number): Pr
 export async function liveTunnels(settings: Settings, patience: number): Promise<LiveTunnel[]> {
   const ask = <T>(path: string) => callAgent<T>(settings, 'GET', path, { deadlineMs: ASK_MS * patience });
   const listed = await ask<{ url_part: string }[]>('/tunnels');
-  const parts = listed.slice(0, MAX_ASKED).map(({ url_part }) => encodeURIComponent(url_part));
-  return Promise.all(parts.map((part) => ask<LiveTunnel>(`/tunnels/${part}`)));
+  return Promise.all(listed.slice(0, MAX_ASKED).map(({ url_part }) => ask<LiveTunnel>(tunnelPath(url_part))));
 }
 
 /** Whether an agent runs, and whether there are two that are in each other's way. */

@@ -42,6 +42,23 @@ describe('the API token', () => {
   });
 });
 
+it('a token that is missing or wrong is said to be had from the data folder, or to be set', async () => {
+  const body = { error_code: 'ERR_AGENT_UNAUTHORIZED', status_code: 401, msg: 'the token is wrong', details: {} };
+  await listen((_req, res) => res.writeHead(401).end(JSON.stringify(body)));
+  await expect(listTunnels({})).rejects.toMatchObject({
+    exitCode: 1,
+    message: expect.stringMatching(/^the token is wrong: .*DATA_DIR.*AGENT_API_TOKEN \(ERR_AGENT_UNAUTHORIZED\)$/),
+  });
+});
+
+it.each(['', '.', '..'])('the name "%s" is none of a tunnel, and asks the agent for nothing', async (name) => {
+  const requests = await listen((_req, res) => res.end('[]'));
+  for (const command of [() => showTunnel(name, {}), () => deleteTunnel(name)]) {
+    await expect(command()).rejects.toMatchObject({ exitCode: 2, message: expect.stringContaining('names no tunnel') });
+  }
+  expect(requests).toEqual([]);
+});
+
 describe('what is no answer of an agent', () => {
   it.each([
     [404, 'text/html', '<h1>Not found</h1>'],

@@ -48,11 +48,16 @@ it('shows one with its state', async () => {
   expect(JSON.parse((await tunnels('show', 'one.localhost', '--json')).stdout)).toMatchObject({ status: 'online' });
 });
 
-it.each([['tunels'], ['tunnels', 'lst'], ['gateway', 'bakup']])('names a misspelt command: %s %s', async (...args) => {
-  expect(await deviceAgent(args, folder, env)).toEqual({
+it.each([
+  [[], 'tunels'],
+  [['tunnels'], 'lst'],
+  [['gateway'], 'bakup'],
+])('names a misspelt command and the help that has the right ones: %j %s', async (before, misspelt) => {
+  const help = [...['device-agent', ...before], '--help'].join(' ');
+  expect(await deviceAgent([...before, misspelt], folder, env)).toEqual({
     code: 2,
     stdout: '',
-    stderr: expect.stringMatching(new RegExp(`^error: unknown command '${args.at(-1)}'\n\\(device-agent --help`)),
+    stderr: `error: unknown command '${misspelt}'\n(${help} shows what there is)\n`,
   });
 });
 
@@ -76,7 +81,11 @@ it('exits with 1 when the agent refuses, and passes its reasons on', async () =>
   expect(taken.stderr).toMatch(/^device-agent: one\.localhost is used .*\(ERR_AGENT_DOMAIN_IN_USE\)\n$/);
   const invalid = await tunnels('start', 'http://', '-d', 'bad_name', '-p', 'udp');
   expect(invalid.code).toBe(1);
-  expect(invalid.stderr).toMatch(/\n {2}protocol: .*\n {2}forwards_to: .*\n {2}domain: /);
+  expect(invalid.stderr).toMatch(/^device-agent: protocol: .*\n {2}forwards_to: .*\n {2}domain: .*\n$/);
+  // What has been said is not said again.
+  expect((await tunnels('start', '99999')).stderr).toMatch(/^device-agent: forwards_to: .*_INVALID_REQUEST\)\n$/);
+  const unreserved = await tunnels('start', '8001', '-d', 'cam.example.com');
+  expect(unreserved.stderr).toMatch(/cam\.example\.com is not reserved; names below localhost need no .*ERR_NGROK_319/);
   expect((await tunnels('start', '22', '-p', 'tcp', '-d', 'localhost:22')).stderr).toContain('ERR_NGROK_307');
 });
 
@@ -88,8 +97,9 @@ it('deletes one, silently, and exits with 4 when it is not there', async () => {
   }
 });
 
-it('exits with 3 when no agent answers', async () => {
+it('exits with 3 when no agent answers, at a port that browsers refuse to try as well', async () => {
   const { code, stderr } = await deviceAgent(['tunnels'], folder, { AGENT_PORT: '1' });
   expect(code).toBe(3);
+  expect(stderr).toContain('ECONNREFUSED');
   expect(stderr).toMatch(/^device-agent: no agent answers at http:\/\/127\.0\.0\.1:1 .*device-agent run\n$/);
 });

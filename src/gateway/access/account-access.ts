@@ -91,7 +91,8 @@ export class AccountAccess {
     if (!isWildcard && isServiceOwned(host, this.domains)) return null;
     const covering = this.store.reservedDomains.covering(host);
     if (isWildcard) return refuseWildcard(host, covering?.domain ?? null);
-    return covering ? null : { code: 319, text: 'the name is not reserved' };
+    if (covering) return null;
+    return { code: 319, text: `${host} is not reserved; names below ${this.domains.baseDomain} need no reservation` };
   }
 
   #ownerIsActive({ owner_id }: CredentialRow): boolean {
