@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { lstat, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { text as textOf } from 'node:stream/consumers';
 import { callAgent } from '../agent/api-client.ts';
 import { isDataFolderHeld, openDataFolder } from '../agent/tunnels/data-folder.ts';
@@ -8,8 +9,8 @@ import { loadDefaultPolicies } from '../agent/tunnels/default-policies.ts';
 import { DurableFile } from '../agent/tunnels/durable-file.ts';
 import type { Tunnel } from '../agent/tunnels/tunnel.ts';
 import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
-import { type ImportedTunnel, isSameTunnel, parseTunnels } from '../agent/tunnels/tunnel-import.ts';
-import { TunnelStore, tunnelsCodec } from '../agent/tunnels/tunnel-store.ts';
+import { differencesBetween, type ImportedTunnel, parseTunnels } from '../agent/tunnels/tunnel-import.ts';
+import { TUNNELS_VERSION, TunnelStore, tunnelsCodec } from '../agent/tunnels/tunnel-store.ts';
 import { writeDurably } from '../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import { createLog } from '../lib/log.ts';
@@ -35,12 +36,18 @@ interface Outcome {
 export async function exportTunnels(file: string | undefined): Promise<void> {
   const found = await readTunnelFile(tunnelsFile(loadSettings()));
   const { main, backup, path } = found;
+  // Most often it is another folder that was meant, and an empty export would be taken for a backup.
+  if (!existsSync(dirname(path))) {
+    throw new OperatorError(
+      `there is no data folder ${dirname(path)}: set DATA_DIR to the agent's (that of the service is /var/lib/device-agent)`,
+    );
+  }
   if (main.state === 'unusable') throw new OperatorError(main.reason);
   if (main.state === 'damaged' && backup.state !== 'good') {
     throw new OperatorError(`${path} is damaged, and there is no good copy: ${main.reason}`);
   }
   const tunnels = tunnelsIn(found);
-  const text = tunnelsCodec.encode({ version: 1, tunnels: [...tunnels] });
+  const text = tunnelsCodec.encode({ version: TUNNELS_VERSION, tunnels: [...tunnels] });
   if (file === undefined || file === STANDARD) return void process.stdout.write(text);
   await writeExport(file, text);
   process.stdout.write(`${tunnels.length} ${tunnels.length === 1 ? 'tunnel' : 'tunnels'} written to ${file}\n`);
@@ -84,7 +91,7 @@ export async function importTunnels(file: string, options: { json?: boolean }): 
   const outcomes = (await isAgentRunning(settings))
     ? await throughAgent(tunnels, settings)
     : await ontoDisk(tunnels, settings);
-  process.stdout.write(`${options.json ? JSON.stringify(outcomes, null, 2) : outcomes.map(line).join('\n')}\n`);
+  process.stdout.write(`${options.json ? JSON.stringify(outcomes, null, 2) : describe(outcomes, source)}\n`);
   const wrong = outcomes.filter(({ reason }) => reason !== null).length;
   if (wrong > 0) throw new OperatorError(`${wrong} of ${outcomes.length} tunnels are not as ${source} says`);
 }
@@ -114,6 +121,7 @@ async function throughAgent(tunnels: readonly ImportedTunnel[], settings: Settin
 
 async function ontoDisk(tunnels: readonly ImportedTunnel[], settings: Settings): Promise<Outcome[]> {
   const folder = await openDataFolder(settings.dataDir);
+  process.stderr.write(`no agent runs on ${folder.path}: its next start brings up what is created there\n`);
   try {
     const log = await createLog('silent', 'json');
     const store = new TunnelStore(new DurableFile({ path: tunnelsFile(settings), codec: tunnelsCodec, log }));
@@ -135,16 +143,16 @@ async function eachAbsent(
   for (const imported of tunnels) {
     const { domain } = imported;
     const there = byDomain.get(domain);
-    if (there && isSameTunnel(there, imported)) outcomes.push({ domain, result: 'unchanged', reason: null });
-    else if (there)
-      outcomes.push({
-        domain,
-        result: 'kept',
-        reason: `there is another one (to ${there.forwards_to}); delete it first`,
-      });
+    const differing = there ? differencesBetween(there, imported) : [];
+    if (differing.length > 0) outcomes.push({ domain, result: 'kept', reason: keptAs(differing) });
+    else if (there) outcomes.push({ domain, result: 'unchanged', reason: null });
     else outcomes.push(await attempt(imported, create));
   }
   return outcomes;
+}
+
+function keptAs(differing: readonly string[]): string {
+  return `the one that is there has another ${differing.join(' and ')}; delete it first`;
 }
 
 async function attempt(
@@ -165,6 +173,10 @@ function stored({ protocol, domain, forwards_to, policy, ...more }: ImportedTunn
   const url = `${protocol === 'http' ? 'https' : protocol}://${domain}`;
   const created_at = new Date().toISOString();
   return { id: randomUUID(), protocol, forwards_to, domain, url, policy: policy ?? null, created_at, ...more };
+}
+
+function describe(outcomes: readonly Outcome[], source: string): string {
+  return outcomes.length === 0 ? `there are no tunnels in ${source}` : outcomes.map(line).join('\n');
 }
 
 function line({ domain, result, reason }: Outcome): string {

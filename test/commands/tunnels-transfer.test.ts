@@ -68,7 +68,7 @@ describe('import without an agent', () => {
     expect(await tunnels(['import', 'sample.json'])).toEqual({
       code: 0,
       stdout: 'created    one.localhost\ncreated    two.localhost\ncreated    three.localhost\n',
-      stderr: '',
+      stderr: expect.stringMatching(/^no agent runs on \/.*\/data: its next start brings up .*\n$/),
     });
     expect(brief()).toEqual(IMPORTED);
     const again = await tunnels(['import', 'sample.json', '--json']);
@@ -90,9 +90,10 @@ describe('import without an agent', () => {
       'https://four.localhost': { forwards_to: '8004' },
     });
     const { code, stdout, stderr } = await tunnels(['import', 'other.json']);
-    expect([code, stderr]).toEqual([1, 'device-agent: 1 of 2 tunnels are not as other.json says\n']);
+    expect([code, stderr]).toEqual([1, expect.stringContaining('1 of 2 tunnels are not as other.json says\n')]);
     expect(stdout).toBe(
-      'kept       one.localhost: there is another one (to localhost:8001); delete it first\ncreated    four.localhost\n',
+      'kept       one.localhost: the one that is there has another forwards_to; delete it first\n' +
+        'created    four.localhost\n',
     );
     expect(brief()).toEqual([...IMPORTED, ['four.localhost', 'localhost:8004', null]]);
   });
@@ -121,14 +122,21 @@ describe('import without an agent', () => {
     write('list.json', ['https://one.localhost']);
     write('edited.json', { version: 1, tunnels: [{ id: 5 }] });
     writeFileSync(join(folder, 'torn.json'), '{"https://one.localhost":');
+    write('newer.json', { version: 2, tunnels: [], groups: {} });
     for (const [file, problem] of [
       ['list.json', /neither an export of device-agent, nor/],
       ['edited.json', /tunnels\[0\]\.id: must be a string, not a number; .*tunnels\[0\]\.url: is missing/],
+      ['newer.json', /newer version of device-agent \(format 2, this one knows 1\)/],
       ['torn.json', /not JSON, line 1/],
       ['missing.json', /ENOENT/],
     ] as const) {
       expect(await tunnels(['import', file])).toMatchObject({ code: 2, stderr: expect.stringMatching(problem) });
     }
+    write('none.json', { version: 1, tunnels: [] });
+    expect(await tunnels(['import', 'none.json'])).toMatchObject({
+      code: 0,
+      stdout: 'there are no tunnels in none.json\n',
+    });
   });
 });
 
@@ -167,6 +175,7 @@ it('an agent that runs and cannot be asked keeps its file to itself', async () =
 
 it('exports into no folder, through no link, and not to where there is no folder', async () => {
   const { folder, tunnels } = setUp();
+  mkdirSync(join(folder, 'data'));
   mkdirSync(join(folder, 'folder'));
   symlinkSync('/dev/null', join(folder, 'link'));
   const problems = [];
@@ -180,12 +189,15 @@ it('exports into no folder, through no link, and not to where there is no folder
       stderr: expect.stringMatching(/^device-agent: missing\/backup\.json cannot be written: .+\n$/),
     },
   ]);
-  expect(readdirSync(folder).sort()).toEqual(['folder', 'link']);
+  expect(readdirSync(folder).sort()).toEqual(['data', 'folder', 'link']);
   expect(readlinkSync(join(folder, 'link'))).toBe('/dev/null');
 });
 
 it('exports the last good copy of a damaged file, and nothing when there is none', async () => {
   const { folder, write, tunnels } = setUp();
+  // A folder that is not there is another one than that of the agent.
+  expect(await tunnels(['export'])).toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining('DATA_DIR') });
+  mkdirSync(join(folder, 'data'));
   expect(await tunnels(['export'])).toMatchObject({ code: 0, stdout: '{"version":1,"tunnels":[\n\n]}\n' });
   write('sample.json', SAMPLE);
   await tunnels(['import', 'sample.json']);

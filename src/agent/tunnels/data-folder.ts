@@ -158,6 +158,8 @@ async function explain(path: string, error: unknown): Promise<string> {
   // Of the reasons that have advice of their own, only rights are a question of whose the folder is.
   const advice = hasErrno(error, 'EACCES') || hasErrno(error, 'EPERM') ? null : diskAdvice(error);
   if (advice !== null) return `the data folder ${path} cannot be used (${messageOf(error)}): ${advice}`;
+  if (hasErrno(error, 'ENOTDIR'))
+    return `the data folder ${path} cannot be used (${messageOf(error)}): set DATA_DIR to a folder`;
   const who = `user ${process.geteuid?.() ?? 'unknown'}`;
   const owner = await stat(path).then(
     ({ uid, mode }) => `it belongs to user ${uid}, mode ${(mode & 0o7777).toString(8).padStart(4, '0')}`,

@@ -5,7 +5,8 @@ import { JsonTextError, parseJson } from '../../lib/json-text.ts';
 import { inPlainWords } from '../../lib/plain-words.ts';
 import { type PolicyInput, toTrafficPolicy } from '../../traffic-policy/document.ts';
 import { problemList } from './problems.ts';
-import { domainOf, StoredTunnel, type Tunnel, TunnelRequest } from './tunnel.ts';
+import { domainOf, type Tunnel, TunnelRequest } from './tunnel.ts';
+import { StoredTunnels, TUNNELS_VERSION } from './tunnel-store.ts';
 
 /** A tunnel to be made, with the domain that identifies it. */
 export type ImportedTunnel = TunnelRequest & { domain: string };
@@ -17,8 +18,10 @@ export interface ImportRules {
   reservedDomains: readonly string[];
 }
 
-/** What `tunnels.json` and an export hold. */
-const OwnFile = z.object({ version: z.literal(1), tunnels: z.array(StoredTunnel) });
+/** What tells `tunnels.json` and an export from others. */
+const OwnFile = z.object({ tunnels: z.array(z.unknown()) });
+/** Of a format that this version does not know. */
+const NewerFile = z.object({ version: z.number().gt(TUNNELS_VERSION) });
 /** What ngrok's sample agent in Python keeps: a tunnel's particulars under its URL. */
 const SampleFile = z.record(z.string(), z.record(z.string(), z.unknown()));
 
@@ -46,10 +49,12 @@ export function parseTunnels(text: string, source: string, rules: ImportRules): 
   throw new OperatorError(`nothing was imported from ${source}, as it cannot be used as a whole:${list}`, 2);
 }
 
-/** Whether a tunnel is already what is to be imported. */
-export function isSameTunnel(tunnel: Tunnel, imported: ImportedTunnel): boolean {
+/** In what a tunnel is not what is to be imported: names of members. */
+export function differencesBetween(tunnel: Tunnel, imported: ImportedTunnel): string[] {
   const { id: _id, url: _url, created_at: _created, ...kept } = tunnel;
-  return isDeepStrictEqual(withoutNull(kept), withoutNull(imported));
+  const [there, wanted] = [withoutNull(kept), withoutNull(imported)];
+  const members = new Set([...Object.keys(there), ...Object.keys(wanted)]);
+  return [...members].filter((member) => !isDeepStrictEqual(there[member], wanted[member]));
 }
 
 function requestsIn(text: string, source: string): { name: string; request: unknown }[] {
@@ -60,11 +65,7 @@ function requestsIn(text: string, source: string): { name: string; request: unkn
     const problem = error instanceof JsonTextError ? `not JSON, ${error.message}` : messageOf(error);
     throw new OperatorError(`${source} cannot be imported: ${problem}`, 2);
   }
-  const own = OwnFile.safeParse(content, { error: inPlainWords });
-  if (own.success) return own.data.tunnels.map(ownRequest);
-  if (z.object({ tunnels: z.array(z.unknown()) }).safeParse(content).success) {
-    throw new OperatorError(`${source} cannot be imported: ${problemList(own.error).join('; ')}`, 2);
-  }
+  if (OwnFile.safeParse(content).success) return ownRequests(content, source);
   const sample = SampleFile.safeParse(content);
   if (sample.success) return Object.entries(sample.data).map(([url, details]) => sampleRequest(url, details));
   throw new OperatorError(
@@ -74,8 +75,20 @@ function requestsIn(text: string, source: string): { name: string; request: unkn
   );
 }
 
-function ownRequest({ id: _id, url, created_at: _created, ...request }: Tunnel) {
-  return { name: url, request };
+function ownRequests(content: unknown, source: string) {
+  const newer = NewerFile.safeParse(content);
+  if (newer.success) {
+    throw new OperatorError(
+      `${source} cannot be imported: it is of a newer version of device-agent (format ${newer.data.version}, ` +
+        `this one knows ${TUNNELS_VERSION}); install that version`,
+      2,
+    );
+  }
+  const own = StoredTunnels.safeParse(content, { error: inPlainWords });
+  if (!own.success) {
+    throw new OperatorError(`${source} cannot be imported: ${problemList(own.error).join('; ')}`, 2);
+  }
+  return own.data.tunnels.map(({ id: _id, url, created_at: _created, ...request }) => ({ name: url, request }));
 }
 
 /** Keeps to what makes a tunnel; the sample leaves what is usual out, and keeps the policy as text. */
@@ -115,6 +128,6 @@ function check(request: unknown, { defaultPolicies, reservedDomains }: ImportRul
   return { ...parsed.data, domain };
 }
 
-function withoutNull(members: object): object {
+function withoutNull(members: object): Record<string, unknown> {
   return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== null && value !== undefined));
 }

@@ -13,9 +13,9 @@ import { StoredTunnel, type Tunnel } from './tunnel.ts';
  * Within a version members may be added, and values that older programs do not know; a member that goes or
  * means something else takes a new version.
  */
-const VERSION = 1;
+export const TUNNELS_VERSION = 1;
 
-const StoredTunnels = z.object({ version: z.literal(VERSION), tunnels: z.array(StoredTunnel) });
+export const StoredTunnels = z.object({ version: z.literal(TUNNELS_VERSION), tunnels: z.array(StoredTunnel) });
 export type StoredTunnels = z.infer<typeof StoredTunnels>;
 
 /** Tunnels never change in place, so that each is put into text once. */
@@ -23,13 +23,13 @@ const texts = new WeakMap<Tunnel, string>();
 
 /** `tunnels.json`: one line a tunnel, so that people and diffs can read it. */
 export const tunnelsCodec: Codec<StoredTunnels> = {
-  encode: ({ tunnels }) => `{"version":${VERSION},"tunnels":[\n${tunnels.map(textOf).join(',\n')}\n]}\n`,
+  encode: ({ tunnels }) => `{"version":${TUNNELS_VERSION},"tunnels":[\n${tunnels.map(textOf).join(',\n')}\n]}\n`,
   decode: (text) => {
     const content: unknown = JSON.parse(text);
     const { data } = z.object({ version: z.number() }).safeParse(content);
-    if (data && data.version > VERSION) {
+    if (data && data.version > TUNNELS_VERSION) {
       throw new OperatorError(
-        `the tunnels were saved by a newer version of device-agent (format ${data.version}, this one knows ${VERSION}); ` +
+        `the tunnels were saved by a newer version of device-agent (format ${data.version}, this one knows ${TUNNELS_VERSION}); ` +
           'install that version, or move tunnels.json away to start without tunnels',
       );
     }
@@ -56,7 +56,7 @@ export class TunnelStore {
   #writing: Promise<void> | null = null;
 
   constructor(adapter: Adapter<StoredTunnels>) {
-    this.#db = new Low(adapter, { version: VERSION, tunnels: [] });
+    this.#db = new Low(adapter, { version: TUNNELS_VERSION, tunnels: [] });
   }
 
   /** @throws {OperatorError} when what is on the disk cannot be used */
@@ -101,7 +101,7 @@ export class TunnelStore {
       const next = new Map(this.#tunnels);
       for (const change of changes) change.apply(next);
       try {
-        this.#db.data = { version: VERSION, tunnels: [...next.values()] };
+        this.#db.data = { version: TUNNELS_VERSION, tunnels: [...next.values()] };
         await this.#db.write();
       } catch (error) {
         const advice = diskAdvice(error);
