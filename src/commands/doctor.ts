@@ -26,7 +26,7 @@ type Load<T> = (env: NodeJS.ProcessEnv, folder: string) => T;
  * @param options.service looks at the service of systemd, with its settings
  */
 export async function doctor(options: DoctorOptions): Promise<void> {
-  if (options.service) requireRoot('doctor --service');
+  if (options.service) requireRoot();
   const read = <T>(load: Load<T>): T | OperatorError => attempt(() => readSettings(load, options));
   const management = read(loadManagementSettings);
   const findings = await diagnose(read(loadSettings), {

@@ -19,12 +19,12 @@ const chosen = ({ gateway }: ServiceOptions): Service => (gateway ? GATEWAY_SERV
 const tell = (line: string) => void process.stdout.write(`${line}\n`);
 
 export async function install(options: ServiceOptions): Promise<void> {
-  requireRoot('service install');
+  requireRoot();
   await installService(chosen(options), program(), thisHost(), tell);
 }
 
 export async function uninstall(options: ServiceOptions): Promise<void> {
-  requireRoot('service uninstall');
+  requireRoot();
   await uninstallService(chosen(options), options.purge === true, thisHost(), tell);
 }
 

@@ -4,6 +4,7 @@ import type { ManagementClient } from '../management/client.ts';
 import { CLOUD_API } from '../management/cloud-api.ts';
 import type { ManagementError } from '../management/management-error.ts';
 import type { ManagementSettings } from '../settings/management-settings.ts';
+import { hostAndPort, resolvers, type Variable } from '../settings/variable-kinds.ts';
 import { describeProgress, describeResult, envLines } from './setup-report.ts';
 
 interface SetupOptions {
@@ -47,11 +48,17 @@ export function addSetupCommand(
     .option('--no-wait', 'do not wait for DNS records and certificate')
     .option('--timeout <minutes>', 'how long to wait for DNS records and certificate', minutes, 30)
     .option('--rotate', 'replace the authtoken of an earlier run; devices that use it go offline')
-    .option('--dns-server <address...>', 'resolvers to check the DNS records with; left out: those of the system')
+    .option(
+      '--dns-server <address...>',
+      'resolvers to check the DNS records with; left out: those of the system',
+      (text: string, before: string[] = []) => [...before, ...parsed(resolvers, text)],
+    )
     .addOption(
       new Option('--key-type <type>', "kind of the certificate's key").choices(['rsa', 'ecdsa']).default('rsa'),
     )
-    .option('--server-addr <host:port>', "where the gateway takes agents, for the device's .env")
+    .option('--server-addr <host:port>', "where the gateway takes agents, for the device's .env", (text) =>
+      parsed(hostAndPort, text),
+    )
     .option('--ca-cert <path>', "the gateway's CA certificate on the device, for its .env")
     .option('--json', 'print the result as JSON; progress goes to standard error')
     .action((options: SetupOptions) => runSetup(options, settings(), output));
@@ -61,6 +68,15 @@ function minutes(text: string): number {
   const value = Number(text);
   if (!(value > 0 && value <= 24 * 60)) throw new InvalidArgumentError('It must be a number of minutes, at most 1440.');
   return value;
+}
+
+/** An option that is what a variable is. */
+function parsed<T>({ parse, allowed }: Variable<T>, text: string): T {
+  try {
+    return parse(text);
+  } catch {
+    throw new InvalidArgumentError(`Allowed: ${allowed}.`);
+  }
 }
 
 /** Runs the workflow and prints what it found, made and waits for. */

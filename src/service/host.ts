@@ -23,12 +23,11 @@ export function thisHost(): Host {
   return { root: '', isBooted: existsSync('/run/systemd/system'), run };
 }
 
-/** @throws {OperatorError} when this user may not change services */
-export function requireRoot(command: string): void {
+/** @throws {OperatorError} when this user may not change services, with the same command as root may give it */
+export function requireRoot(): void {
   if (process.platform !== 'linux') throw new OperatorError('services are installed on Linux with systemd alone');
   if (process.geteuid?.() === 0) return;
-  const program = `${process.execPath} ${process.argv[1] ?? 'device-agent'}`;
-  throw new OperatorError(`only root may do this: sudo ${program} ${command}`);
+  throw new OperatorError(`only root may do this: sudo ${[process.execPath, ...process.argv.slice(1)].join(' ')}`);
 }
 
 /** Starting waits until the service is ready. */

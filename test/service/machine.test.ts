@@ -111,10 +111,10 @@ describe.runIf(booted !== null)(
       await machine.run('sed', '-i', 's/^Restart=no$/Restart=always/', unit);
       const pi = ['setpriv', '--reuid=1000', '--regid=1000', '--clear-groups', process.execPath, SystemdMachine.CLI];
       for (const command of ['install', 'uninstall']) {
-        const refused = await machine.run(...pi, 'service', command);
+        const refused = await machine.run(...pi, 'service', command, '--gateway');
         expect([refused.code, refused.stderr]).toEqual([
           1,
-          expect.stringMatching(/^device-agent: only root.*sudo .*cli.js/),
+          expect.stringMatching(new RegExp(`^device-agent: only root.*sudo .*cli.js service ${command} --gateway\n$`)),
         ]);
       }
     });
