@@ -121,7 +121,7 @@ async function throughAgent(tunnels: readonly ImportedTunnel[], settings: Settin
 
 async function ontoDisk(tunnels: readonly ImportedTunnel[], settings: Settings): Promise<Outcome[]> {
   const folder = await openDataFolder(settings.dataDir);
-  process.stderr.write(`no agent runs on ${folder.path}: its next start brings up what is created there\n`);
+  process.stderr.write(`no agent runs on ${settings.dataDir}: its next start brings up what is created there\n`);
   try {
     const log = await createLog('silent', 'json');
     const store = new TunnelStore(new DurableFile({ path: tunnelsFile(settings), codec: tunnelsCodec, log }));
