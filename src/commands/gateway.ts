@@ -24,7 +24,7 @@ export function addGatewayCommand(program: Command, { run, location }: GatewayCo
     .command('backup')
     .description('copy the database into a new file; the gateway may be running')
     .argument('<file>', 'file to write; it must not exist')
-    .action((file: string) => withStore(location(), (store) => backUp(store, file)));
+    .action((file: string) => withStore(location(), (store) => backUp(store, file), 'existing'));
   gateway
     .command('health')
     .description('whether the gateway on this machine is alive; exit code 0, or 3 when it is not')
@@ -32,21 +32,31 @@ export function addGatewayCommand(program: Command, { run, location }: GatewayCo
   gateway
     .command('certificates')
     .description('show how the certificates stand that are obtained automatically; the gateway may be running')
-    .action(() => withStore(location(), listCertificates));
+    .action(() => withStore(location(), listCertificates, 'existing'));
   gateway
     .command('api-key')
     .description('keys for the management API')
     .command('create')
     .description('make an API key and show it, once')
     .option('-d, --description <text>', 'what the key is for', '')
-    .action(({ description }: { description: string }) =>
-      withStore(location(), (store) => createApiKey(store, description)),
-    );
+    .action(({ description }: { description: string }) => {
+      const place = location();
+      return withStore(place, (store) => createApiKey(store, description, place.dataDir));
+    });
 }
 
-/** Loads the database's code only now: most commands never need it. */
-async function withStore(location: StoreLocation, work: (store: Store) => Promise<void> | void): Promise<void> {
-  const { openGatewayStore } = await import('../gateway/store/open-gateway-store.ts');
+/**
+ * Loads the database's code only now: most commands never need it.
+ *
+ * @param which `existing`: what only looks at a gateway makes none, in the wrong folder say
+ */
+async function withStore(
+  location: StoreLocation,
+  work: (store: Store) => Promise<void> | void,
+  which: 'existing' | 'any' = 'any',
+): Promise<void> {
+  const { expectGateway, openGatewayStore } = await import('../gateway/store/open-gateway-store.ts');
+  if (which === 'existing') expectGateway(location);
   const store = openGatewayStore(location);
   try {
     await work(store);
@@ -59,12 +69,12 @@ async function listCertificates(store: Store): Promise<void> {
   (await import('./gateway-certificates.ts')).listCertificates(store);
 }
 
-/** Makes an API key and prints it; this is how the first one is had. */
-async function createApiKey(store: Store, description: string): Promise<void> {
+/** Makes an API key and prints it; this is how the first one is had, also before a gateway's first start. */
+async function createApiKey(store: Store, description: string, dataDir: string): Promise<void> {
   const { issueApiKey } = await import('../gateway/access/issue-token.ts');
   const { row, token } = await store.database.write(() => issueApiKey(store, { description }));
   // The key alone goes to standard output, for `export MANAGEMENT_API_KEY=$(…)`.
-  process.stderr.write(`API key ${row.id}; it is shown this once:\n`);
+  process.stderr.write(`API key ${row.id} of the gateway in ${dataDir}; it is shown this once:\n`);
   process.stdout.write(`${token}\n`);
 }
 

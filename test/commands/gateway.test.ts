@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Command } from 'commander';
@@ -51,6 +51,7 @@ it('gateway runs the gateway', async () => {
 it('gateway api-key create prints a key that works, alone on its line, also beside a running gateway', async () => {
   const running = openGatewayStore({ dataDir, encryptionKey: null });
   await run('api-key', 'create', '--description', 'laptop');
+  expect(process.stderr.write).toHaveBeenCalledWith(expect.stringContaining(`of the gateway in ${dataDir}`));
   const [, ksuid = '', secret = ''] = /^([0-9A-Za-z]{27})_([0-9A-Za-z]+)\n$/.exec(printed) ?? [];
   const row = running.apiKeys.get(`ak_${ksuid}`);
   expect(row?.description).toBe('laptop');
@@ -71,10 +72,18 @@ it('gateway backup copies the database of a running gateway, and never overwrite
   running.database.close();
 });
 
+it.each([['backup', 'copy.db'], ['certificates']])(
+  'gateway %s makes no gateway where there is none',
+  async (...args) => {
+    await expect(run(...args)).rejects.toThrow(`there is no gateway in ${dataDir}: `);
+    expect(readdirSync(dataDir)).toEqual([]);
+  },
+);
+
 it('gateway certificates shows how those stand that are obtained automatically', async () => {
+  const store = openGatewayStore({ dataDir, encryptionKey: null });
   await run('certificates');
   expect(printed).toBe('');
-  const store = openGatewayStore({ dataDir, encryptionKey: null });
   const policy = { authority: 'https://ca.test/directory', private_key_type: 'ecdsa' } as const;
   await claimOwnNames(store, ['*.gw.test', 'gw.test', 'api.gw.test'], policy);
   const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=gw.test', names: ['gw.test'] });

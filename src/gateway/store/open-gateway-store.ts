@@ -1,5 +1,6 @@
-import { existsSync, mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import { explainUnreadable } from '../../lib/durable-write.ts';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { createKey, loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
 import { openStore, type Store } from './store.ts';
@@ -26,6 +27,29 @@ export function openGatewayStore({ dataDir, encryptionKey }: StoreLocation): Sto
       ? loadOrCreateKey(join(folder, 'encryption.key'), file)
       : parseKey(encryptionKey, 'the encryption key setting');
   return openStore(file, new SecretsBox(key));
+}
+
+/**
+ * For what is of use with a gateway that has been started alone, such as a backup.
+ *
+ * @throws {OperatorError} when there is none, or this user may not look
+ */
+export function expectGateway({ dataDir }: StoreLocation): void {
+  const folder = join(dataDir, 'gateway');
+  // The log without its database is damage, which opening them tells of.
+  if (['gateway.db', 'gateway.db-wal'].some((name) => isThere(join(folder, name)))) return;
+  throw new OperatorError(
+    `there is no gateway in ${dataDir}: run this in the gateway's folder and with its settings, or set DATA_DIR`,
+    2,
+  );
+}
+
+function isThere(file: string): boolean {
+  try {
+    return statSync(file, { throwIfNoEntry: false }) !== undefined;
+  } catch (error) {
+    throw explainUnreadable(file, error);
+  }
 }
 
 /** The key is made before the database: one without a key has lost it, and a new key opens nothing of what is there. */
