@@ -95,8 +95,8 @@ const ADVICE: Readonly<Record<string, string>> = {
   EROFS:
     'the file system is read-only, as it becomes when a card fails: look at dmesg and check the card, ' +
     'then make it writable again with mount -o remount,rw',
-  EACCES: 'this user may not write there: give the folder to the user that runs the agent with chown',
-  EPERM: 'this user may not write there: give the folder to the user that runs the agent with chown',
+  EACCES: 'this user may not write there: give it to the user that runs this, with chown',
+  EPERM: 'this user may not write there: give it to the user that runs this, with chown',
   EIO: 'the disk fails: look at dmesg, and replace the card',
 };
 

@@ -6,10 +6,11 @@ import {
   mkdtempSync,
   openSync,
   readFileSync,
+  readSync,
   rmSync,
   statSync,
 } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { createDurablySync, diskAdvice } from '../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { migrate } from './migrate.ts';
@@ -18,6 +19,13 @@ import { walDamage } from './wal-damage.ts';
 
 /** How often a log is read that looks damaged: another process may be writing it just then. */
 const WAL_READS = 3;
+
+/**
+ * Where a database's header says how it is written to, and what it says of one without a write-ahead log:
+ * https://www.sqlite.org/fileformat2.html#file_format_version_numbers.
+ */
+const WRITE_VERSION_AT = 18;
+const WITHOUT_LOG = 1;
 
 /** @throws {OperatorError} when the database's log is damaged */
 export function checkLog(file: string): void {
@@ -48,6 +56,14 @@ export function prepareDatabaseFile(file: string): void {
     createDatabase(file);
   } else {
     accessSync(file, constants.R_OK | constants.W_OK);
+    // The engine makes files beside it, and says no more than "readonly" when it may not.
+    accessSync(dirname(file), constants.W_OK);
+    if ((sizeOf(log) ?? 0) > 0 && !hasLogs(file)) {
+      throw new OperatorError(
+        `the database ${file} is a backup, and ${log} is the log of another one, which must not be written into it: ` +
+          `move ${log} and ${file}-shm aside`,
+      );
+    }
     checkLog(file);
   }
 }
@@ -109,6 +125,21 @@ function createDatabase(file: string): void {
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/**
+ * Whether the database was ever used with a log. A backup never was, and the engine would write whatever log it finds
+ * into it all the same.
+ */
+function hasLogs(file: string): boolean {
+  const header = Buffer.alloc(WRITE_VERSION_AT + 1);
+  const descriptor = openSync(file, 'r');
+  try {
+    readSync(descriptor, header, 0, header.length, 0);
+  } finally {
+    closeSync(descriptor);
+  }
+  return header[WRITE_VERSION_AT] !== WITHOUT_LOG;
 }
 
 function sizeOf(file: string): number | null {

@@ -3,6 +3,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   truncateSync,
@@ -100,6 +101,15 @@ describe('a database whose log was not brought over yet', () => {
     rmSync(gone.db);
     expectRefusal(gone.folder, /is missing, and \S+-wal is not/);
   });
+});
+
+it('a backup is refused while the log of another database is beside it, and works without', () => {
+  const { folder, db, wal } = copyOf();
+  live.database.backup(join(folder, 'backup.db'));
+  renameSync(join(folder, 'backup.db'), db);
+  expectRefusal(folder, /is a backup, and \S+-wal is the log of another one/);
+  rmSync(wal);
+  expect(rows(db)).toBe(WRITES);
 });
 
 describe('a database that was closed', () => {
