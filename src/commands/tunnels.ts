@@ -1,24 +1,8 @@
 import { readFileSync } from 'node:fs';
+import type { CreatedTunnel, ListedTunnel, TunnelDetail } from '../agent/api/present.ts';
 import { callAgent, tunnelPath } from '../agent/api-client.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import { loadSettings } from '../settings/agent-settings.ts';
-
-/** A tunnel as the API lists it. */
-interface ListedTunnel {
-  url: string;
-  url_part: string;
-  protocol: string;
-  forwards_to: string;
-  domain: string;
-  policy: string;
-}
-
-interface TunnelDetail extends ListedTunnel {
-  status: string;
-  since: string;
-  created_at: string;
-  last_error: { code: string | null; message: string } | null;
-}
 
 interface JsonOption {
   json?: boolean;
@@ -47,7 +31,7 @@ export async function startTunnel(
   forwardsTo: string,
   options: JsonOption & { domain?: string; protocol: string; policy?: string },
 ): Promise<void> {
-  const tunnel = await callAgent<ListedTunnel>(loadSettings(), 'POST', '/tunnels', {
+  const tunnel = await callAgent<CreatedTunnel>(loadSettings(), 'POST', '/tunnels', {
     body: {
       protocol: options.protocol,
       forwards_to: forwardsTo,

@@ -1,28 +1,10 @@
+import type { StatusReport } from '../agent/api/health-router.ts';
+import type { ListedTunnel, TunnelDetail } from '../agent/api/present.ts';
 import { apiAddress, callAgent, tunnelPath } from '../agent/api-client.ts';
 import { isDataFolderHeld } from '../agent/tunnels/data-folder.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { type Check, failed, ok, type Result, skipped } from './finding.ts';
-
-/** The members of `/status` that matter here. */
-export interface AgentStatus {
-  version: string;
-  uptime_seconds: number;
-  session: {
-    state: string;
-    since: string;
-    gateway: string;
-    last_error: { code: string | null; message: string } | null;
-  };
-}
-
-/** A tunnel as a running agent tells of it. */
-export interface LiveTunnel {
-  url: string;
-  domain: string;
-  status: string;
-  last_error: { code: string | null; message: string } | null;
-}
 
 /** What can be found out about an agent that runs already. */
 export interface RunningAgent {
@@ -31,7 +13,7 @@ export interface RunningAgent {
   /** Where the local API should be; null when the settings leave that open. */
   address: string | null;
   /** What answers there as an agent's API; null: nothing does. */
-  status: AgentStatus | null;
+  status: StatusReport | null;
   /** Why nothing was learnt there. */
   problem: string | null;
 }
@@ -48,7 +30,7 @@ export async function findRunningAgent(settings: Settings, patience: number): Pr
   }
   const address = apiAddress(settings);
   try {
-    const status = await callAgent<AgentStatus>(settings, 'GET', '/status', { deadlineMs: ASK_MS * patience });
+    const status = await callAgent<StatusReport>(settings, 'GET', '/status', { deadlineMs: ASK_MS * patience });
     return { holdsFolder, address, status, problem: null };
   } catch (error) {
     return { holdsFolder, address, status: null, problem: messageOf(error) };
@@ -56,10 +38,10 @@ export async function findRunningAgent(settings: Settings, patience: number): Pr
 }
 
 /** The tunnels of a running agent with their states, up to a bound. */
-export async function liveTunnels(settings: Settings, patience: number): Promise<LiveTunnel[]> {
+export async function liveTunnels(settings: Settings, patience: number): Promise<TunnelDetail[]> {
   const ask = <T>(path: string) => callAgent<T>(settings, 'GET', path, { deadlineMs: ASK_MS * patience });
-  const listed = await ask<{ url_part: string }[]>('/tunnels');
-  return Promise.all(listed.slice(0, MAX_ASKED).map(({ url_part }) => ask<LiveTunnel>(tunnelPath(url_part))));
+  const listed = await ask<ListedTunnel[]>('/tunnels');
+  return Promise.all(listed.slice(0, MAX_ASKED).map(({ url_part }) => ask<TunnelDetail>(tunnelPath(url_part))));
 }
 
 /** Whether an agent runs, and whether there are two that are in each other's way. */

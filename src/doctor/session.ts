@@ -1,3 +1,5 @@
+import type { StatusReport } from '../agent/api/health-router.ts';
+import type { TunnelDetail } from '../agent/api/present.ts';
 import { TUNNEL_PROTOCOLS, type TunnelProtocol } from '../agent/connector/connector.ts';
 import type { GatewayLink } from '../agent/connector/gateway-link.ts';
 import { type GatewaySession, SessionRefused } from '../agent/connector/gateway-session.ts';
@@ -6,7 +8,7 @@ import { ApiError, messageOf } from '../lib/errors.ts';
 import type { TrafficPolicyDocument } from '../traffic-policy/document.ts';
 import { type Check, failed, NotKnown, ok, type Result, skipped, summarize } from './finding.ts';
 import { isTrusted, type Reach } from './gateway-reach.ts';
-import type { LiveTunnel, RunningAgent } from './running-agent.ts';
+import type { RunningAgent } from './running-agent.ts';
 
 /** A name that a tunnel, or the agent's own API, has to be able to bind. */
 export interface Name {
@@ -22,7 +24,7 @@ export interface SessionSources {
   link: Pick<GatewayLink, 'connect' | 'close'> | null;
   names: Promise<readonly Name[]>;
   /** The tunnels of the running agent. */
-  live: () => Promise<readonly LiveTunnel[]>;
+  live: () => Promise<readonly TunnelDetail[]>;
   patience: number;
 }
 
@@ -85,11 +87,10 @@ function neither(reason: string): Findings {
   return { authtoken: skipped(reason), rights: [skipped(reason)] };
 }
 
-function judgeRunning({ state, since, last_error }: NonNullable<RunningAgent['status']>['session']): Result {
+function judgeRunning({ state, since, last_error }: StatusReport['session']): Result {
   if (state === 'online') return ok(`the running agent has been online with it since ${since}`);
-  const reason = last_error ? `: ${[last_error.code, last_error.message].filter(Boolean).join(' ')}` : '';
   const advice = last_error?.code ? NEW_AUTHTOKEN : 'see what is said of the gateway; the agent keeps trying by itself';
-  return failed(`the running agent is ${state}${reason}`, advice);
+  return failed(`the running agent is ${state}${because(last_error)}`, advice);
 }
 
 async function judgeLive(live: SessionSources['live']): Promise<Result[]> {
@@ -97,13 +98,14 @@ async function judgeLive(live: SessionSources['live']): Promise<Result[]> {
   if (tunnels.length === 0) return [skipped('there are no tunnels')];
   const results = tunnels.map(({ url, status, last_error }) => {
     if (status === 'online') return ok(url);
-    const reason = last_error ? `: ${[last_error.code, last_error.message].filter(Boolean).join(' ')}` : '';
-    return failed(
-      `${url} is ${status}${reason}`,
-      last_error?.code ? adviceFor(last_error.code, new URL(url).hostname) : null,
-    );
+    const advice = last_error?.code ? adviceFor(last_error.code, new URL(url).hostname) : null;
+    return failed(`${url} is ${status}${because(last_error)}`, advice);
   });
   return summarize(results, (count) => `${tunnelCount(count)} online at the running agent`);
+}
+
+function because(error: TunnelDetail['last_error']): string {
+  return error === null ? '' : `: ${[error.code, error.message].filter(Boolean).join(' ')}`;
 }
 
 const NEW_AUTHTOKEN =

@@ -69,6 +69,9 @@ function obstacles({ tunnels, session }: HealthSource): Record<string, string> {
   };
 }
 
+/** The answer of `/status`. */
+export type StatusReport = ReturnType<typeof presentStatus>;
+
 function presentStatus({ version, uptime, session, tunnels, addresses }: HealthSource) {
   const { state, since, gateway, reconnects, lastError } = session();
   return {

@@ -1,6 +1,11 @@
 import type { TunnelView } from '../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 
+/** What clients get of tunnels: nothing in it changes on its way through JSON. */
+export type CreatedTunnel = ReturnType<typeof presentCreated>;
+export type ListedTunnel = ReturnType<typeof presentItem>;
+export type TunnelDetail = ReturnType<typeof presentDetail>;
+
 /** A tunnel in the answer to the request that created it. */
 export function presentCreated({ tunnel: { url, protocol, forwards_to, domain, policy } }: TunnelView) {
   return { url, protocol, forwards_to, domain, policy };
