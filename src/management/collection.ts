@@ -1,8 +1,9 @@
 import { z } from 'zod';
 import { inPlainWords } from '../lib/plain-words.ts';
+import { unreadable } from './answer.ts';
 import type { ManagementError } from './management-error.ts';
 import type { Operation } from './operations.ts';
-import { type Call, type Transport, unreadable } from './transport.ts';
+import type { Call, Transport } from './transport.ts';
 
 /** What every method takes as its last argument. */
 export interface CallOptions {

@@ -1,11 +1,10 @@
-import { z } from 'zod';
 import { backoffDelay } from '../lib/backoff.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
-import { DeadlineExceeded, withSignal } from '../lib/deadline.ts';
-import { messageOf } from '../lib/errors.ts';
+import { withSignal } from '../lib/deadline.ts';
+import { noAnswer, readAnswer } from './answer.ts';
 import { CLOUD_API } from './cloud-api.ts';
-import type { Fetch, FetchAnswer } from './fetch.ts';
-import { ManagementError, TIMEOUT, UNREACHABLE, UNREADABLE_ANSWER } from './management-error.ts';
+import type { Fetch } from './fetch.ts';
+import { ManagementError } from './management-error.ts';
 import type { Operation } from './operations.ts';
 
 /** Where the API is and how to call it. */
@@ -43,12 +42,6 @@ const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
 const RETRY_DELAYS = { baseMs: 250, maxMs: 10_000 };
 /** A service that wants us to wait longer gets no second call from here; the caller decides. */
 const LONGEST_WAIT_MS = 60_000;
-
-const ErrorBody = z.object({
-  error_code: z.string().nullish(),
-  msg: z.string().nullish(),
-  details: z.record(z.string(), z.string()).nullish().catch(null),
-});
 
 /** The options with their defaults. */
 interface Settings {
@@ -177,59 +170,6 @@ function fillId(path: string, id: string | undefined): string {
   // An empty id would address the whole collection, and dots its parent.
   if (!id || id === '.' || id === '..') throw new TypeError(`${JSON.stringify(id)} is not an id`);
   return path.replace('{id}', () => encodeURIComponent(id));
-}
-
-function noAnswer(name: string, error: unknown): ManagementError {
-  if (error instanceof DeadlineExceeded) return new ManagementError(error.message, { status: null, code: TIMEOUT });
-  // Node's fetch raises a TypeError that says only "fetch failed"; what happened is in the cause. That has no message but a code when
-  // several addresses were tried.
-  const reason = error instanceof TypeError && error.cause !== undefined ? error.cause : error;
-  const why = messageOf(reason) || String((reason as { code?: unknown }).code);
-  const text = `${name}: the service cannot be reached: ${why}`;
-  return new ManagementError(text, { status: null, code: UNREACHABLE, cause: error });
-}
-
-function readAnswer(name: string, answer: FetchAnswer, text: string): unknown {
-  if (answer.status === 204) return undefined;
-  const isSuccess = answer.status >= 200 && answer.status < 300;
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch (cause) {
-    if (isSuccess) throw unreadable(name, answer.status, 'the answer is not JSON', cause);
-  }
-  if (isSuccess) return json;
-  throw refusal(name, answer, json);
-}
-
-/** An answer that says success but is not what the operation promises. */
-export function unreadable(name: string, status: number, why: string, cause?: unknown): ManagementError {
-  return new ManagementError(`${name}: ${why}`, { status, code: UNREADABLE_ANSWER, cause });
-}
-
-function refusal(name: string, answer: FetchAnswer, json: unknown): ManagementError {
-  const { data } = ErrorBody.safeParse(json);
-  const details = data?.details ?? {};
-  const code = data?.error_code ?? null;
-  const isRedirect = answer.status >= 300 && answer.status < 400;
-  const msg = isRedirect
-    ? `the service redirects to ${answer.headers.get('location') ?? 'nowhere'}; set that as the base URL`
-    : (data?.msg ?? `the service answered with status ${answer.status}`);
-  return new ManagementError(`${name}: ${msg}${code ? ` (${code})` : ''}`, {
-    status: answer.status,
-    code,
-    details,
-    operationId: details.operation_id ?? answer.headers.get('ngrok-operation-id'),
-    retryAfterMs: parseRetryAfter(answer.headers.get('retry-after')),
-  });
-}
-
-/** @returns milliseconds, for both forms of the header (RFC 9110, section 10.2.3); null when it is neither */
-function parseRetryAfter(text: string | null): number | null {
-  if (text === null) return null;
-  if (/^\d+$/.test(text)) return Number(text) * 1000;
-  const date = Date.parse(text);
-  return Number.isNaN(date) ? null : Math.max(0, date - Date.now());
 }
 
 /**

@@ -3,8 +3,9 @@ import { once } from 'node:events';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { Agent, request } from 'node:https';
 import { messageOf } from '../../lib/errors.ts';
+import { parseRetryAfter } from '../../lib/retry-after.ts';
 import { VERSION } from '../../version.ts';
-import { AcmeProblem, AuthorityUnreachable, parseProblem, parseRetryAfter, problemType } from './acme-problem.ts';
+import { AcmeProblem, AuthorityUnreachable, parseProblem, problemType } from './acme-problem.ts';
 
 export type AcmeLibrary = typeof import('acme-client');
 
@@ -66,7 +67,8 @@ async function send(url: string, method: 'GET' | 'HEAD' | 'POST', body: string |
   const conversation = conversations.getStore();
   if (!conversation) throw new Error('an ACME request outside of any conversation');
   const response = await exchange(url, method, body, conversation);
-  conversation.retryAfter = parseRetryAfter(response.headers['retry-after']);
+  const retryAfterMs = parseRetryAfter(response.headers['retry-after']);
+  conversation.retryAfter = retryAfterMs === null ? null : Math.ceil(retryAfterMs / 1000);
   if (response.status < 400) return response;
   const document = parseProblem(response.data);
   // The library repeats these itself, with the nonce that came along.

@@ -67,18 +67,6 @@ export function isProblem(value: unknown): value is ProblemDocument {
   return ['undefined', 'string'].includes(typeof type) && ['undefined', 'string'].includes(typeof detail);
 }
 
-/**
- * How long a Retry-After header asks to wait (RFC 9110, section 10.2.3).
- *
- * @returns whole seconds, at least 0; null when there is none that can be read
- */
-export function parseRetryAfter(header: string | undefined, now = Date.now()): number | null {
-  if (header === undefined) return null;
-  if (/^\d{1,9}$/.test(header)) return Number(header);
-  const at = Date.parse(header);
-  return Number.isNaN(at) ? null : Math.max(0, Math.ceil((at - now) / 1000));
-}
-
 /** Turns whatever ended an order into what the domain's owner is told. */
 export function toIssueError(cause: unknown): IssueError {
   if (cause instanceof IssueError) return cause;

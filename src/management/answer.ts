@@ -1,0 +1,66 @@
+import { z } from 'zod';
+import { DeadlineExceeded } from '../lib/deadline.ts';
+import { messageOf } from '../lib/errors.ts';
+import { parseRetryAfter } from '../lib/retry-after.ts';
+import type { FetchAnswer } from './fetch.ts';
+import { ManagementError, TIMEOUT, UNREACHABLE, UNREADABLE_ANSWER } from './management-error.ts';
+
+const ErrorBody = z.object({
+  error_code: z.string().nullish(),
+  msg: z.string().nullish(),
+  details: z.record(z.string(), z.string()).nullish().catch(null),
+});
+
+/**
+ * Why there is no answer.
+ *
+ * @param name of the operation, such as `GET /bot_users`; so below
+ */
+export function noAnswer(name: string, error: unknown): ManagementError {
+  if (error instanceof DeadlineExceeded) return new ManagementError(error.message, { status: null, code: TIMEOUT });
+  // Node's fetch raises a TypeError that says only "fetch failed"; what happened is in the cause. That has no message
+  // but a code when several addresses were tried.
+  const reason = error instanceof TypeError && error.cause !== undefined ? error.cause : error;
+  const why = messageOf(reason) || String((reason as { code?: unknown }).code);
+  const text = `${name}: the service cannot be reached: ${why}`;
+  return new ManagementError(text, { status: null, code: UNREACHABLE, cause: error });
+}
+
+/**
+ * @returns the answer's JSON; undefined for a 204
+ * @throws {ManagementError} when it is a refusal, or no JSON
+ */
+export function readAnswer(name: string, answer: FetchAnswer, text: string): unknown {
+  if (answer.status === 204) return undefined;
+  const isSuccess = answer.status >= 200 && answer.status < 300;
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch (cause) {
+    if (isSuccess) throw unreadable(name, answer.status, 'the answer is not JSON', cause);
+  }
+  if (isSuccess) return json;
+  throw refusal(name, answer, json);
+}
+
+/** An answer that says success but is not what the operation promises. */
+export function unreadable(name: string, status: number, why: string, cause?: unknown): ManagementError {
+  return new ManagementError(`${name}: ${why}`, { status, code: UNREADABLE_ANSWER, cause });
+}
+
+function refusal(name: string, answer: FetchAnswer, json: unknown): ManagementError {
+  const { data } = ErrorBody.safeParse(json);
+  const details = data?.details ?? {};
+  const code = data?.error_code ?? null;
+  const isRedirect = answer.status >= 300 && answer.status < 400;
+  const msg = isRedirect
+    ? `the service redirects to ${answer.headers.get('location') ?? 'nowhere'}; set that as the base URL`
+    : (data?.msg ?? `the service answered with status ${answer.status}`);
+  return new ManagementError(`${name}: ${msg}${code ? ` (${code})` : ''}`, {
+    status: answer.status,
+    code,
+    details,
+    operationId: details.operation_id ?? answer.headers.get('ngrok-operation-id'),
+    retryAfterMs: parseRetryAfter(answer.headers.get('retry-after')),
+  });
+}
