@@ -1,9 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import { OperatorError } from '../../lib/errors.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
-import type { SessionStatus } from '../connector/connector.ts';
 import type { Limiter } from './limiter.ts';
-import type { Tunnel } from './tunnel.ts';
+import type { Tunnel, TunnelStatus } from './tunnel.ts';
 import type { TunnelKeeper } from './tunnel-keeper.ts';
 
 export interface PoliciesInForceOptions {
@@ -13,8 +12,6 @@ export interface PoliciesInForceOptions {
   keepers: () => Iterable<TunnelKeeper>;
   /** Whether a tunnel is there and is to stay: one that is being removed is not opened anew. */
   stays: (keeper: TunnelKeeper) => boolean;
-  /** The state of the session, now. */
-  session: () => SessionStatus;
   limiter: Limiter;
 }
 
@@ -46,7 +43,7 @@ export class PoliciesInForce {
    */
   async useDefaults(defaults: PolicyInput): Promise<void> {
     if (isDeepStrictEqual(defaults, this.#defaults)) return;
-    const { keepers, stays, session, limiter } = this.#options;
+    const { keepers, stays, limiter } = this.#options;
     const before = this.#defaults;
     this.#defaults = defaults;
     const affected = [...keepers()].filter(
@@ -55,21 +52,22 @@ export class PoliciesInForce {
     const firsts = new Map(affected.map((keeper) => [keeper.tunnel.protocol, keeper]));
     for (const keeper of firsts.values()) {
       const problem = await this.#reopen(keeper);
-      if (problem === null || session().state !== 'online') continue;
+      // The session broke: that says nothing about the policies.
+      if (problem === null || problem.code === 'ERR_AGENT_OFFLINE') continue;
       this.#defaults = before;
       await Promise.all([...firsts.values()].map((tried) => this.#reopen(tried)));
-      throw new OperatorError(`the gateway refuses the default policies on ${keeper.url}: ${problem}`);
+      throw new OperatorError(`the gateway refuses the default policies on ${keeper.url}: ${problem.message}`);
     }
     const others = affected.filter((keeper) => firsts.get(keeper.tunnel.protocol) !== keeper);
     await Promise.all(others.map((keeper) => limiter.run(() => this.#reopen(keeper))));
   }
 
   /** @returns why the tunnel is not up now; null when it is, or is no more */
-  async #reopen(keeper: TunnelKeeper): Promise<string | null> {
+  async #reopen(keeper: TunnelKeeper): Promise<TunnelStatus['lastError']> {
     const { stays } = this.#options;
     if (!stays(keeper)) return null;
     try {
-      return (await keeper.reopen())?.message ?? null;
+      return await keeper.reopen();
     } finally {
       // A removal that has come meanwhile closes the endpoint, and keeps the tunnel up if it fails.
       if (stays(keeper)) keeper.keep();

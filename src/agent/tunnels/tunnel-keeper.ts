@@ -33,7 +33,7 @@ export class TunnelKeeper {
   #open: OpenTunnel | null = null;
   /** Identifies the loop that is in charge; null while there is none. */
   #run: symbol | null = null;
-  /** Settles when no attempt to bind is under way; never rejects. */
+  /** Settles when no attempt to bind is under way, nor one to bind anew; never rejects. */
   #binding: Promise<void> = Promise.resolve();
   /** Ends the wait that the loop is in. */
   #interrupt: () => void = () => {};
@@ -94,9 +94,7 @@ export class TunnelKeeper {
     this.#stop();
     // What is being bound right now would be an endpoint that nobody knows of.
     await this.#binding;
-    const open = this.#open;
-    this.#open = null;
-    await open?.close();
+    await this.#closeEndpoint();
   }
 
   /**
@@ -106,9 +104,16 @@ export class TunnelKeeper {
    * @throws when the endpoint could not be closed
    */
   async reopen(): Promise<LastError> {
-    await this.close();
-    const attempt = this.#bind();
-    this.#binding = attempt.then(() => {});
+    this.#stop();
+    const attempt = this.#binding.then(async () => {
+      await this.#closeEndpoint();
+      return this.#bind();
+    });
+    // From here on a close() waits for what will be open at the end.
+    this.#binding = attempt.then(
+      () => {},
+      () => {},
+    );
     return attempt;
   }
 
@@ -116,6 +121,12 @@ export class TunnelKeeper {
   abandon(): void {
     this.#stop();
     void this.#binding.then(() => this.#dropEndpoint());
+  }
+
+  async #closeEndpoint(): Promise<void> {
+    const open = this.#open;
+    this.#open = null;
+    await open?.close();
   }
 
   #stop(): void {

@@ -50,7 +50,6 @@ export class TunnelManager {
       defaults: defaultPolicies,
       keepers: () => this.#list.values(),
       stays: (keeper) => this.#stays(keeper),
-      session: () => connector.status,
       limiter: this.#limiter,
     });
     this.#opener = new TunnelOpener(connector, dialer, () => this.policies.defaults);

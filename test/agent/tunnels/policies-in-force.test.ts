@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { offline } from '../../../src/agent/connector/sdk-error.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
 import { PolicyInput } from '../../../src/traffic-policy/document.ts';
 import { gate, setUpTunnels, tunnelRequest, until } from '../../support/tunnel-set-up.ts';
@@ -33,6 +34,39 @@ describe('new default policies', () => {
     await removed;
     expect(connector.requests).toHaveLength(1);
     expect(connector.bound.size).toBe(0);
+  });
+
+  it('leave nothing open of a tunnel that is deleted while it is closed to be opened anew', async () => {
+    const { tunnels, connector } = await setUpTunnels();
+    const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+    const slow = gate();
+    let closing = 0;
+    connector.beforeClose = () => {
+      closing++;
+      return slow.opened;
+    };
+    const changed = tunnels.policies.useDefaults(DENIED);
+    await until(() => closing === 1, 'the endpoint being closed');
+    const removed = tunnels.remove(view);
+    slow.open();
+    await Promise.all([changed, removed]);
+    expect(tunnels.list()).toEqual([]);
+    expect([...connector.bound.keys()]).toEqual([]);
+  });
+
+  it('are no fault of the gateway’s when the session breaks meanwhile, however soon it is back', async () => {
+    const { tunnels, connector } = await setUpTunnels();
+    const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+    connector.beforeOpen = async () => {
+      connector.beforeOpen = async () => {};
+      connector.goOffline();
+      connector.goOnline();
+      throw offline('the connection broke');
+    };
+    await tunnels.policies.useDefaults(DENIED);
+    expect(tunnels.policies.defaults).toBe(DENIED);
+    await until(() => view.status.state === 'online', 'the tunnel up again');
+    expect(connector.bound.get(view.url)?.request.trafficPolicy?.on_http_request).toMatchObject(inbound);
   });
 
   it('that the gateway refuses leave the old ones in force, and the tunnel up', async () => {
