@@ -55,7 +55,10 @@ export class GatewayRelay {
 
   /** Opens the port at the first call; it stays the same from then on. */
   open(): Promise<RelayDoor> {
-    this.#door ??= this.#listen();
+    this.#door ??= this.#listen().catch((error: unknown) => {
+      this.#door = null; // the next session tries again
+      throw error;
+    });
     return this.#door;
   }
 

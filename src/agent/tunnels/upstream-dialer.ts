@@ -1,4 +1,5 @@
 import type { TunnelProtocol } from '../connector/connector.ts';
+import { openPrivateFolder } from './runtime-folder.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 import { type RelayOptions, UpstreamRelay } from './upstream-relay.ts';
 
@@ -25,6 +26,8 @@ export class UpstreamDialer {
       this.options.guard.checkLiteral(upstream);
       return { forwardTo: straight(upstream, protocol), release: async () => {} };
     }
+    // What clears away old temporary files takes an empty folder with it.
+    await openPrivateFolder(this.options.socketFolder);
     const relay = new UpstreamRelay(upstream, this.options);
     await relay.listen();
     return { forwardTo: `unix:${relay.path}`, release: () => relay.close() };

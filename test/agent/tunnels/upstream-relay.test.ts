@@ -1,6 +1,6 @@
 import type { LookupAddress } from 'node:dns';
 import { once } from 'node:events';
-import { readdir } from 'node:fs/promises';
+import { readdir, rm, stat } from 'node:fs/promises';
 import net, { type AddressInfo, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
@@ -53,6 +53,15 @@ it('leaves addresses and localhost to the SDK, at full speed', async () => {
 });
 
 describe('a named upstream', () => {
+  it('is reached also after the folder for sockets was cleared away, as old temporary files are', async () => {
+    const { prepare, socketFolder } = await setUp({ 'camera.test': ['127.0.0.1'] });
+    await rm(socketFolder, { recursive: true });
+    const { port } = await listen((socket) => void socket.end('here'));
+    const client = connect((await prepare(named(port))).forwardTo);
+    expect((await buffer(client)).toString()).toBe('here');
+    expect((await stat(socketFolder)).mode & 0o777).toBe(0o700);
+  });
+
   it('is carried both ways, with half-open ends and back-pressure', async () => {
     const { prepare } = await setUp({ 'camera.test': ['127.0.0.1'] });
     const { port } = await listen((socket) => {
