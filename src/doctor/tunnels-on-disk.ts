@@ -11,8 +11,10 @@ function judge({ path, main, backup, damaged }: TunnelFile): Result | Result[] {
   const kept = damaged.length > 0 ? `; set aside earlier: ${damaged.join(', ')}` : '';
   const { problem: copy } = problemOf(`${path}.bak`, backup);
   if (main.state === 'good') {
-    const found = ok(`${count(main.tunnels.length)} in ${path}${kept}`);
-    return copy === null ? found : [found, failed(copy, 'the next change replaces it; look at dmesg for disk errors')];
+    const found = [ok(`${count(main.tunnels.length)} in ${path}${kept}`), ...unusable(path, main.leftOut)];
+    return copy === null
+      ? found
+      : [...found, failed(copy, 'the next change replaces it; look at dmesg for disk errors')];
   }
   const { problem } = problemOf(path, main);
   if (main.state === 'unusable') return failed(problem ?? path, null);
@@ -28,6 +30,13 @@ function judge({ path, main, backup, damaged }: TunnelFile): Result | Result[] {
     `${problem}, and there is no good copy`,
     `restore ${basename(path)} from a backup; the agent would start without tunnels and keep the damaged file`,
   );
+}
+
+function unusable(path: string, leftOut: readonly string[]): Result[] {
+  if (leftOut.length === 0) return [];
+  const remedy =
+    'mend it before the next start: the agent keeps a copy of the file as it is, and goes on without these tunnels';
+  return [failed(`some tunnels in ${path} cannot be used (${leftOut.join('; ')})`, remedy)];
 }
 
 function problemOf(path: string, content: FileContent): { problem: string | null } {

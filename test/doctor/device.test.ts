@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -142,6 +142,17 @@ describe('the tunnels on the disk', () => {
     write(folder, 'tunnels.json', '');
     write(folder, 'tunnels.json.bak', '\0\0\0');
     expect(await check(folder)).toEqual([failure(/tunnels\.json is damaged .*no good copy/, /restore/)]);
+  });
+
+  it('are named when one of them cannot be used', async () => {
+    const folder = await temporaryFolder();
+    await keepTunnels(folder, [{}]);
+    const text = readFileSync(join(folder, 'data', 'tunnels.json'), 'utf8');
+    write(folder, 'tunnels.json', text.replace('\n]', ',\n{"id":"b"}\n]'));
+    expect(await check(folder)).toEqual([
+      success(/^1 tunnel in/),
+      failure(/tunnels\[1\]\.url: .*/, /before the next start/),
+    ]);
   });
 
   it('have a damaged copy', async () => {

@@ -8,10 +8,11 @@ import type { Log } from '../../lib/log.ts';
 export interface Codec<T> {
   encode(data: T): string;
   /**
+   * @param leaveOut hears of each part of a sound text that cannot be used, and what is wrong with it
    * @throws {OperatorError} when the text is sound but nothing that this program may touch
    * @throws anything else when the text is damaged
    */
-  decode(text: string): T;
+  decode(text: string, leaveOut: (reason: string) => void): T;
 }
 
 export interface DurableFileOptions<T> {
@@ -21,7 +22,10 @@ export interface DurableFileOptions<T> {
   files?: FileOperations;
 }
 
-type Found<T> = { state: 'good'; text: string; data: T } | { state: 'missing' } | { state: 'damaged'; reason: string };
+type Found<T> =
+  | { state: 'good'; text: string; data: T; leftOut: readonly string[] }
+  | { state: 'missing' }
+  | { state: 'damaged'; reason: string };
 
 const MODE = 0o600;
 /** Damaged files that are kept; the oldest go first. */
@@ -43,7 +47,8 @@ export class DurableFile<T> implements Adapter<T> {
   constructor(private readonly options: DurableFileOptions<T>) {}
 
   /**
-   * Reads the file or, when it is damaged or missing, the last good copy. A damaged file is set aside.
+   * Reads the file or, when it is damaged or missing, the last good copy. A damaged file is set aside, and so is a copy of
+   * one of which a part cannot be used.
    *
    * @returns null when there is nothing to read
    * @throws {OperatorError} when a file may not be read or is of a newer version
@@ -54,13 +59,15 @@ export class DurableFile<T> implements Adapter<T> {
     if (main.state === 'good') {
       this.#exists = true;
       this.#onDisk = main.text;
+      if (main.leftOut.length > 0) await this.#leaveOut(main.data, main.leftOut.join('; '));
       return main.data;
     }
     try {
       return await this.#recover(main);
     } catch (error) {
       if (error instanceof OperatorError) throw error;
-      const copy = hasErrno(error, 'EROFS') ? await this.#load(this.#backupPath) : main;
+      // A disk that takes no writes, whatever the reason, is none to lose the tunnels for.
+      const copy = diskAdvice(error) === null ? main : await this.#load(this.#backupPath);
       if (copy.state !== 'good') throw unrestorable(path, error);
       this.#unrestored = main;
       this.options.log.error(
@@ -117,7 +124,9 @@ export class DurableFile<T> implements Adapter<T> {
       );
     }
     try {
-      return { state: 'good', text, data: this.options.codec.decode(text) };
+      const leftOut: string[] = [];
+      const data = this.options.codec.decode(text, (reason) => leftOut.push(reason));
+      return { state: 'good', text, data, leftOut };
     } catch (error) {
       if (error instanceof OperatorError) throw error;
       return { state: 'damaged', reason: messageOf(error) };
@@ -136,12 +145,31 @@ export class DurableFile<T> implements Adapter<T> {
     return backup.data;
   }
 
+  /** Writes the file anew without what cannot be used of it; what it was stays under another name. */
+  async #leaveOut(data: T, reason: string): Promise<void> {
+    const { path, log } = this.options;
+    try {
+      await this.#setAside(path, reason);
+      await this.write(data);
+    } catch (err) {
+      log.error({ err, file: path, reason }, 'a part of the file cannot be used, and no copy of it could be kept');
+    }
+  }
+
   /** Gives the present content the backup's name, without an instant in which either name is missing. */
   async #keepBackup(): Promise<void> {
-    const { path } = this.options;
+    const { path, log } = this.options;
     const next = temporaryNameOf(this.#backupPath);
     await this.#files.remove(next);
-    await this.#files.link(path, next);
+    try {
+      await this.#files.link(path, next);
+    } catch (error) {
+      if (!hasErrno(error, 'ENOENT')) throw error;
+      // What is being written has everything that was in it.
+      log.warn({ file: path }, 'the file is gone: somebody has removed it; it is written anew');
+      this.#exists = false;
+      return;
+    }
     await this.#files.rename(next, this.#backupPath);
   }
 

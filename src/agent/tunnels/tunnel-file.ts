@@ -6,7 +6,7 @@ import { tunnelsCodec } from './tunnel-store.ts';
 
 /** What is under the name of the tunnels' file, or of its copy. */
 export type FileContent =
-  | { state: 'good'; tunnels: readonly Tunnel[] }
+  | { state: 'good'; tunnels: readonly Tunnel[]; leftOut: readonly string[] }
   | { state: 'missing' }
   | { state: 'damaged' | 'unusable'; reason: string };
 
@@ -41,7 +41,9 @@ async function load(path: string): Promise<FileContent> {
     return { state, reason: `${path} cannot be read: ${messageOf(error)}` };
   }
   try {
-    return { state: 'good', tunnels: tunnelsCodec.decode(text).tunnels };
+    const leftOut: string[] = [];
+    const { tunnels } = tunnelsCodec.decode(text, (reason) => leftOut.push(reason));
+    return { state: 'good', tunnels, leftOut };
   } catch (error) {
     return { state: error instanceof OperatorError ? 'unusable' : 'damaged', reason: messageOf(error) };
   }

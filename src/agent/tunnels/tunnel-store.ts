@@ -18,13 +18,16 @@ export const TUNNELS_VERSION = 1;
 export const StoredTunnels = z.object({ version: z.literal(TUNNELS_VERSION), tunnels: z.array(StoredTunnel) });
 export type StoredTunnels = z.infer<typeof StoredTunnels>;
 
+/** The same before anybody has looked at the tunnels one by one. */
+const Content = StoredTunnels.extend({ tunnels: z.array(z.unknown()) });
+
 /** Tunnels never change in place, so that each is put into text once. */
 const texts = new WeakMap<Tunnel, string>();
 
 /** `tunnels.json`: one line a tunnel, so that people and diffs can read it. */
 export const tunnelsCodec: Codec<StoredTunnels> = {
   encode: ({ tunnels }) => `{"version":${TUNNELS_VERSION},"tunnels":[\n${tunnels.map(textOf).join(',\n')}\n]}\n`,
-  decode: (text) => {
+  decode: (text, leaveOut) => {
     const content: unknown = JSON.parse(text);
     const { data } = z.object({ version: z.number() }).safeParse(content);
     if (data && data.version > TUNNELS_VERSION) {
@@ -33,11 +36,29 @@ export const tunnelsCodec: Codec<StoredTunnels> = {
           'install that version, or move tunnels.json away to start without tunnels',
       );
     }
-    const parsed = StoredTunnels.safeParse(content, { error: inPlainWords });
+    const parsed = Content.safeParse(content, { error: inPlainWords });
     if (!parsed.success) throw new Error(problemList(parsed.error).join('; '));
-    return parsed.data;
+    return { version: TUNNELS_VERSION, tunnels: soundOnes(parsed.data.tunnels, leaveOut) };
   },
 };
+
+/**
+ * One tunnel that cannot be used costs none of the others.
+ *
+ * @throws Error when none of them can be used
+ */
+function soundOnes(records: readonly unknown[], leaveOut: (reason: string) => void): Tunnel[] {
+  const sound: Tunnel[] = [];
+  const problems: string[] = [];
+  for (const [at, record] of records.entries()) {
+    const parsed = StoredTunnel.safeParse(record, { error: inPlainWords });
+    if (parsed.success) sound.push(parsed.data);
+    else problems.push(...problemList(parsed.error).map((problem) => `tunnels[${at}].${problem}`));
+  }
+  if (sound.length === 0 && problems.length > 0) throw new Error(problems.join('; '));
+  for (const problem of problems) leaveOut(problem);
+  return sound;
+}
 
 interface Change {
   apply(tunnels: Map<string, Tunnel>): void;

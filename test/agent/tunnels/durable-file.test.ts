@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { type Codec, DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
@@ -74,23 +74,26 @@ describe('a power cut', () => {
   });
 });
 
-describe('a disk that is read-only', () => {
-  it('gives the last good copy, and keeps the damaged file once it can be written again', async () => {
-    const files = new PowerCutFiles();
-    const before = on(files);
-    await before.write([1]);
-    await before.write([1, 2]);
-    files.damage(PATH, '[1, 2');
-    files.failure = { operation: 'write', code: 'EROFS' };
-    const file = on(files);
-    expect(await file.read()).toEqual([1]);
-    await expect(file.write([1, 3])).rejects.toThrow('EROFS');
-    expect(files.textOf(PATH)).toBe('[1, 2');
-    files.failure = null;
-    await file.write([1, 3]);
-    expect(await on(files).read()).toEqual([1, 3]);
-    expect(files.paths().some((path) => files.textOf(path) === '[1, 2')).toBe(true);
-  });
+describe('a disk that takes no writes', () => {
+  it.each(['EROFS', 'ENOSPC', 'EIO'])(
+    '(%s) gives the last good copy, and keeps the damaged file once it can be written again',
+    async (code) => {
+      const files = new PowerCutFiles();
+      const before = on(files);
+      await before.write([1]);
+      await before.write([1, 2]);
+      files.damage(PATH, '[1, 2');
+      files.failure = { operation: 'write', code };
+      const file = on(files);
+      expect(await file.read()).toEqual([1]);
+      await expect(file.write([1, 3])).rejects.toThrow(code);
+      expect(files.textOf(PATH)).toBe('[1, 2');
+      files.failure = null;
+      await file.write([1, 3]);
+      expect(await on(files).read()).toEqual([1, 3]);
+      expect(files.paths().some((path) => files.textOf(path) === '[1, 2')).toBe(true);
+    },
+  );
 });
 
 describe('a write that fails', () => {
@@ -169,6 +172,17 @@ describe('on a real disk', () => {
     await writeFile(join(folder, 'numbers.json.bak'), '[7]');
     expect(await fileIn(folder).read()).toEqual([7]);
     expect(await readFile(join(folder, 'numbers.json'), 'utf8')).toBe('[7]');
+  });
+
+  it('writes the file anew that somebody has removed meanwhile, with the copy or without', async () => {
+    const folder = await temporaryFolder();
+    const file = fileIn(folder);
+    await file.write([1]);
+    for (const [n, removed] of [['numbers.json'], ['numbers.json', 'numbers.json.bak']].entries()) {
+      for (const name of removed) await rm(join(folder, name), { force: true });
+      await file.write([1, n]);
+      expect(await fileIn(folder).read()).toEqual([1, n]);
+    }
   });
 
   it('stops the start when it may not read, rather than to begin empty', async () => {

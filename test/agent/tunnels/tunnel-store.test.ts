@@ -133,6 +133,19 @@ describe('tunnels.json', () => {
     expect((await openStore(path)).list()).toEqual([second]);
   });
 
+  it('of which one tunnel cannot be used keeps the others, and all of it under another name', async () => {
+    const folder = await temporaryFolder();
+    const path = join(folder, 'tunnels.json');
+    const text = JSON.stringify({ version: 1, tunnels: [tunnel('a'), { ...tunnel('b'), url: 'b' }, tunnel('c')] });
+    await writeFile(path, text);
+    await writeFile(`${path}.bak`, JSON.stringify({ version: 1, tunnels: [tunnel('a')] }));
+    expect((await openStore(path)).list()).toEqual([tunnel('a'), tunnel('c')]);
+    // Once is enough: the file is in order now.
+    expect((await openStore(path)).list()).toEqual([tunnel('a'), tunnel('c')]);
+    const [damaged = '', ...more] = (await readdir(folder)).filter((name) => name.includes('damaged'));
+    expect([await readFile(join(folder, damaged), 'utf8'), more]).toEqual([text, []]);
+  });
+
   it.each(['{"version":1,"tunnels":[{"id":"a"}]}', '{"version":1}', '[]', 'null', ''])(
     'that holds %j is damaged',
     async (text) => {
