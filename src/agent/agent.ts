@@ -1,6 +1,7 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '../lib/clock.ts';
+import { OperatorError } from '../lib/errors.ts';
 import type { Log } from '../lib/log.ts';
 import { Teardown } from '../lib/teardown.ts';
 import type { Settings } from '../settings/agent-settings.ts';
@@ -9,7 +10,7 @@ import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
 import { isLoopbackHost } from './api/host-guard.ts';
 import type { Metrics, MetricsSource } from './api/metrics.ts';
 import { type RunningServer, startServer } from './api/server.ts';
-import { type ApiToken, openApiToken } from './api-token.ts';
+import { type ApiToken, openApiToken, tokenOfNobody } from './api-token.ts';
 import type { SessionStatus } from './connector/connector.ts';
 import { NgrokConnector } from './connector/ngrok-connector.ts';
 import { OwnEndpoint } from './own-endpoint.ts';
@@ -81,16 +82,15 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
   const defaultPolicies = await loadDefaultPolicies(settings.defaultPolicies);
   const folder = await openDataFolder(dataDir);
   parts.add(() => folder.release());
-  if (folder.readOnly) {
+  if (folder.unwritable !== null) {
     log.error(
-      { folder: dataDir },
-      'THE DATA FOLDER IS READ-ONLY: tunnels stay as they are on the disk, and none can be created or deleted; ' +
-        'look at dmesg, check the card, then: mount -o remount,rw',
+      { folder: dataDir, reason: folder.unwritable },
+      'THE DATA FOLDER IS READ-ONLY OR FULL: tunnels stay as they are on the disk, and none can be created or deleted',
     );
   }
   const socketFolder = await openRuntimeFolder(dataDir);
   parts.add(() => rm(socketFolder, { recursive: true, force: true }));
-  let apiToken = await openApiToken(settings);
+  let apiToken = await openApiToken(settings).catch((error: unknown) => lockOut(error, log));
 
   const guard = new UpstreamGuard(settings.allowUpstreams);
   const addresses: Record<string, string> = {};
@@ -189,6 +189,13 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
 async function loadMetrics(source: MetricsSource): Promise<Metrics> {
   const { Metrics } = await import('./api/metrics.ts');
   return new Metrics(source);
+}
+
+/** Whoever holds the token has to wait until it is mended; that is no reason to keep the tunnels down. */
+function lockOut(error: unknown, log: Log): ApiToken {
+  if (!(error instanceof OperatorError)) throw error;
+  log.error({ reason: error.message }, 'NO REMOTE CALL IS LET IN: the API token cannot be had; mend that and reload');
+  return tokenOfNobody();
 }
 
 function announceRemote({ api }: Settings, { file }: ApiToken, log: Log): void {

@@ -28,6 +28,11 @@ export async function openApiToken(settings: Settings): Promise<ApiToken> {
   return { token, file };
 }
 
+/** Stands in for one that cannot be had: as nobody knows it, nobody is let in. */
+export function tokenOfNobody(): ApiToken {
+  return { token: newToken(), file: null };
+}
+
 /** The token, when there is one that this user may read; for the command line. */
 export function apiTokenIfAny(settings: Settings): string | null {
   if (settings.api.token !== null) return settings.api.token;
@@ -54,7 +59,11 @@ function readTokenFile(file: string): string | undefined {
 }
 
 async function createTokenFile(file: string): Promise<string> {
-  const token = randomBytes(24).toString('base64url');
+  const token = newToken();
   await writeDurably(file, `${token}\n`, 0o600);
   return token;
+}
+
+function newToken(): string {
+  return randomBytes(24).toString('base64url');
 }

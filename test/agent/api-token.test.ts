@@ -28,7 +28,7 @@ describe('the token of the API', () => {
     await expect(stat(file)).rejects.toThrow('ENOENT');
   });
 
-  it('that is damaged stops the start and is not replaced', async () => {
+  it('that is damaged is an error, and is not replaced', async () => {
     const { settings, file } = await setUp();
     await writeFile(file, 'torn');
     await expect(openApiToken(settings)).rejects.toThrow(OperatorError);

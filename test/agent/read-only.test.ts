@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { type Agent, startAgent } from '../../src/agent/agent.ts';
@@ -59,7 +59,10 @@ describe.runIf(mayMount)('on a disk that has become read-only', () => {
 
     const { agent, api, lines } = await start(dataDir, gateway);
     await ready(api);
-    expect(lines.find(({ msg }) => String(msg).includes('READ-ONLY'))).toMatchObject({ folder: dataDir });
+    expect(lines.find(({ msg }) => String(msg).includes('READ-ONLY'))).toMatchObject({
+      folder: dataDir,
+      reason: expect.stringContaining('remount,rw'),
+    });
     await expect(start(dataDir, gateway)).rejects.toThrow('another agent');
     const refused = await post(api, 'door.localhost');
     expect([refused.status, await refused.json()]).toEqual([
@@ -76,6 +79,33 @@ describe.runIf(mayMount)('on a disk that has become read-only', () => {
     expect((await post(api, 'door.localhost')).status).toBe(200);
     await agent.stop();
     await start(dataDir, gateway);
+  });
+
+  it('or is full, the agent starts all the same; without room for its token it lets in nobody from outside', async () => {
+    const disk = Disk.mount('size=1m,nr_inodes=40');
+    const dataDir = join(disk.path, 'data');
+    const gateway = await gatewayApart();
+    const first = await start(dataDir, gateway);
+    await ready(first.api);
+    expect((await post(first.api, 'cam.localhost')).status).toBe(200);
+    await first.agent.stop();
+    rmSync(join(dataDir, 'api-token'));
+    for (let n = 0; statfsSync(disk.path).ffree > 0; n++) writeFileSync(join(disk.path, `filler-${n}`), '');
+
+    const { agent, api, lines } = await start(dataDir, gateway);
+    await ready(api);
+    expect(lines.find(({ msg }) => String(msg).includes('OR FULL'))).toMatchObject({
+      reason: expect.stringContaining('df -i'),
+    });
+    expect(lines.find(({ msg }) => String(msg).includes('NO REMOTE CALL'))).toMatchObject({
+      reason: expect.stringMatching(/api-token.*ENOSPC/),
+    });
+    await expect(start(dataDir, gateway)).rejects.toThrow('another agent');
+    expect((await post(api, 'door.localhost')).status).toBe(500);
+
+    rmSync(join(disk.path, 'filler-0'));
+    await agent.reload(loadSettings({ DATA_DIR: dataDir, ...gateway }, dataDir));
+    expect(existsSync(join(dataDir, 'api-token'))).toBe(true);
   });
 
   it('the embedded gateway starts too, with the accounts that are there, and takes no changes', async () => {

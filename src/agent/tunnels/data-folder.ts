@@ -11,8 +11,8 @@ import { MAX_SOCKET_PATH } from './upstream.ts';
 
 /** A data folder that belongs to this process until it is released. */
 export interface DataFolder {
-  /** Whether nothing could be written to it, so that the lock is elsewhere. */
-  readOnly: boolean;
+  /** Why nothing could be written to it, so that the lock is elsewhere, and what to do about it; null when all is well. */
+  unwritable: string | null;
   release(): Promise<void>;
 }
 
@@ -32,8 +32,8 @@ const ROUND_MS = 20;
  * listens on a socket of its own, and only then looks for others. Names are never used twice, so that removing
  * a dead one is always safe. Of two that find each other contending, the one whose name sorts first goes on.
  *
- * A folder that has become read-only, as file systems on failing cards do, is used all the same: a device that can
- * still serve should. Its lock is then among the temporary files, which tells agents of this machine apart.
+ * A folder that has become read-only, as file systems on failing cards do, or is full, is used all the same: a device that
+ * can still serve should. Its lock is then among the temporary files, which tells agents of this machine apart.
  *
  * @throws {OperatorError} when another agent has the folder, or it cannot be used
  */
@@ -43,16 +43,24 @@ export async function openDataFolder(path: string): Promise<DataFolder> {
   try {
     try {
       await createFolder(own, 0o700);
-      return { readOnly: false, release: await lock(path, own, substitute) };
+      return { unwritable: null, release: await lock(path, own, substitute) };
     } catch (error) {
-      if (!hasErrno(error, 'EROFS') || !(await isFolder(path))) throw error;
+      const unwritable = await whyUnwritable(error, path, own);
+      if (unwritable === null) throw error;
+      await openPrivateFolder(substitute);
+      return { unwritable, release: await lock(path, substitute, own) };
     }
-    await openPrivateFolder(substitute);
-    return { readOnly: true, release: await lock(path, substitute, own) };
   } catch (error) {
     if (error instanceof OperatorError) throw error;
     throw new OperatorError(await explain(path, error), 1, { cause: error });
   }
+}
+
+/** @returns what to do about a folder that was used before and takes nothing now; null when the error is another one */
+async function whyUnwritable(error: unknown, path: string, lockFolder: string): Promise<string | null> {
+  const isReadOnly = hasErrno(error, 'EROFS') && (await isFolder(path));
+  const isFull = (hasErrno(error, 'ENOSPC') || hasErrno(error, 'EDQUOT')) && (await isFolder(lockFolder));
+  return isReadOnly || isFull ? diskAdvice(error) : null;
 }
 
 async function isFolder(path: string): Promise<boolean> {
