@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
+import { apiHost } from '../gateway/own-addresses.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import { hostPort, isUnspecified } from '../lib/ip-address.ts';
 import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
@@ -15,7 +16,7 @@ const DEADLINE_MS = 5000;
  */
 export async function gatewayHealth(): Promise<void> {
   const { host, domain, httpsPort } = loadGatewayServerSettings();
-  const name = `api.${domain}`;
+  const name = apiHost(domain);
   const place = { host: isUnspecified(host) ? 'localhost' : host, port: httpsPort };
   const asked = request({
     ...place,

@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { apiHost, connectHost } from './own-addresses.ts';
 
 /** Which names are this gateway's own. */
 export interface DomainSettings {
@@ -25,9 +26,6 @@ export function gatewayDomains(baseDomain: string): DomainSettings {
   return { baseDomain, cnameZone: `cname.${baseDomain}`, acmeZone: `acme.${baseDomain}` };
 }
 
-/** Where agents and clients of the management API reach the gateway itself. */
-const OWN_LABELS = ['connect', 'api'];
-
 /** Whether a name belongs to the service itself: it needs no DNS records, and no certificate of its own. */
 export function isServiceOwned(domain: string, { baseDomain }: DomainSettings): boolean {
   return domain.endsWith(`.${baseDomain}`);
@@ -41,9 +39,16 @@ export function isInternalName(name: string, { baseDomain }: Pick<DomainSettings
   return name.endsWith('.internal') && name !== baseDomain && !name.endsWith(`.${baseDomain}`);
 }
 
+/** The name itself and every wildcard that covers it, the closest first. */
+export function coveringNames(name: string): string[] {
+  const labels = name.split('.');
+  const wildcards = labels.slice(1).map((_, depth) => `*.${labels.slice(depth + 1).join('.')}`);
+  return name.startsWith('*.') ? wildcards : [name, ...wildcards];
+}
+
 /** Whether a name must stay free, because the gateway itself answers for it. */
 export function isClosed(domain: string, { baseDomain, cnameZone, acmeZone }: DomainSettings): boolean {
-  const own = [baseDomain, ...OWN_LABELS.map((label) => `${label}.${baseDomain}`)];
+  const own = [baseDomain, connectHost(baseDomain), apiHost(baseDomain)];
   return own.includes(domain) || [cnameZone, acmeZone].some((zone) => domain === zone || domain.endsWith(`.${zone}`));
 }
 

@@ -1,6 +1,8 @@
 import type { AcmeSettings } from '../gateway/certificates/choose-issuer.ts';
 import type { ChallengeDnsSettings } from '../gateway/certificates/start-provisioning.ts';
+import { gatewayDomains } from '../gateway/domain-names.ts';
 import type { EdgeLimits } from '../gateway/edge/edge-limits.ts';
+import { connectHost } from '../gateway/own-addresses.ts';
 import type { AgentLimits } from '../gateway/sessions/agent-limits.ts';
 import type { PortRange } from '../gateway/sessions/tcp-ports.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';
@@ -123,11 +125,13 @@ function isPublic(domain: string): boolean {
 }
 
 function challengeDnsSettings(values: Parsed, problems: string[]): ChallengeDnsSettings | null {
-  const { GATEWAY_DNS_PORT: port, GATEWAY_DOMAIN: domain, GATEWAY_DNS_NAMESERVER: named } = values;
-  const nameServer = named ?? `connect.${domain}`;
-  if (`.${nameServer}`.endsWith(`.acme.${domain}`)) {
+  const { GATEWAY_DNS_PORT: port, GATEWAY_DNS_NAMESERVER: named } = values;
+  const domain = values.GATEWAY_DOMAIN ?? '';
+  const nameServer = named ?? connectHost(domain);
+  const { acmeZone } = gatewayDomains(domain);
+  if (`.${nameServer}`.endsWith(`.${acmeZone}`)) {
     problems.push(
-      `GATEWAY_DNS_NAMESERVER="${nameServer}": lies in the zone acme.${domain} itself, where no addresses are served`,
+      `GATEWAY_DNS_NAMESERVER="${nameServer}": lies in the zone ${acmeZone} itself, where no addresses are served`,
     );
   }
   return port === null ? null : { port, host: values.GATEWAY_DNS_HOST ?? values.GATEWAY_HOST ?? '', nameServer };

@@ -1,3 +1,4 @@
+import { coveringNames } from '../domain-names.ts';
 import type { Database } from './database.ts';
 import { ManagedDomains, managedColumns } from './managed-domains.ts';
 import { nullable, type RowOf, text } from './table.ts';
@@ -44,11 +45,4 @@ export class ReservedDomains extends ManagedDomains<typeof columns> {
     const order = (row: ReservedDomainRow) => names.indexOf(row.domain);
     return rows.sort((a, b) => order(a) - order(b));
   }
-}
-
-/** The host itself and every wildcard above it, closest first. */
-function coveringNames(host: string): string[] {
-  const labels = host.split('.');
-  const above = labels.map((_, depth) => `*.${labels.slice(depth + 1).join('.')}`).slice(0, -1);
-  return [host, ...above.filter((name) => name !== host)];
 }

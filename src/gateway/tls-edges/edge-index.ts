@@ -1,5 +1,6 @@
 import { EventEmitter } from 'node:events';
 import type { Log } from '../../lib/log.ts';
+import { coveringNames } from '../domain-names.ts';
 import type { Store } from '../store/store.ts';
 import type { TlsEdgeRow } from '../store/tls-edges.ts';
 
@@ -40,7 +41,7 @@ export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
    * specific wildcard.
    */
   find(name: string, ports: readonly number[]): ServedEdge | undefined {
-    for (const host of namesFor(name)) {
+    for (const host of coveringNames(name)) {
       if (!this.#hosts.has(host)) continue;
       for (const port of ports) {
         const served = this.#served.get(`${host}:${port}`);
@@ -52,7 +53,7 @@ export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
 
   /** Whether an edge serves a name at any port. */
   hasName(name: string): boolean {
-    return namesFor(name).some((host) => this.#hosts.has(host));
+    return coveringNames(name).some((host) => this.#hosts.has(host));
   }
 
   /** All that edges serve. */
@@ -94,10 +95,4 @@ export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
 function splitHostport(hostport: string): { host: string; port: number } {
   const colon = hostport.lastIndexOf(':');
   return { host: hostport.slice(0, colon), port: Number(hostport.slice(colon + 1)) };
-}
-
-/** A name and the wildcards above it, the most specific first. */
-function namesFor(name: string): string[] {
-  const labels = name.split('.');
-  return [name, ...labels.slice(1).map((_, depth) => `*.${labels.slice(depth + 1).join('.')}`)];
 }
