@@ -1,10 +1,9 @@
-import { realpathSync } from 'node:fs';
 import { diagnose } from '../doctor/diagnose.ts';
 import { renderReport, wantsColor } from '../doctor/report.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { createLog } from '../lib/log.ts';
 import { serviceEnvironment } from '../service/environment.ts';
-import { requireRoot, thisHost } from '../service/host.ts';
+import { requireRoot, thisHost, thisProgram } from '../service/host.ts';
 import { AGENT_SERVICE, stateFolderOf } from '../service/service.ts';
 import { serviceState } from '../service/status.ts';
 import { loadSettings } from '../settings/agent-settings.ts';
@@ -56,8 +55,4 @@ function attempt<T>(work: () => T): T | OperatorError {
     if (error instanceof OperatorError) return error;
     throw error;
   }
-}
-
-function thisProgram() {
-  return { node: realpathSync(process.execPath), cli: realpathSync(process.argv[1] ?? '') };
 }

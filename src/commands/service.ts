@@ -1,11 +1,8 @@
-import { realpathSync } from 'node:fs';
-import { OperatorError } from '../lib/errors.ts';
-import { requireRoot, thisHost } from '../service/host.ts';
+import { requireRoot, thisHost, thisProgram } from '../service/host.ts';
 import { installService } from '../service/install.ts';
 import { AGENT_SERVICE, GATEWAY_SERVICE, type Service } from '../service/service.ts';
 import { type ServiceState, serviceState } from '../service/status.ts';
 import { uninstallService } from '../service/uninstall.ts';
-import type { ProgramPaths } from '../service/unit.ts';
 
 interface ServiceOptions {
   gateway?: boolean;
@@ -20,7 +17,7 @@ const tell = (line: string) => void process.stdout.write(`${line}\n`);
 
 export async function install(options: ServiceOptions): Promise<void> {
   requireRoot();
-  await installService(chosen(options), program(), thisHost(), tell);
+  await installService(chosen(options), thisProgram(), thisHost(), tell);
 }
 
 export async function uninstall(options: ServiceOptions): Promise<void> {
@@ -30,14 +27,7 @@ export async function uninstall(options: ServiceOptions): Promise<void> {
 
 /** Sets the process's exit code by the state. */
 export async function status(options: ServiceOptions): Promise<void> {
-  const { state, lines } = await serviceState(chosen(options), program(), thisHost());
+  const { state, lines } = await serviceState(chosen(options), thisProgram(), thisHost());
   for (const line of lines) tell(line);
   process.exitCode = EXIT_CODES[state] ?? 3;
-}
-
-/** Where this very program lies. */
-function program(): ProgramPaths {
-  const [node, cli] = process.argv;
-  if (node === undefined || cli === undefined) throw new OperatorError('this program does not know its own path');
-  return { node: realpathSync(node), cli: realpathSync(cli) };
 }

@@ -1,7 +1,8 @@
 import { execFile } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, realpathSync } from 'node:fs';
 import { promisify } from 'node:util';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import type { ProgramPaths } from './unit.ts';
 
 /** The machine on which a service is installed. */
 export interface Host {
@@ -21,6 +22,13 @@ export interface Host {
 /** This machine. */
 export function thisHost(): Host {
   return { root: '', isBooted: existsSync('/run/systemd/system'), run };
+}
+
+/** Where this very program lies. */
+export function thisProgram(): ProgramPaths {
+  const [node, cli] = process.argv;
+  if (node === undefined || cli === undefined) throw new OperatorError('this program does not know its own path');
+  return { node: realpathSync(node), cli: realpathSync(cli) };
 }
 
 /** @throws {OperatorError} when this user may not change services, with the same command as root may give it */
