@@ -10,6 +10,7 @@ import { issueApiKey } from '../../src/gateway/access/issue-token.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { recordingLog } from '../support/silent-log.ts';
 
 /** What accounts allow, as agents of the real SDK get to know it; the accounts change through the real API over HTTPS. */
 let upstream: Server;
@@ -73,6 +74,28 @@ describe('an authtoken', () => {
     await expect(connect(authtoken)).resolves.toBeDefined();
     await client.botUsers.delete(bot.id);
     expect(await codeOf(connect(authtoken))).toBe('ERR_NGROK_107');
+  });
+
+  it('that is refused something shows in the log, once, with where it is and never with what it is', async () => {
+    const { log, lines } = recordingLog();
+    const other = await startTestGateway({ log });
+    onTestFinished(() => other.close());
+    const wrong = `${other.authtoken}x`;
+    for (let i = 0; i < 2; i++) expect(await codeOf(connect(wrong, other))).toBe('ERR_NGROK_107');
+    const session = await connect(other.authtoken, other);
+    for (let i = 0; i < 2; i++) expect(await bindCode(session, 'cam.example.com')).toBe('ERR_NGROK_319');
+    const told = lines.filter(({ msg }) => /online|refused/.test(String(msg)));
+    const who = {
+      address: '127.0.0.1',
+      session: expect.stringMatching(/^ts_/),
+      credential: expect.stringMatching(/^cr_/),
+    };
+    expect(told).toEqual([
+      expect.objectContaining({ msg: 'an agent was refused', address: '127.0.0.1', code: 'ERR_NGROK_107', times: 1 }),
+      expect.objectContaining({ ...who, msg: 'agent session online' }),
+      expect.objectContaining({ ...who, msg: 'an endpoint was refused', code: 'ERR_NGROK_319', times: 1 }),
+    ]);
+    expect(JSON.stringify(lines)).not.toContain(other.authtoken.split('_').at(-1));
   });
 
   it('is not an API key, nor the other way round', async () => {

@@ -49,6 +49,7 @@ export async function openLocalCa(dir: string, log: Log, now: () => number = Dat
 
   const isDue = stored === null || isCaDue(new X509Certificate(stored), now());
   const caPem = isDue ? await certifyItself(caFile, keyPem, now()) : stored;
+  if (stored === null && storedKey === null) log.info({ ca: caFile }, 'a certificate authority was made');
   const certify = async (names: readonly string[], privateKeyPem: string) => {
     const leafKey = createPrivateKey(privateKeyPem);
     return (await loadX509()).certifyLeaf({ caPem, keyPem, names, leafKey, now: now() });

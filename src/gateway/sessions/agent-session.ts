@@ -2,7 +2,6 @@ import type { Duplex } from 'node:stream';
 import type { ZodType } from 'zod';
 import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
-import type { Tally } from '../tally.ts';
 import type { AgentAccess, Credential } from './agent-access.ts';
 import { AgentCommands } from './agent-commands.ts';
 import { type AgentInfo, agentInfo } from './agent-info.ts';
@@ -14,6 +13,7 @@ import type { EndpointBinder } from './endpoint-binder.ts';
 import { HeartbeatEcho, HeartbeatProbe } from './heartbeat.ts';
 import { AuthRequest, BindLabeledRequest, BindRequest, StreamType, streamPrefix, UnbindRequest } from './messages.ts';
 import { Refusal } from './refusal.ts';
+import type { Refusals } from './refusals.ts';
 import { type RpcAnswer, RpcResponder } from './rpc.ts';
 import { type Listener, SessionListeners } from './session-listeners.ts';
 import { StreamGate } from './stream-gate.ts';
@@ -51,7 +51,7 @@ export interface AgentSessionDeps {
   ids: IdSource;
   /** IP address of the agent. */
   address: string;
-  tally: Tally;
+  refusals: Refusals;
   log: Log;
 }
 
@@ -161,9 +161,10 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     try {
       return await this.#serve(type, body, size);
     } catch (error) {
-      const { tally } = this.#deps;
-      if (type === StreamType.auth) tally.refused(tally.sessionsRefused, error);
-      if (type === StreamType.bind || type === StreamType.bindLabeled) tally.refused(tally.bindsRefused, error);
+      const { refusals, address } = this.#deps;
+      const who = this.#credential ? { address, session: this.#id, credential: this.#credential.id } : { address };
+      if (type === StreamType.auth) refusals.session(who, error);
+      if (type === StreamType.bind || type === StreamType.bindLabeled) refusals.endpoint(who, error);
       throw error;
     }
   }
@@ -202,7 +203,8 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     }
     this.#connection.maxInbound = MAX_INBOUND;
     this.#watch(Math.min(extra.heartbeatinterval + extra.heartbeattolerance + SILENCE_SLACK_MS, MAX_SILENCE_MS));
-    this.#deps.log.info({ session: this.#id, agent: extra.clienttype, version: extra.version }, 'agent session online');
+    const who = { session: this.#id, credential: credential.id, address: this.address };
+    this.#deps.log.info({ ...who, agent: extra.clienttype, version: extra.version }, 'agent session online');
     const version = request.Version.includes('3') ? '3' : '2';
     return { body: { Version: version, ClientId: this.#id, Extra: {} } };
   }

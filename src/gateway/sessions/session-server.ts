@@ -11,6 +11,7 @@ import { AGENT_LIMITS, type AgentLimits, OptionBytes } from './agent-limits.ts';
 import { AgentSession, type SessionDirectory } from './agent-session.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
 import { Refusal } from './refusal.ts';
+import { Refusals } from './refusals.ts';
 
 /**
  * Connections that are still to authenticate, and as many whose handshake is not over. Of more, the oldest are closed: an
@@ -48,6 +49,7 @@ export class SessionServer implements SessionDirectory {
   readonly #maxNewcomers: number;
   readonly #limits: AgentLimits;
   readonly #optionBytes: OptionBytes;
+  readonly #refusals: Refusals;
   /** Those that are still to authenticate, in order of arrival. */
   readonly #newcomers = new Set<AgentSession>();
   /**
@@ -65,6 +67,7 @@ export class SessionServer implements SessionDirectory {
     this.#maxNewcomers = options.newcomers ?? MAX_NEWCOMERS;
     this.#limits = { ...AGENT_LIMITS, ...options.limits };
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
+    this.#refusals = new Refusals(options.tally, options.log);
     this.#server = createServer({ handshakeTimeout: HANDSHAKE_MS });
   }
 
@@ -102,15 +105,16 @@ export class SessionServer implements SessionDirectory {
       socket.destroy();
       return;
     }
-    const { access, binder, ids, tally, log } = this.#options;
+    const { access, binder, ids, log } = this.#options;
     socket.setNoDelay(true);
     socket.setKeepAlive(true);
     const address = socket.remoteAddress ?? '';
     const session = new AgentSession(socket, {
-      ...{ access, binder, ids, address, tally, log },
+      ...{ access, binder, ids, address, log },
       directory: this,
       maxListeners: this.#limits.endpoints,
       optionBytes: this.#optionBytes,
+      refusals: this.#refusals,
     });
     this.#connected.add(session);
     this.#newcomers.add(session);

@@ -11,7 +11,7 @@ import { LeafCache } from '../../../src/gateway/certificates/leaf-cache.ts';
 import { type LocalCa, openLocalCa } from '../../../src/gateway/certificates/local-ca.ts';
 import { LocalCaIssuer } from '../../../src/gateway/certificates/local-ca-issuer.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
-import { silentLog } from '../../support/silent-log.ts';
+import { recordingLog, silentLog } from '../../support/silent-log.ts';
 
 const hasOpenssl = spawnSync('openssl', ['version']).status === 0;
 const DAY = 24 * 60 * 60 * 1000;
@@ -23,9 +23,11 @@ beforeEach(async () => {
 afterEach(() => rm(dir, { recursive: true }));
 
 describe('openLocalCa', () => {
-  it('makes a CA once and finds it again, its key readable by the owner alone', async () => {
-    const first = await openLocalCa(dir, silentLog);
-    const second = await openLocalCa(dir, silentLog);
+  it('makes a CA once, says so, and finds it again, its key readable by the owner alone', async () => {
+    const { log, lines } = recordingLog();
+    const first = await openLocalCa(dir, log);
+    const second = await openLocalCa(dir, log);
+    expect(lines).toMatchObject([{ msg: 'a certificate authority was made', ca: first.caFile }]);
     expect(second.caPem).toBe(first.caPem);
     expect(await readFile(first.caFile, 'utf8')).toBe(first.caPem);
     expect((await stat(join(dir, 'ca-key.pem'))).mode & 0o777).toBe(0o600);
