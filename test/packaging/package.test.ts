@@ -33,6 +33,16 @@ it('installs what the program loads and what its types name, and nothing else', 
   expect([...loaded, ...typed].filter((name) => name !== OPTIONAL).sort()).toEqual(DEPENDENCIES);
 });
 
+it('tells editors what the members of resources mean', () => {
+  const resources = readdirSync('src/management/resources').map((name) => `management/resources/${name}`);
+  for (const name of resources) {
+    const types = readFileSync(join('dist', name.replace('.ts', '.d.ts')), 'utf8');
+    // What an inferred type says of a member, the compiler leaves out.
+    const comments = readFileSync(join('src', name), 'utf8').match(/(?<=^ +)\/\*\* .* \*\/$/gm) ?? [];
+    for (const comment of comments) expect(types).toContain(comment);
+  }
+});
+
 it('holds the program, its types, its default policies and the licences, without maps of its source', async () => {
   const { stdout } = await promisify(execFile)('npm', ['pack', '--dry-run', '--json', '--ignore-scripts']);
   const [packed] = JSON.parse(stdout) as [{ files: { path: string }[] }];

@@ -4,20 +4,25 @@ import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull } from './
 import { UNKNOWN_ID } from './resource.ts';
 
 export const ApiKeyCreate = body({ ...annotations(604, 605), owner_id: ownerId.optional() });
-export type ApiKeyCreate = z.input<typeof ApiKeyCreate>;
+export interface ApiKeyCreate extends z.input<typeof ApiKeyCreate> {
+  /** A bot user; it cannot be changed. */
+  owner_id?: string | undefined;
+}
 
 export const ApiKeyUpdate = body(annotations(604, 605));
-export type ApiKeyUpdate = z.input<typeof ApiKeyUpdate>;
+export interface ApiKeyUpdate extends z.input<typeof ApiKeyUpdate> {}
 
 /** A key for this API. */
 export const ApiKey = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  /** Shown in the answer to its creation only, null ever after. */
   token: orNull(z.string()),
   owner_id: orNull(z.string()),
 });
-export type ApiKey = z.output<typeof ApiKey>;
+export interface ApiKey extends z.output<typeof ApiKey> {
+  /** The key itself: in the answer to its creation only, null ever after. */
+  token: string | null;
+}
 
 export const apiKeys = {
   name: 'API key',

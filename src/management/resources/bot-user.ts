@@ -5,21 +5,28 @@ import { UNKNOWN_ID } from './resource.ts';
 const NAME_TOO_LONG = 4110;
 
 export const BotUserCreate = body({
-  /** Neither required nor unique. */
   name: text(255, NAME_TOO_LONG).default(''),
   active: z.boolean().default(true),
 });
-export type BotUserCreate = z.input<typeof BotUserCreate>;
+export interface BotUserCreate extends z.input<typeof BotUserCreate> {
+  /** Neither required nor unique. Default: `""`. */
+  name?: string | undefined;
+  /** Default: true. */
+  active?: boolean | undefined;
+}
 
 export const BotUserUpdate = body({
   name: text(255, NAME_TOO_LONG).optional(),
   active: z.boolean().optional(),
 });
-export type BotUserUpdate = z.input<typeof BotUserUpdate>;
+export interface BotUserUpdate extends z.input<typeof BotUserUpdate> {}
 
 /** An identity that owns authtokens and belongs to no person. */
 export const BotUser = z.object({ ...COMMON_ANSWER, name: z.string(), active: z.boolean() });
-export type BotUser = z.output<typeof BotUser>;
+export interface BotUser extends z.output<typeof BotUser> {
+  /** While false, its authtokens and API keys are refused. */
+  active: boolean;
+}
 
 export const botUsers = {
   name: 'bot user',

@@ -13,10 +13,13 @@ export const CertificateAuthorityCreate = body({
     .min(1, refused(NOTHING_SENT, 'is empty'))
     .pipe(text(64 * 1024, 1921)),
 });
-export type CertificateAuthorityCreate = z.input<typeof CertificateAuthorityCreate>;
+export interface CertificateAuthorityCreate extends z.input<typeof CertificateAuthorityCreate> {
+  /** Exactly one certificate, of a CA. */
+  ca_pem: string;
+}
 
 export const CertificateAuthorityUpdate = body(annotations());
-export type CertificateAuthorityUpdate = z.input<typeof CertificateAuthorityUpdate>;
+export interface CertificateAuthorityUpdate extends z.input<typeof CertificateAuthorityUpdate> {}
 
 /** A CA whose client certificates an edge accepts. */
 export const CertificateAuthority = z.object({
@@ -29,7 +32,7 @@ export const CertificateAuthority = z.object({
   key_usages: z.array(z.string()).default([]),
   extended_key_usages: z.array(z.string()).default([]),
 });
-export type CertificateAuthority = z.output<typeof CertificateAuthority>;
+export interface CertificateAuthority extends z.output<typeof CertificateAuthority> {}
 
 export const certificateAuthorities = {
   name: 'certificate authority',

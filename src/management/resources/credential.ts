@@ -23,25 +23,33 @@ const acl = z
 
 export const CredentialCreate = body({
   ...annotations(604, 605),
-  /** Empty: no restriction. */
   acl: acl.default([]),
   owner_id: ownerId.optional(),
 });
-export type CredentialCreate = z.input<typeof CredentialCreate>;
+export interface CredentialCreate extends z.input<typeof CredentialCreate> {
+  /** What it may bind, such as `bind:*.sitea.example.com`. Empty: no restriction. */
+  acl?: string[] | undefined;
+  /** A bot user; it cannot be changed. */
+  owner_id?: string | undefined;
+}
 
 export const CredentialUpdate = body({ ...annotations(604, 605), acl: acl.optional() });
-export type CredentialUpdate = z.input<typeof CredentialUpdate>;
+export interface CredentialUpdate extends z.input<typeof CredentialUpdate> {}
 
 /** An agent's authtoken: who owns it and what it may bind. */
 export const Credential = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
-  /** Shown in the answer to its creation only, null ever after. */
   token: orNull(z.string()),
   acl: z.array(z.string()).nullable().default([]),
   owner_id: orNull(z.string()),
 });
-export type Credential = z.output<typeof Credential>;
+export interface Credential extends z.output<typeof Credential> {
+  /** The authtoken itself: in the answer to its creation only, null ever after. */
+  token: string | null;
+  /** Empty: no restriction. */
+  acl: string[] | null;
+}
 
 export const credentials = {
   name: 'credential',

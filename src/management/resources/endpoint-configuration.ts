@@ -2,14 +2,14 @@ import { z } from 'zod';
 import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER } from './members.ts';
 
 export const EndpointConfigurationCreate = body({ ...annotations(), type: z.enum(['http', 'https', 'tcp']) });
-export type EndpointConfigurationCreate = z.input<typeof EndpointConfigurationCreate>;
+export interface EndpointConfigurationCreate extends z.input<typeof EndpointConfigurationCreate> {}
 
 export const EndpointConfigurationUpdate = body(annotations());
-export type EndpointConfigurationUpdate = z.input<typeof EndpointConfigurationUpdate>;
+export interface EndpointConfigurationUpdate extends z.input<typeof EndpointConfigurationUpdate> {}
 
 /** What reserved domains link to in their `http_` and `https_endpoint_configuration`. */
 export const EndpointConfiguration = z.object({ ...COMMON_ANSWER, ...ANNOTATIONS_ANSWER, type: z.string() });
-export type EndpointConfiguration = z.output<typeof EndpointConfiguration>;
+export interface EndpointConfiguration extends z.output<typeof EndpointConfiguration> {}
 
 export const endpointConfigurations = {
   name: 'endpoint configuration',

@@ -8,7 +8,6 @@ export const Endpoint = z.object({
   uri: z.string(),
   created_at: z.string(),
   updated_at: z.string().optional(),
-  /** `ephemeral` (bound by an agent), `edge` or `cloud`. */
   type: z.string(),
   proto: z.string(),
   scheme: z.string().optional(),
@@ -16,7 +15,6 @@ export const Endpoint = z.object({
   host: z.string().optional(),
   port: z.int().optional(),
   url: z.string().optional(),
-  /** Deprecated twin of `url`. */
   public_url: z.string().optional(),
   region: z.string().optional(),
   metadata: z.string().optional(),
@@ -26,13 +24,19 @@ export const Endpoint = z.object({
   tunnel: Ref.optional(),
   tunnel_session: Ref.optional(),
   edge: Ref.optional(),
-  /** The owner. */
   principal: Ref.optional(),
   bindings: z.array(z.string()).optional(),
   upstream_url: z.string().optional(),
   pooling_enabled: z.boolean().optional(),
 });
-export type Endpoint = z.output<typeof Endpoint>;
+export interface Endpoint extends z.output<typeof Endpoint> {
+  /** `ephemeral` (bound by an agent), `edge` or `cloud`. */
+  type: string;
+  /** Deprecated twin of `url`. */
+  public_url?: string | undefined;
+  /** The owner. */
+  principal?: Ref | undefined;
+}
 
 export const endpoints = {
   name: 'endpoint',

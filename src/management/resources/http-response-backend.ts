@@ -32,10 +32,13 @@ const members = {
 
 /** Defaults: an empty body and status 200. */
 export const HttpResponseBackendCreate = body(members);
-export type HttpResponseBackendCreate = z.input<typeof HttpResponseBackendCreate>;
+export interface HttpResponseBackendCreate extends z.input<typeof HttpResponseBackendCreate> {
+  /** From 200 to 599. Default: 200. */
+  status_code?: number | undefined;
+}
 
 export const HttpResponseBackendUpdate = HttpResponseBackendCreate;
-export type HttpResponseBackendUpdate = z.input<typeof HttpResponseBackendUpdate>;
+export interface HttpResponseBackendUpdate extends HttpResponseBackendCreate {}
 
 /** A backend that answers every request with one fixed response. */
 export const HttpResponseBackend = z.object({
@@ -45,7 +48,10 @@ export const HttpResponseBackend = z.object({
   headers: orNull(z.record(z.string(), z.string())),
   status_code: z.int().default(200),
 });
-export type HttpResponseBackend = z.output<typeof HttpResponseBackend>;
+export interface HttpResponseBackend extends z.output<typeof HttpResponseBackend> {
+  /** Names in lower case; null when never given. */
+  headers: Record<string, string> | null;
+}
 
 export const httpResponseBackends = {
   name: 'HTTP response backend',

@@ -13,10 +13,15 @@ export const IpPolicyRuleCreate = body({
     .string(refused(MISSING, 'is missing or not a string'))
     .pipe(z.enum(['allow', 'deny'], refused(1422, 'must be allow or deny'))),
 });
-export type IpPolicyRuleCreate = z.input<typeof IpPolicyRuleCreate>;
+export interface IpPolicyRuleCreate extends z.input<typeof IpPolicyRuleCreate> {
+  /** Such as `203.0.113.0/24` or `2001:db8::/32`, from the lowest address of the range. */
+  cidr: string;
+  /** It cannot be changed, nor can `action`. */
+  ip_policy_id: string;
+}
 
 export const IpPolicyRuleUpdate = body({ ...annotations(), cidr: parsed(parseCidr, MISSING).optional() });
-export type IpPolicyRuleUpdate = z.input<typeof IpPolicyRuleUpdate>;
+export interface IpPolicyRuleUpdate extends z.input<typeof IpPolicyRuleUpdate> {}
 
 /** Allows or denies one range of addresses. */
 export const IpPolicyRule = z.object({
@@ -26,7 +31,7 @@ export const IpPolicyRule = z.object({
   action: z.string(),
   ip_policy: Ref,
 });
-export type IpPolicyRule = z.output<typeof IpPolicyRule>;
+export interface IpPolicyRule extends z.output<typeof IpPolicyRule> {}
 
 export const ipPolicyRules = {
   name: 'IP policy rule',

@@ -2,14 +2,14 @@ import { z } from 'zod';
 import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER } from './members.ts';
 
 export const IpPolicyCreate = body(annotations());
-export type IpPolicyCreate = z.input<typeof IpPolicyCreate>;
+export interface IpPolicyCreate extends z.input<typeof IpPolicyCreate> {}
 
 export const IpPolicyUpdate = IpPolicyCreate;
-export type IpPolicyUpdate = z.input<typeof IpPolicyUpdate>;
+export interface IpPolicyUpdate extends IpPolicyCreate {}
 
 /** A named set of rules on source addresses. */
 export const IpPolicy = z.object({ ...COMMON_ANSWER, ...ANNOTATIONS_ANSWER });
-export type IpPolicy = z.output<typeof IpPolicy>;
+export interface IpPolicy extends z.output<typeof IpPolicy> {}
 
 export const ipPolicies = {
   name: 'IP policy',

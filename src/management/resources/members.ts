@@ -3,7 +3,7 @@ import { errorCode, type Refusal, refused, WRONG_VALUE } from './refusal.ts';
 
 /** A reference to another resource. */
 export const Ref = z.object({ id: z.string(), uri: z.string() });
-export type Ref = z.output<typeof Ref>;
+export interface Ref extends z.output<typeof Ref> {}
 
 /**
  * A request body: members that are not listed are refused with 214 and the list of those that are.

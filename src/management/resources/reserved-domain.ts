@@ -35,12 +35,20 @@ function parseReservable(name: string): string | Refusal {
 
 export const ReservedDomainCreate = body({
   domain: parsed(parseReservable, 448),
-  /** Deprecated: checked, not stored. `""` means that it is not set. */
   region: z.enum(['', ...REGIONS], refused(400, `must be one of ${REGIONS.join(', ')}`)).optional(),
   ...annotations,
   ...certificate,
 }).refine(hasOneSource, ONE_SOURCE);
-export type ReservedDomainCreate = z.input<typeof ReservedDomainCreate>;
+export interface ReservedDomainCreate extends z.input<typeof ReservedDomainCreate> {
+  /** Such as `cam.example.com`, or `*.example.com` for all names below it; it cannot be changed. */
+  domain: string;
+  /** Deprecated: checked, not stored. `""` means that it is not set. */
+  region?: '' | (typeof REGIONS)[number] | undefined;
+  /** An uploaded certificate. Not together with `certificate_management_policy`. */
+  certificate_id?: string | undefined;
+  /** Has certificates issued and renewed. Not together with `certificate_id`. */
+  certificate_management_policy?: z.input<typeof CertificatePolicyBody> | undefined;
+}
 
 export const ReservedDomainUpdate = body({
   ...annotations,
@@ -48,35 +56,52 @@ export const ReservedDomainUpdate = body({
   http_endpoint_configuration_id: idOf(['ec_'], 227).optional(),
   https_endpoint_configuration_id: idOf(['ec_'], 227).optional(),
 }).refine(hasOneSource, ONE_SOURCE);
-export type ReservedDomainUpdate = z.input<typeof ReservedDomainUpdate>;
+export interface ReservedDomainUpdate extends z.input<typeof ReservedDomainUpdate> {
+  /** An uploaded certificate; it ends a `certificate_management_policy`. */
+  certificate_id?: string | undefined;
+  /** Has certificates issued and renewed, in place of an uploaded one. */
+  certificate_management_policy?: z.input<typeof CertificatePolicyBody> | undefined;
+  /** One of type `http`. */
+  http_endpoint_configuration_id?: string | undefined;
+  /** One of type `https`. */
+  https_endpoint_configuration_id?: string | undefined;
+}
 
 export const CertificatePolicy = z.object({ authority: z.string(), private_key_type: z.string() });
-export type CertificatePolicy = z.output<typeof CertificatePolicy>;
+export interface CertificatePolicy extends z.output<typeof CertificatePolicy> {}
 
 export const CertificateJob = z.object({
-  /** `INTERNAL_ERROR` (temporary), `DNS_ERROR` (the owner must correct a record), null while all is well. */
   error_code: orNull(z.string()),
   msg: z.string(),
   started_at: z.string(),
   retries_at: orNull(z.string()),
 });
-export type CertificateJob = z.output<typeof CertificateJob>;
+export interface CertificateJob extends z.output<typeof CertificateJob> {
+  /** `INTERNAL_ERROR` (temporary), `DNS_ERROR` (the owner must correct a record), null while all is well. */
+  error_code: string | null;
+  /** How it goes, or what is wrong, for people. */
+  msg: string;
+  /** Null when no retry is scheduled. */
+  retries_at: string | null;
+}
 
 export const CertificateStatus = z.object({
   renews_at: orNull(z.string()),
-  /** Null while nothing is being issued or renewed. */
   provisioning_job: orNull(CertificateJob),
 });
-export type CertificateStatus = z.output<typeof CertificateStatus>;
+export interface CertificateStatus extends z.output<typeof CertificateStatus> {
+  /** Null until a certificate was issued. */
+  renews_at: string | null;
+  /** Null while nothing is being issued or renewed. */
+  provisioning_job: CertificateJob | null;
+}
 
 /** A hostname, perhaps with a wildcard, held for the account. */
 export const ReservedDomain = z.object({
   ...COMMON_ANSWER,
-  /** Left out when never set, as is `metadata`. */
   description: z.string().optional(),
   metadata: z.string().optional(),
   domain: z.string(),
-  /** Deprecated: always `""`. */
   region: z.string().default(''),
   cname_target: orNull(z.string()),
   certificate: orNull(Ref),
@@ -87,7 +112,22 @@ export const ReservedDomain = z.object({
   https_endpoint_configuration: orNull(Ref),
   error_redirect_url: alwaysNull,
 });
-export type ReservedDomain = z.output<typeof ReservedDomain>;
+export interface ReservedDomain extends z.output<typeof ReservedDomain> {
+  /** Left out when never set, as is `metadata`. */
+  description?: string | undefined;
+  /** Deprecated: always `""`. */
+  region: string;
+  /** Where the domain's CNAME record has to lead; null below the service's own domain. */
+  cname_target: string | null;
+  /** The uploaded certificate, or the one issued last. */
+  certificate: Ref | null;
+  /** Null: the service issues no certificates for it. */
+  certificate_management_policy: CertificatePolicy | null;
+  /** Null without a policy. */
+  certificate_management_status: CertificateStatus | null;
+  /** Where the CNAME record of `_acme-challenge.<domain>` has to lead, for a wildcard; null for others. */
+  acme_challenge_cname_target: string | null;
+}
 
 export const reservedDomains = {
   name: 'reserved domain',

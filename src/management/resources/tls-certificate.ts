@@ -9,16 +9,20 @@ const NO_KEY = 1901;
 /** What stands inside the two PEM texts is checked where certificates are parsed. */
 export const TlsCertificateCreate = body({
   ...annotations(),
-  /** The leaf first, then the intermediates. */
   certificate_pem: z
     .string(refused(NO_CERTIFICATE, 'is missing or not a string'))
     .min(1, refused(NO_CERTIFICATE, 'is empty')),
   private_key_pem: z.string(refused(NO_KEY, 'is missing or not a string')).min(1, refused(NO_KEY, 'is empty')),
 });
-export type TlsCertificateCreate = z.input<typeof TlsCertificateCreate>;
+export interface TlsCertificateCreate extends z.input<typeof TlsCertificateCreate> {
+  /** The leaf first, then the intermediates. */
+  certificate_pem: string;
+  /** Never shown again, and not encrypted by a passphrase. */
+  private_key_pem: string;
+}
 
 export const TlsCertificateUpdate = body(annotations());
-export type TlsCertificateUpdate = z.input<typeof TlsCertificateUpdate>;
+export interface TlsCertificateUpdate extends z.input<typeof TlsCertificateUpdate> {}
 
 /** A certificate, uploaded or issued by a management policy; its private key is never shown. */
 export const TlsCertificate = z.object({
@@ -30,7 +34,6 @@ export const TlsCertificate = z.object({
     dns_names: z.array(z.string()).default([]),
     ips: z.array(z.string()).default([]),
   }),
-  /** Set for automatic certificates, null for uploaded ones. */
   issued_at: orNull(z.string()),
   not_before: z.string(),
   not_after: z.string(),
@@ -45,7 +48,10 @@ export const TlsCertificate = z.object({
   subject_province: z.string().default(''),
   subject_country: z.string().default(''),
 });
-export type TlsCertificate = z.output<typeof TlsCertificate>;
+export interface TlsCertificate extends z.output<typeof TlsCertificate> {
+  /** Set for automatic certificates, null for uploaded ones. */
+  issued_at: string | null;
+}
 
 export const tlsCertificates = {
   name: 'TLS certificate',

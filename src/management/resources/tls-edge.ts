@@ -32,7 +32,7 @@ export const BackendModuleBody = body({
     .regex(/^bkd[a-z]+_[0-9A-Za-z]{1,27}$/, MALFORMED_BACKEND)
     .regex(/^bkd(hr|tg)_/, refused(6527, 'must name an http_response or a tunnel_group backend')),
 });
-export type BackendModuleBody = z.input<typeof BackendModuleBody>;
+export interface BackendModuleBody extends z.input<typeof BackendModuleBody> {}
 
 export const IpRestrictionModuleBody = body({
   enabled,
@@ -42,7 +42,7 @@ export const IpRestrictionModuleBody = body({
     .max(MAX_IP_POLICIES, refused(7013, `more than ${MAX_IP_POLICIES} IP policies`))
     .refine(areDistinct, ONCE),
 });
-export type IpRestrictionModuleBody = z.input<typeof IpRestrictionModuleBody>;
+export interface IpRestrictionModuleBody extends z.input<typeof IpRestrictionModuleBody> {}
 
 export const MutualTlsModuleBody = body({
   enabled,
@@ -52,7 +52,7 @@ export const MutualTlsModuleBody = body({
     .max(MAX_AUTHORITIES, refused(7075, `more than ${MAX_AUTHORITIES} certificate authorities`))
     .refine(areDistinct, ONCE),
 });
-export type MutualTlsModuleBody = z.input<typeof MutualTlsModuleBody>;
+export interface MutualTlsModuleBody extends z.input<typeof MutualTlsModuleBody> {}
 
 const TLS_VERSIONS = ['1.0', '1.1', '1.2', '1.3'] as const;
 
@@ -63,11 +63,19 @@ export const TlsTerminationModuleBody = body({
 }).refine((module) => module.terminate_at === 'edge' || module.min_version === undefined, {
   error: refused(1632, 'min_version needs termination at the edge'),
 });
-export type TlsTerminationModuleBody = z.input<typeof TlsTerminationModuleBody>;
+export interface TlsTerminationModuleBody extends z.input<typeof TlsTerminationModuleBody> {
+  /** `upstream` passes TLS through. Default: `edge`. */
+  terminate_at?: 'edge' | 'upstream' | undefined;
+  /** Only with termination at the edge. Default: 1.2. */
+  min_version?: (typeof TLS_VERSIONS)[number] | undefined;
+}
 
 /** The document inside `value` is checked by the traffic policy engine, not here. */
 export const TrafficPolicyModuleBody = body({ enabled, value: z.string() });
-export type TrafficPolicyModuleBody = z.input<typeof TrafficPolicyModuleBody>;
+export interface TrafficPolicyModuleBody extends z.input<typeof TrafficPolicyModuleBody> {
+  /** A traffic policy as JSON or YAML. */
+  value: string;
+}
 
 const members = {
   ...annotations(7073, 7074),
@@ -84,11 +92,23 @@ const members = {
 };
 
 export const TlsEdgeCreate = body(members);
-export type TlsEdgeCreate = z.input<typeof TlsEdgeCreate>;
+export interface TlsEdgeCreate extends z.input<typeof TlsEdgeCreate> {
+  /** Such as `cam.example.com:443`; the host may be a wildcard. */
+  hostports?: string[] | undefined;
+  /** Where the traffic goes. */
+  backend?: BackendModuleBody | undefined;
+  /** Which source addresses are let in. */
+  ip_restriction?: IpRestrictionModuleBody | undefined;
+  /** Which client certificates are demanded. */
+  mutual_tls?: MutualTlsModuleBody | undefined;
+  /** Who ends TLS, and from which version on; without it, TLS goes through. */
+  tls_termination?: TlsTerminationModuleBody | undefined;
+  traffic_policy?: TrafficPolicyModuleBody | undefined;
+}
 
 /** A module that is sent replaces the stored one whole; one that is not sent stays; none can be removed. */
 export const TlsEdgeUpdate = TlsEdgeCreate;
-export type TlsEdgeUpdate = z.input<typeof TlsEdgeUpdate>;
+export interface TlsEdgeUpdate extends TlsEdgeCreate {}
 
 /**
  * What no single module can see: with termination upstream the edge has no client certificate to check.
@@ -105,23 +125,23 @@ export function terminationConflict(edge: {
 }
 
 export const BackendModule = z.object({ enabled: z.boolean(), backend: Ref });
-export type BackendModule = z.output<typeof BackendModule>;
+export interface BackendModule extends z.output<typeof BackendModule> {}
 
 export const IpRestrictionModule = z.object({ enabled: z.boolean(), ip_policies: z.array(Ref) });
-export type IpRestrictionModule = z.output<typeof IpRestrictionModule>;
+export interface IpRestrictionModule extends z.output<typeof IpRestrictionModule> {}
 
 export const MutualTlsModule = z.object({ enabled: z.boolean(), certificate_authorities: z.array(Ref) });
-export type MutualTlsModule = z.output<typeof MutualTlsModule>;
+export interface MutualTlsModule extends z.output<typeof MutualTlsModule> {}
 
 export const TlsTerminationModule = z.object({
   enabled: z.boolean(),
   terminate_at: z.string(),
   min_version: orNull(z.string()),
 });
-export type TlsTerminationModule = z.output<typeof TlsTerminationModule>;
+export interface TlsTerminationModule extends z.output<typeof TlsTerminationModule> {}
 
 export const TrafficPolicyModule = z.object({ enabled: z.boolean(), value: z.string() });
-export type TrafficPolicyModule = z.output<typeof TrafficPolicyModule>;
+export interface TrafficPolicyModule extends z.output<typeof TrafficPolicyModule> {}
 
 /** A set of hostports and what happens to TLS traffic for them. */
 export const TlsEdge = z.object({
@@ -133,10 +153,14 @@ export const TlsEdge = z.object({
   mutual_tls: orNull(MutualTlsModule),
   tls_termination: orNull(TlsTerminationModule),
   traffic_policy: orNull(TrafficPolicyModule),
-  /** A legacy member: always null. */
   policy: alwaysNull,
 });
-export type TlsEdge = z.output<typeof TlsEdge>;
+export interface TlsEdge extends z.output<typeof TlsEdge> {
+  /** `<host>:<port>`, in the order in which they were sent; null when never set. */
+  hostports: string[] | null;
+  /** A legacy member: always null. */
+  policy: null;
+}
 
 export const tlsEdges = {
   name: 'TLS edge',

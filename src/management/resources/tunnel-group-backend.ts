@@ -21,7 +21,6 @@ const value = z
 
 const members = {
   ...annotations(6503, 6504),
-  /** A tunnel belongs to the group when it carries every one of these. */
   labels: z
     .record(key, value)
     .refine((labels) => Object.keys(labels).length <= MAX_LABELS, refused(6508, `more than ${MAX_LABELS} labels`))
@@ -29,21 +28,26 @@ const members = {
 };
 
 export const TunnelGroupBackendCreate = body(members);
-export type TunnelGroupBackendCreate = z.input<typeof TunnelGroupBackendCreate>;
+export interface TunnelGroupBackendCreate extends z.input<typeof TunnelGroupBackendCreate> {
+  /** A tunnel belongs to the group when it carries every one of these. */
+  labels?: Record<string, string> | undefined;
+}
 
 /** `labels` replaces the whole map. */
 export const TunnelGroupBackendUpdate = TunnelGroupBackendCreate;
-export type TunnelGroupBackendUpdate = z.input<typeof TunnelGroupBackendUpdate>;
+export interface TunnelGroupBackendUpdate extends TunnelGroupBackendCreate {}
 
 /** A backend of all the tunnels that are online with certain labels. */
 export const TunnelGroupBackend = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
   labels: z.record(z.string(), z.string()).default({}),
-  /** What is online now. */
   tunnels: z.array(Ref).default([]),
 });
-export type TunnelGroupBackend = z.output<typeof TunnelGroupBackend>;
+export interface TunnelGroupBackend extends z.output<typeof TunnelGroupBackend> {
+  /** What is online now. */
+  tunnels: Ref[];
+}
 
 export const tunnelGroupBackends = {
   name: 'tunnel group backend',

@@ -15,7 +15,7 @@ export const TunnelSession = z.object({
   transport: z.string(),
   metadata: z.string().default(''),
 });
-export type TunnelSession = z.output<typeof TunnelSession>;
+export interface TunnelSession extends z.output<typeof TunnelSession> {}
 
 export const tunnelSessions = {
   name: 'tunnel session',

@@ -5,7 +5,6 @@ import { UNKNOWN_ID } from './resource.ts';
 /** What an agent has bound. Members that do not apply are left out. */
 export const Tunnel = z.object({
   id: z.string(),
-  /** Left out for labelled tunnels, which have no URL of their own. */
   public_url: z.string().optional(),
   started_at: z.string(),
   metadata: z.string().optional(),
@@ -13,13 +12,18 @@ export const Tunnel = z.object({
   region: z.string().optional(),
   forwards_to: z.string().optional(),
   tunnel_session: Ref,
-  /** The endpoint of an agent's own URL. */
   endpoint: Ref.optional(),
   labels: z.record(z.string(), z.string()).optional(),
-  /** The tunnel groups that a labelled tunnel belongs to. */
   backends: z.array(Ref).optional(),
 });
-export type Tunnel = z.output<typeof Tunnel>;
+export interface Tunnel extends z.output<typeof Tunnel> {
+  /** Left out for labelled tunnels, which have no URL of their own. */
+  public_url?: string | undefined;
+  /** The endpoint of an agent's own URL. */
+  endpoint?: Ref | undefined;
+  /** The tunnel groups that a labelled tunnel belongs to. */
+  backends?: Ref[] | undefined;
+}
 
 export const tunnels = {
   name: 'tunnel',
