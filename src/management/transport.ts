@@ -3,7 +3,7 @@ import { type Clock, systemClock } from '../lib/clock.ts';
 import { withSignal } from '../lib/deadline.ts';
 import { noAnswer, readAnswer } from './answer.ts';
 import { CLOUD_API } from './cloud-api.ts';
-import type { Fetch } from './fetch.ts';
+import { chooseFetch, type Fetch } from './fetch.ts';
 import { ManagementError } from './management-error.ts';
 import type { Operation } from './operations.ts';
 
@@ -77,7 +77,6 @@ export class Transport {
       throw new TypeError(`timeoutMs must be from 1 to ${LONGEST_TIMEOUT_MS}`);
     }
     if (!(retries >= 0)) throw new TypeError('retries must be 0 or more');
-    if (options.ca !== undefined && options.fetch) throw new TypeError('give ca or fetch: a fetch knows whom to trust');
     this.#options = { baseUrl: baseUrl.replace(/\/+$/, ''), apiKey, version, timeoutMs, retries, clock };
     this.#fetch = chooseFetch(options, protocol);
   }
@@ -156,13 +155,6 @@ function checkBaseUrl(text: string): string {
     throw new TypeError('baseUrl must have no user name or password: apiKey is all it takes');
   if (/[?#]/.test(text)) throw new TypeError('baseUrl must have no query or fragment');
   return url.protocol;
-}
-
-/** Node's own https client is loaded only where an authority is given: the global fetch may be all that there is. */
-async function chooseFetch({ ca, fetch: own }: ManagementClientOptions, protocol: string): Promise<Fetch> {
-  if (own) return own;
-  if (ca === undefined || protocol !== 'https:') return fetch;
-  return (await import('./fetch-trusting.ts')).fetchTrusting({ ca });
 }
 
 function fillId(path: string, id: string | undefined): string {

@@ -94,7 +94,8 @@ describe('a request', () => {
     },
   );
 
-  it('is refused at the door with an authority that its own fetch would not hear of', () => {
+  it('is refused at the door with an authority that nothing would look at', () => {
+    expect(() => clientOf({ url: 'https://127.0.0.1' }, { ca: '/etc/gateway-ca.pem' })).toThrow(/^ca must be .* PEM/);
     expect(() => clientOf({ url: 'https://127.0.0.1' }, { ca: 'PEM', fetch })).toThrow(/^give ca or fetch/);
   });
 
