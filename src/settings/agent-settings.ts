@@ -184,6 +184,7 @@ function authtokenReader(
   problems: string[],
 ): (() => string) | undefined {
   const { NGROK_AUTHTOKEN: token, NGROK_AUTHTOKEN_FILE: file } = values;
+  refuseBoth('NGROK_AUTHTOKEN', values, problems);
   if (token !== null) return () => token;
   if (file === null) return undefined;
   let last = readSecretFile('NGROK_AUTHTOKEN_FILE', path(file), problems);
@@ -194,8 +195,15 @@ function authtokenReader(
   };
 }
 
+/** Of two sources the one that wins is meant; here one source says both. */
+function refuseBoth(name: 'NGROK_AUTHTOKEN' | 'AGENT_API_TOKEN', values: Parsed, problems: string[]): void {
+  if (values[name] === null || values[`${name}_FILE`] === null) return;
+  problems.push(`${name} and ${name}_FILE are both set, in the same place: take out the one that is not meant`);
+}
+
 function apiToken(values: Parsed, path: (value: string) => string, problems: string[]): string | null {
   const { AGENT_API_TOKEN: token, AGENT_API_TOKEN_FILE: file } = values;
+  refuseBoth('AGENT_API_TOKEN', values, problems);
   if (token === null && file === null) return null;
   const source = token === null ? 'AGENT_API_TOKEN_FILE' : 'AGENT_API_TOKEN';
   const value = token ?? readSecretFile('AGENT_API_TOKEN_FILE', path(file ?? ''), problems);

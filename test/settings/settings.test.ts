@@ -178,6 +178,14 @@ describe('settings', () => {
     expect(problemOf({ NGROK_AUTHTOKEN_FILE: 'missing' }).message).toMatch(/NGROK_AUTHTOKEN_FILE=.*ENOENT/);
   });
 
+  it.each(['NGROK_AUTHTOKEN', 'AGENT_API_TOKEN'])('refuses %s by itself and as a file in one source', (name) => {
+    writeFileSync(join(folder, 'secret'), 'kept-in-a-file-of-its-own\n');
+    const both = { [name]: 'kept-in-the-environment', [`${name}_FILE`]: join(folder, 'secret') };
+    const { message } = problemOf(both);
+    expect(message).toContain(`${name} and ${name}_FILE are both set`);
+    expect(message).not.toContain('kept-in');
+  });
+
   it('names every wrong variable, its value and what is allowed, and exits with 2', () => {
     const error = problemOf({ AGENT_PORT: '70000', LOG_LEVEL: 'loud', AGENT_ALLOW_UPSTREAMS: '300.1.1.1/8' });
     expect(error.exitCode).toBe(2);
