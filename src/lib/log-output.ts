@@ -1,4 +1,5 @@
-import { write, writeSync } from 'node:fs';
+import { constants, openSync, write, writeSync } from 'node:fs';
+import { isatty } from 'node:tty';
 import type { DestinationStream } from 'pino';
 import { hasErrno } from './errors.ts';
 
@@ -8,7 +9,27 @@ const MAX_WAITING = 1024 * 1024;
 /** Milliseconds until a reader without room is tried again. */
 const RETRY_MS = 100;
 
+/** Milliseconds that the end of a process waits for a reader without room, and how often it looks. */
+const FLUSH_MS = 400;
+const LOOK_MS = 10;
+
 const NOTHING = Buffer.alloc(0);
+const NEVER = new Int32Array(new SharedArrayBuffer(4));
+
+/**
+ * Opens a terminal anew. Writing to the one that Node has set up waits as long as nobody reads it (Ctrl-S is enough), and
+ * the end of the process with it; pipes and sockets Node sets up so that they say that they are full.
+ *
+ * @returns what is to be written to: `fd` itself when it is no terminal, or cannot be opened
+ */
+export function openWithoutWaiting(fd: number): number {
+  if (!isatty(fd)) return fd;
+  try {
+    return openSync(`/proc/self/fd/${fd}`, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  } catch {
+    return fd; // another user's, perhaps: then it waits
+  }
+}
 
 /**
  * Where the lines of a log go. Whatever becomes of them, the process goes on: they wait, within bounds, while the disk
@@ -36,15 +57,17 @@ export class LogOutput implements DestinationStream {
     setImmediate(() => this.#writeOn());
   }
 
-  /** Writes what waits, as far as that is possible at once; for a process that is about to end. */
+  /** Writes what waits, as far as that is possible in a moment; for a process that is about to end. */
   flushSync(): void {
+    const end = performance.now() + FLUSH_MS;
     for (let piece = this.#take(); piece.length > 0; piece = this.#take()) {
       try {
         this.#written(piece, writeSync(this.fd, piece));
-      } catch {
+      } catch (error) {
         // There is no other place to say it, and the next line tries again.
         this.#written(piece, 0);
-        return;
+        if (!hasErrno(error, 'EAGAIN') || performance.now() > end) return;
+        Atomics.wait(NEVER, 0, 0, LOOK_MS);
       }
     }
   }

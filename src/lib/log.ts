@@ -1,5 +1,5 @@
 import pino, { type DestinationStream, type Logger } from 'pino';
-import { LogOutput } from './log-output.ts';
+import { LogOutput, openWithoutWaiting } from './log-output.ts';
 
 /** A log line is an object plus a constant message; see {@link createLog}. */
 export type Log = Logger;
@@ -43,7 +43,7 @@ let output: LogOutput | null = null;
 
 function standardOutput(): LogOutput {
   if (!output) {
-    const created = new LogOutput(1);
+    const created = new LogOutput(openWithoutWaiting(1));
     process.on('exit', () => created.flushSync());
     output = created;
   }

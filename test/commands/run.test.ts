@@ -167,18 +167,27 @@ describe('wrong settings end it with code 2', () => {
   });
 });
 
-it.skipIf(!existsSync('/dev/full')).each(['json', 'pretty'])(
-  'runs and stops as ever when its log (%s) goes to a disk that is full',
-  async (format) => {
-    const { first: port } = await freePorts(1);
-    const env = { AGENT_PORT: String(port), LOG_FORMAT: format };
-    const agent = AgentProcess.start(folder, env, [], ['sh', '-c', 'exec "$0" "$@" > /dev/full']);
-    onTestFinished(async () => void (await agent.end('SIGKILL')));
-    const isReady = async () => (await fetch(`http://127.0.0.1:${port}/readyz`)).ok;
-    await vi.waitFor(async () => expect(await isReady()).toBe(true), { timeout: 20_000 });
-    expect(await agent.end()).toBe(0);
-  },
-);
+/** Runs a program in a terminal that is full, and that nobody reads any more, once it is to end; ends as the program does. */
+const STALLED_TERMINAL = `
+  mkfifo log; exec 3<>log
+  script -qc "tty > tty; timeout 30 $0 $* & echo \\$! > pid; wait \\$!; echo \\$? > code" -- /dev/null > log &
+  fill() { dd if=/dev/zero of=$1 oflag=nonblock 2> /dev/null; }
+  trap 'fill log; fill $(cat tty); kill $(cat pid)' TERM
+  until [ -s code ]; do sleep 0.05; done
+  kill -9 $!; exit $(cat code)`;
+
+it.skipIf(!existsSync('/dev/full')).each([
+  ['json', 'a disk that is full', 'exec "$0" "$@" > /dev/full'],
+  ['pretty', 'a terminal that nobody reads', STALLED_TERMINAL],
+])('runs and stops as ever when its log (%s) goes to %s', async (format, _to, script) => {
+  const { first: port } = await freePorts(1);
+  const env = { AGENT_PORT: String(port), LOG_FORMAT: format };
+  const agent = AgentProcess.start(folder, env, [], ['sh', '-c', script]);
+  onTestFinished(async () => void (await agent.end('SIGKILL')));
+  const isReady = async () => (await fetch(`http://127.0.0.1:${port}/readyz`)).ok;
+  await vi.waitFor(async () => expect(await isReady()).toBe(true), { timeout: 20_000 });
+  expect(await agent.end()).toBe(0);
+});
 
 describe('tunnels that are damaged on the disk', () => {
   it('are set aside, and the last good copy is used', async () => {
