@@ -1,4 +1,5 @@
 import { type CelInput, celList, celMap } from '@bufbuild/cel';
+import type { Budget } from './cel/budget.ts';
 import { compileExpression, type Expression } from './cel/expression.ts';
 import { celOf } from './cel/values.ts';
 import type { Phase } from './document.ts';
@@ -21,6 +22,8 @@ export interface PolicyContext {
   /** Whether any expression compiled so far reads what actions found out; if none does, nothing is recorded. */
   recordsResults: boolean;
   readonly troubles: TroubleLog;
+  /** For what compiling the patterns in it takes. */
+  readonly patterns: Budget;
   /** Phases with expressions in them. */
   readonly dynamicPhases: Set<Phase>;
   /** Notes what is allowed but hardly meant. */
@@ -58,7 +61,7 @@ export class ActionContext {
   expression(text: string, field: string): Expression {
     return atPlace(field, () => {
       this.policy.dynamicPhases.add(this.phase);
-      const expression = compileExpression(text, DECLARATIONS[this.phase]);
+      const expression = compileExpression(text, DECLARATIONS[this.phase], this.policy.patterns);
       if (expression.findings.readsResults) this.policy.recordsResults = true;
       for (const name of expression.findings.unknown) this.warn(`${field}: there is no variable ${name}`);
       return expression;

@@ -1,6 +1,7 @@
 import { messageOf } from '../lib/errors.ts';
 import { type PolicyContext, type Subject, scopeOf } from './action-context.ts';
 import { CLOSE } from './actions/deny.ts';
+import { Budget } from './cel/budget.ts';
 import { compileRules, type PhaseCompiler } from './compile-rules.ts';
 import type { CompiledPolicy } from './compiled-policy.ts';
 import { PHASES, PolicyNotApplicable, type RulesByPhase, toTrafficPolicy } from './document.ts';
@@ -55,6 +56,7 @@ export function compilePhases(text: string, { target, frame, ports, problems, wa
     fixedTermination: target.fixedTermination,
     recordsResults: false,
     troubles: new TroubleLog(ports),
+    patterns: new Budget(),
     dynamicPhases: new Set(),
     warn,
   };

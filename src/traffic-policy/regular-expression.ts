@@ -2,21 +2,24 @@ import { RE2JS } from 're2js';
 import { messageOf } from '../lib/errors.ts';
 import { RecentMap } from '../lib/recent-map.ts';
 import type { Budget } from './cel/budget.ts';
+import { expandedSize } from './pattern-size.ts';
 import { refusal } from './policy-refused.ts';
 
 /** A search costs its text's length times this size in the worst case; the largest documented pattern has 60. */
 const MAX_PROGRAM = 1000;
 const MAX_PATTERN = 1024;
+/** What is larger before it is compiled may take a second to become too large a program; a few are smaller afterwards. */
+const MAX_EXPANDED = 4 * MAX_PROGRAM;
 const CACHED = 500;
 
 /** Such as `\pL`, whose thousand ranges are put together anew for each. */
 const UNICODE_CLASS = /\\p/gi;
 const MAX_UNICODE_CLASSES = 50;
 
-/** What compiling takes at most, in units of the budget: for each character, each Unicode class, and for repetitions. */
+/** What compiling takes, in units of the budget: for each character, written out or not, and each Unicode class. */
 const CHARACTER_COST = 500;
+const EXPANDED_COST = 75;
 const CLASS_COST = 10_000;
-const REPETITION_COST = 300_000;
 
 /** A unit of the budget, in milliseconds. */
 const UNIT_MS = 30e-6;
@@ -112,24 +115,47 @@ function compile(pattern: string): RegularExpression {
   if (unicodeClassesIn(pattern) > MAX_UNICODE_CLASSES) {
     throw new Error(`the regular expression has more than ${MAX_UNICODE_CLASSES} Unicode classes`);
   }
+  if (expandedSize(pattern) > MAX_EXPANDED) throw tooLarge();
   const compiled = new RegularExpression(RE2JS.compile(pattern));
-  if (compiled.size > MAX_PROGRAM) throw new Error('the regular expression is too large; repeat less');
+  if (compiled.size > MAX_PROGRAM) throw tooLarge();
   return compiled;
 }
 
-/** @returns what compiling the pattern costs at most, in units of the budget; 0 when it is in the cache */
+function tooLarge(): Error {
+  return new Error('the regular expression is too large; repeat less');
+}
+
+/** @returns what compiling the pattern costs, in units of the budget; 0 when it is in the cache */
 export function compileCost(pattern: string): number {
-  if (cache.has(pattern)) return 0;
-  const repetition = pattern.includes('{') ? REPETITION_COST : 0;
-  return pattern.length * CHARACTER_COST + unicodeClassesIn(pattern) * CLASS_COST + repetition;
+  return cache.has(pattern) ? 0 : patternCost(pattern);
+}
+
+/** @returns the same, whether it is in the cache or not */
+export function patternCost(pattern: string): number {
+  if (pattern.length > MAX_PATTERN) return 0;
+  const expanded = Math.min(expandedSize(pattern), MAX_EXPANDED);
+  return pattern.length * CHARACTER_COST + expanded * EXPANDED_COST + unicodeClassesIn(pattern) * CLASS_COST;
 }
 
 function unicodeClassesIn(pattern: string): number {
   return pattern.match(UNICODE_CLASS)?.length ?? 0;
 }
 
-/** @throws {PolicyRefused} for a pattern that stands in a policy and is not RE2 */
-export function checkedPattern(pattern: string, field: string): RegularExpression {
+/** @throws {PolicyRefused} when nothing is left for them */
+export function chargeForPatterns(cost: number, budget: Budget): void {
+  try {
+    budget.spend(cost);
+  } catch {
+    throw refusal('ERR_NGROK_2261', 'the regular expressions of the policy are too large together');
+  }
+}
+
+/**
+ * @param budget of all patterns that stand in the policy together: a bind must not hold the process for long
+ * @throws {PolicyRefused} for a pattern that stands in a policy and is not RE2, or is one too many
+ */
+export function checkedPattern(pattern: string, field: string, budget: Budget): RegularExpression {
+  chargeForPatterns(patternCost(pattern), budget);
   try {
     return regularExpression(pattern);
   } catch (error) {

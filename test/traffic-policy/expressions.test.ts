@@ -321,6 +321,10 @@ describe('an expression that cannot be used', () => {
     ['a text that doubles', `${'vars.long + '.repeat(20)}''`],
     ['a list that doubles', 'lists.range(2000) + lists.range(2000)'],
     ['a pattern that explodes', "'a'.matches('((a{100}){100}){100}')"],
+    [
+      'patterns that are made to explode',
+      `lists.range(50).exists(n, 'a'.matches('${'a{1000}'.repeat(140)}' + string(n)))`,
+    ],
   ])('because it would grow too large: %s', (_, expression) => {
     const scope = scopeFor();
     scope.setVariable('long', 'x'.repeat(60_000));
@@ -380,5 +384,17 @@ describe('a client certificate', () => {
     const scope = new PolicyScope(standalonePorts(), connection, ENDPOINT, requestFor({ connection }));
     scope.begin(RESPONSE);
     expect(result(expression, scope)).toEqual(value);
+  });
+});
+
+describe('a pattern', () => {
+  it.each([
+    ['[{1000}]{900}', '1'.repeat(900), true],
+    ['^\\Q{1000}{1000}\\E{9}$', `{1000}{1000${'}'.repeat(9)}`, true],
+    ['^\\p{Greek}{500}\\x{61}{400}$', `${'α'.repeat(500)}${'a'.repeat(400)}`, true],
+    ['^(?:ab|cd){50}(?i)x{2,90}(?P<n>[[:alpha:]\\]]{3}){3}$', `${'ab'.repeat(50)}Xxa]ba]ba]b`, true],
+    ['^(a{1,30}){9}$', 'a'.repeat(271), false],
+  ])('that repeats as much as it may is taken: %s', (pattern, text, matches) => {
+    expect(result(`'${text}'.matches(r'${pattern}')`)).toBe(matches);
   });
 });

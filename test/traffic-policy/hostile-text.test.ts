@@ -181,4 +181,24 @@ describe('a text that nobody would write', () => {
     }));
     compile(JSON.stringify({ on_http_request: rules }));
   });
+
+  it.each<[string, (at: number) => string]>([
+    ['are written out', (at) => `(?:a{30}){9}${at}`],
+    ['hold Unicode classes', (at) => `[^\\pL]{2}[^\\pN]${at}`],
+    ['are each too large', (at) => `${'a{1000}'.repeat(70)}${at}`],
+  ])('full of patterns that %s is refused in a moment', (_, pattern) => {
+    const expressions = (rule: number) =>
+      Array.from({ length: 20 }, (_, at) => `''.matches('${pattern(rule * 20 + at)}')`);
+    const rule = (_: unknown, at: number) => ({ expressions: expressions(at), actions: [{ type: 'deny' }] });
+    const count = Math.min(30, Math.floor(60_000 / JSON.stringify(rule(0, 0)).length));
+    const text = JSON.stringify({ on_http_request: Array.from({ length: count }, rule) });
+    expect(checkPolicy(text, ['https'])[0]?.code).toBe('ERR_NGROK_2261');
+    compile(text);
+  });
+
+  it('with as many patterns as anybody writes is none of them', () => {
+    const paths = Array.from({ length: 100 }, (_, at) => `req.url.path.matches('^/api/v[0-9]{1,3}/${at}/(?:a|b|c)+$')`);
+    const rules = paths.map((path) => ({ expressions: [path], actions: [{ type: 'deny' }] }));
+    expect(checkPolicy(JSON.stringify({ on_http_request: rules }), ['https'])).toEqual([]);
+  });
 });

@@ -1,8 +1,9 @@
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
+import { Budget } from '../../traffic-policy/cel/budget.ts';
 import { parseCidr } from '../../traffic-policy/cidr.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
-import { regularExpression } from '../../traffic-policy/regular-expression.ts';
+import { checkedPattern } from '../../traffic-policy/regular-expression.ts';
 import { isKnownProvider, verifierOf } from '../../traffic-policy/webhooks/providers.ts';
 import { Refusal } from '../sessions/refusal.ts';
 import { filterUserAgents } from './filter-user-agents.ts';
@@ -93,13 +94,16 @@ export const UserAgentFilter = z.object({ allow: list(MAX_PATTERNS), deny: list(
 
 export function userAgentRule(option: z.output<typeof UserAgentFilter> | null | undefined): RawAction[] {
   if (!option || option.allow.length + option.deny.length === 0) return [];
-  const [allow, deny] = [option.allow.map(pattern), option.deny.map(pattern)];
+  const budget = new Budget();
+  const [allow = [], deny = []] = [option.allow, option.deny].map((texts) =>
+    texts.map((text) => pattern(text, budget)),
+  );
   return [{ type: 'user-agent-filter', prepare: () => filterUserAgents(allow, deny) }];
 }
 
-function pattern(text: string) {
+function pattern(text: string, budget: Budget) {
   try {
-    return regularExpression(text);
+    return checkedPattern(text, '', budget);
   } catch (error) {
     throw new Refusal('ERR_NGROK_2090', `UserAgentFilter: ${JSON.stringify(text.slice(0, 80))}: ${messageOf(error)}`);
   }

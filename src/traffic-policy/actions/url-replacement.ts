@@ -46,7 +46,7 @@ export class UrlReplacement {
 function patternOf(from: string, context: ActionContext): (scope: PolicyScope) => RegularExpression {
   const template = context.template(from, 'config.from');
   if (template.constant !== null) {
-    const pattern = checkedPattern(template.constant, 'config.from');
+    const pattern = checkedPattern(template.constant, 'config.from', context.policy.patterns);
     return () => pattern;
   }
   return (scope) => {

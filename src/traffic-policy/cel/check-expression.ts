@@ -1,5 +1,6 @@
 import { refusal } from '../policy-refused.ts';
-import { checkedPattern } from '../regular-expression.ts';
+import { checkedPattern, patternCost } from '../regular-expression.ts';
+import type { Budget } from './budget.ts';
 import { callProblem, isNamespaced, rootReadBy } from './environment.ts';
 import { expandSortBy, limitLoop } from './macros.ts';
 import { becomeCall, type CallExpr, type ComprehensionExpr, type Expr, qualifiedName, textLiteral } from './syntax.ts';
@@ -46,17 +47,21 @@ export interface Findings {
   readonly guarded: Set<string>;
   /** Whether it reads what actions found out. */
   readsResults: boolean;
+  /** What compiling the patterns in it costs, in units of a budget. */
+  patternCost: number;
 }
 
 /**
  * Checks that everything an expression calls and reads exists where it stands, and puts the macros and
  * deviations that the library lacks into terms that it knows.
  *
+ * @param patterns what the patterns in it may cost
  * @throws {PolicyRefused} for a function or a variable that there is not
  */
-export function checkExpression(expr: Expr, declarations: Declarations): Findings {
-  const findings: Findings = { unknown: new Set(), indexed: new Set(), guarded: new Set(), readsResults: false };
-  new Check(declarations, findings).visit(expr, { bound: new Set(), loops: 0 });
+export function checkExpression(expr: Expr, declarations: Declarations, patterns: Budget): Findings {
+  const sets = { unknown: new Set<string>(), indexed: new Set<string>(), guarded: new Set<string>() };
+  const findings: Findings = { ...sets, readsResults: false, patternCost: 0 };
+  new Check(declarations, findings, patterns).visit(expr, { bound: new Set(), loops: 0 });
   return findings;
 }
 
@@ -69,14 +74,16 @@ interface Place {
 class Check {
   readonly #declarations: Declarations;
   readonly #findings: Findings;
+  readonly #patterns: Budget;
   /** Parts of the expression seen so far. */
   #visited = 0;
   /** Variables among them. */
   #variables = 0;
 
-  constructor(declarations: Declarations, findings: Findings) {
+  constructor(declarations: Declarations, findings: Findings, patterns: Budget) {
     this.#declarations = declarations;
     this.#findings = findings;
+    this.#patterns = patterns;
   }
 
   visit(expr: Expr | undefined, place: Place): void {
@@ -186,10 +193,19 @@ class Check {
       this.visit(call.target, place);
     }
     for (const arg of call.args) this.visit(arg, place);
-    if (call.function === 'matches') checkLiteralPattern(call.args.at(-1));
+    if (call.function === 'matches') this.#checkLiteralPattern(call.args.at(-1));
     if (call.function === '_[_]') this.#noteVariable(this.#findings.indexed, first);
     if (call.function === '@in') this.#noteVariable(this.#findings.guarded, second);
     if (call.function === 'size') this.#noteVariable(this.#findings.guarded, call.target ?? first);
+  }
+
+  /** A pattern that can never match would silently switch off the rule that it stands in. */
+  #checkLiteralPattern(pattern: Expr | undefined): void {
+    const kind = pattern?.exprKind;
+    if (kind?.case !== 'constExpr' || kind.value.constantKind.case !== 'stringValue') return;
+    const text = kind.value.constantKind.value;
+    checkedPattern(text, '', this.#patterns);
+    this.#findings.patternCost += patternCost(text);
   }
 
   #requireCall(name: string, isMethod: boolean, args: number, qualified: string | null = null): void {
@@ -232,11 +248,4 @@ class Check {
     const read = (this.#variables - variables) * VARIABLE_COST;
     limitLoop(loop, TURN_COST + (this.#visited - visited) * NODE_COST + read);
   }
-}
-
-/** A pattern that can never match would silently switch off the rule that it stands in. */
-function checkLiteralPattern(pattern: Expr | undefined): void {
-  const kind = pattern?.exprKind;
-  if (kind?.case !== 'constExpr' || kind.value.constantKind.case !== 'stringValue') return;
-  checkedPattern(kind.value.constantKind.value, '');
 }

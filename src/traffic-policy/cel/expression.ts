@@ -1,6 +1,8 @@
 import { type CelValue, isCelError, plan } from '@bufbuild/cel';
 import { RecentMap } from '../../lib/recent-map.ts';
 import { PolicyFailure } from '../policy-failure.ts';
+import { chargeForPatterns } from '../regular-expression.ts';
+import { Budget } from './budget.ts';
 import { checkExpression, type Declarations, type Findings } from './check-expression.ts';
 import { ENVIRONMENT } from './environment.ts';
 import { type EvaluationContext, evaluateIn } from './evaluation.ts';
@@ -69,15 +71,17 @@ const cache = new Map<Declarations, RecentMap<string, Expression>>();
  * Compiles an expression, or takes it from the cache.
  *
  * @param declarations the variables that it may read
+ * @param patterns what the patterns in it may cost, in the cache or not: whether a policy is refused is no matter of luck
  * @throws {PolicyRefused} when it is not CEL, or calls or reads what there is not
  */
-export function compileExpression(text: string, declarations: Declarations): Expression {
+export function compileExpression(text: string, declarations: Declarations, patterns = new Budget()): Expression {
   const known = cache.get(declarations) ?? new RecentMap<string, Expression>(CACHED);
   cache.set(declarations, known);
   let expression = known.get(text);
-  if (!expression) {
+  if (expression) chargeForPatterns(expression.findings.patternCost, patterns);
+  else {
     const tree = parseExpression(text);
-    const findings = checkExpression(tree, declarations);
+    const findings = checkExpression(tree, declarations, patterns);
     expression = new Expression(text, findings, plan(ENVIRONMENT, tree));
     known.set(text, expression);
   }
