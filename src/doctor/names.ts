@@ -2,13 +2,15 @@ import { promises as dns } from 'node:dns';
 import { isIP } from 'node:net';
 import type { GatewayLink } from '../agent/connector/gateway-link.ts';
 import { withDeadline } from '../lib/deadline.ts';
-import { messageOf } from '../lib/errors.ts';
+import { hasErrno, messageOf } from '../lib/errors.ts';
 import { displayProxy } from '../lib/proxy-rules.ts';
 import { type Check, failed, ok, type Result, skipped, summarize } from './finding.ts';
 
 const LOOKUP_MS = 5_000;
 /** Names that are asked for: getaddrinfo has few threads, and a silent name server keeps each for seconds. */
 const MAX_NAMES = 50;
+
+const CHECK_NAME_SERVER = 'check the network and its name server (resolvectl status, /etc/resolv.conf)';
 
 /** Addresses of a name, as the system resolves it. */
 export type Resolve = (name: string) => Promise<string[]>;
@@ -31,10 +33,7 @@ export function gatewayNameCheck(link: Pick<GatewayLink, 'address' | 'proxy'> | 
       try {
         return ok(`${host} is ${(await resolve(host)).join(', ')}`);
       } catch (error) {
-        return failed(
-          `${host} has no address (${messageOf(error)})`,
-          'check the network and its name server (resolvectl status, /etc/resolv.conf), and NGROK_SERVER_ADDR',
-        );
+        return failed(`${host} has no address (${messageOf(error)})`, `${CHECK_NAME_SERVER}, and NGROK_SERVER_ADDR`);
       }
     },
   };
@@ -71,7 +70,10 @@ async function lookUp(host: string, resolve: Resolve): Promise<Result> {
   } catch (error) {
     return failed(
       `${host} has no address (${messageOf(error)})`,
-      "add the CNAME record that the domain's reservation shows (cname_target), and give it time",
+      hasErrno(error, 'EAI_AGAIN')
+        ? CHECK_NAME_SERVER
+        : "add the CNAME record that the domain's reservation shows (cname_target), or for a name below the gateway's " +
+            'own domain one that leads to the gateway; and give it time',
     );
   }
 }

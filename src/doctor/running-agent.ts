@@ -2,7 +2,7 @@ import type { StatusReport } from '../agent/api/health-router.ts';
 import type { ListedTunnel, TunnelDetail } from '../agent/api/present.ts';
 import { apiAddress, callAgent, tunnelPath } from '../agent/api-client.ts';
 import { isDataFolderHeld } from '../agent/tunnels/data-folder.ts';
-import { messageOf } from '../lib/errors.ts';
+import { messageOf, OperatorError } from '../lib/errors.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { type Check, failed, ok, type Result, skipped } from './finding.ts';
 
@@ -33,7 +33,9 @@ export async function findRunningAgent(settings: Settings, patience: number): Pr
     const status = await callAgent<StatusReport>(settings, 'GET', '/status', { deadlineMs: ASK_MS * patience });
     return { holdsFolder, address, status, problem: null };
   } catch (error) {
-    return { holdsFolder, address, status: null, problem: messageOf(error) };
+    // What the command line advises whoever starts an agent is of no use here.
+    const reason = error instanceof OperatorError && error.cause !== undefined ? error.cause : error;
+    return { holdsFolder, address, status: null, problem: `${address}: ${messageOf(reason)}` };
   }
 }
 
@@ -53,7 +55,8 @@ function judge({ holdsFolder, address, status, problem }: RunningAgent, dataDir:
   if (status && holdsFolder === false) {
     return failed(
       `an agent with another data folder answers at ${address}`,
-      'stop it, or give this one an address of its own with AGENT_PORT',
+      'if it is the one that you mean, run this as its user with its settings, or sudo device-agent doctor --service; ' +
+        'else give this one an address of its own with AGENT_PORT',
     );
   }
   if (status) return ok(`version ${status.version} has been running for ${duration(status.uptime_seconds)}`);
@@ -61,8 +64,8 @@ function judge({ holdsFolder, address, status, problem }: RunningAgent, dataDir:
   if (!holdsFolder) return ok('none is running on this data folder');
   if (address === null) return skipped(`one is running on this data folder; ${problem}`);
   return failed(
-    `one is running on ${dataDir}, but not with these settings: ${problem}`,
-    'run this with the settings of that agent, or stop it',
+    `one is running on ${dataDir}, but cannot be asked: ${problem}`,
+    'run this with the settings of that agent; if these are its, it hangs: stop it',
   );
 }
 

@@ -9,6 +9,7 @@ import type { TrafficPolicyDocument } from '../traffic-policy/document.ts';
 import { type Check, failed, NotKnown, ok, type Result, skipped, summarize } from './finding.ts';
 import { isTrusted, type Reach } from './gateway-reach.ts';
 import type { RunningAgent } from './running-agent.ts';
+import { upstreamAdvice } from './upstreams.ts';
 
 /** A name that a tunnel, or the agent's own API, has to be able to bind. */
 export interface Name {
@@ -40,6 +41,8 @@ const CLOSED: TrafficPolicyDocument = {
   on_http_request: [{ actions: [{ type: 'deny', config: { status_code: 503 } }] }],
 };
 const EMBEDDED = 'embedded gateway: it makes its own';
+/** The authtoken's rules do not allow a name, or an address. */
+const DENIED: readonly string[] = ['ERR_NGROK_308', 'ERR_NGROK_316', 'ERR_NGROK_356'];
 const ONLINE_ELSEWHERE = 'ERR_NGROK_334';
 
 /** Whether the gateway takes the authtoken, and whether that may bind the names of the tunnels. */
@@ -57,7 +60,11 @@ export function sessionChecks(sources: SessionSources): Check[] {
 
 async function examine({ agent, reach, link, names, live, patience }: SessionSources): Promise<Findings> {
   const running = await agent;
-  if (running.status) return { authtoken: judgeRunning(running.status.session), rights: await judgeLive(live) };
+  if (running.status) {
+    const { session } = running.status;
+    const rights = session.state === 'online' ? await judgeLive(live) : [skipped('the running agent has no session')];
+    return { authtoken: judgeRunning(session), rights };
+  }
   if (!reach || !link) return neither(EMBEDDED);
   if (!isTrusted(await reach)) return neither('the gateway cannot be reached, or is not to be trusted with it');
   let session: GatewaySession;
@@ -96,10 +103,10 @@ function judgeRunning({ state, since, last_error }: StatusReport['session']): Re
 async function judgeLive(live: SessionSources['live']): Promise<Result[]> {
   const tunnels = await live();
   if (tunnels.length === 0) return [skipped('there are no tunnels')];
-  const results = tunnels.map(({ url, status, last_error }) => {
+  const results = tunnels.map(({ url, domain, status, last_error }) => {
     if (status === 'online') return ok(url);
-    const advice = last_error?.code ? adviceFor(last_error.code, new URL(url).hostname) : null;
-    return failed(`${url} is ${status}${because(last_error)}`, advice);
+    const advice = last_error?.code ? adviceFor(last_error.code, domain) : null;
+    return failed(`${url} ${status === 'failed' ? '' : 'is '}${status}${because(last_error)}`, advice);
   });
   return summarize(results, (count) => `${tunnelCount(count)} online at the running agent`);
 }
@@ -153,11 +160,14 @@ async function tryName(session: GatewaySession, { domain, protocol }: Name, ms: 
   }
 }
 
-function adviceFor(code: string, domain: string): string {
+/** Null for what says by itself what to do. */
+function adviceFor(code: string, domain: string): string | null {
+  if (code.startsWith('ERR_AGENT_UPSTREAM_')) return upstreamAdvice(code);
   if (code === ONLINE_ELSEWHERE) return 'another agent serves this name: stop it there, or delete the tunnel here';
   if (code === 'ERR_NGROK_319') return `reserve ${domain}, or a wildcard above it: device-agent setup does`;
   if (code === 'ERR_NGROK_332')
     return 'the gateway does not serve this protocol: delete the tunnel, or use another gateway';
+  if (!DENIED.includes(code)) return null;
   return `give the authtoken a rule for it, such as bind:${domain}, or use a name that it allows`;
 }
 

@@ -4,10 +4,11 @@ import { Limiter } from '../agent/tunnels/limiter.ts';
 import type { Tunnel } from '../agent/tunnels/tunnel.ts';
 import { parseUpstream, type Upstream } from '../agent/tunnels/upstream.ts';
 import { UpstreamGuard } from '../agent/tunnels/upstream-guard.ts';
-import { messageOf } from '../lib/errors.ts';
+import { ApiError, messageOf } from '../lib/errors.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { type Check, failed, ok, type Result, skipped, summarize } from './finding.ts';
 
+const START_IT = 'start the service, or change what the tunnel forwards to';
 const ANSWER_MS = 3_000;
 /** Upstreams that are tried at the same time. */
 const MAX_TRYING = 16;
@@ -36,7 +37,7 @@ async function tryUpstream(text: string, guard: UpstreamGuard, settings: Setting
     upstream = parseUpstream(text);
     await guard.check(upstream);
   } catch (error) {
-    return failed(`${text}: ${messageOf(error)}`, 'change AGENT_ALLOW_UPSTREAMS, or what the tunnel forwards to');
+    return failed(`${text}: ${messageOf(error)}`, upstreamAdvice(error instanceof ApiError ? error.code : null));
   }
   const verify = settings.verifyUpstreamTls;
   try {
@@ -44,13 +45,25 @@ async function tryUpstream(text: string, guard: UpstreamGuard, settings: Setting
     return ok(text);
   } catch (error) {
     const isTls = upstream.kind === 'tcp' && upstream.scheme === 'https';
+    if (!isTls || isUnreachable(error)) return failed(`${text} does not answer (${messageOf(error)})`, START_IT);
     return failed(
-      `${text} does not answer (${messageOf(error)})`,
-      isTls && verify
-        ? 'start the service; if nobody signed its certificate: AGENT_VERIFY_UPSTREAM_TLS=false'
-        : 'start the service, or change what the tunnel forwards to',
+      `${text} has no TLS that can be used (${messageOf(error)})`,
+      'if it has none, forward to http://' +
+        (verify ? '; if nobody signed its certificate: AGENT_VERIFY_UPSTREAM_TLS=false' : ''),
     );
   }
+}
+
+/** What to do about an upstream that the agent refuses, by the code of the refusal. */
+export function upstreamAdvice(code: string | null): string {
+  if (code === 'ERR_AGENT_UPSTREAM_UNKNOWN')
+    return 'check the name and the name server, or change what the tunnel forwards to';
+  return 'change AGENT_ALLOW_UPSTREAMS, or what the tunnel forwards to';
+}
+
+/** Whether there was no connection that TLS could have been spoken over. */
+function isUnreachable(error: unknown): boolean {
+  return error instanceof AggregateError || (error instanceof Error && 'syscall' in error) || error instanceof NoAnswer;
 }
 
 interface Way {
@@ -70,8 +83,10 @@ async function reach(upstream: Upstream, { guard, verify, ms }: Way): Promise<vo
   return opened(connectTls({ ...target, ...name, rejectUnauthorized: verify }), 'secureConnect', ms);
 }
 
+class NoAnswer extends Error {}
+
 async function opened(socket: Socket, event: 'connect' | 'secureConnect', ms: number): Promise<void> {
-  const late = setTimeout(() => socket.destroy(new Error(`no answer within ${ms / 1000} s`)), ms);
+  const late = setTimeout(() => socket.destroy(new NoAnswer(`no answer within ${ms / 1000} s`)), ms);
   try {
     await new Promise<void>((resolve, reject) => {
       socket.once(event, () => resolve());

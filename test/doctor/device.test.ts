@@ -1,8 +1,10 @@
 import { chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer as createHttp } from 'node:http';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { openDataFolder } from '../../src/agent/tunnels/data-folder.ts';
+import { upstreamAdvice } from '../../src/doctor/upstreams.ts';
 import { serviceEnvironment } from '../../src/service/environment.ts';
 import { AGENT_SERVICE } from '../../src/service/service.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
@@ -90,7 +92,9 @@ describe('the data folder', () => {
   it('is a folder', async () => {
     const folder = await temporaryFolder();
     writeFileSync(join(folder, 'data'), '');
-    expect(await check(folder)).toEqual([failure(/is not a folder/)]);
+    const found = await examine(folder);
+    expect(found('data-folder')).toEqual([failure(/is not a folder/)]);
+    expect(found('agent')).toEqual([success(/^none is running/)]);
   });
 
   it.runIf(isRoot)('holds nobody else’s files', async () => {
@@ -200,7 +204,9 @@ it('notices another agent on the data folder', async () => {
   const held = await openDataFolder(join(folder, 'data'));
   onTestFinished(() => held.release());
   const found = await examine(folder, { AGENT_PORT: String(await freePort()) });
-  expect(found('agent')).toEqual([failure(/one is running on .*but not with these settings/, /stop it/)]);
+  expect(found('agent')).toEqual([
+    failure(/one is running on .* cannot be asked: .*: connect ECONNREFUSED \S+$/, /with the settings of that agent/),
+  ]);
 });
 
 describe('the clock', () => {
@@ -210,7 +216,6 @@ describe('the clock', () => {
   });
 
   it('is compared with the time that a service tells', async () => {
-    const { createServer: createHttp } = await import('node:http');
     const server = createHttp((_request, response) => response.end());
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     onTestFinished(() => void server.close());
@@ -228,6 +233,10 @@ describe('upstreams', () => {
   it('answer, do not answer, or are not allowed', async () => {
     const folder = await temporaryFolder();
     const [up, down] = [await takenPort(), await freePort()];
+    const web = createHttp((_request, response) => response.end());
+    await new Promise<void>((resolve) => web.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => void web.close());
+    const plain = web.address() as { port: number };
     const socket = join(folder, 'app.sock');
     const app = createServer((client) => client.destroy());
     await new Promise<void>((resolve) => app.listen(socket, resolve));
@@ -238,6 +247,8 @@ describe('upstreams', () => {
       `unix:${socket}`,
       `127.0.0.1:${down}`,
       '8.8.8.8:53',
+      `https://127.0.0.1:${down}`,
+      `https://127.0.0.1:${plain.port}`,
     ];
     await keepTunnels(
       folder,
@@ -247,7 +258,10 @@ describe('upstreams', () => {
       success(/^3 answer$/),
       failure(/^127\.0\.0\.1:\d+ does not answer .*ECONNREFUSED/, /start the service/),
       failure(/^8\.8\.8\.8:53: .*not an allowed upstream/, /AGENT_ALLOW_UPSTREAMS/),
+      failure(/^https:\/\/127\.0\.0\.1:\d+ does not answer .*ECONNREFUSED/, /start the service/),
+      failure(/^https:\/\/127\.0\.0\.1:\d+ has no TLS that can be used \(.*wrong version number.*\)$/, /to http:\/\//),
     ]);
+    expect(upstreamAdvice('ERR_AGENT_UPSTREAM_UNKNOWN')).toMatch(/^check the name/);
   });
 
   it('are more than a screen holds', async () => {

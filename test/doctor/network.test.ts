@@ -30,7 +30,8 @@ const failure = (detail: RegExp, advice: RegExp | null = /./) => ({
 const success = (detail: RegExp) => ({ status: 'ok', detail: expect.stringMatching(detail), advice: null });
 const skip = (detail: RegExp) => ({ status: 'skipped', detail: expect.stringMatching(detail), advice: null });
 const resolve = async (name: string) => {
-  if (name.startsWith('unknown')) throw new Error('getaddrinfo ENOTFOUND');
+  if (name.startsWith('unknown')) throw Object.assign(new Error('getaddrinfo ENOTFOUND'), { code: 'ENOTFOUND' });
+  if (name.startsWith('later')) throw Object.assign(new Error('getaddrinfo EAI_AGAIN'), { code: 'EAI_AGAIN' });
   return ['127.0.0.1'];
 };
 
@@ -55,7 +56,7 @@ describe('with a gateway that is as it should be', () => {
 
   it('names are looked up', async () => {
     const folder = await temporaryFolder();
-    const domains = ['known.example.com', 'unknown.example.com', 'unknown.internal'];
+    const domains = ['known.example.com', 'unknown.example.com', 'unknown.internal', 'later.example.com'];
     await keepTunnels(
       folder,
       domains.map((domain) => ({ domain })),
@@ -63,7 +64,11 @@ describe('with a gateway that is as it should be', () => {
     const addr = `unknown-gateway.example.com:${await freePort()}`;
     const found = await examine(folder, { ...remote(), NGROK_SERVER_ADDR: addr }, { resolve });
     expect(found('gateway-dns')).toEqual([failure(/^unknown-gateway\.example\.com has no address/, /resolvectl/)]);
-    expect(found('domains-dns')).toEqual([success(/^1 name/), failure(/^unknown\.example\.com/, /CNAME/)]);
+    expect(found('domains-dns')).toEqual([
+      success(/^1 name/),
+      failure(/^unknown\.example\.com/, /CNAME/),
+      failure(/^later\.example\.com/, /name server/),
+    ]);
   });
 
   it('the authtoken is refused', async () => {
@@ -183,7 +188,11 @@ it('leaves a running agent alone, and tells what that knows', async () => {
   const folder = await temporaryFolder();
   const { store } = gateway;
   const issued = await store.database.write(() => issueCredential(store, { acl: ['bind:a.run.localhost'] }));
-  await keepTunnels(folder, [{ domain: 'a.run.localhost' }, { domain: 'b.run.localhost' }]);
+  await keepTunnels(folder, [
+    { domain: 'a.run.localhost' },
+    { domain: 'b.run.localhost' },
+    { domain: 'c.run.localhost', forwards_to: '8.8.8.8:53' },
+  ]);
   const settings = { ...remote(), NGROK_AUTHTOKEN: issued.token };
   const agent = AgentProcess.start(folder, settings);
   onTestFinished(async () => void (await agent.end('SIGKILL')));
@@ -197,9 +206,10 @@ it('leaves a running agent alone, and tells what that knows', async () => {
   expect(found('acl')).toEqual([
     success(/^1 tunnel is online/),
     failure(/b\.run.*failed.*ERR_NGROK_316/, /bind:b\.run/),
+    failure(/c\.run.*failed.*ERR_AGENT_UPSTREAM_NOT_ALLOWED/, /AGENT_ALLOW_UPSTREAMS/),
   ]);
   expect(gateway.endpoints.list()).toEqual(before);
   // With other settings it is in the way.
   const [other] = (await examine(await temporaryFolder(), env))('agent');
-  expect(other).toEqual(failure(/an agent with another data folder answers/, /AGENT_PORT/));
+  expect(other).toEqual(failure(/an agent with another data folder answers/, /doctor --service.*AGENT_PORT/));
 });

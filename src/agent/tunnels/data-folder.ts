@@ -112,7 +112,7 @@ async function refuseIfHeld(folder: string, path: string): Promise<void> {
 
 async function isHeld(folder: string): Promise<boolean> {
   const names = await readdir(folder).catch((error: unknown) => {
-    if (hasErrno(error, 'ENOENT')) return [];
+    if (hasErrno(error, 'ENOENT') || hasErrno(error, 'ENOTDIR')) return [];
     throw error;
   });
   for (const name of names) {
