@@ -46,12 +46,11 @@ export class Http1Client implements IdleClient {
   readonly #options: Http1ClientOptions;
   readonly #responses: Http1ResponseOptions;
   readonly #block: HeaderBlock;
+  /** For one body after another. */
   #chunks: ChunkedDecoder | null = null;
   /** The request under way; null between two. */
   #request: Http1Request | null = null;
   #response: Http1Response | null = null;
-  /** Bytes of the present body that have yet to come; null when they come in chunks. */
-  #left: number | null = 0;
   #closing = false;
   /** Since when the client is waited for, in milliseconds of `performance.now()`. */
   #since = performance.now();
@@ -174,40 +173,25 @@ export class Http1Client implements IdleClient {
 
   #begin(head: Http1Head): void {
     const upgrade = head.upgrade === null ? null : { protocol: head.upgrade, accept: () => this.#handOver() };
-    const request = new Http1Request(head, this.#socket, upgrade);
+    const request = new Http1Request(head, this.#socket, upgrade, head.length === null ? this.#decoder() : null);
     const response = new Http1Response(this.#socket, head, this.#responses);
     this.#begun = false;
     this.#expected = false;
     this.#request = request;
     this.#response = response;
-    this.#left = head.length;
-    if (head.length === null) {
-      this.#chunks ??= new ChunkedDecoder(this.#options.limits.headerBytes, true);
-      this.#chunks.start();
-    }
     this.#options.door.onRequest(request, response);
   }
 
+  #decoder(): ChunkedDecoder {
+    this.#chunks ??= new ChunkedDecoder(this.#options.limits.headerBytes, true);
+    this.#chunks.start();
+    return this.#chunks;
+  }
+
   #readBody(request: Http1Request, bytes: Buffer, at: number): number {
-    if (this.#left === null) return this.#readChunks(request, bytes, at);
-    const end = Math.min(bytes.length, at + this.#left);
-    this.#left -= end - at;
-    request.receive(at === 0 && end === bytes.length ? bytes : bytes.subarray(at, end));
-    if (this.#left === 0) this.#finish(request);
+    const end = request.take(bytes, at);
+    if (request.complete && this.#response?.destroyed) this.#next();
     return end;
-  }
-
-  #readChunks(request: Http1Request, bytes: Buffer, at: number): number {
-    const chunks = this.#chunks as ChunkedDecoder;
-    const end = chunks.take(bytes, at);
-    if (chunks.piece !== null) request.receive(chunks.piece);
-    if (chunks.trailers !== null) this.#finish(request, chunks.trailers);
-    return end;
-  }
-
-  #finish(request: Http1Request, trailers?: string[]): void {
-    request.finish(trailers);
-    if (this.#response?.destroyed) this.#next();
   }
 
   /** The response has been written. */

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { Readable } from 'node:stream';
+import type { ChunkedDecoder } from './chunked-decoder.ts';
 import type { ClientRequest, Upgrade } from './client-message.ts';
 import type { Http1Head } from './http1-head.ts';
 
@@ -17,11 +18,16 @@ export class Http1Request implements ClientRequest {
   readonly upgrade: Upgrade | null;
   rawTrailers = NO_TRAILERS;
   complete: boolean;
+  /** Bytes of the body that have yet to come, unless it comes in chunks. */
+  #left: number;
+  readonly #chunks: ChunkedDecoder | null;
 
+  /** @param chunks takes the body out of its chunks, when it comes in them */
   constructor(
     { method, target, version, headers, rawHeaders, length }: Http1Head,
     socket: Socket,
     upgrade: Upgrade | null,
+    chunks: ChunkedDecoder | null,
   ) {
     this.method = method;
     this.url = target;
@@ -30,27 +36,51 @@ export class Http1Request implements ClientRequest {
     this.rawHeaders = rawHeaders;
     this.socket = socket;
     this.upgrade = upgrade;
+    this.#left = length ?? 0;
+    this.#chunks = chunks;
     this.complete = length === 0;
     this.body = this.complete ? null : new Readable({ read: () => this.#readOn() });
     // A break is seen by the response.
     this.body?.on('error', () => {});
   }
 
-  /** Takes a piece of the body; a reader that is slow slows the client down. */
-  receive(piece: Buffer): void {
-    if (this.body?.push(piece) === false) this.socket.pause();
-  }
-
-  /** The body is complete. */
-  finish(trailers = NO_TRAILERS): void {
-    this.rawTrailers = trailers;
-    this.complete = true;
-    this.body?.push(null);
+  /**
+   * Takes what there is of the body, or its next chunk.
+   *
+   * @param at where in the bytes the body goes on
+   * @returns where in them what is taken ends
+   * @throws {MalformedMessage} when the chunks are none
+   */
+  take(bytes: Buffer, at: number): number {
+    if (this.#chunks !== null) return this.#takeChunk(this.#chunks, bytes, at);
+    const end = Math.min(bytes.length, at + this.#left);
+    this.#left -= end - at;
+    this.#receive(at === 0 && end === bytes.length ? bytes : bytes.subarray(at, end));
+    if (this.#left === 0) this.#finish(NO_TRAILERS);
+    return end;
   }
 
   /** The client broke off. */
   breakOff(): void {
     this.body?.destroy();
+  }
+
+  #takeChunk(chunks: ChunkedDecoder, bytes: Buffer, at: number): number {
+    const end = chunks.take(bytes, at);
+    if (chunks.piece !== null) this.#receive(chunks.piece);
+    if (chunks.trailers !== null) this.#finish(chunks.trailers);
+    return end;
+  }
+
+  /** A reader that is slow slows the client down. */
+  #receive(piece: Buffer): void {
+    if (this.body?.push(piece) === false) this.socket.pause();
+  }
+
+  #finish(trailers: string[]): void {
+    this.rawTrailers = trailers;
+    this.complete = true;
+    this.body?.push(null);
   }
 
   #readOn(): void {
