@@ -1,7 +1,7 @@
 import { ApiError } from '../../lib/errors.ts';
 import { StreamsExhausted } from '../endpoint.ts';
 import { MalformedMessage } from './header-fields.ts';
-import { HeadersTimeout } from './upstream-failure.ts';
+import { ResponseTimeout } from './upstream-failure.ts';
 
 export const unknownHost = (host: string): ApiError =>
   new ApiError(404, 'ERR_NGROK_3200', `The endpoint ${host} is offline: no agent has it open.`);
@@ -42,7 +42,7 @@ export function upstreamFailure(cause: unknown): ApiError {
       cause,
     });
   }
-  if (cause instanceof HeadersTimeout) {
+  if (cause instanceof ResponseTimeout) {
     return new ApiError(504, 'ERR_NGROK_3005', 'The service behind the agent did not answer in time.', { cause });
   }
   if (cause instanceof MalformedMessage) {

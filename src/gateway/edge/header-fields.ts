@@ -15,7 +15,7 @@ export class HeadersTooLong extends MalformedMessage {
 }
 
 /** What no header's value may hold: with it, one that a policy wrote could become a header of its own. */
-const UNWRITABLE = /[^\t\x20-\x7e\x80-\xff]/;
+export const UNWRITABLE = /[^\t\x20-\x7e\x80-\xff]/;
 
 const CLOSE = /(?:^|,)[ \t]*close[ \t]*(?:,|$)/i;
 const KEEP_ALIVE = /(?:^|,)[ \t]*keep-alive[ \t]*(?:,|$)/i;

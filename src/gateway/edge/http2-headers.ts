@@ -1,4 +1,5 @@
 import type { OutgoingHttpHeaders } from 'node:http2';
+import { UNWRITABLE } from './header-fields.ts';
 
 /** Fields that only HTTP/1.1 knows; HTTP/2 takes a message with one for malformed (RFC 9113, 8.2.2). */
 const CONNECTION_SPECIFIC: ReadonlySet<string> = new Set([
@@ -12,9 +13,8 @@ const CONNECTION_SPECIFIC: ReadonlySet<string> = new Set([
   'upgrade',
 ]);
 
-/** What a header's name and value may hold (RFC 9110, 5.5 and 5.6.2); Node does not look at them in HTTP/2. */
+/** What a header's name may hold (RFC 9110, 5.6.2); Node looks at neither names nor values in HTTP/2. */
 const NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
-const UNWRITABLE = /[^\t\x20-\x7e\x80-\xff]/;
 
 /**
  * Fields as Node sends them by HTTP/2: names in lower case, repeated ones as one.

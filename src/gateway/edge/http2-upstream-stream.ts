@@ -6,7 +6,7 @@ import { http2Headers } from './http2-headers.ts';
 import { Http2Code } from './http2-response.ts';
 import type { Http2UpstreamSession } from './http2-upstream-session.ts';
 import type { ResponseHead } from './response-head.ts';
-import { ConnectionLost, HeadersTimeout } from './upstream-failure.ts';
+import { asError, ConnectionLost, ResponseTimeout } from './upstream-failure.ts';
 import type { ExchangeEvents, OutgoingRequest, UpstreamLink } from './upstream-link.ts';
 
 const END_STREAM = 1;
@@ -103,7 +103,7 @@ export class Http2UpstreamStream implements UpstreamLink {
   /** Ends what takes too long. */
   checkTime(now: number): void {
     if (now < this.#deadline) return;
-    if (this.unanswered) this.fail(new HeadersTimeout());
+    if (this.unanswered) this.fail(new ResponseTimeout());
     else if (!this.#wholeRequestSent)
       this.fail(new ConnectionLost(new Error('the upstream does not read the request')));
   }
@@ -191,10 +191,6 @@ export class Http2UpstreamStream implements UpstreamLink {
     this.#wholeRequestSent = true;
     this.#deadline = performance.now() + this.#owner.responseTimeout;
   }
-}
-
-function asError(thrown: unknown): Error {
-  return thrown instanceof Error ? thrown : new Error(String(thrown));
 }
 
 function requestHeaders({ request, awaitsLeave, trailers }: OutgoingRequest, scheme: string): OutgoingHttpHeaders {

@@ -3,7 +3,7 @@ import { passableTrailers } from './headers.ts';
 import { requestHead } from './request-head.ts';
 import { ResponseParser } from './response-parser.ts';
 import type { StreamLine } from './stream-line.ts';
-import { ConnectionLost, HeadersTimeout } from './upstream-failure.ts';
+import { asError, ConnectionLost, ResponseTimeout } from './upstream-failure.ts';
 import type { ExchangeEvents, OutgoingRequest, UpstreamLimits, UpstreamLink } from './upstream-link.ts';
 
 /** Where a connection belongs. */
@@ -117,7 +117,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
   checkTime(now: number): void {
     if (now < this.#deadline) return;
     if (this.#user === null) this.abort();
-    else if (this.#parser.awaitsHead) this.fail(new HeadersTimeout());
+    else if (this.#parser.awaitsHead) this.fail(new ResponseTimeout());
     else if (this.#full) this.fail(new ConnectionLost(new Error('the upstream does not read the request')));
   }
 
@@ -223,8 +223,4 @@ function lastChunk(trailers: readonly string[]): Buffer {
   let text = '0\r\n';
   for (const [name, value] of passableTrailers(trailers)) text += `${name}: ${value}\r\n`;
   return Buffer.from(`${text}\r\n`, 'latin1');
-}
-
-function asError(thrown: unknown): Error {
-  return thrown instanceof Error ? thrown : new Error(String(thrown));
 }

@@ -7,12 +7,17 @@ export class ConnectionLost extends Error {
 }
 
 /** The upstream took too long to begin its response. */
-export class HeadersTimeout extends Error {
+export class ResponseTimeout extends Error {
   constructor() {
     super('the upstream did not answer in time');
-    this.name = 'HeadersTimeout';
+    this.name = 'ResponseTimeout';
   }
 }
 
 /** With this the SDK begins the body of the 502 that it answers itself when it cannot reach the upstream. */
 export const DIAL_FAILURE_TEXT = 'failed to dial backend';
+
+/** Whatever an upstream's connection threw, as an error. */
+export function asError(thrown: unknown): Error {
+  return thrown instanceof Error ? thrown : new Error(String(thrown));
+}

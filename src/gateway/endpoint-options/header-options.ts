@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { isHeaderText } from '../../traffic-policy/header-text.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
-import { Refusal } from '../sessions/refusal.ts';
+import { quote, Refusal } from '../sessions/refusal.ts';
 import { rewriteLocations } from './rewrite-locations.ts';
 
 /** As many as the policy actions take; ngrok's own modules took five. */
@@ -108,6 +108,3 @@ function refused(side: Side, code: string, problem: string): Refusal {
 }
 
 /** What comes from outside goes into messages shortened. */
-function quote(text: string): string {
-  return JSON.stringify(text.length > 40 ? `${text.slice(0, 40)}…` : text);
-}

@@ -1,5 +1,4 @@
 import type { Duplex } from 'node:stream';
-import type { ZodType } from 'zod';
 import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
 import type { AgentAccess, Credential } from './agent-access.ts';
@@ -11,7 +10,15 @@ import type { Channel, ChannelReceiver } from './channel.ts';
 import { Connection, type ConnectionUser, MAX_INBOUND } from './connection.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
 import { HeartbeatEcho, HeartbeatProbe } from './heartbeat.ts';
-import { AuthRequest, BindLabeledRequest, BindRequest, StreamType, streamPrefix, UnbindRequest } from './messages.ts';
+import {
+  AuthRequest,
+  BindLabeledRequest,
+  BindRequest,
+  parseMessage,
+  StreamType,
+  streamPrefix,
+  UnbindRequest,
+} from './messages.ts';
 import { Refusal } from './refusal.ts';
 import type { Refusals } from './refusals.ts';
 import { type RpcAnswer, RpcResponder } from './rpc.ts';
@@ -170,16 +177,16 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   }
 
   async #serve(type: number, body: unknown, size: number): Promise<RpcAnswer> {
-    if (type === StreamType.auth) return this.#authenticate(parse(AuthRequest, body, 'ERR_NGROK_109'));
+    if (type === StreamType.auth) return this.#authenticate(parseMessage(AuthRequest, body, 'ERR_NGROK_109'));
     if (!this.#credential) throw new Refusal('ERR_NGROK_4018', 'the session has not authenticated');
     switch (type) {
       case StreamType.bind:
-        return this.#listeners.bind(parse(BindRequest, body, 'ERR_NGROK_301'), size);
+        return this.#listeners.bind(parseMessage(BindRequest, body, 'ERR_NGROK_301'), size);
       case StreamType.unbind:
-        this.#listeners.unbind(parse(UnbindRequest, body, 'ERR_NGROK_301').Id, new Error('the agent closed it'));
+        this.#listeners.unbind(parseMessage(UnbindRequest, body, 'ERR_NGROK_301').Id, new Error('the agent closed it'));
         return { body: {} };
       case StreamType.bindLabeled:
-        return this.#listeners.bindLabeled(parse(BindLabeledRequest, body, 'ERR_NGROK_301'), size);
+        return this.#listeners.bindLabeled(parseMessage(BindLabeledRequest, body, 'ERR_NGROK_301'), size);
       default:
         throw new Refusal('ERR_NGROK_332', `requests of type ${type} are not supported by this gateway`);
     }
@@ -233,11 +240,4 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     this.#connection.open(channel);
     return this.#probe;
   }
-}
-
-function parse<T>(schema: ZodType<T>, body: unknown, code: string): T {
-  const parsed = schema.safeParse(body);
-  if (parsed.success) return parsed.data;
-  const places = parsed.error.issues.map((issue) => issue.path.join('.')).join(', ');
-  throw new Refusal(code, `the request is invalid: ${places || 'not an object'}`, { cause: parsed.error });
 }

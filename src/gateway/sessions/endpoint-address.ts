@@ -3,7 +3,7 @@ import type { EndpointProtocol } from '../endpoint.ts';
 import type { EndpointAddress } from '../endpoints.ts';
 import { checkEndpointName } from './endpoint-name.ts';
 import type { BindRequest, EndpointOptions } from './messages.ts';
-import { Refusal } from './refusal.ts';
+import { quote, Refusal } from './refusal.ts';
 
 /** Where the endpoints of a gateway can lie. */
 export interface AddressSettings {
@@ -141,6 +141,3 @@ function tcpAddress(host: string | null, port: number | null, { tcpHost }: Addre
 }
 
 /** What comes from outside goes into messages and logs shortened. */
-function quote(text: string): string {
-  return JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
-}

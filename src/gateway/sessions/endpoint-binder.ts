@@ -11,7 +11,7 @@ import { BoundEndpoint } from './bound-endpoint.ts';
 import { type AddressSettings, addressOptions, tokenFor, urlOf, wantedAddress } from './endpoint-address.ts';
 import { EndpointClaims } from './endpoint-claims.ts';
 import { LabeledTunnel } from './labeled-tunnel.ts';
-import { type BindLabeledRequest, type BindRequest, EndpointOptions } from './messages.ts';
+import { type BindLabeledRequest, type BindRequest, EndpointOptions, parseMessage } from './messages.ts';
 import { Refusal } from './refusal.ts';
 import type { PortLease, TcpPorts } from './tcp-ports.ts';
 
@@ -52,7 +52,12 @@ export class EndpointBinder {
    * @throws {Refusal} when it cannot be had as asked for
    */
   async bind(owner: ListenerOwner, request: BindRequest, hold: (endpoint: BoundEndpoint) => void): Promise<Bound> {
-    const options = parseOptions(request.Opts);
+    const options = parseMessage(
+      EndpointOptions,
+      request.Opts ?? {},
+      'ERR_NGROK_301',
+      'the options of the endpoint are',
+    );
     const wanted = wantedAddress(request, options, this.#options.addresses);
     const { protocol } = wanted;
     const { ForwardsTo: forwardsTo, Extra: extra } = request;
@@ -145,13 +150,6 @@ export class EndpointBinder {
     const isOurs = PUBLIC_ID.test(offered) && !endpoints.list().some(({ publicId }) => publicId === offered);
     return { id: offered, publicId: isOurs ? offered : fresh };
   }
-}
-
-function parseOptions(opts: unknown): EndpointOptions {
-  const parsed = EndpointOptions.safeParse(opts ?? {});
-  if (parsed.success) return parsed.data;
-  const places = parsed.error.issues.map(({ path }) => path.join('.')).join(', ');
-  throw new Refusal('ERR_NGROK_301', `the options of the endpoint are invalid: ${places}`, { cause: parsed.error });
 }
 
 /** @throws {Refusal} when it is nothing that the edge speaks */

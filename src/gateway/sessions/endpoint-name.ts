@@ -1,6 +1,6 @@
 import { randomInt } from 'node:crypto';
 import { domainToUnicode } from 'node:url';
-import { Refusal } from './refusal.ts';
+import { quote, Refusal } from './refusal.ts';
 
 const MAX_NAME = 253;
 const MAX_LABEL = 63;
@@ -51,10 +51,6 @@ export function checkEndpointName(wanted: string): string {
 }
 
 /** Names from outside go into messages and logs shortened. */
-function quote(name: string): string {
-  return JSON.stringify(name.length > 80 ? `${name.slice(0, 80)}…` : name);
-}
-
 const ADJECTIVES =
   'agile amber brave bright brisk calm clever cosmic crisp daring eager early fair gentle golden happy honest keen kind light lively lucky mellow merry noble polite proud quick quiet royal silent smart snowy solid sunny swift tidy vivid warm wise'.split(
     ' ',

@@ -1,4 +1,5 @@
-import { z } from 'zod';
+import { type ZodType, z } from 'zod';
+import { Refusal } from './refusal.ts';
 
 /** Types that open every stream: its first four bytes, big endian. */
 export const StreamType = {
@@ -150,3 +151,17 @@ export const UnbindRequest = z.object({ Id: text });
 
 /** What the agent answers a command with. */
 export const CommandAnswer = z.object({ Error: text });
+
+/**
+ * Reads what an agent sent.
+ *
+ * @param code of the refusal
+ * @param subject begins its message
+ * @throws {Refusal} naming the members that are wrong
+ */
+export function parseMessage<T>(schema: ZodType<T>, body: unknown, code: string, subject = 'the request is'): T {
+  const parsed = schema.safeParse(body);
+  if (parsed.success) return parsed.data;
+  const places = parsed.error.issues.map(({ path }) => path.join('.')).join(', ');
+  throw new Refusal(code, `${subject} invalid: ${places || 'not an object'}`, { cause: parsed.error });
+}

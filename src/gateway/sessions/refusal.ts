@@ -11,6 +11,11 @@ export class Refusal extends Error {
   }
 }
 
+/** What an agent sent, short enough for the message of its refusal. */
+export function quote(text: string): string {
+  return JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
+}
+
 /** The form in which the SDKs find the code: alone on the last line. */
 export function refusalText(refusal: Refusal): string {
   return `${refusal.message}\n\n${refusal.code}`;
