@@ -19,6 +19,8 @@ export class Cidr {
 
   /** @param address as {@link parseAddress} returns it */
   contains(address: Groups): boolean {
+    // Who writes ::/0 means the whole of IPv6, and no IPv4 address.
+    if (this.#bits < MAPPED_BITS && isIpv4(address)) return false;
     const whole = this.#bits >> 4;
     for (let at = 0; at < whole; at++) if (this.#groups[at] !== address[at]) return false;
     const rest = this.#bits & 15;
@@ -26,6 +28,10 @@ export class Cidr {
     const shift = 16 - rest;
     return (this.#groups[whole] ?? 0) >> shift === (address[whole] ?? 0) >> shift;
   }
+}
+
+function isIpv4(address: Groups): boolean {
+  return address[5] === 0xffff && address.every((group, at) => at > 4 || group === 0);
 }
 
 /**

@@ -37,3 +37,14 @@ it('agrees with Node on what is in a range', () => {
     { numRuns: 500 },
   );
 });
+
+it.each([
+  ['::/0', '203.0.113.7', false],
+  ['::/80', '203.0.113.7', false],
+  ['::/0', '2001:db8::7', true],
+  ['0.0.0.0/0', '2001:db8::7', false],
+  ['0.0.0.0/0', '::ffff:203.0.113.7', true],
+  ['::ffff:203.0.113.0/120', '203.0.113.7', true],
+])('keeps the two versions apart: %s and %s', (range, address, isIn) => {
+  expect(parseCidr(range)?.contains(parseAddress(address) ?? [])).toBe(isIn);
+});
