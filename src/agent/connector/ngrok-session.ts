@@ -104,6 +104,11 @@ class NgrokSession implements GatewaySession {
       const { code, message } = parseSdkError(error, authtoken);
       throw new SessionRefused(code, message);
     }
+    // A connection that breaks right after the gateway's yes: the SDK tells of the loss before it hands the session over.
+    if (this.#over.signal.aborted) {
+      await this.#release(false);
+      throw new SessionRefused(null, await this.lost);
+    }
     watchdog.untilSilent(this.#over.signal).then(
       () => this.#end('the gateway does not answer heartbeats any more'),
       () => {}, // aborted: the session is over already

@@ -7,11 +7,13 @@ import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
+import { createServer as createTlsServer } from 'node:tls';
 import { listeners } from '@ngrok/ngrok';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { type GatewayLinkOptions, openGatewayLink } from '../../../src/agent/connector/gateway-link.ts';
 import { PAUSE_MS } from '../../../src/agent/connector/lost-listeners.ts';
 import { NgrokConnector } from '../../../src/agent/connector/ngrok-connector.ts';
+import { makeRelayCertificate } from '../../../src/agent/connector/relay-certificate.ts';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca.ts';
 import { systemClock } from '../../../src/lib/clock.ts';
 import { createLog, type Log } from '../../../src/lib/log.ts';
@@ -82,6 +84,31 @@ async function onlineBy(clock: SteeredClock): Promise<NgrokConnector> {
 const REAL_PACE = 5;
 
 const camera = () => ({ protocol: 'http' as const, domain: 'camera.localhost', forwardTo, forwardsTo: 'localhost:80' });
+
+/** A gateway that grants each session, and hangs up with that. */
+async function openFickleGateway() {
+  const { cert, key } = makeRelayCertificate();
+  const yes = Buffer.from(JSON.stringify({ Version: '3', ClientId: 'fickle', Extra: {} }));
+  let granted = 0;
+  const server = createTlsServer({ cert, key }, (sdk) => {
+    let asked = Buffer.alloc(0);
+    sdk.on('error', () => sdk.destroy());
+    sdk.on('data', (chunk) => {
+      asked = Buffer.concat([asked, chunk]);
+      const json = asked.indexOf('{');
+      if (json < 0 || !asked.toString().endsWith('}')) return;
+      const answer = Buffer.alloc(8);
+      answer.writeUInt32BE(yes.length * 256 + 0x11, 0); // DATA, FIN
+      asked.copy(answer, 4, json - 4, json); // the stream of the frame with the request
+      sdk.write(Buffer.concat([answer, yes]));
+      sdk.end();
+      granted++;
+    });
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  return { address: `127.0.0.1:${port}`, cert, granted: () => granted, close: () => server.close() };
+}
 
 /** What the public gets from an endpoint, over HTTPS as a browser would ask. */
 function get(host: string): Promise<{ status: number | undefined; body: string }> {
@@ -331,6 +358,23 @@ it('leaks no file descriptor over 100 reconnects with endpoints', async () => {
   for (let i = 0; i < 100; i++) await reconnect();
   await expect.poll(descriptors, { timeout: 5000 }).toBeLessThanOrEqual(before);
   expect(agent.status.reconnects).toBe(105);
+});
+
+it('leaks no file descriptor to a gateway that hangs up with every yes', async () => {
+  const fickle = await openFickleGateway();
+  cleanUp.push(async () => fickle.close());
+  const clock = { ...systemClock, random: () => 0 };
+  const agent = connector({ serverAddr: fickle.address, authorities: { pem: fickle.cert }, clock });
+  const descriptors = () => readdirSync('/proc/self/fd').length;
+  const granted = async (count: number) => {
+    while (fickle.granted() < count) await new Promise((resolve) => setTimeout(resolve, 5));
+  };
+  await agent.start();
+  await granted(5);
+  const before = descriptors();
+  await granted(35);
+  // Each one that stays costs two: its other end is here as well.
+  expect(descriptors()).toBeLessThan(before + 20);
 });
 
 it('has the SDK forget the listeners of a lost session, and leaves those alone that took their place', async () => {
