@@ -48,6 +48,8 @@ interface Name {
 
 /** Obtains certificates from an ACME authority (RFC 8555). */
 export class AcmeIssuer implements CertificateIssuer {
+  readonly usesOurClock = false;
+
   constructor(
     private readonly options: AcmeIssuerOptions,
     private readonly deps: AcmeIssuerDeps,

@@ -46,6 +46,7 @@ export function chooseIssuer(acme: AcmeSettings | null, parts: IssuerParts): Cer
   if (acme === null) return new LocalCaIssuer(parts.ca);
   let issuer: Promise<CertificateIssuer> | null = null;
   return {
+    usesOurClock: false,
     async issue(request, signal) {
       // Loaded with the first order: many gateways never need it.
       issuer ??= acmeIssuer(acme, parts);

@@ -1,5 +1,7 @@
 /** Whoever signs certificates for reserved domains: the local CA, or an ACME service. */
 export interface CertificateIssuer {
+  /** Whether its certificates begin by this machine's clock, right or wrong. */
+  readonly usesOurClock: boolean;
   /**
    * Obtains a certificate.
    *

@@ -2,7 +2,8 @@ import type { CertificatePolicy, ManagedDomainRow, ProvisioningJob } from '../st
 import { timestamp } from '../store/store.ts';
 import type { IssueError } from './issuer.ts';
 
-const DAY_MS = 24 * 60 * 60 * 1000;
+const HOUR_MS = 60 * 60 * 1000;
+const DAY_MS = 24 * HOUR_MS;
 
 /** The job of a domain whose certificate was just asked for. */
 export function freshJob(now: string): ProvisioningJob {
@@ -17,14 +18,17 @@ export function freshJob(now: string): ProvisioningJob {
 
 /** First and longest wait before the next try, by what went wrong: DNS records are corrected at a human's pace. */
 const RETRY_MS = {
-  DNS_ERROR: { first: 60_000, longest: 60 * 60_000 },
-  INTERNAL_ERROR: { first: 30_000, longest: 60 * 60_000 },
+  DNS_ERROR: { first: 60_000, longest: HOUR_MS },
+  INTERNAL_ERROR: { first: 30_000, longest: HOUR_MS },
 };
+
+/** What an authority may ask for at most; the limits of Let's Encrypt are for a week. */
+const LONGEST_WAIT_MS = 7 * DAY_MS;
 
 /**
  * The job after another failure.
  *
- * @param failure its `retryAfter`, in seconds, makes the wait longer, never shorter
+ * @param failure its `retryAfter`, in seconds, makes the wait longer, never shorter, up to a week
  * @param now milliseconds since the Unix epoch
  */
 export function failedJob(
@@ -34,8 +38,38 @@ export function failedJob(
 ): ProvisioningJob & { retries_at: string } {
   const { first, longest } = RETRY_MS[code];
   const ownDelay = Math.min(longest, first * 2 ** Math.min(job.attempts, 30));
-  const delay = Math.max(ownDelay, (retryAfter ?? 0) * 1000);
+  const delay = Math.min(LONGEST_WAIT_MS, Math.max(ownDelay, (retryAfter ?? 0) * 1000));
   return { ...job, error_code: code, msg, retries_at: timestamp(now + delay), attempts: job.attempts + 1 };
+}
+
+/**
+ * When a name is to be looked at again after a certificate was issued: an old certificate, or a wrong clock, must not
+ * make us renew without pause.
+ *
+ * @param now milliseconds since the Unix epoch
+ */
+export function renewalDue(renewsAt: string, now: number): string {
+  const soon = timestamp(now + HOUR_MS);
+  return renewsAt > soon ? renewsAt : soon;
+}
+
+/**
+ * The name with no dates that a clock set which was ahead, and for which it would wait; itself when it has none.
+ *
+ * @param now milliseconds since the Unix epoch, by the clock that was set back
+ * @param beginsAt when the certificate begins, for one that is dated by that clock; null for others
+ */
+export function afterSetBack<Row extends ManagedDomainRow>(row: Row, now: number, beginsAt: string | null): Row {
+  const { job, due_at, renews_at } = row;
+  if (due_at === null) return row;
+  const at = timestamp(now);
+  if (job) {
+    const latest = job.retries_at === null ? at : timestamp(now + LONGEST_WAIT_MS);
+    return due_at > latest ? { ...row, job: freshJob(at), due_at: at } : row;
+  }
+  if (beginsAt !== null && beginsAt > at) return { ...row, due_at: at };
+  const latest = renewalDue(renews_at ?? at, now);
+  return due_at > latest ? { ...row, due_at: latest } : row;
 }
 
 /** The domain with no automatic certificates any more; what is attached stays. */

@@ -4,6 +4,7 @@ import { makePrivateKey } from './private-key.ts';
 
 /** Issues with the gateway's own CA: without a look at DNS, trusted by whoever trusts that CA. */
 export class LocalCaIssuer implements CertificateIssuer {
+  readonly usesOurClock = true;
   /** Settles when the latest key is made. */
   #turn: Promise<unknown> = Promise.resolve();
 

@@ -2,10 +2,11 @@ import type { Clock } from '../../lib/clock.ts';
 import { withDeadline } from '../../lib/deadline.ts';
 import type { Log } from '../../lib/log.ts';
 import type { CertificatePolicy, ManagedDomainRow } from '../store/managed-domains.ts';
-import { type Store, timestamp } from '../store/store.ts';
+import type { Store } from '../store/store.ts';
 import { type CertificateIssuer, type IssuedCertificate, IssueError } from './issuer.ts';
-import { failedJob, freshJob, renewalTime } from './job.ts';
+import { afterSetBack, failedJob, freshJob, renewalDue, renewalTime } from './job.ts';
 import { readKeyPair } from './uploads.ts';
+import { isPlausible } from './validity.ts';
 
 /** Certificates obtained at the same time. */
 const MAX_RUNNING = 4;
@@ -17,6 +18,7 @@ const LOOK_AGAIN_MS = 60_000;
 /** The table of names that a provisioner works for. */
 export interface ManagedTable<Row extends ManagedDomainRow> {
   get(id: string): Row | null;
+  managed(): Row[];
   due(now: string, limit: number): Row[];
   update(row: Row): void;
 }
@@ -41,6 +43,8 @@ export class CertificateProvisioner<Row extends ManagedDomainRow> {
   readonly #stopping = new AbortController();
   #nap = new AbortController();
   #loop: Promise<void> | null = null;
+  /** How far the wall clock was ahead of the one that never jumps; null before the first look. */
+  #ahead: number | null = null;
 
   constructor(private readonly dependencies: ProvisionerDependencies<Row>) {}
 
@@ -65,6 +69,7 @@ export class CertificateProvisioner<Row extends ManagedDomainRow> {
     while (!this.#stopping.signal.aborted) {
       this.#nap = new AbortController();
       try {
+        await this.#heedSetBack();
         this.#cancelUnwanted();
         this.#startDue();
       } catch (error) {
@@ -81,6 +86,32 @@ export class CertificateProvisioner<Row extends ManagedDomainRow> {
     } catch (error) {
       if (!signal.aborted) throw error;
     }
+  }
+
+  /** A clock that was ahead, in this process or an earlier one, gave out dates that are years away now. */
+  async #heedSetBack(): Promise<void> {
+    const now = this.#wallClock();
+    const ahead = now - this.dependencies.clock.now();
+    if (!isPlausible(now)) return;
+    if (this.#ahead === null || ahead < this.#ahead - LOOK_AGAIN_MS) await this.#forgetDatesAhead(now);
+    this.#ahead = ahead;
+  }
+
+  async #forgetDatesAhead(now: number): Promise<void> {
+    const { store, domains, issuer, log } = this.dependencies;
+    const mended = (row: Row) => {
+      const certificate = row.certificate_id === null ? null : store.tlsCertificates.get(row.certificate_id);
+      return afterSetBack(row, now, issuer.usesOurClock ? (certificate?.facts.not_before ?? null) : null);
+    };
+    const waiting = domains.managed().filter((row) => !this.#running.has(row.id) && mended(row) !== row);
+    if (waiting.length === 0) return;
+    await store.database.write(() => {
+      for (const { id } of waiting) {
+        const row = domains.get(id);
+        if (row) domains.update(mended(row));
+      }
+    });
+    log.warn({ names: waiting.length }, 'the clock was ahead: certificates are looked after by its new time');
   }
 
   #cancelUnwanted(): void {
@@ -149,15 +180,9 @@ export class CertificateProvisioner<Row extends ManagedDomainRow> {
       const common = { id, created_at: now, description: null, metadata: null, issued_at: now };
       const certificate_pem = issued.certificatePem;
       store.tlsCertificates.insertWithKey({ ...common, certificate_pem, facts }, issued.privateKeyPem);
-      return { ...row, certificate_id: id, renews_at, job: null, due_at: this.#notBeforeLong(renews_at) };
+      return { ...row, certificate_id: id, renews_at, job: null, due_at: renewalDue(renews_at, this.#wallClock()) };
     });
     if (stored) log.info({ domain: ordered.domain, renewsAt: renews_at }, 'certificate issued');
-  }
-
-  /** A certificate that is old already, or a wrong clock, must not make us renew without pause. */
-  #notBeforeLong(time: string): string {
-    const soon = timestamp(this.#wallClock() + 60 * LOOK_AGAIN_MS);
-    return time > soon ? time : soon;
   }
 
   async #fail(ordered: Row, error: unknown): Promise<void> {

@@ -17,6 +17,7 @@ const sleepUntilWoken: Clock = { ...systemClock, sleep: (_ms, signal) => systemC
 
 /** An issuer whose orders are answered by the test, one after another. */
 class SteeredIssuer implements CertificateIssuer {
+  readonly usesOurClock = true;
   readonly orders: { request: IssueRequest; signal: AbortSignal; fail(error: Error): void; grant(): Promise<void> }[] =
     [];
 
@@ -175,6 +176,39 @@ describe('a policy', () => {
     expect(await read(id)).toMatchObject({ certificate: null, certificate_management_status: null });
     expect((await server.call('GET', '/tls_certificates')).body.tls_certificates).toEqual([]);
   });
+
+  it.each(['while it runs', 'before it starts again'])(
+    'does not wait for dates of a clock that was ahead and is set back %s',
+    async (when) => {
+      const setBack = async () => {
+        if (when !== 'while it runs') await provisioner.stop();
+        now = START;
+        if (when === 'while it runs') provisioner.wake();
+        else await startProvisioner();
+      };
+      now = START + 10 * 365 * DAY;
+      const granted = await reserve('granted.example.com');
+      await (await order(0)).grant();
+      const failing = await reserve('failing.example.com');
+      (await order(1)).fail(new IssueError('INTERNAL_ERROR', 'not now'));
+      await expect.poll(async () => (await read(granted)).certificate).not.toBeNull();
+      await expect.poll(async () => JSON.stringify(await read(failing))).toContain('not now');
+      const { length } = issuer.orders;
+      await setBack();
+      const anew = when === 'while it runs' ? length : 0;
+      const orders = [await order(anew), await order(anew + 1)];
+      expect(orders.map(({ request }) => request.domain).sort()).toEqual([
+        'failing.example.com',
+        'granted.example.com',
+      ]);
+      for (const { grant } of orders) await grant();
+      for (const id of [granted, failing]) {
+        await expect
+          .poll(async () => (await read(id)).certificate_management_status)
+          .toEqual({ renews_at: '2026-06-30T00:00:00Z', provisioning_job: null });
+      }
+    },
+  );
 
   it('goes on after a restart, from what is stored', async () => {
     const id = await reserve();
