@@ -28,7 +28,8 @@ export async function createLog(
     redact: SECRET_MEMBERS.flatMap((name) => [name, `*.${name}`, `*.*.${name}`]),
   };
   if (format === 'json') {
-    return pino({ ...options, formatters: { level: (label: string) => ({ level: label }) } }, destination);
+    const lines = { write: (line: string) => destination.write(withoutControls(line)) };
+    return pino({ ...options, formatters: { level: (label: string) => ({ level: label }) } }, lines);
   }
   const { default: pretty } = await import('pino-pretty');
   const inWords = pretty.prettyFactory({
@@ -36,7 +37,23 @@ export async function createLog(
     translateTime: 'SYS:HH:MM:ss',
     ignore: 'pid,hostname',
   });
-  return pino(options, { write: (line) => destination.write(inWords(line)) });
+  return pino(options, { write: (line) => destination.write(inWords(withVisibleEscapes(line))) });
+}
+
+/**
+ * Escapes what JSON leaves as it is and terminals obey: strangers choose what stands in names and messages.
+ *
+ * @param line JSON
+ */
+function withoutControls(line: string): string {
+  return line.replace(/[\x7f-\x9f]/g, (control) => `\\u00${control.charCodeAt(0).toString(16)}`);
+}
+
+/** The same for what turns escapes into what they stand for, as the readable lines do: but for ends of lines and tabs. */
+function withVisibleEscapes(line: string): string {
+  return withoutControls(line).replace(/\\(?:\\|[bfr]|u00[0189][0-9a-f]|u007f)/g, (found) => {
+    return found === '\\\\' ? found : `\\${found}`;
+  });
 }
 
 let output: LogOutput | null = null;

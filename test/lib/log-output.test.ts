@@ -5,6 +5,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
+import { createLog } from '../../src/lib/log.ts';
 import { LogOutput } from '../../src/lib/log-output.ts';
 import { temporaryFolder } from '../support/agent-process.ts';
 
@@ -82,3 +83,17 @@ it('goes on when nothing can be written', async () => {
   expect(log).not.toThrow();
   expect(log).not.toThrow();
 });
+
+it.each(['json', 'pretty'] as const)(
+  'gives a terminal nothing to obey that strangers have sent: %s',
+  async (format) => {
+    const lines: string[] = [];
+    const log = await createLog('info', format, { write: (line) => void lines.push(line) });
+    const evil = 'a\u001b[2J\u009b31m\u007f\r\b\\u001b\\\u001b';
+    log.info({ agent: evil, [evil]: 1, err: new Error(evil) }, 'agent online');
+    const [text = ''] = lines;
+    expect([...text].filter((character) => character !== '\n' && /\p{Control}/u.test(character))).toEqual([]);
+    expect(text).toContain('agent online');
+    if (format === 'json') expect(JSON.parse(text)).toMatchObject({ agent: evil, err: { message: evil } });
+  },
+);

@@ -1,5 +1,5 @@
+import { hash } from 'node:crypto';
 import { createSecureContext, type SecureContext, type SecureVersion } from 'node:tls';
-import { RecentMap } from '../../lib/recent-map.ts';
 import type { TlsTermination } from '../../traffic-policy/steps.ts';
 import type { CertifiedKey } from '../certificates/leaf-store.ts';
 
@@ -8,8 +8,9 @@ export interface HandshakeDemands extends Omit<TlsTermination, 'minVersion'> {
   readonly minVersion: TlsTermination['minVersion'] | '1.0' | '1.1';
 }
 
-/** Contexts that are kept, some tens of KiB each. */
+/** Contexts that are kept, some tens of KiB each with usual certificates, and bytes of all that they were made of. */
 const MAX_KEPT = 1024;
+const MAX_BYTES = 16 * 1_048_576;
 
 const VERSIONS: Readonly<Record<HandshakeDemands['minVersion'], SecureVersion>> = {
   '1.0': 'TLSv1',
@@ -26,16 +27,30 @@ const OLD_CIPHERS = 'DEFAULT:@SECLEVEL=0';
  * client could resume a session that began without the certificate that is demanded of it.
  */
 export class TlsContexts {
-  readonly #contexts = new RecentMap<string, SecureContext>(MAX_KEPT);
+  /** By a digest of all that they were made of, those used last at the end. */
+  readonly #contexts = new Map<string, { context: SecureContext; bytes: number }>();
+  #bytes = 0;
 
   /** @throws OpenSSL's error when the certificate, its key or an authority cannot be used */
   contextFor(pair: CertifiedKey, demands: HandshakeDemands): SecureContext {
     const { minVersion, maxVersion, clientAuthorities, clientVerification } = demands;
     const { cert, key } = pair;
     const identity = [minVersion, maxVersion, clientVerification, cert, key, ...clientAuthorities].join('\n');
-    const context = this.#contexts.get(identity) ?? createContext({ cert, key }, demands);
-    this.#contexts.set(identity, context);
-    return context;
+    const digest = hash('sha256', identity, 'base64');
+    const kept = this.#contexts.get(digest) ?? { context: createContext(pair, demands), bytes: identity.length };
+    this.#forget(digest);
+    this.#contexts.set(digest, kept);
+    this.#bytes += kept.bytes;
+    for (const oldest of this.#contexts.keys()) {
+      if (this.#contexts.size <= MAX_KEPT && this.#bytes <= MAX_BYTES) break;
+      this.#forget(oldest);
+    }
+    return kept.context;
+  }
+
+  #forget(digest: string): void {
+    this.#bytes -= this.#contexts.get(digest)?.bytes ?? 0;
+    this.#contexts.delete(digest);
   }
 }
 
