@@ -17,6 +17,8 @@ const UNKNOWN_AUTHORITY = new Set([
   'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
   'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
 ]);
+/** Those who may vouch for the gateway vouch for this one, under another name. */
+const OTHER_NAME = 'ERR_TLS_CERT_ALTNAME_INVALID';
 const CLOCK_OR_AGE = new Set(['CERT_NOT_YET_VALID', 'CERT_HAS_EXPIRED']);
 
 /** Whether the gateway answers, and is who it should be; null: the gateway is the embedded one. */
@@ -65,9 +67,13 @@ function judge(where: string, { certificate, distrust }: Greeting, isCloud: bool
       "set NGROK_CA_CERT to a copy of the gateway's ca.pem; if that is what it is, somebody in between intercepts TLS",
     );
   }
+  const intercepted =
+    'a captive portal or a proxy that intercepts TLS is in between: log in to it, or let this device pass';
+  const byName =
+    'set NGROK_SERVER_ADDR to a name that this certificate holds, such as connect.gateway.example.com; else ';
   return failed(
     `${who}: this is not the gateway (${distrust})`,
-    'a captive portal or a proxy that intercepts TLS is in between: log in to it, or let this device pass',
+    distrust === OTHER_NAME && !isCloud ? byName + intercepted : intercepted,
   );
 }
 

@@ -65,7 +65,7 @@ function judge({ holdsFolder, address, status, problem }: RunningAgent, dataDir:
   if (address === null) return skipped(`one is running on this data folder; ${problem}`);
   return failed(
     `one is running on ${dataDir}, but cannot be asked: ${problem}`,
-    'run this with the settings of that agent; if these are its, it hangs: stop it',
+    'restart it if its settings changed since, or if it hangs; else run this with the settings that it has',
   );
 }
 

@@ -27,6 +27,7 @@ export const secret = (allowed: string): Variable<string> => ({
   parse: (value) => {
     // As in a file: what it was copied from ends in a line break, or was written on Windows.
     const token = value.trim();
+    if (/^(["']).*\1$/.test(token)) throw new Error('it stands in quotation marks, which docker run --env-file leaves');
     if (!/^[\x21-\x7e]+$/.test(token)) throw new Error('it is blank, or holds a blank or a character outside ASCII');
     return token;
   },

@@ -205,7 +205,10 @@ it('notices another agent on the data folder', async () => {
   onTestFinished(() => held.release());
   const found = await examine(folder, { AGENT_PORT: String(await freePort()) });
   expect(found('agent')).toEqual([
-    failure(/one is running on .* cannot be asked: .*: connect ECONNREFUSED \S+$/, /with the settings of that agent/),
+    failure(
+      /one is running on .* cannot be asked: .*: connect ECONNREFUSED \S+$/,
+      /restart it.*with the settings that it has/,
+    ),
   ]);
 });
 

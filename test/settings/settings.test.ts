@@ -198,7 +198,7 @@ describe('settings', () => {
     const { gateway, api } = load({ NGROK_AUTHTOKEN: ' an_authtoken\r\n', AGENT_API_TOKEN: 'sixteen-characters\n' });
     expect(gateway.kind === 'remote' && gateway.authtoken()).toBe('an_authtoken');
     expect(api.token).toBe('sixteen-characters');
-    for (const NGROK_AUTHTOKEN of [' ', 'two words', 'é']) {
+    for (const NGROK_AUTHTOKEN of [' ', 'two words', 'é', '"quoted"']) {
       const { message } = problemOf({ NGROK_AUTHTOKEN, NGROK_SERVER_ADDR: 'gw.example.com:443' });
       expect(message.match(/NGROK_AUTHTOKEN.*/g)).toEqual([expect.stringMatching(/^NGROK_AUTHTOKEN=\(not shown\)/)]);
     }
