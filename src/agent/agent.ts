@@ -20,7 +20,7 @@ import { DurableFile } from './tunnels/durable-file.ts';
 import { openRuntimeFolder } from './tunnels/runtime-folder.ts';
 import type { TunnelState } from './tunnels/tunnel.ts';
 import { TunnelManager } from './tunnels/tunnel-manager.ts';
-import { TunnelStore, tunnelsCodec } from './tunnels/tunnel-store.ts';
+import { TunnelStore, tunnelsCodec, tunnelsFile } from './tunnels/tunnel-store.ts';
 import { UpstreamDialer } from './tunnels/upstream-dialer.ts';
 import { UpstreamGuard } from './tunnels/upstream-guard.ts';
 import { gatewayName, openUplink, type Uplink } from './uplink.ts';
@@ -116,7 +116,7 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
       : new OwnEndpoint({ connector, domain: api.domain, socket: join(socketFolder, 'api.sock'), clock, log });
   const tunnels = new TunnelManager({
     connector,
-    store: new TunnelStore(new DurableFile({ path: join(dataDir, 'tunnels.json'), codec: tunnelsCodec, log })),
+    store: new TunnelStore(new DurableFile({ path: tunnelsFile(dataDir), codec: tunnelsCodec, log })),
     guard,
     dialer: new UpstreamDialer({
       guard,

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { lstat, readFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { dirname } from 'node:path';
 import { text as textOf } from 'node:stream/consumers';
 import { callAgent } from '../agent/api-client.ts';
 import { isDataFolderHeld, openDataFolder } from '../agent/tunnels/data-folder.ts';
@@ -10,7 +10,7 @@ import { DurableFile } from '../agent/tunnels/durable-file.ts';
 import type { Tunnel } from '../agent/tunnels/tunnel.ts';
 import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
 import { differencesBetween, type ImportedTunnel, parseTunnels } from '../agent/tunnels/tunnel-import.ts';
-import { TUNNELS_VERSION, TunnelStore, tunnelsCodec } from '../agent/tunnels/tunnel-store.ts';
+import { TUNNELS_VERSION, TunnelStore, tunnelsCodec, tunnelsFile } from '../agent/tunnels/tunnel-store.ts';
 import { writeDurably } from '../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import { createLog } from '../lib/log.ts';
@@ -34,7 +34,7 @@ interface Outcome {
  * @throws {OperatorError} when they cannot be read, or the file not be written
  */
 export async function exportTunnels(file: string | undefined): Promise<void> {
-  const found = await readTunnelFile(tunnelsFile(loadSettings()));
+  const found = await readTunnelFile(tunnelsFile(loadSettings().dataDir));
   const { main, backup, path } = found;
   // Most often it is another folder that was meant, and an empty export would be taken for a backup.
   if (!existsSync(dirname(path))) {
@@ -113,7 +113,7 @@ async function readText(file: string, source: string): Promise<string> {
 }
 
 async function throughAgent(tunnels: readonly ImportedTunnel[], settings: Settings): Promise<Outcome[]> {
-  const present = tunnelsIn(await readTunnelFile(tunnelsFile(settings)));
+  const present = tunnelsIn(await readTunnelFile(tunnelsFile(settings.dataDir)));
   // Whether it answers at all is better said once than for every tunnel.
   await callAgent(settings, 'GET', '/status');
   return eachAbsent(tunnels, present, (body) => callAgent(settings, 'POST', '/tunnels', { body }));
@@ -124,7 +124,7 @@ async function ontoDisk(tunnels: readonly ImportedTunnel[], settings: Settings):
   process.stderr.write(`no agent runs on ${settings.dataDir}: its next start brings up what is created there\n`);
   try {
     const log = await createLog('silent', 'json');
-    const store = new TunnelStore(new DurableFile({ path: tunnelsFile(settings), codec: tunnelsCodec, log }));
+    const store = new TunnelStore(new DurableFile({ path: tunnelsFile(settings.dataDir), codec: tunnelsCodec, log }));
     await store.open();
     return await eachAbsent(tunnels, store.list(), (imported) => store.save(stored(imported)));
   } finally {
@@ -181,8 +181,4 @@ function describe(outcomes: readonly Outcome[], source: string): string {
 
 function line({ domain, result, reason }: Outcome): string {
   return `${result.padEnd(9)}  ${domain}${reason === null ? '' : `: ${reason}`}`;
-}
-
-function tunnelsFile({ dataDir }: Settings): string {
-  return join(dataDir, 'tunnels.json');
 }

@@ -1,8 +1,8 @@
-import { join } from 'node:path';
 import { apiTokenIfAny } from '../agent/api-token.ts';
 import { type Authorities, type GatewayLink, openGatewayLink, pemOf } from '../agent/connector/gateway-link.ts';
 import { greet } from '../agent/connector/tls-greeting.ts';
 import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
+import { tunnelsFile } from '../agent/tunnels/tunnel-store.ts';
 import { systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Log } from '../lib/log.ts';
@@ -59,7 +59,7 @@ export async function diagnose(settings: Settings | Error, surroundings: Surroun
 function checksFor(settings: Settings, surroundings: Surroundings): Check[] {
   const { dataDir, gateway, api } = settings;
   const { log, now = Date.now, resolve = systemResolve, patience = 1 } = surroundings;
-  const file = readTunnelFile(join(dataDir, 'tunnels.json'));
+  const file = readTunnelFile(tunnelsFile(dataDir));
   const tunnels = file.then((found) => {
     if (found.main.state === 'unusable') throw new NotKnown('the tunnels on the disk cannot be read');
     return tunnelsIn(found);

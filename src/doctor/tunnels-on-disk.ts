@@ -1,4 +1,5 @@
 import { basename } from 'node:path';
+import { backupOf } from '../agent/tunnels/durable-file.ts';
 import type { FileContent, TunnelFile } from '../agent/tunnels/tunnel-file.ts';
 import { type Check, failed, ok, type Result } from './finding.ts';
 
@@ -9,7 +10,7 @@ export function tunnelFileCheck(file: Promise<TunnelFile>): Check {
 
 function judge({ path, main, backup, damaged }: TunnelFile): Result | Result[] {
   const kept = damaged.length > 0 ? `; set aside earlier: ${damaged.join(', ')}` : '';
-  const { problem: copy } = problemOf(`${path}.bak`, backup);
+  const { problem: copy } = problemOf(backupOf(path), backup);
   if (main.state === 'good') {
     const found = [ok(`${count(main.tunnels.length)} in ${path}${kept}`), ...unusable(path, main.leftOut)];
     return copy === null

@@ -106,6 +106,12 @@ export function diskAdvice(error: unknown): string | null {
   return code === undefined ? null : (ADVICE[code] ?? null);
 }
 
+/** What went wrong, with what to do about it when the disk is in the way. */
+export function withDiskAdvice(problem: string, error: unknown): string {
+  const advice = diskAdvice(error);
+  return advice === null ? problem : `${problem}; ${advice}`;
+}
+
 /** The error for the operator when the disk is in the way, else the error itself. */
 export function explainUnwritable(path: string, error: unknown): unknown {
   const advice = diskAdvice(error);

@@ -1,6 +1,13 @@
 import { basename, dirname, join } from 'node:path';
 import type { Adapter } from 'lowdb';
-import { diskAdvice, type FileOperations, nodeFiles, stage, temporaryNameOf } from '../../lib/durable-write.ts';
+import {
+  diskAdvice,
+  type FileOperations,
+  nodeFiles,
+  stage,
+  temporaryNameOf,
+  withDiskAdvice,
+} from '../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 
@@ -28,6 +35,8 @@ type Found<T> =
   | { state: 'damaged'; reason: string };
 
 const MODE = 0o600;
+/** Between a damaged file's name and when it was set aside. */
+const DAMAGED = '.damaged-';
 /** Damaged files that are kept; the oldest go first. */
 const MAX_DAMAGED = 5;
 
@@ -105,7 +114,7 @@ export class DurableFile<T> implements Adapter<T> {
   }
 
   get #backupPath(): string {
-    return `${this.options.path}.bak`;
+    return backupOf(this.options.path);
   }
 
   async #load(path: string): Promise<Found<T>> {
@@ -218,7 +227,7 @@ export class DurableFile<T> implements Adapter<T> {
     const stamp = new Date().toISOString().replaceAll(/[-:.]/g, '');
     for (let attempt = 0; ; attempt++) {
       // A device whose clock starts at 1970 may well meet the same instant again.
-      const name = `${path}.damaged-${stamp}${attempt === 0 ? '' : `-${attempt}`}`;
+      const name = `${path}${DAMAGED}${stamp}${attempt === 0 ? '' : `-${attempt}`}`;
       try {
         await this.#files.link(path, name);
         this.options.log.error({ file: path, reason, kept: name }, 'a damaged file was set aside');
@@ -232,17 +241,22 @@ export class DurableFile<T> implements Adapter<T> {
 
   async #dropOldestDamaged(path: string): Promise<void> {
     const folder = dirname(path);
-    const prefix = `${basename(path)}.damaged-`;
-    const names = (await this.#files.list(folder)).filter((name) => name.startsWith(prefix)).toSorted();
+    const names = damagedIn(await this.#files.list(folder), path).toSorted();
     for (const name of names.slice(0, -MAX_DAMAGED)) await this.#files.remove(join(folder, name));
   }
 }
 
+/** Where the content before the last write is. */
+export function backupOf(path: string): string {
+  return `${path}.bak`;
+}
+
+/** Of the names in the file's folder those of damaged files that were set aside. */
+export function damagedIn(names: readonly string[], path: string): string[] {
+  return names.filter((name) => name.startsWith(`${basename(path)}${DAMAGED}`));
+}
+
 function unrestorable(path: string, cause: unknown): OperatorError {
-  const advice = diskAdvice(cause);
-  return new OperatorError(
-    `${path} cannot be restored from its last good copy: ${messageOf(cause)}${advice === null ? '' : `; ${advice}`}`,
-    1,
-    { cause },
-  );
+  const problem = `${path} cannot be restored from its last good copy: ${messageOf(cause)}`;
+  return new OperatorError(withDiskAdvice(problem, cause), 1, { cause });
 }

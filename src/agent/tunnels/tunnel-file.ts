@@ -1,6 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
-import { basename, dirname } from 'node:path';
+import { dirname } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import { backupOf, damagedIn } from './durable-file.ts';
 import type { Tunnel } from './tunnel.ts';
 import { tunnelsCodec } from './tunnel-store.ts';
 
@@ -21,7 +22,7 @@ export interface TunnelFile {
 
 /** @param path of `tunnels.json` */
 export async function readTunnelFile(path: string): Promise<TunnelFile> {
-  const [main, backup, damaged] = await Promise.all([load(path), load(`${path}.bak`), setAside(path)]);
+  const [main, backup, damaged] = await Promise.all([load(path), load(backupOf(path)), setAside(path)]);
   return { path, main, backup, damaged };
 }
 
@@ -51,5 +52,5 @@ async function load(path: string): Promise<FileContent> {
 
 async function setAside(path: string): Promise<string[]> {
   const names = await readdir(dirname(path)).catch(() => []); // a folder that cannot be read is said elsewhere
-  return names.filter((name) => name.startsWith(`${basename(path)}.damaged-`));
+  return damagedIn(names, path);
 }

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
+import { join } from 'node:path';
 import { type Adapter, Low } from 'lowdb';
 import { z } from 'zod';
-import { diskAdvice } from '../../lib/durable-write.ts';
+import { withDiskAdvice } from '../../lib/durable-write.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { inPlainWords } from '../../lib/plain-words.ts';
 import { AgentError } from '../errors.ts';
@@ -23,6 +24,11 @@ const Content = StoredTunnels.extend({ tunnels: z.array(z.unknown()) });
 
 /** Tunnels never change in place, so that each is put into text once. */
 const texts = new WeakMap<Tunnel, string>();
+
+/** Where an agent keeps its tunnels. */
+export function tunnelsFile(dataDir: string): string {
+  return join(dataDir, 'tunnels.json');
+}
 
 /** `tunnels.json`: one line a tunnel, so that people and diffs can read it. */
 export const tunnelsCodec: Codec<StoredTunnels> = {
@@ -125,8 +131,7 @@ export class TunnelStore {
         this.#db.data = { version: TUNNELS_VERSION, tunnels: [...next.values()] };
         await this.#db.write();
       } catch (error) {
-        const advice = diskAdvice(error);
-        const message = `the change could not be saved: ${messageOf(error)}${advice === null ? '' : `; ${advice}`}`;
+        const message = withDiskAdvice(`the change could not be saved: ${messageOf(error)}`, error);
         const refusal = new AgentError('ERR_AGENT_NOT_PERSISTED', message, { cause: error });
         for (const change of changes) change.reject(refusal);
         continue;

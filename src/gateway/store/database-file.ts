@@ -11,7 +11,7 @@ import {
   statSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { createDurablySync, diskAdvice } from '../../lib/durable-write.ts';
+import { createDurablySync, withDiskAdvice } from '../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { migrate } from './migrate.ts';
 import { sqlEngine } from './sql-engine.ts';
@@ -80,10 +80,7 @@ export function asOperatorError(error: unknown, file: string): unknown {
   if (hasErrno(error, 'SQLITE_NOTADB') || hasErrno(error, 'SQLITE_CORRUPT')) {
     return new OperatorError(damaged(file, text), 1, { cause: error });
   }
-  const advice = diskAdvice(error);
-  return new OperatorError(`cannot open the database ${file}: ${text}${advice === null ? '' : `; ${advice}`}`, 1, {
-    cause: error,
-  });
+  return new OperatorError(withDiskAdvice(`cannot open the database ${file}: ${text}`, error), 1, { cause: error });
 }
 
 /** Makes an empty file that only its owner can read; the engine writes backups into empty files only. */
