@@ -2,7 +2,7 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { OperatorError } from '../lib/errors.ts';
-import type { Log } from '../lib/log.ts';
+import type { Log, LogLevel } from '../lib/log.ts';
 import { Teardown } from '../lib/teardown.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { VERSION } from '../version.ts';
@@ -76,39 +76,28 @@ export async function startAgent(settings: Settings, log: Log, clock: Clock = sy
   return { ...running, started: running.started.catch(undo), stop: () => parts.stop() };
 }
 
+/** What the parts of an agent need while they start. */
+interface Start {
+  settings: Settings;
+  guard: UpstreamGuard;
+  /** Where the agent and its gateway are reached, by what it is; more of them as they come up. */
+  addresses: Record<string, string>;
+  log: Log;
+  clock: Clock;
+  parts: Teardown;
+}
+
 async function startParts(settings: Settings, log: Log, clock: Clock, parts: Teardown): Promise<Omit<Agent, 'stop'>> {
   const began = performance.now();
   const { api, dataDir } = settings;
   const defaultPolicies = await loadDefaultPolicies(settings.defaultPolicies);
-  const folder = await openDataFolder(dataDir);
-  parts.add(() => folder.release());
-  if (folder.unwritable !== null) {
-    log.error(
-      { folder: dataDir, reason: folder.unwritable },
-      'THE DATA FOLDER IS READ-ONLY OR FULL: tunnels stay as they are on the disk, and none can be created or deleted',
-    );
-  }
-  const socketFolder = await openRuntimeFolder(dataDir);
-  parts.add(() => rm(socketFolder, { recursive: true, force: true }));
+  const socketFolder = await openFolders(dataDir, log, parts);
   let apiToken = await openApiToken(settings).catch((error: unknown) => lockOut(error, log));
 
   const guard = new UpstreamGuard(settings.allowUpstreams);
   const addresses: Record<string, string> = {};
-  let uplink: Promise<Uplink> | null = null;
-  // Why it could not be opened, `started` tells.
-  parts.add(async () => (await uplink?.catch(() => null))?.stop());
-  const openLink = async () => {
-    uplink = openUplink(settings.gateway, dataDir, log);
-    const { addresses: gatewayAddresses, whatIsPort, ...target } = await uplink;
-    Object.assign(addresses, gatewayAddresses);
-    guard.protectOwnPorts(whatIsPort);
-    // The SDK's native code is loaded here, when nobody waits for the API any more.
-    const { openGatewayLink } = await import('./connector/gateway-link.ts');
-    const { verifyUpstreamTls } = settings;
-    return openGatewayLink({ ...target, verifyUpstreamTls, version: VERSION, log, clock });
-  };
-  const connector = new NgrokConnector({ gateway: gatewayName(settings.gateway), openLink, clock, log });
-  parts.add(() => connector.stop());
+  const start: Start = { settings, guard, addresses, log, clock, parts };
+  const { connector, setGatewayLogLevel } = connectorOf(start);
 
   const own =
     api.domain === null
@@ -150,24 +139,7 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
     addresses: () => ({ ...addresses, agent: own?.url ?? null }),
     log,
   };
-  const servers: RunningServer[] = [];
-  // Together, so that requests on one side do not use up the time of those on the other.
-  parts.add(() => Promise.all(servers.map((server) => server.close(API_GRACE_MS))));
-  if (own) {
-    const remote = createRemoteApp(app, api.requireToken ? () => apiToken.token : null);
-    servers.push(await startServer(remote, { path: own.socket }, log));
-  }
-  const server = await startServer(
-    createLocalApp(app, api.host, () => apiToken.token),
-    api,
-    log,
-  );
-  servers.push(server);
-  addresses.api = `http://${server.address}`;
-  if (server.port !== null && isLoopbackHost(api.host)) {
-    guard.protectOwnPorts((port) => (port === server.port ? OWN_API : undefined));
-  }
-  log.info({ url: addresses.api }, 'the local API is up');
+  await serveApi(app, own, () => apiToken.token, start);
   announceRemote(settings, apiToken, log);
 
   return {
@@ -180,9 +152,64 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
       await tunnels.policies.useDefaults(policies);
       apiToken = token;
       log.level = next.log.level;
-      (await uplink)?.setLogLevel(next.log.level);
+      await setGatewayLogLevel(next.log.level);
     },
   };
+}
+
+/** @returns the folder of the agent's sockets */
+async function openFolders(dataDir: string, log: Log, parts: Teardown): Promise<string> {
+  const folder = await openDataFolder(dataDir);
+  parts.add(() => folder.release());
+  if (folder.unwritable !== null) {
+    log.error(
+      { folder: dataDir, reason: folder.unwritable },
+      'THE DATA FOLDER IS READ-ONLY OR FULL: tunnels stay as they are on the disk, and none can be created or deleted',
+    );
+  }
+  const socketFolder = await openRuntimeFolder(dataDir);
+  parts.add(() => rm(socketFolder, { recursive: true, force: true }));
+  return socketFolder;
+}
+
+/** What keeps the session. The way to the gateway, and the gateway if it is embedded, are opened when it starts. */
+function connectorOf({ settings, guard, addresses, log, clock, parts }: Start) {
+  const { gateway, dataDir, verifyUpstreamTls } = settings;
+  let uplink: Promise<Uplink> | null = null;
+  // Why it could not be opened, `started` tells.
+  parts.add(async () => (await uplink?.catch(() => null))?.stop());
+  const openLink = async () => {
+    uplink = openUplink(gateway, dataDir, log);
+    const { addresses: gatewayAddresses, whatIsPort, ...target } = await uplink;
+    Object.assign(addresses, gatewayAddresses);
+    guard.protectOwnPorts(whatIsPort);
+    // The SDK's native code is loaded here, when nobody waits for the API any more.
+    const { openGatewayLink } = await import('./connector/gateway-link.ts');
+    return openGatewayLink({ ...target, verifyUpstreamTls, version: VERSION, log, clock });
+  };
+  const connector = new NgrokConnector({ gateway: gatewayName(gateway), openLink, clock, log });
+  parts.add(() => connector.stop());
+  return { connector, setGatewayLogLevel: async (level: LogLevel) => (await uplink)?.setLogLevel(level) };
+}
+
+/** The API on this device, and behind the agent's own endpoint if there is one. */
+async function serveApi(app: AppOptions, own: OwnEndpoint | null, token: () => string, start: Start): Promise<void> {
+  const { settings, guard, addresses, log, parts } = start;
+  const { api } = settings;
+  const servers: RunningServer[] = [];
+  // Together, so that requests on one side do not use up the time of those on the other.
+  parts.add(() => Promise.all(servers.map((server) => server.close(API_GRACE_MS))));
+  if (own) {
+    const remote = createRemoteApp(app, api.requireToken ? token : null);
+    servers.push(await startServer(remote, { path: own.socket }, log));
+  }
+  const server = await startServer(createLocalApp(app, api.host, token), api, log);
+  servers.push(server);
+  addresses.api = `http://${server.address}`;
+  if (server.port !== null && isLoopbackHost(api.host)) {
+    guard.protectOwnPorts((port) => (port === server.port ? OWN_API : undefined));
+  }
+  log.info({ url: addresses.api }, 'the local API is up');
 }
 
 /** No part of the start: nobody asks for figures that soon. */
