@@ -16,8 +16,11 @@ const CONNECTION_SPECIFIC: ReadonlySet<string> = new Set([
 /** What a header's name may hold (RFC 9110, 5.6.2); Node looks at neither names nor values in HTTP/2. */
 const NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
+/** Fields that stay apart when repeated: commas are part of what they hold (RFC 9110, 5.3 and 11.6.1). */
+const NEVER_JOINED: ReadonlySet<string> = new Set(['set-cookie', 'www-authenticate']);
+
 /**
- * Fields as Node sends them by HTTP/2: names in lower case, repeated ones as one.
+ * Fields as Node sends them by HTTP/2: names in lower case, most repeated ones as one.
  *
  * @param raw flat name, value list
  * @returns a new object
@@ -35,7 +38,7 @@ export function http2Headers(raw: readonly string[]): OutgoingHttpHeaders {
 function add(headers: OutgoingHttpHeaders, name: string, value: string): void {
   if (!NAME.test(name) || UNWRITABLE.test(value)) throw new Error(`the header ${name} holds what cannot be sent`);
   const before = headers[name];
-  if (before === undefined) headers[name] = name === 'set-cookie' ? [value] : value;
+  if (before === undefined) headers[name] = NEVER_JOINED.has(name) ? [value] : value;
   else if (Array.isArray(before)) before.push(value);
   else headers[name] = `${before}${name === 'cookie' ? '; ' : ', '}${value}`;
 }

@@ -191,6 +191,15 @@ describe('responses by HTTP/2', () => {
     expect(headers.connection).toBeUndefined();
   });
 
+  it('keep challenges apart, which hold commas themselves', async () => {
+    const challenges = ['WWW-Authenticate', 'Basic realm="a"', 'WWW-Authenticate', 'Digest realm="b", nonce="c"'];
+    const { host } = await serve((_req, res) => res.writeHead(401, challenges).end());
+    const stream = (await open(host)).request({});
+    const [, , raw] = (await once(stream, 'response')) as [object, number, string[]];
+    const values = raw.filter((_, at) => at % 2 === 1 && raw[at - 1] === 'www-authenticate');
+    expect(values).toEqual(['Basic realm="a"', 'Digest realm="b", nonce="c"']);
+  });
+
   it.each([
     ['HEAD', 200, { 'content-length': '5' }],
     ['GET', 204, {}],
