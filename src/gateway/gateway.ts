@@ -16,6 +16,7 @@ import type { AcmeSettings } from './certificates/choose-issuer.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { type LocalCa, openLocalCa } from './certificates/local-ca.ts';
 import { type ChallengeDnsSettings, startProvisioning } from './certificates/start-provisioning.ts';
+import { checkCompanionFiles } from './companion-files.ts';
 import { type DomainSettings, gatewayDomains } from './domain-names.ts';
 import { AgentDoor } from './edge/agent-door.ts';
 import type { EdgeLimits } from './edge/edge-limits.ts';
@@ -113,6 +114,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const teardown = new Teardown(options.log);
   teardown.add(() => store.database.close());
   try {
+    await checkCompanionFiles(store, ca, options.log);
     const parts = await startParts(options, ca, store, (stop) => teardown.add(stop));
     return { ...parts, store, sessionCa: ca.caPem, caFile: ca.caFile, close: () => teardown.stop() };
   } catch (error) {

@@ -1,12 +1,16 @@
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, type RequestListener } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { certificateFacts } from '../../src/gateway/certificates/certificate-facts.ts';
+import { readKeyPair } from '../../src/gateway/certificates/uploads.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { recordingLog } from '../support/silent-log.ts';
+import { issueCertificate } from './support/certificates.ts';
 
 async function start(options: Parameters<typeof startTestGateway>[0] = {}) {
   const gateway = await startTestGateway(options);
@@ -84,6 +88,32 @@ describe('the gateway', () => {
     expect(second.caFile).toBe(join(dataDir, 'gateway', 'ca.pem'));
     expect(existsSync(second.caFile)).toBe(true);
     expect(second.authtoken).not.toBe(first.authtoken);
+  });
+
+  it('tells when authority and encryption key are not those of its database, as after a restore without them', async () => {
+    const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
+    onTestFinished(() => rm(dataDir, { recursive: true }));
+    const errorsOfStart = async (work: (gateway: TestGateway) => Promise<unknown> = async () => {}) => {
+      const { log, lines } = recordingLog();
+      const gateway = await startTestGateway({ dataDir, log });
+      await work(gateway);
+      await gateway.close();
+      return lines.filter(({ level }) => Number(level) >= 40).map(({ msg }) => msg);
+    };
+    const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=cam.test', names: ['cam.test'] });
+    const { leaf, key } = readKeyPair(certificatePem, privateKeyPem);
+    const common = { id: 'cert_1', created_at: '', description: null, metadata: null, issued_at: null };
+    const row = { ...common, certificate_pem: certificatePem, facts: certificateFacts(leaf, key) };
+    const upload = ({ store: { database, tlsCertificates } }: TestGateway) =>
+      database.write(() => tlsCertificates.insertWithKey(row, privateKeyPem));
+    expect(await errorsOfStart(upload)).toEqual([]);
+    expect(await errorsOfStart()).toEqual([]);
+    for (const name of ['ca.pem', 'ca-key.pem']) await rm(join(dataDir, 'gateway', name));
+    await writeFile(join(dataDir, 'gateway', 'encryption.key'), Buffer.alloc(32, 7).toString('base64'));
+    const authority = expect.stringMatching(/^the certificate authority is another one/);
+    const encryption = expect.stringMatching(/^the encryption key is another one/);
+    expect(await errorsOfStart()).toEqual([encryption, authority]);
+    expect(await errorsOfStart()).toEqual([encryption]);
   });
 
   it('stops in bounded time with agents connected and requests under way, and frees its ports', async () => {

@@ -37,10 +37,12 @@ export type TlsCertificateRow = RowOf<typeof columns>;
 /** Certificates with their private keys, which are encrypted at rest. */
 export class TlsCertificates extends Table<typeof columns> {
   readonly #box: SecretsBox;
+  readonly #database: Database;
 
   constructor(database: Database, box: SecretsBox) {
     super(database, 'tls_certificates', columns);
     this.#box = box;
+    this.#database = database;
   }
 
   insertWithKey(row: Omit<TlsCertificateRow, 'private_key'>, privateKeyPem: string): TlsCertificateRow {
@@ -54,9 +56,26 @@ export class TlsCertificates extends Table<typeof columns> {
     if (id !== null && this.get(id)?.issued_at) this.delete(id);
   }
 
+  /** How many there are whose private key does not open, for it was sealed with another encryption key. */
+  sealedOtherwise(): number {
+    const rows = this.#database.all<{ id: string; private_key: ArrayBuffer }>(
+      'SELECT id, private_key FROM tls_certificates',
+    );
+    return rows.filter(({ id, private_key }) => !this.#opens(Buffer.from(private_key), id)).length;
+  }
+
   /** Certificate chain and private key, both PEM, for serving; null when there is no such certificate. */
   keyPair(id: string): { certificatePem: string; privateKeyPem: string } | null {
     const row = this.get(id);
     return row && { certificatePem: row.certificate_pem, privateKeyPem: this.#box.open(row.private_key, id) };
+  }
+
+  #opens(sealed: Buffer, id: string): boolean {
+    try {
+      this.#box.open(sealed, id);
+      return true;
+    } catch {
+      return false;
+    }
   }
 }
