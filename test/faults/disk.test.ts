@@ -114,7 +114,6 @@ const mayBeNobody = process.geteuid?.() === 0 && spawnSync('setpriv', [...AS_NOB
 
 const OWNED = [
   '',
-  'api-token',
   'tunnels.json',
   'gateway',
   'gateway/ca.pem',
