@@ -19,7 +19,10 @@ export const UNREADABLE_ANSWER = 'ERR_MANAGEMENT_ANSWER';
 export class ManagementError extends Error {
   /** HTTP status of the answer; null when there was none. */
   readonly status: number | null;
-  /** `ERR_NGROK_<n>` from the service, `ERR_MANAGEMENT_…` from this client, null when the service gave none. */
+  /**
+   * `ERR_NGROK_<n>` from the service, null when it gave none; from this client `ERR_MANAGEMENT_UNREACHABLE`,
+   * `ERR_MANAGEMENT_TIMEOUT`, or `ERR_MANAGEMENT_ANSWER` when the answer is not what was promised.
+   */
   readonly code: string | null;
   /** Name of the call in the service's own log. */
   readonly operationId: string | null;

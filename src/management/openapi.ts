@@ -69,9 +69,7 @@ function describe(id: string, family: string, operation: Operation): Json {
       ...pathParameters(operation),
       ...(operation.listKey === null ? [] : PAGE_PARAMETERS),
     ],
-    ...(operation.body && {
-      requestBody: { required: true, content: { 'application/json': { schema: jsonSchema(operation.body, 'input') } } },
-    }),
+    ...(operation.body && { requestBody: requestBody(operation.body) }),
     responses: {
       [operation.status]: success(operation),
       ...Object.fromEntries(
@@ -101,6 +99,12 @@ const PAGE_PARAMETERS = [
 
 function pathParameters({ path }: Operation): Json[] {
   return path.includes('{id}') ? [{ name: 'id', in: 'path', required: true, schema: { type: 'string' } }] : [];
+}
+
+/** A body that is not sent counts as an empty one. */
+function requestBody(body: z.ZodType): Json {
+  const content = { 'application/json': { schema: jsonSchema(body, 'input') } };
+  return { required: !body.safeParse({}).success, content };
 }
 
 function success({ answer, listKey }: Operation): Json {

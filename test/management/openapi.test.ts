@@ -10,7 +10,7 @@ const document = openApiDocument({ baseUrl: 'https://gateway.example.com', versi
       string,
       {
         operationId: string;
-        requestBody?: { content: Record<string, { schema: object }> };
+        requestBody?: { required: boolean; content: Record<string, { schema: object }> };
         responses: Record<string, { content?: Record<string, { schema: object }> }>;
       }
     >
@@ -52,6 +52,13 @@ describe('the OpenAPI document', () => {
       ?.schema as { required: string[]; properties: object };
     const optional = Object.keys(domain.properties).filter((name) => !domain.required.includes(name));
     expect(optional).toEqual(['description', 'metadata']);
+  });
+
+  it('asks for a body only where one without members is refused', () => {
+    const isNeeded = (path: string, method: string) => document.paths[path]?.[method]?.requestBody?.required;
+    expect(isNeeded('/bot_users', 'post')).toBe(false);
+    expect(isNeeded('/reserved_domains', 'post')).toBe(true);
+    expect(isNeeded('/edges/tls/{id}/backend', 'put')).toBe(true);
   });
 
   it('is the same for the wire: it survives JSON', () => {
