@@ -8,6 +8,7 @@ import { AGENT_SERVICE, stateFolderOf } from '../service/service.ts';
 import { serviceState } from '../service/status.ts';
 import { loadSettings } from '../settings/agent-settings.ts';
 import { loadManagementSettings } from '../settings/management-settings.ts';
+import { unknownSettings } from '../settings/unknown-settings.ts';
 import { VERSION } from '../version.ts';
 
 interface DoctorOptions {
@@ -28,10 +29,12 @@ export async function doctor(options: DoctorOptions): Promise<void> {
   if (options.service) requireRoot();
   const read = <T>(load: Load<T>): T | OperatorError => attempt(() => readSettings(load, options));
   const management = read(loadManagementSettings);
+  const unknown = read(unknownSettings);
   const findings = await diagnose(read(loadSettings), {
     log: await createLog('silent', 'json'),
     // What is wrong with these settings is said with all the others.
     dateFrom: management instanceof OperatorError ? null : management.apiUrl,
+    unknownSettings: unknown instanceof OperatorError ? [] : unknown,
     ...(options.service && { service: () => serviceState(AGENT_SERVICE, thisProgram(), thisHost()) }),
   });
   const isSound = findings.every(({ status }) => status !== 'failed');

@@ -6,6 +6,7 @@ import { explainStart } from '../lib/explain-start.ts';
 import { createLog, type Log } from '../lib/log.ts';
 import type { SupervisedProgram } from '../service/service-report.ts';
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../settings/gateway-settings.ts';
+import { logUnknownSettings } from '../settings/unknown-settings.ts';
 import { serviceReport } from './service-manager.ts';
 import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
 
@@ -17,6 +18,7 @@ import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
 export async function runGateway(): Promise<void> {
   const settings = loadGatewayServerSettings();
   const log = await createLog(settings.log.level, settings.log.format);
+  logUnknownSettings(log);
   endOnUnexpectedError(log);
   const folder = await openDataFolder(settings.dataDir);
   try {

@@ -2,6 +2,7 @@ import { type Agent, type AgentStatus, startAgent } from '../agent/agent.ts';
 import { createLog } from '../lib/log.ts';
 import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
 import { SettingsSource } from '../settings/agent-settings.ts';
+import { logUnknownSettings } from '../settings/unknown-settings.ts';
 import { reloadOnHangup } from './reload.ts';
 import { serviceReport } from './service-manager.ts';
 import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
@@ -15,6 +16,7 @@ export async function run(): Promise<void> {
   const source = new SettingsSource();
   const { settings } = source.read();
   const log = await createLog(settings.log.level, settings.log.format);
+  logUnknownSettings(log);
   endOnUnexpectedError(log);
   const starting = startAgent(settings, log);
   let report: ServiceReport | null = null;

@@ -14,7 +14,7 @@ import { VERSION } from '../version.ts';
 import { clockCheck } from './clock.ts';
 import { dataFolderCheck } from './data-folder.ts';
 import { defaultPoliciesCheck } from './default-policies.ts';
-import { type Check, type Finding, failed, NotKnown, ok, skipped } from './finding.ts';
+import { type Check, type Finding, failed, NotKnown, ok, type Result, skipped } from './finding.ts';
 import { gatewayCheck, type Reach } from './gateway-reach.ts';
 import { domainNamesCheck, gatewayNameCheck, type Resolve, systemResolve } from './names.ts';
 import { nodeVersionCheck } from './node-version.ts';
@@ -34,6 +34,8 @@ export interface Surroundings {
   nodeVersion?: string;
   /** Left out: no service is meant. */
   service?: () => Promise<ServiceState>;
+  /** Names that are set and look like settings, but are none. */
+  unknownSettings?: readonly string[];
   /** How many times longer than usual to wait for anything; 1 when left out. */
   patience?: number;
   /** Origin of a service that is known to tell the right time. */
@@ -51,12 +53,13 @@ const REACH_MS = 4_000;
 export async function diagnose(settings: Settings | Error, surroundings: Surroundings): Promise<Finding[]> {
   const { nodeVersion, service, patience = 1 } = surroundings;
   const first = [nodeVersionCheck(nodeVersion), ...(service ? [serviceCheck(service)] : [])];
-  if (settings instanceof Error) return runChecks([...first, ...withoutSettings(settings)], [], patience);
+  const misspelt = (surroundings.unknownSettings ?? []).map(misspeltSetting);
+  if (settings instanceof Error) return runChecks([...first, ...withoutSettings(settings, misspelt)], [], patience);
   const secrets = [...secretsOf(settings), apiTokenIfAny(settings) ?? ''];
-  return runChecks([...first, ...checksFor(settings, surroundings)], secrets, patience);
+  return runChecks([...first, ...checksFor(settings, misspelt, surroundings)], secrets, patience);
 }
 
-function checksFor(settings: Settings, surroundings: Surroundings): Check[] {
+function checksFor(settings: Settings, misspelt: readonly Result[], surroundings: Surroundings): Check[] {
   const { dataDir, gateway, api } = settings;
   const { log, now = Date.now, resolve = systemResolve, patience = 1 } = surroundings;
   const file = readTunnelFile(tunnelsFile(dataDir));
@@ -72,7 +75,7 @@ function checksFor(settings: Settings, surroundings: Surroundings): Check[] {
   const own: Name[] = api.domain === null ? [] : [{ domain: api.domain, protocol: 'http' }];
   const names = tunnels.then((list) => [...own, ...list]);
   return [
-    settingsCheck(settings),
+    settingsCheck(settings, misspelt),
     defaultPoliciesCheck(settings.defaultPolicies),
     dataFolderCheck(dataDir),
     tunnelFileCheck(file),
@@ -122,18 +125,25 @@ async function reachBy({ address, dial }: GatewayLink, authorities: Authorities 
   }
 }
 
-function settingsCheck({ gateway }: Settings): Check {
-  const where = gateway.kind === 'embedded' ? 'the embedded gateway' : (gateway.serverAddr ?? "ngrok's cloud");
-  return { name: 'settings', title: 'Settings', run: async () => ok(`usable; gateway: ${where}`) };
+function misspeltSetting(name: string): Result {
+  return failed(
+    `${name} is set, but there is no such setting`,
+    'correct the name, or remove it; README lists all settings',
+  );
 }
 
-function withoutSettings(error: Error): Check[] {
+function settingsCheck({ gateway }: Settings, misspelt: readonly Result[]): Check {
+  const where = gateway.kind === 'embedded' ? 'the embedded gateway' : (gateway.serverAddr ?? "ngrok's cloud");
+  return { name: 'settings', title: 'Settings', run: async () => [ok(`usable; gateway: ${where}`), ...misspelt] };
+}
+
+function withoutSettings(error: Error, misspelt: readonly Result[]): Check[] {
   const [first = '', ...problems] = messageOf(error).split('\n');
   const advice =
     'correct it where it is set: environment, .env, or the service’s settings.env; README lists all settings';
   const results = (problems.length > 0 ? problems : [first]).map((problem) => failed(problem.trim(), advice));
   return [
-    { name: 'settings', title: 'Settings', run: async () => results },
+    { name: 'settings', title: 'Settings', run: async () => [...results, ...misspelt] },
     { name: 'everything-else', title: 'Everything else', run: async () => skipped('needs usable settings') },
   ];
 }

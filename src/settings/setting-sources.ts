@@ -24,6 +24,11 @@ export function gatherTexts(env: NodeJS.ProcessEnv, folder: string): Texts {
   return sources.reduce((below, above) => ({ ...withoutRivals(below, above), ...above }));
 }
 
+/** What is set in the files that are for this program's settings alone. */
+export function textsOfFiles(env: NodeJS.ProcessEnv, folder: string): Texts {
+  return { ...readDotenv(resolve(folder, '.env')), ...settingsFile(env, folder) };
+}
+
 /** A secret and the file that holds it are one setting: who sets either means neither of a source that wins less. */
 function withoutRivals(below: Texts, above: Texts): Texts {
   const pairs = SECRETS.map((name) => [name, `${name}_FILE`]);

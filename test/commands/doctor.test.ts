@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
@@ -29,6 +29,27 @@ it('names every setting that is wrong, in JSON as well, and exits with 1', async
     ['settings', 'LOG_LEVEL'],
   ]);
   expect(stdout).not.toContain('a secret');
+});
+
+it('names what is no setting in the files of settings', async () => {
+  const folder = await temporaryFolder();
+  writeFileSync(join(folder, '.env'), 'AGENT_DOMIAN=me.localhost\nCOMPOSE_PROJECT_NAME=pi\n');
+  writeFileSync(join(folder, 'settings.env'), 'NGROK_AUTH_TOKEN=super-secret-authtoken\n');
+  const env = {
+    ...FREE_PORTS,
+    SETTINGS_FILE: 'settings.env',
+    AGENT_GATEWAY: 'remote',
+    GATEWAY_SERVICE_HOST: '10.0.0.1',
+  };
+  const { stdout } = await deviceAgent(['doctor', '--json'], folder, env);
+  const { findings } = JSON.parse(stdout) as { findings: { check: string; status: string; detail: string }[] };
+  const wrong = findings.filter(({ status }) => status === 'failed');
+  expect(wrong.map(({ check, detail }) => [check, detail])).toEqual([
+    ['settings', expect.stringMatching(/^NGROK_AUTHTOKEN is not set/)],
+    ['settings', 'AGENT_DOMIAN is set, but there is no such setting'],
+    ['settings', 'NGROK_AUTH_TOKEN is set, but there is no such setting'],
+  ]);
+  expect(stdout).not.toContain('super-secret');
 });
 
 it('never prints the authtoken', async () => {

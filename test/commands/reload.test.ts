@@ -50,6 +50,7 @@ describe('an agent that is told to read its settings again (SIGHUP)', () => {
   beforeAll(async () => {
     upstream = createServer((_req, res) => res.end('the service')).listen(0, '127.0.0.1');
     write('policies.json', policies('one'));
+    write('.env', 'AGENT_DOMIAN=me.localhost\n');
     settings(`AGENT_API_TOKEN=${FIRST_TOKEN}`);
     // As systemd does: what is in the file is also in the environment, as it was at the start.
     agent = AgentProcess.start(folder, { SETTINGS_FILE: 'settings.env', AGENT_API_TOKEN: FIRST_TOKEN });
@@ -62,6 +63,11 @@ describe('an agent that is told to read its settings again (SIGHUP)', () => {
     await agent.end();
     upstream.close();
     removeFolder();
+  });
+
+  it('was told at its start of what looks like a setting in .env and is none', async () => {
+    const warning = await agent.logged('there are no such settings: are their names right?');
+    expect(warning).toMatchObject({ level: 'warn', settings: ['AGENT_DOMIAN'] });
   });
 
   it('puts new default policies in force, and leaves tunnels with policies of their own alone', async () => {
