@@ -1,6 +1,7 @@
 import { parse as parseYaml } from 'yaml';
 import { z } from 'zod';
 import { messageOf } from '../lib/errors.ts';
+import { parseJson } from '../lib/json-text.ts';
 import { inPlainWords, placeOf } from '../lib/plain-words.ts';
 import type { PrepareAction } from './action-context.ts';
 import { isLegacy, MIXED_SHAPES, PHASES } from './document.ts';
@@ -91,9 +92,11 @@ function rawRule({ expressions, actions }: z.infer<typeof Rule>, place: string):
 function parseText(text: string): unknown {
   let value: unknown;
   try {
-    value = text.trimStart().startsWith('{') ? parseJson(text) : parseYaml(text, YAML_OPTIONS);
+    value = text.trimStart().startsWith('{') ? parseJsonOrYaml(text) : parseYaml(text, YAML_OPTIONS);
   } catch (error) {
-    throw refusal('ERR_NGROK_2236', `the policy is neither JSON nor YAML: ${messageOf(error)}`);
+    // What is quoted may be a password, and refusals go into logs.
+    const problem = messageOf(error).replace(/"(?:[^"\\]|\\.)*"/g, '"…"');
+    throw refusal('ERR_NGROK_2236', `the policy is neither JSON nor YAML: ${problem}`);
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw refusal('ERR_NGROK_2236', 'the policy is no map of phases');
@@ -106,7 +109,7 @@ function parseText(text: string): unknown {
 const YAML_OPTIONS = { maxAliasCount: 20, schema: 'core', logLevel: 'error', prettyErrors: false } as const;
 
 /** YAML knows braces, too, and there the keys need no quotes; but JSON's errors say more about JSON. */
-function parseJson(text: string): unknown {
+function parseJsonOrYaml(text: string): unknown {
   try {
     const value: unknown = JSON.parse(text);
     refuseRepeatedNames(text);
@@ -116,7 +119,8 @@ function parseJson(text: string): unknown {
     try {
       return parseYaml(text, YAML_OPTIONS);
     } catch {
-      throw error;
+      // The engine's own message quotes what stands around the place.
+      return parseJson(text);
     }
   }
 }

@@ -44,11 +44,23 @@ describe('a document', () => {
     expect(compilePolicy(JSON.stringify({ enabled: false, inbound: [deny] }), 'https')).toEqual(NO_POLICY);
   });
 
+  it.each([
+    '{"credentials": ["user:s3cret" x]}',
+    '{"credentials": ["user:s3cret]}',
+    "{'credentials': 'user:s3cret'",
+    'credentials: "user" "user:s3cret"',
+    'credentials: [\n"user:s3cret"\nactions: %s3cret',
+  ])('is refused without a word of what it says where it cannot be read: %s', (text) => {
+    const [problem] = checkPolicy(text, ['https']);
+    expect(problem?.message).toMatch(/^the policy is neither JSON nor YAML: ./);
+    expect(problem?.message).not.toContain('s3cret');
+  });
+
   it.each<[string, string, 'https' | 'tcp', string, RegExp]>([
     ['no map', '[]', 'https', '2236', /no map/],
     ['neither JSON nor YAML', '{"a": ', 'https', '2236', /neither JSON nor YAML/],
     ['an unknown phase', '{"on_request": []}', 'https', '2236', /on_request/],
-    ['a map for a phase', '{"on_http_request": {}}', 'https', '2236', /on_http_request: is a list/],
+    ['a map for a phase', '{"on_http_request": {}}', 'https', '2236', /on_http_request: must be a list/],
     ['both shapes', JSON.stringify({ inbound: [deny], on_http_request: [deny] }), 'https', '2236', /cannot be mixed/],
     [
       'a rule without actions',
