@@ -1,6 +1,6 @@
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { temporaryFolder } from './folders.ts';
 import { freePort, startChild } from './process.ts';
 
 const NGINX = '/usr/sbin/nginx';
@@ -8,19 +8,13 @@ const NGINX = '/usr/sbin/nginx';
 /** nginx on loopback as a plain HTTP proxy to the upstream, without a tunnel; null where it is not installed. */
 export async function startNginx(upstreamPort: number): Promise<{ port: number; stop(): Promise<void> } | null> {
   if (!existsSync(NGINX)) return null;
-  const folder = mkdtempSync(join(tmpdir(), 'bench-nginx-'));
+  const folder = temporaryFolder();
   const port = await freePort();
   writeFileSync(join(folder, 'nginx.conf'), config(folder, port, upstreamPort));
   const command = `${NGINX} -p ${folder} -c ${folder}/nginx.conf -e stderr 2>&1`;
   const started = (line: string) => (line.includes('start worker process ') ? true : undefined);
   const child = await startChild('sh', ['-c', `exec ${command}`], {}, started);
-  return {
-    port,
-    stop: async () => {
-      await child.stop();
-      rmSync(folder, { recursive: true });
-    },
-  };
+  return { port, stop: () => child.stop() };
 }
 
 function config(folder: string, port: number, upstreamPort: number): string {

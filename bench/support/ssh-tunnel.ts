@@ -1,7 +1,8 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir, userInfo } from 'node:os';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { userInfo } from 'node:os';
 import { join } from 'node:path';
+import { temporaryFolder } from './folders.ts';
 import { type Child, freePort, startChild } from './process.ts';
 
 const SSHD = '/usr/sbin/sshd';
@@ -9,7 +10,7 @@ const SSHD = '/usr/sbin/sshd';
 /** The yardstick: `ssh -R` through a private sshd on loopback to the upstream; null where no sshd is installed. */
 export async function startSshTunnel(upstreamPort: number): Promise<{ port: number; stop(): Promise<void> } | null> {
   if (!existsSync(SSHD)) return null;
-  const folder = mkdtempSync(join(tmpdir(), 'bench-ssh-'));
+  const folder = temporaryFolder();
   for (const name of ['host', 'user']) {
     execFileSync('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-f', join(folder, name)]);
   }
@@ -26,7 +27,6 @@ export async function startSshTunnel(upstreamPort: number): Promise<{ port: numb
     stop: async () => {
       await ssh.stop();
       await sshd.stop();
-      rmSync(folder, { recursive: true });
     },
   };
 }
