@@ -45,6 +45,20 @@ export function withDeadline<T>(
   });
 }
 
+/** Does work with a signal of its own, which aborts with the outer one, and when the work is done. */
+export async function withOwnSignal<T>(outer: AbortSignal, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const own = new AbortController();
+  const onOuter = () => own.abort(outer.reason);
+  outer.addEventListener('abort', onOuter);
+  if (outer.aborted) onOuter();
+  try {
+    return await work(own.signal);
+  } finally {
+    outer.removeEventListener('abort', onOuter);
+    own.abort();
+  }
+}
+
 /**
  * Does work that a signal can end, within its time. Whatever the work does with the signal that it is given, nobody
  * waits for it any longer once that has aborted.

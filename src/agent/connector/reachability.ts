@@ -1,5 +1,5 @@
 import type { Clock } from '../../lib/clock.ts';
-import { withDeadline } from '../../lib/deadline.ts';
+import { withOwnSignal, withSignal } from '../../lib/deadline.ts';
 import type { ProbeAnswer } from './probe.ts';
 
 /** Tries once whether anybody answers; ends when the signal aborts. */
@@ -26,41 +26,22 @@ export async function untilReachable(
   signal: AbortSignal,
   onFailure: (error: unknown) => void,
 ): Promise<ProbeAnswer> {
-  const over = new AbortController();
-  const abort = () => over.abort(signal.reason);
-  if (signal.aborted) abort();
-  signal.addEventListener('abort', abort);
-  try {
-    return await new Promise<ProbeAnswer>((resolve, reject) => {
+  return withOwnSignal(signal, (over) => {
+    return new Promise<ProbeAnswer>((resolve, reject) => {
       const launch = async () => {
         try {
-          resolve(await probeWithDeadline(probe, clock, over.signal));
+          resolve(await withSignal(probe, 'reaching the gateway', PROBE_DEADLINE_MS, over, clock));
         } catch (error) {
-          if (!over.signal.aborted) onFailure(error);
+          if (!over.aborted) onFailure(error);
         }
       };
       const pace = async () => {
         for (;;) {
           void launch();
-          await clock.sleep(MIN_PAUSE_MS + clock.random() * (MAX_PAUSE_MS - MIN_PAUSE_MS), over.signal);
+          await clock.sleep(MIN_PAUSE_MS + clock.random() * (MAX_PAUSE_MS - MIN_PAUSE_MS), over);
         }
       };
       pace().catch(reject);
     });
-  } finally {
-    signal.removeEventListener('abort', abort);
-    over.abort();
-  }
-}
-
-async function probeWithDeadline(probe: Probe, clock: Clock, signal: AbortSignal): Promise<ProbeAnswer> {
-  const own = new AbortController();
-  const abort = () => own.abort(signal.reason);
-  signal.addEventListener('abort', abort);
-  try {
-    return await withDeadline(probe(own.signal), 'reaching the gateway', PROBE_DEADLINE_MS, undefined, clock);
-  } finally {
-    signal.removeEventListener('abort', abort);
-    own.abort();
-  }
+  });
 }

@@ -1,6 +1,6 @@
 import { backoffDelay } from '../../lib/backoff.ts';
 import type { Clock } from '../../lib/clock.ts';
-import { withDeadline } from '../../lib/deadline.ts';
+import { withDeadline, withOwnSignal } from '../../lib/deadline.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import type { SessionState, SessionStatus } from './connector.ts';
@@ -115,18 +115,13 @@ export class SessionSupervisor {
    * IPv6 leads nowhere, the SDK needs the two minutes in which the kernel gives up before it tries IPv4.
    */
   #establish(): Promise<GatewaySession> {
-    const search = new AbortController();
-    const { signal } = this.#stopping;
-    const stop = () => search.abort(signal.reason);
-    signal.addEventListener('abort', stop);
-    if (signal.aborted) stop();
-    return new Promise<GatewaySession>((resolve, reject) => {
-      this.#arrive = resolve;
-      this.#search(search.signal).catch(reject);
-    }).finally(() => {
-      this.#arrive = null;
-      signal.removeEventListener('abort', stop);
-      search.abort();
+    return withOwnSignal(this.#stopping.signal, (searching) => {
+      return new Promise<GatewaySession>((resolve, reject) => {
+        this.#arrive = resolve;
+        this.#search(searching).catch(reject);
+      }).finally(() => {
+        this.#arrive = null;
+      });
     });
   }
 
