@@ -14,9 +14,9 @@ export interface CallOptions {
 /** Which part of a list to fetch. */
 export interface ListOptions extends CallOptions {
   /** Items a page, from 1 to 100; the service's own default is 100. */
-  limit?: number;
+  limit?: number | undefined;
   /** Only items older than this id. */
-  beforeId?: string;
+  beforeId?: string | undefined;
 }
 
 /** One page of a list, newest first. */

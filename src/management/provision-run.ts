@@ -14,13 +14,14 @@ export type ProvisionEvent =
 
 /** How provisioning goes about it. */
 export interface ProvisionOptions {
-  onProgress?: (event: ProvisionEvent) => void;
+  onProgress?: ((event: ProvisionEvent) => void) | undefined;
   /** Resolvers for checking DNS records, `ip` or `ip:port`; left out: those of the system. */
-  dnsServers?: readonly string[];
+  dnsServers?: readonly string[] | undefined;
   /** Milliseconds to wait for DNS and the certificate together. Default: 30 minutes. */
-  waitMs?: number;
+  waitMs?: number | undefined;
   signal?: AbortSignal | undefined;
-  clock?: Clock;
+  /** Time and chance, for tests. */
+  clock?: Clock | undefined;
 }
 
 /** One run of the workflow: what all of its steps share. */

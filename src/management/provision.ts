@@ -17,11 +17,11 @@ export interface ProvisionPlan {
   /** Name of the bot user that owns the site's authtokens. */
   bot: string;
   /** Whether to wait for DNS and the certificate. Default: true. */
-  wait?: boolean;
+  wait?: boolean | undefined;
   /** Whether to replace the authtoken of an earlier run, which ends what is online with it. Default: false. */
-  rotate?: boolean;
+  rotate?: boolean | undefined;
   /** Default: `rsa`. */
-  privateKeyType?: 'rsa' | 'ecdsa';
+  privateKeyType?: 'rsa' | 'ecdsa' | undefined;
 }
 
 /** The authtoken, or what came of it. */

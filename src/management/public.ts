@@ -1,4 +1,5 @@
 /** The public entry `device-agent/management`: the typed client and the provisioning workflow. */
+export type { Clock } from '../lib/clock.ts';
 export { OperatorError } from '../lib/errors.ts';
 export { ManagementClient, type ReservedDomains, type TlsEdges, type TunnelSessions } from './client.ts';
 export { type CnameRecord, zoneFileLine } from './cname-record.ts';

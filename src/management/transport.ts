@@ -25,6 +25,7 @@ export interface ManagementClientOptions {
   ca?: string | undefined;
   /** What makes the requests, in place of the global `fetch`. */
   fetch?: Fetch | undefined;
+  /** Time and chance, for tests. */
   clock?: Clock | undefined;
 }
 

@@ -41,7 +41,7 @@ export async function main(signal: AbortSignal): Promise<unknown> {
   const failing: string | null | undefined = domain.certificate_management_status?.provisioning_job?.error_code;
   const edge = await client.tlsEdges.create({ hostports: ['a.example.com:443'], tls_termination: {} });
   const { backend, enabled } = await client.tlsEdges.backend.replace(edge.id, { backend_id: 'bkdhr_1' });
-  for await (const bot of client.botUsers.all({ limit: 5, signal })) bot.active satisfies boolean;
+  for await (const bot of client.botUsers.all({ limit: passedOn, beforeId: undefined, signal })) bot.active satisfies boolean;
   // @ts-expect-error there is no such member
   await client.botUsers.create({ nam: 'x' });
   // @ts-expect-error the service would refuse it
@@ -52,7 +52,8 @@ export async function main(signal: AbortSignal): Promise<unknown> {
   new ManagementClient({ baseUrl: 'https://api.gateway.example.com' });
   try {
     const onProgress = (event: ProvisionEvent) => event.step === 'dns' && event.found;
-    const { authtoken } = await provision(client, { domain: '*.a.example.com', bot: 'a' }, { signal, onProgress });
+    const plan = { domain: '*.a.example.com', bot: 'a', wait: undefined, rotate: undefined, privateKeyType: undefined };
+    const { authtoken } = await provision(client, plan, { signal, onProgress, dnsServers: undefined, waitMs: passedOn });
     return authtoken.kind === 'created' ? authtoken.token : authtoken.kind;
   } catch (error) {
     if (error instanceof ManagementError && error.hasCode(413)) return error.status satisfies number | null;
