@@ -18,15 +18,17 @@ export async function run(): Promise<void> {
   const log = await createLog(settings.log.level, settings.log.format);
   logUnknownSettings(log);
   endOnUnexpectedError(log);
-  const starting = startAgent(settings, log);
+  let starting: Promise<Agent>;
   let report: ServiceReport | null = null;
   const stop = async () => {
     const agent = await starting;
     await Promise.all([report?.stop(), agent.stop()]);
   };
+  // Before anything else: a signal that nobody expects ends the process.
   runUntilStopped({ stop }, log);
+  reloadOnHangup(source, { reload: async (next) => (await starting).reload(next) }, log);
+  starting = startAgent(settings, log);
   const agent = await starting;
-  reloadOnHangup(source, agent, log);
   await agent.started;
   report = await serviceReport(programOf(agent), log);
   await report?.start();

@@ -1,8 +1,10 @@
+import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
+import { open, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
 import { getPublic } from '../support/gateway.ts';
 
@@ -117,4 +119,21 @@ describe('an agent that is told to read its settings again (SIGHUP)', () => {
     settings();
     await reload(DONE);
   });
+});
+
+it('an agent that is told so while it starts does it when it has started', async () => {
+  const [folder, removeFolder] = temporaryFolder();
+  onTestFinished(removeFolder);
+  const pipe = join(folder, 'policies.json');
+  execFileSync('mkfifo', [pipe]);
+  const agent = AgentProcess.start(folder, { DEFAULT_POLICIES: pipe });
+  onTestFinished(async () => void (await agent.end()));
+  // Opening it waits until the agent reads it, which then waits for what is written.
+  const start = await open(pipe, 'w');
+  agent.child.kill('SIGHUP');
+  await start.writeFile(policies('one'));
+  await start.close();
+  await agent.api();
+  await writeFile(pipe, policies('one'));
+  await agent.logged(DONE);
 });

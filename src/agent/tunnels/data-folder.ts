@@ -90,8 +90,8 @@ async function lock(path: string, folder: string, other: string): Promise<() => 
   await removeAbandoned(folder);
   return async () => {
     await rm(join(folder, name), { force: true }).catch((error: unknown) => {
-      // Read-only by now: the next agent finds the socket dead, and that is all it takes.
-      if (!hasErrno(error, 'EROFS')) throw error;
+      // A disk that takes no changes by now: the next agent finds the socket dead, and that is all it takes.
+      if (diskAdvice(error) === null) throw error;
     });
     await socket.close();
   };
