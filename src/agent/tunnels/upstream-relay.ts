@@ -5,6 +5,7 @@ import net, { type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import tls from 'node:tls';
 import type { Log } from '../../lib/log.ts';
+import { AgentError } from '../errors.ts';
 import { displayUpstream, type TcpUpstream, type Upstream } from './upstream.ts';
 import type { UpstreamGuard } from './upstream-guard.ts';
 
@@ -33,6 +34,8 @@ export class UpstreamRelay {
   readonly path: string;
   readonly #server: Server;
   readonly #clients = new Set<Socket>();
+  /** Once is enough: where a name leads is not always in the operator's hands. */
+  #refusalTold = false;
 
   constructor(
     private readonly upstream: Upstream,
@@ -111,10 +114,21 @@ export class UpstreamRelay {
   }
 
   #giveUp(client: Socket, error: unknown): void {
-    this.options.log.debug({ err: error, upstream: displayUpstream(this.upstream) }, 'upstream connection failed');
+    this.#tell(error);
     // What was sent is read first: closing on top of it would be a reset, not an end.
     client.setTimeout(LINGER_MS, () => client.destroy());
     client.resume().end();
+  }
+
+  /** Whom visitors cannot reach may be switched off; what is not allowed stays so until somebody who reads this acts. */
+  #tell(error: unknown): void {
+    const { log } = this.options;
+    const upstream = displayUpstream(this.upstream);
+    log.debug({ err: error, upstream }, 'upstream connection failed');
+    const isRefused = error instanceof AgentError && error.code === 'ERR_AGENT_UPSTREAM_NOT_ALLOWED';
+    if (!isRefused || this.#refusalTold) return;
+    this.#refusalTold = true;
+    log.warn({ upstream, reason: error.message }, 'a tunnel leads where it may not: its visitors get no answer');
   }
 }
 

@@ -11,7 +11,7 @@ import { UpstreamDialer } from '../../../src/agent/tunnels/upstream-dialer.ts';
 import { UpstreamGuard } from '../../../src/agent/tunnels/upstream-guard.ts';
 import { parseUpstreamRules } from '../../../src/agent/tunnels/upstream-rules.ts';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca.ts';
-import { silentLog } from '../../support/silent-log.ts';
+import { recordingLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/tunnel-set-up.ts';
 
 /** A dialer whose names resolve to what the test says. */
@@ -20,13 +20,14 @@ async function setUp(names: Record<string, string[]> = {}, verifyTls = true) {
   const lookup = async (name: string): Promise<LookupAddress[]> =>
     (names[name] ?? []).map((address) => ({ address, family: net.isIPv6(address) ? 6 : 4 }));
   const guard = new UpstreamGuard(parseUpstreamRules(`loopback,unix:${socketFolder}`), lookup);
-  const dialer = new UpstreamDialer({ guard, log: silentLog, socketFolder, verifyTls, connectMs: 1_000 });
+  const { log, lines } = recordingLog();
+  const dialer = new UpstreamDialer({ guard, log, socketFolder, verifyTls, connectMs: 1_000 });
   const prepare = async (upstream: Upstream) => {
     const prepared = await dialer.prepare(upstream, 'http');
     onTestFinished(() => prepared.release());
     return prepared;
   };
-  return { socketFolder, guard, names, prepare };
+  return { socketFolder, guard, names, prepare, lines };
 }
 
 async function listen(
@@ -78,7 +79,7 @@ describe('a named upstream', () => {
   });
 
   it('is looked up for every connection: one that moved to a forbidden address is refused', async () => {
-    const { prepare, names } = await setUp({ 'camera.test': ['127.0.0.1'] });
+    const { prepare, names, lines } = await setUp({ 'camera.test': ['127.0.0.1'] });
     const { port } = await listen((socket) => socket.end('hello'));
     const { forwardTo } = await prepare(named(port));
     expect(String(await buffer(connect(forwardTo)))).toBe('hello');
@@ -86,6 +87,10 @@ describe('a named upstream', () => {
     expect(String(await buffer(connect(forwardTo)))).toBe('');
     names['camera.test'] = ['127.0.0.1', '169.254.169.254'];
     expect(String(await buffer(connect(forwardTo)))).toBe('');
+    // The operator is told, and a name that changes with every visit fills no log.
+    expect(lines.filter(({ level }) => level === 40)).toEqual([
+      expect.objectContaining({ upstream: `camera.test:${port}`, reason: expect.stringContaining('169.254.169.254') }),
+    ]);
   });
 
   it.each([
@@ -160,7 +165,7 @@ describe('before a tunnel is created', () => {
 describe('an https upstream', () => {
   it('is verified by its name, unless that is switched off', async () => {
     const folder = await temporaryFolder();
-    const ca = await openLocalCa(folder, silentLog);
+    const ca = await openLocalCa(folder, recordingLog().log);
     const { cert, key } = await ca.issue(['camera.test']);
     const server = tls.createServer({ cert, key }, (socket) => socket.end(`hello, ${socket.servername}`));
     server.on('tlsClientError', () => {});
