@@ -24,7 +24,7 @@ export function addGatewayCommand(program: Command, { run, location }: GatewayCo
     .command('backup')
     .description('copy the database into a new file; the gateway may be running')
     .argument('<file>', 'file to write; it must not exist')
-    .action((file: string) => withStore(location(), (store) => backUp(store, file), 'existing'));
+    .action((file: string) => backUp(location(), file));
   gateway
     .command('health')
     .description('whether the gateway on this machine is alive; exit code 0, or 3 when it is not')
@@ -57,7 +57,7 @@ async function withStore(
 ): Promise<void> {
   const { expectGateway, openGatewayStore } = await import('../gateway/store/open-gateway-store.ts');
   if (which === 'existing') expectGateway(location);
-  const store = openGatewayStore(location);
+  const store = openGatewayStore(location, 'refuse');
   try {
     await work(store);
   } finally {
@@ -79,8 +79,14 @@ async function createApiKey(store: Store, description: string, dataDir: string):
 }
 
 /** Copies the gateway's database into a new file. */
-function backUp(store: Store, file: string): void {
-  store.database.backup(file);
+async function backUp(location: StoreLocation, file: string): Promise<void> {
+  const { openGatewayDatabase } = await import('../gateway/store/open-gateway-store.ts');
+  const database = openGatewayDatabase(location);
+  try {
+    database.backup(file);
+  } finally {
+    database.close();
+  }
   process.stderr.write(
     `${file} holds the database. Private keys in it open with the encryption key alone: keep that apart.\n`,
   );

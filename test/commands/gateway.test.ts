@@ -80,6 +80,23 @@ it.each([['backup', 'copy.db'], ['certificates']])(
   },
 );
 
+it('a gateway of an older version that still runs keeps its schema: gateway backup copies it, what needs more refuses', async () => {
+  const file = join(dataDir, 'gateway', 'gateway.db');
+  openGatewayStore({ dataDir, encryptionKey: null }).database.close();
+  const running = Database.open(file);
+  running.all('PRAGMA user_version = 1');
+  for (const args of [['certificates'], ['api-key', 'create']]) {
+    await expect(run(...args)).rejects.toThrow(/older version of this program: restart the gateway/);
+  }
+  const copy = join(dataDir, 'copy.db');
+  await run('backup', copy);
+  const version = (database: Database) => database.all('PRAGMA user_version');
+  const backup = Database.open(copy, { older: 'keep' });
+  expect([version(running), version(backup)]).toEqual([[{ user_version: 1 }], [{ user_version: 1 }]]);
+  backup.close();
+  running.close();
+});
+
 it('gateway certificates shows how those stand that are obtained automatically', async () => {
   const store = openGatewayStore({ dataDir, encryptionKey: null });
   await run('certificates');

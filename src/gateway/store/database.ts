@@ -6,7 +6,7 @@ import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { asOperatorError, checkLog, createPrivately, damaged, prepareDatabaseFile, syncFile } from './database-file.ts';
 import { isBusy, isUnwritable } from './database-problems.ts';
 import { GroupCommit } from './group-commit.ts';
-import { migrate } from './migrate.ts';
+import { migrate, type OlderSchema } from './migrate.ts';
 import { bind, PreparedStatements, type SqlValue } from './prepared-statements.ts';
 import { sqlEngine } from './sql-engine.ts';
 
@@ -14,6 +14,11 @@ import { sqlEngine } from './sql-engine.ts';
 const OPEN_TIMEOUT_MS = 5_000;
 /** How long the engine waits for one afterwards, and holds up everything else; writes are then tried again. */
 const BUSY_TIMEOUT_MS = 20;
+
+interface OpenOptions {
+  isDurable?: boolean;
+  older?: OlderSchema;
+}
 
 /**
  * The gateway's database, from opening to closing it.
@@ -51,16 +56,17 @@ export class Database {
    * Opens the database, making or upgrading it as needed.
    *
    * @param file its path; the folder must exist
-   * @param isDurable whether the file stays
+   * @param options.isDurable whether the file stays
+   * @param options.older what to do when an older version of this program wrote it; upgrade it, if not said otherwise
    * @throws {OperatorError} when the file is damaged, not a database, or of a newer version of this program; nothing of
    *   it was changed then
    */
-  static open(file: string, isDurable = true): Database {
+  static open(file: string, { isDurable = true, older = 'upgrade' }: OpenOptions = {}): Database {
     let database: Database | null = null;
     try {
       prepareDatabaseFile(file);
       database = new Database(new (sqlEngine())(file, { timeout: OPEN_TIMEOUT_MS }), file, isDurable);
-      database.#prepareFile();
+      database.#prepareFile(older);
       return database;
     } catch (error) {
       // Not close(): what cannot be trusted is left as it is.
@@ -70,14 +76,14 @@ export class Database {
   }
 
   /** Opens a copy of the database, on a disk that can be written; nobody else sees it, and nothing of it stays. */
-  static openCopy(file: string): Database {
+  static openCopy(file: string, older: OlderSchema): Database {
     checkLog(file);
     const folder = mkdtempSync(join(tmpdir(), 'device-agent-'));
     try {
       for (const suffix of ['', '-wal']) {
         if (existsSync(file + suffix)) copyFileSync(file + suffix, join(folder, `copy.db${suffix}`));
       }
-      return Database.open(join(folder, 'copy.db'), false);
+      return Database.open(join(folder, 'copy.db'), { isDurable: false, older });
     } finally {
       // The engine has its files open; without names they go with the process, however that ends.
       rmSync(folder, { recursive: true, force: true });
@@ -180,7 +186,7 @@ export class Database {
     this.#engine.close();
   }
 
-  #prepareFile(): void {
+  #prepareFile(older: OlderSchema): void {
     this.#engine.exec('PRAGMA journal_mode = WAL');
     // FULL, not NORMAL: in WAL mode NORMAL loses the latest commits when the power goes.
     this.#engine.exec('PRAGMA synchronous = FULL');
@@ -188,7 +194,7 @@ export class Database {
     const [problem] = this.all<{ quick_check: string }>('PRAGMA quick_check(1)');
     if (problem?.quick_check !== 'ok')
       throw new OperatorError(damaged(this.#file, problem?.quick_check ?? 'no answer'));
-    migrate(this.#engine, this.#file);
+    migrate(this.#engine, this.#file, older);
     this.#checkpoint();
     this.#engine.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`);
   }

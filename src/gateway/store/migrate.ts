@@ -3,12 +3,18 @@ import { OperatorError } from '../../lib/errors.ts';
 import { MIGRATIONS } from './migrations.ts';
 
 /**
+ * What becomes of a database that an older version of this program wrote: what is done beside a gateway must not change
+ * what that gateway, which may still be of the older version, works with.
+ */
+export type OlderSchema = 'upgrade' | 'refuse' | 'keep';
+
+/**
  * Brings a database to the present schema, in one transaction.
  *
  * @param file its path, for the error
- * @throws {OperatorError} when a newer version of this program wrote it
+ * @throws {OperatorError} when a newer version of this program wrote it, or an older one and that is refused
  */
-export function migrate(engine: Libsql.Database, file: string): void {
+export function migrate(engine: Libsql.Database, file: string, older: OlderSchema = 'upgrade'): void {
   // The lock is taken before looking: two processes may start on one folder.
   engine.exec('BEGIN IMMEDIATE');
   try {
@@ -19,8 +25,15 @@ export function migrate(engine: Libsql.Database, file: string): void {
         `${file} was written by a newer version of this program (schema ${version}, this one knows ${MIGRATIONS.length}): use that version, or restore an older backup`,
       );
     }
-    for (const sql of MIGRATIONS.slice(version)) engine.exec(sql);
-    if (version < MIGRATIONS.length) engine.exec(`PRAGMA user_version = ${MIGRATIONS.length}`);
+    if (version < MIGRATIONS.length && older === 'refuse') {
+      throw new OperatorError(
+        `${file} was written by an older version of this program: restart the gateway, which brings it up to date, and try again`,
+      );
+    }
+    if (version < MIGRATIONS.length && older === 'upgrade') {
+      for (const sql of MIGRATIONS.slice(version)) engine.exec(sql);
+      engine.exec(`PRAGMA user_version = ${MIGRATIONS.length}`);
+    }
     engine.exec('COMMIT');
   } catch (error) {
     engine.exec('ROLLBACK');

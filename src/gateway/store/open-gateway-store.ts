@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { explainUnreadable } from '../../lib/durable-write.ts';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { createKey, loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
-import { openStore, type Store } from './store.ts';
+import type { Database } from './database.ts';
+import { openDatabase, openStore, type Store } from './store.ts';
 
 /** Where a gateway keeps its things. */
 export interface StoreLocation {
@@ -16,9 +17,13 @@ export interface StoreLocation {
 /**
  * Opens the store of a gateway, running or not; makes what is missing.
  *
+ * @param older what to do with a database of an older version of this program
  * @throws {OperatorError} when folder, key or database cannot be used
  */
-export function openGatewayStore({ dataDir, encryptionKey }: StoreLocation): Store {
+export function openGatewayStore(
+  { dataDir, encryptionKey }: StoreLocation,
+  older: 'upgrade' | 'refuse' = 'upgrade',
+): Store {
   const folder = join(dataDir, 'gateway');
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const file = join(folder, 'gateway.db');
@@ -26,11 +31,21 @@ export function openGatewayStore({ dataDir, encryptionKey }: StoreLocation): Sto
     encryptionKey === null
       ? loadOrCreateKey(join(folder, 'encryption.key'), file)
       : parseKey(encryptionKey, 'the encryption key setting');
-  return openStore(file, new SecretsBox(key));
+  return openStore(file, new SecretsBox(key), Date.now, older);
 }
 
 /**
- * For what is of use with a gateway that has been started alone, such as a backup.
+ * Opens the database of a gateway, running or not, as it is: of whatever version, and without its key.
+ *
+ * @throws {OperatorError} when there is none, or it cannot be used
+ */
+export function openGatewayDatabase(location: StoreLocation): Database {
+  expectGateway(location);
+  return openDatabase(join(location.dataDir, 'gateway', 'gateway.db'), 'keep');
+}
+
+/**
+ * For what is of use with a gateway that has been started alone.
  *
  * @throws {OperatorError} when there is none, or this user may not look
  */

@@ -15,6 +15,7 @@ import { Credentials } from './credentials.ts';
 import { Database } from './database.ts';
 import { type EndpointConfigurations, endpointConfigurations } from './endpoint-configurations.ts';
 import { type IpPolicies, type IpPolicyRules, ipPolicies, ipPolicyRules } from './ip-policies.ts';
+import type { OlderSchema } from './migrate.ts';
 import { OwnDomains } from './own-domains.ts';
 import { ReservedDomains } from './reserved-domains.ts';
 import { UsedTcpPorts } from './tcp-ports.ts';
@@ -53,10 +54,16 @@ export interface Store {
  * @param file the database file; its folder must exist
  * @param box encrypts private keys
  * @param wallClock milliseconds since the Unix epoch
+ * @param older what to do when an older version of this program wrote the file
  * @throws {OperatorError} when the file cannot be used
  */
-export function openStore(file: string, box: SecretsBox, wallClock: () => number = Date.now): Store {
-  const database = openDatabase(file);
+export function openStore(
+  file: string,
+  box: SecretsBox,
+  wallClock: () => number = Date.now,
+  older: 'upgrade' | 'refuse' = 'upgrade',
+): Store {
+  const database = openDatabase(file, older);
   const tables = {
     apiKeys: apiKeys(database),
     botUsers: botUsers(database),
@@ -88,13 +95,13 @@ export function openStore(file: string, box: SecretsBox, wallClock: () => number
 }
 
 /** A device whose disk has become read-only must still come online, with the accounts as they are on that disk. */
-function openDatabase(file: string): Database {
+export function openDatabase(file: string, older: OlderSchema): Database {
   try {
-    return Database.open(file);
+    return Database.open(file, { older });
   } catch (error) {
     const isReadOnly = error instanceof OperatorError && hasErrno(error.cause, 'EROFS');
     if (!isReadOnly || !existsSync(file)) throw error;
-    return Database.openCopy(file);
+    return Database.openCopy(file, older);
   }
 }
 
