@@ -99,7 +99,15 @@ export class TestEdge {
     options: Partial<
       Pick<
         EdgeServerOptions,
-        'responseTimeout' | 'doorLimits' | 'httpLimits' | 'domainCertificates' | 'log' | 'agents' | 'services' | 'tally'
+        | 'responseTimeout'
+        | 'doorLimits'
+        | 'httpLimits'
+        | 'domainCertificates'
+        | 'challenges'
+        | 'log'
+        | 'agents'
+        | 'services'
+        | 'tally'
       >
     > = {},
   ): Promise<TestEdge> {

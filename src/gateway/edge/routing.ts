@@ -42,7 +42,7 @@ export class Routing {
     const { endpoints, services, challenges, clients, proxy, tally } = this.#options;
     const host = hostNameOf(req.headers.host ?? '');
     const proof = scheme === 'http' ? challenges?.http.answer(host, req.url ?? '') : undefined;
-    if (proof !== undefined) return answerChallenge(res, proof);
+    if (proof !== undefined) return answerChallenge(req, res, proof);
     const endpoint = endpoints.lookup(scheme, host);
     // What the gateway itself answers is known by the name in the handshake.
     if (scheme === 'https' && (services?.has(host) || isMisdirected(req, host, endpoint))) {
@@ -65,7 +65,8 @@ export class Routing {
 }
 
 /** RFC 8555, section 8.3. */
-function answerChallenge(res: ClientResponse, proof: string): null {
+function answerChallenge(req: ClientRequest, res: ClientResponse, proof: string): null {
+  closeUnlessBodyRead(req, res);
   const length = Buffer.byteLength(proof);
   res.writeHead(200, ['content-type', 'application/octet-stream', 'content-length', String(length)]);
   res.end(Buffer.from(proof));

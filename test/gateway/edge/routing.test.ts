@@ -1,14 +1,17 @@
 import { once } from 'node:events';
 import { request } from 'node:https';
 import { connect } from 'node:tls';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { HttpChallenges } from '../../../src/gateway/certificates/challenge-http.ts';
+import { TlsAlpnChallenges } from '../../../src/gateway/certificates/challenge-tls-alpn.ts';
 import { collect, TestEdge } from '../../support/edge.ts';
 import { ask } from '../../support/http-request.ts';
 
 let edge: TestEdge;
+const challenges = { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges() };
 
 beforeAll(async () => {
-  edge = await TestEdge.start();
+  edge = await TestEdge.start({ challenges });
   await edge.serve('plain.localhost', (_req, res) => res.end('plain'));
   await edge.serve('secure.localhost', (_req, res) => res.end('secure'), { protocol: 'https' });
 });
@@ -45,6 +48,14 @@ describe('routing over HTTP', () => {
     expect([get.status, get.headers.location]).toEqual([302, 'https://secure.localhost:9999/a?b=c']);
     const post = await ask(edge.httpPort, 'secure.localhost', { body: 'x' });
     expect(post.status).toBe(308);
+  });
+
+  it('answers a challenge, and takes no body that waited for leave for a request', async () => {
+    onTestFinished(challenges.http.publish('plain.localhost', 'token', 'token.thumbprint'));
+    const head = 'POST /.well-known/acme-challenge/token HTTP/1.1\r\nHost: plain.localhost\r\n';
+    const smuggled = 'GET / HTTP/1.1\r\nHost: plain.localhost\r\n\r\n';
+    const text = await edge.raw(`${head}Expect: 100-continue\r\nContent-Length: ${smuggled.length}\r\n\r\n${smuggled}`);
+    expect(text).toMatch(/^HTTP\/1\.1 200 .*\r\nConnection: close\r\n\r\ntoken\.thumbprint$/s);
   });
 
   it('serves requests for different hosts on one connection', async () => {
