@@ -45,16 +45,19 @@ export class StreamLine {
     return () => void this.#attempts.delete(attempt);
   }
 
-  #look(): void {
-    this.#timer ??= setTimeout(() => this.#serve(), POLL).unref();
-  }
-
-  #serve(): void {
+  /** Lets those who wait look now: a stream may have become free. */
+  serve(): void {
+    if (this.#attempts.size === 0) return;
+    clearTimeout(this.#timer);
     this.#timer = undefined;
     for (const attempt of this.#attempts) {
       if (!attempt()) break;
       this.#attempts.delete(attempt);
     }
     if (this.#attempts.size > 0) this.#look();
+  }
+
+  #look(): void {
+    this.#timer ??= setTimeout(() => this.serve(), POLL).unref();
   }
 }

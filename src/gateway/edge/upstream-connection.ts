@@ -1,4 +1,10 @@
-import type { ClientInfo, GatewayEndpoint, UpstreamChannel, UpstreamReceiver } from '../endpoint.ts';
+import {
+  type ClientInfo,
+  type GatewayEndpoint,
+  StreamsExhausted,
+  type UpstreamChannel,
+  type UpstreamReceiver,
+} from '../endpoint.ts';
 import { passableTrailers } from './headers.ts';
 import { requestHead } from './request-head.ts';
 import { ResponseParser } from './response-parser.ts';
@@ -10,6 +16,8 @@ import type { ExchangeEvents, OutgoingRequest, UpstreamLimits, UpstreamLink } fr
 export interface ConnectionOwner {
   /** Where those wait for whom the agent has no stream. */
   readonly line: StreamLine;
+  /** Takes the stream of a connection that has just fallen idle. */
+  spare(): UpstreamChannel | null;
   /** It can take another request. */
   idle(connection: UpstreamConnection): void;
   /** It is over. */
@@ -68,7 +76,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
     if (this.#channel) this.#start(this.#channel, head);
     else {
       this.#leaveLine = this.#owner.line.enter(
-        () => this.#endpoint.openChannel(this.from),
+        () => this.#open(),
         (channel) => this.#connected(channel, head),
         (error) => this.fail(asError(error)),
       );
@@ -104,6 +112,14 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
     this.#channel?.abort();
     this.#channel = null;
     this.#owner.gone(this);
+  }
+
+  /** Ends the connection, but not its stream. */
+  release(): UpstreamChannel | null {
+    const channel = this.#channel;
+    this.#channel = null;
+    this.abort();
+    return channel;
   }
 
   /** Ends the connection because of something that its user is told. */
@@ -163,6 +179,20 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
     else if (this.#parser.upgraded) this.#handOver(user, bytes.subarray(taken));
   }
 
+  /** A new stream or, when the agent carries as many as it can, one that another request is done with. */
+  #open(): UpstreamChannel {
+    try {
+      return this.#endpoint.openChannel(this.from);
+    } catch (error) {
+      // With a PROXY header a stream stays one client's.
+      const isFull = error instanceof StreamsExhausted && !this.from.proxyHeader;
+      const spare = isFull ? this.#owner.spare() : null;
+      if (spare === null) throw error;
+      this.reused = true;
+      return spare;
+    }
+  }
+
   #connected(channel: UpstreamChannel, head: Buffer): void {
     channel.receiver = this;
     this.#channel = channel;
@@ -205,9 +235,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
 
   #handOver(user: ExchangeEvents, rest: Buffer): void {
     const { head } = this.#parser;
-    const channel = this.#channel;
-    this.#channel = null;
-    this.abort();
+    const channel = this.release();
     if (head && channel) user.onUpgrade(head, channel, rest);
   }
 }

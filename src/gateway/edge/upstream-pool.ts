@@ -1,4 +1,4 @@
-import type { ClientInfo, GatewayEndpoint } from '../endpoint.ts';
+import type { ClientInfo, GatewayEndpoint, UpstreamChannel } from '../endpoint.ts';
 import { StreamLine } from './stream-line.ts';
 import { SweptSet } from './swept-set.ts';
 import { type ConnectionOwner, UpstreamConnection } from './upstream-connection.ts';
@@ -50,6 +50,12 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
 
   idle(connection: UpstreamConnection): void {
     this.#idle.push(connection);
+    this.line.serve();
+  }
+
+  spare(): UpstreamChannel | null {
+    const connection = this.#idle.at(-1);
+    return connection && connection.idleTime < UNSURE_AFTER ? connection.release() : null;
   }
 
   gone(connection: UpstreamConnection): void {

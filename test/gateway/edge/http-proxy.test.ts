@@ -359,6 +359,26 @@ describe('an agent that is full', () => {
     expect((await ask(edge.httpPort, endpoint.host)).body).toBe('at last');
   });
 
+  it('is waited for until another request is done with its stream', async () => {
+    const held = signal<ServerResponse>();
+    const endpoint = await serve((req, res) => (req.url === '/held' ? held.resolve(res) : res.end(req.url)));
+    const { open } = endpoint;
+    const isWaiting = signal<void>();
+    endpoint.open = () => {
+      if (endpoint.streams.length === 0) return open();
+      isWaiting.resolve();
+      throw new StreamsExhausted();
+    };
+    const first = ask(edge.httpPort, endpoint.host, { path: '/held' });
+    const res = await held.promise;
+    const others = ['/1', '/2'].map((path) => ask(edge.httpPort, endpoint.host, { path, method: 'POST', body: 'x' }));
+    await isWaiting.promise;
+    res.end('first');
+    const answers = await Promise.all([first, ...others]);
+    expect(answers.map(({ body }) => body)).toEqual(['first', '/1', '/2']);
+    expect(endpoint.streams).toHaveLength(1);
+  });
+
   it('is a 503 in the end, with when to come again', async () => {
     const endpoint = await serve((_req, res) => res.end());
     endpoint.open = () => {
