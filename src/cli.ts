@@ -54,10 +54,10 @@ Exit codes: 0 done, 1 failed or refused, 2 wrong usage or settings, 3 agent or A
   return command;
 }
 
-/** Each command's errors name its own help. */
+/** Each command's errors name its own help; what runs without a name stands for the whole. */
 function pointToHelp(command: Command, line: string): void {
   command.showHelpAfterError(`(${line} --help shows what there is)`);
-  for (const each of command.commands) pointToHelp(each, `${line} ${each.name()}`);
+  for (const each of command.commands) pointToHelp(each, each.name() === 'run' ? line : `${line} ${each.name()}`);
 }
 
 /** What runs when no command is named; it would take a misspelt one for an argument of its own. */

@@ -19,8 +19,7 @@ export async function runChecks(
   const results = await Promise.all(checks.map((check) => runCheck(check, CHECK_MS * patience)));
   return results.flat().map((finding) => ({
     ...finding,
-    // Some of OpenSSL's messages end their line.
-    detail: redact(finding.detail.replace(/\s+/g, ' ').trim(), secrets),
+    detail: redact(finding.detail, secrets),
     advice: finding.advice === null ? null : redact(finding.advice, secrets),
   }));
 }

@@ -47,7 +47,7 @@ async function tryUpstream(text: string, guard: UpstreamGuard, settings: Setting
     const isTls = upstream.kind === 'tcp' && upstream.scheme === 'https';
     if (!isTls || isUnreachable(error)) return failed(`${text} does not answer (${messageOf(error)})`, START_IT);
     return failed(
-      `${text} has no TLS that can be used (${messageOf(error)})`,
+      `${text} has no TLS that can be used (${tlsProblem(error)})`,
       'if it has none, forward to http://' +
         (verify ? '; if nobody signed its certificate: AGENT_VERIFY_UPSTREAM_TLS=false' : ''),
     );
@@ -81,6 +81,11 @@ async function reach(upstream: Upstream, { guard, verify, ms }: Way): Promise<vo
   if (scheme !== 'https') return opened(connectTcp(target), 'connect', ms);
   const name = host === 'localhost' || /^[\d.]+$|:/.test(host) ? {} : { servername: host };
   return opened(connectTls({ ...target, ...name, rejectUnauthorized: verify }), 'secureConnect', ms);
+}
+
+/** OpenSSL's message is for those who read its source; what went wrong is a member of its own. */
+function tlsProblem(error: unknown): string {
+  return error instanceof Error && 'reason' in error ? String(error.reason) : messageOf(error);
 }
 
 class NoAnswer extends Error {}

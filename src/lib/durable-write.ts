@@ -123,7 +123,7 @@ export function explainUnwritable(path: string, error: unknown): unknown {
 export function explainUnreadable(path: string, error: unknown): OperatorError {
   const isDenied = hasErrno(error, 'EACCES') || hasErrno(error, 'EPERM');
   const advice = isDenied
-    ? `give it to user ${process.geteuid?.() ?? 'unknown'}, who runs this, with chown`
+    ? `run this as its owner, or give it to user ${process.geteuid?.() ?? 'unknown'}, who runs this, with chown`
     : diskAdvice(error);
   const remedy = advice === null ? '' : `: ${advice}`;
   return new OperatorError(`${path} cannot be read (${messageOf(error)})${remedy}`, 1, { cause: error });

@@ -61,6 +61,11 @@ it.each([
   });
 });
 
+it('names the help of the whole for an option that the whole does not have', async () => {
+  const { code, stderr } = await deviceAgent(['--frobnicate'], folder, env);
+  expect([code, stderr]).toEqual([2, expect.stringContaining('\n(device-agent --help shows what there is)\n')]);
+});
+
 it('sends the policy in a file', async () => {
   writeFileSync(join(folder, 'deny.json'), '{"inbound":[{"name":"no","actions":[{"type":"deny"}]}]}');
   expect((await tunnels('start', '8001', '-d', 'denied.localhost', '--policy', 'deny.json')).code).toBe(0);

@@ -1,7 +1,7 @@
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { writeDurably } from '../../src/lib/durable-write.ts';
+import { explainUnreadable, writeDurably } from '../../src/lib/durable-write.ts';
 import { temporaryFolder } from '../support/tunnel-set-up.ts';
 
 it('replaces a file by another one, and leaves nothing else behind', async () => {
@@ -21,4 +21,11 @@ it('gives the file its mode even where an interrupted write left one that all ma
   await writeDurably(path, 'whole', 0o600);
   expect((await stat(path)).mode & 0o777).toBe(0o600);
   expect(await readFile(path, 'utf8')).toBe('whole');
+});
+
+it('advises against a file of somebody else first to be its owner: its program may run now', () => {
+  const denied = Object.assign(new Error('EACCES: permission denied'), { code: 'EACCES' });
+  expect(explainUnreadable('/srv/key', denied).message).toMatch(
+    /^\/srv\/key cannot be read \(EACCES: permission denied\): run this as its owner, or give it to user \d+/,
+  );
 });
