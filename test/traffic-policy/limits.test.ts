@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { type Clock, systemClock } from '../../src/lib/clock.ts';
 import { type CompiledPolicy, compilePolicy } from '../../src/traffic-policy/engine.ts';
 import { Circuit } from '../../src/traffic-policy/state/circuit.ts';
+import { KeyRoom } from '../../src/traffic-policy/state/key-room.ts';
 import { PolicyState, PolicyStates } from '../../src/traffic-policy/state/policy-state.ts';
 import { SlidingWindow } from '../../src/traffic-policy/state/sliding-window.ts';
 import type { PolicyRequest } from '../../src/traffic-policy/steps.ts';
@@ -129,6 +130,21 @@ describe('rate-limit', () => {
     for (let key = 0; key < 10_000; key++) window.admit('one', 120_000 + key);
     expect(window.keys).toBe(1);
   });
+
+  it('keeps a bounded number of keys in all limits together, and those of small ones', () => {
+    const room = new KeyRoom(1000);
+    const [small, ...large] = Array.from({ length: 5 }, () => new SlidingWindow(1, 60_000, room));
+    for (let key = 0; key < 10; key++) small?.admit(`key ${key}`, 0);
+    for (let key = 0; key < 5000; key++) for (const window of large) window.admit(`key ${key}`, 0);
+    const kept = large.reduce((sum, { keys }) => sum + keys, 0);
+    expect(kept).toBeGreaterThan(400);
+    expect(kept).toBeLessThanOrEqual(1000);
+    expect(small?.keys).toBe(10);
+    // What is idle makes room without anybody's loss.
+    for (let time = 0; time < 3000; time++) for (const window of large) window.admit('one', 120_000);
+    for (let key = 0; key < 900; key++) large[0]?.admit(`key ${key}`, 120_000);
+    expect(large[0]?.keys).toBe(901);
+  });
 });
 
 describe('circuit-breaker', () => {
@@ -234,5 +250,15 @@ describe('what outlives a policy', () => {
     expect(states.of('https://one')).toBe(first);
     for (let at = 0; at < 20_000; at++) states.of(`https://${at}`);
     expect(states.of('https://one')).not.toBe(first);
+  });
+
+  it('is bounded in number, too, where each endpoint has many of them', () => {
+    const states = new PolicyStates();
+    const keep = (url: string, at: number) => states.of(url).keep(Map, [at], () => new Map());
+    const kept = keep('https://one', 0);
+    expect(keep('https://one', 0)).toBe(kept);
+    for (let url = 0; url < 500; url++) for (let at = 0; at < 256; at++) keep(`https://${url}`, at);
+    expect(keep('https://499', 0)).toBe(keep('https://499', 0));
+    expect(keep('https://one', 0)).not.toBe(kept);
   });
 });

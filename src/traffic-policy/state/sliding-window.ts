@@ -1,8 +1,13 @@
+import { type KeyHolder, KeyRoom } from './key-room.ts';
+
 /** How finely a window is counted: what was admitted is forgotten at most one slot too late. */
 const SLOTS = 60;
 
 /** Each takes some hundred bytes; whoever was idle for longest is forgotten first. */
 const MAX_KEYS = 10_000;
+
+/** Of all limits of the process: they take 200 MB at most. */
+const ROOM = new KeyRoom(200_000);
 
 interface Bucket {
   /** Times in slots, oldest first, and how many were admitted in each. */
@@ -21,12 +26,15 @@ export interface Admission {
  * Admits at most so many within any window of time, for each key. Counting is by slots, a sixtieth of
  * the window each, and errs on the strict side: no window of that length ever sees more.
  */
-export class SlidingWindow {
+export class SlidingWindow implements KeyHolder {
   readonly #capacity: number;
   readonly #slotMs: number;
   readonly #buckets = new Map<string, Bucket>();
 
-  constructor(capacity: number, windowMs: number) {
+  readonly #room: KeyRoom;
+
+  constructor(capacity: number, windowMs: number, room = ROOM) {
+    this.#room = room;
     this.#capacity = capacity;
     this.#slotMs = windowMs / SLOTS;
   }
@@ -53,25 +61,37 @@ export class SlidingWindow {
     return this.#buckets.size;
   }
 
+  forgetHalf(): void {
+    const oldest = [...this.#buckets.keys()].slice(0, Math.ceil(this.#buckets.size / 2));
+    for (const key of oldest) this.#forgetKey(key);
+  }
+
   /** Moves the key's bucket to the end of the map: the first one is always the one used longest ago. */
   #bucketOf(key: string, slot: number): Bucket {
-    const bucket = this.#buckets.get(key) ?? { slots: [], counts: [], total: 0 };
-    this.#buckets.delete(key);
-    this.#dropIdle(slot);
+    this.#dropIdle(slot, this.#buckets.has(key) ? MAX_KEYS : MAX_KEYS - 1);
+    const known = this.#buckets.get(key);
+    const bucket = known ?? { slots: [], counts: [], total: 0 };
+    if (known) this.#buckets.delete(key);
     this.#buckets.set(key, bucket);
+    if (!known) this.#room.added(this);
     return bucket;
   }
 
   /** Two at a time are enough to keep up, for each request adds at most one. */
-  #dropIdle(slot: number): void {
+  #dropIdle(slot: number, limit: number): void {
     for (let times = 0; times < 2; times++) {
       const oldest = this.#buckets.entries().next().value;
       if (oldest === undefined) return;
       const [key, bucket] = oldest;
       const isIdle = (bucket.slots.at(-1) ?? 0) < slot - SLOTS;
-      if (!isIdle && this.#buckets.size < MAX_KEYS) return;
-      this.#buckets.delete(key);
+      if (!isIdle && this.#buckets.size <= limit) return;
+      this.#forgetKey(key);
     }
+  }
+
+  #forgetKey(key: string): void {
+    this.#buckets.delete(key);
+    this.#room.removed(this);
   }
 }
 
