@@ -45,16 +45,33 @@ export function withDeadline<T>(
   });
 }
 
+/** What is to be done when a signal aborts: by one listener each, for of more than ten Node warns as of a leak. */
+const followers = new WeakMap<AbortSignal, Set<() => void>>();
+
+/** @returns ends the following; then nothing is left on the signal of whoever followed it */
+function follow(signal: AbortSignal, end: () => void): () => void {
+  const known = followers.get(signal);
+  const ends = known ?? new Set();
+  if (!known) {
+    followers.set(signal, ends);
+    signal.addEventListener('abort', () => {
+      for (const each of ends) each();
+    });
+  }
+  ends.add(end);
+  return () => ends.delete(end);
+}
+
 /** Does work with a signal of its own, which aborts with the outer one, and when the work is done. */
 export async function withOwnSignal<T>(outer: AbortSignal, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const own = new AbortController();
   const onOuter = () => own.abort(outer.reason);
-  outer.addEventListener('abort', onOuter);
+  const unfollow = follow(outer, onOuter);
   if (outer.aborted) onOuter();
   try {
     return await work(own.signal);
   } finally {
-    outer.removeEventListener('abort', onOuter);
+    unfollow();
     own.abort();
   }
 }
@@ -82,8 +99,7 @@ export async function withSignal<T>(
 ): Promise<T> {
   outer?.throwIfAborted();
   const inner = new AbortController();
-  const onOuter = () => inner.abort(outer?.reason);
-  outer?.addEventListener('abort', onOuter);
+  const unfollow = outer && follow(outer, () => inner.abort(outer.reason));
   const callOff = clock.after(ms, () => inner.abort(new DeadlineExceeded(what, ms)));
   try {
     return await new Promise((resolve, reject) => {
@@ -92,6 +108,6 @@ export async function withSignal<T>(
     });
   } finally {
     callOff();
-    outer?.removeEventListener('abort', onOuter);
+    unfollow?.();
   }
 }
