@@ -1,8 +1,6 @@
 import type { AcmeSettings } from '../gateway/certificates/choose-issuer.ts';
 import type { ChallengeDnsSettings } from '../gateway/certificates/start-provisioning.ts';
-import { gatewayDomains } from '../gateway/domain-names.ts';
 import type { EdgeLimits } from '../gateway/edge/edge-limits.ts';
-import { connectHost } from '../gateway/own-addresses.ts';
 import type { AgentLimits } from '../gateway/sessions/agent-limits.ts';
 import type { PortRange } from '../gateway/sessions/tcp-ports.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';
@@ -127,8 +125,9 @@ function isPublic(domain: string): boolean {
 function challengeDnsSettings(values: Parsed, problems: string[]): ChallengeDnsSettings | null {
   const { GATEWAY_DNS_PORT: port, GATEWAY_DNS_NAMESERVER: named } = values;
   const domain = values.GATEWAY_DOMAIN ?? '';
-  const nameServer = named ?? connectHost(domain);
-  const { acmeZone } = gatewayDomains(domain);
+  // The gateway's own names, written again: its code is loaded only where it runs.
+  const nameServer = named ?? `connect.${domain}`;
+  const acmeZone = `acme.${domain}`;
   if (`.${nameServer}`.endsWith(`.${acmeZone}`)) {
     problems.push(
       `GATEWAY_DNS_NAMESERVER="${nameServer}": lies in the zone ${acmeZone} itself, where no addresses are served`,
