@@ -1,13 +1,11 @@
 import { type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
-import type { ApiErrorBody } from '../lib/errors.ts';
-import { messageOf, OperatorError } from '../lib/errors.ts';
+import { type ApiErrorBody, EXIT_UNREACHABLE, messageOf, OperatorError } from '../lib/errors.ts';
 import { hostPort, isUnspecified } from '../lib/ip-address.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { isLoopbackHost } from './api/host-guard.ts';
 import { apiTokenIfAny } from './api-token.ts';
 
-export const UNREACHABLE = 3;
 const NOT_FOUND = 4;
 const DEADLINE_MS = 45_000;
 
@@ -73,7 +71,7 @@ async function ask(base: string, path: string, call: Call): Promise<{ status: nu
     return { status: response.statusCode ?? 0, text: await text(response) };
   } catch (error) {
     const problem = signal.aborted ? late(base, deadlineMs) : broken(base, response !== null, messageOf(error));
-    throw new OperatorError(problem, UNREACHABLE, { cause: error });
+    throw new OperatorError(problem, EXIT_UNREACHABLE, { cause: error });
   }
 }
 
@@ -97,7 +95,7 @@ function parseAnswer(base: string, status: number, text: string): unknown {
 function stranger(base: string, status: number): OperatorError {
   return new OperatorError(
     `what answers at ${base} is no device agent (status ${status}); set AGENT_HOST and AGENT_PORT to where it listens`,
-    UNREACHABLE,
+    EXIT_UNREACHABLE,
   );
 }
 

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
 import { apiHost } from '../gateway/own-addresses.ts';
-import { messageOf, OperatorError } from '../lib/errors.ts';
+import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../lib/errors.ts';
 import { hostPort, isUnspecified } from '../lib/ip-address.ts';
 import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 
@@ -31,7 +31,10 @@ export async function gatewayHealth(): Promise<void> {
     const [answer] = (await once(asked.end(), 'response')) as [IncomingMessage];
     answer.destroy();
   } catch (error) {
-    throw new OperatorError(`no gateway answers at ${hostPort(place.host, place.port)}: ${messageOf(error)}`, 3);
+    throw new OperatorError(
+      `no gateway answers at ${hostPort(place.host, place.port)}: ${messageOf(error)}`,
+      EXIT_UNREACHABLE,
+    );
   }
   process.stdout.write('alive\n');
 }

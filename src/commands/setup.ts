@@ -1,5 +1,5 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import type { ManagementClient } from '../management/client.ts';
 import { CLOUD_API } from '../management/cloud-api.ts';
 import type { ManagementError } from '../management/management-error.ts';
@@ -19,9 +19,6 @@ interface SetupOptions {
   serverAddr?: string;
   caCert?: string;
 }
-
-/** As everywhere in this program: the other side cannot be reached. */
-const UNREACHABLE_EXIT = 3;
 
 /** Where the command writes: results to `stdout`, with `--json` its progress to `stderr`. */
 export interface SetupOutput {
@@ -148,6 +145,6 @@ function isUntrusted({ cause }: Error): boolean {
 /** What the operator can do about a failed call. */
 function explained(error: ManagementError): OperatorError {
   const hint = error.isUnauthorized ? '; check MANAGEMENT_API_KEY' : isUntrusted(error) ? UNTRUSTED_HINT : '';
-  const exitCode = error.status === null ? UNREACHABLE_EXIT : error.isUnauthorized ? 2 : 1;
+  const exitCode = error.status === null ? EXIT_UNREACHABLE : error.isUnauthorized ? 2 : 1;
   return new OperatorError(`${error.message}${hint}`, exitCode, { cause: error });
 }

@@ -46,6 +46,9 @@ export function errorBody(error: ApiError): ApiErrorBody {
   return { error_code: error.code, status_code: error.status, msg: error.message, details: error.details };
 }
 
+/** Exit code: the other side cannot be reached. */
+export const EXIT_UNREACHABLE = 3;
+
 /**
  * A problem that the operator has to mend: a wrong setting, a damaged file, a port in use.
  * The command line shows its message alone, without a stack trace.
