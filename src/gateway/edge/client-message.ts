@@ -78,8 +78,12 @@ export interface ClientResponse {
   write(chunk: Buffer): boolean;
   addTrailers(trailers: readonly [name: string, value: string][]): void;
   end(last?: Buffer): void;
-  /** Breaks the response off, so that the client sees that it is not complete. */
-  destroy(): void;
+  /**
+   * Breaks the response off, so that the client sees that it is not complete.
+   *
+   * @param code why, in HTTP/2
+   */
+  destroy(code?: number): void;
   on(event: 'close', listener: () => void): unknown;
   once(event: 'close' | 'drain', listener: () => void): unknown;
 }

@@ -123,7 +123,7 @@ export class Exchange implements ExchangeEvents {
     if (this.#writer === null) this.#fail(upstreamFailure(error));
     else {
       this.parts.tally.upstreamFailures += 1;
-      this.#writer.breakOff();
+      this.#writer.breakOff(error instanceof ConnectionLost ? error.resetCode : undefined);
     }
   }
 

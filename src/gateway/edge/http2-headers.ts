@@ -16,11 +16,46 @@ const CONNECTION_SPECIFIC: ReadonlySet<string> = new Set([
 /** What a header's name may hold (RFC 9110, 5.6.2); Node looks at neither names nor values in HTTP/2. */
 const NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
-/** Fields that stay apart when repeated: commas are part of what they hold (RFC 9110, 5.3 and 11.6.1). */
-const NEVER_JOINED: ReadonlySet<string> = new Set(['set-cookie', 'www-authenticate']);
+/** Fields that Node refuses to send twice. Who repeats them all the same has them joined. */
+const SENT_ONCE: ReadonlySet<string> = new Set([
+  'access-control-allow-credentials',
+  'access-control-max-age',
+  'access-control-request-method',
+  'age',
+  'authorization',
+  'content-encoding',
+  'content-language',
+  'content-length',
+  'content-location',
+  'content-md5',
+  'content-range',
+  'content-type',
+  'date',
+  'dnt',
+  'etag',
+  'expires',
+  'from',
+  'if-match',
+  'if-modified-since',
+  'if-none-match',
+  'if-range',
+  'if-unmodified-since',
+  'last-modified',
+  'location',
+  'max-forwards',
+  'proxy-authorization',
+  'range',
+  'referer',
+  'retry-after',
+  'tk',
+  'upgrade-insecure-requests',
+  'user-agent',
+  'x-content-type-options',
+]);
 
 /**
- * Fields as Node sends them by HTTP/2: names in lower case, most repeated ones as one.
+ * Fields as Node sends them by HTTP/2: names in lower case, repeated ones apart as far as possible. Values may hold commas
+ * of their own, such as challenges and gRPC's binary metadata, which not every reader takes apart again.
  *
  * @param raw flat name, value list
  * @returns a new object
@@ -38,7 +73,9 @@ export function http2Headers(raw: readonly string[]): OutgoingHttpHeaders {
 function add(headers: OutgoingHttpHeaders, name: string, value: string): void {
   if (!NAME.test(name) || UNWRITABLE.test(value)) throw new Error(`the header ${name} holds what cannot be sent`);
   const before = headers[name];
-  if (before === undefined) headers[name] = NEVER_JOINED.has(name) ? [value] : value;
+  if (before === undefined) headers[name] = value;
   else if (Array.isArray(before)) before.push(value);
-  else headers[name] = `${before}${name === 'cookie' ? '; ' : ', '}${value}`;
+  else if (name === 'cookie') headers[name] = `${before}; ${value}`;
+  else if (SENT_ONCE.has(name)) headers[name] = `${before}, ${value}`;
+  else headers[name] = [String(before), value];
 }

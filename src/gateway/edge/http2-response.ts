@@ -106,8 +106,8 @@ export class Http2Response implements ClientResponse {
     }
   }
 
-  destroy(): void {
-    if (!this.destroyed) this.#stream.close(Http2Code.internalError);
+  destroy(code: number = Http2Code.internalError): void {
+    if (!this.destroyed) this.#stream.close(code);
   }
 
   on(event: 'close', listener: () => void): this {

@@ -115,7 +115,7 @@ export class Http2UpstreamStream implements UpstreamLink {
     // Without trailers to wait for, Node would end a request in an orderly way before it cancels it.
     const stream = session.request(headers, { endStream: !hasBody, waitForTrailers: hasBody });
     this.#stream = stream;
-    this.#listen(stream);
+    this.#listen(stream, session);
     if (!hasBody) {
       this.#requestSent();
       return;
@@ -125,7 +125,7 @@ export class Http2UpstreamStream implements UpstreamLink {
     this.#user.onSent();
   }
 
-  #listen(stream: ClientHttp2Stream): void {
+  #listen(stream: ClientHttp2Stream, session: ClientHttp2Session): void {
     let failure: Error | undefined;
     stream
       .on('headers', (headers: IncomingHttpHeaders, _flags: number, raw: string[]) =>
@@ -145,7 +145,11 @@ export class Http2UpstreamStream implements UpstreamLink {
       .on('error', (error: Error) => {
         failure = error;
       })
-      .on('close', () => this.fail(this.#session?.failure ?? new ConnectionLost(failure)));
+      .on('close', () => {
+        // Of a session that is over, streams are closed by us.
+        const resetCode = session.destroyed ? undefined : stream.rstCode || undefined;
+        this.fail(this.#session?.failure ?? new ConnectionLost(failure, resetCode));
+      });
   }
 
   #onResponse(stream: ClientHttp2Stream, head: ResponseHead, flags: number): void {

@@ -56,12 +56,16 @@ export class ResponseWriter {
     this.begin();
   }
 
-  /** The response cannot be completed, and has to look like it. */
-  breakOff(): void {
+  /**
+   * The response cannot be completed, and has to look like it.
+   *
+   * @param code why, in HTTP/2
+   */
+  breakOff(code?: number): void {
     this.#connection = null;
     this.flush();
     // What was written is still on its way to the system.
-    setImmediate(() => this.#res.destroy());
+    setImmediate(() => this.#res.destroy(code));
   }
 
   /** Writes what has come. */

@@ -1,6 +1,10 @@
 /** The connection to the upstream ended before the response did. */
 export class ConnectionLost extends Error {
-  constructor(cause?: Error) {
+  /** @param resetCode what the upstream said in HTTP/2 when it gave this one request up */
+  constructor(
+    cause?: Error,
+    readonly resetCode?: number,
+  ) {
     super('the connection to the upstream broke off', { cause });
     this.name = 'ConnectionLost';
   }

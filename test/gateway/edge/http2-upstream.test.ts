@@ -9,7 +9,7 @@ import { ask } from '../../support/http-request.ts';
 import { answerOn, askHttp2, openHttp2 } from '../../support/http2-client.ts';
 import { block, Code, Flag, Frame, frame, uint32 } from '../../support/raw-http2.ts';
 
-type Handler = (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => void;
+type Handler = (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, raw: string[]) => void;
 
 let edge: TestEdge;
 let names = 0;
@@ -53,6 +53,21 @@ describe('an upstream that speaks HTTP/2', () => {
     expect(seen).toMatchObject({ ...headers, ':scheme': 'http', 'x-forwarded-for': '127.0.0.1' });
     expect(seen).not.toHaveProperty('transfer-encoding');
     expect(seen).not.toHaveProperty('host');
+  });
+
+  it('gets and gives headers apart that are repeated, for not all can be joined', async () => {
+    const pairs = (raw: string[]) => raw.flatMap((name, at) => (at % 2 === 0 && name === 'x-bin' ? [raw[at + 1]] : []));
+    let seen: string[] = [];
+    const { host } = await serve((stream, _headers, _flags, raw) => {
+      seen = raw;
+      stream.respond({ ':status': 200, 'x-bin': ['AA', 'AQ'] }, { endStream: true });
+    });
+    const stream = (await openClient(host)).request({ ':path': '/', 'x-bin': ['AA', 'AQ'] });
+    const [, , raw] = (await once(stream, 'response')) as [object, number, string[]];
+    expect([pairs(seen), pairs(raw)]).toEqual([
+      ['AA', 'AQ'],
+      ['AA', 'AQ'],
+    ]);
   });
 
   it('gives clients leave to send their body, or refuses it', async () => {
@@ -177,7 +192,7 @@ describe('an upstream that speaks HTTP/2', () => {
       if (headers[':path'] === '/early') return stream.close(2);
       // Without trailers to wait for, Node would end the stream in an orderly way before it resets it.
       stream.respond({ ':status': 200 }, { waitForTrailers: true });
-      stream.write('half', () => stream.close(2));
+      stream.write('half', () => stream.close(11));
     });
     const session = await openClient(host);
     expect((await askHttp2(session, { ':path': '/early' })).headers[':status']).toBe(502);
@@ -185,7 +200,8 @@ describe('an upstream that speaks HTTP/2', () => {
     const failed = once(stream, 'error');
     stream.resume();
     await failed;
-    expect(stream.rstCode).toBe(2);
+    // Why is the upstream's to say: clients of gRPC tell from it what became of a call.
+    expect(stream.rstCode).toBe(11);
   });
 
   it('that does not answer in time is a 504', async () => {

@@ -1,6 +1,6 @@
 import { EventEmitter, once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { ClientHttp2Session } from 'node:http2';
+import { type ClientHttp2Session, constants } from 'node:http2';
 import { connect as connectTls } from 'node:tls';
 import { gunzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -189,6 +189,24 @@ describe('responses by HTTP/2', () => {
     expect(headers['set-cookie']).toEqual(['a=1', 'b=2']);
     expect(headers.vary).toBe('a, b');
     expect(headers.connection).toBeUndefined();
+  });
+
+  it('are sent whatever they repeat', async () => {
+    const known = Object.values(constants).filter((name) => /^[a-z][a-z-]+$/.test(String(name)));
+    const names = known.filter(
+      (name) => !/^(?:connection|content-length|keep-alive|transfer-encoding)$/.test(`${name}`),
+    );
+    const { host } = await serve((_req, res) => {
+      res.sendDate = false;
+      res
+        .writeHead(
+          200,
+          names.flatMap((name) => [`${name}`, '1', `${name}`, '2']),
+        )
+        .end();
+    });
+    const { headers } = await askHttp2(await open(host), {});
+    expect([headers[':status'], headers.location, headers.link]).toEqual([200, '1, 2', '1, 2']);
   });
 
   it('keep challenges apart, which hold commas themselves', async () => {
