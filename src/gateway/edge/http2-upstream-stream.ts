@@ -1,11 +1,13 @@
 import { STATUS_CODES } from 'node:http';
 import type { ClientHttp2Session, ClientHttp2Stream, IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http2';
 import type { ClientInfo } from '../endpoint.ts';
+import { MalformedMessage } from './header-fields.ts';
 import { headerValue, passableTrailers } from './headers.ts';
 import { http2Headers } from './http2-headers.ts';
 import { Http2Code } from './http2-response.ts';
 import type { Http2UpstreamSession } from './http2-upstream-session.ts';
 import type { ResponseHead } from './response-head.ts';
+import { MAX_INTERIM } from './response-parser.ts';
 import { asError, ConnectionLost, ResponseTimeout } from './upstream-failure.ts';
 import type { ExchangeEvents, OutgoingRequest, UpstreamLink } from './upstream-link.ts';
 
@@ -34,6 +36,7 @@ export class Http2UpstreamStream implements UpstreamLink {
   #wholeRequestSent = false;
   #trailers = NO_TRAILERS;
   #isHead = false;
+  #interim = 0;
   /** Bytes of the body that its length announces and that have not come. */
   #missing = 0;
   #paused = false;
@@ -129,7 +132,7 @@ export class Http2UpstreamStream implements UpstreamLink {
     let failure: Error | undefined;
     stream
       .on('headers', (headers: IncomingHttpHeaders, _flags: number, raw: string[]) =>
-        this.#tell((user) => user.onInterim(headOf(headers, raw))),
+        this.#onInterim(headOf(headers, raw)),
       )
       .on('response', (headers: IncomingHttpHeaders, flags: number, raw: string[]) =>
         this.#onResponse(stream, headOf(headers, raw), flags),
@@ -150,6 +153,11 @@ export class Http2UpstreamStream implements UpstreamLink {
         const resetCode = session.destroyed ? undefined : stream.rstCode || undefined;
         this.fail(this.#session?.failure ?? new ConnectionLost(failure, resetCode));
       });
+  }
+
+  #onInterim(head: ResponseHead): void {
+    if (++this.#interim > MAX_INTERIM) this.fail(new MalformedMessage('too many interim responses'));
+    else this.#tell((user) => user.onInterim(head));
   }
 
   #onResponse(stream: ClientHttp2Stream, head: ResponseHead, flags: number): void {

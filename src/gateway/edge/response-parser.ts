@@ -17,7 +17,7 @@ export interface ResponseEvents {
 type State = 'idle' | 'head' | 'length' | 'chunked' | 'close' | 'upgraded';
 
 /** Interim responses to one request; a server that reports its progress sends one now and then. */
-const MAX_INTERIM = 100;
+export const MAX_INTERIM = 100;
 const NO_TRAILERS: string[] = [];
 
 /**

@@ -186,6 +186,14 @@ describe('an upstream that speaks HTTP/2', () => {
     expect(String((await echoed)[0])).toBe('still here');
   });
 
+  it('that has no end of interim responses is a 502', async () => {
+    const { host } = await serve((stream) => {
+      for (let sent = 0; sent <= 100; sent++) stream.additionalHeaders({ ':status': 103, link: '</a>' });
+      stream.on('error', () => {}).respond({ ':status': 200 }, { endStream: true });
+    });
+    expect((await askHttp2(await openClient(host), {})).headers[':status']).toBe(502);
+  });
+
   it('that resets a stream breaks the response off, or is a 502', async () => {
     const { host } = await serve((stream, headers) => {
       stream.on('error', () => {});
