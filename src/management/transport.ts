@@ -1,6 +1,6 @@
 import { backoffDelay } from '../lib/backoff.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
-import { withSignal } from '../lib/deadline.ts';
+import { withOwnSignal, withSignal } from '../lib/deadline.ts';
 import { noAnswer, readAnswer } from './answer.ts';
 import { CLOUD_API } from './cloud-api.ts';
 import { chooseFetch, type Fetch } from './fetch.ts';
@@ -90,6 +90,14 @@ export class Transport {
    * @throws the signal's reason, or an AbortError, when the caller aborts
    */
   async send(operation: Operation, call: Call): Promise<unknown> {
+    // What waits here listens to a signal of this call's own: a program may share one among all of its calls.
+    const { signal } = call;
+    return signal
+      ? withOwnSignal(signal, (own) => this.#repeat(operation, { ...call, signal: own }))
+      : this.#repeat(operation, call);
+  }
+
+  async #repeat(operation: Operation, call: Call): Promise<unknown> {
     const { retries, clock } = this.#options;
     for (let attempt = 0; ; attempt += 1) {
       try {

@@ -1,5 +1,6 @@
 import { getEventListeners } from 'node:events';
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { systemClock } from '../../src/lib/clock.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { ManagementError } from '../../src/management/management-error.ts';
 import type { ManagementClientOptions } from '../../src/management/transport.ts';
@@ -365,18 +366,21 @@ describe('deadlines', () => {
 
 describe('a signal', () => {
   it('ends many calls, and is not burdened by each of them', async () => {
+    class WaitingClock extends InstantClock {
+      override sleep = (_ms: number, signal?: AbortSignal) => systemClock.sleep(20, signal);
+    }
     const abort = new AbortController();
-    const asked: string[] = [];
-    const fetch = (url: string) => {
-      asked.push(url);
-      return new Promise<Response>(() => {});
-    };
-    const { botUsers } = clientOf({ url: 'http://127.0.0.1' }, { fetch });
-    const calls = Array.from({ length: 20 }, (_, n) => botUsers.get(`bot_${n}`, { signal: abort.signal }));
-    const outcomes = Promise.allSettled(calls);
-    await vi.waitFor(() => expect(asked).toHaveLength(20));
     // Of more than ten, Node warns on the console.
-    expect(getEventListeners(abort.signal, 'abort')).toHaveLength(1);
+    const listeners: number[] = [];
+    const fetch = async () => {
+      listeners.push(getEventListeners(abort.signal, 'abort').length);
+      return listeners.length > 20 ? new Promise<Response>(() => {}) : Response.json({}, { status: 500 });
+    };
+    const { botUsers } = clientOf({ url: 'http://127.0.0.1' }, { fetch, clock: new WaitingClock() });
+    const calls = Array.from({ length: 20 }, () => botUsers.get('bot_1', { signal: abort.signal }));
+    const outcomes = Promise.allSettled(calls);
+    await vi.waitFor(() => expect(listeners).toHaveLength(40));
+    expect(Math.max(...listeners)).toBe(1);
     abort.abort(new Error('shutting down'));
     for (const outcome of await outcomes) expect(outcome).toMatchObject({ reason: { message: 'shutting down' } });
   });
