@@ -158,7 +158,7 @@ function socketPath(absolute: string): string {
 
 function inUse(path: string): OperatorError {
   return new OperatorError(
-    `another agent uses the data folder ${path}; stop it, or give this one its own with DATA_DIR`,
+    `another agent or gateway uses the data folder ${path}; stop it, or give this one its own with DATA_DIR`,
   );
 }
 
