@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
-import { writeDurably } from '../../lib/durable-write.ts';
-import { hasErrno } from '../../lib/errors.ts';
+import { explainUnreadable, writeDurably } from '../../lib/durable-write.ts';
+import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { makePrivateKey } from './private-key.ts';
 
 /** Encrypts what lies on a disk. */
@@ -26,7 +26,7 @@ export class AcmeAccountKey {
   /**
    * The key, PKCS #8 as PEM.
    *
-   * @throws the system's error, or the box's when the file was sealed with another key
+   * @throws {OperatorError} when the file cannot be read, or was sealed with another encryption key
    */
   load(): Promise<string> {
     this.#loading ??= this.#loadOrCreate().catch((error) => {
@@ -37,14 +37,33 @@ export class AcmeAccountKey {
   }
 
   async #loadOrCreate(): Promise<string> {
-    try {
-      return this.box.open(Buffer.from(await readFile(this.file, 'latin1'), 'base64'), OWNER);
-    } catch (error) {
-      // Any other failure must not make a new key: the account and its limits hang on the old one.
-      if (!hasErrno(error, 'ENOENT')) throw error;
-    }
+    const sealed = await this.#read();
+    if (sealed !== null) return this.#open(sealed);
     const privateKey = await makePrivateKey('ecdsa');
     await writeDurably(this.file, `${this.box.seal(privateKey, OWNER).toString('base64')}\n`, 0o600);
     return privateKey;
+  }
+
+  async #read(): Promise<string | null> {
+    try {
+      return await readFile(this.file, 'latin1');
+    } catch (error) {
+      // Any other failure must not make a new key: the account and its limits hang on the old one.
+      if (hasErrno(error, 'ENOENT')) return null;
+      throw explainUnreadable(this.file, error);
+    }
+  }
+
+  #open(sealed: string): string {
+    try {
+      return this.box.open(Buffer.from(sealed, 'base64'), OWNER);
+    } catch (error) {
+      throw new OperatorError(
+        `${this.file} is damaged, or was sealed with another encryption key (${messageOf(error)}): restore it from a ` +
+          'backup, or remove it; a new account is then made',
+        1,
+        { cause: error },
+      );
+    }
   }
 }

@@ -33,10 +33,11 @@ describe('the account key', () => {
     expect(readdirSync(folder)).toEqual(['account']);
   });
 
-  it('is never replaced because it cannot be read', async () => {
+  it('is never replaced because it cannot be read, and named with what to do', async () => {
     writeFileSync(file, 'of another machine');
     const keys = new AcmeAccountKey(file, box);
-    await expect(keys.load()).rejects.toThrow('another encryption key');
+    await expect(keys.load()).rejects.toThrow(`${file} is damaged, or was sealed with another encryption key`);
+    await expect(keys.load()).rejects.toThrow('restore it from a backup, or remove it');
     expect(readFileSync(file, 'utf8')).toBe('of another machine');
     // The operator puts the right file back; no restart is needed.
     writeFileSync(file, box.seal('the key', 'acme-account').toString('base64'));
