@@ -28,6 +28,8 @@ export class EndpointRegistry extends EventEmitter<{
   removed: [endpoint: GatewayEndpoint];
 }> {
   readonly #all = new Set<BoundEndpoint>();
+  /** Of all of them. */
+  readonly #ids = new Set<string>();
   readonly #named: Readonly<Record<NamedProtocol, Pools>> = { http: new Map(), https: new Map(), tls: new Map() };
   /** By port. */
   readonly #tcp: Pools = new Map();
@@ -71,6 +73,11 @@ export class EndpointRegistry extends EventEmitter<{
     return [...this.#all];
   }
 
+  /** Whether an endpoint online has a public id. */
+  hasId(publicId: string): boolean {
+    return this.#ids.has(publicId);
+  }
+
   /** Every labelled tunnel online. */
   labeled(): readonly LabeledTunnel[] {
     return this.#labeled.members;
@@ -91,12 +98,14 @@ export class EndpointRegistry extends EventEmitter<{
     pools.set(key, pool);
     pool.add(endpoint);
     this.#all.add(endpoint);
+    this.#ids.add(endpoint.publicId);
     this.emit('added', endpoint);
   }
 
   /** Takes an endpoint offline; from here on nothing is routed to it. */
   remove(endpoint: BoundEndpoint): void {
     if (!this.#all.delete(endpoint)) return;
+    this.#ids.delete(endpoint.publicId);
     const [pools, key] = this.#place(endpoint);
     const pool = pools.get(key);
     pool?.remove(endpoint);

@@ -147,7 +147,7 @@ export class EndpointBinder {
     const fresh = ids.next('ep');
     if (offered === '') return { id: fresh, publicId: fresh };
     if (!ENDPOINT_ID.test(offered)) throw new Refusal('ERR_NGROK_301', 'the id of the endpoint is malformed');
-    const isOurs = PUBLIC_ID.test(offered) && !endpoints.list().some(({ publicId }) => publicId === offered);
+    const isOurs = PUBLIC_ID.test(offered) && !endpoints.hasId(offered);
     return { id: offered, publicId: isOurs ? offered : fresh };
   }
 }
