@@ -57,7 +57,8 @@ export interface Connector extends EventEmitter<{ online: []; offline: [] }> {
   /**
    * Binds one endpoint on the current session.
    *
-   * @throws {ApiError} 503 without a session or when the gateway does not answer in time, 409 (`ERR_NGROK_334`)
+   * @throws {ApiError} 503 without a session or when the gateway does not answer in time (then its
+   *   cause is a `DeadlineExceeded`), 409 (`ERR_NGROK_334`)
    *   when the endpoint is online elsewhere, 403 when the authtoken's ACL forbids the name, 501 when the gateway
    *   cannot serve the protocol, 502 for its other refusals; code and text are the gateway's own
    */

@@ -119,7 +119,7 @@ class NgrokSession implements GatewaySession {
     const { authtoken } = this.options;
     try {
       const listener = await this.#rpc.call({
-        what: 'binding the endpoint',
+        what: `binding ${request.domain ?? 'an endpoint'}`,
         deadlineMs: BIND_DEADLINE_MS,
         start: () => this.#listen(request),
         // It is discarded only when the session is over.

@@ -85,8 +85,9 @@ export class RpcQueue {
       if (this.#closed) call.discard(result);
       else resolve(result);
     } catch (error) {
-      if (error instanceof DeadlineExceeded) this.onHang(error);
+      // First of all: whoever had to do with the silence learns it so, and everybody else that the session is over.
       reject(error);
+      if (error instanceof DeadlineExceeded) this.onHang(error);
     }
   }
 }

@@ -53,15 +53,17 @@ export function parseListenerClosed(error: unknown, secret: string): SdkError {
 }
 
 /** The answer to a request for which there is no session. */
-export function offline(reason: string): AgentError {
-  return new AgentError('ERR_AGENT_OFFLINE', `no session with the gateway: ${reason}`, { retryAfter: RETRY_AFTER_S });
+export function offline(reason: string, cause?: unknown): AgentError {
+  const message = `no session with the gateway: ${reason}`;
+  return new AgentError('ERR_AGENT_OFFLINE', message, { retryAfter: RETRY_AFTER_S, cause });
 }
 
 /** Turns the failure of a bind into the answer that the API gives. */
 export function toApiError(error: unknown, secret: string): ApiError {
   if (error instanceof ApiError) return error;
   const { code, message } = parseSdkError(error, secret);
-  if (error instanceof DeadlineExceeded || (code === null && BROKEN_CONNECTION.test(message))) return offline(message);
+  if (error instanceof DeadlineExceeded) return offline(message, error);
+  if (code === null && BROKEN_CONNECTION.test(message)) return offline(message);
   if (code === null) return new AgentError('ERR_AGENT_GATEWAY_REFUSED', message);
   return new ApiError(STATUS_BY_CODE[code] ?? 502, code, message);
 }

@@ -1,5 +1,6 @@
 import { type BackoffPolicy, backoffDelay } from '../../lib/backoff.ts';
 import type { Clock } from '../../lib/clock.ts';
+import { DeadlineExceeded } from '../../lib/deadline.ts';
 import { ApiError, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import type { SessionStatus } from '../connector/connector.ts';
@@ -25,6 +26,8 @@ type LastError = TunnelStatus['lastError'];
 const RETRY: BackoffPolicy = { baseMs: 500, maxMs: 30_000 };
 /** Milliseconds that an endpoint has to stay for its failures to be over. */
 const STABLE_MS = 30_000;
+/** Milliseconds that others have for coming up first, after one attempt that was not answered; twice that after two. */
+const STEP_ASIDE_MS = 1000;
 
 /** Keeps one tunnel up for as long as it exists, whatever becomes of the session and its endpoint. */
 export class TunnelKeeper {
@@ -39,6 +42,8 @@ export class TunnelKeeper {
   #interrupt: () => void = () => {};
   #sessions = 0;
   #failures = 0;
+  /** Attempts in a row that the gateway never answered, whatever sessions there were. */
+  #unanswered = 0;
 
   constructor(
     tunnel: Tunnel,
@@ -166,8 +171,9 @@ export class TunnelKeeper {
   async #tryToBind(run: symbol): Promise<void> {
     const session = this.#sessions;
     if (this.#status.state !== 'failed') this.#set('connecting', this.#status.lastError);
+    await this.#letOthersGoFirst();
     const error = await this.options.limiter.run(async () => {
-      if (this.#run !== run || this.options.session().state !== 'online') return null;
+      if (this.#run !== run || this.#sessions !== session || this.options.session().state !== 'online') return null;
       const attempt = this.#bind();
       this.#binding = attempt.then(() => {});
       return attempt;
@@ -182,12 +188,28 @@ export class TunnelKeeper {
     try {
       this.#open = await this.options.opener.open(this.#tunnel);
     } catch (error) {
+      this.#countSilence(error);
       if (!(error instanceof ApiError)) this.options.log.error({ err: error, url: this.#tunnel.url }, 'cannot bind');
       return { code: error instanceof ApiError ? error.code : null, message: messageOf(error) };
     }
+    this.#unanswered = 0;
     const { url } = this.#open.endpoint;
     if (url !== this.#tunnel.url) await this.#moveTo(url);
     return null;
+  }
+
+  #countSilence(error: unknown): void {
+    if (!(error instanceof ApiError)) return;
+    if (error.cause instanceof DeadlineExceeded) this.#unanswered++;
+    else if (error.code !== 'ERR_AGENT_OFFLINE') this.#unanswered = 0;
+  }
+
+  /**
+   * An attempt without an answer costs the whole session. Were it the first one on the next session again, the tunnels
+   * behind it would never come up.
+   */
+  async #letOthersGoFirst(): Promise<void> {
+    if (this.#unanswered > 0) await this.#sleep(Math.min(RETRY.maxMs, STEP_ASIDE_MS * 2 ** (this.#unanswered - 1)));
   }
 
   /** The gateway gave the same name another URL, such as after its port was changed. */
@@ -210,12 +232,16 @@ export class TunnelKeeper {
   }
 
   /** Waits the longer the more failures there were, or until interrupted. */
-  async #pause(): Promise<void> {
+  #pause(): Promise<void> {
     const { clock } = this.options;
+    return this.#sleep(backoffDelay(this.#failures++, RETRY, () => clock.random()));
+  }
+
+  /** Waits for so many milliseconds, or until interrupted. */
+  async #sleep(ms: number): Promise<void> {
     const waiting = new AbortController();
     this.#interrupt = () => waiting.abort();
-    const delay = backoffDelay(this.#failures++, RETRY, () => clock.random());
-    await clock.sleep(delay, waiting.signal).catch((reason: unknown) => {
+    await this.options.clock.sleep(ms, waiting.signal).catch((reason: unknown) => {
       if (!waiting.signal.aborted) throw reason;
     });
   }

@@ -1,7 +1,9 @@
 import { describe, expect, it } from 'vitest';
+import { offline } from '../../../src/agent/connector/sdk-error.ts';
 import { DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
 import { tunnelsCodec } from '../../../src/agent/tunnels/tunnel-store.ts';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';
+import { DeadlineExceeded } from '../../../src/lib/deadline.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
 import { PowerCutFiles } from '../../support/power-cut-files.ts';
 import { recordingLog, silentLog } from '../../support/silent-log.ts';
@@ -397,6 +399,29 @@ describe('keeping tunnels up', () => {
     connector.goOffline();
     connector.goOnline();
     await until(() => view.status.state === 'online', 'online');
+  });
+
+  it('has one tunnel that the gateway never answers step aside for the others, which it would take down for ever', async () => {
+    const clock = new SteeredClock();
+    const { tunnels, connector } = await setUpTunnels({ clock });
+    const silent = await tunnels.create(tunnelRequest({ domain: 'silent.localhost' }));
+    const other = await tunnels.create(tunnelRequest({ domain: 'other.localhost' }));
+    const hung = gate();
+    connector.beforeOpen = async ({ domain }) => {
+      if (domain === 'other.localhost') return hung.opened;
+      connector.goOffline();
+      throw offline('no answer', new DeadlineExceeded('binding silent.localhost', 15_000));
+    };
+    connector.goOffline();
+    connector.goOnline();
+    await until(() => connector.status.state === 'offline', 'the session being given up');
+    hung.open();
+    connector.goOnline();
+    await until(() => other.status.state === 'online', 'the other one online');
+    expect([silent.status.state, clock.delays]).toEqual(['connecting', [1000]]);
+    connector.beforeOpen = async () => {};
+    clock.pass();
+    await until(() => silent.status.state === 'online', 'online once it is answered');
   });
 
   it('follows the gateway to another URL, and remembers it', async () => {
