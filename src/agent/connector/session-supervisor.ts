@@ -17,6 +17,8 @@ const CONNECT_DEADLINE_MS = 20_000;
 /** Attempts that neither failed nor came about: the SDK has no way to give one up. */
 const MAX_PENDING = 8;
 const PENDING_CHECK_MS = 5000;
+/** So long, in milliseconds, further ones wait for them: some never end, as when a mobile network forgot the connection. */
+const PENDING_PATIENCE_MS = 15 * 60_000;
 
 export interface SupervisorDeps {
   /** Shown in the status, `host:port`. */
@@ -119,6 +121,8 @@ export class SessionSupervisor {
       return new Promise<GatewaySession>((resolve, reject) => {
         this.#arrive = resolve;
         this.#search(searching).catch(reject);
+        // An attempt that is under way cannot be called off, and is not waited for.
+        searching.addEventListener('abort', () => reject(searching.reason));
       }).finally(() => {
         this.#arrive = null;
       });
@@ -131,13 +135,12 @@ export class SessionSupervisor {
       this.deps.pulse.beat();
       const answer = await this.#reach(signal);
       this.deps.pulse.beat();
-      while (this.#pending >= MAX_PENDING) {
-        this.#failed(null, `${MAX_PENDING} attempts are pending; the next one waits until one of them ends`);
-        await this.deps.clock.sleep(PENDING_CHECK_MS, signal);
-      }
+      await this.#awaitPending(signal);
       try {
         await withDeadline(this.#attempt(), 'starting a session', CONNECT_DEADLINE_MS, undefined, this.deps.clock);
       } catch (error) {
+        // Nobody has waited for this one since then.
+        signal.throwIfAborted();
         const code = error instanceof SessionRefused ? error.code : null;
         this.#failures += 1;
         this.#failed(code, code === null ? describe(error, answer) : messageOf(error));
@@ -153,6 +156,18 @@ export class SessionSupervisor {
       this.#failures = 0;
       this.#failed(null, messageOf(error));
     });
+  }
+
+  async #awaitPending(signal: AbortSignal): Promise<void> {
+    const { clock } = this.deps;
+    const until = clock.now() + PENDING_PATIENCE_MS;
+    while (this.#pending >= MAX_PENDING && clock.now() < until) {
+      this.#failed(
+        null,
+        `${this.#pending} attempts are pending; the next one waits until one of them ends, 15 min at most`,
+      );
+      await clock.sleep(PENDING_CHECK_MS, signal);
+    }
   }
 
   async #attempt(): Promise<void> {

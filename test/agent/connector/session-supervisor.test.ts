@@ -194,13 +194,35 @@ it('closes a session that comes late when another one is up', async () => {
   expect(supervisor.session).not.toBe(late);
 });
 
-it('keeps no more than eight attempts pending, and says so', async () => {
-  const { clock, lines, world, supervisor } = await supervised();
+it('makes a further attempt only every quarter of an hour while eight are pending, and says so', async () => {
+  const { clock, lines, world, supervisor, session } = await supervised();
   world.connect = () => new Promise(() => {});
   supervisor.start();
-  await clock.advance(2 * HOUR);
+  await clock.advance(15 * MINUTE);
   expect(world.attempts).toBe(8);
   expect(lines.some(({ reason }) => reason?.includes('8 attempts are pending'))).toBe(true);
+  await clock.advance(2 * HOUR);
+  expect(world.attempts).toBeLessThanOrEqual(16);
+  // None of them ever ends: the device is not lost for that.
+  world.connect = async () => session();
+  await clock.advance(20 * MINUTE);
+  expect(supervisor.status.state).toBe('online');
+});
+
+it('says nothing of attempts any more when a session came about meanwhile', async () => {
+  const { clock, lines, world, supervisor, session } = await supervised();
+  const arrivals: ((made: GatewaySession) => void)[] = [];
+  world.connect = () => new Promise((resolve) => arrivals.push(resolve));
+  supervisor.start();
+  await clock.advance(30_000);
+  expect(arrivals).toHaveLength(2);
+  arrivals[0]?.(session());
+  await clock.advance(1);
+  expect(supervisor.status).toMatchObject({ state: 'online', lastError: null });
+  const { length } = lines;
+  await clock.advance(MINUTE);
+  expect(supervisor.status).toMatchObject({ state: 'online', lastError: null });
+  expect(lines).toHaveLength(length);
 });
 
 it('shows that it makes progress in every kind of outage, which a watchdog goes by', async () => {
@@ -222,6 +244,23 @@ it('shows that it makes progress in every kind of outage, which a watchdog goes 
     await clock.advance(5 * MINUTE);
     expect(pulse.silentMs).toBeGreaterThan(4 * MINUTE);
   }
+});
+
+it('does not wait at the end for a gateway that never answers', async () => {
+  const { clock, world, supervisor, session } = await supervised();
+  let arrive = (_: GatewaySession) => {};
+  world.connect = () =>
+    new Promise((resolve) => {
+      arrive = resolve;
+    });
+  supervisor.start();
+  await clock.advance(1000);
+  await supervisor.stop();
+  expect(supervisor.status.state).toBe('stopped');
+  const late = session();
+  arrive(late);
+  await clock.advance(MINUTE);
+  expect([late.closed, supervisor.status.state, supervisor.status.lastError]).toEqual([true, 'stopped', null]);
 });
 
 it('stops at any moment', async () => {
