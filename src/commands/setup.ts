@@ -142,9 +142,16 @@ function isUntrusted({ cause }: Error): boolean {
   );
 }
 
+function hintFor(error: ManagementError): string {
+  if (error.isUnauthorized) return '; check MANAGEMENT_API_KEY';
+  if (isUntrusted(error)) return UNTRUSTED_HINT;
+  if (error.status === null) return '; check MANAGEMENT_API_URL, and the proxies if there are any';
+  return error.status === 404 ? '; does MANAGEMENT_API_URL lead to the management API?' : '';
+}
+
 /** What the operator can do about a failed call. */
 function explained(error: ManagementError): OperatorError {
-  const hint = error.isUnauthorized ? '; check MANAGEMENT_API_KEY' : isUntrusted(error) ? UNTRUSTED_HINT : '';
   const exitCode = error.status === null ? EXIT_UNREACHABLE : error.isUnauthorized ? 2 : 1;
-  return new OperatorError(`${error.message}${hint}`, exitCode, { cause: error });
+  // OpenSSL ends its lines.
+  return new OperatorError(`${error.message.trim()}${hintFor(error)}`, exitCode, { cause: error });
 }

@@ -1,3 +1,6 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { addSetupCommand } from '../../src/commands/setup.ts';
@@ -120,7 +123,7 @@ describe('device-agent setup', () => {
     ['the key is refused', { apiKey: 'not_mine' }, [], 2, 'MANAGEMENT_API_KEY'],
     ['the domain is no hostname', {}, ['--domain', 'a b'], 2, 'a b'],
     ['the service refuses', {}, ['--domain', '*.com'], 1, 'ERR_NGROK_416'],
-    ['the service cannot be reached', { apiUrl: 'http://127.0.0.1:1' }, [], 3, 'cannot be reached'],
+    ['the service cannot be reached', { apiUrl: 'http://127.0.0.1:1' }, [], 3, '; check MANAGEMENT_API_URL'],
     ['time runs out', {}, ['--timeout', '0.01'], 5, 'run the same command again'],
   ])('fails when %s, with an exit code and a hint', async (_, settings, args, exitCode, hint) => {
     const wait = args.includes('--timeout') ? ['--dns-server', dns.address] : ['--no-wait'];
@@ -128,6 +131,15 @@ describe('device-agent setup', () => {
       exitCode,
       message: expect.stringContaining(hint),
     });
+  });
+
+  it('asks what the URL leads to when nothing is there', async () => {
+    const other = createServer((_request, response) => response.writeHead(404).end('not found'));
+    other.listen(0, '127.0.0.1');
+    onTestFinished(() => void other.close());
+    await once(other, 'listening');
+    const apiUrl = `http://127.0.0.1:${(other.address() as AddressInfo).port}`;
+    await expect(setup(['--no-wait'], { apiUrl })).rejects.toThrow(/404; does MANAGEMENT_API_URL lead to/);
   });
 
   it('says in one line what is wrong, as a program of its own', async () => {
