@@ -62,7 +62,7 @@ export class AccountAccess {
   authorize(credentialId: string, binding: Binding): Refusal | null {
     const rules = this.#rulesOf(credentialId);
     if (isRefusal(rules)) return rules;
-    if (!isPermitted(rules, binding)) return DENIED[binding.kind];
+    if (!isPermitted(rules, binding)) return denied(binding);
     if (binding.kind !== 'hostname' || isInternalName(binding.hostname, this.domains)) return null;
     return this.#refuseName(binding.hostname);
   }
@@ -100,8 +100,13 @@ export class AccountAccess {
   }
 }
 
-const DENIED: Readonly<Record<Binding['kind'], Refusal>> = {
-  hostname: { code: 316, text: "the authtoken's rules do not allow this name" },
+/** A name may have been chosen here: it is told with the refusal. */
+function denied(binding: Binding): Refusal {
+  if (binding.kind !== 'hostname') return DENIED[binding.kind];
+  return { code: 316, text: `the authtoken's rules do not allow the name ${binding.hostname}` };
+}
+
+const DENIED: Readonly<Record<Exclude<Binding['kind'], 'hostname'>, Refusal>> = {
   address: { code: 308, text: "the authtoken's rules do not allow this address" },
   'any-address': { code: 356, text: "the authtoken's rules allow certain names or addresses only" },
   labels: { code: 399, text: "the authtoken's rules do not allow these labels" },

@@ -185,7 +185,10 @@ describe('a credential with rules', () => {
     const { token } = await store.database.write(() => issueCredential(store, { acl }));
     const session = await gateway.agent().authtoken(token).connect();
     await listen(session, 'cam.site-1.localhost', 9);
-    await expect(listen(session, 'cam.site-2.localhost', 9)).rejects.toMatchObject({ errorCode: 'ERR_NGROK_316' });
+    await expect(listen(session, 'cam.site-2.localhost', 9)).rejects.toMatchObject({
+      errorCode: 'ERR_NGROK_316',
+      message: expect.stringContaining('do not allow the name cam.site-2.localhost'),
+    });
   });
 });
 
