@@ -22,7 +22,7 @@ const SESSION_ID = /^ts_[0-9A-Za-z]{27}$/;
 const HANDSHAKE_MS = 10_000;
 /** Longer than a connection takes to close by force. */
 const STOP_MS = 2_000;
-const RENEWAL_CHECK_MS = 24 * 60 * 60 * 1000;
+const RENEWAL_CHECK_MS = 60_000;
 
 export interface SessionServerOptions {
   access: AgentAccess;
@@ -59,6 +59,8 @@ export class SessionServer implements SessionDirectory {
   readonly #handshaking = new Map<string, Socket>();
   readonly #sessions = new Set<AgentSession>();
   #stopped = false;
+  /** When the certificate that agents see was issued, by the wall clock. */
+  #issuedAt = 0;
   #renewAt = 0;
   #renewal: NodeJS.Timeout | undefined;
 
@@ -85,7 +87,7 @@ export class SessionServer implements SessionDirectory {
   async start(): Promise<number | null> {
     const { host, port, log } = this.#options;
     if (port === null) return null;
-    this.#renewAt = await this.#renew();
+    await this.#renew();
     this.#server.on('connection', (socket: Socket) => this.#await(socket));
     this.#server.on('secureConnection', (socket) => {
       this.#handshaking.delete(peerOf(socket));
@@ -189,18 +191,22 @@ export class SessionServer implements SessionDirectory {
     if (this.#handshaking.size > this.#maxNewcomers) oldest?.destroy();
   }
 
-  async #renew(): Promise<number> {
+  async #renew(): Promise<void> {
+    const now = Date.now();
     const { cert, key, renewAt } = await this.#options.issueCertificate();
     this.#server.setSecureContext({ cert, key, minVersion: 'TLSv1.2' });
-    return renewAt;
+    this.#issuedAt = now;
+    this.#renewAt = renewAt;
   }
 
   async #renewWhenDue(): Promise<void> {
-    if (Date.now() < this.#renewAt) return;
+    const now = Date.now();
+    // One from a time when the clock was ahead may begin in years to come.
+    if (this.#issuedAt <= now && now < this.#renewAt) return;
     try {
-      this.#renewAt = await this.#renew();
+      await this.#renew();
     } catch (error) {
-      this.#options.log.error({ err: error }, 'the certificate for agents was not renewed; trying again tomorrow');
+      this.#options.log.error({ err: error }, 'the certificate for agents was not renewed; trying again in a minute');
     }
   }
 

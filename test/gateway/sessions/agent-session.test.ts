@@ -4,9 +4,10 @@ import { connect, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Listener, Session } from '@ngrok/ngrok';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { issueCredential } from '../../../src/gateway/access/issue-token.ts';
 import type { EndpointRegistry } from '../../../src/gateway/endpoints.ts';
+import { selfSigned } from '../../support/self-signed.ts';
 import { auth, rawAgent } from './raw-agent.ts';
 import { SessionGateway, SilentLink, upstream } from './session-gateway.ts';
 
@@ -493,6 +494,25 @@ describe('a hostile or broken agent', () => {
       URL: 'https://go.localhost:8443',
     });
   });
+});
+
+it('agents see a new certificate when the clock is set back to before the last one was issued', async () => {
+  vi.useFakeTimers({ toFake: ['Date', 'setInterval', 'clearInterval'] });
+  onTestFinished(() => void vi.useRealTimers());
+  const right = Date.now();
+  vi.setSystemTime(right + 10 * 365 * 86_400_000);
+  const pair = await selfSigned();
+  const issuedAt: number[] = [];
+  const issueCertificate = async () => {
+    issuedAt.push(Date.now());
+    return { ...pair, renewAt: Date.now() + 86_400_000 };
+  };
+  await SessionGateway.start(0, undefined, { issueCertificate });
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(issuedAt).toHaveLength(1);
+  vi.setSystemTime(right);
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(issuedAt).toEqual([expect.any(Number), right + 60_000]);
 });
 
 /** Node's HTTP client over streams of an endpoint, kept for further requests. */
