@@ -53,7 +53,10 @@ function readTokenFile(file: string): string | undefined {
     throw explainUnreadable(file, error);
   }
   if (!/^[\x21-\x7e]{16,}$/.test(token)) {
-    throw new OperatorError(`the API token ${file} is damaged: delete the file to have a new one made`);
+    throw new OperatorError(
+      `the API token ${file} is damaged, and was left as it is: write the token into it again (one line of at least 16 ` +
+        'characters without blanks), or delete the file to have a new one made, which remote callers then have to use',
+    );
   }
   return token;
 }
