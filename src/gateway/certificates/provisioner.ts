@@ -186,7 +186,7 @@ export class CertificateProvisioner<Row extends ManagedDomainRow> {
   }
 
   async #fail(ordered: Row, error: unknown): Promise<void> {
-    const { log } = this.dependencies;
+    const { log, store } = this.dependencies;
     const known = error instanceof IssueError ? error : internalError(error);
     let retriesAt: string | null = null;
     const stored = await this.#change(ordered, (row) => {
@@ -195,8 +195,12 @@ export class CertificateProvisioner<Row extends ManagedDomainRow> {
       retriesAt = job.retries_at;
       return { ...row, job, due_at: retriesAt };
     });
-    const { domain } = ordered;
-    if (stored) log.warn({ err: error, domain, errorCode: known.code, retriesAt }, 'certificate not issued');
+    if (!stored) return;
+    const { domain, certificate_id } = ordered;
+    // What serves meanwhile goes on serving, beyond its end as well.
+    const present = certificate_id === null ? null : store.tlsCertificates.get(certificate_id);
+    const presentEnds = present?.facts.not_after ?? null;
+    log.warn({ err: error, domain, errorCode: known.code, retriesAt, presentEnds }, 'certificate not issued');
   }
 
   /**

@@ -4,7 +4,7 @@ import { CertificateProvisioner } from '../../../src/gateway/certificates/provis
 import type { ReservedDomainRow } from '../../../src/gateway/store/reserved-domains.ts';
 import { openStore } from '../../../src/gateway/store/store.ts';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';
-import { createLog } from '../../../src/lib/log.ts';
+import { recordingLog } from '../../support/silent-log.ts';
 import { issueCertificate } from '../support/certificates.ts';
 import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
 
@@ -37,10 +37,13 @@ class SteeredIssuer implements CertificateIssuer {
 let now: number;
 let server: ManagementServer;
 let issuer: SteeredIssuer;
+let lines: Record<string, unknown>[];
 let provisioner: CertificateProvisioner<ReservedDomainRow>;
 
 async function startProvisioner(): Promise<void> {
-  const log = await createLog('silent', 'json');
+  const recording = recordingLog();
+  const { log } = recording;
+  lines = recording.lines;
   const wallClock = () => now;
   issuer = new SteeredIssuer(wallClock);
   provisioner = new CertificateProvisioner({
@@ -137,12 +140,26 @@ describe('a policy', () => {
   it.each([
     [3600, '2026-05-01T13:00:00Z'],
     [5, '2026-05-01T12:00:30Z'],
-  ])('waits for as long as the authority asks, and never less than by itself', async (retryAfter, retries_at) => {
-    const id = await reserve();
-    (await order(0)).fail(new IssueError('INTERNAL_ERROR', 'Too many orders.', { retryAfter }));
-    await expect
-      .poll(async () => (await read(id)).certificate_management_status)
-      .toMatchObject({ provisioning_job: { error_code: 'INTERNAL_ERROR', retries_at } });
+    [10 * 365 * 86_400, '2026-05-08T12:00:00Z'],
+  ])(
+    'waits for as long as the authority asks, up to a week, and never less than by itself',
+    async (retryAfter, retries_at) => {
+      const id = await reserve();
+      (await order(0)).fail(new IssueError('INTERNAL_ERROR', 'Too many orders.', { retryAfter }));
+      await expect
+        .poll(async () => (await read(id)).certificate_management_status)
+        .toMatchObject({ provisioning_job: { error_code: 'INTERNAL_ERROR', retries_at } });
+    },
+  );
+
+  it('is told in the log, with the end of the certificate that serves meanwhile', async () => {
+    await reserve();
+    await (await order(0)).grant();
+    await expect.poll(() => lines.map(({ msg }) => msg)).toContain('certificate issued');
+    advanceTo('2026-06-30T00:00:00Z');
+    (await order(1)).fail(new IssueError('DNS_ERROR', 'The record was not found.'));
+    const told = { msg: 'certificate not issued', errorCode: 'DNS_ERROR', presentEnds: '2026-07-30T12:00:00Z' };
+    await expect.poll(() => lines).toContainEqual(expect.objectContaining(told));
   });
 
   it('reveals nothing of an unexpected failure', async () => {
