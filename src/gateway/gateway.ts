@@ -4,9 +4,7 @@ import type { Log } from '../lib/log.ts';
 import { Teardown } from '../lib/teardown.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { VERSION } from '../version.ts';
-import { AccountAccess } from './access/account-access.ts';
 import { issueEmbeddedAuthtoken } from './access/embedded.ts';
-import { SessionAccess } from './access/session-access.ts';
 import type { Live } from './api/live.ts';
 import type { ManagementApiSettings } from './api/management-api.ts';
 import { HttpChallenges } from './certificates/challenge-http.ts';
@@ -21,19 +19,18 @@ import { type DomainSettings, gatewayDomains } from './domain-names.ts';
 import { AgentDoor } from './edge/agent-door.ts';
 import type { EdgeLimits } from './edge/edge-limits.ts';
 import { EdgeServer } from './edge/edge-server.ts';
-import { TcpListeners } from './edge/tcp-listeners.ts';
 import { EndpointPolicies } from './endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints.ts';
 import { ipPolicyRules } from './ip-policy-rules.ts';
 import type { Labels } from './labels.ts';
 import { lazyService } from './lazy-service.ts';
 import { LiveAgents } from './live-agents.ts';
-import { apiHost, connectHost, sessionAddress, tcpHost } from './own-addresses.ts';
+import { apiHost, connectHost, sessionAddress } from './own-addresses.ts';
 import type { AgentLimits } from './sessions/agent-limits.ts';
 import { urlOf } from './sessions/endpoint-address.ts';
-import { EndpointBinder } from './sessions/endpoint-binder.ts';
-import { SessionServer } from './sessions/session-server.ts';
-import { type PortRange, TcpPorts } from './sessions/tcp-ports.ts';
+import type { SessionServer } from './sessions/session-server.ts';
+import type { PortRange } from './sessions/tcp-ports.ts';
+import { startSessions } from './start-sessions.ts';
 import { openGatewayStore } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
 import { Tally } from './tally.ts';
@@ -130,47 +127,46 @@ async function startParts(
   store: Store,
   onStop: (stop: () => Promise<void>) => void,
 ) {
-  const { host, log } = options;
+  const { host, httpPort, httpsPort, log } = options;
   const domains = gatewayDomains(options.domain.toLowerCase());
   const { baseDomain } = domains;
   const nameForAgents = connectHost(baseDomain);
   const endpoints = new EndpointRegistry();
   const services = new Map();
-  const { httpPort, httpsPort } = options;
   const challenges = { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() };
   const byLocalCa = options.acme?.ownNames === 'all' ? null : nameForAgents;
   const domainCertificates = new DomainCertificates(store, byLocalCa, log);
   const tally = new Tally();
-  const parts = { endpoints, ca, domainCertificates, challenges, services, tally };
   const authorityPem = (id: string) => store.certificateAuthorities.get(id)?.ca_pem ?? null;
   const agents = new AgentDoor(nameForAgents);
   const ipPolicies = ipPolicyRules(store);
   const policies = new EndpointPolicies({ ipPolicies, fetch: options.fetchForPolicies, log });
   const edgeIndex = new TlsEdgeIndex(store, log);
   const tlsEdges = { index: edgeIndex, store, policies, withLabels: (labels: Labels) => endpoints.withLabels(labels) };
-  const limits = options.edgeLimits && edgeServerLimits(options.edgeLimits);
-  const edge = new EdgeServer({ ...parts, ...limits, agents, authorityPem, tlsEdges, host, httpPort, httpsPort, log });
-  const ports = await edge.start();
-  onStop(() => edge.stop());
-
-  const { ids } = store;
-  const sessions = new SessionServer({
-    access: new SessionAccess(new AccountAccess(store, domains, ports.httpsPort)),
-    binder: new EndpointBinder({
-      ...{ endpoints, ids, policies },
-      addresses: { baseDomain, ports: { http: ports.httpPort, https: ports.httpsPort }, tcpHost: tcpHost(baseDomain) },
-      tcpPorts: openTcpPorts(options, { endpoints, store, tally }, onStop),
-    }),
-    ids,
-    issueCertificate: () => ca.issue([...new Set([nameForAgents, host, 'localhost', '127.0.0.1', '::1'])]),
+  const edge = new EdgeServer({
+    endpoints,
+    tlsEdges,
+    ca,
+    domainCertificates,
+    authorityPem,
+    challenges,
+    services,
+    agents,
     host,
-    port: options.sessionPort,
-    limits: options.agentLimits,
+    httpPort,
+    httpsPort,
+    ...(options.edgeLimits && edgeServerLimits(options.edgeLimits)),
     tally,
     log,
   });
-  const sessionPort = await sessions.start();
-  onStop(() => sessions.stop());
+  const ports = await edge.start();
+  onStop(() => edge.stop());
+
+  const { sessions, sessionPort } = await startSessions(
+    options,
+    { ca, store, domains, endpoints, policies, ports, tally },
+    onStop,
+  );
   agents.open(sessions);
 
   const { acme = null, challengeDns = null, dataDir } = options;
@@ -207,18 +203,6 @@ function edgeServerLimits(limits: EdgeLimits) {
     httpLimits: { connections, headersTimeout, headerBytes, streams },
     streamIdleTimeout,
   };
-}
-
-/** @returns null when there are to be none */
-function openTcpPorts(
-  { tcpPorts: range = null, edgeLimits: limits, host, log }: GatewayOptions,
-  { endpoints, store, tally }: { endpoints: EndpointRegistry; store: Store; tally: Tally },
-  onStop: (stop: () => Promise<void>) => void,
-): TcpPorts | null {
-  if (range === null) return null;
-  const opener = new TcpListeners({ host, endpoints, limits, tally, log });
-  onStop(async () => opener.stop());
-  return new TcpPorts({ range, opener, memory: store.tcpPorts, log });
 }
 
 interface ApiParts {
