@@ -132,7 +132,9 @@ async function managementClient({ apiUrl, apiKey, apiCa, proxies }: ManagementSe
   }
 }
 
-const UNTRUSTED_HINT = "; set MANAGEMENT_API_CA_CERT to a copy of the gateway's ca.pem";
+const UNTRUSTED_HINT =
+  "; set MANAGEMENT_API_CA_CERT to a copy of the gateway's present ca.pem, " +
+  'or leave it out if a public authority certifies the gateway';
 
 /** Whether it failed because nobody known signed the service's certificate. */
 function isUntrusted({ cause }: Error): boolean {
