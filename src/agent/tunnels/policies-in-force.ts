@@ -60,6 +60,8 @@ export class PoliciesInForce {
     }
     const others = affected.filter((keeper) => firsts.get(keeper.tunnel.protocol) !== keeper);
     await Promise.all(others.map((keeper) => limiter.run(() => this.#reopen(keeper))));
+    // Others may have been refused for the old ones.
+    for (const keeper of keepers()) if (keeper.status.state === 'failed') keeper.tryAgain();
   }
 
   /** @returns why the tunnel is not up now; null when it is, or is no more */

@@ -78,6 +78,11 @@ export class TunnelKeeper {
   /** To be called when a session has come up: whatever waits tries again at once. */
   sessionOnline(): void {
     this.#sessions++;
+    this.tryAgain();
+  }
+
+  /** To be called when what failed may work now: it is tried at once. */
+  tryAgain(): void {
     this.#failures = 0;
     this.#interrupt();
   }

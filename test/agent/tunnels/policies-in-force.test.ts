@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { offline } from '../../../src/agent/connector/sdk-error.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
 import { PolicyInput } from '../../../src/traffic-policy/document.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
 import { gate, setUpTunnels, tunnelRequest, until } from '../../support/tunnel-set-up.ts';
 
 const inbound = [{ actions: [{ type: 'deny' }] }];
@@ -67,6 +68,21 @@ describe('new default policies', () => {
     expect(tunnels.policies.defaults).toBe(DENIED);
     await until(() => view.status.state === 'online', 'the tunnel up again');
     expect(connector.bound.get(view.url)?.request.trafficPolicy?.on_http_request).toMatchObject(inbound);
+  });
+
+  it('are tried at once on tunnels that were refused with the old ones', async () => {
+    const clock = new SteeredClock();
+    const { tunnels, connector } = await setUpTunnels({ clock });
+    const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
+    connector.beforeOpen = async ({ trafficPolicy }) => {
+      if (!trafficPolicy?.on_http_request?.length) throw new ApiError(400, 'ERR_NGROK_2201', 'no such action');
+    };
+    connector.goOffline();
+    connector.goOnline();
+    await until(() => view.status.state === 'failed', 'refused');
+    await tunnels.policies.useDefaults(DENIED);
+    // By a clock that stands still.
+    await until(() => view.status.state === 'online', 'online');
   });
 
   it('that the gateway refuses leave the old ones in force, and the tunnel up', async () => {
