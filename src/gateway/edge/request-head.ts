@@ -14,10 +14,8 @@ export function requestHead({ request, body, awaitsLeave, trailers, upgrade }: O
   }
   if (body === 'chunked') text += 'Transfer-Encoding: chunked\r\n';
   if (awaitsLeave) text += 'Expect: 100-continue\r\n';
-  if (trailers) text += 'TE: trailers\r\n';
-  if (upgrade === undefined) {
-    // What is for the neighbour alone is named (RFC 9110, 10.1.4).
-    if (trailers) text += 'Connection: TE\r\n';
-  } else text += `Connection: Upgrade\r\nUpgrade: ${upgrade}\r\n`;
+  if (upgrade !== undefined) text += `Connection: Upgrade\r\nUpgrade: ${upgrade}\r\n`;
+  // What is for the neighbour alone has to be named (RFC 9110, 10.1.4).
+  else if (trailers) text += 'TE: trailers\r\nConnection: TE\r\n';
   return Buffer.from(`${text}\r\n`, 'latin1');
 }
