@@ -1,7 +1,7 @@
 import type { Clock } from '../lib/clock.ts';
+import { Limiter } from '../lib/limiter.ts';
 import type { Log } from '../lib/log.ts';
 import type { Connector } from './connector/connector.ts';
-import { Limiter } from './tunnels/limiter.ts';
 import type { TunnelStatus } from './tunnels/tunnel.ts';
 import { TunnelKeeper } from './tunnels/tunnel-keeper.ts';
 

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { openDataFolder } from '../agent/tunnels/data-folder.ts';
+import { openDataFolder } from '../agent/folders/data-folder.ts';
 import { type Gateway, startGateway } from '../gateway/gateway.ts';
 import { createFolder } from '../lib/create-folder.ts';
 import { explainStart } from '../lib/explain-start.ts';

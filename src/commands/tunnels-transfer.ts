@@ -4,7 +4,7 @@ import { lstat, readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { text as textOf } from 'node:stream/consumers';
 import { callAgent } from '../agent/api-client.ts';
-import { isDataFolderHeld, openDataFolder } from '../agent/tunnels/data-folder.ts';
+import { isDataFolderHeld, openDataFolder } from '../agent/folders/data-folder.ts';
 import { loadDefaultPolicies } from '../agent/tunnels/default-policies.ts';
 import { DurableFile } from '../agent/tunnels/durable-file.ts';
 import type { Tunnel } from '../agent/tunnels/tunnel.ts';

@@ -1,7 +1,7 @@
 import type { StatusReport } from '../agent/api/health-router.ts';
 import type { ListedTunnel, TunnelDetail } from '../agent/api/present.ts';
 import { apiAddress, callAgent, tunnelPath } from '../agent/api-client.ts';
-import { isDataFolderHeld } from '../agent/tunnels/data-folder.ts';
+import { isDataFolderHeld } from '../agent/folders/data-folder.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { type Check, failed, ok, type Result, skipped } from './finding.ts';

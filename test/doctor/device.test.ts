@@ -3,7 +3,7 @@ import { createServer as createHttp } from 'node:http';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { openDataFolder } from '../../src/agent/tunnels/data-folder.ts';
+import { openDataFolder } from '../../src/agent/folders/data-folder.ts';
 import { upstreamAdvice } from '../../src/doctor/upstreams.ts';
 import { serviceEnvironment } from '../../src/service/environment.ts';
 import { AGENT_SERVICE } from '../../src/service/service.ts';

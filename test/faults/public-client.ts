@@ -1,7 +1,7 @@
 import { Agent, request } from 'node:https';
 import { text } from 'node:stream/consumers';
-import { Limiter } from '../../src/agent/tunnels/limiter.ts';
 import type { Gateway } from '../../src/gateway/gateway.ts';
+import { Limiter } from '../../src/lib/limiter.ts';
 
 /** Milliseconds after which a request counts as not answered: well above what a busy machine needs. */
 const PATIENCE_MS = 1_500;

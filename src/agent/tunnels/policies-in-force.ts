@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { OperatorError } from '../../lib/errors.ts';
+import type { Limiter } from '../../lib/limiter.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
-import type { Limiter } from './limiter.ts';
 import type { Tunnel, TunnelStatus } from './tunnel.ts';
 import type { TunnelKeeper } from './tunnel-keeper.ts';
 

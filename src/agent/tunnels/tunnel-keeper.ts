@@ -2,9 +2,9 @@ import { type BackoffPolicy, backoffDelay } from '../../lib/backoff.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { DeadlineExceeded } from '../../lib/deadline.ts';
 import { ApiError, messageOf } from '../../lib/errors.ts';
+import type { Limiter } from '../../lib/limiter.ts';
 import type { Log } from '../../lib/log.ts';
 import type { SessionStatus } from '../connector/connector.ts';
-import type { Limiter } from './limiter.ts';
 import type { Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
 import type { OpenTunnel } from './tunnel-opener.ts';
 

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '../../lib/clock.ts';
+import { Limiter } from '../../lib/limiter.ts';
 import type { Log } from '../../lib/log.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
 import type { Connector } from '../connector/connector.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors.ts';
-import { Limiter } from './limiter.ts';
 import { PoliciesInForce } from './policies-in-force.ts';
 import { domainOf, type Tunnel, type TunnelRequest, type TunnelState } from './tunnel.ts';
 import { TunnelKeeper } from './tunnel-keeper.ts';

@@ -1,5 +1,5 @@
 import type { TunnelProtocol } from '../connector/connector.ts';
-import { openPrivateFolder } from './runtime-folder.ts';
+import { openPrivateFolder } from '../folders/runtime-folder.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 import { type RelayOptions, UpstreamRelay } from './upstream-relay.ts';
 

@@ -1,7 +1,7 @@
 import { chmod, mkdir, readdir, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { openRuntimeFolder } from '../../../src/agent/tunnels/runtime-folder.ts';
+import { openRuntimeFolder } from '../../../src/agent/folders/runtime-folder.ts';
 import { temporaryFolder } from '../../support/tunnel-set-up.ts';
 
 it('is private, the same for the same data folder, and emptied of what a killed agent left', async () => {

@@ -4,7 +4,7 @@ import { readdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it, onTestFinished } from 'vitest';
-import { type DataFolder, openDataFolder } from '../../../src/agent/tunnels/data-folder.ts';
+import { type DataFolder, openDataFolder } from '../../../src/agent/folders/data-folder.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
 import { temporaryFolder } from '../../support/tunnel-set-up.ts';
 
@@ -67,7 +67,7 @@ it('says of a file in its place that a folder is needed', async () => {
 /** A process of its own that holds the lock by the same means. */
 async function startOwner(path: string): Promise<ChildProcess> {
   const vite = fileURLToPath(new URL('../../../node_modules/vite/dist/node/index.js', import.meta.url));
-  const module = fileURLToPath(new URL('../../../src/agent/tunnels/data-folder.ts', import.meta.url));
+  const module = fileURLToPath(new URL('../../../src/agent/folders/data-folder.ts', import.meta.url));
   const script = `
     const { createServer } = await import(${JSON.stringify(vite)});
     const server = await createServer({ configFile: false, server: { middlewareMode: true, ws: false }, logLevel: 'silent' });
