@@ -1,9 +1,21 @@
 import { defineConfig } from 'vitest/config';
 
-/** Tests of what keeps no state in the process: they share one, and load its modules once. */
-const TOGETHER = ['docs', 'lib', 'management', 'settings', 'traffic-policy'].map(
-  (folder) => `test/${folder}/**/*.test.ts`,
-);
+/** Tests that leave nothing behind in the process: they share a few, and load its modules once in each. */
+const TOGETHER = [
+  'agent/api',
+  'agent/folders',
+  'agent/tunnels',
+  'docs',
+  'gateway/access',
+  'gateway/api',
+  'gateway/certificates',
+  'gateway/edge',
+  'gateway/store',
+  'lib',
+  'management',
+  'settings',
+  'traffic-policy',
+].map((folder) => `test/${folder}/**/*.test.ts`);
 
 export default defineConfig({
   test: {

@@ -129,7 +129,7 @@ it('whatever is asked over HTTP and HTTPS is answered or refused, and is no fail
         expect(isFailureOfOurs(statusOf(answer)), answer).toBe(false);
       },
     ),
-    fuzz(120),
+    fuzz(60),
   );
   await isWell();
 });
@@ -153,7 +153,7 @@ it('bytes in the place of a handshake harm nobody', { timeout: FUZZ_MS }, async 
       const bytes = Buffer.from(text, 'latin1');
       await sendBytes(gateway.httpsPort, keep < 300 ? bytes.subarray(0, keep) : bytes);
     }),
-    fuzz(100),
+    fuzz(50),
   );
   await isWell();
 });

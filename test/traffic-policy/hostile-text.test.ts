@@ -98,7 +98,7 @@ describe('a text that nobody would write', () => {
   it('is refused or compiled as an expression', () => {
     fc.assert(
       fc.property(celPieces, (text) => compile(withExpression(text))),
-      fuzz(1500),
+      fuzz(750),
     );
     fc.assert(
       fc.property(fc.string({ maxLength: 200 }), (text) => compile(withExpression(text))),

@@ -109,7 +109,7 @@ describe('what forwards_to may be', () => {
           expect(url.port || '80').toBe(String(upstream.port));
         }
       }),
-      fuzz(3_000),
+      fuzz(1_500),
     );
   });
 });

@@ -96,7 +96,7 @@ describe('any JSON body', () => {
         const answer = await server.call(operation.method, path, body === undefined ? null : body);
         expect(answer.status).toBeLessThan(500);
       }),
-      fuzz(1500),
+      fuzz(600),
     );
   });
 
@@ -112,7 +112,7 @@ describe('any JSON body', () => {
         const after = await server.call('GET', path);
         expect(after.body).toEqual(answer.status === 200 ? answer.body : before.body);
       }),
-      fuzz(500),
+      fuzz(250),
     );
     expect(server.store.database.problems()).toEqual([]);
   });

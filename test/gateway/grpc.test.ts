@@ -15,11 +15,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openLocalCa } from '../../../src/gateway/certificates/local-ca.ts';
-import { collect } from '../../support/edge.ts';
-import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
-import { openHttp2 } from '../../support/http2-client.ts';
-import { silentLog } from '../../support/silent-log.ts';
+import { openLocalCa } from '../../src/gateway/certificates/local-ca.ts';
+import { collect } from '../support/edge.ts';
+import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { openHttp2 } from '../support/http2-client.ts';
+import { silentLog } from '../support/silent-log.ts';
 
 let folder: string;
 let gateway: TestGateway;
