@@ -20,7 +20,7 @@ const TOGETHER = [
 export default defineConfig({
   test: {
     pool: 'forks',
-    maxWorkers: 3,
+    maxWorkers: 4,
     // Tests that say so run side by side: those that mostly wait for an outage to pass.
     maxConcurrency: 8,
     testTimeout: 30_000,
