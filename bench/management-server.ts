@@ -4,9 +4,9 @@ import type { AddressInfo } from 'node:net';
 import { issueApiKey } from '../src/gateway/access/issue-token.ts';
 import { nothingLive } from '../src/gateway/api/live.ts';
 import { createManagementApi, DEFAULT_LIMITS } from '../src/gateway/api/management-api.ts';
-import { gatewayDomains } from '../src/gateway/domain-names.ts';
+import { gatewayDomains } from '../src/gateway/endpoints/domain-names.ts';
 import { openGatewayStore } from '../src/gateway/store/open-gateway-store.ts';
-import { Tally } from '../src/gateway/tally.ts';
+import { TrafficCounters } from '../src/gateway/traffic-counters.ts';
 import { createLog } from '../src/lib/log.ts';
 
 const [rows = '0', dataDir = ''] = process.argv.slice(2);
@@ -23,7 +23,7 @@ const log = await createLog('silent', 'json');
 const nothing = {
   live: nothingLive,
   log,
-  tally: new Tally(),
+  counters: new TrafficCounters(),
   wakeProvisioner: () => {},
   checkTrafficPolicy: () => null,
 };

@@ -16,7 +16,7 @@ const ca = readFileSync(caFile);
 const connections = new HttpAgent({ keepAlive: true });
 const ending = new AbortController();
 setMaxListeners(0, ending.signal);
-const tally: SoakTally = { requests: 0, lost: [], reconnects: 0 };
+const counters: SoakTally = { requests: 0, lost: [], reconnects: 0 };
 
 interface Online {
   session: Session;
@@ -54,7 +54,7 @@ async function live(index: number, online: Online): Promise<void> {
     if (ending.signal.aborted) return;
     await pause(Math.random() * 1000, ending.signal);
     current = await connect(index);
-    tally.reconnects += 1;
+    counters.reconnects += 1;
   }
   await disconnect(current);
 }
@@ -62,9 +62,9 @@ async function live(index: number, online: Online): Promise<void> {
 async function ask(index: number, endpoint: number, signal: AbortSignal): Promise<void> {
   const name = nameOf(index, endpoint);
   while (!signal.aborted) {
-    tally.requests += 1;
+    counters.requests += 1;
     const problem = await request(name);
-    if (problem !== null) tally.lost.push(`${name}: ${problem}`);
+    if (problem !== null) counters.lost.push(`${name}: ${problem}`);
     await pause(Math.random() * 500, signal);
   }
 }
@@ -98,5 +98,5 @@ for (const index of agents) all.push(live(index, await connect(index)));
 process.once('SIGTERM', () => ending.abort());
 console.log(JSON.stringify({ agents: count }));
 await Promise.all(all);
-console.log(JSON.stringify(tally));
+console.log(JSON.stringify(counters));
 process.exit();

@@ -89,8 +89,8 @@ function report(before: Online, after: Online, samples: Sample[], kills: number,
   const half = samples.slice(samples.length / 2);
   const memory = half.map(({ residentMiB }) => residentMiB);
   const [least, most] = [Math.min(...memory), Math.max(...memory)];
-  const lost = tallies.flatMap((tally) => tally.lost);
-  const sum = (of: 'requests' | 'reconnects') => tallies.reduce((total, tally) => total + tally[of], 0);
+  const lost = tallies.flatMap((counters) => counters.lost);
+  const sum = (of: 'requests' | 'reconnects') => tallies.reduce((total, counters) => total + counters[of], 0);
   section(`soak of ${MINUTES} min: ${AGENTS} agents × ${ENDPOINTS_PER_AGENT} endpoints, flapping`, [
     ['online at the start', `${before.sessions} sessions, ${before.endpoints} endpoints`],
     ['requests to live endpoints', `${sum('requests')}, lost: ${lost.length}`],

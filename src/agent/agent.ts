@@ -11,8 +11,8 @@ import { isLoopbackHost } from './api/host-guard.ts';
 import type { Metrics, MetricsSource } from './api/metrics.ts';
 import { type RunningServer, startServer } from './api/server.ts';
 import { type ApiToken, openApiToken, tokenOfNobody } from './api-token.ts';
-import type { SessionStatus } from './connector/connector.ts';
-import { NgrokConnector } from './connector/ngrok-connector.ts';
+import type { SessionStatus } from './connectors/connector.ts';
+import { NgrokConnector } from './connectors/sdk/ngrok-connector.ts';
 import { openDataFolder } from './folders/data-folder.ts';
 import { openRuntimeFolder } from './folders/runtime-folder.ts';
 import { OwnEndpoint } from './own-endpoint.ts';
@@ -21,9 +21,9 @@ import { DurableFile } from './tunnels/durable-file.ts';
 import type { TunnelState } from './tunnels/tunnel.ts';
 import { TunnelManager } from './tunnels/tunnel-manager.ts';
 import { TunnelStore, tunnelsCodec, tunnelsFile } from './tunnels/tunnel-store.ts';
-import { UpstreamDialer } from './tunnels/upstream-dialer.ts';
-import { UpstreamGuard } from './tunnels/upstream-guard.ts';
 import { gatewayName, openUplink, type Uplink } from './uplink.ts';
+import { UpstreamDialer } from './upstreams/upstream-dialer.ts';
+import { UpstreamGuard } from './upstreams/upstream-guard.ts';
 
 /** What there is to say of an agent in one line. */
 export interface AgentStatus {
@@ -184,7 +184,7 @@ function connectorOf({ settings, guard, addresses, log, clock, parts }: Start) {
     Object.assign(addresses, gatewayAddresses);
     guard.protectOwnPorts(whatIsPort);
     // The SDK's native code is loaded here, when nobody waits for the API any more.
-    const { openGatewayLink } = await import('./connector/gateway-link.ts');
+    const { openGatewayLink } = await import('./connectors/gateway-link.ts');
     return openGatewayLink({ ...target, verifyUpstreamTls, version: VERSION, log, clock });
   };
   const connector = new NgrokConnector({ gateway: gatewayName(gateway), openLink, clock, log });

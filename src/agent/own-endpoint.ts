@@ -1,9 +1,9 @@
 import type { Clock } from '../lib/clock.ts';
 import { Limiter } from '../lib/limiter.ts';
 import type { Log } from '../lib/log.ts';
-import type { Connector } from './connector/connector.ts';
+import type { Connector } from './connectors/connector.ts';
 import type { TunnelStatus } from './tunnels/tunnel.ts';
-import { TunnelKeeper } from './tunnels/tunnel-keeper.ts';
+import { TunnelSupervisor } from './tunnels/tunnel-supervisor.ts';
 
 export interface OwnEndpointOptions {
   connector: Connector;
@@ -16,7 +16,7 @@ export interface OwnEndpointOptions {
 
 /** Keeps the agent's own API reachable on the agent's domain, the way a tunnel is kept up, but as none of the tunnels. */
 export class OwnEndpoint {
-  readonly #keeper: TunnelKeeper;
+  readonly #keeper: TunnelSupervisor;
 
   constructor(private readonly options: OwnEndpointOptions) {
     const { connector, domain, clock, log } = options;
@@ -29,7 +29,7 @@ export class OwnEndpoint {
       policy: null,
       created_at: new Date().toISOString(),
     } as const;
-    this.#keeper = new TunnelKeeper(tunnel, {
+    this.#keeper = new TunnelSupervisor(tunnel, {
       opener: { open: () => this.#open() },
       session: () => connector.status,
       limiter: new Limiter(1),

@@ -1,6 +1,6 @@
 import { apiTokenIfAny } from '../agent/api-token.ts';
-import { type Authorities, type GatewayLink, openGatewayLink, pemOf } from '../agent/connector/gateway-link.ts';
-import { greet } from '../agent/connector/tls-greeting.ts';
+import { type Authorities, type GatewayLink, openGatewayLink, pemOf } from '../agent/connectors/gateway-link.ts';
+import { greet } from '../agent/connectors/tls-greeting.ts';
 import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
 import { tunnelsFile } from '../agent/tunnels/tunnel-store.ts';
 import { systemClock } from '../lib/clock.ts';

@@ -1,5 +1,5 @@
-import type { GatewayLink } from '../agent/connector/gateway-link.ts';
-import type { Greeting } from '../agent/connector/tls-greeting.ts';
+import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
+import type { Greeting } from '../agent/connectors/tls-greeting.ts';
 import { ProxyFailure } from '../lib/dial.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
 import { hostPort } from '../lib/ip-address.ts';

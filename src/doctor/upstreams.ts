@@ -1,8 +1,8 @@
 import { connect as connectTcp, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import type { Tunnel } from '../agent/tunnels/tunnel.ts';
-import { parseUpstream, type Upstream } from '../agent/tunnels/upstream.ts';
-import { UpstreamGuard } from '../agent/tunnels/upstream-guard.ts';
+import { parseUpstream, type Upstream } from '../agent/upstreams/upstream.ts';
+import { UpstreamGuard } from '../agent/upstreams/upstream-guard.ts';
 import { ApiError, messageOf } from '../lib/errors.ts';
 import { Limiter } from '../lib/limiter.ts';
 import type { Settings } from '../settings/agent-settings.ts';

@@ -1,6 +1,6 @@
 import { createHash, X509Certificate } from 'node:crypto';
 import type { Log } from '../lib/log.ts';
-import type { LocalCa } from './certificates/local-ca.ts';
+import type { LocalCa } from './certificates/local-ca/local-ca.ts';
 import type { Store } from './store/store.ts';
 
 /** Names, in the database, the key of the authority that it was used with last. */

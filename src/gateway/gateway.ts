@@ -7,35 +7,35 @@ import { VERSION } from '../version.ts';
 import { issueEmbeddedAuthtoken } from './access/embedded.ts';
 import type { Live } from './api/live.ts';
 import type { ManagementApiSettings } from './api/management-api.ts';
-import { HttpChallenges } from './certificates/challenge-http.ts';
-import { TlsAlpnChallenges } from './certificates/challenge-tls-alpn.ts';
-import { TxtChallenges } from './certificates/challenge-txt.ts';
+import { HttpChallenges } from './certificates/challenges/challenge-http.ts';
+import { TlsAlpnChallenges } from './certificates/challenges/challenge-tls-alpn.ts';
+import { TxtChallenges } from './certificates/challenges/challenge-txt.ts';
 import type { AcmeSettings } from './certificates/choose-issuer.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
-import { type LocalCa, openLocalCa } from './certificates/local-ca.ts';
+import { type LocalCa, openLocalCa } from './certificates/local-ca/local-ca.ts';
 import { type ChallengeDnsSettings, startProvisioning } from './certificates/start-provisioning.ts';
 import { checkCompanionFiles } from './companion-files.ts';
-import { type DomainSettings, gatewayDomains } from './domain-names.ts';
-import { AgentDoor } from './edge/agent-door.ts';
-import type { EdgeLimits } from './edge/edge-limits.ts';
+import type { EdgeLimits } from './edge/connections/edge-limits.ts';
 import { EdgeServer } from './edge/edge-server.ts';
-import { EndpointPolicies } from './endpoint-policies.ts';
-import { EndpointRegistry } from './endpoints.ts';
+import { AgentSockets } from './edge/tls/agent-sockets.ts';
+import { type DomainSettings, gatewayDomains } from './endpoints/domain-names.ts';
+import { urlOf } from './endpoints/endpoint-address.ts';
+import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
+import { EndpointRegistry } from './endpoints/endpoints.ts';
+import type { Labels } from './endpoints/labels.ts';
+import { apiHost, connectHost, sessionAddress } from './endpoints/own-addresses.ts';
+import type { PortRange } from './endpoints/tcp-ports.ts';
 import { ipPolicyRules } from './ip-policy-rules.ts';
-import type { Labels } from './labels.ts';
 import { lazyService } from './lazy-service.ts';
-import { LiveAgents } from './live-agents.ts';
-import { apiHost, connectHost, sessionAddress } from './own-addresses.ts';
 import type { AgentLimits } from './sessions/agent-limits.ts';
-import { urlOf } from './sessions/endpoint-address.ts';
+import { LiveAgents } from './sessions/live-agents.ts';
 import type { SessionServer } from './sessions/session-server.ts';
-import type { PortRange } from './sessions/tcp-ports.ts';
 import { startSessions } from './start-sessions.ts';
 import { openGatewayStore } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
-import { Tally } from './tally.ts';
 import { TlsEdgeIndex } from './tls-edges/edge-index.ts';
 import { LiveWithEdges } from './tls-edges/edge-live.ts';
+import { TrafficCounters } from './traffic-counters.ts';
 
 export interface GatewayOptions {
   /** The program's data folder; what the gateway keeps is in `gateway/` below it. */
@@ -136,9 +136,9 @@ async function startParts(
   const challenges = { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() };
   const byLocalCa = options.acme?.ownNames === 'all' ? null : nameForAgents;
   const domainCertificates = new DomainCertificates(store, byLocalCa, log);
-  const tally = new Tally();
+  const counters = new TrafficCounters();
   const authorityPem = (id: string) => store.certificateAuthorities.get(id)?.ca_pem ?? null;
-  const agents = new AgentDoor(nameForAgents);
+  const agents = new AgentSockets(nameForAgents);
   const ipPolicies = ipPolicyRules(store);
   const policies = new EndpointPolicies({ ipPolicies, fetch: options.fetchForPolicies, log });
   const edgeIndex = new TlsEdgeIndex(store, log);
@@ -156,7 +156,7 @@ async function startParts(
     httpPort,
     httpsPort,
     ...(options.edgeLimits && edgeServerLimits(options.edgeLimits)),
-    tally,
+    counters,
     log,
   });
   const ports = await edge.start();
@@ -164,7 +164,7 @@ async function startParts(
 
   const { sessions, sessionPort } = await startSessions(
     options,
-    { ca, store, domains, endpoints, policies, ports, tally },
+    { ca, store, domains, endpoints, policies, ports, counters },
     onStop,
   );
   agents.open(sessions);
@@ -179,7 +179,7 @@ async function startParts(
   const nameOfApi = apiHost(baseDomain);
   const apiUrl = options.apiUrl ?? urlOf({ protocol: 'https', host: nameOfApi, port: ports.httpsPort });
   const live = new LiveWithEdges(new LiveAgents(sessions, endpoints, log), edgeIndex);
-  const apiParts = { store, live, tally, log, domains, ipPolicies, wakeProvisioner: provisioning.wake };
+  const apiParts = { store, live, counters, log, domains, ipPolicies, wakeProvisioner: provisioning.wake };
   services.set(
     nameOfApi,
     lazyService(() => managementApi({ ...options, apiUrl }, apiParts), log),
@@ -208,7 +208,7 @@ function edgeServerLimits(limits: EdgeLimits) {
 interface ApiParts {
   store: Store;
   live: Live;
-  tally: Tally;
+  counters: TrafficCounters;
   log: Log;
   domains: DomainSettings;
   ipPolicies: PolicyPorts['ipPolicies'];

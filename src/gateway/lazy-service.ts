@@ -1,7 +1,7 @@
 import type { RequestListener } from 'node:http';
 import type { Log } from '../lib/log.ts';
-import { internalFailure } from './edge/edge-errors.ts';
-import { answerError } from './edge/error-answer.ts';
+import { internalFailure } from './edge/http/edge-errors.ts';
+import { answerError } from './edge/http/error-response.ts';
 
 /**
  * A service whose code is loaded with its first request: inside an agent, most gateways never get one.

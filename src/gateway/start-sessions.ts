@@ -1,17 +1,17 @@
-import { AccountAccess } from './access/account-access.ts';
+import { AuthtokenAcl } from './access/authtoken-acl.ts';
 import { SessionAccess } from './access/session-access.ts';
-import type { LocalCa } from './certificates/local-ca.ts';
-import type { DomainSettings } from './domain-names.ts';
-import { TcpListeners } from './edge/tcp-listeners.ts';
-import type { EndpointPolicies } from './endpoint-policies.ts';
-import type { EndpointRegistry } from './endpoints.ts';
+import type { LocalCa } from './certificates/local-ca/local-ca.ts';
+import { TcpListeners } from './edge/streams/tcp-listeners.ts';
+import type { DomainSettings } from './endpoints/domain-names.ts';
+import type { EndpointPolicies } from './endpoints/endpoint-policies.ts';
+import type { EndpointRegistry } from './endpoints/endpoints.ts';
+import { connectHost, tcpHost } from './endpoints/own-addresses.ts';
+import { TcpPorts } from './endpoints/tcp-ports.ts';
 import type { GatewayOptions } from './gateway.ts';
-import { connectHost, tcpHost } from './own-addresses.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { SessionServer } from './sessions/session-server.ts';
-import { TcpPorts } from './sessions/tcp-ports.ts';
 import type { Store } from './store/store.ts';
-import type { Tally } from './tally.ts';
+import type { TrafficCounters } from './traffic-counters.ts';
 
 type SessionOptions = Pick<GatewayOptions, 'host' | 'sessionPort' | 'tcpPorts' | 'edgeLimits' | 'agentLimits' | 'log'>;
 
@@ -23,7 +23,7 @@ interface SessionParts {
   policies: EndpointPolicies;
   /** Of the edge, which is up. */
   ports: { httpPort: number; httpsPort: number };
-  tally: Tally;
+  counters: TrafficCounters;
 }
 
 /**
@@ -33,27 +33,27 @@ interface SessionParts {
  */
 export async function startSessions(
   options: SessionOptions,
-  { ca, store, domains, endpoints, policies, ports, tally }: SessionParts,
+  { ca, store, domains, endpoints, policies, ports, counters }: SessionParts,
   onStop: (stop: () => Promise<void>) => void,
 ) {
   const { host, log } = options;
   const { baseDomain } = domains;
   const { ids } = store;
   const sessions = new SessionServer({
-    access: new SessionAccess(new AccountAccess(store, domains, ports.httpsPort)),
+    access: new SessionAccess(new AuthtokenAcl(store, domains, ports.httpsPort)),
     binder: new EndpointBinder({
       endpoints,
       ids,
       policies,
       addresses: { baseDomain, ports: { http: ports.httpPort, https: ports.httpsPort }, tcpHost: tcpHost(baseDomain) },
-      tcpPorts: openTcpPorts(options, { endpoints, store, tally }, onStop),
+      tcpPorts: openTcpPorts(options, { endpoints, store, counters }, onStop),
     }),
     ids,
     issueCertificate: () => ca.issue([...new Set([connectHost(baseDomain), host, 'localhost', '127.0.0.1', '::1'])]),
     host,
     port: options.sessionPort,
     limits: options.agentLimits,
-    tally,
+    counters,
     log,
   });
   const sessionPort = await sessions.start();
@@ -64,11 +64,11 @@ export async function startSessions(
 /** @returns null when there are to be none */
 function openTcpPorts(
   { tcpPorts: range = null, edgeLimits: limits, host, log }: SessionOptions,
-  { endpoints, store, tally }: { endpoints: EndpointRegistry; store: Store; tally: Tally },
+  { endpoints, store, counters }: { endpoints: EndpointRegistry; store: Store; counters: TrafficCounters },
   onStop: (stop: () => Promise<void>) => void,
 ): TcpPorts | null {
   if (range === null) return null;
-  const opener = new TcpListeners({ host, endpoints, limits, tally, log });
+  const opener = new TcpListeners({ host, endpoints, limits, counters, log });
   onStop(async () => opener.stop());
   return new TcpPorts({ range, opener, memory: store.tcpPorts, log });
 }

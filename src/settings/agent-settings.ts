@@ -1,7 +1,7 @@
-import type { Authorities } from '../agent/connector/gateway-link.ts';
-import { hostAuthorities } from '../agent/connector/host-authorities.ts';
-import { parseUpstreamRules, type UpstreamRules } from '../agent/tunnels/upstream-rules.ts';
-import type { PortRange } from '../gateway/sessions/tcp-ports.ts';
+import type { Authorities } from '../agent/connectors/gateway-link.ts';
+import { hostAuthorities } from '../agent/connectors/host-authorities.ts';
+import { parseUpstreamRules, type UpstreamRules } from '../agent/upstreams/upstream-rules.ts';
+import type { PortRange } from '../gateway/endpoints/tcp-ports.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { ProxyRules } from '../lib/proxy-rules.ts';
 import { PACKAGED_POLICIES } from '../packaged-policies.ts';

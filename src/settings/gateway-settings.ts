@@ -1,8 +1,8 @@
 import type { AcmeSettings } from '../gateway/certificates/choose-issuer.ts';
 import type { ChallengeDnsSettings } from '../gateway/certificates/start-provisioning.ts';
-import type { EdgeLimits } from '../gateway/edge/edge-limits.ts';
+import type { EdgeLimits } from '../gateway/edge/connections/edge-limits.ts';
+import type { PortRange } from '../gateway/endpoints/tcp-ports.ts';
 import type { AgentLimits } from '../gateway/sessions/agent-limits.ts';
-import type { PortRange } from '../gateway/sessions/tcp-ports.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';
 import { loadWith } from './parse-settings.ts';
 import { readCertificates } from './setting-files.ts';

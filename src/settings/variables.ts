@@ -1,4 +1,4 @@
-import { parseUpstreamRules } from '../agent/tunnels/upstream-rules.ts';
+import { parseUpstreamRules } from '../agent/upstreams/upstream-rules.ts';
 import type { OwnNamesChoice } from '../gateway/certificates/own-names.ts';
 import { LOG_LEVELS, type LogFormat } from '../lib/log.ts';
 import {

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished, vi } from 'vitest';
-import { openLocalCa } from '../../src/gateway/certificates/local-ca.ts';
+import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
 import { startTestGateway } from '../support/gateway.ts';
 import { TestProxy } from '../support/proxies.ts';

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
-import { CLOUD_AUTHORITY } from '../../src/agent/connector/cloud-authority.ts';
+import { CLOUD_AUTHORITY } from '../../src/agent/connectors/sdk/cloud-authority.ts';
 import { deviceAgent } from '../support/agent-process.ts';
 import { temporaryFolder } from '../support/tunnel-set-up.ts';
 

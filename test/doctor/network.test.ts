@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { createServer as createTls } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { issueCredential } from '../../src/gateway/access/issue-token.ts';
-import { openLocalCa } from '../../src/gateway/certificates/local-ca.ts';
+import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { AgentProcess } from '../support/agent-process.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { TestProxy } from '../support/proxies.ts';

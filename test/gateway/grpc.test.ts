@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openLocalCa } from '../../src/gateway/certificates/local-ca.ts';
+import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { collect } from '../support/edge.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { openHttp2 } from '../support/http2-client.ts';

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { FrameWriter } from '../../src/gateway/sessions/frames.ts';
-import { StreamType } from '../../src/gateway/sessions/messages.ts';
+import { FrameWriter } from '../../src/agent-protocol/frames.ts';
+import { StreamType } from '../../src/agent-protocol/messages.ts';
 import { auth, rawAgent } from '../gateway/sessions/raw-agent.ts';
 import { SessionGateway } from '../gateway/sessions/session-gateway.ts';
 import { FUZZ_MS, fuzz } from '../support/fuzz.ts';

@@ -2,7 +2,7 @@ import { createServer, METHODS, type Server } from 'node:http';
 import { connect } from 'node:net';
 import fc from 'fast-check';
 import { expect, it, onTestFinished } from 'vitest';
-import { endOfRequest } from '../gateway/edge/naive-reader.ts';
+import { endOfRequest } from '../gateway/edge/http/naive-reader.ts';
 import { TestEdge } from '../support/edge.ts';
 import { FUZZ_MS, fuzz } from '../support/fuzz.ts';
 import { damaged } from './http-text.ts';

@@ -1,7 +1,7 @@
 import { createServer, type Socket } from 'node:net';
 import fc from 'fast-check';
 import { expect, it, onTestFinished } from 'vitest';
-import { type ResponseEvents, ResponseParser } from '../../src/gateway/edge/response-parser.ts';
+import { type ResponseEvents, ResponseParser } from '../../src/gateway/edge/upstreams/response-parser.ts';
 import { collect, TestEdge } from '../support/edge.ts';
 import { FUZZ_MS, fuzz } from '../support/fuzz.ts';
 

@@ -2,11 +2,11 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import type { ClientRequest, ClientResponse } from '../../src/gateway/edge/client-message.ts';
-import { HTTP_LIMITS } from '../../src/gateway/edge/http-limits.ts';
-import { Http1Clients } from '../../src/gateway/edge/http1-clients.ts';
-import { faultOf } from '../../src/gateway/edge/request-guard.ts';
-import { Tally } from '../../src/gateway/tally.ts';
+import { Http1Clients } from '../../src/gateway/edge/clients/http1/http1-clients.ts';
+import type { ClientRequest, ClientResponse } from '../../src/gateway/edge/http/client-message.ts';
+import { HTTP_LIMITS } from '../../src/gateway/edge/http/http-limits.ts';
+import { faultOf } from '../../src/gateway/edge/http/request-guard.ts';
+import { TrafficCounters } from '../../src/gateway/traffic-counters.ts';
 import { silentLog } from '../support/silent-log.ts';
 
 /** A request as a server has understood it. */
@@ -79,7 +79,7 @@ async function feed(reading: Reading, wire: Wire, pieces: readonly string[]): Pr
   return reading;
 }
 
-const clients = new Http1Clients({ limits: HTTP_LIMITS, tally: new Tally(), log: silentLog });
+const clients = new Http1Clients({ limits: HTTP_LIMITS, counters: new TrafficCounters(), log: silentLog });
 
 /** What the edge takes for requests when bytes come in these pieces. */
 export function readByEdge(pieces: readonly string[]): Promise<Reading> {

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca.ts';
+import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { type ProxyRules, parseProxy } from '../../src/lib/proxy-rules.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { fetchTrusting } from '../../src/management/fetch-trusting.ts';

@@ -5,7 +5,7 @@ import { type AddressInfo, connect, type Server as NetServer, type Socket } from
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
-import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca.ts';
+import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { EdgeServer, type EdgeServerOptions } from '../../src/gateway/edge/edge-server.ts';
 import {
   type ClientInfo,
@@ -13,8 +13,8 @@ import {
   type EndpointProtocol,
   type GatewayEndpoint,
   type UpstreamChannel,
-} from '../../src/gateway/endpoint.ts';
-import { Tally } from '../../src/gateway/tally.ts';
+} from '../../src/gateway/endpoints/endpoint.ts';
+import { TrafficCounters } from '../../src/gateway/traffic-counters.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
 import type { PolicyFrame } from '../../src/traffic-policy/policy-frame.ts';
 import { silentLog } from './silent-log.ts';
@@ -107,7 +107,7 @@ export class TestEdge {
         | 'log'
         | 'agents'
         | 'services'
-        | 'tally'
+        | 'counters'
       >
     > = {},
   ): Promise<TestEdge> {
@@ -120,7 +120,7 @@ export class TestEdge {
       host: '127.0.0.1',
       httpPort: 0,
       httpsPort: 0,
-      tally: new Tally(),
+      counters: new TrafficCounters(),
       log: silentLog,
       ...options,
     });

@@ -5,7 +5,7 @@ import type {
   EndpointEnd,
   EndpointRequest,
   SessionStatus,
-} from '../../src/agent/connector/connector.ts';
+} from '../../src/agent/connectors/connector.ts';
 import { ApiError } from '../../src/lib/errors.ts';
 
 /** A gateway in memory, for what a real one cannot be made to do on demand. */

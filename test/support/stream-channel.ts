@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream';
-import type { UpstreamChannel, UpstreamReceiver } from '../../src/gateway/endpoint.ts';
+import type { UpstreamChannel, UpstreamReceiver } from '../../src/gateway/endpoints/endpoint.ts';
 
 /** Any stream as a connection to an upstream. */
 export class StreamChannel implements UpstreamChannel {

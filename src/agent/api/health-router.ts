@@ -1,6 +1,6 @@
 import { sendJson, sendText } from '../../lib/http-answer.ts';
 import { type HttpRouter, httpRouter } from '../../lib/http-router.ts';
-import type { SessionStatus } from '../connector/connector.ts';
+import type { SessionStatus } from '../connectors/connector.ts';
 import { AgentError } from '../errors.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import { methodNotAllowed } from './error-handler.ts';

@@ -1,5 +1,5 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
-import { SESSION_STATES, type SessionStatus } from '../connector/connector.ts';
+import { SESSION_STATES, type SessionStatus } from '../connectors/connector.ts';
 import { TUNNEL_STATES, type TunnelState } from '../tunnels/tunnel.ts';
 
 export interface MetricsSource {

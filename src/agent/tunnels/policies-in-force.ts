@@ -3,15 +3,15 @@ import { OperatorError } from '../../lib/errors.ts';
 import type { Limiter } from '../../lib/limiter.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
 import type { Tunnel, TunnelStatus } from './tunnel.ts';
-import type { TunnelKeeper } from './tunnel-keeper.ts';
+import type { TunnelSupervisor } from './tunnel-supervisor.ts';
 
 export interface PoliciesInForceOptions {
   /** In force on every tunnel that has no policy of its own. */
   defaults: PolicyInput;
   /** All tunnels, now. */
-  keepers: () => Iterable<TunnelKeeper>;
+  keepers: () => Iterable<TunnelSupervisor>;
   /** Whether a tunnel is there and is to stay: one that is being removed is not opened anew. */
-  stays: (keeper: TunnelKeeper) => boolean;
+  stays: (keeper: TunnelSupervisor) => boolean;
   limiter: Limiter;
 }
 
@@ -65,7 +65,7 @@ export class PoliciesInForce {
   }
 
   /** @returns why the tunnel is not up now; null when it is, or is no more */
-  async #reopen(keeper: TunnelKeeper): Promise<TunnelStatus['lastError']> {
+  async #reopen(keeper: TunnelSupervisor): Promise<TunnelStatus['lastError']> {
     const { stays } = this.#options;
     if (!stays(keeper)) return null;
     try {

@@ -1,6 +1,6 @@
 import { AgentError } from '../errors.ts';
 import type { Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
-import type { TunnelKeeper } from './tunnel-keeper.ts';
+import type { TunnelSupervisor } from './tunnel-supervisor.ts';
 import { UrlParts } from './url-part.ts';
 
 /** A tunnel as it is; its members always tell the present state. */
@@ -12,12 +12,12 @@ export interface TunnelView {
 
 /** The tunnels that there are: how they are found, how many are in each state, and which domains are taken. */
 export class TunnelList {
-  readonly #keepers = new Map<string, TunnelKeeper>();
+  readonly #keepers = new Map<string, TunnelSupervisor>();
   readonly #counts: Record<TunnelState, number> = { online: 0, connecting: 0, offline: 0, failed: 0 };
   /** Domains of tunnels and of those that are being created. */
   readonly #domains = new Set<string>();
   readonly #closedDomains: readonly string[];
-  #index: UrlParts<TunnelKeeper> | null = null;
+  #index: UrlParts<TunnelSupervisor> | null = null;
 
   /** @param closedDomains those that no tunnel may take */
   constructor(closedDomains: readonly string[]) {
@@ -25,7 +25,7 @@ export class TunnelList {
   }
 
   /** In order of creation. */
-  values(): Iterable<TunnelKeeper> {
+  values(): Iterable<TunnelSupervisor> {
     return this.#keepers.values();
   }
 
@@ -33,7 +33,7 @@ export class TunnelList {
     return this.#keepers.size;
   }
 
-  get(id: string): TunnelKeeper | undefined {
+  get(id: string): TunnelSupervisor | undefined {
     return this.#keepers.get(id);
   }
 
@@ -42,7 +42,7 @@ export class TunnelList {
   }
 
   /** @throws {AgentError} 404, or 409 when several tunnels match */
-  find(urlPart: string): TunnelKeeper {
+  find(urlPart: string): TunnelSupervisor {
     return this.#urlParts().find(urlPart);
   }
 
@@ -77,7 +77,7 @@ export class TunnelList {
     this.#domains.delete(domain);
   }
 
-  add(keeper: TunnelKeeper): void {
+  add(keeper: TunnelSupervisor): void {
     const { id, domain } = keeper.tunnel;
     this.#keepers.set(id, keeper);
     this.#domains.add(domain);
@@ -85,7 +85,7 @@ export class TunnelList {
     this.#index = null;
   }
 
-  delete(keeper: TunnelKeeper): void {
+  delete(keeper: TunnelSupervisor): void {
     const { id, domain } = keeper.tunnel;
     this.#keepers.delete(id);
     this.#domains.delete(domain);
@@ -94,13 +94,13 @@ export class TunnelList {
   }
 
   /** To be called after the state of a tunnel that is on the list has changed, or its URL. */
-  changed(keeper: TunnelKeeper, before: TunnelState): void {
+  changed(keeper: TunnelSupervisor, before: TunnelState): void {
     this.#counts[before]--;
     this.#counts[keeper.status.state]++;
     this.#index = null;
   }
 
-  #urlParts(): UrlParts<TunnelKeeper> {
+  #urlParts(): UrlParts<TunnelSupervisor> {
     this.#index ??= new UrlParts(this.#keepers.values());
     return this.#index;
   }

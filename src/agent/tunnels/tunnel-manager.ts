@@ -3,18 +3,18 @@ import type { Clock } from '../../lib/clock.ts';
 import { Limiter } from '../../lib/limiter.ts';
 import type { Log } from '../../lib/log.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
-import type { Connector } from '../connector/connector.ts';
+import type { Connector } from '../connectors/connector.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors.ts';
+import { parseUpstream } from '../upstreams/upstream.ts';
+import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
+import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
 import { PoliciesInForce } from './policies-in-force.ts';
 import { domainOf, type Tunnel, type TunnelRequest, type TunnelState } from './tunnel.ts';
-import { TunnelKeeper } from './tunnel-keeper.ts';
 import { TunnelList, type TunnelView } from './tunnel-list.ts';
 import { type OpenTunnel, TunnelOpener, type TunnelSpec } from './tunnel-opener.ts';
 import type { TunnelStore } from './tunnel-store.ts';
+import { TunnelSupervisor } from './tunnel-supervisor.ts';
 import { openUnclaimed } from './unclaimed-endpoint.ts';
-import { parseUpstream } from './upstream.ts';
-import type { UpstreamDialer } from './upstream-dialer.ts';
-import type { UpstreamGuard } from './upstream-guard.ts';
 
 export interface TunnelManagerOptions {
   connector: Connector;
@@ -156,7 +156,7 @@ export class TunnelManager {
     for (const keeper of this.#list.values()) keeper.sessionLost();
   };
 
-  #stays(keeper: TunnelKeeper): boolean {
+  #stays(keeper: TunnelSupervisor): boolean {
     const { id } = keeper.tunnel;
     return this.#list.get(id) === keeper && !this.#removals.has(id) && !this.#stopped;
   }
@@ -211,7 +211,7 @@ export class TunnelManager {
     });
   }
 
-  async #remove(keeper: TunnelKeeper): Promise<void> {
+  async #remove(keeper: TunnelSupervisor): Promise<void> {
     try {
       await keeper.close();
       await this.options.store.remove(keeper.tunnel.id);
@@ -222,9 +222,9 @@ export class TunnelManager {
     this.#list.delete(keeper);
   }
 
-  #adopt(tunnel: Tunnel, open: OpenTunnel | null): TunnelKeeper {
+  #adopt(tunnel: Tunnel, open: OpenTunnel | null): TunnelSupervisor {
     const { connector, clock, log, store } = this.options;
-    const keeper: TunnelKeeper = new TunnelKeeper(tunnel, {
+    const keeper: TunnelSupervisor = new TunnelSupervisor(tunnel, {
       opener: { open: (spec) => this.#openAgain(spec) },
       session: () => connector.status,
       limiter: this.#limiter,
@@ -238,7 +238,7 @@ export class TunnelManager {
     return keeper;
   }
 
-  #keeperChanged(keeper: TunnelKeeper, before: TunnelState): void {
+  #keeperChanged(keeper: TunnelSupervisor, before: TunnelState): void {
     this.#list.changed(keeper, before);
     const { connecting, offline, online, failed } = this.#list.counts;
     if (this.#risingSince === null || connecting + offline > 0) return;

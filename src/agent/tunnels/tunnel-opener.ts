@@ -6,12 +6,12 @@ import {
   type TrafficPolicyDocument,
   toTrafficPolicy,
 } from '../../traffic-policy/document.ts';
-import { type Connector, type Endpoint, TUNNEL_PROTOCOLS, type TunnelProtocol } from '../connector/connector.ts';
+import { type Connector, type Endpoint, TUNNEL_PROTOCOLS, type TunnelProtocol } from '../connectors/connector.ts';
 import { AgentError } from '../errors.ts';
+import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
+import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import { problemsOf } from './problems.ts';
 import type { Tunnel } from './tunnel.ts';
-import { parseUpstream, type Upstream } from './upstream.ts';
-import type { UpstreamDialer } from './upstream-dialer.ts';
 
 /** What opening takes of a tunnel, also of one that does not exist yet. */
 export interface TunnelSpec extends Pick<Tunnel, 'protocol' | 'forwards_to' | 'policy'> {

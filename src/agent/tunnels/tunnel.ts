@@ -2,8 +2,8 @@ import { domainToASCII } from 'node:url';
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
 import { PolicyInput } from '../../traffic-policy/document.ts';
-import { TUNNEL_PROTOCOLS } from '../connector/connector.ts';
-import { displayUpstream, parseUpstream } from './upstream.ts';
+import { TUNNEL_PROTOCOLS } from '../connectors/connector.ts';
+import { displayUpstream, parseUpstream } from '../upstreams/upstream.ts';
 
 /** `forwards_to` as it is sent; comes out as it is shown: `<host>:<port>`, a scheme only when given. */
 const ForwardsTo = z

@@ -1,11 +1,11 @@
+import { Refusal } from '../../agent-protocol/refusal.ts';
 import type { Refusal as CodedRefusal } from '../../management/resources/refusal.ts';
 import type { AgentAccess, Credential } from '../sessions/agent-access.ts';
-import { Refusal } from '../sessions/refusal.ts';
-import { type AccountAccess, isRefusal } from './account-access.ts';
+import { type AuthtokenAcl, isRefusal } from './authtoken-acl.ts';
 
 /** What the accounts allow, in the form in which sessions ask. */
 export class SessionAccess implements AgentAccess {
-  constructor(private readonly accounts: AccountAccess) {}
+  constructor(private readonly accounts: AuthtokenAcl) {}
 
   async authenticate(authtoken: string): Promise<Credential> {
     const { accounts } = this;

@@ -1,7 +1,7 @@
 import { type HttpResponseBackend, httpResponseBackends } from '../../management/resources/http-response-backend.ts';
 import { tunnels } from '../../management/resources/tunnel.ts';
 import { type TunnelGroupBackend, tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
-import { carriesLabels, type Labels } from '../labels.ts';
+import { carriesLabels, type Labels } from '../endpoints/labels.ts';
 import type { HttpResponseBackendRow, TunnelGroupBackendRow } from '../store/backends.ts';
 import type { ApiContext } from './context.ts';
 import type { Live, LiveTunnel } from './live.ts';

@@ -1,6 +1,6 @@
 import type { Log } from '../../lib/log.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
-import type { DomainSettings } from '../domain-names.ts';
+import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { Store } from '../store/store.ts';
 import type { Links } from './links.ts';
 import type { Live } from './live.ts';

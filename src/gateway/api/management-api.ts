@@ -5,9 +5,9 @@ import type { RoutedRequest } from '../../lib/http-router.ts';
 import type { Log } from '../../lib/log.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
-import type { DomainSettings } from '../domain-names.ts';
+import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { Store } from '../store/store.ts';
-import type { Tally } from '../tally.ts';
+import type { TrafficCounters } from '../traffic-counters.ts';
 import { requireApiKey } from './authentication.ts';
 import type { ApiContext } from './context.ts';
 import { errorHandler, notFound } from './error-handler.ts';
@@ -48,7 +48,7 @@ export const DEFAULT_LIMITS: Pick<ManagementApiSettings, 'rateLimit' | 'failedAt
 export interface ManagementApiDependencies {
   store: Store;
   live: Live;
-  tally: Tally;
+  counters: TrafficCounters;
   log: Log;
   /** Called when a certificate may be wanted, or not wanted any more. */
   wakeProvisioner: () => void;
@@ -66,14 +66,14 @@ export function createManagementApi(
   dependencies: ManagementApiDependencies,
   settings: ManagementApiSettings,
 ): RequestListener {
-  const { clock = systemClock, tally, ...rest } = dependencies;
+  const { clock = systemClock, counters, ...rest } = dependencies;
   const { store, live, log } = rest;
   const { baseUrl, domains, version } = settings;
   const context: ApiContext = { ...rest, links: createLinks(baseUrl), domains };
   const guards = createGuards(store, clock, settings);
 
   const router = strictRouter();
-  const metrics = new GatewayMetrics({ store, live, tally });
+  const metrics = new GatewayMetrics({ store, live, counters });
   router.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
   if (!store.database.isDurable) router.use(refuseChanges);
   let document: object | null = null;

@@ -1,13 +1,13 @@
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 import { CERTIFICATE_STATES } from '../store/managed-domains.ts';
 import type { Store } from '../store/store.ts';
-import { CONNECTION_KINDS, type Tally } from '../tally.ts';
+import { CONNECTION_KINDS, type TrafficCounters } from '../traffic-counters.ts';
 import type { Live } from './live.ts';
 import type { Handler } from './router.ts';
 
 export interface MetricsSource {
   live: Live;
-  tally: Tally;
+  counters: TrafficCounters;
   store: Store;
 }
 
@@ -23,11 +23,11 @@ export class GatewayMetrics {
     registers: [this.registry],
   });
 
-  constructor({ live, tally, store }: MetricsSource) {
+  constructor({ live, counters, store }: MetricsSource) {
     collectDefaultMetrics({ register: this.registry });
     this.#addOnline(live);
-    this.#addTraffic(tally);
-    this.#addRefusals(tally);
+    this.#addTraffic(counters);
+    this.#addRefusals(counters);
     this.#addCertificates(store);
   }
 
@@ -71,7 +71,7 @@ export class GatewayMetrics {
     });
   }
 
-  #addTraffic(tally: Tally): void {
+  #addTraffic(counters: TrafficCounters): void {
     const registers = [this.registry];
     new Gauge({
       name: 'device_agent_gateway_connections',
@@ -79,7 +79,7 @@ export class GatewayMetrics {
       labelNames: ['kind'],
       registers,
       collect() {
-        for (const kind of CONNECTION_KINDS) this.set({ kind }, tally.connections[kind]);
+        for (const kind of CONNECTION_KINDS) this.set({ kind }, counters.connections[kind]);
       },
     });
     new Counter({
@@ -89,22 +89,22 @@ export class GatewayMetrics {
       registers,
       collect() {
         this.reset();
-        for (const digit of [1, 2, 3, 4, 5]) this.inc({ class: `${digit}xx` }, tally.responses[digit]);
+        for (const digit of [1, 2, 3, 4, 5]) this.inc({ class: `${digit}xx` }, counters.responses[digit]);
       },
     });
     this.#addCount('device_agent_gateway_policy_refusals_total', 'Public HTTP requests refused by a policy.', () => {
-      return tally.refusedByPolicy;
+      return counters.refusedByPolicy;
     });
     this.#addCount(
       'device_agent_gateway_upstream_failures_total',
       'Public HTTP requests that got no response of the upstream, or not all of it.',
-      () => tally.upstreamFailures,
+      () => counters.upstreamFailures,
     );
   }
 
-  #addRefusals(tally: Tally): void {
-    this.#addCodes('device_agent_gateway_binds_refused_total', 'Endpoints refused to agents.', tally.bindsRefused);
-    this.#addCodes('device_agent_gateway_sessions_refused_total', 'Sessions refused.', tally.sessionsRefused);
+  #addRefusals(counters: TrafficCounters): void {
+    this.#addCodes('device_agent_gateway_binds_refused_total', 'Endpoints refused to agents.', counters.bindsRefused);
+    this.#addCodes('device_agent_gateway_sessions_refused_total', 'Sessions refused.', counters.sessionsRefused);
   }
 
   #addCount(name: string, help: string, count: () => number): void {

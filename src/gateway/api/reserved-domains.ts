@@ -7,7 +7,7 @@ import {
 } from '../../management/resources/reserved-domain.ts';
 import { tlsCertificates } from '../../management/resources/tls-certificate.ts';
 import { freshJob, withoutPolicy, withPolicy } from '../certificates/job.ts';
-import { dnsTargets, isClosed, isServiceOwned } from '../domain-names.ts';
+import { dnsTargets, isClosed, isServiceOwned } from '../endpoints/domain-names.ts';
 import type { ReservedDomainRow } from '../store/reserved-domains.ts';
 import type { ApiContext } from './context.ts';
 import { refuse } from './refuse.ts';

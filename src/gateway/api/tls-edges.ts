@@ -12,7 +12,7 @@ import {
   tlsEdges,
 } from '../../management/resources/tls-edge.ts';
 import { tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
-import { isClosed } from '../domain-names.ts';
+import { isClosed } from '../endpoints/domain-names.ts';
 import type { EdgeModules, TlsEdgeRow } from '../store/tls-edges.ts';
 import type { ApiContext } from './context.ts';
 import type { LiveEndpoint } from './live.ts';

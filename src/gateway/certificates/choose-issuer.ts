@@ -1,14 +1,14 @@
 import { join } from 'node:path';
 import { systemClock } from '../../lib/clock.ts';
-import { type DomainSettings, dnsTargets } from '../domain-names.ts';
+import { type DomainSettings, dnsTargets } from '../endpoints/domain-names.ts';
 import type { Store } from '../store/store.ts';
-import type { AcmeAuthorityOptions } from './acme-authority.ts';
-import type { HttpChallenges } from './challenge-http.ts';
-import type { TlsAlpnChallenges } from './challenge-tls-alpn.ts';
-import type { TxtChallenges } from './challenge-txt.ts';
+import type { AcmeAuthorityOptions } from './acme/acme-authority.ts';
+import type { HttpChallenges } from './challenges/challenge-http.ts';
+import type { TlsAlpnChallenges } from './challenges/challenge-tls-alpn.ts';
+import type { TxtChallenges } from './challenges/challenge-txt.ts';
 import type { CertificateIssuer } from './issuer.ts';
-import type { LocalCa } from './local-ca.ts';
-import { LocalCaIssuer } from './local-ca-issuer.ts';
+import type { LocalCa } from './local-ca/local-ca.ts';
+import { LocalCaIssuer } from './local-ca/local-ca-issuer.ts';
 import { type OwnNamesChoice, ownTargets } from './own-names.ts';
 
 /** How to deal with the certificate authority. */
@@ -57,9 +57,9 @@ export function chooseIssuer(acme: AcmeSettings | null, parts: IssuerParts): Cer
 
 async function acmeIssuer(settings: AcmeSettings, { store, domains, challenges, dataDir }: IssuerParts) {
   const [{ AcmeAccountKey }, { AcmeAuthority }, { AcmeIssuer }] = await Promise.all([
-    import('./acme-account-key.ts'),
-    import('./acme-authority.ts'),
-    import('./acme-issuer.ts'),
+    import('./acme/acme-account-key.ts'),
+    import('./acme/acme-authority.ts'),
+    import('./acme/acme-issuer.ts'),
   ]);
   const key = new AcmeAccountKey(join(dataDir, 'gateway', 'acme-account.key'), store.box);
   const options = {

@@ -1,5 +1,5 @@
-import type { DnsTargets, DomainSettings } from '../domain-names.ts';
-import { apiHost, connectHost } from '../own-addresses.ts';
+import type { DnsTargets, DomainSettings } from '../endpoints/domain-names.ts';
+import { apiHost, connectHost } from '../endpoints/own-addresses.ts';
 import type { CertificatePolicy } from '../store/managed-domains.ts';
 import type { Store } from '../store/store.ts';
 import { freshJob, withPolicy } from './job.ts';

@@ -5,8 +5,8 @@ import type { CertificatePolicy, ManagedDomainRow } from '../store/managed-domai
 import type { Store } from '../store/store.ts';
 import { type CertificateIssuer, type IssuedCertificate, IssueError } from './issuer.ts';
 import { afterSetBack, failedJob, freshJob, renewalDue, renewalTime } from './job.ts';
+import { isPlausible } from './local-ca/validity.ts';
 import { readKeyPair } from './uploads.ts';
-import { isPlausible } from './validity.ts';
 
 /** Certificates obtained at the same time. */
 const MAX_RUNNING = 4;

@@ -67,7 +67,7 @@ async function startChallengeDns(
   { domains, challenges, log }: ProvisioningParts,
   onStop: OnStop,
 ): Promise<number> {
-  const { ChallengeDns } = await import('./challenge-dns.ts');
+  const { ChallengeDns } = await import('./challenges/challenge-dns.ts');
   const zone = { name: domains.acmeZone, nameServer, texts: (name: string) => challenges.txt.lookup(name) };
   const dns = new ChallengeDns({ host, port, zone }, { clock: systemClock, log });
   const chosen = await dns.start();

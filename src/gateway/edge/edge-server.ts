@@ -1,16 +1,16 @@
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import type { GatewayEndpoint } from '../endpoint.ts';
-import { ClientConnections } from './client-connections.ts';
-import type { ClientRequest, ClientResponse } from './client-message.ts';
-import { cut } from './cut.ts';
-import { internalFailure } from './edge-errors.ts';
-import { answerError } from './error-answer.ts';
-import { HTTP_LIMITS, type HttpLimits } from './http-limits.ts';
-import { HttpProxy } from './http-proxy.ts';
-import { Http1Clients } from './http1-clients.ts';
-import { Http2Clients } from './http2-clients.ts';
-import { closeLongestIdle } from './idle-clients.ts';
-import type { InternalLookup } from './internal-targets.ts';
+import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
+import { ClientConnections } from './clients/client-connections.ts';
+import { Http1Clients } from './clients/http1/http1-clients.ts';
+import { Http2Clients } from './clients/http2/http2-clients.ts';
+import { closeLongestIdle } from './clients/idle-clients.ts';
+import type { InternalLookup } from './connections/internal-targets.ts';
+import type { ClientRequest, ClientResponse } from './http/client-message.ts';
+import { internalFailure } from './http/edge-errors.ts';
+import { answerError } from './http/error-response.ts';
+import { HTTP_LIMITS, type HttpLimits } from './http/http-limits.ts';
+import { resetConnection } from './http/reset-connection.ts';
+import { HttpProxy } from './proxy/http-proxy.ts';
 import { PublicTls, type PublicTlsOptions } from './public-tls.ts';
 import { Routing, type Scheme } from './routing.ts';
 import { ServiceServer } from './service-server.ts';
@@ -42,7 +42,7 @@ export class EdgeServer {
   };
 
   constructor(options: EdgeServerOptions) {
-    const { tally, log, services = new Map() } = options;
+    const { counters, log, services = new Map() } = options;
     const limits: HttpLimits = { ...HTTP_LIMITS, ...options.httpLimits };
     this.#options = options;
     const internal: InternalLookup = (...address) => options.endpoints.internal(...address);
@@ -56,21 +56,21 @@ export class EdgeServer {
         streamWait: 5000,
       },
       connections: clients,
-      tally,
+      counters,
       onFailure: (req, res, error) => this.#fail(req, res, error),
     });
     this.#routing = new Routing({ ...options, clients, proxy: this.#proxy });
-    const plain = new Http1Clients({ limits, tally, log });
-    const secure = new Http1Clients({ limits, tally, log });
+    const plain = new Http1Clients({ limits, counters, log });
+    const secure = new Http1Clients({ limits, counters, log });
     const http = { onRequest: (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'http') };
     const onHttps = (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'https');
     this.#services = new ServiceServer(services, limits);
     const https = { onRequest: onHttps, services: this.#services };
-    this.#http2 = new Http2Clients({ limits, onRequest: onHttps, tally, log });
+    this.#http2 = new Http2Clients({ limits, onRequest: onHttps, counters, log });
     this.#tls = new PublicTls(options, {
       enter: (...arrival) => clients.enter(...arrival),
       serve: (secured, entrance) => {
-        tally.connected(secured, 'https');
+        counters.connected(secured, 'https');
         clients.opened(secured, entrance);
         if (secured.alpnProtocol === 'h2') this.#http2.accept(secured);
         else secure.accept(secured, https);
@@ -87,14 +87,14 @@ export class EdgeServer {
     let visitors = 0;
     this.#http = this.#listener(true, (socket) => {
       if (visitors >= limits.connections && !closeLongestIdle(plain)) {
-        cut(socket);
+        resetConnection(socket);
         return;
       }
       visitors += 1;
       socket.once('close', () => {
         visitors -= 1;
       });
-      tally.connected(socket, 'http');
+      counters.connected(socket, 'http');
       clients.opened(socket);
       plain.accept(socket, http);
     });

@@ -1,22 +1,22 @@
 import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Log } from '../../lib/log.ts';
-import type { HttpChallenges } from '../certificates/challenge-http.ts';
-import type { TlsAlpnChallenges } from '../certificates/challenge-tls-alpn.ts';
+import type { HttpChallenges } from '../certificates/challenges/challenge-http.ts';
+import type { TlsAlpnChallenges } from '../certificates/challenges/challenge-tls-alpn.ts';
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';
-import type { LocalCa } from '../certificates/local-ca.ts';
-import type { GatewayEndpoint } from '../endpoint.ts';
-import type { Tally } from '../tally.ts';
+import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
+import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
 import { EdgePorts } from '../tls-edges/edge-ports.ts';
 import { TlsEdges, type TlsEdgesOptions } from '../tls-edges/tls-edges.ts';
-import type { AgentDoor } from './agent-door.ts';
-import { FrontDoor, type FrontDoorLimits, type HttpsDoor, type TlsRoute } from './front-door.ts';
-import { Handshakes } from './handshakes.ts';
-import { HTTP_LIMITS, type HttpLimits } from './http-limits.ts';
-import type { InternalLookup } from './internal-targets.ts';
-import { ServerCertificates } from './server-certificates.ts';
-import { StreamProxy } from './stream-proxy.ts';
-import { TlsEndpoints } from './tls-endpoints.ts';
+import type { TrafficCounters } from '../traffic-counters.ts';
+import type { InternalLookup } from './connections/internal-targets.ts';
+import { HTTP_LIMITS, type HttpLimits } from './http/http-limits.ts';
+import { StreamProxy } from './streams/stream-proxy.ts';
+import { TlsEndpoints } from './streams/tls-endpoints.ts';
+import type { AgentSockets } from './tls/agent-sockets.ts';
+import { CertificateSelection } from './tls/certificate-selection.ts';
+import { Handshakes } from './tls/handshakes.ts';
+import { type HttpsServer, TlsMux, type TlsMuxLimits, type TlsRoute } from './tls/tls-mux.ts';
 
 /** The endpoints that are online. */
 export interface EndpointDirectory {
@@ -40,20 +40,20 @@ export interface PublicTlsOptions {
   /** What the gateway itself answers over HTTPS, by lower-case hostname: the management API. */
   services?: ReadonlyMap<string, RequestListener>;
   /** Left out: agents come in elsewhere. */
-  agents?: AgentDoor;
+  agents?: AgentSockets;
   /** Finds the certificate authorities that endpoints name by their identifier; left out: there are none. */
   authorityPem?: (id: string) => string | null;
   /** Left out: there are none. */
   tlsEdges?: Pick<TlsEdgesOptions, 'index' | 'store' | 'policies' | 'withLabels'>;
   /** Left out: the defaults. */
-  doorLimits?: Partial<FrontDoorLimits>;
+  doorLimits?: Partial<TlsMuxLimits>;
   /** Milliseconds without a byte after which a connection of bare bytes is cut; left out: the default. */
   streamIdleTimeout?: number;
   /** Left out: the defaults. */
   httpLimits?: Partial<HttpLimits> | undefined;
   /** Address to listen on. */
   host: string;
-  tally: Tally;
+  counters: TrafficCounters;
   log: Log;
 }
 
@@ -65,16 +65,16 @@ const USUAL_PORT = 443;
 /** All that is reached over TLS: the port that is shared, and the further ones that TLS edges name. */
 export class PublicTls {
   readonly #options: PublicTlsOptions;
-  readonly #certificates: ServerCertificates;
-  readonly #door: FrontDoor;
+  readonly #certificates: CertificateSelection;
+  readonly #door: TlsMux;
   readonly #streams: StreamProxy;
   readonly #edgePorts: EdgePorts | null = null;
   #ports: readonly number[] = [USUAL_PORT];
 
-  constructor(options: PublicTlsOptions, https: HttpsDoor) {
-    const { endpoints, services, host, tally, log } = options;
+  constructor(options: PublicTlsOptions, https: HttpsServer) {
+    const { endpoints, services, host, counters, log } = options;
     this.#options = options;
-    this.#certificates = new ServerCertificates({
+    this.#certificates = new CertificateSelection({
       ca: options.ca,
       domains: options.domainCertificates,
       defaultNames: [...new Set([DEFAULT_NAME, host])],
@@ -82,7 +82,7 @@ export class PublicTls {
       log,
     });
     const handshakes = new Handshakes(this.#certificates, options.authorityPem ?? (() => null));
-    const streams = new StreamProxy({ idleTimeout: options.streamIdleTimeout, tally, log });
+    const streams = new StreamProxy({ idleTimeout: options.streamIdleTimeout, counters, log });
     this.#streams = streams;
     const lookup = (name: string) => endpoints.lookup('tls', name);
     const internal: InternalLookup = (...address) => endpoints.internal(...address);
@@ -91,7 +91,7 @@ export class PublicTls {
     const edges = options.tlsEdges ? new TlsEdges({ ...options.tlsEdges, ...parts, log }) : null;
     const isHidden = (edgeHost: string, name: string) => this.#isHidden(edgeHost, name);
     if (edges) routes.unshift(edges.at(() => this.#ports, isHidden));
-    this.#door = new FrontDoor({
+    this.#door = new TlsMux({
       handshakes,
       challenges: options.challenges?.tlsAlpn,
       agents: options.agents,

@@ -1,16 +1,16 @@
-import type { GatewayEndpoint } from '../endpoint.ts';
-import type { ClientConnections } from './client-connections.ts';
-import type { ClientRequest, ClientResponse } from './client-message.ts';
-import { cut } from './cut.ts';
-import { malformedRequest, misdirected, unknownExpectation, unknownHost } from './edge-errors.ts';
-import { answerError, closeUnlessBodyRead } from './error-answer.ts';
-import { hostNameOf } from './host-name.ts';
-import type { HttpProxy } from './http-proxy.ts';
-import { isMisdirected } from './misdirected.ts';
+import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
+import type { ClientConnections } from './clients/client-connections.ts';
+import type { ClientRequest, ClientResponse } from './http/client-message.ts';
+import { malformedRequest, misdirected, unknownExpectation, unknownHost } from './http/edge-errors.ts';
+import { answerError, closeUnlessBodyRead } from './http/error-response.ts';
+import { hostNameOf } from './http/host-name.ts';
+import { faultOf } from './http/request-guard.ts';
+import { resetConnection } from './http/reset-connection.ts';
+import type { HttpProxy } from './proxy/http-proxy.ts';
+import { isMisdirected } from './proxy/misdirected.ts';
 import type { PublicTlsOptions } from './public-tls.ts';
-import { faultOf } from './request-guard.ts';
 
-export interface RoutingOptions extends Pick<PublicTlsOptions, 'endpoints' | 'services' | 'challenges' | 'tally'> {
+export interface RoutingOptions extends Pick<PublicTlsOptions, 'endpoints' | 'services' | 'challenges' | 'counters'> {
   clients: Pick<ClientConnections, 'admit'>;
   /** Told of requests that their connection's policy takes on to another endpoint. */
   proxy: Pick<HttpProxy, 'passes'>;
@@ -39,7 +39,7 @@ export class Routing {
       answerError(req, res, unknownExpectation());
       return null;
     }
-    const { endpoints, services, challenges, clients, proxy, tally } = this.#options;
+    const { endpoints, services, challenges, clients, proxy, counters } = this.#options;
     const host = hostNameOf(req.headers.host ?? '');
     const proof = scheme === 'http' ? challenges?.http.answer(host, req.url ?? '') : undefined;
     if (proof !== undefined) return answerChallenge(req, res, proof);
@@ -52,8 +52,8 @@ export class Routing {
     if (endpoint) {
       const admitted = clients.admit(req.socket, endpoint);
       if (!admitted) {
-        tally.refusedByPolicy += 1;
-        cut(req.socket);
+        counters.refusedByPolicy += 1;
+        resetConnection(req.socket);
       } else if (admitted !== endpoint) proxy.passes(endpoint, req, res);
       return admitted;
     }

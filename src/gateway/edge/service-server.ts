@@ -1,9 +1,9 @@
 import { createServer, type RequestListener, type Server } from 'node:http';
 import type { Socket } from 'node:net';
-import { misdirected } from './edge-errors.ts';
-import { answerError } from './error-answer.ts';
-import { hostNameOf } from './host-name.ts';
-import { type HttpLimits, sweepInterval } from './http-limits.ts';
+import { misdirected } from './http/edge-errors.ts';
+import { answerError } from './http/error-response.ts';
+import { hostNameOf } from './http/host-name.ts';
+import { type HttpLimits, sweepInterval } from './http/http-limits.ts';
 
 /** Serves what the gateway itself answers over HTTPS: the management API. Nothing of it is passed on, so Node reads it. */
 export class ServiceServer {

@@ -1,8 +1,8 @@
 import { z } from 'zod';
+import { Refusal } from '../../agent-protocol/refusal.ts';
 import { inPlainWords, placeOf } from '../../lib/plain-words.ts';
 import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { EndpointProtocol } from '../../traffic-policy/steps.ts';
-import { Refusal } from '../sessions/refusal.ts';
 import { type AddedHeaders, HeaderChanges, headerRules, hostRewrite } from './header-options.ts';
 import { ClientAuthorities, certificateRules, parseAuthorities } from './mutual-tls.ts';
 import { FrameBuilder } from './option-rules.ts';

@@ -1,7 +1,7 @@
 import { z } from 'zod';
+import { quote, Refusal } from '../../agent-protocol/refusal.ts';
 import { isHeaderText } from '../../traffic-policy/header-text.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
-import { quote, Refusal } from '../sessions/refusal.ts';
 import { rewriteLocations } from './rewrite-locations.ts';
 
 /** As many as the policy actions take; ngrok's own modules took five. */

@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { z } from 'zod';
+import { Refusal } from '../../agent-protocol/refusal.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
-import { Refusal } from '../sessions/refusal.ts';
 import { demandClientCertificate } from './demand-client-certificate.ts';
 
 const MAX_AUTHORITIES = 50;

@@ -1,11 +1,11 @@
 import { z } from 'zod';
+import { Refusal } from '../../agent-protocol/refusal.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { Budget } from '../../traffic-policy/cel/budget.ts';
 import { parseCidr } from '../../traffic-policy/cidr.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
 import { checkedPattern } from '../../traffic-policy/regular-expression.ts';
 import { isKnownProvider, verifierOf } from '../../traffic-policy/webhooks/providers.ts';
-import { Refusal } from '../sessions/refusal.ts';
 import { filterUserAgents } from './filter-user-agents.ts';
 import { literal } from './option-rules.ts';
 

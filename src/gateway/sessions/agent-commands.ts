@@ -1,8 +1,8 @@
+import type { ChannelReceiver } from '../../agent-protocol/channel.ts';
+import type { Connection } from '../../agent-protocol/connection.ts';
+import { CommandAnswer, StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
+import { RpcCall } from '../../agent-protocol/rpc.ts';
 import { withDeadline } from '../../lib/deadline.ts';
-import type { ChannelReceiver } from './channel.ts';
-import type { Connection } from './connection.ts';
-import { CommandAnswer, StreamType, streamPrefix } from './messages.ts';
-import { RpcCall } from './rpc.ts';
 
 const ANSWER_MS = 10_000;
 

@@ -1,4 +1,4 @@
-import type { AuthRequest } from './messages.ts';
+import type { AuthRequest } from '../../agent-protocol/messages.ts';
 
 /** What is known of the agent at the other end, in its own words. */
 export interface AgentInfo {

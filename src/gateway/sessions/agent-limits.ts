@@ -1,4 +1,4 @@
-import { Refusal } from './refusal.ts';
+import { Refusal } from '../../agent-protocol/refusal.ts';
 
 /** What agents may take of a gateway. */
 export interface AgentLimits {

@@ -1,10 +1,10 @@
 import type { Duplex } from 'node:stream';
+import { StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
+import { Lane, type StreamGate } from '../../agent-protocol/stream-gate.ts';
+import { TunnelStream } from '../../agent-protocol/tunnel-stream.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
-import type { AgentUpstream, ClientInfo, EndpointProtocol, UpstreamChannel } from '../endpoint.ts';
-import { TunnelStream } from '../tunnel-stream.ts';
+import type { AgentUpstream, ClientInfo, EndpointProtocol, UpstreamChannel } from '../endpoints/endpoint.ts';
 import type { Credential } from './agent-access.ts';
-import { StreamType, streamPrefix } from './messages.ts';
-import { Lane, type StreamGate } from './stream-gate.ts';
 
 /** The session that a listener belongs to. */
 export interface ListenerOwner {

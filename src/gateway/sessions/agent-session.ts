@@ -1,15 +1,7 @@
 import type { Duplex } from 'node:stream';
-import type { IdSource } from '../../lib/ids.ts';
-import type { Log } from '../../lib/log.ts';
-import type { AgentAccess, Credential } from './agent-access.ts';
-import { AgentCommands } from './agent-commands.ts';
-import { type AgentInfo, agentInfo } from './agent-info.ts';
-import type { OptionBytes } from './agent-limits.ts';
-import type { ListenerOwner } from './agent-listener.ts';
-import type { Channel, ChannelReceiver } from './channel.ts';
-import { Connection, type ConnectionUser, MAX_INBOUND } from './connection.ts';
-import type { EndpointBinder } from './endpoint-binder.ts';
-import { HeartbeatEcho, HeartbeatProbe } from './heartbeat.ts';
+import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
+import { Connection, type ConnectionUser, MAX_INBOUND } from '../../agent-protocol/connection.ts';
+import { HeartbeatEcho, HeartbeatProbe } from '../../agent-protocol/heartbeat.ts';
 import {
   AuthRequest,
   BindLabeledRequest,
@@ -18,13 +10,21 @@ import {
   StreamType,
   streamPrefix,
   UnbindRequest,
-} from './messages.ts';
-import { Refusal } from './refusal.ts';
+} from '../../agent-protocol/messages.ts';
+import { Refusal } from '../../agent-protocol/refusal.ts';
+import { type RpcAnswer, RpcResponder } from '../../agent-protocol/rpc.ts';
+import { StreamGate } from '../../agent-protocol/stream-gate.ts';
+import { TypedStream } from '../../agent-protocol/typed-stream.ts';
+import type { IdSource } from '../../lib/ids.ts';
+import type { Log } from '../../lib/log.ts';
+import type { AgentAccess, Credential } from './agent-access.ts';
+import { AgentCommands } from './agent-commands.ts';
+import { type AgentInfo, agentInfo } from './agent-info.ts';
+import type { OptionBytes } from './agent-limits.ts';
+import type { ListenerOwner } from './agent-listener.ts';
+import type { EndpointBinder } from './endpoint-binder.ts';
 import type { Refusals } from './refusals.ts';
-import { type RpcAnswer, RpcResponder } from './rpc.ts';
 import { type Listener, SessionListeners } from './session-listeners.ts';
-import { StreamGate } from './stream-gate.ts';
-import { TypedStream } from './typed-stream.ts';
 
 const AUTH_DEADLINE_MS = 10_000;
 const PROBE_MS = 1_000;

@@ -1,9 +1,9 @@
 import { createSecureContext } from 'node:tls';
+import type { EndpointOptions } from '../../agent-protocol/messages.ts';
+import { Refusal } from '../../agent-protocol/refusal.ts';
 import type { TlsTermination } from '../../traffic-policy/steps.ts';
-import { EDGE_TERMINATION } from '../endpoint.ts';
-import type { EndpointAddress } from '../endpoints.ts';
-import type { EndpointOptions } from './messages.ts';
-import { Refusal } from './refusal.ts';
+import { EDGE_TERMINATION } from '../endpoints/endpoint.ts';
+import type { EndpointAddress } from '../endpoints/endpoints.ts';
 
 /**
  * What agents are told whose endpoint ends TLS at the edge without a certificate of theirs: an SDK takes the bytes that it

@@ -1,19 +1,24 @@
+import {
+  type BindLabeledRequest,
+  type BindRequest,
+  EndpointOptions,
+  parseMessage,
+} from '../../agent-protocol/messages.ts';
+import { Refusal } from '../../agent-protocol/refusal.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import { type CompiledPolicy, PolicyRefused } from '../../traffic-policy/engine.ts';
 import { demandsOf, type EndpointDemands } from '../endpoint-options/endpoint-options.ts';
 import { isOfOptions } from '../endpoint-options/option-rules.ts';
-import type { EndpointPolicies } from '../endpoint-policies.ts';
-import type { EndpointAddress, EndpointRegistry } from '../endpoints.ts';
+import { type AddressSettings, addressOptions, tokenFor, urlOf, wantedAddress } from '../endpoints/endpoint-address.ts';
+import { EndpointClaims } from '../endpoints/endpoint-claims.ts';
+import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
+import type { EndpointAddress, EndpointRegistry } from '../endpoints/endpoints.ts';
+import type { PortLease, TcpPorts } from '../endpoints/tcp-ports.ts';
 import type { ListenerOwner } from './agent-listener.ts';
 import { OWN_CERTIFICATE, terminationOf } from './agent-termination.ts';
 import { BoundEndpoint } from './bound-endpoint.ts';
-import { type AddressSettings, addressOptions, tokenFor, urlOf, wantedAddress } from './endpoint-address.ts';
-import { EndpointClaims } from './endpoint-claims.ts';
 import { LabeledTunnel } from './labeled-tunnel.ts';
-import { type BindLabeledRequest, type BindRequest, EndpointOptions, parseMessage } from './messages.ts';
-import { Refusal } from './refusal.ts';
-import type { PortLease, TcpPorts } from './tcp-ports.ts';
 
 export interface EndpointBinderOptions {
   endpoints: EndpointRegistry;

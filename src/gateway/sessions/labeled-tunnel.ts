@@ -1,6 +1,6 @@
 import type { Binding } from '../../management/resources/acl-rule.ts';
-import type { ClientInfo, LabeledUpstream } from '../endpoint.ts';
-import type { Labels } from '../labels.ts';
+import type { ClientInfo, LabeledUpstream } from '../endpoints/endpoint.ts';
+import type { Labels } from '../endpoints/labels.ts';
 import { AgentListener, type ListenerOwner, type ListenerParticulars } from './agent-listener.ts';
 
 /** What an agent has bound under labels, for the edges whose backend selects them. */

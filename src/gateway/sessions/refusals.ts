@@ -1,8 +1,8 @@
+import { Refusal } from '../../agent-protocol/refusal.ts';
 import { clientNetwork } from '../../lib/ip-address.ts';
 import type { Log } from '../../lib/log.ts';
 import { RecentMap } from '../../lib/recent-map.ts';
-import type { Tally } from '../tally.ts';
-import { Refusal } from './refusal.ts';
+import type { TrafficCounters } from '../traffic-counters.ts';
 
 const QUIET_MS = 60_000;
 /** Whoever is more clients than that may fill the log, and finds the management API's open to it as well. */
@@ -25,17 +25,17 @@ export class Refusals {
   readonly #told = new RecentMap<string, { at: number; times: number }>(MAX_REMEMBERED);
 
   constructor(
-    private readonly tally: Tally,
+    private readonly counters: TrafficCounters,
     private readonly log: Log,
   ) {}
 
   session(who: Refused, error: unknown): void {
-    this.tally.refused(this.tally.sessionsRefused, error);
+    this.counters.refused(this.counters.sessionsRefused, error);
     this.#tell('an agent was refused', who, error);
   }
 
   endpoint(who: Refused, error: unknown): void {
-    this.tally.refused(this.tally.bindsRefused, error);
+    this.counters.refused(this.counters.bindsRefused, error);
     this.#tell('an endpoint was refused', who, error);
   }
 

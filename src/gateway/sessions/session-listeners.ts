@@ -1,3 +1,6 @@
+import type { BindLabeledRequest, BindRequest } from '../../agent-protocol/messages.ts';
+import { Refusal } from '../../agent-protocol/refusal.ts';
+import type { RpcAnswer } from '../../agent-protocol/rpc.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import type { OptionBytes } from './agent-limits.ts';
@@ -5,9 +8,6 @@ import type { ListenerOwner } from './agent-listener.ts';
 import type { BoundEndpoint } from './bound-endpoint.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
 import type { LabeledTunnel } from './labeled-tunnel.ts';
-import type { BindLabeledRequest, BindRequest } from './messages.ts';
-import { Refusal } from './refusal.ts';
-import type { RpcAnswer } from './rpc.ts';
 
 /** What a session can have bound. */
 export type Listener = BoundEndpoint | LabeledTunnel;

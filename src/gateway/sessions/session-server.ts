@@ -1,16 +1,16 @@
 import { once } from 'node:events';
 import type { AddressInfo, Socket } from 'node:net';
 import { createServer, type Server, type TLSSocket } from 'node:tls';
+import { Refusal } from '../../agent-protocol/refusal.ts';
 import { withDeadline } from '../../lib/deadline.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
-import type { Leaf } from '../certificates/leaf-store.ts';
-import type { Tally } from '../tally.ts';
+import type { Leaf } from '../certificates/local-ca/leaf-store.ts';
+import type { TrafficCounters } from '../traffic-counters.ts';
 import type { AgentAccess } from './agent-access.ts';
 import { AGENT_LIMITS, type AgentLimits, OptionBytes } from './agent-limits.ts';
 import { AgentSession, type SessionDirectory } from './agent-session.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
-import { Refusal } from './refusal.ts';
 import { Refusals } from './refusals.ts';
 
 /**
@@ -37,7 +37,7 @@ export interface SessionServerOptions {
   newcomers?: number;
   /** Left out: the defaults. */
   limits?: Partial<AgentLimits> | undefined;
-  tally: Tally;
+  counters: TrafficCounters;
   log: Log;
 }
 
@@ -69,7 +69,7 @@ export class SessionServer implements SessionDirectory {
     this.#maxNewcomers = options.newcomers ?? MAX_NEWCOMERS;
     this.#limits = { ...AGENT_LIMITS, ...options.limits };
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
-    this.#refusals = new Refusals(options.tally, options.log);
+    this.#refusals = new Refusals(options.counters, options.log);
     this.#server = createServer({ handshakeTimeout: HANDSHAKE_MS });
   }
 

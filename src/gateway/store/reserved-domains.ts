@@ -1,4 +1,4 @@
-import { coveringNames } from '../domain-names.ts';
+import { coveringNames } from '../endpoints/domain-names.ts';
 import type { Database } from './database.ts';
 import { ManagedDomains, managedColumns } from './managed-domains.ts';
 import { nullable, type RowOf, text } from './table.ts';

@@ -1,12 +1,12 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
-import type { FrontDoor, TlsRoute } from '../edge/front-door.ts';
+import type { TlsMux, TlsRoute } from '../edge/tls/tls-mux.ts';
 import type { TlsEdgeIndex } from './edge-index.ts';
 
 export interface EdgePortsOptions {
   index: TlsEdgeIndex;
-  door: FrontDoor;
+  door: TlsMux;
   /** The edges at a port. */
   routeAt(port: number): TlsRoute;
   /** Address to listen on. */

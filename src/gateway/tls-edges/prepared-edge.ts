@@ -1,8 +1,8 @@
 import { type CompiledPolicy, NO_POLICY } from '../../traffic-policy/engine.ts';
 import type { PolicyEndpoint } from '../../traffic-policy/steps.ts';
-import type { HandshakeDemands } from '../edge/tls-contexts.ts';
-import { EDGE_TERMINATION } from '../endpoint.ts';
-import type { EndpointPolicies } from '../endpoint-policies.ts';
+import type { HandshakeDemands } from '../edge/tls/tls-contexts.ts';
+import { EDGE_TERMINATION } from '../endpoints/endpoint.ts';
+import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
 import type { Store } from '../store/store.ts';
 import type { TlsEdgeRow } from '../store/tls-edges.ts';
 import type { ServedEdge } from './edge-index.ts';

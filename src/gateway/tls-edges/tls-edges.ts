@@ -1,16 +1,16 @@
 import type { Socket } from 'node:net';
 import type { Log } from '../../lib/log.ts';
 import type { PolicyConnection } from '../../traffic-policy/steps.ts';
-import { ClientConnection, clientTls, HelloTls } from '../edge/client-connection.ts';
-import { demandsSame, destinationOf, isLetThrough, runConnectPhase } from '../edge/connect-phase.ts';
-import { cut } from '../edge/cut.ts';
-import type { TlsRoute, Visitor } from '../edge/front-door.ts';
-import type { Handshakes } from '../edge/handshakes.ts';
-import type { InternalLookup } from '../edge/internal-targets.ts';
-import type { StreamProxy } from '../edge/stream-proxy.ts';
-import type { LabeledUpstream } from '../endpoint.ts';
-import type { EndpointPolicies } from '../endpoint-policies.ts';
-import type { Labels } from '../labels.ts';
+import { ClientConnection, clientTls, HelloTls } from '../edge/connections/client-connection.ts';
+import { demandsSame, destinationOf, isLetThrough, runConnectPhase } from '../edge/connections/connect-phase.ts';
+import type { InternalLookup } from '../edge/connections/internal-targets.ts';
+import { resetConnection } from '../edge/http/reset-connection.ts';
+import type { StreamProxy } from '../edge/streams/stream-proxy.ts';
+import type { Handshakes } from '../edge/tls/handshakes.ts';
+import type { TlsRoute, Visitor } from '../edge/tls/tls-mux.ts';
+import type { LabeledUpstream } from '../endpoints/endpoint.ts';
+import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
+import type { Labels } from '../endpoints/labels.ts';
 import type { HttpResponseBackendRow, TunnelGroupBackendRow } from '../store/backends.ts';
 import type { Store } from '../store/store.ts';
 import type { TlsEdgeRow } from '../store/tls-edges.ts';
@@ -74,7 +74,7 @@ export class TlsEdges {
     const startedAt = Date.now();
     const before = new ClientConnection(socket, startedAt, hello);
     if (!isLetThrough(edge.restriction, { connection: before, endpoint })) {
-      cut(socket);
+      resetConnection(socket);
       return;
     }
     let client: Socket = socket;
@@ -99,8 +99,8 @@ export class TlsEdges {
     const info = { protocol: 'tls', passthrough: edge.demands === null } as const;
     // The handshake is over: what an internal endpoint demands of clients cannot be asked any more.
     const isAsked = !to?.termination || demandsSame(to.termination, edge.demands);
-    if (to && isAsked) streams.join(client, to.endpoint, to.connection, { ...info, through: to.through });
-    else cut(client);
+    if (to && isAsked) streams.connectTo(client, to.endpoint, to.connection, { ...info, through: to.through });
+    else resetConnection(client);
   }
 
   /** Once for each state of an edge; a failure is told to every visitor, and tried again for the next one. */
@@ -123,10 +123,10 @@ export class TlsEdges {
     const group = backendId === null ? null : this.#groupOf(backendId);
     const tunnel = group === null ? undefined : withLabels(group.labels);
     if (tunnel) {
-      streams.join(client, tunnel, connection, { protocol: 'tls', passthrough: demands === null });
+      streams.connectTo(client, tunnel, connection, { protocol: 'tls', passthrough: demands === null });
       return;
     }
     log.debug({ backend: backendId }, 'a TLS edge has no backend, or nothing of it is online');
-    cut(client);
+    resetConnection(client);
   }
 }

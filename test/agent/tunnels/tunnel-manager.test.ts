@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { offline } from '../../../src/agent/connector/sdk-error.ts';
+import { offline } from '../../../src/agent/connectors/sdk/sdk-error.ts';
 import { DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
 import { tunnelsCodec } from '../../../src/agent/tunnels/tunnel-store.ts';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';

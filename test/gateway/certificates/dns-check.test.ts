@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { allowedByCaa } from '../../../src/gateway/certificates/caa-check.ts';
+import { allowedByCaa } from '../../../src/gateway/certificates/acme/caa-check.ts';
 import { checkRecords } from '../../../src/gateway/certificates/dns-check.ts';
 import { DnsLookup } from '../../../src/gateway/certificates/dns-lookup.ts';
 import { NameServer } from '../../support/name-server.ts';

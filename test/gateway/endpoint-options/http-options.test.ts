@@ -5,7 +5,7 @@ import type { HttpListenerBuilder } from '@ngrok/ngrok';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { agentSession } from '../../support/gateway.ts';
 import { askRaw } from '../../support/http-request.ts';
-import { PolicyScene, rule } from '../edge/policy-scene.ts';
+import { PolicyScene, rule } from '../edge/proxy/policy-scene.ts';
 import { SilentLink } from '../sessions/session-gateway.ts';
 
 let scene: PolicyScene;

@@ -6,7 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { issueCredential } from '../../../src/gateway/access/issue-token.ts';
-import type { EndpointRegistry } from '../../../src/gateway/endpoints.ts';
+import type { EndpointRegistry } from '../../../src/gateway/endpoints/endpoints.ts';
 import { selfSigned } from '../../support/self-signed.ts';
 import { auth, rawAgent } from './raw-agent.ts';
 import { SessionGateway, SilentLink, upstream } from './session-gateway.ts';

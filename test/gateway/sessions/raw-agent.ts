@@ -1,5 +1,5 @@
 import { expect } from 'vitest';
-import { MuxPeer } from './mux-peer.ts';
+import { MuxPeer } from '../../agent-protocol/mux-peer.ts';
 import type { SessionGateway } from './session-gateway.ts';
 
 /** The body of an AUTH request. */

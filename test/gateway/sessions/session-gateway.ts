@@ -6,18 +6,18 @@ import { join } from 'node:path';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import ngrok from '@ngrok/ngrok';
 import { onTestFinished } from 'vitest';
-import { AccountAccess } from '../../../src/gateway/access/account-access.ts';
+import { AuthtokenAcl } from '../../../src/gateway/access/authtoken-acl.ts';
 import { issueEmbeddedAuthtoken } from '../../../src/gateway/access/embedded.ts';
 import { SessionAccess } from '../../../src/gateway/access/session-access.ts';
-import { openLocalCa } from '../../../src/gateway/certificates/local-ca.ts';
-import { gatewayDomains } from '../../../src/gateway/domain-names.ts';
-import { EndpointPolicies } from '../../../src/gateway/endpoint-policies.ts';
-import { EndpointRegistry } from '../../../src/gateway/endpoints.ts';
+import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
+import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
+import { EndpointPolicies } from '../../../src/gateway/endpoints/endpoint-policies.ts';
+import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoints.ts';
 import { EndpointBinder } from '../../../src/gateway/sessions/endpoint-binder.ts';
 import { SessionServer, type SessionServerOptions } from '../../../src/gateway/sessions/session-server.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
-import { Tally } from '../../../src/gateway/tally.ts';
+import { TrafficCounters } from '../../../src/gateway/traffic-counters.ts';
 import { silentLog } from '../../support/silent-log.ts';
 
 /** The part of a gateway that agents see, without an edge; it ends with the test. */
@@ -43,7 +43,7 @@ export class SessionGateway {
     gateway.#store = store;
     const { ids } = store;
     const server = new SessionServer({
-      access: new SessionAccess(new AccountAccess(store, gatewayDomains('localhost'))),
+      access: new SessionAccess(new AuthtokenAcl(store, gatewayDomains('localhost'))),
       ids,
       binder: new EndpointBinder({
         endpoints: gateway.endpoints,
@@ -55,7 +55,7 @@ export class SessionGateway {
       issueCertificate: () => ca.issue(['127.0.0.1', 'localhost']),
       host: '127.0.0.1',
       port,
-      tally: new Tally(),
+      counters: new TrafficCounters(),
       log: silentLog,
       ...options,
     });

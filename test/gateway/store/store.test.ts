@@ -2,7 +2,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { AccountAccess, isRefusal } from '../../../src/gateway/access/account-access.ts';
+import { AuthtokenAcl, isRefusal } from '../../../src/gateway/access/authtoken-acl.ts';
 import { issueEmbeddedAuthtoken } from '../../../src/gateway/access/embedded.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
@@ -82,7 +82,7 @@ describe("the embedded agent's authtoken", () => {
     const first = await issueEmbeddedAuthtoken(store);
     reopen();
     const second = await issueEmbeddedAuthtoken(store);
-    const access = new AccountAccess(store, DOMAINS);
+    const access = new AuthtokenAcl(store, DOMAINS);
     expect(access.authenticate(first)).toMatchObject({ code: 107 });
     const credential = access.authenticate(second);
     if (isRefusal(credential)) throw new Error(credential.text);

@@ -15,7 +15,7 @@ import {
 import { trafficPolicyCheck } from '../../../src/gateway/api/traffic-policy-check.ts';
 import { ipPolicyRules } from '../../../src/gateway/ip-policy-rules.ts';
 import { openStore, type Store } from '../../../src/gateway/store/store.ts';
-import { Tally } from '../../../src/gateway/tally.ts';
+import { TrafficCounters } from '../../../src/gateway/traffic-counters.ts';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';
 import { SecretsBox } from '../../../src/lib/secrets-box.ts';
 import { openApiProblems } from './openapi-check.ts';
@@ -73,7 +73,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const app = createManagementApi(
     {
       store,
-      tally: new Tally(),
+      counters: new TrafficCounters(),
       live: { ...nothingLive, revoke: (what) => revoked.push(what), ...options.live },
       log: pino({ level: 'debug' }, { write: (line: string) => lines.push(line) }),
       checkTrafficPolicy: trafficPolicyCheck(ipPolicyRules(store)),

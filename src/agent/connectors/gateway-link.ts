@@ -1,0 +1,128 @@
+import { randomUUID } from 'node:crypto';
+import { isIPv6 } from 'node:net';
+import { SessionBuilder } from '@ngrok/ngrok';
+import type { Clock } from '../../lib/clock.ts';
+import { type Dial, dialThrough, directDial } from '../../lib/dial.ts';
+import { hostPort } from '../../lib/ip-address.ts';
+import type { Log } from '../../lib/log.ts';
+import { type ProxyRules, type ProxyServer, proxyFor } from '../../lib/proxy-rules.ts';
+import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from './gateway-address.ts';
+import { type GatewaySession, SessionRefused } from './gateway-session.ts';
+import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S } from './heartbeat-watchdog.ts';
+import { probeGateway } from './probe.ts';
+import { Pulse } from './pulse.ts';
+import type { Probe } from './reconnect-delay.ts';
+import { CLOUD_AUTHORITY } from './sdk/cloud-authority.ts';
+import { GatewayRelay } from './sdk/gateway-relay.ts';
+import { LostListeners } from './sdk/lost-listeners.ts';
+import { connectNgrokSession } from './sdk/ngrok-session.ts';
+import { sharedLookup } from './shared-lookup.ts';
+
+/** Who may vouch for the gateway: PEM, or whom the operating system trusts, as PEM for where the SDK is not asked. */
+export type Authorities = { pem: string | Uint8Array } | { host: string };
+
+export interface GatewayLinkOptions {
+  /** Asked before every session, so that a token that was replaced is used from the next one on. */
+  authtoken: () => string;
+  /** `host[:port]` of a gateway; null: ngrok's cloud. */
+  serverAddr: string | null;
+  /** Null: the SDK's own, which ngrok's cloud has its certificates from. */
+  authorities: Authorities | null;
+  proxies: ProxyRules;
+  /** Whether the SDK verifies the certificates of `https://` and `tls://` upstreams. */
+  verifyUpstreamTls: boolean;
+  /** The agent's, shown by the gateway. */
+  version: string;
+  log: Log;
+  clock: Clock;
+}
+
+/** The way to a gateway, for any number of sessions. */
+export interface GatewayLink {
+  readonly address: GatewayAddress;
+  /** Null: connections go straight. */
+  readonly proxy: ProxyServer | null;
+  readonly dial: Dial;
+  /** Whether anybody answers there. */
+  readonly probe: Probe;
+  /** Starts one session; as {@link connectNgrokSession} does. */
+  connect(): Promise<GatewaySession>;
+  /** Beaten by sessions that are up. */
+  readonly pulse: Pulse;
+  /** To be called when no session is left. */
+  close(): void;
+}
+
+/** @throws Error when the SDK cannot read the server address */
+export function openGatewayLink(options: GatewayLinkOptions): GatewayLink {
+  const { authtoken, verifyUpstreamTls, clock, log, authorities } = options;
+  const address = parseGatewayAddress(options.serverAddr ?? CLOUD_ADDRESS);
+  const proxy = proxyFor(options.proxies, 'https', address);
+  const dial = proxy ? dialThrough(proxy) : directDial(sharedLookup());
+  const builder = sessionBuilder(options.version);
+  const pulse = new Pulse(clock);
+  const lostListeners = new LostListeners({ clock, log });
+  const common = { verifyUpstreamTls, lostListeners, clock, pulse, log };
+  const start = () => connectNgrokSession(builder, { authtoken: authtoken(), ...common });
+  const probe: Probe = (signal) => probeGateway(address, dial, signal);
+  if (proxy || isIPv6(address.host)) {
+    const relay = new GatewayRelay({ address, dial, ca: pemOf(authorities), log });
+    return {
+      address,
+      proxy,
+      dial,
+      probe,
+      pulse,
+      connect: () => throughRelay(relay, builder, start),
+      close: () => {
+        lostListeners.close();
+        relay.close();
+      },
+    };
+  }
+  trust(builder.serverAddr(hostPort(address.host, address.port)), authorities);
+  return { address, proxy, dial, probe, pulse, connect: start, close: () => lostListeners.close() };
+}
+
+/** PEM of the authorities by which a gateway is verified outside of the SDK. */
+export function pemOf(authorities: Authorities | null): string | Uint8Array {
+  if (!authorities) return CLOUD_AUTHORITY;
+  return 'pem' in authorities ? authorities.pem : authorities.host;
+}
+
+function trust(builder: SessionBuilder, authorities: Authorities | null): void {
+  if (!authorities) return;
+  if ('host' in authorities) builder.rootCas('host');
+  else builder.caCert(Buffer.from(authorities.pem));
+}
+
+async function throughRelay(
+  relay: GatewayRelay,
+  builder: SessionBuilder,
+  start: () => Promise<GatewaySession>,
+): Promise<GatewaySession> {
+  const { address, cert } = await relay.open();
+  builder.serverAddr(address).caCert(Buffer.from(cert));
+  try {
+    return await start();
+  } catch (error) {
+    // All that the SDK knows is that the relay hung up.
+    if (!(error instanceof SessionRefused) || error.code !== null || relay.failure === null) throw error;
+    throw new SessionRefused(null, relay.failure, { cause: error });
+  }
+}
+
+/**
+ * One builder for all sessions: the SDK never lets go of a builder whose `connect()` failed (1.7.0), and a device
+ * whose authtoken was revoked fails thousands of times.
+ */
+function sessionBuilder(version: string): SessionBuilder {
+  return (
+    new SessionBuilder()
+      .clientInfo('device-agent', version)
+      // Our own gateway hands the endpoints of an earlier session of the same process over at once.
+      .metadata(JSON.stringify({ instance: randomUUID() }))
+      .heartbeatInterval(HEARTBEAT_INTERVAL_S)
+      .heartbeatTolerance(HEARTBEAT_TOLERANCE_S)
+  );
+}

@@ -1,0 +1,139 @@
+import type { Authorization, Client, Order } from 'acme-client';
+import type { Clock } from '../../../lib/clock.ts';
+import { IssueError } from '../issuer.ts';
+import type { Conversation } from './acme-conversation.ts';
+import { AcmeProblem, detailOf, isProblem, type ProblemDocument, problemType } from './acme-problem.ts';
+
+const CHALLENGE_TYPES = ['http-01', 'tls-alpn-01', 'dns-01'] as const;
+/** How control of a name is proved (RFC 8555, section 8; RFC 8737). */
+export type ChallengeType = (typeof CHALLENGE_TYPES)[number];
+
+/** Makes a challenge's answer visible to the authority. @returns takes it back */
+export type Publish = (challenge: {
+  type: ChallengeType;
+  authorization: Authorization;
+  token: string;
+  /** For `dns-01` already the TXT value. */
+  keyAuthorization: string;
+}) => Promise<() => void>;
+
+/** The authority looked for a challenge's answer and did not find it. */
+export class ValidationFailed extends Error {
+  /** Of the authority's problem document. */
+  readonly type: string;
+
+  constructor(
+    readonly challenge: ChallengeType,
+    document: ProblemDocument,
+  ) {
+    super(detailOf(document) || 'no reason was given');
+    this.name = new.target.name;
+    this.type = problemType(document);
+  }
+}
+
+const FIRST_POLL_MS = 500;
+const MAX_POLL_MS = 10_000;
+/** An authority that asks for more gets another attempt instead of a process that waits. */
+const MAX_ASKED_WAIT_S = 60;
+
+/** One order (RFC 8555, section 7.1.3) from its beginning to the certificate. */
+export class AcmeOrder {
+  #order: Order;
+
+  private constructor(
+    order: Order,
+    private readonly client: Client,
+    private readonly conversation: Conversation,
+    private readonly clock: Clock,
+  ) {
+    this.#order = order;
+  }
+
+  static async begin(domain: string, client: Client, conversation: Conversation, clock: Clock): Promise<AcmeOrder> {
+    const order = await client.createOrder({ identifiers: [{ type: 'dns', value: domain }] });
+    return new AcmeOrder(order, client, conversation, clock);
+  }
+
+  /**
+   * Proves control of the name.
+   *
+   * @throws {ValidationFailed} when the authority saw another answer, or none
+   */
+  async authorize(type: ChallengeType, publish: Publish): Promise<void> {
+    for (const authorization of await this.client.getAuthorizations(this.#order)) {
+      // Proofs are remembered for a while.
+      if (authorization.status !== 'valid') await this.#prove(authorization, type, publish);
+    }
+  }
+
+  /**
+   * Has the certificate made.
+   *
+   * @param csr PEM
+   * @returns the certificate and its chain, PEM
+   */
+  async finalize(csr: string | Buffer): Promise<string> {
+    await this.#settle('the order', (status) => status !== 'pending');
+    this.#expect('ready');
+    this.#order = await this.client.finalizeOrder(this.#order, csr);
+    await this.#settle('the certificate', (status) => status === 'valid' || status === 'invalid');
+    this.#expect('valid');
+    return this.client.getCertificate(this.#order);
+  }
+
+  async #prove(authorization: Authorization, type: ChallengeType, publish: Publish): Promise<void> {
+    const challenge = authorization.challenges.find((offered) => String(offered.type) === type);
+    if (!challenge) {
+      throw new IssueError('INTERNAL_ERROR', `The certificate authority does not offer ${type} validation.`);
+    }
+    const keyAuthorization = await this.client.getChallengeKeyAuthorization(challenge);
+    const takeBack = await publish({ type, authorization, token: challenge.token, keyAuthorization });
+    try {
+      await this.client.completeChallenge(challenge);
+      await this.#awaitValidation(authorization.url, type);
+    } finally {
+      takeBack();
+    }
+  }
+
+  async #awaitValidation(url: string, type: ChallengeType): Promise<void> {
+    const fetch = async () => {
+      const [authorization] = await this.client.getAuthorizations({ ...this.#order, authorizations: [url] });
+      return { authorization, challenge: authorization?.challenges.find((offered) => String(offered.type) === type) };
+    };
+    const { authorization, challenge } = await this.#poll('the validation', fetch, (found) => {
+      // Some authorities leave the authorization open after a failure, for the client to ask again (section 8.2).
+      const hasGivenUp = found.challenge?.status !== 'processing' && found.challenge?.error !== undefined;
+      return found.authorization?.status !== 'pending' || hasGivenUp;
+    });
+    if (authorization?.status === 'valid') return;
+    throw new ValidationFailed(type, isProblem(challenge?.error) ? challenge.error : {});
+  }
+
+  async #settle(what: string, isSettled: (status: Order['status']) => boolean): Promise<void> {
+    if (isSettled(this.#order.status)) return;
+    const fetch = () => this.client.getOrder(this.#order);
+    this.#order = await this.#poll(what, fetch, (order) => isSettled(order.status));
+  }
+
+  #expect(wanted: Order['status']): void {
+    const { status, error } = this.#order;
+    if (status === wanted) return;
+    throw new AcmeProblem(isProblem(error) ? error : { detail: `the order became ${status}` }, 200, null);
+  }
+
+  /** Asks until an answer is final; the conversation's signal bounds how long. */
+  async #poll<T>(what: string, fetch: () => Promise<T>, isFinal: (found: T) => boolean): Promise<T> {
+    for (let pause = FIRST_POLL_MS; ; pause = Math.min(pause * 1.5, MAX_POLL_MS)) {
+      const found = await fetch();
+      if (isFinal(found)) return found;
+      const asked = this.conversation.retryAfter ?? 0;
+      if (asked > MAX_ASKED_WAIT_S) {
+        const message = `The certificate authority takes its time for ${what}.`;
+        throw new IssueError('INTERNAL_ERROR', message, { retryAfter: asked });
+      }
+      await this.clock.sleep(Math.max(pause, asked * 1000), this.conversation.signal);
+    }
+  }
+}

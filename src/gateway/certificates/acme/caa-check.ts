@@ -1,0 +1,57 @@
+import type { CaaRecord } from 'node:dns';
+import type { DnsLookup } from '../dns-lookup.ts';
+import { IssueError } from '../issuer.ts';
+
+/**
+ * Checks that no CAA record (RFC 8659) forbids the authority to issue for the domain.
+ *
+ * @param domain may be a wildcard
+ * @param identities the names by which the authority is allowed, from its directory; none: nothing is checked
+ * @param methods ways of validation that we can use, such as `http-01`
+ * @returns those of the methods that are allowed (RFC 8657, section 4)
+ * @throws {IssueError} `DNS_ERROR` when none is; `INTERNAL_ERROR` when a lookup failed
+ */
+export async function allowedByCaa<M extends string>(
+  domain: string,
+  identities: readonly string[],
+  methods: readonly M[],
+  lookup: DnsLookup,
+): Promise<readonly M[]> {
+  if (identities.length === 0) return methods;
+  const isWildcard = domain.startsWith('*.');
+  const { owner, records } = await relevantRecords(domain.replace(/^\*\./, ''), lookup);
+  const values = issuers(records, isWildcard);
+  if (values === null) return methods;
+  const ours = values.map(parse).filter(({ issuer }) => identities.includes(issuer));
+  const allowed = methods.filter((method) => ours.some((value) => value.methods?.includes(method) ?? true));
+  if (allowed.length > 0) return allowed;
+  const found = values.map((value) => JSON.stringify(value)).join(', ');
+  const wanted = ours.length > 0 ? `${methods.join(' or ')} for ${identities[0]}` : String(identities[0]);
+  throw new IssueError('DNS_ERROR', `The CAA record of ${owner} has to allow ${wanted}. Found: ${found}.`);
+}
+
+/** The records of the closest name, upwards, that has any (RFC 8659, section 3). */
+async function relevantRecords(domain: string, lookup: DnsLookup): Promise<{ owner: string; records: CaaRecord[] }> {
+  const labels = domain.split('.');
+  for (let depth = 0; depth < labels.length; depth += 1) {
+    const owner = labels.slice(depth).join('.');
+    const records = await lookup.caa(owner);
+    if (records.length > 0) return { owner, records };
+  }
+  return { owner: domain, records: [] };
+}
+
+/** The values that decide; null when nothing restricts who may issue. `issuewild` comes first for wildcards. */
+function issuers(records: readonly CaaRecord[], isWildcard: boolean): string[] | null {
+  const wild = records.flatMap(({ issuewild }) => (issuewild === undefined ? [] : [issuewild]));
+  if (isWildcard && wild.length > 0) return wild;
+  const plain = records.flatMap(({ issue }) => (issue === undefined ? [] : [issue]));
+  return plain.length > 0 ? plain : null;
+}
+
+/** `issuer; name=value; …`; an empty issuer allows nobody. */
+function parse(value: string): { issuer: string; methods: string[] | null } {
+  const [issuer = '', ...parameters] = value.split(';').map((part) => part.trim());
+  const methods = parameters.find((parameter) => parameter.startsWith('validationmethods='));
+  return { issuer: issuer.toLowerCase(), methods: methods?.slice('validationmethods='.length).split(',') ?? null };
+}

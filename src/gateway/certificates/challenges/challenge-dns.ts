@@ -1,0 +1,100 @@
+import { createSocket, type RemoteInfo, type Socket as UdpSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { type AddressInfo, createServer, isIPv6, type Server } from 'node:net';
+import type { Clock } from '../../../lib/clock.ts';
+import { hasErrno } from '../../../lib/errors.ts';
+import type { Log } from '../../../lib/log.ts';
+import { answerQuery, type ChallengeZone } from './challenge-dns-answer.ts';
+import { QueryRate } from './challenge-dns-rate.ts';
+import { ChallengeDnsConnections } from './challenge-dns-tcp.ts';
+
+export interface ChallengeDnsOptions {
+  /** IP address to listen on: `::` takes both families. */
+  host: string;
+  /** The world asks port 53; 0 means any free one. */
+  port: number;
+  zone: ChallengeZone;
+}
+
+/** How often a free port is looked for that both UDP and TCP can have. */
+const PORT_ATTEMPTS = 10;
+
+/** The authoritative DNS server of the challenge zone, over UDP and TCP. */
+export class ChallengeDns {
+  readonly #options: ChallengeDnsOptions;
+  readonly #rate: QueryRate;
+  readonly #connections: ChallengeDnsConnections;
+  readonly #log: Log;
+  #listening: { udp: UdpSocket; tcp: Server } | null = null;
+
+  constructor(options: ChallengeDnsOptions, deps: { clock: Pick<Clock, 'now'>; log: Log }) {
+    this.#options = options;
+    this.#log = deps.log;
+    this.#rate = new QueryRate(deps.clock);
+    this.#connections = new ChallengeDnsConnections((packet, address) => this.#answer(packet, address, 'tcp'));
+  }
+
+  /**
+   * Begins to listen.
+   *
+   * @returns the port
+   * @throws the system's error, such as `EACCES` or `EADDRINUSE`
+   */
+  async start(): Promise<number> {
+    for (let attempt = 1; ; attempt += 1) {
+      const tcp = createServer((socket) => this.#connections.take(socket));
+      tcp.listen({ host: this.#options.host, port: this.#options.port });
+      await once(tcp, 'listening');
+      const { port } = tcp.address() as AddressInfo;
+      try {
+        this.#listening = { tcp, udp: await this.#bindUdp(port) };
+        tcp.on('error', (err) => this.#log.warn({ err }, 'the challenge DNS could not accept a connection'));
+        return port;
+      } catch (error) {
+        tcp.close();
+        // Any port will do, and somebody else has the UDP half of this one.
+        const mayRetry = this.#options.port === 0 && hasErrno(error, 'EADDRINUSE') && attempt < PORT_ATTEMPTS;
+        if (!mayRetry) throw error;
+      }
+    }
+  }
+
+  /** Closes everything; resolves when no handle is left. */
+  async stop(): Promise<void> {
+    const listening = this.#listening;
+    if (!listening) return;
+    this.#listening = null;
+    this.#connections.closeAll();
+    await Promise.all([
+      new Promise<void>((resolve) => listening.tcp.close(() => resolve())),
+      new Promise<void>((resolve) => listening.udp.close(() => resolve())),
+    ]);
+  }
+
+  async #bindUdp(port: number): Promise<UdpSocket> {
+    const { host } = this.#options;
+    const udp = createSocket(isIPv6(host) ? 'udp6' : 'udp4');
+    try {
+      udp.bind({ address: host, port });
+      await once(udp, 'listening');
+    } catch (error) {
+      udp.close();
+      throw error;
+    }
+    udp.on('message', (packet, from) => this.#answerDatagram(udp, packet, from));
+    udp.on('error', (err) => this.#log.warn({ err }, 'the challenge DNS could not receive'));
+    return udp;
+  }
+
+  #answerDatagram(udp: UdpSocket, packet: Buffer, from: RemoteInfo): void {
+    const answer = this.#answer(packet, from.address, 'udp');
+    if (!answer || from.port === 0) return;
+    udp.send(answer, from.port, from.address, (err) => {
+      if (err) this.#log.debug({ err, address: from.address }, 'a DNS answer could not be sent');
+    });
+  }
+
+  #answer(packet: Buffer, address: string, transport: 'udp' | 'tcp'): Buffer | null {
+    return this.#rate.allows(address) ? answerQuery(packet, this.#options.zone, transport) : null;
+  }
+}

@@ -1,0 +1,109 @@
+import { createHash, createPrivateKey, X509Certificate } from 'node:crypto';
+import { mkdir, readFile } from 'node:fs/promises';
+import { isIP } from 'node:net';
+import { join } from 'node:path';
+import { writeDurably } from '../../../lib/durable-write.ts';
+import { hasErrno } from '../../../lib/errors.ts';
+import type { Log } from '../../../lib/log.ts';
+import { isPlausible, leafRenewal } from './validity.ts';
+
+/** A certificate with its private key, both PEM. */
+export interface CertifiedKey {
+  cert: string;
+  key: string;
+}
+
+/** What a TLS listener is given. */
+export interface Leaf extends CertifiedKey {
+  /** When to ask for a new one, in milliseconds since 1970. */
+  renewAt: number;
+}
+
+export interface LeafStoreOptions {
+  dir: string;
+  /** Whose leaves these are. */
+  ca: X509Certificate;
+  /** Makes a leaf that is not there. */
+  issue(names: readonly string[]): Promise<CertifiedKey>;
+  log: Log;
+  /** The wall clock in milliseconds. */
+  now: () => number;
+}
+
+/**
+ * Leaves on the disk, so that a normal start has none to issue: what makes certificates is slow to load and large.
+ * There are 4,096 files at most; names that share one take turns in it. What is damaged, due or of another CA is
+ * issued anew, and a disk that cannot be written costs no more than issuing again.
+ */
+export class LeafStore {
+  /** By file, settles when nobody uses it. */
+  readonly #turns = new Map<string, Promise<void>>();
+
+  constructor(private readonly options: LeafStoreOptions) {}
+
+  /**
+   * @param names host names and IP addresses that the certificate is for; the first one is its subject
+   * @throws when there is none and none can be issued
+   */
+  leafFor(names: readonly string[]): Promise<Leaf> {
+    const file = this.#fileFor(names);
+    const before = this.#turns.get(file) ?? Promise.resolve();
+    const leaf = before.then(async () => (await this.#read(file, names)) ?? (await this.#issue(file, names)));
+    const settled = () => {};
+    this.#turns.set(file, leaf.then(settled, settled));
+    return leaf;
+  }
+
+  #fileFor(names: readonly string[]): string {
+    // A clock in 1970 needs another leaf than the right time: a device that always starts there keeps both.
+    const key = JSON.stringify([isPlausible(this.options.now()), ...names]);
+    return join(this.options.dir, `${createHash('sha256').update(key).digest('hex').slice(0, 3)}.pem`);
+  }
+
+  async #read(file: string, names: readonly string[]): Promise<Leaf | null> {
+    try {
+      const pair = splitPem(await readFile(file, 'utf8'));
+      const certificate = new X509Certificate(pair.cert);
+      if (!certificate.checkPrivateKey(createPrivateKey(pair.key)))
+        throw new Error('the key is of another certificate');
+      if (!this.#isOurs(certificate) || !names.every((name) => isFor(certificate, name))) return null;
+      const renewAt = leafRenewal(certificate);
+      const now = this.options.now();
+      return Date.parse(certificate.validFrom) <= now && now < renewAt ? { ...pair, renewAt } : null;
+    } catch (err) {
+      if (!hasErrno(err, 'ENOENT')) {
+        this.options.log.warn({ err, file }, 'a certificate on the disk cannot be used; a new one is issued');
+      }
+      return null;
+    }
+  }
+
+  #isOurs(certificate: X509Certificate): boolean {
+    const { ca } = this.options;
+    return certificate.checkIssued(ca) && certificate.verify(ca.publicKey);
+  }
+
+  async #issue(file: string, names: readonly string[]): Promise<Leaf> {
+    const { dir, issue, log } = this.options;
+    const pair = await issue(names);
+    try {
+      await mkdir(dir, { recursive: true, mode: 0o700 });
+      await writeDurably(file, pair.cert + pair.key, 0o600);
+    } catch (err) {
+      log.warn({ err, file }, 'a certificate could not be written to the disk; the next start issues it again');
+    }
+    return { ...pair, renewAt: leafRenewal(new X509Certificate(pair.cert)) };
+  }
+}
+
+/** @throws when the text is not a certificate with a key after it */
+function splitPem(text: string): CertifiedKey {
+  const at = text.indexOf('-----BEGIN PRIVATE KEY-----');
+  if (at === -1) throw new Error('there is no private key in it');
+  return { cert: text.slice(0, at), key: text.slice(at) };
+}
+
+function isFor(certificate: X509Certificate, name: string): boolean {
+  const host = name.replace(/^\*/, 'any');
+  return (isIP(name) === 0 ? certificate.checkHost(host) : certificate.checkIP(name)) !== undefined;
+}

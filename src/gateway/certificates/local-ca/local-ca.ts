@@ -1,0 +1,124 @@
+import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { mkdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { explainUnreadable, writeDurably } from '../../../lib/durable-write.ts';
+import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
+import type { Log } from '../../../lib/log.ts';
+import { makePrivateKey } from '../private-key.ts';
+import { type Leaf, LeafStore } from './leaf-store.ts';
+import { isCaDue } from './validity.ts';
+
+/** The gateway's own certificate authority, which devices and people here trust by its file. */
+export interface LocalCa {
+  /** The certificate that clients need: absolute or relative as the folder was given. */
+  readonly caFile: string;
+  readonly caPem: string;
+  /**
+   * The certificate from the disk, or a new one.
+   *
+   * @param names host names and IP addresses that the certificate is for; the first one is its subject
+   */
+  issue(names: readonly string[]): Promise<Leaf>;
+  /**
+   * A new certificate for a key, which is kept nowhere.
+   *
+   * @param names as for {@link LocalCa.issue}
+   * @returns PEM
+   */
+  certify(names: readonly string[], privateKeyPem: string): Promise<string>;
+}
+
+/**
+ * Opens the CA of a folder and makes one when there is none.
+ *
+ * @param now the wall clock in milliseconds
+ * @throws {OperatorError} when a file of the CA is damaged or missing: replacing it would lock out
+ *   every client that trusts the old one, which is not ours to decide
+ */
+export async function openLocalCa(dir: string, log: Log, now: () => number = Date.now): Promise<LocalCa> {
+  await mkdir(dir, { recursive: true });
+  const caFile = join(dir, 'ca.pem');
+  const keyFile = join(dir, 'ca-key.pem');
+  const [stored, storedKey] = await Promise.all([readIfThere(caFile), readIfThere(keyFile)]);
+  if (stored !== null && storedKey === null) throw damaged(keyFile, 'is missing', caFile);
+
+  // The key goes first: an interruption between the two leaves a key without a certificate, never the reverse.
+  const keyPem = storedKey ?? (await makeKey(keyFile));
+  checkKey(keyPem, keyFile, caFile);
+  if (stored !== null) checkCertificate(stored, keyPem, caFile, keyFile);
+
+  const isDue = stored === null || isCaDue(new X509Certificate(stored), now());
+  const caPem = isDue ? await certifyItself(caFile, keyPem, now()) : stored;
+  if (stored === null && storedKey === null) log.info({ ca: caFile }, 'a certificate authority was made');
+  const certify = async (names: readonly string[], privateKeyPem: string) => {
+    const leafKey = createPrivateKey(privateKeyPem);
+    return (await loadX509()).certifyLeaf({ caPem, keyPem, names, leafKey, now: now() });
+  };
+  const leaves = new LeafStore({
+    dir: join(dir, 'leaves'),
+    ca: new X509Certificate(caPem),
+    issue: async (names) => {
+      const key = await makePrivateKey('ecdsa');
+      return { cert: await certify(names, key), key };
+    },
+    log,
+    now,
+  });
+  return { caFile, caPem, issue: (names) => leaves.leafFor(names), certify };
+}
+
+/** Large and slow to load: a start at which nothing has to be issued does without it. */
+function loadX509() {
+  return import('./x509.ts');
+}
+
+async function makeKey(keyFile: string): Promise<string> {
+  const pem = await makePrivateKey('ecdsa');
+  await writeDurably(keyFile, pem, 0o600);
+  return pem;
+}
+
+/** The key stays when the certificate is renewed, so that clients with the old file go on trusting us. */
+async function certifyItself(caFile: string, keyPem: string, now: number): Promise<string> {
+  const pem = await (await loadX509()).certifyCa(keyPem, now);
+  await writeDurably(caFile, pem, 0o644);
+  return pem;
+}
+
+function checkKey(keyPem: string, keyFile: string, caFile: string): void {
+  try {
+    const key = createPrivateKey(keyPem);
+    if (key.asymmetricKeyDetails?.namedCurve !== 'prime256v1') throw new Error('it is no EC key on P-256');
+  } catch (error) {
+    throw damaged(keyFile, `is damaged (${messageOf(error)})`, caFile);
+  }
+}
+
+function checkCertificate(caPem: string, keyPem: string, caFile: string, keyFile: string): void {
+  let certificate: X509Certificate;
+  try {
+    certificate = new X509Certificate(caPem);
+  } catch (error) {
+    throw damaged(caFile, `is damaged (${messageOf(error)})`, keyFile);
+  }
+  if (!certificate.ca) throw damaged(caFile, 'holds a certificate that is no CA', keyFile);
+  if (!certificate.checkPrivateKey(createPrivateKey(keyPem))) {
+    throw damaged(caFile, `does not belong to the key in ${keyFile}`, keyFile);
+  }
+}
+
+function damaged(file: string, what: string, other: string): OperatorError {
+  return new OperatorError(
+    `${file} ${what}; restore it from a backup, or remove it together with ${other}: ` +
+      'a new CA is then made, which every client has to be given anew',
+  );
+}
+
+async function readIfThere(file: string): Promise<string | null> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    if (hasErrno(error, 'ENOENT')) return null;
+    throw explainUnreadable(file, error);
+  }
+}

@@ -1,0 +1,113 @@
+import 'reflect-metadata'; // has to be there before @peculiar/x509, whose dependencies look for it
+import { createPrivateKey, createPublicKey, type KeyObject, randomBytes, webcrypto } from 'node:crypto';
+import { isIP, isIPv6 } from 'node:net';
+import * as x509 from '@peculiar/x509';
+import { canonicalIpv6 } from '../../../lib/ip-address.ts';
+import { caValidity, leafValidity } from './validity.ts';
+
+/*
+ * Loading this module costs 15 MB of memory and a fifth of a second: it is to be imported when a
+ * certificate has to be made, and not before.
+ */
+
+const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
+const CA_NAME = 'CN=device-agent local CA';
+
+/**
+ * Certifies a key as a CA.
+ *
+ * @param now milliseconds since 1970
+ * @returns the certificate, PEM
+ */
+export async function certifyCa(keyPem: string, now: number): Promise<string> {
+  const keys = await signingKeys(createPrivateKey(keyPem));
+  const certificate = await x509.X509CertificateGenerator.createSelfSigned({
+    ...caValidity(now),
+    name: CA_NAME,
+    serialNumber: serialNumber(),
+    signingAlgorithm: ALGORITHM,
+    keys,
+    extensions: [
+      // A CA, but none that may make further ones.
+      new x509.BasicConstraintsExtension(true, 0, true),
+      new x509.KeyUsagesExtension(x509.KeyUsageFlags.keyCertSign | x509.KeyUsageFlags.cRLSign, true),
+      await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+    ],
+  });
+  return pemOf(certificate);
+}
+
+/** What {@link certifyLeaf} needs to know. */
+export interface LeafRequest {
+  caPem: string;
+  /** The CA's key, PEM. */
+  keyPem: string;
+  /** Host names and IP addresses. */
+  names: readonly string[];
+  leafKey: KeyObject;
+  /** Milliseconds since 1970. */
+  now: number;
+}
+
+/**
+ * Issues a server's certificate.
+ *
+ * @returns PEM
+ */
+export async function certifyLeaf({ caPem, keyPem, names, leafKey, now }: LeafRequest): Promise<string> {
+  const ca = new x509.X509Certificate(caPem);
+  const caKeys = await signingKeys(createPrivateKey(keyPem));
+  const subject = subjectOf(names);
+  const certificate = await x509.X509CertificateGenerator.create({
+    ...leafValidity(now, ca.notAfter),
+    subject,
+    // As it is encoded there, and not as text: clients compare the two byte by byte.
+    issuer: ca.subjectName,
+    serialNumber: serialNumber(),
+    signingAlgorithm: ALGORITHM,
+    publicKey: createPublicKey(leafKey).export({ type: 'spki', format: 'der' }),
+    signingKey: caKeys.privateKey,
+    extensions: [
+      new x509.BasicConstraintsExtension(false, undefined, true),
+      new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
+      new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.serverAuth]),
+      // RFC 5280, 4.2.1.6: critical when the subject is empty.
+      new x509.SubjectAlternativeNameExtension(names.map(alternativeName), subject === ''),
+      await x509.AuthorityKeyIdentifierExtension.create(caKeys.publicKey),
+    ],
+  });
+  return pemOf(certificate);
+}
+
+/** A common name holds 64 characters at most (RFC 5280, A.1); clients look at the alternative names alone. */
+function subjectOf([name = '']: readonly string[]): string {
+  return /^[a-z0-9.:*_-]{1,64}$/i.test(name) ? `CN=${name}` : '';
+}
+
+function alternativeName(name: string): x509.JsonGeneralName {
+  if (isIP(name) === 0) return { type: 'dns', value: name };
+  // The library takes no IPv6 address that ends in an IPv4 one.
+  return { type: 'ip', value: isIPv6(name) ? canonicalIpv6(name) : name };
+}
+
+/** Positive and of at most twenty octets (RFC 5280, 4.1.2.2); the first bits are set so that none is superfluous. */
+function serialNumber(): string {
+  const bytes = randomBytes(16);
+  bytes[0] = ((bytes[0] as number) & 0x3f) | 0x40;
+  return bytes.toString('hex');
+}
+
+/** The keys in the form that the library signs with. */
+async function signingKeys(key: KeyObject): Promise<webcrypto.CryptoKeyPair> {
+  const pkcs8 = key.export({ type: 'pkcs8', format: 'der' });
+  const spki = createPublicKey(key).export({ type: 'spki', format: 'der' });
+  const [privateKey, publicKey] = await Promise.all([
+    webcrypto.subtle.importKey('pkcs8', pkcs8, ALGORITHM, false, ['sign']),
+    webcrypto.subtle.importKey('spki', spki, ALGORITHM, true, ['verify']),
+  ]);
+  return { privateKey, publicKey };
+}
+
+function pemOf(certificate: x509.X509Certificate): string {
+  return `${certificate.toString('pem')}\n`;
+}

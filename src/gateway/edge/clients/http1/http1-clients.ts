@@ -1,0 +1,42 @@
+import type { Socket } from 'node:net';
+import type { Log } from '../../../../lib/log.ts';
+import type { TrafficCounters } from '../../../traffic-counters.ts';
+import { DeadlineSweep } from '../../connections/deadline-sweep.ts';
+import { type HttpLimits, sweepInterval } from '../../http/http-limits.ts';
+import { Http1Client, type Http1Server } from './http1-client.ts';
+
+export interface Http1ClientsOptions {
+  limits: HttpLimits;
+  counters: TrafficCounters;
+  log: Log;
+}
+
+/** The connections to one public port that speak HTTP/1. */
+export class Http1Clients implements Iterable<Http1Client> {
+  readonly #options: Http1ClientsOptions;
+  readonly #keepAlive: string;
+  readonly #clients: DeadlineSweep<Http1Client>;
+  readonly #onOver = (client: Http1Client): void => void this.#clients.delete(client);
+
+  constructor(options: Http1ClientsOptions) {
+    this.#options = options;
+    this.#clients = new DeadlineSweep(sweepInterval(options.limits));
+    const seconds = Math.floor(options.limits.keepAliveTimeout / 1000);
+    this.#keepAlive = `Connection: keep-alive\r\nKeep-Alive: timeout=${seconds}\r\n`;
+  }
+
+  /**
+   * Takes over a connection.
+   *
+   * @param door where its requests go
+   */
+  accept(socket: Socket, door: Http1Server): void {
+    const { limits, counters, log } = this.#options;
+    const options = { limits, keepAlive: this.#keepAlive, door, onOver: this.#onOver, counters, log };
+    this.#clients.add(new Http1Client(socket, options));
+  }
+
+  [Symbol.iterator](): Iterator<Http1Client> {
+    return this.#clients[Symbol.iterator]();
+  }
+}

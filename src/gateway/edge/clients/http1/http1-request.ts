@@ -1,0 +1,90 @@
+import type { Socket } from 'node:net';
+import { Readable } from 'node:stream';
+import type { ChunkedDecoder } from '../../http/chunked-decoder.ts';
+import type { ClientRequest, Upgrade } from '../../http/client-message.ts';
+import type { Http1Head } from './http1-head.ts';
+
+const NO_TRAILERS: string[] = [];
+
+/** A request by HTTP/1. */
+export class Http1Request implements ClientRequest {
+  readonly method: string;
+  readonly url: string;
+  readonly httpVersion: string;
+  readonly headers: Http1Head['headers'];
+  readonly rawHeaders: string[];
+  readonly socket: Socket;
+  readonly body: Readable | null;
+  readonly upgrade: Upgrade | null;
+  rawTrailers = NO_TRAILERS;
+  complete: boolean;
+  /** Bytes of the body that have yet to come, unless it comes in chunks. */
+  #left: number;
+  readonly #chunks: ChunkedDecoder | null;
+
+  /** @param chunks takes the body out of its chunks, when it comes in them */
+  constructor(
+    { method, target, version, headers, rawHeaders, length }: Http1Head,
+    socket: Socket,
+    upgrade: Upgrade | null,
+    chunks: ChunkedDecoder | null,
+  ) {
+    this.method = method;
+    this.url = target;
+    this.httpVersion = version;
+    this.headers = headers;
+    this.rawHeaders = rawHeaders;
+    this.socket = socket;
+    this.upgrade = upgrade;
+    this.#left = length ?? 0;
+    this.#chunks = chunks;
+    this.complete = length === 0;
+    this.body = this.complete ? null : new Readable({ read: () => this.#readOn() });
+    // A break is seen by the response.
+    this.body?.on('error', () => {});
+  }
+
+  /**
+   * Takes what there is of the body, or its next chunk.
+   *
+   * @param at where in the bytes the body goes on
+   * @returns where in them what is taken ends
+   * @throws {MalformedMessage} when the chunks are none
+   */
+  take(bytes: Buffer, at: number): number {
+    if (this.#chunks !== null) return this.#takeChunk(this.#chunks, bytes, at);
+    const end = Math.min(bytes.length, at + this.#left);
+    this.#left -= end - at;
+    this.#receive(at === 0 && end === bytes.length ? bytes : bytes.subarray(at, end));
+    if (this.#left === 0) this.#finish(NO_TRAILERS);
+    return end;
+  }
+
+  /** The client broke off. */
+  breakOff(): void {
+    this.body?.destroy();
+  }
+
+  #takeChunk(chunks: ChunkedDecoder, bytes: Buffer, at: number): number {
+    const end = chunks.take(bytes, at);
+    if (chunks.piece !== null) this.#receive(chunks.piece);
+    if (chunks.trailers !== null) this.#finish(chunks.trailers);
+    return end;
+  }
+
+  /** A reader that is slow slows the client down. */
+  #receive(piece: Buffer): void {
+    if (this.body?.push(piece) === false) this.socket.pause();
+  }
+
+  #finish(trailers: string[]): void {
+    this.rawTrailers = trailers;
+    this.complete = true;
+    this.body?.push(null);
+  }
+
+  #readOn(): void {
+    // Behind the body there may be another request, which has to wait.
+    if (!this.complete) this.socket.resume();
+  }
+}

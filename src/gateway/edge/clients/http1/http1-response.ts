@@ -1,0 +1,163 @@
+import { EventEmitter } from 'node:events';
+import { STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
+import type { TrafficCounters } from '../../../traffic-counters.ts';
+import type { ClientResponse } from '../../http/client-message.ts';
+import { headerLine, isName } from '../../http/header-fields.ts';
+import { httpDate } from '../../http/http-date.ts';
+import { resetConnection } from '../../http/reset-connection.ts';
+import type { Http1Head } from './http1-head.ts';
+
+/** Bodies up to this size are copied next to their head, so that both leave in one piece. */
+const SMALL = 16_384;
+
+export interface Http1ResponseOptions {
+  /** What is said on a connection that is kept: headers with their CR LF. */
+  keepAlive: string;
+  counters: TrafficCounters;
+  /** Called when all of the response has been written. */
+  onEnd(): void;
+}
+
+/** The response to a request by HTTP/1. */
+export class Http1Response extends EventEmitter implements ClientResponse {
+  shouldKeepAlive: boolean;
+  headersSent = false;
+  destroyed = false;
+  chunkedEncoding = false;
+  readonly #socket: Socket;
+  readonly #options: Http1ResponseOptions;
+  readonly #old: boolean;
+  readonly #isHead: boolean;
+  #bodyless = false;
+  /** Whether the end of the connection is the end of the body. */
+  #untilClose = false;
+  /** What of the head has yet to leave. */
+  #head = '';
+  #trailers = '';
+
+  constructor(socket: Socket, { method, version, keepAlive, upgrade }: Http1Head, options: Http1ResponseOptions) {
+    super();
+    this.#socket = socket;
+    this.#options = options;
+    this.#old = version === '1.0';
+    this.#isHead = method === 'HEAD';
+    // A client that asks for another protocol may have begun to speak it.
+    this.shouldKeepAlive = keepAlive && upgrade === null;
+  }
+
+  writeHead(status: number, headers: readonly string[], reason = STATUS_CODES[status] ?? ''): void {
+    let text = `HTTP/1.1 ${status} ${reason}\r\n`;
+    let hasLength = false;
+    let hasDate = false;
+    for (let at = 0; at < headers.length; at += 2) {
+      const name = headers[at] as string;
+      // The length tells most headers apart without a copy in lower case.
+      switch (name.length) {
+        case 4:
+          hasDate ||= isName(name, 'date');
+          break;
+        case 10:
+          if (isName(name, 'connection') || isName(name, 'keep-alive')) continue;
+          break;
+        case 14:
+          hasLength ||= isName(name, 'content-length');
+          break;
+        case 17:
+          if (isName(name, 'transfer-encoding')) continue;
+          break;
+      }
+      text += headerLine(name, headers[at + 1] as string);
+    }
+    this.headersSent = true;
+    this.#options.counters.responded(status);
+    this.#bodyless = this.#isHead || status === 204 || status === 304;
+    this.chunkedEncoding = !this.#bodyless && !hasLength && !this.#old;
+    this.#untilClose = !this.#bodyless && !hasLength && this.#old;
+    if (this.#untilClose) this.shouldKeepAlive = false;
+    if (!hasDate) text += `Date: ${httpDate()}\r\n`;
+    text += this.shouldKeepAlive ? this.#options.keepAlive : 'Connection: close\r\n';
+    if (this.chunkedEncoding) text += 'Transfer-Encoding: chunked\r\n';
+    this.#head = `${text}\r\n`;
+  }
+
+  writeInterim(status: number, headers: readonly string[], reason = STATUS_CODES[status] ?? ''): void {
+    // HTTP/1.0 knows none (RFC 9110, 15.2).
+    if (this.headersSent || this.#old) return;
+    let text = `HTTP/1.1 ${status} ${reason}\r\n`;
+    for (let at = 0; at < headers.length; at += 2) text += headerLine(headers[at] as string, headers[at + 1] as string);
+    this.#send(`${text}\r\n`);
+  }
+
+  flushHeaders(): void {
+    this.#send(this.#takeHead());
+  }
+
+  cork(): void {
+    this.#socket.cork();
+  }
+
+  uncork(): void {
+    this.#socket.uncork();
+  }
+
+  write(chunk: Buffer): boolean {
+    const head = this.#takeHead();
+    if (this.#bodyless || chunk.length === 0) return this.#send(head);
+    if (!this.chunkedEncoding) return this.#send(head, chunk);
+    return this.#send(`${head}${chunk.length.toString(16)}\r\n`, chunk, '\r\n');
+  }
+
+  addTrailers(trailers: readonly [name: string, value: string][]): void {
+    for (const [name, value] of trailers) this.#trailers += headerLine(name, value);
+  }
+
+  end(last?: Buffer): void {
+    if (this.destroyed) return;
+    const head = this.#takeHead();
+    const end = this.chunkedEncoding ? `0\r\n${this.#trailers}\r\n` : '';
+    if (this.#bodyless || last === undefined || last.length === 0) this.#send(head + end);
+    else if (!this.chunkedEncoding) this.#send(head, last);
+    else this.#send(`${head}${last.length.toString(16)}\r\n`, last, `\r\n${end}`);
+    this.#close();
+    this.#options.onEnd();
+  }
+
+  destroy(): void {
+    if (this.destroyed) return;
+    // A body that ends with the connection would look complete.
+    if (this.#untilClose) resetConnection(this.#socket);
+    else this.#socket.destroy();
+    this.#close();
+  }
+
+  /** The connection is gone. */
+  breakOff(): void {
+    if (!this.destroyed) this.#close();
+  }
+
+  #close(): void {
+    this.destroyed = true;
+    this.emit('close');
+  }
+
+  #takeHead(): string {
+    const head = this.#head;
+    this.#head = '';
+    return head;
+  }
+
+  #send(before: string, chunk?: Buffer, after = ''): boolean {
+    const socket = this.#socket;
+    if (this.destroyed) return true;
+    if (chunk === undefined) return before === '' || socket.write(before, 'latin1');
+    if (before === '' && after === '') return socket.write(chunk);
+    if (chunk.length <= SMALL) return socket.write(before + chunk.toString('latin1') + after, 'latin1');
+    socket.cork();
+    if (before !== '') socket.write(before, 'latin1');
+    let room = socket.write(chunk);
+    if (after !== '') room = socket.write(after, 'latin1');
+    socket.uncork();
+    return room;
+  }
+}

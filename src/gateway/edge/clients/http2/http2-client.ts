@@ -1,0 +1,124 @@
+import type { IncomingHttpHeaders, ServerHttp2Session, ServerHttp2Stream } from 'node:http2';
+import type { TLSSocket } from 'node:tls';
+import type { TrafficCounters } from '../../../traffic-counters.ts';
+import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
+import type { HttpLimits } from '../../http/http-limits.ts';
+import type { IdleClient } from '../idle-clients.ts';
+import { Allowance } from './http2-allowance.ts';
+import { Http2Request } from './http2-request.ts';
+import { Http2Code, Http2Response } from './http2-response.ts';
+
+/**
+ * Streams that come to nothing, by the client's doing: each may have cost a request to an upstream, which is what rapid
+ * reset lives on (CVE-2023-44487). Whoever leaves a page with many pictures needs a hundred.
+ */
+const RESETS = { burst: 200, perSecond: 20 };
+
+/** PING and SETTINGS frames; gRPC measures a connection with a PING for every turn of it. */
+const CONTROL_FRAMES = { burst: 1000, perSecond: 100 };
+
+/** Bytes of all bodies together that may be under way to us; what waits for a slow upstream does not count. */
+const CONNECTION_WINDOW = 1_048_576;
+
+/** Milliseconds that a client has to read why its connection ends. */
+const FAREWELL = 1000;
+
+export interface Http2ClientOptions {
+  limits: HttpLimits;
+  onRequest(req: ClientRequest, res: ClientResponse): void;
+  counters: TrafficCounters;
+}
+
+/** One HTTP/2 connection of a public client. */
+export class Http2Client implements IdleClient {
+  readonly #session: ServerHttp2Session;
+  readonly #socket: TLSSocket;
+  readonly #options: Http2ClientOptions;
+  readonly #resets: Allowance;
+  readonly #controlFrames: Allowance;
+  /** Of the streams that are open. */
+  readonly #responses = new Set<Http2Response>();
+  #idleSince = performance.now();
+  #asked = false;
+
+  constructor(session: ServerHttp2Session, socket: TLSSocket, options: Http2ClientOptions) {
+    this.#session = session;
+    this.#socket = socket;
+    this.#options = options;
+    this.#resets = new Allowance(RESETS.burst, RESETS.perSecond, this.#idleSince);
+    this.#controlFrames = new Allowance(CONTROL_FRAMES.burst, CONTROL_FRAMES.perSecond, this.#idleSince);
+    session.setLocalWindowSize(CONNECTION_WINDOW);
+    // Its socket would stay open for the other half, which HTTP/2 has no use for, and every request with it.
+    socket.on('end', () => session.destroy());
+    session
+      // An error ends in 'close', which all here wait for.
+      .on('error', () => {})
+      .on('ping', () => this.#countControlFrame())
+      .on('remoteSettings', () => this.#countControlFrame())
+      .on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, _flags: number, raw: string[]) =>
+        this.#serve(stream, headers, raw),
+      );
+  }
+
+  get idleSince(): number | null {
+    return this.#responses.size > 0 || this.#socket.destroyed ? null : this.#idleSince;
+  }
+
+  destroy(): void {
+    this.#socket.destroy();
+  }
+
+  /**
+   * Asks a client for a sign of life whenever it was quiet for too long: answers may take longer, as those of gRPC do that
+   * tell what happens, but not for a client that has gone.
+   */
+  watch(): void {
+    const { idleTimeout, pingTimeout } = this.#options.limits;
+    this.#session.setTimeout(idleTimeout, () => {
+      const timer = setTimeout(() => this.#socket.destroy(), pingTimeout).unref();
+      const sent = this.#session.ping((error) => {
+        clearTimeout(timer);
+        if (error === null) this.#session.setTimeout(idleTimeout);
+      });
+      if (!sent) this.#socket.destroy();
+    });
+  }
+
+  /**
+   * Ends responses that the client does not read, and a connection that has carried no request for too long; bytes that
+   * trickle in do not count as use.
+   */
+  checkTime(now: number): void {
+    const { headersTimeout, keepAliveTimeout, idleTimeout } = this.#options.limits;
+    for (const response of this.#responses) if (response.isStalled(now, idleTimeout)) response.destroy();
+    if (this.#responses.size > 0 || now - this.#idleSince < (this.#asked ? keepAliveTimeout : headersTimeout)) return;
+    this.#end(Http2Code.noError);
+  }
+
+  #serve(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, raw: readonly string[]): void {
+    const { onRequest, counters } = this.#options;
+    const response = new Http2Response(stream, headers[':method'] === 'HEAD', counters);
+    this.#responses.add(response);
+    this.#asked = true;
+    stream.on('error', () => {}).on('close', () => this.#closed(stream, response));
+    onRequest(new Http2Request(stream, headers, raw, this.#socket), response);
+  }
+
+  #closed(stream: ServerHttp2Stream, response: Http2Response): void {
+    const now = performance.now();
+    this.#responses.delete(response);
+    this.#idleSince = now;
+    if (stream.rstCode !== Http2Code.noError && !this.#resets.take(now)) this.#end(Http2Code.enhanceYourCalm);
+  }
+
+  #countControlFrame(): void {
+    if (!this.#controlFrames.take(performance.now())) this.#end(Http2Code.enhanceYourCalm);
+  }
+
+  #end(code: number): void {
+    const socket = this.#socket;
+    this.#session.destroy(undefined, code);
+    const timer = setTimeout(() => socket.destroy(), FAREWELL).unref();
+    socket.once('close', () => clearTimeout(timer));
+  }
+}

@@ -1,0 +1,69 @@
+import type { TLSSocket } from 'node:tls';
+import type { Log } from '../../../../lib/log.ts';
+import type { TrafficCounters } from '../../../traffic-counters.ts';
+import { DeadlineSweep } from '../../connections/deadline-sweep.ts';
+import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
+import { type HttpLimits, sweepInterval } from '../../http/http-limits.ts';
+import { MAX_HEADER_LINES } from '../../http/request-guard.ts';
+import { Http2Client } from './http2-client.ts';
+
+export interface Http2ClientsOptions {
+  limits: HttpLimits;
+  onRequest(req: ClientRequest, res: ClientResponse): void;
+  counters: TrafficCounters;
+  log: Log;
+}
+
+/** Bytes of a body that wait here for a slow upstream. */
+const STREAM_WINDOW = 131_072;
+
+/** `:method`, `:scheme`, `:authority` and `:path`. */
+const PSEUDO_HEADERS = 4;
+
+/**
+ * The public connections that speak HTTP/2. What floods of frames cost is bounded by nghttp2 (continuations, headers
+ * kept, acknowledgements that are not read), by Node (frames that are invalid or empty) and by {@link Http2Client}.
+ */
+export class Http2Clients implements Iterable<Http2Client> {
+  readonly #options: Http2ClientsOptions;
+  readonly #clients: DeadlineSweep<Http2Client>;
+
+  constructor(options: Http2ClientsOptions) {
+    this.#options = options;
+    this.#clients = new DeadlineSweep(sweepInterval(options.limits));
+  }
+
+  /** Takes over a connection whose handshake agreed on `h2`. */
+  accept(socket: TLSSocket): void {
+    this.#start(socket).catch((error: unknown) => {
+      this.#options.log.error({ err: error }, 'an HTTP/2 connection could not be served');
+      socket.destroy();
+    });
+  }
+
+  [Symbol.iterator](): Iterator<Http2Client> {
+    return this.#clients[Symbol.iterator]();
+  }
+
+  async #start(socket: TLSSocket): Promise<void> {
+    // Loaded with the first client that needs it: it takes 2 MB.
+    const { performServerHandshake } = await import('node:http2');
+    if (socket.destroyed) return;
+    // Node's own TLS server says this of its sockets; a session waits for it.
+    Object.assign(socket, { secureConnecting: false });
+    const { limits, onRequest, counters } = this.#options;
+    const session = performServerHandshake(socket, {
+      maxHeaderListPairs: MAX_HEADER_LINES + PSEUDO_HEADERS,
+      maxSessionInvalidFrames: 100,
+      settings: {
+        maxConcurrentStreams: limits.streams,
+        maxHeaderListSize: limits.headerBytes,
+        initialWindowSize: STREAM_WINDOW,
+      },
+    });
+    const client = new Http2Client(session, socket, { limits, onRequest, counters });
+    client.watch();
+    this.#clients.add(client);
+    session.once('close', () => this.#clients.delete(client));
+  }
+}

@@ -1,0 +1,145 @@
+import type { OutgoingHttpHeaders, ServerHttp2Stream, ServerStreamResponseOptions } from 'node:http2';
+import type { TrafficCounters } from '../../../traffic-counters.ts';
+import type { ClientResponse } from '../../http/client-message.ts';
+import { MalformedMessage } from '../../http/header-fields.ts';
+import { http2Headers } from '../../http/http2-headers.ts';
+
+/** Error codes of RFC 9113, section 7; Node's constants come with all of `node:http2`. */
+export const Http2Code = { noError: 0, internalError: 2, cancel: 8, enhanceYourCalm: 11 } as const;
+
+/** The response on one stream of an HTTP/2 connection. */
+export class Http2Response implements ClientResponse {
+  /** Meaningless here: a stream carries one request, and its end leaves the connection alone. */
+  shouldKeepAlive = true;
+  readonly chunkedEncoding = true;
+  readonly #stream: ServerHttp2Stream;
+  readonly #counters: TrafficCounters;
+  #head: OutgoingHttpHeaders | null = null;
+  #bodyless: boolean;
+  #trailers: OutgoingHttpHeaders | null = null;
+  #written = 0;
+  /** Of what was written, what the client had taken when that was last seen to grow, and when. */
+  #taken = 0;
+  #takenAt = 0;
+
+  /** @param bodyless whether the request asks for a head alone */
+  constructor(stream: ServerHttp2Stream, bodyless: boolean, counters: TrafficCounters) {
+    this.#stream = stream;
+    this.#counters = counters;
+    this.#bodyless = bodyless;
+  }
+
+  get headersSent(): boolean {
+    return this.#head !== null;
+  }
+
+  get destroyed(): boolean {
+    return this.#stream.destroyed || this.#stream.closed;
+  }
+
+  /**
+   * Whether a part of the body waits, and the client has not taken a piece of it for so long. Its signs of life tell
+   * nothing: each stream has a window of its own, which may stay shut.
+   *
+   * @param now milliseconds that only grow
+   */
+  isStalled(now: number, limit: number): boolean {
+    const waiting = this.#stream.writableLength;
+    const taken = this.#written - waiting;
+    if (waiting === 0 || taken !== this.#taken) {
+      this.#taken = taken;
+      this.#takenAt = now;
+    }
+    return now - this.#takenAt >= limit;
+  }
+
+  /** @throws {MalformedMessage} for what cannot be sent: Node would, when nobody is there any more who could answer else */
+  writeHead(status: number, headers: readonly string[]): void {
+    if (status < 200 || status > 599) throw new MalformedMessage(`there is no status ${status} in HTTP/2`);
+    const head = http2Headers(headers);
+    head[':status'] = status;
+    this.#head = head;
+    this.#counters.responded(status);
+    this.#bodyless ||= status === 204 || status === 304;
+  }
+
+  writeInterim(status: number, headers: readonly string[]): void {
+    if (this.destroyed || this.#stream.headersSent) return;
+    const head = http2Headers(headers);
+    head[':status'] = status;
+    this.#stream.additionalHeaders(head);
+  }
+
+  flushHeaders(): void {
+    this.#respond({ waitForTrailers: true });
+  }
+
+  cork(): void {
+    this.#stream.cork();
+  }
+
+  uncork(): void {
+    this.#stream.uncork();
+  }
+
+  write(chunk: Buffer): boolean {
+    this.#respond({ waitForTrailers: true });
+    if (this.#bodyless || this.destroyed) return true;
+    this.#written += chunk.length;
+    return this.#stream.write(chunk);
+  }
+
+  addTrailers(trailers: readonly [name: string, value: string][]): void {
+    this.#trailers = http2Headers(trailers.flat());
+  }
+
+  end(last?: Buffer): void {
+    const empty = last === undefined || last.length === 0;
+    // A gRPC answer that is trailers alone has to arrive as one frame.
+    if (this.#trailers === null) this.#respond({ endStream: empty });
+    else this.#respond({ waitForTrailers: true });
+    if (this.destroyed || this.#bodyless) return;
+    if (empty) this.#stream.end();
+    else {
+      this.#written += last.length;
+      this.#stream.end(last);
+    }
+  }
+
+  destroy(code: number = Http2Code.internalError): void {
+    if (!this.destroyed) this.#stream.close(code);
+  }
+
+  on(event: 'close', listener: () => void): this {
+    this.#stream.on(event, listener);
+    return this;
+  }
+
+  once(event: 'close' | 'drain', listener: () => void): this {
+    this.#stream.once(event, listener);
+    return this;
+  }
+
+  /** Without trailers to wait for, Node would end a stream in an orderly way before it resets it. */
+  #respond(options: ServerStreamResponseOptions): void {
+    const stream = this.#stream;
+    if (this.destroyed || stream.headersSent) return;
+    stream.respond(this.#head ?? {}, this.#bodyless ? { endStream: true } : options);
+    if (!options.waitForTrailers) stream.once('finish', this.#finished);
+    else {
+      stream.once('wantTrailers', () => {
+        stream.sendTrailers(this.#trailers ?? {});
+        this.#finished();
+      });
+    }
+  }
+
+  /** Tells a client that is still sending that nobody reads the rest (RFC 9113, 8.1), once the response has left. */
+  readonly #finished = (): void => {
+    const stream = this.#stream;
+    if (stream.endAfterHeaders) return;
+    setImmediate(() => {
+      if (!stream.readableEnded && !this.destroyed) stream.close(Http2Code.noError);
+    });
+  };
+}

@@ -1,0 +1,130 @@
+import { ERROR_CODE_HEADER } from './error-response.ts';
+
+/**
+ * Headers that concern one connection only (RFC 9110, 7.6.1), and those that whoever sends the
+ * message on writes anew.
+ */
+const HOP_BY_HOP: ReadonlySet<string> = new Set([
+  'connection',
+  'expect',
+  'http2-settings',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'transfer-encoding',
+  'upgrade',
+]);
+
+/** What a Connection header cannot take away: without them the message would be another one. */
+const NEVER_DROPPED: ReadonlySet<string> = new Set(['content-length', 'host']);
+
+/** Fields that frame, route or authenticate a message, and so have no place behind its body (RFC 9110, 6.5.1). */
+const NEVER_TRAILERS: ReadonlySet<string> = new Set([
+  'authorization',
+  'content-encoding',
+  'content-length',
+  'content-range',
+  'content-type',
+  'cookie',
+  'host',
+  'set-cookie',
+  'trailer',
+  ERROR_CODE_HEADER,
+]);
+
+/** The public client as the upstream is told about it. */
+export interface Forwarded {
+  /** IP address. */
+  address: string;
+  protocol: 'http' | 'https';
+}
+
+/**
+ * The headers of a request as they go to the upstream: names, order and duplicates as the client sent
+ * them, without what concerned its connection to us, and with who it was.
+ *
+ * @param raw flat name, value list
+ * @param connection the request's Connection header, which may name more that is not to be passed on
+ */
+export function requestHeaders(raw: readonly string[], connection: string | undefined, from: Forwarded): string[] {
+  const dropped = namedIn(connection);
+  const headers: string[] = [];
+  let host = '';
+  let forwardedFor = -1;
+  let forwardedProto = -1;
+  let forwardedHost = false;
+  for (let at = 0; at < raw.length; at += 2) {
+    const name = raw[at] as string;
+    const lower = name.toLowerCase();
+    if (HOP_BY_HOP.has(lower) || dropped?.has(lower)) continue;
+    if (lower === 'host') host = raw[at + 1] as string;
+    else if (lower === 'x-forwarded-for') forwardedFor = headers.length + 1;
+    else if (lower === 'x-forwarded-proto') forwardedProto = headers.length + 1;
+    else if (lower === 'x-forwarded-host') forwardedHost = true;
+    headers.push(name, raw[at + 1] as string);
+  }
+  appendTo(headers, forwardedFor, 'X-Forwarded-For', from.address);
+  appendTo(headers, forwardedProto, 'X-Forwarded-Proto', from.protocol);
+  if (!forwardedHost) headers.push('X-Forwarded-Host', host);
+  return headers;
+}
+
+function appendTo(headers: string[], at: number, name: string, value: string): void {
+  if (at === -1) headers.push(name, value);
+  else headers[at] = `${headers[at]}, ${value}`;
+}
+
+/**
+ * The headers of a response as they go to the client, without what concerned the upstream's connection
+ * and without the mark of the edge's own errors.
+ *
+ * @param raw flat name, value list
+ * @param connection the response's Connection header
+ * @param status of the response: with 204 there is neither body nor length (RFC 9110, 8.6)
+ */
+export function responseHeaders(raw: readonly string[], connection: string | undefined, status: number): string[] {
+  const dropped = namedIn(connection);
+  const headers: string[] = [];
+  for (let at = 0; at < raw.length; at += 2) {
+    const name = raw[at] as string;
+    const lower = name.toLowerCase();
+    if (HOP_BY_HOP.has(lower) || lower === ERROR_CODE_HEADER || dropped?.has(lower)) continue;
+    if (status === 204 && lower === 'content-length') continue;
+    headers.push(name, raw[at + 1] as string);
+  }
+  return headers;
+}
+
+/** Trailers as they go on: without what would mean something else than it does behind a body. */
+export function passableTrailers(raw: readonly string[]): [name: string, value: string][] {
+  const trailers: [string, string][] = [];
+  for (let at = 0; at < raw.length; at += 2) {
+    const name = raw[at] as string;
+    const lower = name.toLowerCase();
+    if (HOP_BY_HOP.has(lower) || NEVER_TRAILERS.has(lower) || lower.startsWith('x-forwarded-')) continue;
+    trailers.push([name, raw[at + 1] as string]);
+  }
+  return trailers;
+}
+
+/** The value of a header, joined when it occurs more than once; undefined when it does not. */
+export function headerValue(raw: readonly string[], wanted: string): string | undefined {
+  let value: string | undefined;
+  for (let at = 0; at < raw.length; at += 2) {
+    if (raw[at]?.toLowerCase() !== wanted) continue;
+    value = value === undefined ? raw[at + 1] : `${value}, ${raw[at + 1]}`;
+  }
+  return value;
+}
+
+/** What a Connection header says is for this connection only; undefined for its usual values. */
+function namedIn(connection: string | undefined): ReadonlySet<string> | undefined {
+  if (connection === undefined || /^(?:keep-alive|close)$/i.test(connection)) return undefined;
+  const names = connection
+    .toLowerCase()
+    .split(',')
+    .map((name) => name.trim());
+  return new Set(names.filter((name) => !NEVER_DROPPED.has(name)));
+}

@@ -1,0 +1,196 @@
+import type { Duplex } from 'node:stream';
+import { hostPort } from '../../../lib/ip-address.ts';
+import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
+import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { TrafficCounters } from '../../traffic-counters.ts';
+import type { ClientConnections } from '../clients/client-connections.ts';
+import {
+  forwardError,
+  type InternalLookup,
+  internalTarget,
+  MAX_FORWARDS,
+  TARGET_OFFLINE,
+  TOO_MANY_FORWARDS,
+} from '../connections/internal-targets.ts';
+import { OpenConnections } from '../connections/open-connections.ts';
+import { proxyHeader } from '../connections/proxy-protocol.ts';
+import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
+import { endpointRemoved } from '../http/edge-errors.ts';
+import { answerError } from '../http/error-response.ts';
+import { resetConnection } from '../http/reset-connection.ts';
+import { Http2UpstreamPool } from '../upstreams/http2-upstream-pool.ts';
+import type { UpstreamLimits, UpstreamLinks } from '../upstreams/upstream-link.ts';
+import { UpstreamPool } from '../upstreams/upstream-pool.ts';
+import { EdgeRequest } from './edge-request.ts';
+import { Exchange } from './exchange.ts';
+import { answerByPolicy, answerPolicyError } from './policy-outcome.ts';
+import { UpgradeExchange } from './upgrade.ts';
+import { convertWebSocket, refusePlainRequest } from './websocket-tcp.ts';
+
+const SWITCHING_PROTOCOLS = 101;
+
+type Forward = Extract<RequestOutcome, { kind: 'forward' }>;
+
+/** What belongs to one endpoint and ends with it. */
+interface Upstream {
+  pool: UpstreamLinks;
+  upgraded: Set<Duplex>;
+}
+
+export interface HttpProxyOptions {
+  limits: UpstreamLimits;
+  connections: ClientConnections;
+  internal: InternalLookup;
+  counters: TrafficCounters;
+  /** Receives requests on which the gateway itself failed; they are still to be answered. */
+  onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
+}
+
+/** Takes requests of the public to the endpoints they are meant for, through their policies. */
+export class HttpProxy {
+  readonly #options: HttpProxyOptions;
+  readonly #upstreams = new Map<GatewayEndpoint, Upstream>();
+  /** Endpoints that went offline, for requests that were waiting meanwhile. */
+  readonly #removed = new WeakSet<GatewayEndpoint>();
+  readonly #openConnections = new OpenConnections();
+
+  constructor(options: HttpProxyOptions) {
+    this.#options = options;
+  }
+
+  /** Answers one request. */
+  handle(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): void {
+    this.#take(new EdgeRequest(req, res, endpoint, this.#options.connections));
+  }
+
+  /** To be called for a request that an endpoint's policy has forwarded: it ends with that endpoint, too. */
+  passes(through: GatewayEndpoint, req: ClientRequest, res: ClientResponse): void {
+    // Once both sides are joined, the response is no more.
+    const isUpgrade = req.upgrade !== null;
+    this.#openConnections.enter([through], isUpgrade ? req.socket : res, () =>
+      isUpgrade ? resetConnection(req.socket) : res.destroy(),
+    );
+  }
+
+  #take(request: EdgeRequest): void {
+    const outcome = request.endpoint.policy.onHttpRequest?.(request);
+    if (outcome instanceof Promise) this.#await(outcome, request);
+    else this.#carryOut(outcome, request);
+  }
+
+  #await(outcome: Promise<RequestOutcome | undefined>, request: EdgeRequest): void {
+    const { req, res, endpoint } = request;
+    outcome
+      .then((settled) => {
+        if (res.destroyed) return;
+        if (this.#removed.has(endpoint)) answerError(req, res, endpointRemoved());
+        else this.#carryOut(settled, request);
+      })
+      .catch((error: unknown) => this.#options.onFailure(req, res, error));
+  }
+
+  #carryOut(outcome: RequestOutcome | undefined, request: EdgeRequest): void {
+    if (outcome === undefined) {
+      this.#forward(request);
+      return;
+    }
+    if (outcome.kind === 'forward') {
+      this.#forwardInside(outcome, request);
+      return;
+    }
+    const { req, res, policy } = request;
+    const { counters } = this.#options;
+    request.body?.stop();
+    if (outcome.kind === 'close') {
+      counters.refusedByPolicy += 1;
+      resetConnection(req.socket);
+    } else answerByPolicy(req, res, outcome, request, policy, counters);
+  }
+
+  /** Takes a request to an internal endpoint, through that endpoint's own policy. */
+  #forwardInside(outcome: Forward, request: EdgeRequest): void {
+    const target = internalTarget(outcome.url, this.#options.internal);
+    if (!target) this.#goOn(outcome, TARGET_OFFLINE, request);
+    else if (request.forwards >= MAX_FORWARDS) this.#goOn(outcome, TOO_MANY_FORWARDS, request);
+    else {
+      const onFailure = (failure: ForwardFailure) => {
+        // A body that is on its way already cannot be sent again.
+        const forward = request.body === null ? outcome : { ...outcome, resume: null };
+        this.#goOn(forward, failure, request);
+      };
+      this.passes(request.endpoint, request.req, request.res);
+      this.#take(request.forwardedTo(target, onFailure));
+    }
+  }
+
+  /** Goes on after a request could not be forwarded, as the action says. */
+  #goOn(outcome: Forward, failure: ForwardFailure, request: EdgeRequest): void {
+    if (outcome.resume === null) {
+      this.#options.counters.upstreamFailures += 1;
+      request.body?.stop();
+      answerPolicyError(request.req, request.res, forwardError(failure));
+      return;
+    }
+    const resumed = outcome.resume(failure);
+    if (resumed instanceof Promise) this.#await(resumed, request);
+    else this.#carryOut(resumed, request);
+  }
+
+  #forward(request: EdgeRequest): void {
+    const { req, res, body, endpoint, policy, onFailure } = request;
+    const { upgrade } = req;
+    if (endpoint.websocketTcp && upgrade === null) {
+      refusePlainRequest(request);
+      return;
+    }
+    const { pool, upgraded } = this.#upstreamOf(endpoint);
+    const { counters } = this.#options;
+    const parts = { req, res, request, body, policy, pool, from: clientOf(request), onFailure, counters };
+    const onJoined = (joined: Duplex, stream: Duplex) => {
+      counters.responded(SWITCHING_PROTOCOLS);
+      for (const side of [joined, stream]) {
+        upgraded.add(side);
+        side.once('close', () => upgraded.delete(side));
+      }
+    };
+    if (upgrade === null) new Exchange(parts).start();
+    else if (endpoint.websocketTcp) convertWebSocket(request, { upgrade, from: parts.from, onJoined, counters });
+    // HTTP/2 is spoken between neighbours; the upstream is not the client's (RFC 9110, 7.8). It knows no upgrades.
+    else if (endpoint.http2Upstream || /^h2c?$/i.test(upgrade.protocol)) new Exchange(parts).start();
+    else new UpgradeExchange(parts, upgrade, onJoined).start();
+  }
+
+  /** Cuts everything that an endpoint still carries. */
+  remove(endpoint: GatewayEndpoint): void {
+    this.#removed.add(endpoint);
+    this.#openConnections.remove(endpoint);
+    const upstream = this.#upstreams.get(endpoint);
+    if (!upstream) return;
+    this.#upstreams.delete(endpoint);
+    upstream.pool.destroy(endpointRemoved());
+    for (const side of upstream.upgraded) side.destroy();
+  }
+
+  /** Cuts everything. */
+  close(): void {
+    for (const endpoint of [...this.#upstreams.keys()]) this.remove(endpoint);
+  }
+
+  #upstreamOf(endpoint: GatewayEndpoint): Upstream {
+    let upstream = this.#upstreams.get(endpoint);
+    if (!upstream) {
+      upstream = { pool: poolOf(endpoint, this.#options.limits), upgraded: new Set() };
+      this.#upstreams.set(endpoint, upstream);
+    }
+    return upstream;
+  }
+}
+
+function poolOf(endpoint: GatewayEndpoint, limits: UpstreamLimits): UpstreamLinks {
+  return endpoint.http2Upstream ? new Http2UpstreamPool(endpoint, limits) : new UpstreamPool(endpoint, limits);
+}
+
+function clientOf({ connection, endpoint: { protocol, proxyProtocol } }: EdgeRequest): ClientInfo {
+  const from = { address: hostPort(connection.clientIp, connection.clientPort), protocol };
+  return proxyProtocol === 0 ? from : { ...from, proxyHeader: proxyHeader(proxyProtocol, connection) };
+}

@@ -1,0 +1,61 @@
+import { STATUS_CODES } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { TunnelStream } from '../../../agent-protocol/tunnel-stream.ts';
+import type { UpstreamChannel } from '../../endpoints/endpoint.ts';
+import { pipeBoth } from '../connections/pipe-both.ts';
+import type { Upgrade } from '../http/client-message.ts';
+import { headerValue, responseHeaders } from '../http/headers.ts';
+import type { ResponseHead } from '../http/response-head.ts';
+import { Exchange, type ExchangeParts } from './exchange.ts';
+import { answerInstead } from './policy-outcome.ts';
+
+/** Told of both sides once they are joined. */
+export type OnJoined = (client: Duplex, upstream: Duplex) => void;
+
+/** A request for another protocol, WebSocket mostly. When the upstream agrees, both sides are joined. */
+export class UpgradeExchange extends Exchange {
+  readonly #upgrade: Upgrade;
+  readonly #onJoined: OnJoined;
+
+  constructor(parts: ExchangeParts, upgrade: Upgrade, onJoined: OnJoined) {
+    super({ ...parts, upgrade: upgrade.protocol });
+    this.#upgrade = upgrade;
+    this.#onJoined = onJoined;
+  }
+
+  override onUpgrade(head: ResponseHead, channel: UpstreamChannel, rest: Buffer): void {
+    const { req, res, request, policy, counters } = this.parts;
+    const response = { status: head.status, headers: responseHeaders(head.headers, head.connection, head.status) };
+    this.giveUp();
+    this.tellPolicy(head.status);
+    const outcome = policy.onHttpResponse?.(request, response);
+    if (outcome !== undefined) {
+      channel.abort();
+      answerInstead(req, res, outcome, counters);
+      return;
+    }
+    const socket = this.#upgrade.accept();
+    const stream = new TunnelStream(channel);
+    if (rest.length > 0) stream.onData(rest);
+    if (socket.destroyed) {
+      stream.destroy();
+      return;
+    }
+    const protocol = headerValue(head.headers, 'upgrade') ?? this.#upgrade.protocol;
+    socket.write(headText(response.status, protocol, response.headers, head.reason), 'latin1');
+    this.#onJoined(socket, stream);
+    pipeBoth(socket, stream);
+  }
+}
+
+/** The head of an answer that goes on with another protocol. */
+export function headText(
+  status: number,
+  upgrade: string,
+  headers: readonly string[],
+  reason = STATUS_CODES[status] ?? '',
+): string {
+  let text = `HTTP/1.1 ${status} ${reason}\r\nConnection: Upgrade\r\nUpgrade: ${upgrade}\r\n`;
+  for (let at = 0; at < headers.length; at += 2) text += `${headers[at]}: ${headers[at + 1]}\r\n`;
+  return `${text}\r\n`;
+}

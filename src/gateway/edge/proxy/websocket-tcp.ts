@@ -1,0 +1,106 @@
+import { createHash } from 'node:crypto';
+import type { Duplex } from 'node:stream';
+import { ApiError } from '../../../lib/errors.ts';
+import type { PolicyResponse } from '../../../traffic-policy/steps.ts';
+import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { TrafficCounters } from '../../traffic-counters.ts';
+import { TARGET_FAILED } from '../connections/internal-targets.ts';
+import { pipeBoth } from '../connections/pipe-both.ts';
+import type { Upgrade } from '../http/client-message.ts';
+import { upstreamFailure } from '../http/edge-errors.ts';
+import { answerError } from '../http/error-response.ts';
+import { headerValue } from '../http/headers.ts';
+import type { EdgeRequest } from './edge-request.ts';
+import { answerInstead } from './policy-outcome.ts';
+import { headText, type OnJoined } from './upgrade.ts';
+import { WebSocketStream } from './websocket-stream.ts';
+
+/** RFC 6455, section 1.3. */
+const ACCEPT_SUFFIX = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
+const VERSION = '13';
+/** What clients such as noVNC call what is done here. */
+const SUBPROTOCOL = 'binary';
+
+const SWITCHING_PROTOCOLS = 101;
+
+/** A client whose WebSocket is converted. */
+export interface ConvertedClient {
+  upgrade: Upgrade;
+  from: ClientInfo;
+  onJoined: OnJoined;
+  counters: TrafficCounters;
+}
+
+/** Refuses a request that does not ask for WebSocket at an endpoint that speaks nothing else. */
+export function refusePlainRequest({ req, res, body }: EdgeRequest): void {
+  body?.stop();
+  const error = new ApiError(
+    400,
+    'ERR_NGROK_3206',
+    'Expected a WebSocket request with a "Connection: upgrade" header.',
+  );
+  answerError(req, res, error, ['sec-websocket-version', VERSION]);
+}
+
+/**
+ * Speaks WebSocket with a client and what is in its binary messages with the upstream (ngrok's documentation,
+ * "Websocket TCP Converter").
+ */
+export function convertWebSocket(request: EdgeRequest, client: ConvertedClient): void {
+  const key = request.req.headers['sec-websocket-key'] ?? '';
+  if (!isWebSocket(request, key)) {
+    refusePlainRequest(request);
+    return;
+  }
+  const { req, res, policy } = request;
+  const response = { status: SWITCHING_PROTOCOLS, headers: acceptance(request, key) };
+  const outcome = policy.onHttpResponse?.(request, response);
+  if (outcome === undefined) carry(request, client, response);
+  else answerInstead(req, res, outcome, client.counters);
+}
+
+function carry(request: EdgeRequest, client: ConvertedClient, response: PolicyResponse): void {
+  const { from, upgrade, onJoined, counters } = client;
+  const { req, res, endpoint, policy } = request;
+  let upstream: Duplex;
+  try {
+    upstream = openUpstream(endpoint, from);
+  } catch (error) {
+    policy.onUpstreamDone?.(request, null);
+    if (request.onFailure) {
+      request.onFailure(TARGET_FAILED);
+      return;
+    }
+    counters.upstreamFailures += 1;
+    answerError(req, res, upstreamFailure(error));
+    return;
+  }
+  policy.onUpstreamDone?.(request, response.status);
+  const socket = upgrade.accept();
+  socket.write(headText(response.status, 'websocket', response.headers), 'latin1');
+  const webSocket = new WebSocketStream(socket);
+  onJoined(webSocket, upstream);
+  pipeBoth(webSocket, upstream);
+}
+
+function isWebSocket({ req }: EdgeRequest, key: string): boolean {
+  const { upgrade = '', 'sec-websocket-version': version } = req.headers;
+  const isAsked = req.method === 'GET' && upgrade.toLowerCase() === 'websocket' && version === VERSION;
+  return isAsked && /^[A-Za-z0-9+/]{22}==$/.test(key);
+}
+
+function acceptance({ headers }: EdgeRequest, key: string): string[] {
+  const accept = createHash('sha1')
+    .update(key + ACCEPT_SUFFIX)
+    .digest('base64');
+  const offered = (headerValue(headers, 'sec-websocket-protocol') ?? '').split(',').map((name) => name.trim());
+  const chosen = offered.includes(SUBPROTOCOL) ? ['sec-websocket-protocol', SUBPROTOCOL] : [];
+  return ['sec-websocket-accept', accept, ...chosen];
+}
+
+/** The agent is told that it is TCP: it would answer in HTTP itself else when the upstream cannot be reached. */
+function openUpstream(endpoint: GatewayEndpoint, from: ClientInfo): Duplex {
+  const upstream = endpoint.openStream({ ...from, protocol: 'tcp' });
+  if (from.proxyHeader) upstream.write(from.proxyHeader);
+  return upstream;
+}

@@ -1,0 +1,79 @@
+import { once } from 'node:events';
+import { createServer, type Server, type Socket } from 'node:net';
+import type { Log } from '../../../lib/log.ts';
+import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { PortOpener } from '../../endpoints/tcp-ports.ts';
+import type { TrafficCounters } from '../../traffic-counters.ts';
+import type { EdgeLimits } from '../connections/edge-limits.ts';
+import type { InternalLookup } from '../connections/internal-targets.ts';
+import { resetConnection } from '../http/reset-connection.ts';
+import { StreamProxy } from './stream-proxy.ts';
+
+export interface TcpListenersOptions {
+  /** Address to listen on. */
+  host: string;
+  endpoints: {
+    onTcpPort(port: number): GatewayEndpoint | undefined;
+    internal: InternalLookup;
+    on(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
+    off(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
+  };
+  /** Left out: generous ones. */
+  limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
+  counters: TrafficCounters;
+  log: Log;
+}
+
+/** Connections at once on each port; what is beyond is closed at once instead of starving the others. */
+const MAX_CONNECTIONS = 8192;
+
+/** The public ports of tcp endpoints: each listens for as long as somebody has it. */
+export class TcpListeners implements PortOpener {
+  readonly #options: TcpListenersOptions;
+  readonly #servers = new Map<number, Server>();
+  readonly #clients = new Set<Socket>();
+  readonly #streams: StreamProxy;
+  readonly #onRemoved = (endpoint: GatewayEndpoint) => this.#streams.remove(endpoint);
+
+  constructor(options: TcpListenersOptions) {
+    this.#options = options;
+    const { endpoints, limits, counters, log } = options;
+    const internal: InternalLookup = (...address) => endpoints.internal(...address);
+    this.#streams = new StreamProxy({ internal, idleTimeout: limits?.streamIdleTimeout, counters, log });
+    endpoints.on('removed', this.#onRemoved);
+  }
+
+  async open(port: number): Promise<void> {
+    const { host, limits, log } = this.#options;
+    const server = createServer({ allowHalfOpen: true, noDelay: true });
+    server.maxConnections = limits?.connections ?? MAX_CONNECTIONS;
+    server.on('connection', (socket) => this.#serve(socket, port));
+    server.listen(port, host);
+    await once(server, 'listening');
+    server.on('error', (error) => log.error({ err: error, port }, 'the listener of a tcp endpoint failed'));
+    this.#servers.set(port, server);
+  }
+
+  /** Connections that there are end with their endpoint, not here. */
+  close(port: number): void {
+    this.#servers.get(port)?.close();
+    this.#servers.delete(port);
+  }
+
+  /** Closes every port and cuts every connection. */
+  stop(): void {
+    this.#options.endpoints.off('removed', this.#onRemoved);
+    for (const port of [...this.#servers.keys()]) this.close(port);
+    for (const client of this.#clients) client.destroy();
+  }
+
+  #serve(client: Socket, port: number): void {
+    this.#clients.add(client);
+    client.once('close', () => this.#clients.delete(client));
+    // An error ends in 'close', which all here wait for.
+    client.on('error', () => {});
+    const endpoint = this.#options.endpoints.onTcpPort(port);
+    if (endpoint) this.#streams.serve(client, endpoint);
+    else resetConnection(client);
+  }
+}

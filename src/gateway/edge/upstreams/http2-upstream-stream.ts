@@ -1,0 +1,240 @@
+import { STATUS_CODES } from 'node:http';
+import type { ClientHttp2Session, ClientHttp2Stream, IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http2';
+import type { ClientInfo } from '../../endpoints/endpoint.ts';
+import { Http2Code } from '../clients/http2/http2-response.ts';
+import { MalformedMessage } from '../http/header-fields.ts';
+import { headerValue, passableTrailers } from '../http/headers.ts';
+import { http2Headers } from '../http/http2-headers.ts';
+import type { ResponseHead } from '../http/response-head.ts';
+import { asError, ConnectionLost, ResponseTimeout } from '../http/upstream-failure.ts';
+import type { Http2UpstreamSession } from './http2-upstream-session.ts';
+import { MAX_INTERIM } from './response-parser.ts';
+import type { ExchangeEvents, OutgoingRequest, UpstreamLink } from './upstream-link.ts';
+
+const END_STREAM = 1;
+const NO_TRAILERS: string[] = [];
+
+/** Where streams get their session. */
+export interface Http2StreamOwner {
+  readonly responseTimeout: number;
+  /** @throws when there can be none */
+  sessionFor(stream: Http2UpstreamStream): Http2UpstreamSession;
+  gone(stream: Http2UpstreamStream): void;
+}
+
+/** One request to an upstream that speaks HTTP/2. */
+export class Http2UpstreamStream implements UpstreamLink {
+  reused = false;
+  unanswered = true;
+  /** Whether it wants a session of its own. */
+  readonly alone: boolean;
+  readonly from: ClientInfo;
+  readonly #owner: Http2StreamOwner;
+  #session: Http2UpstreamSession | null = null;
+  #stream: ClientHttp2Stream | null = null;
+  #user: ExchangeEvents | null = null;
+  #wholeRequestSent = false;
+  #trailers = NO_TRAILERS;
+  #isHead = false;
+  #interim = 0;
+  /** Bytes of the body that its length announces and that have not come. */
+  #missing = 0;
+  #paused = false;
+  /** When the head of the response is overdue, or the reading of the request, in milliseconds of `performance.now()`. */
+  #deadline = Number.POSITIVE_INFINITY;
+
+  constructor(from: ClientInfo, alone: boolean, owner: Http2StreamOwner) {
+    this.from = from;
+    this.alone = alone;
+    this.#owner = owner;
+  }
+
+  send(outgoing: OutgoingRequest, user: ExchangeEvents): void {
+    const session = this.#owner.sessionFor(this);
+    const headers = requestHeaders(outgoing, session.scheme);
+    this.#user = user;
+    this.#session = session;
+    this.#isHead = outgoing.request.method === 'HEAD';
+    this.reused = session.used;
+    this.#deadline = performance.now() + this.#owner.responseTimeout;
+    session.opened
+      .then((opened) => this.#start(opened, headers, outgoing.body !== null))
+      .catch((error: unknown) => this.fail(asError(error)));
+  }
+
+  write(bytes: Buffer): boolean {
+    const room = this.#stream?.write(bytes) ?? false;
+    if (!room) this.#deadline = performance.now() + this.#owner.responseTimeout;
+    return room;
+  }
+
+  finishRequest(trailers: readonly string[]): void {
+    const stream = this.#stream;
+    this.#requestSent();
+    if (stream === null || stream.destroyed) return;
+    const fields = http2Headers(passableTrailers(trailers).flat());
+    stream.once('wantTrailers', () => stream.sendTrailers(fields));
+    stream.end();
+  }
+
+  pause(): void {
+    this.#paused = true;
+    this.#stream?.pause();
+  }
+
+  resume(): void {
+    this.#paused = false;
+    this.#stream?.resume();
+  }
+
+  abort(): void {
+    this.#user = null;
+    this.#session?.release();
+    this.#session = null;
+    if (this.#stream && !this.#stream.destroyed) this.#stream.close(Http2Code.cancel);
+    this.#stream = null;
+    this.#owner.gone(this);
+  }
+
+  /** Ends the request because of something that its user is told. */
+  fail(error: Error): void {
+    const user = this.#user;
+    this.abort();
+    user?.onFailed(error);
+  }
+
+  /** Ends what takes too long. */
+  checkTime(now: number): void {
+    if (now < this.#deadline) return;
+    if (this.unanswered) this.fail(new ResponseTimeout());
+    else if (!this.#wholeRequestSent)
+      this.fail(new ConnectionLost(new Error('the upstream does not read the request')));
+  }
+
+  #start(session: ClientHttp2Session, headers: OutgoingHttpHeaders, hasBody: boolean): void {
+    // The client may have gone while the session was being opened.
+    if (this.#user === null) return;
+    if (session.closed || session.destroyed) throw new ConnectionLost();
+    // Without trailers to wait for, Node would end a request in an orderly way before it cancels it.
+    const stream = session.request(headers, { endStream: !hasBody, waitForTrailers: hasBody });
+    this.#stream = stream;
+    this.#listen(stream, session);
+    if (!hasBody) {
+      this.#requestSent();
+      return;
+    }
+    // The upstream may wait for all of the body before it says anything.
+    this.#deadline = Number.POSITIVE_INFINITY;
+    this.#user.onSent();
+  }
+
+  #listen(stream: ClientHttp2Stream, session: ClientHttp2Session): void {
+    let failure: Error | undefined;
+    stream
+      .on('headers', (headers: IncomingHttpHeaders, _flags: number, raw: string[]) =>
+        this.#onInterim(headOf(headers, raw)),
+      )
+      .on('response', (headers: IncomingHttpHeaders, flags: number, raw: string[]) =>
+        this.#onResponse(stream, headOf(headers, raw), flags),
+      )
+      .on('trailers', (_trailers: object, _flags: number, raw: string[]) => {
+        this.#trailers = raw;
+      })
+      .on('drain', () => {
+        this.#deadline = Number.POSITIVE_INFINITY;
+        this.#tell((user) => user.onDrain());
+      })
+      .on('end', () => this.#complete())
+      .on('error', (error: Error) => {
+        failure = error;
+      })
+      .on('close', () => {
+        // Of a session that is over, streams are closed by us.
+        const resetCode = session.destroyed ? undefined : stream.rstCode || undefined;
+        this.fail(this.#session?.failure ?? new ConnectionLost(failure, resetCode));
+      });
+  }
+
+  #onInterim(head: ResponseHead): void {
+    if (++this.#interim > MAX_INTERIM) this.fail(new MalformedMessage('too many interim responses'));
+    else this.#tell((user) => user.onInterim(head));
+  }
+
+  #onResponse(stream: ClientHttp2Stream, head: ResponseHead, flags: number): void {
+    this.unanswered = false;
+    this.#session?.answered();
+    if (!this.#isHead && head.status !== 204 && head.status !== 304) this.#missing = head.length;
+    this.#tell((user) => user.onHead(head));
+    // Told at once, so that a head that is all there is leaves as one frame again.
+    if ((flags & END_STREAM) !== 0) this.#complete();
+    stream.on('data', (piece: Buffer) => {
+      this.#missing -= piece.length;
+      this.#tell((user) => user.onBody(piece));
+    });
+    if (this.#paused) stream.pause();
+  }
+
+  #complete(): void {
+    // A stream that breaks off ends as well, before its error is known.
+    if (this.#user === null || this.unanswered || (this.#stream?.rstCode ?? 0) !== Http2Code.noError) return;
+    if (this.#missing > 0) {
+      // Reset without an error: a client of HTTP/1.1 would take what follows on its connection for the rest.
+      this.fail(new ConnectionLost());
+      return;
+    }
+    const trailers = this.#trailers;
+    this.#tell((user) => user.onComplete(trailers));
+    this.#user = null;
+    if (this.#wholeRequestSent) this.#stream = null;
+    this.abort();
+  }
+
+  /** A failure of ours costs one request, never the session. */
+  #tell(what: (user: ExchangeEvents) => void): void {
+    if (this.#user === null) return;
+    try {
+      what(this.#user);
+    } catch (error) {
+      this.fail(asError(error));
+    }
+  }
+
+  #requestSent(): void {
+    this.#wholeRequestSent = true;
+    this.#deadline = performance.now() + this.#owner.responseTimeout;
+  }
+}
+
+function requestHeaders({ request, awaitsLeave, trailers }: OutgoingRequest, scheme: string): OutgoingHttpHeaders {
+  const headers = http2Headers(request.headers);
+  headers[':method'] = request.method;
+  headers[':scheme'] = scheme;
+  headers[':authority'] = headerValue(request.headers, 'host') ?? '';
+  headers[':path'] = request.target;
+  if (awaitsLeave) headers.expect = '100-continue';
+  if (trailers) headers.te = 'trailers';
+  return headers;
+}
+
+function headOf(headers: IncomingHttpHeaders, raw: readonly string[]): ResponseHead {
+  const status = Number(headers[':status']);
+  const length = headers['content-length'];
+  return {
+    status,
+    reason: STATUS_CODES[status] ?? '',
+    headers: fieldsOf(raw),
+    framing: length === undefined ? 'chunked' : 'length',
+    length: Number(length ?? 0),
+    keepAlive: true,
+    keepAliveSeconds: null,
+    connection: undefined,
+  };
+}
+
+function fieldsOf(raw: readonly string[]): string[] {
+  const fields: string[] = [];
+  for (let at = 0; at < raw.length; at += 2) {
+    if (!raw[at]?.startsWith(':')) fields.push(raw[at] as string, raw[at + 1] as string);
+  }
+  return fields;
+}

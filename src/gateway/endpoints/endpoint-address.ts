@@ -1,0 +1,143 @@
+import type { BindRequest, EndpointOptions } from '../../agent-protocol/messages.ts';
+import { quote, Refusal } from '../../agent-protocol/refusal.ts';
+import { isInternalName } from './domain-names.ts';
+import type { EndpointProtocol } from './endpoint.ts';
+import { checkEndpointName } from './endpoint-name.ts';
+import type { EndpointAddress } from './endpoints.ts';
+
+/** Where the endpoints of a gateway can lie. */
+export interface AddressSettings {
+  /** Names that the gateway chooses are below it; lower case. */
+  baseDomain: string;
+  /** Ports at which public endpoints are reached that are told apart by name. */
+  ports: Readonly<Record<'http' | 'https', number>>;
+  /** The host in the addresses of TCP endpoints. */
+  tcpHost: string;
+}
+
+/** What an agent asks for; null leaves the choice to the gateway. */
+export interface WantedAddress {
+  readonly protocol: EndpointProtocol;
+  readonly internal: boolean;
+  readonly host: string | null;
+  readonly port: number | null;
+}
+
+const DEFAULT_PORTS: Readonly<Record<EndpointProtocol, number | null>> = { http: 80, https: 443, tls: 443, tcp: null };
+
+/** As agents write it: scheme and port may be missing, and so may the host, for one that the gateway chooses. */
+const URL_PARTS = /^(?:([a-z][a-z0-9+.-]*):\/\/)?([^/?#:@]*)(?::([^/?#@]*))?(.*)$/is;
+
+/**
+ * Reads what address a request to bind asks for.
+ *
+ * @throws {Refusal} when it is malformed, contradictory or none that this gateway has
+ */
+export function wantedAddress(
+  request: BindRequest,
+  options: EndpointOptions,
+  settings: AddressSettings,
+): WantedAddress {
+  const protocol = protocolOf(request.Proto);
+  const given = givenAddress(protocol, options, request.Extra.Token, settings.baseDomain);
+  const [host, port] = given === null ? [null, null] : parseAddress(given, protocol);
+  const internal = isInternal(request.Extra.Bindings, host, settings.baseDomain);
+  if (internal) return internalAddress(protocol, host, port);
+  if (protocol === 'tcp') return tcpAddress(host, port, settings);
+  const publicPort = settings.ports[protocol === 'http' ? 'http' : 'https'];
+  if (port !== null && port !== publicPort && port !== DEFAULT_PORTS[protocol]) {
+    throw new Refusal(
+      'ERR_NGROK_9035',
+      `${protocol} endpoints of this gateway have the port ${publicPort}, not ${port}`,
+    );
+  }
+  return { protocol, internal, host: host === null ? null : checkEndpointName(host), port: publicPort };
+}
+
+/** The public URL of an endpoint. */
+export function urlOf({ protocol, host, port }: Pick<EndpointAddress, 'protocol' | 'host' | 'port'>): string {
+  return `${protocol}://${host}${port === DEFAULT_PORTS[protocol] ? '' : `:${port}`}`;
+}
+
+/** The members of the answer's `Opts` that say where the endpoint lies; an SDK that reconnects asks by them. */
+export function addressOptions({ protocol, internal, host, port }: EndpointAddress): object {
+  if (protocol === 'tcp') return { Addr: `${host}:${port}` };
+  return { Domain: internal && port !== DEFAULT_PORTS[protocol] ? `${host}:${port}` : host };
+}
+
+function protocolOf(proto: string): EndpointProtocol {
+  if (proto === 'http' || proto === 'https' || proto === 'tcp' || proto === 'tls') return proto;
+  throw new Refusal('ERR_NGROK_332', `the protocol ${JSON.stringify(proto)} is not one of http, https, tcp, tls`);
+}
+
+/** What an agent wrote in any of the places for it; null when in none. */
+function givenAddress(
+  protocol: EndpointProtocol,
+  options: EndpointOptions,
+  token: string,
+  base: string,
+): string | null {
+  const { Addr, Domain, Hostname, Subdomain, URL } = options;
+  const named = protocol === 'tcp' ? [Addr, URL] : [Domain, Hostname, Subdomain && `${Subdomain}.${base}`, URL];
+  const [given, ...more] = named.filter((text) => text !== '');
+  if (more.length > 0) throw new Refusal('ERR_NGROK_9021', 'the name of the endpoint is given in more than one way');
+  return given ?? addressOfToken(token);
+}
+
+/** Carries an address across a restart of the gateway; it proves nothing, and need not: all is checked anew. */
+export function tokenFor(address: EndpointAddress): string {
+  return Buffer.from(urlOf(address)).toString('base64url');
+}
+
+function addressOfToken(token: string): string | null {
+  return token === '' ? null : Buffer.from(token, 'base64url').toString();
+}
+
+function parseAddress(text: string, protocol: EndpointProtocol): [host: string | null, port: number | null] {
+  const [, scheme, host = '', port, rest = ''] = URL_PARTS.exec(text) ?? [];
+  if (rest.startsWith('/') && rest !== '/') {
+    throw new Refusal('ERR_NGROK_9037', `the URL of an endpoint has no path, query or fragment: ${quote(rest)}`);
+  }
+  if (rest !== '' && rest !== '/') throw new Refusal('ERR_NGROK_9034', `the address ${quote(text)} is malformed`);
+  if (scheme !== undefined && scheme.toLowerCase() !== protocol) {
+    throw new Refusal('ERR_NGROK_9036', `the URL has the scheme ${quote(scheme)}, the endpoint is ${protocol}`);
+  }
+  return [host === '' ? null : host.toLowerCase(), port === undefined ? null : parsePort(port)];
+}
+
+function parsePort(text: string): number {
+  const port = /^[1-9]\d{0,4}$/.test(text) ? Number(text) : Number.NaN;
+  if (port <= 65_535) return port;
+  throw new Refusal('ERR_NGROK_9030', `a port is a number from 1 to 65535: ${quote(text)}`);
+}
+
+function isInternal(bindings: readonly string[], host: string | null, baseDomain: string): boolean {
+  if (new Set(bindings).size < bindings.length) throw new Refusal('ERR_NGROK_15006', 'a binding is given twice');
+  const unknown = bindings.find((binding) => binding !== 'public' && binding !== 'internal');
+  if (unknown !== undefined) {
+    throw new Refusal('ERR_NGROK_15005', `this gateway has the bindings public and internal, not ${quote(unknown)}`);
+  }
+  if (bindings.length > 1) throw new Refusal('ERR_NGROK_15005', 'an endpoint has one binding');
+  const named = host !== null && isInternalName(host, { baseDomain });
+  const [binding = named ? 'internal' : 'public'] = bindings;
+  if (named !== (binding === 'internal') && host !== null) {
+    throw new Refusal('ERR_NGROK_9029', 'internal endpoints have names that end in .internal, and no others do');
+  }
+  return binding === 'internal';
+}
+
+function internalAddress(protocol: EndpointProtocol, host: string | null, port: number | null): WantedAddress {
+  if (host?.startsWith('*')) throw new Refusal('ERR_NGROK_9029', 'an internal endpoint cannot be a wildcard');
+  const chosen = port ?? DEFAULT_PORTS[protocol];
+  if (chosen === null) throw new Refusal('ERR_NGROK_9035', 'an internal tcp endpoint needs a port: name.internal:port');
+  return { protocol, internal: true, host: host === null ? null : checkEndpointName(host), port: chosen };
+}
+
+function tcpAddress(host: string | null, port: number | null, { tcpHost }: AddressSettings): WantedAddress {
+  if (host !== null && host !== tcpHost) {
+    throw new Refusal('ERR_NGROK_307', `tcp endpoints of this gateway have the host ${tcpHost}, not ${quote(host)}`);
+  }
+  return { protocol: 'tcp', internal: false, host: tcpHost, port };
+}
+
+/** What comes from outside goes into messages and logs shortened. */

@@ -1,0 +1,134 @@
+import { Refusal } from '../../agent-protocol/refusal.ts';
+import { messageOf } from '../../lib/errors.ts';
+import { ksuidOf } from '../../lib/ids.ts';
+import type { Log } from '../../lib/log.ts';
+import type { Live, LiveEndpoint, LiveSession, LiveTunnel, Revocation, SessionCommand } from '../api/live.ts';
+import type { EndpointRegistry } from '../endpoints/endpoints.ts';
+import { timestamp } from '../store/store.ts';
+import type { AgentSession } from './agent-session.ts';
+import type { BoundEndpoint } from './bound-endpoint.ts';
+import { LabeledTunnel } from './labeled-tunnel.ts';
+import type { Listener } from './session-listeners.ts';
+import type { SessionServer } from './session-server.ts';
+
+/** What the agents' sessions look like to the management API, and how it takes rights away from them. */
+export class LiveAgents implements Live {
+  constructor(
+    private readonly server: SessionServer,
+    private readonly registry: EndpointRegistry,
+    private readonly log: Log,
+  ) {}
+
+  sessions(): readonly LiveSession[] {
+    // Several connections of one agent are one session, and share its id.
+    const byId = new Map([...this.server.sessions].map((session) => [session.id, session]));
+    return [...byId.values()].map((session) => ({
+      id: session.id,
+      agentVersion: `${session.agent.clientType}/${session.agent.version}`,
+      credentialId: session.credential.id,
+      ip: session.address,
+      os: session.agent.os,
+      startedAt: timestamp(session.startedAt.getTime()),
+      transport: 'ngrok/2',
+      metadata: session.agent.metadata,
+    }));
+  }
+
+  tunnels(): readonly LiveTunnel[] {
+    return this.#online().map(([session, listener]) => ({
+      id: tunnelId(listener),
+      sessionId: session.id,
+      startedAt: timestamp(listener.boundAt.getTime()),
+      metadata: listener.metadata,
+      forwardsTo: listener.forwardsTo,
+      ...(listener instanceof LabeledTunnel
+        ? { endpointId: null, publicUrl: null, proto: null, labels: listener.labels }
+        : { endpointId: listener.publicId, publicUrl: listener.url, proto: listener.protocol, labels: null }),
+    }));
+  }
+
+  endpoints(): readonly LiveEndpoint[] {
+    return this.#online().flatMap(([session, listener]) =>
+      listener instanceof LabeledTunnel ? [] : [showEndpoint(session, listener)],
+    );
+  }
+
+  command(sessionId: string, command: SessionCommand): boolean {
+    const session = [...this.server.sessions].find(({ id }) => id === sessionId);
+    if (!session) return false;
+    const { commands } = session;
+    const sent = {
+      stop: () => commands.stop(),
+      restart: () => commands.restart(),
+      update: () => commands.update('', false),
+    };
+    sent[command]().catch((error: unknown) => {
+      this.log.warn({ session: sessionId, command, reason: messageOf(error) }, 'the agent did not follow a command');
+    });
+    return true;
+  }
+
+  revoke({ credentialIds = [], ...names }: Revocation): void {
+    for (const session of [...this.server.sessions]) {
+      if (credentialIds.includes(session.credential.id)) this.#end(session);
+      else if (names.domain !== undefined || names.narrowedId === session.credential.id) stopForbidden(session);
+    }
+  }
+
+  /** Each listener ends with the reason; then the session, whose agent will be refused when it comes back. */
+  #end(session: AgentSession): void {
+    const reason = 'the authtoken was revoked';
+    for (const listener of [...session.listeners]) session.stopListener(listener, reason, 'ERR_NGROK_300');
+    session.end(new Error(reason));
+  }
+
+  #online(): [AgentSession, Listener][] {
+    const online = new Set<Listener>([...this.registry.list(), ...this.registry.labeled()]);
+    return [...this.server.sessions].flatMap((session) =>
+      [...session.listeners]
+        .filter((each) => online.has(each))
+        .map((each): [AgentSession, Listener] => [session, each]),
+    );
+  }
+}
+
+function showEndpoint(session: AgentSession, endpoint: BoundEndpoint): LiveEndpoint {
+  const boundAt = timestamp(endpoint.boundAt.getTime());
+  return {
+    id: endpoint.publicId,
+    type: 'ephemeral',
+    proto: endpoint.protocol,
+    host: endpoint.host,
+    port: endpoint.port,
+    url: endpoint.url,
+    createdAt: boundAt,
+    updatedAt: boundAt,
+    metadata: endpoint.metadata,
+    description: '',
+    name: '',
+    tunnelId: tunnelId(endpoint),
+    sessionId: session.id,
+    edgeId: null,
+    ownerId: session.credential.ownerId,
+    upstreamUrl: endpoint.forwardsTo,
+    poolingEnabled: endpoint.pooled,
+    internal: endpoint.internal,
+  };
+}
+
+/** Ends what the session's credential no longer allows, or whose name is no longer reserved. */
+function stopForbidden(session: AgentSession): void {
+  for (const listener of [...session.listeners]) {
+    try {
+      session.credential.authorize(listener.binding);
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      session.stopListener(listener, error.message, error.code);
+    }
+  }
+}
+
+/** An endpoint of an agent and its tunnel share their KSUID; a labelled tunnel has an id of its own. */
+function tunnelId({ publicId }: Listener): string {
+  return `tn_${ksuidOf(publicId)}`;
+}

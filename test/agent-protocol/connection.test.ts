@@ -1,0 +1,334 @@
+import { once } from 'node:events';
+import { Duplex, duplexPair } from 'node:stream';
+import { setImmediate as tick } from 'node:timers/promises';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { type Channel, type ChannelReceiver, WINDOW } from '../../src/agent-protocol/channel.ts';
+import { Connection } from '../../src/agent-protocol/connection.ts';
+import { MuxPeer } from './mux-peer.ts';
+
+class Recorder implements ChannelReceiver {
+  received = 0;
+  events: string[] = [];
+  onData(payload: Buffer): void {
+    this.received += payload.length;
+  }
+  onEnd(): void {
+    this.events.push('end');
+  }
+  onDrain(): void {
+    this.events.push('drain');
+  }
+  onClosed(error?: Error): void {
+    this.events.push(error ? `closed: ${error.message}` : 'closed');
+  }
+}
+
+function connect(accept: (channel: Channel) => void = () => {}) {
+  const [socket, far] = duplexPair();
+  const ended: Error[] = [];
+  const connection = new Connection(socket, { accept, ended: (reason) => ended.push(reason) });
+  connection.start();
+  return { connection, peer: new MuxPeer(far), ended, socket };
+}
+
+/** Opens a stream from the gateway's side. */
+function open(connection: Connection) {
+  const recorder = new Recorder();
+  const channel = connection.channel();
+  channel.receiver = recorder;
+  connection.open(channel);
+  return { channel, recorder };
+}
+
+/** Lets everything that is under way arrive. */
+async function settle(): Promise<void> {
+  for (let turn = 0; turn < 10; turn++) await tick();
+}
+
+describe('Connection: sending', () => {
+  it('puts everything of one turn into one frame: SYN, all writes, FIN', async () => {
+    const { connection, peer } = connect();
+    const { channel } = open(connection);
+    channel.write(Buffer.from('GET / HTTP/1.1\r\n\r\n'));
+    channel.write(Buffer.from('body'));
+    channel.end();
+    await settle();
+    expect(peer.frames).toMatchObject([{ kind: 'data', id: 2, syn: true, fin: true }]);
+    expect(peer.received(2).toString()).toBe('GET / HTTP/1.1\r\n\r\nbody');
+  });
+
+  it('writes the frames of many streams to the socket at once', async () => {
+    const { connection, peer } = connect();
+    for (let count = 0; count < 50; count++) open(connection).channel.write(Buffer.from('x'));
+    await settle();
+    expect(peer.frames.map(({ id }) => id)).toEqual(Array.from({ length: 50 }, (_, at) => 2 + 2 * at));
+    expect(peer.chunks).toHaveLength(1);
+  });
+
+  it('stops at the window and goes on with the credit it gets', async () => {
+    const { connection, peer } = connect();
+    const { channel, recorder } = open(connection);
+    const sent = Buffer.alloc(WINDOW + 1000, 'abcdefg');
+    expect(channel.write(sent)).toBe(false);
+    channel.end();
+    await settle();
+    expect(peer.received(2).length).toBe(WINDOW);
+    expect(recorder.events).not.toContain('closed');
+    peer.send.windowIncrement(2, 0x7fffffff);
+    peer.flush();
+    await settle();
+    expect(peer.received(2).equals(sent)).toBe(true);
+    expect(peer.frames.at(-1)).toMatchObject({ fin: true });
+  });
+
+  it('saves up small credits while there is more to send, and never keeps the last bytes back', async () => {
+    const { connection, peer } = connect();
+    const { channel } = open(connection);
+    const [step, rest] = [65_536, 1000];
+    channel.write(Buffer.alloc(WINDOW + step + rest));
+    await settle();
+    const credit = async (bytes: number) => {
+      peer.send.windowIncrement(2, bytes);
+      peer.flush();
+      await settle();
+      return peer.received(2).length - WINDOW;
+    };
+    expect(await credit(8192)).toBe(0);
+    expect(await credit(step - 8192)).toBe(step);
+    expect(await credit(rest)).toBe(step + rest);
+  });
+
+  it('never sends more than the window, and everything once the agent has credited what it read', async () => {
+    const step = fc.oneof(
+      fc.record({ write: fc.integer({ min: 1, max: 200_000 }) }),
+      fc.record({ credit: fc.integer({ min: 1, max: 300_000 }) }),
+    );
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { minLength: 1, maxLength: 15 }), async (steps) => {
+        const { connection, peer } = connect();
+        const { channel } = open(connection);
+        let written = 0;
+        let credited = 0;
+        const credit = async (wanted: number) => {
+          const bytes = Math.min(wanted, peer.received(2).length - credited);
+          if (bytes === 0) return;
+          credited += bytes;
+          peer.send.windowIncrement(2, bytes);
+          peer.flush();
+          await settle();
+        };
+        for (const one of steps) {
+          if ('write' in one) {
+            channel.write(Buffer.alloc(one.write, 1));
+            written += one.write;
+            await settle();
+          } else await credit(one.credit);
+          expect(peer.received(2).length).toBeLessThanOrEqual(credited + WINDOW);
+        }
+        while (credited < peer.received(2).length) await credit(8192);
+        expect(peer.received(2).length).toBe(written);
+      }),
+      { numRuns: 40 },
+    );
+  });
+
+  it('makes streams wait while the socket is not drained, and keeps what it buffers bounded', async () => {
+    const socket = new Duplex({ read() {}, write() {} });
+    const connection = new Connection(socket, { accept() {}, ended() {} });
+    connection.start();
+    for (let count = 0; count < 100; count++) open(connection).channel.write(Buffer.alloc(100_000));
+    await settle();
+    expect(socket.writableLength).toBeLessThan(400_000);
+  });
+});
+
+describe('Connection: receiving', () => {
+  function accepting() {
+    const recorders: Recorder[] = [];
+    const channels: Channel[] = [];
+    const set = connect((channel) => {
+      const recorder = new Recorder();
+      channel.receiver = recorder;
+      recorders.push(recorder);
+      channels.push(channel);
+    });
+    return { ...set, recorders, channels };
+  }
+
+  it('credits in large steps, so that any amount gets through', async () => {
+    const { peer, recorders } = accepting();
+    peer.sendData(3, Buffer.alloc(WINDOW), { syn: true });
+    await settle();
+    const credited = () => peer.frames.filter((one) => one.kind === 'credit');
+    expect(credited().reduce((sum, one) => sum + one.increment, 0)).toBe(WINDOW);
+    expect(credited().length).toBeLessThanOrEqual(4);
+    peer.sendData(3, Buffer.alloc(WINDOW), { fin: true });
+    await settle();
+    expect(recorders[0]).toMatchObject({ received: 2 * WINDOW, events: ['end'] });
+  });
+
+  it('gives no credit while the receiver is paused, and all of it afterwards', async () => {
+    const { peer, channels } = accepting();
+    peer.sendData(3, '', { syn: true });
+    await settle();
+    channels[0]?.pause();
+    peer.sendData(3, Buffer.alloc(200_000));
+    await settle();
+    expect(peer.frames).toEqual([]);
+    channels[0]?.resume();
+    await settle();
+    expect(peer.frames).toMatchObject([{ kind: 'credit', id: 3, increment: 200_000 }]);
+  });
+
+  it('answers a read that caused no write with a frame without effect', async () => {
+    const { peer } = accepting();
+    peer.sendData(3, 'abc', { syn: true });
+    await settle();
+    expect(peer.kicks).toBe(1);
+    expect(peer.frames).toEqual([]);
+  });
+
+  it('sends no such frame when there is something to write, or nothing was read', async () => {
+    const { peer, connection } = connect((channel) => {
+      channel.receiver = { onData: (payload) => void channel.write(payload), onEnd() {} };
+    });
+    open(connection);
+    peer.sendData(3, 'ping', { syn: true });
+    await settle();
+    expect(peer.kicks).toBe(0);
+    expect(peer.received(3).toString()).toBe('ping');
+  });
+
+  it('resets a stream that the agent goes on using after it ended, but ignores a mere FIN', async () => {
+    const { peer } = accepting();
+    peer.sendData(9, '', { fin: true });
+    await settle();
+    expect(peer.frames).toEqual([]);
+    peer.sendData(9, 'late');
+    await settle();
+    expect(peer.frames).toMatchObject([{ kind: 'reset', id: 9 }]);
+  });
+
+  it.each([
+    ['more data than the window allows', (peer: MuxPeer) => peer.sendData(3, Buffer.alloc(WINDOW + 1), { syn: true })],
+    ['an even stream id', (peer: MuxPeer) => peer.sendData(4, 'x', { syn: true })],
+    [
+      'a stream id in use',
+      (peer: MuxPeer) => {
+        peer.sendData(3, 'x', { syn: true });
+        peer.sendData(3, 'x', { syn: true });
+      },
+    ],
+    [
+      'more streams than an agent ever needs',
+      (peer: MuxPeer) => {
+        for (let id = 3; id < 200; id += 2) peer.sendData(id, 'x', { syn: true });
+      },
+    ],
+    ['garbage', (peer: MuxPeer) => peer.socket.write('GET / HTTP/1.1\r\nHost: gateway\r\n\r\n')],
+  ])('ends on %s, without the GOAWAY that costs SDKs a file descriptor', async (_what, misbehave) => {
+    const { peer, ended, socket } = accepting();
+    misbehave(peer);
+    await once(socket, 'close');
+    expect(ended).toHaveLength(1);
+    expect(peer.frames).not.toContainEqual(expect.objectContaining({ kind: 'goaway' }));
+  });
+
+  it('gives up on an agent that provokes answers and does not read them', async () => {
+    const { ended, far } = connectUnread();
+    const provoke = Buffer.alloc(9 * 4096);
+    for (let at = 0; at < provoke.length; at += 9) provoke.set([0, 0, 1, 0x10, 0, 0, 0, 99, 0], at);
+    for (let round = 0; round < 400 && ended.length === 0; round++) {
+      far.write(provoke);
+      await settle();
+    }
+    expect(ended[0]?.message).toBe('the agent does not read');
+  });
+
+  function connectUnread(): { ended: Error[]; far: Duplex } {
+    const [socket, far] = duplexPair();
+    const ended: Error[] = [];
+    new Connection(socket, { accept() {}, ended: (reason) => ended.push(reason) }).start();
+    return { ended, far };
+  }
+});
+
+describe('Connection: endings', () => {
+  it('closes a stream when both sides have sent FIN, in either order', async () => {
+    const { connection, peer } = connect();
+    const first = open(connection);
+    const second = open(connection);
+    first.channel.end();
+    peer.sendData(4, '', { fin: true });
+    await settle();
+    expect([first.recorder.events, second.recorder.events]).toEqual([['drain'], ['end']]);
+    second.channel.end();
+    peer.sendData(2, 'rest', { fin: true });
+    await settle();
+    expect(first.recorder).toMatchObject({ received: 4, events: ['drain', 'end', 'closed'] });
+    expect(second.recorder.events).toEqual(['end', 'drain', 'closed']);
+  });
+
+  it('aborts with FIN, and with RST only when data still comes', async () => {
+    const { connection, peer } = connect();
+    const quiet = open(connection);
+    const chatty = open(connection);
+    await settle();
+    quiet.channel.abort();
+    chatty.channel.abort();
+    await settle();
+    peer.sendData(2, '', { fin: true });
+    peer.sendData(4, 'more');
+    await settle();
+    expect(peer.frames.filter((one) => one.kind === 'reset')).toMatchObject([{ id: 4 }]);
+    expect(peer.frames.filter((one) => one.fin).map(({ id }) => id)).toEqual([2, 4]);
+    expect(quiet.recorder).toMatchObject({ received: 0, events: ['drain', 'closed'] });
+    expect(chatty.recorder).toMatchObject({ received: 0, events: ['drain', 'closed'] });
+  });
+
+  it('says nothing of a stream that is aborted before any of it has left', async () => {
+    const { connection, peer } = connect();
+    const { channel, recorder } = open(connection);
+    channel.write(Buffer.from('header'));
+    channel.abort();
+    const next = open(connection);
+    next.channel.write(Buffer.from('header'));
+    await settle();
+    expect(peer.frames).toMatchObject([{ kind: 'data', id: 4, syn: true }]);
+    expect(recorder.events).toEqual(['closed']);
+  });
+
+  it('grants credit with an abort and with the reset after it, so that an agent out of credit learns of them', async () => {
+    const { connection, peer } = connect();
+    const { channel } = open(connection);
+    channel.pause();
+    await settle();
+    peer.sendData(2, Buffer.alloc(WINDOW));
+    await settle();
+    channel.abort();
+    await settle();
+    expect(peer.frames.slice(1)).toMatchObject([{ kind: 'credit', increment: WINDOW }, { fin: true }]);
+    peer.sendData(2, 'more');
+    await settle();
+    expect(peer.frames.slice(3)).toMatchObject([{ kind: 'credit' }, { kind: 'reset' }]);
+  });
+
+  it('tells every stream when the connection is lost, and lets none be opened afterwards', async () => {
+    const { connection, ended, socket } = connect();
+    const { recorder } = open(connection);
+    await settle();
+    socket.destroy();
+    await once(socket, 'close');
+    expect(recorder.events).toEqual(['closed: the agent closed the connection']);
+    expect(ended).toHaveLength(1);
+    expect(open(connection).recorder.events).toEqual(['closed: the session has ended']);
+  });
+
+  it('ends when the agent says goodbye', async () => {
+    const { peer, ended, socket } = connect();
+    peer.socket.write(Buffer.from('00000830000000000000000000000000', 'hex'));
+    await once(socket, 'close');
+    expect(ended.map(String)).toEqual(['Error: the agent said goodbye']);
+  });
+});

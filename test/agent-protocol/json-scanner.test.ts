@@ -1,0 +1,52 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { JsonScanner } from '../../src/agent-protocol/json-scanner.ts';
+
+describe('JsonScanner', () => {
+  it('finds the end of any object, however it is split and whatever follows', () => {
+    const body = fc.dictionary(fc.string({ unit: 'binary' }), fc.jsonValue());
+    fc.assert(
+      fc.property(
+        body,
+        fc.integer({ min: 1, max: 30 }),
+        fc.constantFrom('', '\n', '{"next":1}'),
+        (value, size, tail) => {
+          const bytes = Buffer.from(` \n${JSON.stringify(value)}${tail}`);
+          const scanner = new JsonScanner(1 << 20);
+          let complete = false;
+          for (let at = 0; at < bytes.length && !complete; at += size) {
+            complete = scanner.push(bytes.subarray(at, at + size));
+          }
+          expect(complete).toBe(true);
+          expect(JSON.stringify(scanner.parse())).toBe(JSON.stringify(value));
+        },
+      ),
+    );
+  });
+
+  it.each(['[1]', 'null', '"{}"', '}{'])('refuses %s, which cannot become an object', (text) => {
+    expect(() => new JsonScanner(100).push(Buffer.from(text))).toThrow(SyntaxError);
+  });
+
+  it('refuses a body beyond the limit although it never ends', () => {
+    const scanner = new JsonScanner(1000);
+    scanner.push(Buffer.from('{"a":"'));
+    expect(() => {
+      for (let at = 0; at < 1000; at++) scanner.push(Buffer.from('}'));
+    }).toThrow('too long');
+  });
+
+  it.each(['{"a":', '['])('refuses what is nested deeper than any message: %s', (opening) => {
+    const scanner = new JsonScanner(1 << 20);
+    expect(scanner.push(Buffer.from(`{"a":${opening.repeat(60)}`))).toBe(false);
+    expect(() => scanner.push(Buffer.from(opening.repeat(10)))).toThrow('nested too deeply');
+  });
+
+  it('takes a large body byte by byte in time that grows no faster than the body', () => {
+    const scanner = new JsonScanner(1 << 20);
+    const bytes = Buffer.from(`{"a":"${'}'.repeat(1_000_000)}"}`);
+    let complete = false;
+    for (let at = 0; at < bytes.length; at++) complete = scanner.push(bytes.subarray(at, at + 1));
+    expect(complete).toBe(true);
+  });
+});

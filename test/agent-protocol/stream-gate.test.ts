@@ -1,0 +1,152 @@
+import { duplexPair } from 'node:stream';
+import { setImmediate as tick } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import { Connection } from '../../src/agent-protocol/connection.ts';
+import { Lane, StreamGate } from '../../src/agent-protocol/stream-gate.ts';
+import { StreamsExhausted } from '../../src/gateway/endpoints/endpoint.ts';
+import { MuxPeer } from './mux-peer.ts';
+
+const PREAMBLE = Buffer.from('type and header');
+
+function setUp() {
+  const [socket, far] = duplexPair();
+  const connection = new Connection(socket, { accept() {}, ended() {} });
+  connection.start();
+  const gate = new StreamGate(connection);
+  const peer = new MuxPeer(far);
+  const lane = new Lane();
+  lane.ready = true;
+  const opened = () => peer.frames.filter((one) => one.syn).map((one) => one.id);
+  return { connection, gate, peer, lane, opened };
+}
+
+/** Lets everything that is under way arrive. */
+async function settle(): Promise<void> {
+  for (let turn = 0; turn < 10; turn++) await tick();
+}
+
+/** What an SDK sends when it has read the header of a stream. */
+function takeHeader(peer: MuxPeer, ids: number[]): void {
+  for (const id of ids) peer.send.windowIncrement(id, PREAMBLE.length);
+  peer.flush();
+}
+
+describe('StreamGate', () => {
+  it('sends the whole preamble in the frame that opens the stream', async () => {
+    const { gate, peer, lane } = setUp();
+    gate.open(lane, PREAMBLE).write(Buffer.from('GET /'));
+    await settle();
+    expect(peer.frames).toMatchObject([{ syn: true, fin: false }]);
+    expect(peer.received(2).toString()).toBe('type and headerGET /');
+  });
+
+  it('holds streams back until the agent has registered the listener', async () => {
+    const { gate, opened } = setUp();
+    const lane = new Lane();
+    gate.open(lane, PREAMBLE);
+    await settle();
+    expect(opened()).toEqual([]);
+    lane.ready = true;
+    gate.admit();
+    await settle();
+    expect(opened()).toEqual([2]);
+  });
+
+  it('has no more than 32 streams under way whose header the agent has not taken', async () => {
+    const { gate, peer, lane, opened } = setUp();
+    for (let count = 0; count < 40; count++) gate.open(lane, PREAMBLE);
+    await settle();
+    expect(opened()).toHaveLength(32);
+    takeHeader(peer, opened().slice(0, 5));
+    await settle();
+    expect(opened()).toHaveLength(37);
+  });
+
+  it('lets an unresponsive listener wait, and it alone', async () => {
+    const { gate, peer, lane, opened } = setUp();
+    for (let count = 0; count < 80; count++) gate.open(lane, PREAMBLE);
+    for (let round = 0; round < 4; round++) {
+      await settle();
+      takeHeader(peer, opened().slice(round * 20, round * 20 + 20));
+    }
+    await settle();
+    expect(opened()).toHaveLength(56);
+
+    const other = new Lane();
+    other.ready = true;
+    gate.open(other, PREAMBLE);
+    await settle();
+    expect(opened()).toHaveLength(57);
+
+    peer.sendData(2, 'an answer at last');
+    await settle();
+    expect(opened()).toHaveLength(58);
+  });
+
+  it('lets clients who say something past those who say nothing, as far as the listener has room', async () => {
+    const { gate, peer, lane, opened } = setUp();
+    const silent = Array.from({ length: 70 }, () => gate.open(lane, PREAMBLE));
+    for (let round = 0; round < 3; round++) {
+      await settle();
+      takeHeader(peer, opened().slice(round * 20, round * 20 + 20));
+    }
+    await settle();
+    expect(opened()).toHaveLength(56);
+    for (const stream of silent.slice(60)) stream.write(Buffer.from('GET /'));
+    await settle();
+    expect(opened()).toHaveLength(62);
+
+    // The listener hands it out, and so it has handed out all those before it.
+    peer.sendData(opened().at(-6) ?? 0, 'an answer');
+    await settle();
+    expect(opened()).toHaveLength(70);
+  });
+
+  it('refuses the 501st stream and has room again when the agent has ended one', async () => {
+    const { gate, peer, lane } = setUp();
+    const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE));
+    expect(() => gate.open(lane, PREAMBLE)).toThrow(StreamsExhausted);
+    await settle();
+    streams[0]?.abort();
+    await settle();
+    expect(() => gate.open(lane, PREAMBLE)).toThrow(StreamsExhausted);
+    peer.sendData(2, '', { fin: true });
+    await settle();
+    gate.open(lane, PREAMBLE);
+  });
+
+  it('frees the place of a stream that was given up before it was opened, without a word to the agent', async () => {
+    const { gate, peer } = setUp();
+    const lane = new Lane();
+    const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE));
+    for (const stream of streams) stream.abort();
+    await settle();
+    gate.open(lane, PREAMBLE);
+    expect(peer.frames).toEqual([]);
+  });
+
+  it('opens nothing when the session is over, and says so', () => {
+    const { connection, gate, lane } = setUp();
+    connection.close(new Error('over'));
+    expect(() => gate.open(lane, PREAMBLE)).toThrow('the session has ended');
+    expect(lane.streams.size).toBe(0);
+  });
+
+  it('cuts every stream of a listener, and opens no more', async () => {
+    const { gate, peer, lane } = setUp();
+    const errors: string[] = [];
+    for (let count = 0; count < 3; count++) {
+      gate.open(lane, PREAMBLE).receiver = {
+        onData() {},
+        onEnd() {},
+        onClosed: (error) => errors.push(String(error?.message)),
+      };
+    }
+    await settle();
+    gate.cut(lane, new Error('the endpoint is gone'));
+    await settle();
+    expect(errors).toEqual(['the endpoint is gone', 'the endpoint is gone', 'the endpoint is gone']);
+    expect(peer.frames.filter((one) => one.fin).map((one) => one.id)).toEqual([2, 4, 6]);
+    expect(() => gate.open(lane, PREAMBLE)).toThrow('the listener is gone');
+  });
+});

@@ -1,0 +1,254 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import { connect as connectTls } from 'node:tls';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { parseGatewayAddress } from '../../../src/agent/connectors/gateway-address.ts';
+import { type GatewayLinkOptions, openGatewayLink } from '../../../src/agent/connectors/gateway-link.ts';
+import { GatewayRelay } from '../../../src/agent/connectors/sdk/gateway-relay.ts';
+import { NgrokConnector } from '../../../src/agent/connectors/sdk/ngrok-connector.ts';
+import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
+import { systemClock } from '../../../src/lib/clock.ts';
+import { directDial } from '../../../src/lib/dial.ts';
+import { NO_PROXIES, type ProxyRules, parseNoProxy, parseProxy } from '../../../src/lib/proxy-rules.ts';
+import { FlakyProxy } from '../../support/flaky-proxy.ts';
+import { getPublic, startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { TestProxy } from '../../support/proxies.ts';
+import { silentLog } from '../../support/silent-log.ts';
+import { temporaryFolder } from '../../support/tunnel-set-up.ts';
+
+const hasIpv6 = Object.values(networkInterfaces()).some((found) => found?.some(({ address }) => address === '::1'));
+
+let gateway: TestGateway;
+/** A name that nobody but the proxy knows. */
+let named: string;
+beforeAll(async () => {
+  gateway = await startTestGateway({ domain: 'gw.test' });
+  named = `connect.gw.test:${gateway.sessionPort}`;
+});
+afterAll(() => gateway.close());
+
+const via = (url: string, noProxy = ''): ProxyRules => ({
+  ...NO_PROXIES,
+  all: parseProxy(url),
+  exempt: parseNoProxy(noProxy),
+});
+const hosts = () => ({ [named]: gateway.sessionAddress });
+
+function connector(options: Partial<GatewayLinkOptions>, to = gateway): NgrokConnector {
+  const link = {
+    authtoken: () => to.authtoken,
+    serverAddr: named,
+    authorities: { pem: to.sessionCa },
+    proxies: NO_PROXIES,
+    verifyUpstreamTls: true,
+    version: '1.0.0',
+    log: silentLog,
+    clock: systemClock,
+    ...options,
+  };
+  const agent = new NgrokConnector({ ...link, gateway: named, openLink: async () => openGatewayLink(link) });
+  onTestFinished(() => agent.stop());
+  return agent;
+}
+
+async function online(agent: NgrokConnector): Promise<void> {
+  const up = new Promise<void>((resolve) => agent.once('online', resolve));
+  await agent.start();
+  await up;
+}
+
+async function service(host: string): Promise<number> {
+  const server = createServer((request, response) => request.pipe(response.writeHead(200)));
+  server.on('request', (request, response) => request.method === 'GET' && response.end('the service'));
+  await new Promise<void>((resolve) => server.listen(0, host, resolve));
+  onTestFinished(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+const lastError = (agent: NgrokConnector) =>
+  vi.waitFor(() => {
+    const { lastError: error } = agent.status;
+    if (!error) throw new Error('nothing failed yet');
+    return error.message;
+  }, 20_000);
+
+describe('through a proxy', () => {
+  it.each([
+    ['CONNECT', () => TestProxy.http({ hosts: hosts() }), (address: string) => `http://${address}`],
+    ['SOCKS 5', () => TestProxy.socks({ hosts: hosts() }), (address: string) => `socks5://${address}`],
+    [
+      'CONNECT with a password',
+      () => TestProxy.http({ hosts: hosts(), credentials: 'me:p@ss' }),
+      (address: string) => `me:p%40ss@${address}`,
+    ],
+    [
+      'SOCKS 5 with a password',
+      () => TestProxy.socks({ hosts: hosts(), credentials: 'me:p@ss' }),
+      (address: string) => `socks5h://me:p%40ss@${address}`,
+    ],
+  ])('tunnels work: %s', async (_kind, start, url) => {
+    const proxy = await start();
+    const agent = connector({ proxies: via(url(proxy.address)) });
+    await online(agent);
+    expect(agent.status.gateway).toBe(named);
+    const forwardTo = `http://127.0.0.1:${await service('127.0.0.1')}`;
+    const endpoint = await agent.open({ protocol: 'http', domain: 'a.gw.test', forwardTo, forwardsTo: 'x' });
+    expect(await getPublic(gateway, endpoint.url)).toMatchObject({ status: 200, body: 'the service' });
+    await agent.stop();
+    // The probe before the session took the same way; nobody else did, and nothing is left of it.
+    expect(new Set(proxy.asked)).toEqual(new Set([named]));
+    expect(proxy.asked.length).toBeGreaterThanOrEqual(2);
+    await vi.waitFor(() => expect(proxy.open).toBe(0), 10_000);
+    await vi.waitFor(() => expect([...gateway.sessions.sessions]).toEqual([]), 10_000);
+  });
+
+  it('the session comes back when the proxy broke it', async () => {
+    const proxy = await TestProxy.http({ hosts: hosts() });
+    const agent = connector({ proxies: via(`http://${proxy.address}`) });
+    await online(agent);
+    const lost = new Promise<void>((resolve) => agent.once('offline', resolve));
+    const back = lost.then(() => new Promise<void>((resolve) => agent.once('online', resolve)));
+    proxy.cut();
+    await back;
+    expect(agent.status).toMatchObject({ state: 'online', reconnects: 1 });
+  });
+
+  it.each([
+    ['wants a password', () => TestProxy.http({ credentials: 'me:secret' }), 'http', /answers 407 .*user and password/],
+    [
+      'does not allow it',
+      () => TestProxy.http({ refusal: 403 }),
+      'http',
+      /does not connect to connect\.gw\.test.*answers 403/,
+    ],
+    ['wants a password', () => TestProxy.socks({ credentials: 'me:secret' }), 'socks5', /wants a user and password/],
+    ['does not allow it', () => TestProxy.socks({ refusal: 2 }), 'socks5', /its rules do not allow it/],
+    ['speaks another language', () => TestProxy.http(), 'socks5', /does not speak SOCKS 5/],
+  ])('says what is wrong: the proxy %s', async (_what, start, scheme, problem) => {
+    const proxy = await start();
+    const agent = connector({ proxies: via(`${scheme}://${proxy.address}`) });
+    await agent.start();
+    expect(await lastError(agent)).toMatch(problem);
+  });
+
+  it('refuses a wrong password, and never shows it', async () => {
+    const proxy = await TestProxy.socks({ credentials: 'me:secret' });
+    const agent = connector({ proxies: via(`socks5://me:not-the-secret@${proxy.address}`) });
+    await agent.start();
+    const message = await lastError(agent);
+    expect(message).toMatch(new RegExp(`socks5://${proxy.address} .*refuses the user and password`));
+    expect(message).not.toContain('not-the-secret');
+  });
+
+  it('the gateway’s certificate is verified all the same', async () => {
+    const proxy = await TestProxy.http({ hosts: hosts() });
+    const { caPem } = await openLocalCa(await temporaryFolder(), silentLog);
+    const agent = connector({ proxies: via(`http://${proxy.address}`), authorities: { pem: caPem } });
+    await agent.start();
+    expect(await lastError(agent)).toMatch(/certificate.*who answers there presents CN=connect\.gw\.test/);
+    expect([...gateway.sessions.sessions]).toEqual([]);
+    const impostor = `connect.other.test:${gateway.sessionPort}`;
+    const misled = await TestProxy.http({ hosts: { [impostor]: gateway.sessionAddress } });
+    const other = connector({ serverAddr: impostor, proxies: via(`http://${misled.address}`) });
+    await other.start();
+    expect(await lastError(other)).toMatch(/does not match certificate/);
+  });
+
+  it('NO_PROXY makes an exception, and one of several authorities is enough', async () => {
+    const proxy = await TestProxy.http();
+    const { caPem } = await openLocalCa(await temporaryFolder(), silentLog);
+    for (const pem of [`${caPem}${gateway.sessionCa}`, `${gateway.sessionCa}${caPem}`]) {
+      const serverAddr = gateway.sessionAddress;
+      const agent = connector({
+        serverAddr,
+        proxies: via(`http://${proxy.address}`, '127.0.0.0/8'),
+        authorities: { pem },
+      });
+      await online(agent);
+      await agent.stop();
+      const proxied = connector({ serverAddr, proxies: via(`http://${proxy.address}`), authorities: { pem } });
+      await online(proxied);
+      await proxied.stop();
+    }
+    expect(new Set(proxy.asked)).toEqual(new Set([gateway.sessionAddress]));
+  });
+});
+
+describe.runIf(hasIpv6)('where there is IPv6 alone', () => {
+  it('an agent reaches a gateway by its address, and a service behind it by its own', async () => {
+    const six = await startTestGateway({ host: '::1', domain: 'six.test' });
+    onTestFinished(() => six.close());
+    expect(six.sessionAddress).toBe(`[::1]:${six.sessionPort}`);
+    const agent = connector({ serverAddr: six.sessionAddress }, six);
+    await online(agent);
+    const forwardTo = `http://[::1]:${await service('::1')}`;
+    const endpoint = await agent.open({ protocol: 'http', domain: 'a.six.test', forwardTo, forwardsTo: 'x' });
+    expect(await getPublic({ ...six, host: '::1' }, endpoint.url)).toMatchObject({ status: 200, body: 'the service' });
+  });
+
+  it('a gateway on all addresses takes IPv6 and IPv4', async () => {
+    const both = await startTestGateway({ host: '::', domain: 'both.test' });
+    onTestFinished(() => both.close());
+    for (const serverAddr of [`[::1]:${both.sessionPort}`, `127.0.0.1:${both.sessionPort}`]) {
+      const agent = connector({ serverAddr }, both);
+      await online(agent);
+      const forwardTo = `http://[::1]:${await service('::1')}`;
+      const endpoint = await agent.open({ protocol: 'http', domain: 'a.both.test', forwardTo, forwardsTo: 'x' });
+      for (const host of ['::1', '127.0.0.1']) {
+        expect(await getPublic({ ...both, host }, endpoint.url)).toMatchObject({ status: 200, body: 'the service' });
+      }
+      await agent.stop();
+    }
+  });
+
+  it('through a proxy', async () => {
+    const six = await startTestGateway({ host: '::1', domain: 'six.test' });
+    onTestFinished(() => six.close());
+    for (const [proxy, scheme] of [
+      [await TestProxy.http(), 'http'],
+      [await TestProxy.socks(), 'socks5'],
+    ] as const) {
+      const agent = connector({ serverAddr: six.sessionAddress, proxies: via(`${scheme}://${proxy.address}`) }, six);
+      await online(agent);
+      await agent.stop();
+      expect(proxy.asked[0]).toBe(six.sessionAddress);
+    }
+  });
+});
+
+describe('the way around the SDK', () => {
+  const open = async (to: string) => {
+    const address = parseGatewayAddress(to);
+    const options = { address, dial: directDial(), ca: gateway.sessionCa, log: silentLog, lingerMs: 50 };
+    const relay = new GatewayRelay(options);
+    onTestFinished(() => relay.close());
+    const { address: door, cert } = await relay.open();
+    return { relay, cert, ...parseGatewayAddress(door) };
+  };
+
+  it('is closed for good when the agent stops', async () => {
+    const { relay, host, port } = await open(gateway.sessionAddress);
+    const visitor = connect(port, host);
+    await once(visitor, 'connect');
+    relay.close();
+    await once(visitor, 'close');
+    const [error] = await once(connect(port, host), 'error');
+    expect(error.code).toBe('ECONNREFUSED');
+  });
+
+  it('does not wait for a gateway that is gone without a word', async () => {
+    const network = await FlakyProxy.start(gateway.sessionAddress);
+    onTestFinished(() => network.refuse());
+    const { host, port, cert } = await open(network.address);
+    const sdk = connectTls({ host, port, ca: cert });
+    await once(sdk, 'secureConnect');
+    network.silence();
+    sdk.end();
+    await once(sdk.resume(), 'close');
+  });
+});

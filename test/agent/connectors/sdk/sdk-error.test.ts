@@ -1,0 +1,27 @@
+import { expect, it } from 'vitest';
+import { parseListenerClosed, parseSdkError, toApiError } from '../../../../src/agent/connectors/sdk/sdk-error.ts';
+
+const SECRET = 'secret-token';
+
+it.each([
+  ['failed to start listener: already online error_code: ERR_NGROK_334', 409, 'ERR_NGROK_334', 'already online'],
+  ['failed to start listener: not yours error_code: ERR_NGROK_316', 403, 'ERR_NGROK_316', 'not yours'],
+  ['failed to start listener: no tcp here error_code: ERR_NGROK_332', 501, 'ERR_NGROK_332', 'no tcp here'],
+  ['failed to start listener: two\nlines error_code: ERR_NGROK_9026', 502, 'ERR_NGROK_9026', 'two\nlines'],
+  ['failed to start listener: no reason given', 502, 'ERR_AGENT_GATEWAY_REFUSED', 'no reason given'],
+  ['failed to start listener: failed to open muxado stream', 503, 'ERR_AGENT_OFFLINE', /muxado/],
+])('answers %j with %i', (message, status, code, text) => {
+  const error = toApiError(new Error(message), SECRET);
+  expect(error).toMatchObject({ status, code });
+  expect(error.message).toMatch(text);
+});
+
+it('never repeats the authtoken, wherever the gateway quotes it', () => {
+  const refused = 'failed to connect session: the authtoken secret-token is unknown error_code: ERR_NGROK_107';
+  const closed = 'ListenerClosed { message: "secret-token was revoked", error_code: None }';
+  expect(parseSdkError(new Error(refused), SECRET)).toEqual({
+    code: 'ERR_NGROK_107',
+    message: 'the authtoken [authtoken] is unknown',
+  });
+  expect(parseListenerClosed(new Error(closed), SECRET)).toEqual({ code: null, message: '[authtoken] was revoked' });
+});

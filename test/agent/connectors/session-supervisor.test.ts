@@ -1,0 +1,279 @@
+import { expect, it } from 'vitest';
+import type { Endpoint } from '../../../src/agent/connectors/connector.ts';
+import { type GatewaySession, SessionRefused } from '../../../src/agent/connectors/gateway-session.ts';
+import { Pulse } from '../../../src/agent/connectors/pulse.ts';
+import { SessionSupervisor } from '../../../src/agent/connectors/session-supervisor.ts';
+import { createLog } from '../../../src/lib/log.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
+
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+
+class FakeSession implements GatewaySession {
+  closed = false;
+  lose: (reason: string) => void = () => {};
+  readonly lost = new Promise<string>((resolve) => {
+    this.lose = resolve;
+  });
+
+  open(): Promise<Endpoint> {
+    return Promise.reject(new Error('not in these tests'));
+  }
+
+  async close(): Promise<void> {
+    this.closed = true;
+    this.lose('closed');
+  }
+}
+
+type Network = 'up' | 'refusing' | 'black hole';
+
+/** A supervisor whose network and gateway the test plays. */
+async function supervised() {
+  const clock = new SteeredClock();
+  const pulse = new Pulse(clock);
+  const lines: { level: string; msg: string; reason?: string }[] = [];
+  const log = await createLog('info', 'json', { write: (line) => void lines.push(JSON.parse(line)) });
+  const world = {
+    network: 'up' as Network,
+    connect: async (): Promise<GatewaySession> => session(),
+    probes: 0,
+    probing: 0,
+    mostProbing: 0,
+    attempts: 0,
+    sessions: [] as FakeSession[],
+    events: [] as string[],
+  };
+  const session = () => {
+    const made = new FakeSession();
+    world.sessions.push(made);
+    return made;
+  };
+  const supervisor = new SessionSupervisor({
+    gateway: 'gateway.example:443',
+    clock,
+    pulse,
+    log,
+    online: () => void world.events.push('online'),
+    offline: () => void world.events.push('offline'),
+    probe: async (signal) => {
+      world.probes += 1;
+      world.probing += 1;
+      world.mostProbing = Math.max(world.mostProbing, world.probing);
+      try {
+        if (world.network === 'refusing') throw new Error('connect ECONNREFUSED');
+        if (world.network === 'black hole') await new Promise((_, reject) => signal.addEventListener('abort', reject));
+        return { certificate: 'CN=somebody' };
+      } finally {
+        world.probing -= 1;
+      }
+    },
+    connect: () => {
+      world.attempts += 1;
+      return world.connect();
+    },
+  });
+  return { clock, pulse, lines, world, supervisor, session };
+}
+
+it.each<Network>(['refusing', 'black hole'])(
+  'comes back within 5 s of an outage of any length (%s)',
+  async (network) => {
+    const { clock, world, supervisor } = await supervised();
+    clock.chance = Math.random;
+    supervisor.start();
+    await clock.advance(MINUTE);
+    const waits: number[] = [];
+    for (const lasting of [1_000, 10_000, 10 * MINUTE, 2 * HOUR].flatMap((ms) => Array<number>(10).fill(ms))) {
+      world.network = network;
+      world.sessions.at(-1)?.lose('cut');
+      await clock.advance(lasting + Math.random() * 1000);
+      expect(supervisor.session).toBeNull();
+      world.network = 'up';
+      const from = clock.now();
+      while (!supervisor.session) await clock.advance(100);
+      waits.push(clock.now() - from);
+      await clock.advance(MINUTE);
+    }
+    expect(Math.max(...waits)).toBeLessThan(5000);
+  },
+);
+
+it('probes an absent gateway every two seconds or so, and never piles probes up', async () => {
+  const { clock, world, supervisor } = await supervised();
+  clock.chance = Math.random;
+  world.network = 'black hole';
+  supervisor.start();
+  await clock.advance(HOUR);
+  expect(world.probes).toBeGreaterThan(HOUR / 3000);
+  expect(world.probes).toBeLessThan(HOUR / 1900);
+  expect(world.mostProbing).toBeLessThanOrEqual(8);
+  expect(world.attempts).toBe(0);
+  await supervisor.stop();
+  expect(world.probing).toBe(0);
+  expect(clock.sleeping).toBe(0);
+});
+
+it('asks a gateway that refuses less and less often', async () => {
+  const { clock, world, supervisor } = await supervised();
+  clock.chance = Math.random;
+  world.connect = async () => Promise.reject(new SessionRefused('ERR_NGROK_107', 'unknown authtoken'));
+  supervisor.start();
+  await clock.advance(10 * MINUTE);
+  expect(world.attempts).toBeGreaterThan(15);
+  const before = world.attempts;
+  await clock.advance(HOUR);
+  expect(world.attempts - before).toBeLessThan(HOUR / 10_000);
+  expect(supervisor.status.lastError).toEqual({ code: 'ERR_NGROK_107', message: 'unknown authtoken' });
+});
+
+it('does not hammer a gateway whose sessions die at once', async () => {
+  const { clock, world, supervisor, session } = await supervised();
+  clock.chance = Math.random;
+  world.connect = async () => {
+    const made = session();
+    queueMicrotask(() => made.lose('cut'));
+    return made;
+  };
+  supervisor.start();
+  await clock.advance(HOUR);
+  expect(world.attempts).toBeLessThan(HOUR / 10_000);
+});
+
+it('tells of a day without a network in a few lines', async () => {
+  const { clock, lines, world, supervisor } = await supervised();
+  supervisor.start();
+  await clock.advance(MINUTE);
+  world.network = 'refusing';
+  world.sessions[0]?.lose('cut');
+  await clock.advance(24 * HOUR);
+  world.network = 'up';
+  await clock.advance(MINUTE);
+  expect(lines[0]).toMatchObject({ level: 'info', msg: 'session with the gateway is up' });
+  expect(lines[1]).toMatchObject({ level: 'warn', reason: 'cut' });
+  expect(lines.at(-1)).toMatchObject({ level: 'info', msg: 'session with the gateway is up' });
+  expect(lines.length).toBeLessThan(20);
+});
+
+it('welcomes a session that comes after its deadline, when there is no other', async () => {
+  const { clock, world, supervisor, session } = await supervised();
+  let arrive = (_: GatewaySession) => {};
+  world.connect = () =>
+    new Promise((resolve) => {
+      arrive = resolve;
+      world.connect = () => new Promise(() => {});
+    });
+  supervisor.start();
+  await clock.advance(130_000);
+  expect(supervisor.session).toBeNull();
+  expect(supervisor.status.lastError?.message).toBe(
+    'starting a session did not finish within 20 s (who answers there presents CN=somebody)',
+  );
+  const late = session();
+  arrive(late);
+  await clock.advance(1);
+  expect(supervisor.session).toBe(late);
+});
+
+it('closes a session that comes late when another one is up', async () => {
+  const { clock, world, supervisor, session } = await supervised();
+  let arrive = (_: GatewaySession) => {};
+  const { connect } = world;
+  world.connect = () =>
+    new Promise((resolve) => {
+      arrive = resolve;
+      world.connect = connect;
+    });
+  supervisor.start();
+  await clock.advance(MINUTE);
+  expect(supervisor.status.state).toBe('online');
+  const late = session();
+  arrive(late);
+  await clock.advance(1);
+  expect(late.closed).toBe(true);
+  expect(supervisor.session).not.toBe(late);
+});
+
+it('makes a further attempt only every quarter of an hour while eight are pending, and says so', async () => {
+  const { clock, lines, world, supervisor, session } = await supervised();
+  world.connect = () => new Promise(() => {});
+  supervisor.start();
+  await clock.advance(15 * MINUTE);
+  expect(world.attempts).toBe(8);
+  expect(lines.some(({ reason }) => reason?.includes('8 attempts are pending'))).toBe(true);
+  await clock.advance(2 * HOUR);
+  expect(world.attempts).toBeLessThanOrEqual(16);
+  // None of them ever ends: the device is not lost for that.
+  world.connect = async () => session();
+  await clock.advance(20 * MINUTE);
+  expect(supervisor.status.state).toBe('online');
+});
+
+it('says nothing of attempts any more when a session came about meanwhile', async () => {
+  const { clock, lines, world, supervisor, session } = await supervised();
+  const arrivals: ((made: GatewaySession) => void)[] = [];
+  world.connect = () => new Promise((resolve) => arrivals.push(resolve));
+  supervisor.start();
+  await clock.advance(30_000);
+  expect(arrivals).toHaveLength(2);
+  arrivals[0]?.(session());
+  await clock.advance(1);
+  expect(supervisor.status).toMatchObject({ state: 'online', lastError: null });
+  const { length } = lines;
+  await clock.advance(MINUTE);
+  expect(supervisor.status).toMatchObject({ state: 'online', lastError: null });
+  expect(lines).toHaveLength(length);
+});
+
+it('shows that it makes progress in every kind of outage, which a watchdog goes by', async () => {
+  const refuse = async () => Promise.reject(new SessionRefused('ERR_NGROK_107', 'unknown authtoken'));
+  const hang = () => new Promise<GatewaySession>(() => {});
+  for (const [network, connect] of [['refusing'], ['black hole'], ['up', refuse], ['up', hang]] as const) {
+    const { clock, pulse, world, supervisor } = await supervised();
+    clock.chance = () => 1;
+    world.network = network;
+    if (connect) world.connect = connect;
+    supervisor.start();
+    let longest = 0;
+    while (clock.now() < 10 * MINUTE) {
+      await clock.advance(5000);
+      longest = Math.max(longest, pulse.silentMs);
+    }
+    expect(longest).toBeLessThan(MINUTE);
+    await supervisor.stop();
+    await clock.advance(5 * MINUTE);
+    expect(pulse.silentMs).toBeGreaterThan(4 * MINUTE);
+  }
+});
+
+it('does not wait at the end for a gateway that never answers', async () => {
+  const { clock, world, supervisor, session } = await supervised();
+  let arrive = (_: GatewaySession) => {};
+  world.connect = () =>
+    new Promise((resolve) => {
+      arrive = resolve;
+    });
+  supervisor.start();
+  await clock.advance(1000);
+  await supervisor.stop();
+  expect(supervisor.status.state).toBe('stopped');
+  const late = session();
+  arrive(late);
+  await clock.advance(MINUTE);
+  expect([late.closed, supervisor.status.state, supervisor.status.lastError]).toEqual([true, 'stopped', null]);
+});
+
+it('stops at any moment', async () => {
+  for (const ms of [0, 1, 1000, MINUTE]) {
+    for (const network of ['up', 'refusing', 'black hole'] as const) {
+      const { clock, world, supervisor } = await supervised();
+      world.network = network;
+      supervisor.start();
+      await clock.advance(ms);
+      await supervisor.stop();
+      expect(supervisor.status.state).toBe('stopped');
+      expect(world.sessions.every(({ closed }) => closed)).toBe(true);
+      expect(clock.sleeping).toBe(0);
+    }
+  }
+});

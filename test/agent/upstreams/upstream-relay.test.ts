@@ -1,0 +1,181 @@
+import type { LookupAddress } from 'node:dns';
+import { once } from 'node:events';
+import { readdir, rm, stat } from 'node:fs/promises';
+import net, { type AddressInfo, type Server, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import tls from 'node:tls';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import type { TcpUpstream, Upstream } from '../../../src/agent/upstreams/upstream.ts';
+import { UpstreamDialer } from '../../../src/agent/upstreams/upstream-dialer.ts';
+import { UpstreamGuard } from '../../../src/agent/upstreams/upstream-guard.ts';
+import { parseUpstreamRules } from '../../../src/agent/upstreams/upstream-rules.ts';
+import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
+import { recordingLog } from '../../support/silent-log.ts';
+import { temporaryFolder } from '../../support/tunnel-set-up.ts';
+
+/** A dialer whose names resolve to what the test says. */
+async function setUp(names: Record<string, string[]> = {}, verifyTls = true) {
+  const socketFolder = await temporaryFolder();
+  const lookup = async (name: string): Promise<LookupAddress[]> =>
+    (names[name] ?? []).map((address) => ({ address, family: net.isIPv6(address) ? 6 : 4 }));
+  const guard = new UpstreamGuard(parseUpstreamRules(`loopback,unix:${socketFolder}`), lookup);
+  const { log, lines } = recordingLog();
+  const dialer = new UpstreamDialer({ guard, log, socketFolder, verifyTls, connectMs: 1_000 });
+  const prepare = async (upstream: Upstream) => {
+    const prepared = await dialer.prepare(upstream, 'http');
+    onTestFinished(() => prepared.release());
+    return prepared;
+  };
+  return { socketFolder, guard, names, prepare, lines };
+}
+
+async function listen(
+  onConnection: (socket: Socket) => void,
+  path?: string,
+): Promise<{ server: Server; port: number }> {
+  const server = net.createServer({ allowHalfOpen: true }, onConnection);
+  server.listen(path ? { path } : { port: 0, host: '127.0.0.1' });
+  await once(server, 'listening');
+  onTestFinished(() => void server.close());
+  return { server, port: path ? 0 : (server.address() as AddressInfo).port };
+}
+
+const named = (port: number): TcpUpstream => ({ kind: 'tcp', scheme: null, host: 'camera.test', port });
+const connect = (forwardTo: string) => net.connect({ path: forwardTo.replace('unix:', ''), allowHalfOpen: true });
+
+it('leaves addresses and localhost to the SDK, at full speed', async () => {
+  const { prepare } = await setUp();
+  const forwardTo = async (scheme: 'http' | 'https' | null, host: string) =>
+    (await prepare({ kind: 'tcp', scheme, host, port: 80 })).forwardTo;
+  expect(await forwardTo(null, 'localhost')).toBe('http://localhost:80');
+  expect(await forwardTo('https', '127.0.0.1')).toBe('https://127.0.0.1:80');
+  expect(await forwardTo(null, '::1')).toBe('http://[::1]:80');
+});
+
+describe('a named upstream', () => {
+  it('is reached also after the folder for sockets was cleared away, as old temporary files are', async () => {
+    const { prepare, socketFolder } = await setUp({ 'camera.test': ['127.0.0.1'] });
+    await rm(socketFolder, { recursive: true });
+    const { port } = await listen((socket) => void socket.end('here'));
+    const client = connect((await prepare(named(port))).forwardTo);
+    expect((await buffer(client)).toString()).toBe('here');
+    expect((await stat(socketFolder)).mode & 0o777).toBe(0o700);
+  });
+
+  it('is carried both ways, with half-open ends and back-pressure', async () => {
+    const { prepare } = await setUp({ 'camera.test': ['127.0.0.1'] });
+    const { port } = await listen((socket) => {
+      // Answers only when the question has ended: without half-open ends nothing would come back.
+      const question: Buffer[] = [];
+      socket.on('data', (chunk) => question.push(chunk)).on('end', () => socket.end(Buffer.concat(question)));
+    });
+    const client = connect((await prepare(named(port))).forwardTo);
+    const sent = Buffer.alloc(20_000_000, 'x');
+    client.end(sent);
+    const received = await buffer(client);
+    expect(received.length).toBe(sent.length);
+    expect(received.equals(sent)).toBe(true);
+  });
+
+  it('is looked up for every connection: one that moved to a forbidden address is refused', async () => {
+    const { prepare, names, lines } = await setUp({ 'camera.test': ['127.0.0.1'] });
+    const { port } = await listen((socket) => socket.end('hello'));
+    const { forwardTo } = await prepare(named(port));
+    expect(String(await buffer(connect(forwardTo)))).toBe('hello');
+    names['camera.test'] = ['169.254.169.254'];
+    expect(String(await buffer(connect(forwardTo)))).toBe('');
+    names['camera.test'] = ['127.0.0.1', '169.254.169.254'];
+    expect(String(await buffer(connect(forwardTo)))).toBe('');
+    // The operator is told, and a name that changes with every visit fills no log.
+    expect(lines.filter(({ level }) => level === 40)).toEqual([
+      expect.objectContaining({ upstream: `camera.test:${port}`, reason: expect.stringContaining('169.254.169.254') }),
+    ]);
+  });
+
+  it.each([
+    ['that is down', { 'camera.test': ['127.0.0.1'] }],
+    ['that is unknown', {}],
+  ])('%s ends the connection cleanly, whatever was sent', async (_, names) => {
+    const { prepare } = await setUp(names);
+    const { server, port } = await listen(() => {});
+    server.close();
+    const client = connect((await prepare(named(port))).forwardTo);
+    client.write('GET / HTTP/1.1\r\n\r\n');
+    expect(String(await buffer(client))).toBe('');
+    client.end();
+  });
+
+  it('loses its connection when the client goes away, and the other way round', async () => {
+    const { prepare } = await setUp({ 'camera.test': ['127.0.0.1'] });
+    const sockets: Socket[] = [];
+    const { server, port } = await listen((socket) => void sockets.push(socket.resume().on('error', () => {})));
+    const { forwardTo } = await prepare(named(port));
+    const first = connect(forwardTo);
+    await once(server, 'connection');
+    const closed = once(sockets[0] as Socket, 'end');
+    first.destroy();
+    await closed;
+    const second = connect(forwardTo).on('error', () => {});
+    await once(server, 'connection');
+    sockets[1]?.resetAndDestroy();
+    await once(second.resume(), 'end');
+    second.destroy();
+  });
+
+  it('leaves no socket behind when released', async () => {
+    const { prepare, socketFolder } = await setUp({ 'camera.test': ['127.0.0.1'] });
+    const { port } = await listen((socket) => socket.on('error', () => {}));
+    const prepared = await prepare(named(port));
+    const client = connect(prepared.forwardTo).on('error', () => {});
+    await once(client, 'connect');
+    await prepared.release();
+    await once(client.resume(), 'end');
+    client.destroy();
+    expect(await readdir(socketFolder)).toEqual([]);
+    await prepare(named(port));
+  });
+});
+
+it('checks the socket of a unix upstream for every connection', async () => {
+  const { prepare, socketFolder } = await setUp();
+  const path = join(socketFolder, 'app.sock');
+  const { forwardTo } = await prepare({ kind: 'unix', path });
+  expect(String(await buffer(connect(forwardTo)))).toBe('');
+  await listen((socket) => socket.end('hello'), path);
+  expect(String(await buffer(connect(forwardTo)))).toBe('hello');
+});
+
+describe('before a tunnel is created', () => {
+  it.each([
+    ['metadata.test', 'ERR_AGENT_UPSTREAM_NOT_ALLOWED'],
+    ['public.test', 'ERR_AGENT_UPSTREAM_NOT_ALLOWED'],
+    ['nobody.test', 'ERR_AGENT_UPSTREAM_UNKNOWN'],
+  ])('%s is refused with %s', async (host, code) => {
+    const { guard } = await setUp({ 'metadata.test': ['::ffff:169.254.169.254'], 'public.test': ['8.8.8.8'] });
+    const check = guard.check({ kind: 'tcp', scheme: null, host, port: 80 });
+    await expect(check).rejects.toMatchObject({
+      status: 400,
+      code,
+      details: { forwards_to: expect.stringContaining(host) },
+    });
+  });
+});
+
+describe('an https upstream', () => {
+  it('is verified by its name, unless that is switched off', async () => {
+    const folder = await temporaryFolder();
+    const ca = await openLocalCa(folder, recordingLog().log);
+    const { cert, key } = await ca.issue(['camera.test']);
+    const server = tls.createServer({ cert, key }, (socket) => socket.end(`hello, ${socket.servername}`));
+    server.on('tlsClientError', () => {});
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    onTestFinished(() => void server.close());
+    const upstream: TcpUpstream = { ...named((server.address() as AddressInfo).port), scheme: 'https' };
+    const strict = await setUp({ 'camera.test': ['127.0.0.1'] });
+    expect(String(await buffer(connect((await strict.prepare(upstream)).forwardTo)))).toBe('');
+    const lenient = await setUp({ 'camera.test': ['127.0.0.1'] }, false);
+    expect(String(await buffer(connect((await lenient.prepare(upstream)).forwardTo)))).toBe('hello, camera.test');
+  });
+});

@@ -1,0 +1,46 @@
+import { createPrivateKey } from 'node:crypto';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { AcmeAccountKey, type Seal } from '../../../../src/gateway/certificates/acme/acme-account-key.ts';
+
+/** Opens only what it sealed itself, for the same owner. */
+const box: Seal = {
+  seal: (plain, owner) => Buffer.from(`sealed for ${owner}:${plain}`),
+  open: (sealed, owner) => {
+    const prefix = `sealed for ${owner}:`;
+    if (!sealed.toString().startsWith(prefix)) throw new Error('another encryption key');
+    return sealed.toString().slice(prefix.length);
+  },
+};
+
+describe('the account key', () => {
+  let folder: string;
+  let file: string;
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), 'acme-key-'));
+    file = join(folder, 'account');
+  });
+  afterEach(() => rmSync(folder, { recursive: true }));
+
+  it('is made once, whoever asks, and found again', async () => {
+    const keys = new AcmeAccountKey(file, box);
+    const [first, second] = await Promise.all([keys.load(), keys.load()]);
+    expect(second).toBe(first);
+    expect(createPrivateKey(first).asymmetricKeyDetails).toEqual({ namedCurve: 'prime256v1' });
+    await expect(new AcmeAccountKey(file, box).load()).resolves.toBe(first);
+    expect(readdirSync(folder)).toEqual(['account']);
+  });
+
+  it('is never replaced because it cannot be read, and named with what to do', async () => {
+    writeFileSync(file, 'of another machine');
+    const keys = new AcmeAccountKey(file, box);
+    await expect(keys.load()).rejects.toThrow(`${file} is damaged, or was sealed with another encryption key`);
+    await expect(keys.load()).rejects.toThrow('restore it from a backup, or remove it');
+    expect(readFileSync(file, 'utf8')).toBe('of another machine');
+    // The operator puts the right file back; no restart is needed.
+    writeFileSync(file, box.seal('the key', 'acme-account').toString('base64'));
+    await expect(keys.load()).resolves.toBe('the key');
+  });
+});

@@ -1,0 +1,117 @@
+import { X509Certificate } from 'node:crypto';
+import { cp, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
+import { recordingLog, silentLog } from '../../../support/silent-log.ts';
+
+const DAY = 24 * 60 * 60 * 1000;
+let dir: string;
+
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), 'leaves-'));
+});
+afterEach(() => rm(dir, { recursive: true }));
+
+/** As a start of the gateway does it. */
+const open = (now?: number, log = silentLog) => openLocalCa(dir, log, now === undefined ? undefined : () => now);
+const leafFor = async (name: string, now?: number) => (await open(now)).issue([name]);
+const files = async () => (await readdir(join(dir, 'leaves'))).map((name) => join(dir, 'leaves', name));
+
+describe('a leaf', () => {
+  it('is found again at the next start, readable by the owner alone', async () => {
+    const first = await leafFor('cam.localhost');
+    expect(await leafFor('cam.localhost')).toEqual(first);
+    const [file = '', ...others] = await files();
+    expect(others).toEqual([]);
+    expect((await stat(file)).mode & 0o777).toBe(0o600);
+    expect((await stat(join(dir, 'leaves'))).mode & 0o777).toBe(0o700);
+  });
+
+  it('of a wildcard is found again, too', async () => {
+    const first = await leafFor('*.site.example.com');
+    expect(await leafFor('*.site.example.com')).toEqual(first);
+    expect(new X509Certificate(first.cert).checkHost('cam.site.example.com')).toBeDefined();
+  });
+
+  it('is issued once for all who ask at once', async () => {
+    const ca = await open();
+    const leaves = await Promise.all(Array.from({ length: 10 }, () => ca.issue(['cam.localhost', '::1'])));
+    expect(new Set(leaves.map(({ cert }) => cert)).size).toBe(1);
+  });
+
+  it('is another one for other names, also if it has some in common', async () => {
+    const ca = await open();
+    const two = await ca.issue(['localhost', '127.0.0.1']);
+    expect((await ca.issue(['localhost'])).cert).not.toBe(two.cert);
+    expect(await ca.issue(['localhost', '127.0.0.1'])).toEqual(two);
+  });
+
+  it('is issued anew when it is due, and when the clock is now before its beginning', async () => {
+    const first = await leafFor('cam.localhost');
+    const renewed = await leafFor('cam.localhost', first.renewAt);
+    expect(renewed.renewAt).toBeGreaterThan(first.renewAt);
+    expect(await leafFor('cam.localhost', first.renewAt + DAY)).toEqual(renewed);
+    const early = await leafFor('cam.localhost', first.renewAt - 2 * DAY);
+    expect(Date.parse(new X509Certificate(early.cert).validFrom)).toBeLessThan(first.renewAt - 2 * DAY);
+    expect(await files()).toHaveLength(1);
+  });
+
+  it('is kept beside the one for 1970 on a device that starts there each time', async () => {
+    const early = await leafFor('cam.localhost', 5_000);
+    const right = await leafFor('cam.localhost');
+    expect(early.renewAt).toBeLessThan(Date.now());
+    expect(await leafFor('cam.localhost', 9_000)).toEqual(early);
+    expect(await leafFor('cam.localhost')).toEqual(right);
+  });
+
+  it.each([
+    ['garbage', () => 'garbage'],
+    ['nothing', () => ''],
+    ['half of it', (text: string) => text.slice(0, text.length / 2)],
+    ['a certificate that is torn', (text: string) => text.replace(/M[\s\S]{100}/, 'AAAA')],
+  ])('that is damaged (%s) is issued anew, and the log says so', async (_, damage) => {
+    const first = await leafFor('cam.localhost');
+    const [file = ''] = await files();
+    await writeFile(file, damage(await readFile(file, 'utf8')));
+    const { log, lines } = recordingLog();
+    const second = await (await open(undefined, log)).issue(['cam.localhost']);
+    expect(second.cert).not.toBe(first.cert);
+    expect(lines).toEqual([expect.objectContaining({ file, msg: expect.stringMatching('cannot be used') })]);
+    expect(await leafFor('cam.localhost')).toEqual(second);
+  });
+
+  it('with the key of another one is issued anew', async () => {
+    const first = await leafFor('cam.localhost');
+    const other = await leafFor('other.localhost');
+    for (const file of await files()) await writeFile(file, first.cert + other.key);
+    expect((await leafFor('cam.localhost')).cert).not.toBe(first.cert);
+  });
+
+  it('for other names that share its file is not mistaken for it', async () => {
+    await leafFor('cam.localhost');
+    const [camera = ''] = await files();
+    await leafFor('door.localhost');
+    const door = (await files()).find((file) => file !== camera) ?? '';
+    await cp(camera, door);
+    expect(new X509Certificate((await leafFor('door.localhost')).cert).checkHost('door.localhost')).toBeDefined();
+  });
+
+  it('of a CA that was replaced is issued anew', async () => {
+    const first = await leafFor('cam.localhost');
+    await Promise.all(['ca.pem', 'ca-key.pem'].map((name) => rm(join(dir, name))));
+    const ca = await open();
+    const { cert } = await ca.issue(['cam.localhost']);
+    expect(cert).not.toBe(first.cert);
+    expect(new X509Certificate(cert).verify(new X509Certificate(ca.caPem).publicKey)).toBe(true);
+  });
+
+  it('is issued even if it cannot be written, and the log says so', async () => {
+    const { log, lines } = recordingLog();
+    const ca = await open(undefined, log);
+    await writeFile(join(dir, 'leaves'), 'in the way');
+    expect(new X509Certificate((await ca.issue(['cam.localhost'])).cert).checkHost('cam.localhost')).toBeDefined();
+    expect(lines.at(-1)?.msg).toMatch('could not be written');
+  });
+});

@@ -1,0 +1,240 @@
+import { once } from 'node:events';
+import { createServer as createHttp1Server } from 'node:http';
+import { createServer as createHttp2Server } from 'node:http2';
+import type { Server } from 'node:net';
+import { Duplex } from 'node:stream';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { type DirectEndpoint, TestEdge } from '../../../../support/edge.ts';
+import { askHttp2, openHttp2 } from '../../../../support/http2-client.ts';
+import {
+  block,
+  Code,
+  type Fields,
+  Flag,
+  Frame,
+  frame,
+  RawHttp2,
+  setting,
+  uint32,
+} from '../../../../support/raw-http2.ts';
+
+const HOST = 'flood.localhost';
+const ALL = Flag.endStream | Flag.endHeaders;
+const FIELDS: Fields = [
+  [':method', 'GET'],
+  [':scheme', 'https'],
+  [':authority', HOST],
+  [':path', '/'],
+];
+
+let edge: TestEdge;
+let endpoint: DirectEndpoint;
+let reached = 0;
+const open: RawHttp2[] = [];
+
+beforeAll(async () => {
+  edge = await TestEdge.start();
+  endpoint = await edge.serve(
+    HOST,
+    (req, res) => {
+      reached += 1;
+      if (req.url === '/') res.end('ok');
+    },
+    { protocol: 'https' },
+  );
+});
+afterEach(() => {
+  for (const raw of open.splice(0)) raw.socket.destroy();
+  reached = 0;
+});
+afterAll(() => edge.close());
+
+async function connect(to = edge): Promise<RawHttp2> {
+  const raw = await RawHttp2.open(to, HOST);
+  open.push(raw);
+  return raw;
+}
+
+const times = (count: number, make: (at: number) => Buffer) => Array.from({ length: count }, (_, at) => make(at));
+
+/** Sends over and over again until the other side hangs up. */
+async function flood(raw: RawHttp2, frames: (round: number) => Buffer[], rounds: number): Promise<void> {
+  for (let round = 0; round < rounds && !raw.socket.destroyed; round++) {
+    if (!raw.socket.write(Buffer.concat(frames(round)))) {
+      await Promise.race([once(raw.socket, 'drain'), once(raw.socket, 'close')]);
+    }
+  }
+  await raw.closed();
+}
+
+/** A connection whose other side answers the first bytes that it gets, and reads no more. */
+function answeringUnread(): Duplex {
+  return new Duplex({
+    read() {},
+    write(_chunk, _encoding, done) {
+      this.push('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n');
+      this._write = () => {};
+      done();
+    },
+  });
+}
+
+describe('a client is cut off that', () => {
+  it('resets requests as fast as it makes them, and few reach the upstream', async () => {
+    const raw = await connect();
+    const request = block(FIELDS);
+    const pair = (round: number, at: number) => {
+      const stream = 1 + 2 * (round * 50 + at);
+      return Buffer.concat([frame(Frame.headers, ALL, stream, request), frame(Frame.reset, 0, stream, uint32(8))]);
+    };
+    await flood(raw, (round) => times(50, (at) => pair(round, at)), 100);
+    expect(reached).toBeLessThan(1000);
+  });
+
+  it.each<[string, () => Buffer]>([
+    ['PING', () => frame(Frame.ping, 0, 0, '12345678')],
+    ['SETTINGS', () => frame(Frame.settings, 0, 0, setting(3, 1))],
+    ['empty DATA', () => frame(Frame.data, 0, 1)],
+  ])('sends %s frames without end', async (_what, make) => {
+    const raw = await connect();
+    const fields: Fields = [[':method', 'POST'], ...FIELDS.slice(1, 3), [':path', '/waits']];
+    raw.send(frame(Frame.headers, Flag.endHeaders, 1, block(fields)));
+    await flood(raw, () => times(100, make), 500);
+  });
+
+  it('sends a head without end', async () => {
+    const raw = await connect();
+    raw.send(frame(Frame.headers, Flag.endStream, 1, block(FIELDS)));
+    await flood(raw, () => [frame(Frame.continuation, 0, 1, block([['x-a', 'a'.repeat(10_000)]]))], 500);
+    expect(reached).toBe(0);
+  });
+
+  it('makes large headers out of few bytes', async () => {
+    const raw = await connect();
+    // Indexed once, and referred to a thousand times: 4 MB (RFC 7541, 7.3).
+    const entry = Buffer.concat([Buffer.from([0x40]), block([['x-a', 'a'.repeat(4000)]]).subarray(1)]);
+    raw.send(frame(Frame.headers, ALL, 1, Buffer.concat([block(FIELDS), entry, Buffer.alloc(1000, 0xbe)])));
+    expect(await raw.outcome(1)).toEqual({ reset: Code.calm });
+    expect(reached).toBe(0);
+  });
+});
+
+describe('limits', () => {
+  it('refuse more requests at a time than agreed, and serve the others', async () => {
+    const limited = await TestEdge.start({ httpLimits: { streams: 3 } });
+    await limited.serve(HOST, (_req, res) => setTimeout(() => res.end('ok'), 50), { protocol: 'https' });
+    const raw = await connect(limited);
+    raw.send(...times(5, (at) => frame(Frame.headers, ALL, 1 + 2 * at, block(FIELDS))));
+    const outcomes = await Promise.all([1, 3, 5, 7, 9].map((stream) => raw.outcome(stream)));
+    expect(outcomes.filter((outcome) => outcome && 'answered' in outcome)).toHaveLength(3);
+    await limited.close();
+  });
+
+  it('close connections that make no request, although bytes trickle in', async () => {
+    const limited = await TestEdge.start({ httpLimits: { headersTimeout: 100 } });
+    await limited.serve(HOST, (_req, res) => res.end('ok'), { protocol: 'https' });
+    const raw = await connect(limited);
+    const timer = setInterval(() => raw.send(frame(Frame.ping, 0, 0, '12345678')), 20);
+    await raw.closed();
+    clearInterval(timer);
+    await limited.close();
+  });
+
+  it('close connections that make no request any more, and none that waits for an answer', async () => {
+    const limited = await TestEdge.start({ httpLimits: { keepAliveTimeout: 100 } });
+    await limited.serve(HOST, (_req, res) => setTimeout(() => res.end('ok'), 300), { protocol: 'https' });
+    const session = await openHttp2(limited, HOST);
+    expect((await askHttp2(session, {})).body).toBe('ok');
+    if (!session.destroyed) await once(session, 'close');
+    await limited.close();
+  });
+
+  it('close quiet connections whose client has gone', async () => {
+    const limited = await TestEdge.start({ httpLimits: { idleTimeout: 100, pingTimeout: 100 } });
+    await limited.serve(HOST, () => {}, { protocol: 'https' });
+    const raw = await connect(limited);
+    raw.send(frame(Frame.headers, ALL, 1, block(FIELDS)));
+    await raw.closed();
+    await limited.close();
+  });
+
+  it('leave quiet connections alone whose client says that it is there', async () => {
+    const limited = await TestEdge.start({ httpLimits: { idleTimeout: 100 } });
+    await limited.serve(HOST, (_req, res) => setTimeout(() => res.end('ok'), 500), { protocol: 'https' });
+    const session = await openHttp2(limited, HOST);
+    const asked = once(session, 'ping');
+    expect((await askHttp2(session, {})).body).toBe('ok');
+    await asked;
+    session.destroy();
+    await limited.close();
+  });
+
+  it('end responses that nobody reads, whatever signs of life come, and none that is merely quiet', async () => {
+    const limited = await TestEdge.start({ httpLimits: { idleTimeout: 200 } });
+    let finish = () => {};
+    const serving = await limited.serve(
+      HOST,
+      (req, res) => {
+        if (req.url === '/') res.end(Buffer.alloc(4_000_000));
+        else res.write('begun');
+        finish = () => res.end();
+      },
+      { protocol: 'https' },
+    );
+    const raw = await connect(limited);
+    const timer = setInterval(() => raw.send(frame(Frame.ping, 0, 0, '12345678')), 20);
+    raw.send(frame(Frame.windowUpdate, 0, 0, uint32(1_000_000)), frame(Frame.headers, ALL, 1, block(FIELDS)));
+    expect(await raw.outcome(1)).toEqual({ answered: true });
+    raw.send(frame(Frame.headers, ALL, 3, block([...FIELDS.slice(0, 3), [':path', '/events']])));
+    expect(await raw.outcome(3)).toEqual({ answered: true });
+    expect(await raw.outcome(1)).toEqual({ reset: Code.internal });
+    await expect.poll(() => serving.streams[0]?.destroyed).toBe(true);
+    finish();
+    await raw.next(({ stream, flags, type }) => stream === 3 && type === Frame.data && flags === Flag.endStream);
+    expect(raw.socket.destroyed).toBe(false);
+    clearInterval(timer);
+    await limited.close();
+  });
+
+  it.each<[string, (() => Server) | null]>([
+    ['HTTP/1.1', null],
+    ['HTTP/2', () => createHttp2Server().on('stream', (stream) => stream.on('error', () => {}).respond())],
+  ])('end requests that an upstream of %s has begun to answer and does not read', async (_what, makeServer) => {
+    const limited = await TestEdge.start({ responseTimeout: 200 });
+    const server = makeServer?.() ?? createHttp1Server();
+    const serving = await limited.serveRaw(HOST, server, { protocol: 'https' });
+    if (makeServer) serving.http2Upstream = true;
+    else serving.open = () => answeringUnread();
+    const session = await openHttp2(limited, HOST);
+    const stream = session.request({ ':method': 'POST' }).on('error', () => {});
+    stream.write(Buffer.alloc(1_000_000));
+    const closed = new Promise((resolve) => stream.once('close', resolve));
+    await once(stream, 'response');
+    await closed;
+    expect(stream.rstCode).toBe(Code.internal);
+    session.destroy();
+    await limited.close();
+  });
+
+  it('close plain connections whose headers do not arrive', async () => {
+    const limited = await TestEdge.start({ httpLimits: { headersTimeout: 100 } });
+    const socket = limited.connect();
+    const closed = new Promise((resolve) => socket.once('close', resolve));
+    socket.write('GET / HTTP/1.1\r\nHost: ');
+    const timer = setInterval(() => socket.write('a'), 20);
+    await closed;
+    clearInterval(timer);
+    await limited.close();
+  });
+});
+
+it('others are served meanwhile', async () => {
+  const raw = await connect();
+  const session = await openHttp2(edge, HOST);
+  const flooding = flood(raw, () => times(100, () => frame(Frame.ping, 0, 0, '12345678')), 500);
+  expect((await askHttp2(session, {})).body).toBe('ok');
+  await flooding;
+  expect((await askHttp2(session, {})).body).toBe('ok');
+  session.destroy();
+  expect(endpoint.streams.length).toBeGreaterThan(0);
+});

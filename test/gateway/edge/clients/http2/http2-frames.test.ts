@@ -1,0 +1,258 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { StreamsExhausted } from '../../../../../src/gateway/endpoints/endpoint.ts';
+import { type DirectEndpoint, TestEdge } from '../../../../support/edge.ts';
+import { askHttp2, openHttp2 } from '../../../../support/http2-client.ts';
+import {
+  block,
+  Code,
+  type Fields,
+  Flag,
+  Frame,
+  frame,
+  RawHttp2,
+  setting,
+  uint32,
+} from '../../../../support/raw-http2.ts';
+
+const HOST = 'raw.localhost';
+
+let edge: TestEdge;
+let endpoint: DirectEndpoint;
+/** Requests as the upstream got them, with their bodies. */
+let reached: string[] = [];
+/** Header names of the last one. */
+let names: string[] = [];
+const open: RawHttp2[] = [];
+
+beforeAll(async () => {
+  edge = await TestEdge.start();
+  endpoint = await edge.serve(
+    HOST,
+    (req, res) => {
+      const chunks: Buffer[] = [];
+      req.on('data', (chunk: Buffer) => chunks.push(chunk));
+      req.on('end', () => {
+        reached.push(`${req.method} ${req.url} ${Buffer.concat(chunks)}`);
+        names = req.rawHeaders.filter((_, at) => at % 2 === 0 && req.rawHeaders[at] !== 'Connection');
+        res.end('ok');
+      });
+      req.on('error', () => {});
+    },
+    { protocol: 'https' },
+  );
+});
+afterEach(() => {
+  for (const raw of open.splice(0)) raw.socket.destroy();
+  reached = [];
+});
+afterAll(() => edge.close());
+
+async function connect(beginning?: string): Promise<RawHttp2> {
+  const raw = await RawHttp2.open(edge, HOST, beginning);
+  open.push(raw);
+  return raw;
+}
+
+const ALL = Flag.endStream | Flag.endHeaders;
+const PSEUDO: Fields = [
+  [':method', 'GET'],
+  [':scheme', 'https'],
+  [':authority', HOST],
+  [':path', '/'],
+];
+const without = (name: string): Fields => PSEUDO.filter(([field]) => field !== name);
+const set = (name: string, value: string): Fields => PSEUDO.map((field) => (field[0] === name ? [name, value] : field));
+const get = (stream: number, fields: Fields = PSEUDO) => frame(Frame.headers, ALL, stream, block(fields));
+const post = (stream: number, fields: Fields = []) =>
+  frame(Frame.headers, Flag.endHeaders, stream, block([...set(':method', 'POST'), ...fields]));
+
+describe('a connection ends with', () => {
+  it.each<[string, Buffer[]]>([
+    ['a frame longer than allowed', [post(1), frame(Frame.data, 0, 1, Buffer.alloc(16_385))]],
+    ['HEADERS on stream 0', [get(0)]],
+    ['DATA on stream 0', [frame(Frame.data, 0, 0, 'x')]],
+    ['RST_STREAM on stream 0', [frame(Frame.reset, 0, 0, uint32(8))]],
+    ['a stream of the server’s', [get(2)]],
+    ['DATA on an idle stream', [frame(Frame.data, 0, 1, 'x')]],
+    ['RST_STREAM on an idle stream', [frame(Frame.reset, 0, 1, uint32(8))]],
+    ['WINDOW_UPDATE on an idle stream', [frame(Frame.windowUpdate, 0, 1, uint32(8))]],
+    ['a RST_STREAM that is too short', [post(1), frame(Frame.reset, 0, 1, 'abc')]],
+    ['SETTINGS of odd length', [frame(Frame.settings, 0, 0, 'abc')]],
+    ['an acknowledgement with settings', [frame(Frame.settings, Flag.ack, 0, setting(4, 1))]],
+    ['SETTINGS on a stream', [frame(Frame.settings, 0, 1)]],
+    ['an initial window that is too large', [frame(Frame.settings, 0, 0, setting(4, 2 ** 31))]],
+    ['a frame size that is too small', [frame(Frame.settings, 0, 0, setting(5, 16_383))]],
+    ['half a push', [frame(Frame.settings, 0, 0, setting(2, 2))]],
+    ['a PING of odd length', [frame(Frame.ping, 0, 0, 'abc')]],
+    ['a PING on a stream', [frame(Frame.ping, 0, 1, '12345678')]],
+    ['an empty WINDOW_UPDATE', [frame(Frame.windowUpdate, 0, 0, uint32(0))]],
+    ['a WINDOW_UPDATE of odd length', [frame(Frame.windowUpdate, 0, 0, 'abc')]],
+    ['a window that grows too large', [frame(Frame.windowUpdate, 0, 0, uint32(2 ** 31 - 1))]],
+    ['an empty WINDOW_UPDATE of a stream', [post(1), frame(Frame.windowUpdate, 0, 1, uint32(0))]],
+    ['GOAWAY on a stream', [frame(Frame.goaway, 0, 1, Buffer.alloc(8))]],
+    ['CONTINUATION of nothing', [frame(Frame.continuation, Flag.endHeaders, 1, block(PSEUDO))]],
+    [
+      'a frame in between the parts of a head',
+      [frame(Frame.headers, Flag.endStream, 1, block(PSEUDO)), frame(Frame.ping, 0, 0, '12345678')],
+    ],
+    [
+      'a continuation on another stream',
+      [frame(Frame.headers, Flag.endStream, 1, block(PSEUDO)), frame(Frame.continuation, Flag.endHeaders, 3, '')],
+    ],
+    ['PUSH_PROMISE', [frame(Frame.pushPromise, Flag.endHeaders, 1, Buffer.alloc(8))]],
+    ['padding as long as the frame', [post(1), frame(Frame.data, Flag.padded, 1, '\x05abc')]],
+    ['header index 0', [frame(Frame.headers, ALL, 1, '\x80')]],
+    ['a header index without an entry', [frame(Frame.headers, ALL, 1, '\xff\x60')]],
+    ['a header table larger than agreed', [frame(Frame.headers, ALL, 1, '\x3f\xe2\x1f')]],
+    ['a header that is cut off', [frame(Frame.headers, ALL, 1, '\x00\x05ab')]],
+    ['a Huffman code that is none', [frame(Frame.headers, ALL, 1, '\x00\x84\xff\xff\xff\xff\x01a')]],
+  ])('%s', async (_what, frames) => {
+    const raw = await connect();
+    raw.send(...frames, get(101, set(':path', '/smuggled')));
+    await raw.end();
+    expect(reached.join()).not.toContain('smuggled');
+  });
+
+  it.each([
+    ['another preface', 'PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n'],
+    ['a request of HTTP/1.1', `GET / HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`],
+  ])('%s', async (_what, beginning) => {
+    await (await connect(beginning)).end();
+    expect(reached).toEqual([]);
+  });
+
+  it('more of a body than its window holds', async () => {
+    const opening = endpoint.open;
+    endpoint.open = () => {
+      throw new StreamsExhausted();
+    };
+    const raw = await connect();
+    raw.send(post(1), ...Array.from({ length: 9 }, () => frame(Frame.data, 0, 1, Buffer.alloc(16_384))));
+    const outcome = await Promise.race([raw.outcome(1), raw.end()]);
+    endpoint.open = opening;
+    expect([undefined, { reset: Code.flowControl }]).toContainEqual(outcome);
+    expect(reached).toEqual([]);
+  });
+});
+
+describe('a request is refused alone that has', () => {
+  it.each<[string, Fields]>([
+    ['a name in upper case', [...PSEUDO, ['X-A', '1']]],
+    ['a pseudo-header behind others', [...without(':path'), ['x-a', '1'], [':path', '/']]],
+    ['an unknown pseudo-header', [...PSEUDO, [':x', '1']]],
+    ['a pseudo-header of responses', [...PSEUDO, [':status', '200']]],
+    ['no method', without(':method')],
+    ['no scheme', without(':scheme')],
+    ['no path', without(':path')],
+    ['no host at all', without(':authority')],
+    ['an empty path', set(':path', '')],
+    ['two paths', [...PSEUDO, [':path', '/']]],
+    ['two methods', [...PSEUDO, [':method', 'GET']]],
+    ['a request in the path', set(':path', '/ HTTP/1.1\r\nHost: raw.localhost\r\n\r\nGET /smuggled')],
+    ['a space in the path', set(':path', '/a b')],
+    ['a path that is none', set(':path', 'smuggled')],
+    ['a request in the method', set(':method', 'GET /smuggled HTTP/1.1\r\nHost: raw.localhost\r\n\r\nGET')],
+    ['a header in the host', set(':authority', 'raw.localhost\r\nx-a: 1')],
+    ['a protocol, unasked', [...set(':method', 'CONNECT'), [':protocol', 'websocket']]],
+    ['connection', [...PSEUDO, ['connection', 'close']]],
+    ['keep-alive', [...PSEUDO, ['keep-alive', 'timeout=5']]],
+    ['proxy-connection', [...PSEUDO, ['proxy-connection', 'close']]],
+    ['transfer-encoding', [...PSEUDO, ['transfer-encoding', 'chunked']]],
+    ['upgrade', [...PSEUDO, ['upgrade', 'websocket']]],
+    ['te other than trailers', [...PSEUDO, ['te', 'gzip']]],
+    ['two lengths', [...PSEUDO, ['content-length', '0'], ['content-length', '0']]],
+    ['a length that is none', [...PSEUDO, ['content-length', '+0']]],
+    ['a length and no body', [...PSEUDO, ['content-length', '3']]],
+  ])('%s', async (_what, fields) => {
+    const raw = await connect();
+    raw.send(get(1, fields), get(3));
+    expect(await raw.outcome(1)).toEqual({ reset: Code.protocol });
+    expect(await raw.outcome(3)).toEqual({ answered: true });
+    expect(reached).toEqual(['GET / ']);
+  });
+
+  it.each<[string, number[], Buffer[]]>([
+    [
+      'less of a body than it says',
+      [Code.protocol],
+      [post(1, [['content-length', '5']]), frame(Frame.data, Flag.endStream, 1, 'abc')],
+    ],
+    [
+      'more of a body than it says',
+      [Code.protocol],
+      [post(1, [['content-length', '3']]), frame(Frame.data, Flag.endStream, 1, 'abcGET /smuggled HTTP/1.1\r\n\r\n')],
+    ],
+    [
+      'a pseudo-header in its trailers',
+      [Code.protocol],
+      [post(1), frame(Frame.headers, ALL, 1, block([[':path', '/smuggled']]))],
+    ],
+    [
+      'trailers that do not end it',
+      [Code.protocol],
+      [post(1), frame(Frame.headers, Flag.endHeaders, 1, block([['x-a', '1']]))],
+    ],
+    [
+      'more headers than anybody sends',
+      [Code.calm],
+      [get(1, [...PSEUDO, ...Array.from({ length: 300 }, (_, at) => [`x-${at}`, '1'] as const)])],
+    ],
+  ])('%s', async (_what, codes, frames) => {
+    const raw = await connect();
+    raw.send(...frames, get(3));
+    expect(codes.map((reset) => ({ reset }))).toContainEqual(await raw.outcome(1));
+    expect(await raw.outcome(3)).toEqual({ answered: true });
+    expect(reached).toEqual(['GET / ']);
+  });
+
+  it.each<[string, Record<string, string>]>([
+    ['another host than its authority', { host: 'other.localhost' }],
+    ['an asterisk for a path', { ':method': 'OPTIONS', ':path': '*' }],
+  ])('%s, with a status', async (_what, headers) => {
+    const session = await openHttp2(edge, HOST);
+    const answer = await askHttp2(session, { ':authority': HOST, ...headers });
+    session.destroy();
+    expect([answer.headers[':status'], reached]).toEqual([400, []]);
+  });
+});
+
+describe('a request loses a header, and nothing else, with', () => {
+  it.each<[string, Fields]>([
+    ['an empty name', [...PSEUDO, ['', '1']]],
+    ['a space in a name', [...PSEUDO, ['x a', '1']]],
+    ['a colon in a name', [...PSEUDO, ['x:a', '1']]],
+    ['a line feed in a name', [...PSEUDO, ['x\nhost', '1']]],
+    ['a line feed in a value', [...PSEUDO, ['x-a', '1\nx-b: 2']]],
+    ['a line end in a value', [...PSEUDO, ['x-a', '1\r\nx-b: 2']]],
+    ['a request in a value', [...PSEUDO, ['x-a', '1\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: raw.localhost']]],
+    ['a null byte in a value', [...PSEUDO, ['x-a', '1\0']]],
+    ['space around a value', [...PSEUDO, ['x-a', ' 1']]],
+  ])('%s', async (_what, fields) => {
+    const raw = await connect();
+    raw.send(get(1, [...fields, ['x-last', '1']]));
+    expect(await raw.outcome(1)).toEqual({ answered: true });
+    expect(reached).toEqual(['GET / ']);
+    expect(names).toEqual(['host', 'x-last', 'X-Forwarded-For', 'X-Forwarded-Proto', 'X-Forwarded-Host']);
+  });
+});
+
+it('serves a request whose head comes in pieces, padded and with a priority', async () => {
+  const raw = await connect();
+  const fields = block(PSEUDO);
+  const priority = Buffer.concat([uint32(0), Buffer.from([15])]);
+  const first = Buffer.concat([Buffer.from([2]), priority, fields.subarray(0, 10), Buffer.alloc(2)]);
+  raw.send(
+    frame(Frame.headers, Flag.endStream | Flag.padded | Flag.priority, 1, first),
+    frame(Frame.continuation, 0, 1, fields.subarray(10, 20)),
+    frame(Frame.continuation, Flag.endHeaders, 1, fields.subarray(20)),
+    frame(0xbb, 0, 0, 'a frame that nobody knows'),
+  );
+  expect(await raw.outcome(1)).toEqual({ answered: true });
+  expect(reached).toEqual(['GET / ']);
+});
+
+it('goes on serving others', async () => {
+  const session = await openHttp2(edge, HOST);
+  expect((await askHttp2(session, {})).body).toBe('ok');
+  session.destroy();
+});

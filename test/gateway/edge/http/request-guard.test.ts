@@ -1,0 +1,27 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { TestEdge } from '../../../support/edge.ts';
+import { ask } from '../../../support/http-request.ts';
+
+let edge: TestEdge;
+
+beforeAll(async () => {
+  edge = await TestEdge.start();
+  await edge.serve('cam.localhost', (req, res) => req.resume().on('end', () => res.end('ok')));
+});
+afterAll(() => edge.close());
+
+const HOST = 'Host: cam.localhost\r\n';
+
+it('refuses a header block larger than it keeps', async () => {
+  const text = await edge.raw(`GET / HTTP/1.1\r\n${HOST}X-A: ${'a'.repeat(70_000)}\r\n\r\n`);
+  expect(text).toMatch(/^HTTP\/1\.1 431 /);
+});
+
+it('refuses more headers than anybody sends', async () => {
+  const many = Array.from({ length: 300 }, (_, at) => `X-${at}: 1\r\n`).join('');
+  expect(await edge.raw(`GET / HTTP/1.1\r\n${HOST}${many}\r\n`)).toMatch(/^HTTP\/1\.1 400 /);
+});
+
+it('goes on serving others', async () => {
+  expect((await ask(edge.httpPort, 'cam.localhost')).body).toBe('ok');
+});

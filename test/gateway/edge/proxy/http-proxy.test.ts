@@ -1,0 +1,470 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
+import { createServer as createRawServer, type Socket } from 'node:net';
+import { Duplex } from 'node:stream';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
+import { collect, type DirectEndpoint, TestEdge } from '../../../support/edge.ts';
+import { ask } from '../../../support/http-request.ts';
+
+let edge: TestEdge;
+let names = 0;
+
+beforeAll(async () => {
+  edge = await TestEdge.start({ responseTimeout: 1000 });
+});
+afterAll(() => edge.close());
+
+const newHost = () => `h${++names}.localhost`;
+
+async function serve(handler: (req: IncomingMessage, res: ServerResponse) => void): Promise<DirectEndpoint> {
+  return edge.serve(newHost(), handler);
+}
+
+/** An upstream that answers the first bytes of a connection with these, and closes when told to. */
+async function serveBytes(answer: string, close: boolean): Promise<DirectEndpoint> {
+  const server = createRawServer((socket) => {
+    socket.on('error', () => {});
+    socket.once('data', () => (close ? socket.end(answer, 'latin1') : socket.write(answer, 'latin1')));
+  });
+  return edge.serveRaw(newHost(), server);
+}
+
+describe('requests', () => {
+  it('reach the upstream as they were sent, with who sent them, without what concerned the hop', async () => {
+    let seen: string[] = [];
+    const { host } = await serve((req, res) => {
+      seen = req.rawHeaders;
+      res.end();
+    });
+    await edge.raw(
+      `GET /a%20b?c=d HTTP/1.1\r\nHost: ${host}\r\nX-MiXed: 1\r\nx-dup: a\r\nX-Dup: b\r\nConnection: close, X-Hop\r\n` +
+        'X-Hop: gone\r\nTE: trailers\r\nKeep-Alive: 3\r\nProxy-Connection: x\r\nX-Forwarded-For: 203.0.113.9\r\n\r\n',
+    );
+    expect(pairs(seen)).toEqual([
+      ['Host', host],
+      ['X-MiXed', '1'],
+      ['x-dup', 'a'],
+      ['X-Dup', 'b'],
+      ['X-Forwarded-For', '203.0.113.9, 127.0.0.1'],
+      ['X-Forwarded-Proto', 'http'],
+      ['X-Forwarded-Host', host],
+      ['TE', 'trailers'],
+      ['Connection', 'TE'],
+    ]);
+  });
+
+  it.each([
+    ['with a length', { 'content-length': '11' }],
+    ['in chunks', { 'transfer-encoding': 'chunked' }],
+  ])('carry a body sent %s, whatever the method', async (_how, headers) => {
+    const { host } = await serve(async (req, res) => {
+      res.end(
+        `${req.method} ${req.headers['content-length'] ?? req.headers['transfer-encoding']} ${await collect(req)}`,
+      );
+    });
+    for (const method of ['POST', 'PUT', 'DELETE', 'PROPFIND', 'GET']) {
+      const answer = await ask(edge.httpPort, host, { method, headers, body: 'hello world' });
+      expect(answer.body).toBe(`${method} ${Object.values(headers)[0]} hello world`);
+    }
+  });
+
+  it('get leave to send their body only when it is wanted', async () => {
+    const { host } = await serve(async (req, res) => res.end(`got ${await collect(req)}`));
+    const socket = edge.connect();
+    socket.write(
+      `POST / HTTP/1.1\r\nHost: ${host}\r\nExpect: 100-continue\r\nContent-Length: 5\r\nConnection: close\r\n\r\n`,
+    );
+    const [first] = (await once(socket, 'data')) as [Buffer];
+    expect(first.toString()).toBe('HTTP/1.1 100 Continue\r\n\r\n');
+    socket.write('hello');
+    expect((await collect(socket)).toString()).toMatch(/^HTTP\/1\.1 200 .*got hello/s);
+  });
+
+  it('are refused before their body is sent, when the upstream says so', async () => {
+    let expected: unknown;
+    const server = createServer().on('checkContinue', (req, res) => {
+      expected = req.headers.expect;
+      res.writeHead(413).end('too much');
+    });
+    const { host } = await edge.serve(newHost(), server);
+    const text = await edge.raw(
+      `POST / HTTP/1.1\r\nHost: ${host}\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n`,
+    );
+    // What came next could be the body or another request, so the connection ends.
+    expect(text).toMatch(/^HTTP\/1\.1 413 .*Connection: close\r\n.*too much/s);
+    expect(expected).toBe('100-continue');
+  });
+
+  it('follow one another on few streams', async () => {
+    const endpoint = await serve((_req, res) => res.end('ok'));
+    for (let at = 0; at < 20; at++) await ask(edge.httpPort, endpoint.host);
+    expect(endpoint.streams.length).toBe(1);
+    expect(endpoint.clients[0]?.address).toMatch(/^127\.0\.0\.1:\d+$/);
+    expect(endpoint.clients[0]?.protocol).toBe('http');
+  });
+
+  it('are answered even when the upstream does not want all of the body', async () => {
+    const { host } = await serve((_req, res) => res.writeHead(413).end('too much'));
+    const answer = await ask(edge.httpPort, host, { body: Buffer.alloc(5_000_000) });
+    expect([answer.status, answer.body]).toEqual([413, 'too much']);
+  });
+});
+
+describe('responses', () => {
+  it('keep names, order and duplicates of their headers, but never the mark of our own errors', async () => {
+    const { host } = await serveBytes(
+      'HTTP/1.1 299 Fine Enough\r\nX-MiXed: 1\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nNgrok-Error-Code: ERR_NGROK_1\r\n' +
+        'Connection: keep-alive, X-Hop\r\nX-Hop: gone\r\nContent-Length: 2\r\n\r\nok',
+      false,
+    );
+    const text = await edge.raw(`GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+    expect(text.replace(/Date: .*\r\n/, '')).toBe(
+      'HTTP/1.1 299 Fine Enough\r\nX-MiXed: 1\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nContent-Length: 2\r\n' +
+        'Connection: close\r\n\r\nok',
+    );
+  });
+
+  it.each([
+    ['HEAD', 200, { 'content-length': '5' }],
+    ['GET', 204, {}],
+    ['GET', 304, { etag: '"x"' }],
+  ])('to %s with %i have no body and leave the connection usable', async (method, status, headers) => {
+    const { host } = await serve((_req, res) => res.writeHead(status, headers).end());
+    const one = `${method} / HTTP/1.1\r\nHost: ${host}\r\n\r\n`;
+    const text = await edge.raw(one + one.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n'));
+    expect(text.match(new RegExp(`HTTP/1.1 ${status}`, 'g'))).toHaveLength(2);
+    if (status === 200) expect(text).toContain('content-length: 5');
+    else expect(text.toLowerCase()).not.toMatch(/content-length|transfer-encoding/);
+  });
+
+  it('that end with the connection are complete', async () => {
+    const { host } = await serveBytes('HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nuntil the end', true);
+    const answer = await ask(edge.httpPort, host);
+    expect([answer.complete, answer.body]).toEqual([true, 'until the end']);
+  });
+
+  it('bring their trailers', async () => {
+    const { host } = await serve((_req, res) => {
+      res.writeHead(200, { trailer: 'X-Sum' });
+      res.write('body');
+      res.addTrailers({ 'X-Sum': '42' });
+      res.end();
+    });
+    const answer = await ask(edge.httpPort, host);
+    expect([answer.headers.trailer, answer.body, answer.trailers]).toEqual(['X-Sum', 'body', { 'x-sum': '42' }]);
+  });
+
+  it('ignore interim ones', async () => {
+    const { host } = await serve((_req, res) => {
+      res.writeEarlyHints({ link: '</a.css>; rel=preload' });
+      setImmediate(() => res.end('final'));
+    });
+    expect((await ask(edge.httpPort, host)).body).toBe('final');
+  });
+
+  it('come to HTTP/1.0 clients without chunks', async () => {
+    const { host } = await serve((_req, res) => {
+      res.write('a');
+      res.end('b');
+    });
+    expect(await edge.raw(`GET / HTTP/1.0\r\nHost: ${host}\r\n\r\n`)).toMatch(/\r\n\r\nab$/);
+  });
+
+  it('are passed on piece by piece as events happen', async () => {
+    let events: ServerResponse | undefined;
+    const { host } = await serve((_req, res) => {
+      events = res;
+      res.writeHead(200, { 'content-type': 'text/event-stream' }).flushHeaders();
+    });
+    const req = request({ host: '127.0.0.1', port: edge.httpPort, headers: { host }, agent: false }).end();
+    const [res] = (await once(req, 'response')) as [IncomingMessage];
+    for (const event of ['one', 'two']) {
+      events?.write(`data: ${event}\n\n`);
+      const [chunk] = (await once(res, 'data')) as [Buffer];
+      expect(chunk.toString()).toBe(`data: ${event}\n\n`);
+    }
+    const closed = once(events as ServerResponse, 'close');
+    req.destroy();
+    await closed;
+  });
+});
+
+describe('back-pressure', () => {
+  it('stops an upstream whose client does not read, and loses nothing', async () => {
+    const total = 64 * 1_048_576;
+    let written = 0;
+    const { host } = await serve((_req, res) => {
+      res.writeHead(200, { 'content-length': total });
+      pump(res, total, (length) => (written += length));
+    });
+    const req = request({ host: '127.0.0.1', port: edge.httpPort, headers: { host }, agent: false }).end();
+    const [res] = (await once(req, 'response')) as [IncomingMessage];
+    await settled(() => written);
+    expect(written).toBeLessThan(total / 2);
+    expect((await collect(res)).length).toBe(total);
+  });
+
+  it('stops a client whose upstream does not read, and loses nothing', async () => {
+    const total = 64 * 1_048_576;
+    let written = 0;
+    let upload: IncomingMessage | undefined;
+    let reply: ServerResponse | undefined;
+    const { host } = await serve((req, res) => {
+      upload = req;
+      reply = res;
+    });
+    const req = request({ host: '127.0.0.1', port: edge.httpPort, headers: { host }, method: 'PUT', agent: false });
+    const response = once(req, 'response');
+    pump(req, total, (length) => (written += length));
+    await settled(() => written);
+    expect(written).toBeLessThan(total / 2);
+    const received = (await collect(upload as IncomingMessage)).length;
+    expect(received).toBe(total);
+    reply?.end();
+    const [res] = (await response) as [IncomingMessage];
+    res.resume();
+  });
+});
+
+describe('breaks', () => {
+  it('by the client end the upstream request', async () => {
+    const aborted = signal<void>();
+    const arrived = signal<void>();
+    const { host } = await serve((_req, res) => {
+      arrived.resolve();
+      res.on('close', () => aborted.resolve());
+    });
+    const req = request({ host: '127.0.0.1', port: edge.httpPort, headers: { host }, agent: false });
+    req.on('error', () => {}).end();
+    await arrived.promise;
+    req.destroy();
+    await aborted.promise;
+  });
+
+  it('by the client within its upload break the upload, too', async () => {
+    const ended = signal<boolean>();
+    const begun = signal<void>();
+    const { host } = await serve((req) => {
+      req.on('data', () => begun.resolve()).on('error', () => {});
+      req.on('close', () => ended.resolve(req.complete));
+    });
+    const socket = edge.connect();
+    socket.write(`POST / HTTP/1.1\r\nHost: ${host}\r\nContent-Length: 1000\r\n\r\nabc`);
+    await begun.promise;
+    socket.destroy();
+    expect(await ended.promise).toBe(false);
+  });
+
+  it.each([
+    ['a length', 'Content-Length: 100\r\n\r\nabc'],
+    ['chunks', 'Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n'],
+  ])('by the upstream within a response with %s look like breaks', async (_how, rest) => {
+    const { host } = await serveBytes(`HTTP/1.1 200 OK\r\n${rest}`, true);
+    const answer = await ask(edge.httpPort, host);
+    expect([answer.body, answer.complete]).toEqual(['abc', false]);
+  });
+
+  it('before a response are a bad gateway', async () => {
+    const { host } = await serveBytes('', true);
+    const answer = await ask(edge.httpPort, host);
+    expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([502, 'ERR_NGROK_3007']);
+  });
+
+  it('of a kept stream cost a GET nothing, and a POST is not sent twice', async () => {
+    let served = 0;
+    const sockets: Socket[] = [];
+    const server = createRawServer((socket) => {
+      sockets.push(socket);
+      let requests = 0;
+      socket.on('error', () => {});
+      // Answers the first request of a connection and hangs up on the second without a word.
+      socket.on('data', () => {
+        requests += 1;
+        served += 1;
+        if (requests === 1) socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok');
+        else socket.end();
+      });
+    });
+    const { host } = await edge.serveRaw(newHost(), server);
+    for (let at = 0; at < 3; at++) expect((await ask(edge.httpPort, host)).body).toBe('ok');
+    served = 0;
+    expect((await ask(edge.httpPort, host, { body: 'pay' })).status).toBe(502);
+    expect(served).toBe(1);
+  });
+
+  it.each([
+    ['no HTTP at all', 'SSH-2.0-OpenSSH_9.2\r\n'],
+    ['both length and chunks', 'HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
+    ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd'],
+    ['an endless head', `HTTP/1.1 200 OK\r\nX-A: ${'a'.repeat(70_000)}\r\n\r\n`],
+  ])('by %s are a bad gateway', async (_what, bytes) => {
+    const { host } = await serveBytes(bytes, false);
+    const answer = await ask(edge.httpPort, host);
+    expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([502, 'ERR_NGROK_3004']);
+  });
+});
+
+describe('failures', () => {
+  it('of an upstream that says nothing are a gateway time-out', async () => {
+    const { host } = await serve(() => {});
+    const answer = await ask(edge.httpPort, host);
+    expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([504, 'ERR_NGROK_3005']);
+  });
+
+  it('that the SDK reports in the upstream’s place become ours', async () => {
+    const body = 'failed to dial backend: Connection refused (os error 111)';
+    const { host } = await serveBytes(
+      `HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+      true,
+    );
+    const answer = await ask(edge.httpPort, host);
+    expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([502, 'ERR_NGROK_8012']);
+    expect(answer.body).not.toContain('os error');
+    const head = await ask(edge.httpPort, host, { method: 'HEAD' });
+    expect(head.headers['ngrok-error-code']).toBe('ERR_NGROK_8012');
+  });
+
+  it('that the upstream reports itself are passed on', async () => {
+    const { host } = await serve((_req, res) => res.writeHead(502, { 'content-type': 'text/plain' }).end('mine'));
+    const answer = await ask(edge.httpPort, host);
+    expect([answer.status, answer.headers['ngrok-error-code'], answer.body]).toEqual([502, undefined, 'mine']);
+  });
+
+  it('of the session to open a stream are a bad gateway', async () => {
+    const endpoint = await serve((_req, res) => res.end());
+    endpoint.open = () => {
+      throw new Error('session is gone');
+    };
+    expect((await ask(edge.httpPort, endpoint.host)).status).toBe(502);
+  });
+
+  it('leave other connections alone', async () => {
+    const good = await serve((_req, res) => setTimeout(() => res.end('fine'), 50));
+    const bad = await serveBytes('nonsense\r\n', true);
+    const answers = await Promise.all([ask(edge.httpPort, good.host), ask(edge.httpPort, bad.host)]);
+    expect(answers.map(({ status }) => status)).toEqual([200, 502]);
+  });
+});
+
+describe('an agent that is full', () => {
+  it('is waited for a moment', async () => {
+    const endpoint = await serve((_req, res) => res.end('at last'));
+    const { open } = endpoint;
+    let refusals = 3;
+    endpoint.open = () => {
+      if (refusals-- > 0) throw new StreamsExhausted();
+      return open();
+    };
+    expect((await ask(edge.httpPort, endpoint.host)).body).toBe('at last');
+  });
+
+  it('is waited for until another request is done with its stream', async () => {
+    const held = signal<ServerResponse>();
+    const endpoint = await serve((req, res) => (req.url === '/held' ? held.resolve(res) : res.end(req.url)));
+    const { open } = endpoint;
+    const isWaiting = signal<void>();
+    endpoint.open = () => {
+      if (endpoint.streams.length === 0) return open();
+      isWaiting.resolve();
+      throw new StreamsExhausted();
+    };
+    const first = ask(edge.httpPort, endpoint.host, { path: '/held' });
+    const res = await held.promise;
+    const others = ['/1', '/2'].map((path) => ask(edge.httpPort, endpoint.host, { path, method: 'POST', body: 'x' }));
+    await isWaiting.promise;
+    res.end('first');
+    const answers = await Promise.all([first, ...others]);
+    expect(answers.map(({ body }) => body)).toEqual(['first', '/1', '/2']);
+    expect(endpoint.streams).toHaveLength(1);
+  });
+
+  it('is a 503 in the end, with when to come again', async () => {
+    const endpoint = await serve((_req, res) => res.end());
+    endpoint.open = () => {
+      throw new StreamsExhausted();
+    };
+    const answer = await ask(edge.httpPort, endpoint.host);
+    expect([answer.status, answer.headers['retry-after']]).toEqual([503, '1']);
+  });
+});
+
+describe('removing an endpoint', () => {
+  it('cuts responses under way, closes idle streams and stops answering at once', async () => {
+    const endpoint = await serve((req, res) => {
+      if (req.url === '/slow') res.write('begun');
+      else res.end('ok');
+    });
+    await ask(edge.httpPort, endpoint.host);
+    const req = request({ host: '127.0.0.1', port: edge.httpPort, path: '/slow', headers: { host: endpoint.host } });
+    const [res] = (await once(req.end(), 'response')) as [IncomingMessage];
+    edge.remove(endpoint);
+    await collect(res);
+    expect(res.complete).toBe(false);
+    expect(endpoint.streams.every((stream) => stream.destroyed)).toBe(true);
+    expect((await ask(edge.httpPort, endpoint.host)).status).toBe(404);
+  });
+
+  it('tells requests that wait for an answer', async () => {
+    const arrived = signal<void>();
+    const endpoint = await serve(() => arrived.resolve());
+    const answer = ask(edge.httpPort, endpoint.host);
+    await arrived.promise;
+    edge.remove(endpoint);
+    expect([(await answer).status, (await answer).headers['ngrok-error-code']]).toEqual([404, 'ERR_NGROK_3200']);
+  });
+});
+
+it('works over a stream that is no socket', async () => {
+  const endpoint = await edge.serve(newHost(), createServer());
+  endpoint.open = () => {
+    const stream = new Duplex({
+      read() {},
+      write(_chunk, _encoding, done) {
+        stream.push('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone');
+        done();
+      },
+    });
+    return stream;
+  };
+  expect((await ask(edge.httpPort, endpoint.host)).body).toBe('done');
+});
+
+function pairs(flat: string[]): [string, string][] {
+  return flat.flatMap((name, at) => (at % 2 === 0 ? [[name, flat[at + 1] as string] as [string, string]] : []));
+}
+
+/** A promise and how to resolve it. */
+function signal<T>(): { promise: Promise<T>; resolve: (value: T) => void } {
+  let resolve: (value: T) => void = () => {};
+  const promise = new Promise<T>((settle) => {
+    resolve = settle;
+  });
+  return { promise, resolve };
+}
+
+/** Writes as much as is taken, up to `total` bytes. */
+function pump(to: NodeJS.WritableStream, total: number, count: (length: number) => void): void {
+  const piece = Buffer.alloc(65_536);
+  let left = total;
+  const go = (): void => {
+    while (left > 0) {
+      left -= piece.length;
+      count(piece.length);
+      if (!to.write(piece)) {
+        to.once('drain', go);
+        return;
+      }
+    }
+    to.end();
+  };
+  go();
+}
+
+/** Waits until a number has stopped growing. */
+async function settled(value: () => number): Promise<void> {
+  for (let before = -1; before !== value(); ) {
+    before = value();
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+}

@@ -1,0 +1,284 @@
+import { createHmac } from 'node:crypto';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { WebSocket } from 'ws';
+import { collect } from '../../../support/edge.ts';
+import { ask } from '../../../support/http-request.ts';
+import { PolicyScene, rule } from './policy-scene.ts';
+
+/** Resolves what a policy is waiting for. */
+let release: (keySet: Buffer) => void = () => {};
+let waiting: () => void = () => {};
+let scene: PolicyScene;
+
+beforeAll(async () => {
+  const fetchForPolicies = () =>
+    new Promise<Buffer>((resolve) => {
+      release = resolve;
+      waiting();
+    });
+  scene = await PolicyScene.start({ fetchForPolicies });
+});
+afterAll(() => scene.close());
+
+describe('a policy', () => {
+  it('may be YAML', async () => {
+    const endpoint = await scene.bind(`
+      on_http_request:
+        - expressions: ["req.url.path.startsWith('/admin')"]
+          actions:
+            - type: deny
+              config: { status_code: 404 }
+    `);
+    expect([await endpoint.status({ path: '/admin/x' }), await endpoint.status()]).toEqual([404, 200]);
+  });
+
+  it('may be in the shape of old, in both spellings', async () => {
+    const lower = await scene.bind({
+      inbound: [rule('custom-response', { content: 'old', content_type: 'text/x-old' }, "req.Method == 'PUT'")],
+      outbound: [rule('add-headers', { headers: { 'x-out': 'y' } })],
+    });
+    const answer = await lower.ask({ method: 'PUT' });
+    expect([answer.body, answer.headers['content-type'], answer.headers['x-out']]).toEqual(['old', 'text/x-old', 'y']);
+    const upper = await scene.bind({
+      Inbound: [{ Name: 'n', Expressions: [], Actions: [{ Type: 'deny', Config: { status_code: 451 } }] }],
+    });
+    expect(await upper.status()).toBe(451);
+    const off = await scene.bind({ enabled: false, inbound: [rule('deny')] });
+    expect(await off.status()).toBe(200);
+  });
+
+  it.each<[string, object | string, string[]]>([
+    [
+      'a bad expression',
+      { on_http_request: [rule('deny'), rule('deny', undefined, 'req.method ==')] },
+      ['ERR_NGROK_9026', 'on_http_request[1].expressions[0]'],
+    ],
+    [
+      'an unknown variable',
+      { on_http_request: [rule('deny', undefined, 'request.method == "GET"')] },
+      ['on_http_request[0].expressions[0]', 'request'],
+    ],
+    ['an unknown action', { on_http_request: [rule('denny')] }, ['on_http_request[0].actions[0].type', 'denny']],
+    ['an action yet to come', { on_http_request: [rule('oauth', {})] }, ['does not support the action oauth yet']],
+    ['a wrong phase', { on_http_response: [rule('deny')] }, ['on_http_response[0].actions[0].type']],
+    [
+      'a wrong setting',
+      { on_http_request: [rule('redirect', { to: 3 })] },
+      ['on_http_request[0].actions[0].config.to'],
+    ],
+    ['text that is no policy', '[1]', ['ERR_NGROK_9026']],
+  ])('is refused when it is bound, with the place: %s', async (_what, policy, texts) => {
+    const error: Error = await scene.bind(policy).then(
+      () => new Error('it was bound'),
+      (refused: Error) => refused,
+    );
+    for (const text of texts) expect(`${error.message} ${String(Reflect.get(error, 'errorCode'))}`).toContain(text);
+  });
+});
+
+describe('what fails while it runs', () => {
+  it('skips a rule whose condition has no value, and tells the gateway’s log', async () => {
+    const endpoint = await scene.bind({ on_http_request: [rule('deny', undefined, "req.headers['x-a'][0] == 'b'")] });
+    expect([await endpoint.status(), await endpoint.status()]).toEqual([200, 200]);
+    expect(await endpoint.status({ headers: { 'x-a': 'b' } })).toBe(403);
+    const lines = scene.lines.filter(({ url }) => String(url).includes(endpoint.host));
+    expect(lines).toMatchObject([{ msg: 'a traffic policy did not work', code: 'ERR_NGROK_2254' }]);
+  });
+
+  it('fails the request, with a code and nothing of the policy, when a template has no value', async () => {
+    const endpoint = await scene.bind({
+      on_http_request: [rule('add-headers', { headers: { 'x-a': `\${req.headers['x-secret-name'][0]}` } })],
+    });
+    const answer = await endpoint.ask();
+    expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([500, 'ERR_NGROK_3900']);
+    expect(answer.body).not.toContain('x-secret-name');
+  });
+});
+
+describe('websockets', () => {
+  const open = (host: string, headers = {}) =>
+    new WebSocket(`ws://127.0.0.1:${scene.gateway.httpPort}/`, { headers: { host, ...headers } });
+
+  /** The status with which an upgrade is refused. */
+  async function refusalOf(socket: WebSocket): Promise<number> {
+    const [, response] = (await once(socket, 'unexpected-response')) as [unknown, { statusCode: number }];
+    socket.on('error', () => {}).terminate();
+    return response.statusCode;
+  }
+
+  it('go through the request and the response phase', async () => {
+    const { host } = await scene.bind({
+      on_http_request: [rule('add-headers', { headers: { 'x-by': 'policy' } })],
+      on_http_response: [rule('add-headers', { headers: { 'x-status': `\${res.status_code}` } })],
+    });
+    const socket = open(host);
+    const message = once(socket, 'message');
+    const [{ headers }] = (await once(socket, 'upgrade')) as [{ headers: Record<string, string> }];
+    expect([headers['x-status'], String((await message)[0])]).toEqual(['101', 'policy']);
+    socket.terminate();
+  });
+
+  it('are refused like any request, before and after the service has agreed', async () => {
+    for (const policy of [
+      { on_http_request: [rule('deny')] },
+      { on_http_response: [rule('custom-response', { status_code: 403 })] },
+    ]) {
+      expect(await refusalOf(open((await scene.bind(policy)).host))).toBe(403);
+    }
+  });
+
+  it('wait for a policy that has to wait itself', async () => {
+    const { host } = await scene.bind(waitingPolicy());
+    const asked = new Promise<void>((resolve) => {
+      waiting = resolve;
+    });
+    const refused = refusalOf(open(host, { authorization: TOKEN }));
+    await asked;
+    release(Buffer.from('{"keys":[]}'));
+    expect(await refused).toBe(401);
+  });
+});
+
+/** Well-formed, of the right issuer, and signed by nobody. */
+const TOKEN = [
+  { alg: 'ES256', kid: 'k' },
+  { iss: 'https://issuer.example', exp: 4_000_000_000 },
+]
+  .map((part) => Buffer.from(JSON.stringify(part)).toString('base64url'))
+  .concat(Buffer.alloc(64).toString('base64url'))
+  .join('.');
+
+let urls = 0;
+
+/** Fetches a key set, each policy its own. */
+function waitingPolicy(): object {
+  return {
+    on_http_request: [
+      rule('jwt-validation', {
+        issuer: { allow_list: [{ value: 'https://issuer.example' }] },
+        http: { tokens: [{ type: 'jwt', method: 'header', name: 'authorization' }] },
+        jws: {
+          allowed_algorithms: ['ES256'],
+          keys: { sources: { additional_jkus: [`https://issuer.example/${++urls}`] } },
+        },
+      }),
+    ],
+  };
+}
+
+describe('a policy that has to wait', () => {
+  it('answers that the endpoint is gone when it went meanwhile', async () => {
+    const endpoint = await scene.bind(waitingPolicy());
+    const asked = new Promise<void>((resolve) => {
+      waiting = resolve;
+    });
+    const answer = endpoint.ask({ headers: { authorization: TOKEN } });
+    await asked;
+    await endpoint.listener.close();
+    release(Buffer.from('{"keys":[]}'));
+    expect(await answer).toMatchObject({ status: 404, headers: { 'ngrok-error-code': 'ERR_NGROK_3200' } });
+  });
+
+  it('asks nothing of the service for a client that has left', async () => {
+    const endpoint = await scene.bind({
+      on_http_request: [rule('verify-webhook', { provider: 'github', secret: 's', enforce: false })],
+    });
+    const before = scene.arrived;
+    const socket = connect(scene.gateway.httpPort, '127.0.0.1');
+    socket.write(`POST / HTTP/1.1\r\nHost: ${endpoint.host}\r\nContent-Length: 10\r\n\r\nhalf`);
+    await once(socket, 'connect');
+    // The gateway has read the half of it once it answers somebody who came later.
+    await endpoint.status();
+    socket.resetAndDestroy();
+    expect(await endpoint.status()).toBe(200);
+    expect(scene.arrived - before).toBe(2);
+  });
+
+  it('does not take a body that is too long for none', async () => {
+    const endpoint = await scene.bind({
+      on_http_request: [rule('verify-webhook', { provider: 'github', secret: 's' })],
+    });
+    const signature = `sha256=${createHmac('sha256', 's').digest('hex')}`;
+    const headers = { 'x-hub-signature-256': signature, 'transfer-encoding': 'chunked' };
+    const before = scene.arrived;
+    expect(await endpoint.status({ headers, body: 'x'.repeat(1024 * 1024 + 1) })).toBe(403);
+    expect(scene.arrived).toBe(before);
+    expect(await endpoint.status({ method: 'POST', headers: { 'x-hub-signature-256': signature } })).toBe(200);
+  });
+
+  it('sends on what it has read, and lets the connection serve the next request', async () => {
+    const { host } = await scene.bind({
+      on_http_request: [rule('verify-webhook', { provider: 'github', secret: 's' })],
+    });
+    const socket = connect(scene.gateway.httpPort, '127.0.0.1');
+    const post = (body: string, signed: string, more = '') => {
+      const signature = createHmac('sha256', 's').update(signed).digest('hex');
+      const head = `POST / HTTP/1.1\r\nHost: ${host}\r\nX-Hub-Signature-256: sha256=${signature}\r\n${more}`;
+      socket.write(`${head}Content-Length: ${body.length}\r\n\r\n${body}`);
+    };
+    post('forged', 'real');
+    post('honest', 'honest', 'Connection: close\r\n');
+    const text = (await collect(socket)).toString();
+    expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 403', 'HTTP/1.1 200']);
+    expect(text).toContain('"body":"honest"');
+  });
+});
+
+it('keeps what a connection’s phase found out from the policies of other endpoints', async () => {
+  const policy = (allow: string) => ({
+    on_tcp_connect: [rule('restrict-ips', { allow: [allow], enforce: false })],
+    on_http_request: [rule('custom-response', { body: `\${actions.ngrok.restrict_ips.action}` })],
+  });
+  const [one, other] = [await scene.bind(policy('127.0.0.1')), await scene.bind(policy('10.0.0.1'))];
+  const socket = connect(scene.gateway.httpPort, '127.0.0.1');
+  socket.write(`GET / HTTP/1.1\r\nHost: ${one.host}\r\n\r\n`);
+  await once(socket, 'data');
+  socket.write(`GET / HTTP/1.1\r\nHost: ${other.host}\r\nConnection: close\r\n\r\n`);
+  expect((await collect(socket)).toString()).toMatch(/deny$/);
+  expect((await ask(scene.gateway.httpPort, one.host)).body).toBe('allow');
+});
+
+describe('endpoints that are bound with one policy', () => {
+  it('count and log for themselves alone', async () => {
+    const limit = {
+      name: 'one',
+      algorithm: 'sliding_window',
+      capacity: 1,
+      rate: '60s',
+      bucket_key: ['conn.client_ip'],
+    };
+    const policy = { on_http_request: [rule('rate-limit', limit), rule('log', { metadata: {} })] };
+    const endpoints = [await scene.bind(policy), await scene.bind(policy), await scene.bind(policy)];
+    for (const endpoint of endpoints) {
+      expect([await endpoint.status(), await endpoint.status()]).toEqual([200, 429]);
+      expect(scene.lines.filter(({ url }) => String(url).includes(endpoint.host))).toHaveLength(1);
+    }
+  });
+
+  it('are refused one by one: by their protocol, and by what was deleted since', async () => {
+    const terminate = { on_tcp_connect: [rule('terminate-tls', {})] };
+    await scene.bind(terminate, { scheme: 'HTTPS' });
+    await expect(scene.bind(terminate, { scheme: 'HTTP' })).rejects.toThrow('has no TLS to terminate');
+
+    const { store } = scene.gateway;
+    const id = store.ids.next('ipp');
+    const row = { id, created_at: store.now(), description: null, metadata: null };
+    await store.database.write(() => store.ipPolicies.insert(row));
+    const restrict = { on_http_request: [rule('restrict-ips', { ip_policies: [id] })] };
+    await scene.bind(restrict);
+    await store.database.write(() => store.ipPolicies.delete(id));
+    await expect(scene.bind(restrict)).rejects.toThrow('an IP policy that does not exist');
+  });
+
+  it('have the response phase of an internal one run for whoever forwards to it', async () => {
+    const marking = { on_http_response: [rule('add-headers', { headers: { 'x-marked': 'yes' } })] };
+    await scene.bind(marking, { domain: 'first.internal', scheme: 'HTTPS' });
+    await scene.bind(marking, { domain: 'second.internal', scheme: 'HTTPS' });
+    const forward = await scene.bind({
+      on_http_request: [rule('forward-internal', { url: 'https://second.internal' })],
+    });
+    expect((await forward.ask()).headers['x-marked']).toBe('yes');
+  });
+});

@@ -1,0 +1,125 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type DirectEndpoint, TestEdge } from '../../../support/edge.ts';
+import { ask } from '../../../support/http-request.ts';
+
+let edge: TestEdge;
+let names = 0;
+
+beforeAll(async () => {
+  edge = await TestEdge.start();
+});
+afterAll(() => edge.close());
+
+/** An upstream that answers with the headers it got, behind a policy. */
+function serve(policy: object): Promise<DirectEndpoint> {
+  return edge.serve(
+    `p${++names}.localhost`,
+    (req, res) => {
+      res.setHeader('X-Upstream', 'yes');
+      res.end(JSON.stringify(req.headers));
+    },
+    { policy },
+  );
+}
+
+const rule = (type: string, config?: object) => [{ expressions: [], actions: [{ type, config }] }];
+
+describe('on requests', () => {
+  it('adds and removes headers', async () => {
+    const { host } = await serve({
+      on_http_request: [
+        ...rule('remove-headers', { headers: ['x-secret'] }),
+        ...rule('add-headers', { headers: { 'X-By': 1 } }),
+      ],
+    });
+    const answer = await ask(edge.httpPort, host, { headers: { 'X-Secret': 'a', 'X-Kept': 'b' } });
+    const seen = JSON.parse(answer.body);
+    expect(seen).toMatchObject({ 'x-kept': 'b', 'x-by': '1' });
+    expect(seen).not.toHaveProperty('x-secret');
+  });
+
+  it('can keep the client’s address from the upstream, and rename the host', async () => {
+    const { host } = await serve({
+      on_http_request: [
+        ...rule('remove-headers', { headers: ['x-forwarded-for'] }),
+        ...rule('add-headers', { headers: { host: 'inner' } }),
+      ],
+    });
+    const seen = JSON.parse((await ask(edge.httpPort, host)).body);
+    expect(seen.host).toBe('inner');
+    expect(seen).not.toHaveProperty('x-forwarded-for');
+  });
+
+  it('denies with an empty answer, without a stream and without the response phase', async () => {
+    const endpoint = await serve({
+      on_http_request: rule('deny', { status_code: 418 }),
+      on_http_response: rule('add-headers', { headers: { 'x-added': 'y' } }),
+    });
+    const answer = await ask(edge.httpPort, endpoint.host, { body: 'unread' });
+    expect([answer.status, answer.body, answer.headers['x-added']]).toEqual([418, '', undefined]);
+    expect(endpoint.streams).toEqual([]);
+  });
+
+  it('answers itself, and the response phase sees that answer', async () => {
+    const { host } = await serve({
+      on_http_request: rule('custom-response', { status_code: 503, body: '{"a":1}', headers: { 'retry-after': 9 } }),
+      on_http_response: rule('add-headers', { headers: { 'x-added': 'y' } }),
+    });
+    for (let again = 0; again < 2; again++) {
+      const answer = await ask(edge.httpPort, host);
+      expect(answer).toMatchObject({ status: 503, body: '{"a":1}' });
+      expect(answer.headers).toMatchObject({
+        'content-type': 'application/json',
+        'retry-after': '9',
+        'x-added': 'y',
+      });
+      expect(answer.rawHeaders.filter((name) => name === 'content-length')).toHaveLength(1);
+    }
+  });
+
+  it('does not let a client upload what is refused anyway, nor its body be read as a request', async () => {
+    const { host } = await serve({ on_http_request: rule('deny') });
+    const smuggled = `GET / HTTP/1.1\r\nHost: ${host}\r\n\r\n`;
+    const text = await edge.raw(
+      `POST / HTTP/1.1\r\nHost: ${host}\r\nExpect: 100-continue\r\nContent-Length: ${smuggled.length}\r\n\r\n${smuggled}`,
+    );
+    expect(text).toMatch(/^HTTP\/1\.1 403 /);
+    expect(text.match(/HTTP\/1\.1/g)).toHaveLength(1);
+  });
+});
+
+describe('on responses', () => {
+  it('adds and removes headers', async () => {
+    const { host } = await serve({
+      outbound: [
+        ...rule('add-headers', { headers: { 'Content-Security-Policy': "script-src 'self'" } }),
+        ...rule('remove-headers', { headers: ['x-upstream'] }),
+      ],
+    });
+    const answer = await ask(edge.httpPort, host);
+    expect(answer.headers['content-security-policy']).toBe("script-src 'self'");
+    expect(answer.headers).not.toHaveProperty('x-upstream');
+  });
+
+  it('replaces them', async () => {
+    const { host } = await serve({ on_http_response: rule('custom-response', { body: 'hidden' }) });
+    for (let again = 0; again < 3; again++) {
+      const answer = await ask(edge.httpPort, host);
+      expect([answer.status, answer.body, answer.complete]).toEqual([200, 'hidden', true]);
+      expect(answer.headers).not.toHaveProperty('x-upstream');
+    }
+  });
+
+  it('replaces one that is still being sent', async () => {
+    const { host } = await edge.serve(`p${++names}.localhost`, (_req, res) => void res.write('never ends'), {
+      policy: { on_http_response: rule('custom-response', { status_code: 204 }) },
+    });
+    const answer = await ask(edge.httpPort, host);
+    expect([answer.status, answer.body]).toEqual([204, '']);
+  });
+});
+
+it('on connections denies by closing them', async () => {
+  const { host } = await serve({ on_tcp_connect: rule('deny') });
+  await expect(ask(edge.httpPort, host)).rejects.toThrow(/hang up|ECONNRESET/);
+});

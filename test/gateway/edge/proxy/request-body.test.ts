@@ -1,0 +1,44 @@
+import { PassThrough } from 'node:stream';
+import { expect, it } from 'vitest';
+import type { ClientRequest } from '../../../../src/gateway/edge/http/client-message.ts';
+import { RequestBody } from '../../../../src/gateway/edge/proxy/request-body.ts';
+
+const LIMIT = 1_048_576;
+
+function bodyOf(readMs?: number): { from: PassThrough; body: RequestBody } {
+  const from = new PassThrough();
+  // Nothing else of the request is looked at.
+  const request = { headers: {} } as ClientRequest;
+  return { from, body: new RequestBody(request, from, readMs) };
+}
+
+it('a body that a policy has to see and that does not arrive is waited for once', async () => {
+  const { from, body } = bodyOf(20);
+  from.write('half');
+  expect(await body.read(LIMIT)).toBeNull();
+  expect(await body.read(LIMIT)).toBeNull();
+  body.stop();
+});
+
+it('bodies that wait for their ends fill no more memory than there is for all', async () => {
+  const waiting = Array.from({ length: 64 }, () => bodyOf());
+  const reads = waiting.map(({ from, body }) => {
+    from.write(Buffer.alloc(LIMIT));
+    return body.read(LIMIT);
+  });
+  await new Promise((resolve) => setImmediate(resolve));
+  const late = bodyOf();
+  late.from.write('one too many');
+  expect(await late.body.read(LIMIT)).toBeNull();
+  // Some break off, the others are given up.
+  for (const { from } of waiting.slice(1)) from.destroy();
+  waiting[0]?.from.end();
+  expect((await reads[0])?.length).toBe(LIMIT);
+  expect(await Promise.all(reads.slice(1))).toEqual(Array(63).fill(null));
+  waiting[0]?.body.stop();
+  late.body.stop();
+  const next = bodyOf();
+  next.from.end('served again');
+  expect(String(await next.body.read(LIMIT))).toBe('served again');
+  next.body.stop();
+});

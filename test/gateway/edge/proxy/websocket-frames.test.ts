@@ -1,0 +1,68 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { FrameReader, frameHead, WebSocketFault } from '../../../../src/gateway/edge/proxy/websocket-frames.ts';
+import { clientFrame, MASK } from './websocket-client-frame.ts';
+
+/** What a reader makes of bytes that come in these pieces. */
+function read(pieces: readonly Buffer[]) {
+  const bytes: Buffer[] = [];
+  const controls: [number, string][] = [];
+  const reader = new FrameReader({
+    onBytes: (piece) => bytes.push(piece),
+    onControl: (opcode, payload) => controls.push([opcode, payload.toString('latin1')]),
+  });
+  for (const piece of pieces) reader.push(piece);
+  return { bytes: Buffer.concat(bytes), controls };
+}
+
+describe('FrameReader', () => {
+  it('reads the same whatever pieces the frames come in', () => {
+    const payloads = fc.array(fc.uint8Array({ maxLength: 300 }), { minLength: 1, maxLength: 6 });
+    const cuts = fc.array(fc.nat(2000), { maxLength: 20 });
+    fc.assert(
+      fc.property(payloads, cuts, (parts, at) => {
+        const wire = Buffer.concat(
+          parts.flatMap((part, number) => [
+            clientFrame(number === 0 ? 2 : 0, Buffer.from(part), number === parts.length - 1),
+            // Control frames may come between the pieces of a message.
+            clientFrame(9, Buffer.from(String(number))),
+          ]),
+        );
+        const ends = [...at.filter((end) => end < wire.length), wire.length].sort((one, other) => one - other);
+        const seen = read(ends.map((end, number) => wire.subarray(number === 0 ? 0 : ends[number - 1], end)));
+        expect(seen.bytes).toEqual(Buffer.concat(parts));
+        expect(seen.controls).toEqual(parts.map((_, number) => [9, String(number)]));
+      }),
+    );
+  });
+
+  it('reads long frames', () => {
+    const payload = Buffer.alloc(70_000, 'long');
+    expect(read([clientFrame(2, payload)]).bytes.equals(payload)).toBe(true);
+  });
+
+  it('reads nothing after a close frame', () => {
+    const wire = Buffer.concat([clientFrame(8, Buffer.from([0x03, 0xe8])), clientFrame(2, Buffer.from('late'))]);
+    expect(read([wire])).toEqual({ bytes: Buffer.alloc(0), controls: [[8, '\x03\xe8']] });
+  });
+
+  it.each<[string, Buffer, number]>([
+    ['reserved bits', clientFrame(2 | 0x40, Buffer.alloc(1)), 1002],
+    ['no mask', frameHead(2, 1), 1002],
+    ['an unknown kind', clientFrame(3, Buffer.alloc(1)), 1002],
+    ['an unknown control frame', clientFrame(11, Buffer.alloc(1)), 1002],
+    ['a long control frame', clientFrame(9, Buffer.alloc(126)), 1002],
+    ['a control frame in pieces', clientFrame(9, Buffer.alloc(1), false), 1002],
+    ['a continuation of nothing', clientFrame(0, Buffer.alloc(1)), 1002],
+    [
+      'two messages at once',
+      Buffer.concat([clientFrame(2, Buffer.alloc(1), false), clientFrame(2, Buffer.alloc(1))]),
+      1002,
+    ],
+    ['text', clientFrame(1, Buffer.from('a')), 1003],
+    ['a length beyond all', Buffer.concat([Buffer.from([0x82, 0xff]), Buffer.alloc(8, 0xff), MASK]), 1002],
+  ])('refuses %s', (_what, wire, code) => {
+    expect(() => read([wire])).toThrow(WebSocketFault);
+    expect(() => read([wire])).toThrow(expect.objectContaining({ code }));
+  });
+});

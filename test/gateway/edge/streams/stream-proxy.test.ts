@@ -1,0 +1,241 @@
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
+import { Duplex, PassThrough } from 'node:stream';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { StreamProxy } from '../../../../src/gateway/edge/streams/stream-proxy.ts';
+import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
+import { TrafficCounters } from '../../../../src/gateway/traffic-counters.ts';
+import { collect, DirectEndpoint } from '../../../support/edge.ts';
+import { silentLog } from '../../../support/silent-log.ts';
+
+const servers: Server[] = [];
+const sockets: Socket[] = [];
+let proxy: StreamProxy;
+const errors = new WeakMap<Socket, string | undefined>();
+
+beforeEach(() => {
+  proxy = new StreamProxy({ counters: new TrafficCounters(), log: silentLog });
+});
+afterEach(() => {
+  for (const socket of sockets.splice(0)) socket.destroy();
+  for (const server of servers.splice(0)) server.close();
+});
+
+/** @returns the port of a server that keeps the other half of a connection open when one has ended */
+async function listen(onSocket: (socket: Socket) => void): Promise<number> {
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    sockets.push(socket);
+    onSocket(socket.on('error', () => {}));
+  });
+  servers.push(server);
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+/** An endpoint with this upstream. */
+async function endpointTo(onSocket: (socket: Socket) => void, policy: object | null = null): Promise<DirectEndpoint> {
+  return new DirectEndpoint('127.0.0.1', 'tcp', await listen(onSocket), policy);
+}
+
+/** A client on a public port that leads to the endpoint. */
+async function clientOf(endpoint: DirectEndpoint, streams = proxy): Promise<Socket> {
+  const port = await listen((socket) => streams.serve(socket, endpoint));
+  const client = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+  client.on('error', (error: NodeJS.ErrnoException) => errors.set(client, error.code));
+  sockets.push(client);
+  return client;
+}
+
+/** @returns the code of the error that a connection ends with; undefined when it ends in an orderly way */
+async function fateOf(client: Socket): Promise<string | undefined> {
+  client.resume();
+  if (!client.closed) await new Promise((resolve) => client.once('close', resolve));
+  return errors.get(client);
+}
+
+/** Waits until the stream to the upstream is closed. */
+async function streamClosed({ streams: [stream] }: DirectEndpoint): Promise<void> {
+  if (!stream) throw new Error('no stream was opened');
+  if (!stream.closed) await once(stream, 'close');
+}
+
+const close = [{ actions: [{ type: 'close-connection' }] }];
+
+describe('a connection', () => {
+  it('carries bytes both ways, and each half ends by itself', async () => {
+    const endpoint = await endpointTo((socket) => {
+      socket.write('welcome ');
+      socket.once('end', () => socket.end(' bye'));
+      socket.on('data', (bytes: Buffer) => socket.write(bytes.toString().toUpperCase()));
+    });
+    const client = await clientOf(endpoint);
+    client.end('hello');
+    expect(String(await collect(client))).toBe('welcome HELLO bye');
+  });
+
+  it('goes on towards an upstream that has sent all it had', async () => {
+    const received = new PassThrough();
+    const endpoint = await endpointTo((socket) => socket.end('all').pipe(received));
+    const client = await clientOf(endpoint);
+    await once(client.resume(), 'end');
+    client.end('the rest');
+    expect(String(await collect(received))).toBe('the rest');
+  });
+
+  it('slows the client down to what the upstream takes, and loses nothing', async () => {
+    const endpoint = await endpointTo(() => {});
+    let received = 0;
+    let takeMore = () => {};
+    const upstream = new Duplex({
+      read() {},
+      write(bytes: Buffer, _encoding, done) {
+        received += bytes.length;
+        if (received > bytes.length) done();
+        else takeMore = done;
+      },
+    });
+    endpoint.open = () => upstream;
+    const paused = new PassThrough();
+    const port = await listen((socket) => {
+      socket.once('pause', () => paused.end());
+      proxy.serve(socket, endpoint);
+    });
+    const client = connect(port, '127.0.0.1');
+    sockets.push(client);
+    client.end(Buffer.alloc(4_000_000, 'x'));
+    await once(paused.resume(), 'end');
+    expect(upstream.writableLength).toBeLessThan(500_000);
+    takeMore();
+    await once(upstream, 'finish');
+    expect(received).toBe(4_000_000);
+  });
+
+  it('is reset when the upstream breaks off, so that it does not look complete', async () => {
+    const endpoint = await endpointTo((socket) => {
+      socket.write('half', () => socket.resetAndDestroy());
+    });
+    const client = await clientOf(endpoint);
+    expect(await fateOf(client)).toBe('ECONNRESET');
+  });
+
+  it('is reset when the upstream cannot be reached', async () => {
+    const endpoint = await endpointTo(() => {});
+    endpoint.open = () => {
+      throw new Error('the session has ended');
+    };
+    expect(await fateOf(await clientOf(endpoint))).toBe('ECONNRESET');
+  });
+
+  it('ends at the upstream when the client breaks off', async () => {
+    const endpoint = await endpointTo((socket) => socket.write('greeting'));
+    const client = await clientOf(endpoint);
+    await once(client, 'data');
+    client.resetAndDestroy();
+    await streamClosed(endpoint);
+  });
+
+  it('is cut after nothing has been sent for the idle limit', async () => {
+    const endpoint = await endpointTo((socket) => socket.write('greeting'));
+    const client = await clientOf(
+      endpoint,
+      new StreamProxy({ idleTimeout: 50, counters: new TrafficCounters(), log: silentLog }),
+    );
+    expect(await fateOf(client)).toBe('ECONNRESET');
+    await streamClosed(endpoint);
+  });
+
+  it('is cut then as well when one half has ended already', async () => {
+    const endpoint = await endpointTo((socket) => socket.end('greeting').resume());
+    const client = await clientOf(
+      endpoint,
+      new StreamProxy({ idleTimeout: 50, counters: new TrafficCounters(), log: silentLog }),
+    );
+    await once(client, 'data');
+    await streamClosed(endpoint);
+  });
+});
+
+describe('an agent that carries as many connections as it can', () => {
+  it('is asked again until one has ended', async () => {
+    const endpoint = await endpointTo((socket) => socket.end('at last'));
+    const { open } = endpoint;
+    let refusals = 3;
+    endpoint.open = () => {
+      if (refusals-- > 0) throw new StreamsExhausted();
+      return open();
+    };
+    expect(String(await collect(await clientOf(endpoint)))).toBe('at last');
+  });
+
+  it('costs the client its connection when that takes too long', async () => {
+    const endpoint = await endpointTo(() => {});
+    endpoint.open = () => {
+      throw new StreamsExhausted();
+    };
+    const client = await clientOf(
+      endpoint,
+      new StreamProxy({ streamWait: 30, counters: new TrafficCounters(), log: silentLog }),
+    );
+    expect(await fateOf(client)).toBe('ECONNRESET');
+  });
+
+  it('is not asked any more for a client that has gone', async () => {
+    const endpoint = await endpointTo(() => {});
+    let served: Socket | undefined;
+    endpoint.open = () => {
+      served?.destroy();
+      throw new StreamsExhausted();
+    };
+    const port = await listen((socket) => {
+      served = socket;
+      proxy.serve(socket, endpoint);
+      endpoint.open = () => {
+        throw new Error('asked again');
+      };
+    });
+    const client = connect(port, '127.0.0.1').on('error', () => {});
+    sockets.push(client);
+    await fateOf(client);
+    expect(served?.destroyed).toBe(true);
+  });
+});
+
+describe('the phase on_tcp_connect', () => {
+  it('lets connections through', async () => {
+    const policy = { on_tcp_connect: [{ expressions: ["conn.client_ip != '127.0.0.1'"], actions: close[0]?.actions }] };
+    const endpoint = await endpointTo((socket) => socket.end('welcome'), policy);
+    expect(String(await collect(await clientOf(endpoint)))).toBe('welcome');
+  });
+
+  for (const type of ['close-connection', 'deny']) {
+    it(`cuts them with ${type} before the upstream hears of them`, async () => {
+      const policy = { on_tcp_connect: [{ expressions: ["conn.client_ip == '127.0.0.1'"], actions: [{ type }] }] };
+      const endpoint = await endpointTo((socket) => socket.end('welcome'), policy);
+      expect(await fateOf(await clientOf(endpoint))).toBe('ECONNRESET');
+      expect(endpoint.streams).toEqual([]);
+    });
+  }
+});
+
+describe('the PROXY protocol', () => {
+  it('tells the upstream first who the client is, when the endpoint asks for it', async () => {
+    for (const version of [1, 2] as const) {
+      const endpoint = await endpointTo((socket) => socket.once('data', (bytes: Buffer) => socket.end(bytes)));
+      endpoint.proxyProtocol = version;
+      const client = await clientOf(endpoint);
+      await once(client, 'connect');
+      const port = client.localPort ?? 0;
+      const received = await collect(client);
+      if (version === 1) expect(String(received)).toContain(`PROXY TCP4 127.0.0.1 127.0.0.1 ${port} `);
+      else expect([received.readUInt8(13), received.readUInt16BE(24)]).toEqual([0x11, port]);
+    }
+  });
+
+  it('is not spoken otherwise', async () => {
+    const endpoint = await endpointTo((socket) => socket.once('data', (bytes: Buffer) => socket.end(bytes)));
+    const client = await clientOf(endpoint);
+    client.end('mine');
+    expect(String(await collect(client))).toBe('mine');
+  });
+});

@@ -1,0 +1,238 @@
+import { X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { type ConnectionOptions, connect, createServer as createTlsServer, type TLSSocket } from 'node:tls';
+import type { Session, TlsListenerBuilder } from '@ngrok/ngrok';
+import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { agentSession, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
+import { type Issued, issueCertificate } from '../../support/certificates.ts';
+
+/** Endpoints of the protocol tls, with the real SDK in front of services that speak TLS or do not. */
+let gateway: TestGateway;
+let session: Session;
+/** Sends back what it gets, after a greeting. */
+let plain: Server;
+/** The same, with a certificate of its own. */
+let secure: Server;
+let own: Issued;
+const closing: Server[] = [];
+let names = 0;
+let host: string;
+
+beforeAll(async () => {
+  gateway = await startTestGateway();
+  session = await agentSession(gateway).connect();
+  own = await issueCertificate({ subject: 'CN=device', names: ['device.example'] });
+  plain = await listening(createServer({ allowHalfOpen: true }, greet));
+  secure = await listening(createTlsServer({ cert: own.certificatePem, key: own.privateKeyPem }, greet));
+});
+afterAll(async () => {
+  await session.close();
+  await gateway.close();
+  for (const server of closing) server.close();
+});
+beforeEach(() => {
+  host = `t${++names}.localhost`;
+});
+
+function greet(socket: Socket): void {
+  socket.on('error', () => {});
+  socket.write('hello ');
+  socket.pipe(socket);
+}
+
+async function listening<S extends Server>(server: S): Promise<S> {
+  closing.push(server);
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return server;
+}
+
+const addressOf = (server: Server) => `127.0.0.1:${(server.address() as AddressInfo).port}`;
+
+/** Binds the test's host and forwards it. */
+async function bind(
+  upstream: string,
+  setUp: (builder: TlsListenerBuilder) => unknown = () => {},
+): Promise<() => Promise<void>> {
+  const builder = session.tlsEndpoint().domain(host).verifyUpstreamTls(false);
+  setUp(builder);
+  const listener = await builder.listen(false);
+  listener.forward(upstream).catch(() => {});
+  return () => listener.close();
+}
+const withPolicy =
+  (...actions: object[]) =>
+  (builder: TlsListenerBuilder) =>
+    builder.trafficPolicy(JSON.stringify({ on_tcp_connect: [{ actions }] }));
+const terminate = (config: object = {}) => ({ type: 'terminate-tls', config });
+
+/** A visitor whose handshake has succeeded. */
+async function visit(options: ConnectionOptions = {}): Promise<TLSSocket> {
+  const target = { host: '127.0.0.1', port: gateway.httpsPort, servername: host, rejectUnauthorized: false };
+  const socket = connect({ ...target, ...options });
+  onTestFinished(() => void socket.destroy());
+  await once(socket, 'secureConnect');
+  return socket;
+}
+async function exchange(socket: TLSSocket): Promise<string> {
+  socket.end('me');
+  return text(socket);
+}
+const isOf = (socket: TLSSocket, { certificatePem }: Issued) =>
+  socket.getPeerX509Certificate()?.fingerprint256 === new X509Certificate(certificatePem).fingerprint256;
+
+describe('TLS that the edge does not end', () => {
+  it.each([['tcp'], ['tls']])('goes to the service behind a %s:// upstream as it is', async (scheme) => {
+    await bind(`${scheme}://${addressOf(secure)}`);
+    const socket = await visit();
+    expect(isOf(socket, own)).toBe(true);
+    expect(await exchange(socket)).toBe('hello me');
+  });
+
+  it('is judged by the policy by what the hello says alone', async () => {
+    const policy = (name: string) => (builder: TlsListenerBuilder) => {
+      const expressions = [`conn.tls.sni == '${name}' && conn.tls.version == ''`];
+      builder.trafficPolicy(JSON.stringify({ on_tcp_connect: [{ expressions, actions: [{ type: 'deny' }] }] }));
+    };
+    const close = await bind(`tcp://${addressOf(secure)}`, policy(host));
+    await expect(visit()).rejects.toThrow();
+    await close();
+    await bind(`tcp://${addressOf(secure)}`, policy('other.localhost'));
+    expect(await exchange(await visit())).toBe('hello me');
+  });
+
+  it('comes behind the PROXY header that the upstream asks for', async () => {
+    const heads: Buffer[] = [];
+    const seen = await listening(
+      createServer((socket) => {
+        socket
+          .on('error', () => {})
+          .once('data', (bytes: Buffer) => {
+            heads.push(bytes);
+            socket.destroy();
+          });
+      }),
+    );
+    await bind(`tcp://${addressOf(seen)}`, (builder) => builder.proxyProto('1'));
+    await expect(visit()).rejects.toThrow();
+    expect(String(heads[0])).toMatch(/^PROXY TCP4 127\.0\.0\.1 127\.0\.0\.1 \d+ \d+\r\n/);
+  });
+
+  it('ends when the service cannot be reached, and when the endpoint goes offline', async () => {
+    const close = await bind(`tcp://${addressOf(secure)}`);
+    const open = await visit();
+    const fate = expect(once(open.resume(), 'close')).rejects.toThrow('ECONNRESET');
+    await Promise.all([fate, close()]);
+    host = `t${++names}.localhost`;
+    await bind('tcp://127.0.0.1:1');
+    await expect(visit()).rejects.toThrow();
+  });
+});
+
+describe('TLS that the edge ends', () => {
+  it('shows the certificate that the agent has sent', async () => {
+    const mine = await issueCertificate({ subject: `CN=${host}`, names: [host] });
+    await bind(`tcp://${addressOf(plain)}`, (builder) =>
+      builder.termination(Buffer.from(mine.certificatePem), Buffer.from(mine.privateKeyPem)),
+    );
+    const socket = await visit();
+    expect(isOf(socket, mine)).toBe(true);
+    expect(await exchange(socket)).toBe('hello me');
+  });
+
+  it('shows the gateway’s own certificate when the policy wants TLS to end there', async () => {
+    await bind(`tcp://${addressOf(plain)}`, withPolicy(terminate()));
+    const socket = await visit({ ca: gateway.sessionCa, rejectUnauthorized: true });
+    expect(await exchange(socket)).toBe('hello me');
+  });
+
+  it('is begun anew by the agent for an upstream that speaks TLS', async () => {
+    await bind(`tls://${addressOf(secure)}`, withPolicy(terminate()));
+    const socket = await visit({ ca: gateway.sessionCa, rejectUnauthorized: true });
+    expect(await exchange(socket)).toBe('hello me');
+  });
+
+  it('shows the policy’s certificate before that of the agent', async () => {
+    const [agents, policys] = await Promise.all([
+      issueCertificate({ subject: 'CN=agent', names: [host] }),
+      issueCertificate({ subject: 'CN=policy', names: [host] }),
+    ]);
+    const config = { server_certificate: policys.certificatePem, server_private_key: policys.privateKeyPem };
+    await bind(`tcp://${addressOf(plain)}`, (builder) => {
+      builder.termination(Buffer.from(agents.certificatePem), Buffer.from(agents.privateKeyPem));
+      withPolicy(terminate(config))(builder);
+    });
+    expect(isOf(await visit(), policys)).toBe(true);
+  });
+
+  it('is of the versions that the policy allows alone', async () => {
+    await bind(`tcp://${addressOf(plain)}`, withPolicy(terminate({ min_version: '1.3' })));
+    await expect(visit({ maxVersion: 'TLSv1.2' })).rejects.toThrow(/version/);
+    expect((await visit()).getProtocol()).toBe('TLSv1.3');
+    host = `t${++names}.localhost`;
+    await bind(`tcp://${addressOf(plain)}`, withPolicy(terminate({ max_version: '1.2' })));
+    expect((await visit()).getProtocol()).toBe('TLSv1.2');
+  });
+
+  it.each([
+    ['require-and-verify', { fleet: true, stranger: false, nobody: false }],
+    ['require-any', { fleet: true, stranger: true, nobody: false }],
+    ['request', { fleet: true, stranger: true, nobody: true }],
+  ])('demands a client’s certificate as the policy says: %s', async (strategy, allowed) => {
+    const ca = await issueCertificate({ subject: 'CN=Fleet', ca: true });
+    const fleet = await issueCertificate({ subject: 'CN=camera', issuer: ca });
+    const stranger = await issueCertificate({ subject: 'CN=stranger' });
+    const config = {
+      mutual_tls_certificate_authorities: [ca.certificatePem],
+      mutual_tls_verification_strategy: strategy,
+    };
+    await bind(`tcp://${addressOf(plain)}`, withPolicy(terminate(config)));
+    const comesIn = (as?: Issued) =>
+      visit(as && { cert: as.certificatePem, key: as.privateKeyPem })
+        .then(exchange)
+        .then(
+          (answer) => answer === 'hello me',
+          () => false,
+        );
+    expect({ fleet: await comesIn(fleet), stranger: await comesIn(stranger), nobody: await comesIn() }).toEqual(
+      allowed,
+    );
+  });
+
+  it.each<[string, object[], (ca: string) => [(builder: TlsListenerBuilder) => unknown, object]]>([
+    ['agent', [], (ca) => [(builder) => builder.mutualTlsca(Buffer.from(ca)), {}]],
+    ['policy', [terminate()], (ca) => [() => {}, { mutual_tls_certificate_authorities: [ca] }]],
+  ])(
+    'demands the certificate that the %s wants of whoever is forwarded to an internal endpoint, too',
+    async (_, inner, demand) => {
+      const ca = await issueCertificate({ subject: 'CN=Fleet', ca: true });
+      const fleet = await issueCertificate({ subject: 'CN=camera', issuer: ca });
+      const insider = session.tlsEndpoint().domain(`${host.split('.')[0]}.internal`);
+      if (inner.length > 0) withPolicy(...inner)(insider);
+      const inside = await insider.listen(false);
+      inside.forward(`tcp://${addressOf(plain)}`).catch(() => {});
+      const [setUp, config] = demand(ca.certificatePem);
+      await bind(`tcp://${addressOf(plain)}`, (builder) => {
+        setUp(builder);
+        withPolicy(terminate(config), { type: 'forward-internal', config: { url: String(inside.url()) } })(builder);
+      });
+      await expect(visit().then(exchange)).rejects.toThrow();
+      const known = { cert: fleet.certificatePem, key: fleet.privateKeyPem };
+      expect(await exchange(await visit(known))).toBe('hello me');
+    },
+  );
+
+  it('is ended with nobody when the policy names an authority that there is not', async () => {
+    const config = { mutual_tls_certificate_authorities: ['ca_32ELHbfllc7fdX99DEBe3QekZ6H'] };
+    await bind(`tcp://${addressOf(plain)}`, withPolicy(terminate(config)));
+    await expect(visit()).rejects.toThrow();
+  });
+});
+
+it('a name that nobody has bound is not a TLS endpoint’s', async () => {
+  const visitor = await visit({ servername: 'nobody.localhost' });
+  visitor.write('GET / HTTP/1.1\r\nHost: nobody.localhost\r\nConnection: close\r\n\r\n');
+  expect(await text(visitor)).toContain('ERR_NGROK_3200');
+});

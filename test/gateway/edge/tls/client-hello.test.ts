@@ -1,0 +1,117 @@
+import { once } from 'node:events';
+import { connect as connectPlainly, createServer, type Socket } from 'node:net';
+import { type ConnectionOptions, connect } from 'node:tls';
+import fc from 'fast-check';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { parseClientHello, readClientHello } from '../../../../src/gateway/edge/tls/client-hello.ts';
+import { fuzz } from '../../../support/fuzz.ts';
+
+/** What Node's client sends first. */
+async function helloOf(options: ConnectionOptions): Promise<Buffer> {
+  const server = createServer();
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const client = connect({ ...options, host: '127.0.0.1', port: (server.address() as { port: number }).port });
+  client.on('error', () => {});
+  const [socket] = (await once(server, 'connection')) as [Socket];
+  const [bytes] = (await once(socket, 'data')) as [Buffer];
+  client.destroy();
+  socket.destroy();
+  server.close();
+  return bytes;
+}
+
+/** The same message in records of that many bytes. */
+function inRecords(hello: Buffer, size: number): Buffer {
+  const message = hello.subarray(5);
+  const records: Buffer[] = [];
+  for (let at = 0; at < message.length; at += size) {
+    const part = message.subarray(at, at + size);
+    records.push(Buffer.from([22, 3, 1, part.length >> 8, part.length & 0xff]), part);
+  }
+  return Buffer.concat(records);
+}
+
+let hello: Buffer;
+const expected = { serverName: 'cam.example.com', protocols: ['h2', 'http/1.1'] };
+beforeAll(async () => {
+  hello = await helloOf({ servername: expected.serverName, ALPNProtocols: expected.protocols });
+});
+
+describe('a ClientHello', () => {
+  it('tells the name and the protocols that the client wants', async () => {
+    expect(parseClientHello(hello)).toEqual(expected);
+    const old = await helloOf({ servername: 'cam.example.com', maxVersion: 'TLSv1.2' });
+    expect(parseClientHello(old)).toEqual({ serverName: 'cam.example.com', protocols: [] });
+    expect(parseClientHello(await helloOf({}))).toEqual({ serverName: '', protocols: [] });
+  });
+
+  it('is understood in several records, and with what follows it', () => {
+    expect(parseClientHello(inRecords(hello, 100))).toEqual(expected);
+    expect(parseClientHello(Buffer.concat([hello, Buffer.from([23, 3, 3, 0, 1, 0])]))).toEqual(expected);
+  });
+
+  it('is waited for until it is complete', () => {
+    for (let length = 0; length < hello.length; length += 1) {
+      expect(parseClientHello(hello.subarray(0, length))).toBeUndefined();
+    }
+  });
+
+  it('is nothing that begins otherwise, is endless, or contradicts itself', () => {
+    const changed = (at: number, value: number) => Buffer.from(hello).fill(value, at, at + 1);
+    expect(parseClientHello(Buffer.from('GET / HTTP/1.1\r\n'))).toBeNull();
+    expect(parseClientHello(changed(5, 2))).toBeNull();
+    expect(parseClientHello(changed(6, 0xff))).toBeNull();
+    expect(parseClientHello(changed(43, 0xff))).toBeNull();
+    expect(parseClientHello(Buffer.alloc(400, Buffer.from([22, 3, 1, 0, 0])))).toBeNull();
+    expect(parseClientHello(inRecords(hello, 1))).toBeNull();
+  });
+
+  it('never makes the parser throw, whatever it holds', () => {
+    const at = fc.integer({ min: 0, max: 2000 });
+    const changes = fc.array(fc.tuple(at, fc.integer({ min: 0, max: 255 })), { minLength: 1, maxLength: 8 });
+    fc.assert(
+      fc.property(changes, (list) => {
+        const bytes = Buffer.from(hello);
+        for (const [index, value] of list) bytes[index % bytes.length] = value;
+        parseClientHello(bytes);
+      }),
+      fuzz(2000),
+    );
+  });
+});
+
+describe('reading it from a connection', () => {
+  async function pair(): Promise<{ client: Socket; socket: Socket }> {
+    const server = createServer({ allowHalfOpen: true }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const client = connectPlainly((server.address() as { port: number }).port, '127.0.0.1').on('error', () => {});
+    const [socket] = (await once(server, 'connection')) as [Socket];
+    server.close();
+    return { client, socket };
+  }
+
+  it('leaves all bytes to whoever comes next', async () => {
+    const { client, socket } = await pair();
+    const reading = readClientHello(socket);
+    client.write(hello.subarray(0, 50));
+    setImmediate(() => client.end(hello.subarray(50)));
+    expect(await reading).toEqual(expected);
+    const chunks: Buffer[] = [];
+    for await (const chunk of socket) chunks.push(chunk as Buffer);
+    expect(Buffer.concat(chunks)).toEqual(hello);
+  });
+
+  it('ends with a connection that says nothing, or breaks off', async () => {
+    const silent = await pair();
+    const reading = readClientHello(silent.socket);
+    silent.client.end();
+    expect(await reading).toBeNull();
+    expect(silent.socket.destroyed).toBe(true);
+    const broken = await pair();
+    const half = readClientHello(broken.socket);
+    broken.client.write(hello.subarray(0, 50), () => broken.client.resetAndDestroy());
+    broken.socket.on('error', () => {});
+    expect(await half).toBeNull();
+  });
+});

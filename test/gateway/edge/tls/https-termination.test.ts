@@ -1,0 +1,100 @@
+import { X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
+import { request } from 'node:https';
+import { text } from 'node:stream/consumers';
+import type { ConnectionOptions, TLSSocket } from 'node:tls';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { type Issued, issueCertificate } from '../../support/certificates.ts';
+import { PolicyScene } from '../proxy/policy-scene.ts';
+
+/** What the action terminate-tls can ask of the handshakes of https endpoints. */
+let scene: PolicyScene;
+let ca: Issued;
+let camera: Issued;
+beforeAll(async () => {
+  scene = await PolicyScene.start();
+  ca = await issueCertificate({ subject: 'CN=Fleet', ca: true });
+  camera = await issueCertificate({ subject: 'CN=camera 7', issuer: ca });
+});
+afterAll(() => scene.close());
+
+let names = 0;
+async function bind(config: object, more: object = {}): Promise<string> {
+  const domain = `h${++names}.localhost`;
+  const actions = [
+    { type: 'log', config: { metadata: { domain } } },
+    { type: 'terminate-tls', config },
+  ];
+  await scene.bind({ on_tcp_connect: [{ actions }], ...more }, { scheme: 'HTTPS', domain });
+  return domain;
+}
+
+interface Visited {
+  status: number | undefined;
+  body: string;
+  certificate: X509Certificate | undefined;
+}
+
+async function visit(host: string, options: ConnectionOptions = {}): Promise<Visited> {
+  const target = { host: '127.0.0.1', port: scene.gateway.httpsPort, servername: host, rejectUnauthorized: false };
+  const req = request({ ...target, agent: false, headers: { host }, ...options });
+  req.end();
+  const [res] = (await once(req, 'response')) as [IncomingMessage];
+  const certificate = (res.socket as TLSSocket).getPeerX509Certificate();
+  return { status: res.statusCode, body: await text(res), certificate };
+}
+const asCamera = () => ({ cert: camera.certificatePem, key: camera.privateKeyPem });
+
+it('the versions that it allows are spoken, and no others', async () => {
+  const host = await bind({ min_version: '1.3' });
+  await expect(visit(host, { maxVersion: 'TLSv1.2' })).rejects.toThrow(/version/);
+  expect((await visit(host)).status).toBe(200);
+});
+
+it('its certificate is shown in place of the gateway’s', async () => {
+  const host = `h${names + 1}.localhost`;
+  const mine = await issueCertificate({ subject: 'CN=mine', names: [host] });
+  await bind({ server_certificate: mine.certificatePem, server_private_key: mine.privateKeyPem });
+  const { certificate } = await visit(host);
+  expect(certificate?.fingerprint256).toBe(new X509Certificate(mine.certificatePem).fingerprint256);
+});
+
+it('clients show a certificate, which later phases know, or are not let in', async () => {
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: the policy's own
+  const headers = { 'x-who': '${conn.tls.client.subject.common_name}' };
+  const on_http_request = [{ actions: [{ type: 'add-headers', config: { headers } }] }];
+  const host = await bind({ mutual_tls_certificate_authorities: [ca.certificatePem] }, { on_http_request });
+  const { status, body } = await visit(host, asCamera());
+  expect(status).toBe(200);
+  expect(JSON.parse(body).headers).toMatchObject({ 'x-who': 'camera 7' });
+  await expect(visit(host)).rejects.toThrow();
+  const stranger = await issueCertificate({ subject: 'CN=stranger' });
+  await expect(visit(host, { cert: stranger.certificatePem, key: stranger.privateKeyPem })).rejects.toThrow();
+});
+
+it('requests that come by way of another name are refused', async () => {
+  const host = await bind({ mutual_tls_certificate_authorities: [ca.certificatePem] });
+  const open = await bind({});
+  expect((await visit(open)).status).toBe(200);
+  expect((await visit(host, { servername: open })).status).toBe(421);
+  expect((await visit(host, { servername: open, ...asCamera() })).status).toBe(421);
+});
+
+it('the phase runs once for a connection, before the handshake', async () => {
+  const host = await bind({}, {});
+  const logged = () => scene.lines.filter(({ metadata }) => (metadata as { domain?: string })?.domain === host).length;
+  expect((await visit(host)).status).toBe(200);
+  expect(logged()).toBe(1);
+  await expect(
+    visit(host, { minVersion: 'TLSv1.1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT:@SECLEVEL=0' }),
+  ).rejects.toThrow();
+  expect(logged()).toBe(2);
+});
+
+it('a connection that the phase cuts has no handshake', async () => {
+  const domain = `h${++names}.localhost`;
+  const actions = [{ type: 'terminate-tls', config: {} }, { type: 'close-connection' }];
+  await scene.bind({ on_tcp_connect: [{ actions }] }, { scheme: 'HTTPS', domain });
+  await expect(visit(domain)).rejects.toThrow(/ECONNRESET|socket hang up|disconnected/);
+});

@@ -1,0 +1,262 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { request } from 'node:https';
+import { type AddressInfo, connect, createServer as createTcpServer, type Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
+import {
+  type ConnectionOptions,
+  connect as connectTls,
+  createServer as createTlsServer,
+  type TLSSocket,
+} from 'node:tls';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
+import { AgentSockets } from '../../../../src/gateway/edge/tls/agent-sockets.ts';
+import { EDGE_TERMINATION } from '../../../../src/gateway/endpoints/endpoint.ts';
+import { TestEdge } from '../../../support/edge.ts';
+import { agentSession, getPublic, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
+import { askHttp2, openHttp2 } from '../../../support/http2-client.ts';
+import { recordingLog, silentLog } from '../../../support/silent-log.ts';
+
+async function listening(server: { listen(port: number, host: string): unknown; address(): unknown }): Promise<number> {
+  server.listen(0, '127.0.0.1');
+  await once(server as never, 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+describe('agents at the public TLS port', () => {
+  let gateway: TestGateway;
+  let upstreamPort: number;
+  const upstream = createServer((_req, res) => res.end('from the device'));
+  beforeAll(async () => {
+    gateway = await startTestGateway({ sessionPort: null });
+    upstreamPort = await listening(upstream);
+  });
+  afterAll(async () => {
+    await gateway.close();
+    upstream.close();
+  });
+
+  async function serveBy(address: string, domain: string): Promise<{ status: number | undefined; body: string }> {
+    const session = await agentSession(gateway, address).connect();
+    onTestFinished(() => session.close());
+    const listener = await session.httpEndpoint().domain(domain).listen(false);
+    listener.forward(`http://127.0.0.1:${upstreamPort}`).catch(() => {});
+    return getPublic(gateway, String(listener.url()));
+  }
+
+  /** Leads to the port under a name that no resolver here knows. */
+  async function underName(servername: string): Promise<string> {
+    const { cert, key } = await (await openLocalCa(`${gateway.dataDir}/gateway`, silentLog)).issue(['127.0.0.1']);
+    const target = { host: '127.0.0.1', port: gateway.httpsPort, servername, ca: gateway.sessionCa };
+    const server = createTlsServer({ cert, key }, (near) => {
+      const far = connectTls(target);
+      near.pipe(far).pipe(near);
+      near.on('error', () => far.destroy()).on('close', () => far.destroy());
+      far.on('error', () => near.destroy()).on('close', () => near.destroy());
+    });
+    onTestFinished(() => void server.close());
+    return `127.0.0.1:${await listening(server)}`;
+  }
+
+  it('come in under the name connect.<domain>', async () => {
+    expect(await serveBy(await underName('connect.localhost'), 'cam1.localhost')).toMatchObject({
+      status: 200,
+      body: 'from the device',
+    });
+  });
+
+  it('come in by address as well, where they can name no host', async () => {
+    expect(gateway.sessionAddress).toBe(`127.0.0.1:${gateway.httpsPort}`);
+    expect(await serveBy(gateway.sessionAddress, 'cam2.localhost')).toMatchObject({
+      status: 200,
+      body: 'from the device',
+    });
+  });
+
+  it('do not come in under any other name', async () => {
+    const session = agentSession(gateway, await underName('agents.localhost')).connect();
+    await expect(session).rejects.toThrow();
+  });
+
+  it('leave HTTP to visitors who name no host', async () => {
+    const options = { host: '127.0.0.1', port: gateway.httpsPort, servername: '', ca: gateway.sessionCa, agent: false };
+    const req = request({
+      ...options,
+      method: 'POST',
+      path: '/bot_users',
+      headers: { host: `api.localhost:${gateway.httpsPort}` },
+    });
+    req.end('a body');
+    const [res] = (await once(req, 'response')) as [IncomingMessage];
+    expect(res.statusCode).toBe(403);
+    expect(JSON.parse(await text(res))).toMatchObject({ error_code: 'ERR_NGROK_200' });
+  });
+});
+
+describe('a connection to the public TLS port', () => {
+  const HELLO_START = Buffer.from('160301020001', 'hex');
+
+  async function start(doorLimits: object): Promise<TestEdge> {
+    const edge = await TestEdge.start({ doorLimits });
+    onTestFinished(() => edge.close());
+    await edge.serve('site.localhost', (_req, res) => res.end('served'), { protocol: 'https' });
+    return edge;
+  }
+  /** Begins a hello and never ends it. */
+  async function hesitate(edge: TestEdge): Promise<Socket> {
+    const socket = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
+    onTestFinished(() => void socket.destroy());
+    await once(socket, 'connect');
+    socket.write(HELLO_START);
+    return socket;
+  }
+  /** What a client begins with that asks for a name. */
+  async function helloFor(servername: string): Promise<Buffer> {
+    const server = createTcpServer();
+    onTestFinished(() => void server.close());
+    const client = connectTls({ host: '127.0.0.1', port: await listening(server), servername }).on('error', () => {});
+    onTestFinished(() => void client.destroy());
+    const [socket] = (await once(server, 'connection')) as [Socket];
+    const [hello] = await once(socket, 'data');
+    return hello;
+  }
+  async function enter(edge: TestEdge, options: ConnectionOptions = {}): Promise<TLSSocket> {
+    const target = { host: '127.0.0.1', port: edge.httpsPort, servername: 'site.localhost', ca: edge.ca.caPem };
+    const socket = connectTls({ ...target, ...options }).on('error', () => {});
+    onTestFinished(() => void socket.destroy());
+    await once(socket, 'secureConnect');
+    return socket;
+  }
+  const served = async (socket: TLSSocket) => {
+    socket.write('GET / HTTP/1.1\r\nHost: site.localhost\r\nConnection: close\r\n\r\n');
+    return text(socket);
+  };
+  const closed = (socket: Socket) => socket.closed || once(socket.resume(), 'close');
+
+  it('is closed when its hello or the rest of its handshake takes too long, and not when it is merely idle later', async () => {
+    const edge = await start({ handshakeTimeout: 300 });
+    // On a busy machine a handshake can take as long.
+    const idle = await vi.waitFor(() => enter(edge), { timeout: 10_000 });
+    const silent = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
+    const half = await hesitate(edge);
+    await closed(silent);
+    await closed(half);
+    expect(await served(idle)).toContain('served');
+  });
+
+  it('that names no host is closed when it says nothing, be it an agent or not', async () => {
+    const edge = await TestEdge.start({ agents: new AgentSockets('connect.localhost', 100) });
+    onTestFinished(() => edge.close());
+    await closed(await enter(edge, { servername: '' }));
+  });
+
+  it('that hesitates with its hello makes room for others, the oldest first', async () => {
+    const edge = await start({ hellos: 2 });
+    const first = await hesitate(edge);
+    const second = await hesitate(edge);
+    // One after the other: each is in its place before the next one comes.
+    const third = await hesitate(edge);
+    await closed(first);
+    expect(await served(await enter(edge))).toContain('served');
+    await closed(second);
+    expect(third.closed).toBe(false);
+  });
+
+  it('that cannot be served costs itself alone, and is told of once in a while', async () => {
+    const { log, lines } = recordingLog();
+    const edge = await TestEdge.start({ log });
+    onTestFinished(() => edge.close());
+    await edge.serve('site.localhost', (_req, res) => res.end('served'), { protocol: 'https' });
+    const broken = await edge.serve('broken.localhost', (_req, res) => res.end(), { protocol: 'tls' });
+    Object.assign(broken, { tls: { ...EDGE_TERMINATION, certificate: 'no PEM', privateKey: 'neither' } });
+    for (let count = 0; count < 3; count++) {
+      await expect(enter(edge, { servername: 'broken.localhost' })).rejects.toThrow();
+    }
+    expect(lines.filter(({ msg }) => msg === 'a TLS connection could not be served')).toHaveLength(1);
+    expect(await served(await enter(edge))).toContain('served');
+  });
+
+  it('that hesitates with its handshake as an agent makes room in the same way', async () => {
+    const doorLimits = { hellos: 2, handshakeTimeout: 120_000 };
+    const edge = await TestEdge.start({ doorLimits, agents: new AgentSockets('connect.localhost') });
+    onTestFinished(() => edge.close());
+    const hello = await helloFor('connect.localhost');
+    const agents: Socket[] = [];
+    for (const _ of [1, 2, 3]) {
+      const agent = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
+      onTestFinished(() => void agent.destroy());
+      agent.write(hello);
+      // The gateway's part of the handshake: it is in its place.
+      await once(agent, 'readable');
+      agents.push(agent);
+    }
+    await closed(agents[0] as Socket);
+    expect(agents[2]?.closed).toBe(false);
+  });
+
+  /** An edge that is full with so many, and whose service answers some requests only when it is told to. */
+  async function startFull(connections: number) {
+    const edge = await TestEdge.start({ doorLimits: { connections }, httpLimits: { connections } });
+    onTestFinished(() => edge.close());
+    const held: ServerResponse[] = [];
+    const serve = (req: IncomingMessage, res: ServerResponse) =>
+      req.url === '/held' ? held.push(res) : res.end('served');
+    await edge.serve('site.localhost', serve, { protocol: 'https' });
+    await edge.serve('plain.localhost', serve);
+    const hold = async (socket: Socket, host = 'site.localhost') => {
+      const count = held.length;
+      socket.write(`GET /held HTTP/1.1\r\nHost: ${host}\r\n\r\n`);
+      await expect.poll(() => held.length).toBe(count + 1);
+    };
+    return { edge, held, hold };
+  }
+
+  it('that is idle makes room for others, the longest idle first', async () => {
+    const { edge, hold } = await startFull(3);
+    const busy = await enter(edge);
+    await hold(busy);
+    const first = await openHttp2(edge, 'site.localhost');
+    expect((await askHttp2(first, {})).body).toBe('served');
+    const second = await enter(edge);
+    second.write('GET / HTTP/1.1\r\nHost: site.localhost\r\n\r\n');
+    await once(second, 'data');
+    const third = await enter(edge);
+    if (!first.closed) await once(first, 'close');
+    expect(await served(second)).toContain('served');
+    expect(await served(third)).toContain('served');
+    expect(busy.closed).toBe(false);
+  });
+
+  it('that is slow with its handshake makes room for others', async () => {
+    const { edge } = await startFull(1);
+    const slow = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
+    onTestFinished(() => void slow.destroy());
+    slow.write(await helloFor('site.localhost'));
+    await once(slow, 'readable');
+    expect(await served(await enter(edge))).toContain('served');
+    await closed(slow);
+  });
+
+  it('is one too many when all others are busy, until one has gone', async () => {
+    const { edge, held, hold } = await startFull(1);
+    const first = await enter(edge);
+    await hold(first);
+    await expect(enter(edge)).rejects.toThrow(/ECONNRESET|disconnected/);
+    held[0]?.end('served');
+    await once(first, 'data');
+    expect(await served(await enter(edge))).toContain('served');
+  });
+
+  it('is the same without TLS', async () => {
+    const { edge, hold } = await startFull(1);
+    const hungUp = (socket: Socket) => new Promise((resolve) => socket.resume().once('close', resolve));
+    const first = edge.connect();
+    const second = edge.connect();
+    await hungUp(first);
+    await hold(second, 'plain.localhost');
+    await hungUp(edge.connect());
+    expect(second.closed).toBe(false);
+    second.destroy();
+  });
+});

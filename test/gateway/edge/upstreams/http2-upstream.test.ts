@@ -1,0 +1,344 @@
+import { once } from 'node:events';
+import { createServer as createHttp1Server } from 'node:http';
+import { type ClientHttp2Session, createServer, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
+import { createServer as createRawServer } from 'node:net';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
+import { collect, type DirectEndpoint, TestEdge } from '../../../support/edge.ts';
+import { ask } from '../../../support/http-request.ts';
+import { answerOn, askHttp2, openHttp2 } from '../../../support/http2-client.ts';
+import { block, Code, Flag, Frame, frame, uint32 } from '../../../support/raw-http2.ts';
+
+type Handler = (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, raw: string[]) => void;
+
+let edge: TestEdge;
+let names = 0;
+const sessions: ClientHttp2Session[] = [];
+
+beforeAll(async () => {
+  edge = await TestEdge.start({ responseTimeout: 1000 });
+});
+afterEach(() => {
+  for (const session of sessions.splice(0)) session.destroy();
+});
+afterAll(() => edge.close());
+
+/** An endpoint whose upstream speaks HTTP/2 alone, without TLS. */
+async function serve(handler: Handler, protocol: 'http' | 'https' = 'https'): Promise<DirectEndpoint> {
+  const server = createServer();
+  server.on('stream', handler).on('sessionError', () => {});
+  const endpoint = await edge.serveRaw(`up-${++names}.localhost`, server, { protocol });
+  endpoint.http2Upstream = true;
+  return endpoint;
+}
+
+async function openClient(host: string): Promise<ClientHttp2Session> {
+  const session = await openHttp2(edge, host);
+  sessions.push(session);
+  return session;
+}
+
+describe('an upstream that speaks HTTP/2', () => {
+  it('gets requests as they were sent, with who sent them', async () => {
+    let seen: IncomingHttpHeaders = {};
+    const { host } = await serve(async (stream, headers) => {
+      seen = headers;
+      stream.respond({ ':status': 200, 'x-a': ['1', '2'] });
+      stream.end(await collect(stream));
+    });
+    const session = await openClient(host);
+    const headers = { ':method': 'POST', ':authority': host, ':path': '/a?b', te: 'trailers', cookie: 'a=1; b=2' };
+    const answer = await askHttp2(session, headers, 'hello');
+    expect([answer.headers[':status'], answer.headers['x-a'], answer.body]).toEqual([200, '1, 2', 'hello']);
+    expect(seen).toMatchObject({ ...headers, ':scheme': 'http', 'x-forwarded-for': '127.0.0.1' });
+    expect(seen).not.toHaveProperty('transfer-encoding');
+    expect(seen).not.toHaveProperty('host');
+  });
+
+  it('gets and gives headers apart that are repeated, for not all can be joined', async () => {
+    const pairs = (raw: string[]) => raw.flatMap((name, at) => (at % 2 === 0 && name === 'x-bin' ? [raw[at + 1]] : []));
+    let seen: string[] = [];
+    const { host } = await serve((stream, _headers, _flags, raw) => {
+      seen = raw;
+      stream.respond({ ':status': 200, 'x-bin': ['AA', 'AQ'] }, { endStream: true });
+    });
+    const stream = (await openClient(host)).request({ ':path': '/', 'x-bin': ['AA', 'AQ'] });
+    const [, , raw] = (await once(stream, 'response')) as [object, number, string[]];
+    expect([pairs(seen), pairs(raw)]).toEqual([
+      ['AA', 'AQ'],
+      ['AA', 'AQ'],
+    ]);
+  });
+
+  it('gives clients leave to send their body, or refuses it', async () => {
+    const { host } = await serve(async (stream, { ':path': path, expect: expected }) => {
+      if (path === '/refused') return stream.respond({ ':status': 413 }, { endStream: true });
+      stream.additionalHeaders({ ':status': 100 });
+      const body = await collect(stream);
+      stream.respond({ ':status': 200 });
+      stream.end(`${expected} ${body}`);
+    });
+    const session = await openClient(host);
+    const ask = (path: string) => session.request({ ':method': 'POST', ':path': path, expect: '100-continue' });
+    const granted = ask('/');
+    await once(granted, 'continue');
+    granted.end('hello');
+    expect((await answerOn(granted)).body).toBe('100-continue hello');
+    expect((await answerOn(ask('/refused'))).headers[':status']).toBe(413);
+  });
+
+  it('serves clients of HTTP/1.1 too, bodies and trailers included', async () => {
+    const { host } = await serve(async (stream) => {
+      const body = await collect(stream);
+      stream.respond({ ':status': 201 }, { waitForTrailers: true });
+      stream.on('wantTrailers', () => stream.sendTrailers({ 'x-sum': String(body.length) })).end(body);
+    }, 'http');
+    for (const headers of [{ 'transfer-encoding': 'chunked' }, { 'content-length': '5' }]) {
+      const answer = await ask(edge.httpPort, host, { headers, body: 'hello', method: 'POST' });
+      expect([answer.status, answer.body, answer.trailers['x-sum']]).toEqual([201, 'hello', '5']);
+    }
+  });
+
+  it('gets all requests of all clients by one stream', async () => {
+    const endpoint = await serve((stream, headers) => {
+      stream.respond({ ':status': 200 });
+      stream.end(headers[':path']);
+    });
+    const clients = await Promise.all([openClient(endpoint.host), openClient(endpoint.host)]);
+    const asked = Array.from({ length: 80 }, (_, at) => at);
+    const answers = await Promise.all(
+      asked.map((at) => askHttp2(clients[at % 2] as ClientHttp2Session, { ':path': `/${at}` })),
+    );
+    expect(answers.map(({ body }) => body)).toEqual(asked.map((at) => `/${at}`));
+    expect(endpoint.streams).toHaveLength(1);
+  });
+
+  it('gets no more requests at a time by a stream than it takes', async () => {
+    const server = createServer({ settings: { maxConcurrentStreams: 2 } });
+    const open = new Map<unknown, number>();
+    let most = 0;
+    server.on('stream', (stream) => {
+      const count = (open.get(stream.session) ?? 0) + 1;
+      most = Math.max(most, count);
+      open.set(stream.session, count);
+      setImmediate(() => {
+        open.set(stream.session, (open.get(stream.session) ?? 0) - 1);
+        stream.respond({ ':status': 204 }, { endStream: true });
+      });
+    });
+    const endpoint = await edge.serveRaw(`up-${++names}.localhost`, server, { protocol: 'https' });
+    endpoint.http2Upstream = true;
+    const session = await openClient(endpoint.host);
+    await askHttp2(session, {});
+    const answers = await Promise.all(Array.from({ length: 20 }, () => askHttp2(session, {})));
+    expect(answers.map(({ headers }) => headers[':status'])).toEqual(answers.map(() => 204));
+    expect(most).toBe(2);
+    expect(endpoint.streams.length).toBeGreaterThan(1);
+  });
+
+  it('carries messages both ways at the same time, and trailers behind them', async () => {
+    const { host } = await serve((stream) => {
+      stream.respond({ ':status': 200 }, { waitForTrailers: true });
+      stream.on('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' })).pipe(stream);
+    });
+    const stream = (await openClient(host)).request({ ':method': 'POST', te: 'trailers' });
+    const trailers = once(stream, 'trailers');
+    for (const message of ['one', 'two', 'three']) {
+      const echoed = once(stream, 'data');
+      stream.write(message);
+      expect(String((await echoed)[0])).toBe(message);
+    }
+    stream.resume().end();
+    expect((await trailers)[0]['grpc-status']).toBe('0');
+  });
+
+  it('can answer with trailers alone, in one frame', async () => {
+    const { host } = await serve((stream) =>
+      stream.respond({ ':status': 200, 'grpc-status': '5' }, { endStream: true }),
+    );
+    const stream = (await openClient(host)).request({ ':method': 'POST', te: 'trailers' });
+    stream.write('message');
+    const [headers, flags] = await once(stream, 'response');
+    expect([headers['grpc-status'], flags & 1]).toEqual(['5', 1]);
+  });
+
+  it('hears of a client that gives up, and the others go on', async () => {
+    const closed: Promise<number>[] = [];
+    const { host } = await serve((stream) => {
+      closed.push(
+        once(
+          stream.on('error', () => {}),
+          'close',
+        ).then(() => stream.rstCode),
+      );
+      stream.respond({ ':status': 200 });
+      stream.write('first');
+      stream.pipe(stream);
+    });
+    const session = await openClient(host);
+    const one = session.request({ ':method': 'POST' });
+    const two = session.request({ ':method': 'POST' });
+    await Promise.all([once(one, 'data'), once(two, 'data')]);
+    one.close(8);
+    expect(await Promise.race(closed)).toBe(8);
+    const echoed = once(two, 'data');
+    two.write('still here');
+    expect(String((await echoed)[0])).toBe('still here');
+  });
+
+  it('that has no end of interim responses is a 502', async () => {
+    const { host } = await serve((stream) => {
+      for (let sent = 0; sent <= 100; sent++) stream.additionalHeaders({ ':status': 103, link: '</a>' });
+      stream.on('error', () => {}).respond({ ':status': 200 }, { endStream: true });
+    });
+    expect((await askHttp2(await openClient(host), {})).headers[':status']).toBe(502);
+  });
+
+  it('that resets a stream breaks the response off, or is a 502', async () => {
+    const { host } = await serve((stream, headers) => {
+      stream.on('error', () => {});
+      if (headers[':path'] === '/early') return stream.close(2);
+      // Without trailers to wait for, Node would end the stream in an orderly way before it resets it.
+      stream.respond({ ':status': 200 }, { waitForTrailers: true });
+      stream.write('half', () => stream.close(11));
+    });
+    const session = await openClient(host);
+    expect((await askHttp2(session, { ':path': '/early' })).headers[':status']).toBe(502);
+    const stream = session.request({ ':path': '/late' });
+    const failed = once(stream, 'error');
+    stream.resume();
+    await failed;
+    // Why is the upstream's to say: clients of gRPC tell from it what became of a call.
+    expect(stream.rstCode).toBe(11);
+  });
+
+  it('that does not answer in time is a 504', async () => {
+    const { host } = await serve((stream) => stream.on('error', () => {}));
+    expect((await askHttp2(await openClient(host), {})).headers[':status']).toBe(504);
+  });
+
+  it('slows a client down that sends faster than it reads, and loses nothing', async () => {
+    const body = Buffer.alloc(4_000_000, 'x');
+    let release: (stream: ServerHttp2Stream) => void = () => {};
+    const held = new Promise<ServerHttp2Stream>((resolve) => {
+      release = resolve;
+    });
+    const { host } = await serve((stream) => release(stream));
+    const stream = (await openClient(host)).request({ ':method': 'POST' });
+    const answer = answerOn(stream);
+    const written = new Promise((resolve) => stream.write(body, resolve));
+    const upstream = await held;
+    expect(await Promise.race([written.then(() => 'all'), new Promise((resolve) => setTimeout(resolve, 200))])).toBe(
+      undefined,
+    );
+    stream.end();
+    upstream.respond({ ':status': 200 });
+    upstream.end(String((await collect(upstream)).equals(body)));
+    expect((await answer).body).toBe('true');
+  });
+
+  it('is waited for while the agent carries as many connections as it can', async () => {
+    const endpoint = await serve((stream) => {
+      stream.respond({ ':status': 200 });
+      stream.end('at last');
+    });
+    const opening = endpoint.open;
+    let refused = 0;
+    endpoint.open = () => {
+      if (++refused > 3) return opening();
+      throw new StreamsExhausted();
+    };
+    expect((await askHttp2(await openClient(endpoint.host), {})).body).toBe('at last');
+  });
+
+  it('is cut off when its endpoint goes offline', async () => {
+    const endpoint = await serve((stream) => {
+      stream.on('error', () => {}).respond({ ':status': 200 });
+      stream.write('half');
+    });
+    const session = await openClient(endpoint.host);
+    const stream = session.request({ ':path': '/' });
+    const failed = once(stream, 'error');
+    await once(stream, 'data');
+    edge.remove(endpoint);
+    await failed;
+    expect((await askHttp2(session, {})).headers[':status']).toBe(404);
+    const [carrier] = endpoint.streams;
+    if (carrier && !carrier.destroyed) await once(carrier, 'close');
+  });
+
+  it('is told of no upgrade', async () => {
+    const { host } = await serve((stream, headers) => {
+      stream.respond({ ':status': 200 });
+      stream.end(`upgrade ${headers.upgrade}`);
+    }, 'http');
+    const text = await edge.raw(`GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n`);
+    expect(text).toMatch(/^HTTP\/1\.1 200 .*upgrade undefined/s);
+  });
+});
+
+/** Whether the first request is among what a client has sent. */
+function isAsked(bytes: Buffer): boolean {
+  const flags = [0, Flag.priority].map((more) => Flag.endStream | Flag.endHeaders | more);
+  return flags.some((flag) => bytes.includes(Buffer.from([Frame.headers, flag, 0, 0, 0, 1])));
+}
+
+describe('an upstream that is no HTTP/2 server', () => {
+  it('is a 502 that says why', async () => {
+    const endpoint = await edge.serveRaw(`up-${++names}.localhost`, createHttp1Server(), { protocol: 'https' });
+    endpoint.http2Upstream = true;
+    const answer = await askHttp2(await openClient(endpoint.host), {});
+    expect([answer.headers[':status'], JSON.parse(answer.body).error_code]).toEqual([502, 'ERR_NGROK_3004']);
+  });
+
+  it('or cannot be reached is a 502', async () => {
+    const server = createRawServer((socket) => {
+      socket.end('HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\n\r\nfailed to dial backend: refused');
+    });
+    const endpoint = await edge.serveRaw(`up-${++names}.localhost`, server, { protocol: 'https' });
+    endpoint.http2Upstream = true;
+    const answer = await askHttp2(await openClient(endpoint.host), {});
+    expect([answer.headers[':status'], JSON.parse(answer.body).error_code]).toEqual([502, 'ERR_NGROK_8012']);
+  });
+
+  it('or hangs up is a 502', async () => {
+    const server = createRawServer((socket) => socket.destroy());
+    const endpoint = await edge.serveRaw(`up-${++names}.localhost`, server, { protocol: 'https' });
+    endpoint.http2Upstream = true;
+    expect((await askHttp2(await openClient(endpoint.host), {})).headers[':status']).toBe(502);
+  });
+
+  it('or gives up in the middle of a body without saying so is no whole answer', async () => {
+    const server = createRawServer((socket) => {
+      const head = frame(
+        Frame.headers,
+        Flag.endHeaders,
+        1,
+        block([
+          [':status', '200'],
+          ['content-length', '10'],
+        ]),
+      );
+      const rest = [frame(Frame.data, 0, 1, 'abc'), frame(Frame.reset, 0, 1, uint32(Code.none))];
+      socket.on('error', () => {}).write(frame(Frame.settings, 0, 0));
+      let seen = Buffer.alloc(0);
+      socket.on('data', (chunk: Buffer) => {
+        seen = Buffer.concat([seen, chunk]);
+        if (isAsked(seen)) socket.write(Buffer.concat([head, ...rest]));
+      });
+    });
+    const endpoint = await edge.serveRaw(`up-${++names}.localhost`, server, { protocol: 'http' });
+    endpoint.http2Upstream = true;
+    const request = `GET / HTTP/1.1\r\nHost: ${endpoint.host}\r\n\r\n`;
+    const answer = await edge.raw(request + request);
+    expect(answer.split('HTTP/1.1 ')).toHaveLength(2);
+    expect(answer).toMatch(/\r\n\r\nabc$/);
+  });
+
+  it('may say how long the answer to a HEAD request would be', async () => {
+    const { host } = await serve((stream) => stream.respond({ ':status': 200, 'content-length': '10' }));
+    const session = await openClient(host);
+    const answer = await askHttp2(session, { ':method': 'HEAD' });
+    expect([answer.headers['content-length'], answer.body]).toEqual(['10', '']);
+  });
+});

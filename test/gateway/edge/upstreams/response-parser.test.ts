@@ -1,0 +1,234 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { MalformedMessage } from '../../../../src/gateway/edge/http/header-fields.ts';
+import { type ResponseEvents, ResponseParser } from '../../../../src/gateway/edge/upstreams/response-parser.ts';
+import { fuzz } from '../../../support/fuzz.ts';
+
+const LIMIT = 1000;
+
+interface Outcome {
+  /** Status lines and headers of the responses, interim ones included. */
+  heads: string[];
+  body: string;
+  /** Null until the response is complete. */
+  trailers: string[] | null;
+  refused: boolean;
+  /** What came behind the response. */
+  rest: string;
+}
+
+/** Feeds the pieces to a parser, as a connection would, and tells what came of it. */
+function parse(
+  pieces: readonly (string | Buffer)[],
+  request = { method: 'GET', upgrade: false },
+  end = false,
+): Outcome {
+  const outcome: Outcome = { heads: [], body: '', trailers: null, refused: false, rest: '' };
+  const events: ResponseEvents = {
+    onInterim: (head) => outcome.heads.push(`${head.status}`),
+    onHead: (head) => outcome.heads.push([head.status, head.reason, ...head.headers].join('|')),
+    onBody: (piece) => {
+      expect(piece.length).toBeGreaterThan(0);
+      outcome.body += piece.toString('latin1');
+    },
+    onComplete: (trailers) => {
+      outcome.trailers = trailers;
+    },
+  };
+  const parser = new ResponseParser(LIMIT);
+  parser.expect(request, events);
+  try {
+    for (const piece of pieces) {
+      const bytes = Buffer.from(piece as string, 'latin1');
+      const taken = parser.idle || parser.upgraded ? 0 : parser.push(bytes);
+      outcome.rest += bytes.toString('latin1', taken);
+    }
+    if (end) parser.end();
+  } catch (error) {
+    expect(error).toBeInstanceOf(MalformedMessage);
+    outcome.refused = true;
+  }
+  return outcome;
+}
+
+const OK = 'HTTP/1.1 200 OK\r\n';
+
+describe('a response', () => {
+  it('with a length ends where the length says', () => {
+    const outcome = parse([`${OK}X-A: 1\r\nContent-Length: 5\r\n\r\nhello and more`]);
+    expect(outcome).toMatchObject({ body: 'hello', trailers: [], rest: ' and more', refused: false });
+    expect(outcome.heads).toEqual(['200|OK|X-A|1|Content-Length|5']);
+  });
+
+  it('in chunks is put together, extensions ignored and trailers kept', () => {
+    const chunks = '5;name="v"\r\nhello\r\n0B \r\n and more..\r\n0\r\nX-Sum: 1\r\nx-sum:2 \r\n\r\nrest';
+    const outcome = parse([`${OK}Transfer-Encoding: Chunked\r\n\r\n${chunks}`]);
+    expect(outcome).toMatchObject({ body: 'hello and more..', trailers: ['X-Sum', '1', 'x-sum', '2'], rest: 'rest' });
+  });
+
+  it('without either ends with the connection, and only then', () => {
+    expect(parse([OK, '\r\nall ', 'there is']).trailers).toBeNull();
+    expect(parse([OK, '\r\nall ', 'there is'], undefined, true)).toMatchObject({ body: 'all there is', trailers: [] });
+  });
+
+  it.each([
+    ['HEAD', `${OK}Content-Length: 5\r\n\r\n`],
+    ['HEAD', `${OK}Transfer-Encoding: chunked\r\n\r\n`],
+    ['GET', 'HTTP/1.1 204 No Content\r\n\r\n'],
+    ['GET', 'HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n'],
+  ])('to %s can have no body: %j', (method, text) => {
+    expect(parse([`${text}rest`], { method, upgrade: false })).toMatchObject({ body: '', trailers: [], rest: 'rest' });
+  });
+
+  it('comes after interim ones', () => {
+    const interim = 'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n';
+    const outcome = parse([`${interim}${OK}Content-Length: 0\r\n\r\n`]);
+    expect(outcome.heads).toEqual(['100', '103', '200|OK|Content-Length|0']);
+    expect(outcome.trailers).toEqual([]);
+    expect(parse([interim.repeat(60)]).refused).toBe(true);
+  });
+
+  it('may change the protocol when that was asked for, and not otherwise', () => {
+    const text = 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nbytes';
+    expect(parse([text], { method: 'GET', upgrade: true })).toMatchObject({ rest: 'bytes', refused: false });
+    expect(parse([text]).refused).toBe(true);
+  });
+
+  it.each([
+    ['HTTP/1.1 200 OK\r\n', true],
+    ['HTTP/1.1 200 OK\r\nConnection: x, Close\r\n', false],
+    ['HTTP/1.0 200 OK\r\n', false],
+    ['HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\n', true],
+  ])('says whether the connection can be used again: %j', (head, expected) => {
+    const parser = new ResponseParser(LIMIT);
+    parser.expect({ method: 'HEAD', upgrade: false }, { onInterim() {}, onHead() {}, onBody() {}, onComplete() {} });
+    parser.push(Buffer.from(`${head}Keep-Alive: timeout=5, max=100\r\n\r\n`));
+    expect([parser.head?.keepAlive, parser.head?.keepAliveSeconds]).toEqual([expected, 5]);
+  });
+});
+
+describe('refused is', () => {
+  it.each([
+    ['what is no HTTP', 'SSH-2.0-OpenSSH_9.2\r\n'],
+    ['another version', 'HTTP/2.0 200 OK\r\n\r\n'],
+    ['a status of four digits', 'HTTP/1.1 2000 OK\r\n\r\n'],
+    ['a status below 100', 'HTTP/1.1 099 OK\r\n\r\n'],
+    ['an empty status line', '\r\n\r\n'],
+    ['lines that end in LF alone', 'HTTP/1.1 200 OK\nContent-Length: 0\n\n'],
+    ['a bare CR in a value', `${OK}X-A: a\rb\r\n\r\n`],
+    ['a bare LF in a value', `${OK}X-A: a\nContent-Length: 0\r\n\r\n`],
+    ['a NUL in a value', `${OK}X-A: a\0b\r\n\r\n`],
+    ['a continued line', `${OK}X-A: a\r\n b\r\n\r\n`],
+    ['a space before the colon', `${OK}Content-Length : 0\r\n\r\n`],
+    ['a header without a name', `${OK}: a\r\n\r\n`],
+    ['a header without a colon', `${OK}nothing\r\nX-A: a\r\n\r\n`],
+    ['a separator in a name', `${OK}X(A): a\r\n\r\n`],
+    ['two lengths', `${OK}Content-Length: 1\r\nContent-Length: 2\r\n\r\n`],
+    ['the same length twice', `${OK}Content-Length: 1\r\nContent-Length: 1\r\n\r\n`],
+    ['a list of lengths', `${OK}Content-Length: 1, 1\r\n\r\n`],
+    ['a signed length', `${OK}Content-Length: +1\r\n\r\n`],
+    ['an empty length', `${OK}Content-Length:\r\n\r\n`],
+    ['a length beyond all numbers', `${OK}Content-Length: 99999999999999999999\r\n\r\n`],
+    ['both length and chunks', `${OK}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`],
+    ['another encoding', `${OK}Transfer-Encoding: gzip, chunked\r\n\r\n`],
+    ['an encoding twice', `${OK}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n`],
+    ['chunks in HTTP/1.0', 'HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'],
+    ['too large a head', `${OK}X-A: ${'a'.repeat(LIMIT)}\r\n\r\n`],
+    ['a head that never ends', `${OK}${'X-A: a\r\n'.repeat(LIMIT / 8)}`],
+  ])('%s', (_what, text) => {
+    expect(parse([text]).refused).toBe(true);
+    expect(parse([...text]).refused).toBe(true);
+  });
+
+  it.each([
+    ['no size', '\r\n'],
+    ['a size that is no number', 'g\r\n'],
+    ['a size with a prefix', '0x5\r\nhello\r\n'],
+    ['a negative size', '-5\r\nhello\r\n'],
+    ['a size beyond all numbers', 'fffffffffffffff\r\n'],
+    ['a size that ends in LF alone', '5\nhello\r\n'],
+    ['a size that ends in CR alone', '5\rhello\r\n'],
+    ['a chunk longer than its size', '5\r\nhello!\r\n'],
+    ['a chunk that ends in LF alone', '5\r\nhello\n0\r\n\r\n'],
+    ['a chunk that ends in CR alone', '5\r\nhello\r0\r\n\r\n'],
+    ['an LF in an extension', '5;a\nb\r\nhello\r\n'],
+    ['endless extensions', `5;${'a'.repeat(5000)}`],
+    ['trailers without a name', '0\r\n: 1\r\n\r\n'],
+    ['trailers that end in LF alone', '0\r\nX-A: 1\n\r\n\r\n'],
+    ['too large trailers', `0\r\nX-A: ${'a'.repeat(LIMIT)}\r\n\r\n`],
+  ])('in a chunked body %s', (_what, chunks) => {
+    const text = `${OK}Transfer-Encoding: chunked\r\n\r\n${chunks}`;
+    expect(parse([text]).refused).toBe(true);
+    expect(parse([...text]).refused).toBe(true);
+  });
+});
+
+/** Text cut at the given places. */
+function cut(text: string, sizes: readonly number[]): string[] {
+  const pieces: string[] = [];
+  let rest = text;
+  for (const size of sizes) {
+    pieces.push(rest.slice(0, size));
+    rest = rest.slice(size);
+  }
+  return [...pieces, rest].filter((piece) => piece !== '');
+}
+
+const latin1 = fc.string({ unit: fc.integer({ min: 0, max: 255 }).map((code) => String.fromCharCode(code)) });
+const token = fc.stringMatching(/^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,12}$/).map((name) => `x-${name}`);
+const value = fc.stringMatching(/^(?:[!-~\x80-\xff](?:[\t -~\x80-\xff]{0,20}[!-~\x80-\xff])?)?$/);
+const fields = fc.array(fc.tuple(token, value), { maxLength: 8 });
+const lines = (list: [string, string][]) => list.map(([name, text]) => `${name}: ${text}\r\n`).join('');
+const sizes = fc.array(fc.integer({ min: 1, max: 30 }), { maxLength: 40 });
+
+describe('whatever comes', () => {
+  it('a valid response is read as it was written, however it is split', () => {
+    fc.assert(
+      fc.property(fields, fc.array(latin1), fields, fc.boolean(), sizes, (headers, parts, trailers, chunked, split) => {
+        const body = parts.join('');
+        const chunks = parts.filter((part) => part !== '').map((part) => `${part.length.toString(16)}\r\n${part}\r\n`);
+        const text = chunked
+          ? `${OK}${lines(headers)}Transfer-Encoding: chunked\r\n\r\n${chunks.join('')}0\r\n${lines(trailers)}\r\n`
+          : `${OK}${lines(headers)}Content-Length: ${body.length}\r\n\r\n${body}`;
+        const framing = chunked ? ['Transfer-Encoding', 'chunked'] : ['Content-Length', String(body.length)];
+        expect(parse(cut(`${text}rest`, split))).toEqual({
+          heads: [['200', 'OK', ...headers.flat(), ...framing].join('|')],
+          body,
+          trailers: chunked ? trailers.flat() : [],
+          refused: false,
+          rest: 'rest',
+        });
+      }),
+    );
+  });
+
+  it('the result does not depend on how the bytes are split, and nothing but a refusal is thrown', () => {
+    const scrap = fc.oneof(
+      latin1,
+      fc.constantFrom(
+        'HTTP/1.1 200 OK\r\n',
+        'HTTP/1.1 100 Continue\r\n\r\n',
+        'Transfer-Encoding: chunked\r\n',
+        'Content-Length: 7\r\n',
+        'X-A: b\r\n',
+        '\r\n',
+        '\r',
+        '\n',
+        '3\r\nabc\r\n',
+        '0\r\n',
+        '1;x\r\n',
+      ),
+    );
+    fc.assert(
+      fc.property(fc.array(scrap, { maxLength: 12 }), sizes, fc.boolean(), (scraps, split, begun) => {
+        const text = `${begun ? 'HTTP/1.1 200 OK\r\n' : ''}${scraps.join('')}`;
+        const whole = parse([text], undefined, true);
+        const pieces = parse(cut(text, split), undefined, true);
+        // Of what is refused nobody looks at the rest.
+        if (whole.refused) pieces.rest = whole.rest;
+        expect(pieces).toEqual(whole);
+      }),
+      fuzz(2000),
+    );
+  });
+});

@@ -1,0 +1,49 @@
+import { expect, it } from 'vitest';
+import { StreamQueue } from '../../../../src/gateway/edge/upstreams/stream-queue.ts';
+import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
+
+/** A line to an agent without a stream until `free` is set; who asked for one, and who got one. */
+function setUp(patience = 60_000) {
+  const line = new StreamQueue(patience);
+  const scene = { free: false, asked: [] as string[] };
+  const enter = (name: string) => {
+    let leave = () => {};
+    const opened = new Promise<string>((resolve, reject) => {
+      const open = () => {
+        scene.asked.push(name);
+        if (!scene.free) throw new StreamsExhausted();
+        return name;
+      };
+      leave = line.enter(open, resolve, reject);
+    });
+    return { opened, leave };
+  };
+  return { scene, enter };
+}
+
+it('asks for the first alone, and serves the others behind it in order', async () => {
+  const { scene, enter } = setUp();
+  const served: string[] = [];
+  const places = ['first', 'second', 'third'].map(enter);
+  for (const { opened } of places) void opened.then((name) => served.push(name));
+  expect(scene.asked).toEqual(['first']);
+  scene.free = true;
+  const late = enter('late');
+  await late.opened;
+  expect(served).toEqual(['first', 'second', 'third']);
+  expect(scene.asked.filter((name) => name !== 'first')).toEqual(['second', 'third', 'late']);
+});
+
+it('forgets who has left', async () => {
+  const { scene, enter } = setUp();
+  enter('first');
+  enter('gone').leave();
+  scene.free = true;
+  await enter('last').opened;
+  expect(scene.asked).not.toContain('gone');
+});
+
+it('tells those who have waited for long enough', async () => {
+  const { enter } = setUp(0);
+  await expect(enter('first').opened).rejects.toThrow(StreamsExhausted);
+});

@@ -1,0 +1,181 @@
+import { once } from 'node:events';
+import { type IncomingMessage, request, type ServerResponse } from 'node:http';
+import { createServer as createRawServer, type Socket } from 'node:net';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { collect, type DirectEndpoint, TestEdge } from '../../../support/edge.ts';
+import { ask } from '../../../support/http-request.ts';
+
+let edge: TestEdge;
+let names = 0;
+
+beforeAll(async () => {
+  edge = await TestEdge.start();
+});
+afterAll(() => edge.close());
+
+const newHost = () => `c${++names}.localhost`;
+
+async function serve(handler: (req: IncomingMessage, res: ServerResponse) => void): Promise<DirectEndpoint> {
+  return edge.serve(newHost(), handler);
+}
+
+/** An upstream that answers every request with these bytes. */
+async function serveBytes(answer: string): Promise<DirectEndpoint> {
+  const server = createRawServer((socket: Socket) => {
+    socket.on('error', () => {});
+    socket.on('data', () => socket.write(answer, 'latin1'));
+  });
+  return edge.serveRaw(newHost(), server);
+}
+
+async function askTwice(endpoint: DirectEndpoint): Promise<string[]> {
+  const first = await ask(edge.httpPort, endpoint.host);
+  const second = await ask(edge.httpPort, endpoint.host);
+  return [first.body, second.body];
+}
+
+describe('a stream carries another request', () => {
+  it.each([
+    ['a body of known length', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'],
+    ['chunks', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n'],
+    ['no body', 'HTTP/1.1 204 No Content\r\n\r\n'],
+    ['HTTP/1.0 and keep-alive', 'HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok'],
+  ])('after a response with %s', async (_what, bytes) => {
+    const endpoint = await serveBytes(bytes);
+    const [first, second] = await askTwice(endpoint);
+    expect(second).toBe(first);
+    expect(endpoint.streams).toHaveLength(1);
+  });
+});
+
+describe('a stream carries no other request', () => {
+  it.each([
+    ['says that it closes', 'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok'],
+    ['is HTTP/1.0', 'HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok'],
+    ['would be kept for a moment only', 'HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 2\r\n\r\nok'],
+    [
+      'comes with a second one',
+      'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil',
+    ],
+  ])('after a response that %s', async (_what, bytes) => {
+    const endpoint = await serveBytes(bytes);
+    expect(await askTwice(endpoint)).toEqual(['ok', 'ok']);
+    expect(endpoint.streams).toHaveLength(2);
+    expect(endpoint.streams[0]?.destroyed).toBe(true);
+  });
+
+  it('after the upstream spoke unasked', async () => {
+    const sockets: Socket[] = [];
+    const server = createRawServer((socket) => {
+      sockets.push(socket);
+      socket.on('error', () => {});
+      socket.on('data', () => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'));
+    });
+    const endpoint = await edge.serveRaw(newHost(), server);
+    await ask(edge.httpPort, endpoint.host);
+    const closed = once(endpoint.streams[0] as Socket, 'close');
+    sockets[0]?.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil');
+    await closed;
+    expect((await ask(edge.httpPort, endpoint.host)).body).toBe('ok');
+    expect(endpoint.streams).toHaveLength(2);
+  });
+
+  it('after some time, unless the request could be sent again: the upstream may be about to hang up', async () => {
+    const server = createRawServer((socket) => {
+      socket.on('error', () => {});
+      socket.once('data', () => {
+        socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok');
+        socket.once('data', () => socket.end());
+      });
+    });
+    const endpoint = await edge.serveRaw(newHost(), server);
+    await ask(edge.httpPort, endpoint.host);
+    const now = performance.now.bind(performance);
+    const later = vi.spyOn(performance, 'now').mockImplementation(() => now() + 1500);
+    onTestFinished(() => later.mockRestore());
+    const answer = await ask(edge.httpPort, endpoint.host, { method: 'POST', body: 'once' });
+    expect([answer.status, answer.body]).toEqual([200, 'ok']);
+    expect(endpoint.streams).toHaveLength(2);
+    // One that can be goes by a kept stream, and when that is stale by a new one.
+    expect((await ask(edge.httpPort, endpoint.host)).body).toBe('ok');
+    expect(endpoint.streams).toHaveLength(3);
+  });
+
+  it('after an answer that came before the request was complete; the client can go on with its connection', async () => {
+    const endpoint = await serve((req, res) => {
+      if (req.method === 'GET') res.end('next');
+      else res.writeHead(413, { 'content-length': 2 }).end('no');
+    });
+    const { host } = endpoint;
+    const socket = edge.connect();
+    socket.write(`POST / HTTP/1.1\r\nHost: ${host}\r\nContent-Length: 10\r\n\r\nhello`);
+    const [early] = (await once(socket, 'data')) as [Buffer];
+    expect(early.toString()).toMatch(/^HTTP\/1\.1 413 /);
+    socket.write(`worldGET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+    expect((await collect(socket)).toString()).toMatch(/HTTP\/1\.1 200 .*next$/s);
+    expect(endpoint.streams).toHaveLength(2);
+  });
+});
+
+describe('passed on are', () => {
+  it('interim responses as they are, ahead of the response', async () => {
+    const { host } = await serve((_req, res) => {
+      res.writeProcessing();
+      res.writeEarlyHints({ link: ['</a.css>; rel=preload', '</b>'], 'x-trace': '1' });
+      res.end('final');
+    });
+    const text = await edge.raw(`GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+    expect(text).toMatch(
+      /^HTTP\/1\.1 102 Processing\r\n\r\nHTTP\/1\.1 103 Early Hints\r\nLink: <\/a\.css>; rel=preload, <\/b>\r\nx-trace: 1\r\n\r\nHTTP\/1\.1 200 .*final$/s,
+    );
+    expect(await edge.raw(`GET / HTTP/1.0\r\nHost: ${host}\r\n\r\n`)).toMatch(/^HTTP\/1\.1 200 /);
+  });
+
+  it('trailers of a request, but for those that mean something else at its end', async () => {
+    let trailers: string[] = [];
+    const { host } = await serve(async (req, res) => {
+      const body = await collect(req);
+      trailers = req.rawTrailers;
+      res.end(body);
+    });
+    const text = await edge.raw(
+      `POST / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n` +
+        'X-Sum: 42\r\nTrailer: X\r\nX-Forwarded-For: 203.0.113.1\r\nCookie: session=stolen\r\n\r\n',
+    );
+    expect(text).toMatch(/hello$/);
+    expect(trailers).toEqual(['X-Sum', '42']);
+  });
+
+  it('a length and a host that the client declares to be of its connection only', async () => {
+    const { host } = await serve(async (req, res) => res.end(`${req.headers.host} ${await collect(req)}`));
+    const text = await edge.raw(
+      `POST / HTTP/1.1\r\nHost: ${host}\r\nConnection: close, content-length, host\r\nContent-Length: 5\r\n\r\nhello`,
+    );
+    expect(text).toMatch(new RegExp(`${host} hello$`));
+  });
+
+  it('large chunked bodies to a client that reads slowly, whole and without filling the memory', async () => {
+    const total = 32 * 1_048_576;
+    let written = 0;
+    const { host } = await serve((_req, res) => {
+      const more = () => {
+        while (written < total) {
+          written += 65_536;
+          if (!res.write(Buffer.alloc(65_536, 'x'))) return;
+        }
+        res.end();
+      };
+      res.on('drain', more);
+      more();
+    });
+    const req = request({ host: '127.0.0.1', port: edge.httpPort, headers: { host }, agent: false }).end();
+    const [res] = (await once(req, 'response')) as [IncomingMessage];
+    let before: number;
+    do {
+      before = written;
+      await new Promise((resolve) => setTimeout(resolve, 200));
+    } while (before !== written);
+    expect(written).toBeLessThan(total / 2);
+    expect((await collect(res)).length).toBe(total);
+  });
+});

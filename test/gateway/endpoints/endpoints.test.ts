@@ -1,0 +1,112 @@
+import { expect, it } from 'vitest';
+import { EDGE_TERMINATION, type EndpointProtocol } from '../../../src/gateway/endpoints/endpoint.ts';
+import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoints.ts';
+import type { ListenerOwner } from '../../../src/gateway/sessions/agent-listener.ts';
+import { BoundEndpoint } from '../../../src/gateway/sessions/bound-endpoint.ts';
+import { LabeledTunnel } from '../../../src/gateway/sessions/labeled-tunnel.ts';
+import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
+
+const nobody = {} as ListenerOwner;
+
+function endpoint(protocol: EndpointProtocol, host: string, { port = 443, internal = false } = {}): BoundEndpoint {
+  return new BoundEndpoint(
+    {
+      ...{ protocol, host, port, internal, ...common('ep_1') },
+      url: `${protocol}://${host}:${port}`,
+      pooled: true,
+      policy: compilePolicy(null, protocol),
+      tls: protocol === 'https' ? EDGE_TERMINATION : null,
+      proxyProtocol: 0,
+      websocketTcp: false,
+    },
+    nobody,
+  );
+}
+
+function common(id: string) {
+  return { id, publicId: id, forwardsTo: '', metadata: '', http2Upstream: false };
+}
+
+function registry(...online: BoundEndpoint[]): EndpointRegistry {
+  const endpoints = new EndpointRegistry();
+  for (const one of online) endpoints.add(one);
+  return endpoints;
+}
+
+it('finds the exact name first, then the most specific wildcard, of the scheme asked for', () => {
+  const [wide, deep, exact] = [
+    endpoint('https', '*.site'),
+    endpoint('https', '*.a.site'),
+    endpoint('https', 'x.a.site'),
+  ];
+  const plain = endpoint('http', 'x.a.site');
+  const endpoints = registry(wide, deep, exact, plain);
+  expect(endpoints.lookup('https', 'x.a.site')).toBe(exact);
+  expect(endpoints.lookup('https', 'y.a.site')).toBe(deep);
+  expect(endpoints.lookup('https', 'a.site')).toBe(wide);
+  expect(endpoints.lookup('https', 'deep.y.b.site')).toBe(wide);
+  expect(endpoints.lookup('https', 'site')).toBeUndefined();
+  expect(endpoints.lookup('http', 'x.a.site')).toBe(plain);
+  expect(endpoints.lookup('http', 'y.a.site')).toBeUndefined();
+});
+
+it('lets the more specific of https and tls have the clients of their port', () => {
+  const [wide, exact] = [endpoint('tls', '*.site'), endpoint('https', 'web.site')];
+  const endpoints = registry(wide, exact);
+  expect(endpoints.lookup('tls', 'web.site')).toBeUndefined();
+  expect(endpoints.lookup('https', 'web.site')).toBe(exact);
+  expect(endpoints.lookup('tls', 'raw.site')).toBe(wide);
+  expect(endpoints.peek('https', 'raw.site')).toBeUndefined();
+  expect(endpoints.holders({ protocol: 'https', host: '*.site', port: 443, internal: false })).toEqual([wide]);
+});
+
+it('gives pooled endpoints turns, and leaves out those that went offline', () => {
+  const pool = [1, 2, 3].map(() => endpoint('tcp', 'gateway', { port: 20_000 }));
+  const endpoints = registry(...pool);
+  const turns = (count: number) => Array.from({ length: count }, () => endpoints.onTcpPort(20_000));
+  expect(turns(4)).toEqual([pool[0], pool[1], pool[2], pool[0]]);
+  endpoints.remove(pool[1] as BoundEndpoint);
+  expect(new Set(turns(4))).toEqual(new Set([pool[0], pool[2]]));
+  for (const one of pool) endpoints.remove(one);
+  expect(endpoints.onTcpPort(20_000)).toBeUndefined();
+  expect(endpoints.list()).toEqual([]);
+});
+
+it('shows internal endpoints to nobody who names them from outside', () => {
+  const inside = endpoint('https', 'core.internal', { internal: true });
+  const endpoints = registry(inside);
+  expect(endpoints.lookup('https', 'core.internal')).toBeUndefined();
+  expect(endpoints.internal('https', 'core.internal', 443)).toBe(inside);
+  expect(endpoints.internal('https', 'core.internal', 8443)).toBeUndefined();
+  expect(endpoints.internal('http', 'core.internal', 443)).toBeUndefined();
+});
+
+it('gives turns to the labelled tunnels that carry all labels, whatever is asked for in between', () => {
+  const tunnel = (id: string, labels: Record<string, string>) => new LabeledTunnel({ ...common(id), labels }, nobody);
+  const [one, two, other] = [
+    tunnel('tn_1', { app: 'cam', site: 'a' }),
+    tunnel('tn_2', { app: 'cam', site: 'b' }),
+    tunnel('tn_3', { app: 'web' }),
+  ];
+  const endpoints = new EndpointRegistry();
+  for (const each of [one, two, other]) endpoints.addLabeled(each);
+  const turns = ['cam', 'web', 'cam', 'web', 'cam'].map((app) => endpoints.withLabels({ app }));
+  expect(turns).toEqual([one, other, two, other, one]);
+  expect(endpoints.withLabels({ app: 'cam', site: 'b' })).toBe(two);
+  expect(endpoints.withLabels({ app: 'web', site: 'b' })).toBeUndefined();
+  expect(endpoints.withLabels({})).toBeUndefined();
+  expect(endpoints.withLabels({ toString: 'x' })).toBeUndefined();
+  endpoints.removeLabeled(two);
+  expect(endpoints.withLabels({ site: 'b' })).toBeUndefined();
+});
+
+it('tells when an endpoint comes and goes, once each', () => {
+  const told: string[] = [];
+  const endpoints = new EndpointRegistry();
+  endpoints.on('added', ({ host }) => told.push(`+${host}`)).on('removed', ({ host }) => told.push(`-${host}`));
+  const one = endpoint('http', 'one.site');
+  endpoints.add(one);
+  endpoints.remove(one);
+  endpoints.remove(one);
+  expect(told).toEqual(['+one.site', '-one.site']);
+});
