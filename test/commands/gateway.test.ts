@@ -12,7 +12,7 @@ import { readKeyPair } from '../../src/gateway/certificates/uploads.ts';
 import { Database } from '../../src/gateway/store/database.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
 import { secretMatches } from '../../src/gateway/store/tokens.ts';
-import { issueCertificate } from '../gateway/support/certificates.ts';
+import { issueCertificate } from '../support/certificates.ts';
 
 let dataDir: string;
 let printed: string;

@@ -6,10 +6,10 @@ import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vit
 import { addSetupCommand } from '../../src/commands/setup.ts';
 import { NO_PROXIES } from '../../src/lib/proxy-rules.ts';
 import type { ManagementSettings } from '../../src/settings/management-settings.ts';
-import { type ManagementServer, startManagementServer } from '../gateway/support/management-server.ts';
-import { type DnsServer, startDnsServer } from '../management/support/dns-server.ts';
-import { issueCertificate } from '../management/support/issue-certificates.ts';
 import { deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { type DnsServer, startDnsServer } from '../support/dns-server.ts';
+import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
+import { storeCertificate } from '../support/stored-certificates.ts';
 
 let server: ManagementServer;
 let dns: DnsServer;
@@ -73,7 +73,7 @@ describe('device-agent setup', () => {
     await setup(['--no-wait']);
     const [domain] = server.store.reservedDomains.page(null, 1);
     if (!domain) throw new Error('no domain');
-    await issueCertificate(server.store, domain.id);
+    await storeCertificate(server.store, domain.id);
     const records = (await server.call('GET', `/reserved_domains/${domain.id}`)).body;
     dns.records.set('*.sitea.example.com', String(records.cname_target));
     dns.records.set('_acme-challenge.sitea.example.com', String(records.acme_challenge_cname_target));

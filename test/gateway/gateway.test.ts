@@ -8,9 +8,9 @@ import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { certificateFacts } from '../../src/gateway/certificates/certificate-facts.ts';
 import { readKeyPair } from '../../src/gateway/certificates/uploads.ts';
+import { issueCertificate } from '../support/certificates.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { recordingLog } from '../support/silent-log.ts';
-import { issueCertificate } from './support/certificates.ts';
 
 async function start(options: Parameters<typeof startTestGateway>[0] = {}) {
   const gateway = await startTestGateway(options);

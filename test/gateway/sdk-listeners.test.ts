@@ -10,12 +10,12 @@ import { text } from 'node:stream/consumers';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import ngrok, { type Config, type Listener, type Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { issueCertificate } from '../support/certificates.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { GatewayClient } from '../support/gateway-client.ts';
 import { ask, askRaw } from '../support/http-request.ts';
 import { selfSigned } from '../support/self-signed.ts';
-import { issueCertificate } from './support/certificates.ts';
-import { GatewayClient } from './support/gateway-client.ts';
 
 /** What the SDK's examples do, with every way that it has to listen and to forward. */
 let gateway: TestGateway;

@@ -2,8 +2,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LiveEndpoint, LiveSession } from '../../src/gateway/api/live.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { allOperations } from '../../src/management/operations.ts';
-import { issueCertificate } from '../gateway/support/certificates.ts';
-import { type ManagementServer, startManagementServer } from '../gateway/support/management-server.ts';
+import { issueCertificate } from '../support/certificates.ts';
+import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
 
 const SESSION: LiveSession = {
   id: 'ts_32ELFiDEVP0MLVPxhqpmwXCxldd',

@@ -4,8 +4,8 @@ import { systemClock } from '../../src/lib/clock.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { ManagementError } from '../../src/management/management-error.ts';
 import type { ManagementClientOptions } from '../../src/management/transport.ts';
-import { type HttpService, json, refuse, startHttpService } from './support/http-service.ts';
-import { InstantClock } from './support/instant-clock.ts';
+import { type HttpService, json, refuse, startHttpService } from '../support/http-service.ts';
+import { InstantClock } from '../support/instant-clock.ts';
 
 const KEY = 'firstpart_secretpart';
 const BOT = {

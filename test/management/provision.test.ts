@@ -3,11 +3,11 @@ import { ManagementClient } from '../../src/management/client.ts';
 import { NotReadyInTime } from '../../src/management/domain-readiness.ts';
 import { provision } from '../../src/management/provision.ts';
 import type { ProvisionEvent, ProvisionOptions } from '../../src/management/provision-run.ts';
-import { type ManagementServer, startManagementServer } from '../gateway/support/management-server.ts';
-import { type DnsServer, startDnsServer } from './support/dns-server.ts';
-import { json, refuse, startHttpService } from './support/http-service.ts';
-import { InstantClock } from './support/instant-clock.ts';
-import { failForDns, issueCertificate } from './support/issue-certificates.ts';
+import { type DnsServer, startDnsServer } from '../support/dns-server.ts';
+import { json, refuse, startHttpService } from '../support/http-service.ts';
+import { InstantClock } from '../support/instant-clock.ts';
+import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
+import { failForDns, storeCertificate } from '../support/stored-certificates.ts';
 
 const DOMAIN = '*.sitea.example.com';
 const plan = { domain: DOMAIN, bot: 'site A' };
@@ -77,7 +77,7 @@ describe('the first run', () => {
   it('waits for DNS and for the certificate, and tells each change once', async () => {
     const options = watching((event) => {
       if (event.step === 'certificate' && event.state === 'waiting') {
-        void server.store.reservedDomains.page(null, 1).map(({ id }) => issueCertificate(server.store, id));
+        void server.store.reservedDomains.page(null, 1).map(({ id }) => storeCertificate(server.store, id));
       }
       if (event.step !== 'dns' || event.inPlace) return;
       // One record is wrong at first, then right; the other comes at once.
@@ -131,7 +131,7 @@ describe('the first run', () => {
     await failForDns(server.store, domain.id);
     const options = watching((event) => {
       addRecords(event);
-      if (event.step === 'certificate' && event.state === 'waiting') void issueCertificate(server.store, domain.id);
+      if (event.step === 'certificate' && event.state === 'waiting') void storeCertificate(server.store, domain.id);
     });
     const sent: (string | undefined)[] = [];
     const watched = new ManagementClient({

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { AuthtokenAcl, isRefusal } from '../../../src/gateway/access/authtoken-acl.ts';
 import { isPermitted } from '../../../src/management/resources/acl-rule.ts';
-import { BASE_DOMAIN, type ManagementServer, startManagementServer } from '../support/management-server.ts';
+import { BASE_DOMAIN, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 
 let server: ManagementServer;
 let access: AuthtokenAcl;

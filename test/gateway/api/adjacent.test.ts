@@ -1,8 +1,8 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LiveEndpoint, LiveSession, LiveTunnel } from '../../../src/gateway/api/live.ts';
-import { type Issued, issueCertificate } from '../support/certificates.ts';
-import { BASE_URL, type ManagementServer, startManagementServer } from '../support/management-server.ts';
+import { type Issued, issueCertificate } from '../../support/certificates.ts';
+import { BASE_URL, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 
 const KSUID = '32ELFeTyzStvllGupngXcSO5GUy';
 const STARTED = '2025-09-04T10:11:22Z';

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { BASE_URL, type ManagementServer, startManagementServer } from '../support/management-server.ts';
+import { BASE_URL, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 
 let server: ManagementServer;
 beforeAll(async () => {

@@ -4,7 +4,7 @@ import Libsql from 'libsql';
 import { describe, expect, it } from 'vitest';
 import { FailedAttempts } from '../../../src/gateway/api/failed-attempts.ts';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';
-import { startManagementServer } from '../support/management-server.ts';
+import { startManagementServer } from '../../support/management-server.ts';
 
 /** A clock that stands still until it is told otherwise, and notes what was slept. */
 function steeredClock() {

@@ -6,10 +6,10 @@ import { text } from 'node:stream/consumers';
 import ngrok, { type Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { issueApiKey } from '../../../src/gateway/access/issue-token.ts';
+import { issueCertificate } from '../../support/certificates.ts';
 import { freePorts } from '../../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../../support/gateway.ts';
-import { issueCertificate } from '../support/certificates.ts';
-import { GatewayClient } from '../support/gateway-client.ts';
+import { GatewayClient } from '../../support/gateway-client.ts';
 
 let gateway: TestGateway;
 let apiKey: string;

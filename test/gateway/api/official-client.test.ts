@@ -1,6 +1,6 @@
 import { Ngrok } from '@ngrok/ngrok-api';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { BASE_URL, type ManagementServer, startManagementServer } from '../support/management-server.ts';
+import { BASE_URL, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 
 let server: ManagementServer;
 let client: Ngrok;

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { allOperations } from '../../../src/management/operations.ts';
 import { fuzz } from '../../support/fuzz.ts';
-import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
+import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 
 let server: ManagementServer;
 beforeAll(async () => {

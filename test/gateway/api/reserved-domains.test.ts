@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { issueCertificate } from '../support/certificates.ts';
+import { issueCertificate } from '../../support/certificates.ts';
 import {
   type Answer,
   BASE_DOMAIN,
   BASE_URL,
   type ManagementServer,
   startManagementServer,
-} from '../support/management-server.ts';
+} from '../../support/management-server.ts';
 
 const POLICY = { authority: 'letsencrypt', private_key_type: 'ecdsa' };
 const IN_PROGRESS = {

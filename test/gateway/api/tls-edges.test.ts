@@ -1,7 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LiveEndpoint } from '../../../src/gateway/api/live.ts';
-import { issueCertificate } from '../support/certificates.ts';
-import { type Answer, BASE_URL, type ManagementServer, startManagementServer } from '../support/management-server.ts';
+import { issueCertificate } from '../../support/certificates.ts';
+import {
+  type Answer,
+  BASE_URL,
+  type ManagementServer,
+  startManagementServer,
+} from '../../support/management-server.ts';
 
 const ONLINE: Partial<LiveEndpoint> = { host: 'busy.example.com', port: 443, edgeId: null };
 

@@ -6,8 +6,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished, v
 import type { GatewayOptions } from '../../../src/gateway/gateway.ts';
 import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';
 import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
+import { GatewayClient } from '../../support/gateway-client.ts';
 import { NameServer } from '../../support/name-server.ts';
-import { GatewayClient } from '../support/gateway-client.ts';
 
 /** Loopback addresses of this process's own, as validations go to fixed ports. */
 const net = `127.78.${process.pid % 250}`;

@@ -12,8 +12,8 @@ import { HttpChallenges } from '../../../src/gateway/certificates/challenges/cha
 import { TlsAlpnChallenges } from '../../../src/gateway/certificates/challenges/challenge-tls-alpn.ts';
 import { TxtChallenges } from '../../../src/gateway/certificates/challenges/challenge-txt.ts';
 import { systemClock } from '../../../src/lib/clock.ts';
+import { issueCertificate } from '../../support/certificates.ts';
 import { NameServer } from '../../support/name-server.ts';
-import { issueCertificate } from '../support/certificates.ts';
 
 const TARGET = 'abc.def.cname.gateway.test';
 

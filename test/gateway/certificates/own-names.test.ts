@@ -10,11 +10,11 @@ import type { ManagedDomainRow } from '../../../src/gateway/store/managed-domain
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';
+import { issueCertificate } from '../../support/certificates.ts';
 import { startTestGateway } from '../../support/gateway.ts';
+import { GatewayClient } from '../../support/gateway-client.ts';
 import { NameServer } from '../../support/name-server.ts';
 import { recordingLog } from '../../support/silent-log.ts';
-import { issueCertificate } from '../support/certificates.ts';
-import { GatewayClient } from '../support/gateway-client.ts';
 
 /** Loopback addresses of this process's own, as validations go to fixed ports. */
 const net = `127.79.${process.pid % 250}`;

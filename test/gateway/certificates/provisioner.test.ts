@@ -4,9 +4,9 @@ import { CertificateProvisioner } from '../../../src/gateway/certificates/provis
 import type { ReservedDomainRow } from '../../../src/gateway/store/reserved-domains.ts';
 import { openStore } from '../../../src/gateway/store/store.ts';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';
+import { issueCertificate } from '../../support/certificates.ts';
+import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 import { recordingLog } from '../../support/silent-log.ts';
-import { issueCertificate } from '../support/certificates.ts';
-import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
 
 const DAY = 86_400_000;
 const START = Date.parse('2026-05-01T12:00:00Z');

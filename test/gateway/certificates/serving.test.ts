@@ -2,9 +2,9 @@ import { createHash, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { connect } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { issueCertificate } from '../../support/certificates.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
-import { issueCertificate } from '../support/certificates.ts';
-import { GatewayClient } from '../support/gateway-client.ts';
+import { GatewayClient } from '../../support/gateway-client.ts';
 
 let gateway: TestGateway;
 let client: GatewayClient;

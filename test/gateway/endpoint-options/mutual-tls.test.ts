@@ -7,10 +7,10 @@ import { text } from 'node:stream/consumers';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import type { Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type Issued, issueCertificate } from '../../support/certificates.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { askHttp2 } from '../../support/http2-client.ts';
 import { SilentLink } from '../sessions/session-gateway.ts';
-import { type Issued, issueCertificate } from '../support/certificates.ts';
 
 let gateway: TestGateway;
 let session: Session;

@@ -4,10 +4,10 @@ import { text } from 'node:stream/consumers';
 import { connect as connectTls } from 'node:tls';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { issueCertificate } from '../../support/certificates.ts';
 import { freePorts } from '../../support/free-ports.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { SilentLink } from '../sessions/session-gateway.ts';
-import { issueCertificate } from '../support/certificates.ts';
 
 let gateway: TestGateway;
 let session: Session;

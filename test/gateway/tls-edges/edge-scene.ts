@@ -4,9 +4,9 @@ import { text } from 'node:stream/consumers';
 import { type ConnectionOptions, connect, createServer as createTlsServer, type TLSSocket } from 'node:tls';
 import type { Session } from '@ngrok/ngrok';
 import { onTestFinished } from 'vitest';
+import { type Issued, issueCertificate } from '../../support/certificates.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
-import { type Issued, issueCertificate } from '../support/certificates.ts';
-import { GatewayClient } from '../support/gateway-client.ts';
+import { GatewayClient } from '../../support/gateway-client.ts';
 
 /** TLS edges of a gateway, made through its management API, with labelled tunnels of the real SDK behind them. */
 export class EdgeScene {

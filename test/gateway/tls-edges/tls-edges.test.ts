@@ -3,8 +3,8 @@ import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import type { TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { type Issued, issueCertificate } from '../../support/certificates.ts';
 import { startTestGateway } from '../../support/gateway.ts';
-import { type Issued, issueCertificate } from '../support/certificates.ts';
 import { EdgeScene } from './edge-scene.ts';
 
 let scene: EdgeScene;

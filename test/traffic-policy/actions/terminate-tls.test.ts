@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { checkPolicy } from '../../../src/traffic-policy/check-policy.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
-import { issueCertificate } from '../../gateway/support/certificates.ts';
+import { issueCertificate } from '../../support/certificates.ts';
 import { connectionFrom, ENDPOINT } from '../fake-request.ts';
 import { onConnect } from './run-action.ts';
 

@@ -5,8 +5,8 @@ import { text } from 'node:stream/consumers';
 import { type ConnectionOptions, connect, createServer as createTlsServer, type TLSSocket } from 'node:tls';
 import type { Session, TlsListenerBuilder } from '@ngrok/ngrok';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { type Issued, issueCertificate } from '../../../support/certificates.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
-import { type Issued, issueCertificate } from '../../support/certificates.ts';
 
 /** Endpoints of the protocol tls, with the real SDK in front of services that speak TLS or do not. */
 let gateway: TestGateway;

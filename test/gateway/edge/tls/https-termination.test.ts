@@ -5,7 +5,7 @@ import { request } from 'node:https';
 import { text } from 'node:stream/consumers';
 import type { ConnectionOptions, TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { type Issued, issueCertificate } from '../../support/certificates.ts';
+import { type Issued, issueCertificate } from '../../../support/certificates.ts';
 import { PolicyScene } from '../proxy/policy-scene.ts';
 
 /** What the action terminate-tls can ask of the handshakes of https endpoints. */

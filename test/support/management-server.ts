@@ -5,19 +5,19 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
-import { issueApiKey } from '../../../src/gateway/access/issue-token.ts';
-import { type Live, nothingLive, type Revocation } from '../../../src/gateway/api/live.ts';
+import { issueApiKey } from '../../src/gateway/access/issue-token.ts';
+import { type Live, nothingLive, type Revocation } from '../../src/gateway/api/live.ts';
 import {
   createManagementApi,
   DEFAULT_LIMITS,
   type ManagementApiSettings,
-} from '../../../src/gateway/api/management-api.ts';
-import { trafficPolicyCheck } from '../../../src/gateway/api/traffic-policy-check.ts';
-import { ipPolicyRules } from '../../../src/gateway/ip-policy-rules.ts';
-import { openStore, type Store } from '../../../src/gateway/store/store.ts';
-import { TrafficCounters } from '../../../src/gateway/traffic-counters.ts';
-import { type Clock, systemClock } from '../../../src/lib/clock.ts';
-import { SecretsBox } from '../../../src/lib/secrets-box.ts';
+} from '../../src/gateway/api/management-api.ts';
+import { trafficPolicyCheck } from '../../src/gateway/api/traffic-policy-check.ts';
+import { ipPolicyRules } from '../../src/gateway/ip-policy-rules.ts';
+import { openStore, type Store } from '../../src/gateway/store/store.ts';
+import { TrafficCounters } from '../../src/gateway/traffic-counters.ts';
+import { type Clock, systemClock } from '../../src/lib/clock.ts';
+import { SecretsBox } from '../../src/lib/secrets-box.ts';
 import { openApiProblems } from './openapi-check.ts';
 
 export const BASE_URL = 'https://api.gateway.test';

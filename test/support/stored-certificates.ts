@@ -1,4 +1,4 @@
-import type { Store } from '../../../src/gateway/store/store.ts';
+import type { Store } from '../../src/gateway/store/store.ts';
 
 const FACTS = {
   subject_common_name: 'test',
@@ -18,7 +18,7 @@ const FACTS = {
 };
 
 /** Puts a certificate in the store and on the domain, as an issuer does at the end of a job. */
-export async function issueCertificate(store: Store, domainId: string): Promise<void> {
+export async function storeCertificate(store: Store, domainId: string): Promise<void> {
   await store.database.write(() => {
     const row = store.reservedDomains.get(domainId);
     if (!row) throw new Error(`no domain ${domainId}`);

@@ -1,4 +1,4 @@
-import { type Clock, systemClock } from '../../../src/lib/clock.ts';
+import { type Clock, systemClock } from '../../src/lib/clock.ts';
 
 /** A clock whose sleeps take no time but are remembered and counted. */
 export class InstantClock implements Clock {

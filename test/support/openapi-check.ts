@@ -1,6 +1,6 @@
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
-import { openApiDocument } from '../../../src/management/openapi.ts';
+import { openApiDocument } from '../../src/management/openapi.ts';
 
 interface Operation {
   responses: Record<string, { $ref?: string; content?: { 'application/json': { schema: object } } }>;
