@@ -1,10 +1,10 @@
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
+import type { InternalLookup } from '../endpoints/endpoint-directory.ts';
 import { ClientConnections } from './clients/client-connections.ts';
 import { Http1Clients } from './clients/http1/http1-clients.ts';
 import { Http2Clients } from './clients/http2/http2-clients.ts';
 import { closeLongestIdle } from './clients/idle-clients.ts';
-import type { InternalLookup } from './connections/internal-targets.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import { internalFailure } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';

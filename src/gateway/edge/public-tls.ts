@@ -6,10 +6,10 @@ import type { TlsAlpnChallenges } from '../certificates/challenges/challenge-tls
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';
 import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
 import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
+import type { EndpointDirectory, InternalLookup } from '../endpoints/endpoint-directory.ts';
 import { EdgePorts } from '../tls-edges/edge-ports.ts';
 import { TlsEdges, type TlsEdgesOptions } from '../tls-edges/tls-edges.ts';
 import type { TrafficCounters } from '../traffic-counters.ts';
-import type { InternalLookup } from './connections/internal-targets.ts';
 import { HTTP_LIMITS, type HttpLimits } from './http/http-limits.ts';
 import { StreamProxy } from './streams/stream-proxy.ts';
 import { TlsEndpoints } from './streams/tls-endpoints.ts';
@@ -17,18 +17,6 @@ import type { AgentSockets } from './tls/agent-sockets.ts';
 import { CertificateSelection } from './tls/certificate-selection.ts';
 import { Handshakes } from './tls/handshakes.ts';
 import { type HttpsServer, TlsMux, type TlsMuxLimits, type TlsRoute } from './tls/tls-mux.ts';
-
-/** The endpoints that are online. */
-export interface EndpointDirectory {
-  /** @param host lower-case hostname */
-  lookup(scheme: 'http' | 'https' | 'tls', host: string): GatewayEndpoint | undefined;
-  /** The same; nobody's turn passes in a pool. */
-  peek(scheme: 'http' | 'https' | 'tls', host: string): GatewayEndpoint | undefined;
-  /** The internal endpoint at an address; those of a pool take turns. */
-  readonly internal: InternalLookup;
-  on(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
-  off(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
-}
 
 export interface PublicTlsOptions {
   endpoints: EndpointDirectory;

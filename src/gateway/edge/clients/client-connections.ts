@@ -1,9 +1,10 @@
 import type { Socket } from 'node:net';
 import type { PolicyConnect, TlsTermination } from '../../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
 import { ClientConnection, clientTls, HelloTls } from '../connections/client-connection.ts';
 import { type ConnectResult, demandsSame, joinedTermination, runConnectPhase } from '../connections/connect-phase.ts';
-import { type InternalLookup, internalTarget } from '../connections/internal-targets.ts';
+import { internalTarget } from '../connections/internal-targets.ts';
 import type { ClientHello } from '../tls/client-hello.ts';
 
 interface Visit {

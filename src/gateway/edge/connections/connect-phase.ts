@@ -1,8 +1,9 @@
 import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
 import type { PolicyConnect, TlsTermination } from '../../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
 import type { ClientConnection } from './client-connection.ts';
-import { type InternalLookup, internalTarget, MAX_FORWARDS, TARGET_OFFLINE } from './internal-targets.ts';
+import { internalTarget, MAX_FORWARDS, TARGET_OFFLINE } from './internal-targets.ts';
 
 /** What becomes of a connection: its upstream gets it, or an internal endpoint, or nobody. */
 export type ConnectResult = 'upstream' | 'cut' | { readonly url: string; readonly target: GatewayEndpoint };

@@ -1,8 +1,6 @@
 import type { ForwardFailure, PolicyError } from '../../../traffic-policy/steps.ts';
 import type { EndpointProtocol, GatewayEndpoint } from '../../endpoints/endpoint.ts';
-
-/** Finds the internal endpoint that is online at an address. */
-export type InternalLookup = (protocol: EndpointProtocol, host: string, port: number) => GatewayEndpoint | undefined;
+import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
 
 /** How often a request or connection is forwarded at most; endpoints that forward to each other would go on for ever. */
 export const MAX_FORWARDS = 3;

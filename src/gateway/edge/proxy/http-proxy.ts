@@ -2,11 +2,11 @@ import type { Duplex } from 'node:stream';
 import { hostPort } from '../../../lib/ip-address.ts';
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
 import type { TrafficCounters } from '../../traffic-counters.ts';
 import type { ClientConnections } from '../clients/client-connections.ts';
 import {
   forwardError,
-  type InternalLookup,
   internalTarget,
   MAX_FORWARDS,
   TARGET_OFFLINE,

@@ -2,10 +2,10 @@ import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Log } from '../../../lib/log.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
 import type { PortOpener } from '../../endpoints/tcp-ports.ts';
 import type { TrafficCounters } from '../../traffic-counters.ts';
 import type { EdgeLimits } from '../connections/edge-limits.ts';
-import type { InternalLookup } from '../connections/internal-targets.ts';
 import { resetConnection } from '../http/reset-connection.ts';
 import { StreamProxy } from './stream-proxy.ts';
 

@@ -1,7 +1,7 @@
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
+import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
 import { ClientConnection, clientTls, HelloTls } from '../connections/client-connection.ts';
 import { destinationOf, joinedTermination } from '../connections/connect-phase.ts';
-import type { InternalLookup } from '../connections/internal-targets.ts';
 import { resetConnection } from '../http/reset-connection.ts';
 import type { Handshakes } from '../tls/handshakes.ts';
 import type { TlsRoute, Visitor } from '../tls/tls-mux.ts';
