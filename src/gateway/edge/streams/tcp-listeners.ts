@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Log } from '../../../lib/log.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
-import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
+import type { EndpointDirectory, InternalLookup } from '../../endpoints/endpoint-directory.ts';
 import type { PortOpener } from '../../endpoints/tcp-ports.ts';
 import type { TrafficCounters } from '../../traffic-counters.ts';
 import type { EdgeLimits } from '../connections/edge-limits.ts';
@@ -12,11 +12,8 @@ import { StreamProxy } from './stream-proxy.ts';
 export interface TcpListenersOptions {
   /** Address to listen on. */
   host: string;
-  endpoints: {
+  endpoints: Pick<EndpointDirectory, 'internal' | 'on' | 'off'> & {
     onTcpPort(port: number): GatewayEndpoint | undefined;
-    internal: InternalLookup;
-    on(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
-    off(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
   };
   /** Left out: generous ones. */
   limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;

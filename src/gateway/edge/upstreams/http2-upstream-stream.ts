@@ -1,9 +1,9 @@
 import { STATUS_CODES } from 'node:http';
 import type { ClientHttp2Session, ClientHttp2Stream, IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http2';
 import type { ClientInfo } from '../../endpoints/endpoint.ts';
-import { Http2Code } from '../clients/http2/http2-response.ts';
 import { MalformedMessage } from '../http/header-fields.ts';
 import { headerValue, passableTrailers } from '../http/headers.ts';
+import { Http2Code } from '../http/http2-code.ts';
 import { http2Headers } from '../http/http2-headers.ts';
 import type { ResponseHead } from '../http/response-head.ts';
 import { asError, ConnectionLost, ResponseTimeout } from '../http/upstream-failure.ts';

@@ -3,10 +3,11 @@ import type { TLSSocket } from 'node:tls';
 import type { TrafficCounters } from '../../../traffic-counters.ts';
 import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
+import { Http2Code } from '../../http/http2-code.ts';
 import type { IdleClient } from '../idle-clients.ts';
 import { Allowance } from './http2-allowance.ts';
 import { Http2Request } from './http2-request.ts';
-import { Http2Code, Http2Response } from './http2-response.ts';
+import { Http2Response } from './http2-response.ts';
 
 /**
  * Streams that come to nothing, by the client's doing: each may have cost a request to an upstream, which is what rapid

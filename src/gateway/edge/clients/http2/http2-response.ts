@@ -2,10 +2,8 @@ import type { OutgoingHttpHeaders, ServerHttp2Stream, ServerStreamResponseOption
 import type { TrafficCounters } from '../../../traffic-counters.ts';
 import type { ClientResponse } from '../../http/client-message.ts';
 import { MalformedMessage } from '../../http/header-fields.ts';
+import { Http2Code } from '../../http/http2-code.ts';
 import { http2Headers } from '../../http/http2-headers.ts';
-
-/** Error codes of RFC 9113, section 7; Node's constants come with all of `node:http2`. */
-export const Http2Code = { noError: 0, internalError: 2, cancel: 8, enhanceYourCalm: 11 } as const;
 
 /** The response on one stream of an HTTP/2 connection. */
 export class Http2Response implements ClientResponse {
