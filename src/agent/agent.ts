@@ -3,11 +3,11 @@ import { join } from 'node:path';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { OperatorError } from '../lib/errors.ts';
 import type { Log, LogLevel } from '../lib/log.ts';
+import { isLoopbackHost } from '../lib/loopback-host.ts';
 import { Teardown } from '../lib/teardown.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { VERSION } from '../version.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
-import { isLoopbackHost } from './api/host-guard.ts';
 import type { Metrics, MetricsSource } from './api/metrics.ts';
 import { type RunningServer, startServer } from './api/server.ts';
 import { type ApiToken, openApiToken, tokenOfNobody } from './api-token.ts';
@@ -184,7 +184,7 @@ function connectorOf({ settings, guard, addresses, log, clock, parts }: Start) {
     Object.assign(addresses, gatewayAddresses);
     guard.protectOwnPorts(whatIsPort);
     // The SDK's native code is loaded here, when nobody waits for the API any more.
-    const { openGatewayLink } = await import('./connectors/gateway-link.ts');
+    const { openGatewayLink } = await import('./connectors/sdk/gateway-link.ts');
     return openGatewayLink({ ...target, verifyUpstreamTls, version: VERSION, log, clock });
   };
   const connector = new NgrokConnector({ gateway: gatewayName(gateway), openLink, clock, log });

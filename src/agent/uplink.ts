@@ -6,7 +6,7 @@ import type { Log, LogLevel } from '../lib/log.ts';
 import { NO_PROXIES } from '../lib/proxy-rules.ts';
 import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-address.ts';
-import type { GatewayLinkOptions } from './connectors/gateway-link.ts';
+import type { GatewayLinkOptions } from './connectors/sdk/gateway-link.ts';
 
 /** Where the session goes, whichever gateway that is. */
 export interface Uplink extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAddr' | 'authorities' | 'proxies'> {

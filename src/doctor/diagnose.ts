@@ -1,5 +1,5 @@
 import { apiTokenIfAny } from '../agent/api-token.ts';
-import { type Authorities, type GatewayLink, openGatewayLink, pemOf } from '../agent/connectors/gateway-link.ts';
+import { type GatewayLink, openGatewayLink, pemOf } from '../agent/connectors/sdk/gateway-link.ts';
 import { greet } from '../agent/connectors/tls-greeting.ts';
 import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
 import { tunnelsFile } from '../agent/tunnels/tunnel-store.ts';
@@ -7,6 +7,7 @@ import { systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Log } from '../lib/log.ts';
 import { NO_PROXIES, type ProxyServer } from '../lib/proxy-rules.ts';
+import type { TrustedCas } from '../lib/trusted-cas.ts';
 import { CLOUD_API } from '../management/cloud-api.ts';
 import type { ServiceState } from '../service/status.ts';
 import type { GatewaySettings, Settings } from '../settings/agent-settings.ts';
@@ -111,7 +112,7 @@ function linkTo(gateway: Extract<GatewaySettings, { kind: 'remote' }>, log: Log)
   return openGatewayLink({ ...gateway, verifyUpstreamTls: true, version: VERSION, log, clock: systemClock });
 }
 
-async function reachBy({ address, dial }: GatewayLink, authorities: Authorities | null, ms: number): Promise<Reach> {
+async function reachBy({ address, dial }: GatewayLink, authorities: TrustedCas | null, ms: number): Promise<Reach> {
   const signal = AbortSignal.timeout(ms);
   try {
     const socket = await dial(address, signal);

@@ -1,4 +1,4 @@
-import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
+import type { GatewayLink } from '../agent/connectors/sdk/gateway-link.ts';
 import type { Greeting } from '../agent/connectors/tls-greeting.ts';
 import { ProxyFailure } from '../lib/dial.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';

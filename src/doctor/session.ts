@@ -1,8 +1,8 @@
 import type { StatusReport } from '../agent/api/health-router.ts';
 import type { TunnelDetail } from '../agent/api/present.ts';
 import { TUNNEL_PROTOCOLS, type TunnelProtocol } from '../agent/connectors/connector.ts';
-import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
 import { type GatewaySession, SessionRefused } from '../agent/connectors/gateway-session.ts';
+import type { GatewayLink } from '../agent/connectors/sdk/gateway-link.ts';
 import { DeadlineExceeded, withDeadline } from '../lib/deadline.ts';
 import { ApiError, messageOf } from '../lib/errors.ts';
 import type { TrafficPolicyDocument } from '../traffic-policy/document.ts';

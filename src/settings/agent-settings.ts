@@ -1,9 +1,8 @@
-import type { Authorities } from '../agent/connectors/gateway-link.ts';
-import { hostAuthorities } from '../agent/connectors/host-authorities.ts';
 import { parseUpstreamRules, type UpstreamRules } from '../agent/upstreams/upstream-rules.ts';
 import type { PortRange } from '../gateway/endpoints/tcp-ports.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { ProxyRules } from '../lib/proxy-rules.ts';
+import { systemCas, type TrustedCas } from '../lib/trusted-cas.ts';
 import { PACKAGED_POLICIES } from '../packaged-policies.ts';
 import { type LogSettings, logSettings, proxyRules } from './common-settings.ts';
 import { loadWith, parseSettings } from './parse-settings.ts';
@@ -31,7 +30,7 @@ export type GatewaySettings =
       /** `host:port`; null means ngrok's cloud. */
       serverAddr: string | null;
       /** Whom to trust; null means the SDK's own. */
-      authorities: Authorities | null;
+      authorities: TrustedCas | null;
       proxies: ProxyRules;
     };
 
@@ -160,7 +159,7 @@ function embeddedGateway(values: Parsed, chosen: boolean): GatewaySettings {
   };
 }
 
-function authorities(values: Parsed, path: (value: string) => string, problems: string[]): Authorities | null {
+function authorities(values: Parsed, path: (value: string) => string, problems: string[]): TrustedCas | null {
   const word = values.NGROK_CA_CERT?.toLowerCase();
   if (word === 'trusted') return null;
   if (word === 'host') return systemAuthorities(problems);
@@ -169,9 +168,9 @@ function authorities(values: Parsed, path: (value: string) => string, problems: 
 }
 
 /** SSL_CERT_FILE is no setting of ours: the SDK reads it from the process's environment, and so do we. */
-function systemAuthorities(problems: string[]): Authorities | null {
+function systemAuthorities(problems: string[]): TrustedCas | null {
   try {
-    return { host: hostAuthorities(process.env.SSL_CERT_FILE || null) };
+    return { host: systemCas(process.env.SSL_CERT_FILE || null) };
   } catch (error) {
     problems.push(`NGROK_CA_CERT=host: ${messageOf(error)}`);
     return null;

@@ -1,10 +1,11 @@
 import type { RequestListener, ServerResponse } from 'node:http';
 import { type Handler, httpRouter, type RoutedRequest } from '../../lib/http-router.ts';
 import type { Log } from '../../lib/log.ts';
+import { isLoopbackHost } from '../../lib/loopback-host.ts';
 import { bearerAuth, directClient, forwardedClient } from './bearer-auth.ts';
 import { errorHandler, noSuchPath } from './error-handler.ts';
 import { type HealthSource, healthRouter, livenessRouter } from './health-router.ts';
-import { hostGuard, isLoopbackHost } from './host-guard.ts';
+import { hostGuard } from './host-guard.ts';
 import { observeRequests, type Side } from './observe-requests.ts';
 import { tunnelsRouter } from './tunnels-router.ts';
 

@@ -2,7 +2,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { Handler } from '../../lib/http-router.ts';
 import { clientNetwork } from '../../lib/ip-address.ts';
-import { AgentError } from '../errors.ts';
+import { AgentError } from '../errors/agent-error.ts';
 import { AttemptLimiter } from './attempt-limiter.ts';
 
 export interface BearerAuthOptions {

@@ -3,7 +3,7 @@ import { ApiError, errorBody } from '../../lib/errors.ts';
 import { sendJson } from '../../lib/http-answer.ts';
 import { type Handler, pathOf, type RoutedRequest } from '../../lib/http-router.ts';
 import type { Log } from '../../lib/log.ts';
-import { AgentError } from '../errors.ts';
+import { AgentError } from '../errors/agent-error.ts';
 
 /** What is said of every path that no router knows. */
 export function noSuchPath(req: RoutedRequest): AgentError {

@@ -1,7 +1,7 @@
 import { sendJson, sendText } from '../../lib/http-answer.ts';
 import { type HttpRouter, httpRouter } from '../../lib/http-router.ts';
 import type { SessionStatus } from '../connectors/connector.ts';
-import { AgentError } from '../errors.ts';
+import { AgentError } from '../errors/agent-error.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import { methodNotAllowed } from './error-handler.ts';
 import type { Metrics } from './metrics.ts';

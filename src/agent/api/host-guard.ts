@@ -1,12 +1,6 @@
-import { isIPv4 } from 'node:net';
 import type { Handler } from '../../lib/http-router.ts';
-import { AgentError } from '../errors.ts';
-
-/** Whether a host, as in a Host header without port or in AGENT_HOST, can only mean this machine. */
-export function isLoopbackHost(host: string): boolean {
-  const name = host.toLowerCase();
-  return name === 'localhost' || name === '::1' || name === '[::1]' || (isIPv4(name) && name.startsWith('127.'));
-}
+import { isLoopbackHost } from '../../lib/loopback-host.ts';
+import { AgentError } from '../errors/agent-error.ts';
 
 /** Headers by which a proxy or a tunnel tells for whom it asks. */
 const FORWARDING = ['forwarded', 'x-forwarded-for', 'x-forwarded-host'];

@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { messageOf } from '../../lib/errors.ts';
 import type { Handler, RoutedRequest } from '../../lib/http-router.ts';
 import { JsonTextError, parseJson } from '../../lib/json-text.ts';
-import { AgentError } from '../errors.ts';
+import { AgentError } from '../errors/agent-error.ts';
 
 const MAX_BYTES = 256 * 1024;
 /** So much of a body that is too large is still read: a client that is cut off while it sends may not see the answer. */

@@ -14,7 +14,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { errorBody, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { hostPort } from '../../lib/ip-address.ts';
 import type { Log } from '../../lib/log.ts';
-import { AgentError } from '../errors.ts';
+import { AgentError } from '../errors/agent-error.ts';
 
 /** Where to listen: a port (0: any free one), or a unix socket in a folder of mode 0700. */
 export type Listen = { host: string; port: number } | { path: string };

@@ -1,7 +1,7 @@
 import { sendJson, sendNothing } from '../../lib/http-answer.ts';
 import { type HttpRouter, httpRouter, type RoutedRequest } from '../../lib/http-router.ts';
 import { inPlainWords } from '../../lib/plain-words.ts';
-import { AgentError } from '../errors.ts';
+import { AgentError } from '../errors/agent-error.ts';
 import { problemsOf } from '../tunnels/problems.ts';
 import { TunnelRequest } from '../tunnels/tunnel.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';

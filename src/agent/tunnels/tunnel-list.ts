@@ -1,4 +1,4 @@
-import { AgentError } from '../errors.ts';
+import { AgentError } from '../errors/agent-error.ts';
 import type { Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
 import type { TunnelSupervisor } from './tunnel-supervisor.ts';
 import { UrlParts } from './url-part.ts';

@@ -4,7 +4,7 @@ import { Limiter } from '../../lib/limiter.ts';
 import type { Log } from '../../lib/log.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
 import type { Connector } from '../connectors/connector.ts';
-import { AgentError, RETRY_AFTER_S } from '../errors.ts';
+import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 import { parseUpstream } from '../upstreams/upstream.ts';
 import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';

@@ -7,7 +7,7 @@ import {
   toTrafficPolicy,
 } from '../../traffic-policy/document.ts';
 import { type Connector, type Endpoint, TUNNEL_PROTOCOLS, type TunnelProtocol } from '../connectors/connector.ts';
-import { AgentError } from '../errors.ts';
+import { AgentError } from '../errors/agent-error.ts';
 import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
 import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import { problemsOf } from './problems.ts';

@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { withDiskAdvice } from '../../lib/durable-write.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { inPlainWords } from '../../lib/plain-words.ts';
-import { AgentError } from '../errors.ts';
+import { AgentError } from '../errors/agent-error.ts';
 import type { Codec } from './durable-file.ts';
 import { problemList } from './problems.ts';
 import { StoredTunnel, type Tunnel } from './tunnel.ts';

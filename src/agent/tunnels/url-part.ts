@@ -1,4 +1,4 @@
-import { AgentError } from '../errors.ts';
+import { AgentError } from '../errors/agent-error.ts';
 
 /** What can be addressed by a part of its URL. */
 interface Addressed {

@@ -1,8 +1,8 @@
 import { promises as dns, type LookupAddress } from 'node:dns';
 import { withDeadline } from '../../lib/deadline.ts';
 import { messageOf } from '../../lib/errors.ts';
-import { isLoopbackHost } from '../api/host-guard.ts';
-import { AgentError } from '../errors.ts';
+import { isLoopbackHost } from '../../lib/loopback-host.ts';
+import { AgentError } from '../errors/agent-error.ts';
 import { embeddedIpv4 } from './embedded-ipv4.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 import type { UpstreamRules } from './upstream-rules.ts';

@@ -2,6 +2,7 @@ import { isIP, isIPv4, isIPv6 } from 'node:net';
 import { posix } from 'node:path';
 import { domainToASCII } from 'node:url';
 import { canonicalIpv6, hostPort } from '../../lib/ip-address.ts';
+import { MAX_SOCKET_PATH } from '../../lib/unix-socket.ts';
 
 /** A service that is reached over TCP. */
 export interface TcpUpstream {
@@ -29,9 +30,6 @@ export class UpstreamFormatError extends Error {
     this.name = new.target.name;
   }
 }
-
-/** What fits into a `sockaddr_un` of Linux, in bytes, without the closing NUL. */
-export const MAX_SOCKET_PATH = 107;
 
 const LABEL = /^(?![-])[a-z0-9_-]{1,63}(?<!-)$/;
 const DEFAULT_PORTS = { http: 80, https: 443 } as const;

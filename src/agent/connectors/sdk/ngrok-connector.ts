@@ -3,8 +3,8 @@ import type { Clock } from '../../../lib/clock.ts';
 import { hostPort } from '../../../lib/ip-address.ts';
 import type { Log } from '../../../lib/log.ts';
 import type { Connector, Endpoint, EndpointRequest, SessionStatus } from '../connector.ts';
-import type { GatewayLink } from '../gateway-link.ts';
 import { SessionSupervisor } from '../session-supervisor.ts';
+import type { GatewayLink } from './gateway-link.ts';
 import { offline } from './sdk-error.ts';
 
 export interface NgrokConnectorOptions {

@@ -1,6 +1,6 @@
 import type { Clock } from '../../../lib/clock.ts';
 import { DeadlineExceeded, withDeadline } from '../../../lib/deadline.ts';
-import { AgentError, RETRY_AFTER_S } from '../../errors.ts';
+import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
 
 /** More calls than any device has tunnels; what comes on top is refused. */
 const MAX_WAITING = 4096;

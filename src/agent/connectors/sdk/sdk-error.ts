@@ -1,6 +1,6 @@
 import { DeadlineExceeded } from '../../../lib/deadline.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
-import { AgentError, RETRY_AFTER_S } from '../../errors.ts';
+import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
 
 /** What an error of the SDK says: the gateway's code, when the gateway gave one, and its text. */
 export interface SdkError {

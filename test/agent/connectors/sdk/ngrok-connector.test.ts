@@ -10,7 +10,7 @@ import { text } from 'node:stream/consumers';
 import { createServer as createTlsServer } from 'node:tls';
 import { listeners } from '@ngrok/ngrok';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { type GatewayLinkOptions, openGatewayLink } from '../../../../src/agent/connectors/gateway-link.ts';
+import { type GatewayLinkOptions, openGatewayLink } from '../../../../src/agent/connectors/sdk/gateway-link.ts';
 import { PAUSE_MS } from '../../../../src/agent/connectors/sdk/lost-listeners.ts';
 import { NgrokConnector } from '../../../../src/agent/connectors/sdk/ngrok-connector.ts';
 import { makeRelayCertificate } from '../../../../src/agent/connectors/sdk/relay-certificate.ts';

@@ -1,4 +1,4 @@
-import { ApiError, type ApiErrorOptions } from '../lib/errors.ts';
+import { ApiError, type ApiErrorOptions } from '../../lib/errors.ts';
 
 /** Every refusal of the agent's own, with the HTTP status it is answered with. Codes are never reused. */
 const STATUS = {

@@ -1,33 +1,31 @@
 import { randomUUID } from 'node:crypto';
 import { isIPv6 } from 'node:net';
 import { SessionBuilder } from '@ngrok/ngrok';
-import type { Clock } from '../../lib/clock.ts';
-import { type Dial, dialThrough, directDial } from '../../lib/dial.ts';
-import { hostPort } from '../../lib/ip-address.ts';
-import type { Log } from '../../lib/log.ts';
-import { type ProxyRules, type ProxyServer, proxyFor } from '../../lib/proxy-rules.ts';
-import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from './gateway-address.ts';
-import { type GatewaySession, SessionRefused } from './gateway-session.ts';
-import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S } from './heartbeat-watchdog.ts';
-import { probeGateway } from './probe.ts';
-import { Pulse } from './pulse.ts';
-import type { Probe } from './reconnect-delay.ts';
-import { CLOUD_AUTHORITY } from './sdk/cloud-authority.ts';
-import { GatewayRelay } from './sdk/gateway-relay.ts';
-import { LostListeners } from './sdk/lost-listeners.ts';
-import { connectNgrokSession } from './sdk/ngrok-session.ts';
-import { sharedLookup } from './shared-lookup.ts';
-
-/** Who may vouch for the gateway: PEM, or whom the operating system trusts, as PEM for where the SDK is not asked. */
-export type Authorities = { pem: string | Uint8Array } | { host: string };
+import type { Clock } from '../../../lib/clock.ts';
+import { type Dial, dialThrough, directDial } from '../../../lib/dial.ts';
+import { hostPort } from '../../../lib/ip-address.ts';
+import type { Log } from '../../../lib/log.ts';
+import { type ProxyRules, type ProxyServer, proxyFor } from '../../../lib/proxy-rules.ts';
+import type { TrustedCas } from '../../../lib/trusted-cas.ts';
+import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from '../gateway-address.ts';
+import { type GatewaySession, SessionRefused } from '../gateway-session.ts';
+import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S } from '../heartbeat-watchdog.ts';
+import { probeGateway } from '../probe.ts';
+import { Pulse } from '../pulse.ts';
+import type { Probe } from '../reconnect-delay.ts';
+import { sharedLookup } from '../shared-lookup.ts';
+import { CLOUD_AUTHORITY } from './cloud-authority.ts';
+import { GatewayRelay } from './gateway-relay.ts';
+import { LostListeners } from './lost-listeners.ts';
+import { connectNgrokSession } from './ngrok-session.ts';
 
 export interface GatewayLinkOptions {
   /** Asked before every session, so that a token that was replaced is used from the next one on. */
   authtoken: () => string;
   /** `host[:port]` of a gateway; null: ngrok's cloud. */
   serverAddr: string | null;
-  /** Null: the SDK's own, which ngrok's cloud has its certificates from. */
-  authorities: Authorities | null;
+  /** Null: the SDK's own CA, which signs the certificates of ngrok's cloud. */
+  authorities: TrustedCas | null;
   proxies: ProxyRules;
   /** Whether the SDK verifies the certificates of `https://` and `tls://` upstreams. */
   verifyUpstreamTls: boolean;
@@ -84,13 +82,13 @@ export function openGatewayLink(options: GatewayLinkOptions): GatewayLink {
   return { address, proxy, dial, probe, pulse, connect: start, close: () => lostListeners.close() };
 }
 
-/** PEM of the authorities by which a gateway is verified outside of the SDK. */
-export function pemOf(authorities: Authorities | null): string | Uint8Array {
+/** PEM of the CAs that verify a gateway's certificate outside the SDK. */
+export function pemOf(authorities: TrustedCas | null): string | Uint8Array {
   if (!authorities) return CLOUD_AUTHORITY;
   return 'pem' in authorities ? authorities.pem : authorities.host;
 }
 
-function trust(builder: SessionBuilder, authorities: Authorities | null): void {
+function trust(builder: SessionBuilder, authorities: TrustedCas | null): void {
   if (!authorities) return;
   if ('host' in authorities) builder.rootCas('host');
   else builder.caCert(Buffer.from(authorities.pem));
