@@ -1,5 +1,5 @@
-import type { UpstreamReceiver } from '../gateway/endpoints/endpoint.ts';
 import { buffersPassed } from '../lib/young-buffers.ts';
+import type { ByteReceiver } from './byte-channel.ts';
 import { type FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
 
 /** Bytes that each direction of a stream may carry before the receiver credits; fixed by the protocol. */
@@ -18,7 +18,7 @@ const MAX_FRAME = 65_536;
 const WORTHWHILE_WINDOW = 65_536;
 
 /** What a channel tells its user. `onClosed` also says that the stream no longer counts at the agent. */
-export interface ChannelReceiver extends UpstreamReceiver {
+export interface ChannelReceiver extends ByteReceiver {
   /** The agent has consumed this many bytes of ours, in all. */
   onCredit?(total: number): void;
 }

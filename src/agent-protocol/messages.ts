@@ -1,5 +1,5 @@
 import { type ZodType, z } from 'zod';
-import { Refusal } from './refusal.ts';
+import { RpcError } from './rpc-error.ts';
 
 /** Types that open every stream: its first four bytes, big endian. */
 export const StreamType = {
@@ -157,11 +157,11 @@ export const CommandAnswer = z.object({ Error: text });
  *
  * @param code of the refusal
  * @param subject begins its message
- * @throws {Refusal} naming the members that are wrong
+ * @throws {RpcError} naming the members that are wrong
  */
 export function parseMessage<T>(schema: ZodType<T>, body: unknown, code: string, subject = 'the request is'): T {
   const parsed = schema.safeParse(body);
   if (parsed.success) return parsed.data;
   const places = parsed.error.issues.map(({ path }) => path.join('.')).join(', ');
-  throw new Refusal(code, `${subject} invalid: ${places || 'not an object'}`, { cause: parsed.error });
+  throw new RpcError(code, `${subject} invalid: ${places || 'not an object'}`, { cause: parsed.error });
 }

@@ -1,6 +1,6 @@
 import type { Channel, ChannelReceiver } from './channel.ts';
 import { JsonScanner } from './json-scanner.ts';
-import { Refusal, refusalText } from './refusal.ts';
+import { RpcError, rpcErrorText } from './rpc-error.ts';
 
 /** Longest request or response, in bytes. */
 const MAX_BODY = 1_048_576;
@@ -28,7 +28,7 @@ export class RpcResponder implements ChannelReceiver {
   #agentDone = false;
   #consumed: (() => void) | undefined;
 
-  /** @param onBug told of every error that is not a {@link Refusal} */
+  /** @param onBug told of every error that is not a {@link RpcError} */
   constructor(channel: Channel, handler: RpcHandler, onBug: (error: unknown) => void, maxBody = MAX_BODY) {
     this.#channel = channel;
     this.#handler = handler;
@@ -41,14 +41,14 @@ export class RpcResponder implements ChannelReceiver {
     try {
       if (this.#request.push(payload)) this.#answer(this.#handler(this.#request.parse(), this.#request.length));
     } catch (error) {
-      this.#answer(Promise.reject(new Refusal('ERR_NGROK_301', 'the request is not a JSON object', { cause: error })));
+      this.#answer(Promise.reject(new RpcError('ERR_NGROK_301', 'the request is not a JSON object', { cause: error })));
     }
   }
 
   /** The agent's FIN before an answer is the end of an unfinished request, after it the sign that it was read. */
   onEnd(): void {
     if (!this.#answering) {
-      this.#answer(Promise.reject(new Refusal('ERR_NGROK_301', 'the request is incomplete')));
+      this.#answer(Promise.reject(new RpcError('ERR_NGROK_301', 'the request is incomplete')));
     }
     this.onClosed();
   }
@@ -74,9 +74,9 @@ export class RpcResponder implements ChannelReceiver {
   }
 
   #errorText(error: unknown): string {
-    if (error instanceof Refusal) return refusalText(error);
+    if (error instanceof RpcError) return rpcErrorText(error);
     this.#onBug(error);
-    return refusalText(new Refusal('ERR_NGROK_741', 'internal error of the gateway'));
+    return rpcErrorText(new RpcError('ERR_NGROK_741', 'internal error of the gateway'));
   }
 
   #consume(): void {

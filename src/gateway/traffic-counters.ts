@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import { Refusal } from '../agent-protocol/refusal.ts';
+import { RpcError } from '../agent-protocol/rpc-error.ts';
 
 /** What a public connection carries. */
 export const CONNECTION_KINDS = ['http', 'https', 'tls', 'tcp'] as const;
@@ -39,7 +39,7 @@ export class TrafficCounters {
 
   /** Counts what an agent's request was answered with in place of what it asked for. */
   refused(counts: Map<string, number>, error: unknown): void {
-    const code = error instanceof Refusal ? error.code : INTERNAL_ERROR;
+    const code = error instanceof RpcError ? error.code : INTERNAL_ERROR;
     counts.set(code, (counts.get(code) ?? 0) + 1);
   }
 }

@@ -5,6 +5,7 @@ import { type AddressInfo, connect, type Server as NetServer, type Socket } from
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
+import type { ByteChannel } from '../../src/agent-protocol/byte-channel.ts';
 import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { EdgeServer, type EdgeServerOptions } from '../../src/gateway/edge/edge-server.ts';
 import {
@@ -12,7 +13,6 @@ import {
   EDGE_TERMINATION,
   type EndpointProtocol,
   type GatewayEndpoint,
-  type UpstreamChannel,
 } from '../../src/gateway/endpoints/endpoint.ts';
 import { TrafficCounters } from '../../src/gateway/traffic-counters.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
@@ -52,7 +52,7 @@ export class DirectEndpoint implements GatewayEndpoint {
     this.open = () => connect(target).on('error', () => {});
   }
 
-  openChannel(client: ClientInfo): UpstreamChannel {
+  openChannel(client: ClientInfo): ByteChannel {
     return new StreamChannel(this.openStream(client));
   }
 

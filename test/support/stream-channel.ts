@@ -1,16 +1,16 @@
 import type { Duplex } from 'node:stream';
-import type { UpstreamChannel, UpstreamReceiver } from '../../src/gateway/endpoints/endpoint.ts';
+import type { ByteChannel, ByteReceiver } from '../../src/agent-protocol/byte-channel.ts';
 
 /** Any stream as a connection to an upstream. */
-export class StreamChannel implements UpstreamChannel {
-  receiver: UpstreamReceiver = { onData() {}, onEnd() {} };
+export class StreamChannel implements ByteChannel {
+  receiver: ByteReceiver = { onData() {}, onEnd() {} };
   readonly #stream: Duplex;
   #aborted = false;
 
   constructor(stream: Duplex) {
     this.#stream = stream;
     let error: Error | undefined;
-    const tell = (what: (receiver: UpstreamReceiver) => void) => {
+    const tell = (what: (receiver: ByteReceiver) => void) => {
       if (!this.#aborted) what(this.receiver);
     };
     stream

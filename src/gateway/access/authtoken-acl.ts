@@ -22,7 +22,7 @@ export function isRefusal(answer: object): answer is Refusal {
 /** The port a name's TLS traffic arrives at, perhaps redirected; TLS edges and agents compete for it. */
 const TLS_PORT = 443;
 
-/** Decides what agents may do, by what the management API was told. Refusals carry the codes that SDKs know. */
+/** Decides what agents may do, by what the management API was told. RefusalLog carry the codes that SDKs know. */
 export class AuthtokenAcl {
   /** The credential asked about last, as of that many commits: an agent binds endpoints by the hundred. */
   #latest: { id: string; at: number; rules: string[] | Refusal } | null = null;

@@ -1,5 +1,5 @@
-import { Refusal } from '../../agent-protocol/refusal.ts';
-import type { Refusal as CodedRefusal } from '../../management/resources/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import type { Refusal } from '../../management/resources/refusal.ts';
 import type { AgentAccess, Credential } from '../sessions/agent-access.ts';
 import { type AuthtokenAcl, isRefusal } from './authtoken-acl.ts';
 
@@ -10,19 +10,19 @@ export class SessionAccess implements AgentAccess {
   async authenticate(authtoken: string): Promise<Credential> {
     const { accounts } = this;
     const answer = accounts.authenticate(authtoken);
-    if (isRefusal(answer)) throw refusal(answer);
+    if (isRefusal(answer)) throw rpcError(answer);
     const { id, ownerId } = answer;
     return {
       id,
       ownerId,
       authorize: (binding) => {
         const denied = accounts.authorize(id, binding);
-        if (denied) throw refusal(denied);
+        if (denied) throw rpcError(denied);
       },
     };
   }
 }
 
-function refusal({ code, text }: CodedRefusal): Refusal {
-  return new Refusal(`ERR_NGROK_${code}`, text);
+function rpcError({ code, text }: Refusal): RpcError {
+  return new RpcError(`ERR_NGROK_${code}`, text);
 }

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { Refusal } from '../../agent-protocol/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { inPlainWords, placeOf } from '../../lib/plain-words.ts';
 import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { EndpointProtocol } from '../../traffic-policy/steps.ts';
@@ -83,7 +83,7 @@ const NO_DEMANDS: EndpointDemands = { frame: { before: {}, after: {} }, clientAu
  * Translates an endpoint's options to rules and demands.
  *
  * @param opts `Opts` of a request to bind, as it came
- * @throws {Refusal} when one of them is invalid, or cannot be carried out: an option is never ignored
+ * @throws {RpcError} when one of them is invalid, or cannot be carried out: an option is never ignored
  */
 export function demandsOf(opts: unknown, context: BindContext): EndpointDemands {
   const isMap = typeof (opts ?? {}) === 'object';
@@ -117,7 +117,7 @@ function httpDemands(options: z.output<typeof HttpOptions>, context: BindContext
   refuseSignIn(options);
   const clientAuthorities = parseAuthorities('MutualTLSCA', options.MutualTLSCA);
   if (clientAuthorities.length > 0 && context.protocol === 'http') {
-    throw new Refusal('ERR_NGROK_301', 'the option MutualTLSCA needs TLS: bind the endpoint with the scheme https');
+    throw new RpcError('ERR_NGROK_301', 'the option MutualTLSCA needs TLS: bind the endpoint with the scheme https');
   }
   const { IPRestriction, UserAgentFilter: filter, BasicAuth: basicAuth, Auth: legacyAuth } = options;
   const frame = new FrameBuilder();
@@ -151,7 +151,7 @@ function addHeaderRules(
 function refuseSignIn({ OAuth, OIDC }: z.output<typeof HttpOptions>): void {
   if (!OAuth && !OIDC) return;
   const name = OAuth ? 'OAuth' : 'OIDC';
-  throw new Refusal(
+  throw new RpcError(
     'ERR_NGROK_365',
     `this gateway does not support the option ${name}; basic auth, mutual TLS and the policy action jwt-validation also say who may come in`,
   );
@@ -161,12 +161,12 @@ function parse<Schema extends z.ZodObject>(schema: Schema, opts: unknown): z.out
   const unknown = optionsSet(opts).find(([name]) => !(name in schema.shape));
   if (unknown) {
     const name = JSON.stringify(unknown[0].slice(0, 40));
-    throw new Refusal('ERR_NGROK_301', `this gateway has no option ${name} for endpoints of this kind`);
+    throw new RpcError('ERR_NGROK_301', `this gateway has no option ${name} for endpoints of this kind`);
   }
   const parsed = schema.safeParse(opts ?? {}, { error: inPlainWords });
   if (parsed.success) return parsed.data;
   const problems = parsed.error.issues.map(({ path, message }) => `${placeOf(path)}: ${message}`);
-  throw new Refusal('ERR_NGROK_301', `the options of the endpoint are invalid: ${problems.join('; ')}`);
+  throw new RpcError('ERR_NGROK_301', `the options of the endpoint are invalid: ${problems.join('; ')}`);
 }
 
 /** The options that ask for something. */

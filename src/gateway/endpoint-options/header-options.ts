@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import { quote, Refusal } from '../../agent-protocol/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { quote } from '../../lib/quote.ts';
 import { isHeaderText } from '../../traffic-policy/header-text.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
 import { rewriteLocations } from './rewrite-locations.ts';
@@ -38,7 +39,7 @@ type Side = keyof typeof CODES;
  * as they do in ngrok's options.
  *
  * @param host what the Host header is to be besides; null: what the client sent, or the option says
- * @throws {Refusal} when one of them is no header, or there are too many
+ * @throws {RpcError} when one of them is no header, or there are too many
  */
 export function headerRules(side: Side, changes: HeaderChanges | null | undefined, host: string | null): AddedHeaders {
   const added = new Map<string, string>();
@@ -65,7 +66,7 @@ export function headerRules(side: Side, changes: HeaderChanges | null | undefine
 export function hostRewrite(forwardsTo: string): string {
   const { host = '', protocol = '' } = URL.canParse(forwardsTo) ? new URL(forwardsTo) : {};
   if (host !== '' && (protocol === 'http:' || protocol === 'https:')) return host;
-  throw new Refusal(
+  throw new RpcError(
     'ERR_NGROK_301',
     'HostHeaderRewrite: the upstream is not known here as an http or https URL; add a host header with RequestHeaders instead',
   );
@@ -103,8 +104,8 @@ function checkedName(side: Side, name: string): string {
   throw refused(side, CODES[side].name, `${quote(name)} is no name of a header`);
 }
 
-function refused(side: Side, code: string, problem: string): Refusal {
-  return new Refusal(code, `${CODES[side].option}: ${problem}`);
+function refused(side: Side, code: string, problem: string): RpcError {
+  return new RpcError(code, `${CODES[side].option}: ${problem}`);
 }
 
 /** What comes from outside goes into messages shortened. */

@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { z } from 'zod';
-import { Refusal } from '../../agent-protocol/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
 import { demandClientCertificate } from './demand-client-certificate.ts';
 
@@ -15,7 +15,7 @@ export const ClientAuthorities = z.object({ mutual_tls_ca: z.string().max(512 * 
  *
  * @param option name of the option
  * @returns a PEM certificate each; empty when the option is not set
- * @throws {Refusal} when there is none in it, or one that is no certificate of an authority
+ * @throws {RpcError} when there is none in it, or one that is no certificate of an authority
  */
 export function parseAuthorities(
   option: string,
@@ -26,14 +26,14 @@ export function parseAuthorities(
   const certificates = pem.match(CERTIFICATE) ?? [];
   const number = certificates.length;
   if (number === 0 || number > MAX_AUTHORITIES) {
-    throw new Refusal(
+    throw new RpcError(
       'ERR_NGROK_301',
       `${option}: holds ${number} PEM certificates; 1 to ${MAX_AUTHORITIES} are needed`,
     );
   }
   for (const [at, certificate] of certificates.entries()) {
     const problem = problemOf(certificate);
-    if (problem) throw new Refusal('ERR_NGROK_301', `${option}: certificate ${at + 1} ${problem}`);
+    if (problem) throw new RpcError('ERR_NGROK_301', `${option}: certificate ${at + 1} ${problem}`);
   }
   return certificates;
 }

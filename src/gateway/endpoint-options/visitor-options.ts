@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { Refusal } from '../../agent-protocol/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { Budget } from '../../traffic-policy/cel/budget.ts';
 import { parseCidr } from '../../traffic-policy/cidr.ts';
@@ -40,7 +40,7 @@ export const BasicAuth = z.object({
 export function basicAuthRule(option: z.output<typeof BasicAuth> | null | undefined, legacy: string): RawAction[] {
   const pairs = (option?.credentials ?? []).map(({ username, cleartext_password, hashed_password }) => {
     if (hashed_password) {
-      throw new Refusal('ERR_NGROK_301', 'BasicAuth: this gateway takes passwords as they are, not hashed ones');
+      throw new RpcError('ERR_NGROK_301', 'BasicAuth: this gateway takes passwords as they are, not hashed ones');
     }
     return credential(username, cleartext_password ?? '');
   });
@@ -53,12 +53,12 @@ export function basicAuthRule(option: z.output<typeof BasicAuth> | null | undefi
 }
 
 function credential(username: string, password: string): string {
-  if (username === '') throw new Refusal('ERR_NGROK_359', 'BasicAuth: a user name is empty');
+  if (username === '') throw new RpcError('ERR_NGROK_359', 'BasicAuth: a user name is empty');
   // The first colon is where a client's user name ends (RFC 7617, section 2).
-  if (username.includes(':')) throw new Refusal('ERR_NGROK_301', 'BasicAuth: a user name cannot contain a colon');
+  if (username.includes(':')) throw new RpcError('ERR_NGROK_301', 'BasicAuth: a user name cannot contain a colon');
   if (password.length < MIN_PASSWORD || password.length > MAX_PASSWORD) {
     const range = `${MIN_PASSWORD} to ${MAX_PASSWORD} characters`;
-    throw new Refusal('ERR_NGROK_360', `BasicAuth: a password has ${range}, this one ${password.length}`);
+    throw new RpcError('ERR_NGROK_360', `BasicAuth: a password has ${range}, this one ${password.length}`);
   }
   return `${username}:${password}`;
 }
@@ -73,7 +73,7 @@ export function ipRestrictionRule(
   const { allow_cidrs: allow = [], deny_cidrs: deny = [] } = option ?? {};
   const invalid = [...allow, ...deny].find((range) => parseCidr(range) === null);
   if (invalid !== undefined) {
-    throw new Refusal(
+    throw new RpcError(
       'ERR_NGROK_362',
       `IPRestriction: ${JSON.stringify(invalid.slice(0, 80))} is no range of addresses`,
     );
@@ -82,7 +82,7 @@ export function ipRestrictionRule(
   if (allow.length + deny.length + referenced.length === 0) return [];
   if (allow.length + referenced.length === 0) {
     const hint = 'allow 0.0.0.0/0 and ::/0 to let everybody else in';
-    throw new Refusal(
+    throw new RpcError(
       'ERR_NGROK_393',
       `IPRestriction: with ranges denied and none allowed nobody could come in; ${hint}`,
     );
@@ -105,7 +105,7 @@ function pattern(text: string, budget: Budget) {
   try {
     return checkedPattern(text, '', budget);
   } catch (error) {
-    throw new Refusal('ERR_NGROK_2090', `UserAgentFilter: ${JSON.stringify(text.slice(0, 80))}: ${messageOf(error)}`);
+    throw new RpcError('ERR_NGROK_2090', `UserAgentFilter: ${JSON.stringify(text.slice(0, 80))}: ${messageOf(error)}`);
   }
 }
 
@@ -117,7 +117,7 @@ export function webhookRule(option: z.output<typeof WebhookVerification> | null 
   if (!verifierOf(provider)) {
     const name = JSON.stringify(provider.slice(0, 80));
     const why = isKnownProvider(provider) ? 'cannot be verified by this gateway yet' : 'is no provider of webhooks';
-    throw new Refusal('ERR_NGROK_364', `WebhookVerification: ${name} ${why}`);
+    throw new RpcError('ERR_NGROK_364', `WebhookVerification: ${name} ${why}`);
   }
   return [{ type: 'verify-webhook', config: { provider, ...(secret && { secret: literal(secret) }) } }];
 }
@@ -128,7 +128,7 @@ export function circuitBreakerRule(option: z.output<typeof CircuitBreaker> | nul
   const threshold = option?.error_threshold ?? 0;
   if (threshold === 0) return [];
   if (threshold < 0 || threshold > 1) {
-    throw new Refusal('ERR_NGROK_361', `CircuitBreaker: the threshold is between 0 and 1, not ${threshold}`);
+    throw new RpcError('ERR_NGROK_361', `CircuitBreaker: the threshold is between 0 and 1, not ${threshold}`);
   }
   return [{ type: 'circuit-breaker', config: { error_threshold: threshold } }];
 }

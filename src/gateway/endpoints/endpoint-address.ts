@@ -1,5 +1,6 @@
 import type { BindRequest, EndpointOptions } from '../../agent-protocol/messages.ts';
-import { quote, Refusal } from '../../agent-protocol/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { quote } from '../../lib/quote.ts';
 import { isInternalName } from './domain-names.ts';
 import type { EndpointProtocol } from './endpoint.ts';
 import { checkEndpointName } from './endpoint-name.ts';
@@ -31,7 +32,7 @@ const URL_PARTS = /^(?:([a-z][a-z0-9+.-]*):\/\/)?([^/?#:@]*)(?::([^/?#@]*))?(.*)
 /**
  * Reads what address a request to bind asks for.
  *
- * @throws {Refusal} when it is malformed, contradictory or none that this gateway has
+ * @throws {RpcError} when it is malformed, contradictory or none that this gateway has
  */
 export function wantedAddress(
   request: BindRequest,
@@ -46,7 +47,7 @@ export function wantedAddress(
   if (protocol === 'tcp') return tcpAddress(host, port, settings);
   const publicPort = settings.ports[protocol === 'http' ? 'http' : 'https'];
   if (port !== null && port !== publicPort && port !== DEFAULT_PORTS[protocol]) {
-    throw new Refusal(
+    throw new RpcError(
       'ERR_NGROK_9035',
       `${protocol} endpoints of this gateway have the port ${publicPort}, not ${port}`,
     );
@@ -67,7 +68,7 @@ export function addressOptions({ protocol, internal, host, port }: EndpointAddre
 
 function protocolOf(proto: string): EndpointProtocol {
   if (proto === 'http' || proto === 'https' || proto === 'tcp' || proto === 'tls') return proto;
-  throw new Refusal('ERR_NGROK_332', `the protocol ${JSON.stringify(proto)} is not one of http, https, tcp, tls`);
+  throw new RpcError('ERR_NGROK_332', `the protocol ${JSON.stringify(proto)} is not one of http, https, tcp, tls`);
 }
 
 /** What an agent wrote in any of the places for it; null when in none. */
@@ -80,7 +81,7 @@ function givenAddress(
   const { Addr, Domain, Hostname, Subdomain, URL } = options;
   const named = protocol === 'tcp' ? [Addr, URL] : [Domain, Hostname, Subdomain && `${Subdomain}.${base}`, URL];
   const [given, ...more] = named.filter((text) => text !== '');
-  if (more.length > 0) throw new Refusal('ERR_NGROK_9021', 'the name of the endpoint is given in more than one way');
+  if (more.length > 0) throw new RpcError('ERR_NGROK_9021', 'the name of the endpoint is given in more than one way');
   return given ?? addressOfToken(token);
 }
 
@@ -96,11 +97,11 @@ function addressOfToken(token: string): string | null {
 function parseAddress(text: string, protocol: EndpointProtocol): [host: string | null, port: number | null] {
   const [, scheme, host = '', port, rest = ''] = URL_PARTS.exec(text) ?? [];
   if (rest.startsWith('/') && rest !== '/') {
-    throw new Refusal('ERR_NGROK_9037', `the URL of an endpoint has no path, query or fragment: ${quote(rest)}`);
+    throw new RpcError('ERR_NGROK_9037', `the URL of an endpoint has no path, query or fragment: ${quote(rest)}`);
   }
-  if (rest !== '' && rest !== '/') throw new Refusal('ERR_NGROK_9034', `the address ${quote(text)} is malformed`);
+  if (rest !== '' && rest !== '/') throw new RpcError('ERR_NGROK_9034', `the address ${quote(text)} is malformed`);
   if (scheme !== undefined && scheme.toLowerCase() !== protocol) {
-    throw new Refusal('ERR_NGROK_9036', `the URL has the scheme ${quote(scheme)}, the endpoint is ${protocol}`);
+    throw new RpcError('ERR_NGROK_9036', `the URL has the scheme ${quote(scheme)}, the endpoint is ${protocol}`);
   }
   return [host === '' ? null : host.toLowerCase(), port === undefined ? null : parsePort(port)];
 }
@@ -108,34 +109,35 @@ function parseAddress(text: string, protocol: EndpointProtocol): [host: string |
 function parsePort(text: string): number {
   const port = /^[1-9]\d{0,4}$/.test(text) ? Number(text) : Number.NaN;
   if (port <= 65_535) return port;
-  throw new Refusal('ERR_NGROK_9030', `a port is a number from 1 to 65535: ${quote(text)}`);
+  throw new RpcError('ERR_NGROK_9030', `a port is a number from 1 to 65535: ${quote(text)}`);
 }
 
 function isInternal(bindings: readonly string[], host: string | null, baseDomain: string): boolean {
-  if (new Set(bindings).size < bindings.length) throw new Refusal('ERR_NGROK_15006', 'a binding is given twice');
+  if (new Set(bindings).size < bindings.length) throw new RpcError('ERR_NGROK_15006', 'a binding is given twice');
   const unknown = bindings.find((binding) => binding !== 'public' && binding !== 'internal');
   if (unknown !== undefined) {
-    throw new Refusal('ERR_NGROK_15005', `this gateway has the bindings public and internal, not ${quote(unknown)}`);
+    throw new RpcError('ERR_NGROK_15005', `this gateway has the bindings public and internal, not ${quote(unknown)}`);
   }
-  if (bindings.length > 1) throw new Refusal('ERR_NGROK_15005', 'an endpoint has one binding');
+  if (bindings.length > 1) throw new RpcError('ERR_NGROK_15005', 'an endpoint has one binding');
   const named = host !== null && isInternalName(host, { baseDomain });
   const [binding = named ? 'internal' : 'public'] = bindings;
   if (named !== (binding === 'internal') && host !== null) {
-    throw new Refusal('ERR_NGROK_9029', 'internal endpoints have names that end in .internal, and no others do');
+    throw new RpcError('ERR_NGROK_9029', 'internal endpoints have names that end in .internal, and no others do');
   }
   return binding === 'internal';
 }
 
 function internalAddress(protocol: EndpointProtocol, host: string | null, port: number | null): WantedAddress {
-  if (host?.startsWith('*')) throw new Refusal('ERR_NGROK_9029', 'an internal endpoint cannot be a wildcard');
+  if (host?.startsWith('*')) throw new RpcError('ERR_NGROK_9029', 'an internal endpoint cannot be a wildcard');
   const chosen = port ?? DEFAULT_PORTS[protocol];
-  if (chosen === null) throw new Refusal('ERR_NGROK_9035', 'an internal tcp endpoint needs a port: name.internal:port');
+  if (chosen === null)
+    throw new RpcError('ERR_NGROK_9035', 'an internal tcp endpoint needs a port: name.internal:port');
   return { protocol, internal: true, host: host === null ? null : checkEndpointName(host), port: chosen };
 }
 
 function tcpAddress(host: string | null, port: number | null, { tcpHost }: AddressSettings): WantedAddress {
   if (host !== null && host !== tcpHost) {
-    throw new Refusal('ERR_NGROK_307', `tcp endpoints of this gateway have the host ${tcpHost}, not ${quote(host)}`);
+    throw new RpcError('ERR_NGROK_307', `tcp endpoints of this gateway have the host ${tcpHost}, not ${quote(host)}`);
   }
   return { protocol: 'tcp', internal: false, host: tcpHost, port };
 }

@@ -1,4 +1,4 @@
-import { Refusal } from '../../agent-protocol/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import type { ListenerOwner } from '../sessions/agent-listener.ts';
 import { type BoundEndpoint, bindingOf } from '../sessions/bound-endpoint.ts';
 import { type AddressSettings, urlOf, type WantedAddress } from './endpoint-address.ts';
@@ -31,7 +31,7 @@ export class EndpointClaims {
   /**
    * Makes an address ready to be bound; {@link check} it again before that is done.
    *
-   * @throws {Refusal} when the session may not have it, or others do
+   * @throws {RpcError} when the session may not have it, or others do
    */
   async claim(owner: ListenerOwner, wanted: WantedAddress, pooled: boolean): Promise<Claim> {
     const { protocol, internal, host, port } = wanted;
@@ -46,11 +46,11 @@ export class EndpointClaims {
   /**
    * Whether an address can be bound now: while it was being claimed, the right to it may have gone, or its being free.
    *
-   * @throws {Refusal} when it cannot
+   * @throws {RpcError} when it cannot
    */
   check(owner: ListenerOwner, address: EndpointAddress, pooled: boolean): void {
     owner.credential.authorize(bindingOf(address));
-    if (!owner.online) throw new Refusal('ERR_NGROK_741', 'the session ended while the endpoint was being bound');
+    if (!owner.online) throw new RpcError('ERR_NGROK_741', 'the session ended while the endpoint was being bound');
     const [holder] = this.#inTheWay(address, pooled);
     if (holder) throw alreadyOnline(holder, pooled);
   }
@@ -59,12 +59,12 @@ export class EndpointClaims {
    * Whether an endpoint demands the certificates that all do with which it shares its address: a client has done its
    * handshake before it is known whose turn it is.
    *
-   * @throws {Refusal} when it does not
+   * @throws {RpcError} when it does not
    */
   checkPool(endpoint: BoundEndpoint): void {
     const demanded = authoritiesOf(endpoint);
     if (this.#options.endpoints.holders(endpoint).every((holder) => authoritiesOf(holder) === demanded)) return;
-    throw new Refusal(
+    throw new RpcError(
       'ERR_NGROK_301',
       `mutual TLS: the endpoints that share ${urlOf(endpoint)} have to name the same authorities, in the same order`,
     );
@@ -83,7 +83,7 @@ export class EndpointClaims {
   get #ports(): TcpPorts {
     const { tcpPorts } = this.#options;
     if (tcpPorts) return tcpPorts;
-    throw new Refusal('ERR_NGROK_332', 'this gateway has no ports for tcp endpoints: GATEWAY_TCP_PORTS is off');
+    throw new RpcError('ERR_NGROK_332', 'this gateway has no ports for tcp endpoints: GATEWAY_TCP_PORTS is off');
   }
 
   /** Those that have to go before the address can be bound. */
@@ -99,7 +99,7 @@ export class EndpointClaims {
       const host = randomEndpointName(internal ? 'internal' : baseDomain);
       if (endpoints.holders({ protocol, internal, host, port: port ?? 0 }).length === 0) return host;
     }
-    throw new Refusal('ERR_NGROK_741', 'no free name was found; ask for one');
+    throw new RpcError('ERR_NGROK_741', 'no free name was found; ask for one');
   }
 }
 
@@ -115,12 +115,15 @@ function authoritiesOf({ tls }: BoundEndpoint): string {
   return tls?.clientAuthorities.join('\n') ?? '';
 }
 
-function alreadyOnline(holder: BoundEndpoint, pooled: boolean): Refusal {
+function alreadyOnline(holder: BoundEndpoint, pooled: boolean): RpcError {
   const url = urlOf(holder);
   if (pooled === holder.pooled) {
-    return new Refusal('ERR_NGROK_334', `the endpoint ${url} is already online; only pooled endpoints can share a URL`);
+    return new RpcError(
+      'ERR_NGROK_334',
+      `the endpoint ${url} is already online; only pooled endpoints can share a URL`,
+    );
   }
   return pooled
-    ? new Refusal('ERR_NGROK_18016', `the endpoint ${url} is already online, without pooling`)
-    : new Refusal('ERR_NGROK_18017', `the endpoint ${url} is already online, with pooling: enable it here, too`);
+    ? new RpcError('ERR_NGROK_18016', `the endpoint ${url} is already online, without pooling`)
+    : new RpcError('ERR_NGROK_18017', `the endpoint ${url} is already online, with pooling: enable it here, too`);
 }

@@ -1,6 +1,7 @@
 import { randomInt } from 'node:crypto';
 import { domainToUnicode } from 'node:url';
-import { quote, Refusal } from '../../agent-protocol/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { quote } from '../../lib/quote.ts';
 
 const MAX_NAME = 253;
 const MAX_LABEL = 63;
@@ -39,13 +40,13 @@ const RULES: readonly [code: string, problem: string, broken: (name: string) => 
  *
  * @param wanted a hostname; `*` may stand for the whole first label
  * @returns the name in lower case
- * @throws {Refusal} when it is not a hostname
+ * @throws {RpcError} when it is not a hostname
  */
 export function checkEndpointName(wanted: string): string {
   const name = wanted.toLowerCase();
   const labels = name.replace(/^\*\./, '');
   for (const [code, problem, broken] of RULES) {
-    if (broken(labels)) throw new Refusal(code, `the domain ${quote(name)} ${problem}`);
+    if (broken(labels)) throw new RpcError(code, `the domain ${quote(name)} ${problem}`);
   }
   return name;
 }

@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import type { ByteChannel } from '../../agent-protocol/byte-channel.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { EndpointProtocol, TlsTermination } from '../../traffic-policy/steps.ts';
 
@@ -19,35 +20,6 @@ export interface ClientInfo {
   passthrough?: boolean;
 }
 
-/** What an {@link UpstreamChannel} tells its user. After `onClosed` nothing follows. */
-export interface UpstreamReceiver {
-  onData(bytes: Buffer): void;
-  /** The upstream sends no more. */
-  onEnd(): void;
-  /** There is room to write again, or everything has left, the end included. */
-  onDrain?(): void;
-  /** Nothing can be sent or received any more; an error tells that it did not end in an orderly way. */
-  onClosed?(error?: Error): void;
-}
-
-/**
- * One connection to an upstream through an agent, as bare bytes: what Node's streams do for their convenience costs
- * a small request more than everything else on its way.
- */
-export interface UpstreamChannel {
-  /** Whoever is told what happens; may be exchanged at any time. */
-  receiver: UpstreamReceiver;
-  /** @returns false when the writer should wait for {@link UpstreamReceiver.onDrain} */
-  write(bytes: Buffer): boolean;
-  /** Sends no more; the other direction stays open. */
-  end(): void;
-  /** Gives up both directions. The receiver is told nothing any more. */
-  abort(): void;
-  /** Slows the upstream down; what is under way still arrives. */
-  pause(): void;
-  resume(): void;
-}
-
 /** What connections can be opened to through an agent. */
 export interface AgentUpstream {
   /** Version of the PROXY header that has to precede what a client sends; 0 for none. */
@@ -61,7 +33,7 @@ export interface AgentUpstream {
    *
    * @throws {StreamsExhausted} when the agent's session carries as many streams as it can; Error when it is over
    */
-  openChannel(client: ClientInfo): UpstreamChannel;
+  openChannel(client: ClientInfo): ByteChannel;
   /** The same as a stream, for whoever pipes. */
   openStream(client: ClientInfo): Duplex;
 }

@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto';
-import { Refusal } from '../../agent-protocol/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 
@@ -53,7 +53,7 @@ export class TcpPorts {
    * Opens a port.
    *
    * @param wanted null for one that nobody ever had, else for one that has been out of use for long
-   * @throws {Refusal} when it cannot be had
+   * @throws {RpcError} when it cannot be had
    */
   async claim(wanted: number | null): Promise<{ port: number; lease: PortLease }> {
     const claimed = wanted === null ? await this.#choose() : { port: wanted, lease: await this.#openWanted(wanted) };
@@ -68,7 +68,7 @@ export class TcpPorts {
   async #openWanted(port: number): Promise<PortLease> {
     const { first, last } = this.#options.range;
     if (port >= first && port <= last) return this.#lease(port);
-    throw new Refusal('ERR_NGROK_307', `the tcp ports of this gateway are ${first} to ${last}, not ${port}`);
+    throw new RpcError('ERR_NGROK_307', `the tcp ports of this gateway are ${first} to ${last}, not ${port}`);
   }
 
   async #choose(): Promise<{ port: number; lease: PortLease }> {
@@ -81,7 +81,7 @@ export class TcpPorts {
         failure = error as Error;
       }
     }
-    throw failure ?? new Refusal('ERR_NGROK_18021', 'every tcp port of this gateway is taken');
+    throw failure ?? new RpcError('ERR_NGROK_18021', 'every tcp port of this gateway is taken');
   }
 
   #candidates(): number[] {
@@ -116,9 +116,9 @@ export class TcpPorts {
   }
 }
 
-function cannotOpen(port: number, error: unknown): Refusal {
+function cannotOpen(port: number, error: unknown): RpcError {
   const why = hasErrno(error, 'EADDRINUSE') ? 'another program has it' : messageOf(error);
-  return new Refusal('ERR_NGROK_334', `port ${port} cannot be opened on the gateway's machine: ${why}`, {
+  return new RpcError('ERR_NGROK_334', `port ${port} cannot be opened on the gateway's machine: ${why}`, {
     cause: error,
   });
 }

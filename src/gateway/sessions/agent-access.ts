@@ -9,7 +9,7 @@ export interface Credential {
   /**
    * Whether the credential allows a binding now.
    *
-   * @throws {Refusal} when it does not, or no longer
+   * @throws {RpcError} when it does not, or no longer
    */
   authorize(binding: Binding): void;
 }
@@ -18,7 +18,7 @@ export interface Credential {
 export interface AgentAccess {
   /**
    * @param authtoken as the agent sent it, empty when it sent none
-   * @throws {Refusal} when there is no credential for it
+   * @throws {RpcError} when there is no credential for it
    */
   authenticate(authtoken: string): Promise<Credential>;
 }

@@ -1,4 +1,4 @@
-import { Refusal } from '../../agent-protocol/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 
 /** What agents may take of a gateway. */
 export interface AgentLimits {
@@ -31,13 +31,13 @@ export class OptionBytes {
    * @param credentialId whose authtoken it is
    * @param size bytes of the request
    * @returns gives them back
-   * @throws {Refusal} when there is no room for them
+   * @throws {RpcError} when there is no room for them
    */
   take(credentialId: string, size: number): () => void {
     let bytes = size + ENDPOINT_BYTES;
     const taken = this.#taken.get(credentialId) ?? 0;
     if (taken + bytes > this.#limit) {
-      throw new Refusal(
+      throw new RpcError(
         'ERR_NGROK_350',
         `the endpoints of one authtoken can take ${this.#limit} bytes of options and policies in all`,
       );

@@ -1,10 +1,12 @@
 import type { Duplex } from 'node:stream';
+import type { ByteChannel } from '../../agent-protocol/byte-channel.ts';
+import { ChannelDuplex } from '../../agent-protocol/channel-duplex.ts';
 import { StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
-import { Lane, type StreamGate } from '../../agent-protocol/stream-gate.ts';
-import { TunnelStream } from '../../agent-protocol/tunnel-stream.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
-import type { AgentUpstream, ClientInfo, EndpointProtocol, UpstreamChannel } from '../endpoints/endpoint.ts';
+import type { AgentUpstream, ClientInfo, EndpointProtocol } from '../endpoints/endpoint.ts';
 import type { Credential } from './agent-access.ts';
+import { Lane } from './gated-channel.ts';
+import type { StreamGate } from './stream-gate.ts';
 
 /** The session that a listener belongs to. */
 export interface ListenerOwner {
@@ -60,12 +62,12 @@ export abstract class AgentListener implements AgentUpstream {
   /** Whether the client's own TLS bytes are sent, which the SDK must not wrap in TLS once more. */
   protected abstract isPassthrough(client: ClientInfo): boolean;
 
-  openChannel(client: ClientInfo): UpstreamChannel {
+  openChannel(client: ClientInfo): ByteChannel {
     return this.owner.gate.open(this.lane, proxyPreamble(this.id, client, this.isPassthrough(client)));
   }
 
   openStream(client: ClientInfo): Duplex {
-    return new TunnelStream(this.openChannel(client));
+    return new ChannelDuplex(this.openChannel(client));
   }
 }
 

@@ -11,9 +11,8 @@ import {
   streamPrefix,
   UnbindRequest,
 } from '../../agent-protocol/messages.ts';
-import { Refusal } from '../../agent-protocol/refusal.ts';
 import { type RpcAnswer, RpcResponder } from '../../agent-protocol/rpc.ts';
-import { StreamGate } from '../../agent-protocol/stream-gate.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { TypedStream } from '../../agent-protocol/typed-stream.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
@@ -23,8 +22,9 @@ import { type AgentInfo, agentInfo } from './agent-info.ts';
 import type { OptionBytes } from './agent-limits.ts';
 import type { ListenerOwner } from './agent-listener.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
-import type { Refusals } from './refusals.ts';
+import type { RefusalLog } from './refusal-log.ts';
 import { type Listener, SessionListeners } from './session-listeners.ts';
+import { StreamGate } from './stream-gate.ts';
 
 const AUTH_DEADLINE_MS = 10_000;
 const PROBE_MS = 1_000;
@@ -40,7 +40,7 @@ export interface SessionDirectory {
   /**
    * Takes a session in that has just authenticated, and ends older ones of the same agent.
    *
-   * @throws {Refusal} when there is no room
+   * @throws {RpcError} when there is no room
    */
   enter(session: AgentSession): void;
   /** Whether an agent may go on under the id of an earlier session: it has our form, and is nobody else's. */
@@ -58,7 +58,7 @@ export interface AgentSessionDeps {
   ids: IdSource;
   /** IP address of the agent. */
   address: string;
-  refusals: Refusals;
+  refusals: RefusalLog;
   log: Log;
 }
 
@@ -178,7 +178,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
 
   async #serve(type: number, body: unknown, size: number): Promise<RpcAnswer> {
     if (type === StreamType.auth) return this.#authenticate(parseMessage(AuthRequest, body, 'ERR_NGROK_109'));
-    if (!this.#credential) throw new Refusal('ERR_NGROK_4018', 'the session has not authenticated');
+    if (!this.#credential) throw new RpcError('ERR_NGROK_4018', 'the session has not authenticated');
     switch (type) {
       case StreamType.bind:
         return this.#listeners.bind(parseMessage(BindRequest, body, 'ERR_NGROK_301'), size);
@@ -188,16 +188,16 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
       case StreamType.bindLabeled:
         return this.#listeners.bindLabeled(parseMessage(BindLabeledRequest, body, 'ERR_NGROK_301'), size);
       default:
-        throw new Refusal('ERR_NGROK_332', `requests of type ${type} are not supported by this gateway`);
+        throw new RpcError('ERR_NGROK_332', `requests of type ${type} are not supported by this gateway`);
     }
   }
 
   async #authenticate(request: AuthRequest): Promise<RpcAnswer> {
-    if (this.#authenticating) throw new Refusal('ERR_NGROK_109', 'the session has authenticated already');
+    if (this.#authenticating) throw new RpcError('ERR_NGROK_109', 'the session has authenticated already');
     this.#authenticating = true;
     const { Extra: extra } = request;
     const credential = await this.#deps.access.authenticate(extra.authtoken);
-    if (this.#over) throw new Refusal('ERR_NGROK_741', 'the session is over');
+    if (this.#over) throw new RpcError('ERR_NGROK_741', 'the session is over');
     const { directory, ids } = this.#deps;
     this.#id = directory.mayKeep(request.ClientId, credential.id) ? request.ClientId : ids.next('ts');
     this.#agent = agentInfo(request);

@@ -1,6 +1,6 @@
 import { createSecureContext } from 'node:tls';
 import type { EndpointOptions } from '../../agent-protocol/messages.ts';
-import { Refusal } from '../../agent-protocol/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import type { TlsTermination } from '../../traffic-policy/steps.ts';
 import { EDGE_TERMINATION } from '../endpoints/endpoint.ts';
 import type { EndpointAddress } from '../endpoints/endpoints.ts';
@@ -15,7 +15,7 @@ export const OWN_CERTIFICATE = { cert: '', key: '' };
  * How the edge is to end TLS for an endpoint; null when it is not to.
  *
  * @param demands PEM of the authorities that are to vouch for its clients, and whether its policy wants TLS to end here
- * @throws {Refusal} when there is no handshake at the edge in which clients could show a certificate
+ * @throws {RpcError} when there is no handshake at the edge in which clients could show a certificate
  */
 export function terminationOf(
   { protocol, internal }: EndpointAddress,
@@ -26,16 +26,16 @@ export function terminationOf(
   return demanding(agentTermination(options) ?? termination, internal, clientAuthorities);
 }
 
-/** @throws {Refusal} when there is no handshake at the edge in which clients could show a certificate */
+/** @throws {RpcError} when there is no handshake at the edge in which clients could show a certificate */
 function demanding(
   termination: TlsTermination | null,
   internal: boolean,
   clientAuthorities: readonly string[],
 ): TlsTermination | null {
   if (clientAuthorities.length === 0) return termination;
-  if (internal) throw new Refusal('ERR_NGROK_301', 'mutual TLS needs a public endpoint: this one is internal');
+  if (internal) throw new RpcError('ERR_NGROK_301', 'mutual TLS needs a public endpoint: this one is internal');
   if (termination === null) {
-    throw new Refusal(
+    throw new RpcError(
       'ERR_NGROK_301',
       'MutualTLSAtEdge: TLS has to end at the edge for that; send a TLSTermination, or a policy with terminate-tls',
     );
@@ -47,7 +47,7 @@ function demanding(
  * How the edge is to end TLS for a `tls` endpoint whose agent has sent a certificate for that; null when it has not, and
  * TLS ends at the agent or behind it.
  *
- * @throws {Refusal} when certificate and key cannot be used
+ * @throws {RpcError} when certificate and key cannot be used
  */
 function agentTermination({ TLSTermination: option }: EndpointOptions): TlsTermination | null {
   if (!option) return null;
@@ -57,7 +57,10 @@ function agentTermination({ TLSTermination: option }: EndpointOptions): TlsTermi
     createSecureContext({ cert: certificate, key: privateKey });
   } catch {
     // Without a cause: what OpenSSL was given must not be repeated.
-    throw new Refusal('ERR_NGROK_301', 'TLSTermination: the certificate and its key are not PEM that belongs together');
+    throw new RpcError(
+      'ERR_NGROK_301',
+      'TLSTermination: the certificate and its key are not PEM that belongs together',
+    );
   }
   return { ...EDGE_TERMINATION, certificate: certificate ?? null, privateKey: privateKey ?? null };
 }

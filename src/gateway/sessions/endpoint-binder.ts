@@ -4,7 +4,7 @@ import {
   EndpointOptions,
   parseMessage,
 } from '../../agent-protocol/messages.ts';
-import { Refusal } from '../../agent-protocol/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import { type CompiledPolicy, PolicyRefused } from '../../traffic-policy/engine.ts';
@@ -54,7 +54,7 @@ export class EndpointBinder {
    * Puts an endpoint online for a session.
    *
    * @param hold told of it in the same breath: nothing may happen to the session that it is not part of
-   * @throws {Refusal} when it cannot be had as asked for
+   * @throws {RpcError} when it cannot be had as asked for
    */
   async bind(owner: ListenerOwner, request: BindRequest, hold: (endpoint: BoundEndpoint) => void): Promise<Bound> {
     const options = parseMessage(
@@ -87,13 +87,13 @@ export class EndpointBinder {
   /**
    * Puts a labelled tunnel online for a session.
    *
-   * @throws {Refusal} when the session may not have it
+   * @throws {RpcError} when the session may not have it
    */
   bindLabeled(owner: ListenerOwner, request: BindLabeledRequest): LabeledTunnel {
     const { Labels: labels, ForwardsTo: forwardsTo, ForwardsProto, Metadata: metadata } = request;
-    if (Object.keys(labels).length === 0) throw new Refusal('ERR_NGROK_394', 'a labelled tunnel needs a label');
+    if (Object.keys(labels).length === 0) throw new RpcError('ERR_NGROK_394', 'a labelled tunnel needs a label');
     if (speaksHttp2(ForwardsProto)) {
-      throw new Refusal('ERR_NGROK_301', 'connections to labelled tunnels are passed on as bytes: leave out http2');
+      throw new RpcError('ERR_NGROK_301', 'connections to labelled tunnels are passed on as bytes: leave out http2');
     }
     owner.credential.authorize({ kind: 'labels', labels });
     const id = this.#options.ids.next('tn');
@@ -151,34 +151,34 @@ export class EndpointBinder {
     const { endpoints, ids } = this.#options;
     const fresh = ids.next('ep');
     if (offered === '') return { id: fresh, publicId: fresh };
-    if (!ENDPOINT_ID.test(offered)) throw new Refusal('ERR_NGROK_301', 'the id of the endpoint is malformed');
+    if (!ENDPOINT_ID.test(offered)) throw new RpcError('ERR_NGROK_301', 'the id of the endpoint is malformed');
     const isOurs = PUBLIC_ID.test(offered) && !endpoints.hasId(offered);
     return { id: offered, publicId: isOurs ? offered : fresh };
   }
 }
 
-/** @throws {Refusal} when it is nothing that the edge speaks */
+/** @throws {RpcError} when it is nothing that the edge speaks */
 function speaksHttp2(appProtocol: string): boolean {
   if (appProtocol === 'http2') return true;
   if (appProtocol === '' || appProtocol === 'http1') return false;
-  throw new Refusal('ERR_NGROK_15003', 'the protocol of the upstream is http1 or http2');
+  throw new RpcError('ERR_NGROK_15003', 'the protocol of the upstream is http1 or http2');
 }
 
 function policyOf({ Policy, TrafficPolicy }: EndpointOptions): string {
   if (Policy !== '' && TrafficPolicy !== '') {
-    throw new Refusal('ERR_NGROK_9025', 'Policy and TrafficPolicy cannot both be given');
+    throw new RpcError('ERR_NGROK_9025', 'Policy and TrafficPolicy cannot both be given');
   }
   return TrafficPolicy || Policy;
 }
 
-/** @throws {Refusal} when the policy, or what the options ask for, cannot be run */
+/** @throws {RpcError} when the policy, or what the options ask for, cannot be run */
 function refusing(compile: () => CompiledPolicy): CompiledPolicy {
   try {
     return compile();
   } catch (error) {
     if (!(error instanceof PolicyRefused)) throw error;
-    if (isOfOptions(error)) throw new Refusal('ERR_NGROK_301', messageOf(error), { cause: error });
-    throw new Refusal('ERR_NGROK_9026', `the traffic policy cannot be used: ${messageOf(error)}`, { cause: error });
+    if (isOfOptions(error)) throw new RpcError('ERR_NGROK_301', messageOf(error), { cause: error });
+    throw new RpcError('ERR_NGROK_9026', `the traffic policy cannot be used: ${messageOf(error)}`, { cause: error });
   }
 }
 

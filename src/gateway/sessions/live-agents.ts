@@ -1,4 +1,4 @@
-import { Refusal } from '../../agent-protocol/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { ksuidOf } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
@@ -122,7 +122,7 @@ function stopForbidden(session: AgentSession): void {
     try {
       session.credential.authorize(listener.binding);
     } catch (error) {
-      if (!(error instanceof Refusal)) throw error;
+      if (!(error instanceof RpcError)) throw error;
       session.stopListener(listener, error.message, error.code);
     }
   }

@@ -1,6 +1,6 @@
 import type { BindLabeledRequest, BindRequest } from '../../agent-protocol/messages.ts';
-import { Refusal } from '../../agent-protocol/refusal.ts';
 import type { RpcAnswer } from '../../agent-protocol/rpc.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import type { OptionBytes } from './agent-limits.ts';
@@ -41,7 +41,7 @@ export class SessionListeners {
 
   /**
    * @param size bytes of the request
-   * @throws {Refusal} when the endpoint cannot be had
+   * @throws {RpcError} when the endpoint cannot be had
    */
   async bind(request: BindRequest, size: number): Promise<RpcAnswer> {
     this.#requireFree(request.Id);
@@ -59,7 +59,7 @@ export class SessionListeners {
         this.#pending -= 1;
       });
     if (this.#byId.get(endpoint.id) !== endpoint) {
-      throw new Refusal('ERR_NGROK_741', 'the endpoint was taken offline while it was being bound');
+      throw new RpcError('ERR_NGROK_741', 'the endpoint was taken offline while it was being bound');
     }
     log.debug({ session: this.#owner.id, url: endpoint.url }, 'endpoint online');
     return this.#answer(endpoint, answer);
@@ -67,7 +67,7 @@ export class SessionListeners {
 
   /**
    * @param size bytes of the request
-   * @throws {Refusal} when the labels cannot be had
+   * @throws {RpcError} when the labels cannot be had
    */
   bindLabeled(request: BindLabeledRequest, size: number): RpcAnswer {
     const { binder, log } = this.#deps;
@@ -103,13 +103,13 @@ export class SessionListeners {
   #takeRoom(size: number): () => void {
     const { maxListeners, optionBytes } = this.#deps;
     if (this.#byId.size + this.#pending >= maxListeners) {
-      throw new Refusal('ERR_NGROK_350', `one session can have ${maxListeners} endpoints`);
+      throw new RpcError('ERR_NGROK_350', `one session can have ${maxListeners} endpoints`);
     }
     return optionBytes.take(this.#owner.credential.id, size);
   }
 
   #requireFree(id: string): void {
-    if (this.#byId.has(id)) throw new Refusal('ERR_NGROK_301', 'the id of the endpoint is in use');
+    if (this.#byId.has(id)) throw new RpcError('ERR_NGROK_301', 'the id of the endpoint is in use');
   }
 
   /** From here on it is taken offline with the session, or its right to be there. */

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import type { AddressInfo, Socket } from 'node:net';
 import { createServer, type Server, type TLSSocket } from 'node:tls';
-import { Refusal } from '../../agent-protocol/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { withDeadline } from '../../lib/deadline.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
@@ -11,7 +11,7 @@ import type { AgentAccess } from './agent-access.ts';
 import { AGENT_LIMITS, type AgentLimits, OptionBytes } from './agent-limits.ts';
 import { AgentSession, type SessionDirectory } from './agent-session.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
-import { Refusals } from './refusals.ts';
+import { RefusalLog } from './refusal-log.ts';
 
 /**
  * Connections that are still to authenticate, and as many whose handshake is not over. Of more, the oldest are closed: an
@@ -49,7 +49,7 @@ export class SessionServer implements SessionDirectory {
   readonly #maxNewcomers: number;
   readonly #limits: AgentLimits;
   readonly #optionBytes: OptionBytes;
-  readonly #refusals: Refusals;
+  readonly #refusals: RefusalLog;
   /** Those that are still to authenticate, in order of arrival. */
   readonly #newcomers = new Set<AgentSession>();
   /**
@@ -69,7 +69,7 @@ export class SessionServer implements SessionDirectory {
     this.#maxNewcomers = options.newcomers ?? MAX_NEWCOMERS;
     this.#limits = { ...AGENT_LIMITS, ...options.limits };
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
-    this.#refusals = new Refusals(options.counters, options.log);
+    this.#refusals = new RefusalLog(options.counters, options.log);
     this.#server = createServer({ handshakeTimeout: HANDSHAKE_MS });
   }
 
@@ -147,7 +147,7 @@ export class SessionServer implements SessionDirectory {
     if (session.agent.leg === 0) this.#replace(session);
     const { sessions: limit } = this.#limits;
     if (this.#sessions.size >= limit && !this.#makeRoom(session)) {
-      throw new Refusal('ERR_NGROK_348', `the gateway carries ${limit} sessions already`);
+      throw new RpcError('ERR_NGROK_348', `the gateway carries ${limit} sessions already`);
     }
     this.#newcomers.delete(session);
     this.#sessions.add(session);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Refusal } from '../../../src/agent-protocol/refusal.ts';
+import { RpcError } from '../../../src/agent-protocol/rpc-error.ts';
 import { checkEndpointName, randomEndpointName } from '../../../src/gateway/endpoints/endpoint-name.ts';
 
 function codeOf(name: string): string {
@@ -7,7 +7,7 @@ function codeOf(name: string): string {
     checkEndpointName(name);
     return 'accepted';
   } catch (error) {
-    if (!(error instanceof Refusal)) throw error;
+    if (!(error instanceof RpcError)) throw error;
     return error.code;
   }
 }

@@ -1,7 +1,8 @@
+import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import type { ApiError } from '../../../lib/errors.ts';
 import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
 import type { ForwardFailure, PolicyResponse } from '../../../traffic-policy/steps.ts';
-import type { ClientInfo, UpstreamChannel } from '../../endpoints/endpoint.ts';
+import type { ClientInfo } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../traffic-counters.ts';
 import { TARGET_FAILED } from '../connections/internal-targets.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
@@ -128,7 +129,7 @@ export class Exchange implements ExchangeEvents {
   }
 
   /** Only ever asked for by {@link UpgradeExchange}; without it, the connection takes another protocol for an error. */
-  onUpgrade(_head: ResponseHead, channel: UpstreamChannel, _rest: Buffer): void {
+  onUpgrade(_head: ResponseHead, channel: ByteChannel, _rest: Buffer): void {
     channel.abort();
   }
 

@@ -1,7 +1,7 @@
 import { STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { TunnelStream } from '../../../agent-protocol/tunnel-stream.ts';
-import type { UpstreamChannel } from '../../endpoints/endpoint.ts';
+import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
+import { ChannelDuplex } from '../../../agent-protocol/channel-duplex.ts';
 import { pipeBoth } from '../connections/pipe-both.ts';
 import type { Upgrade } from '../http/client-message.ts';
 import { headerValue, responseHeaders } from '../http/headers.ts';
@@ -23,7 +23,7 @@ export class UpgradeExchange extends Exchange {
     this.#onJoined = onJoined;
   }
 
-  override onUpgrade(head: ResponseHead, channel: UpstreamChannel, rest: Buffer): void {
+  override onUpgrade(head: ResponseHead, channel: ByteChannel, rest: Buffer): void {
     const { req, res, request, policy, counters } = this.parts;
     const response = { status: head.status, headers: responseHeaders(head.headers, head.connection, head.status) };
     this.giveUp();
@@ -35,7 +35,7 @@ export class UpgradeExchange extends Exchange {
       return;
     }
     const socket = this.#upgrade.accept();
-    const stream = new TunnelStream(channel);
+    const stream = new ChannelDuplex(channel);
     if (rest.length > 0) stream.onData(rest);
     if (socket.destroyed) {
       stream.destroy();

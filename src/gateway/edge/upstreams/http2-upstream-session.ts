@@ -1,6 +1,7 @@
 import type { ClientHttp2Session } from 'node:http2';
-import { TunnelStream } from '../../../agent-protocol/tunnel-stream.ts';
-import type { ClientInfo, GatewayEndpoint, UpstreamChannel } from '../../endpoints/endpoint.ts';
+import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
+import { ChannelDuplex } from '../../../agent-protocol/channel-duplex.ts';
+import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import { upstreamUnreachable } from '../http/edge-errors.ts';
 import { MalformedMessage } from '../http/header-fields.ts';
 import { MAX_HEADER_LINES } from '../http/request-guard.ts';
@@ -124,16 +125,16 @@ export class Http2UpstreamSession {
   }
 }
 
-function openChannel(endpoint: GatewayEndpoint, from: ClientInfo, line: StreamQueue): Promise<UpstreamChannel> {
+function openChannel(endpoint: GatewayEndpoint, from: ClientInfo, line: StreamQueue): Promise<ByteChannel> {
   return new Promise((resolve, reject) => void line.enter(() => endpoint.openChannel(from), resolve, reject));
 }
 
 /** Notices at the first bytes when somebody answers who speaks HTTP/1.1: the agent's own word, or the wrong upstream. */
-class Http2Transport extends TunnelStream {
+class Http2Transport extends ChannelDuplex {
   readonly #onFailure: (failure: Error) => void;
   #begun = false;
 
-  constructor(channel: UpstreamChannel, onFailure: (failure: Error) => void) {
+  constructor(channel: ByteChannel, onFailure: (failure: Error) => void) {
     super(channel);
     this.#onFailure = onFailure;
   }

@@ -1,10 +1,5 @@
-import {
-  type ClientInfo,
-  type GatewayEndpoint,
-  StreamsExhausted,
-  type UpstreamChannel,
-  type UpstreamReceiver,
-} from '../../endpoints/endpoint.ts';
+import type { ByteChannel, ByteReceiver } from '../../../agent-protocol/byte-channel.ts';
+import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../endpoints/endpoint.ts';
 import { passableTrailers } from '../http/headers.ts';
 import { asError, ConnectionLost, ResponseTimeout } from '../http/upstream-failure.ts';
 import { requestHead } from './request-head.ts';
@@ -17,7 +12,7 @@ export interface ConnectionOwner {
   /** Where those wait for whom the agent has no stream. */
   readonly line: StreamQueue;
   /** Takes the stream of a connection that has just fallen idle. */
-  spare(): UpstreamChannel | null;
+  spare(): ByteChannel | null;
   /** It can take another request. */
   idle(connection: UpstreamConnection): void;
   /** It is over. */
@@ -30,7 +25,7 @@ const CRLF = Buffer.from('\r\n');
 const KEEP_ALIVE_MARGIN = 1000;
 
 /** One stream to the upstream and the HTTP spoken on it; carries one request at a time. */
-export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
+export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   reused = false;
   /** On whose behalf the stream is opened. */
   readonly from: ClientInfo;
@@ -38,7 +33,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
   readonly #limits: UpstreamLimits;
   readonly #owner: ConnectionOwner;
   readonly #parser: ResponseParser;
-  #channel: UpstreamChannel | null = null;
+  #channel: ByteChannel | null = null;
   #user: ExchangeEvents | null = null;
   #chunked = false;
   #wholeRequestSent = false;
@@ -115,7 +110,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
   }
 
   /** Ends the connection, but not its stream. */
-  release(): UpstreamChannel | null {
+  release(): ByteChannel | null {
     const channel = this.#channel;
     this.#channel = null;
     this.abort();
@@ -180,7 +175,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
   }
 
   /** A new stream or, when the agent carries as many as it can, one that another request is done with. */
-  #open(): UpstreamChannel {
+  #open(): ByteChannel {
     try {
       return this.#endpoint.openChannel(this.from);
     } catch (error) {
@@ -193,14 +188,14 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
     }
   }
 
-  #connected(channel: UpstreamChannel, head: Buffer): void {
+  #connected(channel: ByteChannel, head: Buffer): void {
     channel.receiver = this;
     this.#channel = channel;
     if (this.from.proxyHeader) channel.write(this.from.proxyHeader);
     this.#start(channel, head);
   }
 
-  #start(channel: UpstreamChannel, head: Buffer): void {
+  #start(channel: ByteChannel, head: Buffer): void {
     this.#extendDeadline();
     channel.write(head);
     this.#user?.onSent();
@@ -241,7 +236,7 @@ export class UpstreamConnection implements UpstreamLink, UpstreamReceiver {
 }
 
 /** @returns false when the writer should wait */
-function writeChunk(channel: UpstreamChannel, bytes: Buffer): boolean {
+function writeChunk(channel: ByteChannel, bytes: Buffer): boolean {
   channel.write(Buffer.from(`${bytes.length.toString(16)}\r\n`, 'latin1'));
   channel.write(bytes);
   return channel.write(CRLF);

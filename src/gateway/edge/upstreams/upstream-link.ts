@@ -1,5 +1,6 @@
+import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import type { PolicyRequest } from '../../../traffic-policy/steps.ts';
-import type { ClientInfo, UpstreamChannel } from '../../endpoints/endpoint.ts';
+import type { ClientInfo } from '../../endpoints/endpoint.ts';
 import type { ResponseHead } from '../http/response-head.ts';
 import type { ResponseEvents } from './response-parser.ts';
 
@@ -35,7 +36,7 @@ export interface ExchangeEvents extends ResponseEvents {
   /** There is room for more of the body. */
   onDrain(): void;
   /** @param rest what came behind the head already */
-  onUpgrade(head: ResponseHead, channel: UpstreamChannel, rest: Buffer): void;
+  onUpgrade(head: ResponseHead, channel: ByteChannel, rest: Buffer): void;
   onFailed(error: Error): void;
 }
 

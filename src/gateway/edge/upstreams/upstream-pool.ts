@@ -1,4 +1,5 @@
-import type { ClientInfo, GatewayEndpoint, UpstreamChannel } from '../../endpoints/endpoint.ts';
+import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
+import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import { DeadlineSweep } from '../connections/deadline-sweep.ts';
 import { StreamQueue } from './stream-queue.ts';
 import { type ConnectionOwner, UpstreamConnection } from './upstream-connection.ts';
@@ -53,7 +54,7 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
     this.line.serve();
   }
 
-  spare(): UpstreamChannel | null {
+  spare(): ByteChannel | null {
     const connection = this.#idle.at(-1);
     return connection && connection.idleTime < UNSURE_AFTER ? connection.release() : null;
   }

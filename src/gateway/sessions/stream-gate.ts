@@ -1,6 +1,6 @@
-import { StreamsExhausted } from '../gateway/endpoints/endpoint.ts';
-import type { Connection } from './connection.ts';
-import { GatedChannel, type GatedChannelObserver } from './gated-channel.ts';
+import type { Connection } from '../../agent-protocol/connection.ts';
+import { StreamsExhausted } from '../endpoints/endpoint.ts';
+import { GatedChannel, type GatedChannelObserver, type Lane } from './gated-channel.ts';
 
 /** The SDK drops its session, with all connections, at the 513th live stream; RPCs and heartbeats count as well. */
 const MAX_STREAMS = 500;
@@ -13,17 +13,6 @@ const MAX_UNANSWERED = 56;
  * Clients who connect and say nothing would keep everybody else waiting without them.
  */
 const MAX_UNANSWERED_TALKING = 62;
-
-/** The streams of one listener of the agent. */
-export class Lane {
-  /** Whether the agent has registered the listener; a stream opened earlier would be dropped. */
-  ready = false;
-  /** Whether the listener is gone, for good. */
-  over = false;
-  /** Streams that the agent has got and shown no reaction to, in the order in which it got them. */
-  readonly unanswered = new Set<GatedChannel>();
-  readonly streams = new Set<GatedChannel>();
-}
 
 /**
  * Opens the proxied streams of one session, no faster than the SDK can take them. A burst waits its turn here,

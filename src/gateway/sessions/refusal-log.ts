@@ -1,4 +1,4 @@
-import { Refusal } from '../../agent-protocol/refusal.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { clientNetwork } from '../../lib/ip-address.ts';
 import type { Log } from '../../lib/log.ts';
 import { RecentMap } from '../../lib/recent-map.ts';
@@ -21,7 +21,7 @@ export interface Refused {
  * Counts what agents are refused, and tells of it so that the device can be found: once a minute for each client and
  * code, for agents ask again and again.
  */
-export class Refusals {
+export class RefusalLog {
   readonly #told = new RecentMap<string, { at: number; times: number }>(MAX_REMEMBERED);
 
   constructor(
@@ -41,7 +41,7 @@ export class Refusals {
 
   /** What is no refusal is a bug, and told as one elsewhere. */
   #tell(what: string, who: Refused, error: unknown): void {
-    if (!(error instanceof Refusal)) return;
+    if (!(error instanceof RpcError)) return;
     const key = `${who.credential ?? clientNetwork(who.address)} ${error.code}`;
     const now = performance.now();
     const entry = this.#told.get(key) ?? { at: Number.NEGATIVE_INFINITY, times: 0 };

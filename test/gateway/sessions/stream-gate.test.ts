@@ -1,10 +1,11 @@
 import { duplexPair } from 'node:stream';
 import { setImmediate as tick } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { Connection } from '../../src/agent-protocol/connection.ts';
-import { Lane, StreamGate } from '../../src/agent-protocol/stream-gate.ts';
-import { StreamsExhausted } from '../../src/gateway/endpoints/endpoint.ts';
-import { MuxPeer } from './mux-peer.ts';
+import { Connection } from '../../../src/agent-protocol/connection.ts';
+import { StreamsExhausted } from '../../../src/gateway/endpoints/endpoint.ts';
+import { Lane } from '../../../src/gateway/sessions/gated-channel.ts';
+import { StreamGate } from '../../../src/gateway/sessions/stream-gate.ts';
+import { MuxPeer } from '../../agent-protocol/mux-peer.ts';
 
 const PREAMBLE = Buffer.from('type and header');
 

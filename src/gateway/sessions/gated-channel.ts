@@ -1,6 +1,5 @@
-import type { UpstreamChannel, UpstreamReceiver } from '../gateway/endpoints/endpoint.ts';
-import type { Channel, ChannelReceiver } from './channel.ts';
-import type { Lane } from './stream-gate.ts';
+import type { ByteChannel, ByteReceiver } from '../../agent-protocol/byte-channel.ts';
+import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
 
 /** How far a stream has come: held back here, sent, its header taken by the agent, taken out of the agent's queue. */
 export type Stage = 'waiting' | 'offered' | 'accepted' | 'answered';
@@ -17,11 +16,22 @@ export interface GatedChannelObserver {
   gone(channel: GatedChannel): void;
 }
 
-const NOBODY: UpstreamReceiver = { onData() {}, onEnd() {} };
+/** The streams of one listener of the agent. */
+export class Lane {
+  /** Whether the agent has registered the listener; a stream opened earlier would be dropped. */
+  ready = false;
+  /** Whether the listener is gone, for good. */
+  over = false;
+  /** Streams that the agent has got and shown no reaction to, in the order in which it got them. */
+  readonly unanswered = new Set<GatedChannel>();
+  readonly streams = new Set<GatedChannel>();
+}
+
+const NOBODY: ByteReceiver = { onData() {}, onEnd() {} };
 
 /** A stream to a listener of the agent, watched by the gate. */
-export class GatedChannel implements UpstreamChannel, ChannelReceiver {
-  receiver: UpstreamReceiver = NOBODY;
+export class GatedChannel implements ByteChannel, ChannelReceiver {
+  receiver: ByteReceiver = NOBODY;
   /** Kept by the observer. */
   stage: Stage = 'waiting';
   /** Whether there was something to be sent before the agent got the stream. */

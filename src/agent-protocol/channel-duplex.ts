@@ -1,5 +1,5 @@
 import { Duplex } from 'node:stream';
-import type { UpstreamChannel, UpstreamReceiver } from '../gateway/endpoints/endpoint.ts';
+import type { ByteChannel, ByteReceiver } from './byte-channel.ts';
 
 /** Bytes buffered for a slow reader before the agent is slowed down. */
 const BUFFER = 65_536;
@@ -7,12 +7,12 @@ const BUFFER = 65_536;
 type Done = (error?: Error | null) => void;
 
 /** A connection to an upstream as a stream, for what is merely piped: upgraded connections and raw TCP. */
-export class TunnelStream extends Duplex implements UpstreamReceiver {
-  readonly #channel: UpstreamChannel;
+export class ChannelDuplex extends Duplex implements ByteReceiver {
+  readonly #channel: ByteChannel;
   #whenSent: Done | null = null;
 
   /** @param channel the stream becomes its receiver */
-  constructor(channel: UpstreamChannel) {
+  constructor(channel: ByteChannel) {
     super({ readableHighWaterMark: BUFFER, writableHighWaterMark: BUFFER });
     this.#channel = channel;
     channel.receiver = this;

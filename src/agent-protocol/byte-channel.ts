@@ -1,0 +1,28 @@
+/** Receives what arrives on a {@link ByteChannel}. Nothing follows `onClosed`. */
+export interface ByteReceiver {
+  onData(bytes: Buffer): void;
+  /** The other side sends no more. */
+  onEnd(): void;
+  /** There is room to write again, or everything has been sent, including the end. */
+  onDrain?(): void;
+  /** Both directions are closed; with an error when they did not end in an orderly way. */
+  onClosed?(error?: Error): void;
+}
+
+/**
+ * A stream of bytes in both directions. It is no Node stream: for a small request, a Duplex costs more than everything
+ * else on the way.
+ */
+export interface ByteChannel {
+  /** Can be replaced at any time. */
+  receiver: ByteReceiver;
+  /** @returns false when the writer should wait for {@link ByteReceiver.onDrain} */
+  write(bytes: Buffer): boolean;
+  /** Sends no more; the other direction stays open. */
+  end(): void;
+  /** Ends both directions. The receiver is not called again. */
+  abort(): void;
+  /** Slows the sender down; bytes already on the way still arrive. */
+  pause(): void;
+  resume(): void;
+}
