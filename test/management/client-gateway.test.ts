@@ -1,41 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { LiveEndpoint, LiveSession } from '../../src/gateway/api/live.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { allOperations } from '../../src/management/operations.ts';
 import { issueCertificate } from '../support/certificates.ts';
 import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
-
-const SESSION: LiveSession = {
-  id: 'ts_32ELFiDEVP0MLVPxhqpmwXCxldd',
-  agentVersion: '1.0.0',
-  credentialId: null,
-  ip: '203.0.113.7',
-  os: 'linux',
-  startedAt: '2025-09-04T10:11:22Z',
-  transport: 'ngrok/2',
-  metadata: '',
-};
-const TUNNEL_ID = 'tn_32ELFeTyzStvllGupngXcSO5GUy';
-const ENDPOINT: LiveEndpoint = {
-  id: 'ep_32ELFeTyzStvllGupngXcSO5GUy',
-  type: 'ephemeral',
-  proto: 'https',
-  host: 'a.gateway.test',
-  port: 443,
-  url: 'https://a.gateway.test',
-  createdAt: SESSION.startedAt,
-  updatedAt: SESSION.startedAt,
-  metadata: '',
-  description: '',
-  name: '',
-  tunnelId: TUNNEL_ID,
-  sessionId: SESSION.id,
-  edgeId: null,
-  ownerId: null,
-  upstreamUrl: 'http://localhost:80',
-  poolingEnabled: false,
-  internal: false,
-};
+import { ENDPOINT, SESSION, TUNNEL } from '../support/online-agent.ts';
 
 let server: ManagementServer;
 let client: ManagementClient;
@@ -48,19 +16,7 @@ beforeAll(async () => {
     live: {
       sessions: () => [SESSION],
       endpoints: () => [ENDPOINT],
-      tunnels: () => [
-        {
-          id: TUNNEL_ID,
-          sessionId: SESSION.id,
-          endpointId: ENDPOINT.id,
-          publicUrl: 'https://a.gateway.test',
-          proto: 'https',
-          labels: null,
-          startedAt: SESSION.startedAt,
-          metadata: '',
-          forwardsTo: 'http://localhost:80',
-        },
-      ],
+      tunnels: () => [TUNNEL],
       command: (id, command) => id === SESSION.id && commands.push(command) > 0,
     },
   });
@@ -170,11 +126,14 @@ describe('the client against the gateway', () => {
   });
 
   it('sees what is online and speaks to its sessions', async () => {
-    expect(await client.tunnelSessions.get(SESSION.id)).toMatchObject({ ip: SESSION.ip, agent_version: '1.0.0' });
+    expect(await client.tunnelSessions.get(SESSION.id)).toMatchObject({
+      ip: SESSION.ip,
+      agent_version: SESSION.agentVersion,
+    });
     expect((await client.tunnelSessions.list()).items).toHaveLength(1);
-    expect(await client.tunnels.get(TUNNEL_ID)).toMatchObject({ public_url: 'https://a.gateway.test' });
+    expect(await client.tunnels.get(TUNNEL.id)).toMatchObject({ public_url: TUNNEL.publicUrl });
     expect((await client.tunnels.list()).items).toHaveLength(1);
-    expect(await client.endpoints.get(ENDPOINT.id)).toMatchObject({ url: ENDPOINT.url, tunnel: { id: TUNNEL_ID } });
+    expect(await client.endpoints.get(ENDPOINT.id)).toMatchObject({ url: ENDPOINT.url, tunnel: { id: TUNNEL.id } });
     expect((await client.endpoints.list()).items).toHaveLength(1);
     await client.tunnelSessions.restart(SESSION.id);
     await client.tunnelSessions.stop(SESSION.id);

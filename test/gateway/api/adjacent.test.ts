@@ -1,60 +1,8 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { LiveEndpoint, LiveSession, LiveTunnel } from '../../../src/gateway/api/live.ts';
 import { type Issued, issueCertificate } from '../../support/certificates.ts';
 import { BASE_URL, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
-
-const KSUID = '32ELFeTyzStvllGupngXcSO5GUy';
-const STARTED = '2025-09-04T10:11:22Z';
-const SESSION: LiveSession = {
-  id: 'ts_32ELFiDEVP0MLVPxhqpmwXCxldd',
-  agentVersion: '1.7.0',
-  credentialId: 'cr_1',
-  ip: '203.0.113.7',
-  os: 'linux',
-  startedAt: STARTED,
-  transport: 'ngrok/2',
-  metadata: '',
-};
-const TUNNEL: LiveTunnel = {
-  id: `tn_${KSUID}`,
-  sessionId: SESSION.id,
-  endpointId: `ep_${KSUID}`,
-  publicUrl: 'https://a.dev.example.com',
-  proto: 'https',
-  labels: null,
-  startedAt: STARTED,
-  metadata: '',
-  forwardsTo: 'http://localhost:80',
-};
-const LABELLED: LiveTunnel = {
-  ...TUNNEL,
-  id: 'tn_32ELFeTyzStvllGupngXcSO5GUz',
-  endpointId: null,
-  publicUrl: null,
-  proto: null,
-  labels: { app: 'web', site: 'a' },
-};
-const ENDPOINT: LiveEndpoint = {
-  id: `ep_${KSUID}`,
-  type: 'ephemeral',
-  proto: 'https',
-  host: 'a.dev.example.com',
-  port: 443,
-  url: 'https://a.dev.example.com',
-  createdAt: STARTED,
-  updatedAt: STARTED,
-  metadata: '',
-  description: '',
-  name: '',
-  tunnelId: TUNNEL.id,
-  sessionId: SESSION.id,
-  edgeId: null,
-  ownerId: 'bot_1',
-  upstreamUrl: 'http://localhost:80',
-  poolingEnabled: false,
-  internal: false,
-};
+import { ENDPOINT, LABELLED_TUNNEL, SESSION, TUNNEL } from '../../support/online-agent.ts';
 
 let server: ManagementServer;
 const commands: string[] = [];
@@ -62,7 +10,7 @@ beforeAll(async () => {
   server = await startManagementServer({
     live: {
       sessions: () => [SESSION],
-      tunnels: () => [TUNNEL, LABELLED],
+      tunnels: () => [TUNNEL, LABELLED_TUNNEL],
       endpoints: () => [ENDPOINT],
       command: (id, command) => {
         commands.push(`${command} ${id}`);
@@ -144,7 +92,7 @@ describe('backends', () => {
   it('of tunnels name the ones that are online with all their labels', async () => {
     const create = (labels: object) => server.call('POST', '/backends/tunnel_group', { labels });
     const { body } = await create({ app: 'web' });
-    expect(body.tunnels).toEqual([{ id: LABELLED.id, uri: `${BASE_URL}/tunnels/${LABELLED.id}` }]);
+    expect(body.tunnels).toEqual([{ id: LABELLED_TUNNEL.id, uri: `${BASE_URL}/tunnels/${LABELLED_TUNNEL.id}` }]);
     expect((await create({ app: 'web', site: 'b' })).body.tunnels).toEqual([]);
     expect((await create({})).body.tunnels).toEqual([]);
   });
@@ -280,8 +228,8 @@ describe('what is online', () => {
     const { body: tunnels } = await server.call('GET', '/tunnels');
     expect(tunnels.tunnels).toMatchObject([
       {
-        id: LABELLED.id,
-        labels: LABELLED.labels,
+        id: LABELLED_TUNNEL.id,
+        labels: LABELLED_TUNNEL.labels,
         backends: expect.arrayContaining([{ id: group.id, uri: group.body.uri }]),
       },
       {
@@ -291,7 +239,7 @@ describe('what is online', () => {
         tunnel_session: { id: SESSION.id },
       },
     ]);
-    expect((await server.call('GET', `/tunnels?before_id=${LABELLED.id}`)).body.tunnels).toHaveLength(1);
+    expect((await server.call('GET', `/tunnels?before_id=${LABELLED_TUNNEL.id}`)).body.tunnels).toHaveLength(1);
     const { body: endpoint } = await server.call('GET', `/endpoints/${ENDPOINT.id}`);
     expect(endpoint).toMatchObject({
       type: 'ephemeral',

@@ -1,0 +1,187 @@
+/**
+ * Every operation of the management API: the answer to a valid request, and the refusals that all operations share.
+ * The refusals of one resource are in the test file of that resource, under the name of the operation.
+ */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { allOperations, type OPERATIONS, type Operation } from '../../../src/management/operations.ts';
+import { issueCertificate } from '../../support/certificates.ts';
+import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
+import { ENDPOINT, SESSION, TUNNEL } from '../../support/online-agent.ts';
+
+/** What bodies refer to. */
+interface Fixtures {
+  /** A different number in every body. */
+  n: number;
+  backendId: string;
+  ipPolicyId: string;
+  authorityId: string;
+  authorityPem: string;
+  leafPem: string;
+  leafKeyPem: string;
+}
+type Body = (fixtures: Fixtures) => Record<string, unknown>;
+
+type Operations = typeof OPERATIONS;
+type OperationsWithBody<Family> = {
+  [Name in keyof Family as Family[Name] extends Operation<null> ? never : Name]: Body;
+};
+
+/** A valid body for every operation that takes one; an operation without one does not compile. */
+const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Family]> } = {
+  reservedDomains: {
+    create: ({ n }) => ({ domain: `d${n}.example.com`, certificate_management_policy: { authority: 'letsencrypt' } }),
+    update: () => ({ description: 'second' }),
+  },
+  tlsEdges: {
+    create: ({ n }) => ({ hostports: [`d${n}.example.com:443`] }),
+    update: () => ({ description: 'second' }),
+  },
+  tlsEdgeBackend: { replace: ({ backendId }) => ({ backend_id: backendId }) },
+  tlsEdgeIpRestriction: { replace: ({ ipPolicyId }) => ({ ip_policy_ids: [ipPolicyId] }) },
+  tlsEdgeMutualTls: { replace: ({ authorityId }) => ({ certificate_authority_ids: [authorityId] }) },
+  tlsEdgeTlsTermination: { replace: () => ({ terminate_at: 'edge', min_version: '1.3' }) },
+  tlsEdgeTrafficPolicy: { replace: () => ({ value: '{}' }) },
+  botUsers: { create: () => ({ name: 'site' }), update: () => ({ active: false }) },
+  serviceUsers: { create: () => ({ name: 'site' }), update: () => ({ active: false }) },
+  httpResponseBackends: { create: () => ({ body: 'closed' }), update: () => ({ status_code: 503 }) },
+  tunnelGroupBackends: { create: () => ({ labels: { app: 'web' } }), update: () => ({ labels: { app: 'db' } }) },
+  ipPolicies: { create: () => ({ description: 'office' }), update: () => ({ description: 'second' }) },
+  ipPolicyRules: {
+    create: ({ ipPolicyId, n }) => ({ ip_policy_id: ipPolicyId, action: 'allow', cidr: `2001:db8:${n}::/48` }),
+    update: () => ({ description: 'second' }),
+  },
+  certificateAuthorities: {
+    create: ({ authorityPem }) => ({ ca_pem: authorityPem }),
+    update: () => ({ description: 'second' }),
+  },
+  tlsCertificates: {
+    create: ({ leafPem, leafKeyPem }) => ({ certificate_pem: leafPem, private_key_pem: leafKeyPem }),
+    update: () => ({ description: 'second' }),
+  },
+  credentials: { create: () => ({ acl: ['bind:*.example.com'] }), update: () => ({ acl: [] }) },
+  apiKeys: { create: () => ({ description: 'ci' }), update: () => ({ description: 'second' }) },
+  endpointConfigurations: { create: () => ({ type: 'http' }), update: () => ({ description: 'second' }) },
+  endpoints: {},
+  tunnels: {},
+  tunnelSessions: {},
+};
+
+/** The error code of an unknown id, where it is not the general one. */
+const UNKNOWN_ID_CODES: Record<string, string> = {
+  '/backends/http_response': 'ERR_NGROK_6514',
+  '/backends/tunnel_group': 'ERR_NGROK_6514',
+  '/edges/tls': 'ERR_NGROK_7000',
+  '/endpoint_configurations': 'ERR_NGROK_1600',
+  '/ip_policies': 'ERR_NGROK_1402',
+  '/ip_policy_rules': 'ERR_NGROK_1404',
+};
+
+const ONLINE: Record<string, string> = {
+  '/endpoints': ENDPOINT.id,
+  '/tunnels': TUNNEL.id,
+  '/tunnel_sessions': SESSION.id,
+};
+
+const operations = allOperations();
+
+let server: ManagementServer;
+let shared: Omit<Fixtures, 'n'>;
+
+beforeAll(async () => {
+  server = await startManagementServer({
+    settings: { failedAttempts: { free: 1000, windowMs: 1, delayMs: 0, maxDelayMs: 0 } },
+    live: { sessions: () => [SESSION], tunnels: () => [TUNNEL], endpoints: () => [ENDPOINT], command: isOnline },
+  });
+  const authority = await issueCertificate({ subject: 'CN=authority', ca: true });
+  const leaf = await issueCertificate({ subject: 'CN=leaf', names: ['leaf.example.com'] });
+  shared = {
+    backendId: (await server.call('POST', '/backends/http_response')).id,
+    ipPolicyId: (await server.call('POST', '/ip_policies')).id,
+    authorityId: (await server.call('POST', '/certificate_authorities', { ca_pem: authority.certificatePem })).id,
+    authorityPem: authority.certificatePem,
+    leafPem: leaf.certificatePem,
+    leafKeyPem: leaf.privateKeyPem,
+  };
+});
+afterAll(() => server.close());
+
+function isOnline(id: string): boolean {
+  return id === SESSION.id;
+}
+
+let bodies = 0;
+function validBody(id: string): Record<string, unknown> | undefined {
+  const [family = '', name = ''] = id.split('.');
+  const families: Record<string, Record<string, Body>> = BODIES;
+  bodies += 1;
+  return families[family]?.[name]?.({ ...shared, n: bodies });
+}
+
+function collectionOf(path: string): string {
+  return path.split('/{id}')[0] ?? '';
+}
+
+/** The id of an item that the operation applies to; a new one, unless it is online. */
+async function itemFor({ id, operation: { method, path } }: (typeof operations)[number]): Promise<string> {
+  const collection = collectionOf(path);
+  const create = operations.find(({ operation }) => operation.method === 'POST' && operation.path === collection);
+  if (!create) return ONLINE[collection] ?? '';
+  const item = await server.call('POST', collection, validBody(create.id));
+  // A module can only be read after it has been set.
+  const replace = id.replace(/\.get$/, '.replace');
+  if (method === 'GET') {
+    const module = validBody(replace);
+    if (module) await server.call('PUT', path.replace('{id}', item.id), module);
+  }
+  return item.id;
+}
+
+describe.each(operations.map((row) => ({ ...row, title: `${row.operation.method} ${row.operation.path}` })))(
+  '$title',
+  (row) => {
+    const { id, operation } = row;
+    const { method, path, status, listKey } = operation;
+    const takesBody = operation.body !== null;
+    const pathOfUnknown = path.replace('{id}', 'unknown');
+    const refusal = async (body: unknown, headers?: Record<string, string>, query = '') => {
+      const answer = await server.call(method, pathOfUnknown + query, body, headers);
+      return [answer.status, answer.body.error_code];
+    };
+
+    it(`answers ${status} to a valid request`, async () => {
+      const real = path.includes('{id}') ? path.replace('{id}', await itemFor(row)) : path;
+      const answer = await server.call(method, real, validBody(id));
+      expect([answer.status, answer.body.msg]).toEqual([status, undefined]);
+      if (listKey)
+        expect(answer.body).toEqual({ [listKey]: expect.any(Array), uri: expect.any(String), next_page_uri: null });
+    });
+
+    it('answers 403 without an API key', async () => {
+      expect(await refusal(validBody(id), { Authorization: '' })).toEqual([403, 'ERR_NGROK_200']);
+    });
+
+    it('answers 400 without an API version', async () => {
+      expect(await refusal(validBody(id), { 'Service-Version': '' })).toEqual([400, 'ERR_NGROK_218']);
+    });
+
+    it('answers 400 to an unknown query parameter', async () => {
+      expect(await refusal(validBody(id), {}, '?unknown=1')).toEqual([400, 'ERR_NGROK_231']);
+    });
+
+    if (path.includes('{id}'))
+      it('answers 404 to an unknown id', async () => {
+        const code = UNKNOWN_ID_CODES[collectionOf(path)] ?? 'ERR_NGROK_222';
+        expect(await refusal(validBody(id))).toEqual([404, code]);
+      });
+
+    if (takesBody)
+      it('answers 400 to a body that is not a JSON object', async () => {
+        expect(await refusal('[]')).toEqual([400, 'ERR_NGROK_213']);
+      });
+
+    if (takesBody)
+      it('answers 400 to an unknown member', async () => {
+        expect(await refusal({ ...validBody(id), unknown: 1 })).toEqual([400, 'ERR_NGROK_214']);
+      });
+  },
+);
