@@ -6,7 +6,8 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Database } from '../src/gateway/store/database.ts';
-import { AgentProcess, CLI, temporaryFolder } from './support/agent-process.ts';
+import { AgentProcess, CLI } from './support/agent-process.ts';
+import { makeFolder } from './support/temporary-folder.ts';
 
 const run = promisify(execFile);
 const hasCurl = spawnSync('curl', ['--version']).status === 0;
@@ -21,7 +22,7 @@ const blocks = (text: string, language: string) =>
 
 /** README's commands as they stand there, on the free ports that this run got. */
 describe.runIf(hasCurl)('the tour in README', () => {
-  const [folder, removeFolder] = temporaryFolder();
+  const [folder, removeFolder] = makeFolder();
   let agent: AgentProcess;
   let upstream: Server;
   let ports: Record<string, string>;
@@ -131,7 +132,7 @@ describe.runIf(hasCurl)('the tour in README', () => {
 describe.runIf(hasCurl)('the chapter on a gateway of one’s own', () => {
   const text = chapter('A gateway of your own');
   const [start, createKey, setup, look, backup] = blocks(text, 'sh');
-  const [root, removeRoot] = temporaryFolder();
+  const [root, removeRoot] = makeFolder();
   const folder = (name: string) => {
     const path = join(root, name);
     mkdirSync(path, { recursive: true });

@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { Duplex, duplexPair } from 'node:stream';
-import { setImmediate as tick } from 'node:timers/promises';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type Channel, type ChannelReceiver, WINDOW } from '../../src/agent-protocol/channel.ts';
 import { Connection } from '../../src/agent-protocol/connection.ts';
+import { settle } from '../support/until.ts';
 import { MuxPeer } from './mux-peer.ts';
 
 class Recorder implements ChannelReceiver {
@@ -39,11 +39,6 @@ function open(connection: Connection) {
   channel.receiver = recorder;
   connection.open(channel);
   return { channel, recorder };
-}
-
-/** Lets everything that is under way arrive. */
-async function settle(): Promise<void> {
-  for (let turn = 0; turn < 10; turn++) await tick();
 }
 
 describe('Connection: sending', () => {

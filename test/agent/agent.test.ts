@@ -9,14 +9,14 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { WebSocketServer } from 'ws';
-import { temporaryFolder } from '../support/agent-process.ts';
 import { selfSigned } from '../support/self-signed.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 import { Device } from './device.ts';
 
 const LARGE = Buffer.alloc(32 * 1_048_576, 'a large upload ');
 const sha256 = (data: Buffer) => createHash('sha256').update(data).digest('hex');
 
-const [folder, removeFolder] = temporaryFolder();
+const [folder, removeFolder] = makeFolder();
 let device: Device;
 let upstream: Server;
 let port: number;
@@ -191,7 +191,7 @@ describe('a tunnel', () => {
     await tunnel('secure.localhost', `https://localhost:${securePort}`);
     expect((await device.get('secure.localhost')).body).toContain('the service');
 
-    const [strictFolder, removeStrict] = temporaryFolder();
+    const [strictFolder, removeStrict] = makeFolder();
     const strict = await Device.start(strictFolder);
     onTestFinished(async () => {
       await strict.agent.end();

@@ -4,10 +4,10 @@ import { describe, expect, it } from 'vitest';
 import { apiTokenIfAny, openApiToken } from '../../src/agent/api-token.ts';
 import { OperatorError } from '../../src/lib/errors.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
-import { temporaryFolder } from '../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const setUp = async (env: Record<string, string> = {}) => {
-  const folder = await temporaryFolder();
+  const folder = temporaryFolder();
   return { settings: loadSettings({ DATA_DIR: folder, ...env }, folder), file: join(folder, 'api-token') };
 };
 

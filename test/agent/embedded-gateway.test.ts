@@ -1,11 +1,12 @@
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ManagementClient } from '../../src/management/client.ts';
-import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 
 /** The gateway inside the agent is the same as the one by itself, accounts and API included. */
 describe('the embedded gateway', () => {
-  const [folder, removeFolder] = temporaryFolder();
+  const [folder, removeFolder] = makeFolder();
   let agent: AgentProcess;
   let apiKey: string;
   let client: ManagementClient;

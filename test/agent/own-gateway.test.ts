@@ -2,15 +2,16 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
-import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { startTestGateway } from '../support/gateway.ts';
 import { TestProxy } from '../support/proxies.ts';
 import { selfSigned } from '../support/self-signed.ts';
 import { silentLog } from '../support/silent-log.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 
 /** A gateway of one's own, and an agent for it that knows its address alone. */
 async function setUp() {
-  const [folder, remove] = temporaryFolder();
+  const [folder, remove] = makeFolder();
   const gateway = await startTestGateway();
   onTestFinished(async () => {
     await gateway.close();
@@ -95,7 +96,7 @@ it('the agent reaches its gateway through a proxy that is itself reached over TL
       /the proxy https:.* does not connect .*certificate/,
     );
   }, 10_000);
-  const [other, remove] = temporaryFolder();
+  const [other, remove] = makeFolder();
   onTestFinished(remove);
   const trusting = start({ ...env, NODE_EXTRA_CA_CERTS: gateway.caFile, DATA_DIR: other });
   await trusting.ready();

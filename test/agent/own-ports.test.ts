@@ -1,9 +1,9 @@
 import { expect, it, onTestFinished } from 'vitest';
-import { temporaryFolder } from '../support/agent-process.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 import { Device } from './device.ts';
 
 it('no tunnel leads to a port of the embedded gateway, where it would lead back into itself', async () => {
-  const [folder, remove] = temporaryFolder();
+  const [folder, remove] = makeFolder();
   const device = await Device.start(folder);
   onTestFinished(async () => {
     await device.agent.end();

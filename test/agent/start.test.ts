@@ -5,7 +5,8 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess } from '../support/agent-process.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 
 const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
 const KEY = privateKey.export({ type: 'pkcs8', format: 'pem' });
@@ -22,7 +23,7 @@ const tunnel = {
 
 /** An agent whose gateway is still starting: it waits for the key of its authority, which `giveKey` writes into a pipe. */
 async function starting() {
-  const [folder, remove] = temporaryFolder();
+  const [folder, remove] = makeFolder();
   mkdirSync(join(folder, 'data', 'gateway'), { recursive: true, mode: 0o700 });
   writeFileSync(join(folder, 'data', 'tunnels.json'), JSON.stringify({ version: 1, tunnels: [tunnel] }));
   const pipe = join(folder, 'data', 'gateway', 'ca-key.pem');

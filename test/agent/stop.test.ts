@@ -6,7 +6,7 @@ import { startAgent } from '../../src/agent/agent.ts';
 import { runtimePath } from '../../src/agent/folders/runtime-folder.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { recordingLog } from '../support/silent-log.ts';
-import { temporaryFolder } from '../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const TOKEN = 'a-token-of-my-own';
 
@@ -21,7 +21,7 @@ async function hangOn(address: net.NetConnectOpts): Promise<void> {
 }
 
 it('an agent that stops gives requests on both sides the same grace time, not one after the other', async () => {
-  const folder = await temporaryFolder();
+  const folder = temporaryFolder();
   const { log, lines } = recordingLog();
   const env = { DATA_DIR: folder, AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0' };
   const agent = await startAgent(loadSettings({ ...env, AGENT_API_TOKEN: TOKEN }, folder), log);

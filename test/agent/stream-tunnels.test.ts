@@ -3,16 +3,16 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import { text } from 'node:stream/consumers';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
-import { temporaryFolder } from '../support/agent-process.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { selfSigned } from '../support/self-signed.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 import { Device } from './device.ts';
 
 /** Greets, as SSH does. */
 let service: Server;
 let device: Device;
 let settings: Record<string, string>;
-const [folder, removeFolder] = temporaryFolder();
+const [folder, removeFolder] = makeFolder();
 beforeAll(async () => {
   service = createServer((socket: Socket) => socket.on('error', () => {}).end('SSH-2.0-device\r\n'));
   service.listen(0, '127.0.0.1');

@@ -4,12 +4,12 @@ import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
 import { CLOUD_AUTHORITY } from '../../src/agent/connectors/sdk/cloud-authority.ts';
 import { deviceAgent } from '../support/agent-process.ts';
-import { temporaryFolder } from '../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const FREE_PORTS = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0' };
 
 it('prints one screen without colours into a pipe, and exits with 0 when nothing is wrong', async () => {
-  const { code, stdout, stderr } = await deviceAgent(['doctor'], await temporaryFolder(), FREE_PORTS);
+  const { code, stdout, stderr } = await deviceAgent(['doctor'], temporaryFolder(), FREE_PORTS);
   expect([code, stderr]).toEqual([0, '']);
   expect(stdout).toMatch(/^✔ Node {2,}v[\s\S]*\n✔ Settings {2,}usable; gateway: the embedded gateway\n/);
   expect(stdout).toMatch(/\nNothing is wrong\.\n$/);
@@ -18,7 +18,7 @@ it('prints one screen without colours into a pipe, and exits with 0 when nothing
 
 it('names every setting that is wrong, in JSON as well, and exits with 1', async () => {
   const env = { ...FREE_PORTS, AGENT_PORT: 'http', LOG_LEVEL: 'loud', AGENT_API_TOKEN: 'a secret with blanks' };
-  const { code, stdout } = await deviceAgent(['doctor', '--json'], await temporaryFolder(), env);
+  const { code, stdout } = await deviceAgent(['doctor', '--json'], temporaryFolder(), env);
   expect(code).toBe(1);
   const report = JSON.parse(stdout);
   expect(report).toMatchObject({ ok: false, version: expect.any(String) });
@@ -32,7 +32,7 @@ it('names every setting that is wrong, in JSON as well, and exits with 1', async
 });
 
 it('names what is no setting in the files of settings', async () => {
-  const folder = await temporaryFolder();
+  const folder = temporaryFolder();
   writeFileSync(join(folder, '.env'), 'AGENT_DOMIAN=me.localhost\nCOMPOSE_PROJECT_NAME=pi\n');
   writeFileSync(join(folder, 'settings.env'), 'NGROK_AUTH_TOKEN=super-secret-authtoken\n');
   const env = {
@@ -54,7 +54,7 @@ it('names what is no setting in the files of settings', async () => {
 
 it('never prints the authtoken', async () => {
   const env = { ...FREE_PORTS, NGROK_AUTHTOKEN: 'super-secret-authtoken', NGROK_SERVER_ADDR: '127.0.0.1:1' };
-  const { code, stdout } = await deviceAgent(['doctor'], await temporaryFolder(), env);
+  const { code, stdout } = await deviceAgent(['doctor'], temporaryFolder(), env);
   expect([code, stdout]).toEqual([1, expect.stringMatching(/\n✖ Gateway {2,}127\.0\.0\.1:1 cannot be reached/)]);
   expect(stdout).not.toContain('super-secret');
 });

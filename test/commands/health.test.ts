@@ -1,9 +1,10 @@
 import { expect, it, onTestFinished } from 'vitest';
-import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 
 it('device-agent health says by its exit code whether the agent is alive', async () => {
-  const [folder, remove] = temporaryFolder();
+  const [folder, remove] = makeFolder();
   onTestFinished(remove);
   const agent = AgentProcess.start(folder);
   const env = { AGENT_PORT: new URL(await agent.api()).port };
@@ -16,7 +17,7 @@ it('device-agent health says by its exit code whether the agent is alive', async
 });
 
 it('device-agent gateway health says by its exit code whether the gateway is alive', async () => {
-  const [folder, remove] = temporaryFolder();
+  const [folder, remove] = makeFolder();
   onTestFinished(remove);
   const gateway = await GatewayProcess.start(folder);
   onTestFinished(() => gateway.kill());

@@ -1,12 +1,13 @@
 import { networkInterfaces } from 'node:os';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 
 const hasIpv6 = Object.values(networkInterfaces()).some((found) => found?.some(({ address }) => address === '::1'));
 
 describe.runIf(hasIpv6)('an agent whose API is on the loopback of IPv6', () => {
   it('is reached there by the command line, and is sound to doctor', async () => {
-    const [folder, remove] = temporaryFolder();
+    const [folder, remove] = makeFolder();
     const agent = AgentProcess.start(folder, { AGENT_HOST: '::1' });
     onTestFinished(async () => {
       await agent.end('SIGKILL');

@@ -3,12 +3,13 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { getPublic } from '../support/gateway.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 
 /** Gateway, operator and device as they are: processes of their own, with nothing between them but what is printed. */
 describe('a gateway of one’s own, from the first start to a tunnel', () => {
-  const [root, removeRoot] = temporaryFolder();
+  const [root, removeRoot] = makeFolder();
   const folder = (name: string) => {
     const path = join(root, name);
     mkdirSync(path, { recursive: true });

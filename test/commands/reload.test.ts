@@ -5,8 +5,9 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess } from '../support/agent-process.ts';
 import { getPublic } from '../support/gateway.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 
 const DONE = 'settings reloaded';
 const REFUSED = 'the settings are refused, the old ones stay';
@@ -20,7 +21,7 @@ const policies = (value: string, expression = 'true') =>
   });
 
 describe('an agent that is told to read its settings again (SIGHUP)', () => {
-  const [folder, removeFolder] = temporaryFolder();
+  const [folder, removeFolder] = makeFolder();
   let agent: AgentProcess;
   let api: string;
   let upstream: Server;
@@ -122,7 +123,7 @@ describe('an agent that is told to read its settings again (SIGHUP)', () => {
 });
 
 it('an agent that is told so while it starts does it when it has started', async () => {
-  const [folder, removeFolder] = temporaryFolder();
+  const [folder, removeFolder] = makeFolder();
   onTestFinished(removeFolder);
   const pipe = join(folder, 'policies.json');
   execFileSync('mkfifo', [pipe]);

@@ -1,18 +1,18 @@
-import { once } from 'node:events';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
-import { AgentProcess, CLI, deviceAgent, outcomeOf, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess, CLI, deviceAgent, outcomeOf } from '../support/agent-process.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
+import { takenPort } from '../support/loopback.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 
 const FREE = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0', LOG_FORMAT: 'json' };
 
 let folder: string;
 let remove: () => void;
 beforeEach(() => {
-  [folder, remove] = temporaryFolder();
+  [folder, remove] = makeFolder();
 });
 afterEach(() => remove());
 
@@ -22,7 +22,7 @@ function write(path: string, text: string): void {
 }
 
 function temporary(): string {
-  const [path, removeIt] = temporaryFolder();
+  const [path, removeIt] = makeFolder();
   onTestFinished(removeIt);
   return path;
 }
@@ -32,13 +32,6 @@ async function start(env: Record<string, string> = {}): Promise<AgentProcess> {
   onTestFinished(async () => void (await agent.end('SIGKILL')));
   await agent.ready();
   return agent;
-}
-
-async function takenPort(): Promise<number> {
-  const other = createServer().listen(0, '127.0.0.1');
-  await once(other, 'listening');
-  onTestFinished(() => void other.close());
-  return (other.address() as AddressInfo).port;
 }
 
 const run = (env: Record<string, string> = {}) => deviceAgent(['run'], folder, { ...FREE, ...env });

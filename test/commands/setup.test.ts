@@ -6,10 +6,11 @@ import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vit
 import { addSetupCommand } from '../../src/commands/setup.ts';
 import { NO_PROXIES } from '../../src/lib/proxy-rules.ts';
 import type { ManagementSettings } from '../../src/settings/management-settings.ts';
-import { deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { deviceAgent } from '../support/agent-process.ts';
 import { type DnsServer, startDnsServer } from '../support/dns-server.ts';
 import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
 import { storeCertificate } from '../support/stored-certificates.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 
 let server: ManagementServer;
 let dns: DnsServer;
@@ -143,7 +144,7 @@ describe('device-agent setup', () => {
   });
 
   it('says in one line what is wrong, as a program of its own', async () => {
-    const [folder, remove] = temporaryFolder();
+    const [folder, remove] = makeFolder();
     onTestFinished(remove);
     const env = { MANAGEMENT_API_URL: server.url, MANAGEMENT_API_KEY: server.apiKey };
     expect(await deviceAgent(['setup', '--domain', 'a b', '--bot', 'site A', '--no-wait'], folder, env)).toEqual({

@@ -10,7 +10,8 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { AgentProcess, CLI, deviceAgent, outcomeOf, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess, CLI, deviceAgent, outcomeOf } from '../support/agent-process.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 
 // Each test runs the program many times.
 vi.setConfig({ testTimeout: 90_000 });
@@ -41,7 +42,7 @@ interface Stored {
 }
 
 function setUp() {
-  const [folder, remove] = temporaryFolder();
+  const [folder, remove] = makeFolder();
   onTestFinished(remove);
   const write = (name: string, content: unknown) => writeFileSync(join(folder, name), JSON.stringify(content));
   const onDisk = (): Stored[] => JSON.parse(readFileSync(join(folder, 'data/tunnels.json'), 'utf8')).tunnels;

@@ -1,9 +1,10 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { AgentProcess, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 
-const [folder, remove] = temporaryFolder();
+const [folder, remove] = makeFolder();
 let agent: AgentProcess;
 let env: Record<string, string>;
 

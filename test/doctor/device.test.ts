@@ -9,8 +9,9 @@ import { serviceEnvironment } from '../../src/service/environment.ts';
 import { AGENT_SERVICE } from '../../src/service/service.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { Disk, mayMount } from '../support/disk.ts';
-import { temporaryFolder } from '../support/tunnel-set-up.ts';
-import { examine, freePort, keepTunnels, takenPort } from './examination.ts';
+import { freePort, takenPort } from '../support/loopback.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
+import { examine, keepTunnels } from './examination.ts';
 
 const isRoot = process.geteuid?.() === 0;
 const failure = (detail: RegExp, advice: RegExp | null = /./) => ({
@@ -21,7 +22,7 @@ const failure = (detail: RegExp, advice: RegExp | null = /./) => ({
 const success = (detail: RegExp) => ({ status: 'ok', detail: expect.stringMatching(detail), advice: null });
 
 it('a fresh device is sound, and stays untouched', async () => {
-  const folder = await temporaryFolder();
+  const folder = temporaryFolder();
   const found = await examine(folder);
   expect(found('data-folder')).toEqual([success(/data is created at the first start/)]);
   expect(found('tunnels-file')).toEqual([success(/none yet/)]);
@@ -31,14 +32,14 @@ it('a fresh device is sound, and stays untouched', async () => {
 });
 
 it('says which Node is too old', async () => {
-  const folder = await temporaryFolder();
+  const folder = temporaryFolder();
   expect((await examine(folder))('node')).toEqual([success(/^v/)]);
   const old = await examine(folder, {}, { nodeVersion: 'v20.18.3' });
   expect(old('node')).toEqual([failure(/v20\.18\.3 is too old/, /20\.19/)]);
 });
 
 it('says when the default policies cannot be used', async () => {
-  const folder = await temporaryFolder();
+  const folder = temporaryFolder();
   writeFileSync(join(folder, 'mine.json'), '{"inbound": [');
   const found = await examine(folder, { DEFAULT_POLICIES: 'mine.json' });
   expect(found('default-policies')).toEqual([failure(/mine\.json cannot be used: not JSON, line 1/)]);
@@ -52,11 +53,11 @@ it.each([
   ['stopped', ['device-agent: stopped'], failure(/stopped/, /--now/)],
 ] as const)('the service is %s: %j', async (state, lines, found) => {
   const service = async () => ({ state, lines: [...lines] });
-  expect((await examine(await temporaryFolder(), {}, { service }))('service')).toEqual([found]);
+  expect((await examine(temporaryFolder(), {}, { service }))('service')).toEqual([found]);
 });
 
 it('the service has the settings of its unit: its folder, its file, and the authtoken that it is given', async () => {
-  const root = await temporaryFolder();
+  const root = temporaryFolder();
   const load = () => loadSettings(serviceEnvironment(AGENT_SERVICE, { root }), root);
   expect(load).toThrow(/NGROK_AUTHTOKEN is not set, but AGENT_GATEWAY=remote needs one/);
   mkdirSync(join(root, 'etc/device-agent'), { recursive: true });
@@ -76,21 +77,21 @@ describe('the data folder', () => {
   const check = async (folder: string) => (await examine(folder))('data-folder');
 
   it('is fine when it is the agent’s alone', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await keepTunnels(folder, []);
     expect(await check(folder)).toEqual([success(/mode 0700, .* free$/)]);
     expect(readdirSync(join(folder, 'data'))).toEqual(['tunnels.json']);
   });
 
   it('others may not write to it', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     mkdirSync(join(folder, 'data'));
     chmodSync(join(folder, 'data'), 0o777);
     expect(await check(folder)).toEqual([failure(/other users may write .*0777/, /^chmod 700 /)]);
   });
 
   it('is a folder', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     writeFileSync(join(folder, 'data'), '');
     const found = await examine(folder);
     expect(found('data-folder')).toEqual([failure(/is not a folder/)]);
@@ -98,21 +99,21 @@ describe('the data folder', () => {
   });
 
   it.runIf(isRoot)('holds nobody else’s files', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await keepTunnels(folder, []);
     chownSync(join(folder, 'data', 'tunnels.json'), 4711, 4711);
     expect(await check(folder)).toEqual([failure(/tunnels\.json belongs to user 4711/, /^sudo chown -R 0 /)]);
   });
 
   it.runIf(mayMount)('has room', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     symlinkSync(Disk.mount('size=1m').path, join(folder, 'data'));
     chmodSync(join(folder, 'data'), 0o700);
     expect(await check(folder)).toEqual([failure(/nearly full: 1 MB free/, /df -h/)]);
   });
 
   it.runIf(mayMount)('is not read-only', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const disk = Disk.mount('size=32m');
     chmodSync(disk.path, 0o700);
     symlinkSync(disk.path, join(folder, 'data'));
@@ -126,13 +127,13 @@ describe('the tunnels on the disk', () => {
   const write = (folder: string, name: string, text: string) => writeFileSync(join(folder, 'data', name), text);
 
   it('are counted', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await keepTunnels(folder, [{}, { domain: 'two.localhost' }]);
     expect(await check(folder)).toEqual([success(/^2 tunnels in /)]);
   });
 
   it('are still there in the copy when the file is damaged', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await keepTunnels(folder, [{}]);
     write(folder, 'tunnels.json.bak', '{"version":1,"tunnels":[]}');
     write(folder, 'tunnels.json', '{"version":1,"tun');
@@ -141,7 +142,7 @@ describe('the tunnels on the disk', () => {
   });
 
   it('are lost when both are damaged, and it says so', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await keepTunnels(folder, [{}]);
     write(folder, 'tunnels.json', '');
     write(folder, 'tunnels.json.bak', '\0\0\0');
@@ -149,7 +150,7 @@ describe('the tunnels on the disk', () => {
   });
 
   it('are named when one of them cannot be used', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await keepTunnels(folder, [{}]);
     const text = readFileSync(join(folder, 'data', 'tunnels.json'), 'utf8');
     write(folder, 'tunnels.json', text.replace('\n]', ',\n{"id":"b"}\n]'));
@@ -160,14 +161,14 @@ describe('the tunnels on the disk', () => {
   });
 
   it('have a damaged copy', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await keepTunnels(folder, [{}]);
     write(folder, 'tunnels.json.bak', '\0\0\0');
     expect(await check(folder)).toEqual([success(/^1 tunnel in/), failure(/tunnels\.json\.bak is damaged/)]);
   });
 
   it('are of a newer version', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await keepTunnels(folder, []);
     write(folder, 'tunnels.json', '{"version":7,"tunnels":[]}');
     const found = await examine(folder);
@@ -181,7 +182,7 @@ describe('the tunnels on the disk', () => {
 
 describe('ports', () => {
   it('are free, or taken by something else', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const port = await freePort();
     expect((await examine(folder, { AGENT_PORT: String(port) }))('ports')).toEqual([success(/^free: \d+$/)]);
     const taken = String(await takenPort());
@@ -194,13 +195,13 @@ describe('ports', () => {
 
   it('an address of another machine cannot be listened on', async () => {
     const port = String(await freePort());
-    const found = await examine(await temporaryFolder(), { AGENT_HOST: '192.0.2.1', AGENT_PORT: port });
+    const found = await examine(temporaryFolder(), { AGENT_HOST: '192.0.2.1', AGENT_PORT: port });
     expect(found('ports')).toEqual([failure(/192\.0\.2\.1/, /AGENT_HOST/)]);
   });
 });
 
 it('notices another agent on the data folder', async () => {
-  const folder = await temporaryFolder();
+  const folder = temporaryFolder();
   const held = await openDataFolder(join(folder, 'data'));
   onTestFinished(() => held.release());
   const found = await examine(folder, { AGENT_PORT: String(await freePort()) });
@@ -214,7 +215,7 @@ it('notices another agent on the data folder', async () => {
 
 describe('the clock', () => {
   it('was never set', async () => {
-    const found = await examine(await temporaryFolder(), {}, { now: () => Date.parse('1970-01-01T00:00:20Z') });
+    const found = await examine(temporaryFolder(), {}, { now: () => Date.parse('1970-01-01T00:00:20Z') });
     expect(found('clock')).toEqual([failure(/^it shows 1970-01-01.*never set/, /timedatectl/)]);
   });
 
@@ -223,7 +224,7 @@ describe('the clock', () => {
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     onTestFinished(() => void server.close());
     const dateFrom = `http://127.0.0.1:${(server.address() as { port: number }).port}`;
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     expect((await examine(folder, {}, { dateFrom }))('clock')).toEqual([success(/within a minute of http/)]);
     const fast = await examine(folder, {}, { dateFrom, now: () => Date.now() + 3_600_000 });
     expect(fast('clock')).toEqual([failure(/ahead of http/, /timedatectl/)]);
@@ -234,7 +235,7 @@ describe('the clock', () => {
 
 describe('upstreams', () => {
   it('answer, do not answer, or are not allowed', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const [up, down] = [await takenPort(), await freePort()];
     const web = createHttp((_request, response) => response.end());
     await new Promise<void>((resolve) => web.listen(0, '127.0.0.1', resolve));
@@ -268,7 +269,7 @@ describe('upstreams', () => {
   });
 
   it('are more than a screen holds', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const forwarded = Array.from({ length: 14 }, (_, at) => ({ forwards_to: `8.8.8.8:${at + 1}` }));
     await keepTunnels(folder, forwarded);
     const lines = (await examine(folder))('upstreams');

@@ -1,8 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
-import { createServer as createPort } from 'node:net';
 import { join } from 'node:path';
-import { onTestFinished } from 'vitest';
 import type { Tunnel } from '../../src/agent/tunnels/tunnel.ts';
 import { tunnelsCodec } from '../../src/agent/tunnels/tunnel-store.ts';
 import { diagnose, type Surroundings } from '../../src/doctor/diagnose.ts';
@@ -42,25 +40,4 @@ export async function keepTunnels(folder: string, tunnels: Partial<Tunnel>[]): P
     ...tunnel,
   }));
   writeFileSync(join(folder, 'data', 'tunnels.json'), tunnelsCodec.encode({ version: 1, tunnels: stored }));
-}
-
-/** A port of the loopback on which something listens, and hangs up on whoever comes. */
-export async function takenPort(): Promise<number> {
-  const server = createPort((socket) => socket.destroy());
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  onTestFinished(() => void server.close());
-  return (server.address() as { port: number }).port;
-}
-
-/** A port of the loopback on which nothing listens, and which no server that asks for any port is given. */
-export async function freePort(): Promise<number> {
-  for (;;) {
-    const port = 10_000 + Math.floor(Math.random() * 10_000);
-    const server = createPort();
-    const isFree = await new Promise<boolean>((resolve) => {
-      server.once('error', () => resolve(false));
-      server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
-    });
-    if (isFree) return port;
-  }
 }

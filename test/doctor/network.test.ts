@@ -6,10 +6,11 @@ import { issueCredential } from '../../src/gateway/access/issue-token.ts';
 import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { AgentProcess } from '../support/agent-process.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { freePort, takenPort } from '../support/loopback.ts';
 import { TestProxy } from '../support/proxies.ts';
 import { silentLog } from '../support/silent-log.ts';
-import { temporaryFolder } from '../support/tunnel-set-up.ts';
-import { examine, freePort, keepTunnels, takenPort } from './examination.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
+import { examine, keepTunnels } from './examination.ts';
 
 let gateway: TestGateway;
 beforeAll(async () => {
@@ -37,7 +38,7 @@ const resolve = async (name: string) => {
 
 describe('with a gateway that is as it should be', () => {
   it('everything is well, and nothing stays behind on the gateway', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const port = await takenPort();
     await keepTunnels(folder, [
       { forwards_to: `localhost:${port}` },
@@ -55,7 +56,7 @@ describe('with a gateway that is as it should be', () => {
   });
 
   it('names are looked up', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const domains = ['known.example.com', 'unknown.example.com', 'unknown.internal', 'later.example.com'];
     await keepTunnels(
       folder,
@@ -72,7 +73,7 @@ describe('with a gateway that is as it should be', () => {
   });
 
   it('the authtoken is refused', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await keepTunnels(folder, [{}]);
     const wrong = `${gateway.authtoken.slice(0, -4)}aaaa`;
     const found = await examine(folder, { ...remote(), NGROK_AUTHTOKEN: wrong });
@@ -84,7 +85,7 @@ describe('with a gateway that is as it should be', () => {
   it('the authtoken’s rules do not cover a domain, or the domain is not reserved', async () => {
     const { store } = gateway;
     const { token } = await store.database.write(() => issueCredential(store, { acl: ['bind:*.site.localhost'] }));
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await keepTunnels(folder, [{ domain: 'a.site.localhost' }, { domain: 'b.other.localhost' }]);
     const found = await examine(folder, { ...remote(), NGROK_AUTHTOKEN: token });
     expect(found('acl')).toEqual([
@@ -98,7 +99,7 @@ describe('with a gateway that is as it should be', () => {
   it('another agent serves a name: it keeps it', async () => {
     const session = await agentSession(gateway).connect();
     const listener = await session.httpEndpoint().domain('busy.localhost').listen();
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await keepTunnels(folder, [{ domain: 'busy.localhost' }]);
     expect((await examine(folder, remote()))('acl')).toEqual([failure(/ERR_NGROK_334/, /another agent serves/)]);
     expect(gateway.endpoints.list().map(({ host }) => host)).toEqual(['busy.localhost']);
@@ -109,7 +110,7 @@ describe('with a gateway that is as it should be', () => {
 
 describe('with something else at the gateway’s address', () => {
   const reach = async (env: Record<string, string>) => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const found = await examine(folder, { ...remote(), ...env });
     // Whoever that is, it does not get the authtoken.
     expect(found('authtoken')).toEqual([skip(/cannot be reached, or is not to be trusted/)]);
@@ -132,7 +133,7 @@ describe('with something else at the gateway’s address', () => {
   });
 
   it('a captive portal presents a certificate of its own, which is named', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const ca = await openLocalCa(folder, silentLog);
     const { cert, key } = await ca.issue(['portal.hotel.example']);
     const server = createTls({ cert, key }, (socket) => socket.destroy());
@@ -153,7 +154,7 @@ describe('with something else at the gateway’s address', () => {
 describe('behind a proxy', () => {
   it('everything goes through it', async () => {
     const proxy = await TestProxy.socks();
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await keepTunnels(folder, [{}]);
     const env = { ...remote(), ALL_PROXY: `socks5://${proxy.address}` };
     const found = await examine(folder, env);
@@ -165,7 +166,7 @@ describe('behind a proxy', () => {
 
   it('it is named when it is what stands in the way, and its password is not', async () => {
     const proxy = await TestProxy.http({ credentials: 'me:right' });
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const env = {
       ...remote(),
       NGROK_SERVER_ADDR: 'gw.example.com:443',
@@ -179,7 +180,7 @@ describe('behind a proxy', () => {
 });
 
 it('the clock is outside of the certificate’s time', async () => {
-  const folder = await temporaryFolder();
+  const folder = temporaryFolder();
   const at = (time: number) => examine(folder, remote(), { now: () => time });
   const years = 40 * 365 * 86_400_000;
   expect((await at(Date.now() + years))('clock')).toEqual([failure(/after the end of the gateway's certificate/)]);
@@ -187,7 +188,7 @@ it('the clock is outside of the certificate’s time', async () => {
 });
 
 it('leaves a running agent alone, and tells what that knows', async () => {
-  const folder = await temporaryFolder();
+  const folder = temporaryFolder();
   const { store } = gateway;
   const issued = await store.database.write(() => issueCredential(store, { acl: ['bind:a.run.localhost'] }));
   await keepTunnels(folder, [
@@ -212,6 +213,6 @@ it('leaves a running agent alone, and tells what that knows', async () => {
   ]);
   expect(gateway.endpoints.list()).toEqual(before);
   // With other settings it is in the way.
-  const [other] = (await examine(await temporaryFolder(), env))('agent');
+  const [other] = (await examine(temporaryFolder(), env))('agent');
   expect(other).toEqual(failure(/an agent with another data folder answers/, /doctor --service.*AGENT_PORT/));
 });

@@ -4,9 +4,10 @@ import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManagementClient } from '../../src/management/client.ts';
 import { Device } from '../agent/device.ts';
-import { CLI, deviceAgent, temporaryFolder } from '../support/agent-process.ts';
+import { CLI, deviceAgent } from '../support/agent-process.ts';
 import { Disk, FailingDisk, mayMakeFailingDisks, mayMount } from '../support/disk.ts';
 import { measured } from '../support/measured.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 
 /** A device with its own gateway, and a client of that gateway's management API. */
 class Furnished {
@@ -126,7 +127,7 @@ it.runIf(mayBeNobody)(
   'a file of another user is named with what to do, and nothing is touched',
   { timeout: 180_000 },
   async () => {
-    const [folder, remove] = temporaryFolder();
+    const [folder, remove] = makeFolder();
     onTestFinished(remove);
     const { device } = await Furnished.start(folder);
     expect(await device.agent.end()).toBe(0);

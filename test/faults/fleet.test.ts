@@ -8,12 +8,13 @@ import type { Endpoint } from '../../src/agent/connectors/connector.ts';
 import type { GatewaySession } from '../../src/agent/connectors/gateway-session.ts';
 import { Pulse } from '../../src/agent/connectors/pulse.ts';
 import { SessionSupervisor } from '../../src/agent/connectors/session-supervisor.ts';
-import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess } from '../support/agent-process.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { measured } from '../support/measured.ts';
 import { seeded } from '../support/seeded.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { SteeredClock } from '../support/steered-clock.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 import type { Crew } from './fleet-agents.ts';
 import { persistTunnels } from './persisted-tunnels.ts';
 import { PublicClient } from './public-client.ts';
@@ -105,7 +106,7 @@ describe('200 agents whose gateway was away', () => {
 });
 
 it(`${AGENTS} agents are all back within a minute of a gateway that was killed`, async () => {
-  const [folder, remove] = temporaryFolder();
+  const [folder, remove] = makeFolder();
   onTestFinished(remove);
   const gateway = await GatewayProcess.start(folder);
   onTestFinished(() => gateway.kill());

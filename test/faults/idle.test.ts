@@ -2,8 +2,9 @@ import { type BigIntStats, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess } from '../support/agent-process.ts';
 import { measured } from '../support/measured.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 import { rounds } from './rounds.ts';
 
 const SECONDS = rounds({ short: 10, full: 300 });
@@ -32,7 +33,7 @@ it.runIf(process.platform === 'linux')(
   `an agent with 20 tunnels and its own gateway writes nothing to the disk in ${SECONDS} s without anything to do`,
   { timeout: 60_000 + SECONDS * 1_000 },
   async () => {
-    const [folder, remove] = temporaryFolder();
+    const [folder, remove] = makeFolder();
     const agent = AgentProcess.start(folder);
     try {
       const api = await agent.ready();

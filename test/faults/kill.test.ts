@@ -1,8 +1,9 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess } from '../support/agent-process.ts';
 import { measured } from '../support/measured.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 import { rounds } from './rounds.ts';
 
 const ROUNDS = rounds({ short: 6, full: 200 });
@@ -13,7 +14,7 @@ const NAMES = Array.from({ length: 24 }, (_, i) => `kill-${i}.localhost`);
 type Known = 'present' | 'absent' | 'unknown';
 
 it(`keeps every answer through ${ROUNDS} kill -9 under load`, { timeout: 30_000 + ROUNDS * 5_000 }, async () => {
-  const [folder, remove] = temporaryFolder();
+  const [folder, remove] = makeFolder();
   const known = new Map<string, Known>(NAMES.map((name) => [name, 'absent']));
   try {
     for (let round = 0; round < ROUNDS; round++) {

@@ -6,10 +6,10 @@ import { expect, it, onTestFinished } from 'vitest';
 import { AcmeAccountKey } from '../../src/gateway/certificates/acme/acme-account-key.ts';
 import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
-import { temporaryFolder } from '../support/agent-process.ts';
 import { measured } from '../support/measured.ts';
 import { seeded } from '../support/seeded.ts';
 import { silentLog } from '../support/silent-log.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 import { type Outage, TracedDisk } from '../support/traced-disk.ts';
 import { NO_TRACE, traceWrites } from '../support/write-trace.ts';
 import { rounds } from './rounds.ts';
@@ -33,7 +33,7 @@ it.skipIf(NO_TRACE)(
     timeout: 900_000,
   },
   async () => {
-    const [dataDir, remove] = temporaryFolder();
+    const [dataDir, remove] = makeFolder();
     onTestFinished(remove);
     const calls = traceWrites([process.execPath, WRITER, dataDir]);
     const disk = new TracedDisk(dataDir);

@@ -5,12 +5,13 @@ import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
-import { AgentProcess, temporaryFolder } from '../support/agent-process.ts';
+import { AgentProcess } from '../support/agent-process.ts';
 import { quantile } from '../support/finding.ts';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { measured } from '../support/measured.ts';
 import { type ProcessResources, processResources } from '../support/process-resources.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 import { persistTunnels } from './persisted-tunnels.ts';
 import { expectRecovery } from './recovery.ts';
 import { rounds } from './rounds.ts';
@@ -98,7 +99,7 @@ class Day {
   ) {}
 
   static async begin(): Promise<Day> {
-    const [folder, remove] = temporaryFolder();
+    const [folder, remove] = makeFolder();
     onTestFinished(remove);
     const gateway = await GatewayProcess.start(folder, preload(COLLECTOR));
     onTestFinished(() => gateway.kill());

@@ -1,12 +1,6 @@
 import { once } from 'node:events';
 import { Agent, createServer, type IncomingMessage, type RequestListener, request, type Server } from 'node:http';
-import {
-  type AddressInfo,
-  connect,
-  createServer as createTcpServer,
-  type Server as NetServer,
-  type Socket,
-} from 'node:net';
+import { connect, createServer as createTcpServer, type Server as NetServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import type { Listener, Session } from '@ngrok/ngrok';
@@ -15,6 +9,7 @@ import { WebSocket, WebSocketServer } from 'ws';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { ask } from '../support/http-request.ts';
+import { listening } from '../support/loopback.ts';
 import { selfSigned } from '../support/self-signed.ts';
 
 let gateway: TestGateway;
@@ -33,10 +28,9 @@ afterEach(async () => {
   }
 });
 
-async function listening(server: NetServer): Promise<number> {
-  servers.push(server.listen(0, '127.0.0.1'));
-  await once(server, 'listening');
-  return (server.address() as AddressInfo).port;
+function listen(server: NetServer): Promise<number> {
+  servers.push(server);
+  return listening(server);
 }
 
 type Rule = { type: string; config?: object };
@@ -54,7 +48,7 @@ async function serve(host: string, answer: string | RequestListener | null, poli
   const listener = await builder.listen(false);
   const handler: RequestListener =
     typeof answer === 'string' ? (_req, res) => void res.end(answer) : (answer ?? (() => {}));
-  const port = answer === null ? 9 : await listening(createServer(handler));
+  const port = answer === null ? 9 : await listen(createServer(handler));
   listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
   return listener;
 }
@@ -120,7 +114,7 @@ describe('a request that a policy forwards to an internal endpoint', () => {
   it('can be a websocket', async () => {
     const server = createServer();
     new WebSocketServer({ server }).on('connection', (socket) => socket.on('message', (data) => socket.send(data)));
-    const port = await listening(server);
+    const port = await listen(server);
     const listener = await session.httpEndpoint().scheme('HTTP').domain('ws.internal').listen(false);
     listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
     await serve('app.localhost', null, policyOf({ on_http_request: [forwardTo('http://ws.internal')] }));
@@ -208,7 +202,7 @@ describe('a connection that a policy forwards to an internal endpoint', () => {
   });
 
   it('carries TCP there, past that endpoint’s own policy', async () => {
-    const port = await listening(createTcpServer((socket) => socket.on('error', () => {}).end('from inside')));
+    const port = await listen(createTcpServer((socket) => socket.on('error', () => {}).end('from inside')));
     const tcp = async (address: string | null, policy: string) => {
       const builder = session.tcpEndpoint();
       if (address) builder.remoteAddr(address);
@@ -232,9 +226,7 @@ describe('a connection that a policy forwards to an internal endpoint', () => {
 
   it('carries TLS there as it is', async () => {
     const { cert, key } = await selfSigned();
-    const port = await listening(
-      createTlsServer({ cert, key }, (socket) => socket.on('error', () => {}).end('secret')),
-    );
+    const port = await listen(createTlsServer({ cert, key }, (socket) => socket.on('error', () => {}).end('secret')));
     const inside = await session.tlsEndpoint().domain('vault.internal').listen(false);
     inside.forward(`tls://127.0.0.1:${port}`).catch(() => {});
     const policy = policyOf({ on_tcp_connect: [forwardTo('tls://vault.internal')] });
@@ -252,7 +244,7 @@ describe('what is forwarded to an internal endpoint ends with the endpoint that 
     const server = createServer();
     new WebSocketServer({ server });
     const inside = await session.httpEndpoint().scheme('HTTP').domain('ws.internal').listen(false);
-    inside.forward(`http://127.0.0.1:${await listening(server)}`).catch(() => {});
+    inside.forward(`http://127.0.0.1:${await listen(server)}`).catch(() => {});
     const outside = await serve('app.localhost', null, policyOf({ [phase]: [forwardTo('http://ws.internal')] }));
     const socket = new WebSocket(`ws://127.0.0.1:${gateway.httpPort}/`, { headers: { host: 'app.localhost' } });
     await once(socket, 'open');
@@ -271,7 +263,7 @@ describe('what is forwarded to an internal endpoint ends with the endpoint that 
   });
 
   it.each(['tcp', 'tls'])('when it is a connection of the protocol %s', async (protocol) => {
-    const port = await listening(createTcpServer((socket) => socket.on('error', () => {}).write('from inside')));
+    const port = await listen(createTcpServer((socket) => socket.on('error', () => {}).write('from inside')));
     const policy = policyOf({
       on_tcp_connect: [
         ...(protocol === 'tls' ? [{ type: 'terminate-tls' }] : []),

@@ -9,7 +9,7 @@ import { parseUpstreamRules } from '../../src/agent/upstreams/upstream-rules.ts'
 import { setUpApi } from '../support/api-set-up.ts';
 import { FUZZ_MS, fuzz } from '../support/fuzz.ts';
 import { silentLog } from '../support/silent-log.ts';
-import { temporaryFolder } from '../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** Where no setting lets a tunnel go, as numbers: clouds' metadata, link-local, unspecified, multicast, broadcast. */
 const FORBIDDEN: [number, number, number, number][] = [
@@ -110,7 +110,7 @@ async function setUp(addresses: () => string[]) {
     parseUpstreamRules('any,loopback,private,0.0.0.0/0,::/0,*.example,169.254.169.254,fe80::/10'),
     lookup,
   );
-  const socketFolder = await temporaryFolder();
+  const socketFolder = temporaryFolder();
   const dialer = new UpstreamDialer({ guard, log: silentLog, socketFolder, verifyTls: true, connectMs: 1_000 });
   const { local, connector } = await setUpApi({ guard, dialer });
   const server = await startServer(local, { host: '127.0.0.1', port: 0 }, silentLog);

@@ -2,17 +2,17 @@ import { stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createFolder } from '../../src/lib/create-folder.ts';
-import { temporaryFolder } from '../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 it('creates every level with the mode, and is content with what is there', async () => {
-  const folder = await temporaryFolder();
+  const folder = temporaryFolder();
   await createFolder(join(folder, 'a/b/c'), 0o700);
   await createFolder(join(folder, 'a/b/c'), 0o755);
   for (const level of ['a', 'a/b', 'a/b/c']) expect((await stat(join(folder, level))).mode & 0o777).toBe(0o700);
 });
 
 it('gives up on a link that leads nowhere', async () => {
-  const folder = await temporaryFolder();
+  const folder = temporaryFolder();
   await symlink('nowhere/at/all', join(folder, 'link'));
   await expect(createFolder(join(folder, 'link/data'), 0o700)).rejects.toThrow('ENOENT');
 });

@@ -2,10 +2,10 @@ import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { explainUnreadable, writeDurably } from '../../src/lib/durable-write.ts';
-import { temporaryFolder } from '../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 it('replaces a file by another one, and leaves nothing else behind', async () => {
-  const folder = await temporaryFolder();
+  const folder = temporaryFolder();
   const path = join(folder, 'secret');
   await writeDurably(path, 'old, and longer', 0o600);
   const { ino } = await stat(path);
@@ -16,7 +16,7 @@ it('replaces a file by another one, and leaves nothing else behind', async () =>
 });
 
 it('gives the file its mode even where an interrupted write left one that all may read', async () => {
-  const path = join(await temporaryFolder(), 'secret');
+  const path = join(temporaryFolder(), 'secret');
   await writeFile(`${path}.tmp`, 'half of it', { mode: 0o644 });
   await writeDurably(path, 'whole', 0o600);
   expect((await stat(path)).mode & 0o777).toBe(0o600);

@@ -7,11 +7,11 @@ import { promisify } from 'node:util';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { LogOutput } from '../../src/lib/log-output.ts';
-import { temporaryFolder } from '../support/agent-process.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
 
 let folder: string;
 beforeEach(() => {
-  const [path, remove] = temporaryFolder();
+  const [path, remove] = makeFolder();
   folder = path;
   return remove;
 });

@@ -1,8 +1,5 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
@@ -129,10 +126,4 @@ export function outcomeOf(
       resolve({ code: error ? Number(error.code ?? -1) : 0, stdout, stderr });
     });
   });
-}
-
-/** A folder for one test; call the second to remove it. */
-export function temporaryFolder(): [folder: string, remove: () => void] {
-  const folder = mkdtempSync(join(tmpdir(), 'device-agent-test-'));
-  return [folder, () => rmSync(folder, { recursive: true, force: true })];
 }

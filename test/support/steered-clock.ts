@@ -11,11 +11,14 @@ export class SteeredClock implements Clock {
   readonly #sleepers = new Set<Sleeper>();
   /** What random() answers. */
   chance: () => number = () => 0.5;
+  /** Milliseconds of every sleep so far. */
+  readonly delays: number[] = [];
 
   readonly now = () => this.#now;
   readonly random = () => this.chance();
 
   sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    this.delays.push(ms);
     return new Promise((resolve, reject) => {
       if (signal?.aborted) return reject(signal.reason);
       const aborted = () => {
@@ -43,6 +46,11 @@ export class SteeredClock implements Clock {
     };
     this.#sleepers.add(sleeper);
     return () => this.#sleepers.delete(sleeper);
+  }
+
+  /** Moves the time and wakes nobody. */
+  skip(ms: number): void {
+    this.#now += ms;
   }
 
   /** How many sleep now. */

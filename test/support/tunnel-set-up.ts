@@ -1,5 +1,3 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Adapter } from 'lowdb';
 import { onTestFinished } from 'vitest';
@@ -13,13 +11,7 @@ import { parseUpstreamRules } from '../../src/agent/upstreams/upstream-rules.ts'
 import { systemClock } from '../../src/lib/clock.ts';
 import { FakeConnector } from './fake-connector.ts';
 import { silentLog } from './silent-log.ts';
-
-/** A folder that goes away with the test. */
-export async function temporaryFolder(): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), 'agent-'));
-  onTestFinished(() => rm(folder, { recursive: true, force: true }));
-  return folder;
-}
+import { temporaryFolder } from './temporary-folder.ts';
 
 interface SetUpOptions extends Partial<TunnelManagerOptions> {
   adapter?: Adapter<StoredTunnels>;
@@ -28,7 +20,7 @@ interface SetUpOptions extends Partial<TunnelManagerOptions> {
 
 /** A manager on a folder of its own, with a gateway in memory that is online. */
 export async function setUpTunnels({ adapter, folder, ...options }: SetUpOptions = {}) {
-  const socketFolder = folder ?? (await temporaryFolder());
+  const socketFolder = folder ?? temporaryFolder();
   const connector = new FakeConnector();
   const path = join(socketFolder, 'tunnels.json');
   const store = new TunnelStore(adapter ?? new DurableFile({ path, codec: tunnelsCodec, log: silentLog }));
@@ -54,22 +46,4 @@ export async function setUpTunnels({ adapter, folder, ...options }: SetUpOptions
 /** A valid request; what the test is about is given. */
 export function tunnelRequest(request: Partial<TunnelRequest> = {}): TunnelRequest {
   return { protocol: 'http', forwards_to: 'localhost:8001', ...request };
-}
-
-/** Something that waits until it is opened. */
-export function gate(): { open: () => void; opened: Promise<void> } {
-  let open = () => {};
-  const opened = new Promise<void>((resolve) => {
-    open = resolve;
-  });
-  return { open, opened };
-}
-
-/** Resolves when the condition holds, which is looked at in every turn of the event loop. */
-export async function until(condition: () => boolean, what: string): Promise<void> {
-  const deadline = performance.now() + 5_000;
-  while (!condition()) {
-    if (performance.now() > deadline) throw new Error(`still not: ${what}`);
-    await new Promise((resolve) => setImmediate(resolve));
-  }
 }

@@ -1,21 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type Clock, systemClock } from '../../src/lib/clock.ts';
 import { type CompiledPolicy, compilePolicy } from '../../src/traffic-policy/engine.ts';
 import { Circuit } from '../../src/traffic-policy/state/circuit.ts';
 import { KeyRoom } from '../../src/traffic-policy/state/key-room.ts';
 import { PolicyState, PolicyStates } from '../../src/traffic-policy/state/policy-state.ts';
 import { SlidingWindow } from '../../src/traffic-policy/state/sliding-window.ts';
 import type { PolicyRequest } from '../../src/traffic-policy/steps.ts';
+import { SteeredClock } from '../support/steered-clock.ts';
 import { connectionFrom, requestFor } from './fake-request.ts';
-
-class SteeredClock implements Clock {
-  ms = 0;
-  now = () => this.ms;
-  sleep = async () => {};
-  after = systemClock.after;
-  random = () => 0.5;
-}
 
 const LIMIT = {
   name: 'per client',
@@ -54,9 +46,9 @@ describe('rate-limit', () => {
     expect(ask(policy, '192.0.2.1').status).toBe(200);
     const [name, seconds] = ask(policy).headers;
     expect(name).toBe('retry-after');
-    clock.ms += Number(seconds) * 1000 - 1000;
+    clock.skip(Number(seconds) * 1000 - 1000);
     expect(ask(policy).status).toBe(429);
-    clock.ms += 1000;
+    clock.skip(1000);
     expect(ask(policy).status).toBe(200);
   });
 
@@ -163,7 +155,7 @@ describe('circuit-breaker', () => {
     expect(ask(policy).status).toBe(200);
     failing(policy, 1, null);
     expect(ask(policy).status).toBe(503);
-    clock.ms += 5000;
+    clock.skip(5000);
     const probe = ask(policy);
     expect(probe.status).toBe(200);
     expect(ask(policy).status).toBe(503); // one probe at a time
@@ -175,13 +167,13 @@ describe('circuit-breaker', () => {
     const { clock, compile } = setUp({ type: 'circuit-breaker', config });
     const policy = compile();
     failing(policy, 4);
-    clock.ms += 5000;
+    clock.skip(5000);
     finish(policy, ask(policy).request, 502);
-    clock.ms += 4999;
+    clock.skip(4999);
     expect(ask(policy).status).toBe(503);
-    clock.ms += 1;
+    clock.skip(1);
     expect(ask(policy).status).toBe(200); // whose outcome never comes
-    clock.ms += 5000;
+    clock.skip(5000);
     expect(ask(policy).status).toBe(200);
   });
 
@@ -190,7 +182,7 @@ describe('circuit-breaker', () => {
     const policy = compile();
     const slow = ask(policy);
     failing(policy, 4);
-    clock.ms += 5000;
+    clock.skip(5000);
     ask(policy);
     finish(policy, slow.request, 200);
     expect(ask(policy).status).toBe(503);
@@ -209,10 +201,10 @@ describe('circuit-breaker', () => {
     const fresh = other.compile();
     for (let time = 0; time < 10; time++) {
       failing(fresh, 1);
-      other.clock.ms += 4000;
+      other.clock.skip(4000);
     }
     expect(ask(fresh).status).toBe(200);
-    expect(clock.ms).toBe(0);
+    expect(clock.now()).toBe(0);
   });
 
   it('does nothing when it is not enforced, and knows its old names', () => {

@@ -1,7 +1,7 @@
 import request from 'supertest';
 import { describe, expect, it } from 'vitest';
 import { setUpApi, TOKEN } from '../../support/api-set-up.ts';
-import { until } from '../../support/tunnel-set-up.ts';
+import { until } from '../../support/until.ts';
 
 const device342 = { protocol: 'http', forwards_to: '8001', domain: 'device342.localhost' };
 

@@ -8,7 +8,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { type Listen, type ServerLimits, startServer } from '../../../src/agent/api/server.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
 import { silentLog } from '../../support/silent-log.ts';
-import { temporaryFolder } from '../../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const LOOPBACK: Listen = { host: '127.0.0.1', port: 0 };
 
@@ -25,7 +25,7 @@ it('chooses a free port when asked to, and names it', async () => {
 });
 
 it('serves on a socket of its own, in the place of one left behind by a killed agent', async () => {
-  const path = join(await temporaryFolder(), 'api.sock');
+  const path = join(temporaryFolder(), 'api.sock');
   await writeFile(path, '');
   const server = await start((_req, res) => res.end('hello'), { path });
   expect((await stat(path)).mode & 0o777).toBe(0o600);

@@ -6,10 +6,10 @@ import { fileURLToPath } from 'node:url';
 import { expect, it, onTestFinished } from 'vitest';
 import { type DataFolder, openDataFolder } from '../../../src/agent/folders/data-folder.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
-import { temporaryFolder } from '../../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 it('is created for this user alone and can be taken again after its release', async () => {
-  const path = join(await temporaryFolder(), 'deep/data');
+  const path = join(temporaryFolder(), 'deep/data');
   const first = await openDataFolder(path);
   expect((await stat(path)).mode & 0o777).toBe(0o700);
   await first.release();
@@ -18,7 +18,7 @@ it('is created for this user alone and can be taken again after its release', as
 });
 
 it('is refused to a second agent, with what to do', async () => {
-  const path = await temporaryFolder();
+  const path = temporaryFolder();
   const first = await openDataFolder(path);
   await expect(openDataFolder(path)).rejects.toThrow(OperatorError);
   await expect(openDataFolder(path)).rejects.toThrow('DATA_DIR');
@@ -27,7 +27,7 @@ it('is refused to a second agent, with what to do', async () => {
 
 it('goes to exactly one of many that start at the same instant', async () => {
   for (let round = 0; round < 30; round++) {
-    const path = await temporaryFolder();
+    const path = temporaryFolder();
     const outcomes = await Promise.allSettled(Array.from({ length: 8 }, () => openDataFolder(path)));
     const winners = outcomes.filter(
       (outcome): outcome is PromiseFulfilledResult<DataFolder> => outcome.status === 'fulfilled',
@@ -38,7 +38,7 @@ it('goes to exactly one of many that start at the same instant', async () => {
 });
 
 it('is free again the moment its owner is killed', async () => {
-  const path = await temporaryFolder();
+  const path = temporaryFolder();
   const owner = await startOwner(path);
   await expect(openDataFolder(path)).rejects.toThrow('another agent');
   owner.kill('SIGKILL');
@@ -47,7 +47,7 @@ it('is free again the moment its owner is killed', async () => {
 });
 
 it('stays refused while its owner is stopped and cannot answer', async () => {
-  const path = await temporaryFolder();
+  const path = temporaryFolder();
   const owner = await startOwner(path);
   owner.kill('SIGSTOP');
   await expect(openDataFolder(path)).rejects.toThrow('another agent');
@@ -59,7 +59,7 @@ it('says who may use a folder that cannot be used', async () => {
 });
 
 it('says of a file in its place that a folder is needed', async () => {
-  const path = join(await temporaryFolder(), 'file');
+  const path = join(temporaryFolder(), 'file');
   await writeFile(path, '');
   await expect(openDataFolder(path)).rejects.toThrow(/cannot be used \(ENOTDIR.*\): set DATA_DIR to a folder$/);
 });

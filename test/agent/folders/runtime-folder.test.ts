@@ -2,10 +2,10 @@ import { chmod, mkdir, readdir, stat, symlink, writeFile } from 'node:fs/promise
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { openRuntimeFolder } from '../../../src/agent/folders/runtime-folder.ts';
-import { temporaryFolder } from '../../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 it('is private, the same for the same data folder, and emptied of what a killed agent left', async () => {
-  const parent = await temporaryFolder();
+  const parent = temporaryFolder();
   const path = await openRuntimeFolder('/data', parent);
   expect((await stat(path)).mode & 0o777).toBe(0o700);
   await writeFile(join(path, 'left.sock'), '');
@@ -15,11 +15,11 @@ it('is private, the same for the same data folder, and emptied of what a killed 
 });
 
 it('is refused when someone else may have made it', async () => {
-  const parent = await temporaryFolder();
+  const parent = temporaryFolder();
   const path = await openRuntimeFolder('/data', parent);
   await chmod(path, 0o755);
   await expect(openRuntimeFolder('/data', parent)).rejects.toThrow('remove it');
-  const elsewhere = await temporaryFolder();
+  const elsewhere = temporaryFolder();
   await mkdir(join(elsewhere, 'theirs'), { mode: 0o700 });
   const name = path.slice(parent.length + 1);
   await symlink(join(elsewhere, 'theirs'), join(elsewhere, name));

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
 import { loadDefaultPolicies } from '../../../src/agent/tunnels/default-policies.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
-import { temporaryFolder } from '../../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 it('come with the program', async () => {
   const packaged = fileURLToPath(new URL('../../../defaults/policies.json', import.meta.url));
@@ -18,7 +18,7 @@ it.each([
   ['{"inbuond":[]}', 'inbuond: unknown member "inbuond"; supported: enabled, inbound'],
   ['[]', '(document): '],
 ])('%j stops the start with file, place and reason', async (text, reason) => {
-  const path = join(await temporaryFolder(), 'policies.json');
+  const path = join(temporaryFolder(), 'policies.json');
   await writeFile(path, text);
   const loading = loadDefaultPolicies(path);
   await expect(loading).rejects.toThrow(OperatorError);

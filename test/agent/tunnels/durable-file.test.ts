@@ -7,7 +7,7 @@ import { measured } from '../../support/measured.ts';
 import { PowerCut, PowerCutFiles } from '../../support/power-cut-files.ts';
 import { seeded } from '../../support/seeded.ts';
 import { recordingLog, silentLog } from '../../support/silent-log.ts';
-import { temporaryFolder } from '../../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const numbers: Codec<number[]> = {
   encode: (data) => JSON.stringify(data),
@@ -121,7 +121,7 @@ describe('on a real disk', () => {
     new DurableFile({ path: join(folder, 'numbers.json'), codec: numbers, log });
 
   it('writes with mode 0600, keeps the content before, and writes nothing twice', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const path = join(folder, 'numbers.json');
     const file = fileIn(folder);
     expect(await file.read()).toBeNull();
@@ -136,7 +136,7 @@ describe('on a real disk', () => {
   });
 
   it('sets a damaged file aside, says so, and goes on with the last good copy', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const file = fileIn(folder);
     await file.write([1]);
     await file.write([2]);
@@ -152,7 +152,7 @@ describe('on a real disk', () => {
   });
 
   it('keeps five damaged files at most, and starts empty when the copy is damaged, too', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     for (let n = 0; n < 8; n++) {
       await writeFile(join(folder, 'numbers.json'), `damaged ${n}`);
       expect(await fileIn(folder).read()).toBeNull();
@@ -168,14 +168,14 @@ describe('on a real disk', () => {
   });
 
   it('uses the last good copy when the file is missing', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await writeFile(join(folder, 'numbers.json.bak'), '[7]');
     expect(await fileIn(folder).read()).toEqual([7]);
     expect(await readFile(join(folder, 'numbers.json'), 'utf8')).toBe('[7]');
   });
 
   it('writes the file anew that somebody has removed meanwhile, with the copy or without', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const file = fileIn(folder);
     await file.write([1]);
     for (const [n, removed] of [['numbers.json'], ['numbers.json', 'numbers.json.bak']].entries()) {
@@ -186,7 +186,7 @@ describe('on a real disk', () => {
   });
 
   it('stops the start when it may not read, rather than to begin empty', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await mkdir(join(folder, 'numbers.json'));
     await expect(fileIn(folder).read()).rejects.toThrow(OperatorError);
     const forbidden = new PowerCutFiles();

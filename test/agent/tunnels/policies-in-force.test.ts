@@ -3,7 +3,8 @@ import { offline } from '../../../src/agent/connectors/sdk/sdk-error.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
 import { PolicyInput } from '../../../src/traffic-policy/document.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
-import { gate, setUpTunnels, tunnelRequest, until } from '../../support/tunnel-set-up.ts';
+import { setUpTunnels, tunnelRequest } from '../../support/tunnel-set-up.ts';
+import { gate, until } from '../../support/until.ts';
 
 const inbound = [{ actions: [{ type: 'deny' }] }];
 const DENIED = PolicyInput.parse({ inbound });

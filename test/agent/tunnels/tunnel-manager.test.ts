@@ -2,40 +2,19 @@ import { describe, expect, it } from 'vitest';
 import { offline } from '../../../src/agent/connectors/sdk/sdk-error.ts';
 import { DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
 import { tunnelsCodec } from '../../../src/agent/tunnels/tunnel-store.ts';
-import { type Clock, systemClock } from '../../../src/lib/clock.ts';
 import { DeadlineExceeded } from '../../../src/lib/deadline.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
 import { PowerCutFiles } from '../../support/power-cut-files.ts';
 import { recordingLog, silentLog } from '../../support/silent-log.ts';
-import { gate, setUpTunnels, tunnelRequest, until } from '../../support/tunnel-set-up.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
+import { setUpTunnels, tunnelRequest } from '../../support/tunnel-set-up.ts';
+import { gate, until } from '../../support/until.ts';
 
-/** Time that passes only when the test says so. */
-class SteeredClock implements Clock {
-  readonly delays: number[] = [];
-  time = 0;
-  #wakes: (() => void)[] = [];
-
-  now(): number {
-    return this.time;
-  }
-
-  sleep(ms: number, signal?: AbortSignal): Promise<void> {
-    this.delays.push(ms);
-    return new Promise((resolve, reject) => {
-      this.#wakes.push(resolve);
-      signal?.addEventListener('abort', () => reject(signal.reason));
-    });
-  }
-
-  readonly after = systemClock.after;
-
-  random(): number {
-    return 0.999999;
-  }
-
-  pass(): void {
-    for (const wake of this.#wakes.splice(0)) wake();
-  }
+/** A clock on which every random delay is the longest possible. */
+function latestClock(): SteeredClock {
+  const clock = new SteeredClock();
+  clock.chance = () => 0.999999;
+  return clock;
 }
 
 const failingDisk = async () => {
@@ -340,7 +319,7 @@ describe('keeping tunnels up', () => {
   });
 
   it('tries a refused tunnel again for ever, at most 30 s apart, and says so in one line', async () => {
-    const clock = new SteeredClock();
+    const clock = latestClock();
     const { log, lines } = recordingLog();
     const { tunnels, connector } = await setUpTunnels({ clock, log });
     const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
@@ -353,7 +332,7 @@ describe('keeping tunnels up', () => {
     for (let n = 1; n <= 12; n++) {
       await until(() => clock.delays.length === n, `wait ${n}`);
       expect(view.status.state).toBe('failed');
-      clock.pass();
+      await clock.advance(clock.delays.at(-1) ?? 0);
     }
     await until(() => view.status.state === 'online', 'online at last');
     expect(clock.delays).toEqual([499, 999, 1999, 3999, 7999, 15999, ...new Array<number>(6).fill(29999)]);
@@ -362,7 +341,7 @@ describe('keeping tunnels up', () => {
   });
 
   it.each([null, 'ERR_NGROK_741'])('does not storm a gateway that ends with %s whatever it binds', async (code) => {
-    const clock = new SteeredClock();
+    const clock = latestClock();
     const { log, lines } = recordingLog();
     const { tunnels, connector } = await setUpTunnels({ clock, log });
     const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
@@ -375,19 +354,19 @@ describe('keeping tunnels up', () => {
       end();
       await until(() => clock.delays.length === n, `wait ${n}`);
       expect(connector.requests).toHaveLength(n);
-      clock.pass();
+      await clock.advance(clock.delays.at(-1) ?? 0);
       await until(() => view.status.state === 'online', 'online for a moment');
     }
     expect(clock.delays).toEqual([499, 999, 1999, 3999, 7999, 15999, 29999, 29999]);
     expect(lines.some(({ msg }) => msg === 'tunnel failed; it is tried again')).toBe(true);
-    clock.time += 30_000;
+    clock.skip(30_000);
     end();
     await until(() => clock.delays.length === 9, 'the wait after a while of peace');
     expect(clock.delays.at(-1)).toBe(499);
   });
 
   it('tries a refused tunnel again at once when a new session is there', async () => {
-    const { tunnels, connector } = await setUpTunnels({ clock: new SteeredClock() });
+    const { tunnels, connector } = await setUpTunnels({ clock: latestClock() });
     const view = await tunnels.create(tunnelRequest());
     connector.goOffline();
     connector.beforeOpen = async () => {
@@ -402,7 +381,7 @@ describe('keeping tunnels up', () => {
   });
 
   it('has one tunnel that the gateway never answers step aside for the others, which it would take down for ever', async () => {
-    const clock = new SteeredClock();
+    const clock = latestClock();
     const { tunnels, connector } = await setUpTunnels({ clock });
     const silent = await tunnels.create(tunnelRequest({ domain: 'silent.localhost' }));
     const other = await tunnels.create(tunnelRequest({ domain: 'other.localhost' }));
@@ -420,7 +399,7 @@ describe('keeping tunnels up', () => {
     await until(() => other.status.state === 'online', 'the other one online');
     expect([silent.status.state, clock.delays]).toEqual(['connecting', [1000]]);
     connector.beforeOpen = async () => {};
-    clock.pass();
+    await clock.advance(clock.delays.at(-1) ?? 0);
     await until(() => silent.status.state === 'online', 'online once it is answered');
   });
 
@@ -449,7 +428,7 @@ describe('keeping tunnels up', () => {
   });
 
   it('brings 1,000 tunnels up with the session, without a pause between them', async () => {
-    const { tunnels, connector } = await setUpTunnels({ clock: new SteeredClock() });
+    const { tunnels, connector } = await setUpTunnels({ clock: latestClock() });
     await Promise.all(
       Array.from({ length: 1_000 }, (_, n) => tunnels.create(tunnelRequest({ domain: `t${n}.localhost` }))),
     );

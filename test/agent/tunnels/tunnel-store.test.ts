@@ -7,7 +7,7 @@ import type { Tunnel } from '../../../src/agent/tunnels/tunnel.ts';
 import { type StoredTunnels, TunnelStore, tunnelsCodec } from '../../../src/agent/tunnels/tunnel-store.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
 import { silentLog } from '../../support/silent-log.ts';
-import { temporaryFolder } from '../../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const tunnel = (id: string): Tunnel => ({
   id,
@@ -79,7 +79,7 @@ describe('changes', () => {
 
 describe('tunnels.json', () => {
   it('brings tunnels back as they were, in order of creation', async () => {
-    const path = join(await temporaryFolder(), 'tunnels.json');
+    const path = join(temporaryFolder(), 'tunnels.json');
     const store = await openStore(path);
     await Promise.all(['c', 'a', 'b'].map((id) => store.save(tunnel(id))));
     await store.save({ ...tunnel('a'), url: 'https://a.localhost:9443' });
@@ -88,7 +88,7 @@ describe('tunnels.json', () => {
   });
 
   it('is not touched by a change that changes nothing', async () => {
-    const path = join(await temporaryFolder(), 'tunnels.json');
+    const path = join(temporaryFolder(), 'tunnels.json');
     const store = await openStore(path);
     await store.save(tunnel('a'));
     const { ino, mtimeMs } = await stat(path);
@@ -98,7 +98,7 @@ describe('tunnels.json', () => {
   });
 
   it('of a newer version stops the start and stays as it is', async () => {
-    const path = join(await temporaryFolder(), 'tunnels.json');
+    const path = join(temporaryFolder(), 'tunnels.json');
     const text = '{"version":2,"tunnels":"whatever that may be by then"}';
     await writeFile(path, text);
     await expect(openStore(path)).rejects.toThrow(OperatorError);
@@ -107,7 +107,7 @@ describe('tunnels.json', () => {
   });
 
   it('of a version that knows more keeps what is not known here', async () => {
-    const path = join(await temporaryFolder(), 'tunnels.json');
+    const path = join(temporaryFolder(), 'tunnels.json');
     const newer = {
       ...tunnel('a'),
       protocol: 'udp',
@@ -123,7 +123,7 @@ describe('tunnels.json', () => {
   });
 
   it('loses no tunnel whose line was copied by hand, with its id', async () => {
-    const path = join(await temporaryFolder(), 'tunnels.json');
+    const path = join(temporaryFolder(), 'tunnels.json');
     const copy = { ...tunnel('a'), domain: 'copy.localhost', url: 'https://copy.localhost:8443' };
     await writeFile(path, JSON.stringify({ version: 1, tunnels: [tunnel('a'), copy] }));
     const store = await openStore(path);
@@ -134,7 +134,7 @@ describe('tunnels.json', () => {
   });
 
   it('of which one tunnel cannot be used keeps the others, and all of it under another name', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const path = join(folder, 'tunnels.json');
     const text = JSON.stringify({ version: 1, tunnels: [tunnel('a'), { ...tunnel('b'), url: 'b' }, tunnel('c')] });
     await writeFile(path, text);
@@ -149,7 +149,7 @@ describe('tunnels.json', () => {
   it.each(['{"version":1,"tunnels":[{"id":"a"}]}', '{"version":1}', '[]', 'null', ''])(
     'that holds %j is damaged',
     async (text) => {
-      const folder = await temporaryFolder();
+      const folder = temporaryFolder();
       await writeFile(join(folder, 'tunnels.json'), text);
       const store = await openStore(join(folder, 'tunnels.json'));
       expect(store.list()).toEqual([]);

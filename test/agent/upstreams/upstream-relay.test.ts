@@ -12,11 +12,11 @@ import { UpstreamGuard } from '../../../src/agent/upstreams/upstream-guard.ts';
 import { parseUpstreamRules } from '../../../src/agent/upstreams/upstream-rules.ts';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { recordingLog } from '../../support/silent-log.ts';
-import { temporaryFolder } from '../../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 /** A dialer whose names resolve to what the test says. */
 async function setUp(names: Record<string, string[]> = {}, verifyTls = true) {
-  const socketFolder = await temporaryFolder();
+  const socketFolder = temporaryFolder();
   const lookup = async (name: string): Promise<LookupAddress[]> =>
     (names[name] ?? []).map((address) => ({ address, family: net.isIPv6(address) ? 6 : 4 }));
   const guard = new UpstreamGuard(parseUpstreamRules(`loopback,unix:${socketFolder}`), lookup);
@@ -164,7 +164,7 @@ describe('before a tunnel is created', () => {
 
 describe('an https upstream', () => {
   it('is verified by its name, unless that is switched off', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const ca = await openLocalCa(folder, recordingLog().log);
     const { cert, key } = await ca.issue(['camera.test']);
     const server = tls.createServer({ cert, key }, (socket) => socket.end(`hello, ${socket.servername}`));

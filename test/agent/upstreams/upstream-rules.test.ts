@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseUpstreamRules } from '../../../src/agent/upstreams/upstream-rules.ts';
-import { temporaryFolder } from '../../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 describe('which addresses are allowed', () => {
   it.each([
@@ -110,7 +110,7 @@ describe('which addresses are allowed', () => {
 
 describe('which unix sockets are allowed', () => {
   it('none without a rule for them', async () => {
-    const path = join(await temporaryFolder(), 'app.sock');
+    const path = join(temporaryFolder(), 'app.sock');
     for (const text of ['loopback,private', 'any', 'unix:/elsewhere']) {
       expect(await parseUpstreamRules(text).allowsSocket(path)).toBe(false);
     }
@@ -118,7 +118,7 @@ describe('which unix sockets are allowed', () => {
 
   it("with `unix` the user's own, but none of the system's folders", async () => {
     const rules = parseUpstreamRules('unix');
-    const path = join(await temporaryFolder(), 'app.sock');
+    const path = join(temporaryFolder(), 'app.sock');
     expect(await rules.allowsSocket(path)).toBe(true);
     await writeFile(path, '');
     expect(await rules.allowsSocket(path)).toBe(true);
@@ -127,14 +127,14 @@ describe('which unix sockets are allowed', () => {
   });
 
   it('with `unix` none that its owner closed to others', async () => {
-    const path = join(await temporaryFolder(), 'agent.sock');
+    const path = join(temporaryFolder(), 'agent.sock');
     await writeFile(path, '', { mode: 0o600 });
     expect(await parseUpstreamRules('unix').allowsSocket(path)).toBe(false);
     expect(await parseUpstreamRules(`unix:${path}`).allowsSocket(path)).toBe(true);
   });
 
   it('resolves them to what was looked at, and only what is there', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     const rules = parseUpstreamRules('unix');
     await symlink('app.sock', join(folder, 'link'));
     await expect(rules.resolveSocket(join(folder, 'link'))).rejects.toThrow('ENOENT');
@@ -145,7 +145,7 @@ describe('which unix sockets are allowed', () => {
   });
 
   it('looks behind links', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await symlink('/run', join(folder, 'harmless'));
     await symlink('/run/docker.sock', join(folder, 'app.sock'));
     expect(await parseUpstreamRules('unix').allowsSocket(join(folder, 'harmless/docker.sock'))).toBe(false);
@@ -153,7 +153,7 @@ describe('which unix sockets are allowed', () => {
   });
 
   it('with a path that socket, or all in that folder', async () => {
-    const folder = await temporaryFolder();
+    const folder = temporaryFolder();
     await mkdir(join(folder, 'apps'));
     const rules = parseUpstreamRules(`unix:${folder}/apps/,unix:/run/app.sock`);
     expect(await rules.allowsSocket(join(folder, 'apps/one.sock'))).toBe(true);

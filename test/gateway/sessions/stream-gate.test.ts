@@ -1,11 +1,11 @@
 import { duplexPair } from 'node:stream';
-import { setImmediate as tick } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { Connection } from '../../../src/agent-protocol/connection.ts';
 import { StreamsExhausted } from '../../../src/gateway/endpoints/endpoint.ts';
 import { Lane } from '../../../src/gateway/sessions/gated-channel.ts';
 import { StreamGate } from '../../../src/gateway/sessions/stream-gate.ts';
 import { MuxPeer } from '../../agent-protocol/mux-peer.ts';
+import { settle } from '../../support/until.ts';
 
 const PREAMBLE = Buffer.from('type and header');
 
@@ -19,11 +19,6 @@ function setUp() {
   lane.ready = true;
   const opened = () => peer.frames.filter((one) => one.syn).map((one) => one.id);
   return { connection, gate, peer, lane, opened };
-}
-
-/** Lets everything that is under way arrive. */
-async function settle(): Promise<void> {
-  for (let turn = 0; turn < 10; turn++) await tick();
 }
 
 /** What an SDK sends when it has read the header of a stream. */

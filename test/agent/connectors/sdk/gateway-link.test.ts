@@ -16,7 +16,7 @@ import { FlakyProxy } from '../../../support/flaky-proxy.ts';
 import { getPublic, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
 import { TestProxy } from '../../../support/proxies.ts';
 import { silentLog } from '../../../support/silent-log.ts';
-import { temporaryFolder } from '../../../support/tunnel-set-up.ts';
+import { temporaryFolder } from '../../../support/temporary-folder.ts';
 
 const hasIpv6 = Object.values(networkInterfaces()).some((found) => found?.some(({ address }) => address === '::1'));
 
@@ -147,7 +147,7 @@ describe('through a proxy', () => {
 
   it('the gateway’s certificate is verified all the same', async () => {
     const proxy = await TestProxy.http({ hosts: hosts() });
-    const { caPem } = await openLocalCa(await temporaryFolder(), silentLog);
+    const { caPem } = await openLocalCa(temporaryFolder(), silentLog);
     const agent = connector({ proxies: via(`http://${proxy.address}`), authorities: { pem: caPem } });
     await agent.start();
     expect(await lastError(agent)).toMatch(/certificate.*who answers there presents CN=connect\.gw\.test/);
@@ -161,7 +161,7 @@ describe('through a proxy', () => {
 
   it('NO_PROXY makes an exception, and one of several authorities is enough', async () => {
     const proxy = await TestProxy.http();
-    const { caPem } = await openLocalCa(await temporaryFolder(), silentLog);
+    const { caPem } = await openLocalCa(temporaryFolder(), silentLog);
     for (const pem of [`${caPem}${gateway.sessionCa}`, `${gateway.sessionCa}${caPem}`]) {
       const serverAddr = gateway.sessionAddress;
       const agent = connector({

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { request } from 'node:https';
-import { type AddressInfo, connect, createServer as createTcpServer, type Socket } from 'node:net';
+import { connect, createServer as createTcpServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import {
   type ConnectionOptions,
@@ -16,13 +16,8 @@ import { EDGE_TERMINATION } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { TestEdge } from '../../../support/edge.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
 import { askHttp2, openHttp2 } from '../../../support/http2-client.ts';
+import { listening } from '../../../support/loopback.ts';
 import { recordingLog, silentLog } from '../../../support/silent-log.ts';
-
-async function listening(server: { listen(port: number, host: string): unknown; address(): unknown }): Promise<number> {
-  server.listen(0, '127.0.0.1');
-  await once(server as never, 'listening');
-  return (server.address() as AddressInfo).port;
-}
 
 describe('agents at the public TLS port', () => {
   let gateway: TestGateway;
