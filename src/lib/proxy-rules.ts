@@ -1,5 +1,5 @@
-import { BlockList, isIP, isIPv6 } from 'node:net';
-import { hostPort } from './ip-address.ts';
+import { parseCidr } from './cidr.ts';
+import { hostPort, parseAddress } from './ip-address.ts';
 
 /** A proxy that connections are made through. */
 export interface ProxyServer {
@@ -89,29 +89,19 @@ function parseEntry(entry: string): ProxyRules['exempt'] {
   const [, bracketed, plain, ports] = /^(?:\[([^\]]+)\]|([^:]+))(?::(\d{1,5}))?$/.exec(entry) ?? [];
   const subject = bracketed ?? plain ?? entry;
   const isPort = ({ port }: Destination) => ports === undefined || Number(ports) === port;
-  if (isIP(subject.split('/')[0] ?? '') !== 0) {
-    const network = parseNetwork(subject, entry);
-    return (destination) =>
-      isPort(destination) &&
-      isIP(destination.host) !== 0 &&
-      network.check(destination.host, isIPv6(destination.host) ? 'ipv6' : 'ipv4');
+  const network = parseCidr(subject);
+  if (network) {
+    return (destination) => {
+      const address = parseAddress(destination.host);
+      return isPort(destination) && address !== null && network.contains(address);
+    };
   }
   const name = subject.replace(/^\*?\./, '').replace(/\.$/, '');
-  if (!/^[a-z0-9_.-]+$/.test(name)) throw new Error(`${entry}: neither a host nor an address`);
+  if (!/^[a-z0-9_.-]+$/.test(name)) throw new Error(`${entry}: not a host, an address or a network such as 10.0.0.0/8`);
   return (destination) => {
     const host = destination.host.toLowerCase();
     return isPort(destination) && (host === name || host.endsWith(`.${name}`));
   };
-}
-
-function parseNetwork(subject: string, entry: string): BlockList {
-  const [address = '', prefix] = subject.split('/');
-  const bits = isIPv6(address) ? 128 : 32;
-  const length = prefix === undefined ? bits : Number(prefix);
-  if (!Number.isInteger(length) || length < 0 || length > bits) throw new Error(`${entry}: not a network`);
-  const list = new BlockList();
-  list.addSubnet(address, length, isIPv6(address) ? 'ipv6' : 'ipv4');
-  return list;
 }
 
 function decode(text: string): string {

@@ -2,14 +2,14 @@ import { lookup as systemLookup } from 'node:dns';
 import type { IncomingMessage } from 'node:http';
 import { get } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
+import { cidrList } from '../lib/cidr.ts';
 import { withDeadline } from '../lib/deadline.ts';
 import { parseAddress } from '../lib/ip-address.ts';
-import { type Cidr, parseCidr } from './cidr.ts';
 
 const DEADLINE_MS = 5000;
 
 /** Addresses that only neighbours of the gateway can reach: a tenant's policy must not reach through it. */
-const NOT_PUBLIC: readonly Cidr[] = [
+const NOT_PUBLIC = cidrList([
   '0.0.0.0/8',
   '10.0.0.0/8',
   '100.64.0.0/10',
@@ -32,7 +32,7 @@ const NOT_PUBLIC: readonly Cidr[] = [
   'fe80::/10',
   'fec0::/10',
   'ff00::/8',
-].map((range) => parseCidr(range) as Cidr);
+]);
 
 /**
  * Fetches a document that a policy names from the public internet, over HTTPS, without following redirects.

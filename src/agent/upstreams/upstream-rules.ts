@@ -1,13 +1,14 @@
 import type { Stats } from 'node:fs';
 import { lstat, realpath } from 'node:fs/promises';
-import { BlockList, isIP, isIPv4, SocketAddress } from 'node:net';
 import { basename, dirname, join } from 'node:path';
+import { type Cidr, cidrList, parseCidr } from '../../lib/cidr.ts';
 import { hasErrno } from '../../lib/errors.ts';
+import { type IpAddress, parseAddress } from '../../lib/ip-address.ts';
 import { RecentMap } from '../../lib/recent-map.ts';
 import { embeddedIpv4 } from './embedded-ipv4.ts';
 
 /** What a rule of AGENT_ALLOW_UPSTREAMS lets through. */
-type Rule = PortRange & ({ addresses: BlockList } | { host: string } | { suffix: string });
+type Rule = PortRange & ({ networks: readonly Cidr[] } | { host: string } | { suffix: string });
 
 interface PortRange {
   from: number;
@@ -26,7 +27,7 @@ const NETWORKS: Record<string, string[]> = {
  * in disguise (on Linux a connection to the unspecified address arrives at loopback), or are where clouds
  * hand out credentials to whoever asks.
  */
-const FORBIDDEN = blockList([
+const FORBIDDEN = cidrList([
   '0.0.0.0/8',
   '169.254.0.0/16', // link-local, with the metadata service of most clouds
   '224.0.0.0/4', // multicast
@@ -62,11 +63,11 @@ export class UpstreamRules {
 
   /** Whether a connection may go to an address, given the name that it was resolved from (if any). */
   allowsAddress(address: string, port: number, name?: string): boolean {
-    const { effective, forbidden } = knownAddress(address);
-    if (forbidden) return false;
+    const permitted = permittedAddress(address);
+    if (permitted === null) return false;
     return this.rules.some((rule) => {
       if (port < rule.from || port > rule.to) return false;
-      if ('addresses' in rule) return rule.addresses.check(effective);
+      if ('networks' in rule) return isInAny(permitted, rule.networks);
       if (name === undefined) return false;
       return 'host' in rule ? name === rule.host : name.endsWith(rule.suffix);
     });
@@ -137,8 +138,10 @@ export function parseUpstreamRules(text: string): UpstreamRules {
 function parseRule(entry: string): Rule {
   const { subject, ports } = splitPorts(entry.toLowerCase());
   const networks = Object.hasOwn(NETWORKS, subject) ? NETWORKS[subject] : undefined;
-  if (networks) return { ...ports, addresses: blockList(networks) };
-  if (subject.includes('/') || isIP(subject) !== 0) return { ...ports, addresses: parseNetwork(subject, entry) };
+  if (networks) return { ...ports, networks: cidrList(networks) };
+  const network = parseCidr(subject);
+  if (network) return { ...ports, networks: [network] };
+  if (subject.includes('/')) throw new Error(`${entry}: not a network such as 192.168.1.0/24 or fd00::/8`);
   const name = subject.replace(/^\*\./, '').replace(/\.$/, '');
   const isName = /^(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*$/.test(name);
   if (!isName || /(?:^|\.)(?:\d+|0x[0-9a-f]*)$/.test(name)) {
@@ -168,55 +171,25 @@ function splitAtOnlyColon(entry: string): [string, string | undefined] {
   return parts.length === 2 ? [parts[0] ?? '', parts[1]] : [entry, undefined];
 }
 
-function parseNetwork(subject: string, entry: string): BlockList {
-  const [address = '', prefix, ...rest] = subject.split('/');
-  const family = isIP(address);
-  const bits = family === 6 ? 128 : 32;
-  const length = prefix === undefined ? bits : Number(prefix);
-  if (family === 0 || rest.length > 0 || !/^\d{1,3}$/.test(String(prefix ?? bits)) || length > bits) {
-    throw new Error(`${entry}: not a network such as 192.168.1.0/24 or fd00::/8`);
+const MAX_CACHED = 100;
+/** Addresses that rules were applied to: a device's tunnels lead to a few, and parsing takes longer than all rules. */
+const cache = new RecentMap<string, IpAddress | null>(MAX_CACHED);
+
+/** @returns the address that rules apply to, an embedded IPv4 address if there is one; null for a forbidden address */
+function permittedAddress(text: string): IpAddress | null {
+  let permitted = cache.get(text);
+  if (permitted === undefined) {
+    const address = parseAddress(text);
+    const effective = parseAddress(embeddedIpv4(text) ?? text);
+    const isForbidden = address === null || effective === null || isInAny(address, FORBIDDEN);
+    permitted = isForbidden || isInAny(effective, FORBIDDEN) ? null : effective;
+    cache.set(text, permitted);
   }
-  return blockList([`${address}/${length}`]);
+  return permitted;
 }
 
-function blockList(networks: readonly string[]): BlockList {
-  const list = new BlockList();
-  for (const network of networks) {
-    const [address = '', prefix] = network.split('/');
-    list.addSubnet(address, Number(prefix), familyOf(address));
-  }
-  return list;
-}
-
-/** What is to be said of an address before any rule is asked. */
-interface KnownAddress {
-  /** What rules look at: the IPv4 address within, if there is one. */
-  effective: SocketAddress;
-  forbidden: boolean;
-}
-
-const MAX_KNOWN = 100;
-/** A device's tunnels lead to a few addresses, and telling what one is takes longer than all that is asked of it. */
-const known = new RecentMap<string, KnownAddress>(MAX_KNOWN);
-
-function knownAddress(address: string): KnownAddress {
-  const before = known.get(address);
-  if (before) return before;
-  const literal = socketAddress(address);
-  const embedded = embeddedIpv4(address);
-  const effective = embedded === null ? literal : socketAddress(embedded);
-  const forbidden = FORBIDDEN.check(literal) || (embedded !== null && FORBIDDEN.check(effective));
-  known.set(address, { effective, forbidden });
-  return { effective, forbidden };
-}
-
-function socketAddress(address: string): SocketAddress {
-  return new SocketAddress({ address, family: familyOf(address) });
-}
-
-/** Not by isIPv6(), whose expression takes longer to compile than all else here: 6 ms of the start (measured). */
-function familyOf(address: string): 'ipv4' | 'ipv6' {
-  return isIPv4(address) ? 'ipv4' : 'ipv6';
+function isInAny(address: IpAddress, networks: readonly Cidr[]): boolean {
+  return networks.some((network) => network.contains(address));
 }
 
 function isWithin(path: string, folder: string): boolean {

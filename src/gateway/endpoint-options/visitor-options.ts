@@ -1,8 +1,8 @@
 import { z } from 'zod';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { parseCidr } from '../../lib/cidr.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { Budget } from '../../traffic-policy/cel/budget.ts';
-import { parseCidr } from '../../traffic-policy/cidr.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
 import { checkedPattern } from '../../traffic-policy/regular-expression.ts';
 import { isKnownProvider, verifierOf } from '../../traffic-policy/webhooks/providers.ts';

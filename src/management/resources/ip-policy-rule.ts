@@ -1,26 +1,42 @@
 import { z } from 'zod';
-import { parseCidr } from './cidr.ts';
+import { parseCidr } from '../../lib/cidr.ts';
 import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, idOf, parsed, Ref } from './members.ts';
-import { refused } from './refusal.ts';
+import { type Refusal, refused } from './refusal.ts';
 
 const MISSING = 1405;
 
+/**
+ * Checks an address range such as `203.0.113.0/24` or `2001:db8::/32`.
+ *
+ * @returns the canonical form, or the refusal
+ */
+export function parseRange(text: string): string | Refusal {
+  const range = parseCidr(text);
+  if (range === null) return { code: 1406, text: 'must be an address range such as 203.0.113.0/24 or 2001:db8::/32' };
+  const { prefix, hasHostBits, canonical } = range;
+  if (!text.includes('/')) {
+    return { code: 1413, text: `the prefix length is missing: use ${text}/${prefix} for this single address` };
+  }
+  if (hasHostBits) return { code: 1409, text: `the address is not the lowest of its range: use ${canonical}` };
+  return canonical;
+}
+
 export const IpPolicyRuleCreate = body({
   ...annotations(),
-  cidr: parsed(parseCidr, MISSING),
+  cidr: parsed(parseRange, MISSING),
   ip_policy_id: z.string(refused(MISSING, 'is missing or not a string')).pipe(idOf(['ipp_'], 229)),
   action: z
     .string(refused(MISSING, 'is missing or not a string'))
     .pipe(z.enum(['allow', 'deny'], refused(1422, 'must be allow or deny'))),
 });
 export interface IpPolicyRuleCreate extends z.input<typeof IpPolicyRuleCreate> {
-  /** Such as `203.0.113.0/24` or `2001:db8::/32`, from the lowest address of the range. */
+  /** An address range with its lowest address: `203.0.113.0/24` or `2001:db8::/32`. */
   cidr: string;
-  /** It cannot be changed, nor can `action`. */
+  /** This member and `action` cannot be changed later. */
   ip_policy_id: string;
 }
 
-export const IpPolicyRuleUpdate = body({ ...annotations(), cidr: parsed(parseCidr, MISSING).optional() });
+export const IpPolicyRuleUpdate = body({ ...annotations(), cidr: parsed(parseRange, MISSING).optional() });
 export interface IpPolicyRuleUpdate extends z.input<typeof IpPolicyRuleUpdate> {}
 
 /** Allows or denies one range of addresses. */

@@ -1,9 +1,10 @@
 import { isCelList } from '@bufbuild/cel';
 import { z } from 'zod';
+import { type Cidr, parseCidr } from '../../lib/cidr.ts';
 import { parseAddress } from '../../lib/ip-address.ts';
 import type { ActionContext, Subject } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import { type Cidr, cachedCidr, parseCidr } from '../cidr.ts';
+import { cachedCidr } from '../cidr-cache.ts';
 import { PolicyFailure } from '../policy-failure.ts';
 import { refusal } from '../policy-refused.ts';
 import type { IpRule } from '../ports.ts';

@@ -1,6 +1,6 @@
 import { type CelFunc, type CelList, CelScalar, celFunc, celMethod, listType } from '@bufbuild/cel';
 import { parseAddress } from '../../../lib/ip-address.ts';
-import { cachedCidr } from '../../cidr.ts';
+import { cachedCidr } from '../../cidr-cache.ts';
 import { currentContext } from '../evaluation.ts';
 
 const { BOOL, DOUBLE, INT, STRING } = CelScalar;

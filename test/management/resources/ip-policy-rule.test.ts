@@ -1,14 +1,14 @@
 import { BlockList } from 'node:net';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parseCidr } from '../../../src/management/resources/cidr.ts';
+import { parseRange } from '../../../src/management/resources/ip-policy-rule.ts';
 
 const code = (text: string) => {
-  const result = parseCidr(text);
+  const result = parseRange(text);
   return typeof result === 'string' ? result : result.code;
 };
 
-describe('parseCidr', () => {
+describe('parseRange', () => {
   it.each([
     ['203.0.113.0/24', '203.0.113.0/24'],
     ['0.0.0.0/0', '0.0.0.0/0'],
@@ -41,8 +41,8 @@ describe('parseCidr', () => {
   });
 
   it('names the range that was probably meant when host bits are set', () => {
-    expect(parseCidr('203.0.113.7/24')).toMatchObject({ text: expect.stringContaining('203.0.113.0/24') });
-    expect(parseCidr('2001:db8:ffff::1/33')).toMatchObject({ text: expect.stringContaining('2001:db8:8000::/33') });
+    expect(parseRange('203.0.113.7/24')).toMatchObject({ text: expect.stringContaining('203.0.113.0/24') });
+    expect(parseRange('2001:db8:ffff::1/33')).toMatchObject({ text: expect.stringContaining('2001:db8:8000::/33') });
   });
 
   it('suggests the range of any address such that Node finds the address in it', () => {
@@ -50,10 +50,10 @@ describe('parseCidr', () => {
     const v6 = fc.tuple(fc.ipV6(), fc.integer({ min: 0, max: 128 }), fc.constant('ipv6' as const));
     fc.assert(
       fc.property(fc.oneof(v4, v6), ([address, mask, family]) => {
-        const result = parseCidr(`${address}/${mask}`);
+        const result = parseRange(`${address}/${mask}`);
         const range = typeof result === 'string' ? result : /use (\S+)$/.exec(result.text)?.[1];
         expect(range).toBeDefined();
-        expect(parseCidr(range ?? '')).toBe(range);
+        expect(parseRange(range ?? '')).toBe(range);
         const list = new BlockList();
         list.addSubnet(range?.split('/')[0] ?? '', mask, family);
         expect(list.check(address, family)).toBe(true);

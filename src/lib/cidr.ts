@@ -1,0 +1,68 @@
+import ipaddr from 'ipaddr.js';
+import { type IpAddress, parseAsWritten, unmapped } from './ip-address.ts';
+
+/** The prefix length of `::ffff:0:0/96`, which holds the IPv4-mapped addresses. */
+const MAPPED_BITS = 96;
+
+/** A range of IP addresses in CIDR notation. */
+export class Cidr {
+  /** What the addresses are compared with: an IPv4 range for a range of IPv4-mapped addresses. */
+  readonly #start: IpAddress;
+  readonly #bits: number;
+
+  constructor(
+    /** As written. */
+    readonly text: string,
+    /** The start as written, without the mapping to IPv4; bits beyond the prefix may be set. */
+    private readonly start: IpAddress,
+    readonly prefix: number,
+  ) {
+    const isMapped = prefix >= MAPPED_BITS && unmapped(start) !== start;
+    this.#start = isMapped ? unmapped(start) : start;
+    this.#bits = isMapped ? prefix - MAPPED_BITS : prefix;
+  }
+
+  /**
+   * Whether an address is in the range. An IPv6 range contains no IPv4 address: `::/0` means all of IPv6 and nothing else.
+   *
+   * @param address from `parseAddress`
+   */
+  contains(address: IpAddress): boolean {
+    return address.kind() === this.#start.kind() && address.match(this.#start, this.#bits);
+  }
+
+  /** Whether bits beyond the prefix are set, as in `10.0.0.1/8`. */
+  get hasHostBits(): boolean {
+    return this.canonical !== `${this.start}/${this.prefix}`;
+  }
+
+  /** The range with its lowest address, in the spelling of RFC 5952. */
+  get canonical(): string {
+    const family = this.start.kind() === 'ipv4' ? ipaddr.IPv4 : ipaddr.IPv6;
+    return `${family.networkAddressFromCIDR(`${this.start}/${this.prefix}`)}/${this.prefix}`;
+  }
+}
+
+/**
+ * Parses a range. Bits beyond the prefix are ignored.
+ *
+ * @param text `10.0.0.0/8`, `2001:db8::/32`, or a single address, without a zone: it names an interface of one machine
+ * @returns null for any other text
+ */
+export function parseCidr(text: string): Cidr | null {
+  const [address = '', digits, ...rest] = text.split('/');
+  const start = address.includes('%') ? null : parseAsWritten(address);
+  if (start === null || rest.length > 0) return null;
+  const width = start.kind() === 'ipv4' ? 32 : 128;
+  const prefix = digits === undefined ? width : Number(/^(?:0|[1-9]\d{0,2})$/.exec(digits)?.[0] ?? Number.NaN);
+  return prefix <= width ? new Cidr(text, start, prefix) : null;
+}
+
+/** @throws {Error} for a text that is no range: the list is a constant */
+export function cidrList(texts: readonly string[]): Cidr[] {
+  return texts.map((text) => {
+    const range = parseCidr(text);
+    if (range === null) throw new Error(`${text}: not an address range`);
+    return range;
+  });
+}
