@@ -2,14 +2,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { messageOf } from '../lib/errors.ts';
 import type { Log } from '../lib/log.ts';
-
-/** What systemd tells a service of its kind about itself. */
-export interface ServiceManagerSettings {
-  /** Where it takes messages: a path, or `@name` for one without a file. */
-  socket: string;
-  /** Milliseconds after which it takes a service that did not report for dead; null: it does not. */
-  watchdogMs: number | null;
-}
+import type { ServiceManagerSettings } from '../settings/service-manager-settings.ts';
 
 const SEND_DEADLINE_MS = 10_000;
 

@@ -1,6 +1,5 @@
-import { parseUpstreamRules, type UpstreamRules } from '../agent/upstreams/upstream-rules.ts';
-import type { PortRange } from '../gateway/endpoints/tcp-ports.ts';
 import { messageOf } from '../lib/errors.ts';
+import type { PortRange } from '../lib/port-range.ts';
 import type { ProxyRules } from '../lib/proxy-rules.ts';
 import { systemCas, type TrustedCas } from '../lib/trusted-cas.ts';
 import { PACKAGED_POLICIES } from '../packaged-policies.ts';
@@ -8,6 +7,7 @@ import { type LogSettings, logSettings, proxyRules } from './common-settings.ts'
 import { loadWith, parseSettings } from './parse-settings.ts';
 import { readCertificates, readSecretFile } from './setting-files.ts';
 import { gatherTexts, type Texts, withoutSettingsFile } from './setting-sources.ts';
+import { parseUpstreamRules, type UpstreamRules } from './upstream-rules.ts';
 import { type Parsed, VARIABLES, type VariableName } from './variables.ts';
 
 /** Where the agent's session goes. */

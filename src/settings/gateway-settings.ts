@@ -1,9 +1,7 @@
-import type { AcmeSettings } from '../gateway/certificates/choose-issuer.ts';
-import type { ChallengeDnsSettings } from '../gateway/certificates/start-provisioning.ts';
-import type { EdgeLimits } from '../gateway/edge/connections/edge-limits.ts';
-import type { PortRange } from '../gateway/endpoints/tcp-ports.ts';
-import type { AgentLimits } from '../gateway/sessions/agent-limits.ts';
+import type { PortRange } from '../lib/port-range.ts';
+import type { AcmeSettings, ChallengeDnsSettings } from './certificate-settings.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';
+import type { AgentLimits, EdgeLimits } from './gateway-limits.ts';
 import { loadWith } from './parse-settings.ts';
 import { readCertificates } from './setting-files.ts';
 import { AUTHORITIES, OWN_AUTHORITY } from './variable-kinds.ts';

@@ -1,6 +1,12 @@
-import type { ServiceManagerSettings } from '../service/notifier.ts';
+/** What systemd passes to a service of type `notify`. */
+export interface ServiceManagerSettings {
+  /** Socket for notifications: a path, or `@name` for an abstract one. */
+  socket: string;
+  /** Milliseconds without a notification after which systemd restarts the service; null: no watchdog. */
+  watchdogMs: number | null;
+}
 
-/** What systemd says to a service; null: none started this process. */
+/** Reads what systemd passes to a service; null when systemd did not start this process. */
 export function loadServiceManager(env: NodeJS.ProcessEnv = process.env): ServiceManagerSettings | null {
   const { NOTIFY_SOCKET: socket, WATCHDOG_USEC: microseconds } = env;
   return socket ? { socket, watchdogMs: microseconds ? Number(microseconds) / 1000 : null } : null;

@@ -1,5 +1,5 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
-import type { PortRange } from '../gateway/endpoints/tcp-ports.ts';
+import type { PortRange } from '../lib/port-range.ts';
 import { type ProxyRules, type ProxyServer, parseNoProxy, parseProxy } from '../lib/proxy-rules.ts';
 
 /** A variable of the environment: what it defaults to and what may stand in it. */

@@ -1,6 +1,6 @@
-import { parseUpstreamRules } from '../agent/upstreams/upstream-rules.ts';
-import type { OwnNamesChoice } from '../gateway/certificates/own-names.ts';
 import { LOG_LEVELS, type LogFormat } from '../lib/log.ts';
+import type { OwnNamesChoice } from './certificate-settings.ts';
+import { parseUpstreamRules } from './upstream-rules.ts';
 import {
   acmeDirectory,
   count,

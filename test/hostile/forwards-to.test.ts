@@ -5,7 +5,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { startServer } from '../../src/agent/api/server.ts';
 import { UpstreamDialer } from '../../src/agent/upstreams/upstream-dialer.ts';
 import { UpstreamGuard } from '../../src/agent/upstreams/upstream-guard.ts';
-import { parseUpstreamRules } from '../../src/agent/upstreams/upstream-rules.ts';
+import { parseUpstreamRules } from '../../src/settings/upstream-rules.ts';
 import { setUpApi } from '../support/api-set-up.ts';
 import { FUZZ_MS, fuzz } from '../support/fuzz.ts';
 import { silentLog } from '../support/silent-log.ts';

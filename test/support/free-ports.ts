@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { createServer } from 'node:net';
-import type { PortRange } from '../../src/gateway/endpoints/tcp-ports.ts';
+import type { PortRange } from '../../src/lib/port-range.ts';
 
 /** Ports in a row that nobody has, below those that systems give out by themselves. */
 export async function freePorts(count: number): Promise<PortRange> {

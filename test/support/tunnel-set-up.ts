@@ -7,8 +7,8 @@ import { TunnelManager, type TunnelManagerOptions } from '../../src/agent/tunnel
 import { type StoredTunnels, TunnelStore, tunnelsCodec } from '../../src/agent/tunnels/tunnel-store.ts';
 import { UpstreamDialer } from '../../src/agent/upstreams/upstream-dialer.ts';
 import { UpstreamGuard } from '../../src/agent/upstreams/upstream-guard.ts';
-import { parseUpstreamRules } from '../../src/agent/upstreams/upstream-rules.ts';
 import { systemClock } from '../../src/lib/clock.ts';
+import { parseUpstreamRules } from '../../src/settings/upstream-rules.ts';
 import { FakeConnector } from './fake-connector.ts';
 import { silentLog } from './silent-log.ts';
 import { temporaryFolder } from './temporary-folder.ts';

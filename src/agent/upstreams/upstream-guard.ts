@@ -1,11 +1,11 @@
 import { promises as dns, type LookupAddress } from 'node:dns';
 import { withDeadline } from '../../lib/deadline.ts';
+import { embeddedIpv4 } from '../../lib/embedded-ipv4.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { isLoopbackHost } from '../../lib/loopback-host.ts';
+import type { UpstreamRules } from '../../settings/upstream-rules.ts';
 import { AgentError } from '../errors/agent-error.ts';
-import { embeddedIpv4 } from './embedded-ipv4.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
-import type { UpstreamRules } from './upstream-rules.ts';
 
 /** All addresses of a name, as the system resolves it. */
 export type Lookup = (name: string) => Promise<LookupAddress[]>;

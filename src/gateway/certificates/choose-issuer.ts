@@ -1,24 +1,15 @@
 import { join } from 'node:path';
 import { systemClock } from '../../lib/clock.ts';
+import type { AcmeSettings } from '../../settings/certificate-settings.ts';
 import { type DomainSettings, dnsTargets } from '../endpoints/domain-names.ts';
 import type { Store } from '../store/store.ts';
-import type { AcmeAuthorityOptions } from './acme/acme-authority.ts';
 import type { HttpChallenges } from './challenges/challenge-http.ts';
 import type { TlsAlpnChallenges } from './challenges/challenge-tls-alpn.ts';
 import type { TxtChallenges } from './challenges/challenge-txt.ts';
 import type { CertificateIssuer } from './issuer.ts';
 import type { LocalCa } from './local-ca/local-ca.ts';
 import { LocalCaIssuer } from './local-ca/local-ca-issuer.ts';
-import { type OwnNamesChoice, ownTargets } from './own-names.ts';
-
-/** How to deal with the certificate authority. */
-export interface AcmeSettings extends AcmeAuthorityOptions {
-  /** PEM of the authorities that its server's own certificate may come from; null: the public ones. */
-  trust: string | null;
-  /** Resolvers to check records with, `ip` or `ip:port`; null: those of the system. */
-  resolvers: readonly string[] | null;
-  ownNames: OwnNamesChoice;
-}
+import { ownTargets } from './own-names.ts';
 
 /** Where the answers to challenges are published. */
 export interface Challenges {

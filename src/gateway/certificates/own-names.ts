@@ -1,15 +1,9 @@
+import type { OwnNamesChoice } from '../../settings/certificate-settings.ts';
 import type { DnsTargets, DomainSettings } from '../endpoints/domain-names.ts';
 import { apiHost, connectHost } from '../endpoints/own-addresses.ts';
 import type { CertificatePolicy } from '../store/managed-domains.ts';
 import type { Store } from '../store/store.ts';
 import { freshJob, withPolicy } from './job.ts';
-
-/**
- * Which of the gateway's own names get certificates of a public authority: none; those that the public meets, endpoints
- * and the API; or the one that agents connect to as well. Agents that were told to trust the gateway's own authority
- * would be locked out by that, which is why it is asked for by itself.
- */
-export type OwnNamesChoice = 'none' | 'public' | 'all';
 
 /**
  * The names to order for. A wildcard, which covers every endpoint directly under the base domain, can only be proved in

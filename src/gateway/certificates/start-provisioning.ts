@@ -1,7 +1,8 @@
 import { systemClock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
+import type { AcmeSettings, ChallengeDnsSettings } from '../../settings/certificate-settings.ts';
 import type { ManagedDomainRow } from '../store/managed-domains.ts';
-import { type AcmeSettings, chooseIssuer, type IssuerParts } from './choose-issuer.ts';
+import { chooseIssuer, type IssuerParts } from './choose-issuer.ts';
 import { claimOwnNames, ownNames } from './own-names.ts';
 import { CertificateProvisioner, type ManagedTable } from './provisioner.ts';
 
@@ -11,16 +12,6 @@ export interface ProvisioningSettings {
   acme: AcmeSettings | null;
   /** Null: the challenges of wildcard domains are answered nowhere. */
   challengeDns: ChallengeDnsSettings | null;
-}
-
-/** The DNS server for the challenges of wildcard domains. */
-export interface ChallengeDnsSettings {
-  /** IP address to listen on. */
-  host: string;
-  /** 0 for any free one. */
-  port: number;
-  /** The host that the NS record of the challenge zone names. */
-  nameServer: string;
 }
 
 interface ProvisioningParts extends IssuerParts {

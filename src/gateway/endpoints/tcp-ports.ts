@@ -2,12 +2,7 @@ import { randomInt } from 'node:crypto';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
-
-/** From first to last, both included. */
-export interface PortRange {
-  first: number;
-  last: number;
-}
+import type { PortRange } from '../../lib/port-range.ts';
 
 /** A port that is open; it closes with the last of its leases. */
 export interface PortLease {

@@ -1,14 +1,5 @@
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
-
-/** What agents may take of a gateway. */
-export interface AgentLimits {
-  /** Sessions at once. */
-  readonly sessions: number;
-  /** Endpoints and labelled tunnels of one session. */
-  readonly endpoints: number;
-  /** Bytes with which all sessions of one authtoken together describe what they have bound. */
-  readonly optionBytes: number;
-}
+import type { AgentLimits } from '../../settings/gateway-limits.ts';
 
 export const AGENT_LIMITS: AgentLimits = { sessions: 1000, endpoints: 10_000, optionBytes: 64 * 1_048_576 };
 

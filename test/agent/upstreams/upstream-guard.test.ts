@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { parseUpstream } from '../../../src/agent/upstreams/upstream.ts';
 import { UpstreamGuard } from '../../../src/agent/upstreams/upstream-guard.ts';
-import { parseUpstreamRules } from '../../../src/agent/upstreams/upstream-rules.ts';
+import { parseUpstreamRules } from '../../../src/settings/upstream-rules.ts';
 
 const PORT = 4040;
 const GATEWAY_PORT = 8443;

@@ -9,8 +9,8 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import type { TcpUpstream, Upstream } from '../../../src/agent/upstreams/upstream.ts';
 import { UpstreamDialer } from '../../../src/agent/upstreams/upstream-dialer.ts';
 import { UpstreamGuard } from '../../../src/agent/upstreams/upstream-guard.ts';
-import { parseUpstreamRules } from '../../../src/agent/upstreams/upstream-rules.ts';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
+import { parseUpstreamRules } from '../../../src/settings/upstream-rules.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 

@@ -1,16 +1,10 @@
 import type { Client } from 'acme-client';
 import { z } from 'zod';
+import type { AcmeSettings } from '../../../settings/certificate-settings.ts';
 import type { AcmeAccountKey } from './acme-account-key.ts';
 import type { Conversation } from './acme-conversation.ts';
 
-export interface AcmeAuthorityOptions {
-  /** The authority's directory (RFC 8555, section 7.1.1). */
-  directoryUrl: string;
-  /** Where the authority may write to; null: nowhere. */
-  contactEmail: string | null;
-  /** For authorities that know their customers already (RFC 8555, section 7.3.4); `hmacKey` in base64url. */
-  externalAccountBinding: { kid: string; hmacKey: string } | null;
-}
+export type AcmeAuthorityOptions = Pick<AcmeSettings, 'directoryUrl' | 'contactEmail' | 'externalAccountBinding'>;
 
 const directory = z.object({ meta: z.object({ caaIdentities: z.array(z.string()).optional() }).optional() });
 

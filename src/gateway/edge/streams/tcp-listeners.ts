@@ -1,11 +1,11 @@
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Log } from '../../../lib/log.ts';
+import type { EdgeLimits } from '../../../settings/gateway-limits.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { EndpointDirectory, InternalLookup } from '../../endpoints/endpoint-directory.ts';
 import type { PortOpener } from '../../endpoints/tcp-ports.ts';
 import type { TrafficCounters } from '../../traffic-counters.ts';
-import type { EdgeLimits } from '../connections/edge-limits.ts';
 import { resetConnection } from '../http/reset-connection.ts';
 import { StreamProxy } from './stream-proxy.ts';
 

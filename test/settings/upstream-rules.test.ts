@@ -2,8 +2,8 @@ import { mkdir, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parseUpstreamRules } from '../../../src/agent/upstreams/upstream-rules.ts';
-import { temporaryFolder } from '../../support/temporary-folder.ts';
+import { parseUpstreamRules } from '../../src/settings/upstream-rules.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 describe('which addresses are allowed', () => {
   it.each([

@@ -1,11 +1,11 @@
 import type { Stats } from 'node:fs';
 import { lstat, realpath } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { type Cidr, cidrList, parseCidr } from '../../lib/cidr.ts';
-import { hasErrno } from '../../lib/errors.ts';
-import { type IpAddress, parseAddress } from '../../lib/ip-address.ts';
-import { RecentMap } from '../../lib/recent-map.ts';
-import { embeddedIpv4 } from './embedded-ipv4.ts';
+import { type Cidr, cidrList, parseCidr } from '../lib/cidr.ts';
+import { embeddedIpv4 } from '../lib/embedded-ipv4.ts';
+import { hasErrno } from '../lib/errors.ts';
+import { type IpAddress, parseAddress } from '../lib/ip-address.ts';
+import { RecentMap } from '../lib/recent-map.ts';
 
 /** What a rule of AGENT_ALLOW_UPSTREAMS lets through. */
 type Rule = PortRange & ({ networks: readonly Cidr[] } | { host: string } | { suffix: string });

@@ -1,5 +1,5 @@
-import { cidrList } from '../../lib/cidr.ts';
-import { parseAsWritten, unmapped } from '../../lib/ip-address.ts';
+import { cidrList } from './cidr.ts';
+import { parseAsWritten, unmapped } from './ip-address.ts';
 
 /** IPv4-compatible, SIIT (RFC 7915) and NAT64 (RFC 6052) addresses end with an IPv4 address. */
 const IPV4_AT_END = cidrList(['::/96', '::ffff:0:0:0/96', '64:ff9b::/96']);

@@ -1,0 +1,5 @@
+/** From first to last, both included. */
+export interface PortRange {
+  first: number;
+  last: number;
+}

@@ -1,0 +1,31 @@
+/**
+ * Which of the gateway's own names get certificates from the ACME CA: none; `public`, the endpoints and the management
+ * API; or `all`, which adds the name that agents connect to. Agents that trust only the gateway's local CA cannot
+ * connect with `all`.
+ */
+export type OwnNamesChoice = 'none' | 'public' | 'all';
+
+/** How to order certificates from an ACME certificate authority. */
+export interface AcmeSettings {
+  /** The CA's directory (RFC 8555, section 7.1.1). */
+  directoryUrl: string;
+  /** Where the CA sends notices; null: nowhere. */
+  contactEmail: string | null;
+  /** For CAs that require an existing customer account (RFC 8555, section 7.3.4); `hmacKey` in base64url. */
+  externalAccountBinding: { kid: string; hmacKey: string } | null;
+  /** PEM of the CAs that may sign the ACME server's own certificate; null: the public ones. */
+  trust: string | null;
+  /** Resolvers to check records with, `ip` or `ip:port`; null: those of the system. */
+  resolvers: readonly string[] | null;
+  ownNames: OwnNamesChoice;
+}
+
+/** The DNS server for the challenges of wildcard domains. */
+export interface ChallengeDnsSettings {
+  /** IP address to listen on. */
+  host: string;
+  /** 0 for any free one. */
+  port: number;
+  /** The host that the NS record of the challenge zone names. */
+  nameServer: string;
+}
