@@ -1,5 +1,5 @@
 import { type CompiledPolicy, compilePolicy } from '../src/traffic-policy/engine.ts';
-import type { PolicyConnection, PolicyEndpoint, PolicyRequest } from '../src/traffic-policy/steps.ts';
+import type { PolicyConnection, PolicyEndpoint, PolicyRequest } from '../src/traffic-policy/policy-subjects.ts';
 import { DEFAULT_POLICY, EXPRESSIONS, TEN_RULES } from './support/policies.ts';
 
 const WARM_UP = 20_000;

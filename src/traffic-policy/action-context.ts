@@ -4,10 +4,11 @@ import { compileExpression, type Expression } from './cel/expression.ts';
 import { celOf } from './cel/values.ts';
 import type { Phase } from './document.ts';
 import { atPlace, refusal } from './policy-refused.ts';
+import type { EndpointProtocol, PolicyScope, Subject } from './policy-subjects.ts';
 import type { PolicyPorts } from './ports.ts';
-import { PolicyScope } from './scope/policy-scope.ts';
+import { SubjectScope } from './scope/subject-scope.ts';
 import { DECLARATIONS } from './scope/variables.ts';
-import type { EndpointProtocol, PolicyConnect, PolicyRequest, PreparedAction } from './steps.ts';
+import type { PreparedAction } from './steps.ts';
 import { parseTemplate, type Template } from './templates.ts';
 import type { TroubleLog } from './trouble-log.ts';
 
@@ -29,9 +30,6 @@ export interface PolicyContext {
   /** Notes what is allowed but hardly meant. */
   warn(place: string, message: string): void;
 }
-
-/** What has a scope: a request, or a connection in its own phase. */
-export type Subject = PolicyRequest | PolicyConnect;
 
 /**
  * Makes an action ready to run.
@@ -115,6 +113,6 @@ export class ActionContext {
 
 /** @returns the subject's scope, made when it is needed first */
 export function scopeOf(subject: Subject, ports: PolicyPorts): PolicyScope {
-  subject.scope ??= new PolicyScope(ports, subject.connection, subject.endpoint, 'method' in subject ? subject : null);
+  subject.scope ??= new SubjectScope(ports, subject.connection, subject.endpoint, 'method' in subject ? subject : null);
   return subject.scope;
 }

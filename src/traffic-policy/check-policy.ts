@@ -1,8 +1,8 @@
 import { compilePhases } from './compile-phases.ts';
 import type { CompileOptions } from './engine.ts';
 import { type PolicyProblem, PolicyRefused, ProblemList } from './policy-refused.ts';
+import type { EndpointProtocol } from './policy-subjects.ts';
 import { standalonePorts } from './ports.ts';
-import type { EndpointProtocol } from './steps.ts';
 
 /** Something about a policy that its author should know. */
 export interface PolicyFinding extends PolicyProblem {

@@ -1,5 +1,5 @@
 import { messageOf } from '../lib/errors.ts';
-import { type PolicyContext, type Subject, scopeOf } from './action-context.ts';
+import { type PolicyContext, scopeOf } from './action-context.ts';
 import { CLOSE } from './actions/deny.ts';
 import { Budget } from './cel/budget.ts';
 import { compileRules, type PhaseCompiler } from './compile-rules.ts';
@@ -8,18 +8,11 @@ import { PHASES, PolicyNotApplicable, type RulesByPhase, toTrafficPolicy } from 
 import { PolicyFailure } from './policy-failure.ts';
 import { framed, type PolicyFrame } from './policy-frame.ts';
 import { type ProblemList, refusal } from './policy-refused.ts';
+import type { EndpointProtocol, PolicyConnect, PolicyRequest, PolicyResponse, Subject } from './policy-subjects.ts';
 import { parsePolicyText, type RawPolicy, type RawRule } from './policy-text.ts';
 import type { PolicyPorts } from './ports.ts';
 import { CONNECT, REQUEST, RESPONSE, type RequestResult, sequence } from './run-steps.ts';
-import type {
-  ConnectOutcome,
-  EndpointProtocol,
-  PolicyConnect,
-  PolicyError,
-  PolicyRequest,
-  PolicyResponse,
-  ResponseOutcome,
-} from './steps.ts';
+import type { ConnectOutcome, PolicyError, ResponseOutcome } from './steps.ts';
 import { TroubleLog } from './trouble-log.ts';
 
 /** What a policy is compiled with. */

@@ -1,8 +1,9 @@
-import { ActionContext, type PolicyContext, type Subject } from './action-context.ts';
+import { ActionContext, type PolicyContext } from './action-context.ts';
 import { prepareAction } from './actions/actions.ts';
 import { type Expression, ExpressionError } from './cel/expression.ts';
 import type { Phase } from './document.ts';
 import { type ProblemList, refusal } from './policy-refused.ts';
+import type { Subject } from './policy-subjects.ts';
 import type { RawRule } from './policy-text.ts';
 import { type OutcomeKind, type PlacedStep, sequence } from './run-steps.ts';
 import type { PreparedAction } from './steps.ts';

@@ -1,4 +1,5 @@
-import type { ConnectStep, PolicyRequest, RequestStep, ResponseStep } from './steps.ts';
+import type { PolicyRequest } from './policy-subjects.ts';
+import type { ConnectStep, RequestStep, ResponseStep } from './steps.ts';
 
 /**
  * A policy made ready to run. A phase is null when it has nothing to do, so that the edge can skip

@@ -2,9 +2,9 @@ import { compilePhases } from './compile-phases.ts';
 import { type CompiledPolicy, NO_POLICY } from './compiled-policy.ts';
 import { isEmptyFrame, type PolicyFrame } from './policy-frame.ts';
 import { ProblemList } from './policy-refused.ts';
+import type { EndpointProtocol } from './policy-subjects.ts';
 import { type PolicyPorts, standalonePorts } from './ports.ts';
 import { loadCertificateLibrary } from './scope/certificate-variables.ts';
-import type { EndpointProtocol } from './steps.ts';
 
 export { type CompiledPolicy, NO_POLICY } from './compiled-policy.ts';
 export { PolicyRefused } from './policy-refused.ts';

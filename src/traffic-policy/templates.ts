@@ -6,7 +6,7 @@ import { endOfString } from './cel/syntax.ts';
 import { textOf } from './cel/values.ts';
 import { PolicyFailure } from './policy-failure.ts';
 import { PolicyRefused, refusal } from './policy-refused.ts';
-import type { PolicyScope } from './scope/policy-scope.ts';
+import type { PolicyScope } from './policy-subjects.ts';
 
 /** A text in which `${…}` stands for the value of a CEL expression. */
 export class Template {

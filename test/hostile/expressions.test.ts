@@ -4,7 +4,7 @@ import { compileExpression, ExpressionError } from '../../src/traffic-policy/cel
 import { PolicyRefused } from '../../src/traffic-policy/engine.ts';
 import { PolicyFailure } from '../../src/traffic-policy/policy-failure.ts';
 import { standalonePorts } from '../../src/traffic-policy/ports.ts';
-import { PolicyScope } from '../../src/traffic-policy/scope/policy-scope.ts';
+import { SubjectScope } from '../../src/traffic-policy/scope/subject-scope.ts';
 import { DECLARATIONS } from '../../src/traffic-policy/scope/variables.ts';
 import { FUZZ_MS, fuzz } from '../support/fuzz.ts';
 import { connectionFrom, ENDPOINT, requestFor } from '../traffic-policy/fake-request.ts';
@@ -138,7 +138,7 @@ it('whatever is asked of whatever a visitor sends has a value or has none, and s
     fc.property(expression, request, (source, asked) => {
       const before = process.cpuUsage();
       const compiled = orNull(() => compileExpression(source, DECLARATIONS.on_http_request), PolicyRefused);
-      const scope = new PolicyScope(standalonePorts(), connectionFrom(), ENDPOINT, requestFor(asked));
+      const scope = new SubjectScope(standalonePorts(), connectionFrom(), ENDPOINT, requestFor(asked));
       orNull(() => compiled?.evaluate(scope), ExpressionError, PolicyFailure);
       if (compiled) evaluated += 1;
       const { user, system } = process.cpuUsage(before);

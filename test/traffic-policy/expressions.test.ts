@@ -7,7 +7,7 @@ import { jsonOf } from '../../src/traffic-policy/cel/values.ts';
 import { PolicyFailure } from '../../src/traffic-policy/policy-failure.ts';
 import { standalonePorts } from '../../src/traffic-policy/ports.ts';
 import { loadCertificateLibrary } from '../../src/traffic-policy/scope/certificate-variables.ts';
-import { PolicyScope } from '../../src/traffic-policy/scope/policy-scope.ts';
+import { SubjectScope } from '../../src/traffic-policy/scope/subject-scope.ts';
 import { DECLARATIONS } from '../../src/traffic-policy/scope/variables.ts';
 import { connectionFrom, ENDPOINT, requestFor, responseOf } from './fake-request.ts';
 
@@ -31,13 +31,13 @@ const RESPONSE = responseOf(503, [
   ],
 ]);
 
-function scopeFor(): PolicyScope {
+function scopeFor(): SubjectScope {
   const ports = {
     ...standalonePorts(),
     wallClock: () => Date.UTC(2026, 6, 1, 12, 30, 15, 500),
     secret: (vault: string, name: string) => (vault === 'main' && name === 'token' ? 's3cret' : null),
   };
-  const scope = new PolicyScope(ports, connectionFrom(), ENDPOINT, requestFor(REQUEST));
+  const scope = new SubjectScope(ports, connectionFrom(), ENDPOINT, requestFor(REQUEST));
   scope.begin(RESPONSE);
   scope.setVariable('count', 3n);
   scope.setVariable('list', ['b', 'a']);
@@ -381,7 +381,7 @@ describe('a client certificate', () => {
       serverCertificate: null,
     };
     const connection = connectionFrom('203.0.113.7', { tls });
-    const scope = new PolicyScope(standalonePorts(), connection, ENDPOINT, requestFor({ connection }));
+    const scope = new SubjectScope(standalonePorts(), connection, ENDPOINT, requestFor({ connection }));
     scope.begin(RESPONSE);
     expect(result(expression, scope)).toEqual(value);
   });

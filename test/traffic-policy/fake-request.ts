@@ -3,7 +3,7 @@ import type {
   PolicyEndpoint,
   PolicyRequest,
   PolicyResponse,
-} from '../../src/traffic-policy/steps.ts';
+} from '../../src/traffic-policy/policy-subjects.ts';
 
 export const ENDPOINT: PolicyEndpoint = {
   id: 'ep_1',

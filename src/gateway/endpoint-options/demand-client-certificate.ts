@@ -1,5 +1,6 @@
 import { X509Certificate } from 'node:crypto';
-import type { PolicyConnection, PolicyError, PreparedAction } from '../../traffic-policy/steps.ts';
+import type { PolicyConnection } from '../../traffic-policy/policy-subjects.ts';
+import type { PolicyError, PreparedAction } from '../../traffic-policy/steps.ts';
 
 /**
  * A connection can be opened for one name and used for another (RFC 9110, 7.4). Its handshake has then not asked for the

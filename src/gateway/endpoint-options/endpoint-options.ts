@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { inPlainWords, placeOf } from '../../lib/plain-words.ts';
 import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
-import type { EndpointProtocol } from '../../traffic-policy/steps.ts';
+import type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
 import { type AddedHeaders, HeaderChanges, headerRules, hostRewrite } from './header-options.ts';
 import { ClientAuthorities, certificateRules, parseAuthorities } from './mutual-tls.ts';
 import { FrameBuilder } from './option-rules.ts';

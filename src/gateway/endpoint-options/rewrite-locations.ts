@@ -1,4 +1,5 @@
-import type { PolicyResponse, PreparedAction } from '../../traffic-policy/steps.ts';
+import type { PolicyResponse } from '../../traffic-policy/policy-subjects.ts';
+import type { PreparedAction } from '../../traffic-policy/steps.ts';
 
 /**
  * Makes an upstream's redirects to itself lead to the endpoint again, for it was told another Host than its clients know

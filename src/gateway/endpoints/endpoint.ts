@@ -1,9 +1,9 @@
 import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../agent-protocol/byte-channel.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
-import type { EndpointProtocol, TlsTermination } from '../../traffic-policy/steps.ts';
+import type { EndpointProtocol, TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 
-export type { EndpointProtocol } from '../../traffic-policy/steps.ts';
+export type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
 
 /** The public client on whose behalf a stream to the agent is opened. */
 export interface ClientInfo {

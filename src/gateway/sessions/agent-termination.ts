@@ -1,7 +1,7 @@
 import { createSecureContext } from 'node:tls';
 import type { EndpointOptions } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
-import type { TlsTermination } from '../../traffic-policy/steps.ts';
+import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import { EDGE_TERMINATION } from '../endpoints/endpoint.ts';
 import type { EndpointAddress } from '../endpoints/endpoints.ts';
 

@@ -1,6 +1,6 @@
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
-import type { TlsTermination } from '../../traffic-policy/steps.ts';
+import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import type { ClientInfo, EndpointProtocol, GatewayEndpoint } from '../endpoints/endpoint.ts';
 import type { EndpointAddress } from '../endpoints/endpoints.ts';
 import { AgentListener, type ListenerOwner, type ListenerParticulars } from './agent-listener.ts';

@@ -1,5 +1,5 @@
 import { type CompiledPolicy, NO_POLICY } from '../../traffic-policy/engine.ts';
-import type { PolicyEndpoint } from '../../traffic-policy/steps.ts';
+import type { PolicyEndpoint } from '../../traffic-policy/policy-subjects.ts';
 import type { HandshakeDemands } from '../edge/tls/tls-contexts.ts';
 import { EDGE_TERMINATION } from '../endpoints/endpoint.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import type { Log } from '../../lib/log.ts';
-import type { PolicyConnection } from '../../traffic-policy/steps.ts';
+import type { PolicyConnection } from '../../traffic-policy/policy-subjects.ts';
 import { ClientConnection, clientTls, HelloTls } from '../edge/connections/client-connection.ts';
 import { demandsSame, destinationOf, isLetThrough, runConnectPhase } from '../edge/connections/connect-phase.ts';
 import { resetConnection } from '../edge/http/reset-connection.ts';

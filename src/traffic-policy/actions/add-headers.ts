@@ -1,8 +1,9 @@
 import { AddHeadersConfig } from '../action-config.ts';
-import type { ActionContext, Subject } from '../action-context.ts';
+import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { headerText } from '../header-text.ts';
-import type { PolicyRequest, PreparedAction } from '../steps.ts';
+import type { PolicyRequest, Subject } from '../policy-subjects.ts';
+import type { PreparedAction } from '../steps.ts';
 import { headerTemplates } from './header-names.ts';
 
 /** Appends headers; `host` alone is replaced, for a request has exactly one. */

@@ -4,8 +4,8 @@ import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { PolicyFailure } from '../policy-failure.ts';
 import { refusal } from '../policy-refused.ts';
+import type { PolicyScope } from '../policy-subjects.ts';
 import { firstValue } from '../scope/header-map.ts';
-import type { PolicyScope } from '../scope/policy-scope.ts';
 import type { PolicyError, PreparedAction } from '../steps.ts';
 import type { Template } from '../templates.ts';
 

@@ -1,8 +1,9 @@
 import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
+import type { ContentEncoding, PolicyRequest, PolicyResponse } from '../policy-subjects.ts';
 import { allValues, firstValue } from '../scope/header-map.ts';
-import type { ContentEncoding, PolicyRequest, PolicyResponse, PreparedAction } from '../steps.ts';
+import type { PreparedAction } from '../steps.ts';
 
 const ALGORITHMS = ['gzip', 'deflate', 'br', 'compress'] as const;
 type Algorithm = (typeof ALGORITHMS)[number];

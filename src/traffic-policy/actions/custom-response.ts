@@ -1,7 +1,8 @@
 import { CustomResponseConfig } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import type { PolicyAnswer, PolicyRequest, PreparedAction } from '../steps.ts';
+import type { PolicyRequest } from '../policy-subjects.ts';
+import type { PolicyAnswer, PreparedAction } from '../steps.ts';
 import { headerTemplates } from './header-names.ts';
 
 /** Statuses whose responses have no content (RFC 9110, 15.3.5, 15.3.6 and 15.4.5). */

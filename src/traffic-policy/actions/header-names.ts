@@ -2,7 +2,7 @@ import type { ActionContext } from '../action-context.ts';
 import { headerBytes, isHeaderText } from '../header-text.ts';
 import { PolicyFailure } from '../policy-failure.ts';
 import { refusal } from '../policy-refused.ts';
-import type { PolicyScope } from '../scope/policy-scope.ts';
+import type { PolicyScope } from '../policy-subjects.ts';
 import type { Template } from '../templates.ts';
 
 /**

@@ -1,9 +1,10 @@
 import { isCelMap } from '@bufbuild/cel';
 import { z } from 'zod';
-import type { ActionContext, Subject } from '../action-context.ts';
+import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { jsonOf } from '../cel/values.ts';
 import { PolicyFailure } from '../policy-failure.ts';
+import type { Subject } from '../policy-subjects.ts';
 import type { PreparedAction } from '../steps.ts';
 
 const LogConfig = z.strictObject({ metadata: z.record(z.string(), z.unknown()) });

@@ -5,7 +5,7 @@ import { parseConfig } from '../action-problems.ts';
 import { type Expression, ExpressionError } from '../cel/expression.ts';
 import { jsonOf } from '../cel/values.ts';
 import { durationBetween } from '../duration.ts';
-import type { PolicyScope } from '../scope/policy-scope.ts';
+import type { PolicyScope } from '../policy-subjects.ts';
 import { type Admission, SlidingWindow } from '../state/sliding-window.ts';
 import type { PreparedAction } from '../steps.ts';
 import { NO_ERROR } from './restrict-ips.ts';

@@ -2,7 +2,8 @@ import { RemoveHeadersConfig } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { refusal } from '../policy-refused.ts';
-import type { PolicyRequest, PreparedAction } from '../steps.ts';
+import type { PolicyRequest } from '../policy-subjects.ts';
+import type { PreparedAction } from '../steps.ts';
 import { configurableName } from './header-names.ts';
 
 /** Takes headers away, however their names are spelled. */

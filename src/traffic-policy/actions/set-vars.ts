@@ -1,9 +1,10 @@
 import { type CelInput, isCelList, isCelMap } from '@bufbuild/cel';
 import { z } from 'zod';
-import type { ActionContext, Subject } from '../action-context.ts';
+import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { PolicyFailure } from '../policy-failure.ts';
 import { refusal } from '../policy-refused.ts';
+import type { Subject } from '../policy-subjects.ts';
 import type { PreparedAction } from '../steps.ts';
 
 const MAX_VARIABLES = 50;

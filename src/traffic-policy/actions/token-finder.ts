@@ -1,7 +1,6 @@
+import type { PolicyRequest, PolicyScope } from '../policy-subjects.ts';
 import { firstValue } from '../scope/header-map.ts';
 import { parseMediaType } from '../scope/media-type.ts';
-import type { PolicyScope } from '../scope/policy-scope.ts';
-import type { PolicyRequest } from '../steps.ts';
 import type { Template } from '../templates.ts';
 
 const MAX_BODY = 64 * 1024;

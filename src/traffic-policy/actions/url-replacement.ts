@@ -1,7 +1,7 @@
 import type { ActionContext } from '../action-context.ts';
 import { PolicyFailure } from '../policy-failure.ts';
+import type { PolicyScope } from '../policy-subjects.ts';
 import { checkedPattern, compileCost, type RegularExpression, regularExpression } from '../regular-expression.ts';
-import type { PolicyScope } from '../scope/policy-scope.ts';
 
 /** Longer ones are refused by servers anyway. */
 const MAX_URL = 16 * 1024;

@@ -1,7 +1,7 @@
 import { type CelInput, celList, celMap } from '@bufbuild/cel';
 import { timestampFromMs } from '@bufbuild/protobuf/wkt';
+import type { PolicyScope } from '../policy-subjects.ts';
 import { CERTIFICATE_FIELDS } from './certificate-variables.ts';
-import type { PolicyScope } from './policy-scope.ts';
 
 /** How each variable is read, by its dotted name. */
 export type VariableTable = Readonly<Record<string, (scope: PolicyScope) => CelInput | undefined>>;

@@ -1,10 +1,10 @@
 import { type CelInput, type CelMap, celList, celMap } from '@bufbuild/cel';
 import { timestampFromMs } from '@bufbuild/protobuf/wkt';
 import type { Budget } from '../cel/budget.ts';
+import type { PolicyScope } from '../policy-subjects.ts';
 import type { VariableTable } from './connection-variables.ts';
 import { firstValue } from './header-map.ts';
 import { parseMediaType } from './media-type.ts';
-import type { PolicyScope } from './policy-scope.ts';
 import { hostOf, pathOf, portOf, queryOf } from './url-parts.ts';
 
 const EMPTY = celMap(new Map());

@@ -1,9 +1,9 @@
 import type { CelInput } from '@bufbuild/cel';
 import type { Declarations } from '../cel/check-expression.ts';
 import type { Phase } from '../document.ts';
+import type { PolicyScope } from '../policy-subjects.ts';
 import { CONNECTION_VARIABLES } from './connection-variables.ts';
 import { REQUEST_VARIABLES, RESPONSE_VARIABLES } from './http-variables.ts';
-import type { PolicyScope } from './policy-scope.ts';
 
 const TABLE = { ...CONNECTION_VARIABLES, ...REQUEST_VARIABLES, ...RESPONSE_VARIABLES };
 const NAMES: ReadonlySet<string> = new Set(Object.keys(TABLE));

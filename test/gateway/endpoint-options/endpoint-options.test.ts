@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { demandsOf } from '../../../src/gateway/endpoint-options/endpoint-options.ts';
 import { compilePolicy, NO_POLICY } from '../../../src/traffic-policy/engine.ts';
-import type { PolicyConnect } from '../../../src/traffic-policy/steps.ts';
+import type { PolicyConnect } from '../../../src/traffic-policy/policy-subjects.ts';
 import { TestEdge } from '../../support/edge.ts';
 import { ask } from '../../support/http-request.ts';
 

@@ -1,6 +1,7 @@
 import { type CompileOptions, compilePolicy, PolicyRefused } from '../../../src/traffic-policy/engine.ts';
+import type { PolicyResponse } from '../../../src/traffic-policy/policy-subjects.ts';
 import type { PolicyPorts } from '../../../src/traffic-policy/ports.ts';
-import type { PolicyResponse, RequestOutcome } from '../../../src/traffic-policy/steps.ts';
+import type { RequestOutcome } from '../../../src/traffic-policy/steps.ts';
 import { type FakeRequest, requestFor } from '../fake-request.ts';
 
 export interface Action {

@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import type { PolicyConnect, TlsTermination } from '../../../traffic-policy/steps.ts';
+import type { PolicyConnect, TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
 import { ClientConnection, clientTls, HelloTls } from '../connections/client-connection.ts';

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { withoutMapping } from '../../../lib/ip-address.ts';
-import type { PolicyConnection, PolicyTls } from '../../../traffic-policy/steps.ts';
+import type { PolicyConnection, PolicyTls } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientHello } from '../tls/client-hello.ts';
 
 /** The address of an end that hung up already. */

@@ -1,5 +1,5 @@
 import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
-import type { PolicyConnect, TlsTermination } from '../../../traffic-policy/steps.ts';
+import type { PolicyConnect, TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
 import type { ClientConnection } from './client-connection.ts';

@@ -1,5 +1,6 @@
 import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
-import type { ForwardFailure, PolicyRequest } from '../../../traffic-policy/steps.ts';
+import type { PolicyRequest } from '../../../traffic-policy/policy-subjects.ts';
+import type { ForwardFailure } from '../../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { ClientConnections } from '../clients/client-connections.ts';
 import type { ClientConnection } from '../connections/client-connection.ts';

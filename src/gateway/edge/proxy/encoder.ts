@@ -1,6 +1,6 @@
 import type { Transform } from 'node:stream';
 import { constants, createBrotliCompress, createDeflate, createGzip } from 'node:zlib';
-import type { ContentEncoding } from '../../../traffic-policy/steps.ts';
+import type { ContentEncoding } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientResponse } from '../http/client-message.ts';
 
 /** Everything that was written comes out at once: events must not wait until enough of them are together. */

@@ -1,7 +1,8 @@
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import type { ApiError } from '../../../lib/errors.ts';
 import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
-import type { ForwardFailure, PolicyResponse } from '../../../traffic-policy/steps.ts';
+import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
+import type { ForwardFailure } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../traffic-counters.ts';
 import { TARGET_FAILED } from '../connections/internal-targets.ts';

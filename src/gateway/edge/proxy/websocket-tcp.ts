@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { Duplex } from 'node:stream';
 import { ApiError } from '../../../lib/errors.ts';
-import type { PolicyResponse } from '../../../traffic-policy/steps.ts';
+import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { TrafficCounters } from '../../traffic-counters.ts';
 import { TARGET_FAILED } from '../connections/internal-targets.ts';

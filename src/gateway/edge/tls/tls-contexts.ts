@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { createSecureContext, type SecureContext, type SecureVersion } from 'node:tls';
-import type { TlsTermination } from '../../../traffic-policy/steps.ts';
+import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts';
 import type { CertifiedKey } from '../../certificates/local-ca/leaf-store.ts';
 
 /** How the edge is to end TLS: what endpoints can ask for, and the old versions that a TLS edge may allow as well. */

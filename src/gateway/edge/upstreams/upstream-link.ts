@@ -1,5 +1,5 @@
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
-import type { PolicyRequest } from '../../../traffic-policy/steps.ts';
+import type { PolicyRequest } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientInfo } from '../../endpoints/endpoint.ts';
 import type { ResponseHead } from '../http/response-head.ts';
 import type { ResponseEvents } from './response-parser.ts';

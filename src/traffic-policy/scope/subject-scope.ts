@@ -1,9 +1,14 @@
 import { type CelInput, type CelMap, celMap } from '@bufbuild/cel';
 import { Budget } from '../cel/budget.ts';
-import type { EvaluationContext } from '../cel/evaluation.ts';
 import { celOf } from '../cel/values.ts';
+import type {
+  PolicyConnection,
+  PolicyEndpoint,
+  PolicyRequest,
+  PolicyResponse,
+  PolicyScope,
+} from '../policy-subjects.ts';
 import type { PolicyPorts } from '../ports.ts';
-import type { PolicyConnection, PolicyEndpoint, PolicyRequest, PolicyResponse } from '../steps.ts';
 import { certificateVariables } from './certificate-variables.ts';
 import { requestCookies, responseCookies } from './cookies.ts';
 import { headerMap } from './header-map.ts';
@@ -12,7 +17,7 @@ import { decodedPath, pathOf, queryOf } from './url-parts.ts';
 import { parseUserAgent, type UserAgent } from './user-agent.ts';
 import { variablesOf } from './variables.ts';
 
-/** What is worked out of a request at most once, until an action changes the request. */
+/** Computed from a request or response when first read, until an action changes it. */
 interface Derived {
   requestHeaders?: CelMap;
   responseHeaders?: CelMap;
@@ -23,13 +28,12 @@ interface Derived {
   userAgent?: UserAgent;
 }
 
-/** Everything that the expressions of a policy can read of one request, or of one connection. */
-export class PolicyScope implements EvaluationContext {
+/** The scope of one request or connection. */
+export class SubjectScope implements PolicyScope {
   readonly connection: PolicyConnection;
   readonly endpoint: PolicyEndpoint;
   readonly request: PolicyRequest | null;
   response: PolicyResponse | null = null;
-  /** Milliseconds since 1970. */
   readonly createdAt: number;
   readonly variables: Readonly<Record<string, CelInput | undefined>>;
   readonly budget = new Budget();
@@ -51,12 +55,11 @@ export class PolicyScope implements EvaluationContext {
     this.request = request;
     this.createdAt = ports.wallClock();
     this.#results = new Map(connection.results);
-    // What the connection's own phase finds out is there for every request on it.
+    // Every request on the connection reads the results of the connection's own phase.
     if (request === null) connection.results = this.#results;
     this.variables = variablesOf(this);
   }
 
-  /** To be called when a phase begins: variables live no longer than a phase. */
   begin(response: PolicyResponse | null): void {
     this.response = response;
     this.#vars = new Map();
@@ -64,7 +67,6 @@ export class PolicyScope implements EvaluationContext {
     this.budget.renew();
   }
 
-  /** To be called after an action has changed the request or the response. */
   changed(): void {
     this.#derived = {};
   }
@@ -85,7 +87,6 @@ export class PolicyScope implements EvaluationContext {
     this.#vars.set(name, value);
   }
 
-  /** Records what an action found out, as `actions.ngrok.<action>`. */
   setResult(action: string, result: object): void {
     this.#results.set(action, celOf(result));
   }
@@ -134,7 +135,6 @@ export class PolicyScope implements EvaluationContext {
     return this.#derived.userAgent;
   }
 
-  /** @returns the fields of the certificate that a side showed; undefined when it showed none */
   certificate(side: 'client' | 'server'): Record<string, CelInput> | undefined {
     const { tls } = this.connection;
     const der = side === 'client' ? tls?.clientCertificate : tls?.serverCertificate;

@@ -1,0 +1,136 @@
+import type { CelInput, CelMap } from '@bufbuild/cel';
+import type { EvaluationContext } from './cel/evaluation.ts';
+import type { UserAgent } from './scope/user-agent.ts';
+
+export type EndpointProtocol = 'http' | 'https' | 'tcp' | 'tls';
+
+/** The state of the client's TLS handshake. */
+export interface PolicyTls {
+  /** From the ClientHello; null when it names no server. */
+  readonly sni: string | null;
+  /** `1.2` or `1.3`; null before the handshake, and when the edge does not terminate it. */
+  readonly version: string | null;
+  readonly cipherSuite: string | null;
+  readonly alpn: string | null;
+  readonly ja4: string | null;
+  /** DER; null when the client presented none. */
+  readonly clientCertificate: Uint8Array | null;
+  /** PEM of the CAs that the handshake verified the client's certificate with; undefined when it did not verify. */
+  readonly verifiedBy?: readonly string[];
+  /** DER; null before the handshake. */
+  readonly serverCertificate: Uint8Array | null;
+}
+
+/** The client's connection, as policies see it. */
+export interface PolicyConnection {
+  readonly clientIp: string;
+  readonly clientPort: number;
+  readonly serverIp: string;
+  readonly serverPort: number;
+  /** Milliseconds since 1970. */
+  readonly startedAt: number;
+  readonly tls: PolicyTls | null;
+  bytesIn(): number;
+  bytesOut(): number;
+  /** Results of the actions of on_tcp_connect, for later phases. Only the engine uses it. */
+  results?: Map<string, CelInput>;
+}
+
+/** The endpoint that the client connected to. */
+export interface PolicyEndpoint {
+  readonly id: string;
+  readonly url: string;
+  readonly protocol: EndpointProtocol;
+  readonly host: string;
+  readonly port: number;
+}
+
+/** What the phase on_tcp_connect sees and sets. */
+export interface PolicyConnect {
+  readonly connection: PolicyConnection;
+  readonly endpoint: PolicyEndpoint;
+  /** Set by the action terminate-tls: how the edge does the handshake that follows. */
+  termination?: TlsTermination;
+  /** Only the engine uses it. */
+  scope?: PolicyScope;
+}
+
+/** How the edge terminates TLS; null leaves the choice to the edge. */
+export interface TlsTermination {
+  readonly minVersion: '1.2' | '1.3';
+  readonly maxVersion: '1.2' | '1.3';
+  /** PEM; null together with `privateKey`. */
+  readonly certificate: string | null;
+  readonly privateKey: string | null;
+  /** PEM certificates or IDs of CAs; empty when clients need no certificate. */
+  readonly clientAuthorities: readonly string[];
+  readonly clientVerification: 'require-and-verify' | 'require-any' | 'request';
+}
+
+/** What a policy sees of a request and may change. Headers alternate names and values, as on the wire; they change in place. */
+export interface PolicyRequest {
+  readonly method: string;
+  /** Path and query, as sent to the upstream; a policy may rewrite it. */
+  target: string;
+  /** For example `HTTP/1.1`. */
+  readonly version: string;
+  readonly headers: string[];
+  readonly connection: PolicyConnection;
+  readonly endpoint: PolicyEndpoint;
+  /**
+   * Reads the body; the edge can still send it to the upstream.
+   *
+   * @returns empty when there is no body; null when it is longer than `limit` bytes or incomplete
+   */
+  readBody(limit: number): Promise<Buffer | null>;
+  /** Called with the upstream's status, or null without a response. Only the engine uses it. */
+  watchers?: ((status: number | null) => void)[];
+  /** Only the engine uses it. */
+  scope?: PolicyScope;
+}
+
+/** A request, or a connection in the phase on_tcp_connect. */
+export type Subject = PolicyRequest | PolicyConnect;
+
+/** What a policy sees of a response and may change. */
+export interface PolicyResponse {
+  readonly status: number;
+  readonly headers: string[];
+  /** Set by the action compress-response: the edge compresses the body. */
+  encoding?: ContentEncoding;
+}
+
+export type ContentEncoding = 'gzip' | 'deflate' | 'br';
+
+/**
+ * Everything that the expressions of a policy can read of one request, or of one connection in its own phase. The engine
+ * makes it when an action or expression first needs it.
+ */
+export interface PolicyScope extends EvaluationContext {
+  readonly connection: PolicyConnection;
+  readonly endpoint: PolicyEndpoint;
+  readonly request: PolicyRequest | null;
+  readonly response: PolicyResponse | null;
+  /** Milliseconds since 1970. */
+  readonly createdAt: number;
+  readonly vars: CelMap;
+  readonly actions: CelMap;
+  readonly requestHeaders: CelMap;
+  readonly responseHeaders: CelMap;
+  readonly requestCookies: CelMap;
+  readonly responseCookies: CelMap;
+  readonly path: string;
+  readonly queryParameters: CelMap;
+  readonly userAgent: UserAgent;
+  /** @returns the fields of the certificate that a side presented; undefined when it presented none */
+  certificate(side: 'client' | 'server'): Record<string, CelInput> | undefined;
+  /** Milliseconds since 1970. */
+  now(): number;
+  /** Call it when a phase begins: variables last for one phase. */
+  begin(response: PolicyResponse | null): void;
+  /** Call it after changing the request or the response. */
+  changed(): void;
+  setVariable(name: string, value: CelInput): void;
+  /** Records the result of an action, as `actions.ngrok.<action>`. */
+  setResult(action: string, result: object): void;
+}
