@@ -18,7 +18,8 @@ import { type LocalCa, openLocalCa } from './certificates/local-ca/local-ca.ts';
 import { startProvisioning } from './certificates/start-provisioning.ts';
 import { checkCompanionFiles } from './companion-files.ts';
 import { EdgeServer } from './edge/edge-server.ts';
-import { AgentSockets } from './edge/tls/agent-sockets.ts';
+import type { TlsRouteParts } from './edge/public-tls.ts';
+import { AgentConnections } from './edge/tls/agent-connections.ts';
 import { type DomainSettings, gatewayDomains } from './endpoints/domain-names.ts';
 import { urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
@@ -34,6 +35,7 @@ import { openGatewayStore } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
 import { TlsEdgeIndex } from './tls-edges/edge-index.ts';
 import { LiveWithEdges } from './tls-edges/edge-live.ts';
+import { TlsEdges } from './tls-edges/tls-edges.ts';
 import { TrafficCounters } from './traffic-counters.ts';
 
 export interface GatewayOptions {
@@ -137,11 +139,13 @@ async function startParts(
   const domainCertificates = new DomainCertificates(store, byLocalCa, log);
   const counters = new TrafficCounters();
   const authorityPem = (id: string) => store.certificateAuthorities.get(id)?.ca_pem ?? null;
-  const agents = new AgentSockets(nameForAgents);
+  const agents = new AgentConnections(nameForAgents);
   const ipPolicies = ipPolicyRules(store);
   const policies = new EndpointPolicies({ ipPolicies, fetch: options.fetchForPolicies, log });
   const edgeIndex = new TlsEdgeIndex(store, log);
-  const tlsEdges = { index: edgeIndex, store, policies, withLabels: (labels: Labels) => endpoints.withLabels(labels) };
+  const withLabels = (labels: Labels) => endpoints.withLabels(labels);
+  const tlsEdges = (parts: TlsRouteParts) =>
+    new TlsEdges({ index: edgeIndex, store, policies, withLabels, log, ...parts });
   const edge = new EdgeServer({
     endpoints,
     tlsEdges,
@@ -198,7 +202,7 @@ async function startParts(
 function edgeServerLimits(limits: EdgeLimits) {
   const { connections, handshakeTimeout, headersTimeout, headerBytes, streams, streamIdleTimeout } = limits;
   return {
-    doorLimits: { connections, handshakeTimeout },
+    tlsLimits: { connections, handshakeTimeout },
     httpLimits: { connections, headersTimeout, headerBytes, streams },
     streamIdleTimeout,
   };

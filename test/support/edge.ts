@@ -100,7 +100,7 @@ export class TestEdge {
       Pick<
         EdgeServerOptions,
         | 'responseTimeout'
-        | 'doorLimits'
+        | 'tlsLimits'
         | 'httpLimits'
         | 'domainCertificates'
         | 'challenges'

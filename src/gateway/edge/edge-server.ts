@@ -1,7 +1,9 @@
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
 import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
 import type { InternalLookup } from '../endpoints/endpoint-directory.ts';
 import { ClientConnections } from './clients/client-connections.ts';
+import { planHandshake } from './clients/handshake-plan.ts';
 import { Http1Clients } from './clients/http1/http1-clients.ts';
 import { Http2Clients } from './clients/http2/http2-clients.ts';
 import { closeLongestIdle } from './clients/idle-clients.ts';
@@ -9,23 +11,24 @@ import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import { internalFailure } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
 import { HTTP_LIMITS, type HttpLimits } from './http/http-limits.ts';
-import { resetConnection } from './http/reset-connection.ts';
 import { HttpProxy } from './proxy/http-proxy.ts';
 import { PublicTls, type PublicTlsOptions } from './public-tls.ts';
 import { Routing, type Scheme } from './routing.ts';
 import { ServiceServer } from './service-server.ts';
+import { ConnectionSlots } from './tls/connection-slots.ts';
+import type { HttpsHandler } from './tls/https-route.ts';
 
 export interface EdgeServerOptions extends PublicTlsOptions {
-  /** 0 for any free port. */
+  /** 0 chooses any free port. */
   httpPort: number;
   httpsPort: number;
-  /** Milliseconds until an upstream must have begun to answer; five minutes when left out. */
+  /** Milliseconds in which an upstream must begin to answer; left out: five minutes. */
   responseTimeout?: number;
 }
 
 const MINUTE = 60_000;
 
-/** The gateway's public side: takes HTTP and HTTPS requests to the endpoint that their host names. */
+/** The gateway's public side: routes HTTP and HTTPS requests to the endpoint of their host. */
 export class EdgeServer {
   readonly #options: EdgeServerOptions;
   readonly #proxy: HttpProxy;
@@ -33,7 +36,6 @@ export class EdgeServer {
   readonly #http: Server;
   readonly #https: Server;
   readonly #tls: PublicTls;
-  readonly #http2: Http2Clients;
   readonly #services: ServiceServer;
   readonly #connections = new Set<Socket>();
   readonly #onRemoved = (endpoint: GatewayEndpoint) => {
@@ -55,45 +57,19 @@ export class EdgeServer {
         maxHeaderSize: limits.headerBytes,
         streamWait: 5000,
       },
-      connections: clients,
       counters,
       onFailure: (req, res, error) => this.#fail(req, res, error),
     });
     this.#routing = new Routing({ ...options, clients, proxy: this.#proxy });
-    const plain = new Http1Clients({ limits, counters, log });
-    const secure = new Http1Clients({ limits, counters, log });
-    const http = { onRequest: (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'http') };
-    const onHttps = (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'https');
     this.#services = new ServiceServer(services, limits);
-    const https = { onRequest: onHttps, services: this.#services };
-    this.#http2 = new Http2Clients({ limits, onRequest: onHttps, counters, log });
-    this.#tls = new PublicTls(options, {
-      enter: (...arrival) => clients.enter(...arrival),
-      serve: (secured, entrance) => {
-        counters.connected(secured, 'https');
-        clients.opened(secured, entrance);
-        if (secured.alpnProtocol === 'h2') this.#http2.accept(secured);
-        else secure.accept(secured, https);
-      },
-      makeRoom: () => {
-        if (closeLongestIdle(secure, this.#http2)) return true;
-        // Node does not say whether there were any: who comes next may find their places.
-        this.#services.closeIdle();
-        return false;
-      },
-    });
-    // Upgraded connections may end in one direction before the other, but not those over TLS.
+    this.#tls = new PublicTls(options, this.#httpsHandler(limits, clients, internal));
+    const plain = new Http1Clients({ limits, counters, log });
+    const slots = new ConnectionSlots(limits.connections, () => closeLongestIdle(plain));
+    const http = { onRequest: (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'http') };
+    // One direction of an upgraded connection may end before the other, but not over TLS.
     this.#https = this.#listener(false, (socket) => this.#tls.accept(socket));
-    let visitors = 0;
     this.#http = this.#listener(true, (socket) => {
-      if (visitors >= limits.connections && !closeLongestIdle(plain)) {
-        resetConnection(socket);
-        return;
-      }
-      visitors += 1;
-      socket.once('close', () => {
-        visitors -= 1;
-      });
+      if (!slots.take(socket)) return;
       counters.connected(socket, 'http');
       clients.opened(socket);
       plain.accept(socket, http);
@@ -101,14 +77,15 @@ export class EdgeServer {
   }
 
   /**
-   * @returns the ports that were chosen
-   * @throws the system's error when a port cannot be had
+   * Listens on both ports.
+   *
+   * @returns the chosen ports
+   * @throws the system's error when a port is unavailable
    */
   async start(): Promise<{ httpPort: number; httpsPort: number }> {
     const { endpoints, host, httpPort, httpsPort } = this.#options;
     endpoints.on('removed', this.#onRemoved);
     try {
-      // Found out here and not with the first client.
       await this.#tls.prepare();
       const chosen = {
         httpPort: await listen(this.#http, host, httpPort),
@@ -122,7 +99,7 @@ export class EdgeServer {
     }
   }
 
-  /** Stops listening and cuts every connection. */
+  /** Stops listening and closes all connections. */
   async stop(): Promise<void> {
     this.#options.endpoints.off('removed', this.#onRemoved);
     this.#proxy.close();
@@ -141,18 +118,45 @@ export class EdgeServer {
     });
   }
 
-  /** A failure of ours costs one request, never the process. */
+  #httpsHandler(limits: HttpLimits, clients: ClientConnections, internal: InternalLookup): HttpsHandler {
+    const { counters, log } = this.#options;
+    const onRequest = (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'https');
+    const handler = { onRequest, services: this.#services };
+    const http1 = new Http1Clients({ limits, counters, log });
+    const http2 = new Http2Clients({ limits, onRequest, counters, log });
+    return {
+      admit: (pending, endpoint) => {
+        const plan = planHandshake(pending, endpoint, internal);
+        if (plan === null) return null;
+        const serve = (secured: TLSSocket) => {
+          counters.connected(secured, 'https');
+          clients.opened(secured, plan);
+          if (secured.alpnProtocol === 'h2') http2.accept(secured);
+          else http1.accept(secured, handler);
+        };
+        return { demands: plan.demands, serve };
+      },
+      closeIdle: () => {
+        if (closeLongestIdle(http1, http2)) return true;
+        // Node does not report whether it closed any: the next connection may find a free slot.
+        this.#services.closeIdle();
+        return false;
+      },
+    };
+  }
+
+  /** Catches everything: a bug costs one request, never the process. */
   #serve(req: ClientRequest, res: ClientResponse, scheme: Scheme): void {
     try {
-      const endpoint = this.#routing.route(req, res, scheme);
-      if (endpoint) this.#proxy.handle(req, res, endpoint);
+      const admission = this.#routing.route(req, res, scheme);
+      if (admission) this.#proxy.handle(req, res, admission);
     } catch (error) {
       this.#fail(req, res, error);
     }
   }
 
   #fail(req: ClientRequest, res: ClientResponse, error: unknown): void {
-    this.#options.log.error({ err: error }, 'a request failed unexpectedly');
+    this.#options.log.error({ err: error }, 'request failed unexpectedly');
     answerError(req, res, internalFailure());
   }
 }
@@ -169,7 +173,7 @@ function listen(server: Server, host: string, port: number): Promise<number> {
 
 function close(server: Server): Promise<void> {
   return new Promise((resolve) => {
-    // The error would say that it was not listening.
+    // The error says only that the server was not listening.
     server.close(() => resolve());
   });
 }

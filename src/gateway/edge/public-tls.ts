@@ -7,35 +7,65 @@ import type { DomainCertificates } from '../certificates/domain-certificates.ts'
 import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
 import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
 import type { EndpointDirectory, InternalLookup } from '../endpoints/endpoint-directory.ts';
-import { EdgePorts } from '../tls-edges/edge-ports.ts';
-import { TlsEdges, type TlsEdgesOptions } from '../tls-edges/tls-edges.ts';
 import type { TrafficCounters } from '../traffic-counters.ts';
 import { HTTP_LIMITS, type HttpLimits } from './http/http-limits.ts';
 import { StreamProxy } from './streams/stream-proxy.ts';
 import { TlsEndpoints } from './streams/tls-endpoints.ts';
-import type { AgentSockets } from './tls/agent-sockets.ts';
+import type { AgentConnections } from './tls/agent-connections.ts';
 import { CertificateSelection } from './tls/certificate-selection.ts';
+import { ConnectionSlots } from './tls/connection-slots.ts';
 import { Handshakes } from './tls/handshakes.ts';
-import { type HttpsServer, TlsMux, type TlsMuxLimits, type TlsRoute } from './tls/tls-mux.ts';
+import { type HttpsHandler, HttpsRoute } from './tls/https-route.ts';
+import { TLS_LIMITS, type TlsLimits, TlsMux } from './tls/tls-mux.ts';
+import type { TlsRoute } from './tls/tls-route.ts';
+
+/** The TLS edges, as the public TLS port needs them. */
+export interface TlsEdgeRouter {
+  /** Whether an edge serves a name at any port. */
+  hasName(name: string): boolean;
+  /**
+   * The route of the edges at a port.
+   *
+   * @param ports all numbers that hostports may name the port by, in order of precedence
+   * @param isHidden whether something else takes precedence over an edge's host, perhaps a wildcard, for a name
+   */
+  routeAt(ports: () => readonly number[], isHidden?: (host: string, name: string) => boolean): TlsRoute;
+  /**
+   * Opens the further ports that hostports name.
+   *
+   * @param shared numbers of the shared port
+   * @param accept takes connections to a further port
+   */
+  openPorts(host: string, shared: readonly number[], accept: (socket: Socket, route: TlsRoute) => void): void;
+  /** Closes the further ports and all of their connections. */
+  closePorts(): void;
+}
+
+/** What a {@link TlsEdgeRouter} serves connections with. */
+export interface TlsRouteParts {
+  internal: InternalLookup;
+  handshakes: Handshakes;
+  streams: StreamProxy;
+}
 
 export interface PublicTlsOptions {
   endpoints: EndpointDirectory;
   ca: LocalCa;
-  /** Certificates of reserved domains; left out: all come from the CA. */
+  /** Certificates of reserved domains; left out: all certificates come from the CA. */
   domainCertificates?: Pick<DomainCertificates, 'pairFor'>;
-  /** What a certificate authority is answered that validates a name. */
+  /** Answers to certificate authorities that validate a name. */
   challenges?: { http: HttpChallenges; tlsAlpn: TlsAlpnChallenges };
-  /** What the gateway itself answers over HTTPS, by lower-case hostname: the management API. */
+  /** The gateway's own services over HTTPS, such as the management API, by lower-case hostname. */
   services?: ReadonlyMap<string, RequestListener>;
-  /** Left out: agents come in elsewhere. */
-  agents?: AgentSockets;
+  /** Left out: agents connect elsewhere. */
+  agents?: AgentConnections;
   /** Finds the certificate authorities that endpoints name by their identifier; left out: there are none. */
   authorityPem?: (id: string) => string | null;
-  /** Left out: there are none. */
-  tlsEdges?: Pick<TlsEdgesOptions, 'index' | 'store' | 'policies' | 'withLabels'>;
+  /** Creates the router of the TLS edges; left out: there are no edges. */
+  tlsEdges?: (parts: TlsRouteParts) => TlsEdgeRouter;
   /** Left out: the defaults. */
-  doorLimits?: Partial<TlsMuxLimits>;
-  /** Milliseconds without a byte after which a connection of bare bytes is cut; left out: the default. */
+  tlsLimits?: Partial<TlsLimits>;
+  /** Milliseconds without a byte after which a tcp or tls connection is closed; left out: the default. */
   streamIdleTimeout?: number;
   /** Left out: the defaults. */
   httpLimits?: Partial<HttpLimits> | undefined;
@@ -45,22 +75,22 @@ export interface PublicTlsOptions {
   log: Log;
 }
 
-/** Name in the certificate that clients get who ask for none of ours. */
+/** Name in the certificate for clients that request an unknown name. */
 const DEFAULT_NAME = 'localhost';
-/** As hostports name the public TLS port: by the number that is everybody's, too, for it may be redirected from there. */
+/** Hostports name the public TLS port by its usual number, too: connections may be redirected from there. */
 const USUAL_PORT = 443;
 
-/** All that is reached over TLS: the port that is shared, and the further ones that TLS edges name. */
+/** Everything that is reached over TLS: the shared port and the further ports of TLS edges. */
 export class PublicTls {
   readonly #options: PublicTlsOptions;
   readonly #certificates: CertificateSelection;
-  readonly #door: TlsMux;
+  readonly #mux: TlsMux;
   readonly #streams: StreamProxy;
-  readonly #edgePorts: EdgePorts | null = null;
+  readonly #edges: TlsEdgeRouter | undefined;
   #ports: readonly number[] = [USUAL_PORT];
 
-  constructor(options: PublicTlsOptions, https: HttpsServer) {
-    const { endpoints, services, host, counters, log } = options;
+  constructor(options: PublicTlsOptions, https: HttpsHandler) {
+    const { endpoints, services, host, counters, log, agents } = options;
     this.#options = options;
     this.#certificates = new CertificateSelection({
       ca: options.ca,
@@ -69,66 +99,65 @@ export class PublicTls {
       servedAs: (name) => this.#servedAs(name),
       log,
     });
+    const limits = { ...TLS_LIMITS, ...options.tlsLimits };
+    const slots = new ConnectionSlots(limits.connections, () => https.closeIdle());
     const handshakes = new Handshakes(this.#certificates, options.authorityPem ?? (() => null));
-    const streams = new StreamProxy({ idleTimeout: options.streamIdleTimeout, counters, log });
-    this.#streams = streams;
-    const lookup = (name: string) => endpoints.lookup('tls', name);
+    this.#streams = new StreamProxy({ idleTimeout: options.streamIdleTimeout, counters, log });
     const internal: InternalLookup = (...address) => endpoints.internal(...address);
-    const parts = { internal, handshakes, streams };
-    const routes: TlsRoute[] = [new TlsEndpoints({ lookup, ...parts })];
-    const edges = options.tlsEdges ? new TlsEdges({ ...options.tlsEdges, ...parts, log }) : null;
-    const isHidden = (edgeHost: string, name: string) => this.#isHidden(edgeHost, name);
-    if (edges) routes.unshift(edges.at(() => this.#ports, isHidden));
-    this.#door = new TlsMux({
-      handshakes,
-      challenges: options.challenges?.tlsAlpn,
-      agents: options.agents,
-      routes,
-      httpsEndpoint: (name) => (services?.has(name) ? undefined : endpoints.peek('https', name)),
+    const parts = { internal, handshakes, streams: this.#streams };
+    this.#edges = options.tlsEdges?.(parts);
+    const edgeRoute = this.#edges?.routeAt(
+      () => this.#ports,
+      (edgeHost, name) => this.#isHidden(edgeHost, name),
+    );
+    const httpsRoute = new HttpsRoute({
       https,
+      handshakes,
+      slots,
+      endpointFor: (name) => (services?.has(name) ? undefined : endpoints.peek('https', name)),
+      agents,
       http2: (options.httpLimits?.streams ?? HTTP_LIMITS.streams) > 0,
-      limits: options.doorLimits,
-      log,
     });
-    if (!edges || !options.tlsEdges) return;
-    const routeAt = (port: number) => edges.at(() => [port]);
-    this.#edgePorts = new EdgePorts({ index: options.tlsEdges.index, door: this.#door, routeAt, host, log });
+    const tlsEndpoints = new TlsEndpoints({ lookup: (name) => endpoints.lookup('tls', name), ...parts });
+    const routes = [...(edgeRoute ? [edgeRoute] : []), tlsEndpoints, httpsRoute];
+    const challenges = options.challenges?.tlsAlpn;
+    this.#mux = new TlsMux({ handshakes, challenges, agents, routes, slots, limits, log });
   }
 
-  /** Finds out whether there can be certificates. */
+  /** Issues the default certificate, so that a CA that cannot issue any fails the start. */
   prepare(): Promise<void> {
     return this.#certificates.prepare();
   }
 
-  /** @param port the one that all share */
+  /** @param port the shared one */
   start(port: number): void {
     this.#ports = [port, USUAL_PORT];
-    this.#edgePorts?.start(this.#ports);
+    this.#edges?.openPorts(this.#options.host, this.#ports, (socket, route) => this.#mux.accept(socket, route));
   }
 
-  /** Closes the further ports and cuts their connections. */
+  /** Closes the further ports and their connections. */
   stop(): void {
-    this.#edgePorts?.stop();
+    this.#edges?.closePorts();
   }
 
-  /** Cuts what an endpoint that is offline has forwarded. */
+  /** Closes the connections that an endpoint, now offline, has forwarded. */
   remove(endpoint: GatewayEndpoint): void {
     this.#streams.remove(endpoint);
   }
 
   /** Takes a connection to the shared port. */
   accept(socket: Socket): void {
-    this.#door.accept(socket);
+    this.#mux.accept(socket);
   }
 
-  /** @returns the name itself, or the wildcard whose endpoint serves it; null when nobody does */
+  /** @returns the name itself, or the wildcard whose endpoint serves it; null when nothing does */
   #servedAs(name: string): string | null {
-    const { endpoints, services, agents, tlsEdges } = this.#options;
-    const isOwn = services?.has(name) || name === agents?.name || tlsEdges?.index.hasName(name) === true;
+    const { endpoints, services, agents } = this.#options;
+    const isOwn = services?.has(name) || name === agents?.name || this.#edges?.hasName(name) === true;
     return isOwn ? name : ((endpoints.peek('https', name) ?? endpoints.peek('tls', name))?.host ?? null);
   }
 
-  /** Whether something else goes before an edge for visitors of a name. */
+  /** Whether a service or an endpoint takes precedence over an edge for a name. */
   #isHidden(edgeHost: string, name: string): boolean {
     const { endpoints, services } = this.#options;
     if (services?.has(name)) return true;
@@ -137,7 +166,7 @@ export class PublicTls {
   }
 }
 
-/** Whether a host, perhaps a wildcard, goes before another one that fits the same name. */
+/** Whether a host, perhaps a wildcard, takes precedence over another that matches the same name. */
 function isMoreSpecific(host: string, other: string): boolean {
   return other.startsWith('*.') && (!host.startsWith('*.') || host.length > other.length);
 }

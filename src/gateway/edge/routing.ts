@@ -1,5 +1,4 @@
-import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
-import type { ClientConnections } from './clients/client-connections.ts';
+import type { Admission, ClientConnections } from './clients/client-connections.ts';
 import type { ClientRequest, ClientResponse } from './http/client-message.ts';
 import { malformedRequest, misdirected, unknownExpectation, unknownHost } from './http/edge-errors.ts';
 import { answerError, closeUnlessBodyRead } from './http/error-response.ts';
@@ -12,13 +11,12 @@ import type { PublicTlsOptions } from './public-tls.ts';
 
 export interface RoutingOptions extends Pick<PublicTlsOptions, 'endpoints' | 'services' | 'challenges' | 'counters'> {
   clients: Pick<ClientConnections, 'admit'>;
-  /** Told of requests that their connection's policy takes on to another endpoint. */
-  proxy: Pick<HttpProxy, 'passes'>;
+  proxy: Pick<HttpProxy, 'trackForwarded'>;
 }
 
 export type Scheme = 'http' | 'https';
 
-/** Finds the endpoints that requests are for, and answers those that are for none. */
+/** Finds the endpoint of each request, and answers requests that have none. */
 export class Routing {
   readonly #options: RoutingOptions;
 
@@ -26,8 +24,8 @@ export class Routing {
     this.#options = options;
   }
 
-  /** @returns the endpoint that the request is for; null when it has been answered already */
-  route(req: ClientRequest, res: ClientResponse, scheme: Scheme): GatewayEndpoint | null {
+  /** @returns where the request goes; null when it has been answered already */
+  route(req: ClientRequest, res: ClientResponse, scheme: Scheme): Admission | null {
     const fault = faultOf(req);
     if (fault !== null) {
       res.shouldKeepAlive = false;
@@ -44,18 +42,18 @@ export class Routing {
     const proof = scheme === 'http' ? challenges?.http.answer(host, req.url ?? '') : undefined;
     if (proof !== undefined) return answerChallenge(req, res, proof);
     const endpoint = endpoints.lookup(scheme, host);
-    // What the gateway itself answers is known by the name in the handshake.
+    // The gateway's own services are selected by the name in the handshake.
     if (scheme === 'https' && (services?.has(host) || isMisdirected(req, host, endpoint))) {
       answerError(req, res, misdirected(host));
       return null;
     }
     if (endpoint) {
-      const admitted = clients.admit(req.socket, endpoint);
-      if (!admitted) {
+      const admission = clients.admit(req.socket, endpoint);
+      if (admission === null) {
         counters.refusedByPolicy += 1;
         resetConnection(req.socket);
-      } else if (admitted !== endpoint) proxy.passes(endpoint, req, res);
-      return admitted;
+      } else if (admission.endpoint !== endpoint) proxy.trackForwarded(endpoint, req, res);
+      return admission;
     }
     const secure = scheme === 'http' ? endpoints.lookup('https', host) : undefined;
     if (secure) redirect(req, res, host, secure.port);
@@ -64,7 +62,7 @@ export class Routing {
   }
 }
 
-/** RFC 8555, section 8.3. */
+/** Answers an HTTP-01 validation (RFC 8555, section 8.3). */
 function answerChallenge(req: ClientRequest, res: ClientResponse, proof: string): null {
   closeUnlessBodyRead(req, res);
   const length = Buffer.byteLength(proof);
@@ -73,7 +71,7 @@ function answerChallenge(req: ClientRequest, res: ClientResponse, proof: string)
   return null;
 }
 
-/** Whoever asks over HTTP for an endpoint that is HTTPS alone is sent there. */
+/** Redirects a plain HTTP request for an endpoint that is HTTPS only. */
 function redirect(req: ClientRequest, res: ClientResponse, host: string, port: number): void {
   const repeatable = req.method === 'GET' || req.method === 'HEAD';
   closeUnlessBodyRead(req, res);

@@ -5,25 +5,25 @@ import { answerError } from './http/error-response.ts';
 import { hostNameOf } from './http/host-name.ts';
 import { type HttpLimits, sweepInterval } from './http/http-limits.ts';
 
-/** Serves what the gateway itself answers over HTTPS: the management API. Nothing of it is passed on, so Node reads it. */
+/** The gateway's own services over HTTPS, such as the management API. Nothing is proxied, so Node's parser serves them. */
 export class ServiceServer {
   readonly #server: Server;
   readonly #services: ReadonlyMap<string, RequestListener>;
 
-  /** @param services what answers, by lower-case hostname */
+  /** @param services by lower-case hostname */
   constructor(services: ReadonlyMap<string, RequestListener>, limits: HttpLimits) {
     this.#services = services;
     this.#server = createServer({
       maxHeaderSize: limits.headerBytes,
       headersTimeout: limits.headersTimeout,
-      // Node's own would be less than what may be set for the headers alone.
+      // Node's default may be shorter than the headers timeout that an operator sets.
       requestTimeout: 0,
       connectionsCheckingInterval: sweepInterval(limits),
       keepAliveTimeout: limits.keepAliveTimeout,
       insecureHTTPParser: false,
     });
     this.#server.timeout = limits.idleTimeout;
-    // Only of a server that listens, as it takes it, Node ends connections that are too slow.
+    // Node enforces its timeouts only once the server is listening.
     this.#server.emit('listening');
     this.#server.on('request', (req, res) => {
       const host = hostNameOf(req.headers.host ?? '');
@@ -38,18 +38,18 @@ export class ServiceServer {
     return this.#services.has(hostNameOf(host));
   }
 
-  /** Takes over a connection, beginning with a request that is yet to be read from it. */
+  /** Takes over a connection whose next request is still unread. */
   accept(socket: Socket): void {
     this.#server.emit('connection', socket);
     socket.resume();
   }
 
-  /** Closes the connections that wait for another request. */
+  /** Closes connections between two requests. */
   closeIdle(): void {
     this.#server.closeIdleConnections();
   }
 
-  /** Looks after its connections no longer. */
+  /** Stops enforcing timeouts. */
   close(): void {
     this.#server.close();
   }

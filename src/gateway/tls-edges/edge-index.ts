@@ -4,7 +4,7 @@ import { coveringNames } from '../endpoints/domain-names.ts';
 import type { Store } from '../store/store.ts';
 import type { TlsEdgeRow } from '../store/tls-edges.ts';
 
-/** What an edge serves under one hostport. */
+/** One hostport of an edge. */
 export interface ServedEdge {
   readonly row: TlsEdgeRow;
   /** Perhaps a wildcard. */
@@ -13,8 +13,8 @@ export interface ServedEdge {
 }
 
 /**
- * The TLS edges by what they serve: what connections are routed by, without asking the database. A change shows before
- * the request that made it is answered. Emits `changed`.
+ * The TLS edges by hostport, in memory: routing asks no database. A change takes effect before the API request that made
+ * it is answered. Emits `changed`.
  */
 export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
   readonly #store: Pick<Store, 'database' | 'tlsEdges'>;
@@ -31,14 +31,14 @@ export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
       try {
         this.#refresh();
       } catch (err) {
-        log.error({ err }, 'the TLS edges could not be read; they are served as they were');
+        log.error({ err }, 'TLS edges reload failed; keeping the previous ones');
       }
     });
   }
 
   /**
-   * The edge that serves a name at one of the ports, which are tried in turn: by that very name, else by the most
-   * specific wildcard.
+   * Finds the edge that serves a name at one of the ports, which are tried in order. An exact host takes precedence, then
+   * the most specific wildcard.
    */
   find(name: string, ports: readonly number[]): ServedEdge | undefined {
     for (const host of coveringNames(name)) {
@@ -56,7 +56,7 @@ export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
     return coveringNames(name).some((host) => this.#hosts.has(host));
   }
 
-  /** All that edges serve. */
+  /** All hostports. */
   served(): Iterable<ServedEdge> {
     return this.#served.values();
   }
@@ -65,7 +65,7 @@ export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
     const touched = this.#store.tlsEdges.takeTouched();
     if (touched.size === 0) return;
     const rows = [...touched].map((id): [string, TlsEdgeRow | null] => [id, this.#store.tlsEdges.get(id)]);
-    // A hostport may have gone from one edge to another.
+    // A hostport may have moved from one edge to another.
     for (const [id] of rows) this.#remove(id);
     for (const [, row] of rows) if (row) this.#add(row);
     this.emit('changed');

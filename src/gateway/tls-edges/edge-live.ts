@@ -3,7 +3,7 @@ import { ksuidOf } from '../../lib/ids.ts';
 import type { Live, LiveEndpoint, LiveSession, LiveTunnel, Revocation, SessionCommand } from '../api/live.ts';
 import type { ServedEdge, TlsEdgeIndex } from './edge-index.ts';
 
-/** What is online, with the hostports of TLS edges among the endpoints. */
+/** Adds the hostports of TLS edges to the endpoints that are online. */
 export class LiveWithEdges implements Live {
   constructor(
     private readonly agents: Live,
@@ -31,11 +31,11 @@ export class LiveWithEdges implements Live {
   }
 }
 
-/** The time that identifiers begin with. */
+/** Digits of the timestamp at the start of an identifier. */
 const TIME_DIGITS = 5;
 const DIGITS = 27;
 
-/** `ep_…` for a hostport of an edge: always the same, and about as old as the edge. */
+/** `ep_…` for a hostport: stable, and with the edge's creation time. */
 export function edgeEndpointId({ row, host, port }: ServedEdge): string {
   const rest = hash('sha256', `${row.id} ${host}:${port}`).slice(0, DIGITS - TIME_DIGITS);
   return `ep_${ksuidOf(row.id).slice(0, TIME_DIGITS)}${rest}`;

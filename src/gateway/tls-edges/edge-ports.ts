@@ -1,30 +1,30 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
-import type { TlsMux, TlsRoute } from '../edge/tls/tls-mux.ts';
+import type { TlsRoute } from '../edge/tls/tls-route.ts';
 import type { TlsEdgeIndex } from './edge-index.ts';
 
 export interface EdgePortsOptions {
   index: TlsEdgeIndex;
-  door: TlsMux;
-  /** The edges at a port. */
+  /** The route of the edges at a port. */
   routeAt(port: number): TlsRoute;
+  /** Takes a connection to a further port. */
+  accept(socket: Socket, route: TlsRoute): void;
   /** Address to listen on. */
   host: string;
   log: Log;
 }
 
-/** More are not opened. */
 const MAX_PORTS = 100;
-/** A port that somebody else has may become free. */
+/** A port that another program uses may become free. */
 const RETRY_MS = 30_000;
 
-/** The further ports that hostports of TLS edges name: open as long as an edge serves something there. */
+/** The further ports that hostports of TLS edges name. Each is open as long as an edge is served there. */
 export class EdgePorts {
   readonly #options: EdgePortsOptions;
   readonly #servers = new Map<number, Server>();
   readonly #connections = new Set<Socket>();
-  readonly #onChanged = () => this.#adjust();
+  readonly #onChanged = () => this.#update();
   #publicPorts: ReadonlySet<number> = new Set();
   #retry: NodeJS.Timeout | undefined;
 
@@ -32,14 +32,14 @@ export class EdgePorts {
     this.#options = options;
   }
 
-  /** @param publicPorts what is served at the public TLS port */
+  /** @param publicPorts numbers of the shared port */
   start(publicPorts: readonly number[]): void {
     this.#publicPorts = new Set(publicPorts);
     this.#options.index.on('changed', this.#onChanged);
-    this.#adjust();
+    this.#update();
   }
 
-  /** Stops listening and cuts every connection. */
+  /** Stops listening and closes all connections. */
   stop(): void {
     this.#options.index.off('changed', this.#onChanged);
     clearTimeout(this.#retry);
@@ -47,7 +47,7 @@ export class EdgePorts {
     for (const socket of this.#connections) socket.destroy();
   }
 
-  #adjust(): void {
+  #update(): void {
     const wanted = new Set<number>();
     for (const { port } of this.#options.index.served()) if (!this.#publicPorts.has(port)) wanted.add(port);
     for (const port of [...this.#servers.keys()]) if (!wanted.has(port)) this.#close(port);
@@ -55,33 +55,33 @@ export class EdgePorts {
   }
 
   #open(port: number): void {
-    const { door, routeAt, host, log } = this.#options;
+    const { accept, routeAt, host, log } = this.#options;
     if (this.#servers.size >= MAX_PORTS) {
-      log.error({ port }, `TLS edges name more than ${MAX_PORTS} ports; this one stays closed`);
+      log.error({ port, max_ports: MAX_PORTS }, 'TLS edge port not opened: too many ports');
       return;
     }
     const route = routeAt(port);
     const server = createServer({ allowHalfOpen: true }, (socket) => {
       this.#connections.add(socket);
       socket.once('close', () => this.#connections.delete(socket));
-      door.accept(socket, route);
+      accept(socket, route);
     });
     server.on('error', (error) => {
-      log.error({ port, reason: messageOf(error) }, 'a port that a TLS edge names cannot be had; trying again');
+      log.error({ port, reason: messageOf(error), retry_s: RETRY_MS / 1000 }, 'TLS edge port unavailable; retrying');
       if (this.#servers.get(port) === server) this.#close(port);
-      this.#tryAgain();
+      this.#scheduleRetry();
     });
     this.#servers.set(port, server);
     server.listen(port, host);
   }
 
-  /** Connections that are open stay so. */
+  /** Stops listening; open connections stay open. */
   #close(port: number): void {
     this.#servers.get(port)?.close();
     this.#servers.delete(port);
   }
 
-  #tryAgain(): void {
+  #scheduleRetry(): void {
     clearTimeout(this.#retry);
     this.#retry = setTimeout(this.#onChanged, RETRY_MS).unref();
   }

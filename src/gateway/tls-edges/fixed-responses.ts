@@ -2,11 +2,11 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from 'node:net';
 import type { HttpResponseBackendRow } from '../store/backends.ts';
 
-/** Until a request is there, and until its answer has left. */
+/** For the request and its response together. */
 const REQUEST_MS = 30_000;
 /**
- * Decided by the connection and the body, not by whoever set the backend up. Node throws at a Trailer header with a body
- * whose length is known.
+ * Headers that follow from the connection and the body; the backend's own are ignored. Node throws at a Trailer header with
+ * a body of known length.
  */
 const OWN_HEADERS: ReadonlySet<string> = new Set([
   'connection',
@@ -16,7 +16,7 @@ const OWN_HEADERS: ReadonlySet<string> = new Set([
   'transfer-encoding',
 ]);
 
-/** Answers HTTP requests with what a backend of the kind `http_response` holds: one on each connection. */
+/** Answers HTTP requests with the fixed response of an `http_response` backend, one request per connection. */
 export class FixedResponses {
   readonly #server: Server = createServer((req, res) => this.#answer(req, res));
   readonly #backends = new WeakMap<Socket, HttpResponseBackendRow>();
@@ -36,12 +36,12 @@ export class FixedResponses {
       res.destroy();
       return;
     }
-    // A body that nobody wants must not keep the answer from being read.
+    // An unread request body could keep the client from reading the response.
     req.resume();
     const headers = Object.entries(backend.headers ?? {}).filter(([name]) => !OWN_HEADERS.has(name.toLowerCase()));
-    // These two never have a body, nor a length (RFC 9110, 8.6).
-    const isBare = backend.status_code === 204 || backend.status_code === 304;
-    if (!isBare) headers.push(['content-length', String(Buffer.byteLength(backend.body))]);
-    res.writeHead(backend.status_code, Object.fromEntries(headers)).end(isBare ? '' : backend.body);
+    // These two have neither body nor length (RFC 9110, 8.6).
+    const isBodyless = backend.status_code === 204 || backend.status_code === 304;
+    if (!isBodyless) headers.push(['content-length', String(Buffer.byteLength(backend.body))]);
+    res.writeHead(backend.status_code, Object.fromEntries(headers)).end(isBodyless ? '' : backend.body);
   }
 }

@@ -1,6 +1,6 @@
 import { type CompiledPolicy, NO_POLICY } from '../../traffic-policy/engine.ts';
 import type { PolicyEndpoint } from '../../traffic-policy/policy-subjects.ts';
-import type { HandshakeDemands } from '../edge/tls/tls-contexts.ts';
+import type { HandshakeDemands } from '../edge/tls/handshake-demands.ts';
 import { EDGE_TERMINATION } from '../endpoints/endpoint.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
 import type { Store } from '../store/store.ts';
@@ -8,15 +8,15 @@ import type { TlsEdgeRow } from '../store/tls-edges.ts';
 import type { ServedEdge } from './edge-index.ts';
 import { edgeEndpointId } from './edge-live.ts';
 
-/** A TLS edge made ready to run. */
+/** A TLS edge whose modules are compiled. */
 export interface PreparedEdge {
-  /** Before the handshake: whether the client's address may come in. */
+  /** Runs before the handshake: restricts the client's address. */
   readonly restriction: CompiledPolicy;
-  /** How TLS is ended; null when it goes through as it is. */
+  /** How TLS is terminated; null when it passes through. */
   readonly demands: HandshakeDemands | null;
-  /** After the handshake, if there is one. */
+  /** Runs after the handshake, if there is one. */
   readonly policy: CompiledPolicy;
-  /** Null when there is none, or it is switched off. */
+  /** Null when there is none, or it is disabled. */
   readonly backendId: string | null;
 }
 
@@ -26,9 +26,9 @@ const NO_FRAME = { before: {}, after: {} };
 const ANSWERS = 'bkdhr_';
 
 /**
- * Makes an edge ready to run; a module that is switched off is as good as none.
+ * Compiles the modules of an edge; a disabled module is ignored.
  *
- * @throws {PolicyRefused} when its traffic policy, or an IP policy that it names, cannot be used
+ * @throws {PolicyRefused} when its traffic policy, or an IP policy that it names, is invalid
  */
 export async function prepareEdge(row: TlsEdgeRow, { store, policies }: Parts): Promise<PreparedEdge> {
   const { ip_restriction, traffic_policy, backend } = row;
@@ -39,9 +39,9 @@ export async function prepareEdge(row: TlsEdgeRow, { store, policies }: Parts): 
   const restriction = ip_restriction?.enabled ? compile(restrictionText(ip_restriction.ip_policy_ids)) : NO_POLICY;
   const policy = compile(text);
   const backendId = backend?.enabled ? backend.backend_id : null;
-  // What the gateway answers itself has nobody else to end TLS.
-  const isEnded = policy.terminatesTls || backendId?.startsWith(ANSWERS) === true;
-  return { restriction, demands: demandsOf(row, isEnded, store), policy, backendId };
+  // The gateway answers fixed responses itself, so no agent could terminate TLS.
+  const isTerminated = policy.terminatesTls || backendId?.startsWith(ANSWERS) === true;
+  return { restriction, demands: demandsOf(row, isTerminated, store), policy, backendId };
 }
 
 function restrictionText(ip_policies: readonly string[]): string {
@@ -50,24 +50,24 @@ function restrictionText(ip_policies: readonly string[]): string {
 
 function demandsOf(
   { tls_termination: termination, mutual_tls: mutual }: TlsEdgeRow,
-  isEnded: boolean,
+  isTerminated: boolean,
   { certificateAuthorities }: Parts['store'],
 ): HandshakeDemands | null {
   const atEdge = termination?.enabled && termination.terminate_at === 'edge' ? termination : null;
-  if (!atEdge && !mutual?.enabled && !isEnded) return null;
+  if (!atEdge && !mutual?.enabled && !isTerminated) return null;
   const minVersion = (atEdge?.min_version ?? EDGE_TERMINATION.minVersion) as HandshakeDemands['minVersion'];
   const ids = mutual?.enabled ? mutual.certificate_authority_ids : [];
   return { ...EDGE_TERMINATION, minVersion, clientAuthorities: ids.map((id) => pemOf(id, certificateAuthorities)) };
 }
 
-/** Without it, everybody would come in. */
+/** A missing authority fails the edge: without it, every client would be accepted. */
 function pemOf(id: string, authorities: Parts['store']['certificateAuthorities']): string {
   const row = authorities.get(id);
-  if (!row) throw new Error(`the certificate authority ${id} does not exist any more`);
+  if (!row) throw new Error(`certificate authority ${id} not found`);
   return row.ca_pem;
 }
 
-/** What policies see of an edge. */
+/** An edge as policies see it. */
 export function endpointOf(served: ServedEdge): PolicyEndpoint {
   const { host, port } = served;
   return { id: edgeEndpointId(served), url: `tls://${host}:${port}`, protocol: 'tls', host, port };

@@ -1,14 +1,14 @@
-/** A connection that may have nothing to do. */
+/** A connection that may be idle. */
 export interface IdleClient {
-  /** Since when it has carried no request, in milliseconds of `performance.now()`; null while it carries one. */
+  /** When its last request ended, in milliseconds of `performance.now()`; null while it carries one. */
   readonly idleSince: number | null;
-  /** Ends it at once. */
+  /** Closes it at once. */
   destroy(): void;
 }
 
 /**
- * Closes the connection that has been idle for longest, so that another can come in. They are all looked at: this happens
- * only where there are as many as there may be, and costs much less than the handshake that follows.
+ * Closes the connection that has been idle longest, to free its slot. Looks at all of them: this happens only when all slots
+ * are taken, and costs much less than the handshake that follows.
  *
  * @returns false when none is idle
  */

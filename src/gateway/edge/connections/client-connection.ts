@@ -4,10 +4,10 @@ import { withoutMapping } from '../../../lib/ip-address.ts';
 import type { PolicyConnection, PolicyTls } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientHello } from '../tls/client-hello.ts';
 
-/** The address of an end that hung up already. */
+/** The address of a socket that has closed already. */
 const UNKNOWN = '0.0.0.0';
 
-/** A public client's connection as the policy of one endpoint sees it. */
+/** A client's connection as the policy of one endpoint sees it. */
 export class ClientConnection implements PolicyConnection {
   readonly clientIp: string;
   readonly clientPort: number;
@@ -29,8 +29,8 @@ export class ClientConnection implements PolicyConnection {
     this.tls = tls;
   }
 
-  /** The same connection for another policy, which has to come to its own results. */
-  anew(): ClientConnection {
+  /** The same connection for another endpoint's policy, without the results of this one. */
+  forNextPolicy(): ClientConnection {
     return new ClientConnection(this.#socket, this.startedAt, this.tls);
   }
 
@@ -44,16 +44,16 @@ export class ClientConnection implements PolicyConnection {
 }
 
 /**
- * What a connection's handshake came to.
+ * Describes the TLS of a connection.
  *
  * @param verifiedBy PEM of the authorities that the client's certificate was verified against
- * @returns null when there was none
+ * @returns null without TLS
  */
 export function clientTls(socket: Socket, verifiedBy?: readonly string[]): PolicyTls | null {
   return socket instanceof TLSSocket ? new ClientTls(socket, verifiedBy) : null;
 }
 
-/** What a hello says before there is a handshake, and all that is known when there is none at the edge. */
+/** What a ClientHello reveals: all that is known before the handshake, or when the edge does not terminate TLS. */
 export class HelloTls implements PolicyTls {
   readonly sni: string | null;
   readonly version = null;
@@ -68,7 +68,7 @@ export class HelloTls implements PolicyTls {
   }
 }
 
-/** What a finished handshake came to; looked up when a policy asks. */
+/** The result of a handshake; looked up only when a policy asks. */
 class ClientTls implements PolicyTls {
   readonly ja4 = null;
   readonly verifiedBy: readonly string[];
@@ -80,7 +80,7 @@ class ClientTls implements PolicyTls {
   }
 
   get sni(): string | null {
-    // Declared for the client's side alone; the server's holds what the ClientHello named, or false.
+    // Node's types declare it for clients only. On a server it holds the name in the ClientHello, or false.
     const { servername } = this.#socket as TLSSocket & { servername?: string | false };
     return servername || null;
   }

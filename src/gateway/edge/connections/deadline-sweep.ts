@@ -1,26 +1,26 @@
-/** Something whose time may run out. */
+/** Something with a deadline. */
 export interface Timed {
   /** @param now milliseconds of `performance.now()` */
   checkTime(now: number): void;
 }
 
-/** What is looked at now and then for whether its time is over: a timer for each would cost more than it is worth. */
+/** Checks the deadlines of all its members at intervals; a timer for each would cost more. */
 export class DeadlineSweep<T extends Timed> implements Iterable<T> {
   readonly #members = new Set<T>();
-  readonly #every: number;
+  readonly #interval: number;
   #timer: NodeJS.Timeout | undefined;
 
-  /** @param every milliseconds */
-  constructor(every: number) {
-    this.#every = every;
+  /** @param interval milliseconds */
+  constructor(interval: number) {
+    this.#interval = interval;
   }
 
   add(member: T): void {
     this.#members.add(member);
-    this.#timer ??= setInterval(() => this.#sweep(), this.#every).unref();
+    this.#timer ??= setInterval(() => this.#sweep(), this.#interval).unref();
   }
 
-  /** @returns whether it was there */
+  /** @returns whether it was a member */
   delete(member: T): boolean {
     if (!this.#members.delete(member)) return false;
     if (this.#members.size === 0) {

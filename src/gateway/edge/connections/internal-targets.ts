@@ -2,7 +2,7 @@ import type { ForwardFailure, PolicyError } from '../../../traffic-policy/steps.
 import type { EndpointProtocol, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
 
-/** How often a request or connection is forwarded at most; endpoints that forward to each other would go on for ever. */
+/** How often a request or connection may be forwarded: endpoints that forward to each other would loop forever. */
 export const MAX_FORWARDS = 3;
 
 export const TARGET_OFFLINE: ForwardFailure = {
@@ -20,7 +20,7 @@ export const TOO_MANY_FORWARDS: ForwardFailure = {
   message: `The request was forwarded more than ${MAX_FORWARDS} times.`,
 };
 
-/** The answer to a request whose forward-internal halts. */
+/** The error that answers a request when forward-internal halts. */
 export function forwardError(failure: ForwardFailure): PolicyError {
   return { kind: 'error', status: failure === TARGET_OFFLINE ? 404 : 502, ...failure, headers: [] };
 }
@@ -28,9 +28,9 @@ export function forwardError(failure: ForwardFailure): PolicyError {
 const PORTS: Readonly<Record<string, number>> = { http: 80, https: 443, tls: 443 };
 
 /**
- * The endpoint that the action forward-internal names.
+ * Finds the endpoint that the action forward-internal names.
  *
- * @param url as the action has checked it: `scheme://name.internal`, perhaps with a port
+ * @param url validated by the action: `scheme://name.internal`, perhaps with a port
  */
 export function internalTarget(url: string, lookup: InternalLookup): GatewayEndpoint | undefined {
   const { protocol, hostname, port } = new URL(url.toLowerCase());

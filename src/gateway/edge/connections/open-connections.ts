@@ -1,22 +1,23 @@
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
 
-/** Something that is over at some time. */
-interface Passing {
+/** A connection or response that closes at some time. */
+interface Closable {
   once(event: 'close', listener: () => void): unknown;
 }
 
-/** What the policies of endpoints have forwarded to internal ones: it ends with those as well that it came through. */
+/** The open connections and requests that policies have forwarded: they end when an endpoint on their way goes offline. */
 export class OpenConnections {
   readonly #open = new Map<GatewayEndpoint, Set<() => void>>();
-  /** For what was still on its way in. */
+  /** For connections that are added after the removal. */
   readonly #removed = new WeakSet<GatewayEndpoint>();
 
   /**
-   * Notes that something came through endpoints, until it is over.
+   * Tracks a connection until it closes.
    *
-   * @param end ends it; called at once when one of them is gone already
+   * @param through the endpoints that have forwarded it
+   * @param end ends the connection; called at once when one of the endpoints is offline already
    */
-  enter(through: readonly GatewayEndpoint[], passing: Passing, end: () => void): void {
+  add(through: readonly GatewayEndpoint[], connection: Closable, end: () => void): void {
     if (through.some((endpoint) => this.#removed.has(endpoint))) {
       end();
       return;
@@ -24,13 +25,13 @@ export class OpenConnections {
     for (const endpoint of through) {
       const ends = this.#open.get(endpoint) ?? new Set();
       this.#open.set(endpoint, ends.add(end));
-      passing.once('close', () => {
+      connection.once('close', () => {
         if (ends.delete(end) && ends.size === 0) this.#open.delete(endpoint);
       });
     }
   }
 
-  /** Ends all that came through an endpoint, which is offline. */
+  /** Ends everything that an endpoint has forwarded. */
   remove(endpoint: GatewayEndpoint): void {
     this.#removed.add(endpoint);
     const ends = this.#open.get(endpoint) ?? [];

@@ -2,17 +2,17 @@ import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { resetConnection } from '../http/reset-connection.ts';
 
-/** Pipes both ways; an end is passed on as an end, a break as a break. */
+/** Pipes in both directions. The end of one stream ends the other; an error or a reset resets the other. */
 export function pipeBoth(one: Duplex, other: Duplex): void {
-  passOn(one, other);
-  passOn(other, one);
+  pipe(one, other);
+  pipe(other, one);
 }
 
-function passOn(from: Duplex, to: Duplex): void {
+function pipe(from: Duplex, to: Duplex): void {
   from.pipe(to);
-  const breakOff = () => (to instanceof Socket ? resetConnection(to) : to.destroy());
-  from.on('error', breakOff);
+  const reset = () => (to instanceof Socket ? resetConnection(to) : to.destroy());
+  from.on('error', reset);
   from.on('close', () => {
-    if (!from.readableEnded || !from.writableFinished) breakOff();
+    if (!from.readableEnded || !from.writableFinished) reset();
   });
 }

@@ -1,7 +1,7 @@
 import { isIPv4, isIPv6 } from 'node:net';
 import { addressBytes } from '../../../lib/ip-address.ts';
 
-/** The two ends of a public connection. */
+/** The two ends of a client's connection. */
 export interface ConnectionEnds {
   readonly clientIp: string;
   readonly clientPort: number;
@@ -12,13 +12,13 @@ export interface ConnectionEnds {
 const SIGNATURE = Buffer.from('\r\n\r\n\0\r\nQUIT\n', 'latin1');
 /** Version 2, command PROXY. */
 const VERSION_AND_COMMAND = 0x21;
-/** Address family and transport: stream sockets of all three. */
+/** Address families, each with the transport TCP. */
 const UNKNOWN = 0x00;
 const TCP4 = 0x11;
 const TCP6 = 0x21;
 
 /**
- * What tells an upstream whose connection it gets: the first bytes of that connection (HAProxy's PROXY protocol,
+ * The header that tells an upstream which client a connection comes from: its first bytes (HAProxy's PROXY protocol,
  * proxy-protocol.txt of 2020-03-05, sections 2.1 and 2.2).
  */
 export function proxyHeader(version: 1 | 2, ends: ConnectionEnds): Buffer {
@@ -51,7 +51,7 @@ function addressBlock({ clientIp, serverIp, clientPort, serverPort }: Connection
   return Buffer.concat([client, server, ports]);
 }
 
-/** Both ends belong to one socket, so they are of one family; an end that is not known makes both so. */
+/** Both ends belong to one socket, so they share a family; an unknown end makes both unknown. */
 function familyOf({ clientIp, serverIp }: ConnectionEnds): number {
   if (isIPv4(clientIp) && isIPv4(serverIp)) return TCP4;
   return isIPv6(clientIp) && isIPv6(serverIp) ? TCP6 : UNKNOWN;

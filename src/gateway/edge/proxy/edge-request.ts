@@ -2,22 +2,30 @@ import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
 import type { PolicyRequest } from '../../../traffic-policy/policy-subjects.ts';
 import type { ForwardFailure } from '../../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
-import type { ClientConnections } from '../clients/client-connections.ts';
+import type { Admission } from '../clients/client-connections.ts';
 import type { ClientConnection } from '../connections/client-connection.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { requestHeaders } from '../http/headers.ts';
+import { ExpectContinue } from './expect-continue.ts';
 import { RequestBody } from './request-body.ts';
 
 const NO_BODY = Buffer.alloc(0);
 
-/** How a request came from one endpoint to another by the action forward-internal. */
-interface Forwarding {
-  readonly from: EdgeRequest;
-  readonly connection: ClientConnection;
-  readonly onFailure: (failure: ForwardFailure) => void;
+type OnFailure = (failure: ForwardFailure) => void;
+
+interface EdgeRequestParts extends Admission {
+  readonly req: ClientRequest;
+  readonly res: ClientResponse;
+  readonly target: string;
+  readonly headers: string[];
+  readonly body: RequestBody | null;
+  readonly expectContinue: ExpectContinue | null;
+  readonly policy: CompiledPolicy;
+  readonly forwards: number;
+  readonly onFailure: OnFailure | null;
 }
 
-/** A public request on its way through an endpoint's policy; what few policies ask for is made when they do. */
+/** A client's request on its way through the policy of one endpoint. */
 export class EdgeRequest implements PolicyRequest {
   readonly method: string;
   target: string;
@@ -27,50 +35,67 @@ export class EdgeRequest implements PolicyRequest {
   readonly res: ClientResponse;
   readonly endpoint: GatewayEndpoint;
   readonly body: RequestBody | null;
-  /** What has a say on the response. */
+  /** Applies to the response: the endpoint's policy, and those of the endpoints that forwarded the request. */
   readonly policy: CompiledPolicy;
-  /** How often it was forwarded. */
+  /** How often the request has been forwarded to another endpoint. */
   readonly forwards: number;
-  readonly #connections: ClientConnections;
-  #invited = false;
+  /** Called instead of answering the client when the upstream is unreachable; null when the client gets the error. */
+  readonly onFailure: OnFailure | null;
+  readonly #expectContinue: ExpectContinue | null;
 
-  readonly #forwarding: Forwarding | null;
+  private constructor(parts: EdgeRequestParts) {
+    this.req = parts.req;
+    this.res = parts.res;
+    this.method = parts.req.method ?? 'GET';
+    this.target = parts.target;
+    this.headers = parts.headers;
+    this.endpoint = parts.endpoint;
+    this.connection = parts.connection;
+    this.body = parts.body;
+    this.policy = parts.policy;
+    this.forwards = parts.forwards;
+    this.onFailure = parts.onFailure;
+    this.#expectContinue = parts.expectContinue;
+  }
 
-  constructor(
-    req: ClientRequest,
-    res: ClientResponse,
-    endpoint: GatewayEndpoint,
-    connections: ClientConnections,
-    forwarding: Forwarding | null = null,
-  ) {
-    const from = forwarding?.from;
-    this.req = req;
-    this.res = res;
-    this.endpoint = endpoint;
-    this.method = req.method ?? 'GET';
-    this.target = from?.target ?? req.url ?? '/';
-    this.connection = forwarding?.connection ?? connections.of(req.socket, endpoint);
-    this.headers = from ? [...from.headers] : headersOf(req, this.connection, endpoint);
-    this.body = from ? from.body : req.body && new RequestBody(req, req.body);
-    this.policy = from ? inSuccession(this, from) : endpoint.policy;
-    this.forwards = from ? from.forwards + 1 : 0;
-    this.#connections = connections;
-    this.#forwarding = forwarding;
+  /** The request as the client sent it. */
+  static received(req: ClientRequest, res: ClientResponse, { endpoint, connection }: Admission): EdgeRequest {
+    const protocol = endpoint.protocol === 'https' ? 'https' : 'http';
+    const client = { address: connection.clientIp, protocol } as const;
+    return new EdgeRequest({
+      req,
+      res,
+      endpoint,
+      connection,
+      target: req.url ?? '/',
+      headers: requestHeaders(req.rawHeaders, req.headers.connection, client),
+      body: req.body && new RequestBody(req, req.body),
+      expectContinue: req.headers.expect === undefined ? null : new ExpectContinue(res),
+      policy: endpoint.policy,
+      forwards: 0,
+      onFailure: null,
+    });
   }
 
   /**
-   * The same request for an internal endpoint, whose policy sees it as it is by now.
+   * The request as this endpoint's policy left it, for an internal endpoint.
    *
-   * @param onFailure told, in place of the client, that it could not be taken to the endpoint's upstream
+   * @param onFailure called instead of answering the client when that endpoint's upstream is unreachable
    */
-  forwardedTo(endpoint: GatewayEndpoint, onFailure: (failure: ForwardFailure) => void): EdgeRequest {
-    const forwarding = { from: this, connection: this.connection.anew(), onFailure };
-    return new EdgeRequest(this.req, this.res, endpoint, this.#connections, forwarding);
-  }
-
-  /** What is to be told when a forwarded request fails; null for one that was not forwarded. */
-  get onFailure(): ((failure: ForwardFailure) => void) | null {
-    return this.#forwarding?.onFailure ?? null;
+  forwardedTo(endpoint: GatewayEndpoint, onFailure: OnFailure): EdgeRequest {
+    return new EdgeRequest({
+      req: this.req,
+      res: this.res,
+      endpoint,
+      connection: this.connection.forNextPolicy(),
+      target: this.target,
+      headers: [...this.headers],
+      body: this.body,
+      expectContinue: this.#expectContinue,
+      policy: withOuterPolicy(endpoint.policy, this),
+      forwards: this.forwards + 1,
+      onFailure,
+    });
   }
 
   get version(): string {
@@ -79,45 +104,33 @@ export class EdgeRequest implements PolicyRequest {
 
   async readBody(limit: number): Promise<Buffer | null> {
     if (this.body === null) return NO_BODY;
-    this.invite();
+    this.sendContinue();
     return this.body.read(limit);
   }
 
-  /** Whether the client still waits for leave to send its body (RFC 9110, 10.1.1). */
-  get awaitsLeave(): boolean {
-    if (this.req.headers.expect === undefined) return false;
-    return this.#forwarding ? this.#forwarding.from.awaitsLeave : !this.#invited;
+  /** Whether the client waits for an interim response before it sends its body. */
+  get awaitsContinue(): boolean {
+    return this.#expectContinue?.isPending === true;
   }
 
-  /** Lets the client send its body if it waits for leave: the upstream has given it, or a policy has to read it before. */
-  invite(): void {
-    if (this.#forwarding) this.#forwarding.from.invite();
-    else if (this.awaitsLeave) {
-      this.#invited = true;
-      this.res.writeInterim(100, []);
-    }
+  /** Tells a client that waits for it to send its body: the upstream has agreed, or a policy has to read it first. */
+  sendContinue(): void {
+    this.#expectContinue?.send();
   }
 }
 
-function headersOf(req: ClientRequest, { clientIp }: ClientConnection, { protocol }: GatewayEndpoint): string[] {
-  return requestHeaders(req.rawHeaders, req.headers.connection, {
-    address: clientIp,
-    protocol: protocol === 'https' ? 'https' : 'http',
-  });
-}
-
-/** The say of both endpoints on a response: of the internal one, then of the one that forwards to it. */
-function inSuccession(inner: EdgeRequest, outer: EdgeRequest): CompiledPolicy {
-  const [first, second] = [inner.endpoint.policy, outer.policy];
-  const isSilent = first.onHttpResponse === null && second.onHttpResponse === null;
+/** The policy of an internal endpoint, followed on the response by that of the endpoint that forwarded the request. */
+function withOuterPolicy(inner: CompiledPolicy, outer: EdgeRequest): CompiledPolicy {
+  const { policy } = outer;
+  const isSilent = inner.onHttpResponse === null && policy.onHttpResponse === null;
   return {
-    ...first,
+    ...inner,
     onHttpResponse: isSilent
       ? null
-      : (_, response) => first.onHttpResponse?.(inner, response) ?? second.onHttpResponse?.(outer, response),
-    onUpstreamDone: (_, status) => {
-      first.onUpstreamDone?.(inner, status);
-      second.onUpstreamDone?.(outer, status);
+      : (request, response) => inner.onHttpResponse?.(request, response) ?? policy.onHttpResponse?.(outer, response),
+    onUpstreamDone: (request, status) => {
+      inner.onUpstreamDone?.(request, status);
+      policy.onUpstreamDone?.(outer, status);
     },
   };
 }

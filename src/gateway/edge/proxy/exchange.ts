@@ -66,8 +66,8 @@ export class Exchange implements ExchangeEvents {
   start(): void {
     const { req, request, body, upgrade, res, pool, from } = this.parts;
     const trailers = req.headers.te !== undefined && TAKES_TRAILERS.test(req.headers.te);
-    const { awaitsLeave } = request;
-    this.#outgoing = { request, body: body?.framing ?? null, awaitsLeave, trailers, upgrade };
+    const { awaitsContinue } = request;
+    this.#outgoing = { request, body: body?.framing ?? null, awaitsContinue, trailers, upgrade };
     res.on('close', () => this.#clientClosed());
     this.#repeatable = body === null && SAFE_METHODS.has(request.method);
     this.#send(this.#outgoing, pool.take(from, this.#repeatable));
@@ -88,7 +88,7 @@ export class Exchange implements ExchangeEvents {
 
   onInterim({ status, headers, connection, reason }: ResponseHead): void {
     const { request, res } = this.parts;
-    if (status === CONTINUE && request.awaitsLeave) request.invite();
+    if (status === CONTINUE && request.awaitsContinue) request.sendContinue();
     else res.writeInterim(status, responseHeaders(headers, connection, status), reason);
   }
 
@@ -179,7 +179,7 @@ export class Exchange implements ExchangeEvents {
       answerInstead(req, res, outcome, counters);
       return;
     }
-    if (request.awaitsLeave) closeUnlessBodyRead(req, res);
+    if (request.awaitsContinue) closeUnlessBodyRead(req, res);
     res.writeHead(response.status, headers, head.reason);
     const sink = response.encoding === undefined ? res : encoderFor(res, response.encoding);
     this.#writer = new ResponseWriter(res, connection, sink);

@@ -4,7 +4,7 @@ import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/ste
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
 import type { TrafficCounters } from '../../traffic-counters.ts';
-import type { ClientConnections } from '../clients/client-connections.ts';
+import type { Admission } from '../clients/client-connections.ts';
 import {
   forwardError,
   internalTarget,
@@ -31,7 +31,7 @@ const SWITCHING_PROTOCOLS = 101;
 
 type Forward = Extract<RequestOutcome, { kind: 'forward' }>;
 
-/** What belongs to one endpoint and ends with it. */
+/** Everything that ends with one endpoint. */
 interface Upstream {
   pool: UpstreamLinks;
   upgraded: Set<Duplex>;
@@ -39,18 +39,17 @@ interface Upstream {
 
 export interface HttpProxyOptions {
   limits: UpstreamLimits;
-  connections: ClientConnections;
   internal: InternalLookup;
   counters: TrafficCounters;
-  /** Receives requests on which the gateway itself failed; they are still to be answered. */
+  /** Answers requests on which the gateway itself failed. */
   onFailure(req: ClientRequest, res: ClientResponse, error: unknown): void;
 }
 
-/** Takes requests of the public to the endpoints they are meant for, through their policies. */
+/** Takes clients' requests through the policies of their endpoints, and to the upstreams. */
 export class HttpProxy {
   readonly #options: HttpProxyOptions;
   readonly #upstreams = new Map<GatewayEndpoint, Upstream>();
-  /** Endpoints that went offline, for requests that were waiting meanwhile. */
+  /** Endpoints that have gone offline, for requests whose policy was still running. */
   readonly #removed = new WeakSet<GatewayEndpoint>();
   readonly #openConnections = new OpenConnections();
 
@@ -58,44 +57,44 @@ export class HttpProxy {
     this.#options = options;
   }
 
-  /** Answers one request. */
-  handle(req: ClientRequest, res: ClientResponse, endpoint: GatewayEndpoint): void {
-    this.#take(new EdgeRequest(req, res, endpoint, this.#options.connections));
+  /** Answers a request. */
+  handle(req: ClientRequest, res: ClientResponse, admission: Admission): void {
+    this.#process(EdgeRequest.received(req, res, admission));
   }
 
-  /** To be called for a request that an endpoint's policy has forwarded: it ends with that endpoint, too. */
-  passes(through: GatewayEndpoint, req: ClientRequest, res: ClientResponse): void {
-    // Once both sides are joined, the response is no more.
+  /** Ends a request that an endpoint's policy has forwarded when that endpoint goes offline. */
+  trackForwarded(through: GatewayEndpoint, req: ClientRequest, res: ClientResponse): void {
+    // After an upgrade, there is no response to end.
     const isUpgrade = req.upgrade !== null;
-    this.#openConnections.enter([through], isUpgrade ? req.socket : res, () =>
+    this.#openConnections.add([through], isUpgrade ? req.socket : res, () =>
       isUpgrade ? resetConnection(req.socket) : res.destroy(),
     );
   }
 
-  #take(request: EdgeRequest): void {
+  #process(request: EdgeRequest): void {
     const outcome = request.endpoint.policy.onHttpRequest?.(request);
-    if (outcome instanceof Promise) this.#await(outcome, request);
-    else this.#carryOut(outcome, request);
+    if (outcome instanceof Promise) this.#awaitOutcome(outcome, request);
+    else this.#applyOutcome(outcome, request);
   }
 
-  #await(outcome: Promise<RequestOutcome | undefined>, request: EdgeRequest): void {
+  #awaitOutcome(outcome: Promise<RequestOutcome | undefined>, request: EdgeRequest): void {
     const { req, res, endpoint } = request;
     outcome
       .then((settled) => {
         if (res.destroyed) return;
         if (this.#removed.has(endpoint)) answerError(req, res, endpointRemoved());
-        else this.#carryOut(settled, request);
+        else this.#applyOutcome(settled, request);
       })
       .catch((error: unknown) => this.#options.onFailure(req, res, error));
   }
 
-  #carryOut(outcome: RequestOutcome | undefined, request: EdgeRequest): void {
+  #applyOutcome(outcome: RequestOutcome | undefined, request: EdgeRequest): void {
     if (outcome === undefined) {
-      this.#forward(request);
+      this.#sendUpstream(request);
       return;
     }
     if (outcome.kind === 'forward') {
-      this.#forwardInside(outcome, request);
+      this.#forwardInternally(outcome, request);
       return;
     }
     const { req, res, policy } = request;
@@ -107,24 +106,24 @@ export class HttpProxy {
     } else answerByPolicy(req, res, outcome, request, policy, counters);
   }
 
-  /** Takes a request to an internal endpoint, through that endpoint's own policy. */
-  #forwardInside(outcome: Forward, request: EdgeRequest): void {
+  /** Forwards a request to an internal endpoint, through that endpoint's own policy. */
+  #forwardInternally(outcome: Forward, request: EdgeRequest): void {
     const target = internalTarget(outcome.url, this.#options.internal);
-    if (!target) this.#goOn(outcome, TARGET_OFFLINE, request);
-    else if (request.forwards >= MAX_FORWARDS) this.#goOn(outcome, TOO_MANY_FORWARDS, request);
+    if (!target) this.#resume(outcome, TARGET_OFFLINE, request);
+    else if (request.forwards >= MAX_FORWARDS) this.#resume(outcome, TOO_MANY_FORWARDS, request);
     else {
       const onFailure = (failure: ForwardFailure) => {
-        // A body that is on its way already cannot be sent again.
+        // A body that has begun to leave cannot be sent again.
         const forward = request.body === null ? outcome : { ...outcome, resume: null };
-        this.#goOn(forward, failure, request);
+        this.#resume(forward, failure, request);
       };
-      this.passes(request.endpoint, request.req, request.res);
-      this.#take(request.forwardedTo(target, onFailure));
+      this.trackForwarded(request.endpoint, request.req, request.res);
+      this.#process(request.forwardedTo(target, onFailure));
     }
   }
 
-  /** Goes on after a request could not be forwarded, as the action says. */
-  #goOn(outcome: Forward, failure: ForwardFailure, request: EdgeRequest): void {
+  /** Continues as the action says when a request could not be forwarded. */
+  #resume(outcome: Forward, failure: ForwardFailure, request: EdgeRequest): void {
     if (outcome.resume === null) {
       this.#options.counters.upstreamFailures += 1;
       request.body?.stop();
@@ -132,11 +131,11 @@ export class HttpProxy {
       return;
     }
     const resumed = outcome.resume(failure);
-    if (resumed instanceof Promise) this.#await(resumed, request);
-    else this.#carryOut(resumed, request);
+    if (resumed instanceof Promise) this.#awaitOutcome(resumed, request);
+    else this.#applyOutcome(resumed, request);
   }
 
-  #forward(request: EdgeRequest): void {
+  #sendUpstream(request: EdgeRequest): void {
     const { req, res, body, endpoint, policy, onFailure } = request;
     const { upgrade } = req;
     if (endpoint.websocketTcp && upgrade === null) {
@@ -155,12 +154,12 @@ export class HttpProxy {
     };
     if (upgrade === null) new Exchange(parts).start();
     else if (endpoint.websocketTcp) convertWebSocket(request, { upgrade, from: parts.from, onJoined, counters });
-    // HTTP/2 is spoken between neighbours; the upstream is not the client's (RFC 9110, 7.8). It knows no upgrades.
+    // HTTP/2 has no upgrades, and an upgrade to it concerns the client's own connection only (RFC 9110, 7.8).
     else if (endpoint.http2Upstream || /^h2c?$/i.test(upgrade.protocol)) new Exchange(parts).start();
     else new UpgradeExchange(parts, upgrade, onJoined).start();
   }
 
-  /** Cuts everything that an endpoint still carries. */
+  /** Ends everything that an endpoint still carries. */
   remove(endpoint: GatewayEndpoint): void {
     this.#removed.add(endpoint);
     this.#openConnections.remove(endpoint);
@@ -171,7 +170,7 @@ export class HttpProxy {
     for (const side of upstream.upgraded) side.destroy();
   }
 
-  /** Cuts everything. */
+  /** Ends everything. */
   close(): void {
     for (const endpoint of [...this.#upstreams.keys()]) this.remove(endpoint);
   }

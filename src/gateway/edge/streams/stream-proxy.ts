@@ -6,7 +6,7 @@ import type { AgentUpstream, ClientInfo, GatewayEndpoint } from '../../endpoints
 import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
 import type { TrafficCounters } from '../../traffic-counters.ts';
 import { ClientConnection, clientTls } from '../connections/client-connection.ts';
-import { destinationOf } from '../connections/connect-phase.ts';
+import { findDestination } from '../connections/destination.ts';
 import { OpenConnections } from '../connections/open-connections.ts';
 import { pipeBoth } from '../connections/pipe-both.ts';
 import { proxyHeader } from '../connections/proxy-protocol.ts';
@@ -14,9 +14,9 @@ import { resetConnection } from '../http/reset-connection.ts';
 import { StreamQueue } from '../upstreams/stream-queue.ts';
 
 export interface StreamProxyOptions {
-  /** Finds the endpoints that policies can forward to; left out: there are none. */
+  /** Finds the endpoints that policies forward to; left out: there are none. */
   internal?: InternalLookup;
-  /** Milliseconds without a byte in either direction after which a connection is cut. */
+  /** Milliseconds without a byte in either direction after which a connection is closed. */
   idleTimeout?: number | undefined;
   /** Milliseconds that a client waits for a stream when the agent carries as many as it can. */
   streamWait?: number;
@@ -24,41 +24,41 @@ export interface StreamProxyOptions {
   log: Log;
 }
 
-/** How a connection comes to its upstream. */
+/** How a connection reaches its upstream. */
 export interface StreamInfo extends Pick<ClientInfo, 'protocol' | 'passthrough'> {
-  /** Endpoints whose policies have forwarded it, and with which it ends, too. */
+  /** Endpoints whose policies have forwarded it; it ends when one of them goes offline. */
   through?: readonly GatewayEndpoint[];
 }
 
-/** Connections such as those of SSH are quiet for long, and dead ones are found by TCP's own probes. */
+/** Connections of SSH and the like are idle for long; TCP keep-alive detects dead ones. */
 const IDLE_TIMEOUT = 60 * 60_000;
 const KEEP_ALIVE = 60_000;
 const STREAM_WAIT = 5000;
 
-/** Takes public connections as bare bytes to upstreams. They end with the agent's session and with its listener. */
+/** Connects clients to upstreams as raw bytes. The connections end with the agent's session or its listener. */
 export class StreamProxy {
   readonly #options: Required<StreamProxyOptions> & { idleTimeout: number };
   readonly #openConnections = new OpenConnections();
-  readonly #lines = new WeakMap<AgentUpstream, StreamQueue>();
+  readonly #queues = new WeakMap<AgentUpstream, StreamQueue>();
 
   constructor(options: StreamProxyOptions) {
     const { internal = () => undefined, idleTimeout = IDLE_TIMEOUT, streamWait = STREAM_WAIT, ...rest } = options;
     this.#options = { internal, idleTimeout, streamWait, ...rest };
   }
 
-  /** Takes a connection through the policy's phase on_tcp_connect and, if that lets it, to the upstream. */
+  /** Runs the policy's phase on_tcp_connect and, if that allows it, connects the client to the upstream. */
   serve(client: Socket, endpoint: GatewayEndpoint): void {
     const connection = new ClientConnection(client, Date.now(), clientTls(client));
-    const to = destinationOf(endpoint, connection, this.#options.internal);
+    const to = findDestination(endpoint, connection, this.#options.internal);
     if (to === null) resetConnection(client);
     else this.connectTo(client, to.endpoint, to.connection, { protocol: endpoint.protocol, through: to.through });
   }
 
   /**
-   * Joins a connection with a new one to the upstream, until either ends.
+   * Connects a client to an upstream until either side ends.
    *
    * @param client plain, or TLS after its handshake; nothing of it has been read
-   * @param connection the same, as policies see it
+   * @param connection the client's connection as policies see it
    */
   connectTo(
     client: Socket,
@@ -67,15 +67,15 @@ export class StreamProxy {
     { protocol, passthrough = false, through = [] }: StreamInfo,
   ): void {
     this.#options.counters.connected(client, passthrough || protocol === 'tls' ? 'tls' : 'tcp');
-    // What happens before there is an upstream; afterwards its stream is told as well.
+    // Until the upstream's stream is open; pipeBoth handles errors from then on.
     client.on('error', () => {});
     client.allowHalfOpen = true;
     client.setNoDelay(true);
     client.setKeepAlive(true, KEEP_ALIVE);
     client.setTimeout(this.#options.idleTimeout, () => resetConnection(client));
-    this.#openConnections.enter(through, client, () => resetConnection(client));
+    this.#openConnections.add(through, client, () => resetConnection(client));
     const address = hostPort(connection.clientIp, connection.clientPort);
-    const leave = this.#lineOf(upstream).enter(
+    const leave = this.#queueFor(upstream).enter(
       () => (client.destroyed ? null : upstream.openStream({ address, protocol, passthrough })),
       (stream) => {
         if (stream === null) return;
@@ -83,21 +83,21 @@ export class StreamProxy {
         pipeBoth(client, stream);
       },
       (error) => {
-        this.#options.log.debug({ err: error }, 'a connection could not be taken to its upstream');
+        this.#options.log.debug({ err: error }, 'connection rejected: cannot open a stream to the upstream');
         resetConnection(client);
       },
     );
     client.once('close', leave);
   }
 
-  /** Cuts what an endpoint's policy has forwarded; what it carries itself ends with its listener. */
+  /** Ends what an endpoint's policy has forwarded; its own connections end with its listener. */
   remove(endpoint: GatewayEndpoint): void {
     this.#openConnections.remove(endpoint);
   }
 
-  #lineOf(upstream: AgentUpstream): StreamQueue {
-    const line = this.#lines.get(upstream) ?? new StreamQueue(this.#options.streamWait);
-    this.#lines.set(upstream, line);
-    return line;
+  #queueFor(upstream: AgentUpstream): StreamQueue {
+    const queue = this.#queues.get(upstream) ?? new StreamQueue(this.#options.streamWait);
+    this.#queues.set(upstream, queue);
+    return queue;
   }
 }

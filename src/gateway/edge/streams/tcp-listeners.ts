@@ -15,16 +15,16 @@ export interface TcpListenersOptions {
   endpoints: Pick<EndpointDirectory, 'internal' | 'on' | 'off'> & {
     onTcpPort(port: number): GatewayEndpoint | undefined;
   };
-  /** Left out: generous ones. */
+  /** Left out: the defaults. */
   limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
   counters: TrafficCounters;
   log: Log;
 }
 
-/** Connections at once on each port; what is beyond is closed at once instead of starving the others. */
+/** Concurrent connections on each port; further ones are closed at once instead of starving the others. */
 const MAX_CONNECTIONS = 8192;
 
-/** The public ports of tcp endpoints: each listens for as long as somebody has it. */
+/** The public ports of tcp endpoints. Each is open while a session holds it. */
 export class TcpListeners implements PortOpener {
   readonly #options: TcpListenersOptions;
   readonly #servers = new Map<number, Server>();
@@ -47,17 +47,17 @@ export class TcpListeners implements PortOpener {
     server.on('connection', (socket) => this.#serve(socket, port));
     server.listen(port, host);
     await once(server, 'listening');
-    server.on('error', (error) => log.error({ err: error, port }, 'the listener of a tcp endpoint failed'));
+    server.on('error', (error) => log.error({ err: error, port }, 'tcp endpoint listener failed'));
     this.#servers.set(port, server);
   }
 
-  /** Connections that there are end with their endpoint, not here. */
+  /** Stops listening; open connections end with their endpoint. */
   close(port: number): void {
     this.#servers.get(port)?.close();
     this.#servers.delete(port);
   }
 
-  /** Closes every port and cuts every connection. */
+  /** Closes all ports and connections. */
   stop(): void {
     this.#options.endpoints.off('removed', this.#onRemoved);
     for (const port of [...this.#servers.keys()]) this.close(port);
@@ -67,7 +67,7 @@ export class TcpListeners implements PortOpener {
   #serve(client: Socket, port: number): void {
     this.#clients.add(client);
     client.once('close', () => this.#clients.delete(client));
-    // An error ends in 'close', which all here wait for.
+    // An error is followed by 'close'.
     client.on('error', () => {});
     const endpoint = this.#options.endpoints.onTcpPort(port);
     if (endpoint) this.#streams.serve(client, endpoint);

@@ -5,23 +5,21 @@ import { LeafCache } from '../../certificates/local-ca/leaf-cache.ts';
 import type { CertifiedKey } from '../../certificates/local-ca/leaf-store.ts';
 import type { LocalCa } from '../../certificates/local-ca/local-ca.ts';
 import { EDGE_TERMINATION } from '../../endpoints/endpoint.ts';
-import { type HandshakeDemands, TlsContexts } from './tls-contexts.ts';
+import type { HandshakeDemands } from './handshake-demands.ts';
+import { TlsContexts } from './tls-contexts.ts';
 
 export interface CertificateSelectionOptions {
   ca: LocalCa;
-  /** Certificates of reserved domains, which go before the CA's. */
+  /** Certificates of reserved domains; they take precedence over those of the local CA. */
   domains?: Pick<DomainCertificates, 'pairFor'> | undefined;
-  /** Names in the certificate that clients get who ask for none of ours. */
+  /** Names in the certificate for clients that request an unknown name. */
   defaultNames: readonly string[];
-  /**
-   * As what a name is served here just now, so that a certificate may be made for it: under itself or a wildcard; null
-   * when it is not.
-   */
+  /** The name or wildcard under which a name is being served, so that a certificate may be issued; null when it is not. */
   servedAs: (name: string) => string | null;
   log: Log;
 }
 
-/** Chooses which certificate the public TLS ports present. */
+/** Chooses the certificate that the public TLS ports present. */
 export class CertificateSelection {
   readonly #options: CertificateSelectionOptions;
   readonly #leaves: LeafCache;
@@ -36,11 +34,11 @@ export class CertificateSelection {
   }
 
   /**
-   * What to present to a client.
+   * Returns the TLS context for a client.
    *
    * @param name lower case; empty when the client named none
-   * @param demands of whatever it asks for, perhaps with a certificate of its own
-   * @throws when a certificate has to be made and cannot, or one of the demands cannot be met
+   * @param demands of the endpoint, perhaps with a certificate of its own
+   * @throws when a certificate cannot be issued, or a demand cannot be met
    */
   async contextFor(name: string, demands: HandshakeDemands = EDGE_TERMINATION): Promise<SecureContext> {
     const { certificate, privateKey } = demands;
@@ -48,7 +46,7 @@ export class CertificateSelection {
     return this.#contexts.contextFor(own ?? (await this.#pairFor(name)), demands);
   }
 
-  /** Makes the certificate for clients who ask for none of our names. */
+  /** Issues the certificate for clients that request an unknown name. */
   async prepare(): Promise<void> {
     await this.#default.leafFor('');
   }
@@ -56,7 +54,7 @@ export class CertificateSelection {
   async #pairFor(name: string): Promise<CertifiedKey> {
     const pair = name === '' ? null : this.#domainPair(name);
     if (pair) return pair;
-    // Certificates are not made for just anybody who asks. An endpoint that has just gone offline can still say so.
+    // Certificates are issued for served names only. A name that has just gone offline keeps its cached one, to say so.
     const servedAs = this.#options.servedAs(name);
     const certified = servedAs === null ? null : certifiedName(name, servedAs);
     const known = certified ?? [name, parentWildcard(name)].find((each) => this.#leaves.has(each));
@@ -68,14 +66,14 @@ export class CertificateSelection {
     try {
       return domains?.pairFor(name) ?? null;
     } catch (err) {
-      // The local CA's certificate is better than none.
-      log.error({ err, name }, 'a reserved domain’s certificate could not be looked up');
+      // Fall back to the local CA.
+      log.error({ err, name }, 'domain certificate lookup failed');
       return null;
     }
   }
 }
 
-/** A wildcard has one certificate, however many names clients think up; but for those that clients refuse. */
+/** A wildcard shares one certificate, however many names clients make up, unless clients reject so wide a wildcard. */
 function certifiedName(name: string, servedAs: string): string {
   const isAccepted = servedAs.split('.').length > 2;
   return servedAs.startsWith('*.') && isAccepted ? servedAs : name;

@@ -1,16 +1,16 @@
 import type { Socket } from 'node:net';
 
-/** What a TLS client asks for before anything is agreed on. */
+/** The parts of a TLS ClientHello that routing needs. */
 export interface ClientHello {
-  /** The host name (RFC 6066, section 3), as it was sent; empty when there is none. */
+  /** The host name (RFC 6066, section 3), as sent; empty without one. */
   serverName: string;
-  /** The application protocols (RFC 7301), the client's favourite first. */
+  /** The application protocols (RFC 7301), in the client's order of preference. */
   protocols: readonly string[];
 }
 
-/** Bytes; real ones have some hundreds, with post-quantum keys two thousand. */
+/** Bytes; real ones have some hundreds, two thousand with post-quantum keys. */
 const MAX_HELLO = 16 * 1024;
-/** They fit into one; what comes in crumbs would be put together again with each of them. */
+/** A real one fits into one record; joining many tiny ones again and again would be expensive. */
 const MAX_RECORDS = 32;
 const HANDSHAKE_RECORD = 22;
 const CLIENT_HELLO = 1;
@@ -19,42 +19,42 @@ const PROTOCOLS = 16;
 const RANDOM_BYTES = 32;
 
 /**
- * Reads what a connection begins with, and leaves it there for whoever takes the connection next.
+ * Parses the ClientHello at the start of a connection and leaves its bytes unread.
  *
- * @returns null when it is no hello, or the connection ended before it was complete
+ * @returns null when it is not a ClientHello, or the connection ended before it was complete
  */
 export function readClientHello(socket: Socket): Promise<ClientHello | null> {
   return new Promise((resolve) => {
-    let seen = Buffer.alloc(0);
-    const look = () => {
+    let received = Buffer.alloc(0);
+    const parse = () => {
       const chunk: Buffer | null = socket.read();
       if (chunk === null) return;
-      seen = Buffer.concat([seen, chunk]);
-      const hello = parseClientHello(seen);
+      received = Buffer.concat([received, chunk]);
+      const hello = parseClientHello(received);
       if (hello === undefined) return;
-      socket.off('readable', look).off('end', end).off('close', closed);
-      socket.unshift(seen);
+      socket.off('readable', parse).off('end', end).off('close', closed);
+      socket.unshift(received);
       resolve(hello);
     };
     const end = () => socket.destroy();
     const closed = () => resolve(null);
-    socket.on('readable', look).on('end', end).on('close', closed);
+    socket.on('readable', parse).on('end', end).on('close', closed);
   });
 }
 
 /**
- * Reads a ClientHello (RFC 8446, section 4.1.2, and those before, which differ in nothing that matters here).
+ * Parses a ClientHello (RFC 8446, section 4.1.2; older versions do not differ in the parts that are read).
  *
- * @param bytes what came so far
- * @returns undefined when there is more to come; null when it is no ClientHello
+ * @param bytes received so far
+ * @returns undefined when incomplete; null when it is not a ClientHello
  */
 export function parseClientHello(bytes: Buffer): ClientHello | null | undefined {
   const { message, isOver } = joinRecords(bytes);
-  const unfinished = isOver ? null : undefined;
-  if (message.length < 4) return unfinished;
+  const incomplete = isOver ? null : undefined;
+  if (message.length < 4) return incomplete;
   const length = message.readUIntBE(1, 3);
   if (message[0] !== CLIENT_HELLO || length > MAX_HELLO) return null;
-  if (message.length < 4 + length) return unfinished;
+  if (message.length < 4 + length) return incomplete;
   try {
     return readBody(new Bytes(message.subarray(4, 4 + length)));
   } catch (error) {
@@ -64,9 +64,9 @@ export function parseClientHello(bytes: Buffer): ClientHello | null | undefined 
 }
 
 /**
- * What the handshake records (RFC 8446, section 5.1) hold that a connection begins with.
+ * Joins the handshake records (RFC 8446, section 5.1) at the start of a connection.
  *
- * @returns `isOver`: no more can come, for something else follows
+ * @returns `isOver`: no further record belongs to the message
  */
 function joinRecords(bytes: Buffer): { message: Buffer; isOver: boolean } {
   const parts: Buffer[] = [];
@@ -99,7 +99,7 @@ function readBody(body: Bytes): ClientHello {
 
 function readServerName(content: Bytes): string {
   const list = content.vector(2);
-  // The only type there is, a host name, which is ASCII.
+  // Host name is the only defined type, and is ASCII.
   return list.number(1) === 0 ? list.vector(2).text() : '';
 }
 
@@ -109,7 +109,7 @@ function readProtocols(content: Bytes): string[] {
   return protocols;
 }
 
-/** Takes bytes apart, from first to last; reading beyond the end is a RangeError. */
+/** Reads bytes from first to last; reading beyond the end throws a RangeError. */
 class Bytes {
   #rest: Buffer;
 
@@ -132,7 +132,7 @@ class Bytes {
     return this.take(bytes).readUIntBE(0, bytes);
   }
 
-  /** As much as the number in front says, which has one or two bytes. */
+  /** Reads a vector whose length comes first, in one or two bytes. */
   vector(lengthBytes: 1 | 2): Bytes {
     return new Bytes(this.take(this.number(lengthBytes)));
   }

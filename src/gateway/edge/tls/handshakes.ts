@@ -1,69 +1,71 @@
 import { TLSSocket } from 'node:tls';
 import { EDGE_TERMINATION } from '../../endpoints/endpoint.ts';
 import type { CertificateSelection } from './certificate-selection.ts';
-import type { HandshakeDemands } from './tls-contexts.ts';
-import type { Visitor } from './tls-mux.ts';
+import type { HandshakeDemands } from './handshake-demands.ts';
+import type { PendingConnection } from './tls-route.ts';
 
 export interface HandshakeOptions {
-  /** What may be spoken; left out: whatever both sides take for granted. */
+  /** Application protocols to offer; left out: no negotiation. */
   protocols?: string[];
-  /** What is demanded of the client, and shown to it. */
+  /** Left out: the defaults. */
   demands?: HandshakeDemands;
 }
 
-/** Ends TLS with visitors whose hello has been peeked at. */
+/** Performs the server's side of TLS handshakes. */
 export class Handshakes {
-  /** @param authorityPem finds the certificate authorities that demands name by their identifier */
+  /** @param findAuthority finds the PEM of a certificate authority that demands name by its identifier */
   constructor(
     private readonly certificates: CertificateSelection,
-    private readonly authorityPem: (id: string) => string | null,
+    private readonly findAuthority: (id: string) => string | null,
   ) {}
 
   /**
-   * Does a handshake. A connection with which it fails is closed, with the alert that belongs to it.
+   * Performs one handshake. When it fails, the connection is closed with the appropriate alert.
    *
    * @returns null when it failed
-   * @throws when there is no certificate for it, or a demand cannot be met
+   * @throws when no certificate is available, or a demand cannot be met
    */
-  async secure(visitor: Visitor, options: HandshakeOptions = {}): Promise<TLSSocket | null> {
-    const { socket, name, arrived } = visitor;
+  async secure(pending: PendingConnection, options: HandshakeOptions = {}): Promise<TLSSocket | null> {
+    const { socket, hostName, handshakeDone } = pending;
     const { protocols, demands = EDGE_TERMINATION } = options;
-    const secureContext = await this.certificates.contextFor(name, this.#withAuthorities(demands));
+    const secureContext = await this.certificates.contextFor(hostName, this.#withAuthorities(demands));
     if (socket.destroyed) return null;
     const requestCert = demands.clientAuthorities.length > 0;
     const rejectUnauthorized = requestCert && demands.clientVerification !== 'request';
     const common = { isServer: true, secureContext, requestCert, rejectUnauthorized };
     const secured = new TLSSocket(socket, { ...common, ...(protocols && { ALPNProtocols: protocols }) });
     const end = () => secured.destroy();
-    // Errors of TLS itself are told here alone, before the handshake and after it.
+    // Node reports TLS errors by this event only, before the handshake and after it.
     secured.on('_tlsError', end).on('error', end);
     await new Promise<void>((resolve) => {
       secured.once('secure', resolve).once('close', resolve);
     });
-    if (rejectUnauthorized && !secured.destroyed && !hasShownItself(secured, demands)) end();
+    if (rejectUnauthorized && !secured.destroyed && !isClientVerified(secured, demands)) end();
     if (secured.destroyed) return null;
-    arrived();
-    // From here on errors are those of whoever takes the connection.
+    handshakeDone();
+    // The connection's new owner handles errors from now on.
     secured.off('error', end);
     return secured;
   }
 
   #withAuthorities(demands: HandshakeDemands): HandshakeDemands {
     const { clientAuthorities } = demands;
-    if (!clientAuthorities.some((authority) => authority.startsWith('ca_'))) return demands;
+    if (!clientAuthorities.some(isIdentifier)) return demands;
     return { ...demands, clientAuthorities: clientAuthorities.map((authority) => this.#pemOf(authority)) };
   }
 
   #pemOf(authority: string): string {
-    if (!authority.startsWith('ca_')) return authority;
-    const pem = this.authorityPem(authority);
-    if (pem === null) throw new Error(`there is no certificate authority ${authority}`);
+    if (!isIdentifier(authority)) return authority;
+    const pem = this.findAuthority(authority);
+    if (pem === null) throw new Error(`unknown certificate authority ${authority}`);
     return pem;
   }
 }
 
-/** OpenSSL has seen to it that there is a certificate; whether an authority vouches for it, Node leaves to its servers. */
-function hasShownItself(secured: TLSSocket, { clientVerification }: HandshakeDemands): boolean {
+const isIdentifier = (authority: string): boolean => authority.startsWith('ca_');
+
+/** OpenSSL ensures that there is a certificate; Node leaves its verification to its own servers. */
+function isClientVerified(secured: TLSSocket, { clientVerification }: HandshakeDemands): boolean {
   if (secured.getPeerX509Certificate() === undefined) return false;
   if (clientVerification === 'require-any') return true;
   const { _handle: handle } = secured as TLSSocket & { _handle?: { verifyError(): Error | null } };

@@ -205,13 +205,13 @@ export class Http2UpstreamStream implements UpstreamLink {
   }
 }
 
-function requestHeaders({ request, awaitsLeave, trailers }: OutgoingRequest, scheme: string): OutgoingHttpHeaders {
+function requestHeaders({ request, awaitsContinue, trailers }: OutgoingRequest, scheme: string): OutgoingHttpHeaders {
   const headers = http2Headers(request.headers);
   headers[':method'] = request.method;
   headers[':scheme'] = scheme;
   headers[':authority'] = headerValue(request.headers, 'host') ?? '';
   headers[':path'] = request.target;
-  if (awaitsLeave) headers.expect = '100-continue';
+  if (awaitsContinue) headers.expect = '100-continue';
   if (trailers) headers.te = 'trailers';
   return headers;
 }

@@ -6,14 +6,14 @@ import type { OutgoingRequest } from './upstream-link.ts';
  *
  * @throws {Error} when a header holds what cannot be sent
  */
-export function requestHead({ request, body, awaitsLeave, trailers, upgrade }: OutgoingRequest): Buffer {
+export function requestHead({ request, body, awaitsContinue, trailers, upgrade }: OutgoingRequest): Buffer {
   const { method, target, headers } = request;
   let text = `${method} ${target} HTTP/1.1\r\n`;
   for (let at = 0; at < headers.length; at += 2) {
     text += headerLine(headers[at] as string, headers[at + 1] as string);
   }
   if (body === 'chunked') text += 'Transfer-Encoding: chunked\r\n';
-  if (awaitsLeave) text += 'Expect: 100-continue\r\n';
+  if (awaitsContinue) text += 'Expect: 100-continue\r\n';
   if (upgrade !== undefined) text += `Connection: Upgrade\r\nUpgrade: ${upgrade}\r\n`;
   // What is for the neighbour alone has to be named (RFC 9110, 10.1.4).
   else if (trailers) text += 'TE: trailers\r\nConnection: TE\r\n';

@@ -22,7 +22,7 @@ export interface OutgoingRequest {
   /** How the body is delimited; null when there is none. A length is among the headers. */
   readonly body: 'length' | 'chunked' | null;
   /** Whether the client waits for the upstream's leave to send the body. */
-  readonly awaitsLeave: boolean;
+  readonly awaitsContinue: boolean;
   /** Whether the client takes trailers. */
   readonly trailers: boolean;
   /** The protocol that the client asks for and the upstream may answer with. */

@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { type HandshakeDemands, TlsContexts } from '../../../../src/gateway/edge/tls/tls-contexts.ts';
+import type { HandshakeDemands } from '../../../../src/gateway/edge/tls/handshake-demands.ts';
+import { TlsContexts } from '../../../../src/gateway/edge/tls/tls-contexts.ts';
 import { EDGE_TERMINATION } from '../../../../src/gateway/endpoints/endpoint.ts';
 import { selfSigned } from '../../../support/self-signed.ts';
 

@@ -11,7 +11,7 @@ import {
 } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
-import { AgentSockets } from '../../../../src/gateway/edge/tls/agent-sockets.ts';
+import { AgentConnections } from '../../../../src/gateway/edge/tls/agent-connections.ts';
 import { EDGE_TERMINATION } from '../../../../src/gateway/endpoints/endpoint.ts';
 import { TestEdge } from '../../../support/edge.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
@@ -92,8 +92,8 @@ describe('agents at the public TLS port', () => {
 describe('a connection to the public TLS port', () => {
   const HELLO_START = Buffer.from('160301020001', 'hex');
 
-  async function start(doorLimits: object): Promise<TestEdge> {
-    const edge = await TestEdge.start({ doorLimits });
+  async function start(tlsLimits: object): Promise<TestEdge> {
+    const edge = await TestEdge.start({ tlsLimits });
     onTestFinished(() => edge.close());
     await edge.serve('site.localhost', (_req, res) => res.end('served'), { protocol: 'https' });
     return edge;
@@ -141,7 +141,7 @@ describe('a connection to the public TLS port', () => {
   });
 
   it('that names no host is closed when it says nothing, be it an agent or not', async () => {
-    const edge = await TestEdge.start({ agents: new AgentSockets('connect.localhost', 100) });
+    const edge = await TestEdge.start({ agents: new AgentConnections('connect.localhost', 100) });
     onTestFinished(() => edge.close());
     await closed(await enter(edge, { servername: '' }));
   });
@@ -168,13 +168,13 @@ describe('a connection to the public TLS port', () => {
     for (let count = 0; count < 3; count++) {
       await expect(enter(edge, { servername: 'broken.localhost' })).rejects.toThrow();
     }
-    expect(lines.filter(({ msg }) => msg === 'a TLS connection could not be served')).toHaveLength(1);
+    expect(lines.filter(({ msg }) => msg === 'TLS connection failed')).toHaveLength(1);
     expect(await served(await enter(edge))).toContain('served');
   });
 
   it('that hesitates with its handshake as an agent makes room in the same way', async () => {
-    const doorLimits = { hellos: 2, handshakeTimeout: 120_000 };
-    const edge = await TestEdge.start({ doorLimits, agents: new AgentSockets('connect.localhost') });
+    const tlsLimits = { hellos: 2, handshakeTimeout: 120_000 };
+    const edge = await TestEdge.start({ tlsLimits, agents: new AgentConnections('connect.localhost') });
     onTestFinished(() => edge.close());
     const hello = await helloFor('connect.localhost');
     const agents: Socket[] = [];
@@ -192,7 +192,7 @@ describe('a connection to the public TLS port', () => {
 
   /** An edge that is full with so many, and whose service answers some requests only when it is told to. */
   async function startFull(connections: number) {
-    const edge = await TestEdge.start({ doorLimits: { connections }, httpLimits: { connections } });
+    const edge = await TestEdge.start({ tlsLimits: { connections }, httpLimits: { connections } });
     onTestFinished(() => edge.close());
     const held: ServerResponse[] = [];
     const serve = (req: IncomingMessage, res: ServerResponse) =>

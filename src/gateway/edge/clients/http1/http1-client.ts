@@ -9,7 +9,6 @@ import { answerError, WITHOUT_REQUEST } from '../../http/error-response.ts';
 import { HeaderBlock } from '../../http/header-block.ts';
 import { HeadersTooLong, MalformedMessage } from '../../http/header-fields.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
-import type { ServiceServer } from '../../service-server.ts';
 import type { IdleClient } from '../idle-clients.ts';
 import { type Http1Head, NO_HEAD, parseHttp1Head } from './http1-head.ts';
 import { Http1Request } from './http1-request.ts';
@@ -18,19 +17,24 @@ import { Http1Response, type Http1ResponseOptions } from './http1-response.ts';
 /** Milliseconds that a client has to read the end of the last response, before what it still sends resets the connection. */
 const FAREWELL = 1000;
 
-/** Where the requests of a connection go. */
-export interface Http1Server {
+/** Serves the requests of a connection. */
+export interface Http1Handler {
   /** Answers a request; throws nothing. */
   onRequest(req: ClientRequest, res: ClientResponse): void;
-  /** Take over connections that ask for one of them. */
-  services?: Pick<ServiceServer, 'serves' | 'accept'>;
+  /** The gateway's own services, which take over connections that request one of their hosts. */
+  services?: {
+    /** @param host value of a Host header */
+    serves(host: string | undefined): boolean;
+    /** Takes over a connection whose next request is still unread. */
+    accept(socket: Socket): void;
+  };
 }
 
 export interface Http1ClientOptions {
   limits: HttpLimits;
   /** What is said on connections that are kept: headers with their CR LF. */
   keepAlive: string;
-  door: Http1Server;
+  handler: Http1Handler;
   /** Told when the connection is over, or HTTP is no longer spoken on it. */
   onOver(client: Http1Client): void;
   counters: TrafficCounters;
@@ -147,7 +151,7 @@ export class Http1Client implements IdleClient {
     block.start('');
     if (text === '') return end;
     const head = parseHttp1Head(text);
-    const { services } = this.#options.door;
+    const { services } = this.#options.handler;
     if (!services?.serves(head.headers.host)) {
       this.#begin(head);
       return end;
@@ -179,7 +183,7 @@ export class Http1Client implements IdleClient {
     this.#expected = false;
     this.#request = request;
     this.#response = response;
-    this.#options.door.onRequest(request, response);
+    this.#options.handler.onRequest(request, response);
   }
 
   #decoder(): ChunkedDecoder {

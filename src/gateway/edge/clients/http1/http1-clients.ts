@@ -3,7 +3,7 @@ import type { Log } from '../../../../lib/log.ts';
 import type { TrafficCounters } from '../../../traffic-counters.ts';
 import { DeadlineSweep } from '../../connections/deadline-sweep.ts';
 import { type HttpLimits, sweepInterval } from '../../http/http-limits.ts';
-import { Http1Client, type Http1Server } from './http1-client.ts';
+import { Http1Client, type Http1Handler } from './http1-client.ts';
 
 export interface Http1ClientsOptions {
   limits: HttpLimits;
@@ -28,11 +28,11 @@ export class Http1Clients implements Iterable<Http1Client> {
   /**
    * Takes over a connection.
    *
-   * @param door where its requests go
+   * @param handler serves its requests
    */
-  accept(socket: Socket, door: Http1Server): void {
+  accept(socket: Socket, handler: Http1Handler): void {
     const { limits, counters, log } = this.#options;
-    const options = { limits, keepAlive: this.#keepAlive, door, onOver: this.#onOver, counters, log };
+    const options = { limits, keepAlive: this.#keepAlive, handler, onOver: this.#onOver, counters, log };
     this.#clients.add(new Http1Client(socket, options));
   }
 

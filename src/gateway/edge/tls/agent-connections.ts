@@ -1,31 +1,31 @@
 import type { TLSSocket } from 'node:tls';
 
-/** What serves agents. */
+/** Serves agents. */
 export interface AgentServer {
   /** Takes a connection over. */
   accept(secured: TLSSocket): void;
 }
 
-/** What muxado's first frame begins with: a length of three bytes, and no agent's heartbeat stream is that long. */
-const AGENT_BYTE = 0;
+/** The first byte of muxado: the highest of three length bytes, and an agent's heartbeat frame is never that long. */
+const MUXADO_BYTE = 0;
 
-/** Where agents come in at the public TLS port. */
-export class AgentSockets {
+/** The agents' connections at the public TLS port. */
+export class AgentConnections {
   #open: (server: AgentServer) => void = () => {};
   readonly #server = new Promise<AgentServer>((resolve) => {
     this.#open = resolve;
   });
 
   /**
-   * @param name that agents ask for, lower case
-   * @param patience milliseconds in which those who ask for no name have to say something
+   * @param name host name that agents connect to, lower case
+   * @param silenceTimeout milliseconds in which a client without a host name must send its first byte
    */
   constructor(
     readonly name: string,
-    private readonly patience = 30_000,
+    private readonly silenceTimeout = 30_000,
   ) {}
 
-  /** Agents that were there before wait until now: their SDKs would take a refusal for a failed attempt. */
+  /** Starts serving. Agents that connected before have waited: their SDKs would count a refusal as a failed attempt. */
   open(server: AgentServer): void {
     this.#open(server);
   }
@@ -39,12 +39,12 @@ export class AgentSockets {
   }
 
   /**
-   * Finds out who is there that asked for no name, as SDKs do whose server address is an IP address: an agent speaks
-   * muxado, everybody else HTTP.
+   * Detects what a client without a host name speaks: muxado is an agent, anything else HTTP. SDKs send no host name when
+   * their server address is an IP address.
    */
-  sort(secured: TLSSocket, onOther: (secured: TLSSocket) => void): void {
+  detect(secured: TLSSocket, onHttp: () => void): void {
     secured.on('error', () => {});
-    const timer = setTimeout(() => secured.destroy(), this.patience);
+    const timer = setTimeout(() => secured.destroy(), this.silenceTimeout);
     secured.once('close', () => clearTimeout(timer));
     secured.once('readable', () => {
       clearTimeout(timer);
@@ -54,8 +54,8 @@ export class AgentSockets {
         return;
       }
       secured.unshift(first);
-      if (first[0] === AGENT_BYTE) this.accept(secured);
-      else onOther(secured);
+      if (first[0] === MUXADO_BYTE) this.accept(secured);
+      else onHttp();
     });
   }
 }

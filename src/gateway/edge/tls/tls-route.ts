@@ -1,0 +1,19 @@
+import type { Socket } from 'node:net';
+import type { ClientHello } from './client-hello.ts';
+
+/** A TLS connection before its handshake: its ClientHello has been parsed, but its bytes are still unread. */
+export interface PendingConnection {
+  readonly socket: Socket;
+  /** Null when the connection does not begin with a ClientHello. */
+  readonly hello: ClientHello | null;
+  /** The host name in the SNI extension, in lower case; empty without one. */
+  readonly hostName: string;
+  /** Stops the handshake timeout. */
+  handshakeDone(): void;
+}
+
+/** Serves connections for some host names. */
+export interface TlsRoute {
+  /** @returns false when the connection is for another route; it is unchanged then */
+  serve(pending: PendingConnection): Promise<boolean>;
+}
