@@ -2,11 +2,11 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { issueApiKey } from '../src/gateway/access/issue-token.ts';
-import { nothingLive } from '../src/gateway/api/live.ts';
 import { createManagementApi, DEFAULT_LIMITS } from '../src/gateway/api/management-api.ts';
 import { gatewayDomains } from '../src/gateway/endpoints/domain-names.ts';
+import { nothingOnline } from '../src/gateway/endpoints/live-view.ts';
+import { TrafficCounters } from '../src/gateway/metrics/traffic-counters.ts';
 import { openGatewayStore } from '../src/gateway/store/open-gateway-store.ts';
-import { TrafficCounters } from '../src/gateway/traffic-counters.ts';
 import { createLog } from '../src/lib/log.ts';
 
 const [rows = '0', dataDir = ''] = process.argv.slice(2);
@@ -21,7 +21,7 @@ await store.database.write(() => {
 const settings = { ...DEFAULT_LIMITS, baseUrl: 'http://127.0.0.1', version: '0', domains: gatewayDomains('gw.test') };
 const log = await createLog('silent', 'json');
 const nothing = {
-  live: nothingLive,
+  live: nothingOnline,
   log,
   counters: new TrafficCounters(),
   wakeProvisioner: () => {},

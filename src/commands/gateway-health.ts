@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
-import { apiHost } from '../gateway/endpoints/own-addresses.ts';
+import { apiHost } from '../gateway/endpoints/gateway-hosts.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../lib/errors.ts';
 import { hostPort, isUnspecified } from '../lib/ip-address.ts';
 import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';

@@ -1,75 +1,40 @@
 import { join } from 'node:path';
 import { keepTicksFast } from '../lib/fast-ticks.ts';
 import type { Log } from '../lib/log.ts';
-import type { PortRange } from '../lib/port-range.ts';
 import { Teardown } from '../lib/teardown.ts';
-import type { AcmeSettings, ChallengeDnsSettings } from '../settings/certificate-settings.ts';
-import type { AgentLimits, EdgeLimits } from '../settings/gateway-limits.ts';
+import type { EdgeLimits } from '../settings/gateway-limits.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { VERSION } from '../version.ts';
 import { issueEmbeddedAuthtoken } from './access/embedded.ts';
-import type { Live } from './api/live.ts';
-import type { ManagementApiSettings } from './api/management-api.ts';
+import { ipPolicyRules } from './access/ip-policy-rules.ts';
 import { HttpChallenges } from './certificates/challenges/challenge-http.ts';
 import { TlsAlpnChallenges } from './certificates/challenges/challenge-tls-alpn.ts';
 import { TxtChallenges } from './certificates/challenges/challenge-txt.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { type LocalCa, openLocalCa } from './certificates/local-ca/local-ca.ts';
 import { startProvisioning } from './certificates/start-provisioning.ts';
-import { checkCompanionFiles } from './companion-files.ts';
 import { EdgeServer } from './edge/edge-server.ts';
+import { lazyListener } from './edge/lazy-listener.ts';
 import type { TlsRouteParts } from './edge/public-tls.ts';
 import { AgentConnections } from './edge/tls/agent-connections.ts';
 import { type DomainSettings, gatewayDomains } from './endpoints/domain-names.ts';
 import { urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
-import { EndpointRegistry } from './endpoints/endpoints.ts';
-import type { Labels } from './endpoints/labels.ts';
-import { apiHost, connectHost, sessionAddress } from './endpoints/own-addresses.ts';
-import { ipPolicyRules } from './ip-policy-rules.ts';
-import { lazyService } from './lazy-service.ts';
+import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
+import { apiHost, connectHost, sessionAddress } from './endpoints/gateway-hosts.ts';
+import type { Labels } from './endpoints/label-selector.ts';
+import type { LiveView } from './endpoints/live-view.ts';
+import type { GatewayOptions } from './gateway-options.ts';
+import { TrafficCounters } from './metrics/traffic-counters.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
 import type { SessionServer } from './sessions/session-server.ts';
 import { startSessions } from './start-sessions.ts';
+import { checkCompanionFiles } from './store/companion-files.ts';
 import { openGatewayStore } from './store/open-gateway-store.ts';
 import type { Store } from './store/store.ts';
 import { TlsEdgeIndex } from './tls-edges/edge-index.ts';
 import { LiveWithEdges } from './tls-edges/edge-live.ts';
 import { TlsEdges } from './tls-edges/tls-edges.ts';
-import { TrafficCounters } from './traffic-counters.ts';
-
-export interface GatewayOptions {
-  /** The program's data folder; what the gateway keeps is in `gateway/` below it. */
-  dataDir: string;
-  /** Base domain of all endpoints, such as `localhost`. */
-  domain: string;
-  /** Address on which everything listens. */
-  host: string;
-  /** Ports; 0 for any free one. */
-  httpPort: number;
-  httpsPort: number;
-  /** A further port, for agents alone; null: they come to the HTTPS port under the name `connect.<domain>`. */
-  sessionPort: number | null;
-  /** Ports for tcp endpoints; left out: there are none. */
-  tcpPorts?: PortRange | null;
-  /** Key for private keys at rest, 32 bytes in base64; left out: a file in the data folder. */
-  encryptionKey?: string | null;
-  /** Origin under which clients reach the management API; left out: `https://api.<domain>` with the HTTPS port. */
-  apiUrl?: string | null;
-  /** Whom reserved domains get their certificates from; left out: the gateway's own CA. */
-  acme?: AcmeSettings | null;
-  /** Where the challenges of wildcard domains are answered; left out: nowhere. */
-  challengeDns?: ChallengeDnsSettings | null;
-  /** On the public; left out: generous ones. */
-  edgeLimits?: EdgeLimits;
-  /** On agents; left out: generous ones. */
-  agentLimits?: AgentLimits;
-  /** What differs from the management API's generous limits. */
-  limits?: Partial<Pick<ManagementApiSettings, 'rateLimit' | 'failedAttempts' | 'body'>>;
-  /** Fetches the key sets and certificates that traffic policies name; left out: from the public internet. */
-  fetchForPolicies?: PolicyPorts['fetch'];
-  log: Log;
-}
 
 /** A running gateway. */
 export interface Gateway {
@@ -185,7 +150,7 @@ async function startParts(
   const apiParts = { store, live, counters, log, domains, ipPolicies, wakeProvisioner: provisioning.wake };
   services.set(
     nameOfApi,
-    lazyService(() => managementApi({ ...options, apiUrl }, apiParts), log),
+    lazyListener(() => managementApi({ ...options, apiUrl }, apiParts), log),
   );
   return {
     sessionAddress: sessionAddress({ host, baseDomain, sessionPort, httpsPort: ports.httpsPort }),
@@ -210,7 +175,7 @@ function edgeServerLimits(limits: EdgeLimits) {
 
 interface ApiParts {
   store: Store;
-  live: Live;
+  live: LiveView;
   counters: TrafficCounters;
   log: Log;
   domains: DomainSettings;

@@ -4,14 +4,14 @@ import type { LocalCa } from './certificates/local-ca/local-ca.ts';
 import { TcpListeners } from './edge/streams/tcp-listeners.ts';
 import type { DomainSettings } from './endpoints/domain-names.ts';
 import type { EndpointPolicies } from './endpoints/endpoint-policies.ts';
-import type { EndpointRegistry } from './endpoints/endpoints.ts';
-import { connectHost, tcpHost } from './endpoints/own-addresses.ts';
-import { TcpPorts } from './endpoints/tcp-ports.ts';
-import type { GatewayOptions } from './gateway.ts';
+import type { EndpointRegistry } from './endpoints/endpoint-registry.ts';
+import { connectHost, tcpHost } from './endpoints/gateway-hosts.ts';
+import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
+import type { GatewayOptions } from './gateway-options.ts';
+import type { TrafficCounters } from './metrics/traffic-counters.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
 import { SessionServer } from './sessions/session-server.ts';
 import type { Store } from './store/store.ts';
-import type { TrafficCounters } from './traffic-counters.ts';
 
 type SessionOptions = Pick<GatewayOptions, 'host' | 'sessionPort' | 'tcpPorts' | 'edgeLimits' | 'agentLimits' | 'log'>;
 
@@ -66,9 +66,9 @@ function openTcpPorts(
   { tcpPorts: range = null, edgeLimits: limits, host, log }: SessionOptions,
   { endpoints, store, counters }: { endpoints: EndpointRegistry; store: Store; counters: TrafficCounters },
   onStop: (stop: () => Promise<void>) => void,
-): TcpPorts | null {
+): TcpPortAllocator | null {
   if (range === null) return null;
   const opener = new TcpListeners({ host, endpoints, limits, counters, log });
   onStop(async () => opener.stop());
-  return new TcpPorts({ range, opener, memory: store.tcpPorts, log });
+  return new TcpPortAllocator({ range, opener, memory: store.tcpPorts, log });
 }

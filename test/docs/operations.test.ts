@@ -4,10 +4,10 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { Metrics } from '../../src/agent/api/metrics.ts';
-import { nothingLive } from '../../src/gateway/api/live.ts';
 import { GatewayMetrics } from '../../src/gateway/api/metrics.ts';
+import { nothingOnline } from '../../src/gateway/endpoints/live-view.ts';
+import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
-import { TrafficCounters } from '../../src/gateway/traffic-counters.ts';
 
 const page = readFileSync('docs/operations.md', 'utf8');
 const dataDir = mkdtempSync(join(tmpdir(), 'operations-'));
@@ -21,7 +21,7 @@ const agent = new Metrics({
   tunnelCounts: () => ({ connecting: 0, online: 0, offline: 0, failed: 0 }),
   session: () => ({ state: 'online', since: new Date(), gateway: '', reconnects: 0, lastError: null }),
 });
-const gateway = new GatewayMetrics({ live: nothingLive, counters: new TrafficCounters(), store });
+const gateway = new GatewayMetrics({ live: nothingOnline, counters: new TrafficCounters(), store });
 const exported = [agent, gateway].flatMap(({ registry }) => registry.getMetricsAsArray());
 /** What Prometheus adds to the metrics of a target. */
 const OF_PROMETHEUS = ['up'];

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { issueCredential } from '../../src/gateway/access/issue-token.ts';
-import type { GatewayOptions } from '../../src/gateway/gateway.ts';
+import type { GatewayOptions } from '../../src/gateway/gateway-options.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { SilentLink } from './sessions/session-gateway.ts';

@@ -6,7 +6,7 @@ import { Http1Clients } from '../../src/gateway/edge/clients/http1/http1-clients
 import type { ClientRequest, ClientResponse } from '../../src/gateway/edge/http/client-message.ts';
 import { HTTP_LIMITS } from '../../src/gateway/edge/http/http-limits.ts';
 import { faultOf } from '../../src/gateway/edge/http/request-guard.ts';
-import { TrafficCounters } from '../../src/gateway/traffic-counters.ts';
+import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
 import { silentLog } from '../support/silent-log.ts';
 
 /** A request as a server has understood it. */

@@ -14,7 +14,7 @@ import {
   type EndpointProtocol,
   type GatewayEndpoint,
 } from '../../src/gateway/endpoints/endpoint.ts';
-import { TrafficCounters } from '../../src/gateway/traffic-counters.ts';
+import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
 import type { PolicyFrame } from '../../src/traffic-policy/policy-frame.ts';
 import { silentLog } from './silent-log.ts';

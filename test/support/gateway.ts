@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import ngrok from '@ngrok/ngrok';
-import { type Gateway, type GatewayOptions, startGateway } from '../../src/gateway/gateway.ts';
+import { type Gateway, startGateway } from '../../src/gateway/gateway.ts';
+import type { GatewayOptions } from '../../src/gateway/gateway-options.ts';
 import { createLog } from '../../src/lib/log.ts';
 
 /** A gateway on free ports of the loopback, with its data in a folder of its own. */

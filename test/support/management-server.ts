@@ -5,17 +5,17 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
+import { ipPolicyRules } from '../../src/gateway/access/ip-policy-rules.ts';
 import { issueApiKey } from '../../src/gateway/access/issue-token.ts';
-import { type Live, nothingLive, type Revocation } from '../../src/gateway/api/live.ts';
 import {
   createManagementApi,
   DEFAULT_LIMITS,
   type ManagementApiSettings,
 } from '../../src/gateway/api/management-api.ts';
 import { trafficPolicyCheck } from '../../src/gateway/api/traffic-policy-check.ts';
-import { ipPolicyRules } from '../../src/gateway/ip-policy-rules.ts';
+import { type LiveView, nothingOnline, type Revocation } from '../../src/gateway/endpoints/live-view.ts';
+import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
 import { openStore, type Store } from '../../src/gateway/store/store.ts';
-import { TrafficCounters } from '../../src/gateway/traffic-counters.ts';
 import { type Clock, systemClock } from '../../src/lib/clock.ts';
 import { SecretsBox } from '../../src/lib/secrets-box.ts';
 import { openApiProblems } from './openapi-check.ts';
@@ -56,7 +56,7 @@ export interface ManagementServer {
 
 export interface ManagementServerOptions {
   settings?: Partial<ManagementApiSettings>;
-  live?: Partial<Live>;
+  live?: Partial<LiveView>;
   clock?: Clock;
   wallClock?: () => number;
   /** Called when the provisioner is to be woken. */
@@ -74,7 +74,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
     {
       store,
       counters: new TrafficCounters(),
-      live: { ...nothingLive, revoke: (what) => revoked.push(what), ...options.live },
+      live: { ...nothingOnline, revoke: (what) => revoked.push(what), ...options.live },
       log: pino({ level: 'debug' }, { write: (line: string) => lines.push(line) }),
       checkTrafficPolicy: trafficPolicyCheck(ipPolicyRules(store)),
       clock: options.clock ?? systemClock,

@@ -1,4 +1,4 @@
-import type { LiveEndpoint, LiveSession, LiveTunnel } from '../../src/gateway/api/live.ts';
+import type { LiveEndpoint, LiveSession, LiveTunnel } from '../../src/gateway/endpoints/live-view.ts';
 
 const KSUID = '32ELFeTyzStvllGupngXcSO5GUy';
 const STARTED = '2025-09-04T10:11:22Z';

@@ -1,7 +1,7 @@
 import { parseToken } from '../../lib/ids.ts';
 import { type Binding, isPermitted } from '../../management/resources/acl-rule.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
-import { type DomainSettings, isClosed, isInternalName, isServiceOwned } from '../endpoints/domain-names.ts';
+import { type DomainSettings, isGatewayName, isInternalName, isUnderBaseDomain } from '../endpoints/domain-names.ts';
 import type { CredentialRow } from '../store/credentials.ts';
 import type { Store } from '../store/store.ts';
 import { secretMatches } from '../store/tokens.ts';
@@ -85,10 +85,10 @@ export class AuthtokenAcl {
     const isServed = [this.tlsPort, TLS_PORT].some((port) => this.store.tlsEdges.holderOf(`${host}:${port}`) !== null);
     if (isServed) return { code: 334, text: 'a TLS edge serves this name' };
     const isWildcard = host.startsWith('*.');
-    if (!isWildcard && isClosed(host, this.domains)) {
+    if (!isWildcard && isGatewayName(host, this.domains)) {
       return { code: 319, text: 'the gateway answers for this name itself' };
     }
-    if (!isWildcard && isServiceOwned(host, this.domains)) return null;
+    if (!isWildcard && isUnderBaseDomain(host, this.domains)) return null;
     const covering = this.store.reservedDomains.covering(host);
     if (isWildcard) return refuseWildcard(host, covering?.domain ?? null);
     if (covering) return null;

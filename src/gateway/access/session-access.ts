@@ -1,6 +1,7 @@
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
-import type { AgentAccess, Credential } from '../sessions/agent-access.ts';
+import type { Credential } from '../endpoints/endpoint-owner.ts';
+import type { AgentAccess } from '../sessions/agent-access.ts';
 import { type AuthtokenAcl, isRefusal } from './authtoken-acl.ts';
 
 /** What the accounts allow, in the form in which sessions ask. */

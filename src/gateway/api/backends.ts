@@ -1,10 +1,10 @@
 import { type HttpResponseBackend, httpResponseBackends } from '../../management/resources/http-response-backend.ts';
 import { tunnels } from '../../management/resources/tunnel.ts';
 import { type TunnelGroupBackend, tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
-import { carriesLabels, type Labels } from '../endpoints/labels.ts';
+import { type Labels, matchesSelector } from '../endpoints/label-selector.ts';
+import type { LiveTunnel, LiveView } from '../endpoints/live-view.ts';
 import type { HttpResponseBackendRow, TunnelGroupBackendRow } from '../store/backends.ts';
 import type { ApiContext } from './context.ts';
-import type { Live, LiveTunnel } from './live.ts';
 import type { Actions } from './resource-router.ts';
 import { storedActions } from './stored-actions.ts';
 
@@ -45,11 +45,11 @@ export function tunnelGroupBackendActions({ store, live, links }: ApiContext): A
   };
 }
 
-function tunnelsWith(live: Live, selector: Labels): LiveTunnel[] {
+function tunnelsWith(live: LiveView, selector: Labels): LiveTunnel[] {
   return live.tunnels().filter((tunnel) => matchesLabels(tunnel, selector));
 }
 
 /** Whether a tunnel is in the group of a selector. */
 export function matchesLabels({ labels }: LiveTunnel, selector: Labels): boolean {
-  return labels !== null && carriesLabels(labels, selector);
+  return labels !== null && matchesSelector(labels, selector);
 }

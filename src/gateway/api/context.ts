@@ -1,14 +1,14 @@
 import type { Log } from '../../lib/log.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
+import type { LiveView } from '../endpoints/live-view.ts';
 import type { Store } from '../store/store.ts';
 import type { Links } from './links.ts';
-import type { Live } from './live.ts';
 
 /** What the resources work with. */
 export interface ApiContext {
   store: Store;
-  live: Live;
+  live: LiveView;
   links: Links;
   log: Log;
   /** Tells that a certificate is wanted, or is not wanted any more. */

@@ -6,14 +6,14 @@ import type { Log } from '../../lib/log.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
+import type { LiveView } from '../endpoints/live-view.ts';
+import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { Store } from '../store/store.ts';
-import type { TrafficCounters } from '../traffic-counters.ts';
 import { requireApiKey } from './authentication.ts';
 import type { ApiContext } from './context.ts';
 import { errorHandler, notFound } from './error-handler.ts';
 import { type FailedAttemptSettings, FailedAttempts } from './failed-attempts.ts';
 import { createLinks } from './links.ts';
-import type { Live } from './live.ts';
 import { GatewayMetrics } from './metrics.ts';
 import { operation } from './operation.ts';
 import { type RateLimit, rateLimit } from './rate-limit.ts';
@@ -47,7 +47,7 @@ export const DEFAULT_LIMITS: Pick<ManagementApiSettings, 'rateLimit' | 'failedAt
 /** What the management API works with. */
 export interface ManagementApiDependencies {
   store: Store;
-  live: Live;
+  live: LiveView;
   counters: TrafficCounters;
   log: Log;
   /** Called when a certificate may be wanted, or not wanted any more. */

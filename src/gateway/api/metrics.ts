@@ -1,12 +1,12 @@
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
+import type { LiveView } from '../endpoints/live-view.ts';
+import { CONNECTION_KINDS, type TrafficCounters } from '../metrics/traffic-counters.ts';
 import { CERTIFICATE_STATES } from '../store/managed-domains.ts';
 import type { Store } from '../store/store.ts';
-import { CONNECTION_KINDS, type TrafficCounters } from '../traffic-counters.ts';
-import type { Live } from './live.ts';
 import type { Handler } from './router.ts';
 
 export interface MetricsSource {
-  live: Live;
+  live: LiveView;
   counters: TrafficCounters;
   store: Store;
 }
@@ -41,7 +41,7 @@ export class GatewayMetrics {
     next();
   };
 
-  #addOnline(live: Live): void {
+  #addOnline(live: LiveView): void {
     const registers = [this.registry];
     new Gauge({
       name: 'device_agent_gateway_sessions',

@@ -7,7 +7,7 @@ import {
 } from '../../management/resources/reserved-domain.ts';
 import { tlsCertificates } from '../../management/resources/tls-certificate.ts';
 import { freshJob, withoutPolicy, withPolicy } from '../certificates/job.ts';
-import { dnsTargets, isClosed, isServiceOwned } from '../endpoints/domain-names.ts';
+import { dnsTargets, isGatewayName, isUnderBaseDomain } from '../endpoints/domain-names.ts';
 import type { ReservedDomainRow } from '../store/reserved-domains.ts';
 import type { ApiContext } from './context.ts';
 import { refuse } from './refuse.ts';
@@ -100,7 +100,7 @@ export function reservedDomainActions(context: ApiContext): ReservedDomainAction
 }
 
 function checkName({ domains }: ApiContext, domain: string): void {
-  if (isClosed(domain, domains)) throw refuse(400, 450, 'domain: the gateway answers for this name itself.');
+  if (isGatewayName(domain, domains)) throw refuse(400, 450, 'domain: the gateway answers for this name itself.');
 }
 
 function checkCertificateSource(
@@ -108,7 +108,7 @@ function checkCertificateSource(
   domain: string,
   { certificate_id, certificate_management_policy }: Pick<Update, 'certificate_id' | 'certificate_management_policy'>,
 ): void {
-  if (isServiceOwned(domain, domains)) {
+  if (isUnderBaseDomain(domain, domains)) {
     const why = "the gateway's own names are served with its own certificate.";
     if (certificate_management_policy) throw refuse(400, 439, `certificate_management_policy: ${why}`);
     if (certificate_id !== undefined) throw refuse(400, 440, `certificate_id: ${why}`);

@@ -12,10 +12,10 @@ import {
   tlsEdges,
 } from '../../management/resources/tls-edge.ts';
 import { tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
-import { isClosed } from '../endpoints/domain-names.ts';
+import { isGatewayName } from '../endpoints/domain-names.ts';
+import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { EdgeModules, TlsEdgeRow } from '../store/tls-edges.ts';
 import type { ApiContext } from './context.ts';
-import type { LiveEndpoint } from './live.ts';
 import { refuse } from './refuse.ts';
 import { type Actions, found } from './resource-router.ts';
 
@@ -131,7 +131,7 @@ function backendOf(store: ApiContext['store'], id: string): object | null {
 
 function checkHostport({ store, live, domains }: ApiContext, edgeId: string, hostport: string): void {
   const host = hostport.slice(0, hostport.lastIndexOf(':'));
-  if (isClosed(host, domains)) throw refuse(400, 450, 'hostports: the gateway itself answers for this name.');
+  if (isGatewayName(host, domains)) throw refuse(400, 450, 'hostports: the gateway itself answers for this name.');
   const holder = store.tlsEdges.holderOf(hostport);
   if (holder !== null && holder !== edgeId) throw refuse(400, 7122, 'hostports: another TLS edge serves this one.');
   const isBound = live

@@ -7,7 +7,7 @@ import type { DomainCertificates } from '../certificates/domain-certificates.ts'
 import type { LocalCa } from '../certificates/local-ca/local-ca.ts';
 import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
 import type { EndpointDirectory, InternalLookup } from '../endpoints/endpoint-directory.ts';
-import type { TrafficCounters } from '../traffic-counters.ts';
+import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { HTTP_LIMITS, type HttpLimits } from './http/http-limits.ts';
 import { StreamProxy } from './streams/stream-proxy.ts';
 import { TlsEndpoints } from './streams/tls-endpoints.ts';

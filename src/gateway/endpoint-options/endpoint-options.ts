@@ -3,9 +3,6 @@ import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { inPlainWords, placeOf } from '../../lib/plain-words.ts';
 import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
-import { type AddedHeaders, HeaderChanges, headerRules, hostRewrite } from './header-options.ts';
-import { ClientAuthorities, certificateRules, parseAuthorities } from './mutual-tls.ts';
-import { FrameBuilder } from './option-rules.ts';
 import {
   BasicAuth,
   basicAuthRule,
@@ -17,7 +14,10 @@ import {
   userAgentRule,
   WebhookVerification,
   webhookRule,
-} from './visitor-options.ts';
+} from './client-options.ts';
+import { type AddedHeaders, HeaderChanges, headerRules, hostRewrite } from './header-options.ts';
+import { ClientAuthorities, certificateRules, parseAuthorities } from './mutual-tls.ts';
+import { FrameBuilder } from './option-rules.ts';
 
 /** What the options of an endpoint ask of the edge, beside name and policy. */
 export interface EndpointDemands {

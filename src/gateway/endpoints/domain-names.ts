@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { apiHost, connectHost } from './own-addresses.ts';
+import { apiHost, connectHost } from './gateway-hosts.ts';
 
 /** Which names are this gateway's own. */
 export interface DomainSettings {
@@ -27,7 +27,7 @@ export function gatewayDomains(baseDomain: string): DomainSettings {
 }
 
 /** Whether a name belongs to the service itself: it needs no DNS records, and no certificate of its own. */
-export function isServiceOwned(domain: string, { baseDomain }: DomainSettings): boolean {
+export function isUnderBaseDomain(domain: string, { baseDomain }: DomainSettings): boolean {
   return domain.endsWith(`.${baseDomain}`);
 }
 
@@ -47,7 +47,7 @@ export function coveringNames(name: string): string[] {
 }
 
 /** Whether a name must stay free, because the gateway itself answers for it. */
-export function isClosed(domain: string, { baseDomain, cnameZone, acmeZone }: DomainSettings): boolean {
+export function isGatewayName(domain: string, { baseDomain, cnameZone, acmeZone }: DomainSettings): boolean {
   const own = [baseDomain, connectHost(baseDomain), apiHost(baseDomain)];
   return own.includes(domain) || [cnameZone, acmeZone].some((zone) => domain === zone || domain.endsWith(`.${zone}`));
 }
@@ -59,7 +59,7 @@ export function isClosed(domain: string, { baseDomain, cnameZone, acmeZone }: Do
  * @param account tells this gateway's targets from those of others
  */
 export function dnsTargets(domain: string, account: string, settings: DomainSettings): DnsTargets {
-  if (isServiceOwned(domain, settings)) return { cname_target: null, acme_challenge_cname_target: null };
+  if (isUnderBaseDomain(domain, settings)) return { cname_target: null, acme_challenge_cname_target: null };
   const name = hash('sha256', domain);
   const target = `${name.slice(0, 17)}.${hash('sha256', account).slice(0, 17)}.${settings.cnameZone}`;
   const acme = domain.startsWith('*.') ? `${name.slice(17, 29)}.${settings.acmeZone}` : null;

@@ -1,22 +1,22 @@
 import type { BindRequest, EndpointOptions } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { quote } from '../../lib/quote.ts';
+import type { Binding } from '../../management/resources/acl-rule.ts';
 import { isInternalName } from './domain-names.ts';
-import type { EndpointProtocol } from './endpoint.ts';
+import type { EndpointAddress, EndpointProtocol } from './endpoint.ts';
 import { checkEndpointName } from './endpoint-name.ts';
-import type { EndpointAddress } from './endpoints.ts';
 
-/** Where the endpoints of a gateway can lie. */
+/** The addresses that a gateway offers. */
 export interface AddressSettings {
   /** Names that the gateway chooses are below it; lower case. */
   baseDomain: string;
-  /** Ports at which public endpoints are reached that are told apart by name. */
+  /** The ports shared by all public endpoints that are told apart by name. */
   ports: Readonly<Record<'http' | 'https', number>>;
   /** The host in the addresses of TCP endpoints. */
   tcpHost: string;
 }
 
-/** What an agent asks for; null leaves the choice to the gateway. */
+/** The address that an agent asks for; null where it leaves the choice to the gateway. */
 export interface WantedAddress {
   readonly protocol: EndpointProtocol;
   readonly internal: boolean;
@@ -26,13 +26,13 @@ export interface WantedAddress {
 
 const DEFAULT_PORTS: Readonly<Record<EndpointProtocol, number | null>> = { http: 80, https: 443, tls: 443, tcp: null };
 
-/** As agents write it: scheme and port may be missing, and so may the host, for one that the gateway chooses. */
+/** As agents write it: scheme and port are optional; the host is, too, when the gateway chooses it. */
 const URL_PARTS = /^(?:([a-z][a-z0-9+.-]*):\/\/)?([^/?#:@]*)(?::([^/?#@]*))?(.*)$/is;
 
 /**
- * Reads what address a request to bind asks for.
+ * Reads the address that a BIND asks for.
  *
- * @throws {RpcError} when it is malformed, contradictory or none that this gateway has
+ * @throws {RpcError} when it is malformed or contradictory, or the gateway does not offer it
  */
 export function wantedAddress(
   request: BindRequest,
@@ -49,18 +49,23 @@ export function wantedAddress(
   if (port !== null && port !== publicPort && port !== DEFAULT_PORTS[protocol]) {
     throw new RpcError(
       'ERR_NGROK_9035',
-      `${protocol} endpoints of this gateway have the port ${publicPort}, not ${port}`,
+      `${protocol} endpoints of this gateway use port ${publicPort}, not ${port}; leave out the port`,
     );
   }
   return { protocol, internal, host: host === null ? null : checkEndpointName(host), port: publicPort };
 }
 
 /** The public URL of an endpoint. */
-export function urlOf({ protocol, host, port }: Pick<EndpointAddress, 'protocol' | 'host' | 'port'>): string {
+export function urlOf({ protocol, host, port }: Omit<EndpointAddress, 'internal'>): string {
   return `${protocol}://${host}${port === DEFAULT_PORTS[protocol] ? '' : `:${port}`}`;
 }
 
-/** The members of the answer's `Opts` that say where the endpoint lies; an SDK that reconnects asks by them. */
+/** The binding that a credential must allow for an address. */
+export function bindingOf({ protocol, host, port }: EndpointAddress): Binding {
+  return protocol === 'tcp' ? { kind: 'address', address: `${host}:${port}` } : { kind: 'hostname', hostname: host };
+}
+
+/** The members of the answer's `Opts` that carry the address; an SDK that reconnects sends them back. */
 export function addressOptions({ protocol, internal, host, port }: EndpointAddress): object {
   if (protocol === 'tcp') return { Addr: `${host}:${port}` };
   return { Domain: internal && port !== DEFAULT_PORTS[protocol] ? `${host}:${port}` : host };
@@ -68,10 +73,10 @@ export function addressOptions({ protocol, internal, host, port }: EndpointAddre
 
 function protocolOf(proto: string): EndpointProtocol {
   if (proto === 'http' || proto === 'https' || proto === 'tcp' || proto === 'tls') return proto;
-  throw new RpcError('ERR_NGROK_332', `the protocol ${JSON.stringify(proto)} is not one of http, https, tcp, tls`);
+  throw new RpcError('ERR_NGROK_332', `the protocol ${quote(proto)} is not supported; use http, https, tcp or tls`);
 }
 
-/** What an agent wrote in any of the places for it; null when in none. */
+/** The address from whichever member carries it; null when none does. */
 function givenAddress(
   protocol: EndpointProtocol,
   options: EndpointOptions,
@@ -81,11 +86,11 @@ function givenAddress(
   const { Addr, Domain, Hostname, Subdomain, URL } = options;
   const named = protocol === 'tcp' ? [Addr, URL] : [Domain, Hostname, Subdomain && `${Subdomain}.${base}`, URL];
   const [given, ...more] = named.filter((text) => text !== '');
-  if (more.length > 0) throw new RpcError('ERR_NGROK_9021', 'the name of the endpoint is given in more than one way');
+  if (more.length > 0) throw new RpcError('ERR_NGROK_9021', 'the endpoint is named in more than one option; use one');
   return given ?? addressOfToken(token);
 }
 
-/** Carries an address across a restart of the gateway; it proves nothing, and need not: all is checked anew. */
+/** Carries an address across a restart of the gateway. It proves nothing: the gateway checks the address again. */
 export function tokenFor(address: EndpointAddress): string {
   return Buffer.from(urlOf(address)).toString('base64url');
 }
@@ -97,11 +102,14 @@ function addressOfToken(token: string): string | null {
 function parseAddress(text: string, protocol: EndpointProtocol): [host: string | null, port: number | null] {
   const [, scheme, host = '', port, rest = ''] = URL_PARTS.exec(text) ?? [];
   if (rest.startsWith('/') && rest !== '/') {
-    throw new RpcError('ERR_NGROK_9037', `the URL of an endpoint has no path, query or fragment: ${quote(rest)}`);
+    throw new RpcError(
+      'ERR_NGROK_9037',
+      `the URL of an endpoint cannot have a path, query or fragment: ${quote(rest)}`,
+    );
   }
   if (rest !== '' && rest !== '/') throw new RpcError('ERR_NGROK_9034', `the address ${quote(text)} is malformed`);
   if (scheme !== undefined && scheme.toLowerCase() !== protocol) {
-    throw new RpcError('ERR_NGROK_9036', `the URL has the scheme ${quote(scheme)}, the endpoint is ${protocol}`);
+    throw new RpcError('ERR_NGROK_9036', `the URL scheme ${quote(scheme)} does not match the protocol ${protocol}`);
   }
   return [host === '' ? null : host.toLowerCase(), port === undefined ? null : parsePort(port)];
 }
@@ -109,20 +117,20 @@ function parseAddress(text: string, protocol: EndpointProtocol): [host: string |
 function parsePort(text: string): number {
   const port = /^[1-9]\d{0,4}$/.test(text) ? Number(text) : Number.NaN;
   if (port <= 65_535) return port;
-  throw new RpcError('ERR_NGROK_9030', `a port is a number from 1 to 65535: ${quote(text)}`);
+  throw new RpcError('ERR_NGROK_9030', `the port ${quote(text)} is not a number from 1 to 65535`);
 }
 
 function isInternal(bindings: readonly string[], host: string | null, baseDomain: string): boolean {
   if (new Set(bindings).size < bindings.length) throw new RpcError('ERR_NGROK_15006', 'a binding is given twice');
   const unknown = bindings.find((binding) => binding !== 'public' && binding !== 'internal');
   if (unknown !== undefined) {
-    throw new RpcError('ERR_NGROK_15005', `this gateway has the bindings public and internal, not ${quote(unknown)}`);
+    throw new RpcError('ERR_NGROK_15005', `the binding ${quote(unknown)} is not supported; use public or internal`);
   }
-  if (bindings.length > 1) throw new RpcError('ERR_NGROK_15005', 'an endpoint has one binding');
+  if (bindings.length > 1) throw new RpcError('ERR_NGROK_15005', 'an endpoint has exactly one binding');
   const named = host !== null && isInternalName(host, { baseDomain });
   const [binding = named ? 'internal' : 'public'] = bindings;
   if (named !== (binding === 'internal') && host !== null) {
-    throw new RpcError('ERR_NGROK_9029', 'internal endpoints have names that end in .internal, and no others do');
+    throw new RpcError('ERR_NGROK_9029', 'names of internal endpoints must end in .internal; other names must not');
   }
   return binding === 'internal';
 }
@@ -137,9 +145,7 @@ function internalAddress(protocol: EndpointProtocol, host: string | null, port: 
 
 function tcpAddress(host: string | null, port: number | null, { tcpHost }: AddressSettings): WantedAddress {
   if (host !== null && host !== tcpHost) {
-    throw new RpcError('ERR_NGROK_307', `tcp endpoints of this gateway have the host ${tcpHost}, not ${quote(host)}`);
+    throw new RpcError('ERR_NGROK_307', `tcp endpoints of this gateway use the host ${tcpHost}, not ${quote(host)}`);
   }
   return { protocol: 'tcp', internal: false, host: tcpHost, port };
 }
-
-/** What comes from outside goes into messages and logs shortened. */

@@ -1,18 +1,18 @@
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
-import type { ListenerOwner } from '../sessions/agent-listener.ts';
-import { type BoundEndpoint, bindingOf } from '../sessions/bound-endpoint.ts';
-import { type AddressSettings, urlOf, type WantedAddress } from './endpoint-address.ts';
+import type { EndpointAddress, OnlineEndpoint } from './endpoint.ts';
+import { type AddressSettings, bindingOf, urlOf, type WantedAddress } from './endpoint-address.ts';
 import { randomEndpointName } from './endpoint-name.ts';
-import type { EndpointAddress, EndpointRegistry } from './endpoints.ts';
-import type { PortLease, TcpPorts } from './tcp-ports.ts';
+import type { EndpointOwner } from './endpoint-owner.ts';
+import type { EndpointRegistry } from './endpoint-registry.ts';
+import type { PortLease, TcpPortAllocator } from './tcp-port-allocator.ts';
 
 export interface EndpointClaimsOptions extends AddressSettings {
   endpoints: EndpointRegistry;
-  /** Null: there are no public tcp endpoints. */
-  tcpPorts: TcpPorts | null;
+  /** Null: the gateway offers no public tcp endpoints. */
+  tcpPorts: TcpPortAllocator | null;
 }
 
-/** An address that was free, or could be shared; the port that goes with it is open. */
+/** An address that was free or can be shared; a tcp address comes with its open port. */
 export interface Claim {
   readonly address: EndpointAddress;
   readonly lease: PortLease | null;
@@ -20,7 +20,7 @@ export interface Claim {
 
 const NAME_ATTEMPTS = 10;
 
-/** Finds addresses for endpoints: chooses them where agents leave that open, and takes them over from dead sessions. */
+/** Finds addresses for endpoints: chooses a free one where the agent names none, and takes over those of dead sessions. */
 export class EndpointClaims {
   readonly #options: EndpointClaimsOptions;
 
@@ -29,48 +29,48 @@ export class EndpointClaims {
   }
 
   /**
-   * Makes an address ready to be bound; {@link check} it again before that is done.
+   * Prepares an address for binding. Call {@link check} again right before binding.
    *
-   * @throws {RpcError} when the session may not have it, or others do
+   * @throws {RpcError} when the session may not bind the address, or it is taken
    */
-  async claim(owner: ListenerOwner, wanted: WantedAddress, pooled: boolean): Promise<Claim> {
+  async claim(owner: EndpointOwner, wanted: WantedAddress, pooled: boolean): Promise<Claim> {
     const { protocol, internal, host, port } = wanted;
     if (protocol === 'tcp' && !internal && port === null) return this.#claimAnyPort(owner, wanted);
     const address = { protocol, internal, host: host ?? this.#freeName(wanted), port: port ?? 0 };
     owner.credential.authorize(bindingOf(address));
-    for (const holder of this.#inTheWay(address, pooled)) await takeOver(holder, owner, pooled);
+    for (const holder of this.#conflicting(address, pooled)) await takeOver(holder, owner, pooled);
     const lease = protocol === 'tcp' && !internal ? await this.#openPort(address.port) : null;
     return { address, lease };
   }
 
   /**
-   * Whether an address can be bound now: while it was being claimed, the right to it may have gone, or its being free.
+   * Checks that an address can still be bound: permission or availability may have changed since it was claimed.
    *
    * @throws {RpcError} when it cannot
    */
-  check(owner: ListenerOwner, address: EndpointAddress, pooled: boolean): void {
+  check(owner: EndpointOwner, address: EndpointAddress, pooled: boolean): void {
     owner.credential.authorize(bindingOf(address));
     if (!owner.online) throw new RpcError('ERR_NGROK_741', 'the session ended while the endpoint was being bound');
-    const [holder] = this.#inTheWay(address, pooled);
+    const [holder] = this.#conflicting(address, pooled);
     if (holder) throw alreadyOnline(holder, pooled);
   }
 
   /**
-   * Whether an endpoint demands the certificates that all do with which it shares its address: a client has done its
-   * handshake before it is known whose turn it is.
+   * Checks that all endpoints of a pool require the same client certificates: the handshake is over before the edge
+   * chooses a member.
    *
-   * @throws {RpcError} when it does not
+   * @throws {RpcError} when they differ
    */
-  checkPool(endpoint: BoundEndpoint): void {
-    const demanded = authoritiesOf(endpoint);
-    if (this.#options.endpoints.holders(endpoint).every((holder) => authoritiesOf(holder) === demanded)) return;
+  checkPool(endpoint: OnlineEndpoint): void {
+    const required = authoritiesOf(endpoint);
+    if (this.#options.endpoints.holders(endpoint).every((holder) => authoritiesOf(holder) === required)) return;
     throw new RpcError(
       'ERR_NGROK_301',
-      `mutual TLS: the endpoints that share ${urlOf(endpoint)} have to name the same authorities, in the same order`,
+      `mutual TLS: all endpoints that share ${urlOf(endpoint)} must name the same certificate authorities in the same order`,
     );
   }
 
-  async #claimAnyPort(owner: ListenerOwner, { protocol, host }: WantedAddress): Promise<Claim> {
+  async #claimAnyPort(owner: EndpointOwner, { protocol, host }: WantedAddress): Promise<Claim> {
     owner.credential.authorize({ kind: 'any-address' });
     const { port, lease } = await this.#ports.claim(null);
     return { address: { protocol, internal: false, host: host ?? '', port }, lease };
@@ -80,16 +80,16 @@ export class EndpointClaims {
     return (await this.#ports.claim(port)).lease;
   }
 
-  get #ports(): TcpPorts {
+  get #ports(): TcpPortAllocator {
     const { tcpPorts } = this.#options;
     if (tcpPorts) return tcpPorts;
-    throw new RpcError('ERR_NGROK_332', 'this gateway has no ports for tcp endpoints: GATEWAY_TCP_PORTS is off');
+    throw new RpcError('ERR_NGROK_332', 'tcp endpoints are disabled on this gateway: GATEWAY_TCP_PORTS is off');
   }
 
-  /** Those that have to go before the address can be bound. */
-  #inTheWay(address: EndpointAddress, pooled: boolean): readonly BoundEndpoint[] {
+  /** The endpoints that must go offline before the address can be bound. */
+  #conflicting(address: EndpointAddress, pooled: boolean): readonly OnlineEndpoint[] {
     const holders = this.#options.endpoints.holders(address);
-    const shares = (holder: BoundEndpoint) => holder.pooled && holder.protocol === address.protocol;
+    const shares = (holder: OnlineEndpoint) => holder.pooled && holder.protocol === address.protocol;
     return pooled && holders.every(shares) ? [] : holders;
   }
 
@@ -99,23 +99,23 @@ export class EndpointClaims {
       const host = randomEndpointName(internal ? 'internal' : baseDomain);
       if (endpoints.holders({ protocol, internal, host, port: port ?? 0 }).length === 0) return host;
     }
-    throw new RpcError('ERR_NGROK_741', 'no free name was found; ask for one');
+    throw new RpcError('ERR_NGROK_741', 'no free name found; try again or choose a name');
   }
 }
 
-/** Ends the holder's session when it is a dead one of the same credential. */
-async function takeOver(holder: BoundEndpoint, claimant: ListenerOwner, pooled: boolean): Promise<void> {
+/** Ends the holder's session when it has the same credential and is dead. */
+async function takeOver(holder: OnlineEndpoint, claimant: EndpointOwner, pooled: boolean): Promise<void> {
   const session = holder.owner;
   const ours = session.credential.id === claimant.credential.id && session !== claimant;
   if (!ours || (await session.isAlive())) throw alreadyOnline(holder, pooled);
-  session.end(new Error('the agent does not answer, and its endpoint was bound anew'));
+  session.end(new Error('agent unresponsive: another session of its authtoken bound the endpoint'));
 }
 
-function authoritiesOf({ tls }: BoundEndpoint): string {
+function authoritiesOf({ tls }: OnlineEndpoint): string {
   return tls?.clientAuthorities.join('\n') ?? '';
 }
 
-function alreadyOnline(holder: BoundEndpoint, pooled: boolean): RpcError {
+function alreadyOnline(holder: OnlineEndpoint, pooled: boolean): RpcError {
   const url = urlOf(holder);
   if (pooled === holder.pooled) {
     return new RpcError(
@@ -124,6 +124,9 @@ function alreadyOnline(holder: BoundEndpoint, pooled: boolean): RpcError {
     );
   }
   return pooled
-    ? new RpcError('ERR_NGROK_18016', `the endpoint ${url} is already online, without pooling`)
-    : new RpcError('ERR_NGROK_18017', `the endpoint ${url} is already online, with pooling: enable it here, too`);
+    ? new RpcError(
+        'ERR_NGROK_18016',
+        `the endpoint ${url} is already online without pooling; enable pooling on it first`,
+      )
+    : new RpcError('ERR_NGROK_18017', `the endpoint ${url} is already online with pooling; enable pooling here too`);
 }

@@ -2,63 +2,82 @@ import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../agent-protocol/byte-channel.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { EndpointProtocol, TlsTermination } from '../../traffic-policy/policy-subjects.ts';
+import type { EndpointOwner } from './endpoint-owner.ts';
+import type { Labels } from './label-selector.ts';
 
 export type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
 
-/** The public client on whose behalf a stream to the agent is opened. */
+/** The client for which a stream to the agent is opened. */
 export interface ClientInfo {
   /** `ip:port`, or `[ip]:port` for IPv6. */
   address: string;
-  /** Scheme in which the client spoke to the edge. */
+  /** Scheme in which the client reached the edge. */
   protocol: EndpointProtocol;
-  /** PROXY header, for an upstream that wants one with each connection. */
+  /** PROXY header, for an upstream that expects one on each connection. */
   proxyHeader?: Buffer;
   /**
-   * Whether the client's own TLS bytes are sent. Left out: no for labelled tunnels; for endpoints what their
-   * {@link GatewayEndpoint.tls} says.
+   * Whether the client's own TLS bytes are forwarded. When omitted: false for labelled tunnels; for endpoints it follows
+   * from {@link GatewayEndpoint.tls}.
    */
   passthrough?: boolean;
 }
 
-/** What connections can be opened to through an agent. */
+/** An upstream that is reached through an agent. */
 export interface AgentUpstream {
-  /** Version of the PROXY header that has to precede what a client sends; 0 for none. */
+  /** Version of the PROXY header that precedes the client's bytes; 0 for none. */
   readonly proxyProtocol: 0 | 1 | 2;
-  /** Whether the upstream speaks HTTP/2 from its first byte on, and nothing else. */
+  /** Whether the upstream speaks HTTP/2 only, from the first byte. */
   readonly http2Upstream: boolean;
-  /** The upstream as the agent names it. */
+  /** The upstream's address as the agent reports it. */
   readonly forwardsTo: string;
   /**
-   * Opens one connection to the upstream through the agent. What is written to it at once leaves with its first frame.
+   * Opens a connection to the upstream. Bytes written in the same tick leave with its first frame.
    *
-   * @throws {StreamsExhausted} when the agent's session carries as many streams as it can; Error when it is over
+   * @throws {StreamsExhausted} when the session has reached its stream limit; Error when the session has ended
    */
   openChannel(client: ClientInfo): ByteChannel;
-  /** The same as a stream, for whoever pipes. */
+  /** Like {@link openChannel}, as a Node stream. */
   openStream(client: ClientInfo): Duplex;
 }
 
+/** What an endpoint occupies. */
+export interface EndpointAddress {
+  readonly protocol: EndpointProtocol;
+  /** Lower-case hostname; can be a wildcard: `*.example.com`. */
+  readonly host: string;
+  /** Port of the public URL. */
+  readonly port: number;
+  /** Whether only the policies of other endpoints can reach it. */
+  readonly internal: boolean;
+}
+
 /** A public URL bound by an agent's session: what the edge routes to. */
-export interface GatewayEndpoint extends AgentUpstream {
+export interface GatewayEndpoint extends AgentUpstream, Omit<EndpointAddress, 'internal'> {
   /** `ep_…`, stable across reconnects. */
   readonly id: string;
   readonly url: string;
-  readonly protocol: EndpointProtocol;
-  /** Lower-case hostname; perhaps a wildcard such as `*.example.com`. */
-  readonly host: string;
-  /** Of the public URL. */
-  readonly port: number;
   readonly policy: CompiledPolicy;
   /**
-   * How the edge ends the TLS of its clients; null when it does not: there is none, or a `tls` endpoint's goes through
-   * to the agent as it is.
+   * How the edge terminates TLS. Null when it does not: the endpoint has no TLS, or a `tls` endpoint passes it through to
+   * the agent.
    */
   readonly tls: TlsTermination | null;
-  /** Whether clients speak WebSocket, and the upstream what is in it. */
+  /** Whether clients speak WebSocket and the upstream gets the bytes inside. */
   readonly websocketTcp: boolean;
 }
 
-/** How the edge ends TLS when nobody asks for anything else: with a certificate of the gateway's. */
+/** An endpoint as the registry keeps it. */
+export interface OnlineEndpoint extends GatewayEndpoint, EndpointAddress {
+  /** `ep_…`, unique among all endpoints online. */
+  readonly publicId: string;
+  /** Whether it shares its address with other endpoints. */
+  readonly pooled: boolean;
+  readonly owner: EndpointOwner;
+  /** Whether the agent has reacted to every stream sent to it. */
+  readonly isResponsive: boolean;
+}
+
+/** How the edge terminates TLS by default: with a certificate of the gateway. */
 export const EDGE_TERMINATION: TlsTermination = {
   minVersion: '1.2',
   maxVersion: '1.3',
@@ -68,17 +87,18 @@ export const EDGE_TERMINATION: TlsTermination = {
   clientVerification: 'require-and-verify',
 };
 
-/** What an agent has bound under labels: no URL leads there, but an edge whose backend selects the labels. */
+/** What an agent has bound under labels. It has no URL: only edges whose backend selects the labels route to it. */
 export interface LabeledUpstream extends AgentUpstream {
   /** `tn_…` */
   readonly publicId: string;
-  readonly labels: Readonly<Record<string, string>>;
+  readonly labels: Labels;
+  readonly isResponsive: boolean;
 }
 
-/** Raised by {@link AgentUpstream.openChannel}; a 503 towards the public client. */
+/** Thrown by {@link AgentUpstream.openChannel}; the client gets a 503. */
 export class StreamsExhausted extends Error {
   constructor() {
-    super('the agent carries as many connections as one session can');
+    super('stream limit reached: the agent session cannot carry more connections');
     this.name = 'StreamsExhausted';
   }
 }

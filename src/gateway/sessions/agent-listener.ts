@@ -4,39 +4,32 @@ import { ChannelDuplex } from '../../agent-protocol/channel-duplex.ts';
 import { StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { AgentUpstream, ClientInfo, EndpointProtocol } from '../endpoints/endpoint.ts';
-import type { Credential } from './agent-access.ts';
+import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
 import { Lane } from './gated-channel.ts';
 import type { StreamGate } from './stream-gate.ts';
 
 /** The session that a listener belongs to. */
-export interface ListenerOwner {
+export interface ListenerOwner extends EndpointOwner {
   /** `ts_…` */
   readonly id: string;
-  readonly credential: Credential;
   readonly gate: StreamGate;
-  /** False once the session is over. */
-  readonly online: boolean;
-  /** Asks the agent for a sign of life; resolves with false when there is none within a second. */
-  isAlive(): Promise<boolean>;
-  /** Ends the session, and takes its endpoints offline before it returns. */
-  end(reason: Error): void;
 }
 
 export interface ListenerParticulars {
-  /** The agent's name for it: unique within its session. */
+  /** The agent's id for it, unique within its session. */
   id: string;
-  /** Unique among all that are online. */
+  /** Unique among all listeners online. */
   publicId: string;
-  /** What the agent shows as the upstream; display only. */
+  /** The upstream as the agent reports it; for display only. */
   forwardsTo: string;
   metadata: string;
   http2Upstream: boolean;
 }
 
-/** `EdgeType` of a proxied connection; an SDK reads it for labelled listeners, which have no protocol of their own. */
+/** `EdgeType` of a proxied connection. SDKs read it for labelled listeners, which have no protocol of their own. */
 const EDGE_TYPES: Readonly<Record<EndpointProtocol, string>> = { tcp: '1', tls: '2', http: '3', https: '3' };
 
-/** A listener of an agent, as the SDK calls what it has bound here: streams can be opened to it. */
+/** What an agent has bound here (SDKs call it a listener): the gateway opens streams to it. */
 export abstract class AgentListener implements AgentUpstream {
   readonly id: string;
   readonly publicId: string;
@@ -47,7 +40,7 @@ export abstract class AgentListener implements AgentUpstream {
   readonly boundAt = new Date();
   readonly lane = new Lane();
   abstract readonly proxyProtocol: 0 | 1 | 2;
-  /** What the credential had to allow, and has to go on allowing. */
+  /** The binding that the credential must allow for as long as the listener is online. */
   abstract readonly binding: Binding;
 
   constructor(particulars: ListenerParticulars, owner: ListenerOwner) {
@@ -59,8 +52,12 @@ export abstract class AgentListener implements AgentUpstream {
     this.owner = owner;
   }
 
-  /** Whether the client's own TLS bytes are sent, which the SDK must not wrap in TLS once more. */
+  /** Whether the client's own TLS bytes are forwarded; the SDK must not wrap them in TLS again. */
   protected abstract isPassthrough(client: ClientInfo): boolean;
+
+  get isResponsive(): boolean {
+    return this.lane.unanswered.size === 0;
+  }
 
   openChannel(client: ClientInfo): ByteChannel {
     return this.owner.gate.open(this.lane, proxyPreamble(this.id, client, this.isPassthrough(client)));

@@ -16,7 +16,8 @@ import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { TypedStream } from '../../agent-protocol/typed-stream.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
-import type { AgentAccess, Credential } from './agent-access.ts';
+import type { Credential } from '../endpoints/endpoint-owner.ts';
+import type { AgentAccess } from './agent-access.ts';
 import { AgentCommands } from './agent-commands.ts';
 import { type AgentInfo, agentInfo } from './agent-info.ts';
 import type { OptionBytes } from './agent-limits.ts';
@@ -132,9 +133,9 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
    *
    * @param code `ERR_NGROK_…`
    */
-  stopListener(listener: Listener, message: string, code: string): void {
-    this.#listeners.unbind(listener.id, new Error(message));
-    this.commands.stopTunnel(listener.id, message, code);
+  stopListener({ id }: Pick<Listener, 'id'>, message: string, code: string): void {
+    this.#listeners.unbind(id, new Error(message));
+    this.commands.stopTunnel(id, message, code);
   }
 
   async isAlive(): Promise<boolean> {

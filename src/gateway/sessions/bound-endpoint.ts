@@ -1,8 +1,8 @@
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
-import type { ClientInfo, EndpointProtocol, GatewayEndpoint } from '../endpoints/endpoint.ts';
-import type { EndpointAddress } from '../endpoints/endpoints.ts';
+import type { ClientInfo, EndpointProtocol, OnlineEndpoint } from '../endpoints/endpoint.ts';
+import { bindingOf } from '../endpoints/endpoint-address.ts';
 import { AgentListener, type ListenerOwner, type ListenerParticulars } from './agent-listener.ts';
 
 export interface EndpointParticulars extends ListenerParticulars {
@@ -10,9 +10,9 @@ export interface EndpointParticulars extends ListenerParticulars {
   protocol: EndpointProtocol;
   host: string;
   port: number;
-  /** Whether it is reached from the policies of other endpoints alone. */
+  /** Whether only the policies of other endpoints can reach it. */
   internal: boolean;
-  /** Whether it shares its address with others. */
+  /** Whether it shares its address with other endpoints. */
   pooled: boolean;
   policy: CompiledPolicy;
   tls: TlsTermination | null;
@@ -20,8 +20,8 @@ export interface EndpointParticulars extends ListenerParticulars {
   websocketTcp: boolean;
 }
 
-/** A public URL and the listener of the agent behind it. */
-export class BoundEndpoint extends AgentListener implements GatewayEndpoint, EndpointAddress {
+/** A public URL and the agent's listener behind it. */
+export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
   readonly url: string;
   readonly protocol: EndpointProtocol;
   readonly host: string;
@@ -51,13 +51,8 @@ export class BoundEndpoint extends AgentListener implements GatewayEndpoint, End
     return bindingOf(this);
   }
 
-  /** Policies can have the edge end TLS that the agent did not ask it to end. */
+  /** A policy can make the edge terminate TLS although the agent did not ask for it. */
   protected override isPassthrough({ passthrough = this.tls === null }: ClientInfo): boolean {
     return this.protocol === 'tls' && passthrough;
   }
-}
-
-/** What a credential has to allow for an address. */
-export function bindingOf({ protocol, host, port }: EndpointAddress): Binding {
-  return protocol === 'tcp' ? { kind: 'address', address: `${host}:${port}` } : { kind: 'hostname', hostname: host };
 }

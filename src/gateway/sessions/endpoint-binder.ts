@@ -10,15 +10,16 @@ import type { IdSource } from '../../lib/ids.ts';
 import { type CompiledPolicy, PolicyRefused } from '../../traffic-policy/engine.ts';
 import { demandsOf, type EndpointDemands } from '../endpoint-options/endpoint-options.ts';
 import { isOfOptions } from '../endpoint-options/option-rules.ts';
+import type { EndpointAddress } from '../endpoints/endpoint.ts';
 import { type AddressSettings, addressOptions, tokenFor, urlOf, wantedAddress } from '../endpoints/endpoint-address.ts';
 import { EndpointClaims } from '../endpoints/endpoint-claims.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
-import type { EndpointAddress, EndpointRegistry } from '../endpoints/endpoints.ts';
-import type { PortLease, TcpPorts } from '../endpoints/tcp-ports.ts';
+import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
+import type { PortLease, TcpPortAllocator } from '../endpoints/tcp-port-allocator.ts';
 import type { ListenerOwner } from './agent-listener.ts';
-import { OWN_CERTIFICATE, terminationOf } from './agent-termination.ts';
 import { BoundEndpoint } from './bound-endpoint.ts';
 import { LabeledTunnel } from './labeled-tunnel.ts';
+import { OWN_CERTIFICATE, terminationOf } from './tls-termination.ts';
 
 export interface EndpointBinderOptions {
   endpoints: EndpointRegistry;
@@ -26,7 +27,7 @@ export interface EndpointBinderOptions {
   policies: EndpointPolicies;
   addresses: AddressSettings;
   /** Null: there are no public tcp endpoints. */
-  tcpPorts: TcpPorts | null;
+  tcpPorts: TcpPortAllocator | null;
 }
 
 const ENDPOINT_ID = /^[A-Za-z0-9_-]{1,64}$/;

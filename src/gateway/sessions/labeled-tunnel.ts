@@ -1,12 +1,12 @@
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { ClientInfo, LabeledUpstream } from '../endpoints/endpoint.ts';
-import type { Labels } from '../endpoints/labels.ts';
+import type { Labels } from '../endpoints/label-selector.ts';
 import { AgentListener, type ListenerOwner, type ListenerParticulars } from './agent-listener.ts';
 
-/** What an agent has bound under labels, for the edges whose backend selects them. */
+/** A listener bound under labels, for edges whose backend selects them. */
 export class LabeledTunnel extends AgentListener implements LabeledUpstream {
   readonly labels: Labels;
-  /** An agent cannot ask for the header here. */
+  /** Agents cannot request a PROXY header for labelled tunnels. */
   readonly proxyProtocol = 0;
 
   readonly binding: Binding;

@@ -2,8 +2,15 @@ import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { ksuidOf } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
-import type { Live, LiveEndpoint, LiveSession, LiveTunnel, Revocation, SessionCommand } from '../api/live.ts';
-import type { EndpointRegistry } from '../endpoints/endpoints.ts';
+import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
+import type {
+  LiveEndpoint,
+  LiveSession,
+  LiveTunnel,
+  LiveView,
+  Revocation,
+  SessionCommand,
+} from '../endpoints/live-view.ts';
 import { timestamp } from '../store/store.ts';
 import type { AgentSession } from './agent-session.ts';
 import type { BoundEndpoint } from './bound-endpoint.ts';
@@ -12,7 +19,7 @@ import type { Listener } from './session-listeners.ts';
 import type { SessionServer } from './session-server.ts';
 
 /** What the agents' sessions look like to the management API, and how it takes rights away from them. */
-export class LiveAgents implements Live {
+export class LiveAgents implements LiveView {
   constructor(
     private readonly server: SessionServer,
     private readonly registry: EndpointRegistry,
@@ -83,7 +90,7 @@ export class LiveAgents implements Live {
   }
 
   #online(): [AgentSession, Listener][] {
-    const online = new Set<Listener>([...this.registry.list(), ...this.registry.labeled()]);
+    const online = new Set<unknown>([...this.registry.list(), ...this.registry.labeled()]);
     return [...this.server.sessions].flatMap((session) =>
       [...session.listeners]
         .filter((each) => online.has(each))

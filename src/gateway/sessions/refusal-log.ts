@@ -2,7 +2,7 @@ import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { clientNetwork } from '../../lib/ip-address.ts';
 import type { Log } from '../../lib/log.ts';
 import { RecentMap } from '../../lib/recent-map.ts';
-import type { TrafficCounters } from '../traffic-counters.ts';
+import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 
 const QUIET_MS = 60_000;
 /** Whoever is more clients than that may fill the log, and finds the management API's open to it as well. */

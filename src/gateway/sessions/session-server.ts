@@ -7,7 +7,7 @@ import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
 import type { AgentLimits } from '../../settings/gateway-limits.ts';
 import type { Leaf } from '../certificates/local-ca/leaf-store.ts';
-import type { TrafficCounters } from '../traffic-counters.ts';
+import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { AgentAccess } from './agent-access.ts';
 import { AGENT_LIMITS, OptionBytes } from './agent-limits.ts';
 import { AgentSession, type SessionDirectory } from './agent-session.ts';

@@ -1,4 +1,4 @@
-import type { PortMemory } from '../endpoints/tcp-ports.ts';
+import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
 import type { Database } from './database.ts';
 
 /** When the ports of tcp endpoints were last used, so that a device that is away does not lose its port to a new one. */

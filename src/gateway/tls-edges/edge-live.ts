@@ -1,12 +1,19 @@
 import { hash } from 'node:crypto';
 import { ksuidOf } from '../../lib/ids.ts';
-import type { Live, LiveEndpoint, LiveSession, LiveTunnel, Revocation, SessionCommand } from '../api/live.ts';
+import type {
+  LiveEndpoint,
+  LiveSession,
+  LiveTunnel,
+  LiveView,
+  Revocation,
+  SessionCommand,
+} from '../endpoints/live-view.ts';
 import type { ServedEdge, TlsEdgeIndex } from './edge-index.ts';
 
 /** Adds the hostports of TLS edges to the endpoints that are online. */
-export class LiveWithEdges implements Live {
+export class LiveWithEdges implements LiveView {
   constructor(
-    private readonly agents: Live,
+    private readonly agents: LiveView,
     private readonly edges: TlsEdgeIndex,
   ) {}
 

@@ -10,7 +10,7 @@ import { meetsClientDemands } from '../edge/tls/handshake-demands.ts';
 import type { PendingConnection, TlsRoute } from '../edge/tls/tls-route.ts';
 import type { LabeledUpstream } from '../endpoints/endpoint.ts';
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
-import type { Labels } from '../endpoints/labels.ts';
+import type { Labels } from '../endpoints/label-selector.ts';
 import type { HttpResponseBackendRow, TunnelGroupBackendRow } from '../store/backends.ts';
 import type { Store } from '../store/store.ts';
 import type { TlsEdgeRow } from '../store/tls-edges.ts';

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { LiveEndpoint } from '../../../src/gateway/api/live.ts';
+import type { LiveEndpoint } from '../../../src/gateway/endpoints/live-view.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import {
   type Answer,

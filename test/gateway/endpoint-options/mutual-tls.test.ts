@@ -166,7 +166,7 @@ describe('mutualTlsca', () => {
     };
     await of(ca);
     for (const different of [[], [other], [ca, other]]) {
-      await expect(of(...different)).rejects.toThrow('have to name the same authorities');
+      await expect(of(...different)).rejects.toThrow('must name the same certificate authorities');
     }
     const listener = await of(ca);
     expect(gateway.endpoints.list().filter((endpoint) => endpoint.host === host)).toHaveLength(2);

@@ -6,7 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { issueCredential } from '../../../src/gateway/access/issue-token.ts';
-import type { EndpointRegistry } from '../../../src/gateway/endpoints/endpoints.ts';
+import type { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts';
 import { selfSigned } from '../../support/self-signed.ts';
 import { auth, rawAgent } from './raw-agent.ts';
 import { SessionGateway, SilentLink, upstream } from './session-gateway.ts';
@@ -92,7 +92,7 @@ describe('a session of the real SDK', () => {
       });
       const session = await gateway.agent().connect();
       await listen(session, 'video.localhost', port);
-      const endpoint = gateway.endpoints.lookup('https', 'video.localhost');
+      const [endpoint] = [...gateway.server.sessions].flatMap(({ listeners }) => [...listeners]);
       if (!endpoint) throw new Error('offline');
       for (let count = 0; count < 600; count++) {
         const stream = endpoint.openStream({ address: '203.0.113.7:4567', protocol: 'https' });

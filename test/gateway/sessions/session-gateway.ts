@@ -12,12 +12,12 @@ import { SessionAccess } from '../../../src/gateway/access/session-access.ts';
 import { openLocalCa } from '../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { gatewayDomains } from '../../../src/gateway/endpoints/domain-names.ts';
 import { EndpointPolicies } from '../../../src/gateway/endpoints/endpoint-policies.ts';
-import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoints.ts';
+import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts';
+import { TrafficCounters } from '../../../src/gateway/metrics/traffic-counters.ts';
 import { EndpointBinder } from '../../../src/gateway/sessions/endpoint-binder.ts';
 import { SessionServer, type SessionServerOptions } from '../../../src/gateway/sessions/session-server.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
-import { TrafficCounters } from '../../../src/gateway/traffic-counters.ts';
 import { silentLog } from '../../support/silent-log.ts';
 
 /** The part of a gateway that agents see, without an edge; it ends with the test. */

@@ -4,7 +4,7 @@ import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ForwardFailure } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo } from '../../endpoints/endpoint.ts';
-import type { TrafficCounters } from '../../traffic-counters.ts';
+import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import { TARGET_FAILED } from '../connections/internal-targets.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { upstreamFailure, upstreamUnreachable } from '../http/edge-errors.ts';

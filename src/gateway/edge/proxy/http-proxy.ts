@@ -3,7 +3,7 @@ import { hostPort } from '../../../lib/ip-address.ts';
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
-import type { TrafficCounters } from '../../traffic-counters.ts';
+import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import type { Admission } from '../clients/client-connections.ts';
 import {
   forwardError,

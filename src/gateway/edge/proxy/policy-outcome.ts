@@ -2,7 +2,7 @@ import { ApiError } from '../../../lib/errors.ts';
 import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
 import type { ContentEncoding, PolicyRequest, PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { PolicyAnswer, PolicyError } from '../../../traffic-policy/steps.ts';
-import type { TrafficCounters } from '../../traffic-counters.ts';
+import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { answerError, closeUnlessBodyRead } from '../http/error-response.ts';
 import { encoderFor } from './encoder.ts';

@@ -3,7 +3,7 @@ import type { Duplex } from 'node:stream';
 import { ApiError } from '../../../lib/errors.ts';
 import type { PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
-import type { TrafficCounters } from '../../traffic-counters.ts';
+import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import { TARGET_FAILED } from '../connections/internal-targets.ts';
 import { pipeBoth } from '../connections/pipe-both.ts';
 import type { Upgrade } from '../http/client-message.ts';

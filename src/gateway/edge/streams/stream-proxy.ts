@@ -4,7 +4,7 @@ import type { Log } from '../../../lib/log.ts';
 import type { PolicyConnection } from '../../../traffic-policy/policy-subjects.ts';
 import type { AgentUpstream, ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
-import type { TrafficCounters } from '../../traffic-counters.ts';
+import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import { ClientConnection, clientTls } from '../connections/client-connection.ts';
 import { findDestination } from '../connections/destination.ts';
 import { OpenConnections } from '../connections/open-connections.ts';

@@ -4,8 +4,8 @@ import type { Log } from '../../../lib/log.ts';
 import type { EdgeLimits } from '../../../settings/gateway-limits.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { EndpointDirectory, InternalLookup } from '../../endpoints/endpoint-directory.ts';
-import type { PortOpener } from '../../endpoints/tcp-ports.ts';
-import type { TrafficCounters } from '../../traffic-counters.ts';
+import type { PortOpener } from '../../endpoints/tcp-port-allocator.ts';
+import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import { resetConnection } from '../http/reset-connection.ts';
 import { StreamProxy } from './stream-proxy.ts';
 

@@ -4,7 +4,7 @@ import { Duplex, PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { StreamProxy } from '../../../../src/gateway/edge/streams/stream-proxy.ts';
 import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
-import { TrafficCounters } from '../../../../src/gateway/traffic-counters.ts';
+import { TrafficCounters } from '../../../../src/gateway/metrics/traffic-counters.ts';
 import { collect, DirectEndpoint } from '../../../support/edge.ts';
 import { silentLog } from '../../../support/silent-log.ts';
 

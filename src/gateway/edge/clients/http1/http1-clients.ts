@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import type { Log } from '../../../../lib/log.ts';
-import type { TrafficCounters } from '../../../traffic-counters.ts';
+import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import { DeadlineSweep } from '../../connections/deadline-sweep.ts';
 import { type HttpLimits, sweepInterval } from '../../http/http-limits.ts';
 import { Http1Client, type Http1Handler } from './http1-client.ts';

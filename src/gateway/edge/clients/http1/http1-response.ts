@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events';
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
-import type { TrafficCounters } from '../../../traffic-counters.ts';
+import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientResponse } from '../../http/client-message.ts';
 import { headerLine, isName } from '../../http/header-fields.ts';
 import { httpDate } from '../../http/http-date.ts';

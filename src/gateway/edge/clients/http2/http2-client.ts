@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders, ServerHttp2Session, ServerHttp2Stream } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
-import type { TrafficCounters } from '../../../traffic-counters.ts';
+import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
 import { Http2Code } from '../../http/http2-code.ts';

@@ -1,6 +1,6 @@
 import type { TLSSocket } from 'node:tls';
 import type { Log } from '../../../../lib/log.ts';
-import type { TrafficCounters } from '../../../traffic-counters.ts';
+import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import { DeadlineSweep } from '../../connections/deadline-sweep.ts';
 import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
 import { type HttpLimits, sweepInterval } from '../../http/http-limits.ts';

@@ -1,5 +1,5 @@
 import type { OutgoingHttpHeaders, ServerHttp2Stream, ServerStreamResponseOptions } from 'node:http2';
-import type { TrafficCounters } from '../../../traffic-counters.ts';
+import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientResponse } from '../../http/client-message.ts';
 import { MalformedMessage } from '../../http/header-fields.ts';
 import { Http2Code } from '../../http/http2-code.ts';

@@ -5,7 +5,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { Http1Clients } from '../../../../../src/gateway/edge/clients/http1/http1-clients.ts';
 import type { ClientRequest, ClientResponse } from '../../../../../src/gateway/edge/http/client-message.ts';
 import { HTTP_LIMITS } from '../../../../../src/gateway/edge/http/http-limits.ts';
-import { TrafficCounters } from '../../../../../src/gateway/traffic-counters.ts';
+import { TrafficCounters } from '../../../../../src/gateway/metrics/traffic-counters.ts';
 import { collect } from '../../../../support/edge.ts';
 import { silentLog } from '../../../../support/silent-log.ts';
 

@@ -2,8 +2,8 @@ import { createSecureContext } from 'node:tls';
 import type { EndpointOptions } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
+import type { EndpointAddress } from '../endpoints/endpoint.ts';
 import { EDGE_TERMINATION } from '../endpoints/endpoint.ts';
-import type { EndpointAddress } from '../endpoints/endpoints.ts';
 
 /**
  * What agents are told whose endpoint ends TLS at the edge without a certificate of theirs: an SDK takes the bytes that it

@@ -1,5 +1,5 @@
 /** What of the gateway's live side the API shows and steers; the agent sessions implement it. */
-export interface Live {
+export interface LiveView {
   sessions(): readonly LiveSession[];
   tunnels(): readonly LiveTunnel[];
   endpoints(): readonly LiveEndpoint[];
@@ -77,7 +77,7 @@ export interface LiveEndpoint {
 }
 
 /** A live side on which nothing is ever online. */
-export const nothingLive: Live = {
+export const nothingOnline: LiveView = {
   sessions: () => [],
   tunnels: () => [],
   endpoints: () => [],

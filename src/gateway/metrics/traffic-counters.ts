@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import { RpcError } from '../agent-protocol/rpc-error.ts';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 
 /** What a public connection carries. */
 export const CONNECTION_KINDS = ['http', 'https', 'tls', 'tcp'] as const;

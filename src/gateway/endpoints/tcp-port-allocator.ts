@@ -24,7 +24,7 @@ export interface PortMemory {
   remember(port: number): Promise<void>;
 }
 
-export interface TcpPortsOptions {
+export interface TcpPortAllocatorOptions {
   range: PortRange;
   opener: PortOpener;
   memory: PortMemory;
@@ -35,12 +35,12 @@ export interface TcpPortsOptions {
 const MAX_ATTEMPTS = 50;
 
 /** The ports of tcp endpoints: chooses them, and opens them to the public. */
-export class TcpPorts {
-  readonly #options: TcpPortsOptions;
+export class TcpPortAllocator {
+  readonly #options: TcpPortAllocatorOptions;
   /** Those that are open or being opened. */
   readonly #open = new Map<number, { opened: Promise<void>; leases: number }>();
 
-  constructor(options: TcpPortsOptions) {
+  constructor(options: TcpPortAllocatorOptions) {
     this.#options = options;
   }
 

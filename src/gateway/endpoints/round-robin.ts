@@ -1,12 +1,12 @@
-/** Members that take turns: the one that has waited longest comes first. */
-export class Rotation<T> {
+/** Members that take turns; the one that has waited longest is next. */
+export class RoundRobin<T> {
   readonly #waiting = new Set<T>();
 
   get members(): readonly T[] {
     return [...this.#waiting];
   }
 
-  /** The member whose turn it is; it stays so. */
+  /** The member that is next; does not advance the rotation. */
   get first(): T | undefined {
     const [first] = this.#waiting;
     return first;
@@ -25,10 +25,10 @@ export class Rotation<T> {
     return this.#waiting.delete(member);
   }
 
-  /** The member whose turn it is, of those that fit; undefined when none does. */
-  next(fits: (member: T) => boolean = () => true): T | undefined {
+  /** The next member that passes the filter; undefined when no member does. */
+  next(isEligible: (member: T) => boolean = () => true): T | undefined {
     for (const member of this.#waiting) {
-      if (!fits(member)) continue;
+      if (!isEligible(member)) continue;
       if (this.#waiting.size > 1) {
         this.#waiting.delete(member);
         this.#waiting.add(member);

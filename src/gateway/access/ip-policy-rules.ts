@@ -1,11 +1,11 @@
-import type { IpRule } from '../traffic-policy/ports.ts';
-import type { Store } from './store/store.ts';
+import type { IpRule } from '../../traffic-policy/ports.ts';
+import type { Store } from '../store/store.ts';
 
 /**
- * Looks up the rules of IP policies for the action restrict-ips. They are read again only after something was
- * written to the database, so that a change acts on the next request and all others cost nothing.
+ * Looks up the rules of IP policies for the action restrict-ips. Rules are cached until the next write to the database,
+ * so a change takes effect on the next request and all other requests cost nothing.
  *
- * @returns a function as the policies' port demands it: null when one of the policies does not exist
+ * @returns a lookup that answers null when one of the policies does not exist
  */
 export function ipPolicyRules({
   database,

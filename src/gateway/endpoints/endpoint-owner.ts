@@ -1,0 +1,26 @@
+import type { Binding } from '../../management/resources/acl-rule.ts';
+
+/** The authtoken that a session has authenticated with. */
+export interface Credential {
+  /** `cr_…` */
+  readonly id: string;
+  /** `bot_…`, or null when it has no owner. */
+  readonly ownerId: string | null;
+  /**
+   * Checks the credential's rules as they are now.
+   *
+   * @throws {RpcError} when they do not allow the binding, or the credential was revoked
+   */
+  authorize(binding: Binding): void;
+}
+
+/** The agent session that has bound an endpoint, as the registry's users see it. */
+export interface EndpointOwner {
+  readonly credential: Credential;
+  /** False once the session has ended. */
+  readonly online: boolean;
+  /** Probes the agent; resolves to false when it does not answer within a second. */
+  isAlive(): Promise<boolean>;
+  /** Ends the session, and takes its endpoints offline before it returns. */
+  end(reason: Error): void;
+}

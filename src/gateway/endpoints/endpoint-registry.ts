@@ -1,0 +1,153 @@
+import { EventEmitter } from 'node:events';
+import type {
+  EndpointAddress,
+  EndpointProtocol,
+  GatewayEndpoint,
+  LabeledUpstream,
+  OnlineEndpoint,
+} from './endpoint.ts';
+import type { EndpointDirectory } from './endpoint-directory.ts';
+import { type Labels, matchesSelector } from './label-selector.ts';
+import { RoundRobin } from './round-robin.ts';
+
+type Pools = Map<string, RoundRobin<OnlineEndpoint>>;
+
+/** Protocols whose clients name the host that they want. */
+type NamedProtocol = Exclude<EndpointProtocol, 'tcp'>;
+
+/** The protocol that shares a port with this one; only the name tells their clients apart. */
+const SAME_PORT = { http: null, https: 'tls', tls: 'https' } as const;
+
+/** All endpoints and labelled tunnels online. Emits `added` and `removed` when an endpoint goes online or offline. */
+export class EndpointRegistry
+  extends EventEmitter<{ added: [endpoint: GatewayEndpoint]; removed: [endpoint: GatewayEndpoint] }>
+  implements EndpointDirectory
+{
+  readonly #all = new Set<OnlineEndpoint>();
+  /** Public ids of all endpoints. */
+  readonly #ids = new Set<string>();
+  readonly #named: Readonly<Record<NamedProtocol, Pools>> = { http: new Map(), https: new Map(), tls: new Map() };
+  /** By port. */
+  readonly #tcp: Pools = new Map();
+  /** By URL. Kept apart, so that no client reaches an internal endpoint by naming it. */
+  readonly #internal: Pools = new Map();
+  readonly #labeled = new RoundRobin<LabeledUpstream>();
+
+  /**
+   * The endpoint that serves a public name: an exact match, else the most specific wildcard. The members of a pool take
+   * turns. Clients of `https` and `tls` share one port, so the more specific name of the two protocols wins.
+   *
+   * @param host lower-case hostname without a port
+   */
+  lookup(scheme: NamedProtocol, host: string): OnlineEndpoint | undefined {
+    return nextOf(this.#poolFor(scheme, host));
+  }
+
+  peek(scheme: NamedProtocol, host: string): OnlineEndpoint | undefined {
+    return this.#poolFor(scheme, host)?.first;
+  }
+
+  /** The endpoint bound to a TCP port. */
+  onTcpPort(port: number): OnlineEndpoint | undefined {
+    return nextOf(this.#tcp.get(String(port)));
+  }
+
+  internal(protocol: EndpointProtocol, host: string, port: number): OnlineEndpoint | undefined {
+    return nextOf(this.#internal.get(internalKey(protocol, host, port)));
+  }
+
+  /** The next labelled tunnel that matches the selector. */
+  withLabels(selector: Labels): LabeledUpstream | undefined {
+    return nextOf(this.#labeled, (tunnel) => matchesSelector(tunnel.labels, selector));
+  }
+
+  /** Every endpoint online, in order of binding. */
+  list(): OnlineEndpoint[] {
+    return [...this.#all];
+  }
+
+  /** Whether an endpoint online has this public id. */
+  hasId(publicId: string): boolean {
+    return this.#ids.has(publicId);
+  }
+
+  /** Every labelled tunnel online. */
+  labeled(): readonly LabeledUpstream[] {
+    return this.#labeled.members;
+  }
+
+  /** The endpoints that occupy an address: several when they are pooled, none when it is free. */
+  holders(address: EndpointAddress): readonly OnlineEndpoint[] {
+    const [pools, key] = this.#place(address);
+    const own = pools.get(key)?.members ?? [];
+    const other = address.internal || address.protocol === 'tcp' ? null : SAME_PORT[address.protocol];
+    return other === null ? own : [...own, ...(this.#named[other].get(address.host)?.members ?? [])];
+  }
+
+  /** Puts an endpoint online. The caller has checked with {@link holders} that it can have its address. */
+  add(endpoint: OnlineEndpoint): void {
+    const [pools, key] = this.#place(endpoint);
+    const pool = pools.get(key) ?? new RoundRobin();
+    pools.set(key, pool);
+    pool.add(endpoint);
+    this.#all.add(endpoint);
+    this.#ids.add(endpoint.publicId);
+    this.emit('added', endpoint);
+  }
+
+  /** Takes an endpoint offline; no further connection is routed to it. */
+  remove(endpoint: OnlineEndpoint): void {
+    if (!this.#all.delete(endpoint)) return;
+    this.#ids.delete(endpoint.publicId);
+    const [pools, key] = this.#place(endpoint);
+    const pool = pools.get(key);
+    pool?.remove(endpoint);
+    if (pool?.size === 0) pools.delete(key);
+    this.emit('removed', endpoint);
+  }
+
+  addLabeled(tunnel: LabeledUpstream): void {
+    this.#labeled.add(tunnel);
+  }
+
+  removeLabeled(tunnel: LabeledUpstream): void {
+    this.#labeled.remove(tunnel);
+  }
+
+  #poolFor(scheme: NamedProtocol, host: string): RoundRobin<OnlineEndpoint> | undefined {
+    const pools = this.#named[scheme];
+    const other = SAME_PORT[scheme];
+    for (let name = host; name !== ''; name = nextWildcard(name)) {
+      const pool = pools.get(name);
+      if (pool) return pool;
+      if (other !== null && this.#named[other].has(name)) return undefined;
+    }
+    return undefined;
+  }
+
+  #place({ protocol, host, port, internal }: EndpointAddress): [pools: Pools, key: string] {
+    if (internal) return [this.#internal, internalKey(protocol, host, port)];
+    return protocol === 'tcp' ? [this.#tcp, String(port)] : [this.#named[protocol], host];
+  }
+}
+
+/**
+ * The next member of a pool. Responsive members come first: a session that is dead but not yet detected costs its pool
+ * one connection instead of every second one.
+ */
+function nextOf<T extends { readonly isResponsive: boolean }>(
+  pool: RoundRobin<T> | undefined,
+  isEligible: (member: T) => boolean = () => true,
+): T | undefined {
+  return pool?.next((member) => member.isResponsive && isEligible(member)) ?? pool?.next(isEligible);
+}
+
+/** The most specific wildcard above a name or wildcard; empty at the top. */
+function nextWildcard(name: string): string {
+  const dot = name.indexOf('.', name.startsWith('*.') ? 2 : 0);
+  return dot === -1 ? '' : `*${name.slice(dot)}`;
+}
+
+function internalKey(protocol: EndpointProtocol, host: string, port: number): string {
+  return `${protocol}://${host}:${port}`;
+}

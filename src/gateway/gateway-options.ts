@@ -1,0 +1,39 @@
+import type { Log } from '../lib/log.ts';
+import type { PortRange } from '../lib/port-range.ts';
+import type { AcmeSettings, ChallengeDnsSettings } from '../settings/certificate-settings.ts';
+import type { AgentLimits, EdgeLimits } from '../settings/gateway-limits.ts';
+import type { PolicyPorts } from '../traffic-policy/ports.ts';
+import type { ManagementApiSettings } from './api/management-api.ts';
+
+export interface GatewayOptions {
+  /** The program's data folder; the gateway keeps its files in `gateway/` below it. */
+  dataDir: string;
+  /** Base domain of all endpoints, for example `localhost`. */
+  domain: string;
+  /** Address that all listeners bind to. */
+  host: string;
+  /** Ports; 0 for any free one. */
+  httpPort: number;
+  httpsPort: number;
+  /** An additional port for agents only; null: agents use the HTTPS port under the name `connect.<domain>`. */
+  sessionPort: number | null;
+  /** Ports for tcp endpoints; omitted: tcp endpoints are disabled. */
+  tcpPorts?: PortRange | null;
+  /** Encrypts private keys at rest, 32 bytes in base64; omitted: a key file in the data folder. */
+  encryptionKey?: string | null;
+  /** Origin under which clients reach the management API; omitted: `https://api.<domain>` with the HTTPS port. */
+  apiUrl?: string | null;
+  /** The CA that certifies reserved domains; omitted: the gateway's own CA. */
+  acme?: AcmeSettings | null;
+  /** The DNS server that answers the challenges of wildcard domains; omitted: none. */
+  challengeDns?: ChallengeDnsSettings | null;
+  /** Limits on clients; omitted: generous ones. */
+  edgeLimits?: EdgeLimits;
+  /** Limits on agents; omitted: generous ones. */
+  agentLimits?: AgentLimits;
+  /** Overrides of the management API's generous limits. */
+  limits?: Partial<Pick<ManagementApiSettings, 'rateLimit' | 'failedAttempts' | 'body'>>;
+  /** Fetches the key sets and certificates that traffic policies name; omitted: from the public internet. */
+  fetchForPolicies?: PolicyPorts['fetch'];
+  log: Log;
+}
