@@ -1,52 +1,20 @@
 import { z } from 'zod';
+import { ACTION_TYPES, type ActionType } from './action-types.ts';
 import { isHeaderText } from './header-text.ts';
-
-/** Actions whose configuration is for the gateway to check; here it only has to be an object. */
-export const OPAQUE_ACTIONS = [
-  'ai-gateway',
-  'basic-auth',
-  'circuit-breaker',
-  'close-connection',
-  'compress-response',
-  'forward-internal',
-  'http-request',
-  'jwt-validation',
-  'log',
-  'oauth',
-  'oidc',
-  'openid-connect',
-  'owasp-crs-request',
-  'owasp-crs-response',
-  'rate-limit',
-  'redirect',
-  'request-body-find-replace',
-  'response-body-find-replace',
-  'restrict-ips',
-  'saml',
-  'set-vars',
-  'sse-find-replace',
-  'terminate-tls',
-  'url-rewrite',
-  'verify-webhook',
-] as const;
-
-/** Everything that ngrok's documentation lists as an action. */
-export const ACTION_TYPES = ['add-headers', 'custom-response', 'deny', 'remove-headers', ...OPAQUE_ACTIONS] as const;
-export type ActionType = (typeof ACTION_TYPES)[number];
 
 const MAX_HEADERS = 10;
 
-/** A name as RFC 9110 allows it: a token. */
+/** A token of RFC 9110. */
 const HeaderName = z.string().refine((name) => /^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}$/.test(name), {
   error: 'is not a valid header name',
   params: { ngrok: 'ERR_NGROK_2210' },
 });
 
-/** The documentation's examples also give numbers and booleans; what `${…}` stands for is checked when it is known. */
+/** ngrok's documentation has examples with numbers and booleans. The value of `${…}` is checked when it is known. */
 const HeaderValue = z
-  .union([z.string(), z.number(), z.boolean()], { error: 'must be a text, a number or true/false' })
+  .union([z.string(), z.number(), z.boolean()], { error: 'must be a string, a number or a boolean' })
   .refine((value) => typeof value !== 'string' || value.includes('${') || isHeaderText(value), {
-    error: 'holds a character that a header cannot carry',
+    error: 'has a character that a header cannot carry',
     params: { ngrok: 'ERR_NGROK_2211' },
   });
 
@@ -57,7 +25,7 @@ export const Headers = z
     params: { ngrok: 'ERR_NGROK_2212' },
   });
 
-/** Headers that ngrok lets no policy touch. */
+/** ngrok lets no policy change these headers. */
 function isConfigurable(name: string): boolean {
   const lower = name.toLowerCase();
   return lower !== 'user-agent' && lower !== 'ngrok-skip-browser-warning';
@@ -76,28 +44,37 @@ export const AddHeadersConfig = z.strictObject({
     params: { ngrok: 'ERR_NGROK_2223' },
   }).superRefine((headers, context) => refuseFixedHeaders(Object.keys(headers), context)),
 });
-export type AddHeadersConfig = z.infer<typeof AddHeadersConfig>;
 
 export const RemoveHeadersConfig = z.strictObject({
   headers: z.array(HeaderName).min(1).max(MAX_HEADERS).superRefine(refuseFixedHeaders),
 });
-export type RemoveHeadersConfig = z.infer<typeof RemoveHeadersConfig>;
 
-/** A final status: interim ones would leave the client waiting for another answer. */
+/** A final status: after an interim one the client would wait for another response. */
 const StatusCode = z.int().min(200).max(599);
 
 export const DenyConfig = z.strictObject({ status_code: StatusCode.optional() });
-export type DenyConfig = z.infer<typeof DenyConfig>;
 
 export const CustomResponseConfig = z.strictObject({
   status_code: StatusCode.optional(),
   body: z.string().optional(),
   headers: Headers.optional(),
 });
-export type CustomResponseConfig = z.infer<typeof CustomResponseConfig>;
 
-/** The same with the names that body and content-type had in the legacy shape. */
+/** Also accepts `content` and `content_type` of the legacy shape. */
 export const CustomResponseInput = CustomResponseConfig.extend({
   content: z.string().optional(),
   content_type: HeaderValue.optional(),
 });
+
+/** Configurations that the agent checks. The gateway checks those of all other actions. */
+export const CHECKED_CONFIGS = {
+  'add-headers': AddHeadersConfig,
+  'remove-headers': RemoveHeadersConfig,
+  deny: DenyConfig.nullish(),
+  'custom-response': CustomResponseInput.nullish(),
+} satisfies Partial<Record<ActionType, z.ZodType>>;
+type CheckedAction = keyof typeof CHECKED_CONFIGS;
+
+export const OPAQUE_ACTIONS = ACTION_TYPES.filter(
+  (type): type is Exclude<ActionType, CheckedAction> => !Object.hasOwn(CHECKED_CONFIGS, type),
+);

@@ -1,5 +1,6 @@
 import { messageOf } from '../lib/errors.ts';
 import { type PolicyContext, scopeOf } from './action-context.ts';
+import { traitsOf } from './action-types.ts';
 import { CLOSE } from './actions/deny.ts';
 import { Budget } from './cel/budget.ts';
 import { compileRules, type PhaseCompiler } from './compile-rules.ts';
@@ -138,21 +139,11 @@ function rulesFor(policy: RawPolicy, { protocol, internal }: Compilation['target
   }
 }
 
-/** An endpoint asks its visitors who they are in one way. */
-const AUTHENTICATION: ReadonlySet<string> = new Set([
-  'basic-auth',
-  'jwt-validation',
-  'oauth',
-  'oidc',
-  'openid-connect',
-  'saml',
-]);
-
 /** Each may keep as many counters in memory as it has visitors. */
 const MAX_RATE_LIMITS = 20;
 
 function checkTogether(actions: readonly PlacedAction[], { problems }: ProblemList): void {
-  const second = actions.filter(({ type }) => AUTHENTICATION.has(type))[1];
+  const second = actions.filter(({ type }) => traitsOf(type)?.authenticates)[1];
   if (second) {
     const message = 'is a second action for authentication; an endpoint has one';
     problems.push({ code: 'ERR_NGROK_2239', place: second.place, message });

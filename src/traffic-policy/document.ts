@@ -1,14 +1,7 @@
 import { z } from 'zod';
 import { ApiError } from '../lib/errors.ts';
-import {
-  ACTION_TYPES,
-  type ActionType,
-  AddHeadersConfig,
-  CustomResponseInput,
-  DenyConfig,
-  OPAQUE_ACTIONS,
-  RemoveHeadersConfig,
-} from './action-config.ts';
+import { CHECKED_CONFIGS, OPAQUE_ACTIONS } from './action-config.ts';
+import { ACTION_TYPES, traitsOf } from './action-types.ts';
 
 /** The phases of a connection's life, in order. */
 export const PHASES = ['on_tcp_connect', 'on_http_request', 'on_http_response'] as const;
@@ -19,10 +12,10 @@ const LEGACY_KEYS = ['inbound', 'outbound', 'enabled'] as const;
 export const PolicyAction = z.discriminatedUnion(
   'type',
   [
-    z.strictObject({ type: z.literal('add-headers'), config: AddHeadersConfig }),
-    z.strictObject({ type: z.literal('remove-headers'), config: RemoveHeadersConfig }),
-    z.strictObject({ type: z.literal('deny'), config: DenyConfig.nullish() }),
-    z.strictObject({ type: z.literal('custom-response'), config: CustomResponseInput.nullish() }),
+    z.strictObject({ type: z.literal('add-headers'), config: CHECKED_CONFIGS['add-headers'] }),
+    z.strictObject({ type: z.literal('remove-headers'), config: CHECKED_CONFIGS['remove-headers'] }),
+    z.strictObject({ type: z.literal('deny'), config: CHECKED_CONFIGS.deny }),
+    z.strictObject({ type: z.literal('custom-response'), config: CHECKED_CONFIGS['custom-response'] }),
     z.strictObject({ type: z.enum(OPAQUE_ACTIONS), config: z.record(z.string(), z.unknown()).nullish() }),
   ],
   { error: ({ input }) => unknownAction(input) },
@@ -91,17 +84,6 @@ export class PolicyNotApplicable extends ApiError {
 
 type Protocol = 'http' | 'tcp' | 'tls';
 
-/** Actions that can run before any HTTP is read. */
-const CONNECTION_ACTIONS: ReadonlySet<string> = new Set<ActionType>([
-  'deny',
-  'restrict-ips',
-  'log',
-  'close-connection',
-  'terminate-tls',
-  'set-vars',
-  'forward-internal',
-]);
-
 /**
  * Translates a policy to today's shape.
  *
@@ -166,13 +148,14 @@ function refuseHttpRules(input: EitherShape<PlacedRule>, protocol: Protocol): vo
   }
 }
 
-/** Of actions that exist; of others there is more to be said than that. */
+/** Whether an action is known and cannot run in on_tcp_connect. */
 function needsHttp({ type }: { readonly type: string }): boolean {
-  return !CONNECTION_ACTIONS.has(type) && ACTION_TYPES.some((known) => known === type);
+  const traits = traitsOf(type);
+  return traits !== null && traits.onConnect !== true;
 }
 
 function runsOnConnect({ actions, expressions }: PolicyRule, protocol: 'tcp' | 'tls'): boolean {
-  if (!actions.every(({ type }) => CONNECTION_ACTIONS.has(type))) return false;
+  if (actions.some(needsHttp)) return false;
   if (protocol === 'tcp' && actions.some(({ type }) => type === 'terminate-tls')) return false;
   return ![...(expressions ?? []), ...templatesIn(actions)].some(readsHttp);
 }
@@ -204,6 +187,6 @@ function phasesOf<Rule>(source: { [phase in Phase]?: Rule[] | undefined }): Rule
 
 function unknownAction(input: unknown): string {
   const type = typeof input === 'object' && input !== null && 'type' in input ? input.type : undefined;
-  if (typeof type !== 'string') return 'an action is an object with a type and, mostly, a config';
-  return `there is no action ${JSON.stringify(type)}; known are ${ACTION_TYPES.join(', ')}`;
+  if (typeof type !== 'string') return 'an action must be an object with a type and, for most actions, a config';
+  return `unknown action ${JSON.stringify(type)}; supported: ${ACTION_TYPES.join(', ')}`;
 }

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { ACTION_TYPES } from '../../src/traffic-policy/action-config.ts';
+import { ACTION_TYPES } from '../../src/traffic-policy/action-types.ts';
 import { type Endpoint, PolicyScene } from '../gateway/edge/proxy/policy-scene.ts';
 
 const page = readFileSync('docs/traffic-policy.md', 'utf8');

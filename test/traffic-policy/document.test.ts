@@ -31,7 +31,7 @@ describe('PolicyInput', () => {
 
   it('names an unknown action and its place', () => {
     const [problem] = problems({ inbound: [deny, { actions: [{ type: 'denny' }] }] });
-    expect(problem).toMatch(/^inbound\.1\.actions\.0\.type: there is no action "denny"; known are .*deny/);
+    expect(problem).toMatch(/^inbound\.1\.actions\.0\.type: unknown action "denny"; supported: .*deny/);
   });
 
   it('reports every problem at once, each with its place', () => {

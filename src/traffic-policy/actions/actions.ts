@@ -1,4 +1,5 @@
 import type { ActionContext, PrepareAction } from '../action-context.ts';
+import { type GatewayAction, traitsOf } from '../action-types.ts';
 import { refusal } from '../policy-refused.ts';
 import type { RawAction } from '../policy-text.ts';
 import type { PreparedAction } from '../steps.ts';
@@ -21,52 +22,38 @@ import { terminateTls } from './terminate-tls.ts';
 import { urlRewrite } from './url-rewrite.ts';
 import { verifyWebhook } from './verify-webhook.ts';
 
-const ACTIONS: ReadonlyMap<string, PrepareAction> = new Map([
-  ['add-headers', addHeaders],
-  ['basic-auth', basicAuth],
-  ['circuit-breaker', circuitBreaker],
-  ['close-connection', closeConnection],
-  ['compress-response', compressResponse],
-  ['custom-response', customResponse],
-  ['deny', deny],
-  ['forward-internal', forwardInternal],
-  ['jwt-validation', jwtValidation],
-  ['log', log],
-  ['rate-limit', rateLimit],
-  ['redirect', redirect],
-  ['remove-headers', removeHeaders],
-  ['restrict-ips', restrictIps],
-  ['set-vars', setVars],
-  ['terminate-tls', terminateTls],
-  ['url-rewrite', urlRewrite],
-  ['verify-webhook', verifyWebhook],
-]);
+const IMPLEMENTATIONS = {
+  'add-headers': addHeaders,
+  'basic-auth': basicAuth,
+  'circuit-breaker': circuitBreaker,
+  'close-connection': closeConnection,
+  'compress-response': compressResponse,
+  'custom-response': customResponse,
+  deny,
+  'forward-internal': forwardInternal,
+  'jwt-validation': jwtValidation,
+  log,
+  'rate-limit': rateLimit,
+  redirect,
+  'remove-headers': removeHeaders,
+  'restrict-ips': restrictIps,
+  'set-vars': setVars,
+  'terminate-tls': terminateTls,
+  'url-rewrite': urlRewrite,
+  'verify-webhook': verifyWebhook,
+} satisfies Readonly<Record<GatewayAction, PrepareAction>>;
 
-/** Actions of the documentation that this gateway does not have. */
-const NOT_YET: ReadonlySet<string> = new Set([
-  'ai-gateway',
-  'http-request',
-  'oauth',
-  'oidc',
-  'openid-connect',
-  'owasp-crs-request',
-  'owasp-crs-response',
-  'request-body-find-replace',
-  'response-body-find-replace',
-  'saml',
-  'sse-find-replace',
-]);
+const BY_TYPE: ReadonlyMap<string, PrepareAction> = new Map(Object.entries(IMPLEMENTATIONS));
 
 /**
  * Makes an action ready to run.
  *
- * @throws {PolicyRefused} when there is no such action, or its configuration cannot be run
+ * @throws {PolicyRefused} when the gateway does not have the action, or its configuration cannot run
  */
 export function prepareAction({ type, config, prepare }: RawAction, context: ActionContext): PreparedAction {
-  const known = prepare ?? ACTIONS.get(type);
+  const known = prepare ?? BY_TYPE.get(type);
   if (known) return known(config, context);
-  if (NOT_YET.has(type))
-    throw refusal('ERR_NGROK_2201', `this gateway does not support the action ${type} yet`, 'type');
-  const meant = type === 'webhook-validation' ? '; verify-webhook is meant, perhaps' : '';
-  throw refusal('ERR_NGROK_2201', `there is no action ${JSON.stringify(type.slice(0, 100))}${meant}`, 'type');
+  if (traitsOf(type)) throw refusal('ERR_NGROK_2201', `this gateway does not support the action ${type} yet`, 'type');
+  const hint = type === 'webhook-validation' ? '; use verify-webhook' : '';
+  throw refusal('ERR_NGROK_2201', `unknown action ${JSON.stringify(type.slice(0, 100))}${hint}`, 'type');
 }

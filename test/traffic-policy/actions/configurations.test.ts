@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest';
+import { type GatewayAction, traitsOf } from '../../../src/traffic-policy/action-types.ts';
+import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import { onConnect, onRequest, onResponse, refusalOf } from './run-action.ts';
 
 describe('a configuration that cannot be run', () => {
@@ -9,8 +11,8 @@ describe('a configuration that cannot be run', () => {
   const tokens = [{ type: 'jwt', method: 'header', name: 'Authorization', prefix: 'Bearer ' }];
 
   it.each<[string, unknown, string, RegExp]>([
-    ['nope', {}, '2201', /actions\[0\]\.type: there is no action "nope"/],
-    ['webhook-validation', {}, '2201', /verify-webhook is meant/],
+    ['nope', {}, '2201', /actions\[0\]\.type: unknown action "nope"/],
+    ['webhook-validation', {}, '2201', /use verify-webhook/],
     ['oauth', { provider: 'google' }, '2201', /does not support the action oauth yet/],
     ['ai-gateway', {}, '2201', /not support/],
     ['terminate-tls', {}, '2202', /cannot stand in on_http_request/],
@@ -107,6 +109,54 @@ describe('a configuration that cannot be run', () => {
     [{ min_version: '1.3', max_version: '1.2' }, 'tls', '2204'],
   ])('terminate-tls %j of an endpoint for %s', (config, protocol, code) => {
     expect(refusalOf(onConnect({ type: 'terminate-tls', config }), {}, protocol).code).toBe(`ERR_NGROK_${code}`);
+  });
+});
+
+/** A configuration that works, for every action. */
+const SAMPLES: Readonly<Record<GatewayAction, unknown>> = {
+  'add-headers': { headers: { a: '1' } },
+  'basic-auth': { credentials: ['a:password'] },
+  'circuit-breaker': { error_threshold: 0.5 },
+  'close-connection': {},
+  'compress-response': {},
+  'custom-response': { body: 'a' },
+  deny: {},
+  'forward-internal': { url: 'https://a.internal' },
+  'jwt-validation': {
+    issuer: { allow_list: [{ value: 'https://idp' }] },
+    http: { tokens: [{ type: 'jwt', method: 'header', name: 'Authorization', prefix: 'Bearer ' }] },
+    jws: { allowed_algorithms: ['RS256'], keys: { sources: { additional_jkus: ['https://idp/jwks'] } } },
+  },
+  log: { metadata: { a: 1 } },
+  'rate-limit': {
+    name: 'n',
+    algorithm: 'sliding_window',
+    capacity: 1,
+    rate: '60s',
+    bucket_key: ['conn.client_ip'],
+  },
+  redirect: { to: '/' },
+  'remove-headers': { headers: ['a'] },
+  'restrict-ips': { allow: ['10.0.0.0/8'] },
+  'set-vars': { vars: [{ a: 1 }] },
+  'terminate-tls': {},
+  'url-rewrite': { from: '/a', to: '/b' },
+  'verify-webhook': { provider: 'github', secret: 'x' },
+};
+
+describe.each(Object.entries(SAMPLES))('the action %s', (type, config) => {
+  const compiles = (text: string) => {
+    try {
+      return compilePolicy(text, 'https') !== null;
+    } catch {
+      return false;
+    }
+  };
+
+  it('runs in on_tcp_connect exactly when its traits say so', () => {
+    const action = { type, config };
+    expect(compiles(onConnect(action))).toBe(traitsOf(type)?.onConnect === true);
+    expect(compiles(onConnect(action)) || compiles(onRequest(action)) || compiles(onResponse(action))).toBe(true);
   });
 });
 

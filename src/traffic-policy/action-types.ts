@@ -1,0 +1,58 @@
+interface ActionTraits {
+  /** `gateway`: this gateway and ngrok's cloud run it; `cloud`: only ngrok's cloud does. */
+  readonly runsOn: 'gateway' | 'cloud';
+  /** Whether it can run in on_tcp_connect, before any HTTP. */
+  readonly onConnect?: true;
+  /** Whether it authenticates clients: an endpoint has at most one such action. */
+  readonly authenticates?: true;
+}
+
+/**
+ * All actions in ngrok's documentation. To add one, add its row here: the compiler then asks for its implementation in
+ * actions/actions.ts and for a sample of its configuration in the tests.
+ */
+const ACTIONS = {
+  'add-headers': { runsOn: 'gateway' },
+  'custom-response': { runsOn: 'gateway' },
+  deny: { runsOn: 'gateway', onConnect: true },
+  'remove-headers': { runsOn: 'gateway' },
+  'ai-gateway': { runsOn: 'cloud' },
+  'basic-auth': { runsOn: 'gateway', authenticates: true },
+  'circuit-breaker': { runsOn: 'gateway' },
+  'close-connection': { runsOn: 'gateway', onConnect: true },
+  'compress-response': { runsOn: 'gateway' },
+  'forward-internal': { runsOn: 'gateway', onConnect: true },
+  'http-request': { runsOn: 'cloud' },
+  'jwt-validation': { runsOn: 'gateway', authenticates: true },
+  log: { runsOn: 'gateway', onConnect: true },
+  oauth: { runsOn: 'cloud', authenticates: true },
+  oidc: { runsOn: 'cloud', authenticates: true },
+  'openid-connect': { runsOn: 'cloud', authenticates: true },
+  'owasp-crs-request': { runsOn: 'cloud' },
+  'owasp-crs-response': { runsOn: 'cloud' },
+  'rate-limit': { runsOn: 'gateway' },
+  redirect: { runsOn: 'gateway' },
+  'request-body-find-replace': { runsOn: 'cloud' },
+  'response-body-find-replace': { runsOn: 'cloud' },
+  'restrict-ips': { runsOn: 'gateway', onConnect: true },
+  saml: { runsOn: 'cloud', authenticates: true },
+  'set-vars': { runsOn: 'gateway', onConnect: true },
+  'sse-find-replace': { runsOn: 'cloud' },
+  'terminate-tls': { runsOn: 'gateway', onConnect: true },
+  'url-rewrite': { runsOn: 'gateway' },
+  'verify-webhook': { runsOn: 'gateway' },
+} as const satisfies Readonly<Record<string, ActionTraits>>;
+
+export type ActionType = keyof typeof ACTIONS;
+
+/** An action that this gateway runs. */
+export type GatewayAction = {
+  [Type in ActionType]: (typeof ACTIONS)[Type]['runsOn'] extends 'gateway' ? Type : never;
+}[ActionType];
+
+export const ACTION_TYPES = Object.keys(ACTIONS) as readonly ActionType[];
+
+/** @returns null for a type that ngrok's documentation does not list */
+export function traitsOf(type: string): ActionTraits | null {
+  return Object.hasOwn(ACTIONS, type) ? ACTIONS[type as ActionType] : null;
+}
