@@ -1,4 +1,4 @@
-import { execFile, spawnSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -7,10 +7,10 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Database } from '../src/gateway/store/database.ts';
 import { AgentProcess, CLI } from './support/agent-process.ts';
+import { NO_CURL, unless } from './support/requirements.ts';
 import { makeFolder } from './support/temporary-folder.ts';
 
 const run = promisify(execFile);
-const hasCurl = spawnSync('curl', ['--version']).status === 0;
 const readme = readFileSync('README.md', 'utf8');
 
 /** The text between a heading and the next one of the same level. */
@@ -21,7 +21,7 @@ const blocks = (text: string, language: string) =>
     .map((match) => match[2] ?? '');
 
 /** README's commands as they stand there, on the free ports that this run got. */
-describe.runIf(hasCurl)('the tour in README', () => {
+describe('the tour in README', unless(NO_CURL), () => {
   const [folder, removeFolder] = makeFolder();
   let agent: AgentProcess;
   let upstream: Server;
@@ -129,7 +129,7 @@ describe.runIf(hasCurl)('the tour in README', () => {
 });
 
 /** The chapter on a gateway of one's own, with gateway, laptop and device in folders of their own. */
-describe.runIf(hasCurl)('the chapter on a gateway of one’s own', () => {
+describe('the chapter on a gateway of one’s own', unless(NO_CURL), () => {
   const text = chapter('A gateway of your own');
   const [start, createKey, setup, look, backup] = blocks(text, 'sh');
   const [root, removeRoot] = makeFolder();

@@ -5,8 +5,9 @@ import { type Agent, startAgent } from '../../src/agent/agent.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
-import { Disk, mayMount } from '../support/disk.ts';
+import { Disk, NO_MOUNT } from '../support/disk.ts';
 import { startTestGateway } from '../support/gateway.ts';
+import { unless } from '../support/requirements.ts';
 import { recordingLog } from '../support/silent-log.ts';
 
 async function start(dataDir: string, gateway: Record<string, string> = {}) {
@@ -46,7 +47,7 @@ async function ready(api: string): Promise<void> {
   }
 }
 
-describe.runIf(mayMount)('on a disk that has become read-only', () => {
+describe('on a disk that has become read-only', unless(NO_MOUNT), () => {
   it('the agent stops in good order, starts again, keeps its tunnels, and says what cannot be saved', async () => {
     const disk = Disk.mount();
     const dataDir = join(disk.path, 'data');

@@ -1,11 +1,9 @@
-import { networkInterfaces } from 'node:os';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
+import { NO_IPV6, unless } from '../support/requirements.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 
-const hasIpv6 = Object.values(networkInterfaces()).some((found) => found?.some(({ address }) => address === '::1'));
-
-describe.runIf(hasIpv6)('an agent whose API is on the loopback of IPv6', () => {
+describe('an agent whose API is on the loopback of IPv6', unless(NO_IPV6), () => {
   it('is reached there by the command line, and is sound to doctor', async () => {
     const [folder, remove] = makeFolder();
     const agent = AgentProcess.start(folder, { AGENT_HOST: '::1' });

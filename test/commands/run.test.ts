@@ -1,10 +1,11 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { AgentProcess, CLI, deviceAgent, outcomeOf } from '../support/agent-process.ts';
 import { freePorts } from '../support/free-ports.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { takenPort } from '../support/loopback.ts';
+import { NO_DEV_FULL, unless } from '../support/requirements.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 
 const FREE = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0', LOG_FORMAT: 'json' };
@@ -169,10 +170,10 @@ const STALLED_TERMINAL = `
   until [ -s code ]; do sleep 0.05; done
   kill -9 $!; exit $(cat code)`;
 
-it.skipIf(!existsSync('/dev/full')).each([
+it.each([
   ['json', 'a disk that is full', 'exec "$0" "$@" > /dev/full'],
   ['pretty', 'a terminal that nobody reads', STALLED_TERMINAL],
-])('runs and stops as ever when its log (%s) goes to %s', async (format, _to, script) => {
+])('runs and stops as ever when its log (%s) goes to %s', unless(NO_DEV_FULL), async (format, _to, script) => {
   const { first: port } = await freePorts(1);
   const env = { AGENT_PORT: String(port), LOG_FORMAT: format };
   const agent = AgentProcess.start(folder, env, [], ['sh', '-c', script]);
@@ -231,7 +232,7 @@ describe('the command line', () => {
     expect(await exportTunnels('| head -c 1')).toEqual({ code: 0, stdout: '{', stderr: '' });
   });
 
-  it.skipIf(!existsSync('/dev/full'))('says in one line that there is no room for its output', async () => {
+  it('says in one line that there is no room for its output', unless(NO_DEV_FULL), async () => {
     expect(await exportTunnels('> /dev/full')).toEqual({ code: 1, stdout: '', stderr: expect.stringMatching(oneLine) });
   });
 

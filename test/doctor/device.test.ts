@@ -8,12 +8,12 @@ import { upstreamAdvice } from '../../src/doctor/upstreams.ts';
 import { serviceEnvironment } from '../../src/service/environment.ts';
 import { AGENT_SERVICE } from '../../src/service/service.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
-import { Disk, mayMount } from '../support/disk.ts';
+import { Disk, NO_MOUNT } from '../support/disk.ts';
 import { freePort, takenPort } from '../support/loopback.ts';
+import { NO_ROOT, unless } from '../support/requirements.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { examine, keepTunnels } from './examination.ts';
 
-const isRoot = process.geteuid?.() === 0;
 const failure = (detail: RegExp, advice: RegExp | null = /./) => ({
   status: 'failed',
   detail: expect.stringMatching(detail),
@@ -98,21 +98,21 @@ describe('the data folder', () => {
     expect(found('agent')).toEqual([success(/^none is running/)]);
   });
 
-  it.runIf(isRoot)('holds nobody else’s files', async () => {
+  it('holds nobody else’s files', unless(NO_ROOT), async () => {
     const folder = temporaryFolder();
     await keepTunnels(folder, []);
     chownSync(join(folder, 'data', 'tunnels.json'), 4711, 4711);
     expect(await check(folder)).toEqual([failure(/tunnels\.json belongs to user 4711/, /^sudo chown -R 0 /)]);
   });
 
-  it.runIf(mayMount)('has room', async () => {
+  it('has room', unless(NO_MOUNT), async () => {
     const folder = temporaryFolder();
     symlinkSync(Disk.mount('size=1m').path, join(folder, 'data'));
     chmodSync(join(folder, 'data'), 0o700);
     expect(await check(folder)).toEqual([failure(/nearly full: 1 MB free/, /df -h/)]);
   });
 
-  it.runIf(mayMount)('is not read-only', async () => {
+  it('is not read-only', unless(NO_MOUNT), async () => {
     const folder = temporaryFolder();
     const disk = Disk.mount('size=32m');
     chmodSync(disk.path, 0o700);

@@ -1,12 +1,13 @@
-import { execFile, spawnSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { appendFileSync, chmodSync, chownSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManagementClient } from '../../src/management/client.ts';
 import { Device } from '../agent/device.ts';
 import { CLI, deviceAgent } from '../support/agent-process.ts';
-import { Disk, FailingDisk, mayMakeFailingDisks, mayMount } from '../support/disk.ts';
+import { Disk, FailingDisk, NO_FAILING_DISK, NO_MOUNT } from '../support/disk.ts';
 import { measured } from '../support/measured.ts';
+import { firstOf, NO_ROOT, programMissing, unless } from '../support/requirements.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 
 /** A device with its own gateway, and a client of that gateway's management API. */
@@ -71,47 +72,48 @@ function fill(file: string): void {
 }
 
 describe('under a running agent and its gateway', () => {
-  it.runIf(mayMount)(
-    'a disk that is full costs changes alone, until there is room again',
-    { timeout: 120_000 },
-    async () => {
-      const disk = Disk.mount('size=4m');
-      const before = await Furnished.start(disk.path);
-      const filler = join(disk.path, 'filler');
-      fill(filler);
-      await before.expectNoChanges(/the disk is full: make room on it/);
-      rmSync(filler);
-      await before.add('later');
-      expect(await before.device.agent.end()).toBe(0);
-      const after = await Furnished.resume(disk.path, before.apiKey);
-      await after.expectKept(['kept', 'later']);
-      measured({ fault: 'disk that is full' });
-    },
-  );
+  it('a disk that is full costs changes alone, until there is room again', {
+    timeout: 120_000,
+    ...unless(NO_MOUNT),
+  }, async () => {
+    const disk = Disk.mount('size=4m');
+    const before = await Furnished.start(disk.path);
+    const filler = join(disk.path, 'filler');
+    fill(filler);
+    await before.expectNoChanges(/the disk is full: make room on it/);
+    rmSync(filler);
+    await before.add('later');
+    expect(await before.device.agent.end()).toBe(0);
+    const after = await Furnished.resume(disk.path, before.apiKey);
+    await after.expectKept(['kept', 'later']);
+    measured({ fault: 'disk that is full' });
+  });
 
-  it.runIf(mayMakeFailingDisks)(
-    'a disk that fails costs changes alone, until it is repaired',
-    { timeout: 120_000 },
-    async () => {
-      const disk = FailingDisk.mount();
-      const before = await Furnished.start(disk.path);
-      disk.fail();
-      await before.expectNoChanges(/file system is read-only.*look at dmesg/);
-      expect(await before.device.agent.end()).toBe(0);
-      disk.repair();
-      const after = await Furnished.resume(disk.path, before.apiKey);
-      await after.add('later');
-      await after.expectKept(['kept', 'later']);
-      expect(await after.device.agent.end()).toBe(0);
-      measured({ fault: 'disk that fails while agent and gateway have their files open' });
-    },
-  );
+  it('a disk that fails costs changes alone, until it is repaired', {
+    timeout: 120_000,
+    ...unless(NO_FAILING_DISK),
+  }, async () => {
+    const disk = FailingDisk.mount();
+    const before = await Furnished.start(disk.path);
+    disk.fail();
+    await before.expectNoChanges(/file system is read-only.*look at dmesg/);
+    expect(await before.device.agent.end()).toBe(0);
+    disk.repair();
+    const after = await Furnished.resume(disk.path, before.apiKey);
+    await after.add('later');
+    await after.expectKept(['kept', 'later']);
+    expect(await after.device.agent.end()).toBe(0);
+    measured({ fault: 'disk that fails while agent and gateway have their files open' });
+  });
 });
 
 const NOBODY = 65_534;
 const AS_NOBODY = [`--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups', process.execPath, CLI];
-/** Whether another user may run the agent here: this checkout may be in a home that is closed to others. */
-const mayBeNobody = process.geteuid?.() === 0 && spawnSync('setpriv', [...AS_NOBODY, '--version']).status === 0;
+/** A checkout in a home that is closed to others cannot be run as nobody. */
+const NO_OTHER_USER = firstOf(
+  NO_ROOT,
+  programMissing('setpriv', ...AS_NOBODY, '--version') && 'nobody cannot run the agent here',
+);
 
 const OWNED = [
   '',
@@ -123,31 +125,30 @@ const OWNED = [
   'gateway/gateway.db',
 ];
 
-it.runIf(mayBeNobody)(
-  'a file of another user is named with what to do, and nothing is touched',
-  { timeout: 180_000 },
-  async () => {
-    const [folder, remove] = makeFolder();
-    onTestFinished(remove);
-    const { device } = await Furnished.start(folder);
-    expect(await device.agent.end()).toBe(0);
-    const paths = ['', ...(readdirSync(folder, { recursive: true }) as string[])].map((path) => join(folder, path));
-    for (const path of paths) chownSync(path, NOBODY, NOBODY);
-    for (const name of OWNED) {
-      const path = join(folder, 'data', name);
-      chownSync(path, 0, 0);
-      chmodSync(path, statSync(path).mode & 0o700);
-      const before = contents(folder);
-      const { code, stderr } = await runAsNobody(folder);
-      expect(code, stderr).toBe(1);
-      expect(stderr).toMatch(/EACCES.*(with chown|make it readable)/s);
-      expect(stderr).toContain(path);
-      expect(contents(folder), name).toEqual(before);
-      chownSync(path, NOBODY, NOBODY);
-    }
-    measured({ fault: 'file or folder of another user', tried: OWNED.length });
-  },
-);
+it('a file of another user is named with what to do, and nothing is touched', {
+  timeout: 180_000,
+  ...unless(NO_OTHER_USER),
+}, async () => {
+  const [folder, remove] = makeFolder();
+  onTestFinished(remove);
+  const { device } = await Furnished.start(folder);
+  expect(await device.agent.end()).toBe(0);
+  const paths = ['', ...(readdirSync(folder, { recursive: true }) as string[])].map((path) => join(folder, path));
+  for (const path of paths) chownSync(path, NOBODY, NOBODY);
+  for (const name of OWNED) {
+    const path = join(folder, 'data', name);
+    chownSync(path, 0, 0);
+    chmodSync(path, statSync(path).mode & 0o700);
+    const before = contents(folder);
+    const { code, stderr } = await runAsNobody(folder);
+    expect(code, stderr).toBe(1);
+    expect(stderr).toMatch(/EACCES.*(with chown|make it readable)/s);
+    expect(stderr).toContain(path);
+    expect(contents(folder), name).toEqual(before);
+    chownSync(path, NOBODY, NOBODY);
+  }
+  measured({ fault: 'file or folder of another user', tried: OWNED.length });
+});
 
 /** All files but the gateway's database, which may have been up already, with an authtoken that is new at each start. */
 function contents(folder: string): Record<string, string> {

@@ -9,6 +9,7 @@ import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { measured } from '../support/measured.ts';
 import { Network, NO_NETWORKS } from '../support/network.ts';
 import { processResources } from '../support/process-resources.ts';
+import { unless } from '../support/requirements.ts';
 import { selfSigned } from '../support/self-signed.ts';
 import { expectRecovery } from './recovery.ts';
 import { rounds } from './rounds.ts';
@@ -147,7 +148,7 @@ async function within(act: (network: Network) => Promise<void>): Promise<void> {
 
 describe.concurrent('over a network of its own, the agent comes back by itself, and the log stays short, after', () => {
   for (const fault of faults) {
-    it.skipIf(NO_NETWORKS)(fault.name, { timeout: 60_000 + ROUNDS * 120_000 }, () =>
+    it(fault.name, { timeout: 60_000 + ROUNDS * 120_000, ...unless(NO_NETWORKS) }, () =>
       within((network) =>
         Scene.play({ tunnels: TUNNELS, network }, async (scene) => {
           const agent = await scene.startServing();
@@ -169,7 +170,7 @@ describe.concurrent('over a network of its own, the agent comes back by itself, 
     );
   }
 
-  it.skipIf(NO_NETWORKS)('a start without link or names', { timeout: 120_000 }, () =>
+  it('a start without link or names', { timeout: 120_000, ...unless(NO_NETWORKS) }, () =>
     within((network) =>
       Scene.play({ tunnels: TUNNELS, network }, async (scene) => {
         await scene.rehearse();

@@ -7,6 +7,7 @@ import { AcmeAccountKey } from '../../src/gateway/certificates/acme/acme-account
 import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
 import { measured } from '../support/measured.ts';
+import { unless } from '../support/requirements.ts';
 import { seeded } from '../support/seeded.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
@@ -27,40 +28,37 @@ interface Answered {
   rows: string[];
 }
 
-it.skipIf(NO_TRACE)(
-  'a power cut at any step of what a gateway writes loses nothing that it had answered',
-  {
-    timeout: 900_000,
-  },
-  async () => {
-    const [dataDir, remove] = makeFolder();
-    onTestFinished(remove);
-    const calls = traceWrites([process.execPath, WRITER, dataDir]);
-    const disk = new TracedDisk(dataDir);
-    const answered: Answered = { ca: null, account: null, rows: [] };
-    let [steps, tried] = [0, 0];
-    for (const call of calls) {
-      if (call.call === 'write' && call.fd === 1) note(answered, call.bytes.toString());
-      if (!disk.apply(call)) continue;
-      steps += 1;
-      if (steps % STRIDE !== 0) continue;
-      for (const outage of OUTAGES) {
-        // What is left of it is the same each time, but for a torn disk.
-        for (let seed = 0; seed < (outage === 'torn' ? SEEDS : 1); seed++) {
-          const context = `${outage} ${seed} at step ${steps}: ${call.call}`;
-          await expectKept(disk, outage, seeded(steps * 31 + seed), answered, context);
-          tried += 1;
-        }
+it('a power cut at any step of what a gateway writes loses nothing that it had answered', {
+  timeout: 900_000,
+  ...unless(NO_TRACE),
+}, async () => {
+  const [dataDir, remove] = makeFolder();
+  onTestFinished(remove);
+  const calls = traceWrites([process.execPath, WRITER, dataDir]);
+  const disk = new TracedDisk(dataDir);
+  const answered: Answered = { ca: null, account: null, rows: [] };
+  let [steps, tried] = [0, 0];
+  for (const call of calls) {
+    if (call.call === 'write' && call.fd === 1) note(answered, call.bytes.toString());
+    if (!disk.apply(call)) continue;
+    steps += 1;
+    if (steps % STRIDE !== 0) continue;
+    for (const outage of OUTAGES) {
+      // What is left of it is the same each time, but for a torn disk.
+      for (let seed = 0; seed < (outage === 'torn' ? SEEDS : 1); seed++) {
+        const context = `${outage} ${seed} at step ${steps}: ${call.call}`;
+        await expectKept(disk, outage, seeded(steps * 31 + seed), answered, context);
+        tried += 1;
       }
     }
-    expect(answered.rows).toHaveLength(12);
-    measured({
-      fault: 'power cut at any step of what a gateway writes (database, keys, authority)',
-      tried,
-      note: `${steps} steps; killed, all lost that was not synced, or torn in sectors`,
-    });
-  },
-);
+  }
+  expect(answered.rows).toHaveLength(12);
+  measured({
+    fault: 'power cut at any step of what a gateway writes (database, keys, authority)',
+    tried,
+    note: `${steps} steps; killed, all lost that was not synced, or torn in sectors`,
+  });
+});
 
 function note(answered: Answered, line: string): void {
   const [kind, value] = JSON.parse(line) as ['ca' | 'account' | 'row', string];

@@ -11,6 +11,7 @@ import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { measured } from '../support/measured.ts';
 import { type ProcessResources, processResources } from '../support/process-resources.ts';
+import { NO_LINUX, unless } from '../support/requirements.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 import { persistTunnels } from './persisted-tunnels.ts';
 import { expectRecovery } from './recovery.ts';
@@ -44,38 +45,37 @@ const LISTENERS = { agent: 2, gateway: 4 };
 /** The leeway that collector and allocator take: whatever stays of every lost session would exceed it. */
 const MAX_GROWTH_MIB = 32;
 
-it.runIf(process.platform === 'linux')(
-  `a day of ${REQUESTS} requests, ${STARTS} tunnels started and stopped and ${RECONNECTS} reconnects leaves nothing behind`,
-  { timeout: 60_000 + REQUESTS * 2 + STARTS * 100 + RECONNECTS * 1_000 },
-  async () => {
-    const day = await Day.begin();
-    await day.hour(0.2); // what is made once is made now
-    const samples = [await day.resources()];
-    for (let hour = 0; hour < HOURS; hour++) {
-      await day.hour(1);
-      samples.push(await day.resources());
-    }
-    const fault = `${HOURS} hours' work, one after another`;
-    const note = `${REQUESTS} requests, ${STARTS} tunnels started and stopped, ${RECONNECTS} reconnects`;
-    measured({ fault, lost: day.unanswered, note });
-    expectRecovery(`connection that is cut, with ${TUNNELS} tunnels`, day.reconnects, 20_000, RECONNECTS);
-    expect(day.unanswered).toBe(0);
-    for (const who of ['agent', 'gateway'] as const) {
-      const own = samples.map((sample) => sample[who]);
-      const [first, last] = [own.at(0), own.at(-1)] as [ProcessResources, ProcessResources];
-      const growth = median(own.slice(-quarter(own))) - median(own.slice(0, quarter(own) + 1));
-      const held = ({ fds, listeners, threads, rssMib }: ProcessResources) =>
-        `${fds} descriptors, ${listeners} listeners, ${threads} threads, ${Math.round(rssMib)} MiB`;
-      measured({ fault, tried: 0, note: `the ${who} holds ${held(first)} before, ${held(last)} after` });
-      expect(last.threads, who).toBeLessThan(first.threads + LEEWAY);
-      expect(growth, who).toBeLessThan(MAX_GROWTH_MIB);
-      // What is open for a moment, to be kept for a next request or to clear up after a lost session, closes in seconds.
-      const later = async () => (await day.resources())[who];
-      await expect.poll(async () => (await later()).fds, { timeout: 30_000 }).toBeLessThan(first.fds + LEEWAY);
-      await expect.poll(async () => (await later()).listeners, { timeout: 30_000 }).toBe(LISTENERS[who]);
-    }
-  },
-);
+it(`a day of ${REQUESTS} requests, ${STARTS} tunnels started and stopped and ${RECONNECTS} reconnects leaves nothing behind`, {
+  timeout: 60_000 + REQUESTS * 2 + STARTS * 100 + RECONNECTS * 1_000,
+  ...unless(NO_LINUX),
+}, async () => {
+  const day = await Day.begin();
+  await day.hour(0.2); // what is made once is made now
+  const samples = [await day.resources()];
+  for (let hour = 0; hour < HOURS; hour++) {
+    await day.hour(1);
+    samples.push(await day.resources());
+  }
+  const fault = `${HOURS} hours' work, one after another`;
+  const note = `${REQUESTS} requests, ${STARTS} tunnels started and stopped, ${RECONNECTS} reconnects`;
+  measured({ fault, lost: day.unanswered, note });
+  expectRecovery(`connection that is cut, with ${TUNNELS} tunnels`, day.reconnects, 20_000, RECONNECTS);
+  expect(day.unanswered).toBe(0);
+  for (const who of ['agent', 'gateway'] as const) {
+    const own = samples.map((sample) => sample[who]);
+    const [first, last] = [own.at(0), own.at(-1)] as [ProcessResources, ProcessResources];
+    const growth = median(own.slice(-quarter(own))) - median(own.slice(0, quarter(own) + 1));
+    const held = ({ fds, listeners, threads, rssMib }: ProcessResources) =>
+      `${fds} descriptors, ${listeners} listeners, ${threads} threads, ${Math.round(rssMib)} MiB`;
+    measured({ fault, tried: 0, note: `the ${who} holds ${held(first)} before, ${held(last)} after` });
+    expect(last.threads, who).toBeLessThan(first.threads + LEEWAY);
+    expect(growth, who).toBeLessThan(MAX_GROWTH_MIB);
+    // What is open for a moment, to be kept for a next request or to clear up after a lost session, closes in seconds.
+    const later = async () => (await day.resources())[who];
+    await expect.poll(async () => (await later()).fds, { timeout: 30_000 }).toBeLessThan(first.fds + LEEWAY);
+    await expect.poll(async () => (await later()).listeners, { timeout: 30_000 }).toBe(LISTENERS[who]);
+  }
+});
 
 const quarter = (samples: readonly unknown[]) => Math.floor(samples.length / 4);
 const median = (samples: readonly ProcessResources[]) =>

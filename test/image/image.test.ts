@@ -11,6 +11,7 @@ import {
   NO_IMAGE_BUILDER,
   spawnContainer,
 } from '../support/container-image.ts';
+import { unless } from '../support/requirements.ts';
 
 const BUILD_MS = 300_000;
 const FREE = ['AGENT_PORT=0', 'GATEWAY_HTTP_PORT=0', 'GATEWAY_HTTPS_PORT=0'];
@@ -18,7 +19,7 @@ const FREE = ['AGENT_PORT=0', 'GATEWAY_HTTP_PORT=0', 'GATEWAY_HTTPS_PORT=0'];
 /** unshare waits for its one child, which is process 1 in there. */
 const childOf = (pid = 0) => Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8'));
 
-describe.runIf(NO_IMAGE_BUILDER === null)('the image (which needs buildah, and root)', () => {
+describe('the image', unless(NO_IMAGE_BUILDER), () => {
   const store = new ImageStore();
   const data = mkdtempSync(join(tmpdir(), 'image-data-'));
   let config: ImageConfig;

@@ -2,6 +2,7 @@ import { stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createFolder } from '../../src/lib/create-folder.ts';
+import { NO_LINUX, unless } from '../support/requirements.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
 it('creates every level with the mode, and is content with what is there', async () => {
@@ -17,7 +18,7 @@ it('gives up on a link that leads nowhere', async () => {
   await expect(createFolder(join(folder, 'link/data'), 0o700)).rejects.toThrow('ENOENT');
 });
 
-describe.runIf(process.platform === 'linux')('below /proc', () => {
+describe('below /proc', unless(NO_LINUX), () => {
   it('fails instead of trying for ever', async () => {
     await expect(createFolder('/proc/none/data', 0o700)).rejects.toThrow('/proc/none');
   });

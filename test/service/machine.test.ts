@@ -1,144 +1,145 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, describe, expect, it } from 'vitest';
+import { unless } from '../support/requirements.ts';
 import { SystemdMachine } from '../support/systemd-machine.ts';
+import { until } from '../support/until.ts';
 
 const booted = await SystemdMachine.boot();
+const NO_SYSTEMD_MACHINE = booted === null ? 'root, systemd and namespaces are required' : null;
 /** So that the test need not wait as long as a device does. */
 const DROP_IN = '/etc/systemd/system/device-agent.service.d/impatient.conf';
 const SETTINGS = '/etc/device-agent/settings.env';
 
 /** Waits for what systemd does in its own time. */
-async function until(condition: () => Promise<boolean>): Promise<void> {
-  for (const end = Date.now() + 60_000; !(await condition()); await delay(100)) {
-    if (Date.now() > end) throw new Error('it did not come about');
-  }
-}
+const eventually = (condition: () => Promise<boolean>, what: string) =>
+  until(condition, what, { withinMs: 60_000, everyMs: 100 });
 
-describe.runIf(booted !== null)(
-  'the service under a real systemd (which needs root, and namespaces)',
-  { timeout: 120_000 },
-  () => {
-    const machine = booted as SystemdMachine;
-    const status = () => machine.deviceAgent('service', 'status');
-    /** Of the agent while it runs; kill takes 0 for the process group of whoever calls it. */
-    const pid = async () => {
-      const found = await machine.property('device-agent', 'MainPID');
-      if (!/^[1-9]\d*$/.test(found)) throw new Error(`the service has no process: ${(await status()).stdout}`);
-      return found;
-    };
-    const isUp = async () => (await machine.property('device-agent', 'ActiveState')) === 'active';
-    /** Just after its end, systemd may still call a service active that has no process. */
-    const isAnother = async (before: string) =>
-      (await isUp()) && !['0', before].includes(await machine.property('device-agent', 'MainPID'));
-    const reports = (text: string) => until(async () => (await status()).stdout.includes(text));
-    afterAll(() => booted?.end());
+describe('the service under a real systemd', { timeout: 120_000, ...unless(NO_SYSTEMD_MACHINE) }, () => {
+  const machine = booted as SystemdMachine;
+  const status = () => machine.deviceAgent('service', 'status');
+  /** Of the agent while it runs; kill takes 0 for the process group of whoever calls it. */
+  const pid = async () => {
+    const found = await machine.property('device-agent', 'MainPID');
+    if (!/^[1-9]\d*$/.test(found)) throw new Error(`the service has no process: ${(await status()).stdout}`);
+    return found;
+  };
+  const isUp = async () => (await machine.property('device-agent', 'ActiveState')) === 'active';
+  /** Just after its end, systemd may still call a service active that has no process. */
+  const isAnother = async (before: string) =>
+    (await isUp()) && !['0', before].includes(await machine.property('device-agent', 'MainPID'));
+  const reports = (text: string) =>
+    eventually(async () => (await status()).stdout.includes(text), `service status: ${text}`);
+  afterAll(() => booted?.end());
 
-    it('is installed from a home that others may not enter, enabled, and waits for its authtoken', async () => {
-      expect((await status()).code).toBe(4);
-      await machine.write(DROP_IN, '[Service]\nRestartSec=1\n');
-      const { code, stdout, stderr } = await machine.deviceAgent('service', 'install');
-      expect([code, stderr]).toEqual([0, '']);
-      expect(stdout).toMatch(/still needs the authtoken/);
-      expect((await machine.run('systemctl', 'is-enabled', 'device-agent')).stdout).toBe('enabled\n');
-      expect((await status()).code).toBe(3);
-    });
+  it('is installed from a home that others may not enter, enabled, and waits for its authtoken', async () => {
+    expect((await status()).code).toBe(4);
+    await machine.write(DROP_IN, '[Service]\nRestartSec=1\n');
+    const { code, stdout, stderr } = await machine.deviceAgent('service', 'install');
+    expect([code, stderr]).toEqual([0, '']);
+    expect(stdout).toMatch(/still needs the authtoken/);
+    expect((await machine.run('systemctl', 'is-enabled', 'device-agent')).stdout).toBe('enabled\n');
+    expect((await status()).code).toBe(3);
+  });
 
-    it('says what to do when it is started without one, and never gives up', async () => {
-      const { code } = await machine.run('systemctl', 'start', 'device-agent');
-      expect(code).not.toBe(0);
-      const told = /NGROK_AUTHTOKEN is not set.*\/etc\/device-agent\/authtoken/;
-      await until(async () => told.test(await machine.journal('device-agent')));
-      await until(async () => Number(await machine.property('device-agent', 'NRestarts')) >= 2);
-      const { code: stateCode, stdout } = await status();
-      expect(stateCode).toBe(3);
-      expect(stdout).toMatch(/^device-agent: failing( \(exit-code, exit code 2\))?: journalctl -u device-agent$/m);
-    });
+  it('says what to do when it is started without one, and never gives up', async () => {
+    const { code } = await machine.run('systemctl', 'start', 'device-agent');
+    expect(code).not.toBe(0);
+    const told = /NGROK_AUTHTOKEN is not set.*\/etc\/device-agent\/authtoken/;
+    await eventually(async () => told.test(await machine.journal('device-agent')), 'the journal names the authtoken');
+    const restarts = async () => Number(await machine.property('device-agent', 'NRestarts'));
+    await eventually(async () => (await restarts()) >= 2, 'two restarts');
+    const { code: stateCode, stdout } = await status();
+    expect(stateCode).toBe(3);
+    expect(stdout).toMatch(/^device-agent: failing( \(exit-code, exit code 2\))?: journalctl -u device-agent$/m);
+  });
 
-    it('comes up by itself once the authtoken is there, without a network, and says that it has none', async () => {
-      await machine.write(SETTINGS, 'NGROK_SERVER_ADDR=127.0.0.1:9\n');
-      await machine.write('/etc/device-agent/authtoken', 'an-authtoken\n');
-      await machine.run('chmod', '600', '/etc/device-agent/authtoken');
-      await until(isUp);
-      await reports('connecting, 127.0.0.1:9 (connect ECONNREFUSED 127.0.0.1:9); 0 of 0 tunnels up');
-    });
+  it('comes up by itself once the authtoken is there, without a network, and says that it has none', async () => {
+    await machine.write(SETTINGS, 'NGROK_SERVER_ADDR=127.0.0.1:9\n');
+    await machine.write('/etc/device-agent/authtoken', 'an-authtoken\n');
+    await machine.run('chmod', '600', '/etc/device-agent/authtoken');
+    await eventually(isUp, 'the service is active');
+    await reports('connecting, 127.0.0.1:9 (connect ECONNREFUSED 127.0.0.1:9); 0 of 0 tunnels up');
+  });
 
-    it('takes another gateway over with the next start, and reports when it is online', async () => {
-      await machine.write(SETTINGS, 'AGENT_GATEWAY=embedded\n');
-      const before = await pid();
-      const again = await machine.deviceAgent('service', 'install');
-      expect([again.code, again.stdout]).toEqual([0, expect.stringContaining('is as it should be')]);
-      expect(await pid()).toBe(before);
-      expect((await machine.run('systemctl', 'restart', 'device-agent')).code).toBe(0);
-      await reports('reports: online, 127.0.0.1:');
-    });
+  it('takes another gateway over with the next start, and reports when it is online', async () => {
+    await machine.write(SETTINGS, 'AGENT_GATEWAY=embedded\n');
+    const before = await pid();
+    const again = await machine.deviceAgent('service', 'install');
+    expect([again.code, again.stdout]).toEqual([0, expect.stringContaining('is as it should be')]);
+    expect(await pid()).toBe(before);
+    expect((await machine.run('systemctl', 'restart', 'device-agent')).code).toBe(0);
+    await reports('reports: online, 127.0.0.1:');
+  });
 
-    it('reads its settings again with systemctl reload, as its own user', async () => {
-      await machine.write(SETTINGS, 'AGENT_GATEWAY=embedded\nLOG_LEVEL=warn\nAGENT_PORT=4041\n');
-      expect((await machine.run('systemctl', 'reload', 'device-agent')).code).toBe(0);
-      await until(async () =>
-        /"settings":\["AGENT_PORT"\].*need a restart/.test(await machine.journal('device-agent')),
-      );
-      expect(await isUp()).toBe(true);
-      expect((await machine.run('stat', '-c', '%U:%G %a', SETTINGS)).stdout).toBe('root:device-agent 640\n');
-    });
+  it('reads its settings again with systemctl reload, as its own user', async () => {
+    await machine.write(SETTINGS, 'AGENT_GATEWAY=embedded\nLOG_LEVEL=warn\nAGENT_PORT=4041\n');
+    expect((await machine.run('systemctl', 'reload', 'device-agent')).code).toBe(0);
+    await eventually(
+      async () => /"settings":\["AGENT_PORT"\].*need a restart/.test(await machine.journal('device-agent')),
+      'the journal names AGENT_PORT',
+    );
+    expect(await isUp()).toBe(true);
+    expect((await machine.run('stat', '-c', '%U:%G %a', SETTINGS)).stdout).toBe('root:device-agent 640\n');
+  });
 
-    it('is back after a crash', async () => {
-      const before = await pid();
-      await machine.run('kill', '-9', before);
-      await until(() => isAnother(before));
-    });
+  it('is back after a crash', async () => {
+    const before = await pid();
+    await machine.run('kill', '-9', before);
+    await eventually(() => isAnother(before), 'another process after the crash');
+  });
 
-    it('gives signs of life, and is started anew when it hangs', async () => {
-      await machine.write(DROP_IN, '[Service]\nRestartSec=1\nWatchdogSec=6\n');
-      await machine.run('systemctl', 'daemon-reload');
-      await machine.run('systemctl', 'restart', 'device-agent');
-      const before = await pid();
-      const lastSign = () => machine.property('device-agent', 'WatchdogTimestampMonotonic');
-      const first = await lastSign();
-      await until(async () => (await lastSign()) !== first);
-      await machine.run('kill', '-STOP', before);
-      await until(() => isAnother(before));
-      expect((await status()).stdout).toContain('with /etc/systemd/system/device-agent.service.d/impatient.conf');
-    });
+  it('gives signs of life, and is started anew when it hangs', async () => {
+    await machine.write(DROP_IN, '[Service]\nRestartSec=1\nWatchdogSec=6\n');
+    await machine.run('systemctl', 'daemon-reload');
+    await machine.run('systemctl', 'restart', 'device-agent');
+    const before = await pid();
+    const lastSign = () => machine.property('device-agent', 'WatchdogTimestampMonotonic');
+    const first = await lastSign();
+    await eventually(async () => (await lastSign()) !== first, 'a second watchdog notification');
+    await machine.run('kill', '-STOP', before);
+    await eventually(() => isAnother(before), 'another process after the watchdog');
+    expect((await status()).stdout).toContain('with /etc/systemd/system/device-agent.service.d/impatient.conf');
+  });
 
-    it('refuses to overwrite a unit that somebody edited, and tells who is not root to use sudo', async () => {
-      const unit = '/etc/systemd/system/device-agent.service';
-      await machine.run('sed', '-i', 's/^Restart=always$/Restart=no/', unit);
-      const { code, stderr } = await machine.deviceAgent('service', 'install');
-      expect([code, stderr]).toEqual([1, expect.stringMatching(/was edited and stays as it is.*systemctl edit/)]);
-      expect((await machine.run('grep', '-c', '^Restart=no$', unit)).stdout).toBe('1\n');
-      expect((await status()).stdout).toContain(`unit: ${unit} (edited)`);
-      await machine.run('sed', '-i', 's/^Restart=no$/Restart=always/', unit);
-      const pi = ['setpriv', '--reuid=1000', '--regid=1000', '--clear-groups', process.execPath, SystemdMachine.CLI];
-      for (const command of ['install', 'uninstall']) {
-        const refused = await machine.run(...pi, 'service', command, '--gateway');
-        expect([refused.code, refused.stderr]).toEqual([
-          1,
-          expect.stringMatching(new RegExp(`^device-agent: only root.*sudo .*cli.js service ${command} --gateway\n$`)),
-        ]);
-      }
-    });
+  it('refuses to overwrite a unit that somebody edited, and tells who is not root to use sudo', async () => {
+    const unit = '/etc/systemd/system/device-agent.service';
+    await machine.run('sed', '-i', 's/^Restart=always$/Restart=no/', unit);
+    const { code, stderr } = await machine.deviceAgent('service', 'install');
+    expect([code, stderr]).toEqual([1, expect.stringMatching(/was edited and stays as it is.*systemctl edit/)]);
+    expect((await machine.run('grep', '-c', '^Restart=no$', unit)).stdout).toBe('1\n');
+    expect((await status()).stdout).toContain(`unit: ${unit} (edited)`);
+    await machine.run('sed', '-i', 's/^Restart=no$/Restart=always/', unit);
+    const pi = ['setpriv', '--reuid=1000', '--regid=1000', '--clear-groups', SystemdMachine.NODE, SystemdMachine.CLI];
+    for (const command of ['install', 'uninstall']) {
+      const refused = await machine.run(...pi, 'service', command, '--gateway');
+      expect([refused.code, refused.stderr]).toEqual([
+        1,
+        expect.stringMatching(new RegExp(`^device-agent: only root.*sudo .*cli.js service ${command} --gateway\n$`)),
+      ]);
+    }
+  });
 
-    it('is removed without its data, and with them when asked to', async () => {
-      expect((await machine.deviceAgent('service', 'uninstall')).code).toBe(0);
-      expect((await status()).code).toBe(4);
-      expect(await machine.property('device-agent', 'ActiveState')).toBe('inactive');
-      const data = () => machine.run('ls', '/var/lib/device-agent/api-token', SETTINGS);
-      expect((await data()).code).toBe(0);
-      const again = await machine.deviceAgent('service', 'uninstall', '--purge');
-      expect([again.code, again.stdout]).toEqual([0, expect.stringContaining('is not installed')]);
-      expect((await data()).stdout).toBe('');
-      expect((await machine.run('id', 'device-agent')).code).not.toBe(0);
-    });
+  it('is removed without its data, and with them when asked to', async () => {
+    expect((await machine.deviceAgent('service', 'uninstall')).code).toBe(0);
+    expect((await status()).code).toBe(4);
+    expect(await machine.property('device-agent', 'ActiveState')).toBe('inactive');
+    const data = () => machine.run('ls', '/var/lib/device-agent/api-token', SETTINGS);
+    expect((await data()).code).toBe(0);
+    const again = await machine.deviceAgent('service', 'uninstall', '--purge');
+    expect([again.code, again.stdout]).toEqual([0, expect.stringContaining('is not installed')]);
+    expect((await data()).stdout).toBe('');
+    expect((await machine.run('id', 'device-agent')).code).not.toBe(0);
+  });
 
-    it('runs a gateway the same way', async () => {
-      expect((await machine.deviceAgent('service', 'install', '--gateway')).code).toBe(0);
-      const gateway = async (name: string) => machine.property('device-agent-gateway', name);
-      await until(async () => (await gateway('StatusText')).startsWith('serving on port 8443, agents at '));
-      expect(await gateway('ActiveState')).toBe('active');
-      expect(await machine.journal('device-agent-gateway')).toContain('the gateway is up');
-      expect((await machine.deviceAgent('service', 'status', '--gateway')).code).toBe(0);
-      expect((await machine.deviceAgent('service', 'uninstall', '--gateway', '--purge')).code).toBe(0);
-    });
-  },
-);
+  it('runs a gateway the same way', async () => {
+    expect((await machine.deviceAgent('service', 'install', '--gateway')).code).toBe(0);
+    const gateway = async (name: string) => machine.property('device-agent-gateway', name);
+    await eventually(
+      async () => (await gateway('StatusText')).startsWith('serving on port 8443, agents at '),
+      'the gateway reports its ports',
+    );
+    expect(await gateway('ActiveState')).toBe('active');
+    expect(await machine.journal('device-agent-gateway')).toContain('the gateway is up');
+    expect((await machine.deviceAgent('service', 'status', '--gateway')).code).toBe(0);
+    expect((await machine.deviceAgent('service', 'uninstall', '--gateway', '--purge')).code).toBe(0);
+  });
+});

@@ -1,19 +1,20 @@
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { firstOf, type Missing, NO_ROOT, programMissing } from './requirements.ts';
 
-/** Why the tests against a real certificate authority cannot run here; null when they can. */
-export const NO_ACME_SERVER: string | null = reasonAgainst();
-
-function reasonAgainst(): string | null {
-  if (spawnSync('caddy', ['version']).status !== 0) return 'caddy is not installed';
-  // Validations go to the ports 53, 80 and 443, and Caddy has to be shown a resolver of the test's.
-  if (spawnSync('unshare', ['--mount', 'true']).status !== 0) return 'a mount namespace needs root';
-  return null;
-}
+/**
+ * Why no ACME server can run here; null when one can. It validates at the ports 53, 80 and 443, and needs a resolver of
+ * the test's own.
+ */
+export const NO_ACME_SERVER: Missing = firstOf(
+  programMissing('caddy', 'version'),
+  NO_ROOT,
+  programMissing('unshare', '--mount', 'true') && 'the right to make namespaces is required',
+);
 
 /** Caddy's ACME server, asking the given resolver for the names that it validates. */
 export class AcmeServer {

@@ -2,8 +2,18 @@ import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { staleBecause } from '../../scripts/build.js';
 
 export const CLI = fileURLToPath(new URL('../../dist/cli.js', import.meta.url));
+
+let checked = false;
+
+/** @throws Error when `dist` is not what `src` says: a test would pass or fail for the wrong program */
+export function requireFreshBuild(): void {
+  const reason = checked ? null : staleBecause();
+  if (reason !== null) throw new Error(`${reason}: the test would run the wrong program; run npm run build`);
+  checked = true;
+}
 
 type LogLine = { level: string; msg: string } & Record<string, unknown>;
 
@@ -47,6 +57,7 @@ export class AgentProcess {
   }
 
   static #spawn([program = '', ...rest]: string[], folder: string, env: Record<string, string>): AgentProcess {
+    requireFreshBuild();
     const child = spawn(program, rest, {
       cwd: folder,
       env: { PATH: process.env.PATH, ...env },
@@ -120,6 +131,7 @@ export function outcomeOf(
   folder: string,
   env: Record<string, string> = {},
 ): Promise<Outcome> {
+  requireFreshBuild();
   return new Promise((resolve) => {
     const options = { cwd: folder, env: { PATH: process.env.PATH, ...env }, timeout: 20_000 };
     execFile(program, args, options, (error, stdout, stderr) => {

@@ -3,18 +3,17 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync,
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
+import { firstOf, type Missing, NO_LINUX, NO_ROOT, programMissing } from './requirements.ts';
 
 const CERTIFICATES = '/etc/ssl/certs/ca-certificates.crt';
 
 /** Why no image can be built here; null when one can. */
-export const NO_IMAGE_BUILDER: string | null = reasonAgainst();
-
-function reasonAgainst(): string | null {
-  if (process.platform !== 'linux' || process.geteuid?.() !== 0) return 'it needs root on Linux';
-  if (spawnSync('buildah', ['--version']).status !== 0) return 'buildah is not installed';
-  if (spawnSync('unshare', ['--mount', '--pid', '--fork', 'true']).status !== 0) return 'namespaces are not permitted';
-  return null;
-}
+export const NO_IMAGE_BUILDER: Missing = firstOf(
+  NO_LINUX,
+  NO_ROOT,
+  programMissing('buildah', '--version'),
+  programMissing('unshare', '--mount', '--pid', '--fork', 'true') && 'the right to make namespaces is required',
+);
 
 /** What an image says of how it is to be run. */
 export interface ImageConfig {

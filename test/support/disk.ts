@@ -3,35 +3,37 @@ import { mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
+import { firstOf, type Missing, NO_LINUX, NO_ROOT } from './requirements.ts';
 
-/** Whether this user may mount file systems here. */
-export const mayMount = (() => {
-  if (process.platform !== 'linux' || process.geteuid?.() !== 0) return false;
+/** Why no file system can be mounted here; null when one can. */
+export const NO_MOUNT: Missing = firstOf(NO_LINUX, NO_ROOT) ?? mountRefused();
+
+function mountRefused(): Missing {
   const folder = mkdtempSync(join(tmpdir(), 'agent-mount-'));
   try {
     execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', folder], { stdio: 'ignore' });
     execFileSync('umount', [folder]);
-    return true;
+    return null;
   } catch {
-    return false; // a container without the right to
+    return 'the right to mount is required';
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
-})();
+}
 
-/** Whether this user may also make disks that fail: of file systems in files. */
-export const mayMakeFailingDisks = mayMount && canLoop();
+/** Why no failing disk can be made here; null when one can. */
+export const NO_FAILING_DISK: Missing = NO_MOUNT ?? loopRefused();
 
-function canLoop(): boolean {
+function loopRefused(): Missing {
   const folder = mkdtempSync(join(tmpdir(), 'agent-loop-'));
   try {
     format(join(folder, 'image'));
     mkdirSync(join(folder, 'disk'));
     mountImage(join(folder, 'image'), join(folder, 'disk'));
     execFileSync('umount', [join(folder, 'disk')]);
-    return true;
+    return null;
   } catch {
-    return false; // no mkfs, no loop device, or no ext4 in the kernel
+    return 'mkfs.ext4 and loop devices are required';
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

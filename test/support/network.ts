@@ -4,21 +4,21 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { NameServer } from './name-server.ts';
+import { firstOf, type Missing, NO_LINUX, NO_ROOT } from './requirements.ts';
 
 /** The domain of the gateway in a network; its `connect.` leads to the first near address. */
 export const NETWORK_DOMAIN = 'gateway.test';
 const GATEWAY = `connect.${NETWORK_DOMAIN}`;
 
-/** Why there are no networks of one's own here; null when there are. */
-export const NO_NETWORKS: string | null = reasonAgainst();
+/** Why no network namespaces can be made here; null when they can. */
+export const NO_NETWORKS: Missing = firstOf(NO_LINUX, NO_ROOT) ?? networksRefused();
 
-function reasonAgainst(): string | null {
-  if (process.platform !== 'linux' || process.geteuid?.() !== 0) return 'network namespaces need root on Linux';
+function networksRefused(): Missing {
   const name = `probe-${randomBytes(3).toString('hex')}`;
   try {
     run('ip', 'netns', 'add', name);
   } catch (error) {
-    return `networks cannot be made (${String(error).split('\n')[0]}); is iproute2 installed?`;
+    return `network namespaces cannot be made: ${String(error).split('\n')[0]}; install iproute2`;
   }
   try {
     run('ip', '-n', name, 'link', 'add', 'near', 'type', 'veth', 'peer', 'name', 'far');
@@ -26,7 +26,7 @@ function reasonAgainst(): string | null {
     run('ip', 'netns', 'exec', name, 'sh', '-c', needs);
     return null;
   } catch (error) {
-    return `networks cannot be made (${String(error).split('\n')[1]}); is nftables installed?`;
+    return `network namespaces cannot be made: ${String(error).split('\n')[1]}; install nftables`;
   } finally {
     run('ip', 'netns', 'del', name);
   }

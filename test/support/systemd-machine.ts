@@ -3,14 +3,14 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Outcome } from './agent-process.ts';
+import { type Outcome, requireFreshBuild } from './agent-process.ts';
 
 const SYSTEMD = '/lib/systemd/systemd';
 const BOOT_MS = 20_000;
 
 /**
  * Lays a file system in memory over the machine's own, in which everything may be written, and starts systemd there.
- * $0: folder, $1: repository, $2: its node_modules
+ * $0: folder, $1: repository, $2: its node_modules, $3: Node.js
  */
 const BOOT = `
 set -e
@@ -34,6 +34,7 @@ ip link set lo up
 mkdir -p home/pi/device-agent/node_modules old
 cp -r "$1/dist" "$1/defaults" "$1/package.json" home/pi/device-agent
 mount --bind "$2" home/pi/device-agent/node_modules
+rm -f usr/local/bin/node && touch usr/local/bin/node && mount --bind "$3" usr/local/bin/node
 chown -R 1000:1000 home/pi && chmod 700 home/pi
 printf '[Unit]\\nRequires=systemd-journald.service\\nAfter=systemd-journald.service\\n' > etc/systemd/system/small.target
 rm -rf etc/systemd/system/device-agent* etc/device-agent* var/lib/device-agent*
@@ -56,6 +57,8 @@ function cgroupMount(): string | null {
 export class SystemdMachine {
   /** The program as `install` finds it. */
   static readonly CLI = '/home/pi/device-agent/dist/cli.js';
+  /** The Node.js of this process, where every user of the machine may run it. */
+  static readonly NODE = '/usr/local/bin/node';
 
   private constructor(
     private readonly child: ChildProcess,
@@ -77,7 +80,7 @@ export class SystemdMachine {
     }
     const enter = `echo $$ > ${cgroup}/cgroup.procs && exec unshare --mount --pid --fork --kill-child --uts --ipc --cgroup --net sh -c "$0" "$@"`;
     const repository = process.cwd();
-    const child = spawn('sh', ['-c', enter, BOOT, folder, repository, realpathSync('node_modules')], {
+    const child = spawn('sh', ['-c', enter, BOOT, folder, repository, realpathSync('node_modules'), process.execPath], {
       stdio: 'ignore',
     });
     process.once('exit', () => child.kill('SIGKILL'));
@@ -109,7 +112,8 @@ export class SystemdMachine {
 
   /** Runs the command line there, as root. */
   deviceAgent(...args: string[]): Promise<Outcome> {
-    return this.run(process.execPath, SystemdMachine.CLI, ...args);
+    requireFreshBuild();
+    return this.run(SystemdMachine.NODE, SystemdMachine.CLI, ...args);
   }
 
   async write(path: string, text: string): Promise<void> {

@@ -1,13 +1,13 @@
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { type Missing, programMissing } from './requirements.ts';
 
 /** Why system calls cannot be traced here; null when they can. */
-export const NO_TRACE: string | null =
-  spawnSync('strace', ['-f', '-e', 'trace=fsync', 'true'], { stdio: 'ignore' }).status === 0
-    ? null
-    : 'strace is not installed, or may not trace';
+export const NO_TRACE: Missing =
+  programMissing('strace', '--version') ??
+  (programMissing('strace', '-f', '-e', 'trace=fsync', 'true') && 'the right to trace is required');
 
 /** What a program did to files, in the order in which it was done. */
 export type FileCall =

@@ -8,6 +8,7 @@ import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';
 import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
 import { NameServer } from '../../support/name-server.ts';
+import { unless } from '../../support/requirements.ts';
 
 /** Loopback addresses of this process's own, as validations go to fixed ports. */
 const net = `127.78.${process.pid % 250}`;
@@ -24,7 +25,7 @@ interface Status {
   provisioning_job: { error_code: string | null; msg: string; retries_at: string | null } | null;
 }
 
-describe.skipIf(NO_ACME_SERVER !== null)('a gateway with an ACME authority', { timeout: 70_000 }, () => {
+describe('a gateway with an ACME authority', { timeout: 70_000, ...unless(NO_ACME_SERVER) }, () => {
   let resolver: NameServer;
   let authority: AcmeServer;
   let gateway: TestGateway;

@@ -15,6 +15,7 @@ import { issueCertificate } from '../../support/certificates.ts';
 import { startTestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
 import { NameServer } from '../../support/name-server.ts';
+import { unless } from '../../support/requirements.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 
 /** Loopback addresses of this process's own, as validations go to fixed ports. */
@@ -78,7 +79,7 @@ describe('claiming the gateway’s own names', () => {
   });
 });
 
-describe.skipIf(NO_ACME_SERVER !== null)('the gateway’s own names', { timeout: 120_000 }, () => {
+describe('the gateway’s own names', { timeout: 120_000, ...unless(NO_ACME_SERVER) }, () => {
   let resolver: NameServer;
   let authority: AcmeServer;
   let dataDir: string;

@@ -79,14 +79,15 @@ describe('verify-webhook', () => {
       expect(await ask(text, { body: BODY })).toMatchObject(refused);
     });
 
-    it.runIf(timed)('refuses what was signed too long ago, or is to be', async () => {
-      for (const minutes of [-6, 6]) {
-        const time = String(NOW / 1000 + minutes * 60);
-        expect(await ask(text, { body: BODY, headers: sign(BODY, time) })).toMatchObject({ status: 403 });
-      }
-      const recent = String(NOW / 1000 - 240);
-      expect(await ask(text, { body: BODY, headers: sign(BODY, recent) })).toBeUndefined();
-    });
+    if (timed)
+      it('refuses what was signed too long ago, or is to be', async () => {
+        for (const minutes of [-6, 6]) {
+          const time = String(NOW / 1000 + minutes * 60);
+          expect(await ask(text, { body: BODY, headers: sign(BODY, time) })).toMatchObject({ status: 403 });
+        }
+        const recent = String(NOW / 1000 - 240);
+        expect(await ask(text, { body: BODY, headers: sign(BODY, recent) })).toBeUndefined();
+      });
   });
 
   it("knows GitHub's own example", async () => {

@@ -1,7 +1,6 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
-import { networkInterfaces } from 'node:os';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { parseGatewayAddress } from '../../../../src/agent/connectors/gateway-address.ts';
@@ -15,10 +14,9 @@ import { NO_PROXIES, type ProxyRules, parseNoProxy, parseProxy } from '../../../
 import { FlakyProxy } from '../../../support/flaky-proxy.ts';
 import { getPublic, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
 import { TestProxy } from '../../../support/proxies.ts';
+import { NO_IPV6, unless } from '../../../support/requirements.ts';
 import { silentLog } from '../../../support/silent-log.ts';
 import { temporaryFolder } from '../../../support/temporary-folder.ts';
-
-const hasIpv6 = Object.values(networkInterfaces()).some((found) => found?.some(({ address }) => address === '::1'));
 
 let gateway: TestGateway;
 /** A name that nobody but the proxy knows. */
@@ -179,7 +177,7 @@ describe('through a proxy', () => {
   });
 });
 
-describe.runIf(hasIpv6)('where there is IPv6 alone', () => {
+describe('where there is IPv6 alone', unless(NO_IPV6), () => {
   it('an agent reaches a gateway by its address, and a service behind it by its own', async () => {
     const six = await startTestGateway({ host: '::1', domain: 'six.test' });
     onTestFinished(() => six.close());
