@@ -33,6 +33,12 @@ function tools(): RolldownOptions[] {
       input: ['test/faults/run.ts', 'test/faults/fleet-agents.ts', 'test/faults/gateway-writer.ts'],
       output: { ...output, dir: 'build/faults' },
     },
+    {
+      ...options,
+      external: ['@ngrok/ngrok', 'libsql', 'rolldown/parseAst'],
+      input: 'scripts/docs/write-docs.ts',
+      output: { ...output, dir: 'build/docs' },
+    },
   ];
 }
 

@@ -2,19 +2,19 @@ import type { Command } from 'commander';
 import type { StoreLocation } from '../gateway/store/open-gateway-store.ts';
 import type { Store } from '../gateway/store/store.ts';
 
-/** What the command needs of the rest of the program. */
+/** What the command needs from the rest of the program. */
 export interface GatewayCommandDependencies {
-  /** Runs the gateway until it is told to stop. */
+  /** Runs the gateway until a signal stops it. */
   run: () => Promise<void>;
-  /** Where the gateway's store is; asked for only when a sub-command runs. */
+  /** Location of the gateway's store; read only when a subcommand runs. */
   location: () => StoreLocation;
 }
 
-/** Adds `device-agent gateway` and what can be done with a gateway from its own machine, running or not. */
+/** Adds `device-agent gateway` and its subcommands, which work on this machine's gateway whether it runs or not. */
 export function addGatewayCommand(program: Command, { run, location }: GatewayCommandDependencies): void {
   const gateway = program
     .command('gateway')
-    .description('run a gateway by itself, for agents elsewhere')
+    .description('Run a standalone gateway')
     .allowExcessArguments()
     .action(async (_options, { args: [unknown] }: Command) => {
       if (unknown !== undefined) gateway.error(`error: unknown command '${unknown}'`);
@@ -22,23 +22,23 @@ export function addGatewayCommand(program: Command, { run, location }: GatewayCo
     });
   gateway
     .command('backup')
-    .description('copy the database into a new file; the gateway may be running')
-    .argument('<file>', 'file to write; it must not exist')
+    .description('Back up the gateway’s database to a new file; works while the gateway runs')
+    .argument('<file>', 'file to write; must not exist yet')
     .action((file: string) => backUp(location(), file));
   gateway
     .command('health')
-    .description('whether the gateway on this machine is alive; exit code 0, or 3 when it is not')
+    .description('Check that the gateway on this machine is alive, for containers and scripts')
     .action(async () => (await import('./gateway-health.ts')).gatewayHealth());
   gateway
     .command('certificates')
-    .description('show how the certificates stand that are obtained automatically; the gateway may be running')
+    .description('Show the status of automatic certificates; works while the gateway runs')
     .action(() => withStore(location(), listCertificates, 'existing'));
   gateway
     .command('api-key')
-    .description('keys for the management API')
+    .description('Manage API keys of the management API')
     .command('create')
-    .description('make an API key and show it, once')
-    .option('-d, --description <text>', 'what the key is for', '')
+    .description('Create an API key and print it once')
+    .option('-d, --description <text>', 'What the key is for', '')
     .action(({ description }: { description: string }) => {
       const place = location();
       return withStore(place, (store) => createApiKey(store, description, place.dataDir));
@@ -46,9 +46,9 @@ export function addGatewayCommand(program: Command, { run, location }: GatewayCo
 }
 
 /**
- * Loads the database's code only now: most commands never need it.
+ * Opens the store. The database's code is loaded only here: most commands never need it.
  *
- * @param which `existing`: what only looks at a gateway makes none, in the wrong folder say
+ * @param which `existing`: commands that only read do not create a gateway, for example in the wrong folder
  */
 async function withStore(
   location: StoreLocation,
@@ -69,16 +69,16 @@ async function listCertificates(store: Store): Promise<void> {
   (await import('./gateway-certificates.ts')).listCertificates(store);
 }
 
-/** Makes an API key and prints it; this is how the first one is had, also before a gateway's first start. */
+/** Creates an API key and prints it. This creates the first key, also before the gateway's first start. */
 async function createApiKey(store: Store, description: string, dataDir: string): Promise<void> {
   const { issueApiKey } = await import('../gateway/access/issue-token.ts');
   const { row, token } = await store.database.write(() => issueApiKey(store, { description }));
   // The key alone goes to standard output, for `export MANAGEMENT_API_KEY=$(…)`.
-  process.stderr.write(`API key ${row.id} of the gateway in ${dataDir}; it is shown this once:\n`);
+  process.stderr.write(`API key ${row.id} of the gateway in ${dataDir}, shown only once:\n`);
   process.stdout.write(`${token}\n`);
 }
 
-/** Copies the gateway's database into a new file. */
+/** Copies the gateway's database to a new file. */
 async function backUp(location: StoreLocation, file: string): Promise<void> {
   const { openGatewayDatabase } = await import('../gateway/store/open-gateway-store.ts');
   const database = openGatewayDatabase(location);
@@ -87,7 +87,5 @@ async function backUp(location: StoreLocation, file: string): Promise<void> {
   } finally {
     database.close();
   }
-  process.stderr.write(
-    `${file} holds the database. Private keys in it open with the encryption key alone: keep that apart.\n`,
-  );
+  process.stderr.write(`${file}: backup written; keep the encryption key of its private keys in another place\n`);
 }

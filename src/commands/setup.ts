@@ -4,7 +4,8 @@ import type { ManagementClient } from '../management/client.ts';
 import { CLOUD_API } from '../management/cloud-api.ts';
 import type { ManagementError } from '../management/management-error.ts';
 import type { ManagementSettings } from '../settings/management-settings.ts';
-import { hostAndPort, resolvers, type Variable } from '../settings/variable-kinds.ts';
+import type { Variable } from '../settings/variable-kinds.ts';
+import { VARIABLES } from '../settings/variables.ts';
 import { describeProgress, describeResult, envLines } from './setup-report.ts';
 
 interface SetupOptions {
@@ -39,31 +40,31 @@ export function addSetupCommand(
 ): void {
   program
     .command('setup')
-    .description('prepare a site: a wildcard domain with certificates, a bot user, and an authtoken for its devices')
-    .requiredOption('-d, --domain <hostname>', "the site's domain, such as '*.sitea.example.com'")
-    .requiredOption('-b, --bot <name>', 'name of the bot user that owns the authtoken')
-    .option('--no-wait', 'do not wait for DNS records and certificate')
-    .option('--timeout <minutes>', 'how long to wait for DNS records and certificate', minutes, 30)
-    .option('--rotate', 'replace the authtoken of an earlier run; devices that use it go offline')
+    .description('Set up a site: a wildcard domain with certificates, a bot user, and an authtoken for its devices')
+    .requiredOption('-d, --domain <hostname>', "The site's domain, such as '*.site-a.example.com'")
+    .requiredOption('-b, --bot <name>', 'Name of the bot user that owns the authtoken')
+    .option('--no-wait', 'Do not wait for DNS records and the certificate')
+    .option('--timeout <minutes>', 'How long to wait for DNS records and the certificate', minutes, 30)
+    .option('--rotate', 'Replace the authtoken of an earlier run; devices that use it go offline')
     .option(
       '--dns-server <address...>',
-      'resolvers to check the DNS records with; left out: those of the system',
-      (text: string, before: string[] = []) => [...before, ...parsed(resolvers, text)],
+      'Resolvers that check the DNS records (default: those of the system)',
+      (text: string, before: string[] = []) => [...before, ...parsed(VARIABLES.GATEWAY_DNS_RESOLVERS, text)],
     )
     .addOption(
-      new Option('--key-type <type>', "kind of the certificate's key").choices(['rsa', 'ecdsa']).default('rsa'),
+      new Option('--key-type <type>', "Type of the certificate's key").choices(['rsa', 'ecdsa']).default('rsa'),
     )
-    .option('--server-addr <host:port>', "where the gateway takes agents, for the device's .env", (text) =>
-      parsed(hostAndPort, text),
+    .option('--server-addr <host:port>', "Address that agents connect to, for the device's .env", (text) =>
+      parsed(VARIABLES.NGROK_SERVER_ADDR, text),
     )
-    .option('--ca-cert <path>', "the gateway's CA certificate on the device, for its .env")
-    .option('--json', 'print the result as JSON; progress goes to standard error')
+    .option('--ca-cert <path>', "Path of the gateway's CA certificate on the device, for its .env")
+    .option('--json', 'Print the result as JSON, and progress to standard error')
     .action((options: SetupOptions) => runSetup(options, settings(), output));
 }
 
 function minutes(text: string): number {
   const value = Number(text);
-  if (!(value > 0 && value <= 24 * 60)) throw new InvalidArgumentError('It must be a number of minutes, at most 1440.');
+  if (!(value > 0 && value <= 24 * 60)) throw new InvalidArgumentError('Must be a number of minutes, at most 1440.');
   return value;
 }
 

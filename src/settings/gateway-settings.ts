@@ -4,7 +4,7 @@ import { type LogSettings, logSettings } from './common-settings.ts';
 import type { AgentLimits, EdgeLimits } from './gateway-limits.ts';
 import { loadWith } from './parse-settings.ts';
 import { readCertificates } from './setting-files.ts';
-import { AUTHORITIES, OWN_AUTHORITY } from './variable-kinds.ts';
+import { ACME_DIRECTORIES, LOCAL_CA } from './variable-kinds.ts';
 import type { Parsed } from './variables.ts';
 
 /** A gateway that runs by itself: `device-agent gateway`. */
@@ -91,15 +91,15 @@ function edgeLimits(values: Parsed): EdgeLimits {
 
 function acmeSettings(values: Parsed, path: (value: string) => string, problems: string[]): AcmeSettings | null {
   const domain = values.GATEWAY_DOMAIN ?? '';
-  const fallback = isPublic(domain) ? AUTHORITIES.letsencrypt : OWN_AUTHORITY;
-  const directoryUrl = values.GATEWAY_ACME_DIRECTORY ?? fallback ?? OWN_AUTHORITY;
+  const fallback = isPublic(domain) ? ACME_DIRECTORIES.letsencrypt : LOCAL_CA;
+  const directoryUrl = values.GATEWAY_ACME_DIRECTORY ?? fallback ?? LOCAL_CA;
   const { GATEWAY_ACME_EAB_KID: kid, GATEWAY_ACME_EAB_HMAC: hmacKey } = values;
   if ((kid === null) !== (hmacKey === null)) {
     problems.push('GATEWAY_ACME_EAB_KID and GATEWAY_ACME_EAB_HMAC: one is set without the other');
   }
   const trust = readCertificates('GATEWAY_ACME_CA_CERT', values, path, problems);
   const ownNames = values.GATEWAY_ACME_OWN_NAMES ?? 'none';
-  if (directoryUrl === OWN_AUTHORITY) {
+  if (directoryUrl === LOCAL_CA) {
     if (ownNames !== 'none') {
       problems.push(`GATEWAY_ACME_OWN_NAMES="${ownNames}": needs an authority in GATEWAY_ACME_DIRECTORY`);
     }

@@ -2,198 +2,206 @@ import { isIP, isIPv4, isIPv6 } from 'node:net';
 import type { PortRange } from '../lib/port-range.ts';
 import { type ProxyRules, type ProxyServer, parseNoProxy, parseProxy } from '../lib/proxy-rules.ts';
 
-/** A variable of the environment: what it defaults to and what may stand in it. */
+/** A setting: an environment variable with its meaning, its default and the values that it allows. */
 export interface Variable<T> {
-  /** Used when the variable is absent or empty; null: there is none. */
+  /** What it configures, as docs/settings.md and .env.example say it. */
+  meaning: string;
+  /** Used when the variable is absent or empty; null: no value. */
   default: string | null;
-  /** What may stand in it, for the error and the documentation. */
+  /** What applies when there is neither a value nor a default. */
+  otherwise?: string;
+  /** Which values are allowed, for error messages and the documentation. */
   allowed: string;
-  /** A secret is never shown in an error. */
+  /** A value for .env.example when there is no default. */
+  example?: string;
+  /** Secrets never appear in error messages. */
   secret?: boolean;
-  /** @throws when the text is not allowed; the message may say more than `allowed` */
+  /** @throws when the value is not allowed; the message may say more than `allowed` */
   parse: (text: string) => T;
 }
 
-export const text = (allowed: string, fallback: string | null = null): Variable<string> => ({
-  default: fallback,
-  allowed,
-  parse: (value) => value,
+/** What most kinds of settings leave open. */
+type Extras = Partial<Pick<Variable<unknown>, 'default' | 'otherwise' | 'allowed' | 'example'>>;
+
+const kind = <T>(meaning: string, allowed: string, parse: (text: string) => T, extras: Extras = {}): Variable<T> => {
+  return { meaning, default: null, allowed, parse, ...extras };
+};
+
+export const text = (meaning: string, allowed: string, extras?: Extras) =>
+  kind(meaning, allowed, (value) => value, extras);
+
+export const file = (meaning: string, example: string, extras?: Extras) =>
+  text(meaning, 'the path of a file', { example, ...extras });
+
+export const secret = (meaning: string, allowed: string, extras?: Extras): Variable<string> => ({
+  ...kind(meaning, allowed, parseSecret, extras),
+  secret: true,
 });
 
-export const secret = (allowed: string): Variable<string> => ({
-  default: null,
-  allowed,
-  secret: true,
-  parse: (value) => {
-    // As in a file: what it was copied from ends in a line break, or was written on Windows.
-    const token = value.trim();
-    if (/^(["']).*\1$/.test(token)) throw new Error('it stands in quotation marks, which docker run --env-file leaves');
-    if (!/^[\x21-\x7e]+$/.test(token)) throw new Error('it is blank, or holds a blank or a character outside ASCII');
-    return token;
-  },
-});
+function parseSecret(value: string): string {
+  // Copied values may end in a line break.
+  const token = value.trim();
+  if (/^(["']).*\1$/.test(token)) throw new Error('remove the quotation marks, which docker run --env-file keeps');
+  if (!/^[\x21-\x7e]+$/.test(token)) throw new Error('empty, or contains spaces or non-ASCII characters');
+  return token;
+}
 
 const KEY_BYTES = 32;
 
-export const encryptionKey: Variable<string> = {
-  ...secret(`${KEY_BYTES} random bytes in base64: openssl rand -base64 ${KEY_BYTES}`),
+export const encryptionKey = (meaning: string, extras: Extras): Variable<string> => ({
+  ...secret(meaning, `${KEY_BYTES} random bytes in base64: openssl rand -base64 ${KEY_BYTES}`, extras),
   parse: (value) => {
     const { length } = Buffer.from(value.trim(), 'base64');
-    if (length !== KEY_BYTES) throw new Error(`it holds ${length} bytes`);
+    if (length !== KEY_BYTES) throw new Error(`contains ${length} bytes`);
     return value.trim();
   },
-};
-
-export const port = (fallback: number | null): Variable<number> => ({
-  default: fallback === null ? null : String(fallback),
-  allowed: 'a port from 0 to 65535; 0 means any free one',
-  parse: (value) => {
-    if (!/^\d{1,5}$/.test(value) || Number(value) > 65535) throw new Error('not a port');
-    return Number(value);
-  },
 });
 
-/** Null for none. */
-export const portRange = (fallback: string): Variable<PortRange | null> => ({
-  default: fallback,
-  allowed: 'a range of ports such as 20000-20999, one port, or off',
-  parse: (value) => {
-    if (value.toLowerCase() === 'off') return null;
-    const [, first = '', last = first] = /^(\d{1,5})(?:-(\d{1,5}))?$/.exec(value) ?? [];
-    const range = { first: Number(first), last: Number(last) };
-    if (range.first < 1 || range.last > 65_535 || range.first > range.last) throw new Error('not a range of ports');
-    return range;
-  },
-});
+export const port = (meaning: string, extras?: Extras): Variable<number> =>
+  kind(meaning, 'a port from 0 to 65535; 0: any free port', parsePort, extras);
 
-export const oneOf = <T extends string>(values: readonly T[], fallback: T): Variable<T> => ({
-  default: fallback,
-  allowed: `one of ${values.join(', ')}`,
-  parse: (value) => {
+function parsePort(value: string): number {
+  if (!/^\d{1,5}$/.test(value) || Number(value) > 65535) throw new Error('not a port');
+  return Number(value);
+}
+
+/** Parses to null for `off`. */
+export const portRange = (meaning: string, fallback: string): Variable<PortRange | null> =>
+  kind(meaning, 'a range such as 20000-20999, one port, or off', parsePortRange, { default: fallback });
+
+function parsePortRange(value: string): PortRange | null {
+  if (value.toLowerCase() === 'off') return null;
+  const [, first = '', last = first] = /^(\d{1,5})(?:-(\d{1,5}))?$/.exec(value) ?? [];
+  const range = { first: Number(first), last: Number(last) };
+  if (range.first < 1 || range.last > 65_535 || range.first > range.last) throw new Error('not a range of ports');
+  return range;
+}
+
+export const oneOf = <T extends string>(meaning: string, values: readonly T[], fallback: T): Variable<T> => {
+  const parse = (value: string): T => {
     const found = values.find((candidate) => candidate === value.toLowerCase());
     if (found === undefined) throw new Error('not one of them');
     return found;
-  },
-});
+  };
+  return kind(meaning, `one of ${values.join(', ')}`, parse, { default: fallback });
+};
 
-export const hostname = (
-  fallback: string | null,
-  allowed = 'a hostname such as agent.example.com',
-): Variable<string> => ({
-  default: fallback,
-  allowed,
-  parse: parseHostname,
-});
+export const hostname = (meaning: string, extras?: Extras): Variable<string> =>
+  kind(meaning, 'a hostname', parseHostname, extras);
 
 function parseHostname(value: string): string {
   const name = value.toLowerCase().replace(/\.$/, '');
   if (name.length > 253 || !/^(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*$/.test(name)) {
     throw new Error('not a hostname');
   }
-  if (/(?:^|\.)\d+$/.test(name)) throw new Error('it ends in a number, as addresses do');
+  if (/(?:^|\.)\d+$/.test(name)) throw new Error('ends in a number, like an IP address');
   return name;
 }
 
-export const ipAddress = (allowed: string, fallback: string | null = null): Variable<string> => ({
-  default: fallback,
-  allowed,
-  parse: (value) => {
-    if (isIP(value) === 0) throw new Error('not an IP address');
-    return value;
-  },
-});
+export const ipAddress = (meaning: string, extras?: Extras): Variable<string> =>
+  kind(meaning, 'an IP address of this machine', parseIp, extras);
+
+function parseIp(value: string): string {
+  if (isIP(value) === 0) throw new Error('not an IP address');
+  return value;
+}
 
 /** Where to listen. */
-export const ownHost = (fallback: string): Variable<string> => ({
-  default: fallback,
-  allowed: 'an IP address (of IPv6 without brackets) or a name of this machine, without a port',
-  parse: (value) => (isIP(value) === 0 ? parseHostname(value) : value),
-});
-
-export const count = (fallback: number, max: number, allowed: string, min = 0): Variable<number> => ({
-  default: String(fallback),
-  allowed: min === 0 ? `${allowed}, at most ${max}` : `${allowed}, from ${min} to ${max}`,
-  parse: (value) => {
-    if (!/^\d{1,12}$/.test(value) || Number(value) < min || Number(value) > max) throw new Error('not such a number');
-    return Number(value);
-  },
-});
-
-export const origin: Variable<string> = {
-  default: null,
-  allowed: 'an origin without a path, such as https://api.gateway.example.com',
-  parse: (value) => {
-    const url = URL.canParse(value) ? new URL(value) : null;
-    if (!url || !/^https?:$/.test(url.protocol) || url.pathname !== '/' || url.search || url.hash || url.username) {
-      throw new Error('not an origin');
-    }
-    return url.origin;
-  },
+export const listenHost = (meaning: string, fallback: string): Variable<string> => {
+  const allowed = 'an IP address (IPv6 without brackets) or a name of this machine, without a port';
+  const parse = (value: string) => (isIP(value) === 0 ? parseHostname(value) : value);
+  return kind(meaning, allowed, parse, { default: fallback });
 };
 
-export const hostAndPort: Variable<string> = {
-  default: null,
-  allowed: 'host:port, such as connect.example.com:443; host may be a name or an address, of IPv6 in brackets',
-  parse: (value) => {
-    const [, bracketed, plain = '', number] = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(value) ?? [];
-    if (!(Number(number) >= 1 && Number(number) <= 65535)) throw new Error('not host:port');
-    if (bracketed === undefined && !isIPv4(plain)) parseHostname(plain);
-    if (bracketed !== undefined && !isIPv6(bracketed)) throw new Error('not an IPv6 address in brackets');
-    return value.toLowerCase();
-  },
+export const count = (meaning: string, fallback: number, max: number, min = 0): Variable<number> => {
+  const parse = (value: string): number => {
+    const number = Number(value);
+    if (!/^\d{1,12}$/.test(value) || number < min || number > max) throw new Error('not a number in this range');
+    return number;
+  };
+  return kind(meaning, `a whole number from ${min} to ${max}`, parse, { default: String(fallback) });
 };
 
-/** Secret, as it may hold a password. */
-export const proxy: Variable<ProxyServer> = {
-  default: null,
-  allowed: 'http://, https:// or socks5://, then [user:password@]host:port',
+export const origin = (meaning: string, extras?: Extras): Variable<string> =>
+  kind(meaning, 'an http(s) origin without a path', parseOrigin, {
+    example: 'https://api.gateway.example.com',
+    ...extras,
+  });
+
+function parseOrigin(value: string): string {
+  const url = URL.canParse(value) ? new URL(value) : null;
+  if (!url || !/^https?:$/.test(url.protocol) || url.pathname !== '/' || url.search || url.hash || url.username) {
+    throw new Error('not an origin');
+  }
+  return url.origin;
+}
+
+export const hostAndPort = (meaning: string, extras?: Extras): Variable<string> =>
+  kind(meaning, 'host:port; the host is a name or an IP address, IPv6 in brackets', parseHostAndPort, extras);
+
+function parseHostAndPort(value: string): string {
+  const [, bracketed, plain = '', number] = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(value) ?? [];
+  if (!(Number(number) >= 1 && Number(number) <= 65535)) throw new Error('not host:port');
+  if (bracketed === undefined && !isIPv4(plain)) parseHostname(plain);
+  if (bracketed !== undefined && !isIPv6(bracketed)) throw new Error('not an IPv6 address in brackets');
+  return value.toLowerCase();
+}
+
+/** A secret, as it may contain a password. */
+export const proxy = (meaning: string, example: string): Variable<ProxyServer> => ({
+  ...kind(meaning, 'http://, https:// or socks5://, then [user:password@]host:port', parseProxy, { example }),
   secret: true,
-  parse: parseProxy,
-};
+});
 
-export const noProxy: Variable<ProxyRules['exempt']> = {
-  default: null,
-  allowed: 'a comma-separated list of hosts, addresses and networks, each with an optional :port, or *',
-  parse: parseNoProxy,
-};
+export const noProxy = (meaning: string, example: string): Variable<ProxyRules['exempt']> =>
+  kind(
+    meaning,
+    'a comma-separated list of hosts, IP addresses and CIDRs, each with an optional :port; or *',
+    parseNoProxy,
+    { example },
+  );
 
-export const email: Variable<string> = {
-  default: null,
-  allowed: 'an e-mail address',
-  parse: (value) => {
-    if (!/^[^\s@<>,?]+@[^\s@<>,?]+$/.test(value)) throw new Error('not an e-mail address');
-    return value;
-  },
-};
+export const email = (meaning: string, extras?: Extras): Variable<string> =>
+  kind(meaning, 'an e-mail address', parseEmail, { example: 'ops@example.com', ...extras });
 
-/** Certificate authorities that have a name here. */
-export const AUTHORITIES: Readonly<Record<string, string>> = {
+function parseEmail(value: string): string {
+  if (!/^[^\s@<>,?]+@[^\s@<>,?]+$/.test(value)) throw new Error('not an e-mail address');
+  return value;
+}
+
+/** ACME certificate authorities that have a short name. */
+export const ACME_DIRECTORIES: Readonly<Record<string, string>> = {
   letsencrypt: 'https://acme-v02.api.letsencrypt.org/directory',
   'letsencrypt-staging': 'https://acme-staging-v02.api.letsencrypt.org/directory',
 };
-export const OWN_AUTHORITY = 'local';
+export const LOCAL_CA = 'local';
 
-export const acmeDirectory: Variable<string> = {
-  default: null,
-  allowed: `${OWN_AUTHORITY}, ${Object.keys(AUTHORITIES).join(', ')} or the https URL of an ACME directory`,
-  parse: (value) => {
-    const word = value.toLowerCase();
-    if (word === OWN_AUTHORITY) return word;
-    const url = AUTHORITIES[word] ?? value;
-    if (!URL.canParse(url) || new URL(url).protocol !== 'https:') throw new Error('not one of them');
-    return url;
-  },
+export const acmeDirectory = (meaning: string, extras: Extras): Variable<string> => {
+  const allowed = `${LOCAL_CA}, ${Object.keys(ACME_DIRECTORIES).join(', ')} or the https URL of an ACME directory`;
+  return kind(meaning, allowed, parseAcmeDirectory, extras);
 };
 
-export const resolvers: Variable<string[]> = {
-  default: null,
-  allowed: 'a comma-separated list of IP addresses, each with an optional :port ([…]:port for IPv6)',
-  parse: (value) => {
-    const list = value.split(',').map((item) => item.trim());
-    if (!list.every(isResolver)) throw new Error('not such a list');
-    return list;
-  },
-};
+function parseAcmeDirectory(value: string): string {
+  const word = value.toLowerCase();
+  if (word === LOCAL_CA) return word;
+  const url = ACME_DIRECTORIES[word] ?? value;
+  if (!URL.canParse(url) || new URL(url).protocol !== 'https:') throw new Error('not one of them');
+  return url;
+}
+
+export const resolvers = (meaning: string, extras?: Extras): Variable<string[]> =>
+  kind(
+    meaning,
+    'a comma-separated list of IP addresses, each with an optional :port ([…]:port for IPv6)',
+    parseResolvers,
+    extras,
+  );
+
+function parseResolvers(value: string): string[] {
+  const list = value.split(',').map((item) => item.trim());
+  if (!list.every(isResolver)) throw new Error('not such a list');
+  return list;
+}
 
 function isResolver(text: string): boolean {
   if (isIP(text) !== 0) return true;

@@ -1,18 +1,19 @@
 import { LOG_LEVELS, type LogFormat } from '../lib/log.ts';
 import type { OwnNamesChoice } from './certificate-settings.ts';
-import { parseUpstreamRules } from './upstream-rules.ts';
+import { parseUpstreamRules, type UpstreamRules } from './upstream-rules.ts';
 import {
   acmeDirectory,
   count,
   email,
   encryptionKey,
+  file,
   hostAndPort,
   hostname,
   ipAddress,
+  listenHost,
   noProxy,
   oneOf,
   origin,
-  ownHost,
   port,
   portRange,
   proxy,
@@ -22,70 +23,221 @@ import {
   type Variable,
 } from './variable-kinds.ts';
 
-/** Every variable that the program knows. README's table and .env.example list the same ones. */
-export const VARIABLES = {
-  AGENT_GATEWAY: oneOf(['auto', 'remote', 'embedded'], 'auto'),
-  NGROK_AUTHTOKEN: secret('an authtoken'),
-  NGROK_AUTHTOKEN_FILE: text('the path of a file that holds the authtoken alone'),
-  NGROK_SERVER_ADDR: hostAndPort,
-  NGROK_CA_CERT: text('the path of a PEM file; host: whom this system trusts; trusted: whom the SDK trusts'),
-  HTTPS_PROXY: proxy,
-  HTTP_PROXY: proxy,
-  ALL_PROXY: proxy,
-  NO_PROXY: noProxy,
-  AGENT_HOST: ownHost('127.0.0.1'),
-  AGENT_PORT: port(4040),
-  AGENT_DOMAIN: hostname(null),
-  AGENT_API_TOKEN: secret('a token of at least 16 characters'),
-  AGENT_API_TOKEN_FILE: text('the path of a file that holds the token alone'),
-  AGENT_API_AUTH: oneOf(['token', 'none'], 'token'),
+const CONNECTION = {
+  AGENT_GATEWAY: oneOf(
+    'Which gateway the agent connects to. `remote`: ngrok’s cloud or NGROK_SERVER_ADDR; the agent does not start without an authtoken (default of the service and the image). `embedded`: its own, reachable from this machine only. `auto`: embedded when neither an authtoken nor NGROK_SERVER_ADDR is set',
+    ['auto', 'remote', 'embedded'],
+    'auto',
+  ),
+  NGROK_AUTHTOKEN: secret('Authtoken of the agent’s sessions', 'an authtoken'),
+  NGROK_AUTHTOKEN_FILE: file(
+    'File with nothing but the authtoken; read again for each connection',
+    '/run/credentials/ngrok-authtoken',
+  ),
+  NGROK_SERVER_ADDR: hostAndPort('Address of another gateway', {
+    otherwise: 'ngrok’s cloud',
+    example: 'connect.gateway.example.com:443',
+  }),
+  NGROK_CA_CERT: text(
+    'CAs that may sign the gateway’s certificate. `host`: those that the operating system trusts; `trusted`: ngrok’s own CA',
+    'the path of a PEM file with one or more CA certificates, host, or trusted',
+    { otherwise: '`trusted`', example: '/etc/device-agent/gateway-ca.pem' },
+  ),
+};
+
+const PROXIES = {
+  HTTPS_PROXY: proxy(
+    'Proxy for the gateway and for a management API with TLS. This and the next three are also read in lower case',
+    'http://proxy.lan:3128',
+  ),
+  HTTP_PROXY: proxy('Proxy for a management API without TLS', 'http://proxy.lan:3128'),
+  ALL_PROXY: proxy('Proxy for connections without a proxy of their own', 'socks5://proxy.lan:1080'),
+  NO_PROXY: noProxy(
+    'Destinations that bypass the proxies; a host includes its subdomains',
+    'localhost,.lan,10.0.0.0/8',
+  ),
+};
+
+const AGENT_API = {
+  AGENT_HOST: listenHost('Address that the local API listens on; any but loopback requires the API token', '127.0.0.1'),
+  AGENT_PORT: port('Port of the local API', { default: '4040' }),
+  AGENT_DOMAIN: hostname('Domain on which the API is reachable remotely', {
+    otherwise: 'no remote access; `agent.<domain>` with the embedded gateway',
+    example: 'agent.site-a.example.com',
+  }),
+  AGENT_API_TOKEN: secret('API token for remote calls', 'a token of at least 16 characters', {
+    otherwise: 'generated into DATA_DIR',
+  }),
+  AGENT_API_TOKEN_FILE: file('File with nothing but the API token', '/run/credentials/agent-api-token'),
+  AGENT_API_AUTH: oneOf(
+    'Authentication of remote calls. `none`: anyone who knows the domain can create tunnels',
+    ['token', 'none'],
+    'token',
+  ),
+};
+
+const TUNNELS = {
   AGENT_ALLOW_UPSTREAMS: {
+    meaning:
+      'Upstreams that `forwards_to` may name. `unix`: sockets of the agent’s own user, outside system folders and open to others; `unix:/path`: that socket or all sockets in that folder',
     default: 'loopback,private,unix',
     allowed:
-      'a comma-separated list of hosts, CIDRs and the words loopback, private, any, each with an optional :port, ' +
-      'and of unix (sockets of the agent’s own user) and unix:/path',
+      'a comma-separated list of hosts, *.suffixes, CIDRs, loopback, private and any, each with an optional :port; and of unix and unix:/path',
     parse: parseUpstreamRules,
-  },
-  AGENT_VERIFY_UPSTREAM_TLS: oneOf(['true', 'false'], 'true'),
-  DATA_DIR: text('a folder', 'data'),
-  DEFAULT_POLICIES: text('the path of a JSON file'),
-  GATEWAY_DOMAIN: hostname('localhost', 'a hostname such as localhost'),
-  GATEWAY_HTTPS_PORT: port(8443),
-  GATEWAY_HTTP_PORT: port(8080),
-  GATEWAY_TCP_PORTS: portRange('20000-20999'),
-  GATEWAY_SESSION_PORT: port(null),
-  GATEWAY_HOST: ipAddress('an IP address of this machine; 0.0.0.0 for all, :: for those of IPv6 as well', '127.0.0.1'),
-  GATEWAY_API_URL: origin,
-  GATEWAY_ENCRYPTION_KEY: encryptionKey,
-  GATEWAY_ACME_DIRECTORY: acmeDirectory,
-  GATEWAY_ACME_OWN_NAMES: oneOf<OwnNamesChoice>(['none', 'public', 'all'], 'none'),
-  GATEWAY_ACME_EMAIL: email,
-  GATEWAY_ACME_EAB_KID: text('the key identifier that the certificate authority gave out'),
-  GATEWAY_ACME_EAB_HMAC: secret('the key that goes with the identifier, in base64url'),
-  GATEWAY_ACME_CA_CERT: text('the path of a PEM file'),
-  GATEWAY_DNS_PORT: port(null),
-  GATEWAY_DNS_HOST: ipAddress('an IP address of this machine; :: for all'),
-  GATEWAY_DNS_NAMESERVER: hostname(null, 'the hostname in the NS record of acme.GATEWAY_DOMAIN, outside of that zone'),
-  GATEWAY_DNS_RESOLVERS: resolvers,
-  GATEWAY_API_RATE_LIMIT: count(0, 1_000_000, 'requests per minute and API key; 0 for no limit'),
-  GATEWAY_API_BODY_LIMIT: count(1_048_576, 16_777_216, 'bytes', 1),
-  GATEWAY_API_TIMEOUT: count(30, 3600, 'seconds that a request may take to arrive', 1),
-  GATEWAY_MAX_CONNECTIONS: count(8192, 1_000_000, 'connections of the public at once on each port', 1),
-  GATEWAY_MAX_SESSIONS: count(1000, 100_000, 'sessions of agents at once', 1),
-  GATEWAY_MAX_ENDPOINTS: count(10_000, 1_000_000, 'endpoints of one session', 1),
-  GATEWAY_MAX_OPTIONS: count(67_108_864, 4_294_967_296, 'bytes for all endpoints of one authtoken', 1_048_576),
-  GATEWAY_HANDSHAKE_TIMEOUT: count(10, 600, 'seconds that a TLS handshake may take', 1),
-  GATEWAY_HEADERS_TIMEOUT: count(30, 600, 'seconds that the headers of a request may take to arrive', 1),
-  GATEWAY_HEADERS_LIMIT: count(65_536, 1_048_576, 'bytes of the headers of a request or response', 1024),
-  GATEWAY_HTTP_STREAMS: count(100, 1000, 'requests at a time by one HTTP/2 connection; 0 to offer no HTTP/2'),
-  GATEWAY_STREAM_TIMEOUT: count(3600, 604_800, 'seconds without a byte', 1),
-  GATEWAY_API_AUTH_DELAY: count(250, 60_000, 'milliseconds that each further wrong API key is slowed down'),
-  MANAGEMENT_API_URL: origin,
-  MANAGEMENT_API_KEY: secret('an API key'),
-  MANAGEMENT_API_CA_CERT: text('the path of a PEM file'),
-  SETTINGS_FILE: text('the path of a file such as .env; not in .env itself'),
-  LOG_LEVEL: oneOf(LOG_LEVELS, 'info'),
-  LOG_FORMAT: oneOf<LogFormat | 'auto'>(['auto', 'json', 'pretty'], 'auto'),
+  } satisfies Variable<UpstreamRules>,
+  AGENT_VERIFY_UPSTREAM_TLS: oneOf(
+    'Verify the certificates of https and tls upstreams. `false`: accept self-signed ones (cameras, routers)',
+    ['true', 'false'],
+    'true',
+  ),
+  DEFAULT_POLICIES: file(
+    'Default policies of tunnels without a policy of their own',
+    '/etc/device-agent/policies.json',
+    {
+      otherwise: 'the packaged `defaults/policies.json`',
+    },
+  ),
+};
+
+const GATEWAY = {
+  GATEWAY_DOMAIN: hostname('Base domain of endpoints', { default: 'localhost' }),
+  GATEWAY_HTTPS_PORT: port('Public HTTPS port', { default: '8443' }),
+  GATEWAY_HTTP_PORT: port('Public HTTP port', { default: '8080' }),
+  GATEWAY_TCP_PORTS: portRange('Ports for tcp endpoints, each open only while an endpoint uses it', '20000-20999'),
+  GATEWAY_ENCRYPTION_KEY: encryptionKey('Key that encrypts the private keys in the database', {
+    otherwise: 'generated into DATA_DIR',
+  }),
+};
+
+const STANDALONE_GATEWAY = {
+  GATEWAY_HOST: ipAddress('Address to listen on; `0.0.0.0` for all, `::` for all including IPv6', {
+    default: '127.0.0.1',
+  }),
+  GATEWAY_SESSION_PORT: port('Extra port for agents, which can always connect to connect.<domain> on the HTTPS port', {
+    example: '4443',
+  }),
+  GATEWAY_API_URL: origin('Origin at which clients reach the management API', {
+    otherwise: '`https://api.<domain>` with the HTTPS port',
+  }),
+  GATEWAY_API_RATE_LIMIT: count('Management requests per minute and API key; `0`: no limit', 0, 1_000_000),
+  GATEWAY_API_BODY_LIMIT: count('Bytes of a management request’s body', 1_048_576, 16_777_216, 1),
+  GATEWAY_API_TIMEOUT: count('Seconds a management request may take to arrive', 30, 3600, 1),
+  GATEWAY_API_AUTH_DELAY: count('Milliseconds by which each further wrong API key is delayed', 250, 60_000),
+  GATEWAY_MAX_CONNECTIONS: count(
+    'Simultaneous client connections on each port. When full, idle connections are closed first; while all are busy, new ones are rejected',
+    8192,
+    1_000_000,
+    1,
+  ),
+  GATEWAY_MAX_SESSIONS: count(
+    'Simultaneous agent sessions. When full, the authtoken with the most sessions loses one to an authtoken with fewer',
+    1000,
+    100_000,
+    1,
+  ),
+  GATEWAY_MAX_ENDPOINTS: count('Endpoints of one session', 10_000, 1_000_000, 1),
+  GATEWAY_MAX_OPTIONS: count(
+    'Bytes of options and policies of all endpoints of one authtoken, plus 1,024 for each endpoint',
+    67_108_864,
+    4_294_967_296,
+    1_048_576,
+  ),
+  GATEWAY_HANDSHAKE_TIMEOUT: count('Seconds a TLS handshake may take', 10, 600, 1),
+  GATEWAY_HEADERS_TIMEOUT: count('Seconds the headers of a request may take to arrive', 30, 600, 1),
+  GATEWAY_HEADERS_LIMIT: count('Bytes of the headers of a request or a response', 65_536, 1_048_576, 1024),
+  GATEWAY_HTTP_STREAMS: count('Concurrent requests on one HTTP/2 connection; `0` disables HTTP/2', 100, 1000),
+  GATEWAY_STREAM_TIMEOUT: count(
+    'Seconds without data after which connections to tcp and tls endpoints and TLS edges are closed',
+    3600,
+    604_800,
+    1,
+  ),
+};
+
+const CERTIFICATES = {
+  GATEWAY_ACME_DIRECTORY: acmeDirectory(
+    'CA that issues the certificates of reserved domains with a management policy. `local`: the gateway’s own CA, which only clients with its ca.pem trust',
+    { otherwise: '`letsencrypt`; `local` when the base domain is not public', example: 'letsencrypt' },
+  ),
+  GATEWAY_ACME_OWN_NAMES: oneOf<OwnNamesChoice>(
+    'Certificates of that CA for the gateway’s own names. `public`: endpoints and the management API; `all`: also the name that agents connect to, which agents that trust only ca.pem then reject',
+    ['none', 'public', 'all'],
+    'none',
+  ),
+  GATEWAY_ACME_EMAIL: email('Where the CA sends notices'),
+  GATEWAY_ACME_EAB_KID: text('External account binding: key identifier', 'the key identifier from the CA'),
+  GATEWAY_ACME_EAB_HMAC: secret('External account binding: key', 'the key of that identifier, in base64url'),
+  GATEWAY_ACME_CA_CERT: file('CA of the ACME server’s own certificate', '/etc/device-agent-gateway/acme-ca.pem', {
+    otherwise: 'the public CAs',
+  }),
+  GATEWAY_DNS_PORT: port('Port of the DNS server that wildcard certificates need; resolvers ask port 53', {
+    otherwise: 'no DNS server',
+    example: '53',
+  }),
+  GATEWAY_DNS_HOST: ipAddress('Address that the DNS server listens on', {
+    otherwise: 'GATEWAY_HOST',
+    example: '0.0.0.0',
+  }),
+  GATEWAY_DNS_NAMESERVER: hostname('Host in the NS record of acme.<domain>; outside that zone', {
+    otherwise: '`connect.<domain>`',
+    example: 'connect.gateway.example.com',
+  }),
+  GATEWAY_DNS_RESOLVERS: resolvers('Resolvers that check DNS records before a certificate is ordered', {
+    otherwise: 'those of the operating system',
+    example: '1.1.1.1,9.9.9.9',
+  }),
+};
+
+const MANAGEMENT_CLIENT = {
+  MANAGEMENT_API_URL: origin('Origin of the management API'),
+  MANAGEMENT_API_KEY: secret('API key', 'an API key'),
+  MANAGEMENT_API_CA_CERT: file('CA of that API’s certificate: a copy of the gateway’s ca.pem', 'gateway-ca.pem', {
+    otherwise: 'the public CAs',
+  }),
+};
+
+const COMMON = {
+  DATA_DIR: text('Folder for all state', 'a folder', { default: 'data' }),
+  SETTINGS_FILE: file(
+    'Another file like .env that overrides the environment; cannot be set in .env',
+    '/etc/device-agent/settings.env',
+  ),
+  LOG_LEVEL: oneOf('Lowest level that is logged', LOG_LEVELS, 'info'),
+  LOG_FORMAT: oneOf<LogFormat | 'auto'>(
+    'Log format. `auto`: `pretty` on a terminal, `json` elsewhere',
+    ['auto', 'json', 'pretty'],
+    'auto',
+  ),
+};
+
+/** The settings as docs/settings.md and .env.example group them. */
+export const SETTING_GROUPS: readonly {
+  title: string;
+  usedBy: string;
+  variables: Record<string, Variable<unknown>>;
+}[] = [
+  { title: 'Connection to the gateway', usedBy: 'the agent', variables: CONNECTION },
+  { title: 'Proxies', usedBy: 'the agent, `setup`', variables: PROXIES },
+  { title: 'The agent’s API', usedBy: 'the agent', variables: AGENT_API },
+  { title: 'Tunnels', usedBy: 'the agent', variables: TUNNELS },
+  { title: 'Gateway', usedBy: 'the embedded and the standalone gateway', variables: GATEWAY },
+  { title: 'Standalone gateway', usedBy: '`gateway`', variables: STANDALONE_GATEWAY },
+  { title: 'Certificates of the standalone gateway', usedBy: '`gateway`', variables: CERTIFICATES },
+  { title: 'Management client', usedBy: '`setup`', variables: MANAGEMENT_CLIENT },
+  { title: 'Storage and log', usedBy: 'every command', variables: COMMON },
+];
+
+/** Every setting of the program. */
+export const VARIABLES = {
+  ...CONNECTION,
+  ...PROXIES,
+  ...AGENT_API,
+  ...TUNNELS,
+  ...GATEWAY,
+  ...STANDALONE_GATEWAY,
+  ...CERTIFICATES,
+  ...MANAGEMENT_CLIENT,
+  ...COMMON,
 } satisfies Record<string, Variable<unknown>>;
 
 type Variables = typeof VARIABLES;

@@ -158,6 +158,6 @@ describe('device-agent setup', () => {
     await expect(setup(['--timeout', 'soon'])).rejects.toThrow('number of minutes');
     await expect(setup(['--key-type', 'dsa'])).rejects.toThrow('Allowed choices');
     await expect(setup(['--dns-server', '127.0.0.1', 'dns.example.com'])).rejects.toThrow(/list of IP addresses/);
-    await expect(setup(['--server-addr', 'gw.example.com'])).rejects.toThrow(/host:port, such as/);
+    await expect(setup(['--server-addr', 'gw.example.com'])).rejects.toThrow(/host:port; the host is/);
   });
 });

@@ -58,13 +58,13 @@ it.each([
   expect(await deviceAgent([...before, misspelt], folder, env)).toEqual({
     code: 2,
     stdout: '',
-    stderr: `error: unknown command '${misspelt}'\n(${help} shows what there is)\n`,
+    stderr: `error: unknown command '${misspelt}'\n(run ${help} for usage)\n`,
   });
 });
 
 it('names the help of the whole for an option that the whole does not have', async () => {
   const { code, stderr } = await deviceAgent(['--frobnicate'], folder, env);
-  expect([code, stderr]).toEqual([2, expect.stringContaining('\n(device-agent --help shows what there is)\n')]);
+  expect([code, stderr]).toEqual([2, expect.stringContaining('\n(run device-agent --help for usage)\n')]);
 });
 
 it('sends the policy in a file', async () => {

@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -6,7 +6,6 @@ import { OperatorError } from '../../src/lib/errors.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { loadGatewayServerSettings } from '../../src/settings/gateway-settings.ts';
 import { loadManagementSettings } from '../../src/settings/management-settings.ts';
-import { VARIABLES } from '../../src/settings/variables.ts';
 import { selfSigned } from '../support/self-signed.ts';
 
 const { cert: certificate } = await selfSigned();
@@ -48,7 +47,7 @@ describe('settings', () => {
     expect(tcpPorts('2222')).toEqual({ first: 2222, last: 2222 });
     expect(tcpPorts('off')).toBeNull();
     for (const wrong of ['0-10', '20-10', '1-65536', 'on', '1-2-3']) {
-      expect(() => tcpPorts(wrong)).toThrow(/GATEWAY_TCP_PORTS=.*allowed: a range of ports such as 20000-20999/);
+      expect(() => tcpPorts(wrong)).toThrow(/GATEWAY_TCP_PORTS=.*allowed: a range such as 20000-20999/);
     }
   });
 
@@ -205,9 +204,7 @@ describe('settings', () => {
   });
 
   it('refuses an address as a domain', () => {
-    expect(problemOf({ AGENT_DOMAIN: '192.0.2.7' }).message).toMatch(
-      /AGENT_DOMAIN="192\.0\.2\.7": it ends in a number/,
-    );
+    expect(problemOf({ AGENT_DOMAIN: '192.0.2.7' }).message).toMatch(/AGENT_DOMAIN="192\.0\.2\.7": ends in a number/);
     expect(problemOf({ GATEWAY_DOMAIN: '192.0.2.7' }).message).toMatch(/GATEWAY_DOMAIN=/);
     expect(load({ AGENT_DOMAIN: '7.example.com' }).api.domain).toBe('7.example.com');
   });
@@ -226,7 +223,7 @@ describe('settings', () => {
 
   it('refuses an encryption key that is none, and limits that let nothing in', () => {
     const { message } = problemOf({ GATEWAY_ENCRYPTION_KEY: 'c2hvcnQ=' });
-    expect(message).toMatch(/GATEWAY_ENCRYPTION_KEY=\(not shown\): it holds 5 bytes; .*openssl rand -base64 32$/);
+    expect(message).toMatch(/GATEWAY_ENCRYPTION_KEY=\(not shown\): contains 5 bytes; .*openssl rand -base64 32$/);
     for (const name of ['GATEWAY_API_BODY_LIMIT', 'GATEWAY_API_TIMEOUT']) {
       expect(problemOf({ [name]: '0' }, loadGateway).message).toMatch(/="0": not such a number.*from 1 to/);
     }
@@ -393,20 +390,6 @@ describe('the settings of certificates', () => {
     [{ GATEWAY_ACME_OWN_NAMES: 'all' }, /needs an authority in GATEWAY_ACME_DIRECTORY/],
   ])('are refused when %j', (env, problem) => {
     expect(problemOf(env, loadGateway).message).toMatch(problem);
-  });
-});
-
-describe('the documentation of the settings', () => {
-  const names = Object.keys(VARIABLES).sort();
-  const documented = (file: string, pattern: RegExp) =>
-    [...new Set([...readFileSync(file, 'utf8').matchAll(pattern)].map((match) => match[1] ?? ''))].sort();
-
-  it('lists every variable in .env.example, and no other', () => {
-    expect(documented('.env.example', /^#([A-Z_]+)=/gm)).toEqual(names);
-  });
-
-  it('lists every variable in README’s table, and no other', () => {
-    expect(documented('README.md', /^\| `([A-Z_]+)` +\|/gm)).toEqual(names);
   });
 });
 

@@ -1,0 +1,53 @@
+import { SETTING_GROUPS } from '../../src/settings/variables.ts';
+import { GENERATED, table, wrap } from './markdown.ts';
+
+/** docs/settings.md: every setting by group. */
+export function settingsPage(): string {
+  const groups = SETTING_GROUPS.map(({ title, usedBy, variables }) => {
+    const rows = Object.entries(variables).map(([name, { meaning, default: value, otherwise, allowed }]) => {
+      return [`\`${name}\``, value === null ? (otherwise ?? '–') : `\`${value}\``, meaning, allowed];
+    });
+    return [
+      `## ${title}`,
+      '',
+      `Used by: ${usedBy}.`,
+      '',
+      table(['Setting', 'Default', 'Meaning', 'Allowed'], rows),
+    ].join('\n');
+  });
+  return `${INTRODUCTION}\n\n${groups.join('\n\n')}\n`;
+}
+
+const INTRODUCTION = `# Settings
+
+${GENERATED}
+
+Settings are environment variables. An empty value counts as not set. Relative paths are relative to the current folder.
+Values come from four sources; the first one that sets a variable wins:
+
+1. the file that \`SETTINGS_FILE\` names (the service's is \`/etc/device-agent/settings.env\`)
+2. the environment
+3. \`.env\` in the current folder
+4. systemd credentials (\`ngrok-authtoken\`)
+
+A secret and its \`…_FILE\` variant are one setting: set only one of them. A wrong value stops the start with exit code 2
+and a message that names the variable. Unrecognised settings in the files are logged.
+
+A running agent reloads \`LOG_LEVEL\`, \`DEFAULT_POLICIES\`, \`AGENT_API_TOKEN\` and \`AGENT_API_TOKEN_FILE\` on SIGHUP. Other
+changes need a restart. [.env.example](../.env.example) lists all settings to copy from.`;
+
+/** .env.example: every setting as a comment, with its default or an example. */
+export function envExample(): string {
+  const groups = SETTING_GROUPS.map(({ title, usedBy, variables }) => {
+    const heading = `# --- ${title} (${plain(usedBy)}) `.padEnd(100, '-');
+    const settings = Object.entries(variables).map(([name, { meaning, default: value, otherwise, example }]) => {
+      const unset = otherwise === undefined ? '' : ` Default: ${otherwise}.`;
+      const comment = wrap(plain(`${meaning}.${unset}`), 98).map((line) => `# ${line}`);
+      return [...comment, `#${name}=${value ?? example ?? ''}`].join('\n');
+    });
+    return [heading, ...settings].join('\n');
+  });
+  return `# Copy to .env (mode 0600) and change what you need. docs/settings.md describes the allowed values.\n\n${groups.join('\n\n')}\n`;
+}
+
+const plain = (markdown: string): string => markdown.replaceAll('`', '');
