@@ -1,6 +1,6 @@
 import { randomInt } from 'node:crypto';
-import { domainToUnicode } from 'node:url';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { hasInvalidPunycode } from '../../lib/punycode.ts';
 import { quote } from '../../lib/quote.ts';
 
 const MAX_NAME = 253;
@@ -22,11 +22,7 @@ const RULES: readonly [code: string, problem: string, broken: (name: string) => 
     'or one of its labels ends with something else than a letter or digit',
     (name) => /[.-](\.|$)/.test(name),
   ],
-  [
-    'ERR_NGROK_347',
-    'contains punycode that cannot be decoded',
-    (name) => name.includes('xn--') && domainToUnicode(name) === '',
-  ],
+  ['ERR_NGROK_347', 'contains punycode that cannot be decoded', hasInvalidPunycode],
   ['ERR_NGROK_330', 'contains a double hyphen', (name) => /(^|\.)(?!xn--)[^.]*--/.test(name)],
   [
     'ERR_NGROK_396',

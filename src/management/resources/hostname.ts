@@ -1,13 +1,14 @@
 import { domainToASCII } from 'node:url';
+import { hasInvalidPunycode } from '../../lib/punycode.ts';
 import type { Refusal } from './refusal.ts';
 
-const UNQUALIFIED: Refusal = { code: 448, text: 'the name is not fully qualified: give one such as app.example.com' };
+const UNQUALIFIED: Refusal = { code: 448, text: 'the name is not fully qualified: use a name such as app.example.com' };
 
 /**
- * Checks a hostname and brings it into its normal form: lower case, punycode, no dot at the end.
+ * Checks a hostname and brings it into canonical form: lower case, punycode, no trailing dot.
  *
- * @param text a name such as `cam.example.com`; `*` may stand for the whole first label
- * @returns the normal form, or why it is none, with the service's error code
+ * @param text for example `cam.example.com`; the first label may be `*`
+ * @returns the canonical form, or the refusal with its error code
  */
 export function parseHostname(text: string): string | Refusal {
   const name = text.endsWith('.') ? text.slice(0, -1) : text;
@@ -17,9 +18,9 @@ export function parseHostname(text: string): string | Refusal {
   if (base === '') return UNQUALIFIED;
   const star = refuseStar(base);
   if (star) return star;
-  // Before conversion, which would read `%41` or a slash in a way of its own.
+  // Checked before the conversion, which would interpret `%41` or a slash.
   if (/[\0-\x7f]/.test(base.replace(/[A-Za-z0-9._-]/g, ''))) {
-    return { code: 406, text: 'the name holds a character that hostnames may not have' };
+    return { code: 406, text: 'the name has a character that is not allowed in hostnames' };
   }
   const ascii = toAscii(base);
   if (ascii === null) return { code: 429, text: 'the name is not valid as an internationalized name' };
@@ -29,14 +30,15 @@ export function parseHostname(text: string): string | Refusal {
 function refuseStar(base: string): Refusal | null {
   if (!base.includes('*')) return null;
   return base.split('.').includes('*')
-    ? { code: 402, text: '* may stand only for the whole first label' }
-    : { code: 403, text: 'a label is either * or plain text' };
+    ? { code: 402, text: '* is allowed as the whole first label only' }
+    : { code: 403, text: '* cannot be part of a label' };
 }
 
-/** @returns null when punycode cannot express the name */
+/** @returns null when the name is not valid as an internationalized name */
 function toAscii(base: string): string | null {
   if (!/[^\0-\x7f]|(^|\.)xn--/i.test(base)) return base.toLowerCase();
-  return domainToASCII(base) || null;
+  const ascii = domainToASCII(base);
+  return ascii === '' || hasInvalidPunycode(ascii) ? null : ascii;
 }
 
 function refuseLabels(labels: readonly string[]): Refusal | null {
@@ -50,8 +52,9 @@ function refuseLabels(labels: readonly string[]): Refusal | null {
 function refuseLabel(label: string): Refusal | null {
   if (label === '') return { code: 409, text: 'the name has an empty label' };
   if (label.length > 63) return { code: 513, text: 'a label is longer than 63 characters' };
-  if (label.includes('_')) return { code: 438, text: 'hostnames have no underscore' };
-  if (!/^[a-z0-9-]+$/.test(label)) return { code: 406, text: 'a label holds a character that hostnames may not have' };
+  if (label.includes('_')) return { code: 438, text: 'an underscore is not allowed in hostnames' };
+  if (!/^[a-z0-9-]+$/.test(label))
+    return { code: 406, text: 'a label has a character that is not allowed in hostnames' };
   if (label.startsWith('-')) return { code: 407, text: 'a label starts with a hyphen' };
   if (label.endsWith('-')) return { code: 408, text: 'a label ends with a hyphen' };
   if (/^(?!xn).{2}--/.test(label)) return { code: 410, text: 'a label has hyphens in its third and fourth place' };
@@ -66,8 +69,8 @@ function refuseWhole(name: string, wildcard: boolean): string | Refusal {
 }
 
 /**
- * Whether a wildcard such as `*.example.com` covers a name, at any depth; it does not cover `example.com`.
- * A wildcard covers itself and the wildcards below it. Both names in normal form.
+ * Whether a wildcard such as `*.example.com` covers a name at any depth, but not `example.com` itself.
+ * A wildcard covers itself and the wildcards below it. Both names are in canonical form.
  */
 export function wildcardCovers(wildcard: string, name: string): boolean {
   return wildcard.startsWith('*.') && (name === wildcard || name.endsWith(wildcard.slice(1)));
