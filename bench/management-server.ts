@@ -7,6 +7,7 @@ import { gatewayDomains } from '../src/gateway/endpoints/domain-names.ts';
 import { nothingOnline } from '../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../src/gateway/metrics/traffic-counters.ts';
 import { openGatewayStore } from '../src/gateway/store/open-gateway-store.ts';
+import { ExpressMessages } from '../src/lib/express-messages.ts';
 import { createLog } from '../src/lib/log.ts';
 
 const [rows = '0', dataDir = ''] = process.argv.slice(2);
@@ -27,7 +28,10 @@ const nothing = {
   wakeProvisioner: () => {},
   checkTrafficPolicy: () => null,
 };
-const server = createServer(createManagementApi({ store, ...nothing }, settings));
+const app = createManagementApi({ store, ...nothing }, settings);
+const messages = new ExpressMessages();
+messages.adopt(app);
+const server = createServer(messages, app);
 server.listen(0, '127.0.0.1', () => {
   const { port } = server.address() as AddressInfo;
   console.log(JSON.stringify({ port, apiKey, botIds, domainIds }));

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { ExpressMessages } from '../lib/express-messages.ts';
 import { keepTicksFast } from '../lib/fast-ticks.ts';
 import type { Log } from '../lib/log.ts';
 import { Teardown } from '../lib/teardown.ts';
@@ -99,6 +100,7 @@ async function startParts(
   const nameForAgents = connectHost(baseDomain);
   const endpoints = new EndpointRegistry();
   const services = new Map();
+  const serviceMessages = new ExpressMessages();
   const challenges = { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() };
   const byLocalCa = options.acme?.ownNames === 'all' ? null : nameForAgents;
   const domainCertificates = new DomainCertificates(store, byLocalCa, log);
@@ -119,6 +121,7 @@ async function startParts(
     authorityPem,
     challenges,
     services,
+    serviceMessages,
     agents,
     host,
     httpPort,
@@ -147,7 +150,16 @@ async function startParts(
   const nameOfApi = apiHost(baseDomain);
   const apiUrl = options.apiUrl ?? urlOf({ protocol: 'https', host: nameOfApi, port: ports.httpsPort });
   const live = new LiveWithEdges(new LiveAgents(sessions, endpoints, log), edgeIndex);
-  const apiParts = { store, live, counters, log, domains, ipPolicies, wakeProvisioner: provisioning.wake };
+  const apiParts = {
+    messages: serviceMessages,
+    store,
+    live,
+    counters,
+    log,
+    domains,
+    ipPolicies,
+    wakeProvisioner: provisioning.wake,
+  };
   services.set(
     nameOfApi,
     lazyListener(() => managementApi({ ...options, apiUrl }, apiParts), log),
@@ -174,6 +186,7 @@ function edgeServerLimits(limits: EdgeLimits) {
 }
 
 interface ApiParts {
+  messages: ExpressMessages;
   store: Store;
   live: LiveView;
   counters: TrafficCounters;
@@ -184,11 +197,13 @@ interface ApiParts {
 }
 
 async function managementApi(options: GatewayOptions & { apiUrl: string }, parts: ApiParts) {
-  const { domains, ipPolicies, ...dependencies } = parts;
+  const { messages, domains, ipPolicies, ...dependencies } = parts;
   const [{ createManagementApi, DEFAULT_LIMITS }, { trafficPolicyCheck }] = await Promise.all([
     import('./api/management-api.ts'),
     import('./api/traffic-policy-check.ts'),
   ]);
   const settings = { ...DEFAULT_LIMITS, ...options.limits, baseUrl: options.apiUrl, version: VERSION, domains };
-  return createManagementApi({ ...dependencies, checkTrafficPolicy: trafficPolicyCheck(ipPolicies) }, settings);
+  const app = createManagementApi({ ...dependencies, checkTrafficPolicy: trafficPolicyCheck(ipPolicies) }, settings);
+  messages.adopt(app);
+  return app;
 }

@@ -3,10 +3,10 @@ import { parseToken, type TokenParts } from '../../lib/ids.ts';
 import type { Store } from '../store/store.ts';
 import { secretMatches } from '../store/tokens.ts';
 import type { FailedAttempts } from './failed-attempts.ts';
+import type { Handler } from './handler.ts';
 import { refuse } from './refuse.ts';
-import type { Handler } from './router.ts';
 
-/** Lets only requests through that carry a live API key, and notes which. */
+/** Requires a valid API key, and stores its id in `res.locals`. */
 export function requireApiKey(store: Store, attempts: FailedAttempts): Handler {
   const refuseSlowly = async (refusal: ApiError, address: string) => {
     await attempts.slowDown(address);
@@ -14,24 +14,26 @@ export function requireApiKey(store: Store, attempts: FailedAttempts): Handler {
   };
   return (req, res, next) => {
     const result = identify(store, req.headers.authorization);
-    if (typeof result !== 'string') return refuseSlowly(result, req.socket.remoteAddress ?? '');
-    res.apiKeyId = result;
+    if (typeof result !== 'string') return refuseSlowly(result, req.ip ?? '');
+    res.locals.apiKeyId = result;
     next();
   };
 }
 
-/** The id of the API key that a request presents, or why there is none. Never repeats what was presented. */
+/** The id of the API key that a request presents, or why it is refused. Never repeats the presented value. */
 function identify(store: Store, authorization: string | undefined): string | ApiError {
   if (authorization === undefined) {
-    return refuse(403, 200, 'Authenticate with the header Authorization: Bearer <API key>.');
+    return refuse(403, 200, 'no API key; send the header Authorization: Bearer <API key>');
   }
   const value = /^Bearer +([\x21-\x7e]+)$/i.exec(authorization.trim())?.[1];
-  if (value === undefined) return refuse(403, 201, 'The Authorization header must be: Bearer <API key>.');
+  if (value === undefined) {
+    return refuse(403, 201, 'malformed Authorization header; send Authorization: Bearer <API key>');
+  }
   if (/^ak_[0-9A-Za-z]{1,27}$/.test(value)) {
-    return refuse(403, 208, "This is an API key's id. Use the key itself, which was shown once when it was made.");
+    return refuse(403, 208, 'this is the id of an API key; send the key, which was shown once when it was created');
   }
   const parts = parseToken(value);
-  if (!parts) return refuse(403, 202, 'The API key does not have the form of one.');
+  if (!parts) return refuse(403, 202, 'malformed API key');
   return keyOf(store, parts) ?? (isAuthtoken(store, parts) ? notForAgents() : unknownKey());
 }
 
@@ -48,9 +50,9 @@ function isAuthtoken(store: Store, { ksuid, secret }: TokenParts): boolean {
 }
 
 function notForAgents(): ApiError {
-  return refuse(403, 206, 'This is an authtoken, with which agents connect. The API needs an API key.');
+  return refuse(403, 206, 'this is an authtoken, which only agents use; send an API key');
 }
 
 function unknownKey(): ApiError {
-  return refuse(403, 203, 'The API key is not known, or was deleted.');
+  return refuse(403, 203, 'unknown API key: it does not exist, was deleted, or its bot user is not active');
 }

@@ -3,25 +3,25 @@ import { clientNetwork } from '../../lib/ip-address.ts';
 import { RecentMap } from '../../lib/recent-map.ts';
 import { refuse } from './refuse.ts';
 
-/** When failed authentications are slowed down. */
+/** When responses to failed authentications are delayed. */
 export interface FailedAttemptSettings {
-  /** Failures of one client within the window that are answered at once. */
+  /** Failures of one client within the window that are answered without delay. */
   free: number;
   windowMs: number;
-  /** Delay of the first failure beyond those; it doubles from one to the next. */
+  /** Delay of the first failure after those; it doubles with each further failure. */
   delayMs: number;
   maxDelayMs: number;
 }
 
-/** Clients remembered at once; an attacker who is more of them only finds no delay. */
+/** Clients tracked at once. An attacker with more addresses is not delayed. */
 const MAX_CLIENTS = 10_000;
-/** Answers held back at once: a flood of failures must not pile up sockets. */
-const MAX_WAITING = 64;
+/** Responses delayed at once: a flood of failures must not pile up sockets. */
+const MAX_DELAYED = 64;
 
-/** Slows down clients that keep presenting wrong keys. Requests with a right key are never held back. */
+/** Delays responses to clients that keep sending wrong API keys. Requests with a valid key are never delayed. */
 export class FailedAttempts {
   readonly #failures = new RecentMap<string, { count: number; since: number }>(MAX_CLIENTS);
-  #waiting = 0;
+  #delayed = 0;
 
   constructor(
     private readonly settings: FailedAttemptSettings,
@@ -29,26 +29,26 @@ export class FailedAttempts {
   ) {}
 
   /**
-   * Notes a failure and waits as long as its answer has to.
+   * Records a failure and waits until its response may be sent.
    *
-   * @throws {ApiError} 429 when too many answers are held back already
+   * @throws {ApiError} 429 when too many responses are delayed already
    */
   async slowDown(address: string): Promise<void> {
-    const delayMs = this.#delayAfter(this.#note(clientNetwork(address)));
+    const delayMs = this.#delayAfter(this.#record(clientNetwork(address)));
     if (delayMs === 0) return;
-    if (this.#waiting >= MAX_WAITING) {
+    if (this.#delayed >= MAX_DELAYED) {
       const retryAfter = Math.ceil(this.settings.maxDelayMs / 1000);
-      throw refuse(429, 226, 'Too many failed authentications.', { retryAfter });
+      throw refuse(429, 226, `too many failed authentications; wait ${retryAfter} s`, { retryAfter });
     }
-    this.#waiting += 1;
+    this.#delayed += 1;
     try {
       await this.clock.sleep(delayMs);
     } finally {
-      this.#waiting -= 1;
+      this.#delayed -= 1;
     }
   }
 
-  #note(client: string): number {
+  #record(client: string): number {
     const now = this.clock.now();
     const known = this.#failures.get(client);
     const recent = known && now - known.since < this.settings.windowMs ? known : { count: 0, since: now };

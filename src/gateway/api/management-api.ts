@@ -1,7 +1,5 @@
-import type { RequestListener } from 'node:http';
+import express, { type Express } from 'express';
 import { type Clock, systemClock } from '../../lib/clock.ts';
-import { sendJson, sendText } from '../../lib/http-answer.ts';
-import type { RoutedRequest } from '../../lib/http-router.ts';
 import type { Log } from '../../lib/log.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
@@ -13,6 +11,7 @@ import { requireApiKey } from './authentication.ts';
 import type { ApiContext } from './context.ts';
 import { errorHandler, notFound } from './error-handler.ts';
 import { type FailedAttemptSettings, FailedAttempts } from './failed-attempts.ts';
+import type { Handler } from './handler.ts';
 import { createLinks } from './links.ts';
 import { GatewayMetrics } from './metrics.ts';
 import { operation } from './operation.ts';
@@ -20,37 +19,36 @@ import { type RateLimit, rateLimit } from './rate-limit.ts';
 import { refuse } from './refuse.ts';
 import { type BodyLimits, jsonBody } from './request-body.ts';
 import { type Guards, noQuery } from './resource-router.ts';
-import { type ApiResponse, type Handler, strictRouter } from './router.ts';
-import { createRouters } from './routers.ts';
+import { createRouters } from './routes.ts';
 import { requireVersion } from './version.ts';
 
 /** Settings of the management API. */
 export interface ManagementApiSettings {
-  /** Where clients reach it; every `uri` starts with it. An origin, without a path. */
+  /** The origin at which clients reach the API, without a path; every `uri` starts with it. */
   baseUrl: string;
   /** Version of this program, for the OpenAPI document. */
   version: string;
   domains: DomainSettings;
-  /** No limit when null. */
+  /** null: no limit. */
   rateLimit: RateLimit | null;
   failedAttempts: FailedAttemptSettings;
   body: BodyLimits;
 }
 
-/** Generous enough for every client that means well. */
+/** Limits that no well-behaved client reaches. */
 export const DEFAULT_LIMITS: Pick<ManagementApiSettings, 'rateLimit' | 'failedAttempts' | 'body'> = {
   rateLimit: null,
   failedAttempts: { free: 10, windowMs: 60_000, delayMs: 250, maxDelayMs: 5_000 },
   body: { maxBytes: 1024 * 1024, timeoutMs: 30_000 },
 };
 
-/** What the management API works with. */
+/** What the management API depends on. */
 export interface ManagementApiDependencies {
   store: Store;
   live: LiveView;
   counters: TrafficCounters;
   log: Log;
-  /** Called when a certificate may be wanted, or not wanted any more. */
+  /** Called when a domain may need a certificate, or no longer needs one. */
   wakeProvisioner: () => void;
   /** Why a traffic policy document (JSON or YAML) is refused, or null. */
   checkTrafficPolicy: (document: string) => Refusal | null;
@@ -58,45 +56,39 @@ export interface ManagementApiDependencies {
 }
 
 /**
- * The management API; the caller serves it.
+ * The management API as an Express app.
  *
- * Each route carries its own checks, so that an unknown path is answered 404 before anybody is asked who they are.
+ * Each route runs its own checks, so that unknown paths answer 404 before authentication.
  */
-export function createManagementApi(
-  dependencies: ManagementApiDependencies,
-  settings: ManagementApiSettings,
-): RequestListener {
+export function createManagementApi(dependencies: ManagementApiDependencies, settings: ManagementApiSettings): Express {
   const { clock = systemClock, counters, ...rest } = dependencies;
   const { store, live, log } = rest;
   const { baseUrl, domains, version } = settings;
   const context: ApiContext = { ...rest, links: createLinks(baseUrl), domains };
   const guards = createGuards(store, clock, settings);
-
-  const router = strictRouter();
   const metrics = new GatewayMetrics({ store, live, counters });
-  router.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
-  if (!store.database.isDurable) router.use(refuseChanges);
+
+  const app = express();
+  app.disable('x-powered-by').disable('etag').enable('strict routing').enable('case sensitive routing');
+  app.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
+  if (!store.database.isDurable) app.use(refuseChanges);
   let document: object | null = null;
-  router.get('/openapi.json', (_req, res) => {
-    // Made when first asked for: on a small device most gateways are never asked.
+  app.get('/openapi.json', (_req, res) => {
+    // Created on first use: most gateways on small devices never need it.
     document ??= openApiDocument({ baseUrl, version });
-    sendJson(res, document);
+    res.json(document);
   });
-  router.get('/metrics', ...guards.unversioned, async (_req, res) => {
+  app.get('/metrics', ...guards.unversioned, async (_req, res) => {
     const { registry } = metrics;
-    sendText(res, registry.contentType, await registry.metrics());
+    res.type(registry.contentType).send(await registry.metrics());
   });
-  router.use(...createRouters(context, guards));
-  const fail = errorHandler(log);
-  const answer = (req: RoutedRequest, res: ApiResponse) => {
-    router(req, res, (error) => (error ? fail(error, req, res) : notFound(req, res)));
-  };
-  return (req, res) => answer(req as RoutedRequest, res as ApiResponse);
+  app.use(...createRouters(context, guards), notFound, errorHandler(log));
+  return app;
 }
 
 const METHODS = new Set(['GET', 'POST', 'PATCH', 'PUT', 'DELETE']);
 
-/** The router answers OPTIONS by itself, and HEAD where there is a GET; the service does not have them. */
+/** Answers 404 to HEAD and OPTIONS, which Express would answer on its own. */
 const onlyKnownMethods: Handler = (req, res, next) => {
   if (METHODS.has(req.method)) next();
   else notFound(req, res);
@@ -104,7 +96,7 @@ const onlyKnownMethods: Handler = (req, res, next) => {
 
 const refuseChanges: Handler = (req, _res, next) => {
   if (req.method === 'GET') next();
-  else throw refuse(503, 700, "The gateway's disk is read-only: make it writable and restart the gateway.");
+  else throw refuse(503, 700, "the gateway's disk is read-only: make it writable and restart the gateway");
 };
 
 function createGuards(
@@ -117,6 +109,6 @@ function createGuards(
   const known = [requireApiKey(store, attempts), ...limit];
   const list = [...known, requireVersion];
   const plain = [...list, noQuery];
-  // Prometheus cannot be told to send a header of ours everywhere that it runs.
+  // Prometheus cannot always send custom headers.
   return { unversioned: [...known, noQuery], list, plain, withBody: [...plain, jsonBody(settings.body)] };
 }

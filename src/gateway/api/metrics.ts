@@ -3,7 +3,7 @@ import type { LiveView } from '../endpoints/live-view.ts';
 import { CONNECTION_KINDS, type TrafficCounters } from '../metrics/traffic-counters.ts';
 import { CERTIFICATE_STATES } from '../store/managed-domains.ts';
 import type { Store } from '../store/store.ts';
-import type { Handler } from './router.ts';
+import type { Handler } from './handler.ts';
 
 export interface MetricsSource {
   live: LiveView;
@@ -13,7 +13,7 @@ export interface MetricsSource {
 
 const PROTOCOLS = ['http', 'https', 'tcp', 'tls'];
 
-/** What the gateway tells Prometheus, in a registry of its own: read from where it is known when somebody looks. */
+/** The gateway's Prometheus metrics. Values are read from their sources on each scrape. */
 export class GatewayMetrics {
   readonly registry = new Registry();
   readonly #requests = new Counter({
@@ -31,11 +31,12 @@ export class GatewayMetrics {
     this.#addCertificates(store);
   }
 
-  /** Counts every request; routes by their pattern, so that no client decides how many there are. */
+  /** Counts every request. Routes are labelled by their pattern, so that clients cannot create labels. */
   readonly observe: Handler = (req, res, next) => {
     res.on('close', () => {
-      // What has no route was not asked by a method that it knows, either.
-      const [method, route] = req.route ? [req.method, req.route.path] : ['OTHER', 'none'];
+      const found: { path: string } | undefined = req.route;
+      // A request without a route may have any method.
+      const [method, route] = found ? [req.method, found.path] : ['OTHER', 'none'];
       this.#requests.inc({ method, route, status: res.writableFinished ? res.statusCode : 'aborted' });
     });
     next();
@@ -53,7 +54,7 @@ export class GatewayMetrics {
     });
     new Gauge({
       name: 'device_agent_gateway_endpoints',
-      help: 'Endpoints online by protocol, those of TLS edges included.',
+      help: 'Endpoints online by protocol, including those of TLS edges.',
       labelNames: ['protocol'],
       registers,
       collect() {
@@ -75,7 +76,7 @@ export class GatewayMetrics {
     const registers = [this.registry];
     new Gauge({
       name: 'device_agent_gateway_connections',
-      help: 'Public connections open by what they carry.',
+      help: 'Open connections of clients, by kind.',
       labelNames: ['kind'],
       registers,
       collect() {
@@ -84,7 +85,7 @@ export class GatewayMetrics {
     });
     new Counter({
       name: 'device_agent_gateway_responses_total',
-      help: 'Responses to public HTTP requests by status class; those of the management API are not among them.',
+      help: 'Responses to HTTP requests of clients by status class, without the management API.',
       labelNames: ['class'],
       registers,
       collect() {
@@ -92,12 +93,16 @@ export class GatewayMetrics {
         for (const digit of [1, 2, 3, 4, 5]) this.inc({ class: `${digit}xx` }, counters.responses[digit]);
       },
     });
-    this.#addCount('device_agent_gateway_policy_refusals_total', 'Public HTTP requests refused by a policy.', () => {
-      return counters.refusedByPolicy;
-    });
+    this.#addCount(
+      'device_agent_gateway_policy_refusals_total',
+      'HTTP requests of clients refused by a policy.',
+      () => {
+        return counters.refusedByPolicy;
+      },
+    );
     this.#addCount(
       'device_agent_gateway_upstream_failures_total',
-      'Public HTTP requests that got no response of the upstream, or not all of it.',
+      'HTTP requests of clients that got no complete response from the upstream.',
       () => counters.upstreamFailures,
     );
   }
@@ -137,7 +142,7 @@ export class GatewayMetrics {
     const tables = [reservedDomains, ownDomains];
     new Gauge({
       name: 'device_agent_gateway_domains',
-      help: 'Reserved domains, and own names of the gateway, by the state of their certificate.',
+      help: "Reserved domains and the gateway's own names, by the state of their certificate.",
       labelNames: ['certificate'],
       registers,
       collect() {
@@ -149,7 +154,7 @@ export class GatewayMetrics {
     });
     new Gauge({
       name: 'device_agent_gateway_certificate_expiry_seconds',
-      help: 'Seconds until the first certificate in use by these names ends; none while there is none.',
+      help: 'Seconds until the next certificate of these names expires; absent without certificates.',
       registers,
       collect() {
         this.remove();

@@ -3,15 +3,15 @@ import { errorCode } from '../../management/resources/refusal.ts';
 import type { ReadableResource } from '../../management/resources/resource.ts';
 
 /**
- * The error that refuses a request.
+ * The error that rejects a request.
  *
- * @param code number of the service's error code: 420 for `ERR_NGROK_420`
+ * @param code number of the error code: 420 for `ERR_NGROK_420`
  */
 export function refuse(status: number, code: number, message: string, options?: ApiErrorOptions): ApiError {
   return new ApiError(status, errorCode(code), message, options);
 }
 
-/** The error for an id in a path that leads nowhere. */
+/** The error for an unknown id in a path. */
 export function unknownId(resource: Pick<ReadableResource, 'name' | 'unknownIdCode'>): ApiError {
-  return refuse(404, resource.unknownIdCode, `There is no ${resource.name} with this id.`);
+  return refuse(404, resource.unknownIdCode, `no ${resource.name} has this id`);
 }

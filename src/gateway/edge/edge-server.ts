@@ -14,11 +14,12 @@ import { HTTP_LIMITS, type HttpLimits } from './http/http-limits.ts';
 import { HttpProxy } from './proxy/http-proxy.ts';
 import { PublicTls, type PublicTlsOptions } from './public-tls.ts';
 import { Routing, type Scheme } from './routing.ts';
-import { ServiceServer } from './service-server.ts';
+import { type MessageClasses, ServiceServer } from './service-server.ts';
 import { ConnectionSlots } from './tls/connection-slots.ts';
 import type { HttpsHandler } from './tls/https-route.ts';
 
 export interface EdgeServerOptions extends PublicTlsOptions {
+  serviceMessages?: MessageClasses;
   /** 0 chooses any free port. */
   httpPort: number;
   httpsPort: number;
@@ -61,7 +62,7 @@ export class EdgeServer {
       onFailure: (req, res, error) => this.#fail(req, res, error),
     });
     this.#routing = new Routing({ ...options, clients, proxy: this.#proxy });
-    this.#services = new ServiceServer(services, limits);
+    this.#services = new ServiceServer(services, limits, options.serviceMessages);
     this.#tls = new PublicTls(options, this.#httpsHandler(limits, clients, internal));
     const plain = new Http1Clients({ limits, counters, log });
     const slots = new ConnectionSlots(limits.connections, () => closeLongestIdle(plain));

@@ -1,9 +1,12 @@
-import { createServer, type RequestListener, type Server } from 'node:http';
+import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http';
 import type { Socket } from 'node:net';
 import { misdirected } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
 import { hostNameOf } from './http/host-name.ts';
 import { type HttpLimits, sweepInterval } from './http/http-limits.ts';
+
+/** The request and response classes of a server. */
+export type MessageClasses = Pick<ServerOptions, 'IncomingMessage' | 'ServerResponse'>;
 
 /** The gateway's own services over HTTPS, such as the management API. Nothing is proxied, so Node's parser serves them. */
 export class ServiceServer {
@@ -11,7 +14,7 @@ export class ServiceServer {
   readonly #services: ReadonlyMap<string, RequestListener>;
 
   /** @param services by lower-case hostname */
-  constructor(services: ReadonlyMap<string, RequestListener>, limits: HttpLimits) {
+  constructor(services: ReadonlyMap<string, RequestListener>, limits: HttpLimits, messages: MessageClasses = {}) {
     this.#services = services;
     this.#server = createServer({
       maxHeaderSize: limits.headerBytes,
@@ -21,6 +24,7 @@ export class ServiceServer {
       connectionsCheckingInterval: sweepInterval(limits),
       keepAliveTimeout: limits.keepAliveTimeout,
       insecureHTTPParser: false,
+      ...messages,
     });
     this.#server.timeout = limits.idleTimeout;
     // Node enforces its timeouts only once the server is listening.

@@ -1,4 +1,4 @@
-import { sendJson, sendNothing } from '../../lib/http-answer.ts';
+import type { Router } from 'express';
 import { readBody } from '../../management/request.ts';
 import { apiKeys } from '../../management/resources/api-key.ts';
 import { botUsers, serviceUsers } from '../../management/resources/bot-user.ts';
@@ -24,12 +24,11 @@ import { endpointConfigurationActions } from './endpoint-configurations.ts';
 import { ipPolicyActions, ipPolicyRuleActions } from './ip-policies.ts';
 import { endpointActions, type TunnelSessionActions, tunnelActions, tunnelSessionActions } from './online.ts';
 import { type Detachable, type ReservedDomainActions, reservedDomainActions } from './reserved-domains.ts';
-import { type Guards, idOf, readRouter, resourceRouter } from './resource-router.ts';
-import { type ApiRouter, strictRouter } from './router.ts';
+import { type Guards, idOf, readRouter, resourceRouter, strictRouter } from './resource-router.ts';
 import { type TlsEdgeActions, tlsEdgeActions } from './tls-edges.ts';
 
-/** The routes of every operation of the API. */
-export function createRouters(context: ApiContext, guards: Guards): ApiRouter[] {
+/** The routers of every operation of the API. */
+export function createRouters(context: ApiContext, guards: Guards): Router[] {
   const { links } = context;
   const domains = reservedDomainActions(context);
   const edges = tlsEdgeActions(context);
@@ -64,44 +63,44 @@ const DETACHABLE: readonly Detachable[] = [
   'https_endpoint_configuration',
 ];
 
-function detachRouter(actions: ReservedDomainActions, guards: Guards): ApiRouter {
+function detachRouter(actions: ReservedDomainActions, guards: Guards): Router {
   const router = strictRouter();
   for (const what of DETACHABLE) {
     const path: string = `${reservedDomains.path}/:id/${what}`;
     router.delete(path, ...guards.plain, async (req, res) => {
       await actions.detach(idOf(req), what);
-      sendNothing(res);
+      res.status(204).end();
     });
   }
   return router;
 }
 
-function moduleRouter(actions: TlsEdgeActions, guards: Guards): ApiRouter {
+function moduleRouter(actions: TlsEdgeActions, guards: Guards): Router {
   const router = strictRouter();
   for (const name of Object.keys(tlsEdgeModules) as TlsEdgeModuleName[]) {
     const path: string = `${tlsEdges.path}/:id/${name}`;
     const schema = tlsEdgeModules[name].body;
     router.get(path, ...guards.plain, (req, res) => {
-      sendJson(res, actions.getModule(idOf(req), name));
+      res.json(actions.getModule(idOf(req), name));
     });
     router.put(path, ...guards.withBody, async (req, res) => {
-      sendJson(res, await actions.replaceModule(idOf(req), name, readBody(schema, 'PUT', req.body)));
+      res.json(await actions.replaceModule(idOf(req), name, readBody(schema, 'PUT', req.body)));
     });
     router.delete(path, ...guards.plain, async (req, res) => {
       await actions.removeModule(idOf(req), name);
-      sendNothing(res);
+      res.status(204).end();
     });
   }
   return router;
 }
 
-function commandRouter(actions: TunnelSessionActions, guards: Guards): ApiRouter {
+function commandRouter(actions: TunnelSessionActions, guards: Guards): Router {
   const router = strictRouter();
   for (const command of ['restart', 'stop', 'update'] as const) {
     const path: string = `${tunnelSessions.path}/:id/${command}`;
     router.post(path, ...guards.plain, (req, res) => {
       actions.command(idOf(req), command);
-      sendNothing(res);
+      res.status(204).end();
     });
   }
   return router;
