@@ -47,7 +47,7 @@ describe('the tour in README', unless(NO_CURL), () => {
     await new Promise<void>((resolve) => upstream.listen(0, '127.0.0.1', resolve));
     agent = AgentProcess.start(folder);
     const api = await agent.ready();
-    const own = new URL(String((await agent.logged('the API is reachable on the agent’s own domain')).url));
+    const own = new URL(String((await agent.logged('remote API online')).url));
     ports = {
       4040: new URL(api).port,
       8443: own.port,

@@ -28,7 +28,7 @@ export async function startAgentProcess(folder: string, env: Record<string, stri
   const child = await startChild(process.execPath, [cli], settings, (line) => {
     if (!line.startsWith('{')) return undefined;
     const entry = JSON.parse(line) as { msg: string; url?: string };
-    return entry.msg === 'the local API is up' ? entry.url : undefined;
+    return entry.msg === 'local API listening' ? entry.url : undefined;
   });
   const response = await fetch(`${child.ready}/healthz`);
   await response.arrayBuffer();

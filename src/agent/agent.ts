@@ -10,22 +10,22 @@ import { VERSION } from '../version.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
 import type { Metrics, MetricsSource } from './api/metrics.ts';
 import { type RunningServer, startServer } from './api/server.ts';
-import { type ApiToken, openApiToken, tokenOfNobody } from './api-token.ts';
+import { type ApiToken, openApiToken, unknownToken } from './api-token.ts';
 import type { SessionStatus } from './connectors/connector.ts';
 import { NgrokConnector } from './connectors/sdk/ngrok-connector.ts';
 import { openDataFolder } from './folders/data-folder.ts';
 import { openRuntimeFolder } from './folders/runtime-folder.ts';
+import { type GatewayUplink, gatewayName, openUplink } from './gateway-uplink.ts';
 import { OwnEndpoint } from './own-endpoint.ts';
 import { loadDefaultPolicies } from './tunnels/default-policies.ts';
 import { DurableFile } from './tunnels/durable-file.ts';
 import type { TunnelState } from './tunnels/tunnel.ts';
 import { TunnelManager } from './tunnels/tunnel-manager.ts';
 import { TunnelStore, tunnelsCodec, tunnelsFile } from './tunnels/tunnel-store.ts';
-import { gatewayName, openUplink, type Uplink } from './uplink.ts';
 import { UpstreamDialer } from './upstreams/upstream-dialer.ts';
 import { UpstreamGuard } from './upstreams/upstream-guard.ts';
 
-/** What there is to say of an agent in one line. */
+/** The agent's status in brief. */
 export interface AgentStatus {
   session: SessionStatus;
   tunnels: Readonly<Record<TunnelState, number>>;
@@ -34,41 +34,41 @@ export interface AgentStatus {
 /** A running agent; its API answers. */
 export interface Agent {
   /**
-   * Resolves when the embedded gateway, if there is one, has started and the session is being kept. Rejects with an
-   * {@link OperatorError} when that cannot be; by then the agent has stopped.
+   * Resolves when the embedded gateway, if used, has started and the session supervisor runs. Rejects with an
+   * {@link OperatorError} when either fails; by then the agent has stopped.
    */
   readonly started: Promise<void>;
   status(): AgentStatus;
-  /** Milliseconds since the keeping of its session last made a step, online or not. */
+  /** Milliseconds since the session supervisor last made progress, online or not. */
   silentMs(): number;
   /**
-   * Takes over log level, default policies and API token; tunnels without a policy of their own are opened anew when
-   * the default policies have changed.
+   * Reloads log level, default policies and API token. Changed default policies reopen the tunnels without a policy of
+   * their own.
    *
-   * @throws {OperatorError} when one of them cannot be used; then everything stays as it was
+   * @throws {OperatorError} when one of them is not valid; then nothing changes
    */
   reload(settings: Settings): Promise<void>;
-  /** Ends everything in good order; the tunnels stay on the disk. */
+  /** Stops all parts in order; the tunnels stay on the disk. */
   stop(): Promise<void>;
 }
 
-/** Milliseconds that requests under way get to finish when the agent stops. */
+/** How long pending requests get to finish when the agent stops. */
 const API_GRACE_MS = 1500;
 const UPSTREAM_CONNECT_MS = 10_000;
-/** Why tunnels may not lead there. */
-const OWN_API = "the agent's own API, which strangers would reach without a token; set AGENT_DOMAIN to reach it";
+/** Why tunnels may not forward there. */
+const OWN_API = "the agent's own API, which clients would reach without a token; set AGENT_DOMAIN to publish it";
 
 /**
- * Starts the agent: first its API, then everything that may take its time.
+ * Starts the agent: the API first, then everything that may take longer.
  *
- * @param clock what reconnecting and retrying go by
- * @returns once the API is up
- * @throws {OperatorError} when something is in the way that the operator has to mend
+ * @param clock times reconnects and retries
+ * @returns once the API answers
+ * @throws {OperatorError} when the operator has to fix something first
  */
 export async function startAgent(settings: Settings, log: Log, clock: Clock = systemClock): Promise<Agent> {
   const parts = new Teardown(log);
   const undo = async (error: unknown): Promise<never> => {
-    // What stood in the way of the start is what the operator has to know; the rest is in the log.
+    // The operator needs the reason that the start failed; errors while stopping are in the log.
     await parts.stop().catch(() => {});
     throw error;
   };
@@ -76,11 +76,11 @@ export async function startAgent(settings: Settings, log: Log, clock: Clock = sy
   return { ...running, started: running.started.catch(undo), stop: () => parts.stop() };
 }
 
-/** What the parts of an agent need while they start. */
+/** Shared by the parts of an agent while they start. */
 interface Start {
   settings: Settings;
   guard: UpstreamGuard;
-  /** Where the agent and its gateway are reached, by what it is; more of them as they come up. */
+  /** For `/status`: addresses of the agent and its gateway, added as they start. */
   addresses: Record<string, string>;
   log: Log;
   clock: Clock;
@@ -92,12 +92,12 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
   const { api, dataDir } = settings;
   const defaultPolicies = await loadDefaultPolicies(settings.defaultPolicies);
   const socketFolder = await openFolders(dataDir, log, parts);
-  let apiToken = await openApiToken(settings).catch((error: unknown) => lockOut(error, log));
+  let apiToken = await openApiToken(settings).catch((error: unknown) => disableRemoteApi(error, log));
 
   const guard = new UpstreamGuard(settings.allowUpstreams);
   const addresses: Record<string, string> = {};
   const start: Start = { settings, guard, addresses, log, clock, parts };
-  const { connector, setGatewayLogLevel } = connectorOf(start);
+  const { connector, setGatewayLogLevel } = createConnector(start);
 
   const own =
     api.domain === null
@@ -119,7 +119,7 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
     log,
     clock,
   });
-  // The agent's own endpoint is first in line when the session comes up.
+  // Registered first, so that the agent's own endpoint is bound first on each session.
   own?.start();
   parts.add(() => own?.stop());
   await tunnels.start();
@@ -157,14 +157,14 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
   };
 }
 
-/** @returns the folder of the agent's sockets */
+/** @returns the folder for unix sockets */
 async function openFolders(dataDir: string, log: Log, parts: Teardown): Promise<string> {
   const folder = await openDataFolder(dataDir);
   parts.add(() => folder.release());
   if (folder.unwritable !== null) {
     log.error(
       { folder: dataDir, reason: folder.unwritable },
-      'THE DATA FOLDER IS READ-ONLY OR FULL: tunnels stay as they are on the disk, and none can be created or deleted',
+      'data folder is read-only or full: tunnels cannot be created or deleted',
     );
   }
   const socketFolder = await openRuntimeFolder(dataDir);
@@ -172,18 +172,18 @@ async function openFolders(dataDir: string, log: Log, parts: Teardown): Promise<
   return socketFolder;
 }
 
-/** What keeps the session. The way to the gateway, and the gateway if it is embedded, are opened when it starts. */
-function connectorOf({ settings, guard, addresses, log, clock, parts }: Start) {
+/** The connector opens the link to the gateway, and starts an embedded gateway, when it starts itself. */
+function createConnector({ settings, guard, addresses, log, clock, parts }: Start) {
   const { gateway, dataDir, verifyUpstreamTls } = settings;
-  let uplink: Promise<Uplink> | null = null;
-  // Why it could not be opened, `started` tells.
+  let uplink: Promise<GatewayUplink> | null = null;
+  // `started` rejects with the reason when it cannot be opened.
   parts.add(async () => (await uplink?.catch(() => null))?.stop());
   const openLink = async () => {
     uplink = openUplink(gateway, dataDir, log);
-    const { addresses: gatewayAddresses, whatIsPort, ...target } = await uplink;
+    const { addresses: gatewayAddresses, describePort, ...target } = await uplink;
     Object.assign(addresses, gatewayAddresses);
-    guard.protectOwnPorts(whatIsPort);
-    // The SDK's native code is loaded here, when nobody waits for the API any more.
+    guard.protectOwnPorts(describePort);
+    // Loads the SDK's native code only after the API has started.
     const { openGatewayLink } = await import('./connectors/sdk/gateway-link.ts');
     return openGatewayLink({ ...target, verifyUpstreamTls, version: VERSION, log, clock });
   };
@@ -192,12 +192,12 @@ function connectorOf({ settings, guard, addresses, log, clock, parts }: Start) {
   return { connector, setGatewayLogLevel: async (level: LogLevel) => (await uplink)?.setLogLevel(level) };
 }
 
-/** The API on this device, and behind the agent's own endpoint if there is one. */
+/** Serves the API on this device, and behind the agent's own endpoint if it has a domain. */
 async function serveApi(app: AppOptions, own: OwnEndpoint | null, token: () => string, start: Start): Promise<void> {
   const { settings, guard, addresses, log, parts } = start;
   const { api } = settings;
   const servers: RunningServer[] = [];
-  // Together, so that requests on one side do not use up the time of those on the other.
+  // Closed concurrently, so that both share one grace time.
   parts.add(() => Promise.all(servers.map((server) => server.close(API_GRACE_MS))));
   if (own) {
     const remote = createRemoteApp(app, api.requireToken ? token : null);
@@ -209,20 +209,20 @@ async function serveApi(app: AppOptions, own: OwnEndpoint | null, token: () => s
   if (server.port !== null && isLoopbackHost(api.host)) {
     guard.protectOwnPorts((port) => (port === server.port ? OWN_API : undefined));
   }
-  log.info({ url: addresses.api }, 'the local API is up');
+  log.info({ url: addresses.api }, 'local API listening');
 }
 
-/** No part of the start: nobody asks for figures that soon. */
+/** Loaded after the start, which it would slow down. */
 async function loadMetrics(source: MetricsSource): Promise<Metrics> {
   const { Metrics } = await import('./api/metrics.ts');
   return new Metrics(source);
 }
 
-/** Whoever holds the token has to wait until it is mended; that is no reason to keep the tunnels down. */
-function lockOut(error: unknown, log: Log): ApiToken {
+/** Disables remote calls until the token is fixed, but starts the tunnels. */
+function disableRemoteApi(error: unknown, log: Log): ApiToken {
   if (!(error instanceof OperatorError)) throw error;
-  log.error({ reason: error.message }, 'NO REMOTE CALL IS LET IN: the API token cannot be had; mend that and reload');
-  return tokenOfNobody();
+  log.error({ reason: error.message }, 'remote API disabled: cannot read the API token; fix it and reload');
+  return unknownToken();
 }
 
 function announceRemote({ api }: Settings, { file }: ApiToken, log: Log): void {
@@ -230,9 +230,9 @@ function announceRemote({ api }: Settings, { file }: ApiToken, log: Log): void {
   if (!api.requireToken) {
     log.warn(
       { domain: api.domain },
-      'AGENT_API_AUTH=none: anyone who knows the domain may open and delete tunnels on this device',
+      'remote API without authentication: anyone with the URL can create and delete tunnels',
     );
   } else if (file !== null) {
-    log.info({ file }, 'remote calls need the token in this file: Authorization: Bearer <token>');
+    log.info({ file }, 'remote API requires the API token in this file');
   }
 }

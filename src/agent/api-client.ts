@@ -9,7 +9,7 @@ import { apiTokenIfAny } from './api-token.ts';
 const NOT_FOUND = 4;
 const DEADLINE_MS = 45_000;
 
-const WHERE_TOKEN = 'run this with the agent’s DATA_DIR as a user who may read api-token in it, or set AGENT_API_TOKEN';
+const TOKEN_ADVICE = 'run this with the DATA_DIR of the agent as a user who can read api-token, or set AGENT_API_TOKEN';
 
 interface Call {
   method: string;
@@ -19,12 +19,12 @@ interface Call {
 }
 
 /**
- * Calls the API of the agent that runs on this device.
+ * Calls the API of the agent on this device.
  *
- * @param settings say where it listens and which token it wants
- * @param deadlineMs milliseconds to wait; the default is long, as starting a tunnel waits for the gateway in turn
+ * @param settings give its address and token
+ * @param deadlineMs the default is long because starting a tunnel waits for the gateway
  * @returns the answer's JSON; undefined when it is empty
- * @throws {OperatorError} exit code 3 when no agent answers, 4 when there is no such tunnel, 1 when it refuses
+ * @throws {OperatorError} exit code 3 when no agent answers, 4 when no tunnel matches, 1 for other refusals
  */
 export async function callAgent<T>(
   settings: Settings,
@@ -49,16 +49,16 @@ export async function callAgent<T>(
 /**
  * The path of a tunnel in the API.
  *
- * @throws {OperatorError} exit code 2 for what would be the path of something else, such as an unset variable's nothing
+ * @throws {OperatorError} exit code 2 for a name that would make another path, such as an empty one
  */
 export function tunnelPath(name: string): string {
   if (/^\.{0,2}$/.test(name)) {
-    throw new OperatorError(`"${name}" names no tunnel: give its first label, host or URL`, 2);
+    throw new OperatorError(`not a tunnel name: "${name}"; give its first label, host or URL`, 2);
   }
   return `/tunnels/${encodeURIComponent(name)}`;
 }
 
-/** By Node's http client: its fetch refuses ports that mean something else to browsers, such as 6000. */
+/** Not by fetch(), which refuses ports that browsers block, such as 6000. */
 async function ask(base: string, path: string, call: Call): Promise<{ status: number; text: string }> {
   const { method, headers, body, deadlineMs } = call;
   const signal = AbortSignal.timeout(deadlineMs);
@@ -70,42 +70,42 @@ async function ask(base: string, path: string, call: Call): Promise<{ status: nu
     });
     return { status: response.statusCode ?? 0, text: await text(response) };
   } catch (error) {
-    const problem = signal.aborted ? late(base, deadlineMs) : broken(base, response !== null, messageOf(error));
+    const problem = signal.aborted ? timedOut(base, deadlineMs) : failed(base, response !== null, messageOf(error));
     throw new OperatorError(problem, EXIT_UNREACHABLE, { cause: error });
   }
 }
 
-function late(base: string, deadlineMs: number): string {
-  return `the agent at ${base} did not answer within ${deadlineMs / 1000} s; device-agent tunnels shows what became of it`;
+function timedOut(base: string, deadlineMs: number): string {
+  return `no answer from the agent at ${base} within ${deadlineMs / 1000} s; check the result with: device-agent tunnels`;
 }
 
-function broken(base: string, hasBegun: boolean, reason: string): string {
-  if (hasBegun) return `the answer of ${base} broke off (${reason}); device-agent tunnels shows what became of it`;
-  return `no agent answers at ${base} (${reason}); is it running? start it with: device-agent run`;
+function failed(base: string, hasBegun: boolean, reason: string): string {
+  if (hasBegun) return `incomplete answer from ${base}: ${reason}; check the result with: device-agent tunnels`;
+  return `no agent answers at ${base}: ${reason}; start it with: device-agent run`;
 }
 
 function parseAnswer(base: string, status: number, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw stranger(base, status);
+    throw notAnAgent(base, status);
   }
 }
 
-function stranger(base: string, status: number): OperatorError {
+function notAnAgent(base: string, status: number): OperatorError {
   return new OperatorError(
-    `what answers at ${base} is no device agent (status ${status}); set AGENT_HOST and AGENT_PORT to where it listens`,
+    `not a device agent: ${base} answered with status ${status}; set AGENT_HOST and AGENT_PORT to the agent's address`,
     EXIT_UNREACHABLE,
   );
 }
 
 function refusal(base: string, status: number, answer: unknown): OperatorError {
-  if (!isErrorBody(answer)) return stranger(base, status);
+  if (!isErrorBody(answer)) return notAnAgent(base, status);
   const { msg, error_code, details = {} } = answer;
   const more = Object.entries(details).filter(([, problem]) => !msg.includes(problem));
   const lines = more.map(([place, problem]) => `\n  ${place}: ${problem}`).join('');
   const exitCode = status === 404 ? NOT_FOUND : 1;
-  return new OperatorError(`${status === 401 ? `${msg}: ${WHERE_TOKEN}` : msg} (${error_code})${lines}`, exitCode);
+  return new OperatorError(`${status === 401 ? `${msg}: ${TOKEN_ADVICE}` : msg} (${error_code})${lines}`, exitCode);
 }
 
 function isErrorBody(answer: unknown): answer is ApiErrorBody {
@@ -113,14 +113,14 @@ function isErrorBody(answer: unknown): answer is ApiErrorBody {
 }
 
 /**
- * Where the local API is.
+ * The URL of the local API.
  *
- * @throws {OperatorError} exit code 2 when the settings do not tell
+ * @throws {OperatorError} exit code 2 when the settings leave its port open
  */
 export function apiAddress({ api }: Settings): string {
   if (api.port === 0) {
     throw new OperatorError(
-      'AGENT_PORT=0 lets the agent choose its port, which is unknown here; set AGENT_PORT to the one that its log names',
+      'unknown API port: AGENT_PORT=0 lets the agent choose it; set AGENT_PORT to the port in its log',
       2,
     );
   }
@@ -128,7 +128,7 @@ export function apiAddress({ api }: Settings): string {
 }
 
 function headers(settings: Settings, hasBody: boolean): Record<string, string> {
-  // On loopback the agent asks for none, and while it is not running anyone may listen there to collect it.
+  // Loopback needs no token, and while the agent is down another program could listen there to collect it.
   const token = isLoopbackHost(settings.api.host) ? null : apiTokenIfAny(settings);
   return {
     ...(hasBody && { 'content-type': 'application/json' }),

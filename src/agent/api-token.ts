@@ -8,18 +8,16 @@ import type { Settings } from '../settings/agent-settings.ts';
 /** File in the data folder that holds the token when none was set. */
 const TOKEN_FILE = 'api-token';
 
-/** A token that is in use, and the file it was read from or written to (null: it was set). */
+/** The API token in use, and its file; null when a setting gives it. */
 export interface ApiToken {
   token: string;
   file: string | null;
 }
 
 /**
- * The token that calls from outside this machine need: the one that was set, else the one in the
- * data folder, which is generated at the first start.
+ * The token that remote calls need: from the setting, else from the data folder, where the first start generates it.
  *
- * @throws {OperatorError} when the file is there but cannot be used; it is never replaced silently,
- *   as that would lock out whoever holds the old token
+ * @throws {OperatorError} when the file exists but cannot be used; replacing it would lock out callers with the old token
  */
 export async function openApiToken(settings: Settings): Promise<ApiToken> {
   if (settings.api.token !== null) return { token: settings.api.token, file: null };
@@ -28,18 +26,18 @@ export async function openApiToken(settings: Settings): Promise<ApiToken> {
   return { token, file };
 }
 
-/** Stands in for one that cannot be had: as nobody knows it, nobody is let in. */
-export function tokenOfNobody(): ApiToken {
+/** Replaces a token that cannot be read: nobody knows it, so all remote calls are refused. */
+export function unknownToken(): ApiToken {
   return { token: newToken(), file: null };
 }
 
-/** The token, when there is one that this user may read; for the command line. */
+/** The token if this user can read it; for the command line. */
 export function apiTokenIfAny(settings: Settings): string | null {
   if (settings.api.token !== null) return settings.api.token;
   try {
     return readTokenFile(join(settings.dataDir, TOKEN_FILE)) ?? null;
   } catch {
-    // Local calls work without it; where it is needed, the API's answer says so.
+    // Local calls work without it; other calls are answered with 401.
     return null;
   }
 }
@@ -54,8 +52,8 @@ function readTokenFile(file: string): string | undefined {
   }
   if (!/^[\x21-\x7e]{16,}$/.test(token)) {
     throw new OperatorError(
-      `the API token ${file} is damaged, and was left as it is: write the token into it again (one line of at least 16 ` +
-        'characters without blanks), or delete the file to have a new one made, which remote callers then have to use',
+      `damaged API token ${file}: write the token into it again (one line of at least 16 characters without blanks), ` +
+        'or delete the file to generate a new token for remote callers',
     );
   }
   return token;

@@ -8,15 +8,15 @@ import { TunnelSupervisor } from './tunnels/tunnel-supervisor.ts';
 export interface OwnEndpointOptions {
   connector: Connector;
   domain: string;
-  /** Unix socket on which the API is served to callers from outside. */
+  /** Unix socket on which the API answers remote callers. */
   socket: string;
   clock: Clock;
   log: Log;
 }
 
-/** Keeps the agent's own API reachable on the agent's domain, the way a tunnel is kept up, but as none of the tunnels. */
+/** Keeps the agent's API online at the agent's own domain, like a tunnel that is not listed. */
 export class OwnEndpoint {
-  readonly #keeper: TunnelSupervisor;
+  readonly #supervisor: TunnelSupervisor;
 
   constructor(private readonly options: OwnEndpointOptions) {
     const { connector, domain, clock, log } = options;
@@ -29,8 +29,8 @@ export class OwnEndpoint {
       policy: null,
       created_at: new Date().toISOString(),
     } as const;
-    this.#keeper = new TunnelSupervisor(tunnel, {
-      opener: { open: () => this.#open() },
+    this.#supervisor = new TunnelSupervisor(tunnel, {
+      open: () => this.#open(),
       session: () => connector.status,
       limiter: new Limiter(1),
       clock,
@@ -42,28 +42,28 @@ export class OwnEndpoint {
 
   /** The public URL; its port is known once it is bound. */
   get url(): string {
-    return this.#keeper.url;
+    return this.#supervisor.url;
   }
 
-  /** Where the API has to be served for it. */
+  /** Serve the API on this unix socket. */
   get socket(): string {
     return this.options.socket;
   }
 
   get status(): TunnelStatus {
-    return this.#keeper.status;
+    return this.#supervisor.status;
   }
 
   start(): void {
     const { connector } = this.options;
-    connector.on('online', () => this.#keeper.sessionOnline());
-    connector.on('offline', () => this.#keeper.sessionLost());
-    this.#keeper.keep();
+    connector.on('online', () => this.#supervisor.sessionOnline());
+    connector.on('offline', () => this.#supervisor.sessionLost());
+    this.#supervisor.start();
   }
 
-  /** Its endpoint goes with the session. */
+  /** The endpoint ends with the session. */
   stop(): void {
-    this.#keeper.abandon();
+    this.#supervisor.stop();
   }
 
   async #open() {
@@ -79,6 +79,6 @@ export class OwnEndpoint {
 
   #changed(): void {
     if (this.status.state !== 'online') return;
-    this.options.log.info({ url: this.url }, 'the API is reachable on the agent’s own domain');
+    this.options.log.info({ url: this.url }, 'remote API online');
   }
 }

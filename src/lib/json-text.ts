@@ -27,11 +27,16 @@ type Next = ', or }' | ', or ]' | 'nothing more';
  * @throws {JsonTextError}
  */
 export function parseJson(text: string): unknown {
-  checkSyntax(text);
+  checkJson(text);
   return JSON.parse(text);
 }
 
-function checkSyntax(text: string): void {
+/**
+ * Checks the syntax and the depth of a JSON text.
+ *
+ * @throws {JsonTextError}
+ */
+export function checkJson(text: string): void {
   const open: ('}' | ']')[] = [];
   const next = (): Next => (open.length === 0 ? 'nothing more' : open.at(-1) === '}' ? ', or }' : ', or ]');
   let expected: Expected = 'a value';

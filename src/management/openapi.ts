@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { ErrorBody, errorResponse, type Json, jsonSchema } from '../lib/openapi.ts';
 import { allOperations, type Operation } from './operations.ts';
 
 /** What stands in the document besides the operations. */
@@ -8,15 +9,6 @@ export interface OpenApiOptions {
   /** Version of the program. */
   version: string;
 }
-
-type Json = Record<string, unknown>;
-
-const ErrorBody = z.object({
-  error_code: z.string().optional(),
-  status_code: z.int(),
-  msg: z.string(),
-  details: z.record(z.string(), z.string()),
-});
 
 const REFUSALS = {
   400: 'The request is not valid, or conflicts with something that exists.',
@@ -53,7 +45,7 @@ export function openApiDocument({ baseUrl, version }: OpenApiOptions): Json {
       securitySchemes: { apiKey: { type: 'http', scheme: 'bearer' } },
       schemas: { Error: jsonSchema(ErrorBody, 'output') },
       responses: Object.fromEntries(
-        Object.entries(REFUSALS).map(([status, text]) => [`Error${status}`, errorAnswer(text)]),
+        Object.entries(REFUSALS).map(([status, text]) => [`Error${status}`, errorResponse(text)]),
       ),
     },
   };
@@ -115,14 +107,4 @@ function success({ answer, listKey }: Operation): Json {
 
 function listOf(key: string, item: z.ZodType): z.ZodType {
   return z.object({ [key]: z.array(item), uri: z.string(), next_page_uri: z.string().nullable() });
-}
-
-function errorAnswer(description: string): Json {
-  return { description, content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } };
-}
-
-/** OpenAPI 3.1 names its own dialect; the member that zod puts there would only repeat it. */
-function jsonSchema(schema: z.ZodType, io: 'input' | 'output'): Json {
-  const { $schema: _, ...rest } = z.toJSONSchema(schema, { io });
-  return rest;
 }

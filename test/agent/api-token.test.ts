@@ -32,9 +32,7 @@ describe('the token of the API', () => {
     const { settings, file } = await setUp();
     await writeFile(file, 'torn');
     await expect(openApiToken(settings)).rejects.toThrow(OperatorError);
-    await expect(openApiToken(settings)).rejects.toThrow(
-      `${file} is damaged, and was left as it is: write the token into it`,
-    );
+    await expect(openApiToken(settings)).rejects.toThrow(`damaged API token ${file}: write the token into it again`);
     expect(await readFile(file, 'utf8')).toBe('torn');
     expect(apiTokenIfAny(settings)).toBeNull();
   });

@@ -16,7 +16,7 @@ async function start(dataDir: string, gateway: Record<string, string> = {}) {
   const agent: Agent = await startAgent(loadSettings(env, dataDir), log);
   onTestFinished(() => agent.stop());
   await agent.started;
-  const api = String(lines.find(({ msg }) => msg === 'the local API is up')?.url);
+  const api = String(lines.find(({ msg }) => msg === 'local API listening')?.url);
   return { agent, api, lines };
 }
 
@@ -60,7 +60,7 @@ describe('on a disk that has become read-only', unless(NO_MOUNT), () => {
 
     const { agent, api, lines } = await start(dataDir, gateway);
     await ready(api);
-    expect(lines.find(({ msg }) => String(msg).includes('READ-ONLY'))).toMatchObject({
+    expect(lines.find(({ msg }) => String(msg).startsWith('data folder is read-only'))).toMatchObject({
       folder: dataDir,
       reason: expect.stringContaining('remount,rw'),
     });
@@ -98,7 +98,7 @@ describe('on a disk that has become read-only', unless(NO_MOUNT), () => {
     expect(lines.find(({ msg }) => String(msg).includes('OR FULL'))).toMatchObject({
       reason: expect.stringContaining('df -i'),
     });
-    expect(lines.find(({ msg }) => String(msg).includes('NO REMOTE CALL'))).toMatchObject({
+    expect(lines.find(({ msg }) => String(msg).startsWith('remote API disabled'))).toMatchObject({
       reason: expect.stringMatching(/api-token.*ENOSPC/),
     });
     await expect(start(dataDir, gateway)).rejects.toThrow('another agent');

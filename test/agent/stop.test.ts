@@ -26,7 +26,7 @@ it('an agent that stops gives requests on both sides the same grace time, not on
   const env = { DATA_DIR: folder, AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0' };
   const agent = await startAgent(loadSettings({ ...env, AGENT_API_TOKEN: TOKEN }, folder), log);
   await agent.started;
-  const api = new URL(String(lines.find(({ msg }) => msg === 'the local API is up')?.url));
+  const api = new URL(String(lines.find(({ msg }) => msg === 'local API listening')?.url));
   await hangOn({ host: api.hostname, port: Number(api.port) });
   await hangOn({ path: join(runtimePath(folder), 'api.sock') });
   const began = performance.now();

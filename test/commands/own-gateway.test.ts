@@ -123,7 +123,7 @@ describe('a gateway of one’s own, from the first start to a tunnel', () => {
     await gateway.end('SIGKILL');
     const seen = device.lines.length;
     await startGateway({ GATEWAY_HTTPS_PORT: String(up.https) });
-    await device.logged('session with the gateway is up', seen);
+    await device.logged('session online', seen);
     await device.ready();
     expect(await visit('cam.sitea.example.com')).toMatchObject({ status: 200, body: 'the camera' });
     expect((await setup('--no-wait')).stdout).toMatch(/^authtoken +cr_\w+ was made by an earlier run/m);

@@ -58,7 +58,7 @@ describe('an agent that is told to read its settings again (SIGHUP)', () => {
     // As systemd does: what is in the file is also in the environment, as it was at the start.
     agent = AgentProcess.start(folder, { SETTINGS_FILE: 'settings.env', AGENT_API_TOKEN: FIRST_TOKEN });
     api = await agent.ready();
-    own = new URL(String((await agent.logged('the API is reachable on the agent’s own domain')).url));
+    own = new URL(String((await agent.logged('remote API online')).url));
     expect((await open({ domain: 'plain.localhost' })).status).toBe(200);
     expect((await open({ domain: 'own.localhost', policy: JSON.parse(policies('mine')) })).status).toBe(200);
   });
@@ -100,7 +100,11 @@ describe('an agent that is told to read its settings again (SIGHUP)', () => {
   it.each([
     ['a value that is not allowed', () => settings('LOG_LEVEL=loud'), /LOG_LEVEL="loud"/],
     ['policies that are no JSON', () => write('policies.json', '{'), /policies\.json.*not JSON/],
-    ['policies that the gateway refuses', () => write('policies.json', policies('bad', '1 +')), /gateway refuses/],
+    [
+      'policies that the gateway refuses',
+      () => write('policies.json', policies('bad', '1 +')),
+      /refused by the gateway/,
+    ],
   ])('refuses %s as a whole, and says why', async (_what, spoil, reason) => {
     settings('AGENT_API_TOKEN=a-token-that-never-counts');
     spoil();

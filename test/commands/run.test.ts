@@ -192,7 +192,7 @@ describe('tunnels that are damaged on the disk', () => {
     expect(await domains(await agent.api())).toEqual(['one.localhost']);
     const kept = readdirSync(join(folder, 'data')).filter((name) => name.includes('damaged'));
     expect(kept.map((name) => readFileSync(join(folder, 'data', name), 'utf8'))).toEqual([torn]);
-    expect(agent.lines.find(({ level }) => level === 'error')).toMatchObject({ msg: 'a damaged file was set aside' });
+    expect(agent.lines.find(({ level }) => level === 'error')).toMatchObject({ msg: 'damaged file set aside' });
   });
 
   it('are set aside when there is no copy, and the agent starts without tunnels', async () => {
@@ -239,7 +239,7 @@ describe('the command line', () => {
   it('logs as people read it with LOG_FORMAT=pretty', async () => {
     const taken = String(await takenPort()); // with which it ends by itself
     const { stdout } = await run({ LOG_FORMAT: 'pretty', GATEWAY_HTTPS_PORT: taken });
-    expect(stdout).toMatch(/^\[\d\d:\d\d:\d\d\] INFO: the local API is up\n {4}url: "http:\/\/127\.0\.0\.1:\d+"\n/);
+    expect(stdout).toMatch(/^\[\d\d:\d\d:\d\d\] INFO: local API listening\n {4}url: "http:\/\/127\.0\.0\.1:\d+"\n/);
   });
 
   it('shows where an error comes from with --debug alone', async () => {

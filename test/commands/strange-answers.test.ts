@@ -54,7 +54,10 @@ it('a token that is missing or wrong is said to be had from the data folder, or 
 it.each(['', '.', '..'])('the name "%s" is none of a tunnel, and asks the agent for nothing', async (name) => {
   const requests = await listen((_req, res) => res.end('[]'));
   for (const command of [() => showTunnel(name, {}), () => deleteTunnel(name)]) {
-    await expect(command()).rejects.toMatchObject({ exitCode: 2, message: expect.stringContaining('names no tunnel') });
+    await expect(command()).rejects.toMatchObject({
+      exitCode: 2,
+      message: expect.stringContaining('not a tunnel name'),
+    });
   }
   expect(requests).toEqual([]);
 });
@@ -71,7 +74,7 @@ describe('what is no answer of an agent', () => {
       await expect(command()).rejects.toMatchObject({
         name: 'OperatorError',
         exitCode: 3,
-        message: expect.stringContaining('is no device agent'),
+        message: expect.stringContaining('not a device agent'),
       });
     }
   });
@@ -80,7 +83,10 @@ describe('what is no answer of an agent', () => {
     await listen((req, res) => {
       res.writeHead(200, { 'content-length': 100 }).write('[', () => req.socket.destroy());
     });
-    await expect(listTunnels({})).rejects.toMatchObject({ exitCode: 3, message: expect.stringContaining('broke off') });
+    await expect(listTunnels({})).rejects.toMatchObject({
+      exitCode: 3,
+      message: expect.stringContaining('incomplete answer'),
+    });
   });
 
   it('because none comes says how long it waited', async () => {

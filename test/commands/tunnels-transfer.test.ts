@@ -110,11 +110,11 @@ describe('import without an agent', () => {
     });
     const { code, stdout, stderr } = await tunnels(['import', 'bad.json']);
     expect([code, stdout]).toEqual([2, '']);
-    expect(stderr).toMatch(/^device-agent: nothing was imported from bad\.json/);
+    expect(stderr).toMatch(/^device-agent: nothing was imported: bad\.json has problems/);
     expect(stderr).toMatch(/\n {2}https:\/\/bad_name\.localhost: protocol: .*\n.*forwards_to: .*\n.*domain: /);
     expect(stderr).toMatch(/\n {2}https:\/\/agent\.localhost: domain: agent\.localhost is the agent's own domain/);
     expect(stderr).toMatch(/\n {2}https:\/\/policy\.localhost: policy\.inbound: /);
-    expect(stderr).toMatch(/\n {2}fine\.localhost: it is there more than once/);
+    expect(stderr).toMatch(/\n {2}fine\.localhost: listed more than once/);
     expect(existsSync(join(folder, 'data'))).toBe(false);
   });
 
@@ -125,9 +125,9 @@ describe('import without an agent', () => {
     writeFileSync(join(folder, 'torn.json'), '{"https://one.localhost":');
     write('newer.json', { version: 2, tunnels: [], groups: {} });
     for (const [file, problem] of [
-      ['list.json', /neither an export of device-agent, nor/],
+      ['list.json', /neither an export of device-agent nor/],
       ['edited.json', /tunnels\[0\]\.id: must be a string, not a number; .*tunnels\[0\]\.url: is missing/],
-      ['newer.json', /newer version of device-agent \(format 2, this one knows 1\)/],
+      ['newer.json', /newer version of device-agent wrote it \(format 2, this version supports 1\)/],
       ['torn.json', /not JSON, line 1/],
       ['missing.json', /ENOENT/],
     ] as const) {

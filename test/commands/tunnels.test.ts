@@ -84,7 +84,9 @@ it('exits with 2 for a policy file that cannot be used', async () => {
 it('exits with 1 when the agent refuses, and passes its reasons on', async () => {
   const taken = await tunnels('start', '8001', '-d', 'one.localhost');
   expect(taken).toMatchObject({ code: 1, stdout: '' });
-  expect(taken.stderr).toMatch(/^device-agent: one\.localhost is used .*\(ERR_AGENT_DOMAIN_IN_USE\)\n$/);
+  expect(taken.stderr).toMatch(
+    /^device-agent: domain in use: .* uses one\.localhost; .*\(ERR_AGENT_DOMAIN_IN_USE\)\n$/,
+  );
   const invalid = await tunnels('start', 'http://', '-d', 'bad_name', '-p', 'udp');
   expect(invalid.code).toBe(1);
   expect(invalid.stderr).toMatch(/^device-agent: protocol: .*\n {2}forwards_to: .*\n {2}domain: .*\n$/);
@@ -107,5 +109,5 @@ it('exits with 3 when no agent answers, at a port that browsers refuse to try as
   const { code, stderr } = await deviceAgent(['tunnels'], folder, { AGENT_PORT: '1' });
   expect(code).toBe(3);
   expect(stderr).toContain('ECONNREFUSED');
-  expect(stderr).toMatch(/^device-agent: no agent answers at http:\/\/127\.0\.0\.1:1 .*device-agent run\n$/);
+  expect(stderr).toMatch(/^device-agent: no agent answers at http:\/\/127\.0\.0\.1:1: .*device-agent run\n$/);
 });

@@ -42,7 +42,7 @@ it('says when the default policies cannot be used', async () => {
   const folder = temporaryFolder();
   writeFileSync(join(folder, 'mine.json'), '{"inbound": [');
   const found = await examine(folder, { DEFAULT_POLICIES: 'mine.json' });
-  expect(found('default-policies')).toEqual([failure(/mine\.json cannot be used: not JSON, line 1/)]);
+  expect(found('default-policies')).toEqual([failure(/default policies from .*mine\.json: not JSON, line 1/)]);
 });
 
 it.each([

@@ -199,7 +199,7 @@ it('leaves a running agent alone, and tells what that knows', async () => {
   const settings = { ...remote(), NGROK_AUTHTOKEN: issued.token };
   const agent = AgentProcess.start(folder, settings);
   onTestFinished(async () => void (await agent.end('SIGKILL')));
-  await agent.logged('tunnels are up');
+  await agent.logged('tunnels online');
   const env = { ...settings, AGENT_PORT: new URL(await agent.api()).port };
   const before = gateway.endpoints.list();
   const found = await examine(folder, env);

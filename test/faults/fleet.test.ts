@@ -137,7 +137,7 @@ it(`${AGENTS} agents are all back within a minute of a gateway that was killed`,
     const crew: Crew = { folders: folders.filter((_, j) => j % PROCESSES === i), env };
     const agents = AgentProcess.run(CREW, [JSON.stringify(crew)], folder);
     onTestFinished(async () => void (await agents.end('SIGKILL')));
-    await agents.logged('tunnels are up');
+    await agents.logged('tunnels online');
   }
   const serves = async (host: string) => (await client.get(host)) === `${host}:${gateway.httpsPort}`;
   await timeUntilAll(hosts, serves, { limitMs: 120_000 });

@@ -59,7 +59,7 @@ for (const minutes of MINUTES) {
           const agent = await startAgent(loadSettings(scene.env, scene.folder), log, clock);
           try {
             await scene.recovered();
-            const lost = logged('session with the gateway is lost');
+            const lost = logged('session lost');
             await begin(scene);
             await lost;
             const [lines, knocks] = [messages.length, scene.proxy.accepted];

@@ -24,8 +24,8 @@ const LIMIT_MS = 50_000;
 /** Lines that an outage may add to the log: the loss, five reasons, the return. */
 const MAX_LINES = 12;
 const MAX_GROWTH_MIB = 64;
-const LOST = 'session with the gateway is lost';
-const TRYING = 'no session with the gateway; trying on';
+const LOST = 'session lost';
+const TRYING = 'session attempt failed; retrying';
 
 interface Device {
   scene: Scene;

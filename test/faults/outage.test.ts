@@ -95,7 +95,7 @@ describe.concurrent(`${TUNNELS} tunnels serve again within ${LIMIT_MS / 1000} s 
         scene.proxy.silence();
         // What was connected stays silent for ever; only new connections get through.
         scene.proxy.speak();
-        const line = await agent.logged('session with the gateway is lost', agent.lines.length);
+        const line = await agent.logged('session lost', agent.lines.length);
         const noticed = performance.now();
         expect(line.reason).toBe('the gateway does not answer heartbeats any more');
         const note = `noticed after ${seconds(noticed - from)}`;
@@ -114,7 +114,7 @@ describe.concurrent(`${TUNNELS} tunnels serve again within ${LIMIT_MS / 1000} s 
     Scene.play({ tunnels: TUNNELS }, async (scene) => {
       const agent = await scene.startServing();
       scene.proxy.silence();
-      await agent.logged('session with the gateway is lost');
+      await agent.logged('session lost');
       await delay(rounds({ short: 5_000, full: 60_000 }));
       scene.proxy.speak();
       expectRecovery('half-open link, from when the network was back', await scene.recovered(), LIMIT_MS);

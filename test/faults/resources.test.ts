@@ -182,7 +182,7 @@ class Day {
 
   async #reconnect(counts: boolean): Promise<void> {
     const from = performance.now();
-    const up = this.agent.logged('tunnels are up', this.agent.lines.length);
+    const up = this.agent.logged('tunnels online', this.agent.lines.length);
     this.proxy.cut();
     await up;
     if (counts) this.reconnects.push(performance.now() - from);

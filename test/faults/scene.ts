@@ -101,7 +101,7 @@ export class Scene {
   /** Starts the agent and waits until every tunnel serves. */
   async startServing(): Promise<AgentProcess> {
     const agent = this.startAgent();
-    await agent.logged('tunnels are up');
+    await agent.logged('tunnels online');
     await this.recovered();
     return agent;
   }

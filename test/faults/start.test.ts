@@ -34,7 +34,7 @@ describe.concurrent('an agent that starts', () => {
       await scene.proxy.refuse();
       const agent = scene.startAgent();
       const api = await agent.api();
-      await agent.logged('no session with the gateway; trying on');
+      await agent.logged('session attempt failed; retrying');
       expect((await fetch(`${api}/healthz`)).status).toBe(200);
       expect((await fetch(`${api}/readyz`)).status).toBe(503);
       expect(await (await fetch(`${api}/tunnels`)).json()).toHaveLength(TUNNELS);
@@ -81,7 +81,7 @@ describe.concurrent('an agent that starts', () => {
       expect((await fetch(`${api}/readyz`)).status).toBe(503);
       expect(await (await fetch(`${api}/tunnels`)).json()).toHaveLength(TUNNELS + 1);
       scene.proxy.cut();
-      await agent.logged('session with the gateway is lost');
+      await agent.logged('session lost');
       expectRecovery('the same after a reconnect', await scene.recovered(), 5_000);
       expect((await fetch(`${api}/tunnels/refused`, { method: 'DELETE' })).status).toBe(204);
       expect((await fetch(`${api}/readyz`)).status).toBe(200);
@@ -127,7 +127,7 @@ describe.concurrent('an agent that starts', () => {
       const agent = scene.startAgent();
       const times = await scene.recovered(from);
       const fault = 'kill -9, from the start of the next process';
-      const note = `${(await agent.logged('tunnels are up')).ms} ms from the session to the last tunnel`;
+      const note = `${(await agent.logged('tunnels online')).after_ms} ms from the session to the last tunnel`;
       measured({ fault, tried: 0, note });
       expectRecovery(fault, times, 10_000);
       expect(agent.lines.filter(({ code }) => code === 'ERR_NGROK_334')).toEqual([]);

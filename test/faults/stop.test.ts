@@ -36,7 +36,7 @@ const cases: Case[] = [
     async prepare(scene) {
       await scene.proxy.refuse();
       const agent = scene.startAgent();
-      await agent.logged('no session with the gateway; trying on');
+      await agent.logged('session attempt failed; retrying');
       return agent;
     },
   },
@@ -46,7 +46,7 @@ const cases: Case[] = [
     async prepare(scene) {
       const agent = await startReady(scene);
       await scene.proxy.refuse();
-      await agent.logged('session with the gateway is lost');
+      await agent.logged('session lost');
       return agent;
     },
   },
@@ -66,7 +66,7 @@ const cases: Case[] = [
       const agent = await startReady(scene);
       scene.proxy.cut();
       scene.proxy.silence();
-      await agent.logged('session with the gateway is lost');
+      await agent.logged('session lost');
       await delay(2_000); // within the next attempt, whenever that began
       return agent;
     },
@@ -77,7 +77,7 @@ const cases: Case[] = [
     async prepare(scene) {
       scene.proxy.delay(50);
       const agent = scene.startAgent();
-      await agent.logged('session with the gateway is up');
+      await agent.logged('session online');
       return agent;
     },
   },

@@ -86,8 +86,8 @@ describe('the image', unless(NO_IMAGE_BUILDER), () => {
 
   it('comes up on a read-only root, is healthy, and ends in good order as process 1', async () => {
     const { child, ended, line } = start([...FREE, 'AGENT_GATEWAY=embedded']);
-    const { url } = JSON.parse(await line('the local API is up'));
-    await line('the API is reachable on the agent');
+    const { url } = JSON.parse(await line('local API listening'));
+    await line('remote API online');
     const health = (port: string) =>
       start([`AGENT_PORT=${port}`, 'AGENT_GATEWAY=embedded'], config.Healthcheck.Test.slice(3)).ended;
     expect(await health(new URL(url).port)).toBe(0);

@@ -91,7 +91,7 @@ export class AgentProcess {
 
   /** `http://127.0.0.1:port` of the local API, once it is up. */
   async api(): Promise<string> {
-    return String((await this.logged('the local API is up')).url);
+    return String((await this.logged('local API listening')).url);
   }
 
   /** Resolves when the session is online and every tunnel is up. */

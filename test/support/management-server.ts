@@ -18,10 +18,13 @@ import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
 import { openStore, type Store } from '../../src/gateway/store/store.ts';
 import { type Clock, systemClock } from '../../src/lib/clock.ts';
 import { SecretsBox } from '../../src/lib/secrets-box.ts';
-import { openApiProblems } from './openapi-check.ts';
+import { openApiDocument } from '../../src/management/openapi.ts';
+import { OpenApiCheck } from './openapi-check.ts';
 
 export const BASE_URL = 'https://api.gateway.test';
 export const BASE_DOMAIN = 'gateway.test';
+
+const openApi = new OpenApiCheck(openApiDocument({ baseUrl: BASE_URL, version: '0' }));
 
 export interface Answer {
   status: number;
@@ -136,7 +139,7 @@ async function send(
     ...(body !== undefined && { body: typeof body === 'string' ? body : JSON.stringify(body) }),
   });
   const text = await response.text();
-  const problems = openApiProblems(method, path.replace(/\?.*/, ''), response.status, text);
+  const problems = openApi.problems(method, path.replace(/\?.*/, ''), response.status, text);
   if (problems.length > 0) throw new Error(`${method} ${path}: not as documented: ${problems.join('; ')}: ${text}`);
   const parsed = (text ? JSON.parse(text) : {}) as Record<string, unknown>;
   return { status: response.status, headers: response.headers, body: parsed, id: String(parsed.id) };

@@ -1,41 +1,49 @@
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
-import { openApiDocument } from '../../src/management/openapi.ts';
 
 interface Operation {
-  responses: Record<string, { $ref?: string; content?: { 'application/json': { schema: object } } }>;
+  responses: Record<string, { $ref?: string; content?: Record<string, { schema: object }> }>;
 }
 
-const document = openApiDocument({ baseUrl: 'https://api.gateway.test', version: '0' }) as {
+interface Document {
   paths: Record<string, Record<string, Operation>>;
   components: { schemas: { Error: object } };
-};
+}
+
 const ajv = new Ajv2020({ strict: false, allErrors: true });
 addFormats.default(ajv);
 const compiled = new Map<object, ValidateFunction>();
 
-/**
- * Holds an answer against the OpenAPI document.
- *
- * @param path without the query
- * @returns what the document does not allow; empty when the answer is as described
- */
-export function openApiProblems(method: string, path: string, status: number, body: string): string[] {
-  const operation = operationFor(method, path);
-  if (!operation) return status === 404 ? validate(document.components.schemas.Error, body) : [`${status} unrouted`];
-  const response = operation.responses[status];
-  if (status >= 400) {
-    // 415 stands for a content type that the document does not offer.
-    return response || status === 415 ? validate(document.components.schemas.Error, body) : [`undocumented ${status}`];
+/** Checks answers against an OpenAPI document. */
+export class OpenApiCheck {
+  readonly #document: Document;
+
+  constructor(document: object) {
+    this.#document = document as Document;
   }
-  if (!response) return [`undocumented status ${status}`];
-  const schema = response.content?.['application/json'].schema;
-  if (!schema) return body === '' ? [] : ['a body where none is described'];
-  return validate(closed(schema), body);
+
+  /**
+   * @param path without the query
+   * @returns what the document does not allow; empty when the answer is as described
+   */
+  problems(method: string, path: string, status: number, body: string): string[] {
+    const { Error: errorSchema } = this.#document.components.schemas;
+    const operation = operationFor(this.#document, method, path);
+    if (!operation) return status === 404 ? validate(errorSchema, body) : [`${status} unrouted`];
+    const response = operation.responses[status];
+    if (status >= 400) {
+      // 415 stands for a content type that the document does not offer.
+      return response || status === 415 ? validate(errorSchema, body) : [`undocumented ${status}`];
+    }
+    if (!response) return [`undocumented status ${status}`];
+    const schema = response.content?.['application/json']?.schema;
+    if (!schema) return body === '' || response.content ? [] : ['a body where none is described'];
+    return validate(closed(schema), body);
+  }
 }
 
-/** The path in the document that a real path belongs to, or null. */
-export function operationFor(method: string, path: string): Operation | null {
+/** The operation in the document that answers a real path, or null. */
+function operationFor(document: Document, method: string, path: string): Operation | null {
   for (const [template, operations] of Object.entries(document.paths)) {
     const pattern = new RegExp(`^${template.replaceAll(/\{\w+\}/g, '[^/]+')}$`);
     const operation = operations[method.toLowerCase()];

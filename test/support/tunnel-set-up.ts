@@ -1,8 +1,9 @@
 import { join } from 'node:path';
 import type { Adapter } from 'lowdb';
 import { onTestFinished } from 'vitest';
+import type { z } from 'zod';
 import { DurableFile } from '../../src/agent/tunnels/durable-file.ts';
-import type { TunnelRequest } from '../../src/agent/tunnels/tunnel.ts';
+import { TunnelRequest } from '../../src/agent/tunnels/tunnel.ts';
 import { TunnelManager, type TunnelManagerOptions } from '../../src/agent/tunnels/tunnel-manager.ts';
 import { type StoredTunnels, TunnelStore, tunnelsCodec } from '../../src/agent/tunnels/tunnel-store.ts';
 import { UpstreamDialer } from '../../src/agent/upstreams/upstream-dialer.ts';
@@ -43,7 +44,7 @@ export async function setUpTunnels({ adapter, folder, ...options }: SetUpOptions
   return { connector, store, tunnels, folder: socketFolder, path };
 }
 
-/** A valid request; what the test is about is given. */
-export function tunnelRequest(request: Partial<TunnelRequest> = {}): TunnelRequest {
-  return { protocol: 'http', forwards_to: 'localhost:8001', ...request };
+/** A valid request, parsed; the test gives what it is about. */
+export function tunnelRequest(request: Partial<z.input<typeof TunnelRequest>> = {}): TunnelRequest {
+  return TunnelRequest.parse({ protocol: 'http', forwards_to: 'localhost:8001', ...request });
 }

@@ -1,5 +1,4 @@
-import type { RequestListener, ServerResponse } from 'node:http';
-import { type Handler, httpRouter, type RoutedRequest } from '../../lib/http-router.ts';
+import express, { type Express, type RequestHandler } from 'express';
 import type { Log } from '../../lib/log.ts';
 import { isLoopbackHost } from '../../lib/loopback-host.ts';
 import { bearerAuth, directClient, forwardedClient } from './bearer-auth.ts';
@@ -7,6 +6,7 @@ import { errorHandler, noSuchPath } from './error-handler.ts';
 import { type HealthSource, healthRouter, livenessRouter } from './health-router.ts';
 import { hostGuard } from './host-guard.ts';
 import { observeRequests, type Side } from './observe-requests.ts';
+import { openApiRouter } from './openapi-router.ts';
 import { tunnelsRouter } from './tunnels-router.ts';
 
 export interface AppOptions extends HealthSource {
@@ -14,42 +14,44 @@ export interface AppOptions extends HealthSource {
 }
 
 /**
- * The API for callers on this machine: no token, but only under loopback names and not for other sites' pages.
- * Bound to any other address it demands the token instead.
+ * The API for callers on this machine. On loopback it needs no token, but only answers to loopback names and not to
+ * pages of other sites. On any other address it requires the token.
  *
- * @param host the address that it is served on
+ * Every path refuses query parameters it does not know, as the management API does.
+ *
+ * @param host the address it listens on
  */
-export function createLocalApp(options: AppOptions, host: string, token: () => string): RequestListener {
+export function createLocalApp(options: AppOptions, host: string, token: () => string): Express {
   if (isLoopbackHost(host)) return createApp(options, 'local', { first: hostGuard() });
   return createApp(options, 'local', { beforeData: bearerAuth({ token, clientOf: directClient }) });
 }
 
 /**
- * The same API for callers that come through the gateway; to be served on a socket that nothing else leads to.
+ * The same API for callers that arrive through the gateway. Serve it on a socket that only the agent's own endpoint
+ * forwards to.
  *
- * @param token what callers have to know; null lets everyone in
+ * @param token what callers must send; null disables authentication
  */
-export function createRemoteApp(options: AppOptions, token: (() => string) | null): RequestListener {
+export function createRemoteApp(options: AppOptions, token: (() => string) | null): Express {
   if (token === null) return createApp(options, 'remote', {});
   return createApp(options, 'remote', { beforeData: bearerAuth({ token, clientOf: forwardedClient }) });
 }
 
 interface Guards {
-  first?: Handler;
-  /** Stands before everything but `/healthz`. */
-  beforeData?: Handler;
+  first?: RequestHandler;
+  /** Guards everything but `/healthz`. */
+  beforeData?: RequestHandler;
 }
 
-function createApp(options: AppOptions, side: Side, { first, beforeData }: Guards): RequestListener {
-  const router = httpRouter();
-  router.use(observeRequests(side, options.metrics));
-  if (first) router.use(first);
-  router.use(livenessRouter());
-  if (beforeData) router.use(beforeData);
-  router.use(tunnelsRouter(options.tunnels), healthRouter(options));
-  const fail = errorHandler(options.log);
-  const answer = (req: RoutedRequest, res: ServerResponse) => {
-    router(req, res, (error) => fail(error ?? noSuchPath(req), req, res));
-  };
-  return (req, res) => answer(req as RoutedRequest, res);
+function createApp(options: AppOptions, side: Side, { first, beforeData }: Guards): Express {
+  const app = express();
+  app.disable('x-powered-by');
+  app.disable('etag');
+  app.use(observeRequests(side, options.metrics));
+  if (first) app.use(first);
+  app.use(livenessRouter());
+  if (beforeData) app.use(beforeData);
+  app.use(tunnelsRouter(options.tunnels), healthRouter(options), openApiRouter(options.version));
+  app.use(noSuchPath, errorHandler(options.log));
+  return app;
 }

@@ -1,19 +1,18 @@
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { RecentMap } from '../../lib/recent-map.ts';
 
-/** Wrong attempts that go through at once, and how long each takes to be forgotten. */
+/** Wrong attempts a client may make at once, and how long each one counts. */
 const BURST = 5;
 const INTERVAL_MS = 2_000;
 const MAX_CLIENTS = 1_024;
 
 /**
- * Bounds how fast one client can guess tokens. Only wrong attempts count; while a client is over its allowance its
- * attempts are not looked at, right or wrong, or else the answer's speed would tell. Whoever shares an address with
- * a guesser waits two seconds at most for the next look. There is no limit over all clients: it would lock the owner
- * out for as long as many guess, and no number of them gets anywhere with a token of 192 bits.
+ * Limits how fast one client can guess tokens. Only wrong attempts count. A client over its allowance waits two seconds
+ * at most, and until then even the right token is not checked: the response time would reveal it. There is no limit
+ * across clients, because it would let guessers lock the owner out; a token of 192 bits is safe from any number of them.
  */
 export class AttemptLimiter {
-  /** Per client the time at which all its wrong attempts will be forgotten. */
+  /** For each client, when all its wrong attempts stop counting. */
   readonly #clients = new RecentMap<string, number>(MAX_CLIENTS);
 
   constructor(private readonly clock: Clock = systemClock) {}

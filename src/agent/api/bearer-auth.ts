@@ -1,35 +1,37 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
-import type { Handler } from '../../lib/http-router.ts';
+import type { RequestHandler } from 'express';
 import { clientNetwork } from '../../lib/ip-address.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { AttemptLimiter } from './attempt-limiter.ts';
 
 export interface BearerAuthOptions {
-  /** The one that is in force now. */
+  /** The API token now in use. */
   token: () => string;
-  /** Who sends a request, for slowing down wrong attempts; see {@link directClient} and {@link forwardedClient}. */
+  /** Identifies the client whose wrong attempts are slowed down: {@link directClient} or {@link forwardedClient}. */
   clientOf: (req: IncomingMessage) => string;
   attempts?: AttemptLimiter;
 }
 
-/** Lets only requests through that carry the token. */
-export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }: BearerAuthOptions): Handler {
+/** Requires the API token. */
+export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }: BearerAuthOptions): RequestHandler {
   return (req, res, next) => {
     const given = /^Bearer +(\S+)$/i.exec(req.headers.authorization ?? '')?.[1];
-    res.setHeader('WWW-Authenticate', 'Bearer realm="device-agent"');
-    // Without a token nothing is guessed: whoever only forgot it gets told so, always.
-    if (given === undefined) throw new AgentError('ERR_AGENT_UNAUTHORIZED', 'send Authorization: Bearer <token>');
+    res.set('WWW-Authenticate', 'Bearer realm="device-agent"');
+    // A request without a token guesses nothing, so it never counts as an attempt.
+    if (given === undefined) {
+      throw new AgentError('ERR_AGENT_UNAUTHORIZED', 'API token missing: send Authorization: Bearer <token>');
+    }
     const client = clientOf(req);
     const wait = attempts.waitFor(client);
     if (wait > 0) {
-      throw new AgentError('ERR_AGENT_TOO_MANY_ATTEMPTS', 'too many wrong tokens; try again later', {
+      throw new AgentError('ERR_AGENT_TOO_MANY_ATTEMPTS', 'too many wrong API tokens: retry later', {
         retryAfter: Math.ceil(wait / 1_000),
       });
     }
     if (!timingSafeEqual(digest(given), digest(token()))) {
       attempts.failed(client);
-      throw new AgentError('ERR_AGENT_UNAUTHORIZED', 'the token is wrong');
+      throw new AgentError('ERR_AGENT_UNAUTHORIZED', 'wrong API token');
     }
     res.removeHeader('WWW-Authenticate');
     next();
@@ -41,13 +43,13 @@ export function directClient(req: IncomingMessage): string {
   return clientNetwork(req.socket.remoteAddress ?? '');
 }
 
-/** The last address in X-Forwarded-For, which the gateway wrote; what stands before it anyone may have. */
+/** The last address in X-Forwarded-For, which the gateway wrote; clients can make up those before it. */
 export function forwardedClient(req: IncomingMessage): string {
   const addresses = String(req.headers['x-forwarded-for'] ?? '').split(',');
   return clientNetwork(addresses.at(-1)?.trim().slice(0, 45) ?? '');
 }
 
-/** Digests are of one length, so that comparing them tells nothing about the token. */
+/** Digests have one length, so comparing them reveals nothing about the token. */
 function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
 }

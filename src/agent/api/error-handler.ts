@@ -1,45 +1,43 @@
-import type { ServerResponse } from 'node:http';
+import type { ErrorRequestHandler, RequestHandler } from 'express';
 import { ApiError, errorBody } from '../../lib/errors.ts';
-import { sendJson } from '../../lib/http-answer.ts';
-import { type Handler, pathOf, type RoutedRequest } from '../../lib/http-router.ts';
 import type { Log } from '../../lib/log.ts';
 import { AgentError } from '../errors/agent-error.ts';
 
-/** What is said of every path that no router knows. */
-export function noSuchPath(req: RoutedRequest): AgentError {
-  return new AgentError('ERR_AGENT_NO_SUCH_PATH', `there is nothing at ${pathOf(req)}`);
-}
+/** Answers requests for paths that no router serves. */
+export const noSuchPath: RequestHandler = (req) => {
+  throw new AgentError('ERR_AGENT_NO_SUCH_PATH', `no such path: ${req.path}`);
+};
 
 /**
- * Answers every other method on a known path.
+ * Answers all other methods on a known path.
  *
- * @param allowed the methods that there are, as in the header Allow
+ * @param allowed the supported methods, as in the header Allow
  */
-export function methodNotAllowed(allowed: string): Handler {
+export function methodNotAllowed(allowed: string): RequestHandler {
   return (req, res) => {
-    res.setHeader('Allow', allowed);
-    throw new AgentError('ERR_AGENT_METHOD_NOT_ALLOWED', `${req.method} is not possible here; possible: ${allowed}`);
+    res.set('Allow', allowed);
+    throw new AgentError('ERR_AGENT_METHOD_NOT_ALLOWED', `${req.method} is not supported here; supported: ${allowed}`);
   };
 }
 
-/** The one place where an error becomes an answer. */
-export function errorHandler(log: Log): (error: unknown, req: RoutedRequest, res: ServerResponse) => void {
-  return (error, req, res) => {
+/** The one place that turns an error into an answer. */
+export function errorHandler(log: Log): ErrorRequestHandler {
+  return (error, req, res, _next) => {
     const known = error instanceof ApiError ? error : fromExpress(error);
-    if (!known) log.error({ err: error, method: req.method, path: pathOf(req) }, 'unexpected error in the API');
-    else if (known.status === 500) log.error({ err: known }, 'a request failed');
+    if (!known) log.error({ err: error, method: req.method, path: req.path }, 'unexpected error in the API');
+    else if (known.status === 500) log.error({ err: known }, 'API request failed');
     if (res.headersSent) return void res.destroy();
-    const answer =
-      known ?? new AgentError('ERR_AGENT_INTERNAL', 'an internal error occurred; the log of the agent says more');
-    if (answer.retryAfter !== null) res.setHeader('Retry-After', answer.retryAfter);
-    // What is left of a refused body is not waited for.
-    if (answer.status === 413) res.setHeader('Connection', 'close');
-    sendJson(res, errorBody(answer), answer.status);
+    const answer = known ?? new AgentError('ERR_AGENT_INTERNAL', 'internal error: see the log of the agent');
+    if (answer.retryAfter !== null) res.set('Retry-After', String(answer.retryAfter));
+    if (answer.status === 413) res.set('Connection', 'close');
+    res.status(answer.status).json(errorBody(answer));
   };
 }
 
-/** Express puts the status on an error that is the client's, such as a bad percent-encoding. */
+/** Express and its body parser put a status on errors that are the client's, such as a malformed percent-encoding. */
 function fromExpress(error: unknown): AgentError | null {
-  if (!(error instanceof Error) || !('status' in error) || error.status !== 400) return null;
+  if (!(error instanceof Error) || !('status' in error)) return null;
+  if (error.status === 413) return new AgentError('ERR_AGENT_BODY_TOO_LARGE', 'the body is larger than 256 KiB');
+  if (error.status !== 400) return null;
   return new AgentError('ERR_AGENT_INVALID_REQUEST', error.message, { cause: error });
 }

@@ -1,10 +1,12 @@
-import { sendJson, sendText } from '../../lib/http-answer.ts';
-import { type HttpRouter, httpRouter } from '../../lib/http-router.ts';
-import type { SessionStatus } from '../connectors/connector.ts';
+import { Router } from 'express';
+import { z } from 'zod';
+import { SESSION_STATES, type SessionStatus } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import { methodNotAllowed } from './error-handler.ts';
 import type { Metrics } from './metrics.ts';
+import { noQuery } from './parse-input.ts';
+import { LastError } from './present.ts';
 
 export interface HealthSource {
   tunnels: TunnelManager;
@@ -13,53 +15,67 @@ export interface HealthSource {
   version: string;
   /** Seconds since the start. */
   uptime: () => number;
-  /** Where the agent is reached, by what it is (`api`, `agent`, …); for `/status`. */
+  /** The agent's and its gateway's addresses by their names in `/status` (`api`, `agent`, …). */
   addresses: () => Record<string, string | null>;
 }
 
-/** `/healthz`: says that the process answers, and nothing that would be worth a token. */
-export function livenessRouter(): HttpRouter {
-  const router = httpRouter();
+const Count = z.int().nonnegative();
+
+/** The answer of `/status`. */
+export const StatusReport = z.object({
+  version: z.string(),
+  uptime_seconds: Count,
+  session: z.object({
+    state: z.enum(SESSION_STATES),
+    since: z.iso.datetime(),
+    gateway: z.string(),
+    reconnects: Count,
+    last_error: LastError,
+  }),
+  tunnels: z.object({ total: Count, online: Count, connecting: Count, offline: Count, failed: Count }),
+  addresses: z.record(z.string(), z.string().nullable()),
+});
+export type StatusReport = z.infer<typeof StatusReport>;
+
+/** `/healthz`: answers while the process is alive, and reveals nothing that needs a token. */
+export function livenessRouter(): Router {
+  const router = Router();
   router
     .route('/healthz')
-    .get((_req, res) => {
-      sendJson(res, { status: 'alive' });
-    })
+    .get(noQuery, (_req, res) => void res.json({ status: 'alive' }))
     .all(methodNotAllowed('GET, HEAD'));
   return router;
 }
 
 /** `/readyz`, `/status` and `/metrics`. */
-export function healthRouter(source: HealthSource): HttpRouter {
-  const router = httpRouter();
+export function healthRouter(source: HealthSource): Router {
+  const router = Router();
   router
     .route('/readyz')
-    .get((_req, res) => {
-      const problems = obstacles(source);
+    .get(noQuery, (_req, res) => {
+      const problems = notReady(source);
       if (Object.keys(problems).length > 0) {
         const msg = `not ready: ${Object.values(problems).join('; ')}`;
         throw new AgentError('ERR_AGENT_NOT_READY', msg, { details: problems });
       }
-      sendJson(res, { status: 'ready' });
+      res.json({ status: 'ready' });
     })
     .all(methodNotAllowed('GET, HEAD'));
   router
     .route('/status')
-    .get((_req, res) => {
-      sendJson(res, presentStatus(source));
-    })
+    .get(noQuery, (_req, res) => void res.json(presentStatus(source)))
     .all(methodNotAllowed('GET, HEAD'));
   router
     .route('/metrics')
-    .get(async (_req, res) => {
+    .get(noQuery, async (_req, res) => {
       const { registry } = await source.metrics();
-      sendText(res, registry.contentType, await registry.metrics());
+      res.set('Content-Type', registry.contentType).send(await registry.metrics());
     })
     .all(methodNotAllowed('GET, HEAD'));
   return router;
 }
 
-function obstacles({ tunnels, session }: HealthSource): Record<string, string> {
+function notReady({ tunnels, session }: HealthSource): Record<string, string> {
   const { state, gateway } = session();
   const { online, connecting, offline, failed } = tunnels.counts();
   const down = connecting + offline + failed;
@@ -69,10 +85,7 @@ function obstacles({ tunnels, session }: HealthSource): Record<string, string> {
   };
 }
 
-/** The answer of `/status`. */
-export type StatusReport = ReturnType<typeof presentStatus>;
-
-function presentStatus({ version, uptime, session, tunnels, addresses }: HealthSource) {
+function presentStatus({ version, uptime, session, tunnels, addresses }: HealthSource): StatusReport {
   const { state, since, gateway, reconnects, lastError } = session();
   return {
     version,

@@ -9,12 +9,12 @@ export interface MetricsSource {
 
 const SECONDS = [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 30];
 
-/** What the agent tells Prometheus, in a registry of its own. */
+/** The agent's metrics for Prometheus, in a registry of their own. */
 export class Metrics {
   readonly registry = new Registry();
   readonly #requests = new Counter({
     name: 'device_agent_api_requests_total',
-    help: 'Requests to the API of the agent.',
+    help: 'Requests to the agent API.',
     labelNames: ['side', 'method', 'route', 'status'] as const,
     registers: [this.registry],
   });
@@ -41,7 +41,7 @@ export class Metrics {
     });
     new Gauge({
       name: 'device_agent_session_state',
-      help: '1 for the state in which the session with the gateway is.',
+      help: '1 for the current state of the session with the gateway.',
       labelNames: ['state'],
       registers,
       collect() {

@@ -1,18 +1,18 @@
-import type { Handler } from '../../lib/http-router.ts';
+import type { RequestHandler } from 'express';
 import type { Metrics } from './metrics.ts';
 
-/** Which door a request came through. */
+/** Whether a request came from this machine or through the gateway. */
 export type Side = 'local' | 'remote';
 
-/** Methods that get a label of their own; a client can make up any number of others. */
+/** Methods with a label of their own; clients can make up any number of others. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'DELETE', 'OPTIONS']);
 
 /**
- * Counts and times every request; routes by their pattern, so that no client decides how many there are.
+ * Counts and times every request. Routes are labelled by their pattern, so that clients cannot add labels.
  *
- * @param metrics where that is kept; may take its time
+ * @param metrics resolves once the metrics are loaded
  */
-export function observeRequests(side: Side, metrics: () => Promise<Metrics>): Handler {
+export function observeRequests(side: Side, metrics: () => Promise<Metrics>): RequestHandler {
   return (req, res, next) => {
     const began = performance.now();
     res.once('close', async () => {

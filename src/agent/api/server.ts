@@ -24,17 +24,17 @@ export interface RunningServer {
   readonly address: string;
   /** The port; null for a unix socket. */
   readonly port: number | null;
-  /** Takes no more requests and resolves when those under way are answered, or cut off after the grace time. */
+  /** Accepts no more requests; resolves when pending ones are answered, or aborted after the grace time. */
   close(graceMs: number): Promise<void>;
 }
 
-/** What one client can hold of the server; times in milliseconds. */
+/** Limits against slow clients. */
 export interface ServerLimits {
-  /** From the first byte of a request to the end of its headers, and of its body: some clients dribble. */
+  /** From the first byte of a request to the end of its headers, and to the end of its body. */
   headersMs: number;
   requestMs: number;
   idleMs: number;
-  /** How often the others are looked at. */
+  /** How often the limits are checked. */
   checkMs: number;
   connections: number;
 }
@@ -62,8 +62,8 @@ export async function startServer(
   server.headersTimeout = headersMs;
   server.requestTimeout = requestMs;
   server.maxConnections = connections;
-  answerUnreadable(server);
-  // Node's own answer, 417, is none of ours; a server may ignore what it is not expected to know (RFC 9110, 10.1.1).
+  answerMalformed(server);
+  // Replaces Node's 417: a server may ignore expectations it does not support (RFC 9110, 10.1.1).
   server.on('checkExpectation', (req, res) => server.emit('request', req, res));
   const closeIdle = trackIdleConnections(server);
   try {
@@ -79,8 +79,8 @@ export async function startServer(
     server.close();
     throw explain(listen, error);
   }
-  server.on('error', (err) => log.error({ err }, 'the API cannot accept connections'));
-  return { ...whereabouts(server), close: (graceMs) => close(server, closeIdle, graceMs) };
+  server.on('error', (err) => log.error({ err }, 'API cannot accept connections'));
+  return { ...addressOf(server), close: (graceMs) => close(server, closeIdle, graceMs) };
 }
 
 async function close(server: Server, closeIdle: () => void, graceMs: number): Promise<void> {
@@ -95,10 +95,10 @@ async function close(server: Server, closeIdle: () => void, graceMs: number): Pr
 }
 
 /**
- * Node's own closeIdleConnections() leaves connections on which nothing was asked yet, and those that become
- * idle later: browsers and clients with keep-alive would make every stop wait for the whole grace time.
+ * Node's closeIdleConnections() keeps connections without a request so far, and those that become idle later. Clients
+ * with keep-alive would make every stop take the whole grace time.
  *
- * @returns closes all connections that are idle now, and every other one after its answer
+ * @returns closes all idle connections now, and all others after their answer
  */
 function trackIdleConnections(server: Server): () => void {
   const idle = new Set<Socket>();
@@ -120,32 +120,29 @@ function trackIdleConnections(server: Server): () => void {
   };
 }
 
-function whereabouts(server: Server): Pick<RunningServer, 'address' | 'port'> {
+function addressOf(server: Server): Pick<RunningServer, 'address' | 'port'> {
   const bound = server.address() as AddressInfo | string;
   if (typeof bound === 'string') return { address: bound, port: null };
   return { address: hostPort(bound.address, bound.port), port: bound.port };
 }
 
-/** Answers what could not even be read as a request, in the form of every other refusal. */
-function answerUnreadable(server: Server): void {
+/** Answers malformed requests with an error body, too. */
+function answerMalformed(server: Server): void {
   const latest = new WeakMap<Duplex, ServerResponse<IncomingMessage>>();
   server.on('request', ({ socket }, response) => latest.set(socket, response));
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-    // More bytes than the client's last request had: that one is still answered, and then the connection ends.
+    // Extra bytes after the client's last request: it is still answered, and then the connection ends.
     if (error.code === 'HPE_CLOSED_CONNECTION') return;
     const response = latest.get(socket);
     if (error.code === 'ECONNRESET' || !socket.writable) socket.destroy();
-    // The rest of a request that has its answer already: a second one would be taken for that of the next request.
+    // The request has its answer: the client would take a second one for the answer to its next request.
     else if (response?.headersSent && !(response.req.complete && response.writableFinished)) socket.end();
-    else socket.end(unreadableAnswer(error));
+    else socket.end(malformedAnswer(error));
   });
 }
 
-function unreadableAnswer(error: NodeJS.ErrnoException): string {
-  const answer = new AgentError(
-    'ERR_AGENT_INVALID_REQUEST',
-    `the request cannot be read: ${error.code ?? error.message}`,
-  );
+function malformedAnswer(error: NodeJS.ErrnoException): string {
+  const answer = new AgentError('ERR_AGENT_INVALID_REQUEST', `malformed request: ${error.code ?? error.message}`);
   const body = JSON.stringify(errorBody(answer));
   return (
     `HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\nConnection: close\r\n` +
@@ -156,7 +153,7 @@ function unreadableAnswer(error: NodeJS.ErrnoException): string {
 function explain(listen: Listen, error: unknown): OperatorError {
   const where = 'path' in listen ? listen.path : `${listen.host}:${listen.port}`;
   const advice = hasErrno(error, 'EADDRINUSE')
-    ? 'something else listens there; stop it, or set AGENT_PORT to another port (0: any free one)'
-    : 'set AGENT_HOST and AGENT_PORT to an address of this machine that this user may listen on';
-  return new OperatorError(`the API cannot listen on ${where} (${messageOf(error)}): ${advice}`, 1, { cause: error });
+    ? 'stop the other program or set AGENT_PORT to another port (0: any free port)'
+    : 'set AGENT_HOST and AGENT_PORT to an address this user may listen on';
+  return new OperatorError(`API cannot listen on ${where}: ${messageOf(error)}; ${advice}`, 1, { cause: error });
 }

@@ -33,7 +33,7 @@ export class OutageLog {
     while (lastedMs >= this.#nextReminderMs) this.#nextReminderMs *= 2;
     this.log.warn(
       { reason: message, code, offline_s: Math.round(lastedMs / 1000) },
-      'no session with the gateway; trying on',
+      'session attempt failed; retrying',
     );
   }
 

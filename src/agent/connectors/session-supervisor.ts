@@ -96,14 +96,14 @@ export class SessionSupervisor {
     this.#sessions += 1;
     this.#change('online', { reconnects: this.#sessions - 1, lastError: null });
     const after_s = this.#outage.end();
-    this.deps.log.info({ gateway: this.deps.gateway, after_s }, 'session with the gateway is up');
+    this.deps.log.info({ gateway: this.deps.gateway, after_s }, 'session online');
     this.deps.online();
   }
 
   #down(reason: string): void {
     this.#session = null;
     this.#change('offline', { lastError: { code: null, message: reason } });
-    if (!this.#stopping.signal.aborted) this.deps.log.warn({ reason }, 'session with the gateway is lost');
+    if (!this.#stopping.signal.aborted) this.deps.log.warn({ reason }, 'session lost');
     this.deps.offline();
   }
 

@@ -1,6 +1,6 @@
 import { ApiError, type ApiErrorOptions } from '../../lib/errors.ts';
 
-/** Every refusal of the agent's own, with the HTTP status it is answered with. Codes are never reused. */
+/** HTTP status by error code of the agent. Codes are never reused. */
 const STATUS = {
   ERR_AGENT_INVALID_REQUEST: 400,
   ERR_AGENT_MALFORMED_JSON: 400,
@@ -28,12 +28,12 @@ const STATUS = {
   ERR_AGENT_STOPPING: 503,
 } as const;
 
-/** Seconds after which what was refused for the agent's state, such as a lost session, may be tried again. */
+/** When to retry a request that failed because of the agent's state, for example a lost session. */
 export const RETRY_AFTER_S = 5;
 
 export type AgentErrorCode = keyof typeof STATUS;
 
-/** One of the agent's own refusals; the gateway's arrive as plain {@link ApiError} with their `ERR_NGROK_…` codes. */
+/** An error of the agent itself. The gateway's are plain {@link ApiError}s with `ERR_NGROK_…` codes. */
 export class AgentError extends ApiError {
   constructor(code: AgentErrorCode, message: string, options: ApiErrorOptions = {}) {
     super(STATUS[code], code, message, options);

@@ -6,14 +6,14 @@ import { PolicyInput } from '../../traffic-policy/document.ts';
 import { problemList } from './problems.ts';
 
 /**
- * Reads the policies that are in force on tunnels without their own.
+ * Reads the policies for tunnels without their own.
  *
  * @param path the file of the setting DEFAULT_POLICIES
- * @throws {OperatorError} naming the file, the place and what is wrong there
+ * @throws {OperatorError} naming the file, the place and the problem
  */
 export async function loadDefaultPolicies(path: string): Promise<PolicyInput> {
   const fail = (problem: string, cause: unknown) =>
-    new OperatorError(`the default policies in ${path} cannot be used: ${problem}`, 1, { cause });
+    new OperatorError(`cannot load the default policies from ${path}: ${problem}`, 1, { cause });
   let content: unknown;
   try {
     content = parseJson(await readFile(path, 'utf8'));

@@ -79,10 +79,7 @@ export class DurableFile<T> implements Adapter<T> {
       const copy = diskAdvice(error) === null ? main : await this.#load(this.#backupPath);
       if (copy.state !== 'good') throw unrestorable(path, error);
       this.#unrestored = main;
-      this.options.log.error(
-        { err: error, file: path },
-        'the last good copy is used, but cannot take the file’s place',
-      );
+      this.options.log.error({ err: error, file: path }, 'using the last good copy; it could not be restored');
       return copy.data;
     }
   }
@@ -150,7 +147,7 @@ export class DurableFile<T> implements Adapter<T> {
     if (backup.state === 'damaged') await this.#discard(this.#backupPath, backup.reason);
     if (backup.state !== 'good') return null;
     const reason = main.state === 'damaged' ? main.reason : 'it is missing';
-    log.error({ file: path, reason }, 'the file cannot be used; the last good copy took its place');
+    log.error({ file: path, reason }, 'file missing or damaged; last good copy restored');
     return backup.data;
   }
 
@@ -161,7 +158,7 @@ export class DurableFile<T> implements Adapter<T> {
       await this.#setAside(path, reason);
       await this.write(data);
     } catch (err) {
-      log.error({ err, file: path, reason }, 'a part of the file cannot be used, and no copy of it could be kept');
+      log.error({ err, file: path, reason }, 'unusable part of the file dropped; no copy could be kept');
     }
   }
 
@@ -175,7 +172,7 @@ export class DurableFile<T> implements Adapter<T> {
     } catch (error) {
       if (!hasErrno(error, 'ENOENT')) throw error;
       // What is being written has everything that was in it.
-      log.warn({ file: path }, 'the file is gone: somebody has removed it; it is written anew');
+      log.warn({ file: path }, 'file missing; writing it again');
       this.#exists = false;
       return;
     }
@@ -201,7 +198,7 @@ export class DurableFile<T> implements Adapter<T> {
       }
     } catch (err) {
       if (renamed) this.#onDisk = null;
-      log.error({ err, file: path }, 'a failed write could not be undone');
+      log.error({ err, file: path }, 'failed write could not be undone');
     }
   }
 
@@ -230,7 +227,7 @@ export class DurableFile<T> implements Adapter<T> {
       const name = `${path}${DAMAGED}${stamp}${attempt === 0 ? '' : `-${attempt}`}`;
       try {
         await this.#files.link(path, name);
-        this.options.log.error({ file: path, reason, kept: name }, 'a damaged file was set aside');
+        this.options.log.error({ file: path, reason, kept: name }, 'damaged file set aside');
         break;
       } catch (error) {
         if (!hasErrno(error, 'EEXIST') || attempt === MAX_DAMAGED) throw error;

@@ -6,16 +6,16 @@ import type { Tunnel, TunnelStatus } from './tunnel.ts';
 import type { TunnelSupervisor } from './tunnel-supervisor.ts';
 
 export interface PoliciesInForceOptions {
-  /** In force on every tunnel that has no policy of its own. */
+  /** In force on every tunnel without a policy of its own. */
   defaults: PolicyInput;
-  /** All tunnels, now. */
-  keepers: () => Iterable<TunnelSupervisor>;
-  /** Whether a tunnel is there and is to stay: one that is being removed is not opened anew. */
-  stays: (keeper: TunnelSupervisor) => boolean;
+  /** All current tunnels. */
+  supervisors: () => Iterable<TunnelSupervisor>;
+  /** False for a tunnel that is being removed: it must not be opened again. */
+  isActive: (supervisor: TunnelSupervisor) => boolean;
   limiter: Limiter;
 }
 
-/** The policies that tunnels run with, and how other defaults come in force while they run. */
+/** The policies that tunnels run with; applies changed default policies to running tunnels. */
 export class PoliciesInForce {
   readonly #options: PoliciesInForceOptions;
   #defaults: PolicyInput;
@@ -29,50 +29,50 @@ export class PoliciesInForce {
     return this.#defaults;
   }
 
-  /** The policy that is in force on a tunnel: its own, else the defaults. */
+  /** The policy in force on a tunnel: its own, else the defaults. */
   on({ policy }: Tunnel): object {
-    // Whenever the defaults change, every tunnel without its own is bound anew: what is shown is what runs.
+    // Tunnels without their own are bound again whenever the defaults change, so this is what they run.
     return policy ?? this.#defaults;
   }
 
   /**
-   * Puts other defaults in force: every tunnel without a policy of its own is closed and opened anew, one of each
-   * protocol before the others.
+   * Puts new defaults in force. Closes every tunnel without a policy of its own and opens it again, one of each protocol
+   * before the others.
    *
-   * @throws {OperatorError} when the gateway refuses them on one of these; then the old ones are in force again
+   * @throws {OperatorError} when the gateway refuses them on one of those; then the old defaults are in force again
    */
   async useDefaults(defaults: PolicyInput): Promise<void> {
     if (isDeepStrictEqual(defaults, this.#defaults)) return;
-    const { keepers, stays, limiter } = this.#options;
+    const { supervisors, isActive, limiter } = this.#options;
     const before = this.#defaults;
     this.#defaults = defaults;
-    const affected = [...keepers()].filter(
-      (keeper) => keeper.tunnel.policy === null && keeper.status.state === 'online' && stays(keeper),
+    const affected = [...supervisors()].filter(
+      (one) => one.tunnel.policy === null && one.status.state === 'online' && isActive(one),
     );
-    const firsts = new Map(affected.map((keeper) => [keeper.tunnel.protocol, keeper]));
-    for (const keeper of firsts.values()) {
-      const problem = await this.#reopen(keeper);
-      // The session broke: that says nothing about the policies.
+    const firsts = new Map(affected.map((one) => [one.tunnel.protocol, one]));
+    for (const first of firsts.values()) {
+      const problem = await this.#reopen(first);
+      // A lost session says nothing about the policies.
       if (problem === null || problem.code === 'ERR_AGENT_OFFLINE') continue;
       this.#defaults = before;
       await Promise.all([...firsts.values()].map((tried) => this.#reopen(tried)));
-      throw new OperatorError(`the gateway refuses the default policies on ${keeper.url}: ${problem.message}`);
+      throw new OperatorError(`default policies refused by the gateway on ${first.url}: ${problem.message}`);
     }
-    const others = affected.filter((keeper) => firsts.get(keeper.tunnel.protocol) !== keeper);
-    await Promise.all(others.map((keeper) => limiter.run(() => this.#reopen(keeper))));
-    // Others may have been refused for the old ones.
-    for (const keeper of keepers()) if (keeper.status.state === 'failed') keeper.tryAgain();
+    const others = affected.filter((one) => firsts.get(one.tunnel.protocol) !== one);
+    await Promise.all(others.map((one) => limiter.run(() => this.#reopen(one))));
+    // Tunnels may have failed because of the old defaults.
+    for (const one of supervisors()) if (one.status.state === 'failed') one.retryNow();
   }
 
-  /** @returns why the tunnel is not up now; null when it is, or is no more */
-  async #reopen(keeper: TunnelSupervisor): Promise<TunnelStatus['lastError']> {
-    const { stays } = this.#options;
-    if (!stays(keeper)) return null;
+  /** @returns why the tunnel is not online now; null when it is, or was removed */
+  async #reopen(supervisor: TunnelSupervisor): Promise<TunnelStatus['lastError']> {
+    const { isActive } = this.#options;
+    if (!isActive(supervisor)) return null;
     try {
-      return await keeper.reopen();
+      return await supervisor.reopen();
     } finally {
-      // A removal that has come meanwhile closes the endpoint, and keeps the tunnel up if it fails.
-      if (stays(keeper)) keeper.keep();
+      // A removal that started meanwhile closes the endpoint, and restarts supervision if it fails.
+      if (isActive(supervisor)) supervisor.start();
     }
   }
 }

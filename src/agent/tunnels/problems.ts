@@ -1,20 +1,19 @@
 import type { z } from 'zod';
 import { placeOf } from '../../lib/plain-words.ts';
 
-/** Stands for the place of a problem with the whole document. */
+/** The place of a problem with the whole document. */
 const WHOLE = '(document)';
 
-/** Everything that a schema found wrong, each with its place. */
+/** All problems that a schema found, each with its place. */
 export function problemList(error: z.ZodError): string[] {
   return Object.entries(problemsOf(error)).map(([place, problem]) => `${place}: ${problem}`);
 }
 
 /**
- * Everything that a schema found wrong, by place: `policy.inbound[0].actions` → what is wrong there.
- * An unknown member is a problem of its own, at its own place.
+ * All problems that a schema found, by place such as `policy.inbound[0].actions`. Each unknown member has its own.
  */
 export function problemsOf(error: z.ZodError): Record<string, string> {
-  // A client may well call a member `__proto__`: assigned to an object, that problem would be lost.
+  // A Map keeps the problem of a member called `__proto__`, which assigning to an object would lose.
   const problems = new Map<string, string>();
   const report = (path: readonly PropertyKey[], problem: string) => {
     const place = placeOf(path) || WHOLE;

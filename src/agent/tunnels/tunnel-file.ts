@@ -5,18 +5,18 @@ import { backupOf, damagedIn } from './durable-file.ts';
 import type { Tunnel } from './tunnel.ts';
 import { tunnelsCodec } from './tunnel-store.ts';
 
-/** What is under the name of the tunnels' file, or of its copy. */
+/** Content of the tunnels' file or of its backup. */
 export type FileContent =
   | { state: 'good'; tunnels: readonly Tunnel[]; leftOut: readonly string[] }
   | { state: 'missing' }
   | { state: 'damaged' | 'unusable'; reason: string };
 
-/** The tunnels on the disk, read without changing anything there. */
+/** The tunnels on the disk, read without changing anything. */
 export interface TunnelFile {
   path: string;
   main: FileContent;
   backup: FileContent;
-  /** Names of damaged files that were set aside. */
+  /** Names of damaged files set aside. */
   damaged: readonly string[];
 }
 
@@ -26,7 +26,7 @@ export async function readTunnelFile(path: string): Promise<TunnelFile> {
   return { path, main, backup, damaged };
 }
 
-/** The tunnels that an agent would start with. */
+/** The tunnels an agent would start with. */
 export function tunnelsIn({ main, backup }: TunnelFile): readonly Tunnel[] {
   if (main.state === 'good') return main.tunnels;
   return main.state !== 'unusable' && backup.state === 'good' ? backup.tunnels : [];
@@ -39,7 +39,7 @@ async function load(path: string): Promise<FileContent> {
   } catch (error) {
     if (hasErrno(error, 'ENOENT')) return { state: 'missing' };
     const state = hasErrno(error, 'EIO') ? 'damaged' : 'unusable';
-    return { state, reason: `${path} cannot be read: ${messageOf(error)}` };
+    return { state, reason: `cannot read ${path}: ${messageOf(error)}` };
   }
   try {
     const leftOut: string[] = [];
@@ -51,6 +51,6 @@ async function load(path: string): Promise<FileContent> {
 }
 
 async function setAside(path: string): Promise<string[]> {
-  const names = await readdir(dirname(path)).catch(() => []); // a folder that cannot be read is said elsewhere
+  const names = await readdir(dirname(path)).catch(() => []); // reported elsewhere
   return damagedIn(names, path);
 }

@@ -4,32 +4,33 @@ import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { JsonTextError, parseJson } from '../../lib/json-text.ts';
 import { inPlainWords } from '../../lib/plain-words.ts';
 import { type PolicyInput, toTrafficPolicy } from '../../traffic-policy/document.ts';
+import { displayUpstream } from '../upstreams/upstream.ts';
 import { problemList } from './problems.ts';
 import { domainOf, type Tunnel, TunnelRequest } from './tunnel.ts';
 import { StoredTunnels, TUNNELS_VERSION } from './tunnel-store.ts';
 
-/** A tunnel to be made, with the domain that identifies it. */
-export type ImportedTunnel = TunnelRequest & { domain: string };
+/** A tunnel to create, with the domain that identifies it. */
+export type ImportedTunnel = Omit<TunnelRequest, 'forwards_to'> & { forwards_to: string; domain: string };
 
 export interface ImportRules {
-  /** A policy that equals these is none of the tunnel's own. */
+  /** A policy that equals these is not stored as the tunnel's own. */
   defaultPolicies: PolicyInput;
-  /** Domains that no tunnel may take: the agent's own. */
+  /** Domains that no tunnel may use: the agent's own. */
   reservedDomains: readonly string[];
 }
 
-/** What tells `tunnels.json` and an export from others. */
+/** Identifies `tunnels.json` and exports. */
 const OwnFile = z.object({ tunnels: z.array(z.unknown()) });
-/** Of a format that this version does not know. */
+/** A format that this version does not support. */
 const NewerFile = z.object({ version: z.number().gt(TUNNELS_VERSION) });
-/** What ngrok's sample agent in Python keeps: a tunnel's particulars under its URL. */
+/** The file of ngrok's sample agent in Python: details of tunnels by their URL. */
 const SampleFile = z.record(z.string(), z.record(z.string(), z.unknown()));
 
 /**
- * Reads the tunnels that are to be imported: from an export, a `tunnels.json`, or the file of ngrok's sample agent.
+ * Reads the tunnels to import from an export, a `tunnels.json`, or the file of ngrok's sample agent.
  *
  * @param source names the file in errors
- * @throws {OperatorError} exit code 2, naming everything that is wrong with any of the tunnels
+ * @throws {OperatorError} exit code 2, listing everything that is wrong with any of the tunnels
  */
 export function parseTunnels(text: string, source: string, rules: ImportRules): ImportedTunnel[] {
   const problems: string[] = [];
@@ -41,15 +42,15 @@ export function parseTunnels(text: string, source: string, rules: ImportRules): 
   }
   const seen = new Set<string>();
   for (const { domain } of tunnels) {
-    if (seen.has(domain)) problems.push(`${domain}: it is there more than once`);
+    if (seen.has(domain)) problems.push(`${domain}: listed more than once`);
     seen.add(domain);
   }
   if (problems.length === 0) return tunnels;
   const list = problems.map((problem) => `\n  ${problem}`).join('');
-  throw new OperatorError(`nothing was imported from ${source}, as it cannot be used as a whole:${list}`, 2);
+  throw new OperatorError(`nothing was imported: ${source} has problems:${list}`, 2);
 }
 
-/** In what a tunnel is not what is to be imported: names of members. */
+/** The members in which a tunnel differs from the imported one. */
 export function differencesBetween(tunnel: Tunnel, imported: ImportedTunnel): string[] {
   const { id: _id, url: _url, created_at: _created, ...kept } = tunnel;
   const [there, wanted] = [withoutNull(kept), withoutNull(imported)];
@@ -63,14 +64,13 @@ function requestsIn(text: string, source: string): { name: string; request: unkn
     content = parseJson(text);
   } catch (error) {
     const problem = error instanceof JsonTextError ? `not JSON, ${error.message}` : messageOf(error);
-    throw new OperatorError(`${source} cannot be imported: ${problem}`, 2);
+    throw new OperatorError(`cannot import ${source}: ${problem}`, 2);
   }
   if (OwnFile.safeParse(content).success) return ownRequests(content, source);
   const sample = SampleFile.safeParse(content);
   if (sample.success) return Object.entries(sample.data).map(([url, details]) => sampleRequest(url, details));
   throw new OperatorError(
-    `${source} cannot be imported: it is neither an export of device-agent, ` +
-      'nor an object of URLs and their particulars as the sample agent in Python keeps it',
+    `cannot import ${source}: it is neither an export of device-agent nor a file of ngrok's sample agent in Python`,
     2,
   );
 }
@@ -79,19 +79,19 @@ function ownRequests(content: unknown, source: string) {
   const newer = NewerFile.safeParse(content);
   if (newer.success) {
     throw new OperatorError(
-      `${source} cannot be imported: it is of a newer version of device-agent (format ${newer.data.version}, ` +
-        `this one knows ${TUNNELS_VERSION}); install that version`,
+      `cannot import ${source}: a newer version of device-agent wrote it (format ${newer.data.version}, ` +
+        `this version supports ${TUNNELS_VERSION}); install that version`,
       2,
     );
   }
   const own = StoredTunnels.safeParse(content, { error: inPlainWords });
   if (!own.success) {
-    throw new OperatorError(`${source} cannot be imported: ${problemList(own.error).join('; ')}`, 2);
+    throw new OperatorError(`cannot import ${source}: ${problemList(own.error).join('; ')}`, 2);
   }
   return own.data.tunnels.map(({ id: _id, url, created_at: _created, ...request }) => ({ name: url, request }));
 }
 
-/** Keeps to what makes a tunnel; the sample leaves what is usual out, and keeps the policy as text. */
+/** Takes the members that make a tunnel. The sample leaves out defaults and keeps the policy as text. */
 function sampleRequest(url: string, { protocol, forwards_to, domain, policy }: Record<string, unknown>) {
   const { protocol: scheme } = URL.canParse(url) ? new URL(url) : { protocol: '' };
   const known = protocol ?? (scheme === 'https:' ? 'http' : scheme.replace(/:$/, ''));
@@ -102,7 +102,7 @@ function sampleRequest(url: string, { protocol, forwards_to, domain, policy }: R
   };
 }
 
-/** @returns the text itself when it is no JSON, for the schema to refuse */
+/** @returns the text itself when it is not JSON, for the schema to refuse */
 function parseText(policy: unknown): unknown {
   if (typeof policy !== 'string') return policy;
   try {
@@ -117,15 +117,16 @@ function check(request: unknown, { defaultPolicies, reservedDomains }: ImportRul
   const parsed = TunnelRequest.safeParse(request, { error: inPlainWords });
   if (!parsed.success) return problemList(parsed.error);
   const { domain, policy, protocol } = parsed.data;
-  if (!domain) return ['domain: a hostname is needed'];
+  if (!domain) return ['domain: must be a hostname'];
   if (reservedDomains.includes(domain)) return [`domain: ${domain} is the agent's own domain`];
-  if (!policy || isDeepStrictEqual(policy, defaultPolicies)) return { ...parsed.data, domain, policy: null };
+  const tunnel = { ...parsed.data, domain, forwards_to: displayUpstream(parsed.data.forwards_to) };
+  if (!policy || isDeepStrictEqual(policy, defaultPolicies)) return { ...tunnel, policy: null };
   try {
     toTrafficPolicy(policy, protocol);
   } catch (error) {
     return [`policy: ${messageOf(error)}`];
   }
-  return { ...parsed.data, domain };
+  return tunnel;
 }
 
 function withoutNull(members: object): Record<string, unknown> {

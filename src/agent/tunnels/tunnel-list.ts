@@ -3,38 +3,35 @@ import type { Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
 import type { TunnelSupervisor } from './tunnel-supervisor.ts';
 import { UrlParts } from './url-part.ts';
 
-/** A tunnel as it is; its members always tell the present state. */
+/** A tunnel for readers; its members always show the current state. */
 export interface TunnelView {
   readonly url: string;
   readonly tunnel: Tunnel;
   readonly status: TunnelStatus;
 }
 
-/** The tunnels that there are: how they are found, how many are in each state, and which domains are taken. */
+/** All tunnels: finds them, counts them by state, and knows which domains are in use. */
 export class TunnelList {
-  readonly #keepers = new Map<string, TunnelSupervisor>();
+  readonly #supervisors = new Map<string, TunnelSupervisor>();
   readonly #counts: Record<TunnelState, number> = { online: 0, connecting: 0, offline: 0, failed: 0 };
-  /** Domains of tunnels and of those that are being created. */
+  /** Domains of tunnels, including those that are being created. */
   readonly #domains = new Set<string>();
-  readonly #closedDomains: readonly string[];
   #index: UrlParts<TunnelSupervisor> | null = null;
 
-  /** @param closedDomains those that no tunnel may take */
-  constructor(closedDomains: readonly string[]) {
-    this.#closedDomains = closedDomains;
-  }
+  /** @param reservedDomains domains that no tunnel may use */
+  constructor(private readonly reservedDomains: readonly string[]) {}
 
   /** In order of creation. */
   values(): Iterable<TunnelSupervisor> {
-    return this.#keepers.values();
+    return this.#supervisors.values();
   }
 
   get size(): number {
-    return this.#keepers.size;
+    return this.#supervisors.size;
   }
 
   get(id: string): TunnelSupervisor | undefined {
-    return this.#keepers.get(id);
+    return this.#supervisors.get(id);
   }
 
   get counts(): Readonly<Record<TunnelState, number>> {
@@ -46,62 +43,68 @@ export class TunnelList {
     return this.#urlParts().find(urlPart);
   }
 
-  /** The shortest part of a tunnel's URL that means no other one now. */
+  /** The shortest part of a tunnel's URL that identifies it now. */
   urlPartOf({ tunnel, url }: TunnelView): string {
-    const keeper = this.#keepers.get(tunnel.id);
-    // A tunnel that was removed meanwhile is no longer found by any part.
-    return keeper ? this.#urlParts().shortestFor(keeper) : url;
+    const supervisor = this.#supervisors.get(tunnel.id);
+    // No part finds a tunnel that was removed meanwhile.
+    return supervisor ? this.#urlParts().shortestFor(supervisor) : url;
   }
 
   /**
-   * Takes a domain for a tunnel that is yet to be created.
+   * Claims a domain for a tunnel that is being created.
    *
-   * @throws {AgentError} 409 when it is taken
+   * @throws {AgentError} 409 when it is in use
    */
-  takeDomain(domain: string): void {
-    this.refuseClosed(domain);
+  claimDomain(domain: string): void {
+    this.refuseReserved(domain);
     if (this.#domains.has(domain)) {
-      throw new AgentError('ERR_AGENT_DOMAIN_IN_USE', `${domain} is used by another tunnel of this agent`);
+      throw new AgentError(
+        'ERR_AGENT_DOMAIN_IN_USE',
+        `domain in use: another tunnel of this agent uses ${domain}; delete it or choose another domain`,
+      );
     }
     this.#domains.add(domain);
   }
 
-  /** @throws {AgentError} 409 when no tunnel may have the domain, as may have become so after it was created */
-  refuseClosed(domain: string): void {
-    if (!this.#closedDomains.includes(domain)) return;
-    throw new AgentError('ERR_AGENT_DOMAIN_IN_USE', `${domain} is the agent's own domain`);
+  /** @throws {AgentError} 409 when no tunnel may use the domain; it may have been reserved after a tunnel was created */
+  refuseReserved(domain: string): void {
+    if (!this.reservedDomains.includes(domain)) return;
+    throw new AgentError(
+      'ERR_AGENT_DOMAIN_IN_USE',
+      `domain in use: ${domain} is the agent's own domain; choose another domain`,
+    );
   }
 
-  /** Gives up the domain of a tunnel that was not created. */
-  giveUpDomain(domain: string): void {
+  /** Releases the domain of a tunnel that was not created. */
+  releaseDomain(domain: string): void {
     this.#domains.delete(domain);
   }
 
-  add(keeper: TunnelSupervisor): void {
-    const { id, domain } = keeper.tunnel;
-    this.#keepers.set(id, keeper);
+  add(supervisor: TunnelSupervisor): void {
+    const { id, domain } = supervisor.tunnel;
+    this.#supervisors.set(id, supervisor);
     this.#domains.add(domain);
-    this.#counts[keeper.status.state]++;
+    this.#counts[supervisor.status.state]++;
     this.#index = null;
   }
 
-  delete(keeper: TunnelSupervisor): void {
-    const { id, domain } = keeper.tunnel;
-    this.#keepers.delete(id);
+  delete(supervisor: TunnelSupervisor): void {
+    const { id, domain } = supervisor.tunnel;
+    this.#supervisors.delete(id);
     this.#domains.delete(domain);
-    this.#counts[keeper.status.state]--;
+    this.#counts[supervisor.status.state]--;
     this.#index = null;
   }
 
-  /** To be called after the state of a tunnel that is on the list has changed, or its URL. */
-  changed(keeper: TunnelSupervisor, before: TunnelState): void {
+  /** Call this after the state or the URL of a listed tunnel has changed. */
+  changed(supervisor: TunnelSupervisor, before: TunnelState): void {
     this.#counts[before]--;
-    this.#counts[keeper.status.state]++;
+    this.#counts[supervisor.status.state]++;
     this.#index = null;
   }
 
   #urlParts(): UrlParts<TunnelSupervisor> {
-    this.#index ??= new UrlParts(this.#keepers.values());
+    this.#index ??= new UrlParts(this.#supervisors.values());
     return this.#index;
   }
 }

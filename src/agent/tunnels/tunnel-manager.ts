@@ -5,34 +5,35 @@ import type { Log } from '../../lib/log.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
 import type { Connector } from '../connectors/connector.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
-import { parseUpstream } from '../upstreams/upstream.ts';
+import { displayUpstream } from '../upstreams/upstream.ts';
 import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
+import { openWithFreeDomain } from './open-with-free-domain.ts';
 import { PoliciesInForce } from './policies-in-force.ts';
 import { domainOf, type Tunnel, type TunnelRequest, type TunnelState } from './tunnel.ts';
 import { TunnelList, type TunnelView } from './tunnel-list.ts';
-import { type OpenTunnel, TunnelOpener, type TunnelSpec } from './tunnel-opener.ts';
+import { type OpenTunnel, TunnelOpener } from './tunnel-opener.ts';
+import { specOfRequest, specOfTunnel, type TunnelSpec } from './tunnel-spec.ts';
 import type { TunnelStore } from './tunnel-store.ts';
 import { TunnelSupervisor } from './tunnel-supervisor.ts';
-import { openUnclaimed } from './unclaimed-endpoint.ts';
 
 export interface TunnelManagerOptions {
   connector: Connector;
   store: TunnelStore;
   guard: UpstreamGuard;
   dialer: UpstreamDialer;
-  /** In force on every tunnel that has no policy of its own. */
+  /** In force on every tunnel without a policy of its own. */
   defaultPolicies: PolicyInput;
-  /** Domains that no tunnel may take: the agent's own. */
+  /** Domains that no tunnel may use: the agent's own. */
   reservedDomains: readonly string[];
   log: Log;
   clock: Clock;
 }
 
-/** Endpoints that are bound at the same time after a session came up. */
+/** Endpoints bound concurrently once a session is online. */
 const MAX_BINDING = 16;
 
-/** The tunnels of this agent: creates and removes them, and keeps all others up. */
+/** The tunnels of this agent: creates and removes them, and keeps the others online. */
 export class TunnelManager {
   readonly policies: PoliciesInForce;
   readonly #list: TunnelList;
@@ -40,41 +41,41 @@ export class TunnelManager {
   readonly #limiter = new Limiter(MAX_BINDING);
   readonly #opener: TunnelOpener;
   #stopped = false;
-  /** Whether tunnels are still coming up after a session did. */
-  #risingSince: number | null = null;
+  /** When the session came online; null once all tunnels have settled. */
+  #settlingSince: number | null = null;
 
   constructor(private readonly options: TunnelManagerOptions) {
     const { connector, dialer, defaultPolicies, reservedDomains } = options;
     this.#list = new TunnelList(reservedDomains);
     this.policies = new PoliciesInForce({
       defaults: defaultPolicies,
-      keepers: () => this.#list.values(),
-      stays: (keeper) => this.#stays(keeper),
+      supervisors: () => this.#list.values(),
+      isActive: (supervisor) => this.#isActive(supervisor),
       limiter: this.#limiter,
     });
     this.#opener = new TunnelOpener(connector, dialer, () => this.policies.defaults);
   }
 
   /**
-   * Loads the tunnels and keeps them up from the moment the connector is online.
+   * Loads the tunnels and keeps them online from the first session on.
    *
-   * @throws {OperatorError} when what is on the disk cannot be used
+   * @throws {OperatorError} when the file of tunnels cannot be used
    */
   async start(): Promise<void> {
     const { store, connector } = this.options;
     await store.open();
-    for (const tunnel of store.list()) this.#adopt(tunnel, null);
+    for (const tunnel of store.list()) this.#supervise(tunnel, null);
     connector.on('online', this.#sessionOnline);
     connector.on('offline', this.#sessionLost);
     if (connector.status.state === 'online') this.#sessionOnline();
   }
 
-  /** Stops keeping tunnels up, and waits for writes that are under way. Endpoints go with the session. */
+  /** Stops supervision and waits for pending writes. Endpoints end with the session. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.options.connector.off('online', this.#sessionOnline);
     this.options.connector.off('offline', this.#sessionLost);
-    for (const keeper of this.#list.values()) keeper.abandon();
+    for (const supervisor of this.#list.values()) supervisor.stop();
     await this.options.store.settled();
   }
 
@@ -96,50 +97,47 @@ export class TunnelManager {
     return this.#list.find(urlPart);
   }
 
-  /** The shortest part of a tunnel's URL that means no other one now. */
+  /** The shortest part of a tunnel's URL that identifies it now. */
   urlPartOf(view: TunnelView): string {
     return this.#list.urlPartOf(view);
   }
 
   /**
-   * Creates a tunnel: when this resolves its endpoint is up and the tunnel is on the disk, otherwise neither.
+   * Creates a tunnel. When this resolves, its endpoint is online and the tunnel is on the disk; otherwise neither.
    *
-   * @throws {ApiError} 400 for an upstream or policy that cannot be used, 409 when the domain is taken,
-   *   503 without a session, 500 when it cannot be saved, and the gateway's refusals
+   * @throws {ApiError} 400 for an upstream or policy that is not allowed, 409 when the domain is in use,
+   *   503 without a session, 500 when the tunnel cannot be saved, and the gateway's refusals
    */
   async create(request: TunnelRequest): Promise<TunnelView> {
-    const { protocol, forwards_to } = request;
-    const domain = request.domain ?? undefined;
-    const spec: TunnelSpec = { protocol, forwards_to, policy: request.policy ?? null, ...(domain && { domain }) };
-    this.#opener.trafficPolicy(spec);
-    let taken: string | null = null;
-    const take = (name: string) => {
-      this.#list.takeDomain(name);
-      taken = name;
+    const spec = specOfRequest(request);
+    let claimed: string | null = null;
+    const claim = (domain: string) => {
+      this.#list.claimDomain(domain);
+      claimed = domain;
     };
-    if (domain) take(domain);
+    if (spec.domain !== null) claim(spec.domain);
     try {
-      // First the session: without a network no name could be resolved, and that would be blamed on the upstream.
+      // The session first: offline, no name resolves, and the error would blame the upstream.
       this.#requireSession();
-      await this.options.guard.check(parseUpstream(forwards_to));
-      return await this.#open(spec, take);
+      await this.options.guard.check(spec.upstream);
+      return await this.#create(spec, request.policy ?? null, claim);
     } catch (error) {
-      if (taken !== null) this.#list.giveUpDomain(taken);
+      if (claimed !== null) this.#list.releaseDomain(claimed);
       throw error;
     }
   }
 
   /**
-   * Removes a tunnel: closes its endpoint, then forgets it. If that cannot be saved, the tunnel comes back.
+   * Removes a tunnel: closes its endpoint, then deletes it from the disk. If that fails, the tunnel stays.
    *
-   * @throws {ApiError} 500 when it cannot be saved
+   * @throws {ApiError} 500 when the change cannot be saved
    */
   remove({ tunnel: { id } }: TunnelView): Promise<void> {
-    const keeper = this.#list.get(id);
-    if (!keeper) return Promise.resolve();
+    const supervisor = this.#list.get(id);
+    if (!supervisor) return Promise.resolve();
     const removal =
       this.#removals.get(id) ??
-      this.#remove(keeper).finally(() => {
+      this.#remove(supervisor).finally(() => {
         this.#removals.delete(id);
       });
     this.#removals.set(id, removal);
@@ -147,18 +145,19 @@ export class TunnelManager {
   }
 
   readonly #sessionOnline = (): void => {
-    this.#risingSince = this.#list.size > 0 ? this.options.clock.now() : null;
-    for (const keeper of this.#list.values()) keeper.sessionOnline();
+    this.#settlingSince = this.#list.size > 0 ? this.options.clock.now() : null;
+    for (const supervisor of this.#list.values()) supervisor.sessionOnline();
   };
 
   readonly #sessionLost = (): void => {
-    this.#risingSince = null;
-    for (const keeper of this.#list.values()) keeper.sessionLost();
+    this.#settlingSince = null;
+    for (const supervisor of this.#list.values()) supervisor.sessionLost();
   };
 
-  #stays(keeper: TunnelSupervisor): boolean {
-    const { id } = keeper.tunnel;
-    return this.#list.get(id) === keeper && !this.#removals.has(id) && !this.#stopped;
+  /** Whether a tunnel is listed and neither it nor the agent is being stopped. */
+  #isActive(supervisor: TunnelSupervisor): boolean {
+    const { id } = supervisor.tunnel;
+    return this.#list.get(id) === supervisor && !this.#removals.has(id) && !this.#stopped;
   }
 
   #requireSession(): void {
@@ -167,17 +166,17 @@ export class TunnelManager {
     const { state, gateway, lastError } = this.options.connector.status;
     if (state === 'online') return;
     const reason = lastError ? `: ${lastError.message}` : '';
-    throw new AgentError('ERR_AGENT_OFFLINE', `there is no session with ${gateway}${reason}`, later);
+    throw new AgentError('ERR_AGENT_OFFLINE', `no session with ${gateway}${reason}`, later);
   }
 
-  /** @param take takes the domain that the gateway chose */
-  async #open(spec: TunnelSpec, take: (domain: string) => void): Promise<TunnelView> {
-    const { protocol, forwards_to, policy } = spec;
+  /** @param claim claims the domain that the gateway chose */
+  async #create(spec: TunnelSpec, policy: Tunnel['policy'], claim: (domain: string) => void): Promise<TunnelView> {
+    const { protocol, upstream } = spec;
     const domainAt = ({ endpoint }: OpenTunnel) => spec.domain ?? domainOf(endpoint.url, protocol);
-    const open = await openUnclaimed(
+    const open = await openWithFreeDomain(
       () => this.#opener.open(spec),
-      (chosen) => spec.domain ?? take(domainAt(chosen)),
-      (chosen) => this.#closeUnremembered(chosen),
+      (chosen) => spec.domain ?? claim(domainAt(chosen)),
+      (chosen) => this.#closeUnused(chosen),
     );
     try {
       const { url } = open.endpoint;
@@ -185,65 +184,65 @@ export class TunnelManager {
       const tunnel: Tunnel = {
         id: randomUUID(),
         protocol,
-        forwards_to,
+        forwards_to: displayUpstream(upstream),
         domain: domainAt(open),
         url,
         policy,
         created_at,
       };
       await this.options.store.save(tunnel);
-      return this.#adopt(tunnel, open);
+      return this.#supervise(tunnel, open);
     } catch (error) {
-      await this.#closeUnremembered(open);
+      await this.#closeUnused(open);
       throw error;
     }
   }
 
-  async #openAgain(spec: Tunnel): Promise<OpenTunnel> {
-    this.#list.refuseClosed(spec.domain);
-    return this.#opener.open(spec);
-  }
-
-  /** A public endpoint that is on no list must not stay. */
-  async #closeUnremembered(open: OpenTunnel): Promise<void> {
+  /** A public endpoint without a tunnel must not stay open. */
+  async #closeUnused(open: OpenTunnel): Promise<void> {
     await open.close().catch((err: unknown) => {
-      this.options.log.error({ err, url: open.endpoint.url }, 'the endpoint of a refused tunnel could not be closed');
+      this.options.log.error({ err, url: open.endpoint.url }, 'unused endpoint could not be closed');
     });
   }
 
-  async #remove(keeper: TunnelSupervisor): Promise<void> {
+  async #remove(supervisor: TunnelSupervisor): Promise<void> {
     try {
-      await keeper.close();
-      await this.options.store.remove(keeper.tunnel.id);
+      await supervisor.close();
+      await this.options.store.remove(supervisor.tunnel.id);
     } catch (error) {
-      if (!this.#stopped) keeper.keep();
+      if (!this.#stopped) supervisor.start();
       throw error;
     }
-    this.#list.delete(keeper);
+    this.#list.delete(supervisor);
   }
 
-  #adopt(tunnel: Tunnel, open: OpenTunnel | null): TunnelSupervisor {
+  #supervise(tunnel: Tunnel, open: OpenTunnel | null): TunnelSupervisor {
     const { connector, clock, log, store } = this.options;
-    const keeper: TunnelSupervisor = new TunnelSupervisor(tunnel, {
-      opener: { open: (spec) => this.#openAgain(spec) },
+    let spec: TunnelSpec | null = null;
+    const supervisor: TunnelSupervisor = new TunnelSupervisor(tunnel, {
+      open: async () => {
+        this.#list.refuseReserved(tunnel.domain);
+        spec ??= specOfTunnel(tunnel);
+        return this.#opener.open(spec);
+      },
       session: () => connector.status,
       limiter: this.#limiter,
       clock,
       log,
       save: (changed) => store.save(changed),
-      changed: (before) => this.#keeperChanged(keeper, before),
+      changed: (before) => this.#supervisorChanged(supervisor, before),
     });
-    this.#list.add(keeper);
-    keeper.keep(open);
-    return keeper;
+    this.#list.add(supervisor);
+    supervisor.start(open);
+    return supervisor;
   }
 
-  #keeperChanged(keeper: TunnelSupervisor, before: TunnelState): void {
-    this.#list.changed(keeper, before);
+  #supervisorChanged(supervisor: TunnelSupervisor, before: TunnelState): void {
+    this.#list.changed(supervisor, before);
     const { connecting, offline, online, failed } = this.#list.counts;
-    if (this.#risingSince === null || connecting + offline > 0) return;
-    const ms = Math.round(this.options.clock.now() - this.#risingSince);
-    this.#risingSince = null;
-    this.options.log.info({ online, failed, ms }, 'tunnels are up');
+    if (this.#settlingSince === null || connecting + offline > 0) return;
+    const after_ms = Math.round(this.options.clock.now() - this.#settlingSince);
+    this.#settlingSince = null;
+    this.options.log.info({ online, failed, after_ms }, 'tunnels online');
   }
 }

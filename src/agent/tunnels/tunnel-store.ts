@@ -11,26 +11,25 @@ import { problemList } from './problems.ts';
 import { StoredTunnel, type Tunnel } from './tunnel.ts';
 
 /**
- * Within a version members may be added, and values that older programs do not know; a member that goes or
- * means something else takes a new version.
+ * Adding members or values keeps the version. Removing a member or changing its meaning needs a new one.
  */
 export const TUNNELS_VERSION = 1;
 
 export const StoredTunnels = z.object({ version: z.literal(TUNNELS_VERSION), tunnels: z.array(StoredTunnel) });
 export type StoredTunnels = z.infer<typeof StoredTunnels>;
 
-/** The same before anybody has looked at the tunnels one by one. */
+/** The same before each tunnel is validated. */
 const Content = StoredTunnels.extend({ tunnels: z.array(z.unknown()) });
 
-/** Tunnels never change in place, so that each is put into text once. */
+/** Tunnels are immutable, so each is serialised once. */
 const texts = new WeakMap<Tunnel, string>();
 
-/** Where an agent keeps its tunnels. */
+/** The file in which an agent keeps its tunnels. */
 export function tunnelsFile(dataDir: string): string {
   return join(dataDir, 'tunnels.json');
 }
 
-/** `tunnels.json`: one line a tunnel, so that people and diffs can read it. */
+/** `tunnels.json`: one line per tunnel, for people and diffs. */
 export const tunnelsCodec: Codec<StoredTunnels> = {
   encode: ({ tunnels }) => `{"version":${TUNNELS_VERSION},"tunnels":[\n${tunnels.map(textOf).join(',\n')}\n]}\n`,
   decode: (text, leaveOut) => {
@@ -38,32 +37,32 @@ export const tunnelsCodec: Codec<StoredTunnels> = {
     const { data } = z.object({ version: z.number() }).safeParse(content);
     if (data && data.version > TUNNELS_VERSION) {
       throw new OperatorError(
-        `the tunnels were saved by a newer version of device-agent (format ${data.version}, this one knows ${TUNNELS_VERSION}); ` +
-          'install that version, or move tunnels.json away to start without tunnels',
+        `cannot load the tunnels: a newer version of device-agent saved them (format ${data.version}, this version ` +
+          `supports ${TUNNELS_VERSION}); install that version, or move tunnels.json away to start without tunnels`,
       );
     }
     const parsed = Content.safeParse(content, { error: inPlainWords });
     if (!parsed.success) throw new Error(problemList(parsed.error).join('; '));
-    return { version: TUNNELS_VERSION, tunnels: soundOnes(parsed.data.tunnels, leaveOut) };
+    return { version: TUNNELS_VERSION, tunnels: validTunnels(parsed.data.tunnels, leaveOut) };
   },
 };
 
 /**
- * One tunnel that cannot be used costs none of the others.
+ * Drops only the tunnels that are not valid.
  *
- * @throws Error when none of them can be used
+ * @throws Error when none is valid
  */
-function soundOnes(records: readonly unknown[], leaveOut: (reason: string) => void): Tunnel[] {
-  const sound: Tunnel[] = [];
+function validTunnels(records: readonly unknown[], leaveOut: (reason: string) => void): Tunnel[] {
+  const valid: Tunnel[] = [];
   const problems: string[] = [];
   for (const [at, record] of records.entries()) {
     const parsed = StoredTunnel.safeParse(record, { error: inPlainWords });
-    if (parsed.success) sound.push(parsed.data);
+    if (parsed.success) valid.push(parsed.data);
     else problems.push(...problemList(parsed.error).map((problem) => `tunnels[${at}].${problem}`));
   }
-  if (sound.length === 0 && problems.length > 0) throw new Error(problems.join('; '));
+  if (valid.length === 0 && problems.length > 0) throw new Error(problems.join('; '));
   for (const problem of problems) leaveOut(problem);
-  return sound;
+  return valid;
 }
 
 interface Change {
@@ -73,8 +72,8 @@ interface Change {
 }
 
 /**
- * The tunnels on the disk, in order of creation. A change counts, in memory too, once it is durable. Changes
- * that arrive while a write is under way go out together with the next one.
+ * The tunnels on the disk, in order of creation. Changes show, in memory too, once they are durable. Changes during a
+ * write share the next one.
  */
 export class TunnelStore {
   readonly #db: Low<StoredTunnels>;
@@ -86,7 +85,7 @@ export class TunnelStore {
     this.#db = new Low(adapter, { version: TUNNELS_VERSION, tunnels: [] });
   }
 
-  /** @throws {OperatorError} when what is on the disk cannot be used */
+  /** @throws {OperatorError} when the file cannot be used */
   async open(): Promise<void> {
     await this.#db.read();
     this.#tunnels = byId(this.#db.data.tunnels);
@@ -99,18 +98,18 @@ export class TunnelStore {
   /**
    * Adds a tunnel, or replaces the one with its id.
    *
-   * @throws {AgentError} 500 when it could not be written; then nothing has changed
+   * @throws {AgentError} 500 when it could not be written; then nothing changes
    */
   save(tunnel: Tunnel): Promise<void> {
     return this.#change((tunnels) => tunnels.set(tunnel.id, tunnel));
   }
 
-  /** @throws {AgentError} 500 when it could not be written; then nothing has changed */
+  /** @throws {AgentError} 500 when it could not be written; then nothing changes */
   remove(id: string): Promise<void> {
     return this.#change((tunnels) => tunnels.delete(id));
   }
 
-  /** Resolves when no write is under way. */
+  /** Resolves when no write is pending. */
   async settled(): Promise<void> {
     await this.#writing;
   }
@@ -131,7 +130,7 @@ export class TunnelStore {
         this.#db.data = { version: TUNNELS_VERSION, tunnels: [...next.values()] };
         await this.#db.write();
       } catch (error) {
-        const message = withDiskAdvice(`the change could not be saved: ${messageOf(error)}`, error);
+        const message = withDiskAdvice(`change not saved: ${messageOf(error)}`, error);
         const refusal = new AgentError('ERR_AGENT_NOT_PERSISTED', message, { cause: error });
         for (const change of changes) change.reject(refusal);
         continue;
@@ -139,12 +138,12 @@ export class TunnelStore {
       this.#tunnels = next;
       for (const change of changes) change.resolve();
     }
-    // In the same breath as the last look at what waits: whoever comes after it starts a new round.
+    // Synchronous with the check above, so that later changes start a new write.
     this.#writing = null;
   }
 }
 
-/** A line that was copied by hand, with its id, is a tunnel of its own. */
+/** A line copied by hand with its id becomes a tunnel of its own. */
 function byId(tunnels: readonly Tunnel[]): ReadonlyMap<string, Tunnel> {
   const known = new Map<string, Tunnel>();
   for (const tunnel of tunnels) {

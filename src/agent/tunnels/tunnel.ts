@@ -3,75 +3,75 @@ import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
 import { PolicyInput } from '../../traffic-policy/document.ts';
 import { TUNNEL_PROTOCOLS } from '../connectors/connector.ts';
-import { displayUpstream, parseUpstream } from '../upstreams/upstream.ts';
+import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
 
-/** `forwards_to` as it is sent; comes out as it is shown: `<host>:<port>`, a scheme only when given. */
+/** `forwards_to` as clients send it. */
 const ForwardsTo = z
-  .union([z.string(), z.number()], { error: 'a port, host:port, http(s)://host:port or unix:/path is needed' })
-  .transform((input, context) => {
+  .union([z.string(), z.number()], { error: 'must be a port, host:port, http(s)://host:port or unix:/path' })
+  .transform((input, context): Upstream => {
     try {
-      return displayUpstream(parseUpstream(input));
+      return parseUpstream(input);
     } catch (error) {
       context.addIssue({ code: 'custom', message: messageOf(error) });
       return z.NEVER;
     }
   });
 
-const Domain = z.string({ error: 'a hostname is needed' }).transform((input, context) => {
+const Domain = z.string({ error: 'must be a hostname' }).transform((input, context) => {
   const [host = '', port, ...rest] = input.split(':');
   const hostname = canonicalHostname(host);
-  const problem = rest.length > 0 ? 'it is not a hostname' : (hostnameProblem(hostname) ?? portProblem(port));
+  const problem = rest.length > 0 ? 'not a hostname' : (hostnameProblem(hostname) ?? portProblem(port));
   if (problem === null) return port === undefined ? hostname : `${hostname}:${port}`;
   context.addIssue({ code: 'custom', message: problem });
   return z.NEVER;
 });
 
-/** Body of `POST /tunnels`; null means the same as leaving a member out. */
+/** Body of `POST /tunnels`; null counts as not sent. */
 export const TunnelRequest = z
   .strictObject({
-    protocol: z.enum(TUNNEL_PROTOCOLS, { error: `one of ${TUNNEL_PROTOCOLS.join(', ')} is needed` }),
+    protocol: z.enum(TUNNEL_PROTOCOLS, { error: `must be one of ${TUNNEL_PROTOCOLS.join(', ')}` }),
     forwards_to: ForwardsTo,
     domain: Domain.nullish(),
     policy: PolicyInput.nullish(),
   })
   .refine(({ protocol, domain }) => protocol !== 'tcp' || !isText(domain) || domain.includes(':'), {
     path: ['domain'],
-    error: 'a tcp tunnel needs host:port here, or no domain at all: the gateway then chooses both',
+    error: 'a tcp tunnel needs host:port, or no domain to let the gateway choose both',
     when: isObject,
   })
   .refine(({ protocol, domain }) => protocol === 'tcp' || !isText(domain) || !domain.includes(':'), {
     path: ['domain'],
-    error: 'a port is allowed for tcp tunnels only',
+    error: 'only tcp tunnels may have a port',
     when: isObject,
   })
   .refine(
-    ({ protocol, forwards_to }) => protocol === 'http' || !isText(forwards_to) || !/^https?:/i.test(forwards_to),
+    // Missing here when it did not parse.
+    ({ protocol, forwards_to }) => protocol === 'http' || forwards_to?.kind !== 'tcp' || forwards_to.scheme === null,
     {
       path: ['forwards_to'],
-      error: 'only http tunnels know http:// and https://: the others carry bytes as they are, so give host:port',
+      error: 'only http tunnels support http:// and https://: give host:port',
       when: isObject,
     },
   );
 export type TunnelRequest = z.infer<typeof TunnelRequest>;
 
-/** A tunnel as it is kept on disk. */
+/** A tunnel as it is kept on the disk. */
 export interface Tunnel {
   readonly id: string;
-  /** One of {@link TUNNEL_PROTOCOLS} in what this version writes; a later one may know more. */
+  /** This version writes one of {@link TUNNEL_PROTOCOLS}; later ones may support more. */
   readonly protocol: string;
   readonly forwards_to: string;
-  /** What is bound again after a restart: a hostname, for tcp `host:port`. */
+  /** Bound again after a restart: a hostname, for tcp `host:port`. */
   readonly domain: string;
   readonly url: string;
-  /** As it was sent; null: the default policies apply, as they are at each start. */
+  /** As it was sent; null: the current default policies apply. */
   readonly policy: Readonly<Record<string, unknown>> | null;
   readonly created_at: string;
 }
 
 /**
- * Asks no more of a stored tunnel than it takes to list it, so that no tunnel is lost to a version that is stricter
- * than the one that wrote it, or older: what its members say is checked when it is opened, and then fails that one
- * tunnel alone. Members that are not known here stay.
+ * Requires no more of a stored tunnel than listing it does, so that a stricter or older version loses no tunnels. The
+ * members are checked when the tunnel is opened, where only that tunnel fails. Unknown members are kept.
  */
 export const StoredTunnel: z.ZodType<Tunnel> = z.looseObject({
   id: z.string().min(1),
@@ -85,27 +85,24 @@ export const StoredTunnel: z.ZodType<Tunnel> = z.looseObject({
 
 export const TUNNEL_STATES = ['online', 'connecting', 'offline', 'failed'] as const;
 /**
- * `connecting`: not bound yet on this session; `offline`: no session after there was one;
- * `failed`: refused, and tried again.
+ * `connecting`: not bound yet on this session; `offline`: the session is lost; `failed`: binding failed, it is retried.
  */
 export type TunnelState = (typeof TUNNEL_STATES)[number];
 
 export interface TunnelStatus {
   state: TunnelState;
   since: Date;
-  /** Why the last attempt failed; null once the tunnel is online. */
+  /** Why the last attempt failed; null while the tunnel is online. */
   lastError: { code: string | null; message: string } | null;
 }
 
-/**
- * What has to be bound again so that the tunnel keeps its URL: the URL's host, for tcp with its port.
- */
+/** The domain that keeps a tunnel at its URL: the URL's host, for tcp with its port. */
 export function domainOf(url: string, protocol: string): string {
   const { hostname, host } = new URL(url);
   return protocol === 'tcp' ? host : hostname;
 }
 
-/** Zod would keep the rules about two members back until all other problems are mended. */
+/** Without this, zod reports rules about two members only once all other problems are fixed. */
 function isObject({ value }: { value: unknown }): boolean {
   return typeof value === 'object' && value !== null;
 }
@@ -114,25 +111,25 @@ function isText(value: unknown): value is string {
   return typeof value === 'string';
 }
 
-/** Lower-case, without the trailing dot, in ASCII; empty when there is no such form. */
+/** Lower-case ASCII without the trailing dot; empty when there is no such form. */
 function canonicalHostname(host: string): string {
   const ascii = /^[\x21-\x7e]*$/.test(host) ? host.toLowerCase() : domainToASCII(host);
   return ascii.replace(/\.$/, '');
 }
 
 function hostnameProblem(host: string): string | null {
-  if (host.startsWith('*')) return 'a wildcard is not allowed: a tunnel has one name';
+  if (host.startsWith('*')) return 'wildcards are not supported: a tunnel has one hostname';
   if (host.length > 253) return 'a hostname has at most 253 characters';
   const labels = host.split('.');
   if (!labels.every((label) => /^(?!-)[a-z0-9-]{1,63}(?<!-)$/.test(label))) {
-    return 'a hostname is made of labels of 1 to 63 letters, digits and inner hyphens, joined by dots';
+    return 'not a hostname: labels have 1 to 63 letters, digits and inner hyphens, joined by dots';
   }
-  // No top-level domain is numeric: whatever ends in a number is an IP address to some parser.
-  if (/^(?:\d+|0x[0-9a-f]*)$/.test(labels.at(-1) ?? '')) return 'an IP address is not allowed';
+  // No top-level domain is numeric, and some parsers read a name that ends in a number as an IP address.
+  if (/^(?:\d+|0x[0-9a-f]*)$/.test(labels.at(-1) ?? '')) return 'IP addresses are not supported: use a hostname';
   return null;
 }
 
 function portProblem(port: string | undefined): string | null {
   const isPort = port === undefined || (/^[1-9]\d{0,4}$/.test(port) && Number(port) <= 65535);
-  return isPort ? null : 'a port is a number from 1 to 65535';
+  return isPort ? null : 'the port must be a number from 1 to 65535';
 }

@@ -1,16 +1,13 @@
 import { AgentError } from '../errors/agent-error.ts';
 
-/** What can be addressed by a part of its URL. */
+/** Anything with a URL. */
 interface Addressed {
   readonly url: string;
 }
 
 const DEFAULT_PORTS: Record<string, string> = { 'https:': '443', 'http:': '80', 'tls:': '443' };
 
-/**
- * The ways in which a URL may be named, from the most exact to the shortest: the whole URL, `host:port`,
- * host, first label.
- */
+/** The names of a URL from the most exact to the shortest: the whole URL, `host:port`, host, first label. */
 function namesOf(url: string): readonly string[] {
   const { protocol, hostname, port } = new URL(url.toLowerCase());
   const label = hostname.split('.')[0] ?? '';
@@ -18,9 +15,8 @@ function namesOf(url: string): readonly string[] {
 }
 
 /**
- * Finds tunnels by a part of their URL and says which part is enough for each. A part always has to be
- * one of {@link namesOf} as a whole, and a more exact name wins: `cam` is the host `cam` before it is the
- * first label of `cam.example.com`.
+ * Finds tunnels by a part of their URL, and the shortest part for each. A part must equal one of {@link namesOf}, and
+ * the more exact name wins: `cam` matches the host `cam` before the first label of `cam.example.com`.
  */
 export class UrlParts<T extends Addressed> {
   /** By exactness, then by name. */
@@ -38,22 +34,26 @@ export class UrlParts<T extends Addressed> {
 
   /**
    * @param part first label, host, `host:port` or whole URL, in any case
-   * @throws {AgentError} 404 when no tunnel is named so, 409 naming all of them when several are
+   * @throws {AgentError} 404 when no tunnel matches, 409 naming all of them when several do
    */
   find(part: string): T {
     const matches = this.#matches(part.toLowerCase().replace(/\/$/, ''));
     const [first, ...others] = matches;
-    if (!first) throw new AgentError('ERR_AGENT_TUNNEL_NOT_FOUND', `there is no tunnel ${part}`);
+    if (!first) throw new AgentError('ERR_AGENT_TUNNEL_NOT_FOUND', `no such tunnel: ${part}`);
     if (others.length === 0) return first;
     const urls = matches.map(({ url }) => url);
-    // Only a file that was changed by hand has two tunnels at one URL. No part could tell them apart: the later one is the copy.
+    // Two tunnels share a URL only when a file was edited by hand. The later one is the copy.
     if (new Set(urls).size === 1) return others.at(-1) ?? first;
-    throw new AgentError('ERR_AGENT_AMBIGUOUS', `${part} could be ${urls.join(' or ')}; give more of the URL`, {
-      details: Object.fromEntries(urls.map((url, at) => [`match ${at + 1}`, url])),
-    });
+    throw new AgentError(
+      'ERR_AGENT_AMBIGUOUS',
+      `ambiguous tunnel: ${part} matches ${urls.join(' and ')}; give more of the URL`,
+      {
+        details: Object.fromEntries(urls.map((url, at) => [`match ${at + 1}`, url])),
+      },
+    );
   }
 
-  /** The shortest part by which exactly this tunnel is found now. */
+  /** The shortest part that finds only this tunnel now. */
   shortestFor(tunnel: T): string {
     const names = namesOf(tunnel.url).toReversed();
     const unique = names.find((name) => {

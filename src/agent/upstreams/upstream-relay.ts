@@ -50,7 +50,7 @@ export class UpstreamRelay {
   async listen(): Promise<void> {
     this.#server.listen(this.path);
     await once(this.#server, 'listening');
-    this.#server.on('error', (err) => this.options.log.error({ err }, 'a relay cannot accept connections'));
+    this.#server.on('error', (err) => this.options.log.error({ err }, 'upstream relay cannot accept connections'));
   }
 
   /** Ends every connection and removes the socket. */
@@ -128,7 +128,7 @@ export class UpstreamRelay {
     const isRefused = error instanceof AgentError && error.code === 'ERR_AGENT_UPSTREAM_NOT_ALLOWED';
     if (!isRefused || this.#refusalTold) return;
     this.#refusalTold = true;
-    log.warn({ upstream, reason: error.message }, 'a tunnel leads where it may not: its visitors get no answer');
+    log.warn({ upstream, reason: error.message }, 'upstream not allowed; connection rejected');
   }
 }
 

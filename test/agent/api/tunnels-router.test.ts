@@ -207,6 +207,43 @@ describe('GET /tunnels', () => {
   });
 });
 
+describe('query parameters', () => {
+  it('GET /tunnels?protocol lists the tunnels of that protocol only', async () => {
+    const { local } = await setUpApi();
+    await request(local).post('/tunnels').send(device342);
+    await request(local).post('/tunnels').send({ protocol: 'tls', forwards_to: '8001', domain: 'tls.localhost' });
+    const domains = async (query: string) =>
+      (await request(local).get(`/tunnels${query}`)).body.map(({ domain }: { domain: string }) => domain);
+    expect(await domains('?protocol=http')).toEqual(['device342.localhost']);
+    expect(await domains('?protocol=tls')).toEqual(['tls.localhost']);
+    expect(await domains('?protocol=tcp')).toEqual([]);
+    expect(await domains('')).toHaveLength(2);
+  });
+
+  it.each([
+    ['GET', '/tunnels?protocol=udp', 'protocol', /one of "http", "tcp", "tls"/],
+    ['GET', '/tunnels?protocol=http&protocol=tcp', 'protocol', /one of/],
+    ['GET', '/tunnels?limit=5', 'limit', /^unknown query parameter; supported: protocol$/],
+    ['POST', '/tunnels?domain=a', 'domain', /^unknown query parameter; supported: none$/],
+    ['GET', '/tunnels/device342?verbose', 'verbose', /unknown/],
+    ['DELETE', '/tunnels/device342?force=1', 'force', /unknown/],
+    ['HEAD', '/healthz?__proto__=1', '__proto__', /unknown/],
+    ['GET', '/status?a=1', 'a', /unknown/],
+    ['GET', '/metrics?name[]=x', 'name[]', /unknown/],
+    ['GET', '/openapi.json?format=yaml', 'format', /unknown/],
+  ])('%s %s answers 400 that names the parameter', async (method, path, name, problem) => {
+    const { local, tunnels } = await setUpApi();
+    await request(local).post('/tunnels').send(device342);
+    const res = await request(local)[method.toLowerCase() as 'get'](path);
+    expect(res.status).toBe(400);
+    if (method !== 'HEAD') {
+      expect(res.body).toMatchObject({ error_code: 'ERR_AGENT_INVALID_REQUEST' });
+      expect(Object.entries(res.body.details)).toEqual([[name, expect.stringMatching(problem)]]);
+    }
+    expect(tunnels.list()).toHaveLength(1);
+  });
+});
+
 describe('GET and DELETE /tunnels/{url_part}', () => {
   it('shows how a tunnel is', async () => {
     const { local } = await setUpApi();
@@ -246,7 +283,7 @@ describe('GET and DELETE /tunnels/{url_part}', () => {
     }
     const res = await request(local).delete('/tunnels/cam');
     expect(res.status).toBe(409);
-    expect(res.body.msg).toContain('https://cam.a.localhost:8443 or https://cam.b.localhost:8443');
+    expect(res.body.msg).toContain('https://cam.a.localhost:8443 and https://cam.b.localhost:8443');
     expect(connector.bound.size).toBe(2);
     expect((await request(local).delete('/tunnels/cam.b.localhost')).status).toBe(204);
   });

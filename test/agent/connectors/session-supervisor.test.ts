@@ -149,9 +149,9 @@ it('tells of a day without a network in a few lines', async () => {
   await clock.advance(24 * HOUR);
   world.network = 'up';
   await clock.advance(MINUTE);
-  expect(lines[0]).toMatchObject({ level: 'info', msg: 'session with the gateway is up' });
+  expect(lines[0]).toMatchObject({ level: 'info', msg: 'session online' });
   expect(lines[1]).toMatchObject({ level: 'warn', reason: 'cut' });
-  expect(lines.at(-1)).toMatchObject({ level: 'info', msg: 'session with the gateway is up' });
+  expect(lines.at(-1)).toMatchObject({ level: 'info', msg: 'session online' });
   expect(lines.length).toBeLessThan(20);
 });
 

@@ -22,7 +22,7 @@ it.each([
   await writeFile(path, text);
   const loading = loadDefaultPolicies(path);
   await expect(loading).rejects.toThrow(OperatorError);
-  await expect(loading).rejects.toThrow(`${path} cannot be used: ${reason}`);
+  await expect(loading).rejects.toThrow(`from ${path}: ${reason}`);
 });
 
 it('that are missing stop the start', async () => {

@@ -144,8 +144,8 @@ describe('on a real disk', () => {
     const { log, lines } = recordingLog();
     expect(await fileIn(folder, log).read()).toEqual([1]);
     expect(lines.map(({ msg }) => msg)).toEqual([
-      'a damaged file was set aside',
-      'the file cannot be used; the last good copy took its place',
+      'damaged file set aside',
+      'file missing or damaged; last good copy restored',
     ]);
     expect(await readFile(String(lines[0]?.kept), 'utf8')).toBe('\0\0\0\0');
     expect(await fileIn(folder).read()).toEqual([1]);

@@ -93,7 +93,7 @@ describe('new default policies', () => {
     connector.beforeOpen = async ({ trafficPolicy }) => {
       if (trafficPolicy?.on_http_request?.length) throw new ApiError(400, 'ERR_NGROK_2201', 'no such action');
     };
-    await expect(tunnels.policies.useDefaults(DENIED)).rejects.toThrow(/refuses .* on https:\/\/cam.* no such action/);
+    await expect(tunnels.policies.useDefaults(DENIED)).rejects.toThrow(/refused .* on https:\/\/cam.* no such action/);
     expect(tunnels.policies.on(view.tunnel)).toBe(before);
     expect(view.status.state).toBe('online');
     expect([...connector.bound.keys()]).toEqual([view.url]);

@@ -31,7 +31,7 @@ describe('a part of the URL', () => {
   it('that could mean two is refused, naming both', () => {
     const both = parts('https://cam.a.example', 'https://cam.b.example');
     expect(() => both.find('cam')).toThrow(expect.objectContaining({ status: 409, code: 'ERR_AGENT_AMBIGUOUS' }));
-    expect(() => both.find('cam')).toThrow('https://cam.a.example or https://cam.b.example');
+    expect(() => both.find('cam')).toThrow('https://cam.a.example and https://cam.b.example');
   });
 
   it('finds the later of two at one URL, as only a file that was changed by hand has them, so that both can be deleted', () => {

@@ -81,7 +81,7 @@ export class GatewayRelay {
     this.#server = server;
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
-    server.on('error', (err) => this.options.log.error({ err }, 'the relay to the gateway cannot accept connections'));
+    server.on('error', (err) => this.options.log.error({ err }, 'gateway relay cannot accept connections'));
     return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, cert };
   }
 

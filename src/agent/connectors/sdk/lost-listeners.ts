@@ -60,9 +60,9 @@ export class LostListeners {
     const count = this.#lost.size;
     try {
       await this.#closeAll();
-      log.debug({ listeners: count }, 'lost listeners are cleared away');
+      log.debug({ listeners: count }, 'lost listeners closed');
     } catch (error) {
-      log.debug({ reason: messageOf(error) }, 'lost listeners stay in memory');
+      log.debug({ reason: messageOf(error) }, 'lost listeners could not be closed');
       await this.#closeThemselves();
     }
     this.#callOff = null;

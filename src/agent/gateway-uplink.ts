@@ -8,21 +8,21 @@ import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-address.ts';
 import type { GatewayLinkOptions } from './connectors/sdk/gateway-link.ts';
 
-/** Where the session goes, whichever gateway that is. */
-export interface Uplink extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAddr' | 'authorities' | 'proxies'> {
+/** What sessions need to know of their gateway, embedded or not. */
+export interface GatewayUplink
+  extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAddr' | 'authorities' | 'proxies'> {
   /** For `/status`. */
   addresses: Record<string, string>;
   /** Follows the agent's log level. */
   setLogLevel(level: LogLevel): void;
-  /** What a port on loopback is if it listens there. */
-  whatIsPort(port: number): string | undefined;
+  /** Describes a loopback port that the gateway listens on. */
+  describePort(port: number): string | undefined;
   stop(): Promise<void>;
 }
 
-/** A tunnel must not lead there. */
-const LOOP = ': a tunnel to it would lead back into itself';
+const LOOP = ': the tunnel would forward to itself';
 
-/** What a gateway is called before there is an uplink to it. */
+/** Names the gateway before its uplink is open. */
 export function gatewayName(gateway: GatewaySettings): string {
   if (gateway.kind === 'embedded') return 'the embedded gateway';
   const { host, port } = parseGatewayAddress(gateway.serverAddr ?? CLOUD_ADDRESS);
@@ -30,11 +30,11 @@ export function gatewayName(gateway: GatewaySettings): string {
 }
 
 /**
- * Starts the embedded gateway; one that is elsewhere needs nothing.
+ * Starts the gateway if it is the embedded one.
  *
  * @throws {OperatorError} when it cannot start
  */
-export async function openUplink(gateway: GatewaySettings, dataDir: string, log: Log): Promise<Uplink> {
+export async function openUplink(gateway: GatewaySettings, dataDir: string, log: Log): Promise<GatewayUplink> {
   if (gateway.kind === 'embedded') return openEmbeddedGateway(gateway, dataDir, log);
   const { authtoken, serverAddr, authorities, proxies } = gateway;
   return {
@@ -44,20 +44,20 @@ export async function openUplink(gateway: GatewaySettings, dataDir: string, log:
     proxies,
     addresses: {},
     setLogLevel: () => {},
-    whatIsPort: () => undefined,
+    describePort: () => undefined,
     stop: async () => {},
   };
 }
 
-/** The gateway's code is loaded here alone: an agent that uses another gateway never pays for it. */
+/** The only place that loads the gateway's code: agents with another gateway never pay for it. */
 async function openEmbeddedGateway(
   settings: Extract<GatewaySettings, { kind: 'embedded' }>,
   dataDir: string,
   log: Log,
-): Promise<Uplink> {
+): Promise<GatewayUplink> {
   const { startGateway } = await import('../gateway/gateway.ts');
   const host = '127.0.0.1';
-  // What the gateway has to say of its one session, the agent says too.
+  // The agent logs the same events of its one session.
   const quieter = (level: string) => (level === 'info' ? 'warn' : level);
   const quiet = log.child({ part: 'gateway' }, { level: quieter(log.level) });
   const options = { ...settings, dataDir, host, sessionPort: 0, log: quiet };
@@ -69,9 +69,13 @@ async function openEmbeddedGateway(
       throw explainStart(error, { what: 'the embedded gateway', portSettings, folder });
     });
   log.info(
-    { https: gateway.httpsPort, http: gateway.httpPort, ca: gateway.caFile },
-    `${settings.chosen ? 'AGENT_GATEWAY=embedded' : 'no NGROK_AUTHTOKEN is set'}: using the embedded gateway, ` +
-      'tunnels are reachable from this machine only',
+    {
+      reason: settings.chosen ? 'AGENT_GATEWAY=embedded' : 'NGROK_AUTHTOKEN is not set',
+      https_port: gateway.httpsPort,
+      http_port: gateway.httpPort,
+      ca_file: gateway.caFile,
+    },
+    'using the embedded gateway: tunnels are reachable from this machine only',
   );
   const authtoken = await gateway.issueAuthtoken();
   const ports = new Map([
@@ -93,7 +97,7 @@ async function openEmbeddedGateway(
     setLogLevel: (level) => {
       quiet.level = quieter(level);
     },
-    whatIsPort: (port) => {
+    describePort: (port) => {
       const what = ports.get(port) ?? (gateway.endpoints.onTcpPort(port) && 'port of a tcp tunnel');
       return what && `the embedded gateway's ${what}${LOOP}`;
     },

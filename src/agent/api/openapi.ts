@@ -1,0 +1,161 @@
+import { z } from 'zod';
+import { ErrorBody, errorResponse, type Json, jsonSchema } from '../../lib/openapi.ts';
+import { TunnelRequest } from '../tunnels/tunnel.ts';
+import { StatusReport } from './health-router.ts';
+import { CreatedTunnel, ListedTunnel, TunnelDetail } from './present.ts';
+import { ListQuery } from './tunnels-router.ts';
+
+interface Operation {
+  id: string;
+  method: 'get' | 'post' | 'delete';
+  path: string;
+  summary: string;
+  query?: z.ZodObject;
+  body?: z.ZodType;
+  /** Null: 204 without a body; 'text': plain text. */
+  answer: z.ZodType | 'text' | null;
+  /** Statuses besides those that every operation can answer. */
+  errors?: (keyof typeof ERRORS)[];
+}
+
+const ERRORS = {
+  400: 'The request is not valid, or its upstream or policy is not allowed.',
+  401: 'The API token is missing or wrong.',
+  403: 'The local API refuses the host, the site or the proxy; or the gateway refuses the domain.',
+  404: 'No such tunnel.',
+  409: 'The domain is in use, or several tunnels match.',
+  413: 'The body is larger than 256 KiB.',
+  415: 'The body is not declared as JSON.',
+  429: 'Too many wrong API tokens; Retry-After says when to retry.',
+  500: 'An internal error, or the change could not be written to the disk.',
+  501: 'The gateway does not support the protocol.',
+  502: 'The gateway refused the tunnel.',
+  503: 'Not ready, or no session with the gateway; Retry-After says when to retry.',
+};
+const ALWAYS = [400, 401, 403, 429, 500] as const;
+
+const OPERATIONS: Operation[] = [
+  {
+    id: 'listTunnels',
+    method: 'get',
+    path: '/tunnels',
+    summary: 'List the tunnels, in order of creation',
+    query: ListQuery,
+    answer: z.array(ListedTunnel),
+  },
+  {
+    id: 'startTunnel',
+    method: 'post',
+    path: '/tunnels',
+    summary: 'Start a tunnel and persist it',
+    body: TunnelRequest,
+    answer: CreatedTunnel,
+    errors: [409, 413, 415, 501, 502, 503],
+  },
+  {
+    id: 'getTunnel',
+    method: 'get',
+    path: '/tunnels/{url_part}',
+    summary: 'Show a tunnel with its status',
+    answer: TunnelDetail,
+    errors: [404, 409],
+  },
+  {
+    id: 'deleteTunnel',
+    method: 'delete',
+    path: '/tunnels/{url_part}',
+    summary: 'Close a tunnel and delete it',
+    answer: null,
+    errors: [404, 409],
+  },
+  {
+    id: 'getLiveness',
+    method: 'get',
+    path: '/healthz',
+    summary: 'Check that the process answers',
+    answer: z.object({ status: z.literal('alive') }),
+  },
+  {
+    id: 'getReadiness',
+    method: 'get',
+    path: '/readyz',
+    summary: 'Check that the session and all tunnels are online',
+    answer: z.object({ status: z.literal('ready') }),
+    errors: [503],
+  },
+  { id: 'getStatus', method: 'get', path: '/status', summary: 'Show the status of the agent', answer: StatusReport },
+  { id: 'getMetrics', method: 'get', path: '/metrics', summary: 'Metrics for Prometheus', answer: 'text' },
+  {
+    id: 'getOpenApi',
+    method: 'get',
+    path: '/openapi.json',
+    summary: 'This document',
+    answer: z.record(z.string(), z.unknown()),
+  },
+];
+
+/** Describes the agent's API as an OpenAPI 3.1 document, from the schemas that validate its requests. */
+export function openApiDocument(version: string): Json {
+  const paths: Record<string, Json> = {};
+  for (const operation of OPERATIONS) {
+    paths[operation.path] = { ...paths[operation.path], [operation.method]: describe(operation) };
+  }
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Device agent API',
+      version,
+      description: 'Calls on loopback need no token; all others do. Unknown query parameters are refused.',
+    },
+    servers: [{ url: '/' }],
+    security: [{}, { apiToken: [] }],
+    paths,
+    components: {
+      securitySchemes: { apiToken: { type: 'http', scheme: 'bearer' } },
+      schemas: { Error: jsonSchema(ErrorBody.required(), 'output') },
+      responses: Object.fromEntries(
+        Object.entries(ERRORS).map(([status, text]) => [`Error${status}`, errorResponse(text)]),
+      ),
+    },
+  };
+}
+
+function describe({ id, summary, path, query, body, answer, errors = [] }: Operation): Json {
+  const pathParameters = path.includes('{url_part}') ? [URL_PART] : [];
+  return {
+    operationId: id,
+    summary,
+    parameters: [...pathParameters, ...queryParameters(query)],
+    ...(body && {
+      requestBody: { required: true, content: { 'application/json': { schema: jsonSchema(body, 'input') } } },
+    }),
+    responses: {
+      ...success(answer),
+      ...Object.fromEntries(
+        [...ALWAYS, ...errors].map((status) => [status, { $ref: `#/components/responses/Error${status}` }]),
+      ),
+    },
+  };
+}
+
+const URL_PART = {
+  name: 'url_part',
+  in: 'path',
+  required: true,
+  description: "The first label, host, host:port or whole URL of the tunnel's URL.",
+  schema: { type: 'string' },
+};
+
+function queryParameters(query: z.ZodObject | undefined): Json[] {
+  const { properties = {} } = query ? jsonSchema(query, 'input') : {};
+  return Object.entries(properties as Record<string, Json>).map(([name, schema]) => ({ name, in: 'query', schema }));
+}
+
+function success(answer: Operation['answer']): Json {
+  if (answer === null) return { 204: { description: 'Done.' } };
+  const content =
+    answer === 'text'
+      ? { 'text/plain': { schema: { type: 'string' } } }
+      : { 'application/json': { schema: jsonSchema(answer, 'output') } };
+  return { 200: { description: 'Done.', content } };
+}

@@ -1,0 +1,49 @@
+import { type BackoffPolicy, backoffDelay } from '../../lib/backoff.ts';
+import { DeadlineExceeded } from '../../lib/deadline.ts';
+import { ApiError } from '../../lib/errors.ts';
+
+const RETRY: BackoffPolicy = { baseMs: 500, maxMs: 30_000 };
+/** How long other tunnels go first after one attempt without an answer; doubles with each further one. */
+const YIELD_MS = 1000;
+
+/** When one tunnel may try to bind again. */
+export class RetrySchedule {
+  #failures = 0;
+  /** Attempts in a row that the gateway never answered, over all sessions. */
+  #unanswered = 0;
+
+  constructor(private readonly random: () => number) {}
+
+  get hasFailed(): boolean {
+    return this.#failures > 0;
+  }
+
+  /** Forgets earlier failures, because the next attempt may well succeed. */
+  reset(): void {
+    this.#failures = 0;
+  }
+
+  /** Counts a failure, and returns the milliseconds to wait after it. */
+  nextDelayMs(): number {
+    return backoffDelay(this.#failures++, RETRY, this.random);
+  }
+
+  bound(): void {
+    this.#unanswered = 0;
+  }
+
+  /** Notes why an attempt failed. */
+  bindFailed(error: unknown): void {
+    if (!(error instanceof ApiError)) return;
+    if (error.cause instanceof DeadlineExceeded) this.#unanswered++;
+    else if (error.code !== 'ERR_AGENT_OFFLINE') this.#unanswered = 0;
+  }
+
+  /**
+   * Milliseconds to let other tunnels go first. An attempt without an answer costs the whole session: if it came first
+   * on every new session, the tunnels after it would never come up.
+   */
+  get yieldMs(): number {
+    return this.#unanswered === 0 ? 0 : Math.min(RETRY.maxMs, YIELD_MS * 2 ** (this.#unanswered - 1));
+  }
+}

@@ -1,0 +1,70 @@
+import { messageOf } from '../../lib/errors.ts';
+import { inPlainWords } from '../../lib/plain-words.ts';
+import { PolicyInput, type TrafficPolicyDocument, toTrafficPolicy } from '../../traffic-policy/document.ts';
+import { TUNNEL_PROTOCOLS, type TunnelProtocol } from '../connectors/connector.ts';
+import { AgentError } from '../errors/agent-error.ts';
+import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
+import { problemsOf } from './problems.ts';
+import type { Tunnel, TunnelRequest } from './tunnel.ts';
+
+/** What opening a tunnel needs, parsed; also for a tunnel that does not exist yet. */
+export interface TunnelSpec {
+  readonly protocol: TunnelProtocol;
+  readonly upstream: Upstream;
+  /** Null: the gateway chooses. */
+  readonly domain: string | null;
+  /** The tunnel's own policy in today's shape; null: the default policies apply. */
+  readonly trafficPolicy: TrafficPolicyDocument | null;
+}
+
+/** @throws {ApiError} 400 when the policy does not suit the protocol */
+export function specOfRequest({ protocol, forwards_to, domain, policy }: TunnelRequest): TunnelSpec {
+  const trafficPolicy = policy ? toTrafficPolicy(policy, protocol) : null;
+  return { protocol, upstream: forwards_to, domain: domain ?? null, trafficPolicy };
+}
+
+/**
+ * Reads a tunnel from the disk. A version that allowed what this one does not may have written it.
+ *
+ * @throws {ApiError} 400 when this version does not support it
+ */
+export function specOfTunnel({ protocol, forwards_to, domain, policy }: Tunnel): TunnelSpec {
+  const known = knownProtocol(protocol);
+  const trafficPolicy = policy === null ? null : toTrafficPolicy(validPolicy(policy), known);
+  return { protocol: known, upstream: validUpstream(forwards_to), domain, trafficPolicy };
+}
+
+function knownProtocol(protocol: string): TunnelProtocol {
+  const known = TUNNEL_PROTOCOLS.find((candidate) => candidate === protocol);
+  if (known) return known;
+  throw refusal('protocol', `this version of device-agent does not support the protocol ${JSON.stringify(protocol)}`);
+}
+
+function validPolicy(policy: object): PolicyInput {
+  const parsed = PolicyInput.safeParse(policy, { error: inPlainWords });
+  if (parsed.success) return parsed.data;
+  const problems = Object.fromEntries(
+    Object.entries(problemsOf(parsed.error)).map(([place, problem]) => [`policy.${place}`, problem]),
+  );
+  const [[place, problem] = ['policy', 'not valid']] = Object.entries(problems);
+  throw new AgentError(
+    'ERR_AGENT_POLICY_NOT_APPLICABLE',
+    `${place}: ${problem}; delete the tunnel and create it with a policy that this version accepts`,
+    { details: problems },
+  );
+}
+
+function validUpstream(forwardsTo: string): Upstream {
+  try {
+    return parseUpstream(forwardsTo);
+  } catch (error) {
+    throw refusal('forwards_to', messageOf(error), error);
+  }
+}
+
+function refusal(member: string, problem: string, cause?: unknown): AgentError {
+  return new AgentError('ERR_AGENT_INVALID_REQUEST', `${member}: ${problem}`, {
+    details: { [member]: problem },
+    cause,
+  });
+}
