@@ -20,7 +20,7 @@ const UNIT = [
   'traffic-policy',
 ].map((folder) => `test/${folder}/**/*.test.ts`);
 // The three left out need an ACME server, which needs root.
-UNIT.push('test/gateway/certificates/**/!(acme|acme-gateway|own-names).test.ts');
+UNIT.push('test/architecture.test.ts', 'test/gateway/certificates/**/!(acme|acme-gateway|own-names).test.ts');
 
 export default defineConfig({
   test: {

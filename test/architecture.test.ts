@@ -1,0 +1,157 @@
+import { describe, expect, it } from 'vitest';
+import { cyclesOf, importsBelow } from './support/import-graph.ts';
+
+const EDGE = 'gateway/edge';
+/**
+ * Which folders each folder of src may import, the arrows of docs/architecture.md in full. A folder without an entry of
+ * its own belongs to the nearest one above it. `x/*` stands for x and all folders in it. Every folder may import lib.
+ */
+const ARROWS: Record<string, string[]> = {
+  '.': ['commands'],
+  commands: ['agent/*', 'gateway/*', 'management', 'doctor', 'service', 'settings', '.'],
+  doctor: ['agent/*', 'management', 'traffic-policy', 'service', 'settings', '.'],
+  service: ['settings'],
+  agent: ['agent/*', 'settings', '.'],
+  'agent/api': ['agent/tunnels', 'agent/connectors', 'agent/errors'],
+  'agent/tunnels': ['agent/upstreams', 'agent/connectors', 'agent/errors', 'traffic-policy'],
+  'agent/upstreams': ['agent/connectors', 'agent/folders', 'agent/errors', 'settings'],
+  'agent/connectors/sdk': ['agent/connectors', 'agent/errors'],
+  'agent/connectors': ['traffic-policy'],
+  'agent/folders': [],
+  'agent/errors': [],
+  gateway: ['gateway/*', 'traffic-policy', 'settings', '.'],
+  'gateway/api': [
+    'gateway/access',
+    'gateway/certificates',
+    'gateway/endpoints',
+    'gateway/metrics',
+    'gateway/store',
+    'management',
+    'traffic-policy',
+  ],
+  'gateway/access': [
+    'gateway/sessions',
+    'gateway/endpoints',
+    'gateway/store',
+    'agent-protocol',
+    'management',
+    'traffic-policy',
+  ],
+  'gateway/sessions': [
+    'gateway/endpoint-options',
+    'gateway/certificates',
+    'gateway/endpoints',
+    'gateway/metrics',
+    'gateway/store',
+    'agent-protocol',
+    'management',
+    'traffic-policy',
+    'settings',
+  ],
+  'gateway/tls-edges': [
+    EDGE,
+    `${EDGE}/connections`,
+    `${EDGE}/tls`,
+    `${EDGE}/http`,
+    'gateway/endpoints',
+    'gateway/store',
+    'traffic-policy',
+  ],
+  [EDGE]: [`${EDGE}/*`, 'gateway/certificates', 'gateway/endpoints', 'gateway/metrics'],
+  [`${EDGE}/proxy`]: [
+    `${EDGE}/clients`,
+    `${EDGE}/upstreams`,
+    `${EDGE}/connections`,
+    `${EDGE}/http`,
+    'gateway/endpoints',
+    'gateway/metrics',
+    'agent-protocol',
+    'traffic-policy',
+  ],
+  [`${EDGE}/streams`]: [
+    `${EDGE}/upstreams`,
+    `${EDGE}/connections`,
+    `${EDGE}/tls`,
+    `${EDGE}/http`,
+    'gateway/endpoints',
+    'gateway/metrics',
+    'traffic-policy',
+    'settings',
+  ],
+  [`${EDGE}/upstreams`]: [
+    `${EDGE}/connections`,
+    `${EDGE}/http`,
+    'gateway/endpoints',
+    'agent-protocol',
+    'traffic-policy',
+  ],
+  [`${EDGE}/clients`]: [
+    `${EDGE}/connections`,
+    `${EDGE}/tls`,
+    `${EDGE}/http`,
+    'gateway/endpoints',
+    'gateway/metrics',
+    'traffic-policy',
+  ],
+  [`${EDGE}/connections`]: [`${EDGE}/tls`, `${EDGE}/http`, 'gateway/endpoints', 'traffic-policy'],
+  [`${EDGE}/tls`]: [`${EDGE}/http`, 'gateway/certificates', 'gateway/endpoints', 'traffic-policy'],
+  [`${EDGE}/http`]: ['gateway/endpoints'],
+  'gateway/certificates': ['gateway/store', 'gateway/endpoints', 'management', 'settings', '.'],
+  'gateway/store': ['gateway/endpoints'],
+  'gateway/endpoint-options': ['agent-protocol', 'traffic-policy'],
+  'gateway/endpoints': ['agent-protocol', 'management', 'traffic-policy'],
+  'gateway/metrics': ['agent-protocol'],
+  'agent-protocol': [],
+  management: [],
+  'traffic-policy': [],
+  settings: ['lib', '.'],
+  lib: [],
+};
+/** The agent loads the gateway's code only when it runs one itself. */
+const EMBEDDED_GATEWAY = 'src/agent/uplink.ts → src/gateway/gateway.ts';
+
+const imports = importsBelow('src');
+
+function folderOf(file: string): string {
+  for (let path = file.slice('src/'.length); path.includes('/'); ) {
+    path = path.slice(0, path.lastIndexOf('/'));
+    if (path in ARROWS) return path;
+  }
+  return '.';
+}
+
+function isAllowed(from: string, to: string): boolean {
+  return (
+    from === to ||
+    to === 'lib' ||
+    (ARROWS[from] ?? []).some((target) =>
+      target.endsWith('/*') ? `${to}/`.startsWith(target.slice(0, -1)) : target === to,
+    )
+  );
+}
+
+describe('the imports of src', () => {
+  it('follow the arrows between folders', () => {
+    const wrong = imports.filter(({ from, to }) => !isAllowed(folderOf(from), folderOf(to)));
+    const [embedded, ...rest] = wrong.map(({ from, to, dynamic }) => `${from} → ${to}${dynamic ? '' : ' (static)'}`);
+    expect([embedded, rest]).toEqual([EMBEDDED_GATEWAY, []]);
+  });
+
+  it('form no cycle between files', () => {
+    expect(cyclesOf(imports.filter(({ dynamic }) => !dynamic))).toEqual([]);
+  });
+
+  it('form no cycle between folders, which the arrows would allow', () => {
+    const folders = imports
+      .map(({ from, to }) => ({ from: folderOf(from), to: folderOf(to) }))
+      // The files of src itself are the executable and two constants of the package.
+      .filter(({ from, to }) => from !== to && from !== '.' && to !== '.');
+    expect(cyclesOf(folders.filter(({ from, to }) => from !== 'agent' || to !== 'gateway'))).toEqual([]);
+  });
+
+  it('use every arrow', () => {
+    const used = new Set(imports.map(({ from, to }) => `${folderOf(from)} → ${folderOf(to)}`));
+    const arrows = Object.entries(ARROWS).flatMap(([from, all]) => all.map((to) => `${from} → ${to}`));
+    expect(arrows.filter((arrow) => !arrow.endsWith('/*') && !used.has(arrow))).toEqual([]);
+  });
+});

@@ -1,0 +1,51 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, normalize } from 'node:path';
+import { parseAst } from 'rolldown/parseAst';
+
+/** One import of a file of this repository, of types alone as well. */
+export interface Import {
+  from: string;
+  to: string;
+  dynamic: boolean;
+}
+
+/** Every import between the TypeScript files below a folder. Rolldown's parser reads them. */
+export function importsBelow(folder: string): Import[] {
+  return readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.ts'))
+    .flatMap((name) => importsOf(join(folder, name)));
+}
+
+function importsOf(file: string): Import[] {
+  const found: Import[] = [];
+  visit(parseAst(readFileSync(file, 'utf8'), { lang: 'ts' }), ({ type, source }) => {
+    const target = (source as { value?: unknown } | null | undefined)?.value;
+    if (typeof target !== 'string' || !target.startsWith('.')) return;
+    found.push({ from: file, to: normalize(join(dirname(file), target)), dynamic: type === 'ImportExpression' });
+  });
+  return found;
+}
+
+/** Calls `see` for every node of a syntax tree. */
+function visit(node: unknown, see: (node: Record<string, unknown>) => void): void {
+  if (typeof node !== 'object' || node === null) return;
+  if (!Array.isArray(node)) see(node as Record<string, unknown>);
+  for (const child of Object.values(node)) visit(child, see);
+}
+
+/** Every import that closes a cycle, with the files of the cycle. */
+export function cyclesOf(imports: readonly Pick<Import, 'from' | 'to'>[]): string[] {
+  const targets = new Map<string, string[]>();
+  for (const { from, to } of imports) targets.set(from, [...(targets.get(from) ?? []), to]);
+  const cycles: string[] = [];
+  const done = new Set<string>();
+  const walk = (file: string, path: readonly string[]) => {
+    const at = path.indexOf(file);
+    if (at >= 0) cycles.push([...path.slice(at), file].join(' → '));
+    if (at >= 0 || done.has(file)) return;
+    for (const target of targets.get(file) ?? []) walk(target, [...path, file]);
+    done.add(file);
+  };
+  for (const file of targets.keys()) walk(file, []);
+  return cycles;
+}
