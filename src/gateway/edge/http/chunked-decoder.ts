@@ -3,11 +3,11 @@ import { MalformedMessage, parseFields } from './header-fields.ts';
 
 type State = 'size' | 'extension' | 'size-lf' | 'data' | 'data-cr' | 'data-lf' | 'trailers';
 
-/** Digits of a chunk's size: 13 are the most that a number holds exactly. */
+/** Hexadecimal digits of a chunk's size: a number holds no more exactly. */
 const MAX_DIGITS = 13;
-/** Bytes of chunk extensions in one body; nobody uses any. */
+/** Bytes of chunk extensions in one body; they are practically unused. */
 const MAX_EXTENSIONS = 4096;
-/** Headers that say how long a body is. */
+/** Headers that delimit a body. */
 const FRAMING = /^(?:content-length|transfer-encoding)$/i;
 
 const CR = 0x0d;
@@ -16,9 +16,9 @@ const TAB = 0x09;
 const SPACE = 0x20;
 const SEMICOLON = 0x3b;
 
-/** Takes the chunked transfer coding off a body (RFC 9112, 7.1), one piece at a time. */
+/** Decodes the chunked transfer coding of a body (RFC 9112, 7.1), one piece at a time. */
 export class ChunkedDecoder {
-  /** What the last {@link take} found of the body. */
+  /** The part of the body that the last {@link take} found. */
   piece: Buffer | null = null;
   /** Flat name, value list, once the body is complete. */
   trailers: string[] | null = null;
@@ -31,14 +31,14 @@ export class ChunkedDecoder {
 
   /**
    * @param maxTrailerSize in bytes
-   * @param strict refuses what no client sends: some old servers pad sizes
+   * @param strict for requests: rejects padded sizes, which only some old servers send, and framing headers in trailers
    */
   constructor(maxTrailerSize: number, strict = false) {
     this.#block = new HeaderBlock(maxTrailerSize);
     this.#strict = strict;
   }
 
-  /** Begins a body. */
+  /** Starts a new body. */
   start(): void {
     this.trailers = null;
     this.#state = 'size';
@@ -48,10 +48,10 @@ export class ChunkedDecoder {
   }
 
   /**
-   * Reads up to the end of the next piece of the body, of the body, or of the bytes.
+   * Reads up to the end of the next piece, of the body, or of the bytes.
    *
-   * @returns where in the bytes that was
-   * @throws {MalformedMessage} when the bytes are no chunked body
+   * @returns the position in the bytes after what was read
+   * @throws {MalformedMessage} when the chunks are malformed
    */
   take(bytes: Buffer, from: number): number {
     this.piece = null;
@@ -65,7 +65,7 @@ export class ChunkedDecoder {
       }
       if (this.#state === 'trailers') {
         const end = this.#block.take(bytes, at);
-        // Behind the CR LF that was put before it.
+        // The block starts with a CR LF of our own.
         if (this.#block.complete) this.#end(parseFields(this.#block.text, 2));
         return end;
       }
@@ -76,7 +76,7 @@ export class ChunkedDecoder {
 
   #end(trailers: string[]): void {
     if (this.#strict && trailers.some((name, at) => at % 2 === 0 && FRAMING.test(name))) {
-      throw new MalformedMessage('a length behind the body');
+      throw new MalformedMessage('content-length or transfer-encoding in the trailers');
     }
     this.trailers = trailers;
   }
@@ -89,21 +89,21 @@ export class ChunkedDecoder {
       case 'extension':
         if (byte === CR) this.#state = 'size-lf';
         else if ((byte < SPACE && byte !== TAB) || byte === 0x7f || ++this.#extensions > MAX_EXTENSIONS) {
-          throw new MalformedMessage('a malformed or too long chunk extension');
+          throw new MalformedMessage('malformed or too long chunk extension');
         }
         return;
       case 'size-lf':
-        if (byte !== LF) throw new MalformedMessage('a chunk size that ends in a bare CR');
+        if (byte !== LF) throw new MalformedMessage('chunk size ends in a bare CR');
         this.#state = this.#size === 0 ? 'trailers' : 'data';
-        // The empty line that ends the trailers may be all there is of them.
+        // There may be no trailers at all, just the empty line that ends them.
         if (this.#size === 0) this.#block.start('\r\n');
         return;
       case 'data-cr':
-        if (byte !== CR) throw new MalformedMessage('a chunk longer than its size');
+        if (byte !== CR) throw new MalformedMessage('chunk longer than its size');
         this.#state = 'data-lf';
         return;
       default:
-        if (byte !== LF) throw new MalformedMessage('a chunk that ends in a bare CR');
+        if (byte !== LF) throw new MalformedMessage('chunk ends in a bare CR');
         this.#state = 'size';
         this.#digits = 0;
     }
@@ -115,13 +115,13 @@ export class ChunkedDecoder {
       this.#size = this.#size * 16 + digit;
       this.#digits += 1;
     } else if (this.#digits === 0 || digit !== -1) {
-      throw new MalformedMessage('no valid chunk size');
+      throw new MalformedMessage('invalid chunk size');
     } else if (byte === CR) {
       this.#state = 'size-lf';
     } else if (byte === SEMICOLON || (!this.#strict && (byte === SPACE || byte === TAB))) {
       this.#state = 'extension';
     } else {
-      throw new MalformedMessage('no valid chunk size');
+      throw new MalformedMessage('invalid chunk size');
     }
   }
 }

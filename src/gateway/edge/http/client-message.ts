@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 
-/** What the edge itself looks at among the headers of a request; repeated ones are joined. */
+/** The request headers that the edge itself uses; repeated ones are joined. */
 export interface ClientHeaders {
   readonly accept?: string | undefined;
   readonly connection?: string | undefined;
@@ -15,18 +15,18 @@ export interface ClientHeaders {
   readonly upgrade?: string | undefined;
 }
 
-/** The body of a request: what the edge needs of Node's streams. It begins to flow with the first listener to `data`. */
+/** The body of a request, as a subset of Node's streams. It starts to flow with the first listener to `data`. */
 export type ClientBody = Pick<Readable, 'destroyed' | 'on' | 'off' | 'pause' | 'resume'>;
 
-/** A client's wish to go on with another protocol on its connection. */
+/** A client's request to switch its connection to another protocol. */
 export interface Upgrade {
   /** Value of the Upgrade header. */
   readonly protocol: string;
-  /** Takes the connection out of HTTP's hands, paused; it begins with what the client sent behind its request. */
+  /** Takes over the connection, paused. Its first bytes are those that followed the request. */
   accept(): Socket;
 }
 
-/** A public request, whichever version of HTTP it came by. */
+/** A client's request, independent of the HTTP version. */
 export interface ClientRequest {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
@@ -36,42 +36,42 @@ export interface ClientRequest {
   /** Flat name, value list. */
   readonly rawHeaders: string[];
   readonly rawTrailers: string[];
-  /** Of the client's connection; with HTTP/2 it carries other requests too. */
+  /** The client's connection; with HTTP/2, other requests share it. */
   readonly socket: Socket;
-  /** Null for none; the method says nothing about that. */
+  /** Null without a body, whatever the method. */
   readonly body: ClientBody | null;
-  /** Whether all of it has arrived. */
+  /** Whether the whole request has arrived. */
   readonly complete: boolean;
-  /** Null for none, as with all requests by HTTP/2. */
+  /** Null without an upgrade, and always with HTTP/2. */
   readonly upgrade: Upgrade | null;
 }
 
 /** The response to a {@link ClientRequest}. */
 export interface ClientResponse {
-  /** Whether the connection is kept for another request; HTTP/2 connections always are. */
+  /** Whether the connection stays open for another request; ignored with HTTP/2. */
   shouldKeepAlive: boolean;
   readonly headersSent: boolean;
-  /** Whether it is over, complete or not. */
+  /** Whether the response has ended, complete or not. */
   readonly destroyed: boolean;
   /** Whether trailers can follow the body. */
   readonly chunkedEncoding: boolean;
   /**
-   * The head leaves with the beginning of the body, or by {@link flushHeaders}.
+   * Sets the head. It is sent with the start of the body, or by {@link flushHeaders}.
    *
    * @param headers flat name, value list
-   * @throws {Error} when one holds what cannot be sent
+   * @throws {Error} when a header contains invalid characters
    */
   writeHead(status: number, headers: string[], reason?: string): void;
   /**
-   * Sends an interim response: 1xx but for 101. None follows the head.
+   * Sends an interim response, 1xx except 101, before the head.
    *
    * @param headers flat name, value list
-   * @throws {Error} when one holds what cannot be sent
+   * @throws {Error} when a header contains invalid characters
    */
   writeInterim(status: number, headers: readonly string[], reason?: string): void;
   /** Sends the head before there is a body. */
   flushHeaders(): void;
-  /** Keeps what is written until {@link uncork}, so that it leaves together. */
+  /** Buffers writes until {@link uncork}, so that they are sent together. */
   cork(): void;
   uncork(): void;
   /** @returns false when the writer should wait for `drain` */
@@ -79,9 +79,9 @@ export interface ClientResponse {
   addTrailers(trailers: readonly [name: string, value: string][]): void;
   end(last?: Buffer): void;
   /**
-   * Breaks the response off, so that the client sees that it is not complete.
+   * Aborts the response, so that the client sees that it is incomplete.
    *
-   * @param code why, in HTTP/2
+   * @param code reset code for HTTP/2
    */
   destroy(code?: number): void;
   on(event: 'close', listener: () => void): unknown;

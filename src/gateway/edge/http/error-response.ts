@@ -1,28 +1,33 @@
 import { type ApiError, errorBody } from '../../../lib/errors.ts';
 import type { ClientRequest, ClientResponse } from './client-message.ts';
 
-/** Header that marks an answer as the edge's own; upstreams can never set it. */
+/** Header that marks errors of the edge; upstreams cannot set it. */
 export const ERROR_CODE_HEADER = 'ngrok-error-code';
 
-/** What an answer needs to know of its request. */
-type Asked = Pick<ClientRequest, 'headers' | 'complete'>;
+/** The parts of a request that its error response depends on. */
+type AnsweredRequest = Pick<ClientRequest, 'headers' | 'complete'>;
 
-/** Stands for what was no request. */
-export const WITHOUT_REQUEST: Asked = { headers: {}, complete: true };
+/** Stands in for a request that could not be parsed. */
+export const WITHOUT_REQUEST: AnsweredRequest = { headers: {}, complete: true };
 
-/** What an error is written to: a response of the edge's or one of Node's. */
+/** A response of the edge's or one of Node's. */
 interface ErrorResponse extends Pick<ClientResponse, 'headersSent' | 'destroyed' | 'shouldKeepAlive'> {
   writeHead(status: number, headers: string[]): unknown;
   end(last: Buffer): unknown;
 }
 
 /**
- * Answers a request with an error of the edge: a small page for browsers, JSON for everybody else.
- * Does nothing when an answer has begun already.
+ * Answers a request with an error of the edge: a small page for browsers, JSON for other clients.
+ * Does nothing once a response has begun.
  *
- * @param more flat name, value list of headers beside its own
+ * @param more further headers, flat name, value list
  */
-export function answerError(req: Asked, res: ErrorResponse, error: ApiError, more: readonly string[] = []): void {
+export function answerError(
+  req: AnsweredRequest,
+  res: ErrorResponse,
+  error: ApiError,
+  more: readonly string[] = [],
+): void {
   if (res.headersSent || res.destroyed) return;
   const html = prefersHtml(req.headers.accept);
   const body = Buffer.from(html ? page(error) : `${JSON.stringify(errorBody(error))}\n`);
@@ -44,14 +49,14 @@ export function answerError(req: Asked, res: ErrorResponse, error: ApiError, mor
 }
 
 /**
- * A client that waits for leave to send its body (`Expect: 100-continue`) and gets the final answer
- * instead may or may not send it (RFC 9110, 10.1.1): what follows could be read as either.
+ * Closes the connection after a final response to `Expect: 100-continue`. The client may or may not send its body then
+ * (RFC 9110, 10.1.1), so the next bytes would be ambiguous.
  */
-export function closeUnlessBodyRead(req: Asked, res: Pick<ClientResponse, 'shouldKeepAlive'>): void {
+export function closeUnlessBodyRead(req: AnsweredRequest, res: Pick<ClientResponse, 'shouldKeepAlive'>): void {
   if (req.headers.expect !== undefined && !req.complete) res.shouldKeepAlive = false;
 }
 
-/** Browsers name text/html first; curl and libraries say anything goes. */
+/** Browsers list text/html first; curl and libraries accept anything. */
 function prefersHtml(accept = ''): boolean {
   const html = accept.indexOf('text/html');
   const json = accept.indexOf('application/json');

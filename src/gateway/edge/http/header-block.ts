@@ -2,33 +2,33 @@ import { HeadersTooLong } from './header-fields.ts';
 
 const END = '\r\n\r\n';
 
-/** Collects a block of headers up to the empty line that ends it, which may come in any number of pieces. */
+/** Collects a block of headers, in pieces of any size, up to the empty line that ends it. */
 export class HeaderBlock {
-  /** What has come so far; once complete every line with its CR LF, without the empty one. */
+  /** The text so far. Once complete, every line has its CR LF, and the empty line is left out. */
   text = '';
   complete = false;
   readonly #limit: number;
 
-  /** @param limit bytes that a block may have */
+  /** @param limit in bytes */
   constructor(limit: number) {
     this.#limit = limit;
   }
 
-  /** @param before what goes before the bytes to come */
+  /** @param before text to prepend to the next bytes */
   start(before: string): void {
     this.text = before;
     this.complete = false;
   }
 
   /**
-   * Takes what belongs to the block.
+   * Takes the bytes that belong to the block.
    *
-   * @returns where in the bytes it ended
+   * @returns the position in the bytes after them
    * @throws {HeadersTooLong} when the block is too long
    */
   take(bytes: Buffer, at: number): number {
     if (this.text.length === 0) {
-      // In most cases all is there at once; the body behind it is not worth decoding.
+      // Usually the whole block arrives at once; the body after it need not be decoded.
       const end = bytes.indexOf(END, at, 'latin1');
       if (end !== -1) {
         this.#check(end - at);

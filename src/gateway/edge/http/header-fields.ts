@@ -1,4 +1,4 @@
-/** What came is no HTTP/1.1 message, or one that two readers could understand differently. */
+/** Not an HTTP/1.1 message, or an ambiguous one. */
 export class MalformedMessage extends Error {
   constructor(message: string) {
     super(message);
@@ -6,37 +6,37 @@ export class MalformedMessage extends Error {
   }
 }
 
-/** A block of headers is longer than is kept. */
+/** A block of headers exceeds the limit. */
 export class HeadersTooLong extends MalformedMessage {
   constructor() {
-    super('too many or too long headers');
+    super('headers too long');
     this.name = 'HeadersTooLong';
   }
 }
 
-/** What no header's value may hold: with it, one that a policy wrote could become a header of its own. */
+/** Characters that no header's value may contain: with CR LF, a value from a policy could inject a header. */
 export const UNWRITABLE = /[^\t\x20-\x7e\x80-\xff]/;
 
 const CLOSE = /(?:^|,)[ \t]*close[ \t]*(?:,|$)/i;
 const KEEP_ALIVE = /(?:^|,)[ \t]*keep-alive[ \t]*(?:,|$)/i;
 
 /**
- * Header lines up to the end (RFC 9110, 5.5 and 5.6.2). A line that begins with white space, once a continuation, is none
- * (RFC 9112, 5.2).
+ * Header lines up to the end of the text (RFC 9110, 5.5 and 5.6.2). Folded lines, which start with white space, are
+ * invalid (RFC 9112, 5.2).
  */
 const FIELDS = /(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)*$/y;
 
 /**
- * Reads header lines.
+ * Parses header lines.
  *
  * @param text lines with their CR LF
- * @param at where the first one begins
+ * @param at position of the first one
  * @returns a flat name, value list
  * @throws {MalformedMessage}
  */
 export function parseFields(text: string, at: number): string[] {
   FIELDS.lastIndex = at;
-  if (!FIELDS.test(text)) throw new MalformedMessage('a malformed header line');
+  if (!FIELDS.test(text)) throw new MalformedMessage('malformed header line');
   const fields: string[] = [];
   for (let start = at; start < text.length; ) {
     const colon = text.indexOf(':', start);
@@ -48,32 +48,32 @@ export function parseFields(text: string, at: number): string[] {
 }
 
 /**
- * A header as it is sent, with its CR LF.
+ * Formats a header line, with its CR LF.
  *
- * @throws {Error} when it holds what cannot be sent
+ * @throws {Error} when the value contains invalid characters
  */
 export function headerLine(name: string, value: string): string {
-  if (UNWRITABLE.test(value)) throw new Error(`the header ${name} holds what cannot be sent`);
+  if (UNWRITABLE.test(value)) throw new Error(`invalid character in the header ${name}`);
   return `${name}: ${value}\r\n`;
 }
 
-/** Whether a header's name is this one, whose case does not matter. */
+/** Whether two header names are equal, ignoring case. */
 export function isName(name: string, lower: string): boolean {
   return name === lower || name.toLowerCase() === lower;
 }
 
 /**
- * Whether a connection stays open behind a message (RFC 9112, 9.3).
+ * Whether a connection stays open after a message (RFC 9112, 9.3).
  *
  * @param connection value of the Connection header
- * @param old whether the message is HTTP/1.0
+ * @param isHttp10 whether the message is HTTP/1.0
  */
-export function isPersistent(connection: string | undefined, old: boolean): boolean {
-  if (connection === undefined) return !old;
-  return !CLOSE.test(connection) && (!old || KEEP_ALIVE.test(connection));
+export function isPersistent(connection: string | undefined, isHttp10: boolean): boolean {
+  if (connection === undefined) return !isHttp10;
+  return !CLOSE.test(connection) && (!isHttp10 || KEEP_ALIVE.test(connection));
 }
 
-/** Without white space around it. */
+/** Trims white space without copying first. */
 function valueBetween(text: string, from: number, to: number): string {
   let start = from;
   let end = to;

@@ -1,9 +1,6 @@
 import { ERROR_CODE_HEADER } from './error-response.ts';
 
-/**
- * Headers that concern one connection only (RFC 9110, 7.6.1), and those that whoever sends the
- * message on writes anew.
- */
+/** Headers that concern one connection only (RFC 9110, 7.6.1), and those that the proxy writes again. */
 const HOP_BY_HOP: ReadonlySet<string> = new Set([
   'connection',
   'expect',
@@ -17,10 +14,10 @@ const HOP_BY_HOP: ReadonlySet<string> = new Set([
   'upgrade',
 ]);
 
-/** What a Connection header cannot take away: without them the message would be another one. */
+/** Headers that a Connection header must not remove: without them, the message would change its meaning. */
 const NEVER_DROPPED: ReadonlySet<string> = new Set(['content-length', 'host']);
 
-/** Fields that frame, route or authenticate a message, and so have no place behind its body (RFC 9110, 6.5.1). */
+/** Fields that frame, route or authenticate a message; they are invalid as trailers (RFC 9110, 6.5.1). */
 const NEVER_TRAILERS: ReadonlySet<string> = new Set([
   'authorization',
   'content-encoding',
@@ -34,7 +31,7 @@ const NEVER_TRAILERS: ReadonlySet<string> = new Set([
   ERROR_CODE_HEADER,
 ]);
 
-/** The public client as the upstream is told about it. */
+/** The client, for the X-Forwarded headers. */
 export interface Forwarded {
   /** IP address. */
   address: string;
@@ -42,11 +39,11 @@ export interface Forwarded {
 }
 
 /**
- * The headers of a request as they go to the upstream: names, order and duplicates as the client sent
- * them, without what concerned its connection to us, and with who it was.
+ * The headers of a request for the upstream: names, order and duplicates as the client sent them, without those of the
+ * client's connection, and with the X-Forwarded headers.
  *
  * @param raw flat name, value list
- * @param connection the request's Connection header, which may name more that is not to be passed on
+ * @param connection the request's Connection header, which may name further headers to remove
  */
 export function requestHeaders(raw: readonly string[], connection: string | undefined, from: Forwarded): string[] {
   const dropped = namedIn(connection);
@@ -77,12 +74,11 @@ function appendTo(headers: string[], at: number, name: string, value: string): v
 }
 
 /**
- * The headers of a response as they go to the client, without what concerned the upstream's connection
- * and without the mark of the edge's own errors.
+ * The headers of a response for the client, without those of the upstream's connection and the mark of the edge's errors.
  *
  * @param raw flat name, value list
  * @param connection the response's Connection header
- * @param status of the response: with 204 there is neither body nor length (RFC 9110, 8.6)
+ * @param status of the response: a 204 has neither body nor length (RFC 9110, 8.6)
  */
 export function responseHeaders(raw: readonly string[], connection: string | undefined, status: number): string[] {
   const dropped = namedIn(connection);
@@ -97,7 +93,7 @@ export function responseHeaders(raw: readonly string[], connection: string | und
   return headers;
 }
 
-/** Trailers as they go on: without what would mean something else than it does behind a body. */
+/** The trailers that may be forwarded. */
 export function passableTrailers(raw: readonly string[]): [name: string, value: string][] {
   const trailers: [string, string][] = [];
   for (let at = 0; at < raw.length; at += 2) {
@@ -109,7 +105,7 @@ export function passableTrailers(raw: readonly string[]): [name: string, value: 
   return trailers;
 }
 
-/** The value of a header, joined when it occurs more than once; undefined when it does not. */
+/** The value of a header, joined when it is repeated; undefined when it is missing. */
 export function headerValue(raw: readonly string[], wanted: string): string | undefined {
   let value: string | undefined;
   for (let at = 0; at < raw.length; at += 2) {
@@ -119,7 +115,7 @@ export function headerValue(raw: readonly string[], wanted: string): string | un
   return value;
 }
 
-/** What a Connection header says is for this connection only; undefined for its usual values. */
+/** The headers that a Connection header names; undefined for its usual values. */
 function namedIn(connection: string | undefined): ReadonlySet<string> | undefined {
   if (connection === undefined || /^(?:keep-alive|close)$/i.test(connection)) return undefined;
   const names = connection

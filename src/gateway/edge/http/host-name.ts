@@ -1,6 +1,6 @@
 /**
- * The name that a Host header or SNI asks for, as endpoints are registered under: in lower case,
- * without port and without the dot that marks a name as absolute.
+ * The name in a Host header or SNI, as endpoints are registered: in lower case, without port, and without the trailing dot
+ * of an absolute name.
  */
 export function hostNameOf(host: string): string {
   const colon = host.indexOf(':', host.startsWith('[') ? host.indexOf(']') : 0);

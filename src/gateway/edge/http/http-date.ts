@@ -1,7 +1,7 @@
 let text = '';
 let until = 0;
 
-/** The present time for a Date header (RFC 9110, 5.6.7); most responses share the text with others of their second. */
+/** The current time for a Date header (RFC 9110, 5.6.7); cached for a second. */
 export function httpDate(): string {
   const now = Date.now();
   if (now >= until || now < until - 1000) {

@@ -1,18 +1,18 @@
-/** What a public client may take of the edge before it is cut off; requests themselves may last, for streams do. */
+/** Limits on HTTP clients. Requests themselves have no time limit, as streams last. */
 export interface HttpLimits {
   /** Bytes of a request's headers, and of a response's. */
   headerBytes: number;
-  /** Milliseconds until the headers of a request have arrived, from the connection or from their first byte. */
+  /** Milliseconds until the headers of a request have arrived, counted from the connection or their first byte. */
   headersTimeout: number;
-  /** Milliseconds that a connection is kept for another request. */
+  /** Milliseconds that an idle connection stays open for another request. */
   keepAliveTimeout: number;
-  /** Milliseconds without a byte in either direction; also those that an HTTP/2 client may leave a response unread. */
+  /** Milliseconds without a byte in either direction; also how long an HTTP/2 client may leave a response unread. */
   idleTimeout: number;
-  /** Milliseconds in which an HTTP/2 client that was quiet for so long has to say that it is there. */
+  /** Milliseconds in which an idle HTTP/2 client has to answer a PING. */
   pingTimeout: number;
-  /** Connections at once on the plain port; of more, those are closed that have been idle for longest, or the newest. */
+  /** Concurrent connections on the plain port; beyond it, the longest idle one is closed, or else the newest. */
   connections: number;
-  /** Requests at a time by one HTTP/2 connection, of which an agent carries 512 in all; 0: HTTP/2 is not offered. */
+  /** Concurrent requests on one HTTP/2 connection, of the 512 that an agent carries in total; 0 disables HTTP/2. */
   streams: number;
 }
 
@@ -26,7 +26,7 @@ export const HTTP_LIMITS: HttpLimits = {
   streams: 100,
 };
 
-/** How often connections that take too long are looked for: often enough for short limits. */
+/** Milliseconds between checks of deadlines: often enough for short limits. */
 export function sweepInterval({ headersTimeout, keepAliveTimeout, idleTimeout }: HttpLimits): number {
   return Math.min(5000, Math.ceil(Math.min(headersTimeout, keepAliveTimeout, idleTimeout) / 4));
 }

@@ -1,7 +1,7 @@
 import type { OutgoingHttpHeaders } from 'node:http2';
 import { UNWRITABLE } from './header-fields.ts';
 
-/** Fields that only HTTP/1.1 knows; HTTP/2 takes a message with one for malformed (RFC 9113, 8.2.2). */
+/** Fields of HTTP/1.1 only; in HTTP/2 they make a message malformed (RFC 9113, 8.2.2). */
 const CONNECTION_SPECIFIC: ReadonlySet<string> = new Set([
   'connection',
   'host',
@@ -13,10 +13,10 @@ const CONNECTION_SPECIFIC: ReadonlySet<string> = new Set([
   'upgrade',
 ]);
 
-/** What a header's name may hold (RFC 9110, 5.6.2); Node looks at neither names nor values in HTTP/2. */
+/** A valid header name (RFC 9110, 5.6.2); Node checks neither names nor values in HTTP/2. */
 const NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
-/** Fields that Node refuses to send twice. Who repeats them all the same has them joined. */
+/** Fields that Node refuses to send twice; repeated ones are joined. */
 const SENT_ONCE: ReadonlySet<string> = new Set([
   'access-control-allow-credentials',
   'access-control-max-age',
@@ -54,12 +54,12 @@ const SENT_ONCE: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Fields as Node sends them by HTTP/2: names in lower case, repeated ones apart as far as possible. Values may hold commas
- * of their own, such as challenges and gRPC's binary metadata, which not every reader takes apart again.
+ * Converts headers for Node's HTTP/2: names in lower case, repeated ones kept separate where possible. Values such as
+ * challenges and gRPC's binary metadata contain commas, so not every reader can split a joined one again.
  *
  * @param raw flat name, value list
  * @returns a new object
- * @throws {Error} when a field holds what cannot be sent
+ * @throws {Error} when a field contains invalid characters
  */
 export function http2Headers(raw: readonly string[]): OutgoingHttpHeaders {
   const headers: OutgoingHttpHeaders = Object.create(null);
@@ -71,7 +71,7 @@ export function http2Headers(raw: readonly string[]): OutgoingHttpHeaders {
 }
 
 function add(headers: OutgoingHttpHeaders, name: string, value: string): void {
-  if (!NAME.test(name) || UNWRITABLE.test(value)) throw new Error(`the header ${name} holds what cannot be sent`);
+  if (!NAME.test(name) || UNWRITABLE.test(value)) throw new Error(`invalid character in the header ${name}`);
   const before = headers[name];
   if (before === undefined) headers[name] = value;
   else if (Array.isArray(before)) before.push(value);

@@ -4,17 +4,17 @@ import type { ClientRequest } from './client-message.ts';
 export const MAX_HEADER_LINES = 200;
 
 /**
- * What is a well-formed message of its version of HTTP, and yet no request that could be passed on, or is meant to be.
+ * Checks a well-formed request for what must not be proxied.
  *
- * @returns what is wrong, or null
+ * @returns the problem, or null
  */
 export function faultOf(req: ClientRequest): string | null {
   const { rawHeaders } = req;
   if (rawHeaders.length > 2 * MAX_HEADER_LINES) return 'too many headers';
   const hosts = countOf(rawHeaders, 'host');
-  if (hosts > 1 || (hosts === 0 && req.httpVersion !== '1.0')) return 'a request names one Host';
-  // What follows on a connection that was asked for a tunnel would not be HTTP to the upstream.
-  if (req.url?.charCodeAt(0) !== SLASH || req.method === 'CONNECT') return 'the target is no path';
+  if (hosts > 1 || (hosts === 0 && req.httpVersion !== '1.0')) return 'exactly one Host header is required';
+  // After CONNECT, the upstream would no longer read HTTP.
+  if (req.url?.charCodeAt(0) !== SLASH || req.method === 'CONNECT') return 'the request target must be a path';
   return null;
 }
 

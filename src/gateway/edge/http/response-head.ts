@@ -3,7 +3,7 @@ import { isName, isPersistent, MalformedMessage, parseFields } from './header-fi
 /** How the body of a response is delimited (RFC 9112, 6.3). */
 export type Framing = 'length' | 'chunked' | 'close';
 
-/** The status line and headers of a response, and what they say about the message and the connection. */
+/** The status line and headers of a response, and what follows from them. */
 export interface ResponseHead {
   readonly status: number;
   readonly reason: string;
@@ -12,23 +12,23 @@ export interface ResponseHead {
   readonly framing: Framing;
   /** Bytes of the body when the framing is `length`. */
   readonly length: number;
-  /** Whether the upstream will take another request on the connection. */
+  /** Whether the upstream accepts another request on the connection. */
   readonly keepAlive: boolean;
-  /** Seconds that the upstream says it keeps an idle connection; null when it says nothing. */
+  /** Seconds that the upstream keeps an idle connection open; null when unknown. */
   readonly keepAliveSeconds: number | null;
-  /** Value of the Connection header, joined when it occurs more than once. */
+  /** Value of the Connection header, joined when it is repeated. */
   readonly connection: string | undefined;
 }
 
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: ([\t\x20-\x7e\x80-\xff]*))?$/;
 const STATUS_START = 'HTTP/1.';
-/** Text without control characters, CR and LF other than as a pair among them: lone ones are how messages are split. */
+/** Text without control characters. CR and LF are valid as a pair only: lone ones enable response splitting. */
 const CLEAN = /^[\t\x20-\x7e\x80-\xff]*(?:\r\n[\t\x20-\x7e\x80-\xff]*)*$/;
 const DIGITS = /^\d{1,15}$/;
 const IDLE_SECONDS = /(?:^|[,\s])timeout=(\d{1,9})(?:[,\s]|$)/i;
 
 /**
- * Reads a complete head.
+ * Parses a complete head.
  *
  * @param text Latin-1, every line with its CR LF, without the empty line that ends it
  * @throws {MalformedMessage}
@@ -36,21 +36,20 @@ const IDLE_SECONDS = /(?:^|[,\s])timeout=(\d{1,9})(?:[,\s]|$)/i;
 export function parseResponseHead(text: string): ResponseHead {
   const lineEnd = text.indexOf('\r\n');
   const line = STATUS_LINE.exec(text.slice(0, lineEnd));
-  if (line === null) throw new MalformedMessage('no status line');
+  if (line === null) throw new MalformedMessage('invalid status line');
   return headOf(Number(line[2]), line[3] ?? '', line[1] === '0', parseFields(text, lineEnd + 2));
 }
 
 /**
- * Whether the beginning of a head, as much as there is of it, cannot become a valid one.
- * It need not find everything: a complete head is looked at in full.
+ * Whether the beginning of a head cannot become a valid one. Finds most faults early; a complete head is checked in full.
  */
 export function cannotBecomeHead(text: string): boolean {
   if (!(text.startsWith(STATUS_START) || STATUS_START.startsWith(text))) return true;
-  // A CR at the very end may still get its LF.
+  // The LF after a final CR may still arrive.
   return !CLEAN.test(text.endsWith('\r') ? text.slice(0, -1) : text);
 }
 
-function headOf(status: number, reason: string, old: boolean, headers: string[]): ResponseHead {
+function headOf(status: number, reason: string, isHttp10: boolean, headers: string[]): ResponseHead {
   let length: string | undefined;
   let encoding: string | undefined;
   let connection: string | undefined;
@@ -58,7 +57,7 @@ function headOf(status: number, reason: string, old: boolean, headers: string[])
   for (let at = 0; at < headers.length; at += 2) {
     const name = headers[at] as string;
     const value = headers[at + 1] as string;
-    // The length tells most headers apart without a copy in lower case.
+    // Comparing lengths first avoids a lower-case copy of most names.
     switch (name.length) {
       case 10:
         if (isName(name, 'connection')) connection = connection === undefined ? value : `${connection}, ${value}`;
@@ -66,20 +65,22 @@ function headOf(status: number, reason: string, old: boolean, headers: string[])
         break;
       case 14:
         if (!isName(name, 'content-length')) break;
-        if (length !== undefined || !DIGITS.test(value)) throw new MalformedMessage('no single valid content-length');
+        if (length !== undefined || !DIGITS.test(value)) throw new MalformedMessage('invalid content-length');
         length = value;
         break;
       case 17:
         if (!isName(name, 'transfer-encoding')) break;
-        if (encoding !== undefined || old) throw new MalformedMessage('an unexpected transfer-encoding');
+        if (encoding !== undefined || isHttp10)
+          throw new MalformedMessage('repeated transfer-encoding, or one in HTTP/1.0');
         encoding = value;
         break;
     }
   }
   if (encoding !== undefined && encoding.toLowerCase() !== 'chunked') {
-    throw new MalformedMessage('a transfer-encoding other than chunked');
+    throw new MalformedMessage('unsupported transfer-encoding');
   }
-  if (encoding !== undefined && length !== undefined) throw new MalformedMessage('both length and transfer-encoding');
+  if (encoding !== undefined && length !== undefined)
+    throw new MalformedMessage('both content-length and transfer-encoding');
   const idle = keepAlive === undefined ? null : IDLE_SECONDS.exec(keepAlive);
   return {
     status,
@@ -87,7 +88,7 @@ function headOf(status: number, reason: string, old: boolean, headers: string[])
     headers,
     framing: encoding !== undefined ? 'chunked' : length !== undefined ? 'length' : 'close',
     length: length === undefined ? 0 : Number(length),
-    keepAlive: isPersistent(connection, old),
+    keepAlive: isPersistent(connection, isHttp10),
     keepAliveSeconds: idle === null ? null : Number(idle[1]),
     connection,
   };

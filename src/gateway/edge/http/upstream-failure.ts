@@ -1,11 +1,11 @@
 /** The connection to the upstream ended before the response did. */
 export class ConnectionLost extends Error {
-  /** @param resetCode what the upstream said in HTTP/2 when it gave this one request up */
+  /** @param resetCode with which an HTTP/2 upstream reset this request */
   constructor(
     cause?: Error,
     readonly resetCode?: number,
   ) {
-    super('the connection to the upstream broke off', { cause });
+    super('connection to the upstream lost', { cause });
     this.name = 'ConnectionLost';
   }
 }
@@ -13,15 +13,15 @@ export class ConnectionLost extends Error {
 /** The upstream took too long to begin its response. */
 export class ResponseTimeout extends Error {
   constructor() {
-    super('the upstream did not answer in time');
+    super('upstream did not answer in time');
     this.name = 'ResponseTimeout';
   }
 }
 
-/** With this the SDK begins the body of the 502 that it answers itself when it cannot reach the upstream. */
+/** Start of the body with which the SDK itself answers 502 when it cannot reach the upstream. */
 export const DIAL_FAILURE_TEXT = 'failed to dial backend';
 
-/** Whatever an upstream's connection threw, as an error. */
+/** Converts a thrown value to an error. */
 export function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(String(thrown));
 }

@@ -3,10 +3,10 @@ import { constants, createBrotliCompress, createDeflate, createGzip } from 'node
 import type { ContentEncoding } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientResponse } from '../http/client-message.ts';
 
-/** Everything that was written comes out at once: events must not wait until enough of them are together. */
+/** Flushes every write: server-sent events must not wait in the encoder. */
 const ZLIB = { flush: constants.Z_SYNC_FLUSH };
 
-/** Brotli's default level is meant for files that are compressed once, and takes many times as long. */
+/** Brotli's default quality suits static files and takes many times as long. */
 const BROTLI = {
   flush: constants.BROTLI_OPERATION_FLUSH,
   params: { [constants.BROTLI_PARAM_QUALITY]: 4, [constants.BROTLI_PARAM_LGWIN]: 18 },
@@ -18,7 +18,7 @@ const ENCODERS: Readonly<Record<ContentEncoding, () => Transform>> = {
   br: () => createBrotliCompress(BROTLI),
 };
 
-/** Encodes what is written to it and sends it as the body of the response, with which it ends. */
+/** A stream that compresses what is written to it and sends it as the body of a response. */
 export function encoderFor(res: ClientResponse, encoding: ContentEncoding): Transform {
   const encoder = ENCODERS[encoding]();
   encoder.on('error', () => res.destroy());

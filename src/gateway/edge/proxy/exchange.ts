@@ -19,20 +19,20 @@ import { answerInstead } from './policy-outcome.ts';
 import type { RequestBody } from './request-body.ts';
 import { ResponseWriter } from './response-writer.ts';
 
-/** One request on its way to an upstream. */
+/** What an exchange consists of. */
 export interface ExchangeParts {
   req: ClientRequest;
   res: ClientResponse;
-  /** What the upstream is sent; the policy has seen it. */
+  /** What the upstream gets, as the policy left it. */
   request: EdgeRequest;
   body: RequestBody | null;
   policy: CompiledPolicy;
   pool: UpstreamLinks;
   from: ClientInfo;
-  /** Told in place of the client that the upstream could not be reached; null when it is the client's to know. */
+  /** Called instead of answering the client when the upstream is unreachable; null when the client gets the error. */
   onFailure: ((failure: ForwardFailure) => void) | null;
   counters: TrafficCounters;
-  /** Value of the Upgrade header that is passed on. */
+  /** Value of the Upgrade header to forward. */
   upgrade?: string;
 }
 
@@ -43,10 +43,10 @@ const TAKES_TRAILERS = /(?:^|,)[ \t]*trailers[ \t]*(?:,|$)/i;
 
 const DIAL_FAILURE = Buffer.from(DIAL_FAILURE_TEXT);
 
-/** Methods that change nothing, so that sending the request twice does no harm (RFC 9110, 9.2.1). */
+/** Methods that may safely be sent twice (RFC 9110, 9.2.1). */
 const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE']);
 
-/** Sends one request to the upstream and passes its response on to the client as it comes. */
+/** Sends one request to the upstream and streams its response to the client. */
 export class Exchange implements ExchangeEvents {
   protected readonly parts: ExchangeParts;
   #connection: UpstreamLink | null = null;
@@ -55,7 +55,7 @@ export class Exchange implements ExchangeEvents {
   #writer: ResponseWriter | null = null;
   #over = false;
   #resent = false;
-  /** Whether it does no harm to send the request twice. */
+  /** Whether the request may safely be sent twice. */
   #repeatable = false;
 
   constructor(parts: ExchangeParts) {
@@ -94,7 +94,7 @@ export class Exchange implements ExchangeEvents {
 
   onHead(head: ResponseHead): void {
     this.#head = head;
-    // A bad gateway's body has to be seen first: it may be the agent's word, not the upstream's.
+    // Wait for the body of a 502: it may come from the agent, not from the upstream.
     if (head.status !== BAD_GATEWAY) this.#begin(null);
   }
 
@@ -115,42 +115,42 @@ export class Exchange implements ExchangeEvents {
     const { body, pool, from } = this.parts;
     if (this.#outgoing && this.#mayResend(error)) {
       this.#resent = true;
-      this.#send(this.#outgoing, pool.fresh(from));
+      this.#send(this.#outgoing, pool.takeNew(from));
       return;
     }
     if (this.#over) return;
     this.#over = true;
     body?.stop();
-    // A response that breaks off has to look broken: the connection ends without the last chunk.
+    // An incomplete response has to look incomplete: the connection ends without the last chunk.
     if (this.#writer === null) this.#fail(upstreamFailure(error));
     else {
       this.parts.counters.upstreamFailures += 1;
-      this.#writer.breakOff(error instanceof ConnectionLost ? error.resetCode : undefined);
+      this.#writer.abort(error instanceof ConnectionLost ? error.resetCode : undefined);
     }
   }
 
-  /** Only ever asked for by {@link UpgradeExchange}; without it, the connection takes another protocol for an error. */
+  /** Overridden by {@link UpgradeExchange}; others never request an upgrade. */
   onUpgrade(_head: ResponseHead, channel: ByteChannel, _rest: Buffer): void {
     channel.abort();
   }
 
-  /** The exchange ends here; nothing of the upstream reaches the client by it any more. */
+  /** Ends the exchange; nothing of the upstream reaches the client any more. */
   protected giveUp(): void {
     this.#over = true;
     this.#connection?.abort();
     this.parts.body?.stop();
   }
 
-  /** @param status of the upstream's answer, null when there was none */
-  protected tellPolicy(status: number | null): void {
+  /** @param status of the upstream's response; null without one */
+  protected notifyPolicy(status: number | null): void {
     const { policy, request } = this.parts;
     policy.onUpstreamDone?.(request, status);
   }
 
-  /** There is no response of the upstream's, and will be none. */
+  /** Answers without a response of the upstream. */
   #fail(error: ApiError): void {
     const { req, res, onFailure, counters } = this.parts;
-    this.tellPolicy(null);
+    this.notifyPolicy(null);
     if (onFailure) {
       onFailure(TARGET_FAILED);
       return;
@@ -159,7 +159,7 @@ export class Exchange implements ExchangeEvents {
     answerError(req, res, error);
   }
 
-  /** Starts the response to the client; or answers something else, and then there is no writer. */
+  /** Starts the response to the client. When something else is answered instead, there is no writer. */
   #begin(first: Buffer | null): void {
     const { req, res, request, policy, counters } = this.parts;
     const head = this.#head;
@@ -171,7 +171,7 @@ export class Exchange implements ExchangeEvents {
       this.#fail(upstreamUnreachable());
       return;
     }
-    this.tellPolicy(head.status);
+    this.notifyPolicy(head.status);
     const response: PolicyResponse = { status: head.status, headers };
     const outcome = policy.onHttpResponse?.(request, response);
     if (outcome !== undefined) {
@@ -190,7 +190,7 @@ export class Exchange implements ExchangeEvents {
     if (!this.#over) this.giveUp();
   }
 
-  /** Whether the upstream closed a kept stream just when the request went out, and a repetition does no harm. */
+  /** Whether the upstream closed a reused connection just as the request was sent, and it is safe to send it again. */
   #mayResend(error: Error): boolean {
     return (
       error instanceof ConnectionLost &&
@@ -203,10 +203,7 @@ export class Exchange implements ExchangeEvents {
   }
 }
 
-/**
- * Whether this is the SDK speaking, which answers itself when it cannot reach the upstream.
- * To a HEAD request it can be told by its bare head alone.
- */
+/** Whether the SDK itself answers because it cannot reach the upstream; a HEAD response shows it by its few headers only. */
 function isDialFailure(method: string, headers: readonly string[], body: Buffer | null): boolean {
   if (method !== 'HEAD') return body?.subarray(0, DIAL_FAILURE.length).equals(DIAL_FAILURE) === true;
   return headers.every((name, at) => at % 2 === 1 || name === 'content-length' || name === 'date');

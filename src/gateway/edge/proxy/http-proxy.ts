@@ -25,7 +25,7 @@ import { EdgeRequest } from './edge-request.ts';
 import { Exchange } from './exchange.ts';
 import { answerByPolicy, answerPolicyError } from './policy-outcome.ts';
 import { UpgradeExchange } from './upgrade.ts';
-import { convertWebSocket, refusePlainRequest } from './websocket-tcp.ts';
+import { convertWebSocket, rejectPlainRequest } from './websocket-tcp.ts';
 
 const SWITCHING_PROTOCOLS = 101;
 
@@ -139,24 +139,24 @@ export class HttpProxy {
     const { req, res, body, endpoint, policy, onFailure } = request;
     const { upgrade } = req;
     if (endpoint.websocketTcp && upgrade === null) {
-      refusePlainRequest(request);
+      rejectPlainRequest(request);
       return;
     }
     const { pool, upgraded } = this.#upstreamOf(endpoint);
     const { counters } = this.#options;
     const parts = { req, res, request, body, policy, pool, from: clientOf(request), onFailure, counters };
-    const onJoined = (joined: Duplex, stream: Duplex) => {
+    const onConnected = (client: Duplex, stream: Duplex) => {
       counters.responded(SWITCHING_PROTOCOLS);
-      for (const side of [joined, stream]) {
+      for (const side of [client, stream]) {
         upgraded.add(side);
         side.once('close', () => upgraded.delete(side));
       }
     };
     if (upgrade === null) new Exchange(parts).start();
-    else if (endpoint.websocketTcp) convertWebSocket(request, { upgrade, from: parts.from, onJoined, counters });
+    else if (endpoint.websocketTcp) convertWebSocket(request, { upgrade, from: parts.from, onConnected, counters });
     // HTTP/2 has no upgrades, and an upgrade to it concerns the client's own connection only (RFC 9110, 7.8).
     else if (endpoint.http2Upstream || /^h2c?$/i.test(upgrade.protocol)) new Exchange(parts).start();
-    else new UpgradeExchange(parts, upgrade, onJoined).start();
+    else new UpgradeExchange(parts, upgrade, onConnected).start();
   }
 
   /** Ends everything that an endpoint still carries. */

@@ -5,9 +5,9 @@ import type { ClientRequest } from '../http/client-message.ts';
 import { hostNameOf } from '../http/host-name.ts';
 
 /**
- * Whether a request came by a TLS connection on which its host cannot be served (RFC 9110, 15.5.20). Browsers send
- * requests for several hosts by one HTTP/2 connection when its certificate names all of them (RFC 9113, 9.1.1); but what
- * an endpoint demands of handshakes was asked only of those that named it.
+ * Whether a request's TLS connection must not serve its host (RFC 9110, 15.5.20). Browsers send requests for several hosts
+ * over one HTTP/2 connection when its certificate covers them (RFC 9113, 9.1.1). But an endpoint's demands on handshakes
+ * apply only to connections that named it.
  *
  * @param endpoint that serves the host
  */
@@ -29,7 +29,7 @@ function demandsHandshake({ tls, policy }: GatewayEndpoint): boolean {
 }
 
 function isNamed(socket: Socket, host: string): boolean {
-  // Declared for the client's side alone.
+  // Node's types declare it for clients only.
   const { servername } = socket as Socket & { servername?: string | false };
   return hostNameOf(servername || '') === host;
 }

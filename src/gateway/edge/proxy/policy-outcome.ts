@@ -8,9 +8,9 @@ import { answerError, closeUnlessBodyRead } from '../http/error-response.ts';
 import { encoderFor } from './encoder.ts';
 
 /**
- * Answers a request as its policy decided; the response phase runs first, unless it was refused.
+ * Answers a request as its policy decided. The response phase runs first, unless the policy refused the request.
  *
- * @param policy what has a say on the response
+ * @param policy applies to the response
  */
 export function answerByPolicy(
   req: ClientRequest,
@@ -30,7 +30,7 @@ export function answerByPolicy(
   else send(req, res, response, outcome.body);
 }
 
-/** Answers with what the policy gives in place of everything else; no phase runs for it any more. */
+/** Answers as the policy decided, without running further phases. */
 export function answerInstead(
   req: ClientRequest,
   res: ClientResponse,
@@ -45,7 +45,7 @@ export function answerInstead(
   }
 }
 
-/** Answers with an error page in the words of the policy engine. */
+/** Answers with an error of the policy engine. */
 export function answerPolicyError(
   req: ClientRequest,
   res: ClientResponse,
@@ -54,9 +54,9 @@ export function answerPolicyError(
   answerError(req, res, new ApiError(status, code, message), headers);
 }
 
-/** The answer's headers, to be changed at will, and its length. */
+/** A copy of the answer's headers, with its length. */
 function headersOf({ status, headers, body }: PolicyAnswer): string[] {
-  // These two never have a body, nor a length (RFC 9110, 8.6).
+  // These two have neither body nor length (RFC 9110, 8.6).
   if (status === 204 || status === 304) return [...headers];
   return [...headers, 'content-length', String(body.length)];
 }

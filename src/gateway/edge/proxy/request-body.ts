@@ -1,29 +1,29 @@
 import type { ClientBody, ClientRequest } from '../http/client-message.ts';
 import type { UpstreamLink } from '../upstreams/upstream-link.ts';
 
-/** Milliseconds that a policy waits for a body that it has to see: streams of HTTP/2 have no end of their own. */
+/** Milliseconds that a policy waits for a body: HTTP/2 streams have no time limit of their own. */
 const READ_MS = 60_000;
 
-/** Bytes of all bodies together that are kept for policies; what comes on top of them is as good as too long. */
-const MAX_AHEAD = 64 * 1_048_576;
-let aheadOfAll = 0;
+/** Bytes of all bodies that policies hold in memory; a body that exceeds it counts as too long. */
+const MAX_BUFFERED = 64 * 1_048_576;
+let totalBuffered = 0;
 
 /**
- * A request's body on its way to the upstream. It can be given up without harm: when the upstream answers before it
- * has read everything, the client's connection must live on to carry the answer.
+ * Streams a request's body to the upstream. Stopping it is safe: when the upstream answers before it has read everything,
+ * the client's connection stays open for the response.
  */
 export class RequestBody {
-  /** How it is delimited; a length is in the head. */
+  /** How the body is delimited; the length itself is in the head. */
   readonly framing: 'length' | 'chunked';
   readonly #req: ClientRequest;
   readonly #from: ClientBody;
   #to: UpstreamLink | null = null;
-  /** What was read before there was anybody to send it to. */
-  #ahead: Buffer[] = [];
-  #aheadSize = 0;
+  /** Read for a policy, and not yet sent. */
+  #buffered: Buffer[] = [];
+  #bufferedSize = 0;
   #readToEnd = false;
   #gaveUp = false;
-  /** How much of it is counted among all that are kept. */
+  /** Bytes counted in the total. */
   #counted = 0;
   readonly #readMs: number;
 
@@ -41,13 +41,13 @@ export class RequestBody {
   /**
    * Reads the body before it is sent.
    *
-   * @param limit bytes that are kept in memory
-   * @returns null when it is longer, does not arrive in time, or the client breaks off
+   * @param limit in bytes
+   * @returns null when it is longer, does not arrive in time, or the connection is lost
    */
   async read(limit: number): Promise<Buffer | null> {
     if (Number(this.#req.headers['content-length'] ?? 0) > limit) return null;
-    if (!this.#readToEnd && !this.#gaveUp && this.#aheadSize <= limit) await this.#readAhead(limit);
-    return this.#readToEnd && this.#aheadSize <= limit ? Buffer.concat(this.#ahead) : null;
+    if (!this.#readToEnd && !this.#gaveUp && this.#bufferedSize <= limit) await this.#readAhead(limit);
+    return this.#readToEnd && this.#bufferedSize <= limit ? Buffer.concat(this.#buffered) : null;
   }
 
   #readAhead(limit: number): Promise<void> {
@@ -60,12 +60,12 @@ export class RequestBody {
         resolve();
       };
       const onData = (chunk: Buffer) => {
-        this.#ahead.push(chunk);
-        this.#aheadSize += chunk.length;
+        this.#buffered.push(chunk);
+        this.#bufferedSize += chunk.length;
         this.#counted += chunk.length;
-        aheadOfAll += chunk.length;
-        if (aheadOfAll > MAX_AHEAD) giveUp();
-        else if (this.#aheadSize > limit) finish();
+        totalBuffered += chunk.length;
+        if (totalBuffered > MAX_BUFFERED) giveUp();
+        else if (this.#bufferedSize > limit) finish();
       };
       const giveUp = () => {
         this.#gaveUp = true;
@@ -86,44 +86,44 @@ export class RequestBody {
     });
   }
 
-  #takeAhead(): Buffer[] {
-    const ahead = this.#ahead;
-    this.#ahead = [];
+  #takeBuffered(): Buffer[] {
+    const buffered = this.#buffered;
+    this.#buffered = [];
     this.#release();
-    return ahead;
+    return buffered;
   }
 
   #release(): void {
-    aheadOfAll -= this.#counted;
+    totalBuffered -= this.#counted;
     this.#counted = 0;
   }
 
-  /** Begins to send, as fast as the connection takes it. */
+  /** Starts sending, as fast as the upstream reads. */
   sendTo(connection: UpstreamLink): void {
     this.#to = connection;
-    const ahead = this.#takeAhead();
-    for (const chunk of ahead) this.#onData(chunk);
+    const buffered = this.#takeBuffered();
+    for (const chunk of buffered) this.#onData(chunk);
     if (this.#readToEnd) {
       this.#onEnd();
       return;
     }
-    // A break of the client's connection is noticed by its response.
+    // The response reports a lost client connection.
     this.#from
       .on('data', this.#onData)
       .on('end', this.#onEnd)
       .on('error', () => {});
-    if (ahead.length > 0) this.#from.resume();
+    if (buffered.length > 0) this.#from.resume();
   }
 
-  /** Goes on after the connection was full. */
+  /** Resumes after back-pressure. */
   drain(): void {
     if (this.#to) this.#from.resume();
   }
 
-  /** Sends no more; the rest is read and forgotten, so that the client's connection can serve the next request. */
+  /** Stops sending. The rest is read and discarded, so that the client's connection can serve the next request. */
   stop(): void {
     this.#to = null;
-    this.#takeAhead();
+    this.#takeBuffered();
     this.#from.off('data', this.#onData).off('end', this.#onEnd);
     if (!this.#from.destroyed) this.#from.resume();
   }

@@ -2,7 +2,7 @@ import type { ClientResponse } from '../http/client-message.ts';
 import { passableTrailers } from '../http/headers.ts';
 import type { UpstreamLink } from '../upstreams/upstream-link.ts';
 
-/** Where a body goes. */
+/** Takes the body: a response or an encoder. */
 export interface BodySink extends Pick<ClientResponse, 'write'> {
   end(last?: Buffer): unknown;
   once(event: 'drain', listener: () => void): unknown;
@@ -11,9 +11,9 @@ export interface BodySink extends Pick<ClientResponse, 'write'> {
 const NO_TRAILERS: readonly string[] = [];
 
 /**
- * Passes a response on to the client at the end of each turn of the event loop. A response that came whole then leaves
- * in one write, a large one in few; and the responses of a turn leave right behind one another, which costs a sixth
- * less than between the work for them.
+ * Writes a response to the client at the end of each turn of the event loop. A response that arrives whole leaves in one
+ * write, a large one in few. Writing all responses of a turn together costs a sixth less than interleaving them with
+ * other work.
  */
 export class ResponseWriter {
   readonly #res: ClientResponse;
@@ -27,8 +27,8 @@ export class ResponseWriter {
 
   /**
    * @param res whose head has been written
-   * @param connection to be slowed down when the client reads slowly
-   * @param sink takes the body: the response itself, or an encoder that leads there
+   * @param connection to pause when the client reads slowly
+   * @param sink the response itself, or an encoder in front of it
    */
   constructor(res: ClientResponse, connection: UpstreamLink, sink: BodySink = res) {
     this.#res = res;
@@ -36,7 +36,7 @@ export class ResponseWriter {
     this.#connection = connection;
   }
 
-  /** Lets the head go, with what of the body comes within this turn. */
+  /** Schedules the head, with the part of the body that arrives in this turn. */
   begin(): void {
     if (this.#due) return;
     this.#due = true;
@@ -48,7 +48,7 @@ export class ResponseWriter {
     this.begin();
   }
 
-  /** The response is complete; the connection is another's from here on. */
+  /** Completes the response; the connection may serve another one from now on. */
   end(trailers: readonly string[]): void {
     this.#connection = null;
     this.#trailers = trailers;
@@ -57,23 +57,23 @@ export class ResponseWriter {
   }
 
   /**
-   * The response cannot be completed, and has to look like it.
+   * Aborts the response, so that it looks incomplete.
    *
-   * @param code why, in HTTP/2
+   * @param code reset code for HTTP/2
    */
-  breakOff(code?: number): void {
+  abort(code?: number): void {
     this.#connection = null;
     this.flush();
-    // What was written is still on its way to the system.
+    // Wait until the writes have reached the system.
     setImmediate(() => this.#res.destroy(code));
   }
 
-  /** Writes what has come. */
+  /** Writes the pieces that have arrived. */
   flush(): void {
     const res = this.#res;
     const sink = this.#sink;
     this.#due = false;
-    // The close event, which ends the exchange, may still be under way.
+    // The 'close' event, which ends the exchange, may not have fired yet.
     if (res.destroyed) return;
     const pieces = this.#pieces;
     this.#pieces = [];
@@ -99,13 +99,13 @@ export class ResponseWriter {
     connection.pause();
     this.#sink.once('drain', () => {
       this.#paused = false;
-      // By now it may carry another response.
+      // By now the connection may carry another response.
       this.#connection?.resume();
     });
   }
 }
 
-/** For setImmediate, which takes arguments: cheaper than a closure each time. */
+/** setImmediate takes arguments, which is cheaper than a closure each time. */
 function flush(writer: ResponseWriter): void {
   writer.flush();
 }

@@ -9,25 +9,25 @@ import type { ResponseHead } from '../http/response-head.ts';
 import { Exchange, type ExchangeParts } from './exchange.ts';
 import { answerInstead } from './policy-outcome.ts';
 
-/** Told of both sides once they are joined. */
-export type OnJoined = (client: Duplex, upstream: Duplex) => void;
+/** Called with both sides once they are connected. */
+export type OnConnected = (client: Duplex, upstream: Duplex) => void;
 
-/** A request for another protocol, WebSocket mostly. When the upstream agrees, both sides are joined. */
+/** A request for another protocol, usually WebSocket. When the upstream agrees, both sides are piped together. */
 export class UpgradeExchange extends Exchange {
   readonly #upgrade: Upgrade;
-  readonly #onJoined: OnJoined;
+  readonly #onConnected: OnConnected;
 
-  constructor(parts: ExchangeParts, upgrade: Upgrade, onJoined: OnJoined) {
+  constructor(parts: ExchangeParts, upgrade: Upgrade, onConnected: OnConnected) {
     super({ ...parts, upgrade: upgrade.protocol });
     this.#upgrade = upgrade;
-    this.#onJoined = onJoined;
+    this.#onConnected = onConnected;
   }
 
   override onUpgrade(head: ResponseHead, channel: ByteChannel, rest: Buffer): void {
     const { req, res, request, policy, counters } = this.parts;
     const response = { status: head.status, headers: responseHeaders(head.headers, head.connection, head.status) };
     this.giveUp();
-    this.tellPolicy(head.status);
+    this.notifyPolicy(head.status);
     const outcome = policy.onHttpResponse?.(request, response);
     if (outcome !== undefined) {
       channel.abort();
@@ -43,12 +43,12 @@ export class UpgradeExchange extends Exchange {
     }
     const protocol = headerValue(head.headers, 'upgrade') ?? this.#upgrade.protocol;
     socket.write(headText(response.status, protocol, response.headers, head.reason), 'latin1');
-    this.#onJoined(socket, stream);
+    this.#onConnected(socket, stream);
     pipeBoth(socket, stream);
   }
 }
 
-/** The head of an answer that goes on with another protocol. */
+/** The head of a response that switches protocols. */
 export function headText(
   status: number,
   upgrade: string,

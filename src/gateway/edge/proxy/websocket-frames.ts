@@ -1,10 +1,10 @@
-/** Kinds of frames (RFC 6455, section 5.2). */
+/** Opcodes (RFC 6455, section 5.2). */
 export const Opcode = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const;
 
-/** Reasons to end a WebSocket connection (RFC 6455, section 7.4.1). */
+/** Close codes (RFC 6455, section 7.4.1). */
 export const CloseCode = { normal: 1000, protocolError: 1002, unsupportedData: 1003, internalError: 1011 } as const;
 
-/** Raised for what a client must not send; the connection is to be closed with the code. */
+/** Invalid data from a client; closes the connection with the code. */
 export class WebSocketFault extends Error {
   constructor(
     readonly code: number,
@@ -16,7 +16,7 @@ export class WebSocketFault extends Error {
 }
 
 export interface FrameEvents {
-  /** A piece of a binary message, unmasked. Where messages begin and end does not matter to a stream of bytes. */
+  /** A piece of a binary message, unmasked. Message boundaries are dropped. */
   onBytes(piece: Buffer): void;
   onControl(opcode: number, payload: Buffer): void;
 }
@@ -26,7 +26,7 @@ const LENGTH_16 = 126;
 const LENGTH_64 = 127;
 const MASK_LENGTH = 4;
 
-/** The head of a frame that a server sends; nothing is masked then. */
+/** The head of a server's frame, which is never masked. */
 export function frameHead(opcode: number, length: number): Buffer {
   const first = 0x80 | opcode;
   if (length <= MAX_CONTROL) return Buffer.from([first, length]);
@@ -39,28 +39,28 @@ export function frameHead(opcode: number, length: number): Buffer {
   return head;
 }
 
-/** Reads a client's frames as they come, whatever pieces they come in; of a message nothing is kept. */
+/** Parses a client's frames from pieces of any size, without buffering messages. */
 export class FrameReader {
   readonly #events: FrameEvents;
-  /** Of a frame whose head is not complete. */
+  /** Bytes of an incomplete head. */
   #head = Buffer.alloc(0);
   #opcode = 0;
-  /** Of the frame's payload, still to come. */
+  /** Missing bytes of the frame's payload. */
   #remaining = 0;
   #mask = Buffer.alloc(MASK_LENGTH);
   #maskAt = 0;
-  /** Payload of a control frame, of which there are never more than 125 bytes. */
+  /** Payload of a control frame, at most 125 bytes. */
   #control: Buffer[] = [];
-  /** Whether a message has begun that further frames continue. */
+  /** Whether a message continues in further frames. */
   #open = false;
-  /** After a close frame there is nothing to be read (section 5.5.1). */
+  /** Nothing follows a close frame (section 5.5.1). */
   #closed = false;
 
   constructor(events: FrameEvents) {
     this.#events = events;
   }
 
-  /** @throws {WebSocketFault} when the client breaks the protocol */
+  /** @throws {WebSocketFault} when the client violates the protocol */
   push(chunk: Buffer): void {
     let rest = chunk;
     while (rest.length > 0 && !this.#closed) {
@@ -86,15 +86,16 @@ export class FrameReader {
     const isFinal = (first & 0x80) !== 0;
     this.#opcode = first & 0x0f;
     this.#remaining = payloadLength(head);
-    check((first & 0x70) === 0, 'reserved bits are set');
-    check((second & 0x80) !== 0, 'a frame of the client is not masked');
+    check((first & 0x70) === 0, 'reserved bits set');
+    check((second & 0x80) !== 0, 'unmasked frame');
     if (this.#opcode >= Opcode.close) {
-      check(this.#opcode <= Opcode.pong, 'the kind of a frame is unknown');
-      check(isFinal && this.#remaining <= MAX_CONTROL, 'a control frame is too long or in pieces');
+      check(this.#opcode <= Opcode.pong, 'unknown opcode');
+      check(isFinal && this.#remaining <= MAX_CONTROL, 'control frame too long or fragmented');
     } else {
-      check(this.#opcode <= Opcode.binary, 'the kind of a frame is unknown');
-      check((this.#opcode === Opcode.continuation) === this.#open, 'a message is out of order');
-      if (this.#opcode === Opcode.text) throw new WebSocketFault(CloseCode.unsupportedData, 'text is not carried');
+      check(this.#opcode <= Opcode.binary, 'unknown opcode');
+      check((this.#opcode === Opcode.continuation) === this.#open, 'unexpected continuation or message');
+      if (this.#opcode === Opcode.text)
+        throw new WebSocketFault(CloseCode.unsupportedData, 'text messages not supported');
       this.#open = !isFinal;
     }
     head.copy(this.#mask, 0, head.length - MASK_LENGTH);
@@ -120,9 +121,9 @@ export class FrameReader {
   }
 }
 
-/** Takes a client's mask off, four bytes at once: byte by byte it would be the dearest part of all. */
+/** Unmasks four bytes at a time: byte by byte, this would be the most expensive step. */
 function unmasked(masked: Buffer, mask: Buffer, maskAt: number): Buffer {
-  // Of its own, and so at the beginning of a word.
+  // A buffer of its own is aligned to words.
   const piece = Buffer.allocUnsafeSlow(masked.length);
   masked.copy(piece);
   const key = Uint8Array.from(mask, (_, at) => mask[(maskAt + at) & 3] as number);
@@ -137,7 +138,7 @@ function check(isRight: boolean, problem: string): void {
   if (!isRight) throw new WebSocketFault(CloseCode.protocolError, problem);
 }
 
-/** @returns null when that cannot be told yet */
+/** @returns null when not known yet */
 function headLength(bytes: Buffer): number | null {
   if (bytes.length < 2) return null;
   const second = bytes[1] as number;
@@ -151,6 +152,6 @@ function payloadLength(head: Buffer): number {
   if (code < LENGTH_16) return code;
   if (code === LENGTH_16) return head.readUInt16BE(2);
   const length = head.readBigUInt64BE(2);
-  check(length <= BigInt(Number.MAX_SAFE_INTEGER), 'the length of a frame is none');
+  check(length <= BigInt(Number.MAX_SAFE_INTEGER), 'invalid frame length');
   return Number(length);
 }

@@ -3,31 +3,31 @@ import { Duplex } from 'node:stream';
 import { messageOf } from '../../../lib/errors.ts';
 import { CloseCode, FrameReader, frameHead, Opcode, WebSocketFault } from './websocket-frames.ts';
 
-/** Bytes buffered for a slow upstream before the client is slowed down. */
+/** Bytes buffered for a slow upstream before the client is paused. */
 const BUFFER = 65_536;
-/** Answers to pings that a client has not read; more are left out, as they may be (RFC 6455, 5.5.3). */
+/** Unread bytes above which pings go unanswered, as they may (RFC 6455, 5.5.3). */
 const MAX_UNREAD = 65_536;
-/** Milliseconds without a byte after which a connection is cut that is being closed. */
+/** Milliseconds without a byte after which a closing connection is destroyed. */
 const CLOSE_MS = 5000;
 
-/** Milliseconds between pings: a browser sends none itself, and a quiet connection is to stay. */
+/** Milliseconds between pings: browsers send none, and idle connections should stay open. */
 const PING_EVERY = 60_000;
 
 type Done = (error?: Error | null) => void;
 
 /**
- * The bytes that a client sends and gets in binary WebSocket messages, as a stream. An end is a close frame, in both
- * directions; a connection that breaks off without one is an error.
+ * The bytes in a client's binary WebSocket messages, as a stream. In both directions, the end is a close frame; a connection
+ * that closes without one is an error.
  */
 export class WebSocketStream extends Duplex {
   readonly #socket: Socket;
   readonly #reader: FrameReader;
   #closeSent = false;
   #closeSeen = false;
-  #whenDrained: Done | null = null;
+  #onDrained: Done | null = null;
   readonly #pings: NodeJS.Timeout;
 
-  /** @param socket of a client that has been told to go on with WebSocket */
+  /** @param socket of a client that has switched to WebSocket */
   constructor(socket: Socket, pingEvery = PING_EVERY) {
     super({ readableHighWaterMark: BUFFER, writableHighWaterMark: BUFFER });
     this.#socket = socket;
@@ -37,12 +37,12 @@ export class WebSocketStream extends Duplex {
       },
       onControl: (opcode, payload) => this.#onControl(opcode, payload),
     });
-    // A stream that is cut while nobody listens must not end the process.
+    // An error without a listener would end the process.
     this.on('error', () => {});
     socket.on('data', (chunk: Buffer) => this.#onData(chunk));
     socket.on('drain', () => this.#drained());
-    socket.on('end', () => this.#closeSeen || this.destroy(new BrokenOff()));
-    socket.on('close', () => this.destroy(this.#closeSeen ? undefined : new BrokenOff()));
+    socket.on('end', () => this.#closeSeen || this.destroy(new ClientDisconnected()));
+    socket.on('close', () => this.destroy(this.#closeSeen ? undefined : new ClientDisconnected()));
     this.#pings = setInterval(() => this.#ping(), pingEvery).unref();
     socket.resume();
   }
@@ -52,9 +52,9 @@ export class WebSocketStream extends Duplex {
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: Done): void {
-    // After a close frame there is no more to be sent (RFC 6455, 5.5.1).
+    // Nothing may follow a close frame (RFC 6455, 5.5.1).
     if (this.#closeSent || this.#send(Opcode.binary, chunk)) done();
-    else this.#whenDrained = done;
+    else this.#onDrained = done;
   }
 
   override _final(done: Done): void {
@@ -95,7 +95,7 @@ export class WebSocketStream extends Duplex {
     if (!this.#closeSent && this.#socket.writableLength === 0) this.#send(Opcode.ping, Buffer.alloc(0));
   }
 
-  /** Says that nothing follows; what the client does not answer in time is cut. */
+  /** Sends a close frame; a client that does not answer in time is disconnected. */
   #close(code: number): void {
     if (this.#closeSent) return;
     this.#closeSent = true;
@@ -116,25 +116,25 @@ export class WebSocketStream extends Duplex {
   }
 
   #drained(): void {
-    const done = this.#whenDrained;
-    this.#whenDrained = null;
+    const done = this.#onDrained;
+    this.#onDrained = null;
     done?.();
   }
 }
 
-class BrokenOff extends Error {
+class ClientDisconnected extends Error {
   constructor() {
-    super('the client broke off');
-    this.name = 'BrokenOff';
+    super('client disconnected');
+    this.name = 'ClientDisconnected';
   }
 }
 
-/** Codes that are never sent (RFC 6455, section 7.4.1). */
+/** Codes that must not be sent (RFC 6455, section 7.4.1). */
 const NEVER_SENT: ReadonlySet<number> = new Set([1004, 1005, 1006, 1015]);
 
 function closeCodeOf(payload: Buffer): number {
   if (payload.length === 0) return CloseCode.normal;
   const code = payload.length === 1 ? 0 : payload.readUInt16BE(0);
   if (code >= 1000 && code < 5000 && !NEVER_SENT.has(code)) return code;
-  throw new WebSocketFault(CloseCode.protocolError, 'the reason to close is none');
+  throw new WebSocketFault(CloseCode.protocolError, 'invalid close code');
 }

@@ -12,27 +12,27 @@ import { answerError } from '../http/error-response.ts';
 import { headerValue } from '../http/headers.ts';
 import type { EdgeRequest } from './edge-request.ts';
 import { answerInstead } from './policy-outcome.ts';
-import { headText, type OnJoined } from './upgrade.ts';
+import { headText, type OnConnected } from './upgrade.ts';
 import { WebSocketStream } from './websocket-stream.ts';
 
 /** RFC 6455, section 1.3. */
 const ACCEPT_SUFFIX = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 const VERSION = '13';
-/** What clients such as noVNC call what is done here. */
+/** The subprotocol name that noVNC and other clients use for raw bytes. */
 const SUBPROTOCOL = 'binary';
 
 const SWITCHING_PROTOCOLS = 101;
 
-/** A client whose WebSocket is converted. */
+/** A client whose WebSocket is converted to TCP. */
 export interface ConvertedClient {
   upgrade: Upgrade;
   from: ClientInfo;
-  onJoined: OnJoined;
+  onConnected: OnConnected;
   counters: TrafficCounters;
 }
 
-/** Refuses a request that does not ask for WebSocket at an endpoint that speaks nothing else. */
-export function refusePlainRequest({ req, res, body }: EdgeRequest): void {
+/** Rejects a request without a WebSocket upgrade, at an endpoint that supports nothing else. */
+export function rejectPlainRequest({ req, res, body }: EdgeRequest): void {
   body?.stop();
   const error = new ApiError(
     400,
@@ -43,24 +43,24 @@ export function refusePlainRequest({ req, res, body }: EdgeRequest): void {
 }
 
 /**
- * Speaks WebSocket with a client and what is in its binary messages with the upstream (ngrok's documentation,
+ * Converts between a client's binary WebSocket messages and the raw bytes of the upstream (ngrok's documentation,
  * "Websocket TCP Converter").
  */
 export function convertWebSocket(request: EdgeRequest, client: ConvertedClient): void {
   const key = request.req.headers['sec-websocket-key'] ?? '';
   if (!isWebSocket(request, key)) {
-    refusePlainRequest(request);
+    rejectPlainRequest(request);
     return;
   }
   const { req, res, policy } = request;
   const response = { status: SWITCHING_PROTOCOLS, headers: acceptance(request, key) };
   const outcome = policy.onHttpResponse?.(request, response);
-  if (outcome === undefined) carry(request, client, response);
+  if (outcome === undefined) connect(request, client, response);
   else answerInstead(req, res, outcome, client.counters);
 }
 
-function carry(request: EdgeRequest, client: ConvertedClient, response: PolicyResponse): void {
-  const { from, upgrade, onJoined, counters } = client;
+function connect(request: EdgeRequest, client: ConvertedClient, response: PolicyResponse): void {
+  const { from, upgrade, onConnected, counters } = client;
   const { req, res, endpoint, policy } = request;
   let upstream: Duplex;
   try {
@@ -79,7 +79,7 @@ function carry(request: EdgeRequest, client: ConvertedClient, response: PolicyRe
   const socket = upgrade.accept();
   socket.write(headText(response.status, 'websocket', response.headers), 'latin1');
   const webSocket = new WebSocketStream(socket);
-  onJoined(webSocket, upstream);
+  onConnected(webSocket, upstream);
   pipeBoth(webSocket, upstream);
 }
 
@@ -98,7 +98,7 @@ function acceptance({ headers }: EdgeRequest, key: string): string[] {
   return ['sec-websocket-accept', accept, ...chosen];
 }
 
-/** The agent is told that it is TCP: it would answer in HTTP itself else when the upstream cannot be reached. */
+/** Announces TCP to the agent, which would otherwise answer in HTTP when the upstream is unreachable. */
 function openUpstream(endpoint: GatewayEndpoint, from: ClientInfo): Duplex {
   const upstream = endpoint.openStream({ ...from, protocol: 'tcp' });
   if (from.proxyHeader) upstream.write(from.proxyHeader);

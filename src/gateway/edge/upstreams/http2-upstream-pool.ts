@@ -5,22 +5,22 @@ import { type Http2StreamOwner, Http2UpstreamStream } from './http2-upstream-str
 import { StreamQueue } from './stream-queue.ts';
 import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';
 
-/** How often deadlines are looked at, in milliseconds. */
-const SWEEP = 250;
+/** Milliseconds between checks of deadlines. */
+const SWEEP_MS = 250;
 
-/** The HTTP/2 sessions to one endpoint's upstream, each of which carries many requests at a time. */
+/** The HTTP/2 sessions to one endpoint's upstream; each carries many requests at a time. */
 export class Http2UpstreamPool implements UpstreamLinks, Http2StreamOwner {
   readonly responseTimeout: number;
-  readonly #line: StreamQueue;
+  readonly #queue: StreamQueue;
   readonly #endpoint: GatewayEndpoint;
   readonly #limits: UpstreamLimits;
-  readonly #sessions = new DeadlineSweep<Http2UpstreamSession>(SWEEP);
-  readonly #streams = new DeadlineSweep<Http2UpstreamStream>(SWEEP);
+  readonly #sessions = new DeadlineSweep<Http2UpstreamSession>(SWEEP_MS);
+  readonly #streams = new DeadlineSweep<Http2UpstreamStream>(SWEEP_MS);
 
   constructor(endpoint: GatewayEndpoint, limits: UpstreamLimits) {
     this.#endpoint = endpoint;
     this.#limits = limits;
-    this.#line = new StreamQueue(limits.streamWait);
+    this.#queue = new StreamQueue(limits.streamWait);
     this.responseTimeout = limits.responseTimeout;
   }
 
@@ -28,18 +28,19 @@ export class Http2UpstreamPool implements UpstreamLinks, Http2StreamOwner {
     return new Http2UpstreamStream(from, false, this);
   }
 
-  fresh(from: ClientInfo): Http2UpstreamStream {
+  takeNew(from: ClientInfo): Http2UpstreamStream {
     return new Http2UpstreamStream(from, true, this);
   }
 
   sessionFor(stream: Http2UpstreamStream): Http2UpstreamSession {
-    const session = (stream.alone ? undefined : this.#sharedWith(stream.from)) ?? this.#newSession(stream.from);
+    const session =
+      (stream.needsNewSession ? undefined : this.#sharedWith(stream.from)) ?? this.#newSession(stream.from);
     session.claim();
     this.#streams.add(stream);
     return session;
   }
 
-  gone(stream: Http2UpstreamStream): void {
+  remove(stream: Http2UpstreamStream): void {
     this.#streams.delete(stream);
   }
 
@@ -48,7 +49,7 @@ export class Http2UpstreamPool implements UpstreamLinks, Http2StreamOwner {
     for (const session of [...this.#sessions]) session.destroy();
   }
 
-  /** A session that has told the upstream whose it is takes requests of that client's connection alone. */
+  /** A session with a PROXY header takes requests of that client's connection only. */
   #sharedWith({ address, proxyHeader }: ClientInfo): Http2UpstreamSession | undefined {
     for (const session of this.#sessions) {
       if (session.free && (!proxyHeader || session.from.address === address)) return session;
@@ -57,11 +58,11 @@ export class Http2UpstreamPool implements UpstreamLinks, Http2StreamOwner {
   }
 
   #newSession(from: ClientInfo): Http2UpstreamSession {
-    const over = () => this.#sessions.delete(session);
+    const onOver = () => this.#sessions.delete(session);
     const session: Http2UpstreamSession = new Http2UpstreamSession(
-      { endpoint: this.#endpoint, limits: this.#limits, line: this.#line },
+      { endpoint: this.#endpoint, limits: this.#limits, queue: this.#queue },
       from,
-      over,
+      onOver,
     );
     this.#sessions.add(session);
     return session;

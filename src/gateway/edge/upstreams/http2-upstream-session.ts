@@ -9,31 +9,31 @@ import { ConnectionLost, DIAL_FAILURE_TEXT } from '../http/upstream-failure.ts';
 import type { StreamQueue } from './stream-queue.ts';
 import type { UpstreamLimits } from './upstream-link.ts';
 
-/** Bytes of a response that wait here for a slow client; as much as a stream of the agent's carries unread. */
+/** Bytes of one response buffered for a slow client; as many as an agent's stream carries unread. */
 const STREAM_WINDOW = 262_144;
-/** Bytes of all responses together that may be under way to us; what waits for slow clients does not count. */
+/** Bytes of all responses in flight to the gateway; those that wait for slow clients do not count. */
 const SESSION_WINDOW = 1_048_576;
 
-/** Requests at a time before the upstream has said how many it takes (RFC 9113, 6.5.2). */
+/** Concurrent requests when the upstream's settings have no limit (RFC 9113, 6.5.2). */
 const DEFAULT_STREAMS = 100;
 
 /** What the sessions to one upstream share. */
 export interface SharedParts {
   endpoint: GatewayEndpoint;
   limits: UpstreamLimits;
-  /** Where those wait for whom the agent has no stream. */
-  line: StreamQueue;
+  /** Waits for a stream when the agent has none free. */
+  queue: StreamQueue;
 }
 
-/** One stream to the upstream and the HTTP/2 that is spoken on it, from the first byte on and without asking. */
+/** One stream to the upstream that carries HTTP/2 with prior knowledge. */
 export class Http2UpstreamSession {
-  /** Rejects when there is no stream to the upstream. */
+  /** Rejects when no stream to the upstream can be opened. */
   readonly opened: Promise<ClientHttp2Session>;
   readonly from: ClientInfo;
   readonly scheme: 'http' | 'https';
   /** Whether a request has been answered. */
   used = false;
-  /** Why the session ended, when it is known better than by its requests. */
+  /** Why the session ended, if known more precisely than its requests can tell. */
   failure: Error | null = null;
   /** When the last request ended, in milliseconds of `performance.now()`. */
   #idleSince = performance.now();
@@ -56,52 +56,52 @@ export class Http2UpstreamSession {
     this.opened.then((session) => session.once('close', over).once('goaway', over), over);
   }
 
-  /** Whether it takes one more request. */
+  /** Whether the session can take another request. */
   get free(): boolean {
     const limit = this.#session?.remoteSettings?.maxConcurrentStreams ?? DEFAULT_STREAMS;
     return !this.#over && this.#session?.closed !== true && this.#streams < limit;
   }
 
-  /** A request goes by this session from now on. */
+  /** Counts a request that uses this session. */
   claim(): void {
     this.#streams += 1;
   }
 
-  /** A request is over. */
+  /** Counts the end of a request. */
   release(): void {
     this.#streams -= 1;
     this.#idleSince = performance.now();
   }
 
-  /** A request has been answered. */
+  /** Notes that a request has been answered. */
   answered(): void {
     this.used = true;
   }
 
-  /** Closes what has carried nothing for too long. */
+  /** Closes a session that has been idle for too long. */
   checkTime(now: number): void {
     if (this.#streams === 0 && now - this.#idleSince >= this.#keepAlive) this.destroy();
   }
 
-  /** Ends it and all that it carries. */
+  /** Ends the session and all its requests. */
   destroy(): void {
     this.#over = true;
     this.#transport?.destroy();
   }
 
-  /** Until it is known how many requests the upstream takes at a time, it would refuse what is too much. */
-  #greeted(session: ClientHttp2Session): Promise<void> {
+  /** Waits for the upstream's settings: it would refuse requests above a limit that is not known yet. */
+  #settingsReceived(session: ClientHttp2Session): Promise<void> {
     return new Promise((resolve, reject) => {
       session.once('remoteSettings', () => resolve());
       session.once('close', () => reject(this.failure ?? new ConnectionLost()));
     });
   }
 
-  async #open({ endpoint, limits, line }: SharedParts): Promise<ClientHttp2Session> {
-    // Loaded with the first request that needs it: it takes 2 MB.
+  async #open({ endpoint, limits, queue }: SharedParts): Promise<ClientHttp2Session> {
+    // Loaded on first use: it takes 2 MB.
     const { connect } = await import('node:http2');
-    const channel = await openChannel(endpoint, this.from, line);
-    // The endpoint may have gone offline while there was none.
+    const channel = await openChannel(endpoint, this.from, queue);
+    // The endpoint may have gone offline in the meantime.
     if (this.#over) {
       channel.abort();
       throw new ConnectionLost();
@@ -116,49 +116,49 @@ export class Http2UpstreamSession {
       maxHeaderListPairs: MAX_HEADER_LINES,
       settings: { enablePush: false, initialWindowSize: STREAM_WINDOW, maxHeaderListSize: limits.maxHeaderSize },
     });
-    // An error ends in 'close', which all here wait for.
+    // An error is followed by 'close'.
     session.on('error', () => {});
-    await this.#greeted(session);
+    await this.#settingsReceived(session);
     session.setLocalWindowSize(SESSION_WINDOW);
     this.#session = session;
     return session;
   }
 }
 
-function openChannel(endpoint: GatewayEndpoint, from: ClientInfo, line: StreamQueue): Promise<ByteChannel> {
-  return new Promise((resolve, reject) => void line.enter(() => endpoint.openChannel(from), resolve, reject));
+function openChannel(endpoint: GatewayEndpoint, from: ClientInfo, queue: StreamQueue): Promise<ByteChannel> {
+  return new Promise((resolve, reject) => void queue.enter(() => endpoint.openChannel(from), resolve, reject));
 }
 
-/** Notices at the first bytes when somebody answers who speaks HTTP/1.1: the agent's own word, or the wrong upstream. */
+/** Detects HTTP/1.1 in the first bytes: the agent's own error, or a wrong upstream. */
 class Http2Transport extends ChannelDuplex {
   readonly #onFailure: (failure: Error) => void;
-  #begun = false;
+  #hasData = false;
 
   constructor(channel: ByteChannel, onFailure: (failure: Error) => void) {
     super(channel);
     this.#onFailure = onFailure;
   }
 
-  /** An upstream begins with its settings, so nothing at all is what the agent sends that cannot reach it. */
+  /** Upstreams start with their settings. An end without any byte comes from an agent that cannot reach the upstream. */
   override onEnd(): void {
-    if (!this.#begun) this.#onFailure(upstreamUnreachable());
+    if (!this.#hasData) this.#onFailure(upstreamUnreachable());
     super.onEnd();
   }
 
   override onData(payload: Buffer): void {
-    if (this.#begun || !payload.subarray(0, 5).equals(HTTP1)) {
-      this.#begun = true;
+    if (this.#hasData || !payload.subarray(0, 5).equals(HTTP1)) {
+      this.#hasData = true;
       super.onData(payload);
       return;
     }
     this.#onFailure(
       payload.includes(DIAL_FAILURE_TEXT)
         ? upstreamUnreachable()
-        : new MalformedMessage('the upstream speaks HTTP/1.1, not HTTP/2'),
+        : new MalformedMessage('upstream uses HTTP/1.1, not HTTP/2'),
     );
     this.destroy();
   }
 }
 
-/** No frame begins like this: it would be longer than allowed. */
+/** No HTTP/2 frame starts with these bytes: its length would be invalid. */
 const HTTP1 = Buffer.from('HTTP/');

@@ -14,20 +14,20 @@ import type { ExchangeEvents, OutgoingRequest, UpstreamLink } from './upstream-l
 const END_STREAM = 1;
 const NO_TRAILERS: string[] = [];
 
-/** Where streams get their session. */
+/** Assigns sessions to streams. */
 export interface Http2StreamOwner {
   readonly responseTimeout: number;
-  /** @throws when there can be none */
+  /** @throws when no session can be opened */
   sessionFor(stream: Http2UpstreamStream): Http2UpstreamSession;
-  gone(stream: Http2UpstreamStream): void;
+  remove(stream: Http2UpstreamStream): void;
 }
 
 /** One request to an upstream that speaks HTTP/2. */
 export class Http2UpstreamStream implements UpstreamLink {
   reused = false;
   unanswered = true;
-  /** Whether it wants a session of its own. */
-  readonly alone: boolean;
+  /** Whether the request must not reuse a session. */
+  readonly needsNewSession: boolean;
   readonly from: ClientInfo;
   readonly #owner: Http2StreamOwner;
   #session: Http2UpstreamSession | null = null;
@@ -37,15 +37,15 @@ export class Http2UpstreamStream implements UpstreamLink {
   #trailers = NO_TRAILERS;
   #isHead = false;
   #interim = 0;
-  /** Bytes of the body that its length announces and that have not come. */
+  /** Missing bytes of a body with a known length. */
   #missing = 0;
   #paused = false;
-  /** When the head of the response is overdue, or the reading of the request, in milliseconds of `performance.now()`. */
+  /** When the response's head, or reading the request, is overdue; in milliseconds of `performance.now()`. */
   #deadline = Number.POSITIVE_INFINITY;
 
-  constructor(from: ClientInfo, alone: boolean, owner: Http2StreamOwner) {
+  constructor(from: ClientInfo, needsNewSession: boolean, owner: Http2StreamOwner) {
     this.from = from;
-    this.alone = alone;
+    this.needsNewSession = needsNewSession;
     this.#owner = owner;
   }
 
@@ -93,29 +93,28 @@ export class Http2UpstreamStream implements UpstreamLink {
     this.#session = null;
     if (this.#stream && !this.#stream.destroyed) this.#stream.close(Http2Code.cancel);
     this.#stream = null;
-    this.#owner.gone(this);
+    this.#owner.remove(this);
   }
 
-  /** Ends the request because of something that its user is told. */
+  /** Ends the request and reports the error to its user. */
   fail(error: Error): void {
     const user = this.#user;
     this.abort();
     user?.onFailed(error);
   }
 
-  /** Ends what takes too long. */
+  /** Ends a request that takes too long. */
   checkTime(now: number): void {
     if (now < this.#deadline) return;
     if (this.unanswered) this.fail(new ResponseTimeout());
-    else if (!this.#wholeRequestSent)
-      this.fail(new ConnectionLost(new Error('the upstream does not read the request')));
+    else if (!this.#wholeRequestSent) this.fail(new ConnectionLost(new Error('upstream does not read the request')));
   }
 
   #start(session: ClientHttp2Session, headers: OutgoingHttpHeaders, hasBody: boolean): void {
-    // The client may have gone while the session was being opened.
+    // The client may have disconnected while the session was being opened.
     if (this.#user === null) return;
     if (session.closed || session.destroyed) throw new ConnectionLost();
-    // Without trailers to wait for, Node would end a request in an orderly way before it cancels it.
+    // Without `waitForTrailers`, Node would end a request in an orderly way before it cancels it.
     const stream = session.request(headers, { endStream: !hasBody, waitForTrailers: hasBody });
     this.#stream = stream;
     this.#listen(stream, session);
@@ -123,7 +122,7 @@ export class Http2UpstreamStream implements UpstreamLink {
       this.#requestSent();
       return;
     }
-    // The upstream may wait for all of the body before it says anything.
+    // The upstream may wait for the whole body before it responds.
     this.#deadline = Number.POSITIVE_INFINITY;
     this.#user.onSent();
   }
@@ -142,14 +141,14 @@ export class Http2UpstreamStream implements UpstreamLink {
       })
       .on('drain', () => {
         this.#deadline = Number.POSITIVE_INFINITY;
-        this.#tell((user) => user.onDrain());
+        this.#notify((user) => user.onDrain());
       })
       .on('end', () => this.#complete())
       .on('error', (error: Error) => {
         failure = error;
       })
       .on('close', () => {
-        // Of a session that is over, streams are closed by us.
+        // When the session has ended, the reset code is our own.
         const resetCode = session.destroyed ? undefined : stream.rstCode || undefined;
         this.fail(this.#session?.failure ?? new ConnectionLost(failure, resetCode));
       });
@@ -157,43 +156,43 @@ export class Http2UpstreamStream implements UpstreamLink {
 
   #onInterim(head: ResponseHead): void {
     if (++this.#interim > MAX_INTERIM) this.fail(new MalformedMessage('too many interim responses'));
-    else this.#tell((user) => user.onInterim(head));
+    else this.#notify((user) => user.onInterim(head));
   }
 
   #onResponse(stream: ClientHttp2Stream, head: ResponseHead, flags: number): void {
     this.unanswered = false;
     this.#session?.answered();
     if (!this.#isHead && head.status !== 204 && head.status !== 304) this.#missing = head.length;
-    this.#tell((user) => user.onHead(head));
-    // Told at once, so that a head that is all there is leaves as one frame again.
+    this.#notify((user) => user.onHead(head));
+    // Complete at once, so that a response without a body leaves as one frame again.
     if ((flags & END_STREAM) !== 0) this.#complete();
     stream.on('data', (piece: Buffer) => {
       this.#missing -= piece.length;
-      this.#tell((user) => user.onBody(piece));
+      this.#notify((user) => user.onBody(piece));
     });
     if (this.#paused) stream.pause();
   }
 
   #complete(): void {
-    // A stream that breaks off ends as well, before its error is known.
+    // A reset stream also emits 'end', before its error is known.
     if (this.#user === null || this.unanswered || (this.#stream?.rstCode ?? 0) !== Http2Code.noError) return;
     if (this.#missing > 0) {
-      // Reset without an error: a client of HTTP/1.1 would take what follows on its connection for the rest.
+      // A clean end before the announced length: an HTTP/1.1 client would read the next response as the rest of this one.
       this.fail(new ConnectionLost());
       return;
     }
     const trailers = this.#trailers;
-    this.#tell((user) => user.onComplete(trailers));
+    this.#notify((user) => user.onComplete(trailers));
     this.#user = null;
     if (this.#wholeRequestSent) this.#stream = null;
     this.abort();
   }
 
-  /** A failure of ours costs one request, never the session. */
-  #tell(what: (user: ExchangeEvents) => void): void {
+  /** Reports an event to the user; an exception costs one request, never the session. */
+  #notify(event: (user: ExchangeEvents) => void): void {
     if (this.#user === null) return;
     try {
-      what(this.#user);
+      event(this.#user);
     } catch (error) {
       this.fail(asError(error));
     }

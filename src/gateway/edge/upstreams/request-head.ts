@@ -2,9 +2,9 @@ import { headerLine } from '../http/header-fields.ts';
 import type { OutgoingRequest } from './upstream-link.ts';
 
 /**
- * A request line and headers as they go to the upstream.
+ * Formats the request line and headers for the upstream.
  *
- * @throws {Error} when a header holds what cannot be sent
+ * @throws {Error} when a header contains invalid characters
  */
 export function requestHead({ request, body, awaitsContinue, trailers, upgrade }: OutgoingRequest): Buffer {
   const { method, target, headers } = request;
@@ -15,7 +15,7 @@ export function requestHead({ request, body, awaitsContinue, trailers, upgrade }
   if (body === 'chunked') text += 'Transfer-Encoding: chunked\r\n';
   if (awaitsContinue) text += 'Expect: 100-continue\r\n';
   if (upgrade !== undefined) text += `Connection: Upgrade\r\nUpgrade: ${upgrade}\r\n`;
-  // What is for the neighbour alone has to be named (RFC 9110, 10.1.4).
+  // The Connection header has to list TE (RFC 9110, 10.1.4).
   else if (trailers) text += 'TE: trailers\r\nConnection: TE\r\n';
   return Buffer.from(`${text}\r\n`, 'latin1');
 }

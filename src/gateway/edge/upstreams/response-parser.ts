@@ -3,12 +3,12 @@ import { HeaderBlock } from '../http/header-block.ts';
 import { MalformedMessage } from '../http/header-fields.ts';
 import { cannotBecomeHead, parseResponseHead, type ResponseHead } from '../http/response-head.ts';
 
-/** What a {@link ResponseParser} finds. */
+/** Receives what a {@link ResponseParser} finds. */
 export interface ResponseEvents {
-  /** An interim response: 1xx but for 101. */
+  /** An interim response: 1xx except 101. */
   onInterim(head: ResponseHead): void;
   onHead(head: ResponseHead): void;
-  /** A piece of the body, without its encoding; never empty. */
+  /** A piece of the body, decoded and never empty. */
   onBody(piece: Buffer): void;
   /** @param trailers flat name, value list */
   onComplete(trailers: string[]): void;
@@ -16,16 +16,16 @@ export interface ResponseEvents {
 
 type State = 'idle' | 'head' | 'length' | 'chunked' | 'close' | 'upgraded';
 
-/** Interim responses to one request; a server that reports its progress sends one now and then. */
+/** Interim responses to one request; servers use them to report progress. */
 export const MAX_INTERIM = 100;
 const NO_TRAILERS: string[] = [];
 
 /**
- * Reads the responses on one connection, strictly: what two readers could take for different messages is refused.
- * Bytes may come in pieces of any size; a body is handed on uncopied, and no more is kept than one block of headers.
+ * Parses the responses on one connection strictly: rejects everything that another reader could read differently. Bytes may
+ * arrive in pieces of any size. Bodies are passed on without copying; only one block of headers is buffered.
  */
 export class ResponseParser {
-  /** The head of the present response, or of the last one. */
+  /** The head of the current response, or of the last one. */
   head: ResponseHead | null = null;
   #events: ResponseEvents | null = null;
   readonly #block: HeaderBlock;
@@ -43,27 +43,27 @@ export class ResponseParser {
     this.#chunks = new ChunkedDecoder(maxHeaderSize);
   }
 
-  /** Whether no response is expected: none was asked for, or it is complete. */
+  /** Whether no response is expected, or it is complete. */
   get idle(): boolean {
     return this.#state === 'idle';
   }
 
-  /** Whether the head of a response has yet to come. */
+  /** Whether the head of a response is expected. */
   get awaitsHead(): boolean {
     return this.#state === 'head';
   }
 
-  /** Whether the connection speaks another protocol from here on. */
+  /** Whether the connection has switched to another protocol. */
   get upgraded(): boolean {
     return this.#state === 'upgraded';
   }
 
-  /** Whether anything of the present response has arrived. */
+  /** Whether any byte of the current response has arrived. */
   get started(): boolean {
     return this.#started;
   }
 
-  /** A request goes out; what comes next is its response. */
+  /** Expects the response to a request. */
   expect(request: { method: string; upgrade: boolean }, events: ResponseEvents): void {
     this.#events = events;
     this.#state = 'head';
@@ -75,7 +75,7 @@ export class ResponseParser {
     this.#block.start('');
   }
 
-  /** Nothing more is read nor told, even of what was passed to {@link push} already. */
+  /** Stops parsing and reporting, even of bytes already passed to {@link push}. */
   stop(): void {
     this.#state = 'idle';
     this.#events = null;
@@ -84,8 +84,8 @@ export class ResponseParser {
   /**
    * Takes the next bytes.
    *
-   * @returns how many of them belong to the response; fewer than there are when it ends before them
-   * @throws {MalformedMessage} when they cannot be part of a response; the connection is of no use afterwards
+   * @returns how many of them belong to the response
+   * @throws {MalformedMessage} when they are no valid response; the connection is unusable then
    */
   push(bytes: Buffer): number {
     let at = 0;
@@ -112,9 +112,9 @@ export class ResponseParser {
   }
 
   /**
-   * The upstream sends no more.
+   * Takes the end of the connection.
    *
-   * @returns whether that completes the response
+   * @returns whether it completes the response
    */
   end(): boolean {
     if (this.#state !== 'close') return false;
@@ -126,14 +126,14 @@ export class ResponseParser {
     const next = this.#block.take(bytes, at);
     const { text } = this.#block;
     if (this.#block.complete) this.#headOf(parseResponseHead(text));
-    else if (cannotBecomeHead(text)) throw new MalformedMessage('this is not HTTP');
+    else if (cannotBecomeHead(text)) throw new MalformedMessage('not HTTP');
     return next;
   }
 
   #headOf(head: ResponseHead): void {
     const { status } = head;
     if (status === 101) {
-      if (!this.#upgrade) throw new MalformedMessage('another protocol, unasked');
+      if (!this.#upgrade) throw new MalformedMessage('unexpected 101 response');
       this.#state = 'upgraded';
       this.head = head;
       return;

@@ -1,32 +1,31 @@
 import { StreamsExhausted } from '../../endpoints/endpoint.ts';
 
-/** How often the first in line looks for a free stream, in milliseconds. */
-const POLL = 20;
+/** Milliseconds between attempts of the first in the queue. */
+const POLL_MS = 20;
 
-/** @returns whether somebody waits no longer, be it with a stream or without */
+/** @returns whether the wait is over, with a stream or without */
 type Attempt = () => boolean;
 
 /**
- * Those who wait for a stream to an upstream whose agent carries as many as it can, in order of arrival. The first alone
- * looks whether there is one: if all did, a crowd would take all the time there is.
+ * Queues requests and connections for a stream when the agent has reached its limit. Only the first one polls for a free
+ * stream: if all did, a large queue would use up the CPU.
  */
 export class StreamQueue {
   readonly #attempts = new Set<Attempt>();
   #timer: NodeJS.Timeout | undefined;
 
-  /** @param patience milliseconds that each waits */
-  constructor(private readonly patience: number) {}
+  /** @param timeout milliseconds that each waits */
+  constructor(private readonly timeout: number) {}
 
   /**
-   * Opens a stream now, or when it is this one's turn.
+   * Opens a stream now, or when it is its turn.
    *
-   * @param open throws {@link StreamsExhausted} when there is none now
-   * @param onOpened given what was opened
-   * @param onFailure told what else `open` throws, and the same in the end
-   * @returns leaves the line
+   * @param open throws {@link StreamsExhausted} when no stream is free
+   * @param onFailure receives any other error, and {@link StreamsExhausted} after the timeout
+   * @returns leaves the queue
    */
   enter<T>(open: () => T, onOpened: (opened: T) => void, onFailure: (error: unknown) => void): () => void {
-    const deadline = performance.now() + this.patience;
+    const deadline = performance.now() + this.timeout;
     const attempt = () => {
       let opened: T;
       try {
@@ -41,12 +40,12 @@ export class StreamQueue {
     };
     if (this.#attempts.size === 0 && attempt()) return () => {};
     this.#attempts.add(attempt);
-    this.#look();
+    this.#schedule();
     return () => void this.#attempts.delete(attempt);
   }
 
-  /** Lets those who wait look now: a stream may have become free. */
-  serve(): void {
+  /** Retries now: a stream may have become free. */
+  retry(): void {
     if (this.#attempts.size === 0) return;
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -54,10 +53,10 @@ export class StreamQueue {
       if (!attempt()) break;
       this.#attempts.delete(attempt);
     }
-    if (this.#attempts.size > 0) this.#look();
+    if (this.#attempts.size > 0) this.#schedule();
   }
 
-  #look(): void {
-    this.#timer ??= setTimeout(() => this.serve(), POLL).unref();
+  #schedule(): void {
+    this.#timer ??= setTimeout(() => this.retry(), POLL_MS).unref();
   }
 }

@@ -7,27 +7,27 @@ import { ResponseParser } from './response-parser.ts';
 import type { StreamQueue } from './stream-queue.ts';
 import type { ExchangeEvents, OutgoingRequest, UpstreamLimits, UpstreamLink } from './upstream-link.ts';
 
-/** Where a connection belongs. */
+/** The pool of a connection. */
 export interface ConnectionOwner {
-  /** Where those wait for whom the agent has no stream. */
-  readonly line: StreamQueue;
-  /** Takes the stream of a connection that has just fallen idle. */
+  /** Waits for a stream when the agent has none free. */
+  readonly queue: StreamQueue;
+  /** Takes the stream of a connection that has just become idle. */
   spare(): ByteChannel | null;
-  /** It can take another request. */
+  /** The connection can take another request. */
   idle(connection: UpstreamConnection): void;
-  /** It is over. */
-  gone(connection: UpstreamConnection): void;
+  /** The connection has ended. */
+  remove(connection: UpstreamConnection): void;
 }
 
 const CRLF = Buffer.from('\r\n');
 
-/** An upstream may hang up a moment before the time that it says it waits. */
+/** Milliseconds before its announced timeout that an upstream may close a connection. */
 const KEEP_ALIVE_MARGIN = 1000;
 
-/** One stream to the upstream and the HTTP spoken on it; carries one request at a time. */
+/** One stream to the upstream that carries HTTP/1, one request at a time. */
 export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   reused = false;
-  /** On whose behalf the stream is opened. */
+  /** The client for whose request the stream is opened. */
   readonly from: ClientInfo;
   readonly #endpoint: GatewayEndpoint;
   readonly #limits: UpstreamLimits;
@@ -37,12 +37,15 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   #user: ExchangeEvents | null = null;
   #chunked = false;
   #wholeRequestSent = false;
-  /** Whether the body waits for the upstream to read. */
+  /** Whether the upstream has to read before more of the body can be sent. */
   #full = false;
-  /** When the head of a response or the reading of a body is overdue, or an idle connection closed; in milliseconds of `performance.now()`. */
+  /**
+   * When a response's head or reading a body is overdue, or an idle connection is closed; in milliseconds of
+   * `performance.now()`.
+   */
   #deadline = Number.POSITIVE_INFINITY;
   #idleSince = 0;
-  #leaveLine: (() => void) | undefined;
+  #leaveQueue: (() => void) | undefined;
 
   constructor(endpoint: GatewayEndpoint, limits: UpstreamLimits, from: ClientInfo, owner: ConnectionOwner) {
     this.#endpoint = endpoint;
@@ -52,7 +55,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#parser = new ResponseParser(limits.maxHeaderSize);
   }
 
-  /** Milliseconds for which it has waited for a request. */
+  /** Milliseconds since the last request. */
   get idleTime(): number {
     return performance.now() - this.#idleSince;
   }
@@ -70,7 +73,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#wholeRequestSent = body === null;
     if (this.#channel) this.#start(this.#channel, head);
     else {
-      this.#leaveLine = this.#owner.line.enter(
+      this.#leaveQueue = this.#owner.queue.enter(
         () => this.#open(),
         (channel) => this.#connected(channel, head),
         (error) => this.fail(asError(error)),
@@ -99,17 +102,17 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#channel?.resume();
   }
 
-  /** Ends the connection; its user is told nothing any more. */
+  /** Ends the connection without notifying its user. */
   abort(): void {
     this.#user = null;
     this.#parser.stop();
-    this.#leaveLine?.();
+    this.#leaveQueue?.();
     this.#channel?.abort();
     this.#channel = null;
-    this.#owner.gone(this);
+    this.#owner.remove(this);
   }
 
-  /** Ends the connection, but not its stream. */
+  /** Ends the connection and returns its open stream. */
   release(): ByteChannel | null {
     const channel = this.#channel;
     this.#channel = null;
@@ -117,24 +120,24 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     return channel;
   }
 
-  /** Ends the connection because of something that its user is told. */
+  /** Ends the connection and reports the error to its user. */
   fail(error: Error): void {
     const user = this.#user;
     this.abort();
     user?.onFailed(error);
   }
 
-  /** Ends what takes too long. */
+  /** Ends a connection that takes too long. */
   checkTime(now: number): void {
     if (now < this.#deadline) return;
     if (this.#user === null) this.abort();
     else if (this.#parser.awaitsHead) this.fail(new ResponseTimeout());
-    else if (this.#full) this.fail(new ConnectionLost(new Error('the upstream does not read the request')));
+    else if (this.#full) this.fail(new ConnectionLost(new Error('upstream does not read the request')));
   }
 
   onData(bytes: Buffer): void {
     const user = this.#user;
-    // Nobody asked: the connection cannot be trusted with another request.
+    // Unsolicited bytes: another request could take them for its response.
     if (user === null) {
       this.abort();
       return;
@@ -142,7 +145,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     try {
       this.#take(user, bytes);
     } catch (error) {
-      // Not only what the parser refuses: a failure of ours costs one request, never the session.
+      // Includes exceptions of our own: they cost one request, never the session.
       this.fail(asError(error));
     }
   }
@@ -168,18 +171,18 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
 
   #take(user: ExchangeEvents, bytes: Buffer): void {
     const taken = this.#parser.push(bytes);
-    // The user may have given up in between.
+    // The user may have aborted in between.
     if (this.#user !== user) return;
     if (this.#parser.idle) this.#finish(taken === bytes.length);
     else if (this.#parser.upgraded) this.#handOver(user, bytes.subarray(taken));
   }
 
-  /** A new stream or, when the agent carries as many as it can, one that another request is done with. */
+  /** Opens a stream or, when the agent has reached its limit, takes that of an idle connection. */
   #open(): ByteChannel {
     try {
       return this.#endpoint.openChannel(this.from);
     } catch (error) {
-      // With a PROXY header a stream stays one client's.
+      // A stream with a PROXY header belongs to one client.
       const isFull = error instanceof StreamsExhausted && !this.from.proxyHeader;
       const spare = isFull ? this.#owner.spare() : null;
       if (spare === null) throw error;
@@ -205,9 +208,9 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#deadline = performance.now() + this.#limits.responseTimeout;
   }
 
-  /** @param clean whether nothing came behind the response, which the next request could take for its own */
+  /** @param clean whether no bytes follow the response, which the next request could take for its own */
   #finish(clean: boolean): void {
-    const idle = this.#patience();
+    const idle = this.#idleTimeout();
     this.#user = null;
     if (!clean || idle <= 0) {
       this.abort();
@@ -220,8 +223,8 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#owner.idle(this);
   }
 
-  /** How long the connection can wait for another request; 0 when it cannot take any. */
-  #patience(): number {
+  /** Milliseconds that the connection can wait for another request; 0 when it must be closed. */
+  #idleTimeout(): number {
     const { head } = this.#parser;
     if (!this.#wholeRequestSent || head === null || !head.keepAlive) return 0;
     if (head.keepAliveSeconds === null) return this.#limits.keepAlive;

@@ -4,52 +4,52 @@ import type { ClientInfo } from '../../endpoints/endpoint.ts';
 import type { ResponseHead } from '../http/response-head.ts';
 import type { ResponseEvents } from './response-parser.ts';
 
-/** How requests to an upstream are bounded; milliseconds and bytes. */
+/** Limits on requests to an upstream, in milliseconds and bytes. */
 export interface UpstreamLimits {
-  /** Until the head of a response has arrived, counted from the last of the request that could be sent. */
+  /** Until the head of a response has arrived, counted from the last part of the request that was sent. */
   responseTimeout: number;
-  /** How long an unused stream is kept for the next request. */
+  /** How long an idle stream stays open for the next request. */
   keepAlive: number;
   maxHeaderSize: number;
-  /** How long a request waits for a stream when the agent carries as many as it can. */
+  /** How long a request waits for a stream when the agent has reached its limit. */
   streamWait: number;
 }
 
-/** A request as it leaves. */
+/** A request for an upstream. */
 export interface OutgoingRequest {
   /** As the policy left it. */
   readonly request: PolicyRequest;
-  /** How the body is delimited; null when there is none. A length is among the headers. */
+  /** How the body is delimited, with the length in the headers; null without a body. */
   readonly body: 'length' | 'chunked' | null;
-  /** Whether the client waits for the upstream's leave to send the body. */
+  /** Whether the client waits for the upstream's `100 Continue`. */
   readonly awaitsContinue: boolean;
-  /** Whether the client takes trailers. */
+  /** Whether the client accepts trailers. */
   readonly trailers: boolean;
-  /** The protocol that the client asks for and the upstream may answer with. */
+  /** The protocol that the client asks to switch to. */
   readonly upgrade: string | undefined;
 }
 
-/** What becomes of a request. After `onComplete`, `onUpgrade` or `onFailed` nothing follows. */
+/** Receives the progress of a request. `onComplete`, `onUpgrade` or `onFailed` is the last event. */
 export interface ExchangeEvents extends ResponseEvents {
-  /** The head has left; the body may follow. */
+  /** The head has been sent; the body may follow. */
   onSent(): void;
   /** There is room for more of the body. */
   onDrain(): void;
-  /** @param rest what came behind the head already */
+  /** @param rest bytes that followed the head */
   onUpgrade(head: ResponseHead, channel: ByteChannel, rest: Buffer): void;
   onFailed(error: Error): void;
 }
 
-/** What takes one request to the upstream and its response back. */
+/** Sends one request to the upstream and receives the response. */
 export interface UpstreamLink {
-  /** Whether it goes by a connection that has answered a request before, and may have gone stale unnoticed. */
+  /** Whether the connection has answered a request before, and may have become stale. */
   readonly reused: boolean;
-  /** Whether the request has had no answer at all yet. */
+  /** Whether no byte of the response has arrived. */
   readonly unanswered: boolean;
   /**
-   * Sends a request, as soon as there is a connection.
+   * Sends a request as soon as there is a connection.
    *
-   * @throws {Error} when the request cannot be written
+   * @throws {Error} when the request contains invalid characters
    */
   send(request: OutgoingRequest, user: ExchangeEvents): void;
   /**
@@ -59,28 +59,28 @@ export interface UpstreamLink {
    */
   write(bytes: Buffer): boolean;
   /**
-   * The body is complete.
+   * Completes the body.
    *
    * @param trailers flat name, value list
    */
   finishRequest(trailers: readonly string[]): void;
-  /** Slows the response down. */
+  /** Pauses the response. */
   pause(): void;
   resume(): void;
-  /** Gives the request up; its user is told nothing any more. */
+  /** Aborts the request without notifying its user. */
   abort(): void;
 }
 
-/** The ways to one endpoint's upstream. */
+/** The connections to one endpoint's upstream. */
 export interface UpstreamLinks {
   /**
-   * One for one request.
+   * Takes a connection for one request.
    *
-   * @param repeatable whether the request may be sent again should the connection turn out to be stale
+   * @param repeatable whether the request may be sent again if the connection is stale
    */
   take(from: ClientInfo, repeatable: boolean): UpstreamLink;
-  /** One that certainly opens a new connection. */
-  fresh(from: ClientInfo): UpstreamLink;
-  /** Ends all of them; requests under way fail with the reason. */
+  /** Opens a new connection. */
+  takeNew(from: ClientInfo): UpstreamLink;
+  /** Closes all connections; pending requests fail with the reason. */
   destroy(reason: Error): void;
 }

@@ -5,45 +5,45 @@ import { StreamQueue } from './stream-queue.ts';
 import { type ConnectionOwner, UpstreamConnection } from './upstream-connection.ts';
 import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';
 
-/** How often deadlines are looked at, in milliseconds. */
-const SWEEP = 250;
+/** Milliseconds between checks of deadlines. */
+const SWEEP_MS = 250;
 
 /**
- * Milliseconds after which an upstream that has not said how long it waits may be about to hang up: what it then gets in
- * between is lost, and must not be sent twice unless it can be. Servers wait for two seconds or longer.
+ * Milliseconds after which an upstream that announces no timeout may be about to close an idle connection. A request sent at
+ * that moment is lost, so only repeatable ones may be. Servers wait for two seconds or longer.
  */
-const UNSURE_AFTER = 1000;
+const STALE_AFTER = 1000;
 
 /** The connections to one endpoint's upstream. */
 export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
-  readonly line: StreamQueue;
+  readonly queue: StreamQueue;
   readonly #endpoint: GatewayEndpoint;
   readonly #limits: UpstreamLimits;
-  readonly #all = new DeadlineSweep<UpstreamConnection>(SWEEP);
-  /** The last one used is taken first, so that surplus ones fall idle and close. */
+  readonly #all = new DeadlineSweep<UpstreamConnection>(SWEEP_MS);
+  /** The most recently used one is taken first, so that surplus ones time out. */
   readonly #idle: UpstreamConnection[] = [];
 
   constructor(endpoint: GatewayEndpoint, limits: UpstreamLimits) {
     this.#endpoint = endpoint;
     this.#limits = limits;
-    this.line = new StreamQueue(limits.streamWait);
+    this.queue = new StreamQueue(limits.streamWait);
   }
 
-  /** The connection comes back by itself. */
+  /** The connection returns to the pool automatically. */
   take(from: ClientInfo, repeatable: boolean): UpstreamConnection {
-    return this.#reusable(from, repeatable) ?? this.fresh(from);
+    return this.#reusable(from, repeatable) ?? this.takeNew(from);
   }
 
-  /** A connection that has told the upstream whose it is takes requests of that client's connection alone. */
+  /** A connection with a PROXY header takes requests of that client's connection only. */
   #reusable({ address, proxyHeader }: ClientInfo, repeatable: boolean): UpstreamConnection | undefined {
     const idle = this.#idle;
     const at = proxyHeader ? idle.findIndex(({ from }) => from.address === address) : idle.length - 1;
     const connection = idle[at];
-    if (!connection || !(repeatable || connection.idleTime < UNSURE_AFTER)) return undefined;
+    if (!connection || !(repeatable || connection.idleTime < STALE_AFTER)) return undefined;
     return at === idle.length - 1 ? idle.pop() : idle.splice(at, 1)[0];
   }
 
-  fresh(from: ClientInfo): UpstreamConnection {
+  takeNew(from: ClientInfo): UpstreamConnection {
     const connection = new UpstreamConnection(this.#endpoint, this.#limits, from, this);
     this.#all.add(connection);
     return connection;
@@ -51,15 +51,15 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
 
   idle(connection: UpstreamConnection): void {
     this.#idle.push(connection);
-    this.line.serve();
+    this.queue.retry();
   }
 
   spare(): ByteChannel | null {
     const connection = this.#idle.at(-1);
-    return connection && connection.idleTime < UNSURE_AFTER ? connection.release() : null;
+    return connection && connection.idleTime < STALE_AFTER ? connection.release() : null;
   }
 
-  gone(connection: UpstreamConnection): void {
+  remove(connection: UpstreamConnection): void {
     if (!this.#all.delete(connection)) return;
     const at = this.#idle.indexOf(connection);
     if (at !== -1) this.#idle.splice(at, 1);

@@ -14,8 +14,8 @@ import { type Http1Head, NO_HEAD, parseHttp1Head } from './http1-head.ts';
 import { Http1Request } from './http1-request.ts';
 import { Http1Response, type Http1ResponseOptions } from './http1-response.ts';
 
-/** Milliseconds that a client has to read the end of the last response, before what it still sends resets the connection. */
-const FAREWELL = 1000;
+/** Milliseconds for the client to read the last response, before bytes that it still sends reset the connection. */
+const LINGER_MS = 1000;
 
 /** Serves the requests of a connection. */
 export interface Http1Handler {
@@ -32,70 +32,70 @@ export interface Http1Handler {
 
 export interface Http1ClientOptions {
   limits: HttpLimits;
-  /** What is said on connections that are kept: headers with their CR LF. */
+  /** Headers that announce keep-alive, with their CR LF. */
   keepAlive: string;
   handler: Http1Handler;
-  /** Told when the connection is over, or HTTP is no longer spoken on it. */
-  onOver(client: Http1Client): void;
+  /** Called when the connection is closed or handed over. */
+  onDone(client: Http1Client): void;
   counters: TrafficCounters;
   log: Log;
 }
 
 /**
- * One HTTP/1 connection of a public client. Requests are taken one at a time: the next is read when the response to the
- * last has been written, so that a client which sends many ahead costs no more than others.
+ * One HTTP/1 connection of a client. Requests are processed one at a time: the next is read once the response to the last
+ * has been written, so pipelining clients cost no more than others.
  */
 export class Http1Client implements IdleClient {
   readonly #socket: Socket;
   readonly #options: Http1ClientOptions;
   readonly #responses: Http1ResponseOptions;
   readonly #block: HeaderBlock;
-  /** For one body after another. */
+  /** Reused for all bodies of the connection. */
   #chunks: ChunkedDecoder | null = null;
-  /** The request under way; null between two. */
+  /** The current request; null between two. */
   #request: Http1Request | null = null;
   #response: Http1Response | null = null;
   #closing = false;
-  /** Since when the client is waited for, in milliseconds of `performance.now()`. */
-  #since = performance.now();
-  /** Whether headers have to arrive, for they have begun or are the first. */
-  #expected = true;
-  /** Whether a part of them has. */
-  #begun = false;
+  /** When the connection began to wait for the client, in milliseconds of `performance.now()`. */
+  #waitingSince = performance.now();
+  /** Whether the headers timeout applies: headers have begun, or none has arrived yet. */
+  #headersDue = true;
+  /** Whether a part of the headers has arrived. */
+  #headersBegun = false;
 
   /** Takes over a connection. */
   constructor(socket: Socket, options: Http1ClientOptions) {
     this.#socket = socket;
     this.#options = options;
     const { keepAlive, counters } = options;
-    this.#responses = { keepAlive, counters, onEnd: () => this.#settle() };
+    this.#responses = { keepAlive, counters, onEnd: () => this.#responseWritten() };
     this.#block = new HeaderBlock(options.limits.headerBytes);
     socket
       .on('data', this.#onData)
       .on('drain', this.#onDrain)
       .on('end', this.#onEnd)
       .on('close', this.#onClose)
-      // An error ends in 'close', which all here wait for.
+      // An error is followed by 'close'.
       .on('error', () => {})
-      .setTimeout(options.limits.idleTimeout, () => this.#breakOff());
+      .setTimeout(options.limits.idleTimeout, () => this.#abort());
     socket.resume();
   }
 
   get idleSince(): number | null {
     const { destroyed, writableLength } = this.#socket;
-    return this.#response !== null || writableLength > 0 || destroyed ? null : this.#since;
+    return this.#response !== null || writableLength > 0 || destroyed ? null : this.#waitingSince;
   }
 
   destroy(): void {
     this.#socket.destroy();
   }
 
-  /** Ends a connection whose headers are overdue, or that has carried no request for too long. */
+  /** Ends a connection whose headers are overdue, or that has been idle for too long. */
   checkTime(now: number): void {
     const { headersTimeout, keepAliveTimeout } = this.#options.limits;
     if (this.#response !== null || this.#closing) return;
-    if (now - this.#since < (this.#expected ? headersTimeout : keepAliveTimeout)) return;
-    if (this.#begun) this.#refuse(requestTimeout());
+    if (now - this.#waitingSince < (this.#headersDue ? headersTimeout : keepAliveTimeout)) return;
+    if (this.#headersBegun) this.#reject(requestTimeout());
     else this.#close();
   }
 
@@ -103,7 +103,7 @@ export class Http1Client implements IdleClient {
     try {
       this.#read(bytes);
     } catch (error) {
-      this.#refuse(this.#explain(error));
+      this.#reject(this.#errorFor(error));
     }
   };
 
@@ -112,17 +112,17 @@ export class Http1Client implements IdleClient {
     else this.#response.emit('drain');
   };
 
-  /** Who sends no more has gone, as far as can be told: few clients wait for an answer after that. */
+  /** A half-closed connection counts as closed: hardly any client waits for a response after its end. */
   readonly #onEnd = (): void => {
-    // What has been answered already is still read, as from a client that is done with the connection.
+    // The client still gets the response that has been written.
     if (this.#response === null || this.#response.destroyed) this.#close();
-    else this.#breakOff();
+    else this.#abort();
   };
 
   readonly #onClose = (): void => {
-    this.#request?.breakOff();
-    this.#response?.breakOff();
-    this.#options.onOver(this);
+    this.#request?.abort();
+    this.#response?.abort();
+    this.#options.onDone(this);
   };
 
   #read(bytes: Buffer): void {
@@ -131,7 +131,7 @@ export class Http1Client implements IdleClient {
       if (request === null && !this.#socket.writableNeedDrain) at = this.#readHead(bytes, at);
       else if (request !== null && !request.complete) at = this.#readBody(request, bytes, at);
       else {
-        // What comes next has to wait for the response, or for the client to read the last.
+        // The next request waits for this response, or for the client to read the last one.
         this.#socket.pause();
         this.#socket.unshift(at === 0 ? bytes : bytes.subarray(at));
         return;
@@ -143,10 +143,10 @@ export class Http1Client implements IdleClient {
     const block = this.#block;
     const end = block.take(bytes, at);
     if (!block.complete) {
-      this.#expect(block.text);
+      this.#headStarted(block.text);
       return end;
     }
-    // Some clients send an empty line behind a body (RFC 9112, 2.2).
+    // Some clients send an empty line after a body (RFC 9112, 2.2).
     const text = block.text.startsWith('\r\n') ? block.text.slice(2) : block.text;
     block.start('');
     if (text === '') return end;
@@ -163,24 +163,23 @@ export class Http1Client implements IdleClient {
     return bytes.length;
   }
 
-  /** The rest of a head has yet to come. */
-  #expect(text: string): void {
-    // Another protocol is told so at once, and not when its time is over.
-    if (!/^[A-Z\r]/.test(text)) throw new MalformedMessage('this is not HTTP');
-    // One empty line is what some send behind a body.
-    if (this.#begun || text === '\r\n') return;
-    this.#begun = true;
-    if (this.#expected) return;
-    this.#expected = true;
-    this.#since = performance.now();
+  /** Starts the headers timeout; rejects other protocols at once. */
+  #headStarted(text: string): void {
+    if (!/^[A-Z\r]/.test(text)) throw new MalformedMessage('not HTTP');
+    // The empty line that some clients send after a body.
+    if (this.#headersBegun || text === '\r\n') return;
+    this.#headersBegun = true;
+    if (this.#headersDue) return;
+    this.#headersDue = true;
+    this.#waitingSince = performance.now();
   }
 
   #begin(head: Http1Head): void {
     const upgrade = head.upgrade === null ? null : { protocol: head.upgrade, accept: () => this.#handOver() };
     const request = new Http1Request(head, this.#socket, upgrade, head.length === null ? this.#decoder() : null);
     const response = new Http1Response(this.#socket, head, this.#responses);
-    this.#begun = false;
-    this.#expected = false;
+    this.#headersBegun = false;
+    this.#headersDue = false;
     this.#request = request;
     this.#response = response;
     this.#options.handler.onRequest(request, response);
@@ -198,58 +197,57 @@ export class Http1Client implements IdleClient {
     return end;
   }
 
-  /** The response has been written. */
-  #settle(): void {
+  #responseWritten(): void {
     if (!this.#response?.shouldKeepAlive) this.#close();
     else if (this.#request?.complete) this.#next();
-    // Nobody reads the rest, which comes before the next request.
+    // Discard the rest of the body, which precedes the next request.
     else this.#request?.body?.resume();
   }
 
-  /** The connection is free for another request. */
+  /** Makes the connection ready for another request. */
   #next(): void {
     const socket = this.#socket;
     this.#request = null;
     this.#response = null;
-    this.#since = performance.now();
-    // Who does not read the responses gets no more of them.
+    this.#waitingSince = performance.now();
+    // A client that does not read its responses gets no more of them.
     if (socket.writableNeedDrain) socket.pause();
     else if (socket.isPaused()) socket.resume();
   }
 
-  /** Answers what is no request, or not in time. */
-  #refuse(error: ApiError): void {
+  /** Answers a malformed or late request. */
+  #reject(error: ApiError): void {
     if (this.#closing || this.#socket.destroyed) return;
     const response = this.#response ?? new Http1Response(this.#socket, NO_HEAD, this.#responses);
     this.#response = response;
     response.shouldKeepAlive = false;
     if (response.destroyed) this.#close();
-    else if (response.headersSent) this.#breakOff();
+    else if (response.headersSent) this.#abort();
     else answerError(WITHOUT_REQUEST, response, error);
-    this.#request?.breakOff();
+    this.#request?.abort();
   }
 
-  #explain(error: unknown): ApiError {
+  #errorFor(error: unknown): ApiError {
     if (error instanceof HeadersTooLong) return headersTooLong();
     if (error instanceof MalformedMessage) return malformedRequest(error.message);
-    this.#options.log.error({ err: error }, 'a connection failed unexpectedly');
+    this.#options.log.error({ err: error }, 'HTTP/1 connection failed unexpectedly');
     return internalFailure();
   }
 
-  /** Ends the connection at once, in a way that a response which is not complete does not look like one. */
-  #breakOff(): void {
+  /** Ends the connection at once, so that an incomplete response does not look complete. */
+  #abort(): void {
     this.#response?.destroy();
     this.#socket.destroy();
   }
 
-  /** Says that nothing follows, and lets the client read what has been said: a reset would take that away. */
+  /** Ends the connection and lets the client read the last response, which a reset would discard. */
   #close(): void {
     if (this.#closing) return;
     this.#closing = true;
     const socket = this.#socket;
-    // However slowly it reads what is left.
+    // Called once everything has left, however slowly the client reads.
     socket.end(() => {
-      const timer = setTimeout(() => socket.destroy(), FAREWELL).unref();
+      const timer = setTimeout(() => socket.destroy(), LINGER_MS).unref();
       socket.once('close', () => clearTimeout(timer));
     });
     socket.resume();
@@ -258,7 +256,7 @@ export class Http1Client implements IdleClient {
   #handOver(): Socket {
     const socket = this.#socket;
     socket.off('data', this.#onData).off('drain', this.#onDrain).off('end', this.#onEnd).off('close', this.#onClose);
-    this.#options.onOver(this);
+    this.#options.onDone(this);
     return socket.pause();
   }
 }

@@ -16,7 +16,7 @@ export class Http1Clients implements Iterable<Http1Client> {
   readonly #options: Http1ClientsOptions;
   readonly #keepAlive: string;
   readonly #clients: DeadlineSweep<Http1Client>;
-  readonly #onOver = (client: Http1Client): void => void this.#clients.delete(client);
+  readonly #onDone = (client: Http1Client): void => void this.#clients.delete(client);
 
   constructor(options: Http1ClientsOptions) {
     this.#options = options;
@@ -32,7 +32,7 @@ export class Http1Clients implements Iterable<Http1Client> {
    */
   accept(socket: Socket, handler: Http1Handler): void {
     const { limits, counters, log } = this.#options;
-    const options = { limits, keepAlive: this.#keepAlive, handler, onOver: this.#onOver, counters, log };
+    const options = { limits, keepAlive: this.#keepAlive, handler, onDone: this.#onDone, counters, log };
     this.#clients.add(new Http1Client(socket, options));
   }
 

@@ -1,7 +1,7 @@
 import type { ClientHeaders } from '../../http/client-message.ts';
 import { isPersistent, MalformedMessage, parseFields } from '../../http/header-fields.ts';
 
-/** The request line and headers of a request by HTTP/1, and what they say about the message and the connection. */
+/** The request line and headers of an HTTP/1 request, and what follows from them. */
 export interface Http1Head {
   readonly method: string;
   readonly target: string;
@@ -9,15 +9,15 @@ export interface Http1Head {
   /** Flat name, value list as received. */
   readonly rawHeaders: string[];
   readonly headers: ClientHeaders;
-  /** Bytes of the body; null when it comes in chunks. */
+  /** Bytes of the body; null with chunked encoding. */
   readonly length: number | null;
   /** Whether the client may send another request on the connection. */
   readonly keepAlive: boolean;
-  /** The protocol that the client would rather go on with, when there is no body; null for none. */
+  /** The protocol that the client asks to switch to, in a request without a body; null for none. */
   readonly upgrade: string | null;
 }
 
-/** What a connection is answered by that has sent no request. */
+/** Stands in for a request that could not be parsed. */
 export const NO_HEAD: Http1Head = {
   method: 'GET',
   target: '/',
@@ -29,12 +29,12 @@ export const NO_HEAD: Http1Head = {
   upgrade: null,
 };
 
-/** In upper case alone: what one server takes for HEAD or CONNECT must not be something else to another. */
+/** Methods in upper case only: servers that ignore case would disagree with others about HEAD and CONNECT. */
 const REQUEST_LINE = /^([A-Z][A-Z0-9_-]*) ([\x21-\x7e]+) HTTP\/1\.([01])$/;
 const DIGITS = /^\d{1,15}$/;
 const UPGRADE = /(?:^|,)[ \t]*upgrade[ \t]*(?:,|$)/i;
 
-/** Headers that the edge itself looks at. */
+/** Headers that the edge itself uses. */
 const KNOWN: ReadonlySet<string> = new Set<keyof ClientHeaders>([
   'accept',
   'connection',
@@ -49,7 +49,7 @@ const KNOWN: ReadonlySet<string> = new Set<keyof ClientHeaders>([
 ]);
 
 /**
- * Reads the complete head of a request, strictly: what two readers could take for different messages is refused.
+ * Parses the complete head of a request strictly: rejects everything that another server could read differently.
  *
  * @param text Latin-1, every line with its CR LF, without the empty line that ends it
  * @throws {MalformedMessage}
@@ -57,25 +57,25 @@ const KNOWN: ReadonlySet<string> = new Set<keyof ClientHeaders>([
 export function parseHttp1Head(text: string): Http1Head {
   const lineEnd = text.indexOf('\r\n');
   const line = REQUEST_LINE.exec(text.slice(0, lineEnd));
-  if (line === null) throw new MalformedMessage('no request line of HTTP/1.1');
+  if (line === null) throw new MalformedMessage('invalid request line');
   const rawHeaders = parseFields(text, lineEnd + 2);
-  const old = line[3] === '0';
-  const headers = knownOf(rawHeaders, old);
-  const length = lengthOf(headers, old);
+  const isHttp10 = line[3] === '0';
+  const headers = knownOf(rawHeaders, isHttp10);
+  const length = lengthOf(headers, isHttp10);
   return {
     method: line[1] as string,
     target: line[2] as string,
-    version: old ? '1.0' : '1.1',
+    version: isHttp10 ? '1.0' : '1.1',
     rawHeaders,
     headers,
     length,
-    keepAlive: isPersistent(headers.connection, old),
-    // Passed over with a body, as any server may: curl --http2 sends both.
-    upgrade: old || length !== 0 ? null : upgradeOf(headers),
+    keepAlive: isPersistent(headers.connection, isHttp10),
+    // Ignored in requests with a body, as any server may: curl --http2 sends both.
+    upgrade: isHttp10 || length !== 0 ? null : upgradeOf(headers),
   };
 }
 
-function knownOf(raw: readonly string[], old: boolean): ClientHeaders {
+function knownOf(raw: readonly string[], isHttp10: boolean): ClientHeaders {
   const known: { -readonly [name in keyof ClientHeaders]: ClientHeaders[name] } = {
     accept: undefined,
     connection: undefined,
@@ -94,22 +94,22 @@ function knownOf(raw: readonly string[], old: boolean): ClientHeaders {
     const before = known[name as keyof ClientHeaders];
     known[name as keyof ClientHeaders] = before === undefined ? raw[at + 1] : `${before}, ${raw[at + 1]}`;
   }
-  // Whoever speaks HTTP/1.0 cannot wait for leave to send a body (RFC 9110, 10.1.1).
-  if (old) known.expect = undefined;
+  // HTTP/1.0 clients cannot expect 100-continue (RFC 9110, 10.1.1).
+  if (isHttp10) known.expect = undefined;
   return known;
 }
 
-/** How long the body is, by one way to tell it (RFC 9112, 6.3): two are how requests are smuggled. */
-function lengthOf(headers: ClientHeaders, old: boolean): number | null {
+/** The length of the body (RFC 9112, 6.3). Two contradicting lengths would enable request smuggling. */
+function lengthOf(headers: ClientHeaders, isHttp10: boolean): number | null {
   const { 'content-length': length, 'transfer-encoding': encoding } = headers;
   if (encoding === undefined) {
     if (length === undefined) return 0;
-    if (!DIGITS.test(length)) throw new MalformedMessage('no single valid content-length');
+    if (!DIGITS.test(length)) throw new MalformedMessage('invalid content-length');
     return Number(length);
   }
-  if (encoding.toLowerCase() !== 'chunked') throw new MalformedMessage('transfer-encoding other than chunked');
-  if (old) throw new MalformedMessage('transfer-encoding in HTTP/1.0');
-  if (length !== undefined) throw new MalformedMessage('both length and transfer-encoding');
+  if (encoding.toLowerCase() !== 'chunked') throw new MalformedMessage('unsupported transfer-encoding');
+  if (isHttp10) throw new MalformedMessage('transfer-encoding in HTTP/1.0');
+  if (length !== undefined) throw new MalformedMessage('both content-length and transfer-encoding');
   return null;
 }
 

@@ -6,7 +6,7 @@ import type { Http1Head } from './http1-head.ts';
 
 const NO_TRAILERS: string[] = [];
 
-/** A request by HTTP/1. */
+/** An HTTP/1 request. */
 export class Http1Request implements ClientRequest {
   readonly method: string;
   readonly url: string;
@@ -18,11 +18,11 @@ export class Http1Request implements ClientRequest {
   readonly upgrade: Upgrade | null;
   rawTrailers = NO_TRAILERS;
   complete: boolean;
-  /** Bytes of the body that have yet to come, unless it comes in chunks. */
+  /** Missing bytes of a body that is not chunked. */
   #left: number;
   readonly #chunks: ChunkedDecoder | null;
 
-  /** @param chunks takes the body out of its chunks, when it comes in them */
+  /** @param chunks decodes a chunked body; null for others */
   constructor(
     { method, target, version, headers, rawHeaders, length }: Http1Head,
     socket: Socket,
@@ -39,17 +39,17 @@ export class Http1Request implements ClientRequest {
     this.#left = length ?? 0;
     this.#chunks = chunks;
     this.complete = length === 0;
-    this.body = this.complete ? null : new Readable({ read: () => this.#readOn() });
-    // A break is seen by the response.
+    this.body = this.complete ? null : new Readable({ read: () => this.#resume() });
+    // The response reports a lost connection.
     this.body?.on('error', () => {});
   }
 
   /**
-   * Takes what there is of the body, or its next chunk.
+   * Takes a piece of the body.
    *
-   * @param at where in the bytes the body goes on
-   * @returns where in them what is taken ends
-   * @throws {MalformedMessage} when the chunks are none
+   * @param at position of the body in the bytes
+   * @returns the position after the piece
+   * @throws {MalformedMessage} when the chunks are malformed
    */
   take(bytes: Buffer, at: number): number {
     if (this.#chunks !== null) return this.#takeChunk(this.#chunks, bytes, at);
@@ -60,8 +60,8 @@ export class Http1Request implements ClientRequest {
     return end;
   }
 
-  /** The client broke off. */
-  breakOff(): void {
+  /** The connection is lost. */
+  abort(): void {
     this.body?.destroy();
   }
 
@@ -72,7 +72,7 @@ export class Http1Request implements ClientRequest {
     return end;
   }
 
-  /** A reader that is slow slows the client down. */
+  /** Pauses the client when the reader is slow. */
   #receive(piece: Buffer): void {
     if (this.body?.push(piece) === false) this.socket.pause();
   }
@@ -83,8 +83,8 @@ export class Http1Request implements ClientRequest {
     this.body?.push(null);
   }
 
-  #readOn(): void {
-    // Behind the body there may be another request, which has to wait.
+  #resume(): void {
+    // After the body there may be another request, which has to wait.
     if (!this.complete) this.socket.resume();
   }
 }

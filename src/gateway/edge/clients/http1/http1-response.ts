@@ -8,18 +8,18 @@ import { httpDate } from '../../http/http-date.ts';
 import { resetConnection } from '../../http/reset-connection.ts';
 import type { Http1Head } from './http1-head.ts';
 
-/** Bodies up to this size are copied next to their head, so that both leave in one piece. */
+/** Bodies up to this size are copied behind their head, so that both leave in one write. */
 const SMALL = 16_384;
 
 export interface Http1ResponseOptions {
-  /** What is said on a connection that is kept: headers with their CR LF. */
+  /** Headers that announce keep-alive, with their CR LF. */
   keepAlive: string;
   counters: TrafficCounters;
-  /** Called when all of the response has been written. */
+  /** Called once the whole response has been written. */
   onEnd(): void;
 }
 
-/** The response to a request by HTTP/1. */
+/** The response to an HTTP/1 request. */
 export class Http1Response extends EventEmitter implements ClientResponse {
   shouldKeepAlive: boolean;
   headersSent = false;
@@ -27,12 +27,12 @@ export class Http1Response extends EventEmitter implements ClientResponse {
   chunkedEncoding = false;
   readonly #socket: Socket;
   readonly #options: Http1ResponseOptions;
-  readonly #old: boolean;
+  readonly #isHttp10: boolean;
   readonly #isHead: boolean;
   #bodyless = false;
-  /** Whether the end of the connection is the end of the body. */
+  /** Whether the end of the connection delimits the body. */
   #untilClose = false;
-  /** What of the head has yet to leave. */
+  /** The head until it is sent. */
   #head = '';
   #trailers = '';
 
@@ -40,9 +40,9 @@ export class Http1Response extends EventEmitter implements ClientResponse {
     super();
     this.#socket = socket;
     this.#options = options;
-    this.#old = version === '1.0';
+    this.#isHttp10 = version === '1.0';
     this.#isHead = method === 'HEAD';
-    // A client that asks for another protocol may have begun to speak it.
+    // A client that requests an upgrade may have started to speak the other protocol.
     this.shouldKeepAlive = keepAlive && upgrade === null;
   }
 
@@ -52,7 +52,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
     let hasDate = false;
     for (let at = 0; at < headers.length; at += 2) {
       const name = headers[at] as string;
-      // The length tells most headers apart without a copy in lower case.
+      // Comparing lengths first avoids a lower-case copy of most names.
       switch (name.length) {
         case 4:
           hasDate ||= isName(name, 'date');
@@ -72,8 +72,8 @@ export class Http1Response extends EventEmitter implements ClientResponse {
     this.headersSent = true;
     this.#options.counters.responded(status);
     this.#bodyless = this.#isHead || status === 204 || status === 304;
-    this.chunkedEncoding = !this.#bodyless && !hasLength && !this.#old;
-    this.#untilClose = !this.#bodyless && !hasLength && this.#old;
+    this.chunkedEncoding = !this.#bodyless && !hasLength && !this.#isHttp10;
+    this.#untilClose = !this.#bodyless && !hasLength && this.#isHttp10;
     if (this.#untilClose) this.shouldKeepAlive = false;
     if (!hasDate) text += `Date: ${httpDate()}\r\n`;
     text += this.shouldKeepAlive ? this.#options.keepAlive : 'Connection: close\r\n';
@@ -82,8 +82,8 @@ export class Http1Response extends EventEmitter implements ClientResponse {
   }
 
   writeInterim(status: number, headers: readonly string[], reason = STATUS_CODES[status] ?? ''): void {
-    // HTTP/1.0 knows none (RFC 9110, 15.2).
-    if (this.headersSent || this.#old) return;
+    // HTTP/1.0 has no interim responses (RFC 9110, 15.2).
+    if (this.headersSent || this.#isHttp10) return;
     let text = `HTTP/1.1 ${status} ${reason}\r\n`;
     for (let at = 0; at < headers.length; at += 2) text += headerLine(headers[at] as string, headers[at + 1] as string);
     this.#send(`${text}\r\n`);
@@ -125,14 +125,14 @@ export class Http1Response extends EventEmitter implements ClientResponse {
 
   destroy(): void {
     if (this.destroyed) return;
-    // A body that ends with the connection would look complete.
+    // A body delimited by the end of the connection would look complete.
     if (this.#untilClose) resetConnection(this.#socket);
     else this.#socket.destroy();
     this.#close();
   }
 
-  /** The connection is gone. */
-  breakOff(): void {
+  /** The connection is lost. */
+  abort(): void {
     if (!this.destroyed) this.#close();
   }
 

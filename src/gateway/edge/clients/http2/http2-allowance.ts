@@ -1,6 +1,5 @@
 /**
- * How often a client may do something that costs us more than it: so often at once, and from then on so often a second.
- * A well-behaved client never gets there.
+ * A token bucket for actions that cost the gateway more than the client. Well-behaved clients never exhaust it.
  */
 export class Allowance {
   readonly #burst: number;
@@ -8,7 +7,7 @@ export class Allowance {
   #left: number;
   #countedAt: number;
 
-  /** @param now milliseconds that only grow */
+  /** @param now milliseconds of `performance.now()` */
   constructor(burst: number, perSecond: number, now: number) {
     this.#burst = burst;
     this.#perSecond = perSecond;
@@ -16,7 +15,7 @@ export class Allowance {
     this.#countedAt = now;
   }
 
-  /** Counts one; returns false when it was one too many. */
+  /** Counts one action; returns false when it exceeds the allowance. */
   take(now: number): boolean {
     const earned = ((now - this.#countedAt) / 1000) * this.#perSecond;
     this.#left = Math.min(this.#burst, this.#left + earned) - 1;

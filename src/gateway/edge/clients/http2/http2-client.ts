@@ -10,19 +10,19 @@ import { Http2Request } from './http2-request.ts';
 import { Http2Response } from './http2-response.ts';
 
 /**
- * Streams that come to nothing, by the client's doing: each may have cost a request to an upstream, which is what rapid
- * reset lives on (CVE-2023-44487). Whoever leaves a page with many pictures needs a hundred.
+ * Streams that the client resets. Each may have cost a request to an upstream, which rapid reset attacks exploit
+ * (CVE-2023-44487). Leaving a page with many images resets about a hundred.
  */
 const RESETS = { burst: 200, perSecond: 20 };
 
-/** PING and SETTINGS frames; gRPC measures a connection with a PING for every turn of it. */
+/** PING and SETTINGS frames; gRPC sends a PING per round trip to measure bandwidth. */
 const CONTROL_FRAMES = { burst: 1000, perSecond: 100 };
 
-/** Bytes of all bodies together that may be under way to us; what waits for a slow upstream does not count. */
+/** Bytes of all bodies in flight to the gateway; those that wait for a slow upstream do not count. */
 const CONNECTION_WINDOW = 1_048_576;
 
-/** Milliseconds that a client has to read why its connection ends. */
-const FAREWELL = 1000;
+/** Milliseconds for the client to read the reason why its connection ends. */
+const LINGER_MS = 1000;
 
 export interface Http2ClientOptions {
   limits: HttpLimits;
@@ -30,17 +30,17 @@ export interface Http2ClientOptions {
   counters: TrafficCounters;
 }
 
-/** One HTTP/2 connection of a public client. */
+/** One HTTP/2 connection of a client. */
 export class Http2Client implements IdleClient {
   readonly #session: ServerHttp2Session;
   readonly #socket: TLSSocket;
   readonly #options: Http2ClientOptions;
   readonly #resets: Allowance;
   readonly #controlFrames: Allowance;
-  /** Of the streams that are open. */
+  /** The responses on open streams. */
   readonly #responses = new Set<Http2Response>();
   #idleSince = performance.now();
-  #asked = false;
+  #hasRequested = false;
 
   constructor(session: ServerHttp2Session, socket: TLSSocket, options: Http2ClientOptions) {
     this.#session = session;
@@ -49,10 +49,10 @@ export class Http2Client implements IdleClient {
     this.#resets = new Allowance(RESETS.burst, RESETS.perSecond, this.#idleSince);
     this.#controlFrames = new Allowance(CONTROL_FRAMES.burst, CONTROL_FRAMES.perSecond, this.#idleSince);
     session.setLocalWindowSize(CONNECTION_WINDOW);
-    // Its socket would stay open for the other half, which HTTP/2 has no use for, and every request with it.
+    // Otherwise a half-closed socket, useless in HTTP/2, would stay open with all its requests.
     socket.on('end', () => session.destroy());
     session
-      // An error ends in 'close', which all here wait for.
+      // An error is followed by 'close'.
       .on('error', () => {})
       .on('ping', () => this.#countControlFrame())
       .on('remoteSettings', () => this.#countControlFrame())
@@ -70,8 +70,8 @@ export class Http2Client implements IdleClient {
   }
 
   /**
-   * Asks a client for a sign of life whenever it was quiet for too long: answers may take longer, as those of gRPC do that
-   * tell what happens, but not for a client that has gone.
+   * Pings the client whenever it has been idle for too long. Responses may take longer, as streaming gRPC calls do, unless
+   * the client is gone.
    */
   watch(): void {
     const { idleTimeout, pingTimeout } = this.#options.limits;
@@ -86,13 +86,14 @@ export class Http2Client implements IdleClient {
   }
 
   /**
-   * Ends responses that the client does not read, and a connection that has carried no request for too long; bytes that
+   * Ends responses that the client does not read, and a connection that has carried no request for too long. Bytes that
    * trickle in do not count as use.
    */
   checkTime(now: number): void {
     const { headersTimeout, keepAliveTimeout, idleTimeout } = this.#options.limits;
     for (const response of this.#responses) if (response.isStalled(now, idleTimeout)) response.destroy();
-    if (this.#responses.size > 0 || now - this.#idleSince < (this.#asked ? keepAliveTimeout : headersTimeout)) return;
+    if (this.#responses.size > 0 || now - this.#idleSince < (this.#hasRequested ? keepAliveTimeout : headersTimeout))
+      return;
     this.#end(Http2Code.noError);
   }
 
@@ -100,7 +101,7 @@ export class Http2Client implements IdleClient {
     const { onRequest, counters } = this.#options;
     const response = new Http2Response(stream, headers[':method'] === 'HEAD', counters);
     this.#responses.add(response);
-    this.#asked = true;
+    this.#hasRequested = true;
     stream.on('error', () => {}).on('close', () => this.#closed(stream, response));
     onRequest(new Http2Request(stream, headers, raw, this.#socket), response);
   }
@@ -119,7 +120,7 @@ export class Http2Client implements IdleClient {
   #end(code: number): void {
     const socket = this.#socket;
     this.#session.destroy(undefined, code);
-    const timer = setTimeout(() => socket.destroy(), FAREWELL).unref();
+    const timer = setTimeout(() => socket.destroy(), LINGER_MS).unref();
     socket.once('close', () => clearTimeout(timer));
   }
 }

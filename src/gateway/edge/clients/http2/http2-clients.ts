@@ -14,15 +14,15 @@ export interface Http2ClientsOptions {
   log: Log;
 }
 
-/** Bytes of a body that wait here for a slow upstream. */
+/** Bytes of one body that are buffered for a slow upstream. */
 const STREAM_WINDOW = 131_072;
 
 /** `:method`, `:scheme`, `:authority` and `:path`. */
 const PSEUDO_HEADERS = 4;
 
 /**
- * The public connections that speak HTTP/2. What floods of frames cost is bounded by nghttp2 (continuations, headers
- * kept, acknowledgements that are not read), by Node (frames that are invalid or empty) and by {@link Http2Client}.
+ * The clients' connections that use HTTP/2. Floods of frames are limited by nghttp2 (continuations, stored headers, unread
+ * acknowledgements), by Node (invalid and empty frames) and by {@link Http2Client}.
  */
 export class Http2Clients implements Iterable<Http2Client> {
   readonly #options: Http2ClientsOptions;
@@ -33,10 +33,10 @@ export class Http2Clients implements Iterable<Http2Client> {
     this.#clients = new DeadlineSweep(sweepInterval(options.limits));
   }
 
-  /** Takes over a connection whose handshake agreed on `h2`. */
+  /** Takes over a connection that has negotiated `h2`. */
   accept(socket: TLSSocket): void {
     this.#start(socket).catch((error: unknown) => {
-      this.#options.log.error({ err: error }, 'an HTTP/2 connection could not be served');
+      this.#options.log.error({ err: error }, 'HTTP/2 connection failed unexpectedly');
       socket.destroy();
     });
   }
@@ -46,10 +46,10 @@ export class Http2Clients implements Iterable<Http2Client> {
   }
 
   async #start(socket: TLSSocket): Promise<void> {
-    // Loaded with the first client that needs it: it takes 2 MB.
+    // Loaded on first use: it takes 2 MB.
     const { performServerHandshake } = await import('node:http2');
     if (socket.destroyed) return;
-    // Node's own TLS server says this of its sockets; a session waits for it.
+    // Node's own TLS server sets this on its sockets; a session waits for it.
     Object.assign(socket, { secureConnecting: false });
     const { limits, onRequest, counters } = this.#options;
     const session = performServerHandshake(socket, {

@@ -3,8 +3,8 @@ import type { Socket } from 'node:net';
 import type { ClientBody, ClientRequest } from '../../http/client-message.ts';
 
 /**
- * A request that came by HTTP/2, as the same one would look in HTTP/1.1 (RFC 9113, 8.3.1): everything behind it needs
- * to know one form alone. nghttp2 has refused what RFC 9113 calls malformed before.
+ * An HTTP/2 request in the form of HTTP/1.1 (RFC 9113, 8.3.1), so that the proxy has to know one form only. nghttp2 has
+ * already rejected requests that RFC 9113 calls malformed.
  */
 export class Http2Request implements ClientRequest {
   readonly httpVersion = '2.0';
@@ -19,7 +19,7 @@ export class Http2Request implements ClientRequest {
   readonly #stream: ServerHttp2Stream;
 
   /**
-   * @param headers as Node hands them out; taken over
+   * @param headers as parsed by Node; modified here
    * @param raw the same as a flat name, value list
    * @param socket of the connection
    */
@@ -42,7 +42,7 @@ export class Http2Request implements ClientRequest {
   }
 }
 
-/** A Host header that says the same as `:authority` is dropped; another one is left for the guard to find. */
+/** Drops a Host header that equals `:authority`; a different one is left for the request guard to reject. */
 function rawHeadersOf(authority: string | undefined, raw: readonly string[]): string[] {
   const headers = authority === undefined ? [] : ['host', authority];
   let cookies = '';
@@ -50,7 +50,7 @@ function rawHeadersOf(authority: string | undefined, raw: readonly string[]): st
     const name = raw[at] as string;
     const value = raw[at + 1] as string;
     if (name.startsWith(':') || (name === 'host' && value === authority)) continue;
-    // Sent in crumbs, which compress better (RFC 9113, 8.2.3).
+    // Clients split cookies, which compresses better (RFC 9113, 8.2.3).
     if (name === 'cookie') cookies = cookies === '' ? value : `${cookies}; ${value}`;
     else headers.push(name, value);
   }

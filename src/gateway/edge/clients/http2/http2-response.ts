@@ -7,7 +7,7 @@ import { http2Headers } from '../../http/http2-headers.ts';
 
 /** The response on one stream of an HTTP/2 connection. */
 export class Http2Response implements ClientResponse {
-  /** Meaningless here: a stream carries one request, and its end leaves the connection alone. */
+  /** Ignored: the end of a stream does not close the connection. */
   shouldKeepAlive = true;
   readonly chunkedEncoding = true;
   readonly #stream: ServerHttp2Stream;
@@ -16,11 +16,11 @@ export class Http2Response implements ClientResponse {
   #bodyless: boolean;
   #trailers: OutgoingHttpHeaders | null = null;
   #written = 0;
-  /** Of what was written, what the client had taken when that was last seen to grow, and when. */
+  /** Bytes that the client had taken when they last grew, and when that was. */
   #taken = 0;
   #takenAt = 0;
 
-  /** @param bodyless whether the request asks for a head alone */
+  /** @param bodyless whether the request is HEAD */
   constructor(stream: ServerHttp2Stream, bodyless: boolean, counters: TrafficCounters) {
     this.#stream = stream;
     this.#counters = counters;
@@ -36,10 +36,10 @@ export class Http2Response implements ClientResponse {
   }
 
   /**
-   * Whether a part of the body waits, and the client has not taken a piece of it for so long. Its signs of life tell
-   * nothing: each stream has a window of its own, which may stay shut.
+   * Whether a part of the body waits, and the client has taken none of it for too long. Its other frames do not count: each
+   * stream has its own flow-control window, which may stay closed.
    *
-   * @param now milliseconds that only grow
+   * @param now milliseconds of `performance.now()`
    */
   isStalled(now: number, limit: number): boolean {
     const waiting = this.#stream.writableLength;
@@ -51,9 +51,9 @@ export class Http2Response implements ClientResponse {
     return now - this.#takenAt >= limit;
   }
 
-  /** @throws {MalformedMessage} for what cannot be sent: Node would, when nobody is there any more who could answer else */
+  /** @throws {MalformedMessage} for an invalid status; Node would throw only later, when no error can be sent any more */
   writeHead(status: number, headers: readonly string[]): void {
-    if (status < 200 || status > 599) throw new MalformedMessage(`there is no status ${status} in HTTP/2`);
+    if (status < 200 || status > 599) throw new MalformedMessage(`invalid HTTP/2 status ${status}`);
     const head = http2Headers(headers);
     head[':status'] = status;
     this.#head = head;
@@ -93,7 +93,7 @@ export class Http2Response implements ClientResponse {
 
   end(last?: Buffer): void {
     const empty = last === undefined || last.length === 0;
-    // A gRPC answer that is trailers alone has to arrive as one frame.
+    // A trailers-only gRPC response has to arrive as one frame.
     if (this.#trailers === null) this.#respond({ endStream: empty });
     else this.#respond({ waitForTrailers: true });
     if (this.destroyed || this.#bodyless) return;
@@ -118,7 +118,7 @@ export class Http2Response implements ClientResponse {
     return this;
   }
 
-  /** Without trailers to wait for, Node would end a stream in an orderly way before it resets it. */
+  /** Without `waitForTrailers`, Node would end a stream in an orderly way before it resets it. */
   #respond(options: ServerStreamResponseOptions): void {
     const stream = this.#stream;
     if (this.destroyed || stream.headersSent) return;
@@ -132,7 +132,7 @@ export class Http2Response implements ClientResponse {
     }
   }
 
-  /** Tells a client that is still sending that nobody reads the rest (RFC 9113, 8.1), once the response has left. */
+  /** Asks a client that is still sending to stop, once the response has left (RFC 9113, 8.1). */
   readonly #finished = (): void => {
     const stream = this.#stream;
     if (stream.endAfterHeaders) return;
