@@ -25,7 +25,7 @@ const nothing = {
   live: nothingOnline,
   log,
   counters: new TrafficCounters(),
-  wakeProvisioner: () => {},
+  wakeCertificateRenewal: () => {},
   checkTrafficPolicy: () => null,
 };
 const app = createManagementApi({ store, ...nothing }, settings);

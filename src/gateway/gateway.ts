@@ -13,7 +13,7 @@ import { TlsAlpnChallenges } from './certificates/challenges/challenge-tls-alpn.
 import { TxtChallenges } from './certificates/challenges/challenge-txt.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { type LocalCa, openLocalCa } from './certificates/local-ca/local-ca.ts';
-import { startProvisioning } from './certificates/start-provisioning.ts';
+import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
 import { EdgeServer } from './edge/edge-server.ts';
 import { lazyListener } from './edge/lazy-listener.ts';
 import type { TlsRouteParts } from './edge/public-tls.ts';
@@ -141,7 +141,7 @@ async function startParts(
   agents.open(sessions);
 
   const { acme = null, challengeDns = null, dataDir } = options;
-  const provisioning = await startProvisioning(
+  const provisioning = await startCertificateRenewal(
     { acme, challengeDns },
     { ca, store, domains, challenges, dataDir, log },
     onStop,
@@ -158,7 +158,7 @@ async function startParts(
     log,
     domains,
     ipPolicies,
-    wakeProvisioner: provisioning.wake,
+    wakeCertificateRenewal: provisioning.wake,
   };
   services.set(
     nameOfApi,
@@ -193,7 +193,7 @@ interface ApiParts {
   log: Log;
   domains: DomainSettings;
   ipPolicies: PolicyPorts['ipPolicies'];
-  wakeProvisioner: () => void;
+  wakeCertificateRenewal: () => void;
 }
 
 async function managementApi(options: GatewayOptions & { apiUrl: string }, parts: ApiParts) {

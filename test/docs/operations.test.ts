@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { Metrics } from '../../src/agent/api/metrics.ts';
-import { GatewayMetrics } from '../../src/gateway/api/metrics.ts';
+import { GatewayMetrics } from '../../src/gateway/api/gateway-metrics.ts';
 import { nothingOnline } from '../../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { certificateFacts } from '../../src/gateway/certificates/certificate-facts.ts';
-import { readKeyPair } from '../../src/gateway/certificates/uploads.ts';
+import { readKeyPair } from '../../src/gateway/certificates/certificate-upload.ts';
 import { issueCertificate } from '../support/certificates.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { recordingLog } from '../support/silent-log.ts';

@@ -81,7 +81,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
       log: pino({ level: 'debug' }, { write: (line: string) => lines.push(line) }),
       checkTrafficPolicy: trafficPolicyCheck(ipPolicyRules(store)),
       clock: options.clock ?? systemClock,
-      wakeProvisioner: () => {
+      wakeCertificateRenewal: () => {
         woken += 1;
         options.wake?.();
       },

@@ -7,20 +7,20 @@ import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { Store } from '../store/store.ts';
+import type { ApiContext } from './api-context.ts';
+import { errorHandler, notFound } from './api-error-handler.ts';
+import { type RateLimit, rateLimit } from './api-key-rate-limit.ts';
+import { requireVersion } from './api-version.ts';
 import { requireApiKey } from './authentication.ts';
-import type { ApiContext } from './context.ts';
-import { errorHandler, notFound } from './error-handler.ts';
 import { type FailedAttemptSettings, FailedAttempts } from './failed-attempts.ts';
+import { GatewayMetrics } from './gateway-metrics.ts';
 import type { Handler } from './handler.ts';
+import { type BodyLimits, jsonBody } from './json-object-body.ts';
 import { createLinks } from './links.ts';
-import { GatewayMetrics } from './metrics.ts';
-import { operation } from './operation.ts';
-import { type RateLimit, rateLimit } from './rate-limit.ts';
+import { operation } from './operation-id.ts';
 import { refuse } from './refuse.ts';
-import { type BodyLimits, jsonBody } from './request-body.ts';
 import { type Guards, noQuery } from './resource-router.ts';
 import { createRouters } from './routes.ts';
-import { requireVersion } from './version.ts';
 
 /** Settings of the management API. */
 export interface ManagementApiSettings {
@@ -49,7 +49,7 @@ export interface ManagementApiDependencies {
   counters: TrafficCounters;
   log: Log;
   /** Called when a domain may need a certificate, or no longer needs one. */
-  wakeProvisioner: () => void;
+  wakeCertificateRenewal: () => void;
   /** Why a traffic policy document (JSON or YAML) is refused, or null. */
   checkTrafficPolicy: (document: string) => Refusal | null;
   clock?: Clock;

@@ -15,17 +15,17 @@ import { type TlsEdgeModuleName, tlsEdgeModules, tlsEdges } from '../../manageme
 import { tunnels } from '../../management/resources/tunnel.ts';
 import { tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
 import { tunnelSessions } from '../../management/resources/tunnel-session.ts';
-import { httpResponseBackendActions, tunnelGroupBackendActions } from './backends.ts';
-import { botUserActions } from './bot-users.ts';
-import { certificateAuthorityActions, tlsCertificateActions } from './certificates.ts';
-import type { ApiContext } from './context.ts';
-import { apiKeyActions, credentialActions } from './credentials.ts';
-import { endpointConfigurationActions } from './endpoint-configurations.ts';
-import { ipPolicyActions, ipPolicyRuleActions } from './ip-policies.ts';
-import { endpointActions, type TunnelSessionActions, tunnelActions, tunnelSessionActions } from './online.ts';
-import { type Detachable, type ReservedDomainActions, reservedDomainActions } from './reserved-domains.ts';
+import type { ApiContext } from './api-context.ts';
+import { httpResponseBackendActions, tunnelGroupBackendActions } from './backend-actions.ts';
+import { botUserActions } from './bot-user-actions.ts';
+import { certificateAuthorityActions, tlsCertificateActions } from './certificate-actions.ts';
+import { apiKeyActions, credentialActions } from './credential-actions.ts';
+import { endpointConfigurationActions } from './endpoint-configuration-actions.ts';
+import { ipPolicyActions, ipPolicyRuleActions } from './ip-policy-actions.ts';
+import { endpointActions, type TunnelSessionActions, tunnelActions, tunnelSessionActions } from './online-actions.ts';
+import { type Detachable, type ReservedDomainActions, reservedDomainActions } from './reserved-domain-actions.ts';
 import { type Guards, idOf, readRouter, resourceRouter, strictRouter } from './resource-router.ts';
-import { type TlsEdgeActions, tlsEdgeActions } from './tls-edges.ts';
+import { type TlsEdgeActions, tlsEdgeActions } from './tls-edge-actions.ts';
 
 /** The routers of every operation of the API. */
 export function createRouters(context: ApiContext, guards: Guards): Router[] {

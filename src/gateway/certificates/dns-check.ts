@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
+import { IssueError } from './certificate-issuer.ts';
 import type { DnsLookup } from './dns-lookup.ts';
-import { IssueError } from './issuer.ts';
 
 /** Where a domain's records have to lead; null: there is no such record, and nothing to check. */
 export interface RecordTargets {

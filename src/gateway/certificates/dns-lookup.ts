@@ -1,6 +1,6 @@
 import type { CaaRecord } from 'node:dns';
 import { Resolver } from 'node:dns/promises';
-import { IssueError } from './issuer.ts';
+import { IssueError } from './certificate-issuer.ts';
 
 const TIMEOUT_MS = 5000;
 const TRIES = 2;

@@ -2,7 +2,7 @@ import { createSecureContext } from 'node:tls';
 import type { Log } from '../../lib/log.ts';
 import { RecentMap } from '../../lib/recent-map.ts';
 import type { Store } from '../store/store.ts';
-import type { CertifiedKey } from './local-ca/leaf-store.ts';
+import type { CertifiedKey } from './local-ca/certificate-files.ts';
 
 /** Certificates that are kept, with their keys. */
 const MAX_KEPT = 1024;

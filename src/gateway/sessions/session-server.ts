@@ -6,7 +6,7 @@ import { withDeadline } from '../../lib/deadline.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
 import type { AgentLimits } from '../../settings/gateway-limits.ts';
-import type { Leaf } from '../certificates/local-ca/leaf-store.ts';
+import type { Leaf } from '../certificates/local-ca/certificate-files.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { AgentAccess } from './agent-access.ts';
 import { AGENT_LIMITS, OptionBytes } from './agent-limits.ts';

@@ -1,4 +1,4 @@
-import type { CertificateIssuer, IssuedCertificate, IssueRequest } from '../issuer.ts';
+import type { CertificateIssuer, IssuedCertificate, IssueRequest } from '../certificate-issuer.ts';
 import { makePrivateKey } from '../private-key.ts';
 import type { LocalCa } from './local-ca.ts';
 

@@ -5,8 +5,8 @@ import { explainUnreadable, writeDurably } from '../../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log.ts';
 import { makePrivateKey } from '../private-key.ts';
-import { type Leaf, LeafStore } from './leaf-store.ts';
-import { isCaDue } from './validity.ts';
+import { CertificateFiles, type Leaf } from './certificate-files.ts';
+import { isCaDue } from './certificate-validity.ts';
 
 /** The gateway's own certificate authority, which devices and people here trust by its file. */
 export interface LocalCa {
@@ -54,7 +54,7 @@ export async function openLocalCa(dir: string, log: Log, now: () => number = Dat
     const leafKey = createPrivateKey(privateKeyPem);
     return (await loadX509()).certifyLeaf({ caPem, keyPem, names, leafKey, now: now() });
   };
-  const leaves = new LeafStore({
+  const leaves = new CertificateFiles({
     dir: join(dir, 'leaves'),
     ca: new X509Certificate(caPem),
     issue: async (names) => {

@@ -3,7 +3,7 @@ import { createPrivateKey, createPublicKey, type KeyObject, randomBytes, webcryp
 import { isIP, isIPv6 } from 'node:net';
 import * as x509 from '@peculiar/x509';
 import { canonicalIpv6 } from '../../../lib/ip-address.ts';
-import { caValidity, leafValidity } from './validity.ts';
+import { caValidity, leafValidity } from './certificate-validity.ts';
 
 /*
  * Loading this module costs 15 MB of memory and a fifth of a second: it is to be imported when a

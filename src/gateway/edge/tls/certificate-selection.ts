@@ -1,8 +1,8 @@
 import type { SecureContext } from 'node:tls';
 import type { Log } from '../../../lib/log.ts';
 import type { DomainCertificates } from '../../certificates/domain-certificates.ts';
-import { LeafCache } from '../../certificates/local-ca/leaf-cache.ts';
-import type { CertifiedKey } from '../../certificates/local-ca/leaf-store.ts';
+import { CertificateCache } from '../../certificates/local-ca/certificate-cache.ts';
+import type { CertifiedKey } from '../../certificates/local-ca/certificate-files.ts';
 import type { LocalCa } from '../../certificates/local-ca/local-ca.ts';
 import { EDGE_TERMINATION } from '../../endpoints/endpoint.ts';
 import type { HandshakeDemands } from './handshake-demands.ts';
@@ -22,15 +22,15 @@ export interface CertificateSelectionOptions {
 /** Chooses the certificate that the public TLS ports present. */
 export class CertificateSelection {
   readonly #options: CertificateSelectionOptions;
-  readonly #leaves: LeafCache;
-  readonly #default: LeafCache;
+  readonly #leaves: CertificateCache;
+  readonly #default: CertificateCache;
   readonly #contexts = new TlsContexts();
 
   constructor(options: CertificateSelectionOptions) {
     const { ca, defaultNames } = options;
     this.#options = options;
-    this.#leaves = new LeafCache(ca, 1024);
-    this.#default = new LeafCache({ issue: () => ca.issue(defaultNames) }, 1);
+    this.#leaves = new CertificateCache(ca, 1024);
+    this.#default = new CertificateCache({ issue: () => ca.issue(defaultNames) }, 1);
   }
 
   /**

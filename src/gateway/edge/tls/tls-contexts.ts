@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { createSecureContext, type SecureContext, type SecureVersion } from 'node:tls';
-import type { CertifiedKey } from '../../certificates/local-ca/leaf-store.ts';
+import type { CertifiedKey } from '../../certificates/local-ca/certificate-files.ts';
 import type { HandshakeDemands } from './handshake-demands.ts';
 
 /** Contexts in the cache, some tens of KiB each with usual certificates. */

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect, createServer } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { LeafCache } from '../../../../src/gateway/certificates/local-ca/leaf-cache.ts';
+import { CertificateCache } from '../../../../src/gateway/certificates/local-ca/certificate-cache.ts';
 import { type LocalCa, openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { LocalCaIssuer } from '../../../../src/gateway/certificates/local-ca/local-ca-issuer.ts';
 import { OperatorError } from '../../../../src/lib/errors.ts';
@@ -154,11 +154,11 @@ describe('issued certificates', () => {
   });
 });
 
-describe('LeafCache', () => {
+describe('CertificateCache', () => {
   it('issues one certificate for all who ask at once, and a new one when it is due', async () => {
     const ca = counting(await openLocalCa(dir, silentLog));
     let now = Date.now();
-    const leaves = new LeafCache(ca, 10, () => now);
+    const leaves = new CertificateCache(ca, 10, () => now);
     const all = await Promise.all(Array.from({ length: 50 }, () => leaves.leafFor('cam.localhost')));
     expect(new Set(all).size).toBe(1);
     expect(ca.issued).toEqual(['cam.localhost']);
@@ -168,7 +168,7 @@ describe('LeafCache', () => {
 
   it('issues a new one when the clock is set back to before the last one begins', async () => {
     let now = Date.now() + 3650 * DAY;
-    const leaves = new LeafCache(await openLocalCa(dir, silentLog, () => now), 10, () => now);
+    const leaves = new CertificateCache(await openLocalCa(dir, silentLog, () => now), 10, () => now);
     await leaves.leafFor('cam.localhost');
     now -= 3650 * DAY;
     const { cert } = await leaves.leafFor('cam.localhost');
@@ -177,7 +177,7 @@ describe('LeafCache', () => {
 
   it('keeps no more than its limit, dropping what was not used longest', async () => {
     const ca = counting(await openLocalCa(dir, silentLog));
-    const leaves = new LeafCache(ca, 2);
+    const leaves = new CertificateCache(ca, 2);
     for (const name of ['a.localhost', 'b.localhost', 'a.localhost', 'c.localhost', 'a.localhost', 'b.localhost']) {
       await leaves.leafFor(name);
     }
@@ -191,7 +191,7 @@ describe('LeafCache', () => {
       ...ca,
       issue: (names) => (failures-- > 0 ? Promise.reject(new Error('no entropy')) : ca.issue(names)),
     };
-    const leaves = new LeafCache(flaky, 2);
+    const leaves = new CertificateCache(flaky, 2);
     await expect(leaves.leafFor('a.localhost')).rejects.toThrow('no entropy');
     await expect(leaves.leafFor('a.localhost')).resolves.toBeDefined();
   });

@@ -4,7 +4,7 @@ import { type ClientHttp2Session, constants } from 'node:http2';
 import { connect as connectTls } from 'node:tls';
 import { gunzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import type { Leaf } from '../../../../../src/gateway/certificates/local-ca/leaf-store.ts';
+import type { Leaf } from '../../../../../src/gateway/certificates/local-ca/certificate-files.ts';
 import { EDGE_TERMINATION } from '../../../../../src/gateway/endpoints/endpoint.ts';
 import { collect, type DirectEndpoint, TestEdge } from '../../../../support/edge.ts';
 import { answerOn, askHttp2, openHttp2 } from '../../../../support/http2-client.ts';

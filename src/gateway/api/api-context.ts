@@ -12,7 +12,7 @@ export interface ApiContext {
   links: Links;
   log: Log;
   /** Tells that a certificate is wanted, or is not wanted any more. */
-  wakeProvisioner: () => void;
+  wakeCertificateRenewal: () => void;
   /** Why a traffic policy document is refused, or null. */
   checkTrafficPolicy: (document: string) => Refusal | null;
   domains: DomainSettings;

@@ -6,10 +6,10 @@ import {
   reservedDomains,
 } from '../../management/resources/reserved-domain.ts';
 import { tlsCertificates } from '../../management/resources/tls-certificate.ts';
-import { freshJob, withoutPolicy, withPolicy } from '../certificates/job.ts';
+import { freshJob, withoutPolicy, withPolicy } from '../certificates/provisioning-job.ts';
 import { dnsTargets, isGatewayName, isUnderBaseDomain } from '../endpoints/domain-names.ts';
 import type { ReservedDomainRow } from '../store/reserved-domains.ts';
-import type { ApiContext } from './context.ts';
+import type { ApiContext } from './api-context.ts';
 import { refuse } from './refuse.ts';
 import { type Actions, found } from './resource-router.ts';
 
@@ -27,7 +27,7 @@ export interface ReservedDomainActions extends Actions<typeof reservedDomains> {
 }
 
 export function reservedDomainActions(context: ApiContext): ReservedDomainActions {
-  const { store, live, wakeProvisioner } = context;
+  const { store, live, wakeCertificateRenewal } = context;
   const { database, reservedDomains: rows } = store;
   const shown = (row: ReservedDomainRow) => showDomain(context, row);
   const stored = (id: string) => found(rows.get(id), reservedDomains);
@@ -62,7 +62,7 @@ export function reservedDomainActions(context: ApiContext): ReservedDomainAction
         rows.insert(row);
         return shown(row);
       });
-      if (policy) wakeProvisioner();
+      if (policy) wakeCertificateRenewal();
       return answer;
     },
     async update(id, body) {
@@ -74,7 +74,7 @@ export function reservedDomainActions(context: ApiContext): ReservedDomainAction
         replace(row, next);
         return shown(next);
       });
-      wakeProvisioner();
+      wakeCertificateRenewal();
       return answer;
     },
     async remove(id) {
@@ -86,7 +86,7 @@ export function reservedDomainActions(context: ApiContext): ReservedDomainAction
         store.tlsCertificates.discardManaged(row.certificate_id);
         return row;
       });
-      wakeProvisioner();
+      wakeCertificateRenewal();
       live.revoke({ domain });
     },
     async detach(id, what) {
@@ -94,7 +94,7 @@ export function reservedDomainActions(context: ApiContext): ReservedDomainAction
         const row = stored(id);
         replace(row, detached(row, what));
       });
-      wakeProvisioner();
+      wakeCertificateRenewal();
     },
   };
 }

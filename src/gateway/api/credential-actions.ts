@@ -4,8 +4,8 @@ import { issueApiKey, issueCredential } from '../access/issue-token.ts';
 import type { ApiKeyRow } from '../store/api-keys.ts';
 import { changed } from '../store/changed.ts';
 import type { CredentialRow } from '../store/credentials.ts';
-import { botUserId } from './bot-users.ts';
-import type { ApiContext } from './context.ts';
+import type { ApiContext } from './api-context.ts';
+import { botUserId } from './bot-user-actions.ts';
 import { refuse } from './refuse.ts';
 import { type Actions, found } from './resource-router.ts';
 

@@ -8,8 +8,8 @@ import { type Tunnel, tunnels } from '../../management/resources/tunnel.ts';
 import { tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
 import { type TunnelSession, tunnelSessions } from '../../management/resources/tunnel-session.ts';
 import type { LiveEndpoint, LiveSession, LiveTunnel, SessionCommand } from '../endpoints/live-view.ts';
-import { matchesLabels } from './backends.ts';
-import type { ApiContext } from './context.ts';
+import type { ApiContext } from './api-context.ts';
+import { matchesLabels } from './backend-actions.ts';
 import { unknownId } from './refuse.ts';
 import { found, type ReadActions } from './resource-router.ts';
 

@@ -1,10 +1,10 @@
 import { type CertificateAuthority, certificateAuthorities } from '../../management/resources/certificate-authority.ts';
 import { WRONG_VALUE } from '../../management/resources/refusal.ts';
 import { type TlsCertificate, tlsCertificates } from '../../management/resources/tls-certificate.ts';
-import { readAuthority, readKeyPair } from '../certificates/uploads.ts';
+import { readAuthority, readKeyPair } from '../certificates/certificate-upload.ts';
 import type { CertificateAuthorityRow } from '../store/certificate-authorities.ts';
 import type { TlsCertificateRow } from '../store/tls-certificates.ts';
-import type { ApiContext } from './context.ts';
+import type { ApiContext } from './api-context.ts';
 import { deleteUnlessUsed } from './delete-unless-used.ts';
 import { refuse } from './refuse.ts';
 import type { Actions } from './resource-router.ts';

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { certificateFacts } from '../../../src/gateway/certificates/certificate-facts.ts';
-import { claimOwnNames } from '../../../src/gateway/certificates/own-names.ts';
-import { readKeyPair } from '../../../src/gateway/certificates/uploads.ts';
+import { readKeyPair } from '../../../src/gateway/certificates/certificate-upload.ts';
+import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
 import type { ManagedDomainRow } from '../../../src/gateway/store/managed-domains.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import type { Store } from '../../../src/gateway/store/store.ts';
@@ -41,7 +41,7 @@ describe('claiming the gateway’s own names', () => {
 
   /** As if the first order had succeeded. */
   async function claimAndIssue(domain: string): Promise<ManagedDomainRow> {
-    await claimOwnNames(store, [domain], policy('https://first.test/'));
+    await claimGatewayNames(store, [domain], policy('https://first.test/'));
     const row = store.ownDomains.byName(domain);
     if (!row) throw new Error('the name was not claimed');
     const { certificatePem, privateKeyPem } = await issueCertificate({ subject: `CN=${domain}`, names: [domain] });
@@ -59,20 +59,20 @@ describe('claiming the gateway’s own names', () => {
 
   it('orders nothing anew when the gateway is merely started again', async () => {
     const issued = await claimAndIssue('api.gw.test');
-    await claimOwnNames(store, ['api.gw.test'], policy('https://first.test/'));
+    await claimGatewayNames(store, ['api.gw.test'], policy('https://first.test/'));
     expect(store.ownDomains.managed()).toEqual([issued]);
   });
 
   it('orders from another authority once that is set; the certificate stays until then', async () => {
     const { certificate_id } = await claimAndIssue('api.gw.test');
-    await claimOwnNames(store, ['api.gw.test'], policy('https://second.test/'));
+    await claimGatewayNames(store, ['api.gw.test'], policy('https://second.test/'));
     expect(store.ownDomains.due(store.now(), 1)).toMatchObject([{ domain: 'api.gw.test', certificate_id }]);
     expect(store.ownDomains.certificateFor('api.gw.test')).toBe(certificate_id);
   });
 
   it('gives up names that are not wanted any more, with their certificates and keys', async () => {
     await claimAndIssue('api.gw.test');
-    await claimOwnNames(store, ['*.gw.test', 'gw.test'], policy('https://first.test/'));
+    await claimGatewayNames(store, ['*.gw.test', 'gw.test'], policy('https://first.test/'));
     expect(store.ownDomains.managed().map(({ domain }) => domain)).toEqual(['*.gw.test', 'gw.test']);
     expect(store.ownDomains.certificateFor('api.gw.test')).toBeNull();
     expect(store.tlsCertificates.page(null, 10)).toEqual([]);

@@ -1,7 +1,7 @@
 import { type BotUser, botUsers, serviceUsers } from '../../management/resources/bot-user.ts';
 import type { BotUserRow } from '../store/bot-users.ts';
 import { changed } from '../store/changed.ts';
-import type { ApiContext } from './context.ts';
+import type { ApiContext } from './api-context.ts';
 import { type Actions, found } from './resource-router.ts';
 
 /**

@@ -2,12 +2,12 @@ import { systemClock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from '../../settings/certificate-settings.ts';
 import type { ManagedDomainRow } from '../store/managed-domains.ts';
+import { CertificateRenewal, type ManagedTable } from './certificate-renewal.ts';
 import { chooseIssuer, type IssuerParts } from './choose-issuer.ts';
-import { claimOwnNames, ownNames } from './own-names.ts';
-import { CertificateProvisioner, type ManagedTable } from './provisioner.ts';
+import { claimGatewayNames, ownNames } from './gateway-names.ts';
 
 /** How certificates are obtained. */
-export interface ProvisioningSettings {
+export interface CertificateRenewalSettings {
   /** Null: reserved domains get theirs from the gateway's own CA. */
   acme: AcmeSettings | null;
   /** Null: the challenges of wildcard domains are answered nowhere. */
@@ -27,8 +27,8 @@ type OnStop = (stop: () => Promise<void>) => void;
  * @param onStop is given the end of each thing that was started
  * @throws the system's error when the challenge DNS cannot have its port
  */
-export async function startProvisioning(
-  { acme, challengeDns }: ProvisioningSettings,
+export async function startCertificateRenewal(
+  { acme, challengeDns }: CertificateRenewalSettings,
   parts: ProvisioningParts,
   onStop: OnStop,
 ): Promise<{
@@ -41,7 +41,7 @@ export async function startProvisioning(
   const dnsPort = challengeDns && (await startChallengeDns(challengeDns, parts, onStop));
   const issuer = chooseIssuer(acme, parts);
   const provision = <Row extends ManagedDomainRow>(table: ManagedTable<Row>) => {
-    const provisioner = new CertificateProvisioner({ store, domains: table, issuer, clock: systemClock, log });
+    const provisioner = new CertificateRenewal({ store, domains: table, issuer, clock: systemClock, log });
     provisioner.start();
     onStop(() => provisioner.stop());
     return provisioner;
@@ -75,7 +75,7 @@ async function claimNames(
   // Whatever was obtained would be forgotten, and ordered again with each start.
   if (!store.database.isDurable) return false;
   try {
-    await claimOwnNames(store, names, { authority, private_key_type: 'ecdsa' });
+    await claimGatewayNames(store, names, { authority, private_key_type: 'ecdsa' });
   } catch (err) {
     log.error({ err }, 'certificates of the gateway’s own names are not ordered: that could not be written down');
   }

@@ -3,7 +3,7 @@ import type { DnsTargets, DomainSettings } from '../endpoints/domain-names.ts';
 import { apiHost, connectHost } from '../endpoints/gateway-hosts.ts';
 import type { CertificatePolicy } from '../store/managed-domains.ts';
 import type { Store } from '../store/store.ts';
-import { freshJob, withPolicy } from './job.ts';
+import { freshJob, withPolicy } from './provisioning-job.ts';
 
 /**
  * The names to order for. A wildcard, which covers every endpoint directly under the base domain, can only be proved in
@@ -34,7 +34,7 @@ export function ownTargets(domain: string, { baseDomain, acmeZone }: DomainSetti
  *
  * @param policy another one than before has new certificates ordered
  */
-export async function claimOwnNames(
+export async function claimGatewayNames(
   { database, ids, now, ownDomains, tlsCertificates }: Store,
   names: readonly string[],
   policy: CertificatePolicy,

@@ -1,6 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type CertificateIssuer, IssueError, type IssueRequest } from '../../../src/gateway/certificates/issuer.ts';
-import { CertificateProvisioner } from '../../../src/gateway/certificates/provisioner.ts';
+import {
+  type CertificateIssuer,
+  IssueError,
+  type IssueRequest,
+} from '../../../src/gateway/certificates/certificate-issuer.ts';
+import { CertificateRenewal } from '../../../src/gateway/certificates/certificate-renewal.ts';
 import type { ReservedDomainRow } from '../../../src/gateway/store/reserved-domains.ts';
 import { openStore } from '../../../src/gateway/store/store.ts';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';
@@ -38,7 +42,7 @@ let now: number;
 let server: ManagementServer;
 let issuer: SteeredIssuer;
 let lines: Record<string, unknown>[];
-let provisioner: CertificateProvisioner<ReservedDomainRow>;
+let provisioner: CertificateRenewal<ReservedDomainRow>;
 
 async function startProvisioner(): Promise<void> {
   const recording = recordingLog();
@@ -46,7 +50,7 @@ async function startProvisioner(): Promise<void> {
   lines = recording.lines;
   const wallClock = () => now;
   issuer = new SteeredIssuer(wallClock);
-  provisioner = new CertificateProvisioner({
+  provisioner = new CertificateRenewal({
     ...{ store: server.store, domains: server.store.reservedDomains },
     ...{ issuer, clock: sleepUntilWoken, log, wallClock },
   });

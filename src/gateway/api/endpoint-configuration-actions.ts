@@ -3,7 +3,7 @@ import {
   endpointConfigurations,
 } from '../../management/resources/endpoint-configuration.ts';
 import type { EndpointConfigurationRow } from '../store/endpoint-configurations.ts';
-import type { ApiContext } from './context.ts';
+import type { ApiContext } from './api-context.ts';
 import { deleteUnlessUsed } from './delete-unless-used.ts';
 import type { Actions } from './resource-router.ts';
 import { storedActions } from './stored-actions.ts';

@@ -15,7 +15,7 @@ import { tunnelGroupBackends } from '../../management/resources/tunnel-group-bac
 import { isGatewayName } from '../endpoints/domain-names.ts';
 import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { EdgeModules, TlsEdgeRow } from '../store/tls-edges.ts';
-import type { ApiContext } from './context.ts';
+import type { ApiContext } from './api-context.ts';
 import { refuse } from './refuse.ts';
 import { type Actions, found } from './resource-router.ts';
 

@@ -3,10 +3,10 @@ import { withDeadline } from '../../lib/deadline.ts';
 import type { Log } from '../../lib/log.ts';
 import type { CertificatePolicy, ManagedDomainRow } from '../store/managed-domains.ts';
 import type { Store } from '../store/store.ts';
-import { type CertificateIssuer, type IssuedCertificate, IssueError } from './issuer.ts';
-import { afterSetBack, failedJob, freshJob, renewalDue, renewalTime } from './job.ts';
-import { isPlausible } from './local-ca/validity.ts';
-import { readKeyPair } from './uploads.ts';
+import { type CertificateIssuer, type IssuedCertificate, IssueError } from './certificate-issuer.ts';
+import { readKeyPair } from './certificate-upload.ts';
+import { isPlausible } from './local-ca/certificate-validity.ts';
+import { afterSetBack, failedJob, freshJob, renewalDue, renewalTime } from './provisioning-job.ts';
 
 /** Certificates obtained at the same time. */
 const MAX_RUNNING = 4;
@@ -23,7 +23,7 @@ export interface ManagedTable<Row extends ManagedDomainRow> {
   update(row: Row): void;
 }
 
-export interface ProvisionerDependencies<Row extends ManagedDomainRow> {
+export interface CertificateRenewalDependencies<Row extends ManagedDomainRow> {
   store: Store;
   domains: ManagedTable<Row>;
   issuer: CertificateIssuer;
@@ -38,7 +38,7 @@ export interface ProvisionerDependencies<Row extends ManagedDomainRow> {
  *
  * All state is in the store (`due_at`, `job`), so that a restart goes on where it was.
  */
-export class CertificateProvisioner<Row extends ManagedDomainRow> {
+export class CertificateRenewal<Row extends ManagedDomainRow> {
   readonly #running = new Map<string, { row: Row; abort: AbortController; done: Promise<void> }>();
   readonly #stopping = new AbortController();
   #nap = new AbortController();
@@ -46,7 +46,7 @@ export class CertificateProvisioner<Row extends ManagedDomainRow> {
   /** How far the wall clock was ahead of the one that never jumps; null before the first look. */
   #ahead: number | null = null;
 
-  constructor(private readonly dependencies: ProvisionerDependencies<Row>) {}
+  constructor(private readonly dependencies: CertificateRenewalDependencies<Row>) {}
 
   start(): void {
     this.#loop ??= this.#run();

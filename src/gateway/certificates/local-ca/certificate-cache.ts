@@ -1,5 +1,5 @@
 import { RecentMap } from '../../../lib/recent-map.ts';
-import type { Leaf } from './leaf-store.ts';
+import type { Leaf } from './certificate-files.ts';
 import type { LocalCa } from './local-ca.ts';
 
 interface Entry {
@@ -13,7 +13,7 @@ interface Entry {
  * The CA's certificates by host name, each made when first asked for. One certificate a name: many clients refuse a
  * wildcard directly below a top-level name such as localhost.
  */
-export class LeafCache {
+export class CertificateCache {
   readonly #ca: Pick<LocalCa, 'issue'>;
   readonly #now: () => number;
   readonly #entries: RecentMap<string, Entry>;

@@ -3,7 +3,7 @@ import { type IpPolicyRule, ipPolicyRules } from '../../management/resources/ip-
 import { WRONG_VALUE } from '../../management/resources/refusal.ts';
 import { isConstraint } from '../store/database-problems.ts';
 import type { IpPolicyRow, IpPolicyRuleRow } from '../store/ip-policies.ts';
-import type { ApiContext } from './context.ts';
+import type { ApiContext } from './api-context.ts';
 import { deleteUnlessUsed } from './delete-unless-used.ts';
 import { refuse } from './refuse.ts';
 import type { Actions } from './resource-router.ts';

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { writeDurably } from '../../../lib/durable-write.ts';
 import { hasErrno } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log.ts';
-import { isPlausible, leafRenewal } from './validity.ts';
+import { isPlausible, leafRenewal } from './certificate-validity.ts';
 
 /** A certificate with its private key, both PEM. */
 export interface CertifiedKey {
@@ -19,7 +19,7 @@ export interface Leaf extends CertifiedKey {
   renewAt: number;
 }
 
-export interface LeafStoreOptions {
+export interface CertificateFilesOptions {
   dir: string;
   /** Whose leaves these are. */
   ca: X509Certificate;
@@ -35,11 +35,11 @@ export interface LeafStoreOptions {
  * There are 4,096 files at most; names that share one take turns in it. What is damaged, due or of another CA is
  * issued anew, and a disk that cannot be written costs no more than issuing again.
  */
-export class LeafStore {
+export class CertificateFiles {
   /** By file, settles when nobody uses it. */
   readonly #turns = new Map<string, Promise<void>>();
 
-  constructor(private readonly options: LeafStoreOptions) {}
+  constructor(private readonly options: CertificateFilesOptions) {}
 
   /**
    * @param names host names and IP addresses that the certificate is for; the first one is its subject

@@ -4,7 +4,7 @@ import { type TunnelGroupBackend, tunnelGroupBackends } from '../../management/r
 import { type Labels, matchesSelector } from '../endpoints/label-selector.ts';
 import type { LiveTunnel, LiveView } from '../endpoints/live-view.ts';
 import type { HttpResponseBackendRow, TunnelGroupBackendRow } from '../store/backends.ts';
-import type { ApiContext } from './context.ts';
+import type { ApiContext } from './api-context.ts';
 import type { Actions } from './resource-router.ts';
 import { storedActions } from './stored-actions.ts';
 
