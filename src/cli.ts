@@ -1,13 +1,7 @@
 #!/usr/bin/env node
-import { setFlagsFromString } from 'node:v8';
 import { CommanderError } from 'commander';
 import { buildProgram } from './commands/program.ts';
 import { hasErrno, messageOf, OperatorError } from './lib/errors.ts';
-
-// What lives for one request fits in here. V8's own choice of 16 MiB costs a Pi 5 MiB of memory (measured) and no
-// request/s; both flags are needed for it to take effect in a process that runs already.
-setFlagsFromString('--max-semi-space-size=1');
-setFlagsFromString('--semi-space-growth-factor=1');
 
 /** Prints one line that says what to do; with `--debug`, the stack trace. */
 function report(error: unknown, debug: boolean): number {

@@ -25,11 +25,16 @@ export async function startAgentProcess(folder: string, env: Record<string, stri
     LOG_FORMAT: 'json',
     ...env,
   };
-  const child = await startChild(process.execPath, [cli], settings, (line) => {
-    if (!line.startsWith('{')) return undefined;
-    const entry = JSON.parse(line) as { msg: string; url?: string };
-    return entry.msg === 'local API listening' ? entry.url : undefined;
-  });
+  const child = await startChild(
+    process.execPath,
+    ['--max-semi-space-size=1', '--expose-gc', cli],
+    settings,
+    (line) => {
+      if (!line.startsWith('{')) return undefined;
+      const entry = JSON.parse(line) as { msg: string; url?: string };
+      return entry.msg === 'local API listening' ? entry.url : undefined;
+    },
+  );
   const response = await fetch(`${child.ready}/healthz`);
   await response.arrayBuffer();
   return { child, api: child.ready, folder, readyMs: performance.now() - started, stop: () => child.stop() };

@@ -18,9 +18,10 @@ process.on('exit', () => {
   for (const child of running) child.kill('SIGKILL');
 });
 
-/** Starts one of the bench's own scripts, built beside this one, and waits for its line. */
+/** Starts one of the bench's own scripts, built beside this one, with the service's Node options; waits for its line. */
 export async function startScript<T>(name: string, args: string[] = []): Promise<Child<T>> {
-  return startChild(process.execPath, [new URL(`./${name}.js`, import.meta.url).pathname, ...args], {}, (line) =>
+  const script = new URL(`./${name}.js`, import.meta.url).pathname;
+  return startChild(process.execPath, ['--expose-gc', script, ...args], {}, (line) =>
     line.startsWith('{') ? (JSON.parse(line) as T) : undefined,
   );
 }

@@ -1,4 +1,4 @@
-import { buffersPassed } from '../lib/young-buffers.ts';
+import { trackBuffer } from '../lib/minor-gc.ts';
 import type { ByteReceiver } from './byte-channel.ts';
 import { type FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
 
@@ -86,7 +86,7 @@ export class Channel {
     if (this.#ending || this.#closed || bytes.length === 0) return !this.#full;
     this.#waiting.push(bytes);
     this.#waitingLength += bytes.length;
-    buffersPassed(bytes.length);
+    trackBuffer(bytes.length);
     this.#full = this.#waitingLength >= SEND_HIGH_WATER;
     if (this.id !== 0) this.#host.ready(this);
     return !this.#full;

@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream';
-import { buffersPassed } from '../lib/young-buffers.ts';
+import { trackBuffer } from '../lib/minor-gc.ts';
 import { Channel, type ChannelHost } from './channel.ts';
 import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
 
@@ -95,7 +95,7 @@ export class Connection implements ChannelHost, FrameHandler {
   #read(chunk: Buffer): void {
     if (this.#ended) return;
     this.lastReadAt = performance.now();
-    buffersPassed(chunk.length);
+    trackBuffer(chunk.length);
     this.#readSinceFlush = true;
     this.#scheduleFlush();
     try {

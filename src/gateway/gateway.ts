@@ -1,6 +1,5 @@
 import { join } from 'node:path';
 import { ExpressMessages } from '../lib/express-messages.ts';
-import { keepTicksFast } from '../lib/fast-ticks.ts';
 import type { Log } from '../lib/log.ts';
 import { Teardown } from '../lib/teardown.ts';
 import type { EdgeLimits } from '../settings/gateway-limits.ts';
@@ -69,7 +68,6 @@ export interface Gateway {
  */
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const { dataDir, encryptionKey = null } = options;
-  keepTicksFast();
   const ca = await openLocalCa(join(dataDir, 'gateway'), options.log);
   const store = openGatewayStore({ dataDir, encryptionKey });
   if (!store.database.isDurable) {

@@ -5,8 +5,10 @@ export interface Service {
   /** Of the unit (`<name>.service`), the user, `/etc/<name>` and `/var/lib/<name>`. */
   name: string;
   description: string;
-  /** What the command line is called with. */
+  /** The subcommand to run. */
   command: string;
+  /** Options of Node, which V8 takes safely only at the start of the process. */
+  nodeOptions: readonly string[];
   /** Whether it reads its settings again on SIGHUP. */
   reloads: boolean;
   environment: readonly string[];
@@ -22,6 +24,8 @@ export const AGENT_SERVICE: Service = {
   name: 'device-agent',
   description: 'Tunnels from this device (device-agent)',
   command: 'run',
+  // V8's default of 16 MiB takes 5 MiB more memory on a Pi and serves no more requests (measured).
+  nodeOptions: ['--max-semi-space-size=1'],
   reloads: true,
   // Without an authtoken it must not come up with a gateway that nobody reaches.
   environment: ['AGENT_GATEWAY=remote'],
@@ -41,6 +45,8 @@ export const GATEWAY_SERVICE: Service = {
   name: 'device-agent-gateway',
   description: 'Gateway for tunnels from devices (device-agent gateway)',
   command: 'gateway',
+  // Halves the processor time of bulk transfers, see lib/minor-gc.ts.
+  nodeOptions: ['--expose-gc'],
   reloads: false,
   environment: [],
   credential: null,

@@ -82,7 +82,7 @@ function running(service: Service, { node, cli }: ProgramPaths): string[] {
     '# It reports while its event loop turns and what it does all the time makes progress.',
     'WatchdogSec=120',
     ...(service.reloads ? ['ExecReload=/bin/kill -HUP $MAINPID'] : []),
-    `ExecStart=${quoted(node)} ${quoted(cli)} ${service.command}`,
+    `ExecStart=${[quoted(node), ...service.nodeOptions, quoted(cli), service.command].join(' ')}`,
     'Restart=always',
     '# An old processor that boots from a slow card starts everything at once; nothing must be ended for being slow.',
     'TimeoutStartSec=300',

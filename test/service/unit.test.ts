@@ -68,7 +68,9 @@ it('shows the service of homes nothing but the program, if it lies in one', () =
   expect(unitText(AGENT_SERVICE, PACKAGED)).toMatch(/^ProtectHome=yes$/m);
   const checkout = unitText(AGENT_SERVICE, { node: '/usr/bin/node', cli: '/home/pi/device agent/dist/cli.js' });
   expect(checkout).toMatch(/^ProtectHome=tmpfs\nBindReadOnlyPaths="\/home\/pi\/device agent"$/m);
-  expect(checkout).toMatch(/^ExecStart=\/usr\/bin\/node "\/home\/pi\/device agent\/dist\/cli.js" run$/m);
+  expect(checkout).toMatch(
+    /^ExecStart=\/usr\/bin\/node --max-semi-space-size=1 "\/home\/pi\/device agent\/dist\/cli.js" run$/m,
+  );
   const nvm = '/home/pi/.nvm/versions/node/v22.1.0';
   const ownNode = { node: `${nvm}/bin/node`, cli: `${nvm}/lib/node_modules/device-agent/dist/cli.js` };
   expect(unitText(AGENT_SERVICE, ownNode)).toMatch(
