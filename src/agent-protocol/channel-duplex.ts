@@ -1,22 +1,22 @@
 import { Duplex } from 'node:stream';
 import type { ByteChannel, ByteReceiver } from './byte-channel.ts';
 
-/** Bytes buffered for a slow reader before the agent is slowed down. */
+/** Bytes buffered for a slow reader before the sender is slowed down. */
 const BUFFER = 65_536;
 
 type Done = (error?: Error | null) => void;
 
-/** A connection to an upstream as a stream, for what is merely piped: upgraded connections and raw TCP. */
+/** A byte channel as a Node stream, for connections that are only piped: upgraded connections and raw TCP. */
 export class ChannelDuplex extends Duplex implements ByteReceiver {
   readonly #channel: ByteChannel;
   #whenSent: Done | null = null;
 
-  /** @param channel the stream becomes its receiver */
+  /** @param channel this stream becomes its receiver */
   constructor(channel: ByteChannel) {
     super({ readableHighWaterMark: BUFFER, writableHighWaterMark: BUFFER });
     this.#channel = channel;
     channel.receiver = this;
-    // Agents and clients come and go: a stream that is cut while nobody listens must not end the process.
+    // Connections break at any time: an error without a listener must not end the process.
     this.on('error', () => {});
   }
 

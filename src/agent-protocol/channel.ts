@@ -2,32 +2,33 @@ import { trackBuffer } from '../lib/minor-gc.ts';
 import type { ByteReceiver } from './byte-channel.ts';
 import { type FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
 
-/** Bytes that each direction of a stream may carry before the receiver credits; fixed by the protocol. */
+// Window sizes and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
+
+/** Initial and maximum window of each direction of a stream, in bytes; fixed by the protocol. */
 export const WINDOW = 262_144;
-/** Received bytes are credited in steps of this size, not frame by frame. */
+/** Received bytes are credited in steps of this size instead of frame by frame. */
 const CREDIT_STEP = 65_536;
-/** Bytes waiting to be sent from which on a writer is told to wait. */
+/** Queued bytes at which `write` tells the writer to wait. */
 const SEND_HIGH_WATER = 131_072;
-/** Larger frames would make the other streams of the connection wait. */
+/** Larger frames would delay the connection's other streams. */
 const MAX_FRAME = 65_536;
 /**
- * A window smaller than this is left to grow while there is more to send: the SDK credits every 8 KiB that it reads, and
- * frames of that size would cost both sides more than the pause. All of the window comes back, for it credits whatever
- * it has read.
+ * While more than this is queued, smaller windows are left to grow. The SDK credits every read of 8 KiB, and frames of
+ * that size cost both sides more than the pause. The wait ends: the SDK credits everything it has read.
  */
 const WORTHWHILE_WINDOW = 65_536;
 
-/** What a channel tells its user. `onClosed` also says that the stream no longer counts at the agent. */
+/** Receives a channel's events. After `onClosed` the stream no longer counts towards the peer's limit. */
 export interface ChannelReceiver extends ByteReceiver {
-  /** The agent has consumed this many bytes of ours, in all. */
+  /** The peer has consumed this many of our bytes in total. */
   onCredit?(total: number): void;
 }
 
 const NOBODY: ChannelReceiver = { onData() {}, onEnd() {} };
 
-/** What a channel needs of the connection that carries it. */
+/** What a channel needs from its connection. */
 export interface ChannelHost {
-  /** Asks that {@link Channel.flushInto} is called soon. */
+  /** Schedules a call of {@link Channel.flushInto}. */
   ready(channel: Channel): void;
   windowIncrement(streamId: number, increment: number): void;
   reset(streamId: number, code: MuxError): void;
@@ -35,8 +36,8 @@ export interface ChannelHost {
 }
 
 /**
- * One stream of a connection: window accounting and half-close in both directions, and what is waiting to be sent.
- * Everything written within a tick leaves in one DATA frame, a FIN included.
+ * One stream of a connection: its send queue, flow control and half-close in both directions. All writes of one tick are
+ * sent in one DATA frame, including the FIN.
  */
 export class Channel {
   /** 0 until the connection opens the stream. */
@@ -65,12 +66,12 @@ export class Channel {
     this.#host = host;
   }
 
-  /** Whether nothing can be sent or received any more. */
+  /** Whether both directions are closed. */
   get closed(): boolean {
     return this.#closed;
   }
 
-  /** Makes this a stream opened by us: its first frame carries SYN. */
+  /** Opens the stream from our side: its first frame carries SYN. */
   open(id: number): void {
     this.id = id;
     this.#synDue = true;
@@ -78,7 +79,7 @@ export class Channel {
   }
 
   /**
-   * Queues bytes to be sent.
+   * Queues bytes for sending.
    *
    * @returns false when the writer should wait for {@link ChannelReceiver.onDrain}
    */
@@ -100,13 +101,13 @@ export class Channel {
   }
 
   /**
-   * Gives up both directions: FIN, and RST if the agent goes on sending. RST alone would not wake an SDK task that
-   * waits to read, and the stream would keep its slot at the agent.
+   * Ends both directions: FIN, then RST if the peer keeps sending. RST alone does not wake an SDK task that waits to
+   * read, and the stream would keep its slot at the agent.
    */
   abort(): void {
     if (this.#closed || this.#aborted) return;
     this.#aborted = true;
-    // Nothing of it has left: an end without the header of the stream would end the agent's session.
+    // Nothing has been sent yet: a stream that ends without its header would end the agent's session.
     if (this.id === 0 || this.#synDue) {
       this.#close();
       return;
@@ -117,26 +118,26 @@ export class Channel {
     this.end();
   }
 
-  /** Ends the stream with RST at once; for streams on which a FIN would do harm. */
+  /** Ends the stream with RST immediately; for streams that must not carry a FIN. */
   reset(code: MuxError): void {
     if (this.#closed) return;
     if (this.id !== 0) this.#host.reset(this.id, code);
     this.#close();
   }
 
-  /** Withholds credit, so that the agent stops once the window is used up. */
+  /** Withholds credit; the peer stops when the window is used up. */
   pause(): void {
     this.#paused = true;
   }
 
-  /** Credits what was received while paused. */
+  /** Credits the bytes received while paused. */
   resume(): void {
     if (!this.#paused) return;
     this.#paused = false;
     this.#credit();
   }
 
-  /** Moves what the window allows into the writer; returns whether more could be sent at once. */
+  /** Writes as much as the window allows; returns whether more could be sent right away. */
   flushInto(out: FrameWriter): boolean {
     if (this.#closed || this.#finSent) return false;
     const [payload, length] = this.#takePayload(Math.min(this.#allowed(), MAX_FRAME));
@@ -155,7 +156,7 @@ export class Channel {
     return !this.#finSent && this.#waitingLength > 0 && this.#allowed() > 0;
   }
 
-  /** How many bytes may be sent, as things stand. */
+  /** How many bytes may be sent now. */
   #allowed(): number {
     const isWorthwhile = this.#sendWindow >= Math.min(this.#waitingLength, WORTHWHILE_WINDOW);
     return isWorthwhile ? this.#sendWindow : 0;
@@ -188,13 +189,13 @@ export class Channel {
     return [taken, limit];
   }
 
-  /** A DATA frame of `length` bytes begins. */
+  /** Called when a DATA frame of `length` bytes begins. */
   receiveHeader(length: number): void {
-    if (length > this.#receiveWindow) throw new ProtocolViolation('data beyond the window of a stream');
+    if (length > this.#receiveWindow) throw new ProtocolViolation('more data than the window of the stream allows');
     if (this.#finReceived && length > 0) throw new ProtocolViolation('data after the end of a stream');
     this.#receiveWindow -= length;
     if (this.#aborted && length > 0) {
-      // A task of the SDK that waits for credit learns of a reset only when credit wakes it up.
+      // An SDK task that waits for credit notices a reset only when credit wakes it.
       this.#host.windowIncrement(this.id, WINDOW);
       this.#host.reset(this.id, MuxError.cancelled);
       this.#close();
@@ -216,7 +217,7 @@ export class Channel {
   }
 
   receiveReset(): void {
-    if (!this.#closed) this.#close(new Error('the agent reset the stream'));
+    if (!this.#closed) this.#close(new Error('stream reset by the peer'));
   }
 
   receiveCredit(increment: number): void {
@@ -226,7 +227,7 @@ export class Channel {
     if (this.#waitingLength > 0) this.#host.ready(this);
   }
 
-  /** The connection is gone, and the stream with it. */
+  /** Closes the stream because its connection has ended. */
   lose(error: Error): void {
     if (!this.#closed) this.#close(error);
   }

@@ -3,31 +3,33 @@ import { trackBuffer } from '../lib/minor-gc.ts';
 import { Channel, type ChannelHost } from './channel.ts';
 import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
 
-/** Bytes in the socket's buffer from which on streams have to wait. */
+// Limits and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
+
+/** Bytes in the socket's buffer at which streams have to wait. */
 const OUTPUT_HIGH_WATER = 262_144;
-/** More than this piles up only when the peer provokes answers and does not read them. */
+/** The buffer only exceeds this when the peer provokes answers and does not read them. */
 const OUTPUT_LIMIT = 8 * 1_048_576;
-/** Streams that an agent may have open; an SDK has one RPC and one heartbeat stream at a time. */
+/** Streams that the peer may have open; an SDK has one RPC and one heartbeat stream at a time. */
 export const MAX_INBOUND = 64;
-/** How long the peer may take to hang up after a close, in milliseconds. */
+/** Time for the peer to close its side, in milliseconds; then the socket is destroyed. */
 const CLOSE_GRACE_MS = 250;
-/** A stream id that agents never use: credit for it is ignored. */
+/** Agents never use this stream id, and ignore credit for it. */
 const UNUSED_STREAM_ID = 1;
 
-/** What a connection tells its user. */
+/** Receives a connection's events. */
 export interface ConnectionUser {
-  /** The agent opened a stream; the user sets the channel's receiver before it returns. */
+  /** The peer has opened a stream. Set the channel's receiver before returning. */
   accept(channel: Channel): void;
-  /** The connection is over; every channel was closed before. Called once. */
+  /** The connection has ended, and so have all its channels. Called once. */
   ended(reason: Error): void;
 }
 
 /**
- * A muxado connection, the server's side: many streams over one socket.
+ * The server side of a muxado connection: many streams over one socket.
  *
- * All frames of one turn of the event loop leave in one write to the socket. A turn that read something and wrote
- * nothing sends a frame without effect: the SDK leaves Nagle's algorithm on, and without that frame its next small
- * write would wait some 40 ms for the delayed ACK.
+ * All frames of one event-loop turn are sent in one write. After a turn that only read, the connection sends a frame
+ * without effect: SDKs leave Nagle's algorithm on, and without it their next small write waits some 40 ms for the
+ * delayed ACK.
  */
 export class Connection implements ChannelHost, FrameHandler {
   readonly #socket: Duplex;
@@ -40,12 +42,12 @@ export class Connection implements ChannelHost, FrameHandler {
   #inbound = 0;
   #flushDue = false;
   #readSinceFlush = false;
-  /** Receiver of the DATA frame that is being decoded; null when its stream is gone. */
+  /** Channel of the DATA frame that is being decoded; null when the stream is closed or unknown. */
   #current: Channel | null = null;
   #currentId = 0;
   #currentLength = 0;
   #ended = false;
-  /** When the peer was last heard of, in milliseconds of `performance.now()`. */
+  /** When the last bytes arrived, in milliseconds of `performance.now()`. */
   lastReadAt = performance.now();
   /** Streams that the peer may have open. */
   maxInbound = MAX_INBOUND;
@@ -62,15 +64,15 @@ export class Connection implements ChannelHost, FrameHandler {
     this.#socket.on('drain', () => this.#flush());
     this.#socket.on('error', (error) => this.#end(error));
     this.#socket.on('end', () => this.#socket.destroy());
-    this.#socket.on('close', () => this.#end(new Error('the agent closed the connection')));
+    this.#socket.on('close', () => this.#end(new Error('connection closed by the peer')));
   }
 
-  /** Makes a stream that {@link open} will open; what is written to it before is sent then. */
+  /** Creates a stream for {@link open}. Bytes written to it earlier are sent when it opens. */
   channel(): Channel {
     return new Channel(this);
   }
 
-  /** Opens a stream to the agent. */
+  /** Opens a stream to the peer. */
   open(channel: Channel): void {
     if (this.#ended) {
       channel.lose(new Error('the session has ended'));
@@ -82,10 +84,10 @@ export class Connection implements ChannelHost, FrameHandler {
     channel.open(id);
   }
 
-  /** Sends what is ready and closes the socket, by force if need be. Every channel ends at once. */
+  /** Sends what is queued, closes all channels, then the socket: destroys it if the peer does not close its side. */
   close(reason: Error): void {
     if (this.#ended) return;
-    // Why its endpoints end is among it, when the agent's rights were taken away.
+    // After a revocation the queue holds the reasons why endpoints end.
     this.#flush();
     this.#socket.end();
     setTimeout(() => this.#socket.destroy(), CLOSE_GRACE_MS).unref();
@@ -137,7 +139,7 @@ export class Connection implements ChannelHost, FrameHandler {
   }
 
   onGoAway(): void {
-    this.close(new Error('the agent said goodbye'));
+    this.close(new Error('GOAWAY received'));
   }
 
   #accept(streamId: number): Channel {
@@ -189,7 +191,7 @@ export class Connection implements ChannelHost, FrameHandler {
     this.#readSinceFlush = false;
     if (this.#out.length === 0) return;
     this.#writeOut();
-    if (this.#socket.writableLength > OUTPUT_LIMIT) this.#socket.destroy(new Error('the agent does not read'));
+    if (this.#socket.writableLength > OUTPUT_LIMIT) this.#socket.destroy(new Error('the peer does not read'));
   }
 
   #writeOut(): void {

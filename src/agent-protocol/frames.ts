@@ -1,17 +1,20 @@
-/** Frame types of muxado: bits 7..4 of the first word of a header. */
+// The framing is muxado's. Layout, codes and quirks were measured on the wire with `@ngrok/ngrok` 1.7.0 (Rust, muxado
+// 0.5.0); what is said about the Go SDK comes from its public source.
+
+/** Frame types: bits 7..4 of the header's first word. */
 const RST = 0;
 const DATA = 1;
 const WNDINC = 2;
 const GOAWAY = 3;
 
-/** Flags of a DATA frame: bits 3..0 of the first word. */
+/** Flags of a DATA frame: bits 3..0 of the header's first word. */
 const FIN = 0x1;
 const SYN = 0x2;
 
 const HEADER_LENGTH = 8;
 const ID_MASK = 0x7fffffff;
 
-/** Error codes that RST and GOAWAY frames carry. */
+/** Error codes of RST and GOAWAY frames. */
 export const MuxError = {
   none: 0,
   protocol: 1,
@@ -20,7 +23,7 @@ export const MuxError = {
 } as const;
 export type MuxError = (typeof MuxError)[keyof typeof MuxError];
 
-/** The peer broke the framing; nothing that follows on the connection can be trusted. */
+/** The peer violated the protocol; nothing that follows on the connection can be trusted. */
 export class ProtocolViolation extends Error {
   constructor(message: string) {
     super(message);
@@ -28,13 +31,13 @@ export class ProtocolViolation extends Error {
   }
 }
 
-/** What a {@link FrameDecoder} found. A DATA frame is reported as one header, its payload in pieces, one end. */
+/** Receives the frames that a {@link FrameDecoder} finds. A DATA frame arrives as a header, payload pieces and an end. */
 export interface FrameHandler {
-  /** @param length bytes of payload that will follow */
+  /** @param length bytes of payload to follow */
   onData(streamId: number, length: number, syn: boolean): void;
-  /** A piece of the payload of the DATA frame announced last; never empty. */
+  /** A piece of the current DATA frame's payload; never empty. */
   onPayload(piece: Buffer): void;
-  /** The DATA frame announced last is complete. */
+  /** The current DATA frame is complete. */
   onDataEnd(fin: boolean): void;
   onReset(streamId: number): void;
   onWindowIncrement(streamId: number, increment: number): void;
@@ -42,12 +45,12 @@ export interface FrameHandler {
 }
 
 /**
- * Decodes the frames of one direction of a connection from chunks of any size. Payload is handed on as it
- * arrives, uncopied, so a frame of any length costs no memory here.
+ * Decodes the frames of one direction of a connection from chunks of any size. Payload is passed on uncopied as it
+ * arrives, so a long frame needs no memory here.
  */
 export class FrameDecoder {
   readonly #handler: FrameHandler;
-  /** Bytes seen of the current header, and of the one word that follows it in RST and WNDINC. */
+  /** Bytes read of the current header, including the word after it in RST and WNDINC frames. */
   #seen = 0;
   #first = 0;
   #id = 0;
@@ -61,9 +64,9 @@ export class FrameDecoder {
   }
 
   /**
-   * Takes the next bytes from the peer.
+   * Decodes the next bytes from the peer.
    *
-   * @throws {ProtocolViolation} when they cannot be a frame; the decoder is of no use afterwards
+   * @throws {ProtocolViolation} when they cannot be a frame; the decoder cannot be used afterwards
    */
   push(chunk: Buffer): void {
     let at = 0;
@@ -80,7 +83,7 @@ export class FrameDecoder {
     }
   }
 
-  /** Ignores everything from here on. */
+  /** Ignores all further bytes. */
   stop(): void {
     this.#ended = true;
   }
@@ -99,7 +102,7 @@ export class FrameDecoder {
     const length = this.#first >>> 8;
     const type = (this.#first >>> 4) & 0xf;
     if (type === GOAWAY) {
-      // The Rust SDK announces a length that is 8 too small, so what follows cannot be parsed; nor does it matter.
+      // The Rust SDK sends a length that is 8 too small, so the bytes that follow cannot be parsed.
       this.stop();
       this.#handler.onGoAway();
       return;
@@ -129,10 +132,10 @@ export class FrameDecoder {
   }
 }
 
-/** Pieces of at least this size are handed on as they are; joining them would cost more than it saves. */
+/** Pieces of this size and above are not joined: copying them costs more than it saves. */
 const LARGE = 4096;
 
-/** Collects the frames that leave together. */
+/** Collects frames that are sent together. */
 export class FrameWriter {
   #pieces: Buffer[] = [];
   #length = 0;
@@ -142,7 +145,7 @@ export class FrameWriter {
     return this.#length;
   }
 
-  /** Appends a DATA frame whose payload is the given pieces, `length` bytes in all. */
+  /** Appends a DATA frame with the given pieces as payload, `length` bytes in total. */
   data(streamId: number, payload: readonly Buffer[], length: number, flags: { syn: boolean; fin: boolean }): void {
     this.#header(DATA, streamId, length, (flags.syn ? SYN : 0) | (flags.fin ? FIN : 0), HEADER_LENGTH);
     for (const piece of payload) this.#pieces.push(piece);
@@ -153,16 +156,16 @@ export class FrameWriter {
     this.#header(RST, streamId, 4, 0, HEADER_LENGTH + 4).writeUInt32BE(code, HEADER_LENGTH);
   }
 
-  /** @param increment at least 1: an increment of 0 kills a session of the Go SDK */
+  /** @param increment at least 1: an increment of 0 ends a session of the Go SDK */
   windowIncrement(streamId: number, increment: number): void {
     this.#header(WNDINC, streamId, 4, 0, HEADER_LENGTH + 4).writeUInt32BE(increment, HEADER_LENGTH);
   }
 
   /**
-   * Hands over everything collected, and starts anew. Copying the payload of an upload would have V8 collect garbage
-   * for a third of the time: buffers outside of its heap drive it to look through all of that.
+   * Returns all frames collected so far and clears the writer. Large payloads are not copied: new buffers outside V8's
+   * heap would make it spend a third of an upload's time in garbage collection.
    *
-   * @returns buffers to be written one after another
+   * @returns buffers to write one after another
    */
   take(): Buffer[] {
     const pieces = this.#pieces;
@@ -181,7 +184,7 @@ export class FrameWriter {
     return joined;
   }
 
-  /** Appends a buffer of `size` bytes that starts with the header, for the caller to fill up. */
+  /** Appends a buffer of `size` bytes that begins with the header; the caller fills in the rest. */
   #header(type: number, streamId: number, length: number, flags: number, size: number): Buffer {
     const frame = Buffer.allocUnsafe(size);
     frame.writeUInt32BE(length * 256 + type * 16 + flags, 0);

@@ -1,7 +1,9 @@
 import { type ZodType, z } from 'zod';
 import { RpcError } from './rpc-error.ts';
 
-/** Types that open every stream: its first four bytes, big endian. */
+// Messages were recorded with `@ngrok/ngrok` 1.7.0; members that only the Go SDK sends come from its public source.
+
+/** The first four bytes of every stream, big endian. */
 export const StreamType = {
   auth: 0,
   bind: 1,
@@ -15,7 +17,7 @@ export const StreamType = {
   heartbeat: 0xffffffff,
 } as const;
 
-/** A type as the four bytes that open a stream. */
+/** Encodes the type that opens a stream. */
 export function streamPrefix(type: number): Buffer {
   const prefix = Buffer.alloc(4);
   prefix.writeUInt32BE(type);
@@ -25,14 +27,14 @@ export function streamPrefix(type: number): Buffer {
 const MAX_METADATA = 4096;
 
 /**
- * A member that Go sends as `null` or leaves out where the others send an empty one. In one step, for there are twenty
- * in every request to bind: a pipe of zod's own (`nullish`, then `transform`) takes three times as long.
+ * A member that Go sends as `null` or omits where other SDKs send it empty. It is a single transform: zod's own pipe of
+ * `nullish` and `transform` takes three times as long, and a BIND has twenty such members.
  */
 function orEmpty<T extends string | boolean>(empty: T) {
   return z.transform((value: unknown, context): T => {
     if (value === undefined || value === null) return empty;
     if (typeof value === typeof empty) return value as T;
-    context.issues.push({ code: 'custom', message: `is no ${typeof empty}`, input: value });
+    context.issues.push({ code: 'custom', message: `is not a ${typeof empty}`, input: value });
     return z.NEVER;
   });
 }
@@ -40,7 +42,7 @@ function orEmpty<T extends string | boolean>(empty: T) {
 const text = orEmpty<string>('');
 const flag = orEmpty<boolean>(false);
 
-/** Text of the agent's own that the gateway keeps. */
+/** Opaque text that the gateway stores for the agent. */
 const metadata = text.refine((value) => value.length <= MAX_METADATA);
 
 const NANOSECONDS_PER_MS = 1e6;
@@ -51,7 +53,7 @@ const milliseconds = (fallback: number) =>
     .nullish()
     .transform((nanoseconds) => (nanoseconds ? nanoseconds / NANOSECONDS_PER_MS : fallback));
 
-/** The Rust SDKs write `AuthToken`, Go `Authtoken`. */
+/** The Rust SDKs send `AuthToken`, Go sends `Authtoken`. */
 function withLowerCaseKeys(value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value;
   return Object.fromEntries(Object.entries(value).map(([key, member]) => [key.toLowerCase(), member]));
@@ -67,7 +69,7 @@ const AuthExtra = z.preprocess(
     os: text,
     heartbeatinterval: milliseconds(10_000),
     heartbeattolerance: milliseconds(15_000),
-    /** Above 0: a further connection of the same agent (Go), which does not take over from the first. */
+    /** Above 0: an additional connection of the same agent (Go); it does not replace the first. */
     legnumber: z
       .number()
       .nullish()
@@ -82,12 +84,12 @@ export const AuthRequest = z.object({
 });
 export type AuthRequest = z.output<typeof AuthRequest>;
 
-/** A certificate with its key, in base64 of PEM. */
+/** A certificate and its key, PEM in base64. */
 const TlsTerminationOption = z.object({ cert: z.string(), key: z.string() });
 
 /**
- * What says where an endpoint lies and how its connections are carried; what else its options ask for is translated to
- * rules. All are echoed as they came in the request.
+ * The options that set an endpoint's address and how its connections are carried; the others become policy rules. The
+ * answer echoes all of them as received.
  */
 export const EndpointOptions = z.object({
   Addr: text,
@@ -149,15 +151,15 @@ export type BindLabeledRequest = z.output<typeof BindLabeledRequest>;
 
 export const UnbindRequest = z.object({ Id: text });
 
-/** What the agent answers a command with. */
+/** The agent's answer to a command. */
 export const CommandAnswer = z.object({ Error: text });
 
 /**
- * Reads what an agent sent.
+ * Validates a message.
  *
- * @param code of the refusal
- * @param subject begins its message
- * @throws {RpcError} naming the members that are wrong
+ * @param code error code when it is invalid
+ * @param subject start of the error message
+ * @throws {RpcError} that lists the invalid members
  */
 export function parseMessage<T>(schema: ZodType<T>, body: unknown, code: string, subject = 'the request is'): T {
   const parsed = schema.safeParse(body);

@@ -2,22 +2,25 @@ import type { Channel, ChannelReceiver } from './channel.ts';
 import { JsonScanner } from './json-scanner.ts';
 import { RpcError, rpcErrorText } from './rpc-error.ts';
 
+// Conventions measured with `@ngrok/ngrok` 1.7.0: one JSON object each way, the caller does not half-close, and it reads
+// the answer until FIN. Its FIN afterwards says that it has processed the answer.
+
 /** Longest request or response, in bytes. */
 const MAX_BODY = 1_048_576;
 
-/** What the gateway answers an agent's request with. */
+/** The answer to a request. */
 export interface RpcAnswer {
   body: object;
-  /** Called when the agent has processed the answer. */
+  /** Called when the caller has processed the answer. */
   consumed?: () => void;
 }
 
-/** @param size bytes that the body came in */
+/** @param size bytes of the request's body */
 export type RpcHandler = (body: unknown, size: number) => Promise<RpcAnswer>;
 
 /**
- * Serves one RPC stream opened by the agent: one JSON object in, one out, then FIN. There is an answer in every
- * case, for the SDK waits without a timeout and with all its other RPCs held back.
+ * Answers the request on an RPC stream that the peer opened: one JSON object in, one out, then FIN. It always answers:
+ * SDKs wait without a timeout, and hold back all their other RPCs meanwhile.
  */
 export class RpcResponder implements ChannelReceiver {
   readonly #channel: Channel;
@@ -25,10 +28,10 @@ export class RpcResponder implements ChannelReceiver {
   readonly #onBug: (error: unknown) => void;
   readonly #request: JsonScanner;
   #answering = false;
-  #agentDone = false;
+  #peerDone = false;
   #consumed: (() => void) | undefined;
 
-  /** @param onBug told of every error that is not a {@link RpcError} */
+  /** @param onBug called with every error other than {@link RpcError} */
   constructor(channel: Channel, handler: RpcHandler, onBug: (error: unknown) => void, maxBody = MAX_BODY) {
     this.#channel = channel;
     this.#handler = handler;
@@ -45,7 +48,7 @@ export class RpcResponder implements ChannelReceiver {
     }
   }
 
-  /** The agent's FIN before an answer is the end of an unfinished request, after it the sign that it was read. */
+  /** The caller's FIN: before an answer, the request is incomplete; afterwards, it has processed the answer. */
   onEnd(): void {
     if (!this.#answering) {
       this.#answer(Promise.reject(new RpcError('ERR_NGROK_301', 'the request is incomplete')));
@@ -54,7 +57,7 @@ export class RpcResponder implements ChannelReceiver {
   }
 
   onClosed(): void {
-    this.#agentDone = true;
+    this.#peerDone = true;
     this.#consume();
   }
 
@@ -70,13 +73,13 @@ export class RpcResponder implements ChannelReceiver {
     }
     this.#channel.write(Buffer.from(JSON.stringify(body)));
     this.#channel.end();
-    if (this.#agentDone) this.#consume();
+    if (this.#peerDone) this.#consume();
   }
 
   #errorText(error: unknown): string {
     if (error instanceof RpcError) return rpcErrorText(error);
     this.#onBug(error);
-    return rpcErrorText(new RpcError('ERR_NGROK_741', 'internal error of the gateway'));
+    return rpcErrorText(new RpcError('ERR_NGROK_741', 'internal error; see the log of the gateway'));
   }
 
   #consume(): void {
@@ -87,8 +90,8 @@ export class RpcResponder implements ChannelReceiver {
 }
 
 /**
- * Calls the agent: one JSON object out, one in. Rejects when the stream ends before there is an answer, and when the
- * answer is an error.
+ * Reads the answer to a request of ours: one JSON object. Rejects when the answer is malformed or the stream ends
+ * without one.
  */
 export class RpcCall implements ChannelReceiver {
   readonly #channel: Channel;
@@ -104,12 +107,12 @@ export class RpcCall implements ChannelReceiver {
     try {
       if (this.#answer.push(payload)) this.#settle.resolve(this.#answer.parse());
     } catch (error) {
-      this.#settle.reject(new Error('the answer of the agent is not a JSON object', { cause: error }));
+      this.#settle.reject(new Error('the answer is not a JSON object', { cause: error }));
     }
   }
 
   onEnd(): void {
-    this.#settle.reject(new Error('the agent ended the call without an answer'));
+    this.#settle.reject(new Error('the peer ended the call without an answer'));
     this.#channel.end();
   }
 

@@ -2,14 +2,17 @@ import type { Channel, ChannelReceiver } from './channel.ts';
 
 const PREFIX_LENGTH = 4;
 
-/** Reads the type that opens every stream, then hands the stream over. */
+/**
+ * Reads the four-byte type that opens every stream, then passes the stream on. `@ngrok/ngrok` 1.7.0 sends the type alone
+ * in the first frame.
+ */
 export class TypedStream implements ChannelReceiver {
   readonly #channel: Channel;
   readonly #serve: (type: number, channel: Channel) => ChannelReceiver;
   #type = 0;
   #seen = 0;
 
-  /** @param serve makes the receiver of a stream of the given type */
+  /** @param serve creates the receiver for a stream of the given type */
   constructor(channel: Channel, serve: (type: number, channel: Channel) => ChannelReceiver) {
     this.#channel = channel;
     this.#serve = serve;
@@ -27,7 +30,7 @@ export class TypedStream implements ChannelReceiver {
     if (at < payload.length) receiver.onData(payload.subarray(at));
   }
 
-  /** A stream that ends before it has a type asks for nothing. */
+  /** The stream ended before its type was complete. */
   onEnd(): void {
     this.#channel.end();
   }

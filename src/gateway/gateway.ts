@@ -44,9 +44,9 @@ export interface Gateway {
   readonly sessionCa: string;
   readonly httpPort: number;
   readonly httpsPort: number;
-  /** Null: agents come to the HTTPS port alone. */
+  /** Null: agents use the HTTPS port only. */
   readonly sessionPort: number | null;
-  /** Port of the challenge DNS; null: there is none. */
+  /** Port of the challenge DNS; null: disabled. */
   readonly dnsPort: number | null;
   /** File with the CA's certificate, for `curl --cacert`. */
   readonly caFile: string;
@@ -55,23 +55,23 @@ export interface Gateway {
   readonly endpoints: EndpointRegistry;
   readonly sessions: SessionServer;
   readonly store: Store;
-  /** Makes the authtoken for an agent in this process; it replaces the one made before. */
+  /** Issues the authtoken for an agent in this process; it replaces the previous one. */
   issueAuthtoken(): Promise<string>;
-  /** Stops everything; every public connection and session ends. */
+  /** Stops everything and closes all clients' connections and sessions. */
   close(): Promise<void>;
 }
 
 /**
  * Starts a gateway in this process.
  *
- * @throws {OperatorError} when its data folder cannot be used; the system's error when a port cannot be had
+ * @throws {OperatorError} when its data folder cannot be used; the system's error when it cannot listen on a port
  */
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const { dataDir, encryptionKey = null } = options;
   const ca = await openLocalCa(join(dataDir, 'gateway'), options.log);
   const store = openGatewayStore({ dataDir, encryptionKey });
   if (!store.database.isDurable) {
-    options.log.warn('the disk is READ-ONLY: the gateway goes by the accounts that are on it, and takes no changes');
+    options.log.warn('disk is read-only: existing accounts keep working, changes are rejected');
   }
   const teardown = new Teardown(options.log);
   teardown.add(() => store.database.close());
@@ -80,7 +80,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     const parts = await startParts(options, ca, store, (stop) => teardown.add(stop));
     return { ...parts, store, sessionCa: ca.caPem, caFile: ca.caFile, close: () => teardown.stop() };
   } catch (error) {
-    // What stood in the way of the start is what the operator has to know; the rest is in the log.
+    // The operator needs the error that prevented the start; errors of the teardown are in the log.
     await teardown.stop().catch(() => {});
     throw error;
   }

@@ -21,15 +21,15 @@ interface SessionParts {
   domains: DomainSettings;
   endpoints: EndpointRegistry;
   policies: EndpointPolicies;
-  /** Of the edge, which is up. */
+  /** Ports of the edge, which is already listening. */
   ports: { httpPort: number; httpsPort: number };
   counters: TrafficCounters;
 }
 
 /**
- * Starts what agents come to, with the ports for their tcp endpoints.
+ * Starts the session server and the listeners of tcp endpoints.
  *
- * @throws the system's error when the port for agents cannot be had
+ * @throws the system's error when it cannot listen on the port for agents
  */
 export async function startSessions(
   options: SessionOptions,
@@ -61,7 +61,7 @@ export async function startSessions(
   return { sessions, sessionPort };
 }
 
-/** @returns null when there are to be none */
+/** @returns null when tcp endpoints are disabled */
 function openTcpPorts(
   { tcpPorts: range = null, edgeLimits: limits, host, log }: SessionOptions,
   { endpoints, store, counters }: { endpoints: EndpointRegistry; store: Store; counters: TrafficCounters },

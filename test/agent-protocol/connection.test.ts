@@ -32,7 +32,7 @@ function connect(accept: (channel: Channel) => void = () => {}) {
   return { connection, peer: new MuxPeer(far), ended, socket };
 }
 
-/** Opens a stream from the gateway's side. */
+/** Opens a stream from our side. */
 function open(connection: Connection) {
   const recorder = new Recorder();
   const channel = connection.channel();
@@ -42,7 +42,7 @@ function open(connection: Connection) {
 }
 
 describe('Connection: sending', () => {
-  it('puts everything of one turn into one frame: SYN, all writes, FIN', async () => {
+  it('sends all writes of one turn in one frame, with SYN and FIN', async () => {
     const { connection, peer } = connect();
     const { channel } = open(connection);
     channel.write(Buffer.from('GET / HTTP/1.1\r\n\r\n'));
@@ -53,7 +53,7 @@ describe('Connection: sending', () => {
     expect(peer.received(2).toString()).toBe('GET / HTTP/1.1\r\n\r\nbody');
   });
 
-  it('writes the frames of many streams to the socket at once', async () => {
+  it('sends the frames of many streams in one write to the socket', async () => {
     const { connection, peer } = connect();
     for (let count = 0; count < 50; count++) open(connection).channel.write(Buffer.from('x'));
     await settle();
@@ -61,7 +61,7 @@ describe('Connection: sending', () => {
     expect(peer.chunks).toHaveLength(1);
   });
 
-  it('stops at the window and goes on with the credit it gets', async () => {
+  it('stops at the end of the window and continues when it gets credit', async () => {
     const { connection, peer } = connect();
     const { channel, recorder } = open(connection);
     const sent = Buffer.alloc(WINDOW + 1000, 'abcdefg');
@@ -77,7 +77,7 @@ describe('Connection: sending', () => {
     expect(peer.frames.at(-1)).toMatchObject({ fin: true });
   });
 
-  it('saves up small credits while there is more to send, and never keeps the last bytes back', async () => {
+  it('waits for larger credit while more is queued, and always sends the last bytes', async () => {
     const { connection, peer } = connect();
     const { channel } = open(connection);
     const [step, rest] = [65_536, 1000];
@@ -94,7 +94,7 @@ describe('Connection: sending', () => {
     expect(await credit(rest)).toBe(step + rest);
   });
 
-  it('never sends more than the window, and everything once the agent has credited what it read', async () => {
+  it('never exceeds the window, and sends everything once the peer has credited what it read', async () => {
     const step = fc.oneof(
       fc.record({ write: fc.integer({ min: 1, max: 200_000 }) }),
       fc.record({ credit: fc.integer({ min: 1, max: 300_000 }) }),
@@ -128,7 +128,7 @@ describe('Connection: sending', () => {
     );
   });
 
-  it('makes streams wait while the socket is not drained, and keeps what it buffers bounded', async () => {
+  it('keeps its buffer bounded while the socket is not drained', async () => {
     const socket = new Duplex({ read() {}, write() {} });
     const connection = new Connection(socket, { accept() {}, ended() {} });
     connection.start();
@@ -151,7 +151,7 @@ describe('Connection: receiving', () => {
     return { ...set, recorders, channels };
   }
 
-  it('credits in large steps, so that any amount gets through', async () => {
+  it('credits received bytes in large steps', async () => {
     const { peer, recorders } = accepting();
     peer.sendData(3, Buffer.alloc(WINDOW), { syn: true });
     await settle();
@@ -163,7 +163,7 @@ describe('Connection: receiving', () => {
     expect(recorders[0]).toMatchObject({ received: 2 * WINDOW, events: ['end'] });
   });
 
-  it('gives no credit while the receiver is paused, and all of it afterwards', async () => {
+  it('withholds credit while the receiver is paused, and grants all of it on resume', async () => {
     const { peer, channels } = accepting();
     peer.sendData(3, '', { syn: true });
     await settle();
@@ -176,7 +176,7 @@ describe('Connection: receiving', () => {
     expect(peer.frames).toMatchObject([{ kind: 'credit', id: 3, increment: 200_000 }]);
   });
 
-  it('answers a read that caused no write with a frame without effect', async () => {
+  it('sends a frame without effect after a read that caused no write', async () => {
     const { peer } = accepting();
     peer.sendData(3, 'abc', { syn: true });
     await settle();
@@ -184,7 +184,7 @@ describe('Connection: receiving', () => {
     expect(peer.frames).toEqual([]);
   });
 
-  it('sends no such frame when there is something to write, or nothing was read', async () => {
+  it('sends no such frame when it wrote something or read nothing', async () => {
     const { peer, connection } = connect((channel) => {
       channel.receiver = { onData: (payload) => void channel.write(payload), onEnd() {} };
     });
@@ -195,7 +195,7 @@ describe('Connection: receiving', () => {
     expect(peer.received(3).toString()).toBe('ping');
   });
 
-  it('resets a stream that the agent goes on using after it ended, but ignores a mere FIN', async () => {
+  it('resets a closed stream that gets more data, and ignores a bare FIN', async () => {
     const { peer } = accepting();
     peer.sendData(9, '', { fin: true });
     await settle();
@@ -216,21 +216,24 @@ describe('Connection: receiving', () => {
       },
     ],
     [
-      'more streams than an agent ever needs',
+      'more streams than the limit',
       (peer: MuxPeer) => {
         for (let id = 3; id < 200; id += 2) peer.sendData(id, 'x', { syn: true });
       },
     ],
     ['garbage', (peer: MuxPeer) => peer.socket.write('GET / HTTP/1.1\r\nHost: gateway\r\n\r\n')],
-  ])('ends on %s, without the GOAWAY that costs SDKs a file descriptor', async (_what, misbehave) => {
-    const { peer, ended, socket } = accepting();
-    misbehave(peer);
-    await once(socket, 'close');
-    expect(ended).toHaveLength(1);
-    expect(peer.frames).not.toContainEqual(expect.objectContaining({ kind: 'goaway' }));
-  });
+  ])(
+    'closes the connection on %s without sending GOAWAY, which costs SDKs a file descriptor',
+    async (_what, misbehave) => {
+      const { peer, ended, socket } = accepting();
+      misbehave(peer);
+      await once(socket, 'close');
+      expect(ended).toHaveLength(1);
+      expect(peer.frames).not.toContainEqual(expect.objectContaining({ kind: 'goaway' }));
+    },
+  );
 
-  it('gives up on an agent that provokes answers and does not read them', async () => {
+  it('ends when the peer provokes answers and does not read them', async () => {
     const { ended, far } = connectUnread();
     const provoke = Buffer.alloc(9 * 4096);
     for (let at = 0; at < provoke.length; at += 9) provoke.set([0, 0, 1, 0x10, 0, 0, 0, 99, 0], at);
@@ -238,7 +241,7 @@ describe('Connection: receiving', () => {
       far.write(provoke);
       await settle();
     }
-    expect(ended[0]?.message).toBe('the agent does not read');
+    expect(ended[0]?.message).toBe('the peer does not read');
   });
 
   function connectUnread(): { ended: Error[]; far: Duplex } {
@@ -250,7 +253,7 @@ describe('Connection: receiving', () => {
 });
 
 describe('Connection: endings', () => {
-  it('closes a stream when both sides have sent FIN, in either order', async () => {
+  it('closes a stream once both sides have sent FIN, in either order', async () => {
     const { connection, peer } = connect();
     const first = open(connection);
     const second = open(connection);
@@ -265,7 +268,7 @@ describe('Connection: endings', () => {
     expect(second.recorder.events).toEqual(['end', 'drain', 'closed']);
   });
 
-  it('aborts with FIN, and with RST only when data still comes', async () => {
+  it('aborts a stream with FIN, and adds RST only when more data arrives', async () => {
     const { connection, peer } = connect();
     const quiet = open(connection);
     const chatty = open(connection);
@@ -282,7 +285,7 @@ describe('Connection: endings', () => {
     expect(chatty.recorder).toMatchObject({ received: 0, events: ['drain', 'closed'] });
   });
 
-  it('says nothing of a stream that is aborted before any of it has left', async () => {
+  it('sends nothing for a stream that is aborted before its first frame', async () => {
     const { connection, peer } = connect();
     const { channel, recorder } = open(connection);
     channel.write(Buffer.from('header'));
@@ -294,7 +297,7 @@ describe('Connection: endings', () => {
     expect(recorder.events).toEqual(['closed']);
   });
 
-  it('grants credit with an abort and with the reset after it, so that an agent out of credit learns of them', async () => {
+  it('grants credit with an abort and a reset, so that a peer without credit notices them', async () => {
     const { connection, peer } = connect();
     const { channel } = open(connection);
     channel.pause();
@@ -309,21 +312,21 @@ describe('Connection: endings', () => {
     expect(peer.frames.slice(3)).toMatchObject([{ kind: 'credit' }, { kind: 'reset' }]);
   });
 
-  it('tells every stream when the connection is lost, and lets none be opened afterwards', async () => {
+  it('closes every stream when the connection is lost, and rejects new ones', async () => {
     const { connection, ended, socket } = connect();
     const { recorder } = open(connection);
     await settle();
     socket.destroy();
     await once(socket, 'close');
-    expect(recorder.events).toEqual(['closed: the agent closed the connection']);
+    expect(recorder.events).toEqual(['closed: connection closed by the peer']);
     expect(ended).toHaveLength(1);
     expect(open(connection).recorder.events).toEqual(['closed: the session has ended']);
   });
 
-  it('ends when the agent says goodbye', async () => {
+  it('ends when it receives GOAWAY', async () => {
     const { peer, ended, socket } = connect();
     peer.socket.write(Buffer.from('00000830000000000000000000000000', 'hex'));
     await once(socket, 'close');
-    expect(ended.map(String)).toEqual(['Error: the agent said goodbye']);
+    expect(ended.map(String)).toEqual(['Error: GOAWAY received']);
   });
 });

@@ -82,12 +82,12 @@ describe('frames', () => {
     ['credit of 32', '000004200000000500000020', { kind: 'credit', id: 5, increment: 32 }],
     ['RST', '000004000000000200000006', { kind: 'reset', id: 2 }],
     ['GOAWAY', '00000830000000000000000900000000', { kind: 'goaway' }],
-  ] as [string, string, Seen][])('reads and writes the bytes of the protocol: %s', (_name, hex, seen) => {
+  ] as [string, string, Seen][])('decodes and encodes the frame: %s', (_name, hex, seen) => {
     expect(decode(Buffer.from(hex, 'hex'))).toEqual([seen]);
     if (seen.kind !== 'goaway') expect(encode([seen]).toString('hex')).toBe(hex);
   });
 
-  it('gives the same frames however the bytes are split', () => {
+  it('decodes the same frames however the bytes are split', () => {
     fc.assert(
       fc.property(fc.array(frame, { maxLength: 12 }), fc.array(fc.integer({ min: 1, max: 40 })), (frames, sizes) => {
         let rest = encode(frames);
@@ -101,7 +101,7 @@ describe('frames', () => {
     );
   });
 
-  it('hands on the payload of a frame before the frame is complete', () => {
+  it('passes payload on before the frame is complete', () => {
     const pieces: number[] = [];
     const collector = new Collector();
     collector.onPayload = (piece) => pieces.push(piece.length);
@@ -126,7 +126,7 @@ describe('frames', () => {
     expect(() => decode(Buffer.from(hex, 'hex'))).toThrow(ProtocolViolation);
   });
 
-  it('fails with a protocol violation and with nothing else, whatever it is fed', () => {
+  it('throws nothing but protocol violations on arbitrary bytes', () => {
     fc.assert(
       fc.property(fc.array(fc.uint8Array({ maxLength: 64 }), { maxLength: 20 }), (chunks) => {
         const decoder = new FrameDecoder({

@@ -24,11 +24,11 @@ describe('JsonScanner', () => {
     );
   });
 
-  it.each(['[1]', 'null', '"{}"', '}{'])('refuses %s, which cannot become an object', (text) => {
+  it.each(['[1]', 'null', '"{}"', '}{'])('rejects %s, which cannot become an object', (text) => {
     expect(() => new JsonScanner(100).push(Buffer.from(text))).toThrow(SyntaxError);
   });
 
-  it('refuses a body beyond the limit although it never ends', () => {
+  it('rejects an endless body once it exceeds the limit', () => {
     const scanner = new JsonScanner(1000);
     scanner.push(Buffer.from('{"a":"'));
     expect(() => {
@@ -36,13 +36,13 @@ describe('JsonScanner', () => {
     }).toThrow('too long');
   });
 
-  it.each(['{"a":', '['])('refuses what is nested deeper than any message: %s', (opening) => {
+  it.each(['{"a":', '['])('rejects a body that is nested too deeply: %s', (opening) => {
     const scanner = new JsonScanner(1 << 20);
     expect(scanner.push(Buffer.from(`{"a":${opening.repeat(60)}`))).toBe(false);
     expect(() => scanner.push(Buffer.from(opening.repeat(10)))).toThrow('nested too deeply');
   });
 
-  it('takes a large body byte by byte in time that grows no faster than the body', () => {
+  it('scans a large body sent byte by byte in linear time', () => {
     const scanner = new JsonScanner(1 << 20);
     const bytes = Buffer.from(`{"a":"${'}'.repeat(1_000_000)}"}`);
     let complete = false;

@@ -13,13 +13,13 @@ export interface SeenFrame {
 
 const NOTHING: Omit<SeenFrame, 'kind' | 'id'> = { payload: Buffer.alloc(0), syn: false, fin: false, increment: 0 };
 
-/** The agent's end of a connection, driven frame by frame by a test. */
+/** The other end of a connection, driven frame by frame by a test. */
 export class MuxPeer extends EventEmitter<{ frame: [SeenFrame] }> implements FrameHandler {
-  /** Every frame received, but for the credit to the unused stream 1. */
+  /** Every frame received, except credit for the unused stream 1. */
   readonly frames: SeenFrame[] = [];
-  /** How many frames without effect came. */
+  /** Number of frames without effect received. */
   kicks = 0;
-  /** Sizes of the chunks in which the frames came. */
+  /** Sizes of the chunks received. */
   readonly chunks: number[] = [];
   readonly send = new FrameWriter();
   readonly socket: Duplex;
@@ -37,7 +37,7 @@ export class MuxPeer extends EventEmitter<{ frame: [SeenFrame] }> implements Fra
     socket.on('error', () => {});
   }
 
-  /** Sends what was put into `send`. */
+  /** Sends the frames collected in `send`. */
   flush(): void {
     this.socket.write(Buffer.concat(this.send.take()));
   }

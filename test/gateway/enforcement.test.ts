@@ -91,9 +91,9 @@ describe('an authtoken', () => {
       credential: expect.stringMatching(/^cr_/),
     };
     expect(told).toEqual([
-      expect.objectContaining({ msg: 'an agent was refused', address: '127.0.0.1', code: 'ERR_NGROK_107', times: 1 }),
+      expect.objectContaining({ msg: 'agent refused', address: '127.0.0.1', code: 'ERR_NGROK_107', times: 1 }),
       expect.objectContaining({ ...who, msg: 'agent session online' }),
-      expect.objectContaining({ ...who, msg: 'an endpoint was refused', code: 'ERR_NGROK_319', times: 1 }),
+      expect.objectContaining({ ...who, msg: 'endpoint refused', code: 'ERR_NGROK_319', times: 1 }),
     ]);
     expect(JSON.stringify(lines)).not.toContain(other.authtoken.split('_').at(-1));
   });

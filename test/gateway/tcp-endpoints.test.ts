@@ -242,7 +242,7 @@ describe('the port of a tcp endpoint', () => {
     const session = await agentSession(gateway).connect();
     expect(portOf(await session.tcpEndpoint().listen(false))).toBe(last);
     const taken = session.tcpEndpoint().remoteAddr(`localhost:${first}`).listen(false);
-    await expect(taken).rejects.toThrow(/another program has it/);
+    await expect(taken).rejects.toThrow(/another program uses it/);
     await expect(session.tcpEndpoint().listen(false)).rejects.toEqual(code('ERR_NGROK_334'));
   });
 

@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { parseCidr } from '../../lib/cidr.ts';
 import { messageOf } from '../../lib/errors.ts';
+import { quote } from '../../lib/quote.ts';
 import { Budget } from '../../traffic-policy/cel/budget.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
 import { checkedPattern } from '../../traffic-policy/regular-expression.ts';
@@ -15,7 +16,7 @@ const MAX_PATTERNS = 50;
 const MIN_PASSWORD = 8;
 const MAX_PASSWORD = 128;
 
-/** Empty lists are left out. */
+/** SDKs omit empty lists. */
 const list = (limit: number) =>
   z
     .array(z.string())
@@ -36,11 +37,14 @@ export const BasicAuth = z.object({
     .max(MAX_CREDENTIALS),
 });
 
-/** @param legacy `user:password`, as SDKs had it before there were more than one */
+/** @param legacy `user:password`: the single pair of older SDKs */
 export function basicAuthRule(option: z.output<typeof BasicAuth> | null | undefined, legacy: string): RawAction[] {
   const pairs = (option?.credentials ?? []).map(({ username, cleartext_password, hashed_password }) => {
     if (hashed_password) {
-      throw new RpcError('ERR_NGROK_301', 'BasicAuth: this gateway takes passwords as they are, not hashed ones');
+      throw new RpcError(
+        'ERR_NGROK_301',
+        'BasicAuth: hashed passwords are not supported by this gateway; send cleartext_password',
+      );
     }
     return credential(username, cleartext_password ?? '');
   });
@@ -54,18 +58,18 @@ export function basicAuthRule(option: z.output<typeof BasicAuth> | null | undefi
 
 function credential(username: string, password: string): string {
   if (username === '') throw new RpcError('ERR_NGROK_359', 'BasicAuth: a user name is empty');
-  // The first colon is where a client's user name ends (RFC 7617, section 2).
+  // A user name ends at the first colon (RFC 7617, section 2).
   if (username.includes(':')) throw new RpcError('ERR_NGROK_301', 'BasicAuth: a user name cannot contain a colon');
   if (password.length < MIN_PASSWORD || password.length > MAX_PASSWORD) {
     const range = `${MIN_PASSWORD} to ${MAX_PASSWORD} characters`;
-    throw new RpcError('ERR_NGROK_360', `BasicAuth: a password has ${range}, this one ${password.length}`);
+    throw new RpcError('ERR_NGROK_360', `BasicAuth: a password must have ${range}, not ${password.length}`);
   }
   return `${username}:${password}`;
 }
 
 export const IpRestriction = z.object({ allow_cidrs: list(MAX_RANGES), deny_cidrs: list(MAX_RANGES) });
 
-/** @param policies identifiers of IP policies, parted by commas; empty for none */
+/** @param policies comma-separated ids of IP policies; empty for none */
 export function ipRestrictionRule(
   option: z.output<typeof IpRestriction> | null | undefined,
   policies: string,
@@ -73,18 +77,15 @@ export function ipRestrictionRule(
   const { allow_cidrs: allow = [], deny_cidrs: deny = [] } = option ?? {};
   const invalid = [...allow, ...deny].find((range) => parseCidr(range) === null);
   if (invalid !== undefined) {
-    throw new RpcError(
-      'ERR_NGROK_362',
-      `IPRestriction: ${JSON.stringify(invalid.slice(0, 80))} is no range of addresses`,
-    );
+    throw new RpcError('ERR_NGROK_362', `IPRestriction: ${quote(invalid)} is not an address range`);
   }
   const referenced = policies.split(',').flatMap((id) => id.trim() || []);
   if (allow.length + deny.length + referenced.length === 0) return [];
   if (allow.length + referenced.length === 0) {
-    const hint = 'allow 0.0.0.0/0 and ::/0 to let everybody else in';
+    const hint = 'to allow all others, add 0.0.0.0/0 and ::/0';
     throw new RpcError(
       'ERR_NGROK_393',
-      `IPRestriction: with ranges denied and none allowed nobody could come in; ${hint}`,
+      `IPRestriction: denied ranges without allowed ones reject every client; ${hint}`,
     );
   }
   return [{ type: 'restrict-ips', config: { allow, deny, ip_policies: referenced } }];
@@ -105,7 +106,7 @@ function pattern(text: string, budget: Budget) {
   try {
     return checkedPattern(text, '', budget);
   } catch (error) {
-    throw new RpcError('ERR_NGROK_2090', `UserAgentFilter: ${JSON.stringify(text.slice(0, 80))}: ${messageOf(error)}`);
+    throw new RpcError('ERR_NGROK_2090', `UserAgentFilter: ${quote(text)}: ${messageOf(error)}`);
   }
 }
 
@@ -115,8 +116,8 @@ export function webhookRule(option: z.output<typeof WebhookVerification> | null 
   if (!option) return [];
   const { provider, secret } = option;
   if (!verifierOf(provider)) {
-    const name = JSON.stringify(provider.slice(0, 80));
-    const why = isKnownProvider(provider) ? 'cannot be verified by this gateway yet' : 'is no provider of webhooks';
+    const name = quote(provider);
+    const why = isKnownProvider(provider) ? 'is not supported by this gateway' : 'is not a known webhook provider';
     throw new RpcError('ERR_NGROK_364', `WebhookVerification: ${name} ${why}`);
   }
   return [{ type: 'verify-webhook', config: { provider, ...(secret && { secret: literal(secret) }) } }];
@@ -128,7 +129,7 @@ export function circuitBreakerRule(option: z.output<typeof CircuitBreaker> | nul
   const threshold = option?.error_threshold ?? 0;
   if (threshold === 0) return [];
   if (threshold < 0 || threshold > 1) {
-    throw new RpcError('ERR_NGROK_361', `CircuitBreaker: the threshold is between 0 and 1, not ${threshold}`);
+    throw new RpcError('ERR_NGROK_361', `CircuitBreaker: the threshold must be between 0 and 1, not ${threshold}`);
   }
   return [{ type: 'circuit-breaker', config: { error_threshold: threshold } }];
 }

@@ -3,14 +3,14 @@ import type { PolicyConnection } from '../../traffic-policy/policy-subjects.ts';
 import type { PolicyError, PreparedAction } from '../../traffic-policy/steps.ts';
 
 /**
- * A connection can be opened for one name and used for another (RFC 9110, 7.4). Its handshake has then not asked for the
- * certificate that this endpoint demands.
+ * A connection can be opened for one name and used for another (RFC 9110, 7.4). Its handshake then did not request the
+ * certificate that this endpoint requires.
  */
 const MISDIRECTED: PolicyError = {
   kind: 'error',
   status: 421,
   code: 'ERR_NGROK_3004',
-  message: 'This endpoint demands a client certificate, which this connection was not opened with.',
+  message: 'This endpoint requires a client certificate, and this connection was opened without one.',
   headers: [],
 };
 
@@ -23,11 +23,10 @@ const HEADERS = {
 const NAMES: ReadonlySet<string> = new Set(Object.values(HEADERS));
 
 /**
- * Lets requests through whose connection's handshake has verified a client certificate against the authorities, and
- * tells the upstream whose it was (ngrok's documentation, "Mutual TLS", upstream headers). What clients claim in these
- * headers themselves is dropped.
+ * Passes requests on when the handshake has verified the client's certificate against the CAs, and adds its subject in
+ * headers (ngrok's documentation, "Mutual TLS", upstream headers). The same headers sent by clients are removed.
  *
- * @param authorities PEM
+ * @param authorities PEM certificates of the CAs
  */
 export function demandClientCertificate(authorities: readonly string[]): PreparedAction {
   const facts = new WeakMap<PolicyConnection, readonly string[]>();
@@ -43,7 +42,7 @@ export function demandClientCertificate(authorities: readonly string[]): Prepare
         known = headersOf(certificate);
         facts.set(connection, known);
       }
-      dropClaimed(headers);
+      removeClaimed(headers);
       headers.push(...known);
       request.scope?.changed();
       return undefined;
@@ -51,12 +50,12 @@ export function demandClientCertificate(authorities: readonly string[]): Prepare
   };
 }
 
-/** An endpoint that was bound anew has the same authorities in new texts. */
+/** Compares contents: an endpoint that was bound again has the same CAs in new strings. */
 function isVerifiedBy(verifiedBy: readonly string[], authorities: readonly string[]): boolean {
   return verifiedBy.length === authorities.length && verifiedBy.every((pem, at) => pem === authorities[at]);
 }
 
-function dropClaimed(headers: string[]): void {
+function removeClaimed(headers: string[]): void {
   for (let at = headers.length - 2; at >= 0; at -= 2) {
     if (NAMES.has((headers[at] as string).toLowerCase())) headers.splice(at, 2);
   }
@@ -76,7 +75,7 @@ function headersOf(der: Uint8Array): readonly string[] {
   return Object.entries(values).flatMap(([name, value]) => (value === '' ? [] : [name, headerText(value)]));
 }
 
-/** As Node writes them: `DNS:a.example, email:"a, b@example"`, in quotes where they would be ambiguous. */
+/** Parses Node's format: `DNS:a.example, email:"a, b@example"`, quoted where ambiguous. */
 function alternativeNames(text: string): [kind: string, value: string][] {
   const names = text.matchAll(/(?:^|, )([A-Za-z ]+):("(?:[^"\\]|\\.)*"|[^,]*)/g);
   return [...names].map(([, kind = '', value = '']) => [
@@ -85,7 +84,7 @@ function alternativeNames(text: string): [kind: string, value: string][] {
   ]);
 }
 
-/** Headers go out byte by byte: UTF-8, without what could end a line. */
+/** Encodes UTF-8 as header bytes, without control characters. */
 function headerText(value: string): string {
   return Buffer.from(value)
     .toString('latin1')

@@ -19,26 +19,26 @@ import { type AddedHeaders, HeaderChanges, headerRules, hostRewrite } from './he
 import { ClientAuthorities, certificateRules, parseAuthorities } from './mutual-tls.ts';
 import { FrameBuilder } from './option-rules.ts';
 
-/** What the options of an endpoint ask of the edge, beside name and policy. */
+/** What an endpoint's options require of the edge, apart from its address and policy. */
 export interface EndpointDemands {
-  /** Runs around the endpoint's own policy. */
+  /** Rules that run before and after the endpoint's own policy. */
   readonly frame: PolicyFrame;
-  /** PEM of the authorities that must have signed a client's certificate; empty: none is asked for. */
+  /** PEM of the CAs that must have signed a client's certificate; empty: no certificate required. */
   readonly clientAuthorities: readonly string[];
-  /** Whether clients speak WebSocket and the upstream what is in it. */
+  /** Whether clients speak WebSocket and the upstream gets the bytes inside. */
   readonly websocketTcp: boolean;
 }
 
-/** Go leaves out, or sends empty, what the others send as null. */
+/** The Go SDK omits or sends empty members that the others send as null. */
 const text = z.string().nullish();
 const flag = z.boolean().nullish();
-/** An option without anything to configure. */
+/** An option without settings. */
 const bare = z.looseObject({}).nullish();
 
-/** Options of all kinds of endpoints. */
+/** Options that all endpoints share. */
 const Common = z.object({ IPRestriction: IpRestriction.nullish() });
 
-/** As the SDKs send them with BIND; what is not named here concerns others, or nobody. */
+/** As SDKs send them in a BIND. */
 const HttpOptions = Common.extend({
   Auth: text,
   BasicAuth: BasicAuth.nullish(),
@@ -57,33 +57,33 @@ const HttpOptions = Common.extend({
 
 const TlsOptions = Common.extend({
   MutualTLSAtEdge: ClientAuthorities.nullish(),
-  // Read where the endpoint gets its certificate.
+  // Read where the certificate is chosen.
   TLSTermination: z.unknown().optional(),
 });
 
-/** Members that say where an endpoint is, what it is called or what the agent itself does; they are read elsewhere. */
-const OF_OTHERS: ReadonlySet<string> = new Set([
+/** Members about the endpoint's address, its description or the agent itself; other code reads them. */
+const READ_ELSEWHERE: ReadonlySet<string> = new Set([
   ...['Addr', 'Domain', 'Hostname', 'Subdomain', 'URL', 'Name', 'Description', 'Policy', 'TrafficPolicy', 'ProxyProto'],
   ...['LocalUrlScheme', 'LocalURLScheme', 'MutualTLSAtAgent'],
 ]);
 
-/** What else of a request to bind the options depend on. */
+/** Other members of the BIND that the options depend on. */
 export interface BindContext {
   readonly protocol: EndpointProtocol;
-  /** What the agent shows as its upstream. */
+  /** The upstream as the agent reports it. */
   readonly forwardsTo: string;
-  /** IP policies by which the endpoint is restricted, too; mostly empty. */
+  /** Comma-separated ids of IP policies that restrict the endpoint; mostly empty. */
   readonly ipPolicyRef: string;
 }
 
-/** Of an endpoint with none of twenty options, as nearly all are. */
+/** Result for endpoints without options: nearly all. */
 const NO_DEMANDS: EndpointDemands = { frame: { before: {}, after: {} }, clientAuthorities: [], websocketTcp: false };
 
 /**
- * Translates an endpoint's options to rules and demands.
+ * Translates an endpoint's options to policy rules and other requirements.
  *
- * @param opts `Opts` of a request to bind, as it came
- * @throws {RpcError} when one of them is invalid, or cannot be carried out: an option is never ignored
+ * @param opts `Opts` of the BIND as received
+ * @throws {RpcError} when an option is invalid or not supported: options are never ignored
  */
 export function demandsOf(opts: unknown, context: BindContext): EndpointDemands {
   const isMap = typeof (opts ?? {}) === 'object';
@@ -110,8 +110,8 @@ function tlsDemands(options: z.output<typeof TlsOptions>, context: BindContext):
 }
 
 /**
- * Who may come in is decided before the policy runs, what becomes of a request and its response after it: ngrok changes
- * request headers immediately before a request leaves, and the circuit breaker counts what reaches the upstream alone.
+ * Access rules run before the policy, changes to requests and responses after it. ngrok changes request headers right
+ * before a request leaves, and its circuit breaker counts only requests that reach the upstream.
  */
 function httpDemands(options: z.output<typeof HttpOptions>, context: BindContext): EndpointDemands {
   refuseSignIn(options);
@@ -129,7 +129,7 @@ function httpDemands(options: z.output<typeof HttpOptions>, context: BindContext
   frame.after('on_http_request', 'CircuitBreaker', circuitBreakerRule(options.CircuitBreaker));
   const host = options.HostHeaderRewrite ? hostRewrite(context.forwardsTo) : null;
   addHeaderRules(frame, headerRules('request', options.RequestHeaders, host), options.ResponseHeaders);
-  // ngrok's module knows these two, and the policy action of the same name more.
+  // ngrok's module supports these two; the policy action of the same name supports more.
   const compression = options.Compression
     ? [{ type: 'compress-response', config: { algorithms: ['gzip', 'deflate'] } }]
     : [];
@@ -147,13 +147,13 @@ function addHeaderRules(
   frame.after('on_http_response', 'ResponseHeaders', headerRules('response', response, null).rules);
 }
 
-/** Signing in with another service takes a client of that service's, which this gateway is not. */
+/** Rejects OAuth and OIDC: this gateway is not registered with any identity provider. */
 function refuseSignIn({ OAuth, OIDC }: z.output<typeof HttpOptions>): void {
   if (!OAuth && !OIDC) return;
   const name = OAuth ? 'OAuth' : 'OIDC';
   throw new RpcError(
     'ERR_NGROK_365',
-    `this gateway does not support the option ${name}; basic auth, mutual TLS and the policy action jwt-validation also say who may come in`,
+    `the option ${name} is not supported by this gateway; use basic auth, mutual TLS or the policy action jwt-validation`,
   );
 }
 
@@ -161,7 +161,7 @@ function parse<Schema extends z.ZodObject>(schema: Schema, opts: unknown): z.out
   const unknown = optionsSet(opts).find(([name]) => !(name in schema.shape));
   if (unknown) {
     const name = JSON.stringify(unknown[0].slice(0, 40));
-    throw new RpcError('ERR_NGROK_301', `this gateway has no option ${name} for endpoints of this kind`);
+    throw new RpcError('ERR_NGROK_301', `the option ${name} is not supported for this protocol`);
   }
   const parsed = schema.safeParse(opts ?? {}, { error: inPlainWords });
   if (parsed.success) return parsed.data;
@@ -169,12 +169,12 @@ function parse<Schema extends z.ZodObject>(schema: Schema, opts: unknown): z.out
   throw new RpcError('ERR_NGROK_301', `the options of the endpoint are invalid: ${problems.join('; ')}`);
 }
 
-/** The options that ask for something. */
+/** The options that are set. */
 function optionsSet(opts: unknown): [name: string, value: unknown][] {
-  return Object.entries(opts ?? {}).filter(([name, value]) => isSet(value) && !OF_OTHERS.has(name));
+  return Object.entries(opts ?? {}).filter(([name, value]) => isSet(value) && !READ_ELSEWHERE.has(name));
 }
 
-/** SDKs say in several ways that they ask for nothing. */
+/** SDKs send unset options in several ways: null, empty, zero or omitted. */
 function isSet(value: unknown): boolean {
   return Array.isArray(value) ? value.length > 0 : Boolean(value);
 }

@@ -12,8 +12,8 @@ const REFUSED: PolicyError = {
 };
 
 /**
- * Refuses requests by their first User-Agent header. What is allowed wins over what is denied, and a request without
- * the header is refused unless the empty text is allowed (ngrok's documentation, "User Agent Filter").
+ * Rejects requests by their first User-Agent header. Allow patterns win over deny patterns. A request without the header
+ * is rejected unless the empty string is allowed (ngrok's documentation, "User Agent Filter").
  */
 export function filterUserAgents(
   allow: readonly RegularExpression[],

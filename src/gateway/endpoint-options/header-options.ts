@@ -5,7 +5,7 @@ import { isHeaderText } from '../../traffic-policy/header-text.ts';
 import type { RawAction } from '../../traffic-policy/policy-text.ts';
 import { rewriteLocations } from './rewrite-locations.ts';
 
-/** As many as the policy actions take; ngrok's own modules took five. */
+/** The limit of the policy actions; ngrok's own modules took five. */
 const MAX_HEADERS = 10;
 const MAX_NAME = 128;
 const MAX_VALUE = 1024;
@@ -16,18 +16,18 @@ const headers = z
   .nullish()
   .transform((values) => values ?? []);
 
-/** `add` has `name:value` each. */
+/** Entries of `add` have the form `name:value`. */
 export const HeaderChanges = z.object({ add: headers, remove: headers });
 type HeaderChanges = z.output<typeof HeaderChanges>;
 
-/** Headers that an option changes, as actions. */
+/** The policy actions that change headers. */
 export interface AddedHeaders {
   readonly rules: RawAction[];
-  /** What follows for the response from the request's changes. */
+  /** Actions on the response that a change to the request's headers requires. */
   readonly responseRules: RawAction[];
 }
 
-/** Codes of ngrok's catalogue, which has two for the same problem of requests and responses. */
+/** ngrok's error codes differ between requests and responses. */
 const CODES = {
   request: { format: 'ERR_NGROK_370', name: 'ERR_NGROK_372', option: 'RequestHeaders' },
   response: { format: 'ERR_NGROK_371', name: 'ERR_NGROK_373', option: 'ResponseHeaders' },
@@ -35,11 +35,11 @@ const CODES = {
 type Side = keyof typeof CODES;
 
 /**
- * The actions that change headers: what is removed goes first, so that a header can be replaced. Values may hold `${…}`,
- * as they do in ngrok's options.
+ * Builds the actions that change headers. Removal runs first, so that a header can be replaced. Values can contain `${…}`,
+ * as in ngrok's options.
  *
- * @param host what the Host header is to be besides; null: what the client sent, or the option says
- * @throws {RpcError} when one of them is no header, or there are too many
+ * @param host value for the Host header; null: keep what the client sent or the option sets
+ * @throws {RpcError} when a header is invalid, or there are too many
  */
 export function headerRules(side: Side, changes: HeaderChanges | null | undefined, host: string | null): AddedHeaders {
   const added = new Map<string, string>();
@@ -51,7 +51,7 @@ export function headerRules(side: Side, changes: HeaderChanges | null | undefine
   const removed = removable(side, changes?.remove ?? [], added);
   for (const number of [added.size, removed.length]) {
     if (number <= MAX_HEADERS) continue;
-    throw refused(side, 'ERR_NGROK_376', `${number} headers are more than ${MAX_HEADERS}`);
+    throw refused(side, 'ERR_NGROK_376', `${number} headers are more than the limit of ${MAX_HEADERS}`);
   }
   const rules: RawAction[] = [];
   if (removed.length > 0) rules.push({ type: 'remove-headers', config: { headers: removed } });
@@ -62,26 +62,26 @@ export function headerRules(side: Side, changes: HeaderChanges | null | undefine
   return { rules, responseRules };
 }
 
-/** The host of an upstream, for whoever wants it in the Host header. */
+/** The host of an upstream, for the Host header. */
 export function hostRewrite(forwardsTo: string): string {
   const { host = '', protocol = '' } = URL.canParse(forwardsTo) ? new URL(forwardsTo) : {};
   if (host !== '' && (protocol === 'http:' || protocol === 'https:')) return host;
   throw new RpcError(
     'ERR_NGROK_301',
-    'HostHeaderRewrite: the upstream is not known here as an http or https URL; add a host header with RequestHeaders instead',
+    'HostHeaderRewrite: the upstream is not an http or https URL; add a host header with RequestHeaders instead',
   );
 }
 
 function splitLine(side: Side, line: string): [name: string, value: string] {
   const colon = line.indexOf(':');
-  if (colon < 1) throw refused(side, CODES[side].format, `${quote(line)} is not of the form name:value`);
+  if (colon < 1) throw refused(side, CODES[side].format, `${quote(line)} does not have the form name:value`);
   const name = checkedName(side, line.slice(0, colon).trim());
   const value = line.slice(colon + 1).trim();
   if (value.length > MAX_VALUE) {
     throw refused(side, 'ERR_NGROK_378', `the value of ${name} is longer than ${MAX_VALUE} characters`);
   }
   if (!isHeaderText(value)) {
-    throw refused(side, 'ERR_NGROK_374', `the value of ${name} holds a character that a header cannot carry`);
+    throw refused(side, 'ERR_NGROK_374', `the value of ${name} contains a character that is not allowed in headers`);
   }
   return [name, value];
 }
@@ -90,9 +90,9 @@ function removable(side: Side, names: readonly string[], added: ReadonlyMap<stri
   const checked = [...new Set(names.map((name) => checkedName(side, name)))];
   if (side === 'response' || !checked.includes('host')) return checked;
   if (!added.has('host')) {
-    throw refused(side, 'ERR_NGROK_398', 'host cannot be removed without another one being added');
+    throw refused(side, 'ERR_NGROK_398', 'host cannot be removed unless another one is added');
   }
-  // Adding it replaces it.
+  // Adding the header replaces it.
   return checked.filter((name) => name !== 'host');
 }
 
@@ -101,11 +101,9 @@ function checkedName(side: Side, name: string): string {
     throw refused(side, 'ERR_NGROK_377', `the name ${quote(name)} is longer than ${MAX_NAME} characters`);
   }
   if (NAME.test(name)) return name.toLowerCase();
-  throw refused(side, CODES[side].name, `${quote(name)} is no name of a header`);
+  throw refused(side, CODES[side].name, `${quote(name)} is not a valid header name`);
 }
 
 function refused(side: Side, code: string, problem: string): RpcError {
   return new RpcError(code, `${CODES[side].option}: ${problem}`);
 }
-
-/** What comes from outside goes into messages shortened. */

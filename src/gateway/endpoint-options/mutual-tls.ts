@@ -7,15 +7,15 @@ import { demandClientCertificate } from './demand-client-certificate.ts';
 const MAX_AUTHORITIES = 50;
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g;
 
-/** PEM certificates, one after another, in base64. */
+/** Concatenated PEM certificates in base64. */
 export const ClientAuthorities = z.object({ mutual_tls_ca: z.string().max(512 * 1024) });
 
 /**
- * The certificate authorities that are to vouch for clients.
+ * Reads the CAs that must have signed clients' certificates.
  *
  * @param option name of the option
- * @returns a PEM certificate each; empty when the option is not set
- * @throws {RpcError} when there is none in it, or one that is no certificate of an authority
+ * @returns one PEM certificate each; empty when the option is not set
+ * @throws {RpcError} when it holds no certificate, or one that is not of a CA
  */
 export function parseAuthorities(
   option: string,
@@ -28,7 +28,7 @@ export function parseAuthorities(
   if (number === 0 || number > MAX_AUTHORITIES) {
     throw new RpcError(
       'ERR_NGROK_301',
-      `${option}: holds ${number} PEM certificates; 1 to ${MAX_AUTHORITIES} are needed`,
+      `${option}: contains ${number} PEM certificates; expected 1 to ${MAX_AUTHORITIES}`,
     );
   }
   for (const [at, certificate] of certificates.entries()) {
@@ -38,17 +38,17 @@ export function parseAuthorities(
   return certificates;
 }
 
-/** The actions that let in those alone whom the handshake has found to have a certificate of the authorities. */
+/** The action that rejects clients whose certificate was not verified against the CAs. */
 export function certificateRules(authorities: readonly string[]): RawAction[] {
   if (authorities.length === 0) return [];
   return [{ type: 'mutual-tls', prepare: () => demandClientCertificate(authorities) }];
 }
 
-/** ngrok, too, takes those alone that say of themselves that they may sign (RFC 5280, 4.2.1.9). */
+/** Like ngrok, accepts only certificates with the basic constraint CA (RFC 5280, 4.2.1.9). */
 function problemOf(pem: string): string | null {
   try {
-    return new X509Certificate(pem).ca ? null : 'is not that of an authority (basic constraint CA)';
+    return new X509Certificate(pem).ca ? null : 'is not a CA certificate (basic constraint CA)';
   } catch {
-    return 'cannot be read';
+    return 'cannot be parsed';
   }
 }

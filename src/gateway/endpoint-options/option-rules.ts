@@ -3,29 +3,30 @@ import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { PolicyRefused } from '../../traffic-policy/policy-refused.ts';
 import type { RawAction, RawRule } from '../../traffic-policy/policy-text.ts';
 
-/** Begins the places of all rules that stand for options. */
+/** Prefix of the places of all rules made from options. */
 const PLACE = 'option ';
 
-/** Whether all that is wrong is with options, and nothing with the policy. */
+/** Whether all problems are in options, and none in the policy. */
 export function isOfOptions({ problems }: PolicyRefused): boolean {
   return problems.every(({ place }) => place.startsWith(PLACE));
 }
 
-/** Collects the rules that options stand for. */
+/** Collects the rules made from options. */
 export class FrameBuilder {
   readonly #before: RulesByPhase<RawRule> = {};
   readonly #after: RulesByPhase<RawRule> = {};
 
   /**
-   * Adds actions to be run before the endpoint's own policy; none for an option that is not set.
+   * Adds actions that run before the endpoint's own policy.
    *
-   * @param option its name, for whoever has to be told what is wrong with it
+   * @param option its name, for error messages
+   * @param actions empty when the option is not set
    */
   before(phase: Phase, option: string, actions: readonly RawAction[]): void {
     add(this.#before, phase, option, actions);
   }
 
-  /** The same, after the policy. */
+  /** Adds actions that run after the policy. */
   after(phase: Phase, option: string, actions: readonly RawAction[]): void {
     add(this.#after, phase, option, actions);
   }
@@ -40,8 +41,8 @@ function add(rules: RulesByPhase<RawRule>, phase: Phase, option: string, actions
   rules[phase] = [...(rules[phase] ?? []), { place: PLACE + option, expressions: [], actions }];
 }
 
-/** A text for the field of an action in which `${…}` would be an expression: here it is a text. */
+/** Escapes `${…}` for an action's field, where it would be an expression. */
 export function literal(text: string): string {
-  // A function, for in a replacement $' would mean something else.
+  // A function: in a replacement string, $' has a special meaning.
   return text.replaceAll('${', () => `\${'$'}{`);
 }

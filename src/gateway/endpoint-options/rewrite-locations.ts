@@ -2,10 +2,10 @@ import type { PolicyResponse } from '../../traffic-policy/policy-subjects.ts';
 import type { PreparedAction } from '../../traffic-policy/steps.ts';
 
 /**
- * Makes an upstream's redirects to itself lead to the endpoint again, for it was told another Host than its clients know
- * (ngrok's documentation, "Rewriting the Host header"). They become relative: an endpoint can have many names.
+ * Makes an upstream's redirects to itself relative, so that they lead to the endpoint: the upstream got another Host than
+ * its clients use (ngrok's documentation, "Rewriting the Host header").
  *
- * @param host what the upstream was told
+ * @param host the Host that the upstream got
  */
 export function rewriteLocations(host: string): PreparedAction {
   const origins = [`http://${host}`, `https://${host}`].map((origin) => origin.toLowerCase());
@@ -27,7 +27,7 @@ function rewrite({ headers }: PolicyResponse, origins: readonly string[]): void 
     if (origin === undefined) continue;
     const rest = location.slice(origin.length);
     if (rest.startsWith('/')) headers[at + 1] = rest;
-    // Else it would be another host that begins in the same way.
+    // Otherwise it is another host with the same prefix.
     else if (rest === '' || /^[?#]/.test(rest)) headers[at + 1] = `/${rest}`;
   }
 }

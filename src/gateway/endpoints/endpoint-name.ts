@@ -6,7 +6,7 @@ import { quote } from '../../lib/quote.ts';
 const MAX_NAME = 253;
 const MAX_LABEL = 63;
 
-/** What is wrong with a name, first match first; a wildcard's `*.` does not count. */
+/** Rules for names without a wildcard's `*.`; the first broken rule is reported. */
 const RULES: readonly [code: string, problem: string, broken: (name: string) => boolean][] = [
   ['ERR_NGROK_397', `is longer than ${MAX_NAME} characters`, (name) => name.length > MAX_NAME],
   ['ERR_NGROK_355', 'contains an underscore', (name) => name.includes('_')],
@@ -14,14 +14,10 @@ const RULES: readonly [code: string, problem: string, broken: (name: string) => 
   ['ERR_NGROK_327', 'contains an empty label ("..")', (name) => name === '' || name.includes('..')],
   [
     'ERR_NGROK_328',
-    'or one of its labels starts with something else than a letter or digit',
+    'has a label that does not start with a letter or digit',
     (name) => /(^|\.)[.-]/.test(name) || name.startsWith('.'),
   ],
-  [
-    'ERR_NGROK_329',
-    'or one of its labels ends with something else than a letter or digit',
-    (name) => /[.-](\.|$)/.test(name),
-  ],
+  ['ERR_NGROK_329', 'has a label that does not end with a letter or digit', (name) => /[.-](\.|$)/.test(name)],
   ['ERR_NGROK_347', 'contains punycode that cannot be decoded', hasInvalidPunycode],
   ['ERR_NGROK_330', 'contains a double hyphen', (name) => /(^|\.)(?!xn--)[^.]*--/.test(name)],
   [
@@ -32,9 +28,9 @@ const RULES: readonly [code: string, problem: string, broken: (name: string) => 
 ];
 
 /**
- * Checks the form of a hostname that an agent asks for; whether it may have it is for its credential to say.
+ * Checks the syntax of a hostname that an agent asks for.
  *
- * @param wanted a hostname; `*` may stand for the whole first label
+ * @param wanted a hostname; its first label can be `*`
  * @returns the name in lower case
  * @throws {RpcError} when it is not a hostname
  */
@@ -47,7 +43,6 @@ export function checkEndpointName(wanted: string): string {
   return name;
 }
 
-/** Names from outside go into messages and logs shortened. */
 const ADJECTIVES =
   'agile amber brave bright brisk calm clever cosmic crisp daring eager early fair gentle golden happy honest keen kind light lively lucky mellow merry noble polite proud quick quiet royal silent smart snowy solid sunny swift tidy vivid warm wise'.split(
     ' ',
@@ -57,7 +52,7 @@ const NOUNS =
     ' ',
   );
 
-/** A name that people can read out, under the base domain. */
+/** A pronounceable name below the base domain. */
 export function randomEndpointName(base: string): string {
   return `${pick(ADJECTIVES)}-${pick(NOUNS)}-${randomInt(1000, 10_000)}.${base}`;
 }

@@ -9,47 +9,47 @@ import type { EndpointProtocol } from './endpoint.ts';
 export interface EndpointPoliciesOptions {
   /** Looks up the rules of IP policies. */
   ipPolicies: PolicyPorts['ipPolicies'];
-  /** Fetches what policies name; left out: from the public internet. */
+  /** Fetches the URLs that policies name; omitted: from the public internet. */
   fetch?: PolicyPorts['fetch'] | undefined;
   log: Log;
 }
 
 export interface PolicyTarget {
   protocol: EndpointProtocol;
-  /** What is counted belongs to it. */
+  /** Key of the policy's counters, such as rate limits. */
   url: string;
-  /** Whether other endpoints' policies alone lead there. */
+  /** Whether only the policies of other endpoints can reach it. */
   internal: boolean;
   frame: PolicyFrame;
 }
 
-/** Makes the policies of endpoints ready to run; what they count outlives a reconnect of the agent. */
+/** Compiles the policies of endpoints. Their counters survive a reconnect of the agent. */
 export class EndpointPolicies {
   readonly #options: EndpointPoliciesOptions;
   readonly #states = new PolicyStates();
-  /** What was compiled last, and goes for every endpoint of its kind: an agent binds hundreds with one text. */
+  /** The last compiled policy, which is valid for all endpoints of its kind: agents bind hundreds with one text. */
   #latest: { kind: string; policy: CompiledPolicy } | null = null;
 
   constructor(options: EndpointPoliciesOptions) {
     this.#options = options;
   }
 
-  /** Loads what the policy and the rules around it need while they run. */
+  /** Loads the modules that the policy and the rules around it need. */
   load(text: string, frame?: PolicyFrame): Promise<void> {
     return loadFor(text + (frame ? JSON.stringify(frame) : ''));
   }
 
   /**
    * @param text as the agent sent it; empty for none
-   * @param target whose policy it is; `frame` holds rules that run around it
-   * @throws {PolicyRefused} when any part of it cannot be run
+   * @param target the endpoint; `frame` holds rules that run before and after the policy
+   * @throws {PolicyRefused} when any part of it is invalid
    */
   compile(text: string, target: PolicyTarget): CompiledPolicy {
     const { protocol, url, internal, frame } = target;
     const compile = () => compilePolicy(text, protocol, { ports: this.#portsOf(url), internal, frame });
     if (!isEmptyFrame(frame)) return compile();
     const kind = `${protocol} ${internal} ${text}`;
-    // Each has a policy of its own all the same, for what is counted is the endpoint's.
+    // Known to be valid, so it is compiled on first use. Not shared: counters belong to one endpoint.
     if (this.#latest?.kind === kind) return compiledLater(compile, this.#latest.policy);
     const policy = compile();
     if (policy !== NO_POLICY && !policy.mayExpire) this.#latest = { kind, policy };
@@ -63,9 +63,9 @@ export class EndpointPolicies {
       ipPolicies,
       ...(fetch && { fetch }),
       onLog: ({ endpointId, clientIp, place, metadata }) =>
-        log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'a traffic policy logs'),
+        log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'traffic policy log'),
       onTrouble: ({ place, code, message, times, cause }) =>
-        log.warn({ url, place, code, problem: message, times, err: cause }, 'a traffic policy did not work'),
+        log.warn({ url, place, code, problem: message, times, err: cause }, 'traffic policy failed'),
     };
   }
 }

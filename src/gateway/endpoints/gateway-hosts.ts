@@ -1,24 +1,24 @@
 import { hostPort, isUnspecified } from '../../lib/ip-address.ts';
 
-/** The name for agents. */
+/** The host that agents connect to. */
 export function connectHost(baseDomain: string): string {
   return `connect.${baseDomain}`;
 }
 
-/** The name for clients of the management API. */
+/** The host of the management API. */
 export function apiHost(baseDomain: string): string {
   return `api.${baseDomain}`;
 }
 
-/** A name that leads to the gateway: in DNS there are those below its domain, but below localhost not everywhere. */
+/** The host in the addresses of TCP endpoints. Below localhost it is the base domain: not every resolver knows subdomains. */
 export function tcpHost(baseDomain: string): string {
   return baseDomain.includes('.') ? `tcp.${baseDomain}` : baseDomain;
 }
 
 /**
- * Where agents are told to go; names below localhost are not known to every resolver.
+ * The address that agents are given. It is an IP address for localhost, whose subdomains not every resolver knows.
  *
- * @param at `host` is what the gateway listens on; without a `sessionPort` agents come to the HTTPS port
+ * @param at `host` is the listen address; without a `sessionPort` agents use the HTTPS port
  * @returns `host:port`
  */
 export function sessionAddress(at: {

@@ -1,23 +1,23 @@
-/** What of the gateway's live side the API shows and steers; the agent sessions implement it. */
+/** What is online, as the management API shows and controls it. */
 export interface LiveView {
   sessions(): readonly LiveSession[];
   tunnels(): readonly LiveTunnel[];
   endpoints(): readonly LiveEndpoint[];
-  /** Tells the agent to restart, stop or update; false when there is no such session. */
+  /** Tells the agent to restart, stop or update; false when the session is unknown. */
   command(sessionId: string, command: SessionCommand): boolean;
-  /** Ends at once what is online by the right that was taken away. */
+  /** Ends everything online that depends on the revoked permission. */
   revoke(revoked: Revocation): void;
 }
 
 export type SessionCommand = 'restart' | 'stop' | 'update';
 
-/** A right that agents no longer have. */
+/** A permission that agents no longer have. */
 export interface Revocation {
-  /** Sessions started with these authtokens end. */
+  /** Ends sessions that these authtokens started. */
   credentialIds?: readonly string[];
-  /** Endpoints end whose name only this reservation covered; perhaps a wildcard. */
+  /** Ends endpoints whose name only this reservation covered; can be a wildcard. */
   domain?: string;
-  /** Endpoints end that this authtoken's rules, which were changed, no longer allow. */
+  /** Ends endpoints that the changed rules of this authtoken no longer allow. */
   narrowedId?: string;
 }
 
@@ -35,7 +35,7 @@ export interface LiveSession {
   metadata: string;
 }
 
-/** What an agent has bound. */
+/** An endpoint or labelled tunnel of an agent. */
 export interface LiveTunnel {
   /** `tn_…`, with the KSUID of its endpoint. */
   id: string;
@@ -72,11 +72,11 @@ export interface LiveEndpoint {
   ownerId: string | null;
   upstreamUrl: string | null;
   poolingEnabled: boolean;
-  /** Whether only the policies of other endpoints lead there. */
+  /** Whether only the policies of other endpoints can reach it. */
   internal: boolean;
 }
 
-/** A live side on which nothing is ever online. */
+/** A view on which nothing is ever online. */
 export const nothingOnline: LiveView = {
   sessions: () => [],
   tunnels: () => [],

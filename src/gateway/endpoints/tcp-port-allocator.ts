@@ -4,23 +4,23 @@ import { hasErrno, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import type { PortRange } from '../../lib/port-range.ts';
 
-/** A port that is open; it closes with the last of its leases. */
+/** A lease on an open port; the port closes with its last lease. */
 export interface PortLease {
   end(): void;
 }
 
-/** Opens ports to the public. */
+/** Listens on ports for clients. */
 export interface PortOpener {
-  /** @throws the system's error when the port cannot be had */
+  /** @throws the system's error when it cannot listen on the port */
   open(port: number): Promise<void>;
   close(port: number): void;
 }
 
-/** Knows which ports were in use, beyond the life of the process. */
+/** Remembers which ports were in use, across restarts. */
 export interface PortMemory {
-  /** Every port that ever was, those first that have not been for longest. */
+  /** Every port ever used, least recently used first. */
   used(): number[];
-  /** Notes that a port is in use now. */
+  /** Records that a port is in use. */
   remember(port: number): Promise<void>;
 }
 
@@ -31,13 +31,13 @@ export interface TcpPortAllocatorOptions {
   log: Log;
 }
 
-/** A port that somebody else on the machine has is passed over so often; then something is wrong with all of them. */
+/** Ports in use by other programs are skipped this often; after that, something else is wrong. */
 const MAX_ATTEMPTS = 50;
 
-/** The ports of tcp endpoints: chooses them, and opens them to the public. */
+/** Allocates and opens the ports of tcp endpoints. */
 export class TcpPortAllocator {
   readonly #options: TcpPortAllocatorOptions;
-  /** Those that are open or being opened. */
+  /** Ports that are open or being opened. */
   readonly #open = new Map<number, { opened: Promise<void>; leases: number }>();
 
   constructor(options: TcpPortAllocatorOptions) {
@@ -47,15 +47,15 @@ export class TcpPortAllocator {
   /**
    * Opens a port.
    *
-   * @param wanted null for one that nobody ever had, else for one that has been out of use for long
-   * @throws {RpcError} when it cannot be had
+   * @param wanted null for a port that was never used, or else the least recently used one
+   * @throws {RpcError} when no port or not this port is available
    */
   async claim(wanted: number | null): Promise<{ port: number; lease: PortLease }> {
     const claimed = wanted === null ? await this.#choose() : { port: wanted, lease: await this.#openWanted(wanted) };
     const { memory, log } = this.#options;
     memory.remember(claimed.port).catch((error: unknown) => {
-      // The endpoint works all the same; only a choice much later may fall on its port.
-      log.warn({ port: claimed.port, reason: messageOf(error) }, 'a tcp port could not be written down');
+      // The endpoint works; only a later allocation may choose its port too early.
+      log.warn({ port: claimed.port, reason: messageOf(error) }, 'tcp port not recorded');
     });
     return claimed;
   }
@@ -63,7 +63,7 @@ export class TcpPortAllocator {
   async #openWanted(port: number): Promise<PortLease> {
     const { first, last } = this.#options.range;
     if (port >= first && port <= last) return this.#lease(port);
-    throw new RpcError('ERR_NGROK_307', `the tcp ports of this gateway are ${first} to ${last}, not ${port}`);
+    throw new RpcError('ERR_NGROK_307', `port ${port} is outside this gateway's tcp ports ${first} to ${last}`);
   }
 
   async #choose(): Promise<{ port: number; lease: PortLease }> {
@@ -76,7 +76,7 @@ export class TcpPortAllocator {
         failure = error as Error;
       }
     }
-    throw failure ?? new RpcError('ERR_NGROK_18021', 'every tcp port of this gateway is taken');
+    throw failure ?? new RpcError('ERR_NGROK_18021', 'no tcp port available: all ports of this gateway are in use');
   }
 
   #candidates(): number[] {
@@ -112,8 +112,8 @@ export class TcpPortAllocator {
 }
 
 function cannotOpen(port: number, error: unknown): RpcError {
-  const why = hasErrno(error, 'EADDRINUSE') ? 'another program has it' : messageOf(error);
-  return new RpcError('ERR_NGROK_334', `port ${port} cannot be opened on the gateway's machine: ${why}`, {
+  const why = hasErrno(error, 'EADDRINUSE') ? 'another program uses it' : messageOf(error);
+  return new RpcError('ERR_NGROK_334', `port ${port} cannot be opened on the gateway: ${why}`, {
     cause: error,
   });
 }

@@ -1,27 +1,27 @@
 import type { Socket } from 'node:net';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 
-/** What a public connection carries. */
+/** Protocols of clients' connections. */
 export const CONNECTION_KINDS = ['http', 'https', 'tls', 'tcp'] as const;
 export type ConnectionKind = (typeof CONNECTION_KINDS)[number];
 
-/** What a request fails with that was not refused on purpose. */
+/** Error code of a request that failed because of a bug. */
 const INTERNAL_ERROR = 'ERR_NGROK_741';
 
 /**
- * What a gateway has counted since it started. Most gateways are never asked, and those that are must not be slower for
- * it: each of these numbers costs an addition, and becomes a metric when somebody looks.
+ * Counts a gateway's traffic since it started. Counting must not slow requests down, so each number costs one addition and
+ * becomes a metric only when it is read.
  */
 export class TrafficCounters {
   /** Responses of the edge to requests for endpoints, by the first digit of their status. */
   readonly responses = [0, 0, 0, 0, 0, 0];
-  /** Requests that a traffic policy, or an option of the endpoint, did not let through. */
+  /** Requests rejected by a traffic policy or an option of the endpoint. */
   refusedByPolicy = 0;
-  /** Requests that did not get a whole response of the upstream. */
+  /** Requests without a complete response of the upstream. */
   upstreamFailures = 0;
-  /** Public connections that are open. */
+  /** Open connections of clients. */
   readonly connections: Record<ConnectionKind, number> = { http: 0, https: 0, tls: 0, tcp: 0 };
-  /** By error code, which are the gateway's own and few. */
+  /** By error code; codes are the gateway's own and few. */
   readonly bindsRefused = new Map<string, number>();
   readonly sessionsRefused = new Map<string, number>();
 
@@ -37,7 +37,7 @@ export class TrafficCounters {
     });
   }
 
-  /** Counts what an agent's request was answered with in place of what it asked for. */
+  /** Counts a refused request of an agent by its error code. */
   refused(counts: Map<string, number>, error: unknown): void {
     const code = error instanceof RpcError ? error.code : INTERNAL_ERROR;
     counts.set(code, (counts.get(code) ?? 0) + 1);

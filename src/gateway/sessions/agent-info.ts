@@ -1,18 +1,18 @@
 import type { AuthRequest } from '../../agent-protocol/messages.ts';
 
-/** What is known of the agent at the other end, in its own words. */
+/** What an agent reports about itself. */
 export interface AgentInfo {
   clientType: string;
   version: string;
   os: string;
   metadata: string;
-  /** Identifies the agent's process, when its metadata names it: `{"instance": "…"}`. */
+  /** Identifies the agent's process, when its metadata does: `{"instance": "…"}`. */
   instance: string | null;
-  /** Above 0 for a further connection of the same agent. */
+  /** Above 0 for an additional connection of the same agent. */
   leg: number;
 }
 
-/** What an agent says of itself when it authenticates. */
+/** Reads what an agent reports when it authenticates. */
 export function agentInfo({ Extra: extra }: AuthRequest): AgentInfo {
   return {
     clientType: extra.clienttype,
@@ -30,7 +30,7 @@ function instanceOf(metadata: string): string | null {
     const { instance } = JSON.parse(metadata) as { instance?: unknown };
     return typeof instance === 'string' && instance !== '' ? instance : null;
   } catch {
-    // Metadata is the agent's own; that it is no JSON means only that there is no instance in it.
+    // Metadata is opaque: when it is not JSON, it names no instance.
     return null;
   }
 }

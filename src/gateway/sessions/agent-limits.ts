@@ -3,12 +3,12 @@ import type { AgentLimits } from '../../settings/gateway-limits.ts';
 
 export const AGENT_LIMITS: AgentLimits = { sessions: 1000, endpoints: 10_000, optionBytes: 64 * 1_048_576 };
 
-/** What the gateway keeps of an endpoint besides, however little was said of it. */
+/** Memory that every endpoint takes besides its options. */
 const ENDPOINT_BYTES = 1024;
 
 /**
- * Counts what the gateway keeps for agents: policies, certificates and other options, which take some ten times as much
- * memory when they are ready to run. An authtoken's sessions share an allowance, for nobody counts them.
+ * Limits the policies, certificates and other options that the gateway keeps for agents; compiled they take some ten times
+ * as much memory. All sessions of an authtoken share one allowance, because their number is not limited.
  */
 export class OptionBytes {
   readonly #limit: number;
@@ -19,10 +19,12 @@ export class OptionBytes {
   }
 
   /**
-   * @param credentialId whose authtoken it is
+   * Takes bytes from the allowance of an authtoken.
+   *
+   * @param credentialId id of the authtoken
    * @param size bytes of the request
-   * @returns gives them back
-   * @throws {RpcError} when there is no room for them
+   * @returns a function that returns them
+   * @throws {RpcError} when the allowance is used up
    */
   take(credentialId: string, size: number): () => void {
     let bytes = size + ENDPOINT_BYTES;
@@ -30,7 +32,7 @@ export class OptionBytes {
     if (taken + bytes > this.#limit) {
       throw new RpcError(
         'ERR_NGROK_350',
-        `the endpoints of one authtoken can take ${this.#limit} bytes of options and policies in all`,
+        `option limit reached: all endpoints of an authtoken can have ${this.#limit} bytes of options and policies; unbind some`,
       );
     }
     this.#taken.set(credentialId, taken + bytes);

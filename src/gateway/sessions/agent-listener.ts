@@ -68,7 +68,7 @@ export abstract class AgentListener implements AgentUpstream {
   }
 }
 
-/** Type and header of a PROXY stream. The length is little endian, unlike everything else. */
+/** Type and header of a PROXY stream. Its length is little endian, unlike everything else (`@ngrok/ngrok` 1.7.0). */
 function proxyPreamble(id: string, { address, protocol }: ClientInfo, passthrough: boolean): Buffer {
   const header = Buffer.from(
     JSON.stringify({

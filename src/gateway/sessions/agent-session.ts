@@ -23,37 +23,35 @@ import { type AgentInfo, agentInfo } from './agent-info.ts';
 import type { OptionBytes } from './agent-limits.ts';
 import type { ListenerOwner } from './agent-listener.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
+import { HeartbeatTimeout } from './heartbeat-timeout.ts';
 import type { RefusalLog } from './refusal-log.ts';
 import { type Listener, SessionListeners } from './session-listeners.ts';
 import { StreamGate } from './stream-gate.ts';
 
 const AUTH_DEADLINE_MS = 10_000;
 const PROBE_MS = 1_000;
-/** Heartbeats may be late by this much beyond what the agent tolerates itself. */
-const SILENCE_SLACK_MS = 1_000;
-const MAX_SILENCE_MS = 600_000;
-/** Before it has authenticated, nobody makes the gateway keep more than this for a stream, nor for more streams. */
+/** Limits for connections that have not authenticated: bytes kept for a stream, and streams. */
 const MAX_AUTH_BODY = 65_536;
 const MAX_AUTH_STREAMS = 4;
 
-/** Knows all sessions of the gateway. */
+/** All sessions of the gateway. */
 export interface SessionDirectory {
   /**
-   * Takes a session in that has just authenticated, and ends older ones of the same agent.
+   * Adds a session that has just authenticated, and ends older ones of the same agent.
    *
-   * @throws {RpcError} when there is no room
+   * @throws {RpcError} at the session limit
    */
-  enter(session: AgentSession): void;
-  /** Whether an agent may go on under the id of an earlier session: it has our form, and is nobody else's. */
+  add(session: AgentSession): void;
+  /** Whether an agent can keep the id of an earlier session: well-formed and not in use by another credential. */
   mayKeep(id: string, credentialId: string): boolean;
-  leave(session: AgentSession): void;
+  remove(session: AgentSession): void;
 }
 
 export interface AgentSessionDeps {
   access: AgentAccess;
   binder: EndpointBinder;
   directory: SessionDirectory;
-  /** Listeners that it may have. */
+  /** Listeners that the session can have. */
   maxListeners: number;
   optionBytes: OptionBytes;
   ids: IdSource;
@@ -63,7 +61,7 @@ export interface AgentSessionDeps {
   log: Log;
 }
 
-/** One connection of an agent: from the TLS handshake to the end. */
+/** One connection of an agent, from the end of its TLS handshake. */
 export class AgentSession implements ConnectionUser, ListenerOwner {
   readonly gate: StreamGate;
   readonly commands: AgentCommands;
@@ -76,8 +74,9 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   #credential: Credential | null = null;
   #agent: AgentInfo | null = null;
   #authenticating = false;
-  #over = false;
-  #timer: NodeJS.Timeout | undefined;
+  #ended = false;
+  #authTimer: NodeJS.Timeout | undefined;
+  #heartbeatTimeout: HeartbeatTimeout | undefined;
 
   constructor(socket: Duplex, deps: AgentSessionDeps) {
     this.#deps = deps;
@@ -88,13 +87,13 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     this.#listeners = new SessionListeners(this, deps);
   }
 
-  /** `ClientId` of the protocol: `ts_…`, kept by the agent when it reconnects. Empty before it has authenticated. */
+  /** `ts_…`, the protocol's `ClientId`; agents keep it when they reconnect. Empty before authentication. */
   get id(): string {
     return this.#id;
   }
 
   get online(): boolean {
-    return this.#credential !== null && !this.#over;
+    return this.#credential !== null && !this.#ended;
   }
 
   get credential(): Credential {
@@ -112,15 +111,14 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     return this.#deps.address;
   }
 
-  /** Its endpoints and labelled tunnels. */
+  /** Endpoints and labelled tunnels of the session. */
   get listeners(): Iterable<Listener> {
     return this.#listeners.values();
   }
 
-  /** Starts serving; an agent that does not authenticate in time is dropped. */
+  /** Starts serving; ends the session when the agent does not authenticate in time. */
   start(): void {
-    this.#timer = setTimeout(() => this.end(new Error('the agent did not authenticate in time')), AUTH_DEADLINE_MS);
-    this.#timer.unref();
+    this.#authTimer = setTimeout(() => this.end(new Error('authentication timed out')), AUTH_DEADLINE_MS).unref();
     this.#connection.start();
   }
 
@@ -129,7 +127,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   }
 
   /**
-   * Takes one endpoint or labelled tunnel offline for good and tells the agent why.
+   * Takes an endpoint or labelled tunnel offline and notifies the agent why.
    *
    * @param code `ERR_NGROK_…`
    */
@@ -139,10 +137,10 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   }
 
   async isAlive(): Promise<boolean> {
-    if (this.#over) return false;
+    if (this.#ended) return false;
     const heardBefore = this.#connection.lastReadAt;
-    const answered = await this.#heartbeat().ask(PROBE_MS);
-    return !this.#over && (answered || this.#connection.lastReadAt > heardBefore);
+    const answered = await this.#heartbeatProbe().ask(PROBE_MS);
+    return !this.#ended && (answered || this.#connection.lastReadAt > heardBefore);
   }
 
   accept(channel: Channel): void {
@@ -150,18 +148,19 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   }
 
   ended(reason: Error): void {
-    this.#over = true;
-    clearTimeout(this.#timer);
+    this.#ended = true;
+    clearTimeout(this.#authTimer);
+    this.#heartbeatTimeout?.stop();
     this.#listeners.unbindAll(reason);
     if (!this.#credential) return;
-    this.#deps.directory.leave(this);
+    this.#deps.directory.remove(this);
     this.#deps.log.info({ session: this.#id, reason: reason.message }, 'agent session ended');
   }
 
   #receiverFor(type: number, channel: Channel): ChannelReceiver {
     if (type === StreamType.heartbeat) return new HeartbeatEcho(channel);
     const limit = this.#credential ? undefined : MAX_AUTH_BODY;
-    const report = (error: unknown) => this.#deps.log.error({ err: error, type }, 'a request of an agent failed');
+    const report = (error: unknown) => this.#deps.log.error({ err: error, type }, 'agent request failed');
     return new RpcResponder(channel, (body, size) => this.#serveCounted(type, body, size), report, limit);
   }
 
@@ -184,7 +183,10 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
       case StreamType.bind:
         return this.#listeners.bind(parseMessage(BindRequest, body, 'ERR_NGROK_301'), size);
       case StreamType.unbind:
-        this.#listeners.unbind(parseMessage(UnbindRequest, body, 'ERR_NGROK_301').Id, new Error('the agent closed it'));
+        this.#listeners.unbind(
+          parseMessage(UnbindRequest, body, 'ERR_NGROK_301').Id,
+          new Error('unbound by the agent'),
+        );
         return { body: {} };
       case StreamType.bindLabeled:
         return this.#listeners.bindLabeled(parseMessage(BindLabeledRequest, body, 'ERR_NGROK_301'), size);
@@ -194,45 +196,35 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   }
 
   async #authenticate(request: AuthRequest): Promise<RpcAnswer> {
-    if (this.#authenticating) throw new RpcError('ERR_NGROK_109', 'the session has authenticated already');
+    if (this.#authenticating) throw new RpcError('ERR_NGROK_109', 'the session has already authenticated');
     this.#authenticating = true;
     const { Extra: extra } = request;
     const credential = await this.#deps.access.authenticate(extra.authtoken);
-    if (this.#over) throw new RpcError('ERR_NGROK_741', 'the session is over');
+    if (this.#ended) throw new RpcError('ERR_NGROK_741', 'the session has ended');
     const { directory, ids } = this.#deps;
     this.#id = directory.mayKeep(request.ClientId, credential.id) ? request.ClientId : ids.next('ts');
     this.#agent = agentInfo(request);
     this.#credential = credential;
     try {
-      directory.enter(this);
+      directory.add(this);
     } catch (error) {
       this.#credential = null;
       throw error;
     }
     this.#connection.maxInbound = MAX_INBOUND;
-    this.#watch(Math.min(extra.heartbeatinterval + extra.heartbeattolerance + SILENCE_SLACK_MS, MAX_SILENCE_MS));
+    clearTimeout(this.#authTimer);
+    this.#heartbeatTimeout = new HeartbeatTimeout(
+      { interval: extra.heartbeatinterval, tolerance: extra.heartbeattolerance },
+      () => this.#connection.lastReadAt,
+      () => this.end(new Error('heartbeat timed out')),
+    );
     const who = { session: this.#id, credential: credential.id, address: this.address };
     this.#deps.log.info({ ...who, agent: extra.clienttype, version: extra.version }, 'agent session online');
     const version = request.Version.includes('3') ? '3' : '2';
     return { body: { Version: version, ClientId: this.#id, Extra: {} } };
   }
 
-  /**
-   * Ends the session once nothing was heard for so long: after `close()` an SDK neither says goodbye nor hangs up, it
-   * merely falls silent.
-   */
-  #watch(silenceMs: number): void {
-    clearTimeout(this.#timer);
-    const left = this.#connection.lastReadAt + silenceMs - performance.now();
-    if (left <= 0) {
-      this.end(new Error('nothing was heard of the agent for too long'));
-      return;
-    }
-    this.#timer = setTimeout(() => this.#watch(silenceMs), left);
-    this.#timer.unref();
-  }
-
-  #heartbeat(): HeartbeatProbe {
+  #heartbeatProbe(): HeartbeatProbe {
     if (this.#probe) return this.#probe;
     const channel = this.#connection.channel();
     channel.write(streamPrefix(StreamType.heartbeat));

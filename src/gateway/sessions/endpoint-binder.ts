@@ -26,20 +26,20 @@ export interface EndpointBinderOptions {
   ids: IdSource;
   policies: EndpointPolicies;
   addresses: AddressSettings;
-  /** Null: there are no public tcp endpoints. */
+  /** Null: the gateway offers no public tcp endpoints. */
   tcpPorts: TcpPortAllocator | null;
 }
 
 const ENDPOINT_ID = /^[A-Za-z0-9_-]{1,64}$/;
 const PUBLIC_ID = /^ep_[0-9A-Za-z]{27}$/;
 
-/** What an agent gets for a request to bind: the endpoint, and the answer that the SDK sends back on a reconnect. */
+/** The result of a BIND: the endpoint, and the answer that the SDK sends back when it reconnects. */
 export interface Bound {
   endpoint: BoundEndpoint;
   answer: { Id: string; URL: string; Proto: string; Opts: object; Extra: { Token: string } };
 }
 
-/** Turns an agent's request into an endpoint or a labelled tunnel that is online, or into a refusal. */
+/** Puts the endpoints and labelled tunnels that agents request online. */
 export class EndpointBinder {
   readonly #options: EndpointBinderOptions;
   readonly #claims: EndpointClaims;
@@ -54,8 +54,8 @@ export class EndpointBinder {
   /**
    * Puts an endpoint online for a session.
    *
-   * @param hold told of it in the same breath: nothing may happen to the session that it is not part of
-   * @throws {RpcError} when it cannot be had as asked for
+   * @param hold called synchronously before the endpoint goes online, so that it ends with its session
+   * @throws {RpcError} when the endpoint cannot be bound as requested
    */
   async bind(owner: ListenerOwner, request: BindRequest, hold: (endpoint: BoundEndpoint) => void): Promise<Bound> {
     const options = parseMessage(
@@ -71,7 +71,7 @@ export class EndpointBinder {
     await this.#options.policies.load(policyOf(options), demands.frame);
     const { address, lease } = await this.#claims.claim(owner, wanted, extra.PoolingEnabled);
     try {
-      // From here on nothing is awaited: what is free now is so when the endpoint goes online.
+      // Nothing is awaited from here on, so an address that is free now is free when the endpoint goes online.
       this.#claims.check(owner, address, extra.PoolingEnabled);
       const endpoint = this.#endpoint(owner, address, request, options, demands);
       this.#claims.checkPool(endpoint);
@@ -92,9 +92,13 @@ export class EndpointBinder {
    */
   bindLabeled(owner: ListenerOwner, request: BindLabeledRequest): LabeledTunnel {
     const { Labels: labels, ForwardsTo: forwardsTo, ForwardsProto, Metadata: metadata } = request;
-    if (Object.keys(labels).length === 0) throw new RpcError('ERR_NGROK_394', 'a labelled tunnel needs a label');
+    if (Object.keys(labels).length === 0)
+      throw new RpcError('ERR_NGROK_394', 'a labelled tunnel needs at least one label');
     if (speaksHttp2(ForwardsProto)) {
-      throw new RpcError('ERR_NGROK_301', 'connections to labelled tunnels are passed on as bytes: leave out http2');
+      throw new RpcError(
+        'ERR_NGROK_301',
+        'http2 is not supported for labelled tunnels: their connections are forwarded as bytes; leave out http2',
+      );
     }
     owner.credential.authorize({ kind: 'labels', labels });
     const id = this.#options.ids.next('tn');
@@ -103,7 +107,7 @@ export class EndpointBinder {
     return tunnel;
   }
 
-  /** Takes an endpoint or a labelled tunnel offline and cuts its connections. */
+  /** Takes an endpoint or labelled tunnel offline and closes its connections. */
   unbind(listener: BoundEndpoint | LabeledTunnel, reason: Error): void {
     const { endpoints } = this.#options;
     if (listener instanceof LabeledTunnel) {
@@ -126,7 +130,7 @@ export class EndpointBinder {
     const { id, publicId } = this.#identify(request.Id);
     const url = urlOf(address);
     const target = { protocol, url, internal, frame };
-    const policy = refusing(() => this.#options.policies.compile(policyOf(options), target));
+    const policy = asRpcError(() => this.#options.policies.compile(policyOf(options), target));
     const particulars = {
       id,
       publicId,
@@ -147,49 +151,49 @@ export class EndpointBinder {
     return new BoundEndpoint(particulars, owner);
   }
 
-  /** An agent that binds again keeps its id; it may name any, and must not take that of another agent's endpoint. */
+  /** An agent that reconnects keeps its endpoint id, unless another endpoint online has it. */
   #identify(offered: string): { id: string; publicId: string } {
     const { endpoints, ids } = this.#options;
     const fresh = ids.next('ep');
     if (offered === '') return { id: fresh, publicId: fresh };
-    if (!ENDPOINT_ID.test(offered)) throw new RpcError('ERR_NGROK_301', 'the id of the endpoint is malformed');
+    if (!ENDPOINT_ID.test(offered)) throw new RpcError('ERR_NGROK_301', 'the endpoint id is malformed');
     const isOurs = PUBLIC_ID.test(offered) && !endpoints.hasId(offered);
     return { id: offered, publicId: isOurs ? offered : fresh };
   }
 }
 
-/** @throws {RpcError} when it is nothing that the edge speaks */
+/** @throws {RpcError} when the edge does not support the protocol */
 function speaksHttp2(appProtocol: string): boolean {
   if (appProtocol === 'http2') return true;
   if (appProtocol === '' || appProtocol === 'http1') return false;
-  throw new RpcError('ERR_NGROK_15003', 'the protocol of the upstream is http1 or http2');
+  throw new RpcError('ERR_NGROK_15003', 'the upstream protocol is not supported; use http1 or http2');
 }
 
 function policyOf({ Policy, TrafficPolicy }: EndpointOptions): string {
   if (Policy !== '' && TrafficPolicy !== '') {
-    throw new RpcError('ERR_NGROK_9025', 'Policy and TrafficPolicy cannot both be given');
+    throw new RpcError('ERR_NGROK_9025', 'Policy and TrafficPolicy cannot be combined; use TrafficPolicy');
   }
   return TrafficPolicy || Policy;
 }
 
-/** @throws {RpcError} when the policy, or what the options ask for, cannot be run */
-function refusing(compile: () => CompiledPolicy): CompiledPolicy {
+/** @throws {RpcError} when the policy or the options are invalid */
+function asRpcError(compile: () => CompiledPolicy): CompiledPolicy {
   try {
     return compile();
   } catch (error) {
     if (!(error instanceof PolicyRefused)) throw error;
     if (isOfOptions(error)) throw new RpcError('ERR_NGROK_301', messageOf(error), { cause: error });
-    throw new RpcError('ERR_NGROK_9026', `the traffic policy cannot be used: ${messageOf(error)}`, { cause: error });
+    throw new RpcError('ERR_NGROK_9026', `the traffic policy is invalid: ${messageOf(error)}`, { cause: error });
   }
 }
 
-/** The SDK stores this answer, and sends its options and token when it binds again after a reconnect. */
+/** The SDK stores this answer, and sends its options and token back when it reconnects. */
 function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: EndpointOptions): Bound['answer'] {
   const { id, url, protocol, proxyProtocol } = endpoint;
   const opts: Record<string, unknown> = {};
-  // The SDK reads an answer in small pieces, and sends one frame for each: what is not set need not be in it.
+  // The SDK reads an answer in small pieces and sends a frame for each, so unset members are left out.
   for (const [name, value] of Object.entries(request.Opts ?? {})) if (value !== null) opts[name] = value;
-  // The address is in one place alone, and what Rust's SDK cannot do without is there, whatever the protocol.
+  // The address goes into one member only. The Rust SDK needs the others, whatever the protocol.
   Object.assign(opts, { Hostname: '', Subdomain: '', URL: '' }, addressOptions(endpoint));
   opts.Auth = options.Auth;
   opts.HostHeaderRewrite = options.HostHeaderRewrite;

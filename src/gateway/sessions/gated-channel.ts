@@ -1,48 +1,48 @@
 import type { ByteChannel, ByteReceiver } from '../../agent-protocol/byte-channel.ts';
 import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
 
-/** How far a stream has come: held back here, sent, its header taken by the agent, taken out of the agent's queue. */
+/** Progress of a stream: queued here, sent, header credited by the agent, reacted to by the agent. */
 export type Stage = 'waiting' | 'offered' | 'accepted' | 'answered';
 
-/** What the gate that made the channel wants to know of it. */
+/** Receives a channel's events for the gate that made it. */
 export interface GatedChannelObserver {
-  /** The agent has consumed `total` bytes of ours. Not called once the stage is `answered`. */
+  /** The agent has consumed `total` bytes. Not called in the stage `answered`. */
   credited(channel: GatedChannel, total: number): void;
-  /** The agent has sent something. Called once at most, while the stage is another one than `answered`. */
+  /** The agent has sent something. Called before the stage is `answered`. */
   answered(channel: GatedChannel): void;
-  /** There is something to be sent. Called once at most, while the stage is `waiting`. */
-  talking(channel: GatedChannel): void;
-  /** The stream no longer counts at the agent. */
-  gone(channel: GatedChannel): void;
+  /** The first bytes were written while the stage is `waiting`. */
+  dataWritten(channel: GatedChannel): void;
+  /** The stream no longer counts towards the agent's limit. */
+  closed(channel: GatedChannel): void;
 }
 
-/** The streams of one listener of the agent. */
+/** The streams of one listener. */
 export class Lane {
-  /** Whether the agent has registered the listener; a stream opened earlier would be dropped. */
+  /** Whether the agent has registered the listener; it drops streams opened earlier. */
   ready = false;
-  /** Whether the listener is gone, for good. */
-  over = false;
-  /** Streams that the agent has got and shown no reaction to, in the order in which it got them. */
+  /** Whether the listener was taken offline. */
+  closed = false;
+  /** Streams sent to the agent without a reaction so far, in order of sending. */
   readonly unanswered = new Set<GatedChannel>();
   readonly streams = new Set<GatedChannel>();
 }
 
 const NOBODY: ByteReceiver = { onData() {}, onEnd() {} };
 
-/** A stream to a listener of the agent, watched by the gate. */
+/** A stream to a listener of the agent, as the gate tracks it. */
 export class GatedChannel implements ByteChannel, ChannelReceiver {
   receiver: ByteReceiver = NOBODY;
-  /** Kept by the observer. */
+  /** Maintained by the observer. */
   stage: Stage = 'waiting';
-  /** Whether there was something to be sent before the agent got the stream. */
-  talks = false;
+  /** Whether data was written while the stream was waiting. */
+  hasData = false;
   readonly channel: Channel;
   readonly lane: Lane;
-  /** Bytes that precede what the user writes: type and header of the stream. */
+  /** Length of the stream's type and header, which precede the user's bytes. */
   readonly preamble: number;
   readonly #observer: GatedChannelObserver;
 
-  /** @param channel not open yet, with the preamble written to it; this becomes its receiver */
+  /** @param channel not open yet, with the preamble written; this becomes its receiver */
   constructor(channel: Channel, lane: Lane, preamble: number, observer: GatedChannelObserver) {
     this.channel = channel;
     this.lane = lane;
@@ -53,9 +53,9 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
 
   write(bytes: Buffer): boolean {
     const room = this.channel.write(bytes);
-    if (this.stage === 'waiting' && !this.talks) {
-      this.talks = true;
-      this.#observer.talking(this);
+    if (this.stage === 'waiting' && !this.hasData) {
+      this.hasData = true;
+      this.#observer.dataWritten(this);
     }
     return room;
   }
@@ -77,7 +77,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
     this.channel.resume();
   }
 
-  /** Ends both directions; the receiver is told why. */
+  /** Aborts the stream and passes the reason to the receiver. */
   cut(reason: Error): void {
     const { receiver } = this;
     this.abort();
@@ -103,7 +103,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   }
 
   onClosed(error?: Error): void {
-    this.#observer.gone(this);
+    this.#observer.closed(this);
     this.receiver.onClosed?.(error);
   }
 }

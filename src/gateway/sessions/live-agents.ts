@@ -18,7 +18,7 @@ import { LabeledTunnel } from './labeled-tunnel.ts';
 import type { Listener } from './session-listeners.ts';
 import type { SessionServer } from './session-server.ts';
 
-/** What the agents' sessions look like to the management API, and how it takes rights away from them. */
+/** Shows the agents' sessions to the management API, and revokes permissions in them. */
 export class LiveAgents implements LiveView {
   constructor(
     private readonly server: SessionServer,
@@ -27,7 +27,7 @@ export class LiveAgents implements LiveView {
   ) {}
 
   sessions(): readonly LiveSession[] {
-    // Several connections of one agent are one session, and share its id.
+    // Several connections of one agent share an id and count as one session.
     const byId = new Map([...this.server.sessions].map((session) => [session.id, session]));
     return [...byId.values()].map((session) => ({
       id: session.id,
@@ -70,7 +70,7 @@ export class LiveAgents implements LiveView {
       update: () => commands.update('', false),
     };
     sent[command]().catch((error: unknown) => {
-      this.log.warn({ session: sessionId, command, reason: messageOf(error) }, 'the agent did not follow a command');
+      this.log.warn({ session: sessionId, command, reason: messageOf(error) }, 'agent command failed');
     });
     return true;
   }
@@ -82,7 +82,7 @@ export class LiveAgents implements LiveView {
     }
   }
 
-  /** Each listener ends with the reason; then the session, whose agent will be refused when it comes back. */
+  /** Stops each listener with the reason, then ends the session; the agent cannot authenticate again. */
   #end(session: AgentSession): void {
     const reason = 'the authtoken was revoked';
     for (const listener of [...session.listeners]) session.stopListener(listener, reason, 'ERR_NGROK_300');
@@ -123,7 +123,7 @@ function showEndpoint(session: AgentSession, endpoint: BoundEndpoint): LiveEndpo
   };
 }
 
-/** Ends what the session's credential no longer allows, or whose name is no longer reserved. */
+/** Stops listeners that the session's credential no longer allows, or whose domain is no longer reserved. */
 function stopForbidden(session: AgentSession): void {
   for (const listener of [...session.listeners]) {
     try {
@@ -135,7 +135,7 @@ function stopForbidden(session: AgentSession): void {
   }
 }
 
-/** An endpoint of an agent and its tunnel share their KSUID; a labelled tunnel has an id of its own. */
+/** An endpoint and its tunnel share their KSUID; a labelled tunnel has its own id. */
 function tunnelId({ publicId }: Listener): string {
   return `tn_${ksuidOf(publicId)}`;
 }

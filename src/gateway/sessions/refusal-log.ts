@@ -5,11 +5,11 @@ import { RecentMap } from '../../lib/recent-map.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 
 const QUIET_MS = 60_000;
-/** Whoever is more clients than that may fill the log, and finds the management API's open to it as well. */
+/** Agents remembered; more than this can fill the log. */
 const MAX_REMEMBERED = 10_000;
 
-/** Whose request it was: an address alone as long as nobody has authenticated from there. */
-export interface Refused {
+/** The agent that was refused; before it has authenticated, only its address is known. */
+export interface RefusedAgent {
   address: string;
   /** `ts_…` */
   session?: string;
@@ -18,39 +18,39 @@ export interface Refused {
 }
 
 /**
- * Counts what agents are refused, and tells of it so that the device can be found: once a minute for each client and
- * code, for agents ask again and again.
+ * Counts refused requests of agents, and logs them so that operators find the device: at most once a minute for each agent
+ * and code, because agents retry.
  */
 export class RefusalLog {
-  readonly #told = new RecentMap<string, { at: number; times: number }>(MAX_REMEMBERED);
+  readonly #logged = new RecentMap<string, { at: number; times: number }>(MAX_REMEMBERED);
 
   constructor(
     private readonly counters: TrafficCounters,
     private readonly log: Log,
   ) {}
 
-  session(who: Refused, error: unknown): void {
+  session(agent: RefusedAgent, error: unknown): void {
     this.counters.refused(this.counters.sessionsRefused, error);
-    this.#tell('an agent was refused', who, error);
+    this.#warn('agent refused', agent, error);
   }
 
-  endpoint(who: Refused, error: unknown): void {
+  endpoint(agent: RefusedAgent, error: unknown): void {
     this.counters.refused(this.counters.bindsRefused, error);
-    this.#tell('an endpoint was refused', who, error);
+    this.#warn('endpoint refused', agent, error);
   }
 
-  /** What is no refusal is a bug, and told as one elsewhere. */
-  #tell(what: string, who: Refused, error: unknown): void {
+  /** Other errors are bugs, which are logged elsewhere. */
+  #warn(msg: 'agent refused' | 'endpoint refused', agent: RefusedAgent, error: unknown): void {
     if (!(error instanceof RpcError)) return;
-    const key = `${who.credential ?? clientNetwork(who.address)} ${error.code}`;
+    const key = `${agent.credential ?? clientNetwork(agent.address)} ${error.code}`;
     const now = performance.now();
-    const entry = this.#told.get(key) ?? { at: Number.NEGATIVE_INFINITY, times: 0 };
+    const entry = this.#logged.get(key) ?? { at: Number.NEGATIVE_INFINITY, times: 0 };
     entry.times += 1;
     if (now - entry.at >= QUIET_MS) {
-      this.log.warn({ ...who, code: error.code, reason: error.message, times: entry.times }, what);
+      this.log.warn({ ...agent, code: error.code, reason: error.message, times: entry.times }, msg);
       entry.at = now;
       entry.times = 0;
     }
-    this.#told.set(key, entry);
+    this.#logged.set(key, entry);
   }
 }

@@ -9,7 +9,7 @@ import type { BoundEndpoint } from './bound-endpoint.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
 import type { LabeledTunnel } from './labeled-tunnel.ts';
 
-/** What a session can have bound. */
+/** What a session can bind. */
 export type Listener = BoundEndpoint | LabeledTunnel;
 
 export interface SessionListenersDeps {
@@ -23,11 +23,11 @@ export interface SessionListenersDeps {
 export class SessionListeners {
   readonly #owner: ListenerOwner;
   readonly #deps: SessionListenersDeps;
-  /** By the agent's names for them. */
+  /** By the agent's ids. */
   readonly #byId = new Map<string, Listener>();
-  /** Those that are still being bound. */
+  /** Number of endpoints being bound. */
   #pending = 0;
-  /** What gives back the bytes of those that are bound. */
+  /** Returns the bytes taken from the authtoken's allowance. */
   readonly #release = new WeakMap<Listener, () => void>();
 
   constructor(owner: ListenerOwner, deps: SessionListenersDeps) {
@@ -41,11 +41,11 @@ export class SessionListeners {
 
   /**
    * @param size bytes of the request
-   * @throws {RpcError} when the endpoint cannot be had
+   * @throws {RpcError} when the endpoint cannot be bound
    */
   async bind(request: BindRequest, size: number): Promise<RpcAnswer> {
-    this.#requireFree(request.Id);
-    const release = this.#takeRoom(size);
+    this.#requireUnusedId(request.Id);
+    const release = this.#takeAllowance(size);
     this.#pending += 1;
     const { binder, log } = this.#deps;
     const hold = (bound: BoundEndpoint) => this.#hold(bound, release);
@@ -67,11 +67,11 @@ export class SessionListeners {
 
   /**
    * @param size bytes of the request
-   * @throws {RpcError} when the labels cannot be had
+   * @throws {RpcError} when the session may not bind the labels
    */
   bindLabeled(request: BindLabeledRequest, size: number): RpcAnswer {
     const { binder, log } = this.#deps;
-    const release = this.#takeRoom(size);
+    const release = this.#takeAllowance(size);
     let tunnel: LabeledTunnel;
     try {
       tunnel = binder.bindLabeled(this.#owner, request);
@@ -84,7 +84,7 @@ export class SessionListeners {
     return this.#answer(tunnel, { Id: tunnel.id });
   }
 
-  /** Takes one offline; SDKs ask for it more than once, and one that is unknown is as good as unbound. */
+  /** Takes a listener offline. Unknown ids are ignored: SDKs unbind more than once. */
   unbind(id: string, reason: Error): void {
     const listener = this.#byId.get(id);
     if (!listener) return;
@@ -100,21 +100,21 @@ export class SessionListeners {
     for (const id of [...this.#byId.keys()]) this.unbind(id, reason);
   }
 
-  #takeRoom(size: number): () => void {
+  #takeAllowance(size: number): () => void {
     const { maxListeners, optionBytes } = this.#deps;
     if (this.#byId.size + this.#pending >= maxListeners) {
-      throw new RpcError('ERR_NGROK_350', `one session can have ${maxListeners} endpoints`);
+      throw new RpcError('ERR_NGROK_350', `endpoint limit reached: one session can have ${maxListeners} endpoints`);
     }
     return optionBytes.take(this.#owner.credential.id, size);
   }
 
-  #requireFree(id: string): void {
-    if (this.#byId.has(id)) throw new RpcError('ERR_NGROK_301', 'the id of the endpoint is in use');
+  #requireUnusedId(id: string): void {
+    if (this.#byId.has(id)) throw new RpcError('ERR_NGROK_301', 'the endpoint id is already in use in this session');
   }
 
-  /** From here on it is taken offline with the session, or its right to be there. */
+  /** From here on the listener goes offline with the session, or when its permission is revoked. */
   #hold(listener: Listener, release: () => void): void {
-    this.#requireFree(listener.id);
+    this.#requireUnusedId(listener.id);
     this.#byId.set(listener.id, listener);
     this.#release.set(listener, release);
   }
@@ -123,7 +123,7 @@ export class SessionListeners {
     return { body: answer, consumed: () => this.#open(listener) };
   }
 
-  /** The agent has registered its listener: what was held back until now may go. */
+  /** The agent has registered the listener: queued streams can be opened. */
   #open(listener: Listener): void {
     if (this.#byId.get(listener.id) !== listener) return;
     listener.lane.ready = true;

@@ -6,7 +6,6 @@ import { withDeadline } from '../../lib/deadline.ts';
 import type { IdSource } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
 import type { AgentLimits } from '../../settings/gateway-limits.ts';
-import type { Leaf } from '../certificates/local-ca/certificate-files.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { AgentAccess } from './agent-access.ts';
 import { AGENT_LIMITS, OptionBytes } from './agent-limits.ts';
@@ -15,13 +14,13 @@ import type { EndpointBinder } from './endpoint-binder.ts';
 import { RefusalLog } from './refusal-log.ts';
 
 /**
- * Connections that are still to authenticate, and as many whose handshake is not over. Of more, the oldest are closed: an
- * agent is in within moments, and a stranger who only stays must not keep others out.
+ * Connections that have not authenticated, and as many with an unfinished handshake. When there are more, the oldest are
+ * closed: agents authenticate within moments, and idle connections must not block them.
  */
-const MAX_NEWCOMERS = 256;
+const MAX_UNAUTHENTICATED = 256;
 const SESSION_ID = /^ts_[0-9A-Za-z]{27}$/;
 const HANDSHAKE_MS = 10_000;
-/** Longer than a connection takes to close by force. */
+/** Longer than a connection waits before it destroys its socket. */
 const STOP_MS = 2_000;
 const RENEWAL_CHECK_MS = 60_000;
 
@@ -29,45 +28,45 @@ export interface SessionServerOptions {
   access: AgentAccess;
   binder: EndpointBinder;
   ids: IdSource;
-  /** Makes the certificate that agents see; asked again when the last one nears its end. */
-  issueCertificate(): Promise<Leaf>;
+  /** Issues the certificate that agents see; called again at `renewAt`, in Unix milliseconds. */
+  issueCertificate(): Promise<{ cert: string; key: string; renewAt: number }>;
   host: string;
-  /** Of a listener of its own; 0 for any free port, null for none: agents are then all brought to `accept`. */
+  /** Port of a listener for agents; 0 for any free port, null for none: connections then come through `accept`. */
   port: number | null;
-  /** Connections that are still to authenticate; left out: the default. */
-  newcomers?: number;
-  /** Left out: the defaults. */
+  /** Limit on connections that have not authenticated; omitted: the default. */
+  unauthenticated?: number;
+  /** Omitted: the defaults. */
   limits?: Partial<AgentLimits> | undefined;
   counters: TrafficCounters;
   log: Log;
 }
 
-/** Takes agents in, and knows the sessions of those that have authenticated. */
+/** Accepts the connections of agents, and holds the sessions that have authenticated. */
 export class SessionServer implements SessionDirectory {
   readonly #options: SessionServerOptions;
   readonly #server: Server;
   readonly #connected = new Set<AgentSession>();
-  readonly #maxNewcomers: number;
+  readonly #maxUnauthenticated: number;
   readonly #limits: AgentLimits;
   readonly #optionBytes: OptionBytes;
   readonly #refusals: RefusalLog;
-  /** Those that are still to authenticate, in order of arrival. */
-  readonly #newcomers = new Set<AgentSession>();
+  /** Sessions that have not authenticated, in order of arrival. */
+  readonly #unauthenticated = new Set<AgentSession>();
   /**
-   * Connections to the port of its own whose handshake is not over, in order of arrival, by their peer's address: TLS
-   * sockets tell no more.
+   * Connections with an unfinished handshake, in order of arrival. The key is the peer's address: a TLS socket does not
+   * expose its raw socket.
    */
   readonly #handshaking = new Map<string, Socket>();
   readonly #sessions = new Set<AgentSession>();
   #stopped = false;
-  /** When the certificate that agents see was issued, by the wall clock. */
+  /** When the current certificate was issued, in Unix milliseconds. */
   #issuedAt = 0;
   #renewAt = 0;
   #renewal: NodeJS.Timeout | undefined;
 
   constructor(options: SessionServerOptions) {
     this.#options = options;
-    this.#maxNewcomers = options.newcomers ?? MAX_NEWCOMERS;
+    this.#maxUnauthenticated = options.unauthenticated ?? MAX_UNAUTHENTICATED;
     this.#limits = { ...AGENT_LIMITS, ...options.limits };
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
     this.#refusals = new RefusalLog(options.counters, options.log);
@@ -80,29 +79,29 @@ export class SessionServer implements SessionDirectory {
   }
 
   /**
-   * Starts listening on a port of its own, if there is to be one.
+   * Starts the listener for agents, if a port is configured.
    *
    * @returns the port
-   * @throws the system's error when the port cannot be had
+   * @throws the system's error when it cannot listen on the port
    */
   async start(): Promise<number | null> {
     const { host, port, log } = this.#options;
     if (port === null) return null;
     await this.#renew();
-    this.#server.on('connection', (socket: Socket) => this.#await(socket));
+    this.#server.on('connection', (socket: Socket) => this.#trackHandshake(socket));
     this.#server.on('secureConnection', (socket) => {
       this.#handshaking.delete(peerOf(socket));
       this.accept(socket);
     });
-    this.#server.on('tlsClientError', (error) => log.debug({ err: error }, 'the TLS handshake of an agent failed'));
+    this.#server.on('tlsClientError', (error) => log.debug({ err: error }, 'agent TLS handshake failed'));
     this.#server.listen(port, host);
     await once(this.#server, 'listening');
     this.#renewal = setInterval(() => void this.#renewWhenDue(), RENEWAL_CHECK_MS).unref();
-    this.#server.on('error', (error) => log.error({ err: error }, 'the listener for agents failed'));
+    this.#server.on('error', (error) => log.error({ err: error }, 'agent listener failed'));
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** Takes an agent's connection over. */
+  /** Serves a connection of an agent. */
   accept(socket: TLSSocket): void {
     if (this.#stopped) {
       socket.destroy();
@@ -120,16 +119,16 @@ export class SessionServer implements SessionDirectory {
       refusals: this.#refusals,
     });
     this.#connected.add(session);
-    this.#newcomers.add(session);
+    this.#unauthenticated.add(session);
     socket.once('close', () => {
       this.#connected.delete(session);
-      this.#newcomers.delete(session);
+      this.#unauthenticated.delete(session);
     });
     session.start();
-    const [oldest] = this.#newcomers;
-    if (this.#newcomers.size <= this.#maxNewcomers || oldest === undefined) return;
-    this.#newcomers.delete(oldest);
-    oldest.end(new Error('too many others are waiting to authenticate'));
+    const [oldest] = this.#unauthenticated;
+    if (this.#unauthenticated.size <= this.#maxUnauthenticated || oldest === undefined) return;
+    this.#unauthenticated.delete(oldest);
+    oldest.end(new Error('too many connections that have not authenticated'));
   }
 
   /** Stops listening and ends every session, within 2 s. */
@@ -144,13 +143,13 @@ export class SessionServer implements SessionDirectory {
     if (listening) await withDeadline(closed, 'closing the sessions', STOP_MS);
   }
 
-  enter(session: AgentSession): void {
+  add(session: AgentSession): void {
     if (session.agent.leg === 0) this.#replace(session);
     const { sessions: limit } = this.#limits;
     if (this.#sessions.size >= limit && !this.#makeRoom(session)) {
-      throw new RpcError('ERR_NGROK_348', `the gateway carries ${limit} sessions already`);
+      throw new RpcError('ERR_NGROK_348', `session limit reached: the gateway has ${limit} sessions`);
     }
-    this.#newcomers.delete(session);
+    this.#unauthenticated.delete(session);
     this.#sessions.add(session);
   }
 
@@ -159,15 +158,15 @@ export class SessionServer implements SessionDirectory {
     return ![...this.#sessions].some((session) => session.id === id && session.credential.id !== credentialId);
   }
 
-  leave(session: AgentSession): void {
+  remove(session: AgentSession): void {
     this.#sessions.delete(session);
   }
 
   /**
-   * Ends the newest session of the authtoken that has most, unless that of the newcomer has as many: nobody takes every
-   * place by coming often.
+   * Frees a slot: ends the newest session of the authtoken with the most sessions. It fails when the new session's own
+   * authtoken would then have as many, so that no authtoken can take all slots.
    */
-  #makeRoom(newcomer: AgentSession): boolean {
+  #makeRoom(added: AgentSession): boolean {
     const held = new Map<string, AgentSession[]>();
     for (const session of this.#sessions) {
       const { id } = session.credential;
@@ -175,21 +174,21 @@ export class SessionServer implements SessionDirectory {
       if (others) others.push(session);
       else held.set(id, [session]);
     }
-    const own = held.get(newcomer.credential.id)?.length ?? 0;
+    const own = held.get(added.credential.id)?.length ?? 0;
     const [most = []] = [...held.values()].sort((one, other) => other.length - one.length);
     if (most.length <= own + 1) return false;
-    most.at(-1)?.end(new Error('the gateway is full, and its authtoken has more sessions than any other'));
+    most.at(-1)?.end(new Error('session limit reached: its authtoken has more sessions than any other'));
     return true;
   }
 
-  #await(socket: Socket): void {
+  #trackHandshake(socket: Socket): void {
     const peer = peerOf(socket);
     this.#handshaking.set(peer, socket);
     socket.once('close', () => {
       if (this.#handshaking.get(peer) === socket) this.#handshaking.delete(peer);
     });
     const [oldest] = this.#handshaking.values();
-    if (this.#handshaking.size > this.#maxNewcomers) oldest?.destroy();
+    if (this.#handshaking.size > this.#maxUnauthenticated) oldest?.destroy();
   }
 
   async #renew(): Promise<void> {
@@ -202,22 +201,22 @@ export class SessionServer implements SessionDirectory {
 
   async #renewWhenDue(): Promise<void> {
     const now = Date.now();
-    // One from a time when the clock was ahead may begin in years to come.
+    // A certificate issued while the clock was ahead may not be valid yet.
     if (this.#issuedAt <= now && now < this.#renewAt) return;
     try {
       await this.#renew();
     } catch (error) {
-      this.#options.log.error({ err: error }, 'the certificate for agents was not renewed; trying again in a minute');
+      this.#options.log.error({ err: error }, 'agent certificate not renewed; retrying in a minute');
     }
   }
 
-  /** An agent that comes anew gets everything its older connection still holds, dead or not. */
+  /** Ends older sessions of an agent that has reconnected, so that their endpoints are free. */
   #replace(session: AgentSession): void {
     for (const older of [...this.#sessions]) {
       const sameCredential = older.credential.id === session.credential.id;
       const sameInstance = session.agent.instance !== null && older.agent.instance === session.agent.instance;
       if (sameCredential && (older.id === session.id || sameInstance)) {
-        older.end(new Error('the agent has connected anew'));
+        older.end(new Error('the agent has reconnected'));
       }
     }
   }

@@ -2,25 +2,27 @@ import type { Connection } from '../../agent-protocol/connection.ts';
 import { StreamsExhausted } from '../endpoints/endpoint.ts';
 import { GatedChannel, type GatedChannelObserver, type Lane } from './gated-channel.ts';
 
-/** The SDK drops its session, with all connections, at the 513th live stream; RPCs and heartbeats count as well. */
+// The SDK's limits were measured with `@ngrok/ngrok` 1.7.0.
+
+/** The SDK drops its session with all connections at the 513th live stream, RPCs and heartbeats included. */
 const MAX_STREAMS = 500;
-/** The SDK's accept queue holds 64 streams; beyond that it stops reading the connection. */
+/** The SDK's accept queue holds 64 streams; when it is full, the SDK stops reading the connection. */
 const MAX_OFFERED = 32;
-/** A listener that nobody reads takes 64 streams; the next one blocks the whole session. */
+/** A listener that nobody reads accepts 64 streams; the next one blocks the whole session. */
 const MAX_UNANSWERED = 56;
 /**
- * The last few are for streams that carry something: an agent reacts to those, which tells that somebody reads the listener.
- * Clients who connect and say nothing would keep everybody else waiting without them.
+ * The last slots are kept for streams with data: an agent that reads the listener reacts to those. Without them, clients
+ * that connect and stay silent would block all others.
  */
-const MAX_UNANSWERED_TALKING = 62;
+const MAX_UNANSWERED_WITH_DATA = 62;
 
 /**
- * Opens the proxied streams of one session, no faster than the SDK can take them. A burst waits its turn here,
- * because the SDK answers an excess by blocking or dropping the whole session.
+ * Opens the proxied streams of one session within the SDK's limits. Bursts are queued here, because an SDK that gets too
+ * many streams blocks or drops the whole session.
  */
 export class StreamGate implements GatedChannelObserver {
   readonly #connection: Connection;
-  /** Every stream that counts, those included that were given up and that the agent has not confirmed yet. */
+  /** Every stream that counts towards the limit, including aborted ones that the agent has not confirmed. */
   readonly #counted = new Set<GatedChannel>();
   readonly #waiting = new Set<GatedChannel>();
   #offered = 0;
@@ -30,13 +32,13 @@ export class StreamGate implements GatedChannelObserver {
   }
 
   /**
-   * Makes a stream to a listener of the agent; it opens as soon as the agent can take it.
+   * Creates a stream to a listener; it opens as soon as the agent can accept it.
    *
-   * @param preamble type and header of the stream, sent in its first frame
-   * @throws {StreamsExhausted} when the session carries as many streams as it can; Error when it or the listener is over
+   * @param preamble the stream's type and header, sent in its first frame
+   * @throws {StreamsExhausted} at the session's stream limit; Error when the session or the listener has ended
    */
   open(lane: Lane, preamble: Buffer): GatedChannel {
-    if (lane.over) throw new Error('the listener is gone');
+    if (lane.closed) throw new Error('the listener is offline');
     if (this.#counted.size >= MAX_STREAMS) throw new StreamsExhausted();
     const channel = this.#connection.channel();
     channel.write(preamble);
@@ -49,12 +51,12 @@ export class StreamGate implements GatedChannelObserver {
     return stream;
   }
 
-  /** Opens what waits, as far as the limits allow. */
+  /** Opens queued streams within the limits. */
   admit(): void {
     for (const stream of this.#waiting) {
       if (this.#offered >= MAX_OFFERED) return;
       const { lane } = stream;
-      if (!lane.ready || lane.unanswered.size >= (stream.talks ? MAX_UNANSWERED_TALKING : MAX_UNANSWERED)) continue;
+      if (!lane.ready || lane.unanswered.size >= (stream.hasData ? MAX_UNANSWERED_WITH_DATA : MAX_UNANSWERED)) continue;
       this.#waiting.delete(stream);
       stream.stage = 'offered';
       this.#offered += 1;
@@ -63,10 +65,10 @@ export class StreamGate implements GatedChannelObserver {
     }
   }
 
-  /** Ends every stream of a listener at once, for good. */
+  /** Closes every stream of a listener, and opens no more. */
   cut(lane: Lane, reason: Error): void {
     lane.ready = false;
-    lane.over = true;
+    lane.closed = true;
     for (const stream of [...lane.streams]) stream.cut(reason);
   }
 
@@ -81,7 +83,7 @@ export class StreamGate implements GatedChannelObserver {
     }
   }
 
-  /** Listeners hand streams out one after another: what the agent got before this one is in somebody's hands, too. */
+  /** Listeners hand streams out in order, so every stream sent before this one has been handed out, too. */
   answered(stream: GatedChannel): void {
     const { unanswered } = stream.lane;
     if (!unanswered.has(stream)) return;
@@ -92,11 +94,11 @@ export class StreamGate implements GatedChannelObserver {
     if (this.#waiting.size > 0) this.admit();
   }
 
-  talking(): void {
+  dataWritten(): void {
     this.admit();
   }
 
-  gone(stream: GatedChannel): void {
+  closed(stream: GatedChannel): void {
     if (!this.#counted.delete(stream)) return;
     stream.lane.streams.delete(stream);
     this.#settle(stream);

@@ -6,16 +6,16 @@ import type { EndpointAddress } from '../endpoints/endpoint.ts';
 import { EDGE_TERMINATION } from '../endpoints/endpoint.ts';
 
 /**
- * What agents are told whose endpoint ends TLS at the edge without a certificate of theirs: an SDK takes the bytes that it
- * gets for its visitors' own TLS unless there is something here. They send it back when they bind again.
+ * The `TLSTermination` of an endpoint that terminates TLS with the gateway's certificate. Without it an SDK takes the
+ * bytes it gets for its clients' own TLS. Agents send it back when they bind again.
  */
 export const OWN_CERTIFICATE = { cert: '', key: '' };
 
 /**
- * How the edge is to end TLS for an endpoint; null when it is not to.
+ * How the edge terminates TLS for an endpoint; null when it does not.
  *
- * @param demands PEM of the authorities that are to vouch for its clients, and whether its policy wants TLS to end here
- * @throws {RpcError} when there is no handshake at the edge in which clients could show a certificate
+ * @param demands PEM of the CAs that must have signed its clients' certificates, and whether its policy terminates TLS
+ * @throws {RpcError} when client certificates are required but the edge does not terminate TLS
  */
 export function terminationOf(
   { protocol, internal }: EndpointAddress,
@@ -23,31 +23,31 @@ export function terminationOf(
   { clientAuthorities, byPolicy }: { clientAuthorities: readonly string[]; byPolicy: boolean },
 ): TlsTermination | null {
   const termination = protocol === 'https' || byPolicy ? EDGE_TERMINATION : null;
-  return demanding(agentTermination(options) ?? termination, internal, clientAuthorities);
+  return withClientAuthorities(agentTermination(options) ?? termination, internal, clientAuthorities);
 }
 
-/** @throws {RpcError} when there is no handshake at the edge in which clients could show a certificate */
-function demanding(
+/** @throws {RpcError} when client certificates are required but the edge does not terminate TLS */
+function withClientAuthorities(
   termination: TlsTermination | null,
   internal: boolean,
   clientAuthorities: readonly string[],
 ): TlsTermination | null {
   if (clientAuthorities.length === 0) return termination;
-  if (internal) throw new RpcError('ERR_NGROK_301', 'mutual TLS needs a public endpoint: this one is internal');
+  if (internal)
+    throw new RpcError('ERR_NGROK_301', 'mutual TLS is not supported on internal endpoints; bind a public one');
   if (termination === null) {
     throw new RpcError(
       'ERR_NGROK_301',
-      'MutualTLSAtEdge: TLS has to end at the edge for that; send a TLSTermination, or a policy with terminate-tls',
+      'MutualTLSAtEdge: the edge must terminate TLS; add TLSTermination, or a policy with terminate-tls',
     );
   }
   return { ...termination, clientAuthorities };
 }
 
 /**
- * How the edge is to end TLS for a `tls` endpoint whose agent has sent a certificate for that; null when it has not, and
- * TLS ends at the agent or behind it.
+ * How the edge terminates TLS as the agent asks with `TLSTermination`; null when it does not ask.
  *
- * @throws {RpcError} when certificate and key cannot be used
+ * @throws {RpcError} when the certificate and key cannot be used
  */
 function agentTermination({ TLSTermination: option }: EndpointOptions): TlsTermination | null {
   if (!option) return null;
@@ -56,11 +56,8 @@ function agentTermination({ TLSTermination: option }: EndpointOptions): TlsTermi
   try {
     createSecureContext({ cert: certificate, key: privateKey });
   } catch {
-    // Without a cause: what OpenSSL was given must not be repeated.
-    throw new RpcError(
-      'ERR_NGROK_301',
-      'TLSTermination: the certificate and its key are not PEM that belongs together',
-    );
+    // Without a cause: OpenSSL's error could repeat the private key.
+    throw new RpcError('ERR_NGROK_301', 'TLSTermination: the certificate and key are not a matching PEM pair');
   }
   return { ...EDGE_TERMINATION, certificate: certificate ?? null, privateKey: privateKey ?? null };
 }

@@ -38,13 +38,13 @@ describe('options that the JavaScript SDK has no word for', () => {
     const plain = await serve({ HostHeaderRewrite: false }, 'http://camera.lan:8080/x');
     expect((await ask(edge.httpPort, plain)).body).toBe(plain);
     expect(() => demandsOf({ HostHeaderRewrite: true }, { ...HTTP, forwardsTo: 'app://host/node' })).toThrow(
-      /HostHeaderRewrite: the upstream is not known/,
+      /HostHeaderRewrite: the upstream is not an http or https URL/,
     );
   });
 
   it('does not take passwords that are hashed', () => {
     const BasicAuth = { credentials: [{ username: 'ann', hashed_password: 'JDJhJDEw' }] };
-    expect(() => demandsOf({ BasicAuth }, HTTP)).toThrow('not hashed ones');
+    expect(() => demandsOf({ BasicAuth }, HTTP)).toThrow('hashed passwords are not supported');
   });
 
   it('restricts by IP policies that are named beside the options', () => {
@@ -70,7 +70,7 @@ describe('options in general', () => {
   });
 
   it('are refused when nobody knows them, or they belong to another kind of endpoints', () => {
-    expect(() => demandsOf({ FirewallLevel: 9 }, HTTP)).toThrow('has no option "FirewallLevel"');
+    expect(() => demandsOf({ FirewallLevel: 9 }, HTTP)).toThrow('the option "FirewallLevel" is not supported');
     expect(() => demandsOf({ BasicAuth: { credentials: [] } }, { ...HTTP, protocol: 'tcp' })).toThrow('"BasicAuth"');
     expect(() => demandsOf({ TLSTermination: { cert: 'x' } }, HTTP)).toThrow('"TLSTermination"');
     expect(() => demandsOf({ FirewallLevel: 0, Others: [], More: '', Yet: null }, HTTP)).not.toThrow();

@@ -149,8 +149,8 @@ describe('mutualTlsca', () => {
 
   it('is refused with what is no authority, and where there is no TLS', async () => {
     const of = (pem: string) => session.httpEndpoint().mutualTlsca(Buffer.from(pem));
-    await expect(of('no certificate').listen(false)).rejects.toThrow('holds 0 PEM certificates');
-    await expect(of(client.certificatePem).listen(false)).rejects.toThrow('is not that of an authority');
+    await expect(of('no certificate').listen(false)).rejects.toThrow('contains 0 PEM certificates');
+    await expect(of(client.certificatePem).listen(false)).rejects.toThrow('is not a CA certificate');
     await expect(of(ca.certificatePem).scheme('HTTP').listen(false)).rejects.toThrow('needs TLS');
     const internal = of(ca.certificatePem).domain('cam.internal').binding('internal');
     await expect(internal.listen(false)).rejects.toThrow('internal');

@@ -339,7 +339,7 @@ describe('commands to an agent', () => {
 
 describe('strangers who come and say nothing', () => {
   it('keep no agent out, be it before their handshake or after it', async () => {
-    const gateway = await SessionGateway.start(0, undefined, { newcomers: 2 });
+    const gateway = await SessionGateway.start(0, undefined, { unauthenticated: 2 });
     const early = await gateway.agent().connect();
     const [first] = [await gateway.rawClient(), await gateway.rawClient(), await gateway.rawClient()];
     await once(first.resume(), 'close');
@@ -440,7 +440,7 @@ describe('a hostile or broken agent', () => {
     const policy = { TrafficPolicy: '{"on_http_request":[{"actions":[{"type":"deny"}]}]}' };
     const answers = await Promise.all([1, 2, 3].map(() => agent.call(1, { Proto: 'https', Opts: policy })));
     expect(answers.filter(({ Error: error }) => error === undefined)).toHaveLength(2);
-    expect(answers[2]?.Error).toMatch(/^one session can have 2 endpoints\s+ERR_NGROK_350$/);
+    expect(answers[2]?.Error).toMatch(/^endpoint limit reached: one session can have 2 endpoints\s+ERR_NGROK_350$/);
     expect((await agent.call(7, { Labels: { a: 'b' } })).Error).toMatch(/ERR_NGROK_350$/);
     await agent.call(2, { Id: answers[0]?.Id });
     expect((await agent.call(7, { Labels: { a: 'b' } })).Error).toBeUndefined();

@@ -48,7 +48,7 @@ describe('StreamGate', () => {
     expect(opened()).toEqual([2]);
   });
 
-  it('has no more than 32 streams under way whose header the agent has not taken', async () => {
+  it('has at most 32 streams in flight whose header the agent has not credited', async () => {
     const { gate, peer, lane, opened } = setUp();
     for (let count = 0; count < 40; count++) gate.open(lane, PREAMBLE);
     await settle();
@@ -58,7 +58,7 @@ describe('StreamGate', () => {
     expect(opened()).toHaveLength(37);
   });
 
-  it('lets an unresponsive listener wait, and it alone', async () => {
+  it('holds back the streams of an unresponsive listener, and no others', async () => {
     const { gate, peer, lane, opened } = setUp();
     for (let count = 0; count < 80; count++) gate.open(lane, PREAMBLE);
     for (let round = 0; round < 4; round++) {
@@ -79,7 +79,7 @@ describe('StreamGate', () => {
     expect(opened()).toHaveLength(58);
   });
 
-  it('lets clients who say something past those who say nothing, as far as the listener has room', async () => {
+  it('opens streams with data before silent ones while the listener has room', async () => {
     const { gate, peer, lane, opened } = setUp();
     const silent = Array.from({ length: 70 }, () => gate.open(lane, PREAMBLE));
     for (let round = 0; round < 3; round++) {
@@ -92,13 +92,13 @@ describe('StreamGate', () => {
     await settle();
     expect(opened()).toHaveLength(62);
 
-    // The listener hands it out, and so it has handed out all those before it.
+    // Listeners hand streams out in order: all earlier ones have been handed out, too.
     peer.sendData(opened().at(-6) ?? 0, 'an answer');
     await settle();
     expect(opened()).toHaveLength(70);
   });
 
-  it('refuses the 501st stream and has room again when the agent has ended one', async () => {
+  it('rejects the 501st stream, and opens one again after another has ended', async () => {
     const { gate, peer, lane } = setUp();
     const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE));
     expect(() => gate.open(lane, PREAMBLE)).toThrow(StreamsExhausted);
@@ -111,7 +111,7 @@ describe('StreamGate', () => {
     gate.open(lane, PREAMBLE);
   });
 
-  it('frees the place of a stream that was given up before it was opened, without a word to the agent', async () => {
+  it('frees the slot of a stream aborted before it opened, without sending anything', async () => {
     const { gate, peer } = setUp();
     const lane = new Lane();
     const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE));
@@ -121,14 +121,14 @@ describe('StreamGate', () => {
     expect(peer.frames).toEqual([]);
   });
 
-  it('opens nothing when the session is over, and says so', () => {
+  it('throws when the session has ended', () => {
     const { connection, gate, lane } = setUp();
     connection.close(new Error('over'));
     expect(() => gate.open(lane, PREAMBLE)).toThrow('the session has ended');
     expect(lane.streams.size).toBe(0);
   });
 
-  it('cuts every stream of a listener, and opens no more', async () => {
+  it('closes every stream of a removed listener, and opens no more', async () => {
     const { gate, peer, lane } = setUp();
     const errors: string[] = [];
     for (let count = 0; count < 3; count++) {
@@ -143,6 +143,6 @@ describe('StreamGate', () => {
     await settle();
     expect(errors).toEqual(['the endpoint is gone', 'the endpoint is gone', 'the endpoint is gone']);
     expect(peer.frames.filter((one) => one.fin).map((one) => one.id)).toEqual([2, 4, 6]);
-    expect(() => gate.open(lane, PREAMBLE)).toThrow('the listener is gone');
+    expect(() => gate.open(lane, PREAMBLE)).toThrow('the listener is offline');
   });
 });

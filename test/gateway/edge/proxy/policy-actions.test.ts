@@ -291,9 +291,7 @@ describe('log', () => {
     await endpoint.ask({ path: '/x' });
     await endpoint.ask({ path: '/y' });
     const lines = scene.lines.filter(({ url }) => String(url).includes(endpoint.host));
-    expect(lines).toMatchObject([
-      { msg: 'a traffic policy logs', client: '127.0.0.1', metadata: { path: '/x', n: 1 } },
-    ]);
+    expect(lines).toMatchObject([{ msg: 'traffic policy log', client: '127.0.0.1', metadata: { path: '/x', n: 1 } }]);
   });
 });
 

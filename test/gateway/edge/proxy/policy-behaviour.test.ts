@@ -84,7 +84,7 @@ describe('what fails while it runs', () => {
     expect([await endpoint.status(), await endpoint.status()]).toEqual([200, 200]);
     expect(await endpoint.status({ headers: { 'x-a': 'b' } })).toBe(403);
     const lines = scene.lines.filter(({ url }) => String(url).includes(endpoint.host));
-    expect(lines).toMatchObject([{ msg: 'a traffic policy did not work', code: 'ERR_NGROK_2254' }]);
+    expect(lines).toMatchObject([{ msg: 'traffic policy failed', code: 'ERR_NGROK_2254' }]);
   });
 
   it('fails the request, with a code and nothing of the policy, when a template has no value', async () => {
