@@ -1,11 +1,11 @@
 /** The management API alone, in a process of its own, with so many bot users and domains. Arguments: rows, data folder. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { issueApiKey } from '../src/gateway/access/issue-token.ts';
 import { createManagementApi, DEFAULT_LIMITS } from '../src/gateway/api/management-api.ts';
 import { gatewayDomains } from '../src/gateway/endpoints/domain-names.ts';
 import { nothingOnline } from '../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../src/gateway/metrics/traffic-counters.ts';
+import { issueApiKey } from '../src/gateway/store/issue-token.ts';
 import { openGatewayStore } from '../src/gateway/store/open-gateway-store.ts';
 import { ExpressMessages } from '../src/lib/express-messages.ts';
 import { createLog } from '../src/lib/log.ts';

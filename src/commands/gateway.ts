@@ -71,7 +71,7 @@ async function listCertificates(store: Store): Promise<void> {
 
 /** Creates an API key and prints it. This creates the first key, also before the gateway's first start. */
 async function createApiKey(store: Store, description: string, dataDir: string): Promise<void> {
-  const { issueApiKey } = await import('../gateway/access/issue-token.ts');
+  const { issueApiKey } = await import('../gateway/store/issue-token.ts');
   const { row, token } = await store.database.write(() => issueApiKey(store, { description }));
   // The key alone goes to standard output, for `export MANAGEMENT_API_KEY=$(…)`.
   process.stderr.write(`API key ${row.id} of the gateway in ${dataDir}, shown only once:\n`);

@@ -1,8 +1,8 @@
 import { mkdirSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { issueApiKey } from '../../src/gateway/access/issue-token.ts';
 import { AcmeAccountKey } from '../../src/gateway/certificates/acme/acme-account-key.ts';
 import { openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
+import { issueApiKey } from '../../src/gateway/store/issue-token.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
 import { silentLog } from '../support/silent-log.ts';
 

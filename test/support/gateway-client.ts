@@ -4,8 +4,8 @@ import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
 import { text } from 'node:stream/consumers';
 import { connect } from 'node:tls';
-import { issueApiKey } from '../../src/gateway/access/issue-token.ts';
 import type { Gateway } from '../../src/gateway/gateway.ts';
+import { issueApiKey } from '../../src/gateway/store/issue-token.ts';
 
 export interface ApiAnswer {
   status: number;

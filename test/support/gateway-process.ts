@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { issueCredential } from '../../src/gateway/access/issue-token.ts';
+import { issueCredential } from '../../src/gateway/store/issue-token.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
 import { AgentProcess } from './agent-process.ts';
 import { freePorts } from './free-ports.ts';

@@ -6,7 +6,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
 import { ipPolicyRules } from '../../src/gateway/access/ip-policy-rules.ts';
-import { issueApiKey } from '../../src/gateway/access/issue-token.ts';
 import {
   createManagementApi,
   DEFAULT_LIMITS,
@@ -15,6 +14,7 @@ import {
 import { trafficPolicyCheck } from '../../src/gateway/api/traffic-policy-check.ts';
 import { type LiveView, nothingOnline, type Revocation } from '../../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
+import { issueApiKey } from '../../src/gateway/store/issue-token.ts';
 import { openStore, type Store } from '../../src/gateway/store/store.ts';
 import { type Clock, systemClock } from '../../src/lib/clock.ts';
 import { SecretsBox } from '../../src/lib/secrets-box.ts';

@@ -1,5 +1,5 @@
+import { issueCredential } from '../store/issue-token.ts';
 import type { Store } from '../store/store.ts';
-import { issueCredential } from './issue-token.ts';
 
 /** Tells the embedded gateway's own bot user from others of that name. */
 const FACT = 'embedded_bot_user';

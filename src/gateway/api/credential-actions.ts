@@ -1,9 +1,9 @@
 import { type ApiKey, apiKeys } from '../../management/resources/api-key.ts';
 import { type Credential, credentials } from '../../management/resources/credential.ts';
-import { issueApiKey, issueCredential } from '../access/issue-token.ts';
 import type { ApiKeyRow } from '../store/api-keys.ts';
 import { changed } from '../store/changed.ts';
 import type { CredentialRow } from '../store/credentials.ts';
+import { issueApiKey, issueCredential } from '../store/issue-token.ts';
 import type { ApiContext } from './api-context.ts';
 import { botUserId } from './bot-user-actions.ts';
 import { refuse } from './refuse.ts';

@@ -3,8 +3,8 @@ import { withDeadline } from '../../lib/deadline.ts';
 import type { Log } from '../../lib/log.ts';
 import type { CertificatePolicy, ManagedDomainRow } from '../store/managed-domains.ts';
 import type { Store } from '../store/store.ts';
-import { type CertificateIssuer, type IssuedCertificate, IssueError } from './certificate-issuer.ts';
 import { readKeyPair } from './certificate-upload.ts';
+import { type CertificateIssuer, type IssuedCertificate, IssueError } from './issuing/certificate-issuer.ts';
 import { isPlausible } from './local-ca/certificate-validity.ts';
 import { afterSetBack, failedJob, freshJob, renewalDue, renewalTime } from './provisioning-job.ts';
 

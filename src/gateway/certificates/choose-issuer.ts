@@ -3,11 +3,11 @@ import { systemClock } from '../../lib/clock.ts';
 import type { AcmeSettings } from '../../settings/certificate-settings.ts';
 import { type DomainSettings, dnsTargets } from '../endpoints/domain-names.ts';
 import type { Store } from '../store/store.ts';
-import type { CertificateIssuer } from './certificate-issuer.ts';
 import type { HttpChallenges } from './challenges/challenge-http.ts';
 import type { TlsAlpnChallenges } from './challenges/challenge-tls-alpn.ts';
 import type { TxtChallenges } from './challenges/challenge-txt.ts';
 import { ownTargets } from './gateway-names.ts';
+import type { CertificateIssuer } from './issuing/certificate-issuer.ts';
 import type { LocalCa } from './local-ca/local-ca.ts';
 import { LocalCaIssuer } from './local-ca/local-ca-issuer.ts';
 

@@ -1,6 +1,6 @@
 import type { CertificatePolicy, ManagedDomainRow, ProvisioningJob } from '../store/managed-domains.ts';
 import { timestamp } from '../store/store.ts';
-import type { IssueError } from './certificate-issuer.ts';
+import type { IssueError } from './issuing/certificate-issuer.ts';
 
 const HOUR_MS = 60 * 60 * 1000;
 const DAY_MS = 24 * HOUR_MS;

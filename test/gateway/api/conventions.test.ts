@@ -2,7 +2,7 @@ import { request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { issueApiKey, issueCredential } from '../../../src/gateway/access/issue-token.ts';
+import { issueApiKey, issueCredential } from '../../../src/gateway/store/issue-token.ts';
 import { type Answer, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 
 let server: ManagementServer;

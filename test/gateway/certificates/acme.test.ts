@@ -10,11 +10,11 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { AcmeAccountKey, type Seal } from '../../../src/gateway/certificates/acme/acme-account-key.ts';
 import { AcmeAuthority } from '../../../src/gateway/certificates/acme/acme-authority.ts';
 import { AcmeIssuer, type AcmeIssuerOptions } from '../../../src/gateway/certificates/acme/acme-issuer.ts';
-import type { IssueRequest } from '../../../src/gateway/certificates/certificate-issuer.ts';
 import { ChallengeDns } from '../../../src/gateway/certificates/challenges/challenge-dns.ts';
 import { HttpChallenges } from '../../../src/gateway/certificates/challenges/challenge-http.ts';
 import { answerTlsAlpn, TlsAlpnChallenges } from '../../../src/gateway/certificates/challenges/challenge-tls-alpn.ts';
 import { TxtChallenges } from '../../../src/gateway/certificates/challenges/challenge-txt.ts';
+import type { IssueRequest } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';
 import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';
 import { NameServer } from '../../support/name-server.ts';

@@ -1,10 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { CertificateRenewal } from '../../../src/gateway/certificates/certificate-renewal.ts';
 import {
   type CertificateIssuer,
   IssueError,
   type IssueRequest,
-} from '../../../src/gateway/certificates/certificate-issuer.ts';
-import { CertificateRenewal } from '../../../src/gateway/certificates/certificate-renewal.ts';
+} from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import type { ReservedDomainRow } from '../../../src/gateway/store/reserved-domains.ts';
 import { openStore } from '../../../src/gateway/store/store.ts';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { expect, it } from 'vitest';
-import { issueApiKey } from '../../../src/gateway/access/issue-token.ts';
+import { issueApiKey } from '../../../src/gateway/store/issue-token.ts';
 import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
 import { rounds } from '../../faults/rounds.ts';
 import { AgentProcess } from '../../support/agent-process.ts';

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { explainUnreadable, writeDurably } from '../../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
-import { makePrivateKey } from '../private-key.ts';
+import { makePrivateKey } from '../issuing/private-key.ts';
 
 /** Encrypts what lies on a disk. */
 export interface Seal {

@@ -1,17 +1,17 @@
 import type { Client } from 'acme-client';
 import type { Clock } from '../../../lib/clock.ts';
+import type { HttpChallenges } from '../challenges/challenge-http.ts';
+import type { TlsAlpnChallenges } from '../challenges/challenge-tls-alpn.ts';
+import type { TxtChallenges } from '../challenges/challenge-txt.ts';
 import {
   type CertificateIssuer,
   type IssuedCertificate,
   IssueError,
   type IssueRequest,
-} from '../certificate-issuer.ts';
-import type { HttpChallenges } from '../challenges/challenge-http.ts';
-import type { TlsAlpnChallenges } from '../challenges/challenge-tls-alpn.ts';
-import type { TxtChallenges } from '../challenges/challenge-txt.ts';
-import { challengeRecord, checkRecords, type RecordTargets } from '../dns-check.ts';
-import { DnsLookup } from '../dns-lookup.ts';
-import { fits, makePrivateKey } from '../private-key.ts';
+} from '../issuing/certificate-issuer.ts';
+import { challengeRecord, checkRecords, type RecordTargets } from '../issuing/dns-check.ts';
+import { DnsLookup } from '../issuing/dns-lookup.ts';
+import { fits, makePrivateKey } from '../issuing/private-key.ts';
 import type { AcmeAuthority } from './acme-authority.ts';
 import { type Conversation, converse } from './acme-conversation.ts';
 import { AcmeOrder, type ChallengeType, type Publish, ValidationFailed } from './acme-order.ts';

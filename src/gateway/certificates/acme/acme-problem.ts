@@ -1,4 +1,4 @@
-import { IssueError } from '../certificate-issuer.ts';
+import { IssueError } from '../issuing/certificate-issuer.ts';
 
 const PREFIX = 'urn:ietf:params:acme:error:';
 /** Characters. */

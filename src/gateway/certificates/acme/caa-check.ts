@@ -1,6 +1,6 @@
 import type { CaaRecord } from 'node:dns';
-import { IssueError } from '../certificate-issuer.ts';
-import type { DnsLookup } from '../dns-lookup.ts';
+import { IssueError } from '../issuing/certificate-issuer.ts';
+import type { DnsLookup } from '../issuing/dns-lookup.ts';
 
 /**
  * Checks that no CAA record (RFC 8659) forbids the authority to issue for the domain.

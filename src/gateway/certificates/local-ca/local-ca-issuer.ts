@@ -1,5 +1,5 @@
-import type { CertificateIssuer, IssuedCertificate, IssueRequest } from '../certificate-issuer.ts';
-import { makePrivateKey } from '../private-key.ts';
+import type { CertificateIssuer, IssuedCertificate, IssueRequest } from '../issuing/certificate-issuer.ts';
+import { makePrivateKey } from '../issuing/private-key.ts';
 import type { LocalCa } from './local-ca.ts';
 
 /** Issues with the gateway's own CA: without a look at DNS, trusted by whoever trusts that CA. */

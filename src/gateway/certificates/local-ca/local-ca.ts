@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { explainUnreadable, writeDurably } from '../../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log.ts';
-import { makePrivateKey } from '../private-key.ts';
+import { makePrivateKey } from '../issuing/private-key.ts';
 import { CertificateFiles, type Leaf } from './certificate-files.ts';
 import { isCaDue } from './certificate-validity.ts';
 

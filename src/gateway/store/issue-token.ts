@@ -1,8 +1,8 @@
 import { createToken } from '../../lib/ids.ts';
-import type { ApiKeyRow } from '../store/api-keys.ts';
-import type { CredentialRow } from '../store/credentials.ts';
-import type { Store } from '../store/store.ts';
-import { hashSecret } from '../store/tokens.ts';
+import type { ApiKeyRow } from './api-keys.ts';
+import type { CredentialRow } from './credentials.ts';
+import type { Store } from './store.ts';
+import { hashSecret } from './tokens.ts';
 
 /** What the maker of a token may say about it. */
 export interface TokenOptions {

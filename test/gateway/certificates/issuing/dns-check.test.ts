@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { allowedByCaa } from '../../../src/gateway/certificates/acme/caa-check.ts';
-import { checkRecords } from '../../../src/gateway/certificates/dns-check.ts';
-import { DnsLookup } from '../../../src/gateway/certificates/dns-lookup.ts';
-import { NameServer } from '../../support/name-server.ts';
+import { allowedByCaa } from '../../../../src/gateway/certificates/acme/caa-check.ts';
+import { checkRecords } from '../../../../src/gateway/certificates/issuing/dns-check.ts';
+import { DnsLookup } from '../../../../src/gateway/certificates/issuing/dns-lookup.ts';
+import { NameServer } from '../../../support/name-server.ts';
 
 const TARGET = 'abc.def.cname.gateway.test';
 const CHALLENGE_TARGET = 'k3j9x2ab.acme.gateway.test';
