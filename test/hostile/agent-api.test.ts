@@ -181,7 +181,7 @@ function expectHonest(answer: string, method: string): void {
   }
 }
 
-it('whatever is asked of the API is answered or refused, and nobody but callers on this machine gets through', {
+it('any API request is answered or rejected, and only local callers are accepted', {
   timeout: FUZZ_MS,
 }, async () => {
   const { port, isWell } = await setUp();
@@ -198,7 +198,7 @@ it('whatever is asked of the API is answered or refused, and nobody but callers 
   await isWell();
 });
 
-it('bytes that are hardly a request harm nobody', { timeout: FUZZ_MS }, async () => {
+it('malformed requests affect no other client', { timeout: FUZZ_MS }, async () => {
   const { port, isWell } = await setUp();
   const anything = fc.oneof(damaged(request), noise);
   await fc.assert(
@@ -211,7 +211,7 @@ it('bytes that are hardly a request harm nobody', { timeout: FUZZ_MS }, async ()
   await isWell();
 });
 
-it('a URL of which not even a path can be made is answered like any other', async () => {
+it('a URL without a valid path is answered like any other', async () => {
   const { port } = await setUp();
   const answer = await sendBytes(
     port,
@@ -221,7 +221,7 @@ it('a URL of which not even a path can be made is answered like any other', asyn
   expectHonest(answer, 'GET');
 });
 
-it('a body without end is refused before much of it has come, and cut off', async () => {
+it('an endless body is rejected early and disconnected', async () => {
   const { port, isWell } = await setUp();
   const socket = connect(port, '127.0.0.1').on('error', () => {});
   let answer = '';

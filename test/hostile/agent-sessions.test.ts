@@ -63,7 +63,7 @@ const requests = fc.oneof(
   fc.tuple(fc.constantFrom(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 4711), object),
 );
 
-it('whatever an agent asks for is done or refused with a code, and never a failure of ours', {
+it('any message of an agent succeeds or is rejected with a code, never an internal error', {
   timeout: FUZZ_MS,
 }, async () => {
   const gateway = await SessionGateway.start();
@@ -81,7 +81,7 @@ it('whatever an agent asks for is done or refused with a code, and never a failu
   await expectWell(gateway);
 });
 
-it('an option that is nested too deeply to be sent back does not end the gateway', async () => {
+it('an option that is nested too deeply to be sent back does not crash the gateway', async () => {
   const gateway = await SessionGateway.start();
   const agent = await rawAgent(gateway);
   await agent.call(StreamType.auth, auth(gateway));
@@ -135,7 +135,7 @@ const conversation = fc.array(frame, { minLength: 1, maxLength: 25 }).map((frame
   return Buffer.concat(pieces);
 });
 
-it('bytes behind the handshake harm nobody, frames or not', { timeout: FUZZ_MS }, async () => {
+it('arbitrary bytes after the handshake affect no other session', { timeout: FUZZ_MS }, async () => {
   const gateway = await SessionGateway.start();
   const bytes = fc.oneof(
     conversation,

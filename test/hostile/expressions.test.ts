@@ -130,7 +130,7 @@ function orNull<T>(step: () => T, ...expected: (new (...given: never[]) => Error
   }
 }
 
-it('whatever is asked of whatever a visitor sends has a value or has none, and soon', {
+it('any expression about any request ends soon, with a value or an error', {
   timeout: FUZZ_MS,
 }, async () => {
   let evaluated = 0;

@@ -83,7 +83,7 @@ const HEADERS = [
   'Authorization: Basic Og==',
 ];
 
-it('whatever is asked over HTTP and HTTPS is answered or refused, and is no failure of ours', {
+it('any HTTP or HTTPS request is answered or rejected, never with an internal error', {
   timeout: FUZZ_MS,
 }, async () => {
   const { gateway, apiKey, isWell, tls } = await setUp();
@@ -142,7 +142,7 @@ function helloTo(servername: string): Promise<Buffer> {
   });
 }
 
-it('bytes in the place of a handshake harm nobody', { timeout: FUZZ_MS }, async () => {
+it('arbitrary bytes instead of a handshake affect no other client', { timeout: FUZZ_MS }, async () => {
   const { gateway, isWell } = await setUp();
   const hellos = await Promise.all(
     ['cam.localhost', 'connect.localhost', 'api.localhost', 'nobody.localhost', 'x'.repeat(250)].map(helloTo),
@@ -158,7 +158,7 @@ it('bytes in the place of a handshake harm nobody', { timeout: FUZZ_MS }, async 
   await isWell();
 });
 
-it('packets that are no questions keep nobody from asking the DNS server', { timeout: FUZZ_MS }, async () => {
+it('malformed packets do not stop the DNS server', { timeout: FUZZ_MS }, async () => {
   const { gateway, errors } = await setUp();
   const socket = createSocket('udp4');
   onTestFinished(() => void socket.close());

@@ -38,7 +38,7 @@ function difference(ours: Reading, theirs: Reading): string | null {
   return ours.over || theirs.requests.length === ours.requests.length ? null : 'they see more requests';
 }
 
-it('what the edge takes for requests Node takes for the same ones, or refuses', { timeout: FUZZ_MS }, async () => {
+it('the edge reads the same requests as Node, or rejects them', { timeout: FUZZ_MS }, async () => {
   let complete = 0;
   await fc.assert(
     fc.asyncProperty(streams, sizes, async ({ text }, lengths) => {
@@ -110,7 +110,7 @@ function upstreamServer(): { server: Server; arrivals: Arrivals } {
 /** Whether it is more than a method that Node does not know, or has for HTTP/2 alone, or a client that did not go on. */
 const isForgery = (code = '') => /^HPE_(?!INVALID_METHOD|INVALID_VERSION|INVALID_EOF_STATE)/.test(code);
 
-it('what goes on to an upstream is what Node would have taken it for, whoever reads it there', {
+it('the upstream reads the same requests that Node reads, with any parser', {
   timeout: FUZZ_MS,
 }, async () => {
   const edge = await TestEdge.start();

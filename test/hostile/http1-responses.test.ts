@@ -64,7 +64,7 @@ function read(bytes: Buffer, method: string) {
   return answer;
 }
 
-it('whatever an upstream answers, each request has its own answer and no other', { timeout: FUZZ_MS }, async () => {
+it('whatever an upstream sends, each request gets its own response', { timeout: FUZZ_MS }, async () => {
   const edge = await TestEdge.start();
   onTestFinished(() => edge.close());
   let planned: readonly Exchange[] = [];

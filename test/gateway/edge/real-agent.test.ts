@@ -64,7 +64,7 @@ it('serves requests, large bodies both ways and websockets through the real SDK'
   socket.terminate();
 });
 
-it('loses no agent to requests that are refused in the middle of their first packet', async () => {
+it('keeps the agent connected when requests are rejected in the middle of their first packet', async () => {
   await tunnel('refused.localhost');
   const refused = async () => {
     const socket = connect(gateway.httpPort, '127.0.0.1');
@@ -75,7 +75,7 @@ it('loses no agent to requests that are refused in the middle of their first pac
   expect((await ask(gateway.httpPort, 'refused.localhost')).body).toBe('hello 127.0.0.1');
 });
 
-it('serves clients of HTTP/2, large bodies both ways', async () => {
+it('serves HTTP/2 clients, with large bodies both ways', async () => {
   const builder = session.httpEndpoint().domain('two.localhost');
   const listener = await builder.listen(false);
   listener.forward(`http://127.0.0.1:${(upstream.address() as AddressInfo).port}`).catch(() => {});
@@ -90,7 +90,7 @@ it('serves clients of HTTP/2, large bodies both ways', async () => {
   expect([download.body.length, upload.body, small.body]).toEqual([LARGE.length, 'true', 'hello 127.0.0.1']);
 });
 
-it('passes events on as they happen', async () => {
+it('streams events as they happen', async () => {
   await tunnel('events.localhost');
   const headers = { host: 'events.localhost' };
   const req = request({ host: '127.0.0.1', port: gateway.httpPort, path: '/events', headers, agent: false }).end();
@@ -100,13 +100,13 @@ it('passes events on as they happen', async () => {
   req.destroy();
 });
 
-it('shows a response that breaks off as broken', async () => {
+it('shows an aborted response as incomplete', async () => {
   await tunnel('broken.localhost');
   const answer = await ask(gateway.httpPort, 'broken.localhost', { path: '/break' });
   expect([answer.body, answer.complete]).toEqual(['half', false]);
 });
 
-it('says with its own words that the upstream is dead, to HEAD as well', async () => {
+it('answers with its own error when the upstream is unreachable, also to HEAD', async () => {
   const closed = createServer().listen(0, '127.0.0.1');
   await once(closed, 'listening');
   const { port } = closed.address() as AddressInfo;
@@ -127,7 +127,7 @@ it('applies the policy that the agent sent', async () => {
   expect((await ask(gateway.httpPort, 'policy.localhost')).headers['x-frame-options']).toBe('DENY');
 });
 
-it('stops serving at once when the agent closes the endpoint', async () => {
+it('answers 404 as soon as the agent closes the endpoint', async () => {
   const listener = await tunnel('gone.localhost');
   expect((await ask(gateway.httpPort, 'gone.localhost')).status).toBe(200);
   await listener.close();

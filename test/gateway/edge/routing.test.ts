@@ -35,7 +35,7 @@ describe('routing over HTTP', () => {
     },
   );
 
-  it('shows browsers a page, in which the host is text and no markup', async () => {
+  it('shows browsers an error page with the host escaped', async () => {
     const headers = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
     const answer = await ask(edge.httpPort, '<script>alert(1)<.localhost', { headers });
     expect(answer.headers['content-type']).toBe('text/html; charset=utf-8');
@@ -43,14 +43,14 @@ describe('routing over HTTP', () => {
     expect(answer.body).not.toContain('<script>');
   });
 
-  it('sends whoever asks for an https endpoint there, so that a POST stays a POST', async () => {
+  it('redirects to an HTTPS-only endpoint and keeps the method of a POST', async () => {
     const get = await ask(edge.httpPort, 'secure.localhost', { path: '/a?b=c' });
     expect([get.status, get.headers.location]).toEqual([302, 'https://secure.localhost:9999/a?b=c']);
     const post = await ask(edge.httpPort, 'secure.localhost', { body: 'x' });
     expect(post.status).toBe(308);
   });
 
-  it('answers a challenge, and takes no body that waited for leave for a request', async () => {
+  it('answers an HTTP-01 challenge, and reads no expected body as a request', async () => {
     onTestFinished(challenges.http.publish('plain.localhost', 'token', 'token.thumbprint'));
     const head = 'POST /.well-known/acme-challenge/token HTTP/1.1\r\nHost: plain.localhost\r\n';
     const smuggled = 'GET / HTTP/1.1\r\nHost: plain.localhost\r\n\r\n';
@@ -67,17 +67,17 @@ describe('routing over HTTP', () => {
 });
 
 describe('routing over HTTPS', () => {
-  it('serves an endpoint with a certificate of its own', async () => {
+  it('serves an endpoint with its own certificate', async () => {
     expect(await get('secure.localhost')).toBe('secure');
   });
 
-  it('issues one certificate for many clients that come at once', async () => {
+  it('issues one certificate for many concurrent clients', async () => {
     await edge.serve('busy.localhost', (_req, res) => res.end('busy'), { protocol: 'https' });
     const serials = await Promise.all(Array.from({ length: 20 }, () => serialOf('busy.localhost')));
     expect(new Set(serials).size).toBe(1);
   });
 
-  it('issues none for names that nobody serves, and tells clients who look past that', async () => {
+  it('issues no certificate for unknown names, and answers clients that ignore the mismatch with 404', async () => {
     await expect(get('nobody.localhost')).rejects.toThrow(/altnames/);
     expect(await get('nobody.localhost', false)).toContain('ERR_NGROK_3200');
   });
@@ -86,7 +86,7 @@ describe('routing over HTTPS', () => {
     expect(await get('plain.localhost', false)).toContain('ERR_NGROK_3200');
   });
 
-  it('has a certificate for clients that name nobody', async () => {
+  it('presents a default certificate to clients without SNI', async () => {
     const socket = connect({ host: '127.0.0.1', port: edge.httpsPort, ca: edge.ca.caPem });
     await once(socket, 'secureConnect');
     expect(socket.authorized).toBe(true);

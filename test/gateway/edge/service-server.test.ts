@@ -30,15 +30,15 @@ const API = 'Host: api.localhost\r\n';
 const CAM = 'Host: cam.localhost\r\n';
 const answers = (text: string) => text.match(/<.*?>|HTTP\/1\.1 4\d\d/g);
 
-describe('the gateway answers itself', () => {
-  it('a request whose body begins with its head', async () => {
+describe("the gateway's own service answers", () => {
+  it('a request whose body arrives with its head', async () => {
     const edge = await startEdge();
     const body = 'x'.repeat(300_000);
     const head = `POST /a HTTP/1.1\r\n${API}Connection: close\r\nContent-Length: ${body.length}\r\n\r\n`;
     expect(answers(await send(edge, head + body))).toEqual([`<POST /a ${body}>`]);
   });
 
-  it('requests behind one for an endpoint, on the connection of that one; what is behind them is for it as well', async () => {
+  it('requests that follow one for an endpoint on its connection, and all requests after them', async () => {
     const edge = await startEdge();
     const bytes =
       `GET / HTTP/1.1\r\n${CAM}\r\nPOST /b HTTP/1.1\r\n${API}Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n` +
@@ -47,7 +47,7 @@ describe('the gateway answers itself', () => {
     expect(answers(text)).toEqual(['<cam>', '<POST /b ok>', '<GET /c >', 'HTTP/1.1 421']);
   });
 
-  it('a request whose body has to be asked for', async () => {
+  it('a request with Expect: 100-continue', async () => {
     const edge = await startEdge();
     const head = `POST /d HTTP/1.1\r\n${API}Expect: 100-continue\r\nConnection: close\r\nContent-Length: 2\r\n\r\n`;
     const socket = enter(edge);
@@ -57,26 +57,26 @@ describe('the gateway answers itself', () => {
   });
 });
 
-describe('a connection that the gateway answers itself', () => {
+describe("a connection to the gateway's own service", () => {
   const first = `GET /e HTTP/1.1\r\n${API}\r\n`;
 
-  it('is told when the next headers do not all arrive in time', async () => {
+  it('gets a 408 when the next headers do not arrive in time', async () => {
     const edge = await startEdge({ headersTimeout: 600 });
     expect(answers(await send(edge, `${first}GET /next`))).toEqual(['<GET /e >', 'HTTP/1.1 408']);
   });
 
-  it('is closed when no further request comes', async () => {
+  it('is closed after the keep-alive timeout', async () => {
     const edge = await startEdge({ keepAliveTimeout: 300 });
     expect(answers(await send(edge, first))).toEqual(['<GET /e >']);
   });
 
-  it('is closed when a body does not go on', async () => {
+  it('is closed when a body stalls', async () => {
     const edge = await startEdge({ idleTimeout: 300 });
     const text = await send(edge, `POST /f HTTP/1.1\r\n${API}Content-Length: 2\r\n\r\no`);
     expect(answers(text)).toBeNull();
   });
 
-  it('may be given more time for headers than Node gives whole requests', async () => {
+  it("allows a headers timeout above Node's request timeout", async () => {
     const edge = await startEdge({ headersTimeout: 600_000 });
     const text = await send(edge, first.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n'));
     expect(answers(text)).toEqual(['<GET /e >']);

@@ -15,7 +15,7 @@ afterAll(() => scene.close());
 const PATIENCE = { timeout: 10_000 };
 const AT_EDGE = { tls_termination: { terminate_at: 'edge' } };
 
-it('a port is open as long as an edge serves something there; what is open on it goes on', async () => {
+it('a port closes with its last edge, and open connections continue', async () => {
   const host = scene.name();
   const { first: port } = await freePorts(1);
   const edge = await scene.edge(host, { ...AT_EDGE, hostports: [`${host}:443`, `${host}:${port}`] });
@@ -30,7 +30,7 @@ it('a port is open as long as an edge serves something there; what is open on it
   expect(await text(open)).toBe('hello me');
 });
 
-it('the same name leads to different edges at different ports, and other names nowhere', async () => {
+it('the same name reaches different edges at different ports, and other names none', async () => {
   const host = scene.name();
   const { first: port } = await freePorts(1);
   await scene.edge(host, AT_EDGE);
@@ -46,7 +46,7 @@ it('the same name leads to different edges at different ports, and other names n
   await expect(scene.visit('connect.localhost', { port })).rejects.toThrow(/unrecognized name/);
 });
 
-it('a port that somebody else has keeps nothing else from being served', async () => {
+it('a port in use does not affect other hostports', async () => {
   const host = scene.name();
   const other = createServer().listen(0, '127.0.0.1');
   onTestFinished(() => void other.close());

@@ -24,7 +24,7 @@ const trusting = () => ({ ca: scene.gateway.sessionCa, rejectUnauthorized: true 
 const put = (edge: string, module: string, body: object) => scene.change('PUT', `/edges/tls/${edge}/${module}`, body);
 
 describe('TLS termination', () => {
-  it('is left to the service without the module, and with it at `upstream`', async () => {
+  it('is left to the upstream without the module, and with terminate_at `upstream`', async () => {
     const edge = await scene.edge(host);
     await scene.tunnel(host, { tls: true });
     expect(shows(await scene.visit(host), scene.device)).toBe(true);
@@ -33,7 +33,7 @@ describe('TLS termination', () => {
     expect(await scene.answer(host)).toBe('hello me');
   });
 
-  it('happens at the edge from the next connection on, those that are open go on, and it can be switched off', async () => {
+  it('starts with the next connection, leaves open ones alone, and can be disabled', async () => {
     const edge = await scene.edge(host, AT_EDGE);
     await scene.tunnel(host);
     expect(await scene.answer(host, trusting())).toBe('hello me');
@@ -45,7 +45,7 @@ describe('TLS termination', () => {
     expect(await text(open)).toBe('hello still here');
   });
 
-  it('takes the versions from `min_version` on', async () => {
+  it('accepts `min_version` and later', async () => {
     const edge = await scene.edge(host, AT_EDGE);
     await scene.tunnel(host);
     const old = { minVersion: 'TLSv1.1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT:@SECLEVEL=0' } as const;
@@ -61,7 +61,7 @@ describe('TLS termination', () => {
     expect(await answers()).toEqual(['hello me', 'hello me', 'hello me']);
   });
 
-  it('shows the certificate that the reserved domain has', async () => {
+  it('presents the certificate of the reserved domain', async () => {
     const mine = await issueCertificate({ subject: 'CN=mine', names: ['shop.example.com'] });
     const certificate_id = await scene.create('/tls_certificates', {
       certificate_pem: mine.certificatePem,
@@ -75,7 +75,7 @@ describe('TLS termination', () => {
 });
 
 describe('IP restriction', () => {
-  it('pools the rules of its policies, changed ones too, and can be switched off', async () => {
+  it('combines the rules of its policies, applies changes, and can be disabled', async () => {
     const rule = (ip_policy_id: string, action: string, cidr: string) =>
       scene.create('/ip_policy_rules', { ip_policy_id, action, cidr });
     const [allowing, denying] = [await scene.create('/ip_policies', {}), await scene.create('/ip_policies', {})];
@@ -95,7 +95,7 @@ describe('IP restriction', () => {
     expect(await scene.answer(host)).toBe('hello me');
   });
 
-  it('refuses before the handshake, also where TLS goes through', async () => {
+  it('rejects before the handshake, also when TLS passes through', async () => {
     const ip_policy_ids = [await scene.create('/ip_policies', {})];
     await scene.edge(host, { ip_restriction: { ip_policy_ids } });
     await scene.tunnel(host, { tls: true });
@@ -104,7 +104,7 @@ describe('IP restriction', () => {
 });
 
 describe('mutual TLS', () => {
-  it('lets in whom one of the authorities vouches for, and everybody when it is switched off', async () => {
+  it('accepts clients verified by one of the authorities, and all clients when disabled', async () => {
     const [fleet, people, other] = await Promise.all(
       ['Fleet', 'People', 'Other'].map((name) => issueCertificate({ subject: `CN=${name}`, ca: true })),
     );
@@ -136,7 +136,7 @@ describe('a traffic policy', () => {
   const deny = (...expressions: string[]) =>
     JSON.stringify({ on_tcp_connect: [{ expressions, actions: [{ type: 'deny' }] }] });
 
-  it('runs after the handshake, and can be switched off', async () => {
+  it('runs after the handshake, and can be disabled', async () => {
     const value = deny("conn.tls.version == '1.2'", "endpoint.protocol == 'tls'");
     const edge = await scene.edge(host, { ...AT_EDGE, traffic_policy: { value } });
     await scene.tunnel(host);
@@ -150,7 +150,7 @@ describe('a traffic policy', () => {
     expect(await scene.answer(host)).toBe('hello me');
   });
 
-  it('can take connections to an internal endpoint in the backend’s place', async () => {
+  it('can forward connections to an internal endpoint instead of the backend', async () => {
     const name = host.replace('.localhost', '.internal');
     const forward = { type: 'forward-internal', config: { url: `tls://${name}` } };
     await scene.edge(host, {
@@ -164,7 +164,7 @@ describe('a traffic policy', () => {
     expect(await scene.answer(host)).toBe('internal me');
   });
 
-  it('takes no connections to an internal endpoint without the client certificate that this one demands', async () => {
+  it('forwards no connection to an internal endpoint without the client certificate that it demands', async () => {
     const name = host.replace('.localhost', '.internal');
     const ca = await issueCertificate({ subject: 'CN=Fleet', ca: true });
     const client = await issueCertificate({ subject: 'CN=camera', issuer: ca });
@@ -183,7 +183,7 @@ describe('a traffic policy', () => {
     expect(await scene.answer(host, known)).toBe('internal me');
   });
 
-  it('knows what the hello says where TLS goes through', async () => {
+  it('sees the ClientHello when TLS passes through', async () => {
     await scene.edge(host, { traffic_policy: { value: deny(`conn.tls.sni == '${host}'`, "conn.tls.version == ''") } });
     await scene.tunnel(host, { tls: true });
     expect(await scene.answer(host)).toBe('');
@@ -191,7 +191,7 @@ describe('a traffic policy', () => {
 });
 
 describe('a tunnel group', () => {
-  it('spreads connections over the tunnels that carry all its labels and are online', async () => {
+  it('distributes connections over the online tunnels with all its labels', async () => {
     await scene.edge(host, AT_EDGE);
     expect(await scene.answer(host)).toBe('');
     const [one] = [await scene.tunnel(host, { says: 'one' }), await scene.tunnel(host, { says: 'two' })];
@@ -202,7 +202,7 @@ describe('a tunnel group', () => {
     expect(await answers()).toEqual(Array(6).fill('two me'));
   });
 
-  it('of other labels takes over when the backend is changed or exchanged, and nobody when it is switched off', async () => {
+  it('follows changes of the backend, and rejects connections when disabled', async () => {
     const edge = await scene.edge(host, AT_EDGE);
     await scene.tunnel(host, { says: 'first' });
     await scene.tunnel(`${host}.second`, { says: 'second' });
@@ -228,7 +228,7 @@ describe('a fixed response', () => {
     return text(socket);
   }
 
-  it('leaves out headers that would belie how it is sent', async () => {
+  it('omits headers that contradict its framing', async () => {
     const headers = { Trailer: 'x-sum', 'Transfer-Encoding': 'gzip', 'Content-Length': '9', 'X-Kind': 'teapot' };
     const backend_id = await scene.create('/backends/http_response', { body: 'tea', headers });
     await scene.edge(host, { backend: { backend_id } });
@@ -238,7 +238,7 @@ describe('a fixed response', () => {
     expect(answer).not.toMatch(/trailer|transfer-encoding/i);
   });
 
-  it('is what everybody gets, whatever is asked, until it is changed', async () => {
+  it('answers every request until it is changed', async () => {
     const teapot = { body: 'short and stout', headers: { 'X-Kind': 'teapot' }, status_code: 418 };
     const backend_id = await scene.create('/backends/http_response', teapot);
     const edge = await scene.edge(host, { backend: { backend_id } });
@@ -255,7 +255,7 @@ describe('a fixed response', () => {
 });
 
 describe('a hostport', () => {
-  it('may be a wildcard; what is more specific goes before it, edge or endpoint', async () => {
+  it('may be a wildcard; more specific edges and endpoints take precedence', async () => {
     const site = `site${host}`;
     await scene.edge(`*.${site}`, AT_EDGE);
     await scene.edge(`door.${site}`, AT_EDGE);
@@ -270,7 +270,7 @@ describe('a hostport', () => {
     expect(await scene.answer(`cam.${site}`)).toBe('any me');
   });
 
-  it('that is given up is served no more, what is open goes on, and another edge may have it', async () => {
+  it('that is removed is no longer served, keeps open connections, and can be reused', async () => {
     const edge = await scene.edge(host, AT_EDGE);
     await scene.tunnel(host, { says: 'old' });
     const open = await scene.visit(host);
@@ -286,7 +286,7 @@ describe('a hostport', () => {
     expect(await text(open)).toBe('old me');
   });
 
-  it('is among the endpoints that are online, as long as the edge serves it', async () => {
+  it('is listed among the online endpoints while it is served', async () => {
     const edge = await scene.edge(host, { description: 'front', metadata: '{}' });
     const listed = async () => {
       const { endpoints } = (await scene.change('GET', '/endpoints')) as { endpoints: Record<string, unknown>[] };
@@ -322,7 +322,7 @@ describe('a hostport', () => {
   });
 });
 
-it('what is no hello, or names no host, is not an edge’s', async () => {
+it('connections without a ClientHello or host name reach no edge', async () => {
   await scene.edge(host, AT_EDGE);
   const socket = await scene.visit('', { servername: '' });
   socket.write('GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');

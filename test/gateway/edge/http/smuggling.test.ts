@@ -48,7 +48,7 @@ const bare = (text: string) => text.replace(/^(?:Host|X-Forwarded-\w+): .*\r\n/g
 
 const NEXT_BARE = 'GET /next HTTP/1.1\r\n\r\n';
 
-describe('an upstream sees exactly', () => {
+describe('the upstream receives exactly', () => {
   it.each<[string, string, string[]]>([
     ['a request', NEXT, [NEXT_BARE]],
     [
@@ -114,7 +114,7 @@ describe('from HTTP/2', () => {
 
 const post = (headers: string, body = '') => `POST /up HTTP/1.1\r\n${HOST}${headers}\r\n${body}`;
 
-describe('nothing is taken for a request behind', () => {
+describe('no smuggled request is read after', () => {
   it.each<[string, string]>([
     ['CL.TE', post('Content-Length: 6\r\nTransfer-Encoding: chunked\r\n', '0\r\n\r\nG')],
     ['TE.CL', post('Transfer-Encoding: chunked\r\nContent-Length: 3\r\n', '8\r\nSMUGGLED\r\n0\r\n\r\n')],

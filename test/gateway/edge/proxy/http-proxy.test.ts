@@ -31,7 +31,7 @@ async function serveBytes(answer: string, close: boolean): Promise<DirectEndpoin
 }
 
 describe('requests', () => {
-  it('reach the upstream as they were sent, with who sent them, without what concerned the hop', async () => {
+  it('reach the upstream unchanged, with X-Forwarded headers and without hop-by-hop headers', async () => {
     let seen: string[] = [];
     const { host } = await serve((req, res) => {
       seen = req.rawHeaders;
@@ -69,7 +69,7 @@ describe('requests', () => {
     }
   });
 
-  it('get leave to send their body only when it is wanted', async () => {
+  it('get 100 Continue only when the upstream sends it', async () => {
     const { host } = await serve(async (req, res) => res.end(`got ${await collect(req)}`));
     const socket = edge.connect();
     socket.write(
@@ -81,7 +81,7 @@ describe('requests', () => {
     expect((await collect(socket)).toString()).toMatch(/^HTTP\/1\.1 200 .*got hello/s);
   });
 
-  it('are refused before their body is sent, when the upstream says so', async () => {
+  it('are rejected before their body is sent if the upstream answers so', async () => {
     let expected: unknown;
     const server = createServer().on('checkContinue', (req, res) => {
       expected = req.headers.expect;
@@ -96,7 +96,7 @@ describe('requests', () => {
     expect(expected).toBe('100-continue');
   });
 
-  it('follow one another on few streams', async () => {
+  it('reuse streams', async () => {
     const endpoint = await serve((_req, res) => res.end('ok'));
     for (let at = 0; at < 20; at++) await ask(edge.httpPort, endpoint.host);
     expect(endpoint.streams.length).toBe(1);
@@ -104,7 +104,7 @@ describe('requests', () => {
     expect(endpoint.clients[0]?.protocol).toBe('http');
   });
 
-  it('are answered even when the upstream does not want all of the body', async () => {
+  it('are answered even if the upstream does not read the whole body', async () => {
     const { host } = await serve((_req, res) => res.writeHead(413).end('too much'));
     const answer = await ask(edge.httpPort, host, { body: Buffer.alloc(5_000_000) });
     expect([answer.status, answer.body]).toEqual([413, 'too much']);
@@ -112,7 +112,7 @@ describe('requests', () => {
 });
 
 describe('responses', () => {
-  it('keep names, order and duplicates of their headers, but never the mark of our own errors', async () => {
+  it('keep names, order and duplicates of their headers, but not ngrok-error-code', async () => {
     const { host } = await serveBytes(
       'HTTP/1.1 299 Fine Enough\r\nX-MiXed: 1\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nNgrok-Error-Code: ERR_NGROK_1\r\n' +
         'Connection: keep-alive, X-Hop\r\nX-Hop: gone\r\nContent-Length: 2\r\n\r\nok',
@@ -129,7 +129,7 @@ describe('responses', () => {
     ['HEAD', 200, { 'content-length': '5' }],
     ['GET', 204, {}],
     ['GET', 304, { etag: '"x"' }],
-  ])('to %s with %i have no body and leave the connection usable', async (method, status, headers) => {
+  ])('to %s with %i have no body and keep the connection open', async (method, status, headers) => {
     const { host } = await serve((_req, res) => res.writeHead(status, headers).end());
     const one = `${method} / HTTP/1.1\r\nHost: ${host}\r\n\r\n`;
     const text = await edge.raw(one + one.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n'));
@@ -138,13 +138,13 @@ describe('responses', () => {
     else expect(text.toLowerCase()).not.toMatch(/content-length|transfer-encoding/);
   });
 
-  it('that end with the connection are complete', async () => {
+  it('delimited by the end of the connection are complete', async () => {
     const { host } = await serveBytes('HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nuntil the end', true);
     const answer = await ask(edge.httpPort, host);
     expect([answer.complete, answer.body]).toEqual([true, 'until the end']);
   });
 
-  it('bring their trailers', async () => {
+  it('keep their trailers', async () => {
     const { host } = await serve((_req, res) => {
       res.writeHead(200, { trailer: 'X-Sum' });
       res.write('body');
@@ -155,7 +155,7 @@ describe('responses', () => {
     expect([answer.headers.trailer, answer.body, answer.trailers]).toEqual(['X-Sum', 'body', { 'x-sum': '42' }]);
   });
 
-  it('ignore interim ones', async () => {
+  it('follow their interim responses', async () => {
     const { host } = await serve((_req, res) => {
       res.writeEarlyHints({ link: '</a.css>; rel=preload' });
       setImmediate(() => res.end('final'));
@@ -163,7 +163,7 @@ describe('responses', () => {
     expect((await ask(edge.httpPort, host)).body).toBe('final');
   });
 
-  it('come to HTTP/1.0 clients without chunks', async () => {
+  it('reach HTTP/1.0 clients without chunks', async () => {
     const { host } = await serve((_req, res) => {
       res.write('a');
       res.end('b');
@@ -171,7 +171,7 @@ describe('responses', () => {
     expect(await edge.raw(`GET / HTTP/1.0\r\nHost: ${host}\r\n\r\n`)).toMatch(/\r\n\r\nab$/);
   });
 
-  it('are passed on piece by piece as events happen', async () => {
+  it('are streamed piece by piece', async () => {
     let events: ServerResponse | undefined;
     const { host } = await serve((_req, res) => {
       events = res;
@@ -191,7 +191,7 @@ describe('responses', () => {
 });
 
 describe('back-pressure', () => {
-  it('stops an upstream whose client does not read, and loses nothing', async () => {
+  it('pauses the upstream of a slow client without losing data', async () => {
     const total = 64 * 1_048_576;
     let written = 0;
     const { host } = await serve((_req, res) => {
@@ -205,7 +205,7 @@ describe('back-pressure', () => {
     expect((await collect(res)).length).toBe(total);
   });
 
-  it('stops a client whose upstream does not read, and loses nothing', async () => {
+  it('pauses the client of a slow upstream without losing data', async () => {
     const total = 64 * 1_048_576;
     let written = 0;
     let upload: IncomingMessage | undefined;
@@ -227,8 +227,8 @@ describe('back-pressure', () => {
   });
 });
 
-describe('breaks', () => {
-  it('by the client end the upstream request', async () => {
+describe('lost connections', () => {
+  it('of the client end the upstream request', async () => {
     const aborted = signal<void>();
     const arrived = signal<void>();
     const { host } = await serve((_req, res) => {
@@ -242,7 +242,7 @@ describe('breaks', () => {
     await aborted.promise;
   });
 
-  it('by the client within its upload break the upload, too', async () => {
+  it('of the client abort its upload', async () => {
     const ended = signal<boolean>();
     const begun = signal<void>();
     const { host } = await serve((req) => {
@@ -259,19 +259,19 @@ describe('breaks', () => {
   it.each([
     ['a length', 'Content-Length: 100\r\n\r\nabc'],
     ['chunks', 'Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n'],
-  ])('by the upstream within a response with %s look like breaks', async (_how, rest) => {
+  ])('of the upstream within a response with %s leave it incomplete', async (_how, rest) => {
     const { host } = await serveBytes(`HTTP/1.1 200 OK\r\n${rest}`, true);
     const answer = await ask(edge.httpPort, host);
     expect([answer.body, answer.complete]).toEqual(['abc', false]);
   });
 
-  it('before a response are a bad gateway', async () => {
+  it('before a response cause a 502', async () => {
     const { host } = await serveBytes('', true);
     const answer = await ask(edge.httpPort, host);
     expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([502, 'ERR_NGROK_3007']);
   });
 
-  it('of a kept stream cost a GET nothing, and a POST is not sent twice', async () => {
+  it('on a reused stream repeat a GET, but never a POST', async () => {
     let served = 0;
     const sockets: Socket[] = [];
     const server = createRawServer((socket) => {
@@ -298,7 +298,7 @@ describe('breaks', () => {
     ['both length and chunks', 'HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
     ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd'],
     ['an endless head', `HTTP/1.1 200 OK\r\nX-A: ${'a'.repeat(70_000)}\r\n\r\n`],
-  ])('by %s are a bad gateway', async (_what, bytes) => {
+  ])('by %s cause a 502', async (_what, bytes) => {
     const { host } = await serveBytes(bytes, false);
     const answer = await ask(edge.httpPort, host);
     expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([502, 'ERR_NGROK_3004']);
@@ -306,13 +306,13 @@ describe('breaks', () => {
 });
 
 describe('failures', () => {
-  it('of an upstream that says nothing are a gateway time-out', async () => {
+  it('of an upstream to answer cause a 504', async () => {
     const { host } = await serve(() => {});
     const answer = await ask(edge.httpPort, host);
     expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([504, 'ERR_NGROK_3005']);
   });
 
-  it('that the SDK reports in the upstream’s place become ours', async () => {
+  it('that the SDK reports instead of the upstream become errors of the edge', async () => {
     const body = 'failed to dial backend: Connection refused (os error 111)';
     const { host } = await serveBytes(
       `HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
@@ -325,13 +325,13 @@ describe('failures', () => {
     expect(head.headers['ngrok-error-code']).toBe('ERR_NGROK_8012');
   });
 
-  it('that the upstream reports itself are passed on', async () => {
+  it('that the upstream reports itself are forwarded', async () => {
     const { host } = await serve((_req, res) => res.writeHead(502, { 'content-type': 'text/plain' }).end('mine'));
     const answer = await ask(edge.httpPort, host);
     expect([answer.status, answer.headers['ngrok-error-code'], answer.body]).toEqual([502, undefined, 'mine']);
   });
 
-  it('of the session to open a stream are a bad gateway', async () => {
+  it('of the session to open a stream cause a 502', async () => {
     const endpoint = await serve((_req, res) => res.end());
     endpoint.open = () => {
       throw new Error('session is gone');
@@ -339,7 +339,7 @@ describe('failures', () => {
     expect((await ask(edge.httpPort, endpoint.host)).status).toBe(502);
   });
 
-  it('leave other connections alone', async () => {
+  it('do not affect other connections', async () => {
     const good = await serve((_req, res) => setTimeout(() => res.end('fine'), 50));
     const bad = await serveBytes('nonsense\r\n', true);
     const answers = await Promise.all([ask(edge.httpPort, good.host), ask(edge.httpPort, bad.host)]);
@@ -347,8 +347,8 @@ describe('failures', () => {
   });
 });
 
-describe('an agent that is full', () => {
-  it('is waited for a moment', async () => {
+describe('an agent at its connection limit', () => {
+  it('gets a request once a stream is free', async () => {
     const endpoint = await serve((_req, res) => res.end('at last'));
     const { open } = endpoint;
     let refusals = 3;
@@ -359,7 +359,7 @@ describe('an agent that is full', () => {
     expect((await ask(edge.httpPort, endpoint.host)).body).toBe('at last');
   });
 
-  it('is waited for until another request is done with its stream', async () => {
+  it('gets a request on the stream of one that has ended', async () => {
     const held = signal<ServerResponse>();
     const endpoint = await serve((req, res) => (req.url === '/held' ? held.resolve(res) : res.end(req.url)));
     const { open } = endpoint;
@@ -379,7 +379,7 @@ describe('an agent that is full', () => {
     expect(endpoint.streams).toHaveLength(1);
   });
 
-  it('is a 503 in the end, with when to come again', async () => {
+  it('causes a 503 with Retry-After after the timeout', async () => {
     const endpoint = await serve((_req, res) => res.end());
     endpoint.open = () => {
       throw new StreamsExhausted();
@@ -390,7 +390,7 @@ describe('an agent that is full', () => {
 });
 
 describe('removing an endpoint', () => {
-  it('cuts responses under way, closes idle streams and stops answering at once', async () => {
+  it('aborts open responses, closes idle streams and answers 404 at once', async () => {
     const endpoint = await serve((req, res) => {
       if (req.url === '/slow') res.write('begun');
       else res.end('ok');
@@ -398,6 +398,7 @@ describe('removing an endpoint', () => {
     await ask(edge.httpPort, endpoint.host);
     const req = request({ host: '127.0.0.1', port: edge.httpPort, path: '/slow', headers: { host: endpoint.host } });
     const [res] = (await once(req.end(), 'response')) as [IncomingMessage];
+    expect(res.statusCode).toBe(200);
     edge.remove(endpoint);
     await collect(res);
     expect(res.complete).toBe(false);
@@ -405,7 +406,7 @@ describe('removing an endpoint', () => {
     expect((await ask(edge.httpPort, endpoint.host)).status).toBe(404);
   });
 
-  it('tells requests that wait for an answer', async () => {
+  it('answers waiting requests with 404', async () => {
     const arrived = signal<void>();
     const endpoint = await serve(() => arrived.resolve());
     const answer = ask(edge.httpPort, endpoint.host);
@@ -415,7 +416,7 @@ describe('removing an endpoint', () => {
   });
 });
 
-it('works over a stream that is no socket', async () => {
+it('works over a stream other than a socket', async () => {
   const endpoint = await edge.serve(newHost(), createServer());
   endpoint.open = () => {
     const stream = new Duplex({

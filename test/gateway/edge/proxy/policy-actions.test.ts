@@ -26,7 +26,7 @@ const onConnect = (...rules: object[]) => scene.bind({ on_tcp_connect: rules });
 const AT_X = "req.url.path == '/x'";
 
 describe('add-headers and remove-headers', () => {
-  it('change what the service sees, templates filled in, and only where the conditions hold', async () => {
+  it("change the upstream's headers with templates, if the conditions hold", async () => {
     const endpoint = await onRequest(
       rule('remove-headers', { headers: ['x-secret'] }, AT_X),
       rule('add-headers', { headers: { 'x-client': `\${conn.client_ip} \${req.method}` } }, AT_X),
@@ -39,7 +39,7 @@ describe('add-headers and remove-headers', () => {
     expect(other.headers).not.toHaveProperty('x-client');
   });
 
-  it('change what the client sees', async () => {
+  it("change the client's headers", async () => {
     const endpoint = await onResponse(
       rule('remove-headers', { headers: ['x-upstream'] }, AT_X),
       rule('add-headers', { headers: { 'x-status': `\${res.status_code}` } }, AT_X),
@@ -54,7 +54,7 @@ describe('add-headers and remove-headers', () => {
 describe('text beyond ASCII', () => {
   const utf8 = (bytes: string | undefined) => Buffer.from(bytes ?? '', 'latin1').toString();
 
-  it('reaches services and clients as UTF-8, which is how expressions read it, too', async () => {
+  it('reaches upstreams, clients and expressions as UTF-8', async () => {
     const endpoint = await scene.bind({
       on_http_request: [
         rule(
@@ -76,12 +76,12 @@ describe('text beyond ASCII', () => {
 });
 
 describe('deny', () => {
-  it('refuses requests, and those alone that it is meant for', async () => {
+  it('rejects only the requests that match', async () => {
     const endpoint = await onRequest(rule('deny', { status_code: 404 }, AT_X));
     expect([await endpoint.status({ path: '/x' }), await endpoint.status()]).toEqual([404, 200]);
   });
 
-  it('cuts connections, and those alone that it is meant for', async () => {
+  it('closes only the connections that match', async () => {
     const refusing = await onConnect(rule('deny', undefined, "inCidrRange(conn.client_ip, '127.0.0.0/8')"));
     await expect(refusing.ask()).rejects.toThrow(/hang up|ECONNRESET/);
     const other = await onConnect(rule('deny', undefined, "inCidrRange(conn.client_ip, '10.0.0.0/8')"));
@@ -90,7 +90,7 @@ describe('deny', () => {
 });
 
 describe('custom-response', () => {
-  it('answers in place of the service, and goes through the response phase', async () => {
+  it('answers instead of the upstream, and runs the response phase', async () => {
     const endpoint = await scene.bind({
       on_http_request: [rule('custom-response', { status_code: 418, body: `hello \${req.url.path}` }, AT_X)],
       on_http_response: [rule('add-headers', { headers: { 'x-seen': `\${res.status_code}` } })],
@@ -100,7 +100,7 @@ describe('custom-response', () => {
     expect(await endpoint.status()).toBe(200);
   });
 
-  it('replaces what the service answers', async () => {
+  it("replaces the upstream's response", async () => {
     const endpoint = await onResponse(
       rule('custom-response', { status_code: 503, body: 'later' }, 'res.status_code == 500'),
     );
@@ -110,7 +110,7 @@ describe('custom-response', () => {
 });
 
 describe('redirect', () => {
-  it('sends the client elsewhere, unless it is there already', async () => {
+  it('redirects the client, unless the target is the same URL', async () => {
     const endpoint = await onRequest(rule('redirect', { from: '/old/([a-z]+)', to: '/new/$1', status_code: 301 }));
     const answer = await endpoint.ask({ path: '/old/page?q=1' });
     expect([answer.status, answer.headers.location]).toEqual([301, `http://${endpoint.host}/new/page?q=1`]);
@@ -119,7 +119,7 @@ describe('redirect', () => {
 });
 
 describe('url-rewrite', () => {
-  it('changes what the service is asked for, and what it leaves alone stays', async () => {
+  it('changes only the matched part of the URL', async () => {
     const endpoint = await onRequest(rule('url-rewrite', { from: '/v1/(.*)', to: '/api/$1' }));
     expect((await endpoint.reached({ path: '/v1/cams?x=1' })).url).toBe('/api/cams?x=1');
     expect((await endpoint.reached({ path: '/v2/cams' })).url).toBe('/v2/cams');
@@ -127,7 +127,7 @@ describe('url-rewrite', () => {
 });
 
 describe('restrict-ips', () => {
-  it('refuses addresses that are not allowed, in every phase', async () => {
+  it('rejects addresses that are not allowed, in every phase', async () => {
     const config = { allow: ['10.0.0.0/8'] };
     for (const endpoint of [
       await onRequest(rule('restrict-ips', config)),
@@ -140,12 +140,12 @@ describe('restrict-ips', () => {
     await expect((await onConnect(rule('restrict-ips', config))).ask()).rejects.toThrow(/hang up|ECONNRESET/);
   });
 
-  it('lets the others through, whatever a header says', async () => {
+  it('allows other addresses, whatever X-Forwarded-For says', async () => {
     const endpoint = await onRequest(rule('restrict-ips', { allow: ['127.0.0.1'], deny: ['127.0.0.2/32'] }));
     expect(await endpoint.status({ headers: { 'x-forwarded-for': '127.0.0.2' } })).toBe(200);
   });
 
-  it('only records with enforce: false', async () => {
+  it('only records the result with enforce: false', async () => {
     const endpoint = await onRequest(
       rule('restrict-ips', { allow: ['10.0.0.0/8'], enforce: false }),
       rule('add-headers', { headers: { 'x-action': `\${actions.ngrok.restrict_ips.action}` } }),
@@ -153,7 +153,7 @@ describe('restrict-ips', () => {
     expect((await endpoint.reached()).headers['x-action']).toBe('deny');
   });
 
-  it('follows the IP policies of the management API from one request to the next', async () => {
+  it('applies changed IP policies of the management API to the next request', async () => {
     const { store } = scene.gateway;
     const common = { created_at: store.now(), description: null, metadata: null };
     const id = store.ids.next('ipp');
@@ -172,7 +172,7 @@ describe('restrict-ips', () => {
 describe('basic-auth', () => {
   const authorization = (text: string) => ({ authorization: `Basic ${Buffer.from(text).toString('base64')}` });
 
-  it('asks for credentials and takes the right ones alone', async () => {
+  it('demands credentials and accepts only valid ones', async () => {
     const endpoint = await onRequest(rule('basic-auth', { credentials: ['jo:longenough'], realm: 'cams' }));
     const refused = await endpoint.ask({ headers: authorization('jo:wrong') });
     expect(refused).toMatchObject({
@@ -182,7 +182,7 @@ describe('basic-auth', () => {
     expect(await endpoint.status({ headers: authorization('jo:longenough') })).toBe(200);
   });
 
-  it('only records with enforce: false, for the rules after it', async () => {
+  it('only records the result for later rules with enforce: false', async () => {
     const endpoint = await onRequest(
       rule('basic-auth', { credentials: ['jo:longenough'], enforce: false }),
       rule('custom-response', { body: 'stranger' }, '!actions.ngrok.basic_auth.credentials.authorized'),
@@ -195,7 +195,7 @@ describe('basic-auth', () => {
 describe('rate-limit', () => {
   const limit = { name: 'two', algorithm: 'sliding_window', capacity: 2, rate: '60s', bucket_key: ['conn.client_ip'] };
 
-  it('refuses what is beyond it, and says when to come again', async () => {
+  it('rejects requests above the limit with Retry-After', async () => {
     const endpoint = await onRequest(rule('rate-limit', limit));
     expect([await endpoint.status(), await endpoint.status()]).toEqual([200, 200]);
     const { status, headers } = await endpoint.ask();
@@ -203,7 +203,7 @@ describe('rate-limit', () => {
     expect(Number(headers['retry-after'])).toBeGreaterThan(0);
   });
 
-  it('goes on counting when the agent binds the endpoint again, and not beside it', async () => {
+  it('keeps its count when the agent binds the endpoint again', async () => {
     const policy = { on_http_request: [rule('rate-limit', limit)] };
     const first = await scene.bind(policy);
     expect([await first.status(), await first.status()]).toEqual([200, 200]);
@@ -213,7 +213,7 @@ describe('rate-limit', () => {
     expect(await (await scene.bind(policy)).status()).toBe(200);
   });
 
-  it('refuses nobody with enforce: false', async () => {
+  it('rejects nothing with enforce: false', async () => {
     const endpoint = await onRequest(rule('rate-limit', { ...limit, capacity: 1, enforce: false }));
     expect([await endpoint.status(), await endpoint.status()]).toEqual([200, 200]);
   });
@@ -237,7 +237,7 @@ describe('jwt-validation', () => {
       .setExpirationTime('5m')
       .sign(TOKENS.privateKey);
 
-  it('lets those with a valid token through, whose claims later rules can read', async () => {
+  it('allows requests with a valid token and exposes its claims to later rules', async () => {
     const endpoint = await onRequest(
       rule('jwt-validation', config({ method: 'header', name: 'Authorization', prefix: 'Bearer ' })),
       rule('add-headers', { headers: { 'x-who': `\${actions.ngrok.jwt_validation.tokens[0].payload.sub}` } }),
@@ -248,7 +248,7 @@ describe('jwt-validation', () => {
     expect(await endpoint.ask()).toMatchObject({ status: 401, headers: { 'ngrok-error-code': /ERR_NGROK_34\d\d/ } });
   });
 
-  it('finds it in the body, which the service still gets', async () => {
+  it('finds the token in the body, which still reaches the upstream', async () => {
     const endpoint = await onRequest(rule('jwt-validation', config({ method: 'body', name: 'token' })));
     const body = JSON.stringify({ token: await signed('cams'), more: 'ü'.repeat(10_000) });
     const headers = { 'content-type': 'application/json' };
@@ -263,7 +263,7 @@ describe('verify-webhook', () => {
     'x-hub-signature-256': `sha256=${createHmac('sha256', 'topsecret').update(body).digest('hex')}`,
   });
 
-  it('lets signed requests through as they are', async () => {
+  it('allows signed requests unchanged', async () => {
     const endpoint = await onRequest(rule('verify-webhook', config));
     const body = `{"a":"${'x'.repeat(200_000)}"}`;
     expect((await endpoint.reached({ body, headers: sign(body) })).body).toBe(body);
@@ -273,20 +273,20 @@ describe('verify-webhook', () => {
     expect((await endpoint.reached({ body, headers: patient })).body).toBe(body);
   });
 
-  it('refuses others, and the client’s connection serves on', async () => {
+  it('rejects unsigned requests and keeps the connection open', async () => {
     const endpoint = await onRequest(rule('verify-webhook', config));
     const answer = await endpoint.ask({ body: 'forged', headers: sign('real') });
     expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([403, 'ERR_NGROK_3204']);
   });
 
-  it('lets everybody through with enforce: false', async () => {
+  it('allows all requests with enforce: false', async () => {
     const endpoint = await onRequest(rule('verify-webhook', { ...config, enforce: false }));
     expect((await endpoint.reached({ body: 'unsigned' })).body).toBe('unsigned');
   });
 });
 
 describe('log', () => {
-  it('writes to the gateway’s log, and only where the conditions hold', async () => {
+  it('writes to the gateway’s log if the conditions hold', async () => {
     const endpoint = await onRequest(rule('log', { metadata: { path: `\${req.url.path}`, n: 1 } }, AT_X));
     await endpoint.ask({ path: '/x' });
     await endpoint.ask({ path: '/y' });
@@ -296,7 +296,7 @@ describe('log', () => {
 });
 
 describe('set-vars', () => {
-  it('makes variables for what follows in the phase, and for no other', async () => {
+  it('sets variables for the rest of the phase only', async () => {
     const endpoint = await scene.bind({
       on_http_request: [
         rule('set-vars', { vars: [{ who: `\${req.headers['x-who'][0]}` }] }, "'x-who' in req.headers"),
@@ -322,7 +322,7 @@ describe('compress-response', () => {
     ['gzip', gunzipSync],
     ['deflate', inflateSync],
     ['br', brotliDecompressSync],
-  ])('encodes in %s', async (name, decode) => {
+  ])('compresses with %s', async (name, decode) => {
     const { host } = await onResponse(rule('compress-response'));
     const res = await encoded(host, `/${'long'.repeat(3000)}`, name);
     const body = await collect(res);
@@ -331,13 +331,13 @@ describe('compress-response', () => {
     expect(JSON.parse(decode(body).toString()).url).toBe(`/${'long'.repeat(3000)}`);
   });
 
-  it('leaves alone what the client cannot read', async () => {
+  it('leaves responses unchanged that the client cannot decode', async () => {
     const endpoint = await onResponse(rule('compress-response', { algorithms: ['br'] }));
     expect((await encoded(endpoint.host, '/', 'gzip')).headers).not.toHaveProperty('content-encoding');
     expect((await endpoint.ask({ method: 'HEAD' })).headers).not.toHaveProperty('content-encoding');
   });
 
-  it('passes events on as they happen', async () => {
+  it('streams events as they happen', async () => {
     const { host } = await onResponse(rule('compress-response'));
     const res = await encoded(host, '/events', 'gzip');
     const [chunk] = (await once(res, 'data')) as [Buffer];
@@ -345,7 +345,7 @@ describe('compress-response', () => {
     res.destroy();
   });
 
-  it('encodes what the policy itself answers', async () => {
+  it('compresses the policy’s own responses', async () => {
     const { host } = await scene.bind({
       on_http_request: [rule('custom-response', { body: 'long '.repeat(1000) })],
       on_http_response: [rule('compress-response')],
@@ -356,7 +356,7 @@ describe('compress-response', () => {
 });
 
 describe('close-connection', () => {
-  it('cuts the client off without an answer, where it is meant to', async () => {
+  it('closes matching connections without a response', async () => {
     const endpoint = await onRequest(rule('close-connection', undefined, AT_X));
     await expect(endpoint.ask({ path: '/x' })).rejects.toThrow('ECONNRESET');
     expect(await endpoint.status()).toBe(200);
@@ -364,7 +364,7 @@ describe('close-connection', () => {
 });
 
 describe('terminate-tls', () => {
-  it('may ask for what the edge does anyway, and the policy knows the handshake', async () => {
+  it('may ask for the defaults, and exposes the handshake to the policy', async () => {
     const endpoint = await scene.bind(
       {
         on_tcp_connect: [rule('terminate-tls', { min_version: '1.2' })],
@@ -380,7 +380,7 @@ describe('terminate-tls', () => {
     expect((await collect(socket)).toString()).toMatch(new RegExp(`1\\.3 ${endpoint.host} .*${endpoint.host}`));
   });
 
-  it('is refused with versions of which there are none', async () => {
+  it('is rejected with unknown TLS versions', async () => {
     const config = { min_version: '1.3', max_version: '1.2' };
     const bound = scene.bind({ on_tcp_connect: [rule('terminate-tls', config)] }, { scheme: 'HTTPS' });
     await expect(bound).rejects.toThrow('on_tcp_connect[0].actions[0].config.min_version');
@@ -388,7 +388,7 @@ describe('terminate-tls', () => {
 });
 
 describe('forward-internal', () => {
-  it('tells the client that the target is offline', async () => {
+  it('answers that the target is offline', async () => {
     const endpoint = await onRequest(rule('forward-internal', { url: 'http://inner.internal' }, AT_X));
     const answer = await endpoint.ask({ path: '/x' });
     expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([404, 'ERR_NGROK_3200']);
@@ -396,7 +396,7 @@ describe('forward-internal', () => {
     await expect((await onConnect(rule('forward-internal', { url: 'http://a.internal' }))).ask()).rejects.toThrow();
   });
 
-  it('goes on with the next rule if it is told to', async () => {
+  it('continues with the next rule if configured', async () => {
     const endpoint = await onRequest(
       rule('forward-internal', { url: 'http://inner.internal', on_error: 'continue' }),
       rule('add-headers', { headers: { 'x-why': `\${actions.ngrok.forward_internal.error.code}` } }),
@@ -408,7 +408,7 @@ describe('forward-internal', () => {
 describe('circuit-breaker', () => {
   const config = { error_threshold: 0.5, volume_threshold: 2, window_duration: '60s', tripped_duration: '60s' };
 
-  it('leaves a failing service alone', async () => {
+  it('stops sending requests to a failing upstream', async () => {
     const endpoint = await onRequest(rule('circuit-breaker', config));
     const path = '/status/500';
     expect([await endpoint.status({ path }), await endpoint.status({ path })]).toEqual([500, 500]);
@@ -417,7 +417,7 @@ describe('circuit-breaker', () => {
     expect(scene.arrived).toBe(before);
   });
 
-  it('lets everything through with enforce: false', async () => {
+  it('allows everything with enforce: false', async () => {
     const endpoint = await onRequest(rule('circuit-breaker', { ...config, enforce: false }));
     for (let again = 0; again < 3; again++) expect(await endpoint.status({ path: '/status/500' })).toBe(500);
   });

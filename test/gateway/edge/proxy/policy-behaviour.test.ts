@@ -34,7 +34,7 @@ describe('a policy', () => {
     expect([await endpoint.status({ path: '/admin/x' }), await endpoint.status()]).toEqual([404, 200]);
   });
 
-  it('may be in the shape of old, in both spellings', async () => {
+  it('may use the old format, in both spellings', async () => {
     const lower = await scene.bind({
       inbound: [rule('custom-response', { content: 'old', content_type: 'text/x-old' }, "req.Method == 'PUT'")],
       outbound: [rule('add-headers', { headers: { 'x-out': 'y' } })],
@@ -69,7 +69,7 @@ describe('a policy', () => {
       ['on_http_request[0].actions[0].config.to'],
     ],
     ['text that is no policy', '[1]', ['ERR_NGROK_9026']],
-  ])('is refused when it is bound, with the place: %s', async (_what, policy, texts) => {
+  ])('is rejected at binding, with the position: %s', async (_what, policy, texts) => {
     const error: Error = await scene.bind(policy).then(
       () => new Error('it was bound'),
       (refused: Error) => refused,
@@ -78,8 +78,8 @@ describe('a policy', () => {
   });
 });
 
-describe('what fails while it runs', () => {
-  it('skips a rule whose condition has no value, and tells the gateway’s log', async () => {
+describe('a failure at run time', () => {
+  it('skips a rule whose condition fails, and logs it', async () => {
     const endpoint = await scene.bind({ on_http_request: [rule('deny', undefined, "req.headers['x-a'][0] == 'b'")] });
     expect([await endpoint.status(), await endpoint.status()]).toEqual([200, 200]);
     expect(await endpoint.status({ headers: { 'x-a': 'b' } })).toBe(403);
@@ -87,7 +87,7 @@ describe('what fails while it runs', () => {
     expect(lines).toMatchObject([{ msg: 'traffic policy failed', code: 'ERR_NGROK_2254' }]);
   });
 
-  it('fails the request, with a code and nothing of the policy, when a template has no value', async () => {
+  it('in a template fails the request with a code, without revealing the policy', async () => {
     const endpoint = await scene.bind({
       on_http_request: [rule('add-headers', { headers: { 'x-a': `\${req.headers['x-secret-name'][0]}` } })],
     });
@@ -108,7 +108,7 @@ describe('websockets', () => {
     return response.statusCode;
   }
 
-  it('go through the request and the response phase', async () => {
+  it('run the request and the response phase', async () => {
     const { host } = await scene.bind({
       on_http_request: [rule('add-headers', { headers: { 'x-by': 'policy' } })],
       on_http_response: [rule('add-headers', { headers: { 'x-status': `\${res.status_code}` } })],
@@ -120,7 +120,7 @@ describe('websockets', () => {
     socket.terminate();
   });
 
-  it('are refused like any request, before and after the service has agreed', async () => {
+  it('can be rejected before and after the upstream has agreed', async () => {
     for (const policy of [
       { on_http_request: [rule('deny')] },
       { on_http_response: [rule('custom-response', { status_code: 403 })] },
@@ -129,7 +129,7 @@ describe('websockets', () => {
     }
   });
 
-  it('wait for a policy that has to wait itself', async () => {
+  it('wait for an asynchronous policy', async () => {
     const { host } = await scene.bind(waitingPolicy());
     const asked = new Promise<void>((resolve) => {
       waiting = resolve;
@@ -168,8 +168,8 @@ function waitingPolicy(): object {
   };
 }
 
-describe('a policy that has to wait', () => {
-  it('answers that the endpoint is gone when it went meanwhile', async () => {
+describe('an asynchronous policy', () => {
+  it('answers 404 when the endpoint goes offline meanwhile', async () => {
     const endpoint = await scene.bind(waitingPolicy());
     const asked = new Promise<void>((resolve) => {
       waiting = resolve;
@@ -181,7 +181,7 @@ describe('a policy that has to wait', () => {
     expect(await answer).toMatchObject({ status: 404, headers: { 'ngrok-error-code': 'ERR_NGROK_3200' } });
   });
 
-  it('asks nothing of the service for a client that has left', async () => {
+  it('sends nothing to the upstream when the client has disconnected', async () => {
     const endpoint = await scene.bind({
       on_http_request: [rule('verify-webhook', { provider: 'github', secret: 's', enforce: false })],
     });
@@ -196,7 +196,7 @@ describe('a policy that has to wait', () => {
     expect(scene.arrived - before).toBe(2);
   });
 
-  it('does not take a body that is too long for none', async () => {
+  it('does not treat a body that is too long as empty', async () => {
     const endpoint = await scene.bind({
       on_http_request: [rule('verify-webhook', { provider: 'github', secret: 's' })],
     });
@@ -208,7 +208,7 @@ describe('a policy that has to wait', () => {
     expect(await endpoint.status({ method: 'POST', headers: { 'x-hub-signature-256': signature } })).toBe(200);
   });
 
-  it('sends on what it has read, and lets the connection serve the next request', async () => {
+  it('forwards the body that it has read, and keeps the connection open', async () => {
     const { host } = await scene.bind({
       on_http_request: [rule('verify-webhook', { provider: 'github', secret: 's' })],
     });
@@ -226,7 +226,7 @@ describe('a policy that has to wait', () => {
   });
 });
 
-it('keeps what a connection’s phase found out from the policies of other endpoints', async () => {
+it('hides the results of a connection’s phase from the policies of other endpoints', async () => {
   const policy = (allow: string) => ({
     on_tcp_connect: [rule('restrict-ips', { allow: [allow], enforce: false })],
     on_http_request: [rule('custom-response', { body: `\${actions.ngrok.restrict_ips.action}` })],
@@ -240,8 +240,8 @@ it('keeps what a connection’s phase found out from the policies of other endpo
   expect((await ask(scene.gateway.httpPort, one.host)).body).toBe('allow');
 });
 
-describe('endpoints that are bound with one policy', () => {
-  it('count and log for themselves alone', async () => {
+describe('endpoints with the same policy', () => {
+  it('count and log separately', async () => {
     const limit = {
       name: 'one',
       algorithm: 'sliding_window',
@@ -257,7 +257,7 @@ describe('endpoints that are bound with one policy', () => {
     }
   });
 
-  it('are refused one by one: by their protocol, and by what was deleted since', async () => {
+  it('are rejected one by one: for their protocol, and for deleted resources', async () => {
     const terminate = { on_tcp_connect: [rule('terminate-tls', {})] };
     await scene.bind(terminate, { scheme: 'HTTPS' });
     await expect(scene.bind(terminate, { scheme: 'HTTP' })).rejects.toThrow('has no TLS to terminate');
@@ -272,7 +272,7 @@ describe('endpoints that are bound with one policy', () => {
     await expect(scene.bind(restrict)).rejects.toThrow('an IP policy that does not exist');
   });
 
-  it('have the response phase of an internal one run for whoever forwards to it', async () => {
+  it('run the response phase of an internal endpoint for each endpoint that forwards to it', async () => {
     const marking = { on_http_response: [rule('add-headers', { headers: { 'x-marked': 'yes' } })] };
     await scene.bind(marking, { domain: 'first.internal', scheme: 'HTTPS' });
     await scene.bind(marking, { domain: 'second.internal', scheme: 'HTTPS' });

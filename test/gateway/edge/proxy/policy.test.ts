@@ -38,7 +38,7 @@ describe('on requests', () => {
     expect(seen).not.toHaveProperty('x-secret');
   });
 
-  it('can keep the client’s address from the upstream, and rename the host', async () => {
+  it('can hide the client’s address from the upstream and change the host', async () => {
     const { host } = await serve({
       on_http_request: [
         ...rule('remove-headers', { headers: ['x-forwarded-for'] }),
@@ -50,7 +50,7 @@ describe('on requests', () => {
     expect(seen).not.toHaveProperty('x-forwarded-for');
   });
 
-  it('denies with an empty answer, without a stream and without the response phase', async () => {
+  it('denies with an empty response, without a stream or the response phase', async () => {
     const endpoint = await serve({
       on_http_request: rule('deny', { status_code: 418 }),
       on_http_response: rule('add-headers', { headers: { 'x-added': 'y' } }),
@@ -60,7 +60,7 @@ describe('on requests', () => {
     expect(endpoint.streams).toEqual([]);
   });
 
-  it('answers itself, and the response phase sees that answer', async () => {
+  it('answers itself, and runs the response phase on that answer', async () => {
     const { host } = await serve({
       on_http_request: rule('custom-response', { status_code: 503, body: '{"a":1}', headers: { 'retry-after': 9 } }),
       on_http_response: rule('add-headers', { headers: { 'x-added': 'y' } }),
@@ -77,7 +77,7 @@ describe('on requests', () => {
     }
   });
 
-  it('does not let a client upload what is refused anyway, nor its body be read as a request', async () => {
+  it('rejects before the body is uploaded, and never reads a body as a request', async () => {
     const { host } = await serve({ on_http_request: rule('deny') });
     const smuggled = `GET / HTTP/1.1\r\nHost: ${host}\r\n\r\n`;
     const text = await edge.raw(
@@ -101,7 +101,7 @@ describe('on responses', () => {
     expect(answer.headers).not.toHaveProperty('x-upstream');
   });
 
-  it('replaces them', async () => {
+  it('replaces the response', async () => {
     const { host } = await serve({ on_http_response: rule('custom-response', { body: 'hidden' }) });
     for (let again = 0; again < 3; again++) {
       const answer = await ask(edge.httpPort, host);
@@ -110,7 +110,7 @@ describe('on responses', () => {
     }
   });
 
-  it('replaces one that is still being sent', async () => {
+  it('replaces a response that is still arriving', async () => {
     const { host } = await edge.serve(`p${++names}.localhost`, (_req, res) => void res.write('never ends'), {
       policy: { on_http_response: rule('custom-response', { status_code: 204 }) },
     });
@@ -119,7 +119,7 @@ describe('on responses', () => {
   });
 });
 
-it('on connections denies by closing them', async () => {
+it('deny in on_tcp_connect closes the connection', async () => {
   const { host } = await serve({ on_tcp_connect: rule('deny') });
   await expect(ask(edge.httpPort, host)).rejects.toThrow(/hang up|ECONNRESET/);
 });

@@ -12,7 +12,7 @@ function bodyOf(readMs?: number): { from: PassThrough; body: RequestBody } {
   return { from, body: new RequestBody(request, from, readMs) };
 }
 
-it('a body that a policy has to see and that does not arrive is waited for once', async () => {
+it('a policy waits only once for a body that does not arrive', async () => {
   const { from, body } = bodyOf(20);
   from.write('half');
   expect(await body.read(LIMIT)).toBeNull();
@@ -20,7 +20,7 @@ it('a body that a policy has to see and that does not arrive is waited for once'
   body.stop();
 });
 
-it('bodies that wait for their ends fill no more memory than there is for all', async () => {
+it('buffered bodies share one memory limit', async () => {
   const waiting = Array.from({ length: 64 }, () => bodyOf());
   const reads = waiting.map(({ from, body }) => {
     from.write(Buffer.alloc(LIMIT));

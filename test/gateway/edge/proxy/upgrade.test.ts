@@ -46,7 +46,7 @@ const HANDSHAKE =
   'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n';
 
 describe('websockets', () => {
-  it('carry messages both ways, large ones too, and their closing code', async () => {
+  it('carry messages of any size both ways, and the close code', async () => {
     const { host } = await serveEcho();
     const socket = await open(host);
     expect(String(await echo(socket, 'hello'))).toBe('hello');
@@ -57,7 +57,7 @@ describe('websockets', () => {
     expect([code, String(reason)]).toEqual([4000, 'bye']);
   });
 
-  it('tell the upstream who asks', async () => {
+  it('forward the X-Forwarded headers', async () => {
     const { host } = await serveEcho();
     const socket = await open(host);
     const headers: string[] = JSON.parse(String(await echo(socket, 'headers')));
@@ -76,7 +76,7 @@ describe('websockets', () => {
     socket.terminate();
   });
 
-  it('end on both sides when one side breaks', async () => {
+  it('end on both sides when one side disconnects', async () => {
     const endpoint = await serveEcho();
     const socket = await open(endpoint.host);
     const stream = endpoint.streams[0];
@@ -91,7 +91,7 @@ describe('websockets', () => {
     expect(code).toBe(1006);
   });
 
-  it('are cut when their endpoint is removed', async () => {
+  it('are closed when their endpoint is removed', async () => {
     const endpoint = await serveEcho();
     const socket = await open(endpoint.host);
     const closed = once(socket, 'close');
@@ -100,7 +100,7 @@ describe('websockets', () => {
     expect(endpoint.streams.every((stream) => stream.destroyed)).toBe(true);
   });
 
-  it('go through the policy in both directions', async () => {
+  it('run the policy in both directions', async () => {
     const add = (name: string) => [{ actions: [{ type: 'add-headers', config: { headers: { [name]: 'policy' } } }] }];
     const policy = { on_http_request: add('x-request'), on_http_response: add('x-response') };
     const { host } = await serveEcho({ policy });
@@ -113,7 +113,7 @@ describe('websockets', () => {
     socket.terminate();
   });
 
-  it('are refused by the policy before the upstream hears of them', async () => {
+  it('can be rejected by the policy without a stream to the upstream', async () => {
     const endpoint = await serveEcho({ policy: { on_http_request: [{ actions: [{ type: 'deny' }] }] } });
     const socket = new WebSocket(`ws://127.0.0.1:${edge.httpPort}/`, { headers: { host: endpoint.host } });
     const [error] = (await once(socket, 'error')) as [Error];
@@ -123,18 +123,18 @@ describe('websockets', () => {
 });
 
 describe('an upgrade', () => {
-  it('that the upstream declines is answered like any request', async () => {
+  it('that the upstream declines gets the upstream’s response', async () => {
     const { host } = await edge.serve(newHost(), (_req, res) => res.writeHead(426, { 'content-length': 2 }).end('no'));
     const text = await edge.raw(`GET / HTTP/1.1\r\nHost: ${host}\r\n${HANDSHAKE}\r\n`);
     expect(text).toMatch(/^HTTP\/1\.1 426 .*no$/s);
   });
 
-  it('to a host that nobody serves is a 404', async () => {
+  it('to an unknown host gets a 404', async () => {
     const text = await edge.raw(`GET / HTTP/1.1\r\nHost: nobody.localhost\r\n${HANDSHAKE}\r\n`);
     expect(text).toMatch(/^HTTP\/1\.1 404 .*ERR_NGROK_3200/s);
   });
 
-  it('to a dead upstream is a 502', async () => {
+  it('to an unreachable upstream gets a 502', async () => {
     const { host } = await edge.serveRaw(
       newHost(),
       createRawServer((socket) => socket.destroy()),
@@ -143,7 +143,7 @@ describe('an upgrade', () => {
     expect(text).toMatch(/^HTTP\/1\.1 502 /);
   });
 
-  it('to HTTP/2 is not passed on; the request is served as it is', async () => {
+  it('to HTTP/2 is ignored, and the request is served', async () => {
     let upgrade: string | undefined = 'unset';
     const { host } = await edge.serve(newHost(), (req, res) => {
       upgrade = req.headers.upgrade;
@@ -168,7 +168,7 @@ describe('an upgrade', () => {
     },
   );
 
-  it('loses nothing of what either side sends right behind it', async () => {
+  it('keeps bytes that either side sends right after it', async () => {
     const received: Buffer[] = [];
     const server = createRawServer((socket: Socket) => {
       socket.on('error', () => {});
@@ -188,7 +188,7 @@ describe('an upgrade', () => {
   });
 });
 
-it('a client that goes away in the middle of the TLS handshake harms nobody', async () => {
+it('a client that disconnects during the TLS handshake affects no other', async () => {
   const { host } = await serveEcho({ protocol: 'https' });
   const socket = connectTls({ host: '127.0.0.1', port: edge.httpsPort, servername: host, ca: edge.ca.caPem });
   socket.on('error', () => {});

@@ -16,7 +16,7 @@ function read(pieces: readonly Buffer[]) {
 }
 
 describe('FrameReader', () => {
-  it('reads the same whatever pieces the frames come in', () => {
+  it('parses frames the same way however they are split', () => {
     const payloads = fc.array(fc.uint8Array({ maxLength: 300 }), { minLength: 1, maxLength: 6 });
     const cuts = fc.array(fc.nat(2000), { maxLength: 20 });
     fc.assert(
@@ -41,7 +41,7 @@ describe('FrameReader', () => {
     expect(read([clientFrame(2, payload)]).bytes.equals(payload)).toBe(true);
   });
 
-  it('reads nothing after a close frame', () => {
+  it('ignores everything after a close frame', () => {
     const wire = Buffer.concat([clientFrame(8, Buffer.from([0x03, 0xe8])), clientFrame(2, Buffer.from('late'))]);
     expect(read([wire])).toEqual({ bytes: Buffer.alloc(0), controls: [[8, '\x03\xe8']] });
   });
@@ -61,7 +61,7 @@ describe('FrameReader', () => {
     ],
     ['text', clientFrame(1, Buffer.from('a')), 1003],
     ['a length beyond all', Buffer.concat([Buffer.from([0x82, 0xff]), Buffer.alloc(8, 0xff), MASK]), 1002],
-  ])('refuses %s', (_what, wire, code) => {
+  ])('rejects %s', (_what, wire, code) => {
     expect(() => read([wire])).toThrow(WebSocketFault);
     expect(() => read([wire])).toThrow(expect.objectContaining({ code }));
   });

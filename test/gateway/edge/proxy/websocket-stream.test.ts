@@ -21,7 +21,7 @@ async function connected(pingEvery?: number): Promise<{ client: Socket; socket: 
   return { client, socket, stream: new WebSocketStream(socket, pingEvery) };
 }
 
-it('makes a client wait when nobody reads what it sends, and loses nothing', async () => {
+it('applies back-pressure to the client without losing data', async () => {
   const { client, socket, stream } = await connected();
   const paused = once(socket, 'pause');
   client.write(clientFrame(2, LARGE));
@@ -35,7 +35,7 @@ it('makes a client wait when nobody reads what it sends, and loses nothing', asy
   expect(length).toBe(LARGE.length);
 });
 
-it('makes a writer wait when the client does not read', async () => {
+it('applies back-pressure to the writer when the client does not read', async () => {
   const { client, stream } = await connected();
   let sent = false;
   const written = new Promise<void>((resolve) => {
@@ -50,7 +50,7 @@ it('makes a writer wait when the client does not read', async () => {
   await written;
 });
 
-it('keeps a quiet connection alive', async () => {
+it('pings an idle connection', async () => {
   const { client, stream } = await connected(10);
   const [frame] = (await once(client, 'data')) as [Buffer];
   expect(frame.subarray(0, 2)).toEqual(Buffer.from([0x89, 0x00]));

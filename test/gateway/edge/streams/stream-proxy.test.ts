@@ -63,7 +63,7 @@ async function streamClosed({ streams: [stream] }: DirectEndpoint): Promise<void
 const close = [{ actions: [{ type: 'close-connection' }] }];
 
 describe('a connection', () => {
-  it('carries bytes both ways, and each half ends by itself', async () => {
+  it('carries bytes both ways, and each direction ends separately', async () => {
     const endpoint = await endpointTo((socket) => {
       socket.write('welcome ');
       socket.once('end', () => socket.end(' bye'));
@@ -74,7 +74,7 @@ describe('a connection', () => {
     expect(String(await collect(client))).toBe('welcome HELLO bye');
   });
 
-  it('goes on towards an upstream that has sent all it had', async () => {
+  it('continues towards an upstream that has ended its side', async () => {
     const received = new PassThrough();
     const endpoint = await endpointTo((socket) => socket.end('all').pipe(received));
     const client = await clientOf(endpoint);
@@ -83,7 +83,7 @@ describe('a connection', () => {
     expect(String(await collect(received))).toBe('the rest');
   });
 
-  it('slows the client down to what the upstream takes, and loses nothing', async () => {
+  it('applies back-pressure to the client without losing data', async () => {
     const endpoint = await endpointTo(() => {});
     let received = 0;
     let takeMore = () => {};
@@ -111,7 +111,7 @@ describe('a connection', () => {
     expect(received).toBe(4_000_000);
   });
 
-  it('is reset when the upstream breaks off, so that it does not look complete', async () => {
+  it('is reset when the upstream resets, so that it does not look complete', async () => {
     const endpoint = await endpointTo((socket) => {
       socket.write('half', () => socket.resetAndDestroy());
     });
@@ -119,7 +119,7 @@ describe('a connection', () => {
     expect(await fateOf(client)).toBe('ECONNRESET');
   });
 
-  it('is reset when the upstream cannot be reached', async () => {
+  it('is reset when the upstream is unreachable', async () => {
     const endpoint = await endpointTo(() => {});
     endpoint.open = () => {
       throw new Error('the session has ended');
@@ -127,7 +127,7 @@ describe('a connection', () => {
     expect(await fateOf(await clientOf(endpoint))).toBe('ECONNRESET');
   });
 
-  it('ends at the upstream when the client breaks off', async () => {
+  it('ends at the upstream when the client resets', async () => {
     const endpoint = await endpointTo((socket) => socket.write('greeting'));
     const client = await clientOf(endpoint);
     await once(client, 'data');
@@ -135,7 +135,7 @@ describe('a connection', () => {
     await streamClosed(endpoint);
   });
 
-  it('is cut after nothing has been sent for the idle limit', async () => {
+  it('is closed after the idle timeout', async () => {
     const endpoint = await endpointTo((socket) => socket.write('greeting'));
     const client = await clientOf(
       endpoint,
@@ -145,7 +145,7 @@ describe('a connection', () => {
     await streamClosed(endpoint);
   });
 
-  it('is cut then as well when one half has ended already', async () => {
+  it('is closed after the idle timeout even if one direction has ended', async () => {
     const endpoint = await endpointTo((socket) => socket.end('greeting').resume());
     const client = await clientOf(
       endpoint,
@@ -156,8 +156,8 @@ describe('a connection', () => {
   });
 });
 
-describe('an agent that carries as many connections as it can', () => {
-  it('is asked again until one has ended', async () => {
+describe('an agent at its connection limit', () => {
+  it('gets a waiting connection when another has ended', async () => {
     const endpoint = await endpointTo((socket) => socket.end('at last'));
     const { open } = endpoint;
     let refusals = 3;
@@ -168,7 +168,7 @@ describe('an agent that carries as many connections as it can', () => {
     expect(String(await collect(await clientOf(endpoint)))).toBe('at last');
   });
 
-  it('costs the client its connection when that takes too long', async () => {
+  it('causes a reset after the timeout', async () => {
     const endpoint = await endpointTo(() => {});
     endpoint.open = () => {
       throw new StreamsExhausted();
@@ -180,7 +180,7 @@ describe('an agent that carries as many connections as it can', () => {
     expect(await fateOf(client)).toBe('ECONNRESET');
   });
 
-  it('is not asked any more for a client that has gone', async () => {
+  it('gets no stream for a client that has disconnected', async () => {
     const endpoint = await endpointTo(() => {});
     let served: Socket | undefined;
     endpoint.open = () => {
@@ -202,7 +202,7 @@ describe('an agent that carries as many connections as it can', () => {
 });
 
 describe('the phase on_tcp_connect', () => {
-  it('lets connections through', async () => {
+  it('allows connections', async () => {
     const policy = { on_tcp_connect: [{ expressions: ["conn.client_ip != '127.0.0.1'"], actions: close[0]?.actions }] };
     const endpoint = await endpointTo((socket) => socket.end('welcome'), policy);
     expect(String(await collect(await clientOf(endpoint)))).toBe('welcome');
@@ -219,7 +219,7 @@ describe('the phase on_tcp_connect', () => {
 });
 
 describe('the PROXY protocol', () => {
-  it('tells the upstream first who the client is, when the endpoint asks for it', async () => {
+  it('sends its header first when the endpoint asks for it', async () => {
     for (const version of [1, 2] as const) {
       const endpoint = await endpointTo((socket) => socket.once('data', (bytes: Buffer) => socket.end(bytes)));
       endpoint.proxyProtocol = version;
@@ -232,7 +232,7 @@ describe('the PROXY protocol', () => {
     }
   });
 
-  it('is not spoken otherwise', async () => {
+  it('is not used otherwise', async () => {
     const endpoint = await endpointTo((socket) => socket.once('data', (bytes: Buffer) => socket.end(bytes)));
     const client = await clientOf(endpoint);
     client.end('mine');

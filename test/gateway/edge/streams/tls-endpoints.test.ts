@@ -83,15 +83,15 @@ async function exchange(socket: TLSSocket): Promise<string> {
 const isOf = (socket: TLSSocket, { certificatePem }: Issued) =>
   socket.getPeerX509Certificate()?.fingerprint256 === new X509Certificate(certificatePem).fingerprint256;
 
-describe('TLS that the edge does not end', () => {
-  it.each([['tcp'], ['tls']])('goes to the service behind a %s:// upstream as it is', async (scheme) => {
+describe('TLS that passes through', () => {
+  it.each([['tcp'], ['tls']])('reaches a %s:// upstream unchanged', async (scheme) => {
     await bind(`${scheme}://${addressOf(secure)}`);
     const socket = await visit();
     expect(isOf(socket, own)).toBe(true);
     expect(await exchange(socket)).toBe('hello me');
   });
 
-  it('is judged by the policy by what the hello says alone', async () => {
+  it('exposes only its ClientHello to the policy', async () => {
     const policy = (name: string) => (builder: TlsListenerBuilder) => {
       const expressions = [`conn.tls.sni == '${name}' && conn.tls.version == ''`];
       builder.trafficPolicy(JSON.stringify({ on_tcp_connect: [{ expressions, actions: [{ type: 'deny' }] }] }));
@@ -103,7 +103,7 @@ describe('TLS that the edge does not end', () => {
     expect(await exchange(await visit())).toBe('hello me');
   });
 
-  it('comes behind the PROXY header that the upstream asks for', async () => {
+  it('follows the PROXY header that the upstream asks for', async () => {
     const heads: Buffer[] = [];
     const seen = await listening(
       createServer((socket) => {
@@ -120,7 +120,7 @@ describe('TLS that the edge does not end', () => {
     expect(String(heads[0])).toMatch(/^PROXY TCP4 127\.0\.0\.1 127\.0\.0\.1 \d+ \d+\r\n/);
   });
 
-  it('ends when the service cannot be reached, and when the endpoint goes offline', async () => {
+  it('ends when the upstream is unreachable, and when the endpoint goes offline', async () => {
     const close = await bind(`tcp://${addressOf(secure)}`);
     const open = await visit();
     const fate = expect(once(open.resume(), 'close')).rejects.toThrow('ECONNRESET');
@@ -131,8 +131,8 @@ describe('TLS that the edge does not end', () => {
   });
 });
 
-describe('TLS that the edge ends', () => {
-  it('shows the certificate that the agent has sent', async () => {
+describe('TLS that the edge terminates', () => {
+  it('presents the certificate that the agent has sent', async () => {
     const mine = await issueCertificate({ subject: `CN=${host}`, names: [host] });
     await bind(`tcp://${addressOf(plain)}`, (builder) =>
       builder.termination(Buffer.from(mine.certificatePem), Buffer.from(mine.privateKeyPem)),
@@ -142,19 +142,19 @@ describe('TLS that the edge ends', () => {
     expect(await exchange(socket)).toBe('hello me');
   });
 
-  it('shows the gateway’s own certificate when the policy wants TLS to end there', async () => {
+  it('presents the gateway’s own certificate when the policy terminates TLS', async () => {
     await bind(`tcp://${addressOf(plain)}`, withPolicy(terminate()));
     const socket = await visit({ ca: gateway.sessionCa, rejectUnauthorized: true });
     expect(await exchange(socket)).toBe('hello me');
   });
 
-  it('is begun anew by the agent for an upstream that speaks TLS', async () => {
+  it('is started again by the agent for a TLS upstream', async () => {
     await bind(`tls://${addressOf(secure)}`, withPolicy(terminate()));
     const socket = await visit({ ca: gateway.sessionCa, rejectUnauthorized: true });
     expect(await exchange(socket)).toBe('hello me');
   });
 
-  it('shows the policy’s certificate before that of the agent', async () => {
+  it('presents the policy’s certificate rather than the agent’s', async () => {
     const [agents, policys] = await Promise.all([
       issueCertificate({ subject: 'CN=agent', names: [host] }),
       issueCertificate({ subject: 'CN=policy', names: [host] }),
@@ -167,7 +167,7 @@ describe('TLS that the edge ends', () => {
     expect(isOf(await visit(), policys)).toBe(true);
   });
 
-  it('is of the versions that the policy allows alone', async () => {
+  it('uses only the versions that the policy allows', async () => {
     await bind(`tcp://${addressOf(plain)}`, withPolicy(terminate({ min_version: '1.3' })));
     await expect(visit({ maxVersion: 'TLSv1.2' })).rejects.toThrow(/version/);
     expect((await visit()).getProtocol()).toBe('TLSv1.3');
@@ -224,14 +224,14 @@ describe('TLS that the edge ends', () => {
     },
   );
 
-  it('is ended with nobody when the policy names an authority that there is not', async () => {
+  it('fails when the policy names an unknown certificate authority', async () => {
     const config = { mutual_tls_certificate_authorities: ['ca_32ELHbfllc7fdX99DEBe3QekZ6H'] };
     await bind(`tcp://${addressOf(plain)}`, withPolicy(terminate(config)));
     await expect(visit()).rejects.toThrow();
   });
 });
 
-it('a name that nobody has bound is not a TLS endpoint’s', async () => {
+it('an unbound name is not served by a TLS endpoint', async () => {
   const visitor = await visit({ servername: 'nobody.localhost' });
   visitor.write('GET / HTTP/1.1\r\nHost: nobody.localhost\r\nConnection: close\r\n\r\n');
   expect(await text(visitor)).toContain('ERR_NGROK_3200');

@@ -39,25 +39,25 @@ beforeAll(async () => {
 });
 
 describe('a ClientHello', () => {
-  it('tells the name and the protocols that the client wants', async () => {
+  it('contains the host name and the protocols', async () => {
     expect(parseClientHello(hello)).toEqual(expected);
     const old = await helloOf({ servername: 'cam.example.com', maxVersion: 'TLSv1.2' });
     expect(parseClientHello(old)).toEqual({ serverName: 'cam.example.com', protocols: [] });
     expect(parseClientHello(await helloOf({}))).toEqual({ serverName: '', protocols: [] });
   });
 
-  it('is understood in several records, and with what follows it', () => {
+  it('is parsed from several records, and with bytes after it', () => {
     expect(parseClientHello(inRecords(hello, 100))).toEqual(expected);
     expect(parseClientHello(Buffer.concat([hello, Buffer.from([23, 3, 3, 0, 1, 0])]))).toEqual(expected);
   });
 
-  it('is waited for until it is complete', () => {
+  it('is undefined until it is complete', () => {
     for (let length = 0; length < hello.length; length += 1) {
       expect(parseClientHello(hello.subarray(0, length))).toBeUndefined();
     }
   });
 
-  it('is nothing that begins otherwise, is endless, or contradicts itself', () => {
+  it('is null when malformed, too long or inconsistent', () => {
     const changed = (at: number, value: number) => Buffer.from(hello).fill(value, at, at + 1);
     expect(parseClientHello(Buffer.from('GET / HTTP/1.1\r\n'))).toBeNull();
     expect(parseClientHello(changed(5, 2))).toBeNull();
@@ -67,7 +67,7 @@ describe('a ClientHello', () => {
     expect(parseClientHello(inRecords(hello, 1))).toBeNull();
   });
 
-  it('never makes the parser throw, whatever it holds', () => {
+  it('never makes the parser throw', () => {
     const at = fc.integer({ min: 0, max: 2000 });
     const changes = fc.array(fc.tuple(at, fc.integer({ min: 0, max: 255 })), { minLength: 1, maxLength: 8 });
     fc.assert(
@@ -91,7 +91,7 @@ describe('reading it from a connection', () => {
     return { client, socket };
   }
 
-  it('leaves all bytes to whoever comes next', async () => {
+  it('leaves all bytes unread', async () => {
     const { client, socket } = await pair();
     const reading = readClientHello(socket);
     client.write(hello.subarray(0, 50));
@@ -102,7 +102,7 @@ describe('reading it from a connection', () => {
     expect(Buffer.concat(chunks)).toEqual(hello);
   });
 
-  it('ends with a connection that says nothing, or breaks off', async () => {
+  it('is null when the connection ends before it is complete', async () => {
     const silent = await pair();
     const reading = readClientHello(silent.socket);
     silent.client.end();

@@ -46,13 +46,13 @@ async function visit(host: string, options: ConnectionOptions = {}): Promise<Vis
 }
 const asCamera = () => ({ cert: camera.certificatePem, key: camera.privateKeyPem });
 
-it('the versions that it allows are spoken, and no others', async () => {
+it('terminate-tls accepts only the allowed TLS versions', async () => {
   const host = await bind({ min_version: '1.3' });
   await expect(visit(host, { maxVersion: 'TLSv1.2' })).rejects.toThrow(/version/);
   expect((await visit(host)).status).toBe(200);
 });
 
-it('its certificate is shown in place of the gateway’s', async () => {
+it('terminate-tls presents its own certificate', async () => {
   const host = `h${names + 1}.localhost`;
   const mine = await issueCertificate({ subject: 'CN=mine', names: [host] });
   await bind({ server_certificate: mine.certificatePem, server_private_key: mine.privateKeyPem });
@@ -60,7 +60,7 @@ it('its certificate is shown in place of the gateway’s', async () => {
   expect(certificate?.fingerprint256).toBe(new X509Certificate(mine.certificatePem).fingerprint256);
 });
 
-it('clients show a certificate, which later phases know, or are not let in', async () => {
+it('terminate-tls rejects clients without a certificate, and exposes it to later phases', async () => {
   // biome-ignore lint/suspicious/noTemplateCurlyInString: the policy's own
   const headers = { 'x-who': '${conn.tls.client.subject.common_name}' };
   const on_http_request = [{ actions: [{ type: 'add-headers', config: { headers } }] }];
@@ -73,7 +73,7 @@ it('clients show a certificate, which later phases know, or are not let in', asy
   await expect(visit(host, { cert: stranger.certificatePem, key: stranger.privateKeyPem })).rejects.toThrow();
 });
 
-it('requests that come by way of another name are refused', async () => {
+it('requests on a connection for another name get a 421', async () => {
   const host = await bind({ mutual_tls_certificate_authorities: [ca.certificatePem] });
   const open = await bind({});
   expect((await visit(open)).status).toBe(200);
@@ -81,7 +81,7 @@ it('requests that come by way of another name are refused', async () => {
   expect((await visit(host, { servername: open, ...asCamera() })).status).toBe(421);
 });
 
-it('the phase runs once for a connection, before the handshake', async () => {
+it('on_tcp_connect runs once per connection, before the handshake', async () => {
   const host = await bind({}, {});
   const logged = () => scene.lines.filter(({ metadata }) => (metadata as { domain?: string })?.domain === host).length;
   expect((await visit(host)).status).toBe(200);
@@ -92,7 +92,7 @@ it('the phase runs once for a connection, before the handshake', async () => {
   expect(logged()).toBe(2);
 });
 
-it('a connection that the phase cuts has no handshake', async () => {
+it('a connection that on_tcp_connect rejects gets no handshake', async () => {
   const domain = `h${++names}.localhost`;
   const actions = [{ type: 'terminate-tls', config: {} }, { type: 'close-connection' }];
   await scene.bind({ on_tcp_connect: [{ actions }] }, { scheme: 'HTTPS', domain });

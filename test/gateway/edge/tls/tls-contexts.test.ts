@@ -4,7 +4,7 @@ import { TlsContexts } from '../../../../src/gateway/edge/tls/tls-contexts.ts';
 import { EDGE_TERMINATION } from '../../../../src/gateway/endpoints/endpoint.ts';
 import { selfSigned } from '../../../support/self-signed.ts';
 
-it('contexts are kept for those who come again, and no more of them than fit into memory', async () => {
+it('contexts are cached, with bounded memory', async () => {
   const contexts = new TlsContexts();
   const pair = await selfSigned();
   const plain = contexts.contextFor(pair, EDGE_TERMINATION);

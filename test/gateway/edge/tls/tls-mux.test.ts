@@ -54,14 +54,14 @@ describe('agents at the public TLS port', () => {
     return `127.0.0.1:${await listening(server)}`;
   }
 
-  it('come in under the name connect.<domain>', async () => {
+  it('connect under the name connect.<domain>', async () => {
     expect(await serveBy(await underName('connect.localhost'), 'cam1.localhost')).toMatchObject({
       status: 200,
       body: 'from the device',
     });
   });
 
-  it('come in by address as well, where they can name no host', async () => {
+  it('connect by IP address, without a host name', async () => {
     expect(gateway.sessionAddress).toBe(`127.0.0.1:${gateway.httpsPort}`);
     expect(await serveBy(gateway.sessionAddress, 'cam2.localhost')).toMatchObject({
       status: 200,
@@ -69,12 +69,12 @@ describe('agents at the public TLS port', () => {
     });
   });
 
-  it('do not come in under any other name', async () => {
+  it('cannot connect under any other name', async () => {
     const session = agentSession(gateway, await underName('agents.localhost')).connect();
     await expect(session).rejects.toThrow();
   });
 
-  it('leave HTTP to visitors who name no host', async () => {
+  it('share the port with HTTP clients without a host name', async () => {
     const options = { host: '127.0.0.1', port: gateway.httpsPort, servername: '', ca: gateway.sessionCa, agent: false };
     const req = request({
       ...options,
@@ -129,7 +129,7 @@ describe('a connection to the public TLS port', () => {
   };
   const closed = (socket: Socket) => socket.closed || once(socket.resume(), 'close');
 
-  it('is closed when its hello or the rest of its handshake takes too long, and not when it is merely idle later', async () => {
+  it('is closed when its ClientHello or handshake takes too long, but not when idle later', async () => {
     const edge = await start({ handshakeTimeout: 300 });
     // On a busy machine a handshake can take as long.
     const idle = await vi.waitFor(() => enter(edge), { timeout: 10_000 });
@@ -140,13 +140,13 @@ describe('a connection to the public TLS port', () => {
     expect(await served(idle)).toContain('served');
   });
 
-  it('that names no host is closed when it says nothing, be it an agent or not', async () => {
+  it('without a host name is closed when it sends nothing', async () => {
     const edge = await TestEdge.start({ agents: new AgentConnections('connect.localhost', 100) });
     onTestFinished(() => edge.close());
     await closed(await enter(edge, { servername: '' }));
   });
 
-  it('that hesitates with its hello makes room for others, the oldest first', async () => {
+  it('that is slow with its ClientHello is evicted for others, oldest first', async () => {
     const edge = await start({ hellos: 2 });
     const first = await hesitate(edge);
     const second = await hesitate(edge);
@@ -158,7 +158,7 @@ describe('a connection to the public TLS port', () => {
     expect(third.closed).toBe(false);
   });
 
-  it('that cannot be served costs itself alone, and is told of once in a while', async () => {
+  it('that fails affects no other, and is logged once in a while', async () => {
     const { log, lines } = recordingLog();
     const edge = await TestEdge.start({ log });
     onTestFinished(() => edge.close());
@@ -172,7 +172,7 @@ describe('a connection to the public TLS port', () => {
     expect(await served(await enter(edge))).toContain('served');
   });
 
-  it('that hesitates with its handshake as an agent makes room in the same way', async () => {
+  it('that is slow with its handshake as an agent is evicted in the same way', async () => {
     const tlsLimits = { hellos: 2, handshakeTimeout: 120_000 };
     const edge = await TestEdge.start({ tlsLimits, agents: new AgentConnections('connect.localhost') });
     onTestFinished(() => edge.close());
@@ -207,7 +207,7 @@ describe('a connection to the public TLS port', () => {
     return { edge, held, hold };
   }
 
-  it('that is idle makes room for others, the longest idle first', async () => {
+  it('that is idle is evicted for others, longest idle first', async () => {
     const { edge, hold } = await startFull(3);
     const busy = await enter(edge);
     await hold(busy);
@@ -223,7 +223,7 @@ describe('a connection to the public TLS port', () => {
     expect(busy.closed).toBe(false);
   });
 
-  it('that is slow with its handshake makes room for others', async () => {
+  it('that is slow with its handshake is evicted for others', async () => {
     const { edge } = await startFull(1);
     const slow = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
     onTestFinished(() => void slow.destroy());
@@ -233,7 +233,7 @@ describe('a connection to the public TLS port', () => {
     await closed(slow);
   });
 
-  it('is one too many when all others are busy, until one has gone', async () => {
+  it('is rejected while all others are busy', async () => {
     const { edge, held, hold } = await startFull(1);
     const first = await enter(edge);
     await hold(first);
@@ -243,7 +243,7 @@ describe('a connection to the public TLS port', () => {
     expect(await served(await enter(edge))).toContain('served');
   });
 
-  it('is the same without TLS', async () => {
+  it('is limited in the same way without TLS', async () => {
     const { edge, hold } = await startFull(1);
     const hungUp = (socket: Socket) => new Promise((resolve) => socket.resume().once('close', resolve));
     const first = edge.connect();

@@ -38,8 +38,8 @@ async function openClient(host: string): Promise<ClientHttp2Session> {
   return session;
 }
 
-describe('an upstream that speaks HTTP/2', () => {
-  it('gets requests as they were sent, with who sent them', async () => {
+describe('an HTTP/2 upstream', () => {
+  it('receives requests unchanged, with the X-Forwarded headers', async () => {
     let seen: IncomingHttpHeaders = {};
     const { host } = await serve(async (stream, headers) => {
       seen = headers;
@@ -55,7 +55,7 @@ describe('an upstream that speaks HTTP/2', () => {
     expect(seen).not.toHaveProperty('host');
   });
 
-  it('gets and gives headers apart that are repeated, for not all can be joined', async () => {
+  it('receives and sends repeated headers separately', async () => {
     const pairs = (raw: string[]) => raw.flatMap((name, at) => (at % 2 === 0 && name === 'x-bin' ? [raw[at + 1]] : []));
     let seen: string[] = [];
     const { host } = await serve((stream, _headers, _flags, raw) => {
@@ -70,7 +70,7 @@ describe('an upstream that speaks HTTP/2', () => {
     ]);
   });
 
-  it('gives clients leave to send their body, or refuses it', async () => {
+  it('answers Expect: 100-continue with 100 or a final response', async () => {
     const { host } = await serve(async (stream, { ':path': path, expect: expected }) => {
       if (path === '/refused') return stream.respond({ ':status': 413 }, { endStream: true });
       stream.additionalHeaders({ ':status': 100 });
@@ -87,7 +87,7 @@ describe('an upstream that speaks HTTP/2', () => {
     expect((await answerOn(ask('/refused'))).headers[':status']).toBe(413);
   });
 
-  it('serves clients of HTTP/1.1 too, bodies and trailers included', async () => {
+  it('serves HTTP/1.1 clients, with bodies and trailers', async () => {
     const { host } = await serve(async (stream) => {
       const body = await collect(stream);
       stream.respond({ ':status': 201 }, { waitForTrailers: true });
@@ -99,7 +99,7 @@ describe('an upstream that speaks HTTP/2', () => {
     }
   });
 
-  it('gets all requests of all clients by one stream', async () => {
+  it('receives the requests of all clients on one connection', async () => {
     const endpoint = await serve((stream, headers) => {
       stream.respond({ ':status': 200 });
       stream.end(headers[':path']);
@@ -113,7 +113,7 @@ describe('an upstream that speaks HTTP/2', () => {
     expect(endpoint.streams).toHaveLength(1);
   });
 
-  it('gets no more requests at a time by a stream than it takes', async () => {
+  it('receives no more concurrent requests per connection than it allows', async () => {
     const server = createServer({ settings: { maxConcurrentStreams: 2 } });
     const open = new Map<unknown, number>();
     let most = 0;
@@ -136,7 +136,7 @@ describe('an upstream that speaks HTTP/2', () => {
     expect(endpoint.streams.length).toBeGreaterThan(1);
   });
 
-  it('carries messages both ways at the same time, and trailers behind them', async () => {
+  it('streams both ways at the same time, with trailers', async () => {
     const { host } = await serve((stream) => {
       stream.respond({ ':status': 200 }, { waitForTrailers: true });
       stream.on('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' })).pipe(stream);
@@ -152,7 +152,7 @@ describe('an upstream that speaks HTTP/2', () => {
     expect((await trailers)[0]['grpc-status']).toBe('0');
   });
 
-  it('can answer with trailers alone, in one frame', async () => {
+  it('can send a trailers-only response in one frame', async () => {
     const { host } = await serve((stream) =>
       stream.respond({ ':status': 200, 'grpc-status': '5' }, { endStream: true }),
     );
@@ -162,7 +162,7 @@ describe('an upstream that speaks HTTP/2', () => {
     expect([headers['grpc-status'], flags & 1]).toEqual(['5', 1]);
   });
 
-  it('hears of a client that gives up, and the others go on', async () => {
+  it('sees a reset when one client aborts, and the other requests continue', async () => {
     const closed: Promise<number>[] = [];
     const { host } = await serve((stream) => {
       closed.push(
@@ -186,7 +186,7 @@ describe('an upstream that speaks HTTP/2', () => {
     expect(String((await echoed)[0])).toBe('still here');
   });
 
-  it('that has no end of interim responses is a 502', async () => {
+  it('that sends endless interim responses causes a 502', async () => {
     const { host } = await serve((stream) => {
       for (let sent = 0; sent <= 100; sent++) stream.additionalHeaders({ ':status': 103, link: '</a>' });
       stream.on('error', () => {}).respond({ ':status': 200 }, { endStream: true });
@@ -194,7 +194,7 @@ describe('an upstream that speaks HTTP/2', () => {
     expect((await askHttp2(await openClient(host), {})).headers[':status']).toBe(502);
   });
 
-  it('that resets a stream breaks the response off, or is a 502', async () => {
+  it('that resets a stream aborts the response, or causes a 502', async () => {
     const { host } = await serve((stream, headers) => {
       stream.on('error', () => {});
       if (headers[':path'] === '/early') return stream.close(2);
@@ -212,12 +212,12 @@ describe('an upstream that speaks HTTP/2', () => {
     expect(stream.rstCode).toBe(11);
   });
 
-  it('that does not answer in time is a 504', async () => {
+  it('that does not answer in time causes a 504', async () => {
     const { host } = await serve((stream) => stream.on('error', () => {}));
     expect((await askHttp2(await openClient(host), {})).headers[':status']).toBe(504);
   });
 
-  it('slows a client down that sends faster than it reads, and loses nothing', async () => {
+  it('applies back-pressure to a fast client without losing data', async () => {
     const body = Buffer.alloc(4_000_000, 'x');
     let release: (stream: ServerHttp2Stream) => void = () => {};
     const held = new Promise<ServerHttp2Stream>((resolve) => {
@@ -237,7 +237,7 @@ describe('an upstream that speaks HTTP/2', () => {
     expect((await answer).body).toBe('true');
   });
 
-  it('is waited for while the agent carries as many connections as it can', async () => {
+  it('gets requests once an agent at its connection limit has a free stream', async () => {
     const endpoint = await serve((stream) => {
       stream.respond({ ':status': 200 });
       stream.end('at last');
@@ -251,7 +251,7 @@ describe('an upstream that speaks HTTP/2', () => {
     expect((await askHttp2(await openClient(endpoint.host), {})).body).toBe('at last');
   });
 
-  it('is cut off when its endpoint goes offline', async () => {
+  it('is disconnected when its endpoint goes offline', async () => {
     const endpoint = await serve((stream) => {
       stream.on('error', () => {}).respond({ ':status': 200 });
       stream.write('half');
@@ -267,7 +267,7 @@ describe('an upstream that speaks HTTP/2', () => {
     if (carrier && !carrier.destroyed) await once(carrier, 'close');
   });
 
-  it('is told of no upgrade', async () => {
+  it('receives no upgrade requests', async () => {
     const { host } = await serve((stream, headers) => {
       stream.respond({ ':status': 200 });
       stream.end(`upgrade ${headers.upgrade}`);
@@ -283,15 +283,15 @@ function isAsked(bytes: Buffer): boolean {
   return flags.some((flag) => bytes.includes(Buffer.from([Frame.headers, flag, 0, 0, 0, 1])));
 }
 
-describe('an upstream that is no HTTP/2 server', () => {
-  it('is a 502 that says why', async () => {
+describe('an upstream without HTTP/2', () => {
+  it('causes a 502 with the reason', async () => {
     const endpoint = await edge.serveRaw(`up-${++names}.localhost`, createHttp1Server(), { protocol: 'https' });
     endpoint.http2Upstream = true;
     const answer = await askHttp2(await openClient(endpoint.host), {});
     expect([answer.headers[':status'], JSON.parse(answer.body).error_code]).toEqual([502, 'ERR_NGROK_3004']);
   });
 
-  it('or cannot be reached is a 502', async () => {
+  it('causes a 502 when it is unreachable', async () => {
     const server = createRawServer((socket) => {
       socket.end('HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\n\r\nfailed to dial backend: refused');
     });
@@ -301,14 +301,14 @@ describe('an upstream that is no HTTP/2 server', () => {
     expect([answer.headers[':status'], JSON.parse(answer.body).error_code]).toEqual([502, 'ERR_NGROK_8012']);
   });
 
-  it('or hangs up is a 502', async () => {
+  it('causes a 502 when it closes the connection', async () => {
     const server = createRawServer((socket) => socket.destroy());
     const endpoint = await edge.serveRaw(`up-${++names}.localhost`, server, { protocol: 'https' });
     endpoint.http2Upstream = true;
     expect((await askHttp2(await openClient(endpoint.host), {})).headers[':status']).toBe(502);
   });
 
-  it('or gives up in the middle of a body without saying so is no whole answer', async () => {
+  it('leaves the response incomplete when it ends in the middle of a body', async () => {
     const server = createRawServer((socket) => {
       const head = frame(
         Frame.headers,
@@ -335,7 +335,7 @@ describe('an upstream that is no HTTP/2 server', () => {
     expect(answer).toMatch(/\r\n\r\nabc$/);
   });
 
-  it('may say how long the answer to a HEAD request would be', async () => {
+  it('may send a content-length in response to HEAD', async () => {
     const { host } = await serve((stream) => stream.respond({ ':status': 200, 'content-length': '10' }));
     const session = await openClient(host);
     const answer = await askHttp2(session, { ':method': 'HEAD' });

@@ -54,19 +54,19 @@ function parse(
 const OK = 'HTTP/1.1 200 OK\r\n';
 
 describe('a response', () => {
-  it('with a length ends where the length says', () => {
+  it('with a length ends after that many bytes', () => {
     const outcome = parse([`${OK}X-A: 1\r\nContent-Length: 5\r\n\r\nhello and more`]);
     expect(outcome).toMatchObject({ body: 'hello', trailers: [], rest: ' and more', refused: false });
     expect(outcome.heads).toEqual(['200|OK|X-A|1|Content-Length|5']);
   });
 
-  it('in chunks is put together, extensions ignored and trailers kept', () => {
+  it('in chunks is joined, with extensions ignored and trailers kept', () => {
     const chunks = '5;name="v"\r\nhello\r\n0B \r\n and more..\r\n0\r\nX-Sum: 1\r\nx-sum:2 \r\n\r\nrest';
     const outcome = parse([`${OK}Transfer-Encoding: Chunked\r\n\r\n${chunks}`]);
     expect(outcome).toMatchObject({ body: 'hello and more..', trailers: ['X-Sum', '1', 'x-sum', '2'], rest: 'rest' });
   });
 
-  it('without either ends with the connection, and only then', () => {
+  it('without length or chunks ends with the connection only', () => {
     expect(parse([OK, '\r\nall ', 'there is']).trailers).toBeNull();
     expect(parse([OK, '\r\nall ', 'there is'], undefined, true)).toMatchObject({ body: 'all there is', trailers: [] });
   });
@@ -80,7 +80,7 @@ describe('a response', () => {
     expect(parse([`${text}rest`], { method, upgrade: false })).toMatchObject({ body: '', trailers: [], rest: 'rest' });
   });
 
-  it('comes after interim ones', () => {
+  it('follows its interim responses', () => {
     const interim = 'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n';
     const outcome = parse([`${interim}${OK}Content-Length: 0\r\n\r\n`]);
     expect(outcome.heads).toEqual(['100', '103', '200|OK|Content-Length|0']);
@@ -88,7 +88,7 @@ describe('a response', () => {
     expect(parse([interim.repeat(60)]).refused).toBe(true);
   });
 
-  it('may change the protocol when that was asked for, and not otherwise', () => {
+  it('switches protocols only if the request asked for it', () => {
     const text = 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nbytes';
     expect(parse([text], { method: 'GET', upgrade: true })).toMatchObject({ rest: 'bytes', refused: false });
     expect(parse([text]).refused).toBe(true);
@@ -99,7 +99,7 @@ describe('a response', () => {
     ['HTTP/1.1 200 OK\r\nConnection: x, Close\r\n', false],
     ['HTTP/1.0 200 OK\r\n', false],
     ['HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\n', true],
-  ])('says whether the connection can be used again: %j', (head, expected) => {
+  ])('tells whether the connection can be reused: %j', (head, expected) => {
     const parser = new ResponseParser(LIMIT);
     parser.expect({ method: 'HEAD', upgrade: false }, { onInterim() {}, onHead() {}, onBody() {}, onComplete() {} });
     parser.push(Buffer.from(`${head}Keep-Alive: timeout=5, max=100\r\n\r\n`));
@@ -107,7 +107,7 @@ describe('a response', () => {
   });
 });
 
-describe('refused is', () => {
+describe('the parser rejects', () => {
   it.each([
     ['what is no HTTP', 'SSH-2.0-OpenSSH_9.2\r\n'],
     ['another version', 'HTTP/2.0 200 OK\r\n\r\n'],
@@ -181,8 +181,8 @@ const fields = fc.array(fc.tuple(token, value), { maxLength: 8 });
 const lines = (list: [string, string][]) => list.map(([name, text]) => `${name}: ${text}\r\n`).join('');
 const sizes = fc.array(fc.integer({ min: 1, max: 30 }), { maxLength: 40 });
 
-describe('whatever comes', () => {
-  it('a valid response is read as it was written, however it is split', () => {
+describe('any input', () => {
+  it('parses a valid response the same way however it is split', () => {
     fc.assert(
       fc.property(fields, fc.array(latin1), fields, fc.boolean(), sizes, (headers, parts, trailers, chunked, split) => {
         const body = parts.join('');
@@ -202,7 +202,7 @@ describe('whatever comes', () => {
     );
   });
 
-  it('the result does not depend on how the bytes are split, and nothing but a refusal is thrown', () => {
+  it('gives the same result however it is split, and throws nothing but MalformedMessage', () => {
     const scrap = fc.oneof(
       latin1,
       fc.constantFrom(

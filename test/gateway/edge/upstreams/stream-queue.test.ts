@@ -21,7 +21,7 @@ function setUp(patience = 60_000) {
   return { scene, enter };
 }
 
-it('asks for the first alone, and serves the others behind it in order', async () => {
+it('polls for the first in the queue only, and serves the others in order', async () => {
   const { scene, enter } = setUp();
   const served: string[] = [];
   const places = ['first', 'second', 'third'].map(enter);
@@ -34,7 +34,7 @@ it('asks for the first alone, and serves the others behind it in order', async (
   expect(scene.asked.filter((name) => name !== 'first')).toEqual(['second', 'third', 'late']);
 });
 
-it('forgets who has left', async () => {
+it('skips an entry that has left the queue', async () => {
   const { scene, enter } = setUp();
   enter('first');
   enter('gone').leave();
@@ -43,7 +43,7 @@ it('forgets who has left', async () => {
   expect(scene.asked).not.toContain('gone');
 });
 
-it('tells those who have waited for long enough', async () => {
+it('fails an entry after the timeout', async () => {
   const { enter } = setUp(0);
   await expect(enter('first').opened).rejects.toThrow(StreamsExhausted);
 });

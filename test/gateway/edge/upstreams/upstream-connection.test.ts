@@ -34,7 +34,7 @@ async function askTwice(endpoint: DirectEndpoint): Promise<string[]> {
   return [first.body, second.body];
 }
 
-describe('a stream carries another request', () => {
+describe('a stream is reused', () => {
   it.each([
     ['a body of known length', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'],
     ['chunks', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n'],
@@ -48,7 +48,7 @@ describe('a stream carries another request', () => {
   });
 });
 
-describe('a stream carries no other request', () => {
+describe('a stream is not reused', () => {
   it.each([
     ['says that it closes', 'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok'],
     ['is HTTP/1.0', 'HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok'],
@@ -64,7 +64,7 @@ describe('a stream carries no other request', () => {
     expect(endpoint.streams[0]?.destroyed).toBe(true);
   });
 
-  it('after the upstream spoke unasked', async () => {
+  it('after unsolicited bytes from the upstream', async () => {
     const sockets: Socket[] = [];
     const server = createRawServer((socket) => {
       sockets.push(socket);
@@ -80,7 +80,7 @@ describe('a stream carries no other request', () => {
     expect(endpoint.streams).toHaveLength(2);
   });
 
-  it('after some time, unless the request could be sent again: the upstream may be about to hang up', async () => {
+  it('after a while, unless the request is repeatable: the upstream may be about to close it', async () => {
     const server = createRawServer((socket) => {
       socket.on('error', () => {});
       socket.once('data', () => {
@@ -101,7 +101,7 @@ describe('a stream carries no other request', () => {
     expect(endpoint.streams).toHaveLength(3);
   });
 
-  it('after an answer that came before the request was complete; the client can go on with its connection', async () => {
+  it("after a response to an incomplete request, while the client's connection is reused", async () => {
     const endpoint = await serve((req, res) => {
       if (req.method === 'GET') res.end('next');
       else res.writeHead(413, { 'content-length': 2 }).end('no');
@@ -117,8 +117,8 @@ describe('a stream carries no other request', () => {
   });
 });
 
-describe('passed on are', () => {
-  it('interim responses as they are, ahead of the response', async () => {
+describe('the edge forwards', () => {
+  it('interim responses unchanged, before the response', async () => {
     const { host } = await serve((_req, res) => {
       res.writeProcessing();
       res.writeEarlyHints({ link: ['</a.css>; rel=preload', '</b>'], 'x-trace': '1' });
@@ -131,7 +131,7 @@ describe('passed on are', () => {
     expect(await edge.raw(`GET / HTTP/1.0\r\nHost: ${host}\r\n\r\n`)).toMatch(/^HTTP\/1\.1 200 /);
   });
 
-  it('trailers of a request, but for those that mean something else at its end', async () => {
+  it('request trailers, except those that are invalid as trailers', async () => {
     let trailers: string[] = [];
     const { host } = await serve(async (req, res) => {
       const body = await collect(req);
@@ -146,7 +146,7 @@ describe('passed on are', () => {
     expect(trailers).toEqual(['X-Sum', '42']);
   });
 
-  it('a length and a host that the client declares to be of its connection only', async () => {
+  it('content-length and host even if the Connection header names them', async () => {
     const { host } = await serve(async (req, res) => res.end(`${req.headers.host} ${await collect(req)}`));
     const text = await edge.raw(
       `POST / HTTP/1.1\r\nHost: ${host}\r\nConnection: close, content-length, host\r\nContent-Length: 5\r\n\r\nhello`,
@@ -154,7 +154,7 @@ describe('passed on are', () => {
     expect(text).toMatch(new RegExp(`${host} hello$`));
   });
 
-  it('large chunked bodies to a client that reads slowly, whole and without filling the memory', async () => {
+  it('large chunked bodies to a slow client, complete and with bounded memory', async () => {
     const total = 32 * 1_048_576;
     let written = 0;
     const { host } = await serve((_req, res) => {

@@ -50,7 +50,7 @@ const bodySize = async (socket: Socket) => {
   return bytes.length - bytes.indexOf('\r\n\r\n') - 4;
 };
 
-describe('a response that a client is slow to read arrives whole', () => {
+describe('a slow client gets the whole response', () => {
   it.each<[string, string, object]>([
     ['when it is the last', LAST, {}],
     ['when the client takes longer than the connection would be kept', GET, { keepAliveTimeout: 100 }],
@@ -63,7 +63,7 @@ describe('a response that a client is slow to read arrives whole', () => {
     expect(await bodySize(socket)).toBe(SIZE);
   });
 
-  it('when the client sends no more', async () => {
+  it('when the client half-closes the connection', async () => {
     const socket = await enter(answer);
     socket.end(LAST);
     await once(socket, 'readable');
@@ -71,7 +71,7 @@ describe('a response that a client is slow to read arrives whole', () => {
   });
 });
 
-it('a response that is written at once does not let more requests in that came with its own', async () => {
+it('an immediate response does not start the next pipelined request early', async () => {
   let served = 0;
   const socket = await enter((req, res) => {
     served += 1;
@@ -84,7 +84,7 @@ it('a response that is written at once does not let more requests in that came w
   expect(served).toBe(5);
 });
 
-it('a response without a length that stalls for too long does not look complete', async () => {
+it('a stalled response without a length does not look complete', async () => {
   const socket = await enter(
     (_req, res) => {
       res.writeHead(200, []);
@@ -99,7 +99,7 @@ it('a response without a length that stalls for too long does not look complete'
   expect(socket.readableEnded).toBe(false);
 });
 
-describe('a connection on which nothing happens for too long is cut', () => {
+describe('an idle connection is closed', () => {
   const never: OnRequest = (req) => req.body?.resume();
 
   it.each<[string, string, OnRequest]>([
@@ -119,7 +119,7 @@ describe('a connection on which nothing happens for too long is cut', () => {
   });
 });
 
-it('an empty line behind a body is no request that has begun', async () => {
+it('an empty line after a body does not start a request', async () => {
   const socket = await enter(
     (_req, res) => {
       res.writeHead(204, []);

@@ -42,8 +42,8 @@ const echoPath: RequestListener = (req, res) => req.resume().on('end', () => res
 const paths = (text: string) => text.match(/<.*?>/g);
 const statuses = (text: string) => text.match(/HTTP\/1\.1 \d+/g);
 
-describe('requests sent ahead', () => {
-  it('are taken one at a time and answered in their order', async () => {
+describe('pipelined requests', () => {
+  it('are processed one at a time and answered in order', async () => {
     let atOnce = 0;
     let most = 0;
     const edge = await startWith(async (req, res) => {
@@ -59,7 +59,7 @@ describe('requests sent ahead', () => {
     expect(most).toBe(1);
   });
 
-  it('are not taken of a client that does not read what it is answered', async () => {
+  it('are not processed while the client does not read responses', async () => {
     let served = 0;
     const edge = await startWith((_req, res) => {
       served += 1;
@@ -75,14 +75,14 @@ describe('requests sent ahead', () => {
     expect(served).toBeLessThan(100);
   });
 
-  it('are answered until the first that is none, which is the last', async () => {
+  it('are answered up to the first malformed one, which gets the last response', async () => {
     const edge = await startWith(echoPath);
     const text = await edge.raw(`${get('/1')}${get('/2')}nonsense\r\n\r\n${get('/3')}`);
     expect(statuses(text)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 200', 'HTTP/1.1 400']);
     expect(text).toContain('"error_code":"ERR_NGROK_3004"');
   });
 
-  it('come to the upstream alike however they are cut into pieces', async () => {
+  it('reach the upstream the same way however they are split', async () => {
     const edge = await startWith(async (req, res) => res.end(`<${req.url} ${await collect(req)}>`));
     const bytes = `\r\n${get('/1')}POST /2 HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nX-A: 1\r\n\r\n${LAST}`;
     const socket = connected(edge).setNoDelay();
@@ -96,7 +96,7 @@ describe('requests sent ahead', () => {
 });
 
 describe('a connection', () => {
-  it('is kept for another request, and says for how long', async () => {
+  it('is kept alive and announces its timeout', async () => {
     const edge = await startWith(echoPath, { keepAliveTimeout: 1000 });
     const socket = connected(edge);
     socket.write(get('/'));
@@ -105,7 +105,7 @@ describe('a connection', () => {
     expect(socket.readableEnded).toBe(true);
   });
 
-  it('is kept for HTTP/1.0 when the client asks for it and the length is known', async () => {
+  it('is kept alive for HTTP/1.0 if the client asks for it and the length is known', async () => {
     const edge = await startWith((req, res) => {
       if (req.url === '/known') res.setHeader('content-length', 2);
       else res.flushHeaders();
@@ -117,28 +117,28 @@ describe('a connection', () => {
     expect(text).toMatch(/Connection: keep-alive.*Connection: close/s);
   });
 
-  it('whose headers do not all arrive in time is told so', async () => {
+  it('gets a 408 when its headers do not arrive in time', async () => {
     const edge = await startWith(echoPath, { headersTimeout: 300 });
     const text = await edge.raw(`GET / HTTP/1.1\r\n${HOST}`);
     expect(statuses(text)).toEqual(['HTTP/1.1 408']);
   });
 
-  it('whose next headers do not all arrive in time is told so', async () => {
+  it('gets a 408 when its next headers do not arrive in time', async () => {
     const edge = await startWith(echoPath, { headersTimeout: 300 });
     expect(statuses(await edge.raw(`${get('/')}GET /next`))).toEqual(['HTTP/1.1 200', 'HTTP/1.1 408']);
   });
 
-  it('that sends nothing is closed without a word', async () => {
+  it('is closed without a response when it sends nothing', async () => {
     const edge = await startWith(echoPath, { headersTimeout: 300 });
     expect(await edge.raw('')).toBe('');
   });
 
-  it('that speaks something else is told so at once', async () => {
+  it('gets a 400 at once when it uses another protocol', async () => {
     const edge = await startWith(echoPath);
     expect(statuses(await edge.raw('\x16\x03\x01\x02\0'))).toEqual(['HTTP/1.1 400']);
   });
 
-  it('that is answered before its body has been read gets all of the answer before it ends', async () => {
+  it('gets the whole response before it closes when its body has not been read', async () => {
     const edge = await startRefusing();
     const socket = connected(edge);
     const size = 8 * 1_048_576;
@@ -147,7 +147,7 @@ describe('a connection', () => {
     expect((await collect(socket)).toString()).toMatch(/^HTTP\/1\.1 413 .*no$/s);
   });
 
-  it('serves the next request once the rest of a body that nobody wants has come', async () => {
+  it('serves the next request after the rest of an unread body', async () => {
     const edge = await startRefusing();
     const socket = connected(edge);
     socket.write(`POST / HTTP/1.1\r\n${HOST}Content-Length: 500000\r\n\r\n`);
@@ -160,7 +160,7 @@ describe('a connection', () => {
 });
 
 describe('a method', () => {
-  it('may be any', async () => {
+  it('may be any token in upper case', async () => {
     const edge = await startEdge();
     const seen: string[] = [];
     const server = createRawServer((socket) => {
@@ -183,20 +183,20 @@ describe('a method', () => {
 });
 
 describe('Expect', () => {
-  it('for what nobody knows is refused', async () => {
+  it('with an unknown expectation is rejected with 417', async () => {
     const edge = await startWith(echoPath);
     const text = await edge.raw(get('/', 'Expect: the-unexpected\r\nConnection: close\r\n'));
     expect(statuses(text)).toEqual(['HTTP/1.1 417']);
   });
 
-  it('means nothing in HTTP/1.0', async () => {
+  it('is ignored in HTTP/1.0', async () => {
     const edge = await startWith(echoPath);
     const text = await edge.raw(`POST / HTTP/1.0\r\n${HOST}Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab`);
     expect(statuses(text)).toEqual(['HTTP/1.1 200']);
   });
 });
 
-it('an upgrade that the upstream does not want ends the connection: what came behind may be no HTTP', async () => {
+it('a declined upgrade closes the connection, as the next bytes may not be HTTP', async () => {
   const edge = await startEdge();
   await edge.serve('cam.localhost', createServer(echoPath));
   const text = await edge.raw(get('/1', 'Connection: Upgrade\r\nUpgrade: other\r\n') + get('/2'));

@@ -79,8 +79,8 @@ function answeringUnread(): Duplex {
   });
 }
 
-describe('a client is cut off that', () => {
-  it('resets requests as fast as it makes them, and few reach the upstream', async () => {
+describe('a client is disconnected when it', () => {
+  it('resets requests rapidly, and few of them reach the upstream', async () => {
     const raw = await connect();
     const request = block(FIELDS);
     const pair = (round: number, at: number) => {
@@ -95,21 +95,21 @@ describe('a client is cut off that', () => {
     ['PING', () => frame(Frame.ping, 0, 0, '12345678')],
     ['SETTINGS', () => frame(Frame.settings, 0, 0, setting(3, 1))],
     ['empty DATA', () => frame(Frame.data, 0, 1)],
-  ])('sends %s frames without end', async (_what, make) => {
+  ])('sends endless %s frames', async (_what, make) => {
     const raw = await connect();
     const fields: Fields = [[':method', 'POST'], ...FIELDS.slice(1, 3), [':path', '/waits']];
     raw.send(frame(Frame.headers, Flag.endHeaders, 1, block(fields)));
     await flood(raw, () => times(100, make), 500);
   });
 
-  it('sends a head without end', async () => {
+  it('sends endless headers', async () => {
     const raw = await connect();
     raw.send(frame(Frame.headers, Flag.endStream, 1, block(FIELDS)));
     await flood(raw, () => [frame(Frame.continuation, 0, 1, block([['x-a', 'a'.repeat(10_000)]]))], 500);
     expect(reached).toBe(0);
   });
 
-  it('makes large headers out of few bytes', async () => {
+  it('expands few bytes to large headers', async () => {
     const raw = await connect();
     // Indexed once, and referred to a thousand times: 4 MB (RFC 7541, 7.3).
     const entry = Buffer.concat([Buffer.from([0x40]), block([['x-a', 'a'.repeat(4000)]]).subarray(1)]);
@@ -120,7 +120,7 @@ describe('a client is cut off that', () => {
 });
 
 describe('limits', () => {
-  it('refuse more requests at a time than agreed, and serve the others', async () => {
+  it('reject concurrent requests above the agreed maximum, and serve the others', async () => {
     const limited = await TestEdge.start({ httpLimits: { streams: 3 } });
     await limited.serve(HOST, (_req, res) => setTimeout(() => res.end('ok'), 50), { protocol: 'https' });
     const raw = await connect(limited);
@@ -130,7 +130,7 @@ describe('limits', () => {
     await limited.close();
   });
 
-  it('close connections that make no request, although bytes trickle in', async () => {
+  it('close connections without a request, even if bytes trickle in', async () => {
     const limited = await TestEdge.start({ httpLimits: { headersTimeout: 100 } });
     await limited.serve(HOST, (_req, res) => res.end('ok'), { protocol: 'https' });
     const raw = await connect(limited);
@@ -140,7 +140,7 @@ describe('limits', () => {
     await limited.close();
   });
 
-  it('close connections that make no request any more, and none that waits for an answer', async () => {
+  it('close idle connections, but none that waits for a response', async () => {
     const limited = await TestEdge.start({ httpLimits: { keepAliveTimeout: 100 } });
     await limited.serve(HOST, (_req, res) => setTimeout(() => res.end('ok'), 300), { protocol: 'https' });
     const session = await openHttp2(limited, HOST);
@@ -149,7 +149,7 @@ describe('limits', () => {
     await limited.close();
   });
 
-  it('close quiet connections whose client has gone', async () => {
+  it('close idle connections whose client answers no PING', async () => {
     const limited = await TestEdge.start({ httpLimits: { idleTimeout: 100, pingTimeout: 100 } });
     await limited.serve(HOST, () => {}, { protocol: 'https' });
     const raw = await connect(limited);
@@ -158,7 +158,7 @@ describe('limits', () => {
     await limited.close();
   });
 
-  it('leave quiet connections alone whose client says that it is there', async () => {
+  it('keep idle connections whose client answers PINGs', async () => {
     const limited = await TestEdge.start({ httpLimits: { idleTimeout: 100 } });
     await limited.serve(HOST, (_req, res) => setTimeout(() => res.end('ok'), 500), { protocol: 'https' });
     const session = await openHttp2(limited, HOST);
@@ -169,7 +169,7 @@ describe('limits', () => {
     await limited.close();
   });
 
-  it('end responses that nobody reads, whatever signs of life come, and none that is merely quiet', async () => {
+  it('end unread responses despite PINGs, but none that is merely idle', async () => {
     const limited = await TestEdge.start({ httpLimits: { idleTimeout: 200 } });
     let finish = () => {};
     const serving = await limited.serve(
@@ -199,7 +199,7 @@ describe('limits', () => {
   it.each<[string, (() => Server) | null]>([
     ['HTTP/1.1', null],
     ['HTTP/2', () => createHttp2Server().on('stream', (stream) => stream.on('error', () => {}).respond())],
-  ])('end requests that an upstream of %s has begun to answer and does not read', async (_what, makeServer) => {
+  ])('end requests whose %s upstream has started to answer and stops reading', async (_what, makeServer) => {
     const limited = await TestEdge.start({ responseTimeout: 200 });
     const server = makeServer?.() ?? createHttp1Server();
     const serving = await limited.serveRaw(HOST, server, { protocol: 'https' });
@@ -216,7 +216,7 @@ describe('limits', () => {
     await limited.close();
   });
 
-  it('close plain connections whose headers do not arrive', async () => {
+  it('close plain connections whose headers do not arrive in time', async () => {
     const limited = await TestEdge.start({ httpLimits: { headersTimeout: 100 } });
     const socket = limited.connect();
     const closed = new Promise((resolve) => socket.once('close', resolve));
@@ -228,7 +228,7 @@ describe('limits', () => {
   });
 });
 
-it('others are served meanwhile', async () => {
+it('serves other clients meanwhile', async () => {
   const raw = await connect();
   const session = await openHttp2(edge, HOST);
   const flooding = flood(raw, () => times(100, () => frame(Frame.ping, 0, 0, '12345678')), 500);

@@ -121,7 +121,7 @@ describe('a connection ends with', () => {
     expect(reached).toEqual([]);
   });
 
-  it('more of a body than its window holds', async () => {
+  it('a body that exceeds its flow-control window', async () => {
     const opening = endpoint.open;
     endpoint.open = () => {
       throw new StreamsExhausted();
@@ -135,7 +135,7 @@ describe('a connection ends with', () => {
   });
 });
 
-describe('a request is refused alone that has', () => {
+describe('only the request is rejected that has', () => {
   it.each<[string, Fields]>([
     ['a name in upper case', [...PSEUDO, ['X-A', '1']]],
     ['a pseudo-header behind others', [...without(':path'), ['x-a', '1'], [':path', '/']]],
@@ -216,7 +216,7 @@ describe('a request is refused alone that has', () => {
   });
 });
 
-describe('a request loses a header, and nothing else, with', () => {
+describe('a request loses only the header with', () => {
   it.each<[string, Fields]>([
     ['an empty name', [...PSEUDO, ['', '1']]],
     ['a space in a name', [...PSEUDO, ['x a', '1']]],
@@ -236,7 +236,7 @@ describe('a request loses a header, and nothing else, with', () => {
   });
 });
 
-it('serves a request whose head comes in pieces, padded and with a priority', async () => {
+it('serves a request whose headers are fragmented, padded and prioritised', async () => {
   const raw = await connect();
   const fields = block(PSEUDO);
   const priority = Buffer.concat([uint32(0), Buffer.from([15])]);
@@ -251,7 +251,7 @@ it('serves a request whose head comes in pieces, padded and with a priority', as
   expect(reached).toEqual(['GET / ']);
 });
 
-it('goes on serving others', async () => {
+it('still serves other clients', async () => {
   const session = await openHttp2(edge, HOST);
   expect((await askHttp2(session, {})).body).toBe('ok');
   session.destroy();

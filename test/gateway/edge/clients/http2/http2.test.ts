@@ -48,8 +48,8 @@ async function getOverTls({ httpsPort, ca }: TestEdge, servername: string, heade
 
 const respond = (action: object) => ({ on_http_request: [{ actions: [action] }] });
 
-describe('requests by HTTP/2', () => {
-  it('reach the upstream as HTTP/1.1, cookies in one piece, with who sent them', async () => {
+describe('HTTP/2 requests', () => {
+  it('reach the upstream as HTTP/1.1, with cookies joined and the X-Forwarded headers', async () => {
     let seen: string[] = [];
     const { host } = await serve((req, res) => {
       seen = [`${req.method} ${req.url}`, ...req.rawHeaders];
@@ -93,7 +93,7 @@ describe('requests by HTTP/2', () => {
     }
   });
 
-  it('pass trailers on in both directions', async () => {
+  it('forward trailers in both directions', async () => {
     let seen: NodeJS.Dict<string> = {};
     const { host } = await serve((req, res) => {
       req.resume().on('end', () => {
@@ -111,7 +111,7 @@ describe('requests by HTTP/2', () => {
     expect([answer.body, answer.trailers['x-sum'], seen['x-check']]).toEqual(['body', '42', 'abc']);
   });
 
-  it('get leave to send their body only when it is wanted', async () => {
+  it('get 100 Continue only when the upstream sends it', async () => {
     const { host } = await serve(async (req, res) => res.end(`got ${await collect(req)}`));
     const stream = (await open(host)).request({ ':method': 'POST', expect: '100-continue' });
     await once(stream, 'continue');
@@ -119,7 +119,7 @@ describe('requests by HTTP/2', () => {
     expect((await answerOn(stream)).body).toBe('got hello');
   });
 
-  it('run side by side on one connection, and a slow one holds up none', async () => {
+  it('run concurrently on one connection without blocking each other', async () => {
     const waiting: ServerResponse[] = [];
     const { host } = await serve((req, res) => {
       if (req.url === '/slow') waiting.push(res);
@@ -133,7 +133,7 @@ describe('requests by HTTP/2', () => {
     expect((await slow).body).toBe('at last');
   });
 
-  it('end at the upstream when the client gives up', async () => {
+  it('end at the upstream when the client resets them', async () => {
     let gone: Promise<unknown> = Promise.resolve();
     const { host } = await serve((_req, res) => {
       gone = once(res, 'close');
@@ -147,7 +147,7 @@ describe('requests by HTTP/2', () => {
     expect(session.destroyed).toBe(false);
   });
 
-  it('end at the upstream when the client hangs up', async () => {
+  it('end at the upstream when the client disconnects', async () => {
     const upstream = new EventEmitter();
     const { host } = await serve((req) => {
       req.socket.once('close', () => upstream.emit('gone'));
@@ -165,7 +165,7 @@ describe('requests by HTTP/2', () => {
     await raw.closed();
   });
 
-  it('are answered even when the upstream does not want all of the body, and the rest is not waited for', async () => {
+  it('are answered even if the upstream does not read the whole body', async () => {
     const { host } = await serve((_req, res) => res.writeHead(413).end('too much'));
     const session = await open(host);
     const stream = session.request({ ':method': 'POST' });
@@ -177,8 +177,8 @@ describe('requests by HTTP/2', () => {
   });
 });
 
-describe('responses by HTTP/2', () => {
-  it('keep repeated headers apart or join them, and lose what concerned the connection', async () => {
+describe('HTTP/2 responses', () => {
+  it('keep repeated headers separate or join them, without connection headers', async () => {
     const { host } = await serve((_req, res) => {
       res
         .writeHead(299, ['Set-Cookie', 'a=1', 'set-cookie', 'b=2', 'Vary', 'a', 'vary', 'b', 'Connection', 'close'])
@@ -191,7 +191,7 @@ describe('responses by HTTP/2', () => {
     expect(headers.connection).toBeUndefined();
   });
 
-  it('are sent whatever they repeat', async () => {
+  it('are sent whatever headers are repeated', async () => {
     const known = Object.values(constants).filter((name) => /^[a-z][a-z-]+$/.test(String(name)));
     const names = known.filter(
       (name) => !/^(?:connection|content-length|keep-alive|transfer-encoding)$/.test(`${name}`),
@@ -209,7 +209,7 @@ describe('responses by HTTP/2', () => {
     expect([headers[':status'], headers.location, headers.link]).toEqual([200, '1, 2', '1, 2']);
   });
 
-  it('keep challenges apart, which hold commas themselves', async () => {
+  it('keep challenges separate, as they contain commas', async () => {
     const challenges = ['WWW-Authenticate', 'Basic realm="a"', 'WWW-Authenticate', 'Digest realm="b", nonce="c"'];
     const { host } = await serve((_req, res) => res.writeHead(401, challenges).end());
     const stream = (await open(host)).request({});
@@ -229,7 +229,7 @@ describe('responses by HTTP/2', () => {
     if (status === 200) expect(answer.headers['content-length']).toBe('5');
   });
 
-  it('that break off are reset, and the connection lives on', async () => {
+  it('that are aborted reset the stream, and the connection stays open', async () => {
     const { host } = await serve((req, res) => {
       if (req.url === '/whole') res.end('whole');
       else res.write('half', () => res.destroy());
@@ -243,7 +243,7 @@ describe('responses by HTTP/2', () => {
     expect((await askHttp2(session, { ':path': '/whole' })).body).toBe('whole');
   });
 
-  it('arrive whole and slow the upstream down when the client reads slowly', async () => {
+  it('arrive complete and apply back-pressure when the client reads slowly', async () => {
     const size = 20_000_000;
     let upstream: ServerResponse | undefined;
     const { host } = await serve((_req, res) => {
@@ -263,7 +263,7 @@ describe('responses by HTTP/2', () => {
     expect((await collect(stream)).length).toBe(size);
   });
 
-  it('bring events as they come', async () => {
+  it('stream events as they happen', async () => {
     let send: (event: string) => void = () => {};
     const { host } = await serve((_req, res) => {
       res.writeHead(200, { 'content-type': 'text/event-stream' });
@@ -280,7 +280,7 @@ describe('responses by HTTP/2', () => {
     }
   });
 
-  it('tell early hints as they are', async () => {
+  it('forward early hints unchanged', async () => {
     const { host } = await serve((_req, res) => {
       res.writeEarlyHints({ link: '</a.css>; rel=preload', 'x-trace': '1' });
       res.end('page');
@@ -293,8 +293,8 @@ describe('responses by HTTP/2', () => {
   });
 });
 
-describe('policies by HTTP/2', () => {
-  it('see the version, answer, refuse and compress', async () => {
+describe('policies over HTTP/2', () => {
+  it('can read the version, answer, reject and compress', async () => {
     const custom = (body: string) => respond({ type: 'custom-response', config: { status_code: 203, body } });
     const one = await serve((_req, res) => res.end('upstream'), custom(`\${req.version} \${conn.tls.negotiated_alpn}`));
     const answered = await askHttp2(await open(one.host), { ':method': 'POST' }, 'body');
@@ -311,7 +311,7 @@ describe('policies by HTTP/2', () => {
     expect(gunzipSync(await collect(stream)).toString()).toBe(text);
   });
 
-  it('cut the connection with close-connection', async () => {
+  it('close the connection with close-connection', async () => {
     const { host } = await serve((_req, res) => res.end(), respond({ type: 'close-connection' }));
     const session = await open(host);
     const closed = once(session, 'close');
@@ -321,7 +321,7 @@ describe('policies by HTTP/2', () => {
 });
 
 describe('an HTTP/2 connection', () => {
-  it('is agreed on only for hosts that have an https endpoint', async () => {
+  it('is negotiated only for hosts with an https endpoint', async () => {
     const { host } = await serve((_req, res) => res.end());
     const protocolOf = async (servername: string, ALPNProtocols: string[]) => {
       const socket = connectTls({
@@ -341,7 +341,7 @@ describe('an HTTP/2 connection', () => {
     expect(await protocolOf('nobody.localhost', ['h2', 'http/1.1'])).toBe('http/1.1');
   });
 
-  it('answers 421 for a host that its certificate does not name', async () => {
+  it('answers 421 for a host that its certificate does not cover', async () => {
     const one = await serve((_req, res) => res.end('one'));
     const two = await serve((_req, res) => res.end('two'));
     const session = await open(one.host);
@@ -351,7 +351,7 @@ describe('an HTTP/2 connection', () => {
     expect((await askHttp2(session, { ':authority': `${one.host}:443` })).body).toBe('one');
   });
 
-  it('carries requests for other hosts that its certificate names, but for those that ask more of handshakes', async () => {
+  it('serves other hosts that its certificate covers, unless they demand more of handshakes', async () => {
     const host = (name: string) => `${name}.site.localhost`;
     let wildcard: Leaf | null = null;
     const site = await TestEdge.start({ domainCertificates: { pairFor: () => wildcard } });
@@ -375,7 +375,7 @@ describe('an HTTP/2 connection', () => {
     expect(answer).toMatch(/^HTTP\/1\.1 421 /);
   });
 
-  it('is not agreed on when the limits say so', async () => {
+  it('is not negotiated when the limit is 0', async () => {
     const without = await TestEdge.start({ httpLimits: { streams: 0 } });
     const { host } = await without.serve(newHost(), (_req, res) => res.end('one'), { protocol: 'https' });
     await expect(openHttp2(without, host)).rejects.toThrow('speaks http/1.1');
@@ -383,7 +383,7 @@ describe('an HTTP/2 connection', () => {
     await without.close();
   });
 
-  it('answers 404 when the endpoint has gone offline meanwhile, and cuts what it carried', async () => {
+  it('answers 404 after the endpoint has gone offline, and ends its open requests', async () => {
     const endpoint = await serve((_req, res) => res.write('half'));
     const session = await open(endpoint.host);
     const stream = session.request({ ':path': '/' });
@@ -395,14 +395,14 @@ describe('an HTTP/2 connection', () => {
     expect([answer.headers[':status'], answer.headers['ngrok-error-code']]).toEqual([404, 'ERR_NGROK_3200']);
   });
 
-  it('answers 502 when the upstream breaks off', async () => {
+  it('answers 502 when the upstream closes the connection', async () => {
     const { host } = await serve((req) => req.socket.destroy());
     const answer = await askHttp2(await open(host), {});
     expect(answer.headers[':status']).toBe(502);
     expect(JSON.parse(answer.body)).toMatchObject({ error_code: 'ERR_NGROK_3007' });
   });
 
-  it('answers 502 for a status that HTTP/2 has no room for, and goes on', async () => {
+  it('answers 502 for a status that is invalid in HTTP/2, and stays open', async () => {
     const { host } = await serve((req, res) => {
       if (req.url === '/') res.writeHead(999, 'Request denied');
       res.end('ok');
