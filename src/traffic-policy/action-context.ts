@@ -14,31 +14,31 @@ import type { TroubleLog } from './trouble-log.ts';
 
 const MAX_NESTING = 10;
 
-/** What is compiled together. */
+/** State that all rules of a policy share while it is compiled. */
 export interface PolicyContext {
   readonly ports: PolicyPorts;
   readonly protocol: EndpointProtocol;
-  /** Whether something else than the policy says how TLS is ended. */
+  /** Whether something other than the policy sets how TLS is terminated. */
   readonly fixedTermination: boolean;
-  /** Whether any expression compiled so far reads what actions found out; if none does, nothing is recorded. */
+  /** Whether any expression so far reads results of actions; otherwise actions record nothing. */
   recordsResults: boolean;
   readonly troubles: TroubleLog;
-  /** For what compiling the patterns in it takes. */
+  /** The budget for compiling patterns. */
   readonly patterns: Budget;
   /** Phases with expressions in them. */
   readonly dynamicPhases: Set<Phase>;
-  /** Notes what is allowed but hardly meant. */
+  /** Reports what is valid but probably a mistake. */
   warn(place: string, message: string): void;
 }
 
 /**
  * Makes an action ready to run.
  *
- * @throws {PolicyRefused} when its configuration cannot be run
+ * @throws {PolicyRefused} when its configuration is invalid
  */
 export type PrepareAction = (config: unknown, context: ActionContext) => PreparedAction;
 
-/** Where an action stands, and what it needs to be prepared. */
+/** The place of an action, and helpers to prepare it. */
 export class ActionContext {
   readonly phase: Phase;
   /** Phase, rule and action. */
@@ -61,7 +61,7 @@ export class ActionContext {
       this.policy.dynamicPhases.add(this.phase);
       const expression = compileExpression(text, DECLARATIONS[this.phase], this.policy.patterns);
       if (expression.findings.readsResults) this.policy.recordsResults = true;
-      for (const name of expression.findings.unknown) this.warn(`${field}: there is no variable ${name}`);
+      for (const name of expression.findings.unknown) this.warn(`${field}: unknown variable ${name}`);
       return expression;
     });
   }
@@ -71,9 +71,9 @@ export class ActionContext {
     return atPlace(field, () => parseTemplate(text, (expression) => this.expression(expression, '')));
   }
 
-  /** A value in which every text, however deep, is a template. */
+  /** Compiles a value in which every string, at any depth, is a template. */
   value(value: unknown, field: string, depth = 0): (scope: PolicyScope) => CelInput {
-    if (depth > MAX_NESTING) throw refusal('ERR_NGROK_2250', `nests more than ${MAX_NESTING} deep`, field);
+    if (depth > MAX_NESTING) throw refusal('ERR_NGROK_2250', `is nested more than ${MAX_NESTING} deep`, field);
     if (typeof value === 'string') {
       const template = this.template(value, field);
       return (scope) => template.value(scope);
@@ -96,12 +96,12 @@ export class ActionContext {
     return scopeOf(subject, this.ports);
   }
 
-  /** Records what an action found out, for expressions to read as `actions.ngrok.<action>`. */
+  /** Records the result of an action; expressions read it as `actions.ngrok.<action>`. */
   record(subject: Subject, action: string, result: object): void {
     if (this.policy.recordsResults) this.scopeOf(subject).setResult(action, result);
   }
 
-  /** Tells the gateway's log of what did not work; the request goes on or is refused all the same. */
+  /** Logs a problem, whatever happens to the request. */
   trouble(code: string, message: string): void {
     this.policy.troubles.note(this.place, code, message);
   }
@@ -111,7 +111,7 @@ export class ActionContext {
   }
 }
 
-/** @returns the subject's scope, made when it is needed first */
+/** @returns the subject's scope, created on first use */
 export function scopeOf(subject: Subject, ports: PolicyPorts): PolicyScope {
   subject.scope ??= new SubjectScope(ports, subject.connection, subject.endpoint, 'method' in subject ? subject : null);
   return subject.scope;

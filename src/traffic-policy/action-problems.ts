@@ -3,13 +3,13 @@ import { inPlainWords, MISSING, placeOf } from '../lib/plain-words.ts';
 import { type PolicyProblem, PolicyRefused, refusal } from './policy-refused.ts';
 
 /**
- * Reads an action's configuration.
+ * Parses an action's configuration.
  *
- * @throws {PolicyRefused} with everything that is wrong with it and the catalogue's codes
+ * @throws {PolicyRefused} with all problems and their codes of ngrok's catalogue
  */
 export function parseConfig<Schema extends z.ZodType>(schema: Schema, config: unknown): z.output<Schema> {
   if (config !== undefined && config !== null && (typeof config !== 'object' || Array.isArray(config))) {
-    throw refusal('ERR_NGROK_2203', 'is an object', 'config');
+    throw refusal('ERR_NGROK_2203', 'must be an object', 'config');
   }
   const parsed = schema.safeParse(config ?? {}, { error: inPlainWords });
   if (parsed.success) return parsed.data;
@@ -30,7 +30,7 @@ const TOO_BIG = new Map<string, string>([
   ['array', 'ERR_NGROK_2218'],
 ]);
 
-/** The catalogue's code for what a schema found wrong with a configuration. */
+/** Maps a schema's issue to the code of ngrok's catalogue. */
 function codeOf(issue: z.core.$ZodIssue): string {
   switch (issue.code) {
     case 'custom':

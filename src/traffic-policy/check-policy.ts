@@ -4,9 +4,9 @@ import { type PolicyProblem, PolicyRefused, ProblemList } from './policy-refused
 import type { EndpointProtocol } from './policy-subjects.ts';
 import { standalonePorts } from './ports.ts';
 
-/** Something about a policy that its author should know. */
+/** A problem of a policy. */
 export interface PolicyFinding extends PolicyProblem {
-  /** With an error the policy cannot be used; a warning says that something is hardly meant. */
+  /** A policy with an error cannot run; a warning points out a probable mistake. */
   readonly severity: 'error' | 'warning';
 }
 
@@ -14,8 +14,8 @@ export interface PolicyFinding extends PolicyProblem {
  * Checks a policy without using it.
  *
  * @param text JSON or YAML, in either shape
- * @param protocols of the endpoints that it is meant for
- * @returns everything that is wrong or odd, errors first; empty when nothing is
+ * @param protocols of the endpoints that will use it
+ * @returns all errors, then all warnings
  */
 export function checkPolicy(
   text: string,
@@ -41,7 +41,7 @@ export function checkPolicy(
   return withoutDuplicates([...errors, ...warnings]);
 }
 
-/** Most of what is wrong for one protocol is wrong for all. */
+/** Most problems occur for every protocol. */
 function withoutDuplicates(findings: readonly PolicyFinding[]): PolicyFinding[] {
   return [...new Map(findings.map((finding) => [JSON.stringify(finding), finding])).values()];
 }

@@ -16,26 +16,26 @@ import { CONNECT, REQUEST, RESPONSE, type RequestResult, sequence } from './run-
 import type { ConnectOutcome, PolicyError, ResponseOutcome } from './steps.ts';
 import { TroubleLog } from './trouble-log.ts';
 
-/** What a policy is compiled with. */
+/** The parameters of a compilation. */
 export interface Compilation {
   readonly target: {
     readonly protocol: EndpointProtocol;
     readonly internal: boolean;
     readonly fixedTermination: boolean;
   };
-  /** Runs around the document's own rules. */
+  /** Rules that run before and after those of the document. */
   readonly frame?: PolicyFrame | undefined;
   readonly ports: PolicyPorts;
-  /** Receives what is wrong with single rules. */
+  /** Collects the problems of single rules. */
   readonly problems: ProblemList;
-  /** Receives what is allowed but hardly meant. */
+  /** Reports what is valid but probably a mistake. */
   warn(place: string, message: string): void;
 }
 
 /**
- * Compiles a policy as far as it can be.
+ * Compiles a policy, and collects the problems of its rules in `problems`.
  *
- * @throws {PolicyRefused} when nothing can be made of it; else what is wrong is in `problems`
+ * @throws {PolicyRefused} when the document as a whole is invalid
  */
 export function compilePhases(text: string, { target, frame, ports, problems, warn }: Compilation): CompiledPolicy {
   const document = parsePolicyText(text);
@@ -72,7 +72,7 @@ export function compilePhases(text: string, { target, frame, ports, problems, wa
     onTcpConnect: connect && ((subject) => connect(subject, undefined)),
     onHttpRequest: request && ((subject) => request(subject, undefined)),
     onHttpResponse: response,
-    onUpstreamDone: types.has('circuit-breaker') ? tellWatchers : null,
+    onUpstreamDone: types.has('circuit-breaker') ? notifyWatchers : null,
     terminatesTls: types.has('terminate-tls'),
     mayExpire: types.has('restrict-ips'),
   };
@@ -119,7 +119,7 @@ function actionsOf(rules: RulesByPhase<RawRule>): PlacedAction[] {
   );
 }
 
-function tellWatchers(request: PolicyRequest, status: number | null): void {
+function notifyWatchers(request: PolicyRequest, status: number | null): void {
   for (const watcher of request.watchers ?? []) watcher(status);
   delete request.watchers;
 }
@@ -129,7 +129,11 @@ function rulesFor(policy: RawPolicy, { protocol, internal }: Compilation['target
   try {
     const rules = toTrafficPolicy(policy, http ? 'http' : protocol);
     if (internal && http && rules.on_tcp_connect?.length) {
-      throw refusal('ERR_NGROK_2262', 'an internal endpoint has no connections of its own', 'on_tcp_connect');
+      throw refusal(
+        'ERR_NGROK_2262',
+        'is not supported: an internal endpoint has no connections of its own',
+        'on_tcp_connect',
+      );
     }
     return rules;
   } catch (error) {
@@ -139,13 +143,13 @@ function rulesFor(policy: RawPolicy, { protocol, internal }: Compilation['target
   }
 }
 
-/** Each may keep as many counters in memory as it has visitors. */
+/** Each may keep a counter in memory for every client. */
 const MAX_RATE_LIMITS = 20;
 
 function checkTogether(actions: readonly PlacedAction[], { problems }: ProblemList): void {
   const second = actions.filter(({ type }) => traitsOf(type)?.authenticates)[1];
   if (second) {
-    const message = 'is a second action for authentication; an endpoint has one';
+    const message = 'is a second authentication action; an endpoint supports one';
     problems.push({ code: 'ERR_NGROK_2239', place: second.place, message });
   }
   const beyond = actions.filter(({ type }) => type === 'rate-limit')[MAX_RATE_LIMITS];
@@ -153,25 +157,25 @@ function checkTogether(actions: readonly PlacedAction[], { problems }: ProblemLi
     problems.push({
       code: 'ERR_NGROK_2265',
       place: beyond.place,
-      message: `is one of more than ${MAX_RATE_LIMITS} limits`,
+      message: `exceeds the maximum of ${MAX_RATE_LIMITS} rate limits`,
     });
   }
 }
 
-/** What the frame holds for requests would never be looked at where whole connections are forwarded. */
+/** Rules of the frame for requests would never run when on_tcp_connect forwards whole connections. */
 function checkReached(own: RulesByPhase<RawRule>, frame: PolicyFrame, { problems }: ProblemList): void {
   const forwards = own.on_tcp_connect?.some(({ actions }) => actions.some(({ type }) => type === 'forward-internal'));
   if (!forwards) return;
   const { before, after } = frame;
   for (const phase of ['on_http_request', 'on_http_response'] as const) {
     for (const { place } of [...(before[phase] ?? []), ...(after[phase] ?? [])]) {
-      const message = 'is without effect when on_tcp_connect forwards connections: forward in on_http_request';
+      const message = 'has no effect when on_tcp_connect forwards connections: forward in on_http_request';
       problems.push({ code: 'ERR_NGROK_2204', place, message });
     }
   }
 }
 
-/** Makes one function of a phase's rules; null when there are none. */
+/** Compiles the rules of a phase to one function; null without rules. */
 function compilePhase<S extends Subject, Response extends PolicyResponse | undefined, Result>(
   rules: RulesByPhase<RawRule>,
   compiler: PhaseCompiler<S, Response, Result>,
@@ -189,7 +193,7 @@ function compilePhase<S extends Subject, Response extends PolicyResponse | undef
   };
 }
 
-/** Tells of a failure; what the public is told of it is its code alone. */
+/** Logs a failure; the client learns only its code. */
 function failure(place: string, error: unknown, { troubles }: PolicyContext): PolicyError {
   const code = error instanceof PolicyFailure ? error.code : 'ERR_NGROK_2300';
   troubles.note(place, code, messageOf(error), error);

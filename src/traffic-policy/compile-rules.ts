@@ -8,19 +8,19 @@ import type { RawRule } from './policy-text.ts';
 import { type OutcomeKind, type PlacedStep, sequence } from './run-steps.ts';
 import type { PreparedAction } from './steps.ts';
 
-/** How the rules of a phase become steps. */
+/** The parts of rule compilation that differ by phase. */
 export interface PhaseCompiler<S extends Subject, Response, Result> {
   readonly phase: Phase;
   readonly kind: OutcomeKind<Result>;
-  /** Takes of an action what it does in this phase; undefined when it has no place here. */
+  /** Selects the action's step for this phase; undefined when the phase does not support the action. */
   maker(action: PreparedAction): (() => (subject: S, response: Response) => Result | undefined) | undefined;
   fail(place: string, error: unknown): Result;
 }
 
 /**
- * Makes the rules of a phase ready to run.
+ * Compiles the rules of a phase.
  *
- * @param problems receives what is wrong with single expressions and actions
+ * @param problems collects the problems of single expressions and actions
  */
 export function compileRules<S extends Subject, Response, Result>(
   rules: readonly RawRule[],
@@ -53,9 +53,9 @@ function compileActions<S extends Subject, Response, Result>(
     const run = problems.within(place, () => {
       const prepared = prepareAction(action, new ActionContext(compiler.phase, place, policy));
       const make = compiler.maker(prepared);
-      if (!make) throw refusal('ERR_NGROK_2202', `${action.type} cannot stand in ${compiler.phase}`, 'type');
+      if (!make) throw refusal('ERR_NGROK_2202', `${action.type} is not supported in ${compiler.phase}`, 'type');
       if (prepared.ends && at < rule.actions.length - 1) {
-        throw refusal('ERR_NGROK_2207', `${action.type} ends the rule, so that the actions after it are never reached`);
+        throw refusal('ERR_NGROK_2207', `${action.type} ends the rule: the actions after it can never run`);
       }
       return make();
     });
@@ -82,7 +82,7 @@ function compileConditions(rule: RawRule, phase: Phase, policy: PolicyContext, p
         try {
           if (expressions[at]?.evaluate(scope) !== true) return false;
         } catch (error) {
-          // The documentation's own examples read headers that may be missing: no match, rather than a failure.
+          // Examples of ngrok's documentation read headers that may be missing: no match rather than a failure.
           if (!(error instanceof ExpressionError)) throw error;
           policy.troubles.note(`${rule.place}.expressions[${at}]`, 'ERR_NGROK_2254', error.message);
           return false;
@@ -93,14 +93,14 @@ function compileConditions(rule: RawRule, phase: Phase, policy: PolicyContext, p
   };
 }
 
-/** A rule that is skipped because a header is missing may be the one that was to refuse the request. */
+/** A rule that does not match because a header is missing may be the one that should reject the request. */
 function warnOfMissingKeys(expressions: readonly Expression[], context: ActionContext): void {
   const guarded = new Set(expressions.flatMap(({ findings }) => [...findings.guarded]));
   for (const [at, { findings }] of expressions.entries()) {
     for (const name of findings.indexed) {
       if (guarded.has(name)) continue;
       context.warn(
-        `expressions[${at}]: where ${name} lacks the key, the rule does not match; ask 'key' in ${name} first`,
+        `expressions[${at}]: the rule does not match when ${name} lacks the key; check 'key' in ${name} first`,
       );
     }
   }

@@ -1,29 +1,26 @@
 import type { PolicyRequest } from './policy-subjects.ts';
 import type { ConnectStep, RequestStep, ResponseStep } from './steps.ts';
 
-/**
- * A policy made ready to run. A phase is null when it has nothing to do, so that the edge can skip
- * it without a call.
- */
+/** A policy that is ready to run. A phase without rules is null, so that the edge can skip it. */
 export interface CompiledPolicy {
-  /** Once a client connection, before the TLS handshake: whether to cut it, or to send it elsewhere. */
+  /** Runs once per client connection, before the TLS handshake. */
   readonly onTcpConnect: ConnectStep | null;
-  /** Once a request, before the upstream; may change it, or answer in the upstream's place. */
+  /** Runs once per request, before the upstream. It may change the request or respond to it. */
   readonly onHttpRequest: RequestStep | null;
-  /** Once a response; may change it or replace it. */
+  /** Runs once per response. It may change or replace the response. */
   readonly onHttpResponse: ResponseStep | null;
   /**
-   * To be called once for every request that went to the upstream, with its status, or with null when
-   * there was no answer. Not for requests that the client gave up.
+   * Call it once for every request to the upstream, with the status, or null without a response. Skip requests that the
+   * client cancelled.
    */
   readonly onUpstreamDone: ((request: PolicyRequest, status: number | null) => void) | null;
-  /** Whether the action terminate-tls occurs: a tls endpoint is terminated at the edge then. */
+  /** Whether it has the action terminate-tls: the edge then terminates TLS for a tls endpoint. */
   readonly terminatesTls: boolean;
-  /** Whether it may be refused tomorrow: the IP policies that restrict-ips names can be deleted. */
+  /** Whether it can become invalid later: the IP policies of restrict-ips can be deleted. */
   readonly mayExpire: boolean;
 }
 
-/** The policy that does nothing. */
+/** The empty policy. */
 export const NO_POLICY: CompiledPolicy = {
   onTcpConnect: null,
   onHttpRequest: null,
@@ -34,9 +31,9 @@ export const NO_POLICY: CompiledPolicy = {
 };
 
 /**
- * A policy that is made when its first client comes: most endpoints wait for theirs while hundreds more are bound.
+ * Defers compilation to the first client: agents bind hundreds of endpoints at once, and most wait for their first.
  *
- * @param compile known to succeed
+ * @param compile must succeed
  */
 export function compiledLater(
   compile: () => CompiledPolicy,

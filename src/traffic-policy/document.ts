@@ -31,17 +31,14 @@ export type PolicyRule = z.infer<typeof PolicyRule>;
 
 const Rules = z.array(PolicyRule);
 
-/** What is wrong with a policy that has keys of both shapes. */
+/** The error for a policy with keys of both shapes. */
 export const MIXED_SHAPES = {
   error: 'inbound, outbound and enabled cannot be mixed with on_tcp_connect, on_http_request and on_http_response',
-  // Zod would keep this problem back until all others are mended.
+  // By default, zod would report this only when everything else is valid.
   when: ({ value }: { value: unknown }) => typeof value === 'object' && value !== null,
 };
 
-/**
- * A policy as people write it: the legacy shape (`inbound`, `outbound`) or today's, in which every
- * phase of the connection has its own list. Parsing changes nothing in it.
- */
+/** A policy in the legacy shape (`inbound`, `outbound`), or in the current one with a list for every phase. Parsing keeps it unchanged. */
 export const PolicyInput = z
   .strictObject({
     enabled: z.boolean().optional(),
@@ -54,18 +51,18 @@ export const PolicyInput = z
   .refine((input) => !(isLegacy(input) && PHASES.some((phase) => phase in input)), MIXED_SHAPES);
 export type PolicyInput = z.infer<typeof PolicyInput>;
 
-/** The rules of every phase, in today's shape. */
+/** The rules of every phase, in the current shape. */
 export type RulesByPhase<Rule> = { [phase in Phase]?: Rule[] };
 
-/** Today's shape: what a gateway is given. */
+/** A policy in the current shape, as gateways expect it. */
 export type TrafficPolicyDocument = RulesByPhase<PolicyRule>;
 
-/** What of a rule decides where it belongs. */
+/** The part of a rule that determines its phase. */
 interface PlacedRule {
   readonly actions: readonly { readonly type: string }[];
 }
 
-/** A policy in either shape, however much is known of its rules. */
+/** A policy in either shape. */
 interface EitherShape<Rule> {
   enabled?: boolean | undefined;
   inbound?: Rule[] | undefined;
@@ -75,7 +72,7 @@ interface EitherShape<Rule> {
   on_http_response?: Rule[] | undefined;
 }
 
-/** Raised when a policy has rules that a tunnel's protocol has no place for. */
+/** Raised when a policy has rules that the tunnel's protocol does not support. */
 export class PolicyNotApplicable extends ApiError {
   constructor(place: string, problem: string) {
     super(400, 'ERR_AGENT_POLICY_NOT_APPLICABLE', `policy.${place}: ${problem}`, { details: { [place]: problem } });
@@ -85,11 +82,11 @@ export class PolicyNotApplicable extends ApiError {
 type Protocol = 'http' | 'tcp' | 'tls';
 
 /**
- * Translates a policy to today's shape.
+ * Translates a policy to the current shape.
  *
- * @param protocol of the tunnel; tcp and tls know no HTTP
- * @returns only the phases that the input has; empty when a legacy policy is switched off
- * @throws {PolicyNotApplicable} naming the first rule that the protocol has no place for
+ * @param protocol of the tunnel
+ * @returns only the phases that the input has; empty for a disabled legacy policy
+ * @throws {PolicyNotApplicable} for the first rule that the protocol does not support
  */
 export function toTrafficPolicy<Rule extends PlacedRule>(
   input: EitherShape<Rule>,
@@ -102,10 +99,10 @@ export function toTrafficPolicy<Rule extends PlacedRule>(
 }
 
 /**
- * Of the default policies, what a tunnel of this protocol can run: they are written for all tunnels,
- * so that what does not fit is left out instead of refused. Who is denied stays denied, without the status.
+ * Selects the default policies that a tunnel of this protocol can run. Default policies apply to all tunnels, so rules that
+ * do not fit are left out, not rejected. `deny` stays, without its status.
  *
- * @returns today's shape, as {@link toTrafficPolicy} does
+ * @returns the current shape, like {@link toTrafficPolicy}
  */
 export function defaultsFor(protocol: Protocol, defaults: PolicyInput): TrafficPolicyDocument {
   if (protocol === 'http' || defaults.enabled === false) return toTrafficPolicy(defaults, protocol);
@@ -120,7 +117,7 @@ export function isLegacy(input: object): boolean {
 
 function toHttpPolicy<Rule extends PlacedRule>(input: EitherShape<Rule>): RulesByPhase<Rule> {
   if (!isLegacy(input)) return phasesOf(input);
-  // The one action that an http tunnel can only run before HTTP begins.
+  // The only action that an http tunnel must run before HTTP begins.
   const beforeHttp = (rule: Rule) => rule.actions.every((action) => action.type === 'terminate-tls');
   const connecting = input.inbound?.filter(beforeHttp) ?? [];
   return phasesOf({
@@ -133,7 +130,7 @@ function toHttpPolicy<Rule extends PlacedRule>(input: EitherShape<Rule>): RulesB
 function refuseHttpRules(input: EitherShape<PlacedRule>, protocol: Protocol): void {
   for (const phase of ['outbound', 'on_http_request', 'on_http_response'] as const) {
     if (input[phase]?.length) {
-      throw new PolicyNotApplicable(phase, `a ${protocol} tunnel carries no HTTP, so these rules could never run`);
+      throw new PolicyNotApplicable(phase, `a ${protocol} tunnel carries no HTTP, so these rules can never run`);
     }
   }
   const phase = isLegacy(input) ? 'inbound' : 'on_tcp_connect';
@@ -164,13 +161,13 @@ function readsHttp(expression: string): boolean {
   return /\b(?:req|res)\.|\b(?:has|get)(?:Req|Res|Query)/.test(expression);
 }
 
-/** The texts with expressions in them, however deep in a configuration. */
+/** The strings with expressions, at any depth of a configuration. */
 function templatesIn(value: unknown): string[] {
   if (typeof value === 'string') return value.includes('${') ? [value] : [];
   return typeof value === 'object' && value !== null ? Object.values(value).flatMap(templatesIn) : [];
 }
 
-/** A rule whose refusals have no status, for a connection is refused by being cut. */
+/** Removes the status of `deny`: rejecting a connection means closing it. */
 function withoutHttpStatus(rule: PolicyRule): PolicyRule {
   const actions = rule.actions.map((action) => (action.type === 'deny' ? { type: action.type } : action));
   return { ...rule, actions };

@@ -7,7 +7,7 @@ const UNITS = new Map([
   ['ms', 1],
 ]);
 
-/** @returns milliseconds of a text such as `90s`, `10m` or `1h30m`; null when it is none */
+/** @returns the milliseconds of a duration such as `90s`, `10m` or `1h30m`; null for any other text */
 function parseDuration(text: string): number | null {
   if (!/^(?:\d{1,9}(?:\.\d{1,3})?(?:h|ms|m|s))+$/.test(text)) return null;
   let total = 0;
@@ -16,15 +16,15 @@ function parseDuration(text: string): number | null {
   return total;
 }
 
-/** A duration in a configuration; comes out in milliseconds. */
+/** A duration in a configuration, converted to milliseconds. */
 export function durationBetween(minMs: number, maxMs: number) {
   return z.string().transform((text, context) => {
     const ms = parseDuration(text);
     if (ms !== null && ms >= minMs && ms <= maxMs) return ms;
     const [code, message] =
       ms === null
-        ? ['ERR_NGROK_2228', 'is a duration such as 90s, 10m or 1h']
-        : ['ERR_NGROK_2225', `is between ${minMs / 1000} s and ${maxMs / 1000} s`];
+        ? ['ERR_NGROK_2228', 'must be a duration such as 90s, 10m or 1h']
+        : ['ERR_NGROK_2225', `must be between ${minMs / 1000} s and ${maxMs / 1000} s`];
     context.addIssue({ code: 'custom', message, params: { ngrok: code } });
     return z.NEVER;
   });

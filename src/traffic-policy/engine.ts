@@ -9,34 +9,34 @@ import { loadCertificateLibrary } from './scope/certificate-variables.ts';
 export { type CompiledPolicy, NO_POLICY } from './compiled-policy.ts';
 export { PolicyRefused } from './policy-refused.ts';
 
-/** What a policy is compiled for, and with. */
+/** Options for compiling a policy. */
 export interface CompileOptions {
-  /** What policies need of the world; those left out lead nowhere. */
+  /** Access to the outside; missing ports do nothing. */
   readonly ports?: Partial<PolicyPorts>;
-  /** Whether the endpoint is one that only other policies can reach. */
+  /** Whether only other policies can reach the endpoint. */
   readonly internal?: boolean;
-  /** Whether something else says how TLS is ended: terminate-tls can then ask for nothing but the defaults. */
+  /** Whether something else sets how TLS is terminated: terminate-tls then accepts only the defaults. */
   readonly fixedTermination?: boolean;
-  /** Rules that run around those of the policy. */
+  /** Rules that run before and after those of the policy. */
   readonly frame?: PolicyFrame;
 }
 
 /**
- * Loads what only some policies need while they run.
+ * Loads the libraries that only some policies need. Wait for it before running the policy.
  *
- * @param text of the policy, which is not to run before this has resolved
+ * @param text the policy
  */
 export async function loadFor(text: string): Promise<void> {
-  // A letter of `conn.tls` can be escaped.
+  // The letters of `conn.tls` can be escaped.
   if (text.includes('tls') || text.includes('\\u') || text.includes('\\x')) await loadCertificateLibrary();
 }
 
 /**
- * Makes a policy ready to run.
+ * Compiles a policy.
  *
- * @param text as an agent sends it, JSON or YAML, in either shape; null or empty for no policy
- * @param protocol of the endpoint; tcp and tls have the phase on_tcp_connect alone
- * @throws {PolicyRefused} when any part of it cannot be run, with every problem and its place
+ * @param text JSON or YAML from an agent, in either shape; null or empty for no policy
+ * @param protocol of the endpoint; tcp and tls have only the phase on_tcp_connect
+ * @throws {PolicyRefused} when any part of it is invalid, with all problems and their places
  */
 export function compilePolicy(
   text: string | null,

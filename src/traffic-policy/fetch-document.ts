@@ -8,7 +8,7 @@ import { parseAddress } from '../lib/ip-address.ts';
 
 const DEADLINE_MS = 5000;
 
-/** Addresses that only neighbours of the gateway can reach: a tenant's policy must not reach through it. */
+/** Addresses in networks of the gateway: policies of tenants must not reach them through it. */
 const NOT_PUBLIC = cidrList([
   '0.0.0.0/8',
   '10.0.0.0/8',
@@ -21,7 +21,7 @@ const NOT_PUBLIC = cidrList([
   '192.168.0.0/16',
   '198.18.0.0/15',
   '224.0.0.0/3',
-  // Addresses in which others are hidden, which some network may lead to: compatible, translated, NAT64, Teredo, 6to4.
+  // Addresses that embed IPv4 addresses: IPv4-compatible, SIIT, NAT64, Teredo and 6to4.
   '::/96',
   '::ffff:0:0:0/96',
   '64:ff9b::/96',
@@ -35,14 +35,14 @@ const NOT_PUBLIC = cidrList([
 ]);
 
 /**
- * Fetches a document that a policy names from the public internet, over HTTPS, without following redirects.
+ * Fetches a document from the public internet over HTTPS, without following redirects.
  *
- * @throws Error when it cannot be had within 5 s, or is longer than `maxBytes`
+ * @throws Error when the download fails or takes more than 5 s, or the document is longer than `maxBytes`
  */
 export async function fetchDocument(url: string, maxBytes: number): Promise<Buffer> {
   const { protocol, hostname } = new URL(url);
-  if (protocol !== 'https:') throw new Error('only https:// documents are fetched');
-  // A name is checked when it is looked up, an address has to be checked here.
+  if (protocol !== 'https:') throw new Error('the URL must start with https://');
+  // Names are checked when they are resolved.
   const literal = hostname.replace(/^\[(.*)\]$/, '$1');
   if (isIP(literal)) requirePublic(literal);
   return withDeadline(download(url, maxBytes), 'the download', DEADLINE_MS);
@@ -51,7 +51,7 @@ export async function fetchDocument(url: string, maxBytes: number): Promise<Buff
 async function download(url: string, maxBytes: number): Promise<Buffer> {
   const response = await ask(url);
   try {
-    if (response.statusCode !== 200) throw new Error(`the server answered ${response.statusCode}`);
+    if (response.statusCode !== 200) throw new Error(`the server responded with status ${response.statusCode}`);
     const chunks: Buffer[] = [];
     let size = 0;
     for await (const chunk of response as AsyncIterable<Buffer>) {
@@ -65,7 +65,7 @@ async function download(url: string, maxBytes: number): Promise<Buffer> {
   }
 }
 
-/** Node's own client: another one would cost every agent the memory for what few policies need. */
+/** Uses Node's own client: another one would take memory in every agent, and few policies need it. */
 function ask(url: string): Promise<IncomingMessage> {
   const options = {
     lookup: publicLookup,

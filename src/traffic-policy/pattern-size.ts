@@ -1,10 +1,10 @@
-/** Parts of a pattern: a literal run, what stands for one character, a group's beginning and end, a count. */
+/** The parts of a pattern: literal text, single characters and classes, the start and end of groups, repetitions. */
 const PART =
   /\\Q.*?(?:\\E|$)|\\[pPx]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|\[:\^?[a-z]+:\]|[^\]\\])*\]|\(\?[a-zA-Z-]*\)|\((?:\?(?:P?<[^>]*>|[a-zA-Z-]*:))?|\{\d{1,4}(?:,\d{0,4})?\}|./gs;
 
 /**
- * How many characters a pattern stands for once its repetitions are written out, as they are when it is compiled: that
- * takes time and memory for each, and `a{1000}` is seven characters.
+ * Counts the characters of a pattern with its repetitions expanded: compiling takes time and memory for each of them, and
+ * `a{1000}` has only seven.
  */
 export function expandedSize(pattern: string): number {
   const outer: number[] = [];

@@ -1,13 +1,13 @@
 import { PHASES, type RulesByPhase } from './document.ts';
 import type { RawRule } from './policy-text.ts';
 
-/** Rules that run around those of a policy: what an endpoint was asked for beside it. */
+/** Rules from an endpoint's other options, which run before and after those of its policy. */
 export interface PolicyFrame {
   readonly before: RulesByPhase<RawRule>;
   readonly after: RulesByPhase<RawRule>;
 }
 
-/** @returns the rules of every phase, those of the frame around the others */
+/** @returns the rules of every phase, with those of the frame before and after them */
 export function framed(rules: RulesByPhase<RawRule>, frame: PolicyFrame | undefined): RulesByPhase<RawRule> {
   if (isEmptyFrame(frame)) return rules;
   const all: RulesByPhase<RawRule> = {};

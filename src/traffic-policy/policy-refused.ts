@@ -1,17 +1,17 @@
-/** One thing that is wrong with a policy, and where. */
+/** A problem of a policy, with its place. */
 export interface PolicyProblem {
-  /** `ERR_NGROK_…` of the documentation's catalogue. */
+  /** `ERR_NGROK_…` of ngrok's catalogue. */
   readonly code: string;
-  /** Phase, rule, action and field, as far as they are known: `on_http_request[0].actions[1].config.headers`. */
+  /** Phase, rule, action and field, if known: `on_http_request[0].actions[1].config.headers`. */
   readonly place: string;
   readonly message: string;
 }
 
-/** Raised for a policy that this gateway cannot run as it stands; the endpoint is then not bound. */
+/** Raised for an invalid policy; the endpoint is then not bound. */
 export class PolicyRefused extends Error {
   readonly problems: readonly PolicyProblem[];
 
-  /** @param problems what is wrong, at least one; the first one's code stands for all */
+  /** @param problems at least one; the first one's code stands for all */
   constructor(problems: readonly PolicyProblem[]) {
     super(problems.map(({ place, message }) => (place === '' ? message : `${place}: ${message}`)).join('\n'));
     this.name = 'PolicyRefused';
@@ -23,12 +23,12 @@ export class PolicyRefused extends Error {
   }
 }
 
-/** A refusal for a single reason; the place is added by whoever knows it. */
+/** Makes a refusal with a single problem; callers add the outer parts of its place. */
 export function refusal(code: string, message: string, place = ''): PolicyRefused {
   return new PolicyRefused([{ code, place, message }]);
 }
 
-/** Runs part of a policy's preparation and adds to its refusal where in the policy that was. */
+/** Prepares a part of a policy and adds the place of the part to its refusal. */
 export function atPlace<T>(place: string, prepare: () => T): T {
   try {
     return prepare();
@@ -38,14 +38,14 @@ export function atPlace<T>(place: string, prepare: () => T): T {
   }
 }
 
-/** Collects what is wrong with a policy, so that its author learns of everything at once. */
+/** Collects the problems of a policy, so that its author sees all at once. */
 export class ProblemList {
   readonly problems: PolicyProblem[] = [];
 
   /**
-   * Runs part of a policy's preparation, and keeps its refusal together with where in the policy that was.
+   * Prepares a part of a policy and collects its refusal with the place of the part.
    *
-   * @returns what `prepare` returns; undefined when it refused
+   * @returns what `prepare` returns; undefined after a refusal
    */
   within<T>(place: string, prepare: () => T): T | undefined {
     try {
@@ -57,7 +57,7 @@ export class ProblemList {
     }
   }
 
-  /** @throws {PolicyRefused} when anything was wrong */
+  /** @throws {PolicyRefused} when there are problems */
   throwIfAny(): void {
     if (this.problems.length > 0) throw new PolicyRefused(this.problems);
   }

@@ -10,14 +10,14 @@ import { type PolicyProblem, PolicyRefused, refusal } from './policy-refused.ts'
 const MAX_BYTES = 64 * 1024;
 const MAX_NESTING = 40;
 
-// Nobody documents how many ngrok takes; these are far above any policy of its documentation.
+// ngrok documents no limits; these are far above every policy in its documentation.
 const MAX_RULES = 100;
 const MAX_EXPRESSIONS = 20;
 const MAX_ACTIONS = 20;
 
 const Action = z.strictObject({ type: z.string(), config: z.unknown().optional() });
 export interface RawAction extends z.infer<typeof Action> {
-  /** What makes it ready, for an action that the gateway adds and no document can name. */
+  /** Set for actions that the gateway adds itself; no document can name them. */
   readonly prepare?: PrepareAction;
 }
 
@@ -27,7 +27,7 @@ const Rule = z.strictObject({
   actions: z.array(Action).min(1, 'needs at least one action').max(MAX_ACTIONS),
 });
 
-/** A rule whose actions are not yet looked at, and where it stands in the document. */
+/** A rule with unchecked actions, and its place in the document. */
 export interface RawRule {
   readonly place: string;
   readonly expressions: readonly string[];
@@ -36,7 +36,7 @@ export interface RawRule {
 
 const RULE_LISTS = ['inbound', 'outbound', ...PHASES] as const;
 
-/** The list of a phase; null or nothing for none. */
+/** The rules of a phase. */
 const Rules = z.array(Rule).max(MAX_RULES).nullish();
 
 const Document = z
@@ -47,22 +47,22 @@ const Document = z
     on_tcp_connect: Rules,
     on_http_request: Rules,
     on_http_response: Rules,
-    // Only the action sse-find-replace could stand there, which this gateway does not have.
+    // Only the action sse-find-replace runs in this phase, and the gateway does not support it.
     on_event_stream_message: z.array(z.unknown()).max(0, 'is a phase that this gateway does not support yet').nullish(),
   })
   .refine((document) => !(isLegacy(document) && PHASES.some((phase) => phase in document)), MIXED_SHAPES);
 
-/** A policy's outline: which rules stand where. */
+/** The outline of a policy: its rules by phase. */
 export type RawPolicy = { enabled?: boolean } & { [list in (typeof RULE_LISTS)[number]]?: RawRule[] };
 
-/** The policy read last: an agent binds endpoints by the hundred with one text. */
+/** The last parsed policy: agents bind hundreds of endpoints with the same text. */
 let latest: { text: string; policy: RawPolicy } | null = null;
 
 /**
- * Reads a policy as an agent sends it: the SDK hands its user's text over as it is.
+ * Parses a policy from an agent. The SDK sends its user's text unchanged.
  *
- * @param text JSON or YAML, in today's or the legacy shape, the latter also in the spelling of the Rust SDK
- * @throws {PolicyRefused} with every problem found and its place
+ * @param text JSON or YAML in the current or the legacy shape, the latter also in the spelling of the Rust SDK
+ * @throws {PolicyRefused} with all problems and their places
  */
 export function parsePolicyText(text: string): RawPolicy {
   if (latest?.text !== text) latest = { text, policy: readPolicyText(text) };
@@ -73,7 +73,7 @@ function readPolicyText(text: string): RawPolicy {
   if (Buffer.byteLength(text) > MAX_BYTES) {
     throw refusal('ERR_NGROK_2221', `the policy is longer than ${MAX_BYTES} bytes`);
   }
-  const parsed = Document.safeParse(withTodaysNames(parseText(text)), { error: inPlainWords });
+  const parsed = Document.safeParse(withCurrentNames(parseText(text)), { error: inPlainWords });
   if (!parsed.success) throw new PolicyRefused(parsed.error.issues.map(problemOf));
   const { enabled, ...lists } = parsed.data;
   const policy: RawPolicy = {};
@@ -86,7 +86,7 @@ function readPolicyText(text: string): RawPolicy {
 }
 
 function rawRule({ expressions, actions }: z.infer<typeof Rule>, place: string): RawRule {
-  return { place, expressions: expressions ?? [], actions: actions.map(withTodaysConfig) };
+  return { place, expressions: expressions ?? [], actions: actions.map(withCurrentConfig) };
 }
 
 function parseText(text: string): unknown {
@@ -94,44 +94,44 @@ function parseText(text: string): unknown {
   try {
     value = text.trimStart().startsWith('{') ? parseJsonOrYaml(text) : parseYaml(text, YAML_OPTIONS);
   } catch (error) {
-    // What is quoted may be a password, and refusals go into logs.
+    // A quotation may contain a password, and refusals are logged.
     const problem = messageOf(error).replace(/"(?:[^"\\]|\\.)*"/g, '"…"');
     throw refusal('ERR_NGROK_2236', `the policy is neither JSON nor YAML: ${problem}`);
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw refusal('ERR_NGROK_2236', 'the policy is no map of phases');
+    throw refusal('ERR_NGROK_2236', 'the policy is not a map of phases');
   }
-  if (isDeep(value)) throw refusal('ERR_NGROK_2250', `the policy nests more than ${MAX_NESTING} deep`);
+  if (isDeep(value)) throw refusal('ERR_NGROK_2250', `the policy is nested more than ${MAX_NESTING} deep`);
   return value;
 }
 
-/** Aliases can multiply; what is not in the core schema, such as timestamps, would not be JSON. */
+/** Limits aliases, which can multiply. The core schema has only values of JSON, for example no timestamps. */
 const YAML_OPTIONS = { maxAliasCount: 20, schema: 'core', logLevel: 'error', prettyErrors: false } as const;
 
-/** YAML knows braces, too, and there the keys need no quotes; but JSON's errors say more about JSON. */
+/** YAML also allows braces, with unquoted keys; but for JSON, the JSON parser has the better errors. */
 function parseJsonOrYaml(text: string): unknown {
   try {
     const value: unknown = JSON.parse(text);
-    refuseRepeatedNames(text);
+    rejectDuplicateNames(text);
     return value;
   } catch (error) {
     if (error instanceof PolicyRefused) throw error;
     try {
       return parseYaml(text, YAML_OPTIONS);
     } catch {
-      // The engine's own message quotes what stands around the place.
+      // The message of JSON.parse would quote the text around the error.
       return parseJson(text);
     }
   }
 }
 
 /**
- * Of two members of one name JSON keeps the last: the rules in the first would be gone without a word. YAML refuses them.
+ * Rejects duplicate names: JSON.parse keeps the last one and would silently drop the rules of the first. YAML rejects them.
  *
  * @param text valid JSON
- * @throws {PolicyRefused} naming the first one
+ * @throws {PolicyRefused} for the first one
  */
-function refuseRepeatedNames(text: string): void {
+function rejectDuplicateNames(text: string): void {
   const open: (Set<string> | null)[] = [];
   let before = '';
   for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|[{}[\],:]/g)) {
@@ -142,14 +142,14 @@ function refuseRepeatedNames(text: string): void {
     else if (names && token.startsWith('"') && before !== ':') {
       const name: string = JSON.parse(token);
       if (names.has(name))
-        throw refusal('ERR_NGROK_2236', `${JSON.stringify(name.slice(0, 100))} stands twice in one map`);
+        throw refusal('ERR_NGROK_2236', `${JSON.stringify(name.slice(0, 100))} occurs twice in one map`);
       names.add(name);
     }
     before = token;
   }
 }
 
-/** Level by level, for a text can nest more deeply than the stack is. */
+/** Goes level by level: the nesting of a text can exceed the stack. */
 function isDeep(value: object): boolean {
   let level: unknown[] = [value];
   for (let depth = 0; level.length > 0; depth++) {
@@ -159,7 +159,7 @@ function isDeep(value: object): boolean {
   return false;
 }
 
-/** The Rust SDK writes a typed legacy policy with capitals; the contents of config keep their own names. */
+/** The Rust SDK capitalizes the names of a typed legacy policy, except inside config. */
 const LEGACY_NAMES = new Map([
   ['Inbound', 'inbound'],
   ['Outbound', 'outbound'],
@@ -171,19 +171,19 @@ const LEGACY_NAMES = new Map([
   ['Config', 'config'],
 ]);
 
-function withTodaysNames(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(withTodaysNames);
+function withCurrentNames(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withCurrentNames);
   if (typeof value !== 'object' || value === null) return value;
   return Object.fromEntries(
     Object.entries(value).map(([key, member]) => {
       const name = LEGACY_NAMES.get(key) ?? key;
-      return [name, name === 'config' ? member : withTodaysNames(member)];
+      return [name, name === 'config' ? member : withCurrentNames(member)];
     }),
   );
 }
 
-/** What custom-response was called with in the legacy shape; beside today's name for the same it is left to be refused. */
-function withTodaysConfig(action: RawAction): RawAction {
+/** Renames legacy members of custom-response. An old name next to the current one stays, and is rejected as unknown. */
+function withCurrentConfig(action: RawAction): RawAction {
   if (action.type !== 'custom-response' || !isMap(action.config)) return action;
   const { content, content_type: type, ...config } = action.config;
   if (content !== undefined) config[config.body === undefined ? 'body' : 'content'] = content;
@@ -202,7 +202,7 @@ function problemOf(issue: z.core.$ZodIssue): PolicyProblem {
   return { code: codeOf(issue), place: placeOf(issue.path), message: issue.message };
 }
 
-/** The catalogue's code for a problem of the outline. */
+/** Maps an issue of the outline to the code of ngrok's catalogue. */
 function codeOf(issue: z.core.$ZodIssue): string {
   const last = issue.path.at(-1);
   if (issue.code === 'too_small' && last === 'actions') return 'ERR_NGROK_2206';

@@ -8,7 +8,7 @@ export interface IpRule {
   readonly action: 'allow' | 'deny';
 }
 
-/** A line that the action log writes. */
+/** A log line of the action log. */
 export interface PolicyLogEntry {
   readonly endpointId: string;
   readonly clientIp: string;
@@ -17,49 +17,48 @@ export interface PolicyLogEntry {
   readonly metadata: Readonly<Record<string, unknown>>;
 }
 
-/** Something of a policy that did not work while it ran. */
+/** A failure while a policy ran. */
 export interface PolicyTrouble {
   /** Phase, rule and expression or action. */
   readonly place: string;
   readonly code: string;
-  /** Names what was missing, never the value of anything. */
+  /** Names what is missing, but never quotes a value. */
   readonly message: string;
-  /** How often it happened since it was last told. */
+  /** How often it happened since the last report. */
   readonly times: number;
-  /** What was thrown; undefined for an expression without a value. */
+  /** The error; undefined for an expression without a value. */
   readonly cause: unknown;
 }
 
-/** What policies need of the world around them. */
+/** Access of policies to the outside. */
 export interface PolicyPorts {
-  /** For limits: rate-limit and circuit-breaker. */
+  /** For rate-limit and circuit-breaker. */
   readonly clock: Clock;
   /** Milliseconds since 1970. */
   wallClock(): number;
-  /** What outlives a policy that is compiled anew: one object for an endpoint's URL. */
+  /** State that survives a recompilation of the policy: one object per endpoint URL. */
   readonly state: PolicyState;
   /**
-   * The rules of all these IP policies, as they are now. The list is taken for unchanged as long as it
-   * is the same object.
+   * The current rules of all these IP policies. The same object means an unchanged list.
    *
    * @returns null when one of the policies does not exist
    */
   ipPolicies(ids: readonly string[]): readonly IpRule[] | null;
-  /** @returns null when there is no such secret */
+  /** @returns null for an unknown secret */
   secret(vault: string, name: string): string | null;
   /**
-   * Fetches a key set or a certificate from where a policy says.
+   * Fetches a key set or a certificate.
    *
-   * @throws Error when it cannot be had in time, or is longer than `maxBytes`
+   * @throws Error when the download fails or times out, or the document is longer than `maxBytes`
    */
   fetch(url: string, maxBytes: number): Promise<Buffer>;
-  /** Receives what the action log writes. */
+  /** Receives the lines of the action log. */
   onLog(entry: PolicyLogEntry): void;
   /** Receives failures, at most once a minute for each place. */
   onTrouble(trouble: PolicyTrouble): void;
 }
 
-/** Ports that lead nowhere but to the system's clock and the network. */
+/** Ports with the system's clock and the network, and without anything else. */
 export function standalonePorts(): PolicyPorts {
   return {
     clock: systemClock,

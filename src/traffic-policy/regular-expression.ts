@@ -5,18 +5,18 @@ import type { Budget } from './cel/budget.ts';
 import { expandedSize } from './pattern-size.ts';
 import { refusal } from './policy-refused.ts';
 
-/** A search costs its text's length times this size in the worst case; the largest documented pattern has 60. */
+/** In the worst case, a search costs the length of its text times this size. The largest documented pattern has 60. */
 const MAX_PROGRAM = 1000;
 const MAX_PATTERN = 1024;
-/** What is larger before it is compiled may take a second to become too large a program; a few are smaller afterwards. */
+/** Larger patterns may take a second to compile, only to exceed MAX_PROGRAM. A few patterns shrink when compiled. */
 const MAX_EXPANDED = 4 * MAX_PROGRAM;
 const CACHED = 500;
 
-/** Such as `\pL`, whose thousand ranges are put together anew for each. */
+/** For example `\pL`: each use builds its thousand ranges again. */
 const UNICODE_CLASS = /\\p/gi;
 const MAX_UNICODE_CLASSES = 50;
 
-/** What compiling takes, in units of the budget: for each character, written out or not, and each Unicode class. */
+/** The cost of compiling, in units of the budget: per character, per expanded character and per Unicode class. */
 const CHARACTER_COST = 500;
 const EXPANDED_COST = 75;
 const CLASS_COST = 10_000;
@@ -24,7 +24,7 @@ const CLASS_COST = 10_000;
 /** A unit of the budget, in milliseconds. */
 const UNIT_MS = 30e-6;
 
-/** RE2 in linear time: policies are written by tenants, and JavaScript's own engine can be held for ever. */
+/** An RE2 expression, which takes linear time: tenants write the policies, and JavaScript's engine may never finish. */
 export class RegularExpression {
   readonly #compiled: RE2JS;
   readonly size: number;
@@ -39,7 +39,7 @@ export class RegularExpression {
     return this.#compiled.test(text);
   }
 
-  /** @returns the first match and its groups; null when there is none */
+  /** @returns the first match and its groups; null without a match */
   first(text: string): string[] | null {
     const matcher = this.#compiled.matcher(text);
     if (!matcher.find()) return null;
@@ -47,10 +47,9 @@ export class RegularExpression {
   }
 
   /**
-   * @param replacement in which `$1` to `$99` stand for what groups matched, `$0` for the whole match
-   * @param all whether every match is replaced, or the first alone; an empty one right behind another is none, as RE2
-   *   has it
-   * @throws {PolicyFailure} when it takes more than the budget holds
+   * @param replacement with `$1` to `$99` for groups and `$0` for the whole match
+   * @param all whether to replace all matches or only the first; as in RE2, an empty match right after another is ignored
+   * @throws {PolicyFailure} when it exceeds the budget
    */
   replace(text: string, replacement: string, all: boolean, budget: Budget): string {
     const matcher = this.#compiled.matcher(text);
@@ -69,10 +68,10 @@ export class RegularExpression {
   }
 
   /**
-   * Each search may look at all of the rest before it settles for less, which makes many of them quadratic. Most stop
-   * right behind their match: what is charged is what it took.
+   * Charges each search for the time it took. It may scan the whole rest, which makes many searches quadratic; most stop
+   * right after their match.
    *
-   * @param rest how much is left to be searched
+   * @param rest the length of the rest
    */
   #find(matcher: Matcher, rest: number, budget: Budget): boolean {
     const before = performance.now();
@@ -88,7 +87,7 @@ function groupOf(matcher: Matcher, group: number): string | null {
   return group <= matcher.groupCount() ? (matcher.group(group) ?? '') : null;
 }
 
-/** Two digits are taken only when there are so many groups; what is no group stays as it is. */
+/** Reads two digits only when there are enough groups; leaves references to missing groups unchanged. */
 function expand(replacement: string, group: (number: number) => string | null): string {
   if (!replacement.includes('$')) return replacement;
   return replacement.replace(/\$(\d)(\d?)/g, (whole, one: string, two: string) => {
@@ -100,9 +99,9 @@ function expand(replacement: string, group: (number: number) => string | null): 
 const cache = new RecentMap<string, RegularExpression>(CACHED);
 
 /**
- * Compiles a pattern, or takes it from the cache: compiling is forty times dearer than searching.
+ * Compiles a pattern, or takes it from the cache: compiling takes forty times as long as searching.
  *
- * @throws Error naming what is wrong with the pattern
+ * @throws Error for an invalid pattern
  */
 export function regularExpression(pattern: string): RegularExpression {
   const expression = cache.get(pattern) ?? compile(pattern);
@@ -122,15 +121,15 @@ function compile(pattern: string): RegularExpression {
 }
 
 function tooLarge(): Error {
-  return new Error('the regular expression is too large; repeat less');
+  return new Error('the regular expression is too large; use fewer repetitions');
 }
 
-/** @returns what compiling the pattern costs, in units of the budget; 0 when it is in the cache */
+/** @returns the cost of compiling the pattern, in units of the budget; 0 when it is cached */
 export function compileCost(pattern: string): number {
   return cache.has(pattern) ? 0 : patternCost(pattern);
 }
 
-/** @returns the same, whether it is in the cache or not */
+/** @returns the same, cached or not */
 export function patternCost(pattern: string): number {
   if (pattern.length > MAX_PATTERN) return 0;
   const expanded = Math.min(expandedSize(pattern), MAX_EXPANDED);
@@ -141,18 +140,18 @@ function unicodeClassesIn(pattern: string): number {
   return pattern.match(UNICODE_CLASS)?.length ?? 0;
 }
 
-/** @throws {PolicyRefused} when nothing is left for them */
+/** @throws {PolicyRefused} when the budget is exceeded */
 export function chargeForPatterns(cost: number, budget: Budget): void {
   try {
     budget.spend(cost);
   } catch {
-    throw refusal('ERR_NGROK_2261', 'the regular expressions of the policy are too large together');
+    throw refusal('ERR_NGROK_2261', 'the regular expressions of the policy are too large in total');
   }
 }
 
 /**
- * @param budget of all patterns that stand in the policy together: a bind must not hold the process for long
- * @throws {PolicyRefused} for a pattern that stands in a policy and is not RE2, or is one too many
+ * @param budget for all patterns of the policy together: a bind must not block the process for long
+ * @throws {PolicyRefused} for a pattern that is not RE2 or exceeds the budget
  */
 export function checkedPattern(pattern: string, field: string, budget: Budget): RegularExpression {
   chargeForPatterns(patternCost(pattern), budget);

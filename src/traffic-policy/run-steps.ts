@@ -1,15 +1,15 @@
 import type { ConnectOutcome, MaybePromise, PolicyForward, RequestOutcome, ResponseOutcome } from './steps.ts';
 
-/** One step of a phase and where it stands, for its failures to be told. */
+/** A step of a phase, with its place for reports of failures. */
 export interface PlacedStep<Subject, Response, Result> {
   readonly place: string;
   readonly run: (subject: Subject, response: Response) => Result | undefined;
 }
 
-/** How the outcomes of a phase are dealt with. */
+/** How outcomes of a phase are handled. */
 export interface OutcomeKind<Result> {
   /**
-   * Settles what a step came to.
+   * Handles the outcome of a step.
    *
    * @param rest runs the steps after it
    * @param fail makes an outcome of an error
@@ -18,9 +18,9 @@ export interface OutcomeKind<Result> {
 }
 
 /**
- * Joins steps to one that runs them in turn until one of them has an outcome.
+ * Joins steps into one that runs them in order until one has an outcome.
  *
- * @param fail makes an outcome of what a step threw
+ * @param fail makes an outcome of a thrown error
  */
 export function sequence<Subject, Response, Result>(
   steps: readonly PlacedStep<Subject, Response, Result>[],
@@ -69,7 +69,7 @@ export const REQUEST: OutcomeKind<RequestResult> = {
   },
 };
 
-/** The same, going on with the steps after it when it cannot be forwarded. */
+/** Continues with the next steps when forwarding fails. */
 function continued<Result>(outcome: PolicyForward<Result>, goOn: (resumed: Result) => Result): PolicyForward<Result> {
   const { resume } = outcome;
   return resume ? { ...outcome, resume: (failure) => goOn(resume(failure)) } : outcome;

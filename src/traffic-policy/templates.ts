@@ -8,10 +8,10 @@ import { PolicyFailure } from './policy-failure.ts';
 import { PolicyRefused, refusal } from './policy-refused.ts';
 import type { PolicyScope } from './policy-subjects.ts';
 
-/** A text in which `${…}` stands for the value of a CEL expression. */
+/** A string in which `${…}` is replaced with the value of a CEL expression. */
 export class Template {
   readonly #parts: readonly (string | Expression)[];
-  /** The text when there is nothing to replace in it; null when there is. */
+  /** The string when it has no expression; null otherwise. */
   readonly constant: string | null;
 
   constructor(parts: readonly (string | Expression)[]) {
@@ -19,7 +19,7 @@ export class Template {
     this.constant = parts.every((part) => typeof part === 'string') ? parts.join('') : null;
   }
 
-  /** @throws {PolicyFailure} when an expression has no value, or one that has no text */
+  /** @throws {PolicyFailure} when an expression has no value, or one that cannot be converted to a string */
   text(scope: PolicyScope): string {
     if (this.constant !== null) return this.constant;
     return orFail(() => {
@@ -28,16 +28,14 @@ export class Template {
     });
   }
 
-  /** The value of the expression when the text is nothing else; the text otherwise. */
+  /** The value of the expression when the string consists of one; the resulting string otherwise. */
   value(scope: PolicyScope): CelValue {
     const [only] = this.#parts;
     if (this.#parts.length !== 1 || only === undefined || typeof only === 'string') return this.text(scope);
     return orFail(() => only.evaluate(scope));
   }
 
-  /**
-   * The literal texts and the expressions in turn, for what has to be told apart before there are values.
-   */
+  /** The literal strings and expressions, in order. */
   get parts(): readonly (string | Expression)[] {
     return this.#parts;
   }
@@ -53,8 +51,8 @@ function orFail<T>(evaluate: () => T): T {
 }
 
 /**
- * @param compile makes the expressions within
- * @throws {PolicyRefused} when an expression is wrong or a `${` is never closed
+ * @param compile compiles the expressions
+ * @throws {PolicyRefused} when an expression is invalid or a `${` is never closed
  */
 export function parseTemplate(text: string, compile: (expression: string) => Expression): Template {
   const parts: (string | Expression)[] = [];
@@ -81,7 +79,7 @@ function compiled(expression: string, compile: (expression: string) => Expressio
   }
 }
 
-/** Where the brace closes that the expression began with: braces nest, and do not count in string literals. */
+/** Finds the closing brace of an expression: braces nest, and do not count in string literals. */
 function endOfExpression(text: string, from: number): number {
   let depth = 0;
   for (let at = from; at < text.length; at++) {

@@ -4,7 +4,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { fetchDocument } from '../../src/traffic-policy/fetch-document.ts';
 
 it.each(['http://example.com/jwks', 'ftp://example.com/jwks'])('fetches over HTTPS alone, so not %s', async (url) => {
-  await expect(fetchDocument(url, 1000)).rejects.toThrow('only https://');
+  await expect(fetchDocument(url, 1000)).rejects.toThrow('must start with https://');
 });
 
 it.each([

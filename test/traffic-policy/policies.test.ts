@@ -57,7 +57,7 @@ describe('a document', () => {
   });
 
   it.each<[string, string, 'https' | 'tcp', string, RegExp]>([
-    ['no map', '[]', 'https', '2236', /no map/],
+    ['no map', '[]', 'https', '2236', /not a map/],
     ['neither JSON nor YAML', '{"a": ', 'https', '2236', /neither JSON nor YAML/],
     ['an unknown phase', '{"on_request": []}', 'https', '2236', /on_request/],
     ['a map for a phase', '{"on_http_request": {}}', 'https', '2236', /on_http_request: must be a list/],
@@ -98,7 +98,7 @@ describe('a document', () => {
       JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }, { type: 'deny' }] }] }),
       'https',
       '2207',
-      /never reached/,
+      /can never run/,
     ],
     [
       'two authentications',
@@ -149,7 +149,7 @@ describe('the check of a policy', () => {
 
   it.each([
     ["req.headers['x'][0] == 'a'", /lacks the key/],
-    ['req.nonsense == 1', /no variable req\.nonsense/],
+    ['req.nonsense == 1', /unknown variable req\.nonsense/],
   ])('warns of %s', (expression, warning) => {
     const text = JSON.stringify({ on_http_request: [{ expressions: [expression], ...deny }] });
     expect(checkPolicy(text, ['https'])).toEqual([
@@ -217,9 +217,9 @@ describe('a policy that runs', () => {
     ["{'a': 1}[V]", 'field not found: …'],
     ["V.matches('(' + V)", 'error parsing regexp: …'],
     ["timestamp('2026-01-01T00:00:00Z').getHours(V)", 'time zone specified: …'],
-    ['getReqCookie(V)', 'no such cookie: …'],
-    ["secrets.get('main', V)", 'no such secret: …'],
-    ['V.sha256(V)', 'neither'],
+    ['getReqCookie(V)', 'unknown cookie: …'],
+    ["secrets.get('main', V)", 'unknown secret: …'],
+    ['V.sha256(V)', 'the encoding must be'],
     ['{V: 1, V: 2}', 'map key conflict: …'],
     ["req.headers['x-absent']", 'field not found: x-absent'],
     ['V + 1', "applied to '(string, int)'"],

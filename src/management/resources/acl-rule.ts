@@ -1,11 +1,11 @@
 import { parseHostname, wildcardCovers } from './hostname.ts';
 import { parseHostport } from './hostport.ts';
 
-/** What an agent asks to bind; names in normal form. */
+/** An address that an agent wants to bind, with names in canonical form. */
 export type Binding =
   | { kind: 'hostname'; hostname: string }
   | { kind: 'address'; address: string }
-  /** Any TCP address that is free. */
+  /** Any free TCP address. */
   | { kind: 'any-address' }
   | { kind: 'labels'; labels: Readonly<Record<string, string>> };
 
@@ -16,10 +16,10 @@ type Rule =
   | { kind: 'label'; key: string; value: string };
 
 /**
- * Reads one rule of an authtoken's access list: `*`, `bind:*`, `bind:<hostname>`, `bind:*.<hostname>`,
- * `bind:<host>:<port>` or `bind:<key>=<value>`, where `*` may stand for the whole key or value.
+ * Parses a rule of an authtoken's access control list (ACL): `*`, `bind:*`, `bind:<hostname>`, `bind:*.<hostname>`,
+ * `bind:<host>:<port>` or `bind:<key>=<value>`, where `*` can replace the whole key or value.
  *
- * @returns null when it is none of these
+ * @returns null for any other text
  */
 export function parseAclRule(text: string): Rule | null {
   if (text === '*' || text === 'bind:*') return { kind: 'everything' };
@@ -42,10 +42,10 @@ function parseLabel(text: string): Rule | null {
 }
 
 /**
- * Whether an access list allows a binding: an empty one allows everything, else any one rule suffices;
- * of labels each must be allowed.
+ * Whether an ACL allows a binding. An empty ACL allows everything, otherwise one matching rule suffices; labels must all
+ * be allowed.
  *
- * @param acl rules as stored; those that cannot be read allow nothing
+ * @param acl stored rules; invalid ones allow nothing
  */
 export function isPermitted(acl: readonly string[], binding: Binding): boolean {
   if (acl.length === 0) return true;

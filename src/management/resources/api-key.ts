@@ -5,14 +5,14 @@ import { UNKNOWN_ID } from './resource.ts';
 
 export const ApiKeyCreate = body({ ...annotations(604, 605), owner_id: ownerId.optional() });
 export interface ApiKeyCreate extends z.input<typeof ApiKeyCreate> {
-  /** A bot user; it cannot be changed. */
+  /** A bot user. It cannot be changed later. */
   owner_id?: string | undefined;
 }
 
 export const ApiKeyUpdate = body(annotations(604, 605));
 export interface ApiKeyUpdate extends z.input<typeof ApiKeyUpdate> {}
 
-/** A key for this API. */
+/** A key for the management API. */
 export const ApiKey = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
@@ -20,7 +20,7 @@ export const ApiKey = z.object({
   owner_id: orNull(z.string()),
 });
 export interface ApiKey extends z.output<typeof ApiKey> {
-  /** The key itself: in the answer to its creation only, null ever after. */
+  /** The key itself: only in the response to its creation, null afterwards. */
   token: string | null;
 }
 

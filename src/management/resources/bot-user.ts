@@ -9,7 +9,7 @@ export const BotUserCreate = body({
   active: z.boolean().default(true),
 });
 export interface BotUserCreate extends z.input<typeof BotUserCreate> {
-  /** Neither required nor unique. Default: `""`. */
+  /** Optional and not unique. Default: `""`. */
   name?: string | undefined;
   /** Default: true. */
   active?: boolean | undefined;
@@ -21,10 +21,10 @@ export const BotUserUpdate = body({
 });
 export interface BotUserUpdate extends z.input<typeof BotUserUpdate> {}
 
-/** An identity that owns authtokens and belongs to no person. */
+/** An identity that owns authtokens and API keys and does not belong to a person. */
 export const BotUser = z.object({ ...COMMON_ANSWER, name: z.string(), active: z.boolean() });
 export interface BotUser extends z.output<typeof BotUser> {
-  /** While false, its authtokens and API keys are refused. */
+  /** While false, its authtokens and API keys are rejected. */
   active: boolean;
 }
 
@@ -39,7 +39,7 @@ export const botUsers = {
   answer: BotUser,
 };
 
-/** The newer name of bot users: the same identities with another prefix and path. */
+/** The newer name of bot users: the same identities with a different prefix and path. */
 export const serviceUsers = {
   ...botUsers,
   name: 'service user',

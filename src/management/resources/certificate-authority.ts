@@ -5,7 +5,7 @@ import { UNKNOWN_ID } from './resource.ts';
 
 const NOTHING_SENT = 1919;
 
-/** What stands inside the PEM is checked where certificates are parsed. */
+/** The content of the PEM is checked where certificates are parsed. */
 export const CertificateAuthorityCreate = body({
   ...annotations(),
   ca_pem: z
@@ -21,7 +21,7 @@ export interface CertificateAuthorityCreate extends z.input<typeof CertificateAu
 export const CertificateAuthorityUpdate = body(annotations());
 export interface CertificateAuthorityUpdate extends z.input<typeof CertificateAuthorityUpdate> {}
 
-/** A CA whose client certificates an edge accepts. */
+/** A CA that verifies client certificates at an edge. */
 export const CertificateAuthority = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,

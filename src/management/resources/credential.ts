@@ -6,7 +6,7 @@ import { UNKNOWN_ID } from './resource.ts';
 
 const MAX_RULES = 100;
 
-/** Owners of tokens: people, and bot users under either name. */
+/** Owners of authtokens: people, and bot users under either name. */
 export const ownerId = idOf(['usr_', 'bot_', 'service_'], 243);
 
 const acl = z
@@ -27,9 +27,9 @@ export const CredentialCreate = body({
   owner_id: ownerId.optional(),
 });
 export interface CredentialCreate extends z.input<typeof CredentialCreate> {
-  /** What it may bind, such as `bind:*.sitea.example.com`. Empty: no restriction. */
+  /** The ACL: what it may bind, for example `bind:*.sitea.example.com`. Empty: no restriction. */
   acl?: string[] | undefined;
-  /** A bot user; it cannot be changed. */
+  /** A bot user. It cannot be changed later. */
   owner_id?: string | undefined;
 }
 
@@ -45,7 +45,7 @@ export const Credential = z.object({
   owner_id: orNull(z.string()),
 });
 export interface Credential extends z.output<typeof Credential> {
-  /** The authtoken itself: in the answer to its creation only, null ever after. */
+  /** The authtoken itself: only in the response to its creation, null afterwards. */
   token: string | null;
   /** Empty: no restriction. */
   acl: string[] | null;

@@ -7,7 +7,7 @@ export interface EndpointConfigurationCreate extends z.input<typeof EndpointConf
 export const EndpointConfigurationUpdate = body(annotations());
 export interface EndpointConfigurationUpdate extends z.input<typeof EndpointConfigurationUpdate> {}
 
-/** What reserved domains link to in their `http_` and `https_endpoint_configuration`. */
+/** A configuration that reserved domains reference in `http_` and `https_endpoint_configuration`. */
 export const EndpointConfiguration = z.object({ ...COMMON_ANSWER, ...ANNOTATIONS_ANSWER, type: z.string() });
 export interface EndpointConfiguration extends z.output<typeof EndpointConfiguration> {}
 

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { Ref } from './members.ts';
 import { UNKNOWN_ID } from './resource.ts';
 
-/** A public URL that is online. Members that do not apply are left out. */
+/** A public URL that is online. Members that do not apply are missing. */
 export const Endpoint = z.object({
   id: z.string(),
   uri: z.string(),
@@ -32,7 +32,7 @@ export const Endpoint = z.object({
 export interface Endpoint extends z.output<typeof Endpoint> {
   /** `ephemeral` (bound by an agent), `edge` or `cloud`. */
   type: string;
-  /** Deprecated twin of `url`. */
+  /** Deprecated alias of `url`. */
   public_url?: string | undefined;
   /** The owner. */
   principal?: Ref | undefined;

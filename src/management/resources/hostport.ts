@@ -2,10 +2,10 @@ import { parseHostname } from './hostname.ts';
 import type { Refusal } from './refusal.ts';
 
 /**
- * Checks a `host:port` and brings its host into normal form.
+ * Checks a `host:port` and brings its host into canonical form.
  *
- * @param text such as `cam.example.com:443`; the host may be a wildcard
- * @returns the normal form, or why it is none
+ * @param text for example `cam.example.com:443`; the host may be a wildcard
+ * @returns the canonical form, or the refusal
  */
 export function parseHostport(text: string): string | Refusal {
   const colon = text.lastIndexOf(':');

@@ -5,7 +5,7 @@ import { refused } from './refusal.ts';
 const MAX_BODY = 64 * 1024;
 const MAX_HEADERS = 50;
 
-/** RFC 9110, section 5.1; header names come back in lower case. */
+/** RFC 9110, section 5.1. Responses have header names in lower case. */
 const headerName = z
   .string()
   .regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,255}$/, refused(6522, 'is not a header name of at most 255 characters'))
@@ -40,7 +40,7 @@ export interface HttpResponseBackendCreate extends z.input<typeof HttpResponseBa
 export const HttpResponseBackendUpdate = HttpResponseBackendCreate;
 export interface HttpResponseBackendUpdate extends HttpResponseBackendCreate {}
 
-/** A backend that answers every request with one fixed response. */
+/** A backend that sends a fixed response to every request. */
 export const HttpResponseBackend = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
@@ -49,7 +49,7 @@ export const HttpResponseBackend = z.object({
   status_code: z.int().default(200),
 });
 export interface HttpResponseBackend extends z.output<typeof HttpResponseBackend> {
-  /** Names in lower case; null when never given. */
+  /** Names in lower case; null when never set. */
   headers: Record<string, string> | null;
 }
 

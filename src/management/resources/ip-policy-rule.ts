@@ -39,7 +39,7 @@ export interface IpPolicyRuleCreate extends z.input<typeof IpPolicyRuleCreate> {
 export const IpPolicyRuleUpdate = body({ ...annotations(), cidr: parsed(parseRange, MISSING).optional() });
 export interface IpPolicyRuleUpdate extends z.input<typeof IpPolicyRuleUpdate> {}
 
-/** Allows or denies one range of addresses. */
+/** Allows or denies an address range. */
 export const IpPolicyRule = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,

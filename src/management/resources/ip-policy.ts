@@ -7,7 +7,7 @@ export interface IpPolicyCreate extends z.input<typeof IpPolicyCreate> {}
 export const IpPolicyUpdate = IpPolicyCreate;
 export interface IpPolicyUpdate extends IpPolicyCreate {}
 
-/** A named set of rules on source addresses. */
+/** A set of rules for client addresses. */
 export const IpPolicy = z.object({ ...COMMON_ANSWER, ...ANNOTATIONS_ANSWER });
 export interface IpPolicy extends z.output<typeof IpPolicy> {}
 

@@ -6,32 +6,32 @@ export const Ref = z.object({ id: z.string(), uri: z.string() });
 export interface Ref extends z.output<typeof Ref> {}
 
 /**
- * A request body: members that are not listed are refused with 214 and the list of those that are.
+ * A request body. An unknown member is rejected with 214 and the list of known ones.
  *
- * Request schemas describe a body after {@link ../request.ts} took away what official clients add
- * (nulls, the path's `id`, the wrapper of a module).
+ * Schemas describe a body after {@link ../request.ts} removed what official clients add: nulls, the `id` of the path, and
+ * the wrapper of a module.
  */
 export function body<S extends z.ZodRawShape>(shape: S) {
   return z.strictObject(shape);
 }
 
 /**
- * Text that is limited in bytes of UTF-8, as the service counts.
+ * Text with a limit in bytes of UTF-8, which is how ngrok counts.
  *
  * @param maxBytes inclusive
- * @param code error code when it is longer
+ * @param code error code for longer text
  */
 export function text(maxBytes: number, code: number = WRONG_VALUE) {
   return (
     z
       .string()
-      // A character has at least one byte, so this bound on characters is true as well.
+      // Each character has at least one byte, so the limit also holds for characters.
       .meta({ maxLength: maxBytes, description: `At most ${maxBytes} bytes of UTF-8.` })
       .refine((value) => Buffer.byteLength(value) <= maxBytes, refused(code, `is longer than ${maxBytes} bytes`))
   );
 }
 
-/** The two free texts that most resources carry, with the error codes for too long ones. */
+/** The two free texts of most resources, with the error codes for texts that are too long. */
 export function annotations(descriptionCode?: number, metadataCode?: number) {
   return {
     description: text(255, descriptionCode).optional(),
@@ -40,27 +40,27 @@ export function annotations(descriptionCode?: number, metadataCode?: number) {
 }
 
 /**
- * The id of another resource inside a body.
+ * The id of another resource in a body.
  *
- * @param prefixes allowed kinds, such as `cert_`
- * @param code error code when the text is not such an id
+ * @param prefixes allowed kinds, for example `cert_`
+ * @param code error code for any other text
  */
 export function idOf(prefixes: readonly string[], code: number) {
   const message = refused(code, `must be an id that starts with ${prefixes.join(' or ')}`);
-  // KSUIDs have 27 characters; a few very old ids of the cloud are shorter.
+  // KSUIDs have 27 characters; some very old ids of ngrok's cloud are shorter.
   return z.string(message).regex(new RegExp(`^(?:${prefixes.join('|')})[0-9A-Za-z]{1,27}$`), message);
 }
 
-/** Whether no value occurs twice. */
+/** Whether all values differ. */
 export function areDistinct(values: readonly unknown[]): boolean {
   return new Set(values).size === values.length;
 }
 
 /**
- * A string that a parser checks and brings into its normal form.
+ * A string that a parser checks and brings into canonical form.
  *
- * @param parse returns the normal form, or why there is none
- * @param missing error code when it is not a string at all
+ * @param parse returns the canonical form, or the refusal
+ * @param missing error code for a missing value or a non-string
  */
 export function parsed(parse: (text: string) => string | Refusal, missing: number) {
   return z.string(refused(missing, 'is missing or not a string')).transform((value, ctx) => {
@@ -71,22 +71,22 @@ export function parsed(parse: (text: string) => string | Refusal, missing: numbe
   });
 }
 
-/** An answer's member that is null when it was never set; left out by some services, read as null here. */
+/** A member of a response that is null when it was never set. Some services omit it. */
 export function orNull<T extends z.ZodType>(schema: T) {
   return schema.nullable().default(null);
 }
 
-/** A member that says nothing any more; whatever an older service puts there is read as null. */
+/** An obsolete member: any value of an older service is read as null. */
 export const alwaysNull = z.null().default(null).catch(null);
 
-/** Members that nearly every answer has. */
+/** Members of nearly every response. */
 export const COMMON_ANSWER = {
   id: z.string(),
   uri: z.string(),
   created_at: z.string().meta({ description: 'RFC 3339, UTC.' }),
 };
 
-/** The annotations in answers. */
+/** The annotations in responses. */
 export const ANNOTATIONS_ANSWER = {
   description: orNull(z.string()),
   metadata: orNull(z.string()),

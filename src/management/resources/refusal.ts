@@ -1,37 +1,35 @@
 import type { z } from 'zod';
 
 /**
- * How a schema says which of the service's error codes a violation has.
+ * A rejected request: an error code of ngrok's catalogue and a text.
  *
- * A message that starts with `ERR_NGROK_<n>: ` carries a code of its own; {@link refused} makes one, and it
- * fits everywhere zod takes an error: in a type, an enum, a check, a refinement. Messages without a code are
- * the two general cases: an unknown member (214) or a wrong type or value (215). {@link refusalOf} turns
- * what zod reports into the one refusal to answer with.
+ * A schema sets the code with {@link refused} wherever zod takes an error message. Messages without a code are unknown
+ * members (214) or wrong types and values (215). {@link refusalOf} picks one refusal from what zod reports.
  */
 export interface Refusal {
-  /** Number of the error code: 420 stands for `ERR_NGROK_420`. */
+  /** The number of the error code: 420 for `ERR_NGROK_420`. */
   code: number;
-  /** For people; names the member. Quotes nothing that was sent and could be a secret. */
+  /** Names the member, but quotes no value that could be a secret. */
   text: string;
 }
 
 const UNKNOWN_MEMBER = 214;
 export const WRONG_VALUE = 215;
 
-/** @returns a message for a zod schema that carries the given error code */
+/** @returns a message for a zod schema, with the error code */
 export function refused(code: number, text: string): string {
   return `${errorCode(code)}: ${text}`;
 }
 
-/** @returns the code as the API spells it, `ERR_NGROK_<n>` */
+/** @returns the code in the API's spelling, `ERR_NGROK_<n>` */
 export function errorCode(code: number): string {
   return `ERR_NGROK_${code}`;
 }
 
 /**
- * Picks the refusal to answer with: unknown members come before wrong ones, and of several the first.
+ * Picks the refusal for the response: unknown members come before invalid ones, and of several the first.
  *
- * @param error what `safeParse` reported
+ * @param error from `safeParse`
  */
 export function refusalOf(error: z.ZodError): Refusal {
   const issue = error.issues.find((candidate) => candidate.code === 'unrecognized_keys') ?? error.issues[0];

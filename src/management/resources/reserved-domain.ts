@@ -6,7 +6,7 @@ import { UNKNOWN_ID } from './resource.ts';
 
 const REGIONS = ['au', 'eu', 'ap', 'us', 'jp', 'in', 'sa'] as const;
 
-/** How certificates are obtained by the service itself. */
+/** The policy for automatic certificates. */
 export const CertificatePolicyBody = body({
   authority: z.enum(['letsencrypt'], refused(435, 'must be letsencrypt')).default('letsencrypt'),
   private_key_type: z.enum(['rsa', 'ecdsa'], refused(1909, 'must be rsa or ecdsa')).default('rsa'),
@@ -25,11 +25,11 @@ function hasOneSource(domain: { certificate_id?: unknown; certificate_management
 }
 const ONE_SOURCE = refused(434, 'certificate_id and certificate_management_policy exclude each other');
 
-/** A wildcard over a top-level name would claim everybody's names. */
+/** A wildcard for a whole top-level domain would claim names of others. */
 function parseReservable(name: string): string | Refusal {
   const hostname = parseHostname(name);
   return typeof hostname === 'string' && /^\*\.[^.]+$/.test(hostname)
-    ? { code: 416, text: 'a wildcard needs a name of its own below the top-level one' }
+    ? { code: 416, text: 'a wildcard needs a domain below the top-level domain' }
     : hostname;
 }
 
@@ -40,13 +40,13 @@ export const ReservedDomainCreate = body({
   ...certificate,
 }).refine(hasOneSource, ONE_SOURCE);
 export interface ReservedDomainCreate extends z.input<typeof ReservedDomainCreate> {
-  /** Such as `cam.example.com`, or `*.example.com` for all names below it; it cannot be changed. */
+  /** For example `cam.example.com`, or `*.example.com` for all names below it. It cannot be changed later. */
   domain: string;
-  /** Deprecated: checked, not stored. `""` means that it is not set. */
+  /** Deprecated: checked, but not stored. `""` means not set. */
   region?: '' | (typeof REGIONS)[number] | undefined;
   /** An uploaded certificate. Not together with `certificate_management_policy`. */
   certificate_id?: string | undefined;
-  /** Has certificates issued and renewed. Not together with `certificate_id`. */
+  /** Enables automatic certificates. Not together with `certificate_id`. */
   certificate_management_policy?: z.input<typeof CertificatePolicyBody> | undefined;
 }
 
@@ -57,9 +57,9 @@ export const ReservedDomainUpdate = body({
   https_endpoint_configuration_id: idOf(['ec_'], 227).optional(),
 }).refine(hasOneSource, ONE_SOURCE);
 export interface ReservedDomainUpdate extends z.input<typeof ReservedDomainUpdate> {
-  /** An uploaded certificate; it ends a `certificate_management_policy`. */
+  /** An uploaded certificate. It ends a `certificate_management_policy`. */
   certificate_id?: string | undefined;
-  /** Has certificates issued and renewed, in place of an uploaded one. */
+  /** Enables automatic certificates in place of an uploaded one. */
   certificate_management_policy?: z.input<typeof CertificatePolicyBody> | undefined;
   /** One of type `http`. */
   http_endpoint_configuration_id?: string | undefined;
@@ -77,9 +77,9 @@ export const CertificateJob = z.object({
   retries_at: orNull(z.string()),
 });
 export interface CertificateJob extends z.output<typeof CertificateJob> {
-  /** `INTERNAL_ERROR` (temporary), `DNS_ERROR` (the owner must correct a record), null while all is well. */
+  /** `INTERNAL_ERROR` (temporary), `DNS_ERROR` (the owner must correct a record), or null without an error. */
   error_code: string | null;
-  /** How it goes, or what is wrong, for people. */
+  /** The progress or the problem, in words. */
   msg: string;
   /** Null when no retry is scheduled. */
   retries_at: string | null;
@@ -90,13 +90,13 @@ export const CertificateStatus = z.object({
   provisioning_job: orNull(CertificateJob),
 });
 export interface CertificateStatus extends z.output<typeof CertificateStatus> {
-  /** Null until a certificate was issued. */
+  /** Null until a certificate is issued. */
   renews_at: string | null;
-  /** Null while nothing is being issued or renewed. */
+  /** Null while no certificate is being issued or renewed. */
   provisioning_job: CertificateJob | null;
 }
 
-/** A hostname, perhaps with a wildcard, held for the account. */
+/** A hostname or wildcard that is reserved for the account. */
 export const ReservedDomain = z.object({
   ...COMMON_ANSWER,
   description: z.string().optional(),
@@ -113,19 +113,19 @@ export const ReservedDomain = z.object({
   error_redirect_url: alwaysNull,
 });
 export interface ReservedDomain extends z.output<typeof ReservedDomain> {
-  /** Left out when never set, as is `metadata`. */
+  /** Missing when never set, like `metadata`. */
   description?: string | undefined;
   /** Deprecated: always `""`. */
   region: string;
-  /** Where the domain's CNAME record has to lead; null below the service's own domain. */
+  /** The target for the domain's CNAME record; null below the gateway's own domain. */
   cname_target: string | null;
-  /** The uploaded certificate, or the one issued last. */
+  /** The uploaded certificate, or the last issued one. */
   certificate: Ref | null;
-  /** Null: the service issues no certificates for it. */
+  /** Null: no automatic certificates. */
   certificate_management_policy: CertificatePolicy | null;
   /** Null without a policy. */
   certificate_management_status: CertificateStatus | null;
-  /** Where the CNAME record of `_acme-challenge.<domain>` has to lead, for a wildcard; null for others. */
+  /** The target for the CNAME record of `_acme-challenge.<domain>` of a wildcard; null for other domains. */
   acme_challenge_cname_target: string | null;
 }
 

@@ -1,16 +1,16 @@
 import type { z } from 'zod';
 
-/** What server, client and documentation need to know of a resource that can only be read. */
+/** A read-only resource, as server, client and documentation describe it. */
 export interface ReadableResource<Answer extends z.ZodType = z.ZodType> {
-  /** For people, in the singular: `bot user`. */
+  /** The name in the singular: `bot user`. */
   name: string;
-  /** Path of the collection: `/bot_users`. */
+  /** The path of the collection: `/bot_users`. */
   path: string;
-  /** Start of every id: `bot_`. */
+  /** The prefix of every id: `bot_`. */
   idPrefix: string;
-  /** Name of the list in a list's answer. */
+  /** The member of a list response that has the list. */
   listKey: string;
-  /** Error code when an id in a path is unknown (status 404). */
+  /** The error code for an unknown id in a path (status 404). */
   unknownIdCode: number;
   answer: Answer;
 }
@@ -25,5 +25,5 @@ export interface Resource<
   update: Update;
 }
 
-/** Code for an unknown id of a kind that has none of its own. */
+/** The code for unknown ids of resources without a code of their own. */
 export const UNKNOWN_ID = 222;

@@ -6,7 +6,7 @@ import { UNKNOWN_ID } from './resource.ts';
 const NO_CERTIFICATE = 1922;
 const NO_KEY = 1901;
 
-/** What stands inside the two PEM texts is checked where certificates are parsed. */
+/** The content of the two PEM texts is checked where certificates are parsed. */
 export const TlsCertificateCreate = body({
   ...annotations(),
   certificate_pem: z
@@ -15,16 +15,16 @@ export const TlsCertificateCreate = body({
   private_key_pem: z.string(refused(NO_KEY, 'is missing or not a string')).min(1, refused(NO_KEY, 'is empty')),
 });
 export interface TlsCertificateCreate extends z.input<typeof TlsCertificateCreate> {
-  /** The leaf first, then the intermediates. */
+  /** The leaf certificate, then the intermediates. */
   certificate_pem: string;
-  /** Never shown again, and not encrypted by a passphrase. */
+  /** Unencrypted. The API never returns it. */
   private_key_pem: string;
 }
 
 export const TlsCertificateUpdate = body(annotations());
 export interface TlsCertificateUpdate extends z.input<typeof TlsCertificateUpdate> {}
 
-/** A certificate, uploaded or issued by a management policy; its private key is never shown. */
+/** A certificate, uploaded or issued automatically. The API never returns its private key. */
 export const TlsCertificate = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,

@@ -14,14 +14,14 @@ import {
 } from './members.ts';
 import { type Refusal, refused, WRONG_VALUE } from './refusal.ts';
 
-/** Every module is on unless it says otherwise. */
+/** Modules are enabled by default. */
 const enabled = z.boolean().default(true);
 
 const MAX_HOSTPORTS = 1000;
 const MAX_IP_POLICIES = 100;
 const MAX_AUTHORITIES = 10;
 
-const ONCE = refused(WRONG_VALUE, 'the same value is given twice');
+const ONCE = refused(WRONG_VALUE, 'a value occurs twice');
 
 const MALFORMED_BACKEND = refused(242, 'must be the id of a backend');
 
@@ -61,7 +61,7 @@ export const TlsTerminationModuleBody = body({
   terminate_at: z.enum(['edge', 'upstream'], refused(224, 'must be edge or upstream')).default('edge'),
   min_version: z.enum(TLS_VERSIONS, refused(219, `must be one of ${TLS_VERSIONS.join(', ')}`)).optional(),
 }).refine((module) => module.terminate_at === 'edge' || module.min_version === undefined, {
-  error: refused(1632, 'min_version needs termination at the edge'),
+  error: refused(1632, 'min_version requires termination at the edge'),
 });
 export interface TlsTerminationModuleBody extends z.input<typeof TlsTerminationModuleBody> {
   /** `upstream` passes TLS through. Default: `edge`. */
@@ -70,7 +70,7 @@ export interface TlsTerminationModuleBody extends z.input<typeof TlsTerminationM
   min_version?: (typeof TLS_VERSIONS)[number] | undefined;
 }
 
-/** The document inside `value` is checked by the traffic policy engine, not here. */
+/** The traffic policy engine checks the document in `value`. */
 export const TrafficPolicyModuleBody = body({ enabled, value: z.string() });
 export interface TrafficPolicyModuleBody extends z.input<typeof TrafficPolicyModuleBody> {
   /** A traffic policy as JSON or YAML. */
@@ -93,35 +93,34 @@ const members = {
 
 export const TlsEdgeCreate = body(members);
 export interface TlsEdgeCreate extends z.input<typeof TlsEdgeCreate> {
-  /** Such as `cam.example.com:443`; the host may be a wildcard. */
+  /** For example `cam.example.com:443`; the host may be a wildcard. */
   hostports?: string[] | undefined;
   /** Where the traffic goes. */
   backend?: BackendModuleBody | undefined;
-  /** Which source addresses are let in. */
+  /** The allowed client addresses. */
   ip_restriction?: IpRestrictionModuleBody | undefined;
-  /** Which client certificates are demanded. */
+  /** The required client certificates. */
   mutual_tls?: MutualTlsModuleBody | undefined;
-  /** Who ends TLS, and from which version on; without it, TLS goes through. */
+  /** Where TLS is terminated, and the minimum version; without it, TLS passes through. */
   tls_termination?: TlsTerminationModuleBody | undefined;
   traffic_policy?: TrafficPolicyModuleBody | undefined;
 }
 
-/** A module that is sent replaces the stored one whole; one that is not sent stays; none can be removed. */
+/** A module in the request replaces the stored one completely; others stay. Modules cannot be removed. */
 export const TlsEdgeUpdate = TlsEdgeCreate;
 export interface TlsEdgeUpdate extends TlsEdgeCreate {}
 
 /**
- * What no single module can see: with termination upstream the edge has no client certificate to check.
- * For the edge as it would be after the change.
+ * Checks the modules of the changed edge together: with termination upstream, the edge sees no client certificate.
  *
- * @returns why the combination is refused, or null
+ * @returns the refusal of the combination, or null
  */
 export function terminationConflict(edge: {
   tls_termination: { terminate_at: string } | null;
   mutual_tls: { enabled: boolean } | null;
 }): Refusal | null {
   if (edge.tls_termination?.terminate_at !== 'upstream' || !edge.mutual_tls?.enabled) return null;
-  return { code: 7062, text: 'mutual_tls needs termination at the edge, but tls_termination says upstream' };
+  return { code: 7062, text: 'mutual_tls requires termination at the edge, but tls_termination is set to upstream' };
 }
 
 export const BackendModule = z.object({ enabled: z.boolean(), backend: Ref });
@@ -143,7 +142,7 @@ export interface TlsTerminationModule extends z.output<typeof TlsTerminationModu
 export const TrafficPolicyModule = z.object({ enabled: z.boolean(), value: z.string() });
 export interface TrafficPolicyModule extends z.output<typeof TrafficPolicyModule> {}
 
-/** A set of hostports and what happens to TLS traffic for them. */
+/** A set of hostports, and how TLS traffic to them is handled. */
 export const TlsEdge = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
@@ -156,7 +155,7 @@ export const TlsEdge = z.object({
   policy: alwaysNull,
 });
 export interface TlsEdge extends z.output<typeof TlsEdge> {
-  /** `<host>:<port>`, in the order in which they were sent; null when never set. */
+  /** `<host>:<port>`, in the order of the request; null when never set. */
   hostports: string[] | null;
   /** A legacy member: always null. */
   policy: null;
@@ -173,7 +172,7 @@ export const tlsEdges = {
   answer: TlsEdge,
 };
 
-/** The modules of an edge; the key is both the member of the edge and the last part of the module's path. */
+/** The modules of an edge. The key is the member of the edge and the last part of the module's path. */
 export const tlsEdgeModules = {
   backend: { body: BackendModuleBody, answer: BackendModule },
   ip_restriction: { body: IpRestrictionModuleBody, answer: IpRestrictionModule },

@@ -12,12 +12,12 @@ const key = z
   .string()
   .min(1, refused(6509, 'a label needs a key'))
   .refine(isShort, refused(6509, 'the key is longer than 255 bytes'))
-  .refine((value) => !value.includes('='), refused(6531, 'the key holds ='));
+  .refine((value) => !value.includes('='), refused(6531, 'the key must not contain ='));
 
 const value = z
   .string()
   .refine(isShort, refused(6510, 'the value is longer than 255 bytes'))
-  .refine((text) => !text.includes('='), refused(6531, 'the value holds ='));
+  .refine((text) => !text.includes('='), refused(6531, 'the value must not contain ='));
 
 const members = {
   ...annotations(6503, 6504),
@@ -29,7 +29,7 @@ const members = {
 
 export const TunnelGroupBackendCreate = body(members);
 export interface TunnelGroupBackendCreate extends z.input<typeof TunnelGroupBackendCreate> {
-  /** A tunnel belongs to the group when it carries every one of these. */
+  /** A tunnel with all of these labels belongs to the group. */
   labels?: Record<string, string> | undefined;
 }
 
@@ -37,7 +37,7 @@ export interface TunnelGroupBackendCreate extends z.input<typeof TunnelGroupBack
 export const TunnelGroupBackendUpdate = TunnelGroupBackendCreate;
 export interface TunnelGroupBackendUpdate extends TunnelGroupBackendCreate {}
 
-/** A backend of all the tunnels that are online with certain labels. */
+/** A backend of all online tunnels with specific labels. */
 export const TunnelGroupBackend = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,
@@ -45,7 +45,7 @@ export const TunnelGroupBackend = z.object({
   tunnels: z.array(Ref).default([]),
 });
 export interface TunnelGroupBackend extends z.output<typeof TunnelGroupBackend> {
-  /** What is online now. */
+  /** The tunnels that are online now. */
   tunnels: Ref[];
 }
 

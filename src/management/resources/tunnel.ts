@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { Ref } from './members.ts';
 import { UNKNOWN_ID } from './resource.ts';
 
-/** What an agent has bound. Members that do not apply are left out. */
+/** An endpoint that an agent has bound. Members that do not apply are missing. */
 export const Tunnel = z.object({
   id: z.string(),
   public_url: z.string().optional(),
@@ -17,9 +17,9 @@ export const Tunnel = z.object({
   backends: z.array(Ref).optional(),
 });
 export interface Tunnel extends z.output<typeof Tunnel> {
-  /** Left out for labelled tunnels, which have no URL of their own. */
+  /** Missing for labelled tunnels, which have no URL of their own. */
   public_url?: string | undefined;
-  /** The endpoint of an agent's own URL. */
+  /** The endpoint of the tunnel's own URL. */
   endpoint?: Ref | undefined;
   /** The tunnel groups that a labelled tunnel belongs to. */
   backends?: Ref[] | undefined;

@@ -6,7 +6,7 @@ import type { PolicyRequest, Subject } from '../policy-subjects.ts';
 import type { PreparedAction } from '../steps.ts';
 import { headerTemplates } from './header-names.ts';
 
-/** Appends headers; `host` alone is replaced, for a request has exactly one. */
+/** Appends headers, but replaces `host`: a request has exactly one. */
 export function addHeaders(config: unknown, context: ActionContext): PreparedAction {
   const headers = headerTemplates(parseConfig(AddHeadersConfig, config).headers, context);
   const valuesFor = (subject: Subject) => headers.constant ?? headers.flat(context.scopeOf(subject));
@@ -33,7 +33,7 @@ export function addHeaders(config: unknown, context: ActionContext): PreparedAct
   };
 }
 
-/** A plain loop: spreading the list would be the dearest part of the default policy. */
+/** A plain loop: spreading the list would be the slowest part of the default policy. */
 function appendAll(headers: string[], added: readonly string[]): void {
   for (let at = 0; at < added.length; at++) headers.push(added[at] as string);
 }
@@ -45,7 +45,7 @@ function appendWithHost(headers: string[], added: readonly string[]): void {
   }
 }
 
-/** Gives a request another Host header. */
+/** Replaces the Host header of a request. */
 export function replaceHost(headers: string[], value: string): void {
   for (let at = 0; at < headers.length; at += 2) {
     if (headers[at]?.toLowerCase() === 'host') headers[at + 1] = value;

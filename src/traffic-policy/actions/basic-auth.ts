@@ -22,7 +22,7 @@ const BasicAuthConfig = z.strictObject({
   enforce: z.boolean().optional(),
 });
 
-/** Demands a user name and a password (RFC 7617). */
+/** Requires a user name and password (RFC 7617). */
 export function basicAuth(config: unknown, context: ActionContext): PreparedAction {
   const { credentials, realm = 'ngrok', enforce = true } = parseConfig(BasicAuthConfig, config);
   const accepted = credentials.map((text, at) => acceptedDigest(text, `config.credentials[${at}]`, context));
@@ -33,7 +33,7 @@ export function basicAuth(config: unknown, context: ActionContext): PreparedActi
       const presented = presentedCredentials(firstValue(request.headers, 'authorization'));
       const digest = digestOf(presented ?? '');
       let authorized = false;
-      // All are compared, so that the time taken does not tell which one came close.
+      // Compares all of them, so that the duration does not reveal which one came close.
       for (const digestFor of accepted) {
         const expected = typeof digestFor === 'function' ? digestFor(context.scopeOf(request)) : digestFor;
         if (timingSafeEqual(digest, expected) && presented !== null) authorized = true;
@@ -55,17 +55,17 @@ function unauthorized(realm: string): PolicyError {
     kind: 'error',
     status: 401,
     code: 'ERR_NGROK_3401',
-    message: 'A user name and a password are needed.',
+    message: 'This endpoint requires a user name and a password.',
     headers: ['www-authenticate', `Basic realm="${realm.replace(/["\\]/g, '\\$&')}"`],
   };
 }
 
-/** Digests have one length, which is what comparing in constant time takes. */
+/** All digests have the same length, which a comparison in constant time requires. */
 function digestOf(credentials: string): Buffer {
   return createHash('sha256').update(credentials).digest();
 }
 
-/** @returns the digest to be compared with, or how it is made for each request when it depends on it */
+/** @returns the digest to compare with, or a function that makes it when it depends on the request */
 function acceptedDigest(
   text: string,
   field: string,
@@ -77,27 +77,29 @@ function acceptedDigest(
     return (scope) => digestOf(requirePassword(template.text(scope)));
   }
   const colon = text.indexOf(':');
-  if (colon === -1) throw refusal('ERR_NGROK_2204', 'is user:password', field);
+  if (colon === -1) throw refusal('ERR_NGROK_2204', 'must be user:password', field);
   const { length } = text.slice(colon + 1);
-  if (length < MIN_PASSWORD) throw refusal('ERR_NGROK_2257', `the password is shorter than ${MIN_PASSWORD}`, field);
-  if (length > MAX_PASSWORD) throw refusal('ERR_NGROK_2258', `the password is longer than ${MAX_PASSWORD}`, field);
+  if (length < MIN_PASSWORD)
+    throw refusal('ERR_NGROK_2257', `the password must have at least ${MIN_PASSWORD} characters`, field);
+  if (length > MAX_PASSWORD)
+    throw refusal('ERR_NGROK_2258', `the password must have at most ${MAX_PASSWORD} characters`, field);
   return digestOf(text);
 }
 
-/** @throws {PolicyFailure} for what would let anybody in: a variable that turned out empty */
+/** @throws {PolicyFailure} for an empty or short password, for example from an empty variable: it would admit anyone */
 function requirePassword(credentials: string): string {
   const colon = credentials.indexOf(':');
   if (colon !== -1 && credentials.length - colon > MIN_PASSWORD) return credentials;
-  throw new PolicyFailure('ERR_NGROK_2257', `the credentials hold no password of at least ${MIN_PASSWORD} characters`);
+  throw new PolicyFailure('ERR_NGROK_2257', `the credentials need a password of at least ${MIN_PASSWORD} characters`);
 }
 
-/** User and password may be `${…}`, each by itself or both in one; what parts them has to be there to be seen. */
+/** User and password may each be `${…}`, or share one expression with a visible colon outside. */
 function requireColon({ parts }: Template, field: string): void {
   if (parts.length === 1 || parts.some((part) => typeof part === 'string' && part.includes(':'))) return;
-  throw refusal('ERR_NGROK_2204', 'the colon between user and password has to stand outside of an expression', field);
+  throw refusal('ERR_NGROK_2204', 'the colon between user and password must be outside of expressions', field);
 }
 
-/** @returns `user:password`; null when the header is not there or not readable */
+/** @returns `user:password`; null when the header is missing or malformed */
 function presentedCredentials(header: string | undefined): string | null {
   const encoded = header === undefined ? null : /^basic +([A-Za-z0-9+/=_-]{1,4096})$/i.exec(header)?.[1];
   if (!encoded) return null;

@@ -12,12 +12,12 @@ const CircuitBreakerConfig = z.strictObject({
   volume_threshold: z.int().min(1).max(2_000_000_000).optional(),
   window_duration: Window.optional(),
   tripped_duration: Window.optional(),
-  // There are ten in any case.
+  // The number is always ten.
   num_buckets: z.literal(10).optional(),
   enforce: z.boolean().optional(),
 });
 
-/** Names that the edges API and old agents have for the same. */
+/** Names of the same members in the edges API and in old agents. */
 const ALIASES: Readonly<Record<string, string>> = {
   error_threshold_percentage: 'error_threshold',
   rolling_window: 'window_duration',
@@ -27,7 +27,7 @@ const OPEN: PolicyError = {
   kind: 'error',
   status: 503,
   code: 'ERR_NGROK_3202',
-  message: 'The service behind this endpoint has been failing; it is left alone for a while.',
+  message: 'The upstream of this endpoint is failing; try again later.',
   headers: [],
 };
 
@@ -60,7 +60,7 @@ export function circuitBreaker(config: unknown, context: ActionContext): Prepare
   };
 }
 
-/** A name of old beside today's is left to be refused. */
+/** Renames old members. An old name next to the current one stays, and is rejected as unknown. */
 function withTodaysNames(config: unknown): unknown {
   if (typeof config !== 'object' || config === null || Array.isArray(config)) return config;
   const today = (name: string) => {

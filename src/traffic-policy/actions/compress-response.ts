@@ -16,26 +16,26 @@ const CompressResponseConfig = z.strictObject({
   algorithms: z
     .array(
       z.string().refine(isAlgorithm, {
-        error: 'is none of gzip, deflate, br, compress',
+        error: 'must be gzip, deflate, br or compress',
         params: { ngrok: 'ERR_NGROK_2214' },
       }),
     )
     .min(1)
     .refine((names) => new Set(names).size === names.length, {
-      error: 'names one more than once',
+      error: 'must not repeat an algorithm',
       params: { ngrok: 'ERR_NGROK_2231' },
     })
     .optional(),
 });
 
-/** Compresses responses for clients that can take it. */
+/** Compresses responses for clients that accept it. */
 export function compressResponse(config: unknown, context: ActionContext): PreparedAction {
   const { algorithms = ALGORITHMS } = parseConfig(CompressResponseConfig, config);
   return {
     ends: false,
-    // One page of the documentation allows it there; nothing can be compressed yet.
+    // One page of ngrok's documentation allows it there.
     on_http_request: () => {
-      context.warn('compress-response has no effect before there is a response');
+      context.warn('compress-response has no effect in on_http_request; use on_http_response');
       return () => undefined;
     },
     on_http_response: () => (request, response) => {
@@ -49,14 +49,14 @@ export function compressResponse(config: unknown, context: ActionContext): Prepa
   };
 }
 
-/** Responses without a body of their own, parts of one, and those that nobody may transform (RFC 9110, 7.7). */
+/** Responses without a body, partial ones, and those with no-transform (RFC 9110, section 7.7). */
 function isCompressible({ method }: PolicyRequest, { status, headers }: PolicyResponse): boolean {
   if (method === 'HEAD' || status < 200 || status === 204 || status === 206 || status === 304) return false;
   if (firstValue(headers, 'content-length') === '0') return false;
   return !allValues(headers, 'cache-control').some((value) => /\bno-transform\b/i.test(value));
 }
 
-/** @returns what the client likes best, in case of doubt the first in the policy; null when it takes none */
+/** @returns the encoding that the client prefers, on a tie the first in the policy; null when it accepts none */
 function negotiate(algorithms: readonly Algorithm[], request: PolicyRequest): ContentEncoding | null {
   const accepted = qualities(allValues(request.headers, 'accept-encoding').join(','));
   let best: ContentEncoding | null = null;
@@ -66,7 +66,7 @@ function negotiate(algorithms: readonly Algorithm[], request: PolicyRequest): Co
     const quality = accepted.get(name) ?? accepted.get('*') ?? 0;
     if (quality > bestQuality) [best, bestQuality] = [name, quality];
   }
-  // A client that prefers the plain body gets it (RFC 9110, 12.5.3).
+  // A client may prefer the uncompressed body (RFC 9110, section 12.5.3).
   return bestQuality < (accepted.get('identity') ?? 0) ? null : best;
 }
 
@@ -81,7 +81,7 @@ function qualities(header: string): Map<string, number> {
   return result;
 }
 
-/** Says in the head what will be done to the body. */
+/** Adjusts the headers to the compressed body. */
 function announce(response: PolicyResponse, encoding: ContentEncoding): void {
   const { headers } = response;
   response.encoding = encoding;
@@ -90,7 +90,7 @@ function announce(response: PolicyResponse, encoding: ContentEncoding): void {
     const lower = (headers[at] as string).toLowerCase();
     const value = headers[at + 1] as string;
     if (DROPPED.has(lower)) continue;
-    // The bytes are others, what they mean is the same (RFC 9110, 8.8.1).
+    // The bytes differ, the meaning does not: a weak validator (RFC 9110, section 8.8.1).
     kept.push(headers[at] as string, lower === 'etag' && !value.startsWith('W/') ? `W/${value}` : value);
   }
   kept.push('content-encoding', encoding);

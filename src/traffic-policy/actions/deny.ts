@@ -6,17 +6,17 @@ import type { PolicyAnswer, PolicyClose, PreparedAction } from '../steps.ts';
 
 const FORBIDDEN = 403;
 
-/** Cuts the connection. */
+/** Closes the connection. */
 export const CLOSE: PolicyClose = { kind: 'close' };
 
-/** Refuses: a request with an empty answer, a connection without any. */
+/** Rejects a request with an empty response, or closes a connection. */
 export function deny(config: unknown, _context: ActionContext): PreparedAction {
   const { status_code } = parseConfig(DenyConfig, config);
   return {
     ends: true,
     on_tcp_connect: () => {
       if (status_code !== undefined) {
-        throw refusal('ERR_NGROK_2204', 'has no meaning before HTTP begins', 'config.status_code');
+        throw refusal('ERR_NGROK_2204', 'is not supported in on_tcp_connect, before any HTTP', 'config.status_code');
       }
       return () => CLOSE;
     },

@@ -9,7 +9,7 @@ import type { PolicyForward, PreparedAction } from '../steps.ts';
 const ForwardInternalConfig = z.strictObject({
   url: z.string().min(1),
   on_error: z.enum(['halt', 'continue']).optional(),
-  // Some pages carry it; it says nothing.
+  // Some pages of ngrok's documentation have it, without a meaning.
   binding: z.unknown().optional(),
 });
 
@@ -39,7 +39,7 @@ export function forwardInternal(config: unknown, context: ActionContext): Prepar
 
 function urlProblem(url: string, protocols: readonly string[]): string | null {
   const match = /^([a-z]+):\/\/([a-z0-9_](?:[a-z0-9_.-]*[a-z0-9])?)\.internal(?::(\d{1,5}))?\/?$/i.exec(url);
-  if (!match) return 'is scheme://name.internal, with a port if need be';
+  if (!match) return 'must be scheme://name.internal[:port]';
   if (protocols.includes(match[1]?.toLowerCase() ?? '')) return null;
   return `has to be of the endpoint's own protocol: ${protocols.join(' or ')}`;
 }

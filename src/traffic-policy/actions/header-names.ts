@@ -5,10 +5,7 @@ import { refusal } from '../policy-refused.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import type { Template } from '../templates.ts';
 
-/**
- * Headers that decide where a message ends or what becomes of the connection. Our own edge writes
- * them; a policy that could would be able to smuggle requests.
- */
+/** Headers that frame the message or control the connection. Only the edge writes them: a policy could smuggle requests. */
 const OF_THE_CONNECTION: ReadonlySet<string> = new Set([
   'connection',
   'content-length',
@@ -23,19 +20,19 @@ const OF_THE_CONNECTION: ReadonlySet<string> = new Set([
 
 /**
  * @returns the name in lower case
- * @throws {PolicyRefused} for a header that no policy may touch
+ * @throws {PolicyRefused} for a header that policies cannot change
  */
 export function configurableName(name: string): string {
   const lower = name.toLowerCase();
-  if (lower === 'ngrok-error-code') throw refusal('ERR_NGROK_2219', `${name} is the edge's own`);
+  if (lower === 'ngrok-error-code') throw refusal('ERR_NGROK_2219', `${name} is reserved for the edge`);
   if (!OF_THE_CONNECTION.has(lower)) return lower;
   throw refusal('ERR_NGROK_2219', `${name} belongs to the connection and cannot be changed`);
 }
 
-/** Headers that an action sets, whose values may hold `${…}`. */
+/** Headers that an action sets; the values may have `${…}` in them. */
 export class HeaderTemplates {
   readonly #templates: readonly (readonly [name: string, value: Template])[];
-  /** A flat name, value list, the values as bytes, when nothing is to be replaced; null when something is. */
+  /** Alternating names and values, the values as bytes; null when a value depends on the request. */
   readonly constant: readonly string[] | null;
 
   constructor(templates: readonly (readonly [string, Template])[]) {
@@ -49,21 +46,21 @@ export class HeaderTemplates {
   }
 
   /**
-   * @returns a flat name, value list, the values as bytes
-   * @throws {PolicyFailure} when a value is nothing that a header can carry
+   * @returns alternating names and values, the values as bytes
+   * @throws {PolicyFailure} when a header cannot carry a value
    */
   flat(scope: PolicyScope): readonly string[] {
     return this.#templates.flatMap(([name, template]) => {
       const value = template.text(scope);
       if (isHeaderText(value)) return [name, headerBytes(value)];
-      throw new PolicyFailure('ERR_NGROK_3900', `the value of ${name} holds a character that a header cannot carry`);
+      throw new PolicyFailure('ERR_NGROK_3900', `the value of ${name} has a character that a header cannot carry`);
     });
   }
 }
 
 /**
- * @param headers as a policy has them, values being text or scalars
- * @throws {PolicyRefused} for a name that no policy may touch, a wrong expression, and what no header can carry
+ * @param headers from a policy, with strings and scalars as values
+ * @throws {PolicyRefused} for a header that policies cannot change, an invalid expression or an invalid value
  */
 export function headerTemplates(
   headers: Record<string, string | number | boolean>,
@@ -76,7 +73,7 @@ export function headerTemplates(
       if (template.parts.every((part) => typeof part !== 'string' || isHeaderText(part))) {
         return [configurableName(name), template] as const;
       }
-      throw refusal('ERR_NGROK_2211', 'holds a character that a header cannot carry', field);
+      throw refusal('ERR_NGROK_2211', 'has a character that a header cannot carry', field);
     }),
   );
 }

@@ -20,7 +20,7 @@ const AllowList = z.strictObject({
     .max(10),
 });
 
-/** Only those whose keys can be published; `none` proves nothing, and HS… needs a secret on both sides. */
+/** Only algorithms with public keys: `none` proves nothing, and HS… needs a shared secret. */
 const ALGORITHMS = [
   ...['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
   ...['ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'],
@@ -43,7 +43,7 @@ const JwtValidationConfig = z.strictObject({
       .max(5),
   }),
   jws: z.strictObject({
-    allowed_algorithms: z.array(z.enum(ALGORITHMS, { error: `is one of ${ALGORITHMS.join(', ')}` })).min(1),
+    allowed_algorithms: z.array(z.enum(ALGORITHMS, { error: `must be one of ${ALGORITHMS.join(', ')}` })).min(1),
     keys: oneOrMany(
       z.strictObject({
         sources: oneOrMany(z.strictObject({ additional_jkus: z.array(z.string().min(1)).min(1).max(10) })),
@@ -61,7 +61,7 @@ interface TokenRules {
   readonly keySetUrls: readonly Template[];
 }
 
-/** Demands JSON Web Tokens of certain issuers. */
+/** Requires JSON Web Tokens of specific issuers. */
 export function jwtValidation(config: unknown, context: ActionContext): PreparedAction {
   const { issuer, audience, http, jws } = parseConfig(JwtValidationConfig, config);
   const template = (text: string, field: string) => context.template(text, `config.${field}`);
@@ -135,7 +135,7 @@ class TokenVerifier {
       currentDate: new Date(scope.now()),
     };
     if (audiences.length > 0) options.audience = audiences.map((template) => template.text(scope));
-    // RFC 9068, section 4: an access token says that it is one.
+    // An access token declares its type (RFC 9068, section 4).
     if (place.type === 'at+jwt' || place.type === 'it+jwt') options.typ = place.type;
     const urls = this.#rules.keySetUrls.map((template) => template.text(scope));
     for (const stale of [false, true]) {
@@ -157,13 +157,13 @@ class TokenVerifier {
       if (error instanceof errors.JWKSNoMatchingKey) return null;
       if (error instanceof errors.JWKSMultipleMatchingKeys) return tryEach(error, token, options);
       if (error instanceof errors.JOSEError) throw refusedFor(error);
-      this.#context.trouble('ERR_NGROK_3403', `${url} cannot be had: ${messageOf(error)}`);
+      this.#context.trouble('ERR_NGROK_3403', `cannot fetch ${url}: ${messageOf(error)}`);
       return null;
     }
   }
 }
 
-/** The token names no key, and several would fit. */
+/** The token names no key, and several keys fit. */
 async function tryEach(
   keys: InstanceType<typeof errors.JWKSMultipleMatchingKeys>,
   token: string,

@@ -14,7 +14,7 @@ export function log(config: unknown, context: ActionContext): PreparedAction {
   const metadataIn = context.value(parseConfig(LogConfig, config).metadata, 'config.metadata');
   const run = (subject: Subject) => {
     const value = metadataIn(context.scopeOf(subject));
-    if (!isCelMap(value)) throw new PolicyFailure('ERR_NGROK_2300', 'metadata is a map');
+    if (!isCelMap(value)) throw new PolicyFailure('ERR_NGROK_2300', 'metadata must be a map');
     const metadata = jsonOf(value) as Record<string, unknown>;
     context.ports.onLog({
       endpointId: subject.endpoint.id,

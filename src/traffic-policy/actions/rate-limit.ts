@@ -15,7 +15,7 @@ const RateLimitConfig = z.strictObject({
   algorithm: z.enum(['sliding_window']),
   capacity: z.int().min(1).max(2_000_000_000),
   rate: durationBetween(60_000, 86_400_000).refine((ms) => ms % 10_000 === 0, {
-    error: 'is a multiple of 10 s',
+    error: 'must be a multiple of 10 s',
     params: { ngrok: 'ERR_NGROK_2204' },
   }),
   bucket_key: z.array(z.string()).min(1).max(10),
@@ -25,10 +25,10 @@ const RateLimitConfig = z.strictObject({
 const EMPTY = Buffer.alloc(0);
 const TOO_MANY_REQUESTS = 429;
 
-/** Keys are kept in memory; longer ones are kept as what they hash to. */
+/** Keys stay in memory; longer ones are replaced with a hash. */
 const MAX_KEY = 128;
 
-/** Refuses requests beyond so many in a window of time, counted for each value of the key. */
+/** Limits the number of requests in a window of time, for each value of the key. */
 export function rateLimit(config: unknown, context: ActionContext): PreparedAction {
   const { name, capacity, rate, bucket_key: texts, enforce = true } = parseConfig(RateLimitConfig, config);
   const keys = texts.map((text, at) => context.expression(text, `config.bucket_key[${at}]`));
@@ -47,7 +47,7 @@ export function rateLimit(config: unknown, context: ActionContext): PreparedActi
       context.record(request, 'rate_limit', {
         limited,
         bucket_key: key,
-        error: limited ? { code: '', message: 'the limit is reached' } : NO_ERROR,
+        error: limited ? { code: '', message: 'rate limit reached' } : NO_ERROR,
       });
       return limited && enforce ? refusedUntil(admission) : undefined;
     },
@@ -63,7 +63,7 @@ function keyOf(keys: readonly Expression[], scope: PolicyScope): string {
   return JSON.stringify(keys.map((key) => partOf(key, scope)));
 }
 
-/** A missing header is a key like any other: whoever leaves it out shares one bucket. */
+/** A missing header is a key like any other: all requests without it share one bucket. */
 function partOf(key: Expression, scope: PolicyScope) {
   try {
     return jsonOf(key.evaluate(scope));

@@ -19,12 +19,12 @@ const RedirectConfig = z.strictObject({
 
 const EMPTY = Buffer.alloc(0);
 
-/** Sends the client to another URL, unless that is the one it asked for. */
+/** Redirects the client to another URL, unless it requested that URL. */
 export function redirect(config: unknown, context: ActionContext): PreparedAction {
   const { from = null, to, status_code: status = 302, headers: given = {} } = parseConfig(RedirectConfig, config);
   const replacement = new UrlReplacement(from === '' ? null : from, to, false, context);
   const headers = headerTemplates(given, context);
-  if (headers.has('location')) throw refusal('ERR_NGROK_2219', 'location is what config.to says', 'config.headers');
+  if (headers.has('location')) throw refusal('ERR_NGROK_2219', 'config.to sets location', 'config.headers');
   return {
     ends: false,
     on_http_request: () => (request) => {
@@ -40,9 +40,9 @@ export function redirect(config: unknown, context: ActionContext): PreparedActio
   };
 }
 
-/** @returns an absolute URL, percent-encoded; without line breaks, which would end the header */
+/** @returns an absolute URL, percent-encoded and without line breaks, which would end the header */
 function absolute(url: string, base: string): string {
-  if (!URL.canParse(url, base)) throw new PolicyFailure('ERR_NGROK_2300', 'the URL to redirect to is none');
+  if (!URL.canParse(url, base)) throw new PolicyFailure('ERR_NGROK_2300', 'config.to did not produce a valid URL');
   return new URL(url, base).href;
 }
 

@@ -6,7 +6,7 @@ import type { PolicyRequest } from '../policy-subjects.ts';
 import type { PreparedAction } from '../steps.ts';
 import { configurableName } from './header-names.ts';
 
-/** Takes headers away, however their names are spelled. */
+/** Removes headers, in any case of their names. */
 export function removeHeaders(config: unknown, context: ActionContext): PreparedAction {
   const names = new Set(parseConfig(RemoveHeadersConfig, config).headers.map(configurableName));
   const removeFrom = (request: PolicyRequest, headers: string[]) => {
@@ -18,14 +18,15 @@ export function removeHeaders(config: unknown, context: ActionContext): Prepared
   return {
     ends: false,
     on_http_request: () => {
-      if (names.has('host')) throw refusal('ERR_NGROK_2219', 'no request can do without host', 'config.headers');
+      if (names.has('host'))
+        throw refusal('ERR_NGROK_2219', 'cannot remove host: every request needs it', 'config.headers');
       return (request) => removeFrom(request, request.headers);
     },
     on_http_response: () => (request, response) => removeFrom(request, response.headers),
   };
 }
 
-/** @returns the names of those that were there, when somebody wants to know */
+/** @returns the names of the removed headers */
 function remove(headers: string[], names: ReadonlySet<string>, collect: boolean): Set<string> | null {
   const removed = collect ? new Set<string>() : null;
   let kept = 0;

@@ -26,17 +26,17 @@ const REFUSED: PolicyError = {
   kind: 'error',
   status: 403,
   code: 'ERR_NGROK_3203',
-  message: 'Your address is not allowed to reach this endpoint.',
+  message: 'Your IP address is not allowed to access this endpoint.',
   headers: [],
 };
 
-/** Lets only clients of certain addresses through. It looks at who connected, never at what a header says. */
+/** Admits only clients with specific addresses. It checks the address of the connection, never a header. */
 export function restrictIps(config: unknown, context: ActionContext): PreparedAction {
   const { allow = [], deny = [], ip_policies: policies = [], enforce = true } = parseConfig(RestrictIpsConfig, config);
   if (policies.length > 0 && context.ports.ipPolicies(policies) === null) {
-    throw refusal('ERR_NGROK_2216', 'names an IP policy that does not exist', 'config.ip_policies');
+    throw refusal('ERR_NGROK_2216', 'names an unknown IP policy', 'config.ip_policies');
   }
-  if (allow.length === 0 && policies.length === 0) context.warn('config.allow: nobody is allowed');
+  if (allow.length === 0 && policies.length === 0) context.warn('config.allow: is empty, so no client is allowed');
   const allowed = ranges(allow, 'config.allow', context);
   const denied = ranges(deny, 'config.deny', context);
   const pooled = pooledRanges(policies, context);
@@ -45,14 +45,14 @@ export function restrictIps(config: unknown, context: ActionContext): PreparedAc
     const address = parseAddress(subject.connection.clientIp);
     const find = (list: readonly Cidr[]) => (address ? list.find((range) => range.contains(address)) : undefined);
     const pool = pooled();
-    const against = find(denied(subject)) ?? find(pool.denied);
-    const inFavour = against ? undefined : (find(allowed(subject)) ?? find(pool.allowed));
+    const denying = find(denied(subject)) ?? find(pool.denied);
+    const allowing = denying ? undefined : (find(allowed(subject)) ?? find(pool.allowed));
     context.record(subject, 'restrict_ips', {
-      action: inFavour ? 'allow' : 'deny',
-      matched_cidr: (against ?? inFavour)?.text ?? '',
-      error: inFavour ? NO_ERROR : { code: REFUSED.code, message: REFUSED.message },
+      action: allowing ? 'allow' : 'deny',
+      matched_cidr: (denying ?? allowing)?.text ?? '',
+      error: allowing ? NO_ERROR : { code: REFUSED.code, message: REFUSED.message },
     });
-    return enforce && inFavour === undefined;
+    return enforce && allowing === undefined;
   };
   const onHttp = (subject: Subject) => (isRefused(subject) ? REFUSED : undefined);
   return {
@@ -63,10 +63,10 @@ export function restrictIps(config: unknown, context: ActionContext): PreparedAc
   };
 }
 
-/** What an action records when nothing went wrong. */
+/** The error that a successful action records. */
 export const NO_ERROR = { code: '', message: '' };
 
-/** The ranges of a list; those with `${…}` in them are known for each request anew. */
+/** The ranges of a list; those with `${…}` are evaluated for each request. */
 function ranges(list: readonly string[], field: string, context: ActionContext): (subject: Subject) => readonly Cidr[] {
   const fixed: Cidr[] = [];
   const templates: Template[] = [];
@@ -77,7 +77,7 @@ function ranges(list: readonly string[], field: string, context: ActionContext):
       continue;
     }
     const range = parseCidr(template.constant);
-    if (range === null) throw refusal('ERR_NGROK_2217', `${text} is no range of addresses`, `${field}[${at}]`);
+    if (range === null) throw refusal('ERR_NGROK_2217', `${text} is not an address range`, `${field}[${at}]`);
     fixed.push(range);
   }
   if (templates.length === 0) return () => fixed;
@@ -92,19 +92,19 @@ function rangesOf(template: Template, scope: PolicyScope): Cidr[] {
   const texts = isCelList(value) ? [...value] : [value];
   return texts.map((text) => {
     const range = typeof text === 'string' ? cachedCidr(text) : null;
-    if (range === null) throw new PolicyFailure('ERR_NGROK_2217', 'an expression gave no range of addresses');
+    if (range === null) throw new PolicyFailure('ERR_NGROK_2217', 'an expression did not return an address range');
     return range;
   });
 }
 
-/** The ranges of IP policies, parsed again only when somebody has changed them. */
+/** The ranges of IP policies, parsed again only after a change. */
 function pooledRanges(ids: readonly string[], { ports }: ActionContext) {
   let rules: readonly IpRule[] = [];
   let parsed: { allowed: Cidr[]; denied: Cidr[] } = { allowed: [], denied: [] };
   if (ids.length === 0) return () => parsed;
   return () => {
     const now = ports.ipPolicies(ids);
-    if (now === null) throw new PolicyFailure('ERR_NGROK_2216', 'an IP policy does not exist any more');
+    if (now === null) throw new PolicyFailure('ERR_NGROK_2216', 'an IP policy was deleted');
     if (now !== rules) {
       rules = now;
       const of = (action: IpRule['action']) =>

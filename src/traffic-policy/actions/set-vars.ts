@@ -13,22 +13,23 @@ const SetVarsConfig = z.strictObject({
   vars: z.union(
     [z.array(z.record(z.string(), z.unknown())).min(1).max(MAX_VARIABLES), z.record(z.string(), z.unknown())],
     {
-      error: 'is a list of maps with one entry each',
+      error: 'must be a list of maps with one entry each',
     },
   ),
 });
 
-/** Gives names to values, for later expressions of the phase to read as `vars.<name>`. */
+/** Sets variables that later expressions of the phase read as `vars.<name>`. */
 export function setVars(config: unknown, context: ActionContext): PreparedAction {
   const { vars } = parseConfig(SetVarsConfig, config);
-  if (!Array.isArray(vars)) context.warn('config.vars: is a list of maps with one entry each');
+  if (!Array.isArray(vars)) context.warn('config.vars: must be a list of maps with one entry each');
   const entries = Array.isArray(vars) ? vars : Object.entries(vars).map(([name, value]) => ({ [name]: value }));
   const assignments = entries.map((entry, at) => {
     const [only, ...more] = Object.entries(entry);
     const field = `config.vars[${at}]`;
     if (!only || more.length > 0) throw refusal('ERR_NGROK_2252', 'must have exactly one entry', field);
     const [name, value] = only;
-    if (!/^[A-Za-z_]\w{0,127}$/.test(name)) throw refusal('ERR_NGROK_2252', `${name} is no name for a variable`, field);
+    if (!/^[A-Za-z_]\w{0,127}$/.test(name))
+      throw refusal('ERR_NGROK_2252', `${name} is not a valid variable name`, field);
     return { name, valueIn: context.value(value, `${field}.${name}`) };
   });
   const run = (subject: Subject) => {
@@ -43,7 +44,7 @@ export function setVars(config: unknown, context: ActionContext): PreparedAction
   return { ends: false, on_tcp_connect: () => run, on_http_request: () => run, on_http_response: () => run };
 }
 
-/** Variables made of variables grow without bound otherwise. */
+/** Without a limit, variables made of variables could grow without bound. */
 const MAX_SIZE = 128 * 1024;
 
 /** @throws {PolicyFailure} for a value that takes too much memory */
@@ -51,7 +52,7 @@ function requireModest(name: string, value: CelInput): void {
   if (measure(value, MAX_SIZE) < 0) throw new PolicyFailure('ERR_NGROK_2249', `vars.${name} is too large`);
 }
 
-/** @returns what is left of `room` when the value is in it; below 0 as soon as it does not fit */
+/** @returns the room that remains after the value; below 0 when it does not fit */
 function measure(value: CelInput, room: number): number {
   if (typeof value === 'string' || value instanceof Uint8Array) return room - value.length - 8;
   let left = room - 8;

@@ -19,19 +19,19 @@ const TerminateTlsConfig = z.strictObject({
   mutual_tls_verification_strategy: z.enum(['require-and-verify', 'require-any', 'request']).optional(),
 });
 
-/** Tells the edge how to do the TLS handshake. */
+/** Sets how the edge terminates TLS. */
 export function terminateTls(config: unknown, context: ActionContext): PreparedAction {
   if (context.policy.protocol === 'http' || context.policy.protocol === 'tcp') {
-    throw refusal('ERR_NGROK_2205', `an endpoint of the protocol ${context.policy.protocol} has no TLS to terminate`);
+    throw refusal('ERR_NGROK_2205', `is not supported: a ${context.policy.protocol} endpoint has no TLS to terminate`);
   }
   const parsed = parseConfig(TerminateTlsConfig, config);
   const { min_version: minVersion = '1.2', max_version: maxVersion = '1.3' } = parsed;
-  if (minVersion > maxVersion) throw refusal('ERR_NGROK_2204', 'is above max_version', 'config.min_version');
+  if (minVersion > maxVersion) throw refusal('ERR_NGROK_2204', 'must not be above max_version', 'config.min_version');
   if ((parsed.server_certificate === undefined) !== (parsed.server_private_key === undefined)) {
-    throw refusal('ERR_NGROK_2240', 'server_certificate and server_private_key are given together', 'config');
+    throw refusal('ERR_NGROK_2240', 'server_certificate and server_private_key must be set together', 'config');
   }
   if (parsed.mutual_tls_verification_strategy !== undefined && !parsed.mutual_tls_certificate_authorities?.length) {
-    const message = 'asks for no certificate without mutual_tls_certificate_authorities';
+    const message = 'has no effect without mutual_tls_certificate_authorities';
     throw refusal('ERR_NGROK_2240', message, 'config.mutual_tls_verification_strategy');
   }
   if (context.policy.fixedTermination) refuseSpecialTermination(parsed);
@@ -61,7 +61,7 @@ export function terminateTls(config: unknown, context: ActionContext): PreparedA
   };
 }
 
-/** What is known already: with what cannot be used no handshake would ever succeed. */
+/** Checks certificates that are known now: with an invalid one no handshake could succeed. */
 function checkPem(certificate: Template | null, privateKey: Template | null, authorities: readonly Template[]): void {
   const leaf = certificateIn(certificate?.constant, 'config.server_certificate');
   const key = privateKey?.constant;
@@ -80,7 +80,7 @@ function certificateIn(pem: string | null | undefined, field: string): X509Certi
   try {
     return new X509Certificate(pem);
   } catch {
-    throw refusal('ERR_NGROK_2204', 'is no certificate in PEM', field);
+    throw refusal('ERR_NGROK_2204', 'is not a certificate in PEM', field);
   }
 }
 
@@ -88,11 +88,11 @@ function isKeyOf(certificate: X509Certificate, pem: string): boolean {
   try {
     return certificate.checkPrivateKey(createPrivateKey(pem));
   } catch {
-    return false; // Without the cause: it could repeat what was written.
+    return false; // The cause is dropped: it could quote the key.
   }
 }
 
-/** The defaults are all that may be asked for. */
+/** Only the defaults are supported. */
 function refuseSpecialTermination(config: z.output<typeof TerminateTlsConfig>): void {
   const { min_version: minVersion = '1.2', max_version: maxVersion = '1.3', ...special } = config;
   const asked = [
@@ -101,5 +101,9 @@ function refuseSpecialTermination(config: z.output<typeof TerminateTlsConfig>): 
     ...Object.keys(special),
   ];
   if (asked.length === 0) return;
-  throw refusal('ERR_NGROK_2204', 'is for the modules tls_termination and mutual_tls to say', `config.${asked[0]}`);
+  throw refusal(
+    'ERR_NGROK_2204',
+    'is set by the modules tls_termination and mutual_tls of the edge',
+    `config.${asked[0]}`,
+  );
 }

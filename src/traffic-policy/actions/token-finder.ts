@@ -6,7 +6,7 @@ import type { Template } from '../templates.ts';
 const MAX_BODY = 64 * 1024;
 const MAX_TOKEN = 16 * 1024;
 
-/** Where a request carries a token. */
+/** The place of a token in a request. */
 export interface TokenPlace {
   readonly type: string;
   readonly method: 'header' | 'body';
@@ -14,11 +14,11 @@ export interface TokenPlace {
   readonly prefix: Template;
 }
 
-/** Raised when a request has no token, or one that is not accepted. */
+/** Raised when a request has no token or an invalid one. */
 export class TokenRefused extends Error {
   /**
    * @param code `ERR_NGROK_…`
-   * @param message for the public
+   * @param message for the client
    */
   constructor(
     readonly code: string,
@@ -30,8 +30,8 @@ export class TokenRefused extends Error {
 }
 
 /**
- * @returns the token, and the name of the header or the member that it was in
- * @throws {TokenRefused} when there is none
+ * @returns the token, and the name of its header or member
+ * @throws {TokenRefused} when the request has no token
  */
 export async function findToken(
   request: PolicyRequest,

@@ -3,17 +3,17 @@ import { PolicyFailure } from '../policy-failure.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import { checkedPattern, compileCost, type RegularExpression, regularExpression } from '../regular-expression.ts';
 
-/** Longer ones are refused by servers anyway. */
+/** Servers reject longer URLs anyway. */
 const MAX_URL = 16 * 1024;
 
-/** What replacing in a URL came to. */
+/** The result of a replacement. */
 export interface Replacement {
   readonly url: string;
-  /** What the pattern and its groups matched first; empty when there is no pattern or no match. */
+  /** The first match and its groups; empty without a pattern or match. */
   readonly matches: readonly string[];
 }
 
-/** Replaces what matches a pattern in a URL, pattern and replacement being templates; `null` for no match. */
+/** Replaces the matches of a pattern in a URL. Pattern and replacement are templates. */
 export class UrlReplacement {
   readonly #pattern: ((scope: PolicyScope) => RegularExpression) | null;
   readonly #to: (scope: PolicyScope) => string;
@@ -21,8 +21,8 @@ export class UrlReplacement {
 
   /**
    * @param from null for the whole URL
-   * @param all whether all matches are replaced, or the first alone
-   * @throws {PolicyRefused} for a pattern that is not RE2 or a wrong expression
+   * @param all whether to replace all matches or only the first
+   * @throws {PolicyRefused} for a pattern that is not RE2 or an invalid expression
    */
   constructor(from: string | null, to: string, all: boolean, context: ActionContext) {
     this.#pattern = from === null ? null : patternOf(from, context);
@@ -31,9 +31,12 @@ export class UrlReplacement {
     this.#all = all;
   }
 
-  /** @throws {PolicyFailure} when a template has no value, or the pattern it makes is not RE2 */
+  /**
+   * @returns null when nothing matches
+   * @throws {PolicyFailure} when a template has no value, or its value is not RE2
+   */
   apply(url: string, scope: PolicyScope): Replacement | null {
-    if (url.length > MAX_URL) throw new PolicyFailure('ERR_NGROK_2300', 'the URL is too long to be replaced in');
+    if (url.length > MAX_URL) throw new PolicyFailure('ERR_NGROK_2300', `the URL is longer than ${MAX_URL} characters`);
     const to = this.#to(scope);
     if (this.#pattern === null) return { url: to, matches: [] };
     const pattern = this.#pattern(scope);
@@ -56,8 +59,8 @@ function patternOf(from: string, context: ActionContext): (scope: PolicyScope) =
       return regularExpression(text);
     } catch (error) {
       if (error instanceof PolicyFailure) throw error;
-      // Without the cause: it repeats the pattern, with what of the request is in it.
-      throw new PolicyFailure('ERR_NGROK_3901', 'config.from makes no regular expression of this request');
+      // The cause is dropped: it quotes the pattern, which may have parts of the request in it.
+      throw new PolicyFailure('ERR_NGROK_3901', 'config.from did not produce a valid regular expression');
     }
   };
 }

@@ -10,7 +10,7 @@ import { UrlReplacement } from './url-replacement.ts';
 
 const UrlRewriteConfig = z.strictObject({ from: z.string().optional(), to: z.string().min(1) });
 
-/** Changes the URL that the upstream gets to see. */
+/** Changes the URL that the upstream receives. */
 export function urlRewrite(config: unknown, context: ActionContext): PreparedAction {
   const { from, to } = parseConfig(UrlRewriteConfig, config);
   const replacement = new UrlReplacement(from ? from : null, to, true, context);
@@ -35,12 +35,12 @@ export function urlRewrite(config: unknown, context: ActionContext): PreparedAct
   };
 }
 
-/** What goes into the request line and the Host header; without what would end either of them. */
+/** The parts of a URL for the request line and the Host header, without characters that would end either. */
 function partsOf(url: string): { authority: string | null; target: string } {
   const match = /^(?:[a-z][a-z0-9+.-]*:\/\/([^/?#]*))?([^#]*)/i.exec(url);
   const authority = match?.[1] ?? null;
   if (authority !== null && !/^[\w.:[\]-]+$/.test(authority)) {
-    throw new PolicyFailure('ERR_NGROK_2300', 'the rewritten URL names no host');
+    throw new PolicyFailure('ERR_NGROK_2300', 'the rewritten URL has no host');
   }
   const rest = (match?.[2] ?? '').replace(/[^\x21-\x7e]/gu, percentEncoded);
   return { authority, target: rest.startsWith('/') ? rest : `/${rest}` };

@@ -17,19 +17,19 @@ const MAX_BODY = 1024 * 1024;
 const VerifyWebhookConfig = z.strictObject({
   provider: z
     .string()
-    .refine(isKnownProvider, { error: 'is no provider of webhooks', params: { ngrok: 'ERR_NGROK_2222' } }),
+    .refine(isKnownProvider, { error: 'is not a known provider of webhooks', params: { ngrok: 'ERR_NGROK_2222' } }),
   secret: z.string().min(1).optional(),
   enforce: z.boolean().optional(),
 });
 
 const CODE = 'ERR_NGROK_3204';
 
-/** Lets only webhooks through that their provider has signed. */
+/** Admits only webhooks with a valid signature of their provider. */
 export function verifyWebhook(config: unknown, context: ActionContext): PreparedAction {
   const { provider, secret: text, enforce = true } = parseConfig(VerifyWebhookConfig, config);
   if (text === undefined && provider !== 'sns') throw refusal('ERR_NGROK_2234', 'is missing', 'config.secret');
   const verify = verifierOf(provider);
-  if (!verify) context.warn(`config.provider: this gateway cannot verify webhooks of ${provider} yet and refuses them`);
+  if (!verify) context.warn(`config.provider: this gateway cannot verify webhooks of ${provider} yet; it rejects them`);
   const secret = context.template(text ?? '', 'config.secret');
   return {
     ends: false,
@@ -47,10 +47,10 @@ function notYet(provider: string): Verify {
 }
 
 function refused(problem: string): PolicyError {
-  return { kind: 'error', status: 403, code: CODE, message: `The webhook was refused: ${problem}.`, headers: [] };
+  return { kind: 'error', status: 403, code: CODE, message: `The webhook was rejected: ${problem}.`, headers: [] };
 }
 
-/** @returns why the request is not to be trusted; null when it is */
+/** @returns why the request is not trusted; null when it is */
 async function problemOf(
   request: PolicyRequest,
   verify: Verify,

@@ -1,22 +1,22 @@
 import { PolicyFailure } from '../policy-failure.ts';
 
-/** About 30 ns of work each, so that one phase of one request never holds the process for more than a blink. */
+/** One unit is about 30 ns of work: one phase of one request cannot block the process for long. */
 const UNITS = 5_000_000;
 
-/** Texts that an expression builds; the edge's own limits are below it. */
+/** Strings that an expression builds; the edge's own limits are lower. */
 const MAX_TEXT = 64 * 1024;
 
 /** Lists that an expression builds. */
 const MAX_LIST = 2048;
 
-/** Bounds what the expressions of one phase may cost: policies are written by tenants. */
+/** Limits the cost of the expressions of one phase: tenants write the policies. */
 export class Budget {
   #left = UNITS;
 
   /** @throws {PolicyFailure} when nothing is left */
   spend(units: number): void {
     this.#left -= units;
-    if (this.#left < 0) throw new PolicyFailure('ERR_NGROK_2300', 'the policy needs too much computing time');
+    if (this.#left < 0) throw new PolicyFailure('ERR_NGROK_2300', 'the policy exceeds its computing time');
   }
 
   get isExhausted(): boolean {
@@ -28,18 +28,18 @@ export class Budget {
   }
 }
 
-/** @throws when a text would be longer than an expression may make it */
+/** @throws when a string would exceed the limit */
 export function checkTextLength(length: number): void {
-  if (length > MAX_TEXT) throw new Error(`a text is longer than ${MAX_TEXT} characters`);
+  if (length > MAX_TEXT) throw new Error(`a string has more than ${MAX_TEXT} characters`);
 }
 
-/** @throws when a text has become longer than an expression may make it */
+/** @throws when a string exceeds the limit */
 export function boundedText(text: string): string {
   checkTextLength(text.length);
   return text;
 }
 
-/** @throws when a list would be longer than an expression may make it */
+/** @throws when a list would exceed the limit */
 export function checkListSize(size: number): void {
   if (size > MAX_LIST) throw new Error(`a list has more than ${MAX_LIST} elements`);
 }

@@ -5,13 +5,13 @@ import { callProblem, isNamespaced, rootReadBy } from './environment.ts';
 import { expandSortBy, limitLoop } from './macros.ts';
 import { becomeCall, type CallExpr, type ComprehensionExpr, type Expr, qualifiedName, textLiteral } from './syntax.ts';
 
-/** The variables that there are, and which of them can be had where the expression stands. */
+/** All variables, and those that are available in the phase of the expression. */
 export interface Declarations {
-  /** Every variable's dotted name. */
+  /** The dotted names of all variables. */
   readonly names: ReadonlySet<string>;
-  /** The first parts of those names that mean something here. */
+  /** The first parts of the names that are available in this phase. */
   readonly roots: ReadonlySet<string>;
-  /** Name spaces whose members are only known when the policy runs. */
+  /** Namespaces whose members are known only when the policy runs. */
   readonly open: ReadonlySet<string>;
 }
 
@@ -28,35 +28,35 @@ const TYPES: ReadonlySet<string> = new Set([
   'uint',
 ]);
 
-/** A loop in a loop; deeper ones cost more than any policy needs. */
+/** A loop in a loop; no policy needs deeper ones. */
 const MAX_LOOPS = 2;
 
-/** What a turn of a loop costs, and each part of what is computed in it, in units of the budget. */
+/** The cost of an iteration, and of each part of the expression in it, in units of the budget. */
 const TURN_COST = 10;
 const NODE_COST = 5;
 
-/** What a variable costs besides, which is worked out anew in every turn and can hold all of a request. */
+/** The extra cost of a variable: every iteration computes it again, and it can be as large as a request. */
 const VARIABLE_COST = 300;
 
-/** What the check found besides errors. */
+/** The results of the check, apart from errors. */
 export interface Findings {
   readonly unknown: Set<string>;
-  /** Variables of which a member is read by its key, which fails when there is no such key. */
+  /** Variables that are indexed by a key, which fails when the key is missing. */
   readonly indexed: Set<string>;
-  /** Variables that are asked for a key before. */
+  /** Variables that are checked for a key first. */
   readonly guarded: Set<string>;
-  /** Whether it reads what actions found out. */
+  /** Whether it reads results of actions. */
   readsResults: boolean;
-  /** What compiling the patterns in it costs, in units of a budget. */
+  /** The cost of compiling its patterns, in units of a budget. */
   patternCost: number;
 }
 
 /**
- * Checks that everything an expression calls and reads exists where it stands, and puts the macros and
- * deviations that the library lacks into terms that it knows.
+ * Checks that an expression calls and reads only what exists in its phase. It also translates ngrok's macros and
+ * deviations into standard CEL.
  *
- * @param patterns what the patterns in it may cost
- * @throws {PolicyRefused} for a function or a variable that there is not
+ * @param patterns the budget for compiling patterns
+ * @throws {PolicyRefused} for an unknown function or variable
  */
 export function checkExpression(expr: Expr, declarations: Declarations, patterns: Budget): Findings {
   const sets = { unknown: new Set<string>(), indexed: new Set<string>(), guarded: new Set<string>() };
@@ -66,7 +66,7 @@ export function checkExpression(expr: Expr, declarations: Declarations, patterns
 }
 
 interface Place {
-  /** Names that a macro binds, such as x in `list.exists(x, x > 1)`. */
+  /** Names that a macro binds, like x in `list.exists(x, x > 1)`. */
   readonly bound: ReadonlySet<string>;
   readonly loops: number;
 }
@@ -105,8 +105,7 @@ class Check {
         for (const element of kind.value.elements) this.visit(element, place);
         break;
       case 'structExpr':
-        if (kind.value.messageName !== '')
-          throw refusal('ERR_NGROK_2200', `there is no type ${kind.value.messageName}`);
+        if (kind.value.messageName !== '') throw refusal('ERR_NGROK_2200', `unknown type ${kind.value.messageName}`);
         for (const { keyKind, value } of kind.value.entries) {
           if (keyKind.case === 'mapKey') this.visit(keyKind.value, place);
           this.visit(value, place);
@@ -138,10 +137,10 @@ class Check {
   #requireRoot(root: string): void {
     if (this.#declarations.roots.has(root)) return;
     const elsewhere = root === 'req' || root === 'res';
-    throw refusal('ERR_NGROK_2200', elsewhere ? `${root} is not known in this phase` : `there is no variable ${root}`);
+    throw refusal('ERR_NGROK_2200', elsewhere ? `${root} is not available in this phase` : `unknown variable ${root}`);
   }
 
-  /** The legacy spelling, as Go has it: `req.ContentLength` for `req.content_length`. */
+  /** Translates the legacy spelling of Go: `req.ContentLength` for `req.content_length`. */
   #modernize(expr: Expr): void {
     const { exprKind: kind } = expr;
     if (kind.case !== 'selectExpr' || kind.value.operand === undefined) return;
@@ -164,7 +163,7 @@ class Check {
     if (!names.has(name)) this.#findings.unknown.add(name);
   }
 
-  /** `has(a.b)`: the library asks the map a for b, and knows nothing of a variable that is called a.b. */
+  /** Handles `has(a.b)`: the library looks for b in the map a and does not know variables with dotted names. */
   #has(expr: Expr, select: { operand?: Expr | undefined; field: string }, place: Place): void {
     this.visit(select.operand, place);
     const parent = qualifiedName(select.operand);
@@ -199,7 +198,7 @@ class Check {
     if (call.function === 'size') this.#noteVariable(this.#findings.guarded, call.target ?? first);
   }
 
-  /** A pattern that can never match would silently switch off the rule that it stands in. */
+  /** Rejects an invalid pattern now: it would silently disable its rule. */
   #checkLiteralPattern(pattern: Expr | undefined): void {
     const kind = pattern?.exprKind;
     if (kind?.case !== 'constExpr' || kind.value.constantKind.case !== 'stringValue') return;
@@ -216,15 +215,15 @@ class Check {
     }
     const root = rootReadBy(name);
     if (root !== null && !this.#declarations.roots.has(root)) {
-      throw refusal('ERR_NGROK_2200', `${name} is not known in this phase`);
+      throw refusal('ERR_NGROK_2200', `${name} is not available in this phase`);
     }
   }
 
-  /** `has(m['key'])`, which plain CEL does not allow. */
+  /** Handles `has(m['key'])`, which standard CEL does not allow. */
   #hasKey(expr: Expr, arg: Expr | undefined, place: Place): void {
     const kind = arg?.exprKind;
     if (kind?.case !== 'callExpr' || kind.value.function !== '_[_]') {
-      throw refusal('ERR_NGROK_2200', "has() asks for a member: has(req.content_length) or has(req.headers['x'])");
+      throw refusal('ERR_NGROK_2200', "has() needs a member: has(req.content_length) or has(req.headers['x'])");
     }
     for (const part of kind.value.args) this.visit(part, place);
     this.#noteVariable(this.#findings.guarded, kind.value.args[0]);
@@ -238,9 +237,9 @@ class Check {
 
   #loop(loop: ComprehensionExpr, place: Place): void {
     this.visit(loop.iterRange, place);
-    if (place.loops >= MAX_LOOPS) throw refusal('ERR_NGROK_2200', `loops nest more than ${MAX_LOOPS} deep`);
+    if (place.loops >= MAX_LOOPS) throw refusal('ERR_NGROK_2200', `loops are nested more than ${MAX_LOOPS} deep`);
     if (this.#declarations.roots.has(loop.iterVar)) {
-      throw refusal('ERR_NGROK_2200', `${loop.iterVar} is the name of variables already`);
+      throw refusal('ERR_NGROK_2200', `${loop.iterVar} is already the name of a variable; choose another name`);
     }
     const inside = { bound: new Set([...place.bound, loop.iterVar, loop.accuVar]), loops: place.loops + 1 };
     const [visited, variables] = [this.#visited, this.#variables];

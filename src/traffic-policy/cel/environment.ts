@@ -7,7 +7,7 @@ import { REQUEST_FUNCTIONS, RESPONSE_FUNCTIONS } from './functions/request-funct
 import { TEXT_FUNCTIONS } from './functions/text-functions.ts';
 import { TIME_FUNCTIONS } from './functions/time-functions.ts';
 
-/** CEL's standard library and the functions that ngrok documents besides. */
+/** CEL's standard library and the functions that ngrok adds to it. */
 export const ENVIRONMENT = celEnv({
   funcs: [
     ...TEXT_FUNCTIONS,
@@ -21,7 +21,7 @@ export const ENVIRONMENT = celEnv({
   ],
 });
 
-/** Operators that the library carries out without a function. */
+/** Operators that the library implements without a function. */
 const OPERATORS: readonly [name: string, operands: number][] = [
   ['_[_]', 2],
   ['_?_:_', 3],
@@ -30,7 +30,7 @@ const OPERATORS: readonly [name: string, operands: number][] = [
   ['@not_strictly_false', 1],
 ];
 
-/** How a function can be called, as `number of arguments` or `.number of arguments` for a method. */
+/** The numbers of arguments of a function; `.n` stands for a method with n arguments. */
 const SIGNATURES = new Map<string, Set<string>>(
   OPERATORS.map(([name, operands]) => [name, new Set([String(operands)])]),
 );
@@ -43,7 +43,7 @@ function signature(func: CelFunc): string {
   return `${func.target === undefined ? '' : '.'}${func.arguments.length}`;
 }
 
-/** Names that single examples of the documentation use although no such function exists. */
+/** Names in examples of ngrok's documentation that no function has. */
 const MEANT: Readonly<Record<string, string>> = {
   includes: 'contains',
   starts_with: 'startsWith',
@@ -56,9 +56,9 @@ const MEANT: Readonly<Record<string, string>> = {
 };
 
 /**
- * @param name of a function or method; with its name space for those that have one
+ * @param name of a function or method, with its namespace if it has one
  * @param isMethod whether it is called on a value
- * @returns what is wrong with calling it so; null when nothing is
+ * @returns what is wrong with the call; null when it is valid
  */
 export function callProblem(name: string, isMethod: boolean, args: number): string | null {
   const known = SIGNATURES.get(name);
@@ -72,7 +72,7 @@ export function callProblem(name: string, isMethod: boolean, args: number): stri
   return `${name} cannot be called with ${args} arguments`;
 }
 
-/** Whether there is a function of this name in a name space, such as `rand.int`. */
+/** Whether a function of this name exists in a namespace, like `rand.int`. */
 export function isNamespaced(name: string): boolean {
   return SIGNATURES.has(name);
 }
@@ -80,7 +80,7 @@ export function isNamespaced(name: string): boolean {
 const ofRequest: ReadonlySet<string> = new Set(REQUEST_FUNCTIONS.map(({ name }) => name));
 const ofResponse: ReadonlySet<string> = new Set(RESPONSE_FUNCTIONS.map(({ name }) => name));
 
-/** The name space of variables that a function reads, if it does. */
+/** The namespace of the variables that a function reads, if any. */
 export function rootReadBy(name: string): 'req' | 'res' | null {
   if (ofRequest.has(name)) return 'req';
   return ofResponse.has(name) ? 'res' : null;

@@ -1,14 +1,14 @@
 import type { CelInput } from '@bufbuild/cel';
 import { Budget } from './budget.ts';
 
-/** What an expression is evaluated against. */
+/** The data that expressions are evaluated with. */
 export interface EvaluationContext {
-  /** One member a variable, under its dotted name; undefined when the variable has no value. */
+  /** The variables by their dotted names; undefined for a variable without a value. */
   readonly variables: Readonly<Record<string, CelInput | undefined>>;
   readonly budget: Budget;
   /** Uniform in [0, 1). */
   random(): number;
-  /** @returns null when there is no such secret */
+  /** @returns null for an unknown secret */
   secret(vault: string, name: string): string | null;
 }
 
@@ -22,19 +22,19 @@ const NOWHERE: EvaluationContext = {
 let current: EvaluationContext = NOWHERE;
 
 /**
- * What the expression that is just being evaluated runs against: the library hands its functions only
- * their arguments. Evaluation is synchronous, so a single place to keep it is enough.
+ * The context of the current evaluation: the library passes functions only their arguments. One global is enough, because
+ * evaluation is synchronous.
  */
 export function currentContext(): EvaluationContext {
   return current;
 }
 
-/** Runs a plan against a context. */
+/** Evaluates a plan in a context. */
 export function evaluateIn<T>(context: EvaluationContext, plan: (variables: Record<string, CelInput>) => T): T {
   const outer = current;
   current = context;
   try {
-    // The library reads an undefined member as a variable that cannot be resolved; its type does not say so.
+    // The library treats an undefined member as an unresolvable variable, although its type excludes undefined.
     return plan(context.variables as Record<string, CelInput>);
   } finally {
     current = outer;

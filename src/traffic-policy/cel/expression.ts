@@ -22,16 +22,16 @@ export class Expression {
 
   /**
    * @returns the expression's value
-   * @throws {ExpressionError} when it has none: a key is missing, types do not fit
-   * @throws {PolicyFailure} when the phase has used up its computing time
+   * @throws {ExpressionError} when it has none, for example because a key is missing or types do not match
+   * @throws {PolicyFailure} when the phase exceeds its computing time
    */
   evaluate(context: EvaluationContext): CelValue {
     const { budget } = context;
-    // Beyond that the loops and functions charge for themselves.
+    // Loops and functions charge the rest themselves.
     budget.spend(this.text.length);
     const value = evaluateIn(context, this.#plan);
     if (!isCelError(value)) return value;
-    // Without the cause, which may say what the request holds, too.
+    // The cause is dropped: it may quote the request.
     const problem = withoutValues(value.message, this.text);
     throw budget.isExhausted ? new PolicyFailure('ERR_NGROK_2300', problem) : new ExpressionError(problem);
   }
@@ -39,40 +39,40 @@ export class Expression {
 
 /** Raised when an expression has no value for this request. */
 export class ExpressionError extends Error {
-  /** @param message for the gateway's log; holds nothing of the request */
+  /** @param message for the gateway's log; quotes nothing of the request */
   constructor(message: string) {
     super(message);
     this.name = 'ExpressionError';
   }
 }
 
-/** What the library says of types, and of notations. */
+/** Words in the library's messages that name types and notations. */
 const VALUE_FREE = /^(?:found no matching overload|type mismatch|invalid argument to function|Failed to parse)/;
 
 /**
- * Why an expression has no value, without what is not the policy's own: requests carry passwords and tokens, which have
- * no place in a log. What is quoted, and what follows a colon, is kept only when it stands in the expression.
+ * Removes values of the request from a message: they may be passwords or tokens, which must not reach a log. Keeps a
+ * quotation, and text after a colon, only when it is part of the expression.
  */
 function withoutValues(problem: string, text: string): string {
   if (VALUE_FREE.test(problem)) return problem;
   const known = (whole: string, value: string, instead: string) => (text.includes(value) ? whole : instead);
   return problem
     .replace(/^Cannot convert .* to a BigInt$/s, 'not a whole number')
-    .replace(/(['"`])(.*)\1/s, (whole: string, _, quoted: string) => known(whole, quoted, '…'))
+    .replace(/(['"`])(.*)\1/gs, (whole: string, _, quoted: string) => known(whole, quoted, '…'))
     .replace(/: (.*)$/s, (whole: string, rest: string) => known(whole, rest, ': …'));
 }
 
 const CACHED = 1000;
 
-/** Agents come back all at once after an interruption, and most bring the same policies. */
+/** After an outage all agents reconnect at once, most with the same policies. */
 const cache = new Map<Declarations, RecentMap<string, Expression>>();
 
 /**
  * Compiles an expression, or takes it from the cache.
  *
  * @param declarations the variables that it may read
- * @param patterns what the patterns in it may cost, in the cache or not: whether a policy is refused is no matter of luck
- * @throws {PolicyRefused} when it is not CEL, or calls or reads what there is not
+ * @param patterns the budget for its patterns; cached ones cost the same, so that the result does not depend on the cache
+ * @throws {PolicyRefused} when it is not CEL, or uses unknown functions or variables
  */
 export function compileExpression(text: string, declarations: Declarations, patterns = new Budget()): Expression {
   const known = cache.get(declarations) ?? new RecentMap<string, Expression>(CACHED);

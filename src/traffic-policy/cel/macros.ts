@@ -2,9 +2,9 @@ import { parse } from '@bufbuild/cel';
 import type { CallExpr, ComprehensionExpr, Expr } from './syntax.ts';
 
 /**
- * Puts `list.sortBy(x, key)` into terms of the library: the list, and the list of its keys.
+ * Translates `list.sortBy(x, key)` in place into a call with the list and the list of its keys.
  *
- * @returns whether the call was that macro; it was changed in place then
+ * @returns whether the call was that macro
  */
 export function expandSortBy(call: CallExpr): boolean {
   const { target, args } = call;
@@ -32,9 +32,9 @@ function mapOf(list: Expr, name: string, element: Expr): Expr {
 }
 
 /**
- * Lets every turn of a loop cost something, so that loops end when the budget does.
+ * Charges the budget for every iteration, so that loops end with it.
  *
- * @param cost of one turn, in units of the budget
+ * @param cost of one iteration, in units of the budget
  */
 export function limitLoop(loop: ComprehensionExpr, cost: number): void {
   const { loopCondition } = loop;

@@ -8,22 +8,22 @@ export type ComprehensionExpr = Extract<Expr['exprKind'], { case: 'comprehension
 
 const MAX_LENGTH = 4096;
 
-/** The parser is cubic in brackets that nest and never close; the deepest documented expression has 6. */
+/** The parser takes cubic time for nested brackets that never close. The deepest documented expression has 6. */
 const MAX_NESTING = 32;
 
 /**
  * @returns the expression's tree
- * @throws {PolicyRefused} for what is not CEL, or is too long or too deep to be read in reasonable time
+ * @throws {PolicyRefused} when it is not CEL, or too long or too deep to parse in reasonable time
  */
 export function parseExpression(text: string): Expr {
   if (text.length > MAX_LENGTH) {
     throw refusal('ERR_NGROK_2221', `the expression is longer than ${MAX_LENGTH} characters`);
   }
   if (nesting(text) > MAX_NESTING) {
-    throw refusal('ERR_NGROK_2200', `the expression nests more than ${MAX_NESTING} brackets`);
+    throw refusal('ERR_NGROK_2200', `the expression has more than ${MAX_NESTING} nested brackets`);
   }
   try {
-    // The parser knows comments only when something follows them.
+    // The parser accepts a comment only when a line follows it.
     return parse(`${text}\n`).expr;
   } catch (error) {
     throw refusal('ERR_NGROK_2200', `the expression is not CEL: ${messageOf(error)}`);
@@ -49,13 +49,13 @@ function endOfLine(text: string, at: number): number {
 }
 
 /**
- * @param at where the string literal's opening quote stands
- * @returns where the literal ends: after its closing quote, or where the line or the text does without one
+ * @param at the position of the opening quote of a string literal
+ * @returns the position after the closing quote, or the end of the line or text without one
  */
 export function endOfString(text: string, at: number): number {
   const mark = text[at] as string;
   const quote = text.startsWith(mark.repeat(3), at) ? mark.repeat(3) : mark;
-  // In r'…' a backslash is a character like any other.
+  // In r'…' a backslash has no special meaning.
   const raw = /(?:^|[^A-Za-z0-9_])[bB]?[rR][bB]?$/.test(text.slice(Math.max(0, at - 4), at));
   for (let end = at + quote.length; end < text.length; end++) {
     if (text[end] === '\\' && !raw) end++;
@@ -65,7 +65,7 @@ export function endOfString(text: string, at: number): number {
   return text.length;
 }
 
-/** The dotted name that a tree spells, such as `req.url.path`; null when it is anything else. */
+/** The dotted name that a tree stands for, like `req.url.path`; null for any other tree. */
 export function qualifiedName(expr: Expr | undefined): string | null {
   const kind = expr?.exprKind;
   if (kind?.case === 'identExpr') return kind.value.name.replace(/^\./, '');
@@ -74,7 +74,7 @@ export function qualifiedName(expr: Expr | undefined): string | null {
   return parent === null ? null : `${parent}.${kind.value.field}`;
 }
 
-/** Makes a node into a call of a function, in place. */
+/** Replaces a node in place with a function call. */
 export function becomeCall(expr: Expr, name: string, args: readonly Expr[]): void {
   const call = parse(`f(${args.map(() => '0').join(',')})`).expr;
   if (call.exprKind.case !== 'callExpr') throw new Error('a call was expected');
@@ -83,7 +83,7 @@ export function becomeCall(expr: Expr, name: string, args: readonly Expr[]): voi
   expr.exprKind = call.exprKind;
 }
 
-/** A node for a text. */
+/** Makes a node for a string. */
 export function textLiteral(text: string): Expr {
   return parse(JSON.stringify(text)).expr;
 }

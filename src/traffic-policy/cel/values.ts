@@ -3,31 +3,31 @@ import { toJson } from '@bufbuild/protobuf';
 import { isReflectMessage } from '@bufbuild/protobuf/reflect';
 import { type Duration, DurationSchema, type Timestamp, TimestampSchema } from '@bufbuild/protobuf/wkt';
 
-/** What JSON can say. */
+/** A JSON value. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
 const MAX_DEPTH = 20;
 
-/** A value can hold another one many times over, so that it is larger than the memory it takes. */
+/** A value can contain another one many times, so that its JSON is larger than the memory it takes. */
 const MAX_NODES = 10_000;
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
- * A value as `${…}` puts it into a text: scalars as CEL's string() has them, lists and maps as JSON.
+ * Converts a value for `${…}`: scalars as CEL's string() does, lists and maps to JSON.
  *
- * @throws Error for null, for types and for bytes that are no UTF-8, which have no text
+ * @throws Error for null, types, and bytes that are not UTF-8
  */
 export function textOf(value: CelValue): string {
   if (typeof value === 'string') return value;
   if (value instanceof Uint8Array) return utf8.decode(value);
   const json = jsonOf(value);
-  if (json === null) throw new Error('null has no text');
+  if (json === null) throw new Error('null cannot be converted to a string');
   return typeof json === 'object' ? JSON.stringify(json) : String(json);
 }
 
 /**
- * A value as JSON has it: whole numbers as numbers as long as JSON's readers keep them exact, bytes in base64.
+ * Converts a value to JSON: integers to numbers while they are exact, bytes to base64.
  *
  * @throws Error for types, and for values that are too large or nested too deeply
  */
@@ -49,7 +49,7 @@ function converted(value: CelValue, depth: number, nodes: { left: number }): Jso
   }
   if (isReflectMessage(value, TimestampSchema)) return toJson(TimestampSchema, value.message as Timestamp);
   if (isReflectMessage(value, DurationSchema)) return toJson(DurationSchema, value.message as Duration);
-  throw new Error('the value has no text');
+  throw new Error('the value cannot be converted to a string');
 }
 
 function wholeNumber(value: bigint): number | string {
@@ -57,7 +57,7 @@ function wholeNumber(value: bigint): number | string {
   return Number.isSafeInteger(number) ? number : String(value);
 }
 
-/** JSON as CEL has it: whole numbers become ints. */
+/** Converts JSON to CEL: whole numbers become ints. */
 export function celOf(json: unknown): CelInput {
   if (typeof json === 'number') return Number.isSafeInteger(json) ? BigInt(json) : json;
   if (typeof json === 'string' || typeof json === 'boolean') return json;

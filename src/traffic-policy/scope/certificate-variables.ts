@@ -2,23 +2,23 @@ import { type CelInput, celList, celMap } from '@bufbuild/cel';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type * as X509 from '@peculiar/x509';
 
-/** Reads certificates; it takes 12 MiB of memory that few policies are worth. */
+/** Parses certificates. Loaded on demand: it takes 12 MiB of memory, and few policies need it. */
 let library: typeof X509 | null = null;
 
-/** To be awaited before {@link certificateVariables} can be used. */
+/** Wait for it before the first call of {@link certificateVariables}. */
 export async function loadCertificateLibrary(): Promise<void> {
   if (library) return;
-  // Has to be there before @peculiar/x509, whose dependencies look for it.
+  // Must be loaded before @peculiar/x509, whose dependencies need it.
   await import('reflect-metadata');
   library = await import('@peculiar/x509');
 }
 
 function x509(): typeof X509 {
-  if (library === null) throw new Error('certificates are read before what reads them was loaded');
+  if (library === null) throw new Error('the certificate library is not loaded');
   return library;
 }
 
-/** Fields of a subject or an issuer, and the short names that certificates have for them. */
+/** Fields of subject and issuer, with their short names in certificates. */
 const NAME_FIELDS: Readonly<Record<string, string>> = {
   country: 'C',
   locality: 'L',
@@ -55,7 +55,7 @@ export const CERTIFICATE_FIELDS: readonly string[] = [
 
 /**
  * @param der a certificate
- * @returns the value of every one of {@link CERTIFICATE_FIELDS}
+ * @returns the values of all {@link CERTIFICATE_FIELDS}
  */
 export function certificateVariables(der: Uint8Array): Record<string, CelInput> {
   const certificate = new (x509().X509Certificate)(new Uint8Array(der));
@@ -84,7 +84,7 @@ export function certificateVariables(der: Uint8Array): Record<string, CelInput> 
 
 function nameVariables(prefix: string, name: X509.Name): Record<string, CelInput> {
   const variables: Record<string, CelInput> = {
-    // RFC 2253 starts with the most specific part, certificates end with it.
+    // RFC 2253 starts with the most specific part; certificates end with it.
     [prefix]: new (x509().Name)(name.toJSON().reverse()).toString(),
     [`${prefix}.common_name`]: name.getField('CN')[0] ?? '',
   };
@@ -104,7 +104,7 @@ function alternativeNames(certificate: X509.X509Certificate): Record<string, Cel
   return variables;
 }
 
-/** As in `ECDSA SHA-256`. */
+/** For example `ECDSA SHA-256`. */
 function signatureAlgorithm(certificate: X509.X509Certificate): string {
   const { signatureAlgorithm: algorithm } = certificate;
   const { hash } = algorithm;

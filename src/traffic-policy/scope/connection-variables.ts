@@ -3,10 +3,10 @@ import { timestampFromMs } from '@bufbuild/protobuf/wkt';
 import type { PolicyScope } from '../policy-subjects.ts';
 import { CERTIFICATE_FIELDS } from './certificate-variables.ts';
 
-/** How each variable is read, by its dotted name. */
+/** The readers of variables by their dotted names. */
 export type VariableTable = Readonly<Record<string, (scope: PolicyScope) => CelInput | undefined>>;
 
-/** Variables that every phase has. */
+/** Variables of every phase. */
 export const CONNECTION_VARIABLES: VariableTable = {
   'conn.client_ip': ({ connection }) => connection.clientIp,
   'conn.client_port': ({ connection }) => BigInt(connection.clientPort),
@@ -25,7 +25,7 @@ export const CONNECTION_VARIABLES: VariableTable = {
   'conn.tls.session_resumed': () => false,
   ...certificateTable('client'),
   ...certificateTable('server'),
-  ...unknownPlaces(),
+  ...emptyLocationVariables(),
   'endpoint.addr': ({ endpoint }) => `${endpoint.host}:${endpoint.port}`,
   'endpoint.host': ({ endpoint }) => endpoint.host,
   'endpoint.id': ({ endpoint }) => endpoint.id,
@@ -45,8 +45,8 @@ function certificateTable(side: 'client' | 'server'): VariableTable {
   return Object.fromEntries(CERTIFICATE_FIELDS.map(read));
 }
 
-/** What a database of places and networks would know: without one, nothing is known of any address. */
-function unknownPlaces(): VariableTable {
+/** Variables that need a database of locations and networks. The gateway has none, so all are empty. */
+function emptyLocationVariables(): VariableTable {
   const location = ['city', 'continent', 'country', 'country_code', 'metro_code', 'subdivision', 'timezone'];
   const texts = ['latitude', 'longitude', 'postal_code', 'radius', ...location].map((name) => `geo.location.${name}`);
   const registered = location.map((name) => `geo.registered_location.${name}`);

@@ -15,7 +15,7 @@ export function requestCookies(headers: readonly string[]): CelMap {
   return byName(pairs.map(({ name, value }) => ({ name, value })));
 }
 
-/** @returns a map of names to lists of cookies with their attributes, the longest path first */
+/** @returns a map of names to lists of cookies with their attributes, longest path first */
 export function responseCookies(headers: readonly string[]): CelMap {
   const cookies = allValues(headers, 'set-cookie').slice(0, MAX_COOKIES).map(parseSetCookie);
   cookies.sort((one, other) => other.path.length - one.path.length);

@@ -1,7 +1,7 @@
 import { type CelInput, type CelMap, celList, celMap } from '@bufbuild/cel';
 import { headerText } from '../header-text.ts';
 
-/** Headers by their names, whose case does not matter when they are looked up. */
+/** Headers by name, with case-insensitive lookup. */
 class HeaderMap extends Map<string, CelInput> {
   override get(name: unknown): CelInput | undefined {
     return typeof name === 'string' ? super.get(name.toLowerCase()) : undefined;
@@ -13,7 +13,7 @@ class HeaderMap extends Map<string, CelInput> {
 }
 
 /**
- * @param flat names and values in turn
+ * @param flat alternating names and values
  * @returns a map of lower-case names to all their values
  */
 export function headerMap(flat: readonly string[]): CelMap {
@@ -30,7 +30,7 @@ export function headerMap(flat: readonly string[]): CelMap {
   return celMap(map);
 }
 
-/** The first value of a header; undefined when there is none. */
+/** The first value of a header; undefined when it is missing. */
 export function firstValue(flat: readonly string[], wanted: string): string | undefined {
   for (let at = 0; at < flat.length; at += 2) {
     const name = flat[at] as string;

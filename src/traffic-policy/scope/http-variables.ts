@@ -79,7 +79,7 @@ function responseHeader({ response, budget }: PolicyScope, name: string): string
   return charged(response ? firstValue(response.headers, name) : undefined, budget);
 }
 
-/** Most are taken apart, each time that they are read. */
+/** Charges for the length of a header: most are parsed at every read. */
 function charged(header: string | undefined, budget: Budget): string | undefined {
   budget.spend(header?.length ?? 0);
   return header;
@@ -89,7 +89,7 @@ function target({ request }: PolicyScope): string {
   return request?.target ?? '';
 }
 
-/** The whole URL, as the client means it. */
+/** The absolute URL of the request, from the client's point of view. */
 export function requestUrl(scope: PolicyScope): string {
   return `${scope.endpoint.protocol}://${requestHeader(scope, 'host') ?? ''}${target(scope)}`;
 }

@@ -1,6 +1,6 @@
-/** A Content-Type header's parts. */
+/** The parts of a Content-Type header. */
 export interface MediaType {
-  /** `text/html`; empty when there is no header. */
+  /** For example `text/html`; empty without the header. */
   type: string;
   parameters: Map<string, string>;
 }

@@ -1,4 +1,4 @@
-/** A URL's parts as texts: type alias rather than interface, so that it is a record of texts as well. */
+/** The parts of a URL. A type alias, so that it is also assignable to a record of strings. */
 export type UrlParts = {
   scheme: string;
   authority: string;
@@ -15,7 +15,7 @@ export type UrlParts = {
 
 /**
  * @param text an absolute URL
- * @returns null when it is none
+ * @returns null for any other text
  */
 export function parseUrl(text: string): UrlParts | null {
   if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(text) || !URL.canParse(text)) return null;
@@ -37,8 +37,8 @@ export function parseUrl(text: string): UrlParts | null {
 }
 
 /**
- * A path as whoever serves it reads it. Each escape for itself: one that is none, or bytes that are no UTF-8, must not
- * leave the others as they are, or a condition on the path would not see what is behind them.
+ * Decodes a path as the upstream does. Invalid escapes or bytes must not keep the others from being decoded, or a
+ * condition on the path could be bypassed.
  */
 export function decodedPath(path: string): string {
   if (!path.includes('%')) return path;
@@ -57,12 +57,12 @@ export function queryOf(target: string): string {
   return mark === -1 ? '' : target.slice(mark + 1);
 }
 
-/** A Host header's name, without port and without the brackets of IPv6. */
+/** The host of a Host header, without the port and the brackets of IPv6. */
 export function hostOf(authority: string): string {
   return authority.replace(/:\d*$/, '').replace(/^\[(.*)\]$/, '$1');
 }
 
-/** A Host header's port; undefined when it names none. */
+/** The port of a Host header; undefined when it has none. */
 export function portOf(authority: string): number | undefined {
   const port = /:(\d{1,5})$/.exec(authority)?.[1];
   return port === undefined ? undefined : Number(port);

@@ -1,4 +1,4 @@
-/** What a User-Agent header says about its sender. */
+/** The fields of a User-Agent header. */
 export interface UserAgent {
   name: string;
   version: string;
@@ -12,10 +12,10 @@ export interface UserAgent {
   is_bot: boolean;
 }
 
-/** Beyond this there is nothing that would be looked at, only work for the patterns. */
+/** Text beyond this is ignored: it would only cost time in the patterns. */
 const MAX_LENGTH = 512;
 
-/** Browsers by their product, the specific before those whose name they carry along. */
+/** Browsers by product, specific ones before those whose name they also carry. */
 const BROWSERS: readonly [product: string, name: string][] = [
   ['Edg', 'Edge'],
   ['EdgA', 'Edge'],
@@ -39,7 +39,7 @@ const SYSTEMS: readonly [pattern: RegExp, name: string][] = [
   [/Linux()/, 'Linux'],
 ];
 
-/** Reads a User-Agent header; what it does not say is empty or false. */
+/** Parses a User-Agent header; missing fields are empty or false. */
 export function parseUserAgent(header: string): UserAgent {
   const text = header.slice(0, MAX_LENGTH);
   const is_bot = /bot\b|crawler|spider|slurp|facebookexternalhit|headless/i.test(text);

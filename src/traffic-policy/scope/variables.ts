@@ -23,14 +23,14 @@ const OPEN: ReadonlySet<string> = new Set([
 ]);
 const ANYWHERE = ['conn', 'endpoint', 'time', 'vars', 'actions'];
 
-/** The variables that expressions of a phase may read. */
+/** The variables that expressions can read, by phase. */
 export const DECLARATIONS: Readonly<Record<Phase, Declarations>> = {
   on_tcp_connect: { names: NAMES, open: OPEN, roots: new Set(ANYWHERE) },
   on_http_request: { names: NAMES, open: OPEN, roots: new Set([...ANYWHERE, 'req']) },
   on_http_response: { names: NAMES, open: OPEN, roots: new Set([...ANYWHERE, 'req', 'res']) },
 };
 
-/** Its members are getters with dotted names, as the CEL library looks them up; each is computed when it is read. */
+/** Getters with dotted names, as the CEL library looks them up; each computes its value when read. */
 class Variables {
   readonly scope: PolicyScope;
 
@@ -47,7 +47,7 @@ for (const [name, read] of Object.entries(TABLE)) {
   });
 }
 
-/** @returns the variables of a scope by their dotted names */
+/** @returns the variables of a scope by dotted name */
 export function variablesOf(scope: PolicyScope): Readonly<Record<string, CelInput | undefined>> {
   return new Variables(scope) as unknown as Readonly<Record<string, CelInput | undefined>>;
 }

@@ -15,13 +15,13 @@ interface Counts {
   failures: number;
 }
 
-/** A circuit breaker over a rolling window. After it was open for a while it lets one request through to probe. */
+/** A circuit breaker over a rolling window. After some time open, it admits one request as a probe. */
 export class Circuit {
   readonly #options: CircuitOptions;
   readonly #counts: Counts[] = Array.from({ length: BUCKETS }, () => ({ slot: -1, requests: 0, failures: 0 }));
-  /** When it opened, or when the last probe was let through; null while it is closed. */
+  /** When it opened, or admitted the last probe; null while it is closed. */
   #openSince: number | null = null;
-  /** Counts the times that it opened, closed or probed: outcomes of requests from before tell nothing new. */
+  /** Counts how often it opened, closed or probed: outcomes of requests from earlier eras are ignored. */
   #era = 0;
 
   constructor(options: CircuitOptions) {
@@ -29,10 +29,10 @@ export class Circuit {
   }
 
   /**
-   * Asks whether a request may go to the upstream. A probe whose outcome is not recorded counts as lost
-   * after some time, and another one is let through.
+   * Decides whether a request may go to the upstream. When the outcome of a probe is not recorded in time, another
+   * request becomes the probe.
    *
-   * @returns what its outcome is to be recorded with; null when it may not
+   * @returns the ticket for recording the outcome; null when the request must not go
    */
   admit(nowMs: number): number | null {
     if (this.#openSince === null) return this.#era;
@@ -41,11 +41,11 @@ export class Circuit {
     return ++this.#era;
   }
 
-  /** @param ticket as {@link admit} returned it */
+  /** @param ticket from {@link admit} */
   record(ticket: number, failed: boolean, nowMs: number): void {
     if (ticket !== this.#era) return;
     if (this.#openSince !== null) {
-      // Only a probe has a ticket of the present era while it is open.
+      // While open, only a probe has a ticket of the current era.
       if (failed) this.#open(nowMs);
       else this.#close();
       return;

@@ -1,13 +1,13 @@
-/** Something that grows with those who come. */
+/** A store of keys that grows with the number of clients. */
 export interface KeyHolder {
   readonly keys: number;
-  /** Forgets the half of its keys that were used longest ago. */
+  /** Drops the least recently used half of its keys. */
   forgetHalf(): void;
 }
 
 /**
- * Room for the keys of all limits together: one policy's can hold hundreds of thousands, filled by whoever likes to. Where
- * there is none left, the limit with most keys makes some.
+ * Bounds the keys of all rate limits together: clients can fill one policy's with hundreds of thousands. When the room is
+ * full, the limit with the most keys drops half of them.
  */
 export class KeyRoom {
   readonly #limit: number;
@@ -18,7 +18,7 @@ export class KeyRoom {
     this.#limit = limit;
   }
 
-  /** To be called for every key that a holder has taken. */
+  /** Call it for every key that a holder adds. */
   added(holder: KeyHolder): void {
     this.#holders.add(holder);
     this.#keys += 1;
@@ -28,7 +28,7 @@ export class KeyRoom {
     largest.forgetHalf();
   }
 
-  /** To be called for every key that a holder has forgotten. */
+  /** Call it for every key that a holder drops. */
   removed(holder: KeyHolder): void {
     this.#keys -= 1;
     if (holder.keys === 0) this.#holders.delete(holder);

@@ -5,7 +5,7 @@ import { RecentMap } from '../../lib/recent-map.ts';
 type KeySet = ReturnType<typeof createLocalJWKSet>;
 
 const FRESH_MS = 15 * 60 * 1000;
-/** How soon a set is fetched again after it could not be had, or did not have the key that was asked for. */
+/** The delay before another fetch when a fetch failed, or a key was missing in the set. */
 const AGAIN_MS = 60 * 1000;
 const FAILED_MS = 10 * 1000;
 
@@ -19,25 +19,25 @@ interface Entry {
   readonly fetchedAt: number;
   readonly keys: Promise<KeySet>;
   failed: boolean;
-  /** When it was last tried to have a newer set, and what is coming of it; the set itself when nothing is. */
+  /** When the last fetch started, and its result. */
   triedAt: number;
   newer: Promise<KeySet>;
 }
 
 type Fetch = (url: string, maxBytes: number) => Promise<Buffer>;
 
-/** Key sets of identity providers, fetched when they are needed first and kept for a quarter of an hour. */
+/** Key sets of identity providers: fetched at first use and kept for 15 minutes. */
 export class KeySets {
   readonly #entries = new RecentMap<string, Entry>(MAX_SETS);
 
   /**
-   * A newer set takes the place of one that is kept when it is there: anybody can ask for keys that do not exist, and
-   * while the provider does not answer that must not cost those who ask for the others.
+   * Returns the kept set while a newer one is fetched. Any client can ask for unknown keys; while the provider is slow,
+   * that must not delay requests with known ones.
    *
-   * @param fetch gets the document, with a deadline of its own
-   * @param nowMs on a clock that never goes back
-   * @param stale whether the key that was asked for is not in the set that is kept
-   * @throws Error when the set cannot be had
+   * @param fetch downloads the document, with a deadline of its own
+   * @param nowMs on a monotonic clock
+   * @param stale whether the kept set lacks the key
+   * @throws Error when no set can be fetched
    */
   get(url: string, fetch: Fetch, nowMs: number, stale: boolean): Promise<KeySet> {
     const known = this.#entries.get(url);
@@ -64,7 +64,7 @@ export class KeySets {
 
   #keep(url: string, nowMs: number, keys: Promise<KeySet>): Promise<KeySet> {
     const entry: Entry = { fetchedAt: nowMs, keys, failed: false, triedAt: nowMs, newer: keys };
-    // Whoever asked is told; the note is for those who ask next.
+    // The caller gets the error; the note is for later callers.
     keys.catch(() => {
       entry.failed = true;
     });

@@ -1,33 +1,33 @@
 import { hash } from 'node:crypto';
 import { RecentMap } from '../../lib/recent-map.ts';
 
-/** As many as one policy can have, twice: the old ones of a policy that was changed, and the new ones. */
+/** Twice as many as one policy can have: after a change, the old and the new ones. */
 const MAX_ENTRIES = 256;
 
 /**
- * What outlives a policy that is compiled anew, such as the counters of a limit: whoever has the same name
- * and the same parameters finds what was there before.
+ * State that survives a recompilation of the policy, for example the counters of a rate limit. An entry with the same
+ * name and parameters is found again.
  */
 export class PolicyState {
   readonly #entries = new RecentMap<string, object>(MAX_ENTRIES);
   readonly #onAdded: () => void;
 
-  /** @param onAdded told of every entry that is new */
+  /** @param onAdded called for every new entry */
   constructor(onAdded = () => {}) {
     this.#onAdded = onAdded;
   }
 
-  /** Entries that are kept. */
+  /** The number of entries. */
   get size(): number {
     return this.#entries.size;
   }
 
   /**
-   * @param kind names the class of what is kept
+   * @param kind names the class of the entry
    * @param identity name or place, and every parameter
    */
   keep<T extends object>(kind: new (...args: never[]) => T, identity: readonly unknown[], make: () => T): T {
-    // Parameters may have any length.
+    // Parameters can have any length.
     const key = hash('sha256', JSON.stringify([kind.name, ...identity]), 'base64');
     const known = this.#entries.get(key);
     const entry = known instanceof kind ? known : make();
@@ -38,11 +38,11 @@ export class PolicyState {
   }
 }
 
-/** Agents come and go, and a limit that a reconnect resets would be none. */
+/** A reconnecting agent must not reset the limits of its endpoints. */
 const MAX_URLS = 10_000;
 const MAX_TOTAL = 100_000;
 
-/** The states of all endpoints of a gateway, by their URLs; those asked for longest ago are forgotten first. */
+/** The states of all endpoints of a gateway by URL; drops the least recently used. */
 export class PolicyStates {
   readonly #states = new Map<string, PolicyState>();
   #total = 0;
@@ -61,7 +61,7 @@ export class PolicyStates {
   }
 
   #count(url: string, state: PolicyState): void {
-    // One that was forgotten belongs to its endpoint alone.
+    // A dropped state stays with its endpoint only.
     if (this.#states.get(url) !== state) return;
     this.#total += 1;
     while (this.#total > MAX_TOTAL && this.#states.size > 1) this.#forgetOldest();

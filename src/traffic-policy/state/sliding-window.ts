@@ -1,16 +1,16 @@
 import { type KeyHolder, KeyRoom } from './key-room.ts';
 
-/** How finely a window is counted: what was admitted is forgotten at most one slot too late. */
+/** The resolution of a window: an admitted request counts at most one slot too long. */
 const SLOTS = 60;
 
-/** Each takes some hundred bytes; whoever was idle for longest is forgotten first. */
+/** Each takes some hundred bytes; the least recently used is dropped first. */
 const MAX_KEYS = 10_000;
 
-/** Of all limits of the process: they take 200 MB at most. */
+/** For all limits of the process: at most 200 MB. */
 const ROOM = new KeyRoom(200_000);
 
 interface Bucket {
-  /** Times in slots, oldest first, and how many were admitted in each. */
+  /** Slot times, oldest first, and the number of admitted requests in each. */
   readonly slots: number[];
   readonly counts: number[];
   total: number;
@@ -18,13 +18,13 @@ interface Bucket {
 
 export interface Admission {
   readonly admitted: boolean;
-  /** Milliseconds after which the next one may be admitted; 0 when this one was. */
+  /** Milliseconds until the next request may be admitted; 0 when this one was. */
   readonly retryAfterMs: number;
 }
 
 /**
- * Admits at most so many within any window of time, for each key. Counting is by slots, a sixtieth of
- * the window each, and errs on the strict side: no window of that length ever sees more.
+ * Limits the number of requests within any window of time, for each key. It counts in slots of a sixtieth of the window
+ * and errs on the strict side: no window ever has more.
  */
 export class SlidingWindow implements KeyHolder {
   readonly #capacity: number;
@@ -39,7 +39,7 @@ export class SlidingWindow implements KeyHolder {
     this.#slotMs = windowMs / SLOTS;
   }
 
-  /** @param nowMs on a clock that never goes back */
+  /** @param nowMs on a monotonic clock */
   admit(key: string, nowMs: number): Admission {
     const slot = Math.floor(nowMs / this.#slotMs);
     const bucket = this.#bucketOf(key, slot);
@@ -66,7 +66,7 @@ export class SlidingWindow implements KeyHolder {
     for (const key of oldest) this.#forgetKey(key);
   }
 
-  /** Moves the key's bucket to the end of the map: the first one is always the one used longest ago. */
+  /** Moves the key's bucket to the end of the map: the first one is always the least recently used. */
   #bucketOf(key: string, slot: number): Bucket {
     this.#dropIdle(slot, this.#buckets.has(key) ? MAX_KEYS : MAX_KEYS - 1);
     const known = this.#buckets.get(key);
@@ -77,7 +77,7 @@ export class SlidingWindow implements KeyHolder {
     return bucket;
   }
 
-  /** Two at a time are enough to keep up, for each request adds at most one. */
+  /** Two at a time are enough: each request adds at most one. */
   #dropIdle(slot: number, limit: number): void {
     for (let times = 0; times < 2; times++) {
       const oldest = this.#buckets.entries().next().value;

@@ -13,7 +13,7 @@ const VERIFIERS: ReadonlyMap<string, Verify> = new Map([
   ['twilio', twilio],
 ]);
 
-/** Everybody whom the documentation names. */
+/** All providers in ngrok's documentation. */
 const DOCUMENTED: ReadonlySet<string> = new Set(
   `aftership airship alchemy sns autodesk bitbucket bolt box brex buildkite calendly castle chargify circleci clearbit
   clerk coinbase contentful docusign dropbox facebook_graph_api facebook_messenger frameio github gitlab go1 heroku
@@ -27,7 +27,7 @@ export function isKnownProvider(name: string): boolean {
   return DOCUMENTED.has(name);
 }
 
-/** @returns how a provider's webhooks are verified; undefined when this gateway cannot */
+/** @returns the verifier for a provider's webhooks; undefined when the provider is not supported */
 export function verifierOf(name: string): Verify | undefined {
   return VERIFIERS.get(name);
 }

@@ -20,11 +20,11 @@ export const github: Verify = (webhook) => {
   return verdict(isEqual(Buffer.from(signature.slice(7), 'hex'), expected));
 };
 
-/** docs.gitlab.com: "Webhooks", "Secret token"; the token itself is sent along. */
+/** docs.gitlab.com: "Webhooks", "Secret token"; the request carries the token itself. */
 export const gitlab: Verify = (webhook) => {
   const token = webhook.header('x-gitlab-token');
   if (token === '') return NO_SIGNATURE;
-  // Hashed, for comparing in constant time takes equal lengths.
+  // Hashed: a comparison in constant time requires equal lengths.
   return verdict(isEqual(hmac('sha256', 'token', token), hmac('sha256', 'token', webhook.secret)));
 };
 
@@ -38,7 +38,7 @@ export const slack: Verify = (webhook) => {
   return verdict(isEqual(Buffer.from(signature.slice(3), 'hex'), expected));
 };
 
-/** docs.stripe.com: "Verify webhook signatures manually"; while a secret is rolled there are several. */
+/** docs.stripe.com: "Verify webhook signatures manually". There are several signatures during the rotation of a secret. */
 export const stripe: Verify = (webhook) => {
   const parts = webhook.header('stripe-signature').split(',', 20);
   const valuesOf = (key: string) =>
@@ -71,7 +71,7 @@ export const svix: Verify = (webhook) => {
   return verdict(candidates.some((each) => isEqual(Buffer.from(each.slice(3), 'base64'), expected)));
 };
 
-/** twilio.com/docs: "Webhooks security"; a body that is no form is signed by its hash in the URL. */
+/** twilio.com/docs: "Webhooks security". For a body that is not a form, the signed URL contains its hash. */
 export const twilio: Verify = (webhook) => {
   const signature = webhook.header('x-twilio-signature');
   if (signature === '') return NO_SIGNATURE;
@@ -85,7 +85,7 @@ export const twilio: Verify = (webhook) => {
   return verdict(isEqual(Buffer.from(signature, 'base64'), expected));
 };
 
-/** The form's parameters in the order of their names, names and values without anything between. */
+/** The parameters of the form sorted by name, with names and values concatenated. */
 function formText({ body, contentType }: Webhook): string {
   if (contentType !== 'application/x-www-form-urlencoded') return '';
   const parameters = [...new URLSearchParams(body.toString())];

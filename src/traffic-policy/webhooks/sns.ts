@@ -20,18 +20,18 @@ const Message = z.object({
 });
 type Message = z.infer<typeof Message>;
 
-/** What is signed, in this order (docs.aws.amazon.com/sns: "Verifying the signatures of Amazon SNS messages"). */
+/** The signed fields, in this order (docs.aws.amazon.com/sns: "Verifying the signatures of Amazon SNS messages"). */
 const NOTIFICATION = ['Message', 'MessageId', 'Subject', 'Timestamp', 'TopicArn', 'Type'] as const;
 const SUBSCRIPTION = ['Message', 'MessageId', 'SubscribeURL', 'Timestamp', 'Token', 'TopicArn', 'Type'] as const;
 
-/** SNS tries for an hour to deliver, and never signs anew. */
+/** SNS retries a delivery for an hour with the same signature. */
 const MAX_AGE_MS = 60 * 60 * 1000;
 
 const MAX_CERTIFICATE = 16 * 1024;
 const CACHED = 50;
 const certificates = new Map<string, Buffer>();
 
-/** Amazon signs with its own key, whose certificate is at a place that only Amazon has. */
+/** Amazon signs with its own key and publishes the certificate under a host name of its own. */
 export const sns: Verify = async (webhook) => {
   const message = parseMessage(webhook.body);
   if (message === null) return NO_SIGNATURE;
@@ -42,7 +42,7 @@ export const sns: Verify = async (webhook) => {
   try {
     certificate = await certificateAt(message.SigningCertURL, webhook.fetch);
   } catch (error) {
-    webhook.note(`${message.SigningCertURL} cannot be had: ${messageOf(error)}`);
+    webhook.note(`cannot fetch ${message.SigningCertURL}: ${messageOf(error)}`);
     return 'the certificate cannot be had';
   }
   return isSigned(message, certificate) ? null : WRONG_SIGNATURE;
@@ -78,6 +78,6 @@ function isSigned(message: Message, certificate: Buffer): boolean {
   try {
     return verifier.verify(certificate, message.Signature, 'base64');
   } catch {
-    return false; // what was fetched is no certificate
+    return false; // the document is not a certificate
   }
 }

@@ -1,9 +1,9 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 
-/** A webhook's request, as its sender signed it. */
+/** The signed request of a webhook. */
 export interface Webhook {
   readonly method: string;
-  /** As the sender called it, with scheme and host. */
+  /** The URL that the sender used, with scheme and host. */
   readonly url: string;
   readonly body: Buffer;
   readonly contentType: string;
@@ -13,14 +13,14 @@ export interface Webhook {
   /** The first value of a header, by its lower-case name; empty when there is none. */
   header(name: string): string;
   fetch(url: string, maxBytes: number): Promise<Buffer>;
-  /** Tells the gateway's log what the sender need not know. */
+  /** Logs a problem that the sender does not need to know. */
   note(problem: string): void;
 }
 
-/** @returns why a webhook is not to be trusted, without quoting it; null when it is genuine */
+/** @returns why a webhook is not trusted, without quoting it; null when it is genuine */
 export type Verify = (webhook: Webhook) => string | null | Promise<string | null>;
 
-/** Nobody documents how old a webhook may be; most providers' own libraries say so much. */
+/** No provider documents a maximum age; most of their libraries use this one. */
 const TOLERANCE_S = 5 * 60;
 
 export const NO_SIGNATURE = 'the signature is missing';
@@ -33,12 +33,12 @@ export function hmac(algorithm: 'sha1' | 'sha256', key: string | Buffer, ...part
   return mac.digest();
 }
 
-/** Compares in a time that tells nothing of where they differ. */
+/** Compares in constant time. */
 export function isEqual(one: Buffer, other: Buffer): boolean {
   return one.length === other.length && timingSafeEqual(one, other);
 }
 
-/** @param seconds since 1970, as the sender wrote them */
+/** @param seconds since 1970, from the sender */
 export function isRecent(seconds: string, { nowMs }: Webhook): boolean {
   return /^\d{1,12}$/.test(seconds) && Math.abs(nowMs / 1000 - Number(seconds)) <= TOLERANCE_S;
 }

@@ -51,7 +51,7 @@ describe('options that the JavaScript SDK has no word for', () => {
     const { frame } = demandsOf({}, { ...HTTP, ipPolicyRef: 'ipp_1' });
     const ports = { ipPolicies: () => [{ cidr: '10.0.0.0/8', action: 'allow' } as const] };
     expect(compilePolicy(null, 'http', { frame, ports }).onHttpRequest).not.toBeNull();
-    expect(() => compilePolicy(null, 'http', { frame })).toThrow('names an IP policy that does not exist');
+    expect(() => compilePolicy(null, 'http', { frame })).toThrow('names an unknown IP policy');
   });
 });
 

@@ -60,7 +60,7 @@ describe('basicAuth', () => {
     const policy = JSON.stringify({ on_http_request: [rule('basic-auth', { credentials: ['eve:password2'] })] });
     const { code, message } = await refusal((builder) => builder.basicAuth('ann', 'password1').trafficPolicy(policy));
     expect(code).toBe('ERR_NGROK_9026');
-    expect(message).toContain('second action for authentication');
+    expect(message).toContain('second authentication action');
     expect(message).not.toMatch(/password\d/);
   });
 });

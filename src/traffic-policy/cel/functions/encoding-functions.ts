@@ -67,7 +67,7 @@ export const ENCODING_FUNCTIONS: readonly CelFunc[] = [
   ...test('isURL', (text) => parseUrl(text) !== null),
 ];
 
-/** A function of one text, both as `name(s)` and as `s.method()`. */
+/** A function of one string, both as `name(s)` and as `s.method()`. */
 function oneText(name: string, method: string, run: (text: string) => CelInput): CelFunc[] {
   const metered = (text: string) => {
     currentContext().budget.spend(text.length);
@@ -81,7 +81,7 @@ function oneText(name: string, method: string, run: (text: string) => CelInput):
   ];
 }
 
-/** Whether a text can be read as something, asked as `s.method()`. */
+/** Defines `s.method()`, which tells whether a string is valid. */
 function test(method: string, run: (text: string) => boolean): CelFunc[] {
   return [
     celMethod(method, STRING, [], BOOL, function () {
@@ -89,7 +89,7 @@ function test(method: string, run: (text: string) => boolean): CelFunc[] {
       try {
         return run(this);
       } catch {
-        return false; // that it cannot be read is the answer
+        return false; // an error means that the string is invalid
       }
     }),
   ];
@@ -100,7 +100,7 @@ function encodeBase64(data: string | Uint8Array): string {
   return boundedText(Buffer.from(data as string).toString('base64'));
 }
 
-/** @throws Error for what is not base64; Node would leave out what it does not know */
+/** @throws Error for invalid base64; Node would skip invalid characters */
 function decodeBase64(text: string): Uint8Array {
   currentContext().budget.spend(text.length);
   const bare = text.replace(/=+$/, '').replaceAll('-', '+').replaceAll('_', '/');
@@ -125,7 +125,7 @@ function decodeJson(text: string): CelInput {
   try {
     return celOf(JSON.parse(text));
   } catch (error) {
-    // Deep nesting overflows the stack of celOf; to the policy it is one more text that cannot be read.
+    // Deep nesting overflows the stack of celOf: the policy gets the same error as for invalid JSON.
     throw new Error(`not JSON: ${messageOf(error)}`);
   }
 }

@@ -18,7 +18,7 @@ const HASHES: Readonly<Record<string, Hash>> = {
   xxhash64: (data) => bigEndian(xxhash64(data), 8),
 };
 
-/** `hash.sha256(s)` and `s.sha256()`, of texts and bytes, in hex or in base64. */
+/** `hash.sha256(s)` and `s.sha256()`, for strings and bytes, in hex or base64. */
 export const HASH_FUNCTIONS: readonly CelFunc[] = Object.entries(HASHES).flatMap(([name, hash]) =>
   [STRING, BYTES].flatMap((type) => [
     celFunc(`hash.${name}`, [type], STRING, (data) => encoded(hash, data, 'hex')),
@@ -33,11 +33,11 @@ export const HASH_FUNCTIONS: readonly CelFunc[] = Object.entries(HASHES).flatMap
 );
 
 function encoded(hash: Hash, data: string | Uint8Array, encoding: string): string {
-  // The 64-bit ones work with BigInt, some 100 ns a byte.
+  // The 64-bit hashes use BigInt, about 100 ns a byte.
   currentContext().budget.spend(data.length * 4);
   const result = hash(typeof data === 'string' ? Buffer.from(data) : Buffer.from(data));
   if (encoding === 'hex' || encoding === 'base64') return result.toString(encoding);
-  throw new Error(`the encoding ${JSON.stringify(encoding)} is neither 'hex' nor 'base64'`);
+  throw new Error("the encoding must be 'hex' or 'base64'");
 }
 
 function digest(algorithm: string): Hash {
@@ -48,7 +48,7 @@ function bigEndian(value: bigint, bytes: number): Buffer {
   return Buffer.from(value.toString(16).padStart(bytes * 2, '0'), 'hex');
 }
 
-/** The polynomial of ISO 3309, bits reversed. */
+/** The polynomial of ISO 3309, with reversed bits. */
 const POLYNOMIAL = 0xd800000000000000n;
 const ALL_ONES = 0xffffffffffffffffn;
 

@@ -31,7 +31,7 @@ export const LIST_FUNCTIONS: readonly CelFunc[] = [
   celMethod('sort', LIST, [], LIST, function () {
     return sortedBy([...this], [...this]);
   }),
-  // What the macro sortBy becomes: the second list holds the key of each element of the first.
+  // The macro sortBy calls this; the second list has the keys of the elements of the first.
   celFunc('@sortBy', [LIST, LIST], LIST, (list, keys) => sortedBy([...list], [...keys])),
   celMethod('distinct', LIST, [], LIST, function () {
     return distinct([...this]);
@@ -43,7 +43,7 @@ export const LIST_FUNCTIONS: readonly CelFunc[] = [
     checkListSize(Number(size));
     return Array.from({ length: Math.max(0, Number(size)) }, (_, at) => BigInt(at));
   }),
-  // The library's concatenation is lazy: lists in lists in lists, whose reading is quadratic.
+  // The library concatenates lazily, as nested lists, which take quadratic time to read.
   celFunc('_+_', [LIST, LIST], LIST, (left, right) => {
     checkListSize(left.size + right.size);
     currentContext().budget.spend(left.size + right.size);
@@ -75,7 +75,7 @@ function flatten(list: readonly CelValue[], depth: number): CelValue[] {
   return flat;
 }
 
-/** @throws Error unless all keys are numbers, all texts or all booleans */
+/** @throws Error unless all keys are numbers, all strings or all booleans */
 function sortedBy(list: readonly CelValue[], keys: readonly CelValue[]): CelValue[] {
   currentContext().budget.spend(list.length * 10);
   const kinds = new Set(keys.map((key) => (typeof key === 'bigint' ? 'number' : typeof key)));
@@ -93,7 +93,7 @@ function compare(one: CelValue, other: CelValue): number {
 function distinct(list: readonly CelValue[]): CelValue[] {
   const seen = new Set<string>();
   return list.filter((element) => {
-    // Numbers are equal across types in CEL, and so they are in JSON.
+    // In CEL as in JSON, numbers are equal across types.
     const key = JSON.stringify(jsonOf(element));
     currentContext().budget.spend(key.length);
     if (seen.has(key)) return false;

@@ -7,7 +7,7 @@ const { BOOL, DOUBLE, INT, STRING } = CelScalar;
 
 const PRIVATE = ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16'];
 
-/** Addresses, chance and secrets. */
+/** Functions for addresses, random numbers and secrets. */
 export const NETWORK_FUNCTIONS: readonly CelFunc[] = [
   celFunc('inCidrRange', [STRING, STRING], BOOL, (address, range) => isInAny(address, [range])),
   celFunc('inCidrRanges', [STRING, listType(STRING)], BOOL, (address, ranges) => isInAny(address, ranges)),
@@ -19,7 +19,7 @@ export const NETWORK_FUNCTIONS: readonly CelFunc[] = [
   celFunc('rand.int', [INT, INT], INT, randomInt),
   celFunc('secrets.get', [STRING, STRING], STRING, (vault, name) => {
     const secret = currentContext().secret(vault, name);
-    if (secret === null) throw new Error(`there is no such secret: ${vault}, ${name}`);
+    if (secret === null) throw new Error(`unknown secret: ${vault}, ${name}`);
     return secret;
   }),
 ];

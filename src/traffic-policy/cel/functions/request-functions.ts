@@ -3,7 +3,7 @@ import { currentContext } from '../evaluation.ts';
 
 const { BOOL, DYN, STRING } = CelScalar;
 
-/** Functions that ask for something of the request, by the variable they look into. */
+/** Functions that read the request, by the variable that they read. */
 export const REQUEST_FUNCTIONS: readonly CelFunc[] = [
   ...lookups('ReqHeader', 'req.headers'),
   ...lookups('QueryParam', 'req.url.query_params'),
@@ -31,7 +31,7 @@ function cookieLookups(subject: string, variable: string): CelFunc[] {
     celFunc(`get${subject}`, [STRING], DYN, (name) => {
       const found = memberOf(variable, name);
       const first = isCelList(found) ? found.get(0) : undefined;
-      if (first === undefined) throw new Error(`there is no such cookie: ${name}`);
+      if (first === undefined) throw new Error(`unknown cookie: ${name}`);
       return first;
     }),
   ];

@@ -16,9 +16,9 @@ import { currentContext } from '../evaluation.ts';
 const { BOOL, BYTES, INT, STRING } = CelScalar;
 const TEXTS = listType(STRING);
 
-/** What the library lacks or has otherwise. */
+/** Functions that the library lacks or implements differently. */
 const OWN: readonly CelFunc[] = [
-  // The library's is quadratic.
+  // The library's version takes quadratic time.
   celMethod('replace', STRING, [STRING, STRING], STRING, function (from, to) {
     return replace(this, from, to, Number.POSITIVE_INFINITY);
   }),
@@ -31,7 +31,7 @@ const OWN: readonly CelFunc[] = [
   celMethod('split', STRING, [STRING], TEXTS, function (separator) {
     return parts(this.split(separator));
   }),
-  // ngrok's cuts off what goes beyond the number, Go's keeps it in the last part.
+  // ngrok drops the parts beyond the limit; Go keeps them in the last part.
   celMethod('split', STRING, [STRING, INT], TEXTS, function (separator, number) {
     return parts(number < 0n ? this.split(separator) : this.split(separator, Number(number)));
   }),
@@ -44,7 +44,7 @@ const OWN: readonly CelFunc[] = [
   celMethod('reverse', STRING, [], STRING, function () {
     return [...this].reverse().join('');
   }),
-  // The same as the library's: only that these are charged for.
+  // Like the library's versions, but charged to the budget.
   celFunc('size', [STRING], INT, codePoints),
   celMethod('size', STRING, [], INT, function () {
     return codePoints(this);
@@ -52,7 +52,7 @@ const OWN: readonly CelFunc[] = [
   celFunc('bytes', [STRING], BYTES, (text) => new Uint8Array(Buffer.from(text))),
 ];
 
-/** The library's functions on texts and the documented ones besides, bounded. */
+/** All functions on strings, with limits. */
 export const TEXT_FUNCTIONS: readonly CelFunc[] = [
   ...[...strings, ...OWN].map(metered),
   celFunc('matches', [STRING, STRING], BOOL, matches),
@@ -77,7 +77,7 @@ function matches(text: string, pattern: string): boolean {
 }
 
 function replace(text: string, from: string, to: string, times: number): string {
-  if (from === '') throw new Error('an empty text cannot be replaced');
+  if (from === '') throw new Error('an empty string cannot be replaced');
   const pieces = text.split(from);
   const whole = Math.min(times, pieces.length - 1);
   checkTextLength(text.length + whole * (to.length - from.length));
@@ -91,7 +91,7 @@ function parts(list: string[]): string[] {
   return list;
 }
 
-/** The same function, charging for the length of what it is given and limiting what it makes. */
+/** Wraps a function: charges for the length of its arguments and limits the length of its result. */
 function metered(func: CelFunc): CelFunc {
   const run = (target: string | CelList | undefined, args: (string | bigint | CelList)[]) => {
     currentContext().budget.spend(sizeOf(target) + args.reduce((sum: number, arg) => sum + sizeOf(arg), 0));

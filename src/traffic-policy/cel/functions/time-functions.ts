@@ -9,8 +9,8 @@ const MINUTE = 60_000;
 const DAY = 24 * 60 * MINUTE;
 
 /**
- * Reads a part of a moment that was shifted so that UTC's parts are those of the zone. The library goes
- * through the process's own time zone, and is an hour off when that zone's clocks go forward.
+ * Reads a part of a date that was shifted so that its UTC parts are those of the zone. The library uses the time zone of
+ * the process, and is an hour off when that zone's clocks go forward.
  */
 const PARTS: Readonly<Record<string, (moment: Date) => number>> = {
   getFullYear: (moment) => moment.getUTCFullYear(),
@@ -45,7 +45,7 @@ function shifted(ms: number, zone: string): Date {
 const CACHED = 100;
 const formats = new RecentMap<string, Intl.DateTimeFormat>(CACHED);
 
-/** The zone's wall clock, read as if it were UTC; whole seconds. */
+/** The zone's wall clock as if it were UTC, in whole seconds. */
 function wallTime(ms: number, zone: string): number {
   let format = formats.get(zone);
   if (!format) {
@@ -57,7 +57,7 @@ function wallTime(ms: number, zone: string): number {
       minute: 'numeric',
       second: 'numeric',
     } as const;
-    // Throws for a zone that does not exist.
+    // Throws for an unknown zone.
     format = new Intl.DateTimeFormat('en-US', { ...numeric, hourCycle: 'h23', timeZone: zone });
     formats.set(zone, format);
   }

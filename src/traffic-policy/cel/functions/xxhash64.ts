@@ -8,7 +8,7 @@ const u64 = (value: bigint): bigint => BigInt.asUintN(64, value);
 const rotate = (value: bigint, bits: bigint): bigint => u64((value << bits) | (value >> (64n - bits)));
 const round = (lane: bigint, input: bigint): bigint => u64(rotate(u64(lane + input * PRIME_2), 31n) * PRIME_1);
 
-/** XXH64 with seed 0, as the specification of xxHash has it. */
+/** XXH64 with seed 0, by the specification of xxHash. */
 export function xxhash64(data: Buffer): bigint {
   let at = 0;
   let hash = PRIME_5;
