@@ -11,17 +11,68 @@ import { NO_CURL, unless } from './support/requirements.ts';
 import { makeFolder } from './support/temporary-folder.ts';
 
 const run = promisify(execFile);
-const readme = readFileSync('README.md', 'utf8');
 
-/** The text between a heading and the next one of the same level. */
-const chapter = (heading: string) => readme.split(`\n## ${heading}\n`)[1]?.split('\n## ')[0] ?? '';
+/** A page by its headings of the second level, and its blocks of code. */
+class Page {
+  readonly text: string;
+
+  constructor(readonly file: string) {
+    this.text = readFileSync(file, 'utf8');
+  }
+
+  /** The text below a heading, up to the next one. */
+  chapter(heading: string): string {
+    const found = this.text.split(`\n## ${heading}\n`)[1]?.split('\n## ')[0];
+    if (found === undefined) throw new Error(`${this.file} has no chapter ${heading}`);
+    return found;
+  }
+
+  /** All commands of the page, one block each. */
+  commands(): string[] {
+    return blocks(this.text, 'sh');
+  }
+}
+
 const blocks = (text: string, language: string) =>
   [...text.matchAll(/^```(\w*)\n([\s\S]*?)^```$/gm)]
     .filter((match) => match[1] === language)
     .map((match) => match[2] ?? '');
 
-/** README's commands as they stand there, on the free ports that this run got. */
-describe('the tour in README', unless(NO_CURL), () => {
+const README = new Page('README.md');
+const GETTING_STARTED = new Page('docs/getting-started.md');
+const GATEWAY = new Page('docs/gateway.md');
+const MANAGEMENT_CLIENT = new Page('docs/management-client.md');
+
+describe('README', () => {
+  it('has at most 150 lines', () => {
+    expect(README.text.trimEnd().split('\n').length).toBeLessThanOrEqual(150);
+  });
+
+  it('starts each of its three ways with at most four commands', () => {
+    const ways = README.chapter('Three ways to start').split('\n### ').slice(1);
+    expect(ways).toHaveLength(3);
+    for (const way of ways) {
+      const commands = blocks(way, 'sh').join('').replaceAll('\\\n', '').trim().split('\n');
+      expect(commands.length).toBeLessThanOrEqual(4);
+    }
+  });
+
+  it('has no command that the pages in docs/ do not have and explain', () => {
+    const pages = ['getting-started', 'raspberry-pi', 'service', 'gateway'].map((name) => new Page(`docs/${name}.md`));
+    const explained = pages.flatMap((page) => page.commands()).join('');
+    const lines = README.commands().flatMap((block) =>
+      block
+        .replace(/ +# .*$/gm, '')
+        .trim()
+        .split('\n'),
+    );
+    expect(lines.length).toBeGreaterThan(10);
+    expect(lines.filter((line) => !explained.includes(line.trim()))).toEqual([]);
+  });
+});
+
+/** The page's commands as they are printed, on the free ports of this run. */
+describe('docs/getting-started.md', unless(NO_CURL), () => {
   const [folder, removeFolder] = makeFolder();
   let agent: AgentProcess;
   let upstream: Server;
@@ -35,15 +86,16 @@ describe('the tour in README', unless(NO_CURL), () => {
     });
     return stdout;
   };
-  const tour = blocks(chapter('A tour with curl'), 'sh');
+  const tour = GETTING_STARTED.commands();
+  const answers = blocks(GETTING_STARTED.text, 'json');
   const step = (pattern: RegExp) => {
     const found = tour.find((block) => pattern.test(block));
-    if (!found) throw new Error(`README's tour has no command like ${pattern}`);
+    if (!found) throw new Error(`the page has no command like ${pattern}`);
     return found;
   };
 
   beforeAll(async () => {
-    upstream = createServer((_req, res) => res.end('the service'));
+    upstream = createServer((_req, res) => res.end('the upstream'));
     await new Promise<void>((resolve) => upstream.listen(0, '127.0.0.1', resolve));
     agent = AgentProcess.start(folder);
     const api = await agent.ready();
@@ -60,62 +112,65 @@ describe('the tour in README', unless(NO_CURL), () => {
     removeFolder();
   });
 
-  it('opens the tunnel and answers what README shows', async () => {
+  it('POST /tunnels answers what the page shows', async () => {
     const answer = await shell(step(/"forwards_to":"8001"/));
-    const [shown = ''] = blocks(chapter('A tour with curl'), 'json');
+    const [shown = ''] = answers;
     expect(JSON.parse(answer)).toEqual(JSON.parse(here(shown)));
     expect(Object.keys(JSON.parse(answer))).toEqual(['url', 'protocol', 'forwards_to', 'domain', 'policy']);
   });
 
-  it('reaches the service with curl and the gateway’s authority, default policy applied', async () => {
+  it('curl reaches the upstream with the gateway’s CA, and the default policies apply', async () => {
     const answer = await shell(step(/curl -i --cacert/));
     expect(answer).toMatch(/^HTTP\/(2|1\.1) 200/);
     expect(answer).toMatch(/\r\nx-content-type-options: nosniff\r\n/);
-    expect(answer).toMatch(/the service$/);
+    expect(answer).toMatch(/the upstream$/);
   });
 
-  it('lists it with its policy as a JSON string, and shows its state', async () => {
+  it('GET /tunnels lists the tunnel with its policy, GET /tunnels/{url_part} shows its state', async () => {
     const [item] = JSON.parse(await shell(step(/^curl http:\/\/127\.0\.0\.1:4040\/tunnels\n$/)));
     expect(item).toMatchObject({ url_part: 'device342', forwards_to: `localhost:${ports['8001']}` });
     expect(JSON.parse(item.policy)).toEqual(JSON.parse(readFileSync('defaults/policies.json', 'utf8')));
-    expect(JSON.parse(await shell(step(/^curl http.*\/tunnels\/device342/)))).toMatchObject({ status: 'online' });
+    const shown = JSON.parse(answers[1] ?? '');
+    const detail = JSON.parse(await shell(step(/^curl http.*\/tunnels\/device342/)));
+    expect(Object.keys(detail)).toEqual(Object.keys(shown));
+    expect(detail).toMatchObject({ url_part: shown.url_part, status: shown.status });
   });
 
-  it('uses a policy that was sent instead of the default policies', async () => {
+  it('a tunnel with its own policy uses it instead of the default policies', async () => {
     await shell(step(/polite\.localhost/));
     const answer = await shell(step(/curl -i --cacert/).replace('device342', 'polite'));
     expect(answer).toMatch(/\r\nx-greeting: hello\r\n/);
     expect(answer).not.toMatch(/x-served-by/);
   });
 
-  it('answers on the agent’s own domain to who has the token', async () => {
+  it('the API answers on the agent’s own domain with the API token only', async () => {
     expect(JSON.parse(await shell(step(/Authorization: Bearer/)))).toHaveLength(2);
     const without = step(/Authorization: Bearer/).replace(/-H "Authorization[^"]*"/, '');
     expect(JSON.parse(await shell(without))).toMatchObject({ status_code: 401 });
   });
 
-  it('deletes the tunnel, whose URL stops answering', async () => {
+  it('DELETE ends the tunnel and its URL answers 404', async () => {
     await shell(step(/-X DELETE/));
     expect(await shell(step(/curl -i --cacert/))).toMatch(/^HTTP\/(2|1\.1) 404/);
   });
 
-  it('gives a service that speaks no HTTP a port of its own', async () => {
+  it('a tcp tunnel gets a port at the gateway', async () => {
     const answer = JSON.parse(await shell(step(/"protocol":"tcp"/)));
-    const shown = JSON.parse(blocks(chapter('A tour with curl'), 'json')[1] ?? '');
+    const shown = JSON.parse(answers[2] ?? '');
     const url = expect.stringMatching(/^tcp:\/\/localhost:20\d{3}$/);
     expect(answer).toEqual({ ...shown, url, domain: answer.url.replace('tcp://', '') });
     expect(shown).toMatchObject({ url: `tcp://${shown.domain}` });
   });
 
-  it('does the same with the command line', async () => {
-    const commands = (blocks(chapter('The command line'), '')[0] ?? '')
+  it('the commands of the command line work in the order of a day', async () => {
+    const commands = (blocks(GETTING_STARTED.chapter('Use the command line'), '')[0] ?? '')
       .split('\n')
       .filter((line) => line.startsWith('device-agent tunnels'))
       .map((line) => line.split(/\s{2,}|\(/)[0] ?? '');
     expect(commands).toHaveLength(6);
     const [list, start, show, remove, backUp, restore] = commands;
     const outputs: string[] = [];
-    // In README's order the tunnel is listed before it is started.
+    // The page lists tunnels before it starts one.
     for (const command of [start, list, show, backUp, remove, restore]) {
       outputs.push(await shell(`${command}`.replace('device-agent', `"${process.execPath}" "${CLI}"`)));
     }
@@ -128,10 +183,9 @@ describe('the tour in README', unless(NO_CURL), () => {
   });
 });
 
-/** The chapter on a gateway of one's own, with gateway, laptop and device in folders of their own. */
-describe('the chapter on a gateway of one’s own', unless(NO_CURL), () => {
-  const text = chapter('A gateway of your own');
-  const [start, createKey, setup, look, backup] = blocks(text, 'sh');
+/** Gateway, laptop and device have a folder each. */
+describe('docs/gateway.md and docs/management-client.md', unless(NO_CURL), () => {
+  const [start, createKey, setup, look, backup] = GATEWAY.commands();
   const [root, removeRoot] = makeFolder();
   const folder = (name: string) => {
     const path = join(root, name);
@@ -140,7 +194,7 @@ describe('the chapter on a gateway of one’s own', unless(NO_CURL), () => {
   };
   let gateway: AgentProcess;
   let device: AgentProcess | undefined;
-  /** What stands for the README's examples here. */
+  /** Replaces the page's example addresses with those of this run. */
   let replacements: [string, string][];
 
   const shell = async (command: string | undefined, cwd: string) => {
@@ -169,8 +223,8 @@ describe('the chapter on a gateway of one’s own', unless(NO_CURL), () => {
     removeRoot();
   });
 
-  it('names only settings that there are', () => {
-    const [env = ''] = blocks(text, '');
+  it('the settings of a gateway exist', () => {
+    const [env = ''] = blocks(GATEWAY.chapter('Set up a gateway'), '');
     const names = env
       .trim()
       .split('\n')
@@ -179,9 +233,9 @@ describe('the chapter on a gateway of one’s own', unless(NO_CURL), () => {
     for (const name of names) expect(readFileSync('.env.example', 'utf8')).toContain(`#${name}=`);
   });
 
-  it('sets the site up, and prints the lines that README shows', async () => {
+  it('setup prepares the site and prints the settings that the page shows', async () => {
     const output = await shell(setup, folder('laptop'));
-    const shown = (blocks(text, '')[1] ?? '').trim().split('\n');
+    const shown = (blocks(GATEWAY.chapter('Prepare a site'), '')[0] ?? '').trim().split('\n');
     const printed = output.trim().split('\n').slice(-shown.length);
     const [token, ...others] = shown.map((line) => line.replace(...(replacements[1] as [string, string])));
     expect(printed.slice(1)).toEqual(others);
@@ -189,22 +243,22 @@ describe('the chapter on a gateway of one’s own', unless(NO_CURL), () => {
     writeFileSync(join(folder('device'), '.env'), printed.join('\n'));
   });
 
-  it('takes the device online with these lines, as the API shows', async () => {
+  it('an agent with these settings is online, and the API lists it', async () => {
     device = AgentProcess.start(folder('device'));
     await device.ready();
     const answer = JSON.parse(await shell(`${exports()}\n${look}`, folder('laptop')));
     expect(answer.tunnel_sessions).toHaveLength(1);
   });
 
-  it('backs the database up', async () => {
+  it('gateway backup writes a sound copy of the database', async () => {
     await shell(backup, folder('server'));
     const copy = Database.open(join(folder('server'), 'gateway-backup.db'));
     expect(copy.problems()).toEqual([]);
     copy.close();
   });
 
-  it('runs the program for developers, and the example', async () => {
-    const [program = ''] = blocks(chapter('For developers: the management client'), 'js');
+  it('the program and the example of the management client run', async () => {
+    const [program = ''] = blocks(MANAGEMENT_CLIENT.text, 'js');
     const file = join(folder('laptop'), 'gateway-ca.pem');
     const env = `${exports()?.replace('gateway-ca.pem', file)}`;
     // The package finds itself by its name from within the checkout alone.
@@ -213,7 +267,9 @@ describe('the chapter on a gateway of one’s own', unless(NO_CURL), () => {
     expect(shown).toMatch(
       /^\*\.siteb\.example\.com CNAME \S+\n_acme-challenge\.siteb\.example\.com CNAME \S+\n127\.0\.0\.1 /,
     );
-    const example = `"${process.execPath}" examples/provision.mjs '*.sitec.example.com' 'site C'`;
-    expect(await shell(`${env}\n${example}`, '.')).toMatch(/^authtoken: \w{27}_\w+$/m);
+    const [example = ''] = MANAGEMENT_CLIENT.commands();
+    expect(await shell(`${env}\n${example.replace('node', `"${process.execPath}"`)}`, '.')).toMatch(
+      /^authtoken: \w{27}_\w+$/m,
+    );
   });
 });

@@ -1,4 +1,8 @@
+import { readFileSync } from 'node:fs';
 import { cliPage } from './cli-page.ts';
+import { managementReference } from './management-reference.ts';
+import { replaceSection } from './markdown.ts';
+import { overviewPicture } from './overview-picture.ts';
 import { envExample, settingsPage } from './settings-page.ts';
 
 /** The content of every generated file, by its path in the project. */
@@ -7,5 +11,11 @@ export function generatedPages(): Record<string, string> {
     'docs/settings.md': settingsPage(),
     'docs/cli.md': cliPage(),
     '.env.example': envExample(),
+    'docs/images/overview.svg': overviewPicture(),
+    'docs/management-api.md': replaceSection(
+      readFileSync('docs/management-api.md', 'utf8'),
+      'reference',
+      managementReference(),
+    ),
   };
 }

@@ -20,7 +20,7 @@ it('says of every option of the SDK’s builders what becomes of it', () => {
     builders.flatMap(([, body = '']) => [...body.matchAll(/^ {2}(\w+)\(/gm)].map(([, name]) => name)),
   );
   for (const name of CALLS) options.delete(name);
-  const [, section = ''] = /## What agents may ask for\n([\s\S]*?)(?:\n## |$)/.exec(page) ?? [];
+  const [, section = ''] = /## Options of SDKs\n([\s\S]*?)(?:\n## |$)/.exec(page) ?? [];
   const missing = [...options].filter((name) => !section.includes(`\`${name}\``));
   expect(missing).toEqual([]);
 });

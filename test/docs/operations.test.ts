@@ -97,31 +97,4 @@ describe('docs/operations.md', () => {
     const listed = [...section.matchAll(/`(\w+)`/g)].map(([, name]) => name);
     expect(listed.toSorted()).toEqual(rules.map(({ alert }) => alert).toSorted());
   });
-
-  it('explains lines of the log that are written', () => {
-    const sources = readdirSync('src', { recursive: true, encoding: 'utf8' })
-      .filter((file) => file.endsWith('.ts'))
-      .map((file) => readFileSync(join('src', file), 'utf8'))
-      .join('\n');
-    const [, section = ''] = /^## Logs\n([\s\S]*?)^## /m.exec(page) ?? [];
-    const rows = [...section.matchAll(/^\| (`[^|]*) \| (?:info|warn|error) \|/gm)].flatMap(([, cell = '']) =>
-      [...cell.matchAll(/`([^`]+)`/g)].map(([, line = '']) => line),
-    );
-    expect(rows.length).toBeGreaterThan(10);
-    expect(rows.filter((line) => !sources.includes(line))).toEqual([]);
-  });
-
-  it('has no link that leads nowhere', () => {
-    const anchors = new Set(
-      [...page.matchAll(/^#+ (.*)$/gm)].map(([, title = '']) =>
-        title
-          .toLowerCase()
-          .replaceAll(/[^\w -]/g, '')
-          .replaceAll(' ', '-'),
-      ),
-    );
-    const links = [...page.matchAll(/\]\(#([^)]*)\)/g)].map(([, anchor]) => String(anchor));
-    expect(links).not.toEqual([]);
-    expect(links.filter((anchor) => !anchors.has(anchor))).toEqual([]);
-  });
 });

@@ -46,10 +46,10 @@ describe.each(services)('the unit %s', (name, service: Service) => {
   });
 });
 
-it('has its files where README says', () => {
-  const readme = readFileSync('README.md', 'utf8');
+it('keeps its files where docs/service.md says', () => {
+  const page = readFileSync('docs/service.md', 'utf8');
   const files = [settingsFileOf(AGENT_SERVICE), AGENT_SERVICE.credential?.file, stateFolderOf(AGENT_SERVICE)];
-  for (const file of files) expect(readme).toContain(file);
+  for (const file of files) expect(page).toContain(file);
 });
 
 it('waits for no network, and restarts for ever', () => {

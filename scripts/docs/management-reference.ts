@@ -1,0 +1,177 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { OPERATIONS, type Operation } from '../../src/management/operations.ts';
+
+const RESOURCES = 'src/management/resources';
+
+interface JsonSchema {
+  type?: string | string[];
+  const?: unknown;
+  enum?: unknown[];
+  items?: JsonSchema;
+  anyOf?: JsonSchema[];
+  properties?: Record<string, JsonSchema>;
+  required?: string[];
+  description?: string;
+  default?: unknown;
+}
+
+type Family = Record<string, Operation>;
+
+/** The tables of docs/management-api.md: each family's operations, and the members of its resource. */
+export function managementReference(): string {
+  const comments = memberComments();
+  return Object.entries<Family>(OPERATIONS)
+    .filter(([name]) => !/^tlsEdge[A-Z]/.test(name) && name !== 'serviceUsers')
+    .map(([name, family]) => [
+      headingOf(name),
+      operationsTable(withModules(name, family)),
+      membersTable(family, comments),
+    ])
+    .map((parts) => parts.filter((part) => part !== '').join('\n\n'))
+    .join('\n\n');
+}
+
+/** The modules of a TLS edge belong to its section; service users are bot users under another path. */
+function withModules(name: string, family: Family): Operation[] {
+  const others = Object.entries<Family>(OPERATIONS).filter(
+    ([other]) =>
+      (name === 'tlsEdges' && /^tlsEdge[A-Z]/.test(other)) || (name === 'botUsers' && other === 'serviceUsers'),
+  );
+  return [family, ...others.map(([, operations]) => operations)].flatMap((operations) => Object.values(operations));
+}
+
+function headingOf(family: string): string {
+  const words = family.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+  const named = words
+    .replace(/^api /, 'API ')
+    .replace(/^ip /, 'IP ')
+    .replace(/^tls /, 'TLS ')
+    .replace(/^http /, 'HTTP ');
+  return `### ${named.charAt(0).toUpperCase()}${named.slice(1)}`;
+}
+
+function operationsTable(operations: readonly Operation[]): string {
+  const rows = operations.map(({ method, path, status, summary }) => {
+    const ofModule = /^(.*\/edges\/tls\/\{id\}\/)(\w+)$/.exec(path);
+    if (!ofModule) return `| \`${method} ${path}\` | ${status} | ${summary} |`;
+    const [, edge = '', module = ''] = ofModule;
+    return `| \`${method} ${edge}{module}\` | ${status} | ${summary.replace(`the ${module} module`, 'one module')} |`;
+  });
+  return ['| Operation | Success | |', '| --- | --- | --- |', ...new Set(rows)].join('\n');
+}
+
+function membersTable({ get, create, update }: Family, comments: ReadonlyMap<string, string>): string {
+  const places: Places = {
+    Create: membersOf(create?.body, 'input'),
+    Update: membersOf(update?.body, 'input'),
+    Answer: membersOf(get?.answer, 'output'),
+  };
+  const file = fileOf(get?.answer);
+  const all = Object.values(places).flatMap(({ members }) => Object.keys(members));
+  const names = [...new Set(all)].filter((name) => !COMMON.includes(name));
+  const rows = names.map((name) => {
+    const usage = create ? [mark(name, places.Create), mark(name, places.Update)] : [];
+    const type = create ? typesOf(name, places) : typeOf(places.Answer.members[name] ?? {});
+    const cells = [`\`${name}\``, ...usage, type, noteOf(name, file, places, comments)];
+    return `| ${cells.join(' | ')} |`;
+  });
+  const head = ['Member', ...(create ? ['Create', 'Update'] : []), 'Type', ''];
+  return [`| ${head.join(' | ')} |`, `|${' --- |'.repeat(head.length)}`, ...rows].join('\n').replaceAll('|  |', '| |');
+}
+
+/** Members of every resource, which the page describes once. */
+const COMMON = ['id', 'uri', 'created_at'];
+
+type Places = Record<'Create' | 'Update' | 'Answer', Members>;
+
+/** What is sent and what is answered, where the two differ. */
+function typesOf(name: string, { Create, Update, Answer }: Places): string {
+  const sent = Create.members[name] ?? Update.members[name];
+  const answered = Answer.members[name];
+  if (!sent) return `${typeOf(answered ?? {})} (read-only)`;
+  if (!answered) return `${typeOf(sent)} (write-only)`;
+  const [request, answer] = [typeOf(sent), typeOf(answered)];
+  return request.startsWith('`{') && !answer.startsWith(request)
+    ? `${request}, read as ${answer}`
+    : answer.length > request.length
+      ? answer
+      : request;
+}
+
+interface Members {
+  members: Record<string, JsonSchema>;
+  required: readonly string[];
+}
+
+function membersOf(schema: z.ZodType | null | undefined, io: 'input' | 'output'): Members {
+  if (!schema) return { members: {}, required: [] };
+  const { properties = {}, required = [] } = z.toJSONSchema(schema, { io }) as JsonSchema;
+  return { members: properties, required };
+}
+
+function mark(name: string, { members, required }: Members): string {
+  if (!(name in members)) return '–';
+  return required.includes(name) ? '**required**' : 'optional';
+}
+
+/** A type for people: `string`, `Ref or null`, `list of strings`. */
+function typeOf({ type, const: constant, enum: values, items, anyOf, properties }: JsonSchema): string {
+  if (anyOf) {
+    const kinds = anyOf.filter((kind) => kind.type !== 'null').map(typeOf);
+    return [...new Set(kinds), ...(kinds.length < anyOf.length ? ['null'] : [])].join(' or ');
+  }
+  if (constant !== undefined) return `\`${JSON.stringify(constant)}\``;
+  if (values) return values.map((value) => `\`${JSON.stringify(value)}\``).join(', ');
+  if (items) return `list of ${typeOf(items)}s`;
+  if (properties) {
+    const names = Object.keys(properties);
+    return names.join() === 'id,uri' ? 'Ref' : `\`{${names.join(', ')}}\``;
+  }
+  const types = [type ?? 'string'].flat();
+  return types.join(' or ');
+}
+
+function noteOf(name: string, file: string, places: Places, comments: ReadonlyMap<string, string>): string {
+  const notes = (['Create', 'Update', 'Answer'] as const).flatMap((place) => {
+    const text = comments.get(`${file} ${place} ${name}`);
+    return text === undefined ? [] : [{ place, text }];
+  });
+  const limits = Object.values(places).map(({ members }) => members[name]?.description ?? '');
+  const labelled = notes.map(({ place, text }) => (notes.length === 1 ? text : `${place}: ${text}`));
+  return [...new Set([...labelled, ...limits])]
+    .filter((text) => text !== '')
+    .join(' ')
+    .replaceAll('|', '\\|');
+}
+
+/** The doc comments of the resources' members, by file, kind of schema (`Create`, `Update`, `Answer`) and member. */
+function memberComments(): Map<string, string> {
+  const comments = new Map<string, string>();
+  for (const file of readdirSync(RESOURCES)) {
+    const source = readFileSync(join(RESOURCES, file), 'utf8');
+    for (const [, declared = '', body = ''] of source.matchAll(
+      /^export interface (\w+) extends [^{]*\{\n([\s\S]*?)^\}/gm,
+    )) {
+      const name = declared.replace(/(?:Create|Update)$/, '');
+      if (name !== nameOf(file)) continue;
+      for (const [, note = '', member = ''] of body.matchAll(/\/\*\* (.*) \*\/\n {2}(\w+)\??:/g)) {
+        comments.set(`${file} ${declared.slice(name.length) || 'Answer'} ${member}`, note);
+      }
+    }
+  }
+  return comments;
+}
+
+const nameOf = (file: string) =>
+  file.replace('.ts', '').replace(/(?:^|-)([a-z])/g, (_, letter: string) => letter.toUpperCase());
+
+/** The file that declares a resource, found by the members of its answer. */
+function fileOf(answer: z.ZodType | null | undefined): string {
+  const path = Object.values<Family>(OPERATIONS).find(({ get }) => get?.answer === answer)?.list?.path;
+  const file = readdirSync(RESOURCES).find((name) =>
+    readFileSync(join(RESOURCES, name), 'utf8').includes(`  path: '${path}',`),
+  );
+  return file ?? '';
+}
