@@ -1,10 +1,13 @@
 # The agent (or, with the argument gateway, a gateway) for linux/amd64, linux/arm64 and linux/arm/v7.
-# Nothing of another platform is executed to build it: packages for the target are fetched, files are copied.
+# The build runs no code of the target platform: it fetches the target's packages and copies files.
 
-# Node.js with npm; of the target's platform, only its executable is taken.
-ARG NODE_IMAGE=docker.io/library/node:22-bookworm-slim
-# What Node.js needs to run: the C and C++ libraries, no shell.
+# Node.js with npm. Of the target platform's image, only the executable is used.
+ARG NODE_IMAGE=docker.io/library/node:24-bookworm-slim
+# For linux/arm/v7, the newest image that exists: since Node.js 24 there is none for 32 bits.
+ARG NODE_IMAGE_ARM=docker.io/library/node:22-bookworm-slim
+# The C and C++ libraries that Node.js needs; no shell.
 ARG BASE_IMAGE=gcr.io/distroless/cc-debian12
+ARG TARGETARCH
 
 FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS build
 WORKDIR /src
@@ -19,13 +22,16 @@ FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS packages
 ARG TARGETARCH
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-# zod is for the types of the management client, which is not in the image. npm 10 leaves folders of what it omits.
+# zod serves only the types of the management client, which is not in the image. npm leaves empty folders of omitted packages.
 RUN npm ci --omit=dev --ignore-scripts --os=linux --libc=glibc \
     --cpu="$(node -p '({ amd64: "x64" })[process.argv[1]] ?? process.argv[1]' "$TARGETARCH")" \
   && rm -r node_modules/zod node_modules/@libsql/*musl* package-lock.json node_modules/.package-lock.json \
   && find node_modules -type d -empty -delete
 
-FROM ${NODE_IMAGE} AS node
+FROM ${NODE_IMAGE} AS node-amd64
+FROM ${NODE_IMAGE} AS node-arm64
+FROM ${NODE_IMAGE_ARM} AS node-arm
+FROM node-${TARGETARCH} AS node
 
 FROM ${BASE_IMAGE}
 COPY --from=node /usr/local/bin/node /usr/local/bin/node
@@ -34,11 +40,11 @@ COPY --from=packages /app ./
 COPY LICENSE ./
 COPY defaults defaults
 COPY --from=build /src/dist dist
-# A volume takes over the owner of the folder that it covers.
+# A new volume inherits the owner of the folder below it.
 COPY --from=build --chown=65532:65532 /src/data /data
 USER 65532:65532
 VOLUME /data
-# Sockets lie in memory: the root file system may be read-only.
+# Sockets are in memory, so that the root file system can be read-only.
 ENV PATH=/usr/local/bin:/usr/bin:/bin DATA_DIR=/data TMPDIR=/dev/shm AGENT_GATEWAY=remote
 HEALTHCHECK --interval=60s --timeout=10s --start-period=30s CMD ["node", "dist/cli.js", "health"]
 # Memory for small devices, and processor time of bulk transfers through a gateway (src/lib/minor-gc.ts).

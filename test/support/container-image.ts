@@ -3,6 +3,7 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync,
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
+import { nodeBinary } from '../../scripts/node-binary.js';
 import { firstOf, type Missing, NO_LINUX, NO_ROOT, programMissing } from './requirements.ts';
 
 const CERTIFICATES = '/etc/ssl/certs/ca-certificates.crt';
@@ -26,16 +27,22 @@ export interface ImageConfig {
   Healthcheck: { Test: string[] };
 }
 
+/** The major version of Node.js in the image. */
+export function imageNodeVersion(): string {
+  return /NODE_IMAGE=\S+node:(\d+)-/.exec(readFileSync('Dockerfile', 'utf8'))?.[1] ?? '';
+}
+
 /** A store of images of the test's own, and buildah to fill it; nothing in it comes from a registry of images. */
 export class ImageStore {
   readonly #folder = mkdtempSync(join(tmpdir(), 'images-'));
 
-  /** Makes the images that stand in for Node.js's and for the base: files of this machine. */
+  /** Makes the images that stand in for Node.js's and for the base: its Node.js, and files of this machine. */
   async makeBases(): Promise<void> {
     const tools = join(this.#folder, 'tools');
     const libraries = join(this.#folder, 'libraries');
     const npm = dirname(dirname(realpathSync(which('npm'))));
-    copyProgram(process.execPath, join(tools, 'usr/local/bin/node'), tools);
+    const node = nodeBinary(imageNodeVersion());
+    copyProgram(node, join(tools, 'usr/local/bin/node'), tools);
     for (const tool of ['sh', 'env', 'rm', 'mkdir', 'find']) copyProgram(which(tool), join(tools, 'bin', tool), tools);
     cpSync(npm, join(tools, 'usr/local/lib/node_modules/npm'), { recursive: true, dereference: true });
     for (const name of ['npm', 'npx'])
@@ -44,7 +51,7 @@ export class ImageStore {
     symlinkSync('/bin/env', join(tools, 'usr/bin/env'));
     mkdirSync(join(tools, 'tmp'));
     cpSync(CERTIFICATES, join(tools, CERTIFICATES), { dereference: true });
-    for (const path of librariesOf(process.execPath)) copyLibrary(path, libraries);
+    for (const path of librariesOf(node)) copyLibrary(path, libraries);
     for (const name of ['proc', 'dev', 'sys', 'tmp']) mkdirSync(join(libraries, name));
     await this.#import(tools, 'tools', [
       'HOME=/root',
@@ -66,7 +73,12 @@ export class ImageStore {
   async build(name: string, arch: string, ...more: string[]): Promise<void> {
     const cache = (await promisify(execFile)('npm', ['config', 'get', 'cache'])).stdout.trim();
     mkdirSync(cache, { recursive: true });
-    const bases = ['NODE_IMAGE=localhost/tools', 'BASE_IMAGE=localhost/libraries', `TARGETARCH=${arch}`];
+    const bases = [
+      'NODE_IMAGE=localhost/tools',
+      'NODE_IMAGE_ARM=localhost/tools',
+      'BASE_IMAGE=localhost/libraries',
+      `TARGETARCH=${arch}`,
+    ];
     await this.#buildah(
       'build',
       '--isolation=chroot',
