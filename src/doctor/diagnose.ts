@@ -1,6 +1,6 @@
 import { apiTokenIfAny } from '../agent/api-token.ts';
 import { type GatewayLink, openGatewayLink, pemOf } from '../agent/connectors/sdk/gateway-link.ts';
-import { greet } from '../agent/connectors/tls-greeting.ts';
+import { probeTls } from '../agent/connectors/tls-probe.ts';
 import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
 import { tunnelsFile } from '../agent/tunnels/tunnel-store.ts';
 import { systemClock } from '../lib/clock.ts';
@@ -117,7 +117,7 @@ async function reachBy({ address, dial }: GatewayLink, authorities: TrustedCas |
   try {
     const socket = await dial(address, signal);
     try {
-      return { presented: await greet(socket, address, { ca: Buffer.from(pemOf(authorities)), signal }) };
+      return { presented: await probeTls(socket, address, { ca: Buffer.from(pemOf(authorities)), signal }) };
     } finally {
       socket.destroy();
     }

@@ -1,5 +1,5 @@
 import type { GatewayLink } from '../agent/connectors/sdk/gateway-link.ts';
-import type { Greeting } from '../agent/connectors/tls-greeting.ts';
+import type { TlsAnswer } from '../agent/connectors/tls-probe.ts';
 import { ProxyFailure } from '../lib/dial.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
 import { hostPort } from '../lib/ip-address.ts';
@@ -7,7 +7,7 @@ import { displayProxy } from '../lib/proxy-rules.ts';
 import { type Check, failed, ok, type Result, skipped } from './finding.ts';
 
 /** What came of looking at who answers at the gateway's address. */
-export type Reach = { presented: Greeting } | { error: unknown };
+export type Reach = { presented: TlsAnswer } | { error: unknown };
 
 /** What Node says of a certificate that is sound but of somebody else's signing. */
 const UNKNOWN_AUTHORITY = new Set([
@@ -45,7 +45,7 @@ export function isTrusted(reach: Reach): boolean {
   return 'presented' in reach && reach.presented.distrust === null;
 }
 
-function judge(where: string, { certificate, distrust }: Greeting, isCloud: boolean): Result {
+function judge(where: string, { certificate, distrust }: TlsAnswer, isCloud: boolean): Result {
   if (!certificate) {
     return failed(
       `what answers at ${where} does not speak TLS`,

@@ -55,7 +55,7 @@ it('the agent does not trust a gateway for which another authority vouches, and 
   await vi.waitFor(async () => {
     expect((await status(api)).session).toMatchObject({
       state: 'connecting',
-      last_error: { message: expect.stringMatching(/tls handshake error .*who answers there presents CN=/) },
+      last_error: { message: expect.stringMatching(/tls handshake error .*certificate presented at its address: CN=/) },
     });
   }, 10_000);
   const refused = await fetch(`${api}/tunnels`, {
@@ -81,7 +81,9 @@ it('the agent trusts whom the system trusts, straight and behind a proxy', async
   const wary = start({ NGROK_CA_CERT: 'host', HTTPS_PROXY: `http://${proxy.address}` });
   const api = await wary.api();
   await vi.waitFor(async () => {
-    expect((await status(api)).session.last_error?.message).toMatch(/certificate.*who answers there presents CN=/);
+    expect((await status(api)).session.last_error?.message).toMatch(
+      /certificate.*certificate presented at its address: CN=/,
+    );
   }, 10_000);
 });
 

@@ -132,7 +132,9 @@ describe('on a disk that has become read-only', unless(NO_MOUNT), () => {
   it('the first start says what to do', async () => {
     const disk = Disk.mount();
     disk.remount('ro');
-    await expect(start(join(disk.path, 'data'))).rejects.toThrow(/data cannot be used \(EROFS.*remount,rw/);
+    await expect(start(join(disk.path, 'data'))).rejects.toThrow(
+      /cannot use the data folder .*data: EROFS.*remount,rw/,
+    );
   });
 
   it.each([3, 4, 5, 6, 7])('a disk with room for %i files is named with what to do', async (files) => {

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
-import { CLOUD_AUTHORITY } from '../../src/agent/connectors/sdk/cloud-authority.ts';
+import { CLOUD_CA } from '../../src/agent/connectors/sdk/cloud-ca.ts';
 import { deviceAgent } from '../support/agent-process.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
@@ -63,5 +63,5 @@ it('trusts for ngrok’s cloud whom the SDK trusts', () => {
   const scope = dirname(dirname(createRequire(import.meta.url).resolve('@ngrok/ngrok')));
   const native = readdirSync(scope, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.node'));
   expect(native.length).toBeGreaterThan(0);
-  for (const name of native) expect(readFileSync(join(scope, name)).includes(CLOUD_AUTHORITY.trim())).toBe(true);
+  for (const name of native) expect(readFileSync(join(scope, name)).includes(CLOUD_CA.trim())).toBe(true);
 });

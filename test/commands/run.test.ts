@@ -60,7 +60,7 @@ describe('an agent that cannot start says so in one line', () => {
     const first = await start();
     const { code, stderr } = await run();
     expect(stderr).toMatch(oneLine);
-    expect(stderr).toContain(`another agent or gateway uses the data folder ${join(folder, 'data')}`);
+    expect(stderr).toContain(`another agent or gateway uses ${join(folder, 'data')}`);
     expect(code).toBe(1);
     expect((await fetch(`${await first.api()}/readyz`)).status).toBe(200);
   });

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Endpoint } from '../../src/agent/connectors/connector.ts';
 import type { GatewaySession } from '../../src/agent/connectors/gateway-session.ts';
-import { Pulse } from '../../src/agent/connectors/pulse.ts';
+import { ProgressMonitor } from '../../src/agent/connectors/progress-monitor.ts';
 import { SessionSupervisor } from '../../src/agent/connectors/session-supervisor.ts';
 import { AgentProcess } from '../support/agent-process.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
@@ -51,7 +51,7 @@ async function returnsTo(gatewayIsAwayMs: number): Promise<number[]> {
       new SessionSupervisor({
         gateway: 'gateway.example:443',
         clock,
-        pulse: new Pulse(clock),
+        progress: new ProgressMonitor(clock),
         log: silentLog,
         online: () => {},
         offline: () => {},

@@ -63,7 +63,7 @@ const faults: Fault[] = [
       const began = performance.now();
       network.lose(100);
       const { reason } = await agent.logged(LOST, from);
-      expect(reason).toBe('the gateway does not answer heartbeats any more');
+      expect(reason).toBe('the gateway no longer answers heartbeats');
       measured({ fault: this.name, tried: 0, note: `noticed after ${seconds(performance.now() - began)}` });
       network.restore();
       return performance.now();

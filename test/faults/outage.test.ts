@@ -97,7 +97,7 @@ describe.concurrent(`${TUNNELS} tunnels serve again within ${LIMIT_MS / 1000} s 
         scene.proxy.speak();
         const line = await agent.logged('session lost', agent.lines.length);
         const noticed = performance.now();
-        expect(line.reason).toBe('the gateway does not answer heartbeats any more');
+        expect(line.reason).toBe('the gateway no longer answers heartbeats');
         const note = `noticed after ${seconds(noticed - from)}`;
         measured({ fault: 'half-open link, from when it was noticed', tried: 0, note });
         expect(noticed - from).toBeLessThan(30_000);

@@ -4,34 +4,34 @@ import type { TrafficPolicyDocument } from '../../traffic-policy/document.ts';
 export const TUNNEL_PROTOCOLS = ['http', 'tcp', 'tls'] as const;
 export type TunnelProtocol = (typeof TUNNEL_PROTOCOLS)[number];
 
-/** What the tunnel manager asks of a connection for one tunnel. */
+/** What the connector binds for one tunnel. */
 export interface EndpointRequest {
   protocol: TunnelProtocol;
-  /** Hostname to bind, for tcp `host:port`; left out, the gateway chooses. */
+  /** Hostname to bind, for tcp `host:port`; if left out, the gateway chooses. */
   domain?: string;
   /** Where the SDK forwards to: `http://…`, `https://…`, `tcp://host:port`, `tls://…` or `unix:/path`. */
   forwardTo: string;
-  /** What the gateway shows as the upstream; display only. */
+  /** The upstream as the gateway displays it. */
   forwardsTo: string;
   /** In today's shape, already translated from the legacy one. */
   trafficPolicy?: TrafficPolicyDocument;
 }
 
-/** Why an endpoint ended that nobody here closed. */
+/** Why an endpoint ended without being closed here. */
 export interface EndpointEnd {
   /** The gateway's code, `ERR_NGROK_…`; null when the session was lost. */
   code: string | null;
   message: string;
 }
 
-/** A public URL that is bound now. */
+/** A public URL that is online. */
 export interface Endpoint {
   readonly url: string;
-  /** Settles when the endpoint is gone although nobody called close(); never rejects. */
+  /** Resolves when the endpoint ends without a call of close(); never rejects. */
   readonly ended: Promise<EndpointEnd>;
   /**
-   * Unbinds the endpoint at the gateway; once it resolves, the URL no longer answers.
-   * When the gateway does not confirm in time, the whole session is replaced by a new one.
+   * Unbinds the endpoint at the gateway; once this resolves, the URL no longer answers.
+   * If the gateway does not confirm in time, the whole session is replaced by a new one.
    */
   close(): Promise<void>;
 }
@@ -39,19 +39,19 @@ export interface Endpoint {
 export const SESSION_STATES = ['connecting', 'online', 'offline', 'stopped'] as const;
 export type SessionState = (typeof SESSION_STATES)[number];
 
-/** What is known of the session; the truth that the API reports. */
+/** Status of the session, as the API reports it. */
 export interface SessionStatus {
   /** `connecting` before the first success, `offline` after a loss. */
   state: SessionState;
   since: Date;
-  /** Gateway address `host:port`; what the embedded one is called until it has started. */
+  /** Gateway address `host:port`; a name for the embedded one until it has started. */
   gateway: string;
   /** Sessions established after the first one. */
   reconnects: number;
   lastError: { code: string | null; message: string } | null;
 }
 
-/** What the tunnel manager needs of a connection to a gateway. */
+/** A connection to a gateway that reconnects automatically. */
 export interface Connector extends EventEmitter<{ online: []; offline: [] }> {
   readonly status: SessionStatus;
   /**

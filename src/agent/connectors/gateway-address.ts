@@ -1,18 +1,18 @@
 import { isIP } from 'node:net';
 
-/** Where ngrok's cloud takes agents' sessions. */
+/** Address for agent sessions in ngrok's cloud. */
 export const CLOUD_ADDRESS = 'connect.ngrok-agent.com:443';
 
-/** A gateway's `host:port`, taken apart. */
+/** A gateway's `host:port`, parsed. */
 export interface GatewayAddress {
-  /** A name or an address, of IPv6 without brackets. */
+  /** A name or an address; IPv6 without brackets. */
   host: string;
   port: number;
-  /** What TLS names the server by; undefined for an IP address, which has no place there. */
+  /** Server name for TLS (SNI); undefined for an IP address, which SNI does not support. */
   serverName: string | undefined;
 }
 
-/** Reads `host[:port]`, with port 443 when it is left out; the host is a name or an address, of IPv6 in brackets. */
+/** Parses `host[:port]`; the default port is 443, and IPv6 addresses need brackets. */
 export function parseGatewayAddress(address: string): GatewayAddress {
   const [, bracketed, plain = address, port = '443'] = /^(?:\[([^\]]+)\]|(.*?))(?::(\d+))?$/.exec(address) ?? [];
   const host = bracketed ?? plain;

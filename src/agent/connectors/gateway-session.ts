@@ -1,18 +1,18 @@
 import type { Endpoint, EndpointRequest } from './connector.ts';
 
-/** One authenticated connection to a gateway, as its supervisor sees it. */
+/** One authenticated connection to a gateway. */
 export interface GatewaySession {
-  /** Settles with the reason when the session is over, close() included; never rejects. */
+  /** Resolves with the reason when the session ends, by close() too; never rejects. */
   readonly lost: Promise<string>;
   /** Binds an endpoint; as `Connector.open` does. */
   open(request: EndpointRequest): Promise<Endpoint>;
-  /** Unbinds what is bound, as far as the gateway answers in time, and ends the session. */
+  /** Unbinds all endpoints, if the gateway answers in time, and ends the session. */
   close(): Promise<void>;
 }
 
-/** Raised when a session could not be started. */
+/** A session could not be started. */
 export class SessionRefused extends Error {
-  /** @param code the gateway's, null when it was not the gateway that refused */
+  /** @param code the gateway's; null when the gateway did not refuse it */
   constructor(
     readonly code: string | null,
     message: string,

@@ -1,24 +1,24 @@
 import type { Clock } from '../../lib/clock.ts';
-import type { Pulse } from './pulse.ts';
+import type { ProgressMonitor } from './progress-monitor.ts';
 
-/** Seconds between two heartbeats, and what the gateway is told to tolerate on top. */
+/** Seconds between heartbeats, and the tolerance that the gateway is asked for on top. */
 export const HEARTBEAT_INTERVAL_S = 8;
 export const HEARTBEAT_TOLERANCE_S = 10;
 
 const TICK_MS = 2000;
-/** Two heartbeats and some patience: a dead link is noticed 20 to 22 s after its last answer. */
+/** Two heartbeats and a margin: a dead link is noticed 20 to 22 s after its last answer. */
 const SILENT_TICKS = 10;
 
 /**
- * Notices a link that went silent without a close, which the SDK never does by itself. It counts ticks, not time: a
- * process that was stopped or starved for a while must not take its own absence for the gateway's.
+ * Detects a connection that went silent without closing, which the SDK does not. It counts ticks instead of time, so
+ * that a process that was suspended does not blame the gateway for the gap.
  */
 export class HeartbeatWatchdog {
   #ticks = 0;
 
   constructor(
     private readonly clock: Clock,
-    private readonly pulse: Pulse,
+    private readonly progress: ProgressMonitor,
   ) {}
 
   /** The gateway answered a heartbeat. */
@@ -27,7 +27,7 @@ export class HeartbeatWatchdog {
   }
 
   /**
-   * Resolves when no heartbeat was answered for too long.
+   * Resolves when heartbeats have gone unanswered for too long.
    *
    * @throws AbortError when the signal aborts first
    */
@@ -35,7 +35,7 @@ export class HeartbeatWatchdog {
     while (this.#ticks < SILENT_TICKS) {
       await this.clock.sleep(TICK_MS, signal);
       this.#ticks += 1;
-      this.pulse.beat();
+      this.progress.report();
     }
   }
 }

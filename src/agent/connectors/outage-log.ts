@@ -1,11 +1,11 @@
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
 
-/** New reasons are worth a line each, until there were this many in one outage. */
+/** New reasons logged per outage. */
 const MAX_REASONS = 5;
 const MINUTE_MS = 60_000;
 
-/** Tells of an outage in a few lines, however long it lasts: each new reason, and a reminder after 1, 2, 4, 8 … minutes. */
+/** Logs an outage in few lines, however long it lasts: each new reason, and a reminder after 1, 2, 4, 8 … minutes. */
 export class OutageLog {
   readonly #reasons = new Set<string>();
   #start: number | null = null;
@@ -16,7 +16,7 @@ export class OutageLog {
     private readonly log: Log,
   ) {}
 
-  /** There is no session from now on. */
+  /** The outage begins. */
   begin(): void {
     this.#start = this.clock.now();
     this.#nextReminderMs = MINUTE_MS;
@@ -26,9 +26,9 @@ export class OutageLog {
   /** An attempt failed. */
   failure(message: string, code: string | null): void {
     const lastedMs = this.#lastedMs();
-    const fresh = !this.#reasons.has(message) && this.#reasons.size < MAX_REASONS;
+    const isNew = !this.#reasons.has(message) && this.#reasons.size < MAX_REASONS;
     const due = lastedMs >= this.#nextReminderMs;
-    if (!fresh && !due) return;
+    if (!isNew && !due) return;
     this.#reasons.add(message);
     while (lastedMs >= this.#nextReminderMs) this.#nextReminderMs *= 2;
     this.log.warn(
@@ -37,7 +37,7 @@ export class OutageLog {
     );
   }
 
-  /** @returns how many seconds it lasted */
+  /** @returns the seconds it lasted */
   end(): number {
     const seconds = Math.round(this.#lastedMs() / 100) / 10;
     this.#start = null;

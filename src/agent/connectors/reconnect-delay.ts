@@ -1,26 +1,23 @@
 import type { Clock } from '../../lib/clock.ts';
 import { withOwnSignal, withSignal } from '../../lib/deadline.ts';
-import type { ProbeAnswer } from './probe.ts';
+import type { Probe, ProbeAnswer } from './gateway-probe.ts';
 
-/** Tries once whether anybody answers; ends when the signal aborts. */
-export type Probe = (signal: AbortSignal) => Promise<ProbeAnswer>;
-
-/** Milliseconds from one probe to the next: uniform in between, so that a fleet never knocks in step. */
+/** Milliseconds between probes: uniform in this range, so that a fleet never probes in step. */
 const MIN_PAUSE_MS = 1900;
 const MAX_PAUSE_MS = 2600;
-/** Milliseconds that one probe may take; with the shortest pause, eight probes are under way at most. */
+/** Deadline of one probe; with the shortest pause, at most eight run at a time. */
 const PROBE_DEADLINE_MS = 15_000;
 
 /**
- * Waits until somebody answers, however long that takes. Probes start every two seconds or so and may overlap: in
- * front of a network that swallows packets, TCP by itself repeats its first packet after 1, 3, 7, 15, 31 and 63 s,
- * and would notice the end of a long outage up to a minute late. As nobody answers, nobody is burdened.
+ * Probes a gateway about every two seconds until it answers, however long the outage lasts. Probes may overlap: while a
+ * network drops packets, TCP repeats its first packet after 1, 3, 7, 15, 31 and 63 s, and alone would notice the end of
+ * a long outage up to a minute late. An unreachable gateway has no load from them.
  *
- * @param onFailure hears of every probe that found nobody
+ * @param onFailure called for every probe that fails
  * @returns the first answer
  * @throws AbortError when the signal aborts
  */
-export async function untilReachable(
+export async function waitUntilReachable(
   probe: Probe,
   clock: Clock,
   signal: AbortSignal,
@@ -35,13 +32,13 @@ export async function untilReachable(
           if (!over.aborted) onFailure(error);
         }
       };
-      const pace = async () => {
+      const launchAll = async () => {
         for (;;) {
           void launch();
           await clock.sleep(MIN_PAUSE_MS + clock.random() * (MAX_PAUSE_MS - MIN_PAUSE_MS), over);
         }
       };
-      pace().catch(reject);
+      launchAll().catch(reject);
     });
   });
 }

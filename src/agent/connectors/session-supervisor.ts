@@ -4,20 +4,20 @@ import { withDeadline, withOwnSignal } from '../../lib/deadline.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import type { SessionState, SessionStatus } from './connector.ts';
+import type { Probe, ProbeAnswer } from './gateway-probe.ts';
 import { type GatewaySession, SessionRefused } from './gateway-session.ts';
 import { OutageLog } from './outage-log.ts';
-import type { ProbeAnswer } from './probe.ts';
-import type { Pulse } from './pulse.ts';
-import { type Probe, untilReachable } from './reconnect-delay.ts';
+import type { ProgressMonitor } from './progress-monitor.ts';
+import { waitUntilReachable } from './reconnect-delay.ts';
 
 const BACKOFF = { baseMs: 500, maxMs: 30_000 };
-/** A session that lived this long, in milliseconds, shows that all is well again. */
+/** A session that lives this long resets the backoff. */
 const STABLE_MS = 30_000;
 const CONNECT_DEADLINE_MS = 20_000;
-/** Attempts that neither failed nor came about: the SDK has no way to give one up. */
+/** Pending attempts at a time: the SDK cannot abort one. */
 const MAX_PENDING = 8;
 const PENDING_CHECK_MS = 5000;
-/** So long, in milliseconds, further ones wait for them: some never end, as when a mobile network forgot the connection. */
+/** How long new attempts wait for pending ones. Some never end, as when a mobile network dropped the connection. */
 const PENDING_PATIENCE_MS = 15 * 60_000;
 
 export interface SupervisorDeps {
@@ -29,12 +29,12 @@ export interface SupervisorDeps {
   online(): void;
   offline(): void;
   clock: Clock;
-  /** Beaten with every step of the search; while a session is up, that is for the session to do. */
-  pulse: Pulse;
+  /** Told of every attempt; an established session reports its own progress. */
+  progress: ProgressMonitor;
   log: Log;
 }
 
-/** Keeps one session with the gateway, for ever and without hammering. */
+/** Keeps one session with the gateway, with backoff between attempts. */
 export class SessionSupervisor {
   readonly #stopping = new AbortController();
   readonly #outage: OutageLog;
@@ -42,11 +42,11 @@ export class SessionSupervisor {
   #session: GatewaySession | null = null;
   #status: SessionStatus;
   #sessions = 0;
-  /** Attempts and short-lived sessions in a row that came to nothing although the gateway could be reached. */
+  /** Failed attempts and short-lived sessions in a row while the gateway was reachable. */
   #failures = 0;
   #pending = 0;
-  /** Takes the next session, whichever attempt it comes from; null while one is up. */
-  #arrive: ((session: GatewaySession) => void) | null = null;
+  /** Takes the next session, whichever attempt it is from; null while one is online. */
+  #accept: ((session: GatewaySession) => void) | null = null;
 
   constructor(private readonly deps: SupervisorDeps) {
     this.#outage = new OutageLog(deps.clock, deps.log);
@@ -57,7 +57,7 @@ export class SessionSupervisor {
     return this.#status;
   }
 
-  /** The session that is up, or null. */
+  /** The session that is online, or null. */
   get session(): GatewaySession | null {
     return this.#session;
   }
@@ -66,7 +66,7 @@ export class SessionSupervisor {
     this.#running ??= this.#run();
   }
 
-  /** Ends the session and all attempts. */
+  /** Closes the session and stops all attempts. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#session?.close();
@@ -79,19 +79,19 @@ export class SessionSupervisor {
       for (;;) {
         this.#outage.begin();
         const session = await this.#establish();
-        const upSince = this.deps.clock.now();
-        this.#up(session);
+        const onlineSince = this.deps.clock.now();
+        this.#online(session);
         const reason = await session.lost;
-        this.#down(reason);
-        this.#failures = this.deps.clock.now() - upSince >= STABLE_MS ? 0 : this.#failures + 1;
-        await this.#pause(this.#stopping.signal);
+        this.#lost(reason);
+        this.#failures = this.deps.clock.now() - onlineSince >= STABLE_MS ? 0 : this.#failures + 1;
+        await this.#backOff(this.#stopping.signal);
       }
     } catch (error) {
       if (!this.#stopping.signal.aborted) throw error;
     }
   }
 
-  #up(session: GatewaySession): void {
+  #online(session: GatewaySession): void {
     this.#session = session;
     this.#sessions += 1;
     this.#change('online', { reconnects: this.#sessions - 1, lastError: null });
@@ -100,7 +100,7 @@ export class SessionSupervisor {
     this.deps.online();
   }
 
-  #down(reason: string): void {
+  #lost(reason: string): void {
     this.#session = null;
     this.#change('offline', { lastError: { code: null, message: reason } });
     if (!this.#stopping.signal.aborted) this.deps.log.warn({ reason }, 'session lost');
@@ -113,48 +113,48 @@ export class SessionSupervisor {
   }
 
   /**
-   * Waits for a session, from whichever attempt. One that comes after its deadline is as welcome as any other: where
-   * IPv6 leads nowhere, the SDK needs the two minutes in which the kernel gives up before it tries IPv4.
+   * Waits for a session from any attempt, even after its deadline. Where IPv6 is broken, the SDK only tries IPv4 once the
+   * kernel gives up on IPv6 after two minutes.
    */
   #establish(): Promise<GatewaySession> {
-    return withOwnSignal(this.#stopping.signal, (searching) => {
+    return withOwnSignal(this.#stopping.signal, (attempting) => {
       return new Promise<GatewaySession>((resolve, reject) => {
-        this.#arrive = resolve;
-        this.#search(searching).catch(reject);
-        // An attempt that is under way cannot be called off, and is not waited for.
-        searching.addEventListener('abort', () => reject(searching.reason));
+        this.#accept = resolve;
+        this.#attemptAgainAndAgain(attempting).catch(reject);
+        // A pending attempt cannot be aborted, so nothing waits for it.
+        attempting.addEventListener('abort', () => reject(attempting.reason));
       }).finally(() => {
-        this.#arrive = null;
+        this.#accept = null;
       });
     });
   }
 
-  /** Makes attempt after attempt, until the signal aborts. */
-  async #search(signal: AbortSignal): Promise<never> {
+  /** Makes attempts until the signal aborts. */
+  async #attemptAgainAndAgain(signal: AbortSignal): Promise<never> {
     for (;;) {
-      this.deps.pulse.beat();
-      const answer = await this.#reach(signal);
-      this.deps.pulse.beat();
+      this.deps.progress.report();
+      const answer = await this.#waitUntilReachable(signal);
+      this.deps.progress.report();
       await this.#awaitPending(signal);
       try {
         await withDeadline(this.#attempt(), 'starting a session', CONNECT_DEADLINE_MS, undefined, this.deps.clock);
       } catch (error) {
-        // Nobody has waited for this one since then.
+        // Another attempt has succeeded meanwhile.
         signal.throwIfAborted();
         const code = error instanceof SessionRefused ? error.code : null;
         this.#failures += 1;
-        this.#failed(code, code === null ? describe(error, answer) : messageOf(error));
+        this.#noteFailure(code, code === null ? describe(error, answer) : messageOf(error));
       }
-      await this.#pause(signal);
+      await this.#backOff(signal);
     }
   }
 
-  async #reach(signal: AbortSignal): Promise<ProbeAnswer> {
+  async #waitUntilReachable(signal: AbortSignal): Promise<ProbeAnswer> {
     const { probe, clock } = this.deps;
-    return untilReachable(probe, clock, signal, (error) => {
-      // What failed before says nothing about the gateway that will be found behind this outage.
+    return waitUntilReachable(probe, clock, signal, (error) => {
+      // Earlier failures say nothing about the gateway after this outage.
       this.#failures = 0;
-      this.#failed(null, messageOf(error));
+      this.#noteFailure(null, messageOf(error));
     });
   }
 
@@ -162,9 +162,9 @@ export class SessionSupervisor {
     const { clock } = this.deps;
     const until = clock.now() + PENDING_PATIENCE_MS;
     while (this.#pending >= MAX_PENDING && clock.now() < until) {
-      this.#failed(
+      this.#noteFailure(
         null,
-        `${this.#pending} attempts are pending; the next one waits until one of them ends, 15 min at most`,
+        `${this.#pending} attempts are pending; the next one waits for one of them, 15 min at most`,
       );
       await clock.sleep(PENDING_CHECK_MS, signal);
     }
@@ -174,9 +174,9 @@ export class SessionSupervisor {
     this.#pending += 1;
     try {
       const session = await this.deps.connect();
-      if (this.#arrive) {
-        this.#arrive(session);
-        this.#arrive = null;
+      if (this.#accept) {
+        this.#accept(session);
+        this.#accept = null;
       } else {
         await session.close();
       }
@@ -185,19 +185,18 @@ export class SessionSupervisor {
     }
   }
 
-  #pause(signal: AbortSignal): Promise<void> {
+  #backOff(signal: AbortSignal): Promise<void> {
     const { clock } = this.deps;
     return clock.sleep(backoffDelay(this.#failures, BACKOFF, clock.random), signal);
   }
 
-  #failed(code: string | null, message: string): void {
-    this.deps.pulse.beat();
+  #noteFailure(code: string | null, message: string): void {
+    this.deps.progress.report();
     this.#status = { ...this.#status, lastError: { code, message } };
     this.#outage.failure(message, code);
   }
 }
 
 function describe(error: unknown, answer: ProbeAnswer): string {
-  const certificate = answer.certificate ?? 'no certificate at all';
-  return `${messageOf(error)} (who answers there presents ${certificate})`;
+  return `${messageOf(error)} (certificate presented at its address: ${answer.certificate ?? 'none'})`;
 }

@@ -4,13 +4,13 @@ import type { LookupFunction } from 'node:net';
 type Answer = (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void;
 
 /**
- * getaddrinfo cannot be cancelled, takes its own time over a name server that is silent (5 s a try) and runs in a
- * pool of which libuv gives it two threads. So no more than two run at a time and everybody else waits for the newer
- * one: a queue of stale questions would be in the way of the first one that can be answered.
+ * getaddrinfo cannot be cancelled, waits 5 s per try for a silent name server, and has two threads of libuv's pool. So at
+ * most two run at a time and all other callers wait for the newer one. A queue of stale look-ups would delay the first
+ * one that can be answered.
  */
 const MAX_RUNNING = 2;
 
-/** Makes a `lookup` for node:net whose concurrent callers, all asking for one name, share their questions. */
+/** Creates a `lookup` for node:net whose concurrent callers share look-ups; all must ask for the same name. */
 export function sharedLookup(): LookupFunction {
   const running: Answer[][] = [];
   const ask = (host: string, waiting: Answer[]) => {

@@ -6,36 +6,36 @@ import { createFolder } from '../../lib/create-folder.ts';
 import { diskAdvice } from '../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { MAX_SOCKET_PATH } from '../../lib/unix-socket.ts';
-import { LockSocket, probe } from './lock-socket.ts';
+import { askLockOwner, LockSocket } from './lock-socket.ts';
 import { openPrivateFolder, runtimePath } from './runtime-folder.ts';
 
-/** A data folder that belongs to this process until it is released. */
+/** A data folder that this process holds until it releases it. */
 export interface DataFolder {
-  /** Why nothing could be written to it, so that the lock is elsewhere, and what to do about it; null when all is well. */
+  /** Why the folder is not writable and what to do about it; null when it is. The lock is then in the temporary folder. */
   unwritable: string | null;
   release(): Promise<void>;
 }
 
 const LOCK_FOLDER = 'lock';
 const SUFFIX = '.sock';
-/** While its socket has this suffix a contender does not count yet. */
+/** Sockets with this suffix do not compete for the lock yet. */
 const PREPARING = '.new';
-/** Two that start at the same instant settle it within a few looks at each other. */
+/** Processes that start at the same instant need a few rounds to settle. */
 const MAX_ROUNDS = 100;
 const ROUND_MS = 20;
 
 /**
- * Creates the data folder (mode 0700) and takes it for this process, so that a second agent on it refuses.
+ * Creates the data folder (mode 0700) and locks it for this process.
  *
- * The lock is a socket in the folder: only the kernel can end it, and does so whichever way the process dies;
- * it holds across containers that share the folder; and a reused process id means nothing to it. Each contender
- * listens on a socket of its own, and only then looks for others. Names are never used twice, so that removing
- * a dead one is always safe. Of two that find each other contending, the one whose name sorts first goes on.
+ * The lock is a socket in the folder. The kernel ends it however the process dies, it works across containers that share
+ * the folder, and reused process ids do not matter. Each contender listens on its own socket before it looks for
+ * others. Names are never reused, so removing dead sockets is always safe. Of two contenders, the name that sorts first
+ * wins.
  *
- * A folder that has become read-only, as file systems on failing cards do, or is full, is used all the same: a device that
- * can still serve should. Its lock is then among the temporary files, which tells agents of this machine apart.
+ * A folder that is full or has become read-only, as on failing cards, is used all the same, so that the tunnels keep
+ * running. Its lock is then in the temporary folder, which still separates the agents of one machine.
  *
- * @throws {OperatorError} when another agent has the folder, or it cannot be used
+ * @throws {OperatorError} when another process holds the folder, or it cannot be used
  */
 export async function openDataFolder(path: string): Promise<DataFolder> {
   const own = join(path, LOCK_FOLDER);
@@ -56,7 +56,7 @@ export async function openDataFolder(path: string): Promise<DataFolder> {
   }
 }
 
-/** @returns what to do about a folder that was used before and takes nothing now; null when the error is another one */
+/** @returns the advice for a folder that was writable before and is not now; null for other errors */
 async function whyUnwritable(error: unknown, path: string, lockFolder: string): Promise<string | null> {
   const isReadOnly = hasErrno(error, 'EROFS') && (await isFolder(path));
   const isFull = (hasErrno(error, 'ENOSPC') || hasErrno(error, 'EDQUOT')) && (await isFolder(lockFolder));
@@ -68,18 +68,18 @@ async function isFolder(path: string): Promise<boolean> {
 }
 
 /**
- * @param folder where the lock is taken
- * @param other where an agent has it that found the data folder writable when this one does not, or the reverse
- * @returns gives it back
+ * @param folder for the lock
+ * @param other checked, too: another process may have found the data folder writable when this one did not
+ * @returns releases the lock
  */
 async function lock(path: string, folder: string, other: string): Promise<() => Promise<void>> {
   const name = `${randomBytes(6).toString('hex')}${SUFFIX}`;
   const socket = new LockSocket();
-  // Under its final name a socket has to answer from the first instant, or it would be taken for a dead one.
+  // Renamed only once it listens: under its final name a socket that does not answer counts as dead.
   await socket.listen(socketPath(join(folder, name + PREPARING)));
   try {
     await rename(join(folder, name + PREPARING), join(folder, name));
-    await outlast(folder, name, path);
+    await winContest(folder, name, path);
     await refuseIfHeld(other, path);
   } catch (error) {
     await rm(join(folder, name), { force: true });
@@ -90,7 +90,7 @@ async function lock(path: string, folder: string, other: string): Promise<() => 
   await removeAbandoned(folder);
   return async () => {
     await rm(join(folder, name), { force: true }).catch((error: unknown) => {
-      // A disk that takes no changes by now: the next agent finds the socket dead, and that is all it takes.
+      // Not writable by now: the next process finds the socket dead, which is enough.
       if (diskAdvice(error) === null) throw error;
     });
     await socket.close();
@@ -98,9 +98,9 @@ async function lock(path: string, folder: string, other: string): Promise<() => 
 }
 
 /**
- * Whether an agent has the data folder now.
+ * Whether a process holds the data folder.
  *
- * @throws the system's error when this user may not look
+ * @throws the system's error when this user may not read it
  */
 export async function isDataFolderHeld(path: string): Promise<boolean> {
   return (await isHeld(join(path, LOCK_FOLDER))) || (await isHeld(`${runtimePath(path)}-${LOCK_FOLDER}`));
@@ -117,18 +117,18 @@ async function isHeld(folder: string): Promise<boolean> {
   });
   for (const name of names) {
     if (!name.endsWith(SUFFIX)) continue;
-    if ((await probe(socketPath(join(folder, name)))) === 'held') return true;
+    if ((await askLockOwner(socketPath(join(folder, name)))) === 'held') return true;
   }
   return false;
 }
 
-/** Returns when no other process can have the folder or get it before this one. */
-async function outlast(folder: string, own: string, path: string): Promise<void> {
+/** Resolves when no other process holds the folder or can get it first. */
+async function winContest(folder: string, own: string, path: string): Promise<void> {
   for (let round = 0; round < MAX_ROUNDS; round++) {
     let contested = false;
     for (const name of await readdir(folder)) {
       if (name === own || !name.endsWith(SUFFIX)) continue;
-      const answer = await probe(socketPath(join(folder, name)));
+      const answer = await askLockOwner(socketPath(join(folder, name)));
       if (answer === 'dead') await rm(join(folder, name), { force: true });
       else if (answer === 'leaving' || (answer === 'contending' && own < name)) contested = true;
       else throw inUse(path);
@@ -139,42 +139,42 @@ async function outlast(folder: string, own: string, path: string): Promise<void>
   throw inUse(path);
 }
 
-/** Sockets of processes that died before they could contend. */
+/** Removes sockets of processes that died before they competed. */
 async function removeAbandoned(folder: string): Promise<void> {
   for (const name of await readdir(folder)) {
     if (name.endsWith(PREPARING)) await rm(join(folder, name), { force: true });
   }
 }
 
-/** The shorter spelling of a socket's path. */
+/** The absolute or relative path of a socket, whichever is shorter. */
 function socketPath(absolute: string): string {
   const short = relative(process.cwd(), absolute);
   const path = short.length < absolute.length ? short : absolute;
   if (Buffer.byteLength(path) <= MAX_SOCKET_PATH) return path;
   throw new OperatorError(
-    `the path of the data folder is too long (a socket in it has at most ${MAX_SOCKET_PATH} bytes)`,
+    `data folder path too long: sockets in it may have at most ${MAX_SOCKET_PATH} bytes; set DATA_DIR to a shorter path`,
   );
 }
 
 function inUse(path: string): OperatorError {
   return new OperatorError(
-    `another agent or gateway uses the data folder ${path}; stop it, or give this one its own with DATA_DIR`,
+    `data folder in use: another agent or gateway uses ${path}; stop it, or set DATA_DIR to another folder`,
   );
 }
 
 async function explain(path: string, error: unknown): Promise<string> {
-  // Of the reasons that have advice of their own, only rights are a question of whose the folder is.
+  // Permission errors are explained by the folder's owner instead.
   const advice = hasErrno(error, 'EACCES') || hasErrno(error, 'EPERM') ? null : diskAdvice(error);
-  if (advice !== null) return `the data folder ${path} cannot be used (${messageOf(error)}): ${advice}`;
+  if (advice !== null) return `cannot use the data folder ${path}: ${messageOf(error)}; ${advice}`;
   if (hasErrno(error, 'ENOTDIR'))
-    return `the data folder ${path} cannot be used (${messageOf(error)}): set DATA_DIR to a folder`;
+    return `cannot use the data folder ${path}: ${messageOf(error)}; set DATA_DIR to a folder`;
   const who = `user ${process.geteuid?.() ?? 'unknown'}`;
   const owner = await stat(path).then(
-    ({ uid, mode }) => `it belongs to user ${uid}, mode ${(mode & 0o7777).toString(8).padStart(4, '0')}`,
+    ({ uid, mode }) => `owned by user ${uid}, mode ${(mode & 0o7777).toString(8).padStart(4, '0')}`,
     () => 'it could not be created',
   );
   return (
-    `the data folder ${path} cannot be used by ${who}: ${messageOf(error)} (${owner}); ` +
+    `cannot use the data folder ${path} as ${who}: ${messageOf(error)} (${owner}); ` +
     'give the folder to that user with chown, or set DATA_DIR to another one'
   );
 }

@@ -2,13 +2,13 @@ import { once } from 'node:events';
 import net from 'node:net';
 import { hasErrno } from '../../lib/errors.ts';
 
-/** `leaving`: the owner was just closing its socket, so that asking again will tell. */
+/** `leaving`: the owner is closing its socket; ask again. */
 type Answer = 'held' | 'contending' | 'leaving' | 'dead';
 
-/** Milliseconds after which a process that accepts but does not answer counts as busy holding. */
+/** A process that accepts but does not answer within this time counts as holding the lock. */
 const ANSWER_MS = 2_000;
 
-/** A socket that tells whoever connects whether its owner holds a lock or still contends for it. */
+/** A socket that answers connections with whether its owner holds a lock or still competes for it. */
 export class LockSocket {
   #state: 'held' | 'contending' = 'contending';
   readonly #server = net.createServer((client) => {
@@ -20,9 +20,9 @@ export class LockSocket {
   async listen(path: string): Promise<void> {
     this.#server.listen(path);
     await once(this.#server, 'listening');
-    // A contender that cannot be accepted takes the lock for held, which it is.
+    // A contender that cannot connect assumes that the lock is held, which it is.
     this.#server.on('error', () => {});
-    // A lock alone is no reason to stay alive.
+    // A lock alone must not keep the process alive.
     this.#server.unref();
   }
 
@@ -37,8 +37,8 @@ export class LockSocket {
   }
 }
 
-/** Asks the owner of a lock socket; a socket that nobody listens on any more is dead. */
-export async function probe(path: string): Promise<Answer> {
+/** Asks the owner of a lock socket; one that nobody listens on is dead. */
+export async function askLockOwner(path: string): Promise<Answer> {
   const client = net.connect(path);
   client.setTimeout(ANSWER_MS, () => client.destroy());
   try {
@@ -49,7 +49,7 @@ export async function probe(path: string): Promise<Answer> {
   } catch (error) {
     if (hasErrno(error, 'ECONNREFUSED') || hasErrno(error, 'ENOENT')) return 'dead';
     if (hasErrno(error, 'ECONNRESET')) return 'leaving';
-    // Whatever else it is, someone may be there.
+    // For any other error, someone may be listening.
     return 'held';
   }
 }

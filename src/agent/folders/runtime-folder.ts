@@ -9,13 +9,13 @@ import { MAX_SOCKET_PATH } from '../../lib/unix-socket.ts';
 const LONGEST_NAME = 24;
 
 /**
- * Opens the folder for the sockets of one running agent: short enough a path for a socket, nobody else's,
- * and emptied of what an agent that was killed left behind. Call it while the data folder is locked.
+ * Opens the private folder for the sockets of one running agent, and empties it of what a killed agent left. Call this
+ * while the data folder is locked.
  *
- * @param dataFolder decides the name, so that the next agent on it finds the same folder
- * @param parent where temporary files go
+ * @param dataFolder determines the name, so that the next agent on it finds the same folder
+ * @param parent folder for temporary files
  * @returns the folder's path
- * @throws {OperatorError} when the folder is someone else's or its path is too long for sockets
+ * @throws {OperatorError} when the folder is not private to this user or its path is too long for sockets
  */
 export async function openRuntimeFolder(dataFolder: string, parent = tmpdir()): Promise<string> {
   const path = runtimePath(dataFolder, parent);
@@ -24,32 +24,34 @@ export async function openRuntimeFolder(dataFolder: string, parent = tmpdir()): 
   return path;
 }
 
-/** Where the runtime folder of a data folder is; the same for every agent on it. */
+/** Path of the runtime folder of a data folder; the same for every agent on it. */
 export function runtimePath(dataFolder: string, parent = tmpdir()): string {
   const digest = createHash('sha256').update(resolve(dataFolder)).digest('hex').slice(0, 12);
   return join(parent, `device-agent-${process.geteuid?.() ?? 0}-${digest}`);
 }
 
 /**
- * Makes a folder for sockets among everybody's temporary files, or uses the one that is there.
+ * Opens or creates a private folder for sockets in the shared folder for temporary files.
  *
- * @throws {OperatorError} when it is someone else's or its path is too long for sockets
+ * @throws {OperatorError} when it is not private to this user or its path is too long for sockets
  */
 export async function openPrivateFolder(path: string): Promise<void> {
   if (Buffer.byteLength(path) + 1 + LONGEST_NAME > MAX_SOCKET_PATH) {
-    throw new OperatorError(`${path} is too long for sockets; set TMPDIR to a folder with a shorter path`);
+    throw new OperatorError(`path too long for sockets: ${path}; set TMPDIR to a folder with a shorter path`);
   }
   await mkdir(path, { mode: 0o700 }).catch((error: unknown) => {
     if (!hasErrno(error, 'EEXIST'))
       throw new OperatorError(
-        `${path} cannot be created (${messageOf(error)}); set TMPDIR to a folder in which this user may write`,
+        `cannot create ${path}: ${messageOf(error)}; set TMPDIR to a folder that this user can write`,
         1,
         { cause: error },
       );
   });
-  // Others may write to the folder for temporary files: what stands there has to be ours alone.
+  // Others can write to the parent folder, so this one may be theirs.
   const found = await lstat(path);
   if (!found.isDirectory() || found.uid !== process.geteuid?.() || (found.mode & 0o777) !== 0o700) {
-    throw new OperatorError(`${path} is not a folder of this user alone (mode 0700); remove it and start again`);
+    throw new OperatorError(
+      `not a private folder: ${path} must belong to this user with mode 0700; remove it and restart`,
+    );
   }
 }

@@ -11,12 +11,12 @@ import {
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 
-/** How the data of a file is written as text. */
+/** Converts the data of a file to text and back. */
 export interface Codec<T> {
   encode(data: T): string;
   /**
-   * @param leaveOut hears of each part of a sound text that cannot be used, and what is wrong with it
-   * @throws {OperatorError} when the text is sound but nothing that this program may touch
+   * @param leaveOut called for each part of an intact text that is not valid, with the reason
+   * @throws {OperatorError} when the text is intact but this program must not change it
    * @throws anything else when the text is damaged
    */
   decode(text: string, leaveOut: (reason: string) => void): T;
@@ -35,32 +35,32 @@ type Found<T> =
   | { state: 'damaged'; reason: string };
 
 const MODE = 0o600;
-/** Between a damaged file's name and when it was set aside. */
+/** Between the name of a damaged file and the time it was set aside. */
 const DAMAGED = '.damaged-';
-/** Damaged files that are kept; the oldest go first. */
+/** Damaged files to keep; the oldest are deleted first. */
 const MAX_DAMAGED = 5;
 
 /**
- * A lowdb adapter that survives a power cut at any instant: under the file's name there is always either
- * the old or the new content, complete, and write() resolves only when the new one is on the disk. The
- * content before the last write stays beside it as `.bak`, for when the disk itself damages the file.
+ * A lowdb adapter that survives a power cut at any instant. The file always has either the complete old or the complete
+ * new content, and write() resolves only when the new one is on the disk. The previous content stays beside it as
+ * `.bak`, in case the disk itself damages the file.
  */
 export class DurableFile<T> implements Adapter<T> {
-  /** Text that is known to be on the disk; null when there is none or a failure left that open. */
+  /** The text on the disk; null when there is none or a failure left it unknown. */
   #onDisk: string | null = null;
-  /** Whether a sound file is under the name, so that it is worth keeping as the last good copy. */
+  /** Whether the file is intact, so that the next write keeps it as the last good copy. */
   #exists = false;
-  /** What was found under the name while the disk was read-only; to be dealt with before the first write. */
+  /** The state of a file that a read-only disk kept from being restored; the first write restores it. */
   #unrestored: Exclude<Found<T>, { state: 'good' }> | null = null;
 
   constructor(private readonly options: DurableFileOptions<T>) {}
 
   /**
-   * Reads the file or, when it is damaged or missing, the last good copy. A damaged file is set aside, and so is a copy of
-   * one of which a part cannot be used.
+   * Reads the file or, when it is damaged or missing, the last good copy. Sets a damaged file aside, and a copy of a file
+   * with parts that are not valid.
    *
-   * @returns null when there is nothing to read
-   * @throws {OperatorError} when a file may not be read or is of a newer version
+   * @returns null when neither exists
+   * @throws {OperatorError} when a file is unreadable or of a newer version
    */
   async read(): Promise<T | null> {
     const { path } = this.options;
@@ -75,7 +75,7 @@ export class DurableFile<T> implements Adapter<T> {
       return await this.#recover(main);
     } catch (error) {
       if (error instanceof OperatorError) throw error;
-      // A disk that takes no writes, whatever the reason, is none to lose the tunnels for.
+      // A disk that accepts no writes is no reason to lose the tunnels.
       const copy = diskAdvice(error) === null ? main : await this.#load(this.#backupPath);
       if (copy.state !== 'good') throw unrestorable(path, error);
       this.#unrestored = main;
@@ -84,7 +84,7 @@ export class DurableFile<T> implements Adapter<T> {
     }
   }
 
-  /** Resolves when the data is on the disk; writes nothing when it is there already. */
+  /** Resolves when the data is on the disk; writes nothing when it already is. */
   async write(data: T): Promise<void> {
     const text = this.options.codec.encode(data);
     if (text === this.#onDisk) return;
@@ -120,11 +120,10 @@ export class DurableFile<T> implements Adapter<T> {
       text = await this.#files.read(path);
     } catch (error) {
       if (hasErrno(error, 'ENOENT')) return { state: 'missing' };
-      // A bad sector is damage like any other; what the operator can mend stops the start instead.
+      // A bad sector counts as damage; errors the operator can fix stop the start instead.
       if (hasErrno(error, 'EIO')) return { state: 'damaged', reason: messageOf(error) };
       throw new OperatorError(
-        `${path} cannot be read: ${messageOf(error)}; make it readable for the user that runs the agent, ` +
-          'for without it the tunnels would be lost',
+        `cannot read ${path}: ${messageOf(error)}; make it readable for the agent's user, or the tunnels would be lost`,
         1,
         { cause: error },
       );
@@ -146,12 +145,12 @@ export class DurableFile<T> implements Adapter<T> {
     else if (main.state === 'damaged') await this.#discard(path, main.reason);
     if (backup.state === 'damaged') await this.#discard(this.#backupPath, backup.reason);
     if (backup.state !== 'good') return null;
-    const reason = main.state === 'damaged' ? main.reason : 'it is missing';
+    const reason = main.state === 'damaged' ? main.reason : 'missing';
     log.error({ file: path, reason }, 'file missing or damaged; last good copy restored');
     return backup.data;
   }
 
-  /** Writes the file anew without what cannot be used of it; what it was stays under another name. */
+  /** Rewrites the file without the parts that are not valid, and keeps the original under another name. */
   async #leaveOut(data: T, reason: string): Promise<void> {
     const { path, log } = this.options;
     try {
@@ -162,7 +161,7 @@ export class DurableFile<T> implements Adapter<T> {
     }
   }
 
-  /** Gives the present content the backup's name, without an instant in which either name is missing. */
+  /** Makes the current content the backup; neither name is ever missing. */
   async #keepBackup(): Promise<void> {
     const { path, log } = this.options;
     const next = temporaryNameOf(this.#backupPath);
@@ -171,7 +170,7 @@ export class DurableFile<T> implements Adapter<T> {
       await this.#files.link(path, next);
     } catch (error) {
       if (!hasErrno(error, 'ENOENT')) throw error;
-      // What is being written has everything that was in it.
+      // The text being written is complete.
       log.warn({ file: path }, 'file missing; writing it again');
       this.#exists = false;
       return;
@@ -180,8 +179,8 @@ export class DurableFile<T> implements Adapter<T> {
   }
 
   /**
-   * After a failed write the old content has to count again, in memory and on disk. Before the renaming
-   * it never stopped to; after it, the copy goes back. Should that fail as well, the next write brings order.
+   * Restores the old content after a failed write. Before the rename it is still in place; after it, the backup goes back.
+   * If that fails as well, the next write repairs the file.
    */
   async #undo(renamed: boolean): Promise<void> {
     const { path, log } = this.options;
@@ -193,7 +192,7 @@ export class DurableFile<T> implements Adapter<T> {
         await this.#files.rename(temporary, path);
         await this.#files.syncFolder(dirname(path));
       } else {
-        // The space may be what is missing.
+        // Frees space in case the disk is full.
         await this.#files.remove(renamed ? path : temporary);
       }
     } catch (err) {
@@ -202,7 +201,7 @@ export class DurableFile<T> implements Adapter<T> {
     }
   }
 
-  /** Puts the last good copy under the file's name; a damaged file gets another name first. */
+  /** Replaces the file with the last good copy; sets a damaged file aside first. */
   async #restore(main: Found<T>, text: string): Promise<void> {
     const { path } = this.options;
     const temporary = await stage(path, text, MODE, this.#files);
@@ -219,11 +218,11 @@ export class DurableFile<T> implements Adapter<T> {
     await this.#files.syncFolder(dirname(path));
   }
 
-  /** Gives a damaged file a second name that nothing overwrites. */
+  /** Links a damaged file under a second name that is never overwritten. */
   async #setAside(path: string, reason: string): Promise<void> {
     const stamp = new Date().toISOString().replaceAll(/[-:.]/g, '');
     for (let attempt = 0; ; attempt++) {
-      // A device whose clock starts at 1970 may well meet the same instant again.
+      // A device without a battery-backed clock can reach the same instant twice.
       const name = `${path}${DAMAGED}${stamp}${attempt === 0 ? '' : `-${attempt}`}`;
       try {
         await this.#files.link(path, name);
@@ -243,17 +242,17 @@ export class DurableFile<T> implements Adapter<T> {
   }
 }
 
-/** Where the content before the last write is. */
+/** The file with the content before the last write. */
 export function backupOf(path: string): string {
   return `${path}.bak`;
 }
 
-/** Of the names in the file's folder those of damaged files that were set aside. */
+/** Those of the names in the file's folder that are damaged files set aside. */
 export function damagedIn(names: readonly string[], path: string): string[] {
   return names.filter((name) => name.startsWith(`${basename(path)}${DAMAGED}`));
 }
 
 function unrestorable(path: string, cause: unknown): OperatorError {
-  const problem = `${path} cannot be restored from its last good copy: ${messageOf(cause)}`;
+  const problem = `cannot restore ${path} from its last good copy: ${messageOf(cause)}`;
   return new OperatorError(withDiskAdvice(problem, cause), 1, { cause });
 }

@@ -3,30 +3,30 @@ import { openPrivateFolder } from '../folders/runtime-folder.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 import { type RelayOptions, UpstreamRelay } from './upstream-relay.ts';
 
-/** An upstream made ready for the SDK to forward to. */
+/** An upstream that the SDK can forward to. */
 export interface PreparedUpstream {
-  /** What the SDK is given. */
+  /** The address for the SDK. */
   forwardTo: string;
-  /** Ends connections that the agent itself carries. */
+  /** Closes the relay, if there is one. */
   release(): Promise<void>;
 }
 
 /**
- * Turns upstreams into addresses for the SDK. Addresses and `localhost` are forwarded to straight, at
- * full speed; names and unix sockets go through a relay that checks every connection.
+ * Turns upstreams into addresses for the SDK. It forwards to IP addresses and `localhost` directly, at full speed. Names
+ * and unix sockets go through a relay that checks every connection.
  */
 export class UpstreamDialer {
   constructor(private readonly options: RelayOptions) {}
 
   /**
-   * @throws {AgentError} 400 when the upstream is given as an address and is not allowed
+   * @throws {AgentError} 400 when the upstream is an address that is not allowed
    */
   async prepare(upstream: Upstream, protocol: TunnelProtocol): Promise<PreparedUpstream> {
     if (upstream.kind === 'tcp' && !isNamed(upstream)) {
       this.options.guard.checkLiteral(upstream);
-      return { forwardTo: straight(upstream, protocol), release: async () => {} };
+      return { forwardTo: directAddress(upstream, protocol), release: async () => {} };
     }
-    // What clears away old temporary files takes an empty folder with it.
+    // Clean-up of old temporary files may have removed the empty folder.
     await openPrivateFolder(this.options.socketFolder);
     const relay = new UpstreamRelay(upstream, this.options);
     await relay.listen();
@@ -34,7 +34,7 @@ export class UpstreamDialer {
   }
 }
 
-function straight(upstream: TcpUpstream, protocol: TunnelProtocol): string {
+function directAddress(upstream: TcpUpstream, protocol: TunnelProtocol): string {
   const scheme = upstream.scheme ?? (protocol === 'http' ? 'http' : 'tcp');
   return `${scheme}://${displayUpstream({ ...upstream, scheme: null })}`;
 }

@@ -7,14 +7,14 @@ import type { UpstreamRules } from '../../settings/upstream-rules.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 
-/** All addresses of a name, as the system resolves it. */
+/** Resolves a name to all its addresses. */
 export type Lookup = (name: string) => Promise<LookupAddress[]>;
 
 const LOOKUP_MS = 5_000;
 
 const systemLookup: Lookup = (name) => dns.lookup(name, { all: true, verbatim: true });
 
-/** Keeps tunnels away from where AGENT_ALLOW_UPSTREAMS does not let them go. */
+/** Refuses upstreams that AGENT_ALLOW_UPSTREAMS does not allow. */
 export class UpstreamGuard {
   readonly #lookups = new Map<string, Promise<LookupAddress[]>>();
 
@@ -26,19 +26,19 @@ export class UpstreamGuard {
   ) {}
 
   /**
-   * Keeps tunnels away from ports on loopback on which this process listens itself: the API takes whoever connects
-   * there for somebody on this machine, and a tunnel to the gateway would lead back into itself.
+   * Refuses loopback ports that this process listens on. The API would take clients of a tunnel for local callers, and a
+   * tunnel to the gateway would forward to itself.
    *
-   * @param whatIs completes `port 4040 is …` for such a port
+   * @param describe completes `port 4040 is …` for such a port
    */
-  protectOwnPorts(whatIs: (port: number) => string | undefined): void {
-    this.#ownPorts.push(whatIs);
+  protectOwnPorts(describe: (port: number) => string | undefined): void {
+    this.#ownPorts.push(describe);
   }
 
   /**
-   * Refuses an upstream that may not be reached now.
+   * Checks an upstream as it resolves now.
    *
-   * @throws {AgentError} 400 when it is not allowed or its name is not known
+   * @throws {AgentError} 400 when it is not allowed or its name does not resolve
    */
   async check(upstream: Upstream): Promise<void> {
     if (upstream.kind === 'unix') return this.checkSocket(upstream.path);
@@ -47,9 +47,9 @@ export class UpstreamGuard {
   }
 
   /**
-   * The addresses of a named upstream; every one of them is allowed.
+   * The addresses of a named upstream, which are all allowed.
    *
-   * @throws {AgentError} 400 when one is not allowed or the name is not known
+   * @throws {AgentError} 400 when one is not allowed or the name does not resolve
    */
   async resolve(upstream: TcpUpstream): Promise<LookupAddress[]> {
     const { host, port } = upstream;
@@ -60,7 +60,7 @@ export class UpstreamGuard {
     return addresses;
   }
 
-  /** @throws {AgentError} 400 when an upstream given as an address (or localhost) is not allowed */
+  /** @throws {AgentError} 400 when an upstream that is an address or localhost is not allowed */
   checkLiteral(upstream: TcpUpstream): void {
     const { host, port } = upstream;
     this.#refuseOwnPort(host, port);
@@ -78,9 +78,9 @@ export class UpstreamGuard {
   }
 
   /**
-   * The path, without links, that a connection to a unix socket may go to now.
+   * The real path that a connection to a unix socket may use now.
    *
-   * @throws {AgentError} 400 when it is not allowed or nothing is there
+   * @throws {AgentError} 400 when it is not allowed or does not exist
    */
   async resolveSocket(path: string): Promise<string> {
     const real = await this.rules.resolveSocket(path).catch((error: unknown) => {
@@ -92,13 +92,13 @@ export class UpstreamGuard {
 
   #refuseOwnPort(host: string, port: number): void {
     if (!isLoopbackHost(embeddedIpv4(host) ?? host)) return;
-    const what = this.#ownPorts.map((whatIs) => whatIs(port)).find((known) => known !== undefined);
+    const what = this.#ownPorts.map((describe) => describe(port)).find((known) => known !== undefined);
     if (what === undefined) return;
     const problem = `port ${port} is ${what}`;
     throw new AgentError('ERR_AGENT_UPSTREAM_NOT_ALLOWED', problem, { details: { forwards_to: problem } });
   }
 
-  /** Connections that arrive together share one look-up: the system has few threads for them. */
+  /** Concurrent connections share one look-up, because the system has few threads for them. */
   async #resolveShared(name: string): Promise<LookupAddress[]> {
     let pending = this.#lookups.get(name);
     if (!pending) {
@@ -114,26 +114,26 @@ export class UpstreamGuard {
     throw unknownHost(name);
   }
 
-  #refusal(upstream: Upstream, particulars = ''): AgentError {
+  #refusal(upstream: Upstream, resolved = ''): AgentError {
     const shown = displayUpstream(upstream);
     return new AgentError(
       'ERR_AGENT_UPSTREAM_NOT_ALLOWED',
-      `${shown}${particulars} is not an allowed upstream; AGENT_ALLOW_UPSTREAMS allows ${this.rules.text}, ` +
-        'and nothing allows link-local, metadata and multicast addresses',
-      { details: { forwards_to: `${shown}${particulars} is not allowed` } },
+      `upstream not allowed: ${shown}${resolved}; AGENT_ALLOW_UPSTREAMS allows ${this.rules.text}, ` +
+        'and link-local, metadata and multicast addresses are never allowed',
+      { details: { forwards_to: `${shown}${resolved} is not allowed` } },
     );
   }
 }
 
 function unreadableSocket(path: string, cause: unknown): AgentError {
-  return new AgentError('ERR_AGENT_UPSTREAM_NOT_ALLOWED', `unix:${path} cannot be looked at: ${messageOf(cause)}`, {
+  return new AgentError('ERR_AGENT_UPSTREAM_NOT_ALLOWED', `cannot check unix:${path}: ${messageOf(cause)}`, {
     cause,
   });
 }
 
 function unknownHost(name: string, cause?: unknown): AgentError {
-  return new AgentError('ERR_AGENT_UPSTREAM_UNKNOWN', `the upstream's name ${name} cannot be resolved`, {
-    details: { forwards_to: `${name} cannot be resolved${cause === undefined ? '' : `: ${messageOf(cause)}`}` },
+  return new AgentError('ERR_AGENT_UPSTREAM_UNKNOWN', `cannot resolve the upstream name ${name}`, {
+    details: { forwards_to: `cannot resolve ${name}${cause === undefined ? '' : `: ${messageOf(cause)}`}` },
     cause,
   });
 }

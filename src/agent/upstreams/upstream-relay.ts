@@ -14,9 +14,9 @@ export interface RelayOptions {
   log: Log;
   /** Folder of mode 0700 for the relay's socket. */
   socketFolder: string;
-  /** Whether the certificate of an https upstream has to be valid. */
+  /** Whether to verify the certificates of https upstreams. */
   verifyTls: boolean;
-  /** Milliseconds until a connection, TLS included, has to stand. */
+  /** Deadline for connecting, TLS included. */
   connectMs: number;
 }
 
@@ -26,16 +26,15 @@ const KEEP_ALIVE_MS = 30_000;
 const LINGER_MS = 2_000;
 
 /**
- * A unix socket that leads to one upstream, for upstreams that have to be looked at anew for every
- * connection: a name may point elsewhere by now (DNS rebinding), so what is checked and what is
- * connected to has to be the same look-up.
+ * A unix socket that forwards to one upstream and checks it for every connection. A name may resolve to another address
+ * each time (DNS rebinding), so the look-up that is checked must be the one that is connected to.
  */
 export class UpstreamRelay {
   readonly path: string;
   readonly #server: Server;
   readonly #clients = new Set<Socket>();
-  /** Once is enough: where a name leads is not always in the operator's hands. */
-  #refusalTold = false;
+  /** Warns once per tunnel: the operator does not always control what a name resolves to. */
+  #warned = false;
 
   constructor(
     private readonly upstream: Upstream,
@@ -46,14 +45,14 @@ export class UpstreamRelay {
     this.#server.maxConnections = MAX_CONNECTIONS;
   }
 
-  /** @throws when the socket cannot be made */
+  /** @throws when the socket cannot be created */
   async listen(): Promise<void> {
     this.#server.listen(this.path);
     await once(this.#server, 'listening');
     this.#server.on('error', (err) => this.options.log.error({ err }, 'upstream relay cannot accept connections'));
   }
 
-  /** Ends every connection and removes the socket. */
+  /** Closes all connections and removes the socket. */
   async close(): Promise<void> {
     const closed = once(this.#server, 'close');
     this.#server.close();
@@ -64,17 +63,17 @@ export class UpstreamRelay {
   #serve(client: Socket): void {
     this.#clients.add(client);
     client.once('close', () => this.#clients.delete(client));
-    // The SDK broke off: that ends the connection, and there is nobody to tell.
+    // The SDK aborted: no answer is possible.
     client.on('error', () => client.destroy());
-    if (this.upstream.kind === 'tcp') this.#join(client, this.#connectTcp(this.upstream));
-    else this.#joinSocket(client, this.upstream.path);
+    if (this.upstream.kind === 'tcp') this.#pipe(client, this.#connectTcp(this.upstream));
+    else this.#pipeToSocket(client, this.upstream.path);
   }
 
-  #joinSocket(client: Socket, path: string): void {
-    // Nothing is lost meanwhile: a socket that nobody reads from stays paused.
+  #pipeToSocket(client: Socket, path: string): void {
+    // No data is lost meanwhile: the socket stays paused until it is read.
     this.options.guard.resolveSocket(path).then(
-      (real) => client.destroyed || this.#join(client, net.connect({ path: real, allowHalfOpen: true })),
-      (error: unknown) => this.#giveUp(client, error),
+      (real) => client.destroyed || this.#pipe(client, net.connect({ path: real, allowHalfOpen: true })),
+      (error: unknown) => this.#refuse(client, error),
     );
   }
 
@@ -96,7 +95,7 @@ export class UpstreamRelay {
     });
   }
 
-  #join(client: Socket, server: Socket): void {
+  #pipe(client: Socket, server: Socket): void {
     const { connectMs } = this.options;
     const late = setTimeout(() => server.destroy(new Error(`no connection within ${connectMs / 1000} s`)), connectMs);
     let connected = false;
@@ -104,7 +103,7 @@ export class UpstreamRelay {
       clearTimeout(late);
       connected = true;
     });
-    server.on('error', (error) => connected || this.#giveUp(client, error));
+    server.on('error', (error) => connected || this.#refuse(client, error));
     server.once('close', () => {
       clearTimeout(late);
       if (connected && !endedInOrder(server)) client.destroy();
@@ -113,26 +112,26 @@ export class UpstreamRelay {
     client.pipe(server).pipe(client);
   }
 
-  #giveUp(client: Socket, error: unknown): void {
-    this.#tell(error);
-    // What was sent is read first: closing on top of it would be a reset, not an end.
+  #refuse(client: Socket, error: unknown): void {
+    this.#logFailure(error);
+    // Reads what was sent, because closing before that would reset the connection.
     client.setTimeout(LINGER_MS, () => client.destroy());
     client.resume().end();
   }
 
-  /** Whom visitors cannot reach may be switched off; what is not allowed stays so until somebody who reads this acts. */
-  #tell(error: unknown): void {
+  /** An unreachable upstream may just be switched off, but one that is not allowed needs the operator. */
+  #logFailure(error: unknown): void {
     const { log } = this.options;
     const upstream = displayUpstream(this.upstream);
     log.debug({ err: error, upstream }, 'upstream connection failed');
-    const isRefused = error instanceof AgentError && error.code === 'ERR_AGENT_UPSTREAM_NOT_ALLOWED';
-    if (!isRefused || this.#refusalTold) return;
-    this.#refusalTold = true;
+    const notAllowed = error instanceof AgentError && error.code === 'ERR_AGENT_UPSTREAM_NOT_ALLOWED';
+    if (!notAllowed || this.#warned) return;
+    this.#warned = true;
     log.warn({ upstream, reason: error.message }, 'upstream not allowed; connection rejected');
   }
 }
 
-/** Whether a closed socket had its say; then what is still on its way in the other one is delivered first. */
+/** Whether a socket closed in order, so that pending data of the other one is still delivered. */
 function endedInOrder(socket: Socket): boolean {
   return socket.readableEnded && socket.writableFinished;
 }

@@ -4,17 +4,17 @@ import { domainToASCII } from 'node:url';
 import { canonicalIpv6, hostPort } from '../../lib/ip-address.ts';
 import { MAX_SOCKET_PATH } from '../../lib/unix-socket.ts';
 
-/** A service that is reached over TCP. */
+/** An upstream reached over TCP. */
 export interface TcpUpstream {
   kind: 'tcp';
-  /** As it was given; null when it was left out. */
+  /** Null when it was left out. */
   scheme: 'http' | 'https' | null;
   /** Lower-case name, IPv4 address, or IPv6 address without brackets. */
   host: string;
   port: number;
 }
 
-/** A service that listens on a unix socket. */
+/** An upstream that listens on a unix socket. */
 export interface UnixUpstream {
   kind: 'unix';
   path: string;
@@ -23,10 +23,10 @@ export interface UnixUpstream {
 /** Where a tunnel's traffic goes. */
 export type Upstream = TcpUpstream | UnixUpstream;
 
-/** Raised for a `forwards_to` that cannot be understood; the message says what is wrong and what is allowed. */
+/** A `forwards_to` that is not valid; the message names the problem and the supported forms. */
 export class UpstreamFormatError extends Error {
   constructor(problem: string) {
-    super(`${problem}; allowed are a port, host:port, [ipv6]:port, http(s)://host:port and unix:/path`);
+    super(`${problem}; supported: a port, host:port, [ipv6]:port, http(s)://host:port and unix:/path`);
     this.name = new.target.name;
   }
 }
@@ -35,7 +35,7 @@ const LABEL = /^(?![-])[a-z0-9_-]{1,63}(?<!-)$/;
 const DEFAULT_PORTS = { http: 80, https: 443 } as const;
 
 /**
- * Reads a `forwards_to`.
+ * Parses a `forwards_to`.
  *
  * @param input a port, `host:port`, `[ipv6]:port`, `http(s)://host[:port]` or `unix:/path`; a port alone means localhost
  * @throws {UpstreamFormatError}
@@ -43,30 +43,31 @@ const DEFAULT_PORTS = { http: 80, https: 443 } as const;
 export function parseUpstream(input: string | number): Upstream {
   if (typeof input === 'number') return onLocalhost(String(input));
   const text = input;
-  if (text === '') throw new UpstreamFormatError('it is empty');
-  if (hasBlankOrControl(text)) throw new UpstreamFormatError('it holds a blank or a control character');
+  if (text === '') throw new UpstreamFormatError('empty');
+  if (hasSpaceOrControl(text)) throw new UpstreamFormatError('it contains white space or a control character');
   if (/^unix:/i.test(text)) return parseUnix(text.slice('unix:'.length));
   if (/^\d+$/.test(text)) return onLocalhost(text);
 
   const scheme = /^([a-z][a-z0-9+.-]*):\/\//i.exec(text)?.[1]?.toLowerCase() ?? null;
   if (scheme === null) return { kind: 'tcp', scheme, ...parseHostAndPort(text, null) };
   if (scheme !== 'http' && scheme !== 'https') {
-    const hint = scheme === 'tcp' || scheme === 'tls' ? `: give host:port, the tunnel's protocol says the rest` : '';
-    throw new UpstreamFormatError(`the scheme ${scheme}:// is not known here${hint}`);
+    const hint =
+      scheme === 'tcp' || scheme === 'tls' ? `: give host:port, the protocol of the tunnel does the rest` : '';
+    throw new UpstreamFormatError(`the scheme ${scheme}:// is not supported${hint}`);
   }
-  // A lone slash is what a browser's address line ends in.
+  // Browsers append a slash to addresses.
   const rest = text.slice(scheme.length + '://'.length).replace(/\/$/, '');
   return { kind: 'tcp', scheme, ...parseHostAndPort(rest, DEFAULT_PORTS[scheme]) };
 }
 
-/** The upstream as the API shows it: `<host>:<port>`, a scheme only when it was given. */
+/** The upstream as the API shows it: `<host>:<port>`, with a scheme only when one was given. */
 export function displayUpstream(upstream: Upstream): string {
   if (upstream.kind === 'unix') return `unix:${upstream.path}`;
   const authority = hostPort(upstream.host, upstream.port);
   return upstream.scheme === null ? authority : `${upstream.scheme}://${authority}`;
 }
 
-/** Whether the upstream is named, so that only resolving the name tells where it is. */
+/** Whether the upstream is a name that has to be resolved. */
 export function isNamed(upstream: TcpUpstream): boolean {
   return upstream.host !== 'localhost' && isIP(upstream.host) === 0;
 }
@@ -76,22 +77,22 @@ function onLocalhost(port: string): TcpUpstream {
 }
 
 function parseUnix(text: string): UnixUpstream {
-  if (!text.startsWith('/')) throw new UpstreamFormatError('the path of a unix socket has to be absolute');
-  // unix:///run/x is the same as unix:/run/x.
+  if (!text.startsWith('/')) throw new UpstreamFormatError('the path of a unix socket must be absolute');
+  // unix:///run/x equals unix:/run/x.
   const path = posix.normalize(text.replace(/^\/+/, '/'));
-  if (path.endsWith('/')) throw new UpstreamFormatError('that is a folder, not a socket');
+  if (path.endsWith('/')) throw new UpstreamFormatError('the path is a folder, not a socket');
   if (Buffer.byteLength(path) > MAX_SOCKET_PATH) {
-    throw new UpstreamFormatError(`the path of a unix socket has at most ${MAX_SOCKET_PATH} bytes`);
+    throw new UpstreamFormatError(`the path of a unix socket may have at most ${MAX_SOCKET_PATH} bytes`);
   }
   return { kind: 'unix', path };
 }
 
 function parseHostAndPort(text: string, defaultPort: number | null): { host: string; port: number } {
-  if (text.includes('@')) throw new UpstreamFormatError('a user name or password is not allowed');
-  if (/[/?#\\]/.test(text)) throw new UpstreamFormatError('a path, query or fragment is not allowed');
+  if (text.includes('@')) throw new UpstreamFormatError('user names and passwords are not supported');
+  if (/[/?#\\]/.test(text)) throw new UpstreamFormatError('paths, queries and fragments are not supported');
   const match = /^(?:\[([^[\]]*)\]|([^:[\]]*))(?::([^:]*))?$/.exec(text);
   if (!match) {
-    throw new UpstreamFormatError(isIPv6(text) ? 'an IPv6 address needs brackets' : 'it is not host:port');
+    throw new UpstreamFormatError(isIPv6(text) ? 'an IPv6 address needs brackets' : 'not host:port');
   }
   const [, ipv6, name, portText] = match;
   const host = ipv6 === undefined ? parseName(name ?? '') : parseIpv6(ipv6);
@@ -102,14 +103,14 @@ function parseHostAndPort(text: string, defaultPort: number | null): { host: str
 
 function parsePort(text: string): number {
   if (!/^[1-9]\d{0,4}$/.test(text) || Number(text) > 65535) {
-    throw new UpstreamFormatError('a port is a number from 1 to 65535');
+    throw new UpstreamFormatError('the port must be a number from 1 to 65535');
   }
   return Number(text);
 }
 
 function parseIpv6(text: string): string {
-  if (text.includes('%')) throw new UpstreamFormatError('an IPv6 zone is not allowed');
-  if (!isIPv6(text)) throw new UpstreamFormatError('what stands in brackets is not an IPv6 address');
+  if (text.includes('%')) throw new UpstreamFormatError('IPv6 zones are not supported');
+  if (!isIPv6(text)) throw new UpstreamFormatError('not an IPv6 address in the brackets');
   return canonicalIpv6(text);
 }
 
@@ -119,10 +120,10 @@ function parseName(text: string): string {
   const name = (isAscii ? text.toLowerCase() : domainToASCII(text)).replace(/\.$/, '');
   if (isAscii && isIPv4(name)) return name;
   const labels = name.split('.');
-  // Resolvers read 127.1, 0x7f.1 and 2130706433 as addresses, and URL parsers digits of other scripts;
-  // whoever reads the list of tunnels does not.
+  // Resolvers read 127.1, 0x7f.1 and 2130706433 as addresses, and URL parsers read digits of other scripts. People who
+  // read the list of tunnels do not.
   if (/^(?:\d+|0x[0-9a-f]*)$/.test(labels.at(-1) ?? '')) {
-    throw new UpstreamFormatError('an IPv4 address has four decimal numbers without leading zeros');
+    throw new UpstreamFormatError('an IPv4 address must have four decimal numbers without leading zeros');
   }
   if (name.length > 253 || !labels.every((label) => LABEL.test(label))) {
     throw new UpstreamFormatError('the host is neither a name nor an IP address');
@@ -130,7 +131,7 @@ function parseName(text: string): string {
   return name;
 }
 
-function hasBlankOrControl(text: string): boolean {
-  // \s covers the blanks of Unicode as well; a NUL would cut the text short in the system's calls.
+function hasSpaceOrControl(text: string): boolean {
+  // \s includes white space of Unicode. A NUL would truncate the text in system calls.
   return /\s|\p{Cc}/u.test(text);
 }

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Endpoint } from '../../../src/agent/connectors/connector.ts';
 import { type GatewaySession, SessionRefused } from '../../../src/agent/connectors/gateway-session.ts';
-import { Pulse } from '../../../src/agent/connectors/pulse.ts';
+import { ProgressMonitor } from '../../../src/agent/connectors/progress-monitor.ts';
 import { SessionSupervisor } from '../../../src/agent/connectors/session-supervisor.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
@@ -31,7 +31,7 @@ type Network = 'up' | 'refusing' | 'black hole';
 /** A supervisor whose network and gateway the test plays. */
 async function supervised() {
   const clock = new SteeredClock();
-  const pulse = new Pulse(clock);
+  const progress = new ProgressMonitor(clock);
   const lines: { level: string; msg: string; reason?: string }[] = [];
   const log = await createLog('info', 'json', { write: (line) => void lines.push(JSON.parse(line)) });
   const world = {
@@ -52,7 +52,7 @@ async function supervised() {
   const supervisor = new SessionSupervisor({
     gateway: 'gateway.example:443',
     clock,
-    pulse,
+    progress,
     log,
     online: () => void world.events.push('online'),
     offline: () => void world.events.push('offline'),
@@ -73,7 +73,7 @@ async function supervised() {
       return world.connect();
     },
   });
-  return { clock, pulse, lines, world, supervisor, session };
+  return { clock, progress, lines, world, supervisor, session };
 }
 
 it.each<Network>(['refusing', 'black hole'])(
@@ -167,7 +167,7 @@ it('welcomes a session that comes after its deadline, when there is no other', a
   await clock.advance(130_000);
   expect(supervisor.session).toBeNull();
   expect(supervisor.status.lastError?.message).toBe(
-    'starting a session did not finish within 20 s (who answers there presents CN=somebody)',
+    'starting a session did not finish within 20 s (certificate presented at its address: CN=somebody)',
   );
   const late = session();
   arrive(late);
@@ -229,7 +229,7 @@ it('shows that it makes progress in every kind of outage, which a watchdog goes 
   const refuse = async () => Promise.reject(new SessionRefused('ERR_NGROK_107', 'unknown authtoken'));
   const hang = () => new Promise<GatewaySession>(() => {});
   for (const [network, connect] of [['refusing'], ['black hole'], ['up', refuse], ['up', hang]] as const) {
-    const { clock, pulse, world, supervisor } = await supervised();
+    const { clock, progress, world, supervisor } = await supervised();
     clock.chance = () => 1;
     world.network = network;
     if (connect) world.connect = connect;
@@ -237,12 +237,12 @@ it('shows that it makes progress in every kind of outage, which a watchdog goes 
     let longest = 0;
     while (clock.now() < 10 * MINUTE) {
       await clock.advance(5000);
-      longest = Math.max(longest, pulse.silentMs);
+      longest = Math.max(longest, progress.silentMs);
     }
     expect(longest).toBeLessThan(MINUTE);
     await supervisor.stop();
     await clock.advance(5 * MINUTE);
-    expect(pulse.silentMs).toBeGreaterThan(4 * MINUTE);
+    expect(progress.silentMs).toBeGreaterThan(4 * MINUTE);
   }
 });
 

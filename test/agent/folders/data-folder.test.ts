@@ -55,13 +55,17 @@ it('stays refused while its owner is stopped and cannot answer', async () => {
 
 it('says who may use a folder that cannot be used', async () => {
   // Nobody may create anything there.
-  await expect(openDataFolder('/proc/data')).rejects.toThrow(/cannot be used by user \d+: .*give the folder.*chown/);
+  await expect(openDataFolder('/proc/data')).rejects.toThrow(
+    /cannot use the data folder .* as user \d+: .*give the folder.*chown/,
+  );
 });
 
 it('says of a file in its place that a folder is needed', async () => {
   const path = join(temporaryFolder(), 'file');
   await writeFile(path, '');
-  await expect(openDataFolder(path)).rejects.toThrow(/cannot be used \(ENOTDIR.*\): set DATA_DIR to a folder$/);
+  await expect(openDataFolder(path)).rejects.toThrow(
+    /cannot use the data folder .*: ENOTDIR.*; set DATA_DIR to a folder$/,
+  );
 });
 
 /** A process of its own that holds the lock by the same means. */

@@ -24,9 +24,9 @@ describe('what forwards_to may be', () => {
 
   it.each([
     ['', 'empty'],
-    [' 8001', 'blank'],
+    [' 8001', 'white space'],
     ['host\u0000:80', 'control character'],
-    ['host:80\n', 'blank'],
+    ['host:80\n', 'white space'],
     ['0', 'from 1 to 65535'],
     [65536, 'from 1 to 65535'],
     [80.5, 'from 1 to 65535'],
@@ -51,9 +51,9 @@ describe('what forwards_to may be', () => {
     ['0x7f000001:80', 'decimal'],
     ['010.0.0.1:80', 'decimal'],
     ['１２７.1:80', 'decimal'],
-    ['tcp://host:22', "the tunnel's protocol says"],
-    ['tls://host:443', "the tunnel's protocol says"],
-    ['ftp://host:21', 'not known'],
+    ['tcp://host:22', 'the protocol of the tunnel does'],
+    ['tls://host:443', 'the protocol of the tunnel does'],
+    ['ftp://host:21', 'not supported'],
     ['-host:80', 'neither a name'],
     ['ho$t:80', 'neither a name'],
     ['unix:run/app.sock', 'absolute'],
@@ -62,7 +62,7 @@ describe('what forwards_to may be', () => {
   ])('%j is refused', (input, problem) => {
     expect(() => parseUpstream(input)).toThrow(UpstreamFormatError);
     expect(() => parseUpstream(input)).toThrow(problem);
-    expect(() => parseUpstream(input)).toThrow('allowed are a port, host:port');
+    expect(() => parseUpstream(input)).toThrow('supported: a port, host:port');
   });
 
   it('reads what it shows as the same upstream, whatever the input', () => {

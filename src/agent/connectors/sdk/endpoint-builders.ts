@@ -4,15 +4,15 @@ import type { EndpointRequest } from '../connector.ts';
 export type EndpointBuilder = HttpListenerBuilder | TcpListenerBuilder | TlsListenerBuilder;
 
 /**
- * The listener builders of one session, used again and again. When a `listen()` is refused, the SDK never lets go of
- * its builder, nor of the session that it belongs to (1.7.0: a method that rejects keeps a reference to its object);
- * a tunnel that is refused and retried for months must not leave thousands of them behind.
+ * The reusable listener builders of one session. When `listen()` rejects, the SDK leaks its builder and the session (1.7.0:
+ * a method that rejects keeps a reference to its object). A tunnel that is refused and retried for months must not leak
+ * thousands of them.
  *
- * A builder serves one call at a time: `listen()` reads it when the call's turn comes in the SDK, and what was set
- * on it meanwhile would bind one tunnel under the name of another.
+ * A builder serves one call at a time. `listen()` reads it only when the SDK starts the call, and changes meanwhile would
+ * bind one tunnel under the name of another.
  */
 export class EndpointBuilders {
-  /** Builders that no call uses now, by what is set on them. */
+  /** Idle builders by the options set on them. */
   readonly #idle = new Map<string, EndpointBuilder[]>();
 
   constructor(
@@ -26,14 +26,14 @@ export class EndpointBuilders {
     const builder = idle.pop() ?? this.#create(request.protocol);
     this.#prepare(builder, request);
     try {
-      // false: without it the SDK opens a local port of its own to forward to.
+      // false: otherwise the SDK opens a local port to forward to.
       return await builder.listen(false);
     } finally {
       idle.push(builder);
     }
   }
 
-  /** What was set once cannot be taken back, so requests that leave something out have builders of their own. */
+  /** Options cannot be unset, so each combination of them has builders of its own. */
   #idleFor({ protocol, domain, trafficPolicy }: EndpointRequest): EndpointBuilder[] {
     const key = `${protocol} ${domain !== undefined} ${hasRules(trafficPolicy)}`;
     const idle = this.#idle.get(key) ?? [];

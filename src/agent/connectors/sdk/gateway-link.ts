@@ -8,19 +8,19 @@ import type { Log } from '../../../lib/log.ts';
 import { type ProxyRules, type ProxyServer, proxyFor } from '../../../lib/proxy-rules.ts';
 import type { TrustedCas } from '../../../lib/trusted-cas.ts';
 import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from '../gateway-address.ts';
+import { type Probe, probeGateway } from '../gateway-probe.ts';
 import { type GatewaySession, SessionRefused } from '../gateway-session.ts';
 import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S } from '../heartbeat-watchdog.ts';
-import { probeGateway } from '../probe.ts';
-import { Pulse } from '../pulse.ts';
-import type { Probe } from '../reconnect-delay.ts';
+import { ProgressMonitor } from '../progress-monitor.ts';
+
 import { sharedLookup } from '../shared-lookup.ts';
-import { CLOUD_AUTHORITY } from './cloud-authority.ts';
+import { CLOUD_CA } from './cloud-ca.ts';
 import { GatewayRelay } from './gateway-relay.ts';
-import { LostListeners } from './lost-listeners.ts';
+import { ListenerCleanup } from './listener-cleanup.ts';
 import { connectNgrokSession } from './ngrok-session.ts';
 
 export interface GatewayLinkOptions {
-  /** Asked before every session, so that a token that was replaced is used from the next one on. */
+  /** Called before every session, so that a changed authtoken is used from the next one on. */
   authtoken: () => string;
   /** `host[:port]` of a gateway; null: ngrok's cloud. */
   serverAddr: string | null;
@@ -29,38 +29,38 @@ export interface GatewayLinkOptions {
   proxies: ProxyRules;
   /** Whether the SDK verifies the certificates of `https://` and `tls://` upstreams. */
   verifyUpstreamTls: boolean;
-  /** The agent's, shown by the gateway. */
+  /** The agent's version, which the gateway displays. */
   version: string;
   log: Log;
   clock: Clock;
 }
 
-/** The way to a gateway, for any number of sessions. */
+/** Connects to one gateway, for any number of sessions. */
 export interface GatewayLink {
   readonly address: GatewayAddress;
-  /** Null: connections go straight. */
+  /** Null: connections are direct. */
   readonly proxy: ProxyServer | null;
   readonly dial: Dial;
-  /** Whether anybody answers there. */
+  /** Checks whether the gateway answers. */
   readonly probe: Probe;
   /** Starts one session; as {@link connectNgrokSession} does. */
   connect(): Promise<GatewaySession>;
-  /** Beaten by sessions that are up. */
-  readonly pulse: Pulse;
-  /** To be called when no session is left. */
+  /** Progress of sessions that are online. */
+  readonly progress: ProgressMonitor;
+  /** Call this when no session is left. */
   close(): void;
 }
 
-/** @throws Error when the SDK cannot read the server address */
+/** @throws Error when the SDK cannot parse the server address */
 export function openGatewayLink(options: GatewayLinkOptions): GatewayLink {
   const { authtoken, verifyUpstreamTls, clock, log, authorities } = options;
   const address = parseGatewayAddress(options.serverAddr ?? CLOUD_ADDRESS);
   const proxy = proxyFor(options.proxies, 'https', address);
   const dial = proxy ? dialThrough(proxy) : directDial(sharedLookup());
   const builder = sessionBuilder(options.version);
-  const pulse = new Pulse(clock);
-  const lostListeners = new LostListeners({ clock, log });
-  const common = { verifyUpstreamTls, lostListeners, clock, pulse, log };
+  const progress = new ProgressMonitor(clock);
+  const listenerCleanup = new ListenerCleanup({ clock, log });
+  const common = { verifyUpstreamTls, listenerCleanup, clock, progress, log };
   const start = () => connectNgrokSession(builder, { authtoken: authtoken(), ...common });
   const probe: Probe = (signal) => probeGateway(address, dial, signal);
   if (proxy || isIPv6(address.host)) {
@@ -70,21 +70,21 @@ export function openGatewayLink(options: GatewayLinkOptions): GatewayLink {
       proxy,
       dial,
       probe,
-      pulse,
+      progress,
       connect: () => throughRelay(relay, builder, start),
       close: () => {
-        lostListeners.close();
+        listenerCleanup.close();
         relay.close();
       },
     };
   }
   trust(builder.serverAddr(hostPort(address.host, address.port)), authorities);
-  return { address, proxy, dial, probe, pulse, connect: start, close: () => lostListeners.close() };
+  return { address, proxy, dial, probe, progress, connect: start, close: () => listenerCleanup.close() };
 }
 
 /** PEM of the CAs that verify a gateway's certificate outside the SDK. */
 export function pemOf(authorities: TrustedCas | null): string | Uint8Array {
-  if (!authorities) return CLOUD_AUTHORITY;
+  if (!authorities) return CLOUD_CA;
   return 'pem' in authorities ? authorities.pem : authorities.host;
 }
 
@@ -104,21 +104,21 @@ async function throughRelay(
   try {
     return await start();
   } catch (error) {
-    // All that the SDK knows is that the relay hung up.
+    // The SDK only knows that the relay closed the connection.
     if (!(error instanceof SessionRefused) || error.code !== null || relay.failure === null) throw error;
     throw new SessionRefused(null, relay.failure, { cause: error });
   }
 }
 
 /**
- * One builder for all sessions: the SDK never lets go of a builder whose `connect()` failed (1.7.0), and a device
- * whose authtoken was revoked fails thousands of times.
+ * One builder for all sessions: the SDK leaks a builder whose `connect()` failed (1.7.0), and a device with a revoked
+ * authtoken fails thousands of times.
  */
 function sessionBuilder(version: string): SessionBuilder {
   return (
     new SessionBuilder()
       .clientInfo('device-agent', version)
-      // Our own gateway hands the endpoints of an earlier session of the same process over at once.
+      // Our gateway at once hands over the endpoints of an earlier session of the same process.
       .metadata(JSON.stringify({ instance: randomUUID() }))
       .heartbeatInterval(HEARTBEAT_INTERVAL_S)
       .heartbeatTolerance(HEARTBEAT_TOLERANCE_S)

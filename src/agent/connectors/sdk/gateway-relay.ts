@@ -11,22 +11,22 @@ import { makeRelayCertificate } from './relay-certificate.ts';
 export interface GatewayRelayOptions {
   address: GatewayAddress;
   dial: Dial;
-  /** PEM of the authorities that may vouch for the gateway. */
+  /** PEM of the CAs that verify the gateway. */
   ca: string | Uint8Array;
   log: Log;
-  /** Milliseconds that the gateway gets to close a connection which the SDK has ended. */
+  /** How long the gateway gets to close a connection that the SDK has ended. */
   lingerMs?: number;
 }
 
-/** What the SDK needs to know of a relay. */
-export interface RelayEntry {
+/** A server on loopback that the SDK can connect to. */
+export interface SdkServer {
   /** `127.0.0.1:port` */
   address: string;
-  /** PEM of the certificate that it presents there. */
+  /** PEM of the certificate it presents. */
   cert: string;
 }
 
-/** Less than a session's own deadline (20 s), so that the reason is known when that ends. */
+/** Below the deadline of a session (20 s), so that the reason is known by then. */
 const CONNECT_MS = 15_000;
 /** One session, and attempts that are on their way out. */
 const MAX_CONNECTIONS = 16;
@@ -41,25 +41,25 @@ const LINGER_MS = 5_000;
  * It leads to that one gateway and to nothing else, whoever on this machine connects to it.
  */
 export class GatewayRelay {
-  #door: Promise<RelayEntry> | null = null;
+  #listening: Promise<SdkServer> | null = null;
   #server: Server | null = null;
   #failure: string | null = null;
   readonly #clients = new Set<Socket>();
 
   constructor(private readonly options: GatewayRelayOptions) {}
 
-  /** Why the latest connection to the gateway did not come about; null when it did. */
+  /** Why the last connection to the gateway failed; null when it succeeded. */
   get failure(): string | null {
     return this.#failure;
   }
 
-  /** Opens the port at the first call; it stays the same from then on. */
-  open(): Promise<RelayEntry> {
-    this.#door ??= this.#listen().catch((error: unknown) => {
-      this.#door = null; // the next session tries again
+  /** Opens the port at the first call and keeps it. */
+  open(): Promise<SdkServer> {
+    this.#listening ??= this.#listen().catch((error: unknown) => {
+      this.#listening = null; // the next session tries again
       throw error;
     });
-    return this.#door;
+    return this.#listening;
   }
 
   /** Ends every connection. */
@@ -68,7 +68,7 @@ export class GatewayRelay {
     for (const client of this.#clients) client.destroy();
   }
 
-  async #listen(): Promise<RelayEntry> {
+  async #listen(): Promise<SdkServer> {
     const { cert, key } = makeRelayCertificate();
     const identity = createSecureContext({ cert, key });
     const server = createServer({ pauseOnConnect: true, allowHalfOpen: true }, (client) => {
@@ -85,7 +85,7 @@ export class GatewayRelay {
     return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, cert };
   }
 
-  /** The SDK's handshake waits for the gateway's, so that it ends as that does. */
+  /** The SDK's handshake waits for the gateway's, so that both succeed or both fail. */
   async #serve(client: Socket, identity: SecureContext): Promise<void> {
     const over = new AbortController();
     client.once('close', () => over.abort());
@@ -95,7 +95,7 @@ export class GatewayRelay {
       this.#failure = null;
       if (client.destroyed) return void gateway.destroy();
       const sdk = new TLSSocket(client, { isServer: true, secureContext: identity });
-      join(sdk, gateway, this.options.lingerMs ?? LINGER_MS);
+      pipeBoth(sdk, gateway, this.options.lingerMs ?? LINGER_MS);
     } catch (error) {
       if (!over.signal.aborted) this.#failure = messageOf(error);
       over.abort();
@@ -121,17 +121,17 @@ export class GatewayRelay {
   }
 }
 
-/** Carries bytes both ways; what ends or breaks on one side does so on the other. */
-function join(sdk: TLSSocket, gateway: TLSSocket, lingerMs: number): void {
+/** Pipes both ways; an end or error on one side ends the other. */
+function pipeBoth(sdk: TLSSocket, gateway: TLSSocket, lingerMs: number): void {
   for (const [one, other] of [
     [sdk, gateway],
     [gateway, sdk],
   ] as const) {
     one.on('error', () => one.destroy());
-    // What is on its way to the other side still gets there.
+    // Pending data is still delivered.
     one.once('close', () => other.destroySoon());
     one.pipe(other);
   }
-  // A gateway that is gone without a word never closes, and dead connections would use up the relay's share.
+  // A gateway that vanished never closes, and dead connections would use up the limit of the relay.
   sdk.once('end', () => setTimeout(() => gateway.destroy(), lingerMs).unref());
 }

@@ -8,19 +8,19 @@ import type { GatewayLink } from './gateway-link.ts';
 import { offline } from './sdk-error.ts';
 
 export interface NgrokConnectorOptions {
-  /** What the gateway is called until there is a link to it. */
+  /** Name of the gateway until the link to it is open. */
   gateway: string;
-  /** Finds the way to the gateway; that may take a while. */
+  /** Opens the link to the gateway; may take a while. */
   openLink: () => Promise<GatewayLink>;
   clock: Clock;
   log: Log;
 }
 
-/** The connection to a gateway by way of the ngrok SDK. */
+/** Connects to a gateway with the ngrok SDK. */
 export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> implements Connector {
   #link: GatewayLink | null = null;
   #supervisor: SessionSupervisor | null = null;
-  /** For as long as there is no supervisor that knows better. */
+  /** The status until the supervisor starts. */
   #status: SessionStatus;
 
   constructor(private readonly options: NgrokConnectorOptions) {
@@ -33,13 +33,13 @@ export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> im
     return this.#supervisor?.status ?? this.#status;
   }
 
-  /** Milliseconds since the keeping of the session last made a step, online or not; 0 before it began. */
+  /** Milliseconds since the supervisor last made progress, online or not; 0 before it starts. */
   get silentMs(): number {
-    return this.#link?.pulse.silentMs ?? 0;
+    return this.#link?.progress.silentMs ?? 0;
   }
 
   /**
-   * Starts connecting and keeps at it until stop().
+   * Connects, and reconnects until stop().
    *
    * @throws what opening the link throws
    */
@@ -48,7 +48,7 @@ export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> im
     const link = await openLink();
     // Stopped meanwhile.
     if (this.#status.state === 'stopped') return link.close();
-    const { address, probe, connect, pulse } = link;
+    const { address, probe, connect, progress } = link;
     this.#link = link;
     this.#supervisor = new SessionSupervisor({
       gateway: hostPort(address.host, address.port),
@@ -57,7 +57,7 @@ export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> im
       online: () => void this.emit('online'),
       offline: () => void this.emit('offline'),
       clock,
-      pulse,
+      progress,
       log,
     });
     this.#supervisor.start();

@@ -2,13 +2,13 @@ import type { Listener } from '@ngrok/ngrok';
 import type { Endpoint, EndpointEnd } from '../connector.ts';
 import { parseListenerClosed } from './sdk-error.ts';
 
-/** An endpoint that a listener of the SDK carries. */
+/** An endpoint with a listener of the SDK. */
 export class NgrokEndpoint implements Endpoint {
   readonly ended: Promise<EndpointEnd>;
   #settleEnded: (end: EndpointEnd) => void = () => {};
   #closed: Promise<void> | null = null;
 
-  /** @param unbind takes the listener down, one way or another; never rejects */
+  /** @param unbind closes the listener; never rejects */
   constructor(
     readonly url: string,
     private readonly unbind: () => Promise<void>,
@@ -18,7 +18,7 @@ export class NgrokEndpoint implements Endpoint {
     });
   }
 
-  /** Lets the listener forward, and watches for the forwarding's end: the gateway stopped the endpoint. */
+  /** Starts forwarding. It ends when the gateway stops the endpoint. */
   forward(listener: Listener, to: string, secret: string): void {
     listener.forward(to).then(
       () => this.end({ code: null, message: 'the gateway ended the endpoint' }),
@@ -26,7 +26,7 @@ export class NgrokEndpoint implements Endpoint {
     );
   }
 
-  /** The endpoint is gone without our doing. Its listener is taken down all the same: the SDK forgets it only then. */
+  /** Ends an endpoint that was not closed here. Its listener is closed too, or the SDK would keep it. */
   end(reason: EndpointEnd): void {
     if (this.#closed) return;
     this.#settleEnded(reason);

@@ -6,37 +6,37 @@ import type { Log } from '../../../lib/log.ts';
 import type { Endpoint, EndpointRequest } from '../connector.ts';
 import { type GatewaySession, SessionRefused } from '../gateway-session.ts';
 import { HeartbeatWatchdog } from '../heartbeat-watchdog.ts';
-import type { Pulse } from '../pulse.ts';
+import type { ProgressMonitor } from '../progress-monitor.ts';
 import { EndpointBuilders } from './endpoint-builders.ts';
-import type { LostListeners } from './lost-listeners.ts';
+import type { ListenerCleanup } from './listener-cleanup.ts';
 import { NgrokEndpoint } from './ngrok-endpoint.ts';
 import { RpcQueue } from './rpc-queue.ts';
 import { offline, parseSdkError, toApiError } from './sdk-error.ts';
 
 const BIND_DEADLINE_MS = 15_000;
 const UNBIND_DEADLINE_MS = 5000;
-/** For all endpoints together at the end: the whole process has 5 s to stop. */
+/** For all endpoints together on stop, for which the process has 5 s. */
 const UNBIND_ALL_DEADLINE_MS = 2000;
 const CLOSE_DEADLINE_MS = 1000;
 
-/** The gateway knows no such endpoint: what was to be taken down is not there. */
+/** The gateway knows no such endpoint, so it is unbound already. */
 const UNKNOWN_ENDPOINT = 'ERR_NGROK_333';
 
 export interface NgrokSessionOptions {
   authtoken: string;
   verifyUpstreamTls: boolean;
-  /** Takes the listeners when the session is lost. */
-  lostListeners: LostListeners;
+  /** Closes the listeners of a lost session. */
+  listenerCleanup: ListenerCleanup;
   clock: Clock;
-  pulse: Pulse;
+  progress: ProgressMonitor;
   log: Log;
 }
 
 /**
- * Starts a session, which never reconnects by itself.
+ * Starts a session, which never reconnects.
  *
- * @param builder set up for the gateway; it can be used for any number of sessions
- * @throws {SessionRefused} when the gateway cannot be reached, is not who it should be, or refuses
+ * @param builder set up for the gateway; serves any number of sessions
+ * @throws {SessionRefused} when the gateway is unreachable, cannot be verified, or refuses
  */
 export async function connectNgrokSession(
   builder: SessionBuilder,
@@ -48,22 +48,21 @@ export async function connectNgrokSession(
 }
 
 /**
- * A session of the SDK that ends when its connection does.
+ * A session of the SDK that ends with its connection.
  *
- * Leaving one behind without leaking, measured with 1.7.0:
+ * How to end one without leaks, measured with 1.7.0:
  *
- * - The SDK keeps every listener in a table of the process, and with it the session and its socket, until close() is
- *   called on that listener, which fails when the session is lost; see {@link LostListeners} for what is done then.
- * - `session.close()` comes before that. It ends the SDK's writing half, which otherwise keeps the socket of a broken
- *   connection until the session object is collected, and makes later calls fail where they would hang.
- * - It does not close a connection that still works, but silences it: without heartbeats the gateway closes it in its
- *   time, and the SDK frees the rest. Where the gateway is gone for good, the kernel gives up on the unanswered
- *   heartbeat in about a quarter of an hour.
- * - The SDK's callbacks live as long as its session. What they refer to must not refer to the session in turn.
- * - A method that rejects keeps its object for ever, and with it the session: so none is called that is known to. What
- *   nothing avoids are `session.close()` where the SDK noticed the loss while it wrote, and `listen()` that is refused.
- *   After a GOAWAY, where the writing half ignores close(), these keep the socket as well: a gateway that closes the
- *   connection without one spares its agents that.
+ * - The SDK keeps every listener in a table of the process, with its session and socket, until close() is called on the
+ *   listener. That call fails once the session is lost; {@link ListenerCleanup} handles those.
+ * - `session.close()` comes first. It ends the SDK's writing half, which otherwise keeps the socket of a broken connection
+ *   until the session object is collected, and makes later calls fail instead of hang.
+ * - It does not close a working connection, but silences it. Without heartbeats the gateway closes it, and the SDK frees
+ *   the rest. If the gateway has vanished, the kernel gives up on the unanswered heartbeat after about 15 minutes.
+ * - The SDK's callbacks live as long as its session, so they must not refer to the session.
+ * - A method that rejects leaks its object, and with it the session, so methods known to reject are not called. Two cases
+ *   remain: `session.close()` when the SDK noticed the loss while writing, and `listen()` when it is refused. After a
+ *   GOAWAY, where the writing half ignores close(), these leak the socket as well; a gateway that closes the connection
+ *   without a GOAWAY avoids that.
  */
 class NgrokSession implements GatewaySession {
   readonly lost: Promise<string>;
@@ -73,7 +72,7 @@ class NgrokSession implements GatewaySession {
   #sdk: { session: Session; builders: EndpointBuilders } | null = null;
   readonly #rpc: RpcQueue;
   readonly #endpoints = new Set<NgrokEndpoint>();
-  /** Those on which close() was not called yet. */
+  /** Listeners not closed yet. */
   readonly #listeners = new Set<Listener>();
 
   constructor(private readonly options: NgrokSessionOptions) {
@@ -84,17 +83,17 @@ class NgrokSession implements GatewaySession {
   }
 
   async connect(builder: SessionBuilder): Promise<void> {
-    const { authtoken, verifyUpstreamTls, clock, pulse } = this.options;
-    const watchdog = new HeartbeatWatchdog(clock, pulse);
+    const { authtoken, verifyUpstreamTls, clock, progress } = this.options;
+    const watchdog = new HeartbeatWatchdog(clock, progress);
     builder
       .authtoken(authtoken)
-      // Null stands for an answer that is missing. Neither callback may throw: the SDK would abort the process.
+      // Null: no answer. A callback that throws makes the SDK abort the process.
       .handleHeartbeat((latency: number | null) => {
         if (latency !== null) watchdog.beat();
       })
-      // Answering false makes the SDK print one line, `Aborting connection to …`, to standard output.
+      // Returning false makes the SDK print `Aborting connection to …` to standard output.
       .handleDisconnection((_address, error) => {
-        queueMicrotask(() => this.#end(`the connection broke (${error})`));
+        queueMicrotask(() => this.#end(`connection lost: ${error}`));
         return false;
       });
     try {
@@ -104,13 +103,13 @@ class NgrokSession implements GatewaySession {
       const { code, message } = parseSdkError(error, authtoken);
       throw new SessionRefused(code, message);
     }
-    // A connection that breaks right after the gateway's yes: the SDK tells of the loss before it hands the session over.
+    // The connection broke right after the gateway accepted: the SDK reports the loss before it returns the session.
     if (this.#over.signal.aborted) {
       await this.#release(false);
       throw new SessionRefused(null, await this.lost);
     }
     watchdog.untilSilent(this.#over.signal).then(
-      () => this.#end('the gateway does not answer heartbeats any more'),
+      () => this.#end('the gateway no longer answers heartbeats'),
       () => {}, // aborted: the session is over already
     );
   }
@@ -122,8 +121,8 @@ class NgrokSession implements GatewaySession {
         what: `binding ${request.domain ?? 'an endpoint'}`,
         deadlineMs: BIND_DEADLINE_MS,
         start: () => this.#listen(request),
-        // It is discarded only when the session is over.
-        discard: (late) => this.options.lostListeners.add([late]),
+        // Only a session that has ended discards it.
+        discard: (late) => this.options.listenerCleanup.add([late]),
       });
       return this.#endpoint(listener, request.forwardTo);
     } catch (error) {
@@ -132,12 +131,12 @@ class NgrokSession implements GatewaySession {
   }
 
   async close(): Promise<void> {
-    this.#end('the agent closed it', true);
+    this.#end('closed by the agent', true);
     await this.#released;
   }
 
   async #listen(request: EndpointRequest): Promise<Listener> {
-    if (!this.#sdk) throw offline('it is not up yet');
+    if (!this.#sdk) throw offline('not established yet');
     return this.#sdk.builders.listen(request);
   }
 
@@ -153,7 +152,7 @@ class NgrokSession implements GatewaySession {
   }
 
   async #unbind(listener: Listener): Promise<void> {
-    // Once the session is over, its end takes care of every listener.
+    // The end of a session closes its listeners.
     if (this.#over.signal.aborted) return;
     try {
       await this.#rpc.call(
@@ -170,28 +169,28 @@ class NgrokSession implements GatewaySession {
       );
     } catch (error) {
       const { code, message } = parseSdkError(error, this.options.authtoken);
-      // Whatever else the gateway answered: with the session, the endpoint is gone for certain.
-      if (code !== UNKNOWN_ENDPOINT) this.#end(`an endpoint could not be unbound: ${message}`);
+      // For any other answer, ending the session makes sure that the endpoint ends.
+      if (code !== UNKNOWN_ENDPOINT) this.#end(`endpoint could not be unbound: ${message}`);
     }
   }
 
-  /** The session is over. Whoever waits for it is told at once; what remains of it is cleared away behind that. */
-  #end(reason: string, inGoodOrder = false): void {
+  /** Ends the session. Reports that at once, and frees its resources after that. */
+  #end(reason: string, orderly = false): void {
     if (this.#over.signal.aborted) return;
     this.#over.abort();
     this.#rpc.close(offline(reason));
-    for (const endpoint of this.#endpoints) endpoint.end({ code: null, message: `the session is over: ${reason}` });
+    for (const endpoint of this.#endpoints) endpoint.end({ code: null, message: `session ended: ${reason}` });
     this.#endpoints.clear();
-    this.#released = this.#release(inGoodOrder);
+    this.#released = this.#release(orderly);
     this.#settleLost(reason);
   }
 
-  async #release(inGoodOrder: boolean): Promise<void> {
+  async #release(orderly: boolean): Promise<void> {
     const session = this.#sdk?.session;
-    this.#sdk = null; // the SDK's callbacks refer to this object, and would keep the session by it
-    if (inGoodOrder) await this.#closeListeners();
+    this.#sdk = null; // the SDK's callbacks refer to this object, and would keep the session
+    if (orderly) await this.#closeListeners();
     if (session) await this.#within(session.close(), 'closing the session', CLOSE_DEADLINE_MS);
-    this.options.lostListeners.add(this.#listeners);
+    this.options.listenerCleanup.add(this.#listeners);
     this.#listeners.clear();
   }
 
@@ -201,7 +200,7 @@ class NgrokSession implements GatewaySession {
     await this.#within(closed, 'unbinding all endpoints', UNBIND_ALL_DEADLINE_MS);
   }
 
-  /** Waits a while for what can hang, and whose failure changes nothing any more. */
+  /** Waits a limited time for a call that can hang and whose failure does not matter. */
   async #within(work: Promise<unknown>, what: string, ms: number): Promise<void> {
     const { clock, log } = this.options;
     try {

@@ -7,8 +7,8 @@ export interface RelayCertificate {
 }
 
 /*
- * X.509 by hand (RFC 5280, in DER): the library that the gateway uses costs 15 MB of memory, which an agent behind a
- * proxy has better uses for, and this certificate never varies.
+ * X.509 by hand (RFC 5280, in DER): the library that the gateway uses costs 15 MB of memory, and this certificate never
+ * varies.
  */
 
 const SEQUENCE = 0x30;
@@ -28,10 +28,9 @@ const SUBJECT_ALT_NAME = oid('551d11');
 const BASIC_CONSTRAINTS = oid('551d13');
 
 /**
- * Makes a certificate for 127.0.0.1 that signs itself and nothing else. The SDK trusts it when it is given as its
- * authority, for that is what a certificate without the right to sign others is good for there (1.7.0).
+ * Creates a self-signed certificate for 127.0.0.1 that cannot sign others. The SDK (1.7.0) accepts it as its own CA.
  *
- * It is valid whatever the clock shows: it lives in memory, and a device without a battery-backed clock starts in 1970.
+ * It is valid at any time: it lives in memory only, and a device without a battery-backed clock starts in 1970.
  */
 export function makeRelayCertificate(): RelayCertificate {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'prime256v1' });

@@ -2,19 +2,19 @@ import type { Clock } from '../../../lib/clock.ts';
 import { DeadlineExceeded, withDeadline } from '../../../lib/deadline.ts';
 import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
 
-/** More calls than any device has tunnels; what comes on top is refused. */
+/** Calls beyond this limit are refused; no device has as many tunnels. */
 const MAX_WAITING = 4096;
-/** With a few calls in hand the SDK starts the next one without a detour through JavaScript: 20 % faster (measured). */
+/** With a few calls queued, the SDK starts the next one without a round trip to JavaScript: 20 % faster (measured). */
 const AT_ONCE = 4;
 
-/** One call of the SDK that waits for the gateway's answer. */
+/** One SDK call that waits for the gateway's answer. */
 export interface RpcCall<T> {
-  /** Names the call in the error when it misses its deadline. */
+  /** Names the call in the error of a missed deadline. */
   what: string;
-  /** Milliseconds, from when the call really starts. */
+  /** From the actual start of the call. */
   deadlineMs: number;
   start(): Promise<T>;
-  /** Takes a result for which nobody waits any more. */
+  /** Receives a result that nobody waits for. */
   discard(result: T): void;
 }
 
@@ -24,9 +24,9 @@ interface Job {
 }
 
 /**
- * One session's calls, a few at a time. The SDK runs them one after another, behind a lock and without any time
- * limit; queueing here lets each deadline count from about the call's own start, and lets what has not started be
- * refused at once when the session is lost.
+ * Runs the SDK calls of one session, a few at a time. The SDK runs them one after another, behind a lock and without
+ * deadlines. This queue lets each deadline count from about the start of its call, and rejects calls that have not
+ * started at once when the session is lost.
  */
 export class RpcQueue {
   readonly #waiting: Job[] = [];
@@ -34,8 +34,8 @@ export class RpcQueue {
   #closed: Error | null = null;
 
   /**
-   * @param onHang hears of a call without an answer; every later one would wait behind it for ever
-   * @param atOnce how many calls the SDK is given at a time
+   * @param onHang called when a call is not answered, which blocks every later one
+   * @param atOnce how many calls the SDK gets at a time
    */
   constructor(
     private readonly clock: Clock,
@@ -44,13 +44,13 @@ export class RpcQueue {
   ) {}
 
   /**
-   * @param urgent puts the call before all that wait
-   * @throws {DeadlineExceeded} when the gateway did not answer; what {@link close} was given; what the call throws
+   * @param urgent puts the call first in the queue
+   * @throws {DeadlineExceeded} when the gateway did not answer; the error of {@link close}; what the call throws
    */
   call<T>(call: RpcCall<T>, urgent = false): Promise<T> {
     if (this.#closed) return Promise.reject(this.#closed);
     if (this.#waiting.length >= MAX_WAITING) {
-      const message = `${MAX_WAITING} requests to the gateway are waiting already`;
+      const message = `too many requests to the gateway: ${MAX_WAITING} are waiting; retry later`;
       return Promise.reject(new AgentError('ERR_AGENT_BUSY', message, { retryAfter: RETRY_AFTER_S }));
     }
     return new Promise((resolve, reject) => {
@@ -61,7 +61,7 @@ export class RpcQueue {
     });
   }
 
-  /** Fails everything that waits or runs, and every later call, with the error. */
+  /** Rejects all waiting, running and later calls with the error. */
   close(error: Error): void {
     this.#closed ??= error;
     for (const job of this.#waiting.splice(0)) job.reject(error);
@@ -85,7 +85,7 @@ export class RpcQueue {
       if (this.#closed) call.discard(result);
       else resolve(result);
     } catch (error) {
-      // First of all: whoever had to do with the silence learns it so, and everybody else that the session is over.
+      // Before onHang ends the session, so that this call fails with its own deadline.
       reject(error);
       if (error instanceof DeadlineExceeded) this.onHang(error);
     }

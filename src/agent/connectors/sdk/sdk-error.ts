@@ -2,15 +2,15 @@ import { DeadlineExceeded } from '../../../lib/deadline.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
 import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
 
-/** What an error of the SDK says: the gateway's code, when the gateway gave one, and its text. */
+/** An SDK error, parsed: the gateway's code, if it gave one, and the message. */
 export interface SdkError {
   code: string | null;
   message: string;
 }
 
-/** The HTTP status of what the gateway refuses; all else is 502. */
+/** HTTP status by error code of the gateway; 502 for all others. */
 const STATUS_BY_CODE: Readonly<Record<string, number>> = {
-  // The endpoint is online already.
+  // The endpoint is already online.
   ERR_NGROK_334: 409,
   ERR_NGROK_18016: 409,
   ERR_NGROK_18017: 409,
@@ -22,15 +22,15 @@ const STATUS_BY_CODE: Readonly<Record<string, number>> = {
   ERR_NGROK_332: 501,
 };
 
-/** Texts of the SDK itself when the connection broke under a call; a gateway's refusal never reads like this. */
+/** Messages of the SDK when the connection broke during a call; a gateway's refusals never match. */
 const BROKEN_CONNECTION =
   /^(?:failed to open muxado stream|transport error|error (?:sending|reading) rpc|failed to deserialize rpc response)/;
 
 /**
- * Takes an SDK error apart. Only `connect()` and `listen()` fill in `errorCode`, all of them put it into the message:
+ * Parses an SDK error. Only `connect()` and `listen()` set `errorCode`, but all methods put it into the message:
  * `failed to start listener: <text> error_code: ERR_NGROK_334`.
  *
- * @param secret never appears in the result, whatever the gateway quotes
+ * @param secret removed from the message in case the gateway quotes it
  */
 export function parseSdkError(error: unknown, secret: string): SdkError {
   const text = messageOf(error).replace(
@@ -42,7 +42,7 @@ export function parseSdkError(error: unknown, secret: string): SdkError {
 }
 
 /**
- * Reads why a forwarder ended. The SDK prints Rust's debug form:
+ * Parses why a forwarder ended. The SDK prints Rust's debug form:
  * `error forwarding: Custom { …, error: ListenerClosed { message: "…", error_code: Some("ERR_NGROK_…") } }`.
  */
 export function parseListenerClosed(error: unknown, secret: string): SdkError {
@@ -52,13 +52,13 @@ export function parseListenerClosed(error: unknown, secret: string): SdkError {
   return { code, message: redact(quoted === undefined ? text : unquote(quoted), secret) };
 }
 
-/** The answer to a request for which there is no session. */
+/** The error for requests without a session. */
 export function offline(reason: string, cause?: unknown): AgentError {
   const message = `no session with the gateway: ${reason}`;
   return new AgentError('ERR_AGENT_OFFLINE', message, { retryAfter: RETRY_AFTER_S, cause });
 }
 
-/** Turns the failure of a bind into the answer that the API gives. */
+/** Converts a bind failure to the error that the API answers with. */
 export function toApiError(error: unknown, secret: string): ApiError {
   if (error instanceof ApiError) return error;
   const { code, message } = parseSdkError(error, secret);
@@ -72,7 +72,7 @@ function redact(text: string, secret: string): string {
   return secret === '' ? text : text.replaceAll(secret, '[authtoken]');
 }
 
-/** Rust escapes nearly as JSON does; what is more exotic (`\u{7f}`, `\'`) is left as it is. */
+/** Rust escapes nearly like JSON; rarer escapes (`\u{7f}`, `\'`) stay unchanged. */
 function unquote(quoted: string): string {
   try {
     return String(JSON.parse(quoted));

@@ -148,7 +148,7 @@ describe('through a proxy', () => {
     const { caPem } = await openLocalCa(temporaryFolder(), silentLog);
     const agent = connector({ proxies: via(`http://${proxy.address}`), authorities: { pem: caPem } });
     await agent.start();
-    expect(await lastError(agent)).toMatch(/certificate.*who answers there presents CN=connect\.gw\.test/);
+    expect(await lastError(agent)).toMatch(/certificate.*certificate presented at its address: CN=connect\.gw\.test/);
     expect([...gateway.sessions.sessions]).toEqual([]);
     const impostor = `connect.other.test:${gateway.sessionPort}`;
     const misled = await TestProxy.http({ hosts: { [impostor]: gateway.sessionAddress } });

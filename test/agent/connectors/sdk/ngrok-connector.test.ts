@@ -11,7 +11,7 @@ import { createServer as createTlsServer } from 'node:tls';
 import { listeners } from '@ngrok/ngrok';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { type GatewayLinkOptions, openGatewayLink } from '../../../../src/agent/connectors/sdk/gateway-link.ts';
-import { PAUSE_MS } from '../../../../src/agent/connectors/sdk/lost-listeners.ts';
+import { PAUSE_MS } from '../../../../src/agent/connectors/sdk/listener-cleanup.ts';
 import { NgrokConnector } from '../../../../src/agent/connectors/sdk/ngrok-connector.ts';
 import { makeRelayCertificate } from '../../../../src/agent/connectors/sdk/relay-certificate.ts';
 import { openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
@@ -250,7 +250,7 @@ it('does not trust a gateway that another CA vouches for, and tells who answered
   cleanUp.push(() => rm(dataDir, { recursive: true }));
   const agent = connector({ authorities: { pem: (await openLocalCa(dataDir, log)).caPem } });
   await agent.start();
-  await expect.poll(() => agent.status.lastError?.message).toMatch(/tls handshake error \(.*presents .*CN=/);
+  await expect.poll(() => agent.status.lastError?.message).toMatch(/tls handshake error \(certificate presented .*CN=/);
   expect(agent.status.state).toBe('connecting');
 });
 
@@ -274,7 +274,7 @@ it('tries on when something that is no gateway answers', async () => {
   const { port } = impostor.address() as AddressInfo;
   const agent = connector({ serverAddr: `127.0.0.1:${port}` });
   await agent.start();
-  await expect.poll(() => agent.status.lastError?.message).toContain('no certificate at all');
+  await expect.poll(() => agent.status.lastError?.message).toContain('certificate presented at its address: none');
 });
 
 it('hears that the gateway stopped one endpoint, and keeps the others', async () => {

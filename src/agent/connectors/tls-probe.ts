@@ -2,31 +2,31 @@ import type { Socket } from 'node:net';
 import { connect as connectTls, type PeerCertificate, type TLSSocket } from 'node:tls';
 import type { GatewayAddress } from './gateway-address.ts';
 
-/** Who answered a TLS handshake, by the certificate that was presented. */
-export interface Greeting {
-  /** Null: it answers, but does not speak TLS. */
+/** Answer to a TLS handshake. */
+export interface TlsAnswer {
+  /** The certificate presented; null when the answer is not TLS. */
   certificate: { subject: string; issuer: string; validFrom: Date; validTo: Date } | null;
-  /** Why it cannot be trusted to be the gateway, as Node's code of it; null when it can. */
+  /** Node's code for why the certificate is not trusted; null when it is. */
   distrust: string | null;
 }
 
 /**
- * Shakes hands on a connection, and sends nothing else.
+ * Does a TLS handshake on a connection, and sends nothing else.
  *
- * @param socket connected to a gateway's address; for the caller to destroy, whatever comes of it
- * @param ca PEM of the authorities by which trust is judged; left out, the public ones
+ * @param socket connected to a gateway's address; the caller destroys it
+ * @param ca PEM of the trusted CAs; if left out, the public ones
  * @throws the system's error when nothing came back; the signal's reason when that aborts first
  */
-export function greet(
+export function probeTls(
   socket: Socket,
   { host, serverName }: GatewayAddress,
   { ca, signal }: { ca?: string | Buffer; signal: AbortSignal },
-): Promise<Greeting> {
-  // What a proxy answered on the way does not count.
+): Promise<TlsAnswer> {
+  // Bytes of a proxy's answer do not count.
   const before = socket.bytesRead;
   return new Promise((resolve, reject) => {
     const failed = (error: Error) => {
-      // An answer that is no TLS is still an answer.
+      // An answer that is not TLS is still an answer.
       if (socket.bytesRead > before) resolve({ certificate: null, distrust: 'NOT_TLS' });
       else reject(error);
     };
@@ -44,13 +44,13 @@ export function greet(
     tls.on('error', failed);
     tls.on('close', () => {
       signal.removeEventListener('abort', aborted);
-      failed(new Error('the connection was closed before TLS was answered'));
+      failed(new Error('connection closed before the TLS handshake'));
     });
     tls.on('secureConnect', () => resolve(describe(tls)));
   });
 }
 
-function describe(tls: TLSSocket): Greeting {
+function describe(tls: TLSSocket): TlsAnswer {
   const peer = tls.getPeerCertificate();
   return {
     certificate: {
@@ -59,12 +59,12 @@ function describe(tls: TLSSocket): Greeting {
       validFrom: new Date(peer.valid_from),
       validTo: new Date(peer.valid_to),
     },
-    // Node's types have an Error here, but it is the code of one.
-    distrust: tls.authorized ? null : String(tls.authorizationError ?? 'it is not trusted'),
+    // Node's types say Error, but it is a code.
+    distrust: tls.authorized ? null : String(tls.authorizationError ?? 'not trusted'),
   };
 }
 
 function nameOf(subject: PeerCertificate['subject'] | undefined): string {
   const names = Object.entries(subject ?? {}).map(([name, value]) => `${name}=${String(value)}`);
-  return names.join(', ') || 'nobody in particular';
+  return names.join(', ') || 'no subject';
 }

@@ -3,10 +3,10 @@ import { runInNewContext } from 'node:vm';
 import { type Listener, listeners, type Session, SessionBuilder } from '@ngrok/ngrok';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import {
-  LostListeners,
-  type LostListenersOptions,
+  ListenerCleanup,
+  type ListenerCleanupOptions,
   PAUSE_MS,
-} from '../../../../src/agent/connectors/sdk/lost-listeners.ts';
+} from '../../../../src/agent/connectors/sdk/listener-cleanup.ts';
 import { FlakyProxy } from '../../../support/flaky-proxy.ts';
 import { startTestGateway, type TestGateway } from '../../../support/gateway.ts';
 import { recordingLog, silentLog } from '../../../support/silent-log.ts';
@@ -60,15 +60,15 @@ async function connect(): Promise<{ session: Session; lost: Promise<void> }> {
 /** Of the listeners that the SDK has in its table. */
 const ids = async () => (await listeners()).map((listener) => listener.id());
 
-function setUp(options: Partial<LostListenersOptions> = {}) {
+function setUp(options: Partial<ListenerCleanupOptions> = {}) {
   const clock = new SteeredClock();
-  const lost = new LostListeners({ clock, log: silentLog, ...options });
+  const lost = new ListenerCleanup({ clock, log: silentLog, ...options });
   onTestFinished(() => lost.close());
   return { clock, lost };
 }
 
 /** Outside of the test's own function, whose frame would hold them. */
-async function handOver(lost: LostListeners): Promise<WeakRef<Listener>[]> {
+async function handOver(lost: ListenerCleanup): Promise<WeakRef<Listener>[]> {
   const found = await lose();
   expect((await ids()).length).toBe(NAMES.length);
   lost.add(found);

@@ -1,8 +1,7 @@
 /**
- * The authority that signs the certificates of ngrok's agent ingress, and the only one that the SDK trusts there: the
- * PEM that @ngrok/ngrok 1.7.0 carries in its binary.
+ * The CA of ngrok's agent ingress, the only one that the SDK trusts there: the PEM in the binary of @ngrok/ngrok 1.7.0.
  */
-export const CLOUD_AUTHORITY = `-----BEGIN CERTIFICATE-----
+export const CLOUD_CA = `-----BEGIN CERTIFICATE-----
 MIID4TCCAsmgAwIBAgIUZqF2AkB17pISojTndgc2U5BDt74wDQYJKoZIhvcNAQEL
 BQAwbzEQMA4GA1UEAwwHUm9vdCBDQTENMAsGA1UECwwEcHJvZDESMBAGA1UECgwJ
 bmdyb2sgSW5jMRYwFAYDVQQHDA1TYW4gRnJhbmNpc2NvMRMwEQYDVQQIDApDYWxp

@@ -1,15 +1,15 @@
 import type { Clock } from '../../lib/clock.ts';
 
-/** When the keeping of the session last made a step; whoever supervises the agent goes by it. */
-export class Pulse {
+/** When the session supervisor last made progress; the watchdog restarts an agent that makes none. */
+export class ProgressMonitor {
   #last: number;
 
   constructor(private readonly clock: Clock) {
     this.#last = clock.now();
   }
 
-  /** To be called with every step, at the least once in half a minute. */
-  beat(): void {
+  /** Call this with every step, at least every 30 s. */
+  report(): void {
     this.#last = this.clock.now();
   }
 
