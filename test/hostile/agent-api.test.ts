@@ -10,7 +10,7 @@ import { silentLog } from '../support/silent-log.ts';
 import { damaged, noise, requestText } from './http-text.ts';
 import { isFailureOfOurs, sendBytes, statusOf } from './send-bytes.ts';
 
-/** Names of this machine, and those of others or of nobody. */
+/** Names of this machine, and foreign or invalid ones. */
 const LOCAL = ['localhost', '127.0.0.1:4040', '[::1]:4040'];
 const FOREIGN = [
   'evil.example',
@@ -29,7 +29,7 @@ const FOREIGN = [
   '[::1',
   '[::1]evil.example',
 ];
-/** What only comes from other sites' pages or through proxies, and what comes with anything. */
+/** Headers that only other sites' pages or proxies send. */
 const TELLTALES = [
   'Origin: https://evil.example',
   'Origin: null',
@@ -161,13 +161,13 @@ async function setUp() {
     expect(response.status).toBe(200);
     const listed = (await response.json()) as { url: string }[];
     const urls = listed.map(({ url }) => url);
-    // Nothing is open that is not listed, and the other way round.
+    // The open endpoints are exactly the listed ones.
     expect(urls.toSorted()).toEqual([...connector.bound.keys()].toSorted());
   };
   return { port: server.port ?? 0, tunnels, isWell };
 }
 
-/** A failure has the form of all of them. */
+/** Checks that an error response has the common format. */
 function expectHonest(answer: string, method: string): void {
   const status = statusOf(answer);
   if (status === null) return;
@@ -238,7 +238,7 @@ it('an endless body is rejected early and disconnected', async () => {
   socket.on('drain', more);
   more();
   await new Promise((resolve) => socket.once('close', resolve));
-  // What systems keep in between for a reader that reads no more is a few MiB.
+  // The system buffers a few MiB for a peer that stops reading.
   expect(socket.bytesWritten).toBeLessThan(64 * 1024 * 1024);
   expect(statusOf(answer) ?? 413).toBe(413);
   await isWell();

@@ -7,7 +7,7 @@ import { SessionGateway } from '../gateway/sessions/session-gateway.ts';
 import { FUZZ_MS, fuzz } from '../support/fuzz.ts';
 import { sendBytes } from './send-bytes.ts';
 
-/** An agent that comes now is served. */
+/** Checks that a new agent is served. */
 async function expectWell(gateway: SessionGateway): Promise<void> {
   const agent = await rawAgent(gateway);
   expect((await agent.call(StreamType.auth, auth(gateway))).Error).toBeUndefined();
@@ -50,7 +50,7 @@ const { value } = fc.letrec<{ value: unknown }>((tie) => ({
   ),
 }));
 const object = fc.dictionary(fc.constantFrom(...MEMBERS), value, { maxKeys: 6 });
-/** With what leads further in. */
+/** Biased towards values that pass the first checks. */
 const bind = fc.record({
   Id: fc.constantFrom('', 'a', 'b'),
   Proto: fc.constantFrom('https', 'http', 'tls', 'tcp'),
@@ -91,7 +91,7 @@ it('an option that is nested too deeply to be sent back does not crash the gatew
   await expectWell(gateway);
 });
 
-/** Streams that exist, and those that never will. */
+/** Streams that exist, and unknown ones. */
 const streamId = fc.oneof(fc.integer({ min: 1, max: 12 }), fc.constantFrom(0x7fffffff, 0x7ffffffe));
 const payload = fc.oneof(
   fc.uint8Array({ maxLength: 80 }).map((bytes) => Buffer.from(bytes)),

@@ -9,7 +9,7 @@ import { DECLARATIONS } from '../../src/traffic-policy/scope/variables.ts';
 import { FUZZ_MS, fuzz } from '../support/fuzz.ts';
 import { connectionFrom, ENDPOINT, requestFor } from '../traffic-policy/fake-request.ts';
 
-/** Of the processor's time; a condition holds up everybody else's requests while it runs. */
+/** CPU time; a running condition blocks all other requests. */
 const BLINK_MS = 1_500;
 
 const ATOMS = [
@@ -104,7 +104,7 @@ const { expression } = fc.letrec<{ expression: string }>((tie) => {
   };
 });
 
-/** What visitors send, as the parser of HTTP lets it through. */
+/** Clients' requests as the HTTP parser accepts them. */
 const text = fc.oneof(
   fc.string({ maxLength: 40 }),
   fc.constantFrom('%', '%00', '=', ';', 'a'.repeat(2_000), '../..', "'", '"', '\u00ff', '{{'),
@@ -120,7 +120,7 @@ const request = fc.record({
     .map((pairs) => pairs.flat()),
 });
 
-/** What a step gives; null when it fails as it may. */
+/** The result of a step; null for an expected failure. */
 function orNull<T>(step: () => T, ...expected: (new (...given: never[]) => Error)[]): T | null {
   try {
     return step();
@@ -146,6 +146,6 @@ it('any expression about any request ends soon, with a value or an error', {
     }),
     fuzz(1_000),
   );
-  // Most of them would prove nothing otherwise.
+  // Otherwise most of them would test nothing.
   expect(evaluated).toBeGreaterThan(100);
 });

@@ -11,7 +11,7 @@ import { FUZZ_MS, fuzz } from '../support/fuzz.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
-/** Where no setting lets a tunnel go, as numbers: clouds' metadata, link-local, unspecified, multicast, broadcast. */
+/** Addresses that no setting allows, as numbers: cloud metadata, link-local, unspecified, multicast, broadcast. */
 const FORBIDDEN: [number, number, number, number][] = [
   [169, 254, 169, 254],
   [169, 254, 170, 2],
@@ -30,7 +30,7 @@ const groups = ([a, b, c, d]: Octets) => `${hex(a)}${hex(b)}:${hex(c)}${hex(d)}`
 const inDigits = (text: string, zero: number) =>
   text.replace(/\d/g, (digit) => String.fromCodePoint(zero + Number(digit)));
 
-/** Ways of writing an IPv4 address as a host, of which some parser or other understands each. */
+/** Spellings of an IPv4 address as a host that some parsers accept. */
 const AS_HOST: ((octets: Octets) => string)[] = [
   (octets) => octets.join('.'),
   (octets) => `${octets.join('.')}.`,
@@ -58,7 +58,7 @@ const AS_HOST: ((octets: Octets) => string)[] = [
   (octets) => `\t${octets.join('.')}`,
 ];
 
-/** Ways of writing it as an IPv6 address; some networks turn each of them into the IPv4 address. */
+/** Spellings as an IPv6 address that some networks translate to the IPv4 address. */
 const AS_IPV6: ((octets: Octets) => string)[] = [
   (octets) => `::ffff:${octets.join('.')}`,
   (octets) => `::FFFF:${groups(octets)}`,
@@ -69,7 +69,7 @@ const AS_IPV6: ((octets: Octets) => string)[] = [
   (octets) => `2002:${groups(octets)}::1`,
   (octets) => `::ffff:${octets.join('.')}%1`,
 ];
-/** IPv6 addresses that are forbidden themselves. */
+/** Forbidden IPv6 addresses. */
 const IPV6 = [
   '::',
   '0:0:0:0:0:0:0:0',
@@ -102,7 +102,7 @@ const forwardsTo = fc
   )
   .map((parts) => parts.join(''));
 
-/** An API that allows everything that can be allowed, and the names that lead where the test says. */
+/** An API with all rules allowed, and names that resolve as the test says. */
 async function setUp(addresses: () => string[]) {
   const lookup = async (): Promise<LookupAddress[]> =>
     addresses().map((address) => ({ address, family: isIPv6(address) ? 6 : 4 }));

@@ -14,7 +14,7 @@ import { agentSession, getPublic, startTestGateway } from '../support/gateway.ts
 import { damaged, noise, requestText } from './http-text.ts';
 import { isFailureOfOurs, sendBytes, statusOf } from './send-bytes.ts';
 
-/** A gateway with a management API, a real agent with an https tunnel, and a log of what nobody raised on purpose. */
+/** A gateway with a management API, a real agent with an https tunnel, and a log of unexpected errors. */
 async function setUp() {
   const errors: string[] = [];
   const log = pino({ level: 'error' }, { write: (line: string) => errors.push(line) });
@@ -102,7 +102,7 @@ it('any HTTP or HTTPS request is answered or rejected, never with an internal er
       'API.localhost.:443',
       'cam.localhost',
       'connect.localhost',
-      'nobody.localhost',
+      'unknown.localhost',
       '',
       'localhost',
       '[::1]',
@@ -118,7 +118,7 @@ it('any HTTP or HTTPS request is answered or rejected, never with an internal er
     ],
     bodies: fc.constantFrom(...BODIES),
   });
-  const names = fc.constantFrom('api.localhost', 'api.localhost', 'cam.localhost', 'nobody.localhost', null);
+  const names = fc.constantFrom('api.localhost', 'api.localhost', 'cam.localhost', 'unknown.localhost', null);
   await fc.assert(
     fc.asyncProperty(
       fc.oneof({ weight: 4, arbitrary: request }, damaged(request), noise),
@@ -134,7 +134,7 @@ it('any HTTP or HTTPS request is answered or rejected, never with an internal er
   await isWell();
 });
 
-/** What a client of TLS says first. */
+/** A TLS ClientHello. */
 function helloTo(servername: string): Promise<Buffer> {
   return new Promise((resolve) => {
     const socket = new Duplex({ read() {}, write: (bytes: Buffer) => resolve(bytes) });
@@ -145,7 +145,7 @@ function helloTo(servername: string): Promise<Buffer> {
 it('arbitrary bytes instead of a handshake affect no other client', { timeout: FUZZ_MS }, async () => {
   const { gateway, isWell } = await setUp();
   const hellos = await Promise.all(
-    ['cam.localhost', 'connect.localhost', 'api.localhost', 'nobody.localhost', 'x'.repeat(250)].map(helloTo),
+    ['cam.localhost', 'connect.localhost', 'api.localhost', 'unknown.localhost', 'x'.repeat(250)].map(helloTo),
   );
   const texts = fc.constantFrom(...hellos).map((bytes) => ({ text: bytes.toString('latin1') }));
   await fc.assert(
@@ -173,7 +173,7 @@ it('malformed packets do not stop the DNS server', { timeout: FUZZ_MS }, async (
   );
   const other = createSocket('udp4');
   onTestFinished(() => void other.close());
-  // So many packets from one network use up what it may ask in a second.
+  // The packets exhaust the rate limit of their network for a second.
   const asking = setInterval(() => other.send(question, port, '127.0.0.1'), 100);
   onTestFinished(() => clearInterval(asking));
   const [answer] = (await once(other, 'message')) as [Buffer];

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 
-/** A request as it goes over the wire, and what it asks for. */
+/** A request in wire format, and its parts. */
 export interface RequestText {
   method: string;
   path: string;
@@ -9,20 +9,20 @@ export interface RequestText {
   text: string;
 }
 
-/** Shown in place of the value when a property fails: enough to see what it was, and to try it by hand. */
+/** Printed instead of the value when a property fails, so that it can be repeated by hand. */
 const SHOWN = 1_500;
 const shown = (text: string) => JSON.stringify(text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text);
 
 export interface Vocabulary {
   methods: string[];
-  /** What paths are put together from. */
+  /** Segments of paths. */
   segments: string[];
   hosts: string[];
   headers: string[];
   bodies: fc.Arbitrary<string>;
 }
 
-/** Pieces that parsers of paths and names have stumbled over. */
+/** Strings that have confused parsers of paths and names. */
 const TRICKS = [
   ...[
     '/',
@@ -96,7 +96,7 @@ export function requestText({ methods, segments, hosts, headers, bodies }: Vocab
     });
 }
 
-/** Texts with some of their characters replaced, cut out or doubled. */
+/** Texts with some characters replaced, removed or doubled. */
 export function damaged(texts: fc.Arbitrary<{ text: string }>): fc.Arbitrary<{ text: string }> {
   const damage = fc.record({
     at: fc.nat(4_000),
@@ -115,7 +115,7 @@ export function damaged(texts: fc.Arbitrary<{ text: string }>): fc.Arbitrary<{ t
   });
 }
 
-/** Bytes that mean nothing. */
+/** Random bytes. */
 export const noise: fc.Arbitrary<{ text: string }> = fc
   .uint8Array({ maxLength: 400 })
   .map((bytes) => ({ text: Buffer.from(bytes).toString('latin1') }));

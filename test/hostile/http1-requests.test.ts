@@ -11,10 +11,10 @@ import { requestStream } from './request-streams.ts';
 
 const streams = fc.oneof({ weight: 6, arbitrary: requestStream }, damaged(requestStream));
 
-/** How long the pieces are in which a text comes; the rest comes in one. */
+/** Lengths of the pieces in which a text is sent; the rest is one piece. */
 const sizes = fc.array(fc.integer({ min: 1, max: 60 }), { maxLength: 6 });
 
-function cut(text: string, lengths: readonly number[]): string[] {
+function split(text: string, lengths: readonly number[]): string[] {
   const pieces: string[] = [];
   let rest = text;
   for (const length of lengths) {
@@ -24,11 +24,11 @@ function cut(text: string, lengths: readonly number[]): string[] {
   return [...pieces, rest].filter((piece) => piece !== '');
 }
 
-/** What a reader understands otherwise than another one, which does not refuse it either; null for nothing. */
+/** The first difference between two readers that both accept the input; null for none. */
 function difference(ours: Reading, theirs: Reading): string | null {
   for (const [at, { trailers, body, ...head }] of ours.requests.entries()) {
     const other = theirs.requests[at];
-    if (other === undefined) return theirs.over ? null : `request ${at} is none to them`;
+    if (other === undefined) return theirs.over ? null : `request ${at} is missing in Node's`;
     const { trailers: theirTrailers, body: theirBody, ...theirHead } = other;
     if (JSON.stringify(head) !== JSON.stringify(theirHead)) return `the head of request ${at}`;
     if (body === theirBody && JSON.stringify(trailers) === JSON.stringify(theirTrailers)) continue;
@@ -42,7 +42,7 @@ it('the edge reads the same requests as Node, or rejects them', { timeout: FUZZ_
   let complete = 0;
   await fc.assert(
     fc.asyncProperty(streams, sizes, async ({ text }, lengths) => {
-      const ours = await readByEdge(cut(text, lengths));
+      const ours = await readByEdge(split(text, lengths));
       const theirs = await readByNode([text]);
       complete += ours.requests.filter(({ trailers }) => trailers !== null).length;
       expect([difference(ours, theirs), ours, theirs]).toEqual([null, ours, theirs]);
@@ -52,12 +52,12 @@ it('the edge reads the same requests as Node, or rejects them', { timeout: FUZZ_
   expect(complete).toBeGreaterThan(100);
 });
 
-/** How long a client waits for another answer; what is compared does not depend on it. */
+/** How long a client waits for another response; no comparison depends on it. */
 const PATIENCE_MS = 200;
 /** Saves most of them the wait. */
 const LAST = 'GET /last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n';
 
-/** Sends a text, and hangs up when nothing more comes. */
+/** Sends a text, and closes the connection when nothing more arrives. */
 function send(port: number, text: string): Promise<void> {
   return new Promise((resolve) => {
     const socket = connect(port, '127.0.0.1');
@@ -70,11 +70,11 @@ function send(port: number, text: string): Promise<void> {
   });
 }
 
-/** Requests as far as they have to stay what they were. */
+/** The parts of requests that must not change. */
 const outline = ({ method, target, rawHeaders, body }: Understood) =>
   JSON.stringify([method, target, rawHeaders.filter((_, at) => rawHeaders[at - (at % 2)] === 'X-A'), body]);
 
-/** What a connection to an upstream carried, to a reader that checks nothing. */
+/** The requests on a connection to an upstream, to a reader that checks nothing. */
 function naively(text: string): string[] {
   const end = endOfRequest(text);
   if (end === -1) return [];
@@ -82,7 +82,7 @@ function naively(text: string): string[] {
   return [`${method} ${target}`, ...naively(text.slice(end))];
 }
 
-/** What an upstream made of the requests that came to it. */
+/** The requests as the upstream read them. */
 interface Arrivals {
   requests: Understood[];
   /** As bytes. */
@@ -107,7 +107,7 @@ function upstreamServer(): { server: Server; arrivals: Arrivals } {
   return { server, arrivals };
 }
 
-/** Whether it is more than a method that Node does not know, or has for HTTP/2 alone, or a client that did not go on. */
+/** Whether Node's error is more than an unknown method or version, or an incomplete request. */
 const isForgery = (code = '') => /^HPE_(?!INVALID_METHOD|INVALID_VERSION|INVALID_EOF_STATE)/.test(code);
 
 it('the upstream reads the same requests that Node reads, with any parser', {
@@ -127,7 +127,7 @@ it('the upstream reads the same requests that Node reads, with any parser', {
       const complete = arrivals.requests.filter(({ trailers }) => trailers !== null);
       arrived += complete.length;
       const { requests, over } = await readByNode([text]);
-      // In their order, without those that the edge answers itself; of what Node refuses it says no more.
+      // In order, without those that the edge answers itself; after a rejection Node reports nothing.
       let rest = requests.map(outline);
       for (const request of complete.map(outline)) {
         if (over && !rest.includes(request)) break;

@@ -7,7 +7,7 @@ import { FUZZ_MS, fuzz } from '../support/fuzz.ts';
 
 const INTERIM = 'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n';
 
-/** One request, and what the upstream says to it. */
+/** One request, and the upstream's response to it. */
 const exchange = fc.record({
   method: fc.constantFrom('GET', 'GET', 'HEAD', 'OPTIONS'),
   version: fc.constantFrom('1.1', '1.0'),
@@ -26,7 +26,7 @@ type Exchange = typeof exchange extends fc.Arbitrary<infer T> ? T : never;
 
 const isBodyless = ({ method, answer: { status } }: Exchange) => method === 'HEAD' || status === 204 || status === 304;
 
-/** Answers a request as it is planned. */
+/** Answers a request as planned. */
 function answerTo(socket: Socket, planned: Exchange): void {
   const { before, version, status, type, framing, body } = planned.answer;
   const head = `${before}HTTP/${version} ${status} x\r\n${type}`;
@@ -89,7 +89,7 @@ it('whatever an upstream sends, each request gets its own response', { timeout: 
           `${method} /${at} HTTP/${version}\r\nHost: h\r\n${headers.join('')}${last}\r\n`,
       );
       const socket = edge.connect();
-      socket.write(`${requests.join('')}GET / HTTP/1.1\r\nHost: nobody\r\nConnection: close\r\n\r\n`);
+      socket.write(`${requests.join('')}GET / HTTP/1.1\r\nHost: unknown\r\nConnection: close\r\n\r\n`);
       let rest = await collect(socket);
       let isOpen = true;
       for (const one of exchanges) {

@@ -9,7 +9,7 @@ import { faultOf } from '../../src/gateway/edge/http/request-guard.ts';
 import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
 import { silentLog } from '../support/silent-log.ts';
 
-/** A request as a server has understood it. */
+/** A request as a server has read it. */
 export interface Understood {
   method: string;
   target: string;
@@ -20,10 +20,10 @@ export interface Understood {
   trailers: string[] | null;
 }
 
-/** What a server has made of a connection. */
+/** Everything that a server has read from a connection. */
 export interface Reading {
   requests: Understood[];
-  /** Whether the connection came to an end by the server's will: it refused something, or took it for the last. */
+  /** Whether the server ended the connection: it rejected a request, or answered the last one. */
   over: boolean;
 }
 
@@ -41,7 +41,7 @@ class Wire extends Duplex {
   }
 }
 
-/** Writes a request down, and has it answered once it is complete. */
+/** Records a request, and answers it once complete. */
 export function note(
   requests: Understood[],
   req: ClientRequest | IncomingMessage,
@@ -64,7 +64,7 @@ export function note(
   }
 }
 
-/** Turns of the event loop in which nothing more comes of what was sent: each request and response takes a few. */
+/** Idle turns of the event loop before the input counts as processed; each request and response takes a few. */
 const TURNS = 20;
 
 async function feed(reading: Reading, wire: Wire, pieces: readonly string[]): Promise<Reading> {
@@ -81,7 +81,7 @@ async function feed(reading: Reading, wire: Wire, pieces: readonly string[]): Pr
 
 const clients = new Http1Clients({ limits: HTTP_LIMITS, counters: new TrafficCounters(), log: silentLog });
 
-/** What the edge takes for requests when bytes come in these pieces. */
+/** The requests that the edge reads from bytes in these pieces. */
 export function readByEdge(pieces: readonly string[]): Promise<Reading> {
   const reading: Reading = { requests: [], over: false };
   const wire = new Wire();
@@ -99,7 +99,7 @@ export function readByEdge(pieces: readonly string[]): Promise<Reading> {
   return feed(reading, wire, pieces);
 }
 
-/** What Node's strict parser takes for requests. */
+/** The requests that Node's strict parser reads. */
 export function readByNode(pieces: readonly string[]): Promise<Reading> {
   const reading: Reading = { requests: [], over: false };
   const wire = new Wire();
@@ -107,7 +107,7 @@ export function readByNode(pieces: readonly string[]): Promise<Reading> {
   const onRequest = (req: IncomingMessage, res: ServerResponse) =>
     note(reading.requests, req, req, () => res.writeHead(204).end());
   server.on('request', onRequest).on('checkContinue', onRequest).on('checkExpectation', onRequest);
-  // What came before it is still to be read.
+  // Bytes before the end are still unread.
   server.on('clientError', () => {
     reading.over = true;
   });

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 
-/** What stands where one thing is right: mostly that, and now and then something that some parsers take for it. */
+/** Mostly the one valid value, sometimes a lookalike that lenient parsers accept. */
 const mostly = (right: string, ...wrong: string[]) =>
   fc.oneof({ weight: 60, arbitrary: fc.constant(right) }, fc.constantFrom(right, ...wrong));
 
@@ -50,7 +50,7 @@ const version = mostly(
   '',
 );
 
-/** Headers that say how messages are told apart, and what is like them. */
+/** Framing headers, and lookalikes. */
 const NAMES = [
   'X-A',
   'X-A',
@@ -154,7 +154,7 @@ const chunks = fc
   })
   .map(({ some, last, end, trailers, close }) => `${some.join('')}${last}${end}${trailers.join('')}${close}`);
 
-/** How the body is told from what follows, and the body. */
+/** The framing of a body, and the body. */
 const framed = fc.oneof(
   { weight: 3, arbitrary: fc.constant({ line: '', body: '' }) },
   {
@@ -214,7 +214,7 @@ const request = fc
       `${before}${line.join('')}${host}${headers.join('')}${framing}${close}${body}`,
   );
 
-/** Requests one behind the other, almost as they should be. */
+/** Consecutive requests that are almost valid. */
 export const requestStream: fc.Arbitrary<{ text: string }> = fc
   .array(request, { minLength: 1, maxLength: 4 })
   .map((requests) => {

@@ -60,7 +60,7 @@ describe('routing over HTTP', () => {
 
   it('serves requests for different hosts on one connection', async () => {
     const one = 'GET / HTTP/1.1\r\nHost: plain.localhost\r\n\r\n';
-    const two = 'GET / HTTP/1.1\r\nHost: nobody.localhost\r\nConnection: close\r\n\r\n';
+    const two = 'GET / HTTP/1.1\r\nHost: unknown.localhost\r\nConnection: close\r\n\r\n';
     const text = await edge.raw(one + two);
     expect(text).toMatch(/^HTTP\/1.1 200.*plain.*HTTP\/1.1 404/s);
   });
@@ -78,8 +78,8 @@ describe('routing over HTTPS', () => {
   });
 
   it('issues no certificate for unknown names, and answers clients that ignore the mismatch with 404', async () => {
-    await expect(get('nobody.localhost')).rejects.toThrow(/altnames/);
-    expect(await get('nobody.localhost', false)).toContain('ERR_NGROK_3200');
+    await expect(get('unknown.localhost')).rejects.toThrow(/altnames/);
+    expect(await get('unknown.localhost', false)).toContain('ERR_NGROK_3200');
   });
 
   it('does not serve an http endpoint', async () => {

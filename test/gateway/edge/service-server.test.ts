@@ -19,7 +19,7 @@ function enter(edge: TestEdge, options: ConnectionOptions = {}): TLSSocket {
   return socket.on('error', () => {});
 }
 
-/** Sends bytes; resolves with all that came back once the edge has closed. */
+/** Sends bytes; resolves with everything received until the edge closes. */
 async function send(edge: TestEdge, bytes: string, options: ConnectionOptions = {}): Promise<string> {
   const socket = enter(edge, options);
   socket.write(bytes);

@@ -8,7 +8,7 @@ import { type Issued, issueCertificate } from '../../support/certificates.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { GatewayClient } from '../../support/gateway-client.ts';
 
-/** TLS edges of a gateway, made through its management API, with labelled tunnels of the real SDK behind them. */
+/** TLS edges of a gateway, created through its management API, with labelled tunnels of the real SDK. */
 export class EdgeScene {
   #names = 0;
   readonly #servers: Server[] = [];
@@ -17,7 +17,7 @@ export class EdgeScene {
     readonly gateway: TestGateway,
     readonly client: GatewayClient,
     readonly session: Session,
-    /** The certificate of services that speak TLS themselves. */
+    /** The certificate of TLS upstreams. */
     readonly device: Issued,
   ) {}
 
@@ -34,7 +34,7 @@ export class EdgeScene {
     for (const server of this.#servers) server.close();
   }
 
-  /** A name that no other test has. */
+  /** A unique name. */
   name(): string {
     this.#names += 1;
     return `e${this.#names}.localhost`;
@@ -47,20 +47,20 @@ export class EdgeScene {
     return String(answer.id);
   }
 
-  /** Changes something; resolves with the answer. */
+  /** Changes a resource; resolves with the answer. */
   async change(method: string, path: string, body?: object): Promise<Record<string, unknown>> {
     const { status, body: answer } = await this.client.call(method, path, body);
     if (status !== 200 && status !== 204) throw new Error(JSON.stringify(answer));
     return answer;
   }
 
-  /** An edge for a host, backed by tunnels with a label of its own. */
+  /** Creates an edge for a host, with a tunnel group of its own as backend. */
   async edge(host: string, modules: object = {}): Promise<string> {
     const backend_id = await this.create('/backends/tunnel_group', { labels: { host } });
     return this.create('/edges/tls', { hostports: [`${host}:443`], backend: { backend_id }, ...modules });
   }
 
-  /** A service that says its name and sends back what it gets, perhaps over TLS; resolves with its address. */
+  /** Starts an upstream that greets and echoes, perhaps over TLS; resolves with its address. */
   async service({ says = 'hello', tls = false } = {}): Promise<string> {
     const greet = (socket: Socket) => {
       socket.on('error', () => {}).write(`${says} `);
@@ -74,15 +74,15 @@ export class EdgeScene {
     return `127.0.0.1:${(server.address() as AddressInfo).port}`;
   }
 
-  /** A tunnel for such an edge, to a service. */
+  /** Opens a tunnel from such an edge to an upstream. */
   async tunnel(host: string, service: { says?: string; tls?: boolean } = {}): Promise<{ close(): Promise<void> }> {
     const listener = await this.session.labeledListener().label('host', host).listen(false);
     listener.forward(`tcp://${await this.service(service)}`).catch(() => {});
     return listener;
   }
 
-  /** A visitor whose handshake has succeeded. */
-  async visit(servername: string, options: ConnectionOptions = {}): Promise<TLSSocket> {
+  /** Opens a TLS connection to the gateway. */
+  async connect(servername: string, options: ConnectionOptions = {}): Promise<TLSSocket> {
     const target = { host: '127.0.0.1', port: this.gateway.httpsPort, servername, rejectUnauthorized: false };
     const socket = connect({ ...target, ...options });
     onTestFinished(() => void socket.destroy());
@@ -90,10 +90,10 @@ export class EdgeScene {
     return socket;
   }
 
-  /** What a visitor gets who says `me`; empty when it is not let in. */
+  /** What a client receives that sends `me`; empty when it is rejected. */
   async answer(servername: string, options: ConnectionOptions = {}): Promise<string> {
     try {
-      const socket = await this.visit(servername, options);
+      const socket = await this.connect(servername, options);
       socket.end('me');
       return await text(socket);
     } catch {

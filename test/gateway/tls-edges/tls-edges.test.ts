@@ -27,9 +27,9 @@ describe('TLS termination', () => {
   it('is left to the upstream without the module, and with terminate_at `upstream`', async () => {
     const edge = await scene.edge(host);
     await scene.tunnel(host, { tls: true });
-    expect(shows(await scene.visit(host), scene.device)).toBe(true);
+    expect(shows(await scene.connect(host), scene.device)).toBe(true);
     await put(edge, 'tls_termination', { terminate_at: 'upstream' });
-    expect(shows(await scene.visit(host), scene.device)).toBe(true);
+    expect(shows(await scene.connect(host), scene.device)).toBe(true);
     expect(await scene.answer(host)).toBe('hello me');
   });
 
@@ -37,9 +37,9 @@ describe('TLS termination', () => {
     const edge = await scene.edge(host, AT_EDGE);
     await scene.tunnel(host);
     expect(await scene.answer(host, trusting())).toBe('hello me');
-    const open = await scene.visit(host);
+    const open = await scene.connect(host);
     await put(edge, 'tls_termination', { terminate_at: 'edge', enabled: false });
-    // Now the service would have to speak TLS, and does not.
+    // Now the upstream would have to speak TLS, and does not.
     expect(await scene.answer(host)).toBe('');
     open.end('still here');
     expect(await text(open)).toBe('hello still here');
@@ -70,7 +70,7 @@ describe('TLS termination', () => {
     await scene.create('/reserved_domains', { domain: 'shop.example.com', certificate_id });
     await scene.edge('shop.example.com', AT_EDGE);
     await scene.tunnel('shop.example.com');
-    expect(shows(await scene.visit('shop.example.com'), mine)).toBe(true);
+    expect(shows(await scene.connect('shop.example.com'), mine)).toBe(true);
   });
 });
 
@@ -99,7 +99,7 @@ describe('IP restriction', () => {
     const ip_policy_ids = [await scene.create('/ip_policies', {})];
     await scene.edge(host, { ip_restriction: { ip_policy_ids } });
     await scene.tunnel(host, { tls: true });
-    await expect(scene.visit(host)).rejects.toThrow(/ECONNRESET|disconnected/);
+    await expect(scene.connect(host)).rejects.toThrow(/ECONNRESET|disconnected/);
   });
 });
 
@@ -115,7 +115,7 @@ describe('mutual TLS', () => {
     const clients = await Promise.all(
       [fleet, people, other].map((issuer) => issueCertificate({ subject: 'CN=c', issuer })),
     );
-    // It takes a handshake at the edge, whether or not that was asked for.
+    // Mutual TLS implies a handshake at the edge.
     const edge = await scene.edge(host, { mutual_tls: { certificate_authority_ids } });
     await scene.tunnel(host);
     const answers = async () =>
@@ -223,7 +223,7 @@ describe('a tunnel group', () => {
 
 describe('a fixed response', () => {
   async function ask(head = `GET / HTTP/1.1\r\nHost: ${host}\r\n\r\n`): Promise<string> {
-    const socket = await scene.visit(host, { ...trusting(), ALPNProtocols: ['h2', 'http/1.1'] });
+    const socket = await scene.connect(host, { ...trusting(), ALPNProtocols: ['h2', 'http/1.1'] });
     socket.write(head);
     return text(socket);
   }
@@ -258,12 +258,12 @@ describe('a hostport', () => {
   it('may be a wildcard; more specific edges and endpoints take precedence', async () => {
     const site = `site${host}`;
     await scene.edge(`*.${site}`, AT_EDGE);
-    await scene.edge(`door.${site}`, AT_EDGE);
+    await scene.edge(`front.${site}`, AT_EDGE);
     await scene.tunnel(`*.${site}`, { says: 'any' });
-    await scene.tunnel(`door.${site}`, { says: 'door' });
+    await scene.tunnel(`front.${site}`, { says: 'front' });
     expect(await scene.answer(`cam.${site}`)).toBe('any me');
     expect(await scene.answer(`a.cam.${site}`)).toBe('any me');
-    expect(await scene.answer(`door.${site}`)).toBe('door me');
+    expect(await scene.answer(`front.${site}`)).toBe('front me');
     const listener = await scene.session.httpEndpoint().domain(`cam.${site}`).listen(false);
     expect(await scene.answer(`cam.${site}`)).not.toContain('any');
     await listener.close();
@@ -273,7 +273,7 @@ describe('a hostport', () => {
   it('that is removed is no longer served, keeps open connections, and can be reused', async () => {
     const edge = await scene.edge(host, AT_EDGE);
     await scene.tunnel(host, { says: 'old' });
-    const open = await scene.visit(host);
+    const open = await scene.connect(host);
     await scene.change('PATCH', `/edges/tls/${edge}`, { hostports: [] });
     expect(await scene.answer(host)).not.toContain('old');
     const backend_id = await scene.create('/backends/tunnel_group', { labels: { host: 'new' } });
@@ -315,7 +315,7 @@ describe('a hostport', () => {
     const second = await startTestGateway({ dataDir });
     const { httpsPort: port } = second;
     try {
-      await expect(scene.visit(host, { port, maxVersion: 'TLSv1.2' })).rejects.toThrow(/version/);
+      await expect(scene.connect(host, { port, maxVersion: 'TLSv1.2' })).rejects.toThrow(/version/);
     } finally {
       await second.close();
     }
@@ -324,7 +324,7 @@ describe('a hostport', () => {
 
 it('connections without a ClientHello or host name reach no edge', async () => {
   await scene.edge(host, AT_EDGE);
-  const socket = await scene.visit('', { servername: '' });
+  const socket = await scene.connect('', { servername: '' });
   socket.write('GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
   expect(await text(socket)).toContain('ERR_NGROK_3200');
   await once(socket, 'close').catch(() => {});

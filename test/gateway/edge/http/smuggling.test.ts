@@ -10,7 +10,7 @@ const SMUGGLED = `GET /smuggled HTTP/1.1\r\n${HOST}\r\n`;
 const CHUNKED = `POST /up HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n`;
 
 let edge: TestEdge;
-/** Requests as they reached the upstream, without what the edge adds to each; those of one client may overtake. */
+/** Requests as they reached the upstream, without the headers that the edge adds; their order may change. */
 let reached: string[] = [];
 
 beforeAll(async () => {
@@ -27,7 +27,7 @@ beforeEach(() => {
 });
 afterAll(() => edge.close());
 
-/** Writes down what comes, and answers whatever could be the end of a request. */
+/** Records what arrives, and answers everything that could be the end of a request. */
 function serve(socket: Socket): void {
   socket.on('error', () => {});
   let request = '';
@@ -182,7 +182,7 @@ describe('no smuggled request is read after', () => {
     ['two hosts', `GET /up HTTP/1.1\r\n${HOST}Host: cam.localhost\r\n\r\n`],
   ])('%s', async (_what, bytes) => {
     const text = await edge.raw(bytes + SMUGGLED);
-    // At most one answer, and it is no success; a server that hangs up at once is as good.
+    // At most one response, and no success; closing without a response is as good.
     expect(text.match(/HTTP\/1\.1 \d+/g) ?? []).toEqual(text === '' ? [] : ['HTTP/1.1 400']);
     expect(reached.join()).not.toContain('smuggled');
   });

@@ -21,7 +21,7 @@ async function serve(handler: (req: IncomingMessage, res: ServerResponse) => voi
   return edge.serve(newHost(), handler);
 }
 
-/** An upstream that answers the first bytes of a connection with these, and closes when told to. */
+/** An upstream that answers the first bytes of a connection with the given ones, and then may close it. */
 async function serveBytes(answer: string, close: boolean): Promise<DirectEndpoint> {
   const server = createRawServer((socket) => {
     socket.on('error', () => {});
@@ -91,7 +91,7 @@ describe('requests', () => {
     const text = await edge.raw(
       `POST / HTTP/1.1\r\nHost: ${host}\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n`,
     );
-    // What came next could be the body or another request, so the connection ends.
+    // The next bytes could be the body or another request, so the connection ends.
     expect(text).toMatch(/^HTTP\/1\.1 413 .*Connection: close\r\n.*too much/s);
     expect(expected).toBe('100-continue');
   });
@@ -278,7 +278,7 @@ describe('lost connections', () => {
       sockets.push(socket);
       let requests = 0;
       socket.on('error', () => {});
-      // Answers the first request of a connection and hangs up on the second without a word.
+      // Answers the first request of a connection and closes it on the second without a response.
       socket.on('data', () => {
         requests += 1;
         served += 1;
@@ -444,7 +444,7 @@ function signal<T>(): { promise: Promise<T>; resolve: (value: T) => void } {
   return { promise, resolve };
 }
 
-/** Writes as much as is taken, up to `total` bytes. */
+/** Writes until back-pressure, up to `total` bytes. */
 function pump(to: NodeJS.WritableStream, total: number, count: (length: number) => void): void {
   const piece = Buffer.alloc(65_536);
   let left = total;

@@ -22,7 +22,7 @@ const onRequest = (...rules: object[]) => scene.bind({ on_http_request: rules })
 const onResponse = (...rules: object[]) => scene.bind({ on_http_response: rules });
 const onConnect = (...rules: object[]) => scene.bind({ on_tcp_connect: rules });
 
-/** A condition that the path of a request decides. */
+/** A condition on the request's path. */
 const AT_X = "req.url.path == '/x'";
 
 describe('add-headers and remove-headers', () => {
@@ -185,9 +185,9 @@ describe('basic-auth', () => {
   it('only records the result for later rules with enforce: false', async () => {
     const endpoint = await onRequest(
       rule('basic-auth', { credentials: ['jo:longenough'], enforce: false }),
-      rule('custom-response', { body: 'stranger' }, '!actions.ngrok.basic_auth.credentials.authorized'),
+      rule('custom-response', { body: 'unauthorized' }, '!actions.ngrok.basic_auth.credentials.authorized'),
     );
-    expect((await endpoint.ask()).body).toBe('stranger');
+    expect((await endpoint.ask()).body).toBe('unauthorized');
     expect((await endpoint.reached({ headers: authorization('jo:longenough') })).method).toBe('GET');
   });
 });

@@ -101,7 +101,7 @@ describe('websockets', () => {
   const open = (host: string, headers = {}) =>
     new WebSocket(`ws://127.0.0.1:${scene.gateway.httpPort}/`, { headers: { host, ...headers } });
 
-  /** The status with which an upgrade is refused. */
+  /** The status with which an upgrade is rejected. */
   async function refusalOf(socket: WebSocket): Promise<number> {
     const [, response] = (await once(socket, 'unexpected-response')) as [unknown, { statusCode: number }];
     socket.on('error', () => {}).terminate();
@@ -141,7 +141,7 @@ describe('websockets', () => {
   });
 });
 
-/** Well-formed, of the right issuer, and signed by nobody. */
+/** Well-formed, of the right issuer, and unsigned. */
 const TOKEN = [
   { alg: 'ES256', kid: 'k' },
   { iss: 'https://issuer.example', exp: 4_000_000_000 },
@@ -152,7 +152,7 @@ const TOKEN = [
 
 let urls = 0;
 
-/** Fetches a key set, each policy its own. */
+/** Fetches a separate key set for each policy. */
 function waitingPolicy(): object {
   return {
     on_http_request: [
@@ -189,7 +189,7 @@ describe('an asynchronous policy', () => {
     const socket = connect(scene.gateway.httpPort, '127.0.0.1');
     socket.write(`POST / HTTP/1.1\r\nHost: ${endpoint.host}\r\nContent-Length: 10\r\n\r\nhalf`);
     await once(socket, 'connect');
-    // The gateway has read the half of it once it answers somebody who came later.
+    // Once a later request is answered, the gateway has read the first half.
     await endpoint.status();
     socket.resetAndDestroy();
     expect(await endpoint.status()).toBe(200);

@@ -24,12 +24,12 @@ interface BindOptions {
   session?: Session;
 }
 
-/** The real SDK in front of a service that tells what it was asked, behind a gateway of its own. */
+/** A gateway, the real SDK and an upstream that reports the requests it receives. */
 export class PolicyScene {
   readonly gateway: TestGateway;
   /** Lines of the gateway's log. */
   readonly lines: Record<string, unknown>[];
-  /** How many requests have begun to reach the service. */
+  /** How many requests have started to reach the upstream. */
   arrived = 0;
   #session: Session | null = null;
   readonly #upstream: Server;
@@ -65,7 +65,7 @@ export class PolicyScene {
     return scene;
   }
 
-  /** Puts an endpoint online with a policy: an object, or text as it is to be sent. */
+  /** Puts an endpoint online with a policy: an object, or literal text. */
   async bind(policy: object | string, options: BindOptions = {}): Promise<Endpoint> {
     const text = typeof policy === 'string' ? policy : JSON.stringify(policy);
     return this.open((builder) => builder.trafficPolicy(text), options);
@@ -114,7 +114,7 @@ export class Endpoint {
     return (await this.ask(options)).status;
   }
 
-  /** What the service saw of a request that went through. */
+  /** What the upstream saw of a request. */
   async reached(options: Ask = {}): Promise<Seen> {
     const { status, body } = await this.ask(options);
     if (status !== 200) throw new Error(`answered ${status} ${body}`);

@@ -7,7 +7,7 @@ const LIMIT = 1_048_576;
 
 function bodyOf(readMs?: number): { from: PassThrough; body: RequestBody } {
   const from = new PassThrough();
-  // Nothing else of the request is looked at.
+  // RequestBody uses nothing else of the request.
   const request = { headers: {} } as ClientRequest;
   return { from, body: new RequestBody(request, from, readMs) };
 }
@@ -30,7 +30,7 @@ it('buffered bodies share one memory limit', async () => {
   const late = bodyOf();
   late.from.write('one too many');
   expect(await late.body.read(LIMIT)).toBeNull();
-  // Some break off, the others are given up.
+  // Some lose their connection, the others are stopped.
   for (const { from } of waiting.slice(1)) from.destroy();
   waiting[0]?.from.end();
   expect((await reads[0])?.length).toBe(LIMIT);

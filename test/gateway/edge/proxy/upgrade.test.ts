@@ -17,7 +17,7 @@ afterAll(() => edge.close());
 
 const newHost = () => `u${++names}.localhost`;
 
-/** An upstream that sends every message back, and closes with 4000 when told `close`. */
+/** An upstream that echoes every message, and closes with 4000 on `close`. */
 async function serveEcho(options: { protocol?: 'https'; policy?: object } = {}): Promise<DirectEndpoint> {
   const server = createServer((_req, res) => res.end('plain'));
   new WebSocketServer({ server }).on('connection', (socket, req) => {
@@ -130,7 +130,7 @@ describe('an upgrade', () => {
   });
 
   it('to an unknown host gets a 404', async () => {
-    const text = await edge.raw(`GET / HTTP/1.1\r\nHost: nobody.localhost\r\n${HANDSHAKE}\r\n`);
+    const text = await edge.raw(`GET / HTTP/1.1\r\nHost: unknown.localhost\r\n${HANDSHAKE}\r\n`);
     expect(text).toMatch(/^HTTP\/1\.1 404 .*ERR_NGROK_3200/s);
   });
 

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { FrameReader, frameHead, WebSocketFault } from '../../../../src/gateway/edge/proxy/websocket-frames.ts';
 import { clientFrame, MASK } from './websocket-client-frame.ts';
 
-/** What a reader makes of bytes that come in these pieces. */
+/** Parses bytes that arrive in these pieces. */
 function read(pieces: readonly Buffer[]) {
   const bytes: Buffer[] = [];
   const controls: [number, string][] = [];
@@ -18,13 +18,13 @@ function read(pieces: readonly Buffer[]) {
 describe('FrameReader', () => {
   it('parses frames the same way however they are split', () => {
     const payloads = fc.array(fc.uint8Array({ maxLength: 300 }), { minLength: 1, maxLength: 6 });
-    const cuts = fc.array(fc.nat(2000), { maxLength: 20 });
+    const splits = fc.array(fc.nat(2000), { maxLength: 20 });
     fc.assert(
-      fc.property(payloads, cuts, (parts, at) => {
+      fc.property(payloads, splits, (parts, at) => {
         const wire = Buffer.concat(
           parts.flatMap((part, number) => [
             clientFrame(number === 0 ? 2 : 0, Buffer.from(part), number === parts.length - 1),
-            // Control frames may come between the pieces of a message.
+            // Control frames may interrupt a fragmented message.
             clientFrame(9, Buffer.from(String(number))),
           ]),
         );

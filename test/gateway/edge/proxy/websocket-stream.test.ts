@@ -4,10 +4,10 @@ import { expect, it, onTestFinished } from 'vitest';
 import { WebSocketStream } from '../../../../src/gateway/edge/proxy/websocket-stream.ts';
 import { clientFrame } from './websocket-client-frame.ts';
 
-/** More than the buffers of the system take. */
+/** More than the system buffers. */
 const LARGE = Buffer.alloc(32 * 1_048_576, 'x');
 
-/** Both ends of a connection on which WebSocket is spoken already. */
+/** Both ends of an established WebSocket connection. */
 async function connected(pingEvery?: number): Promise<{ client: Socket; socket: Socket; stream: WebSocketStream }> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -21,7 +21,7 @@ afterEach(() => {
   for (const server of servers.splice(0)) server.close();
 });
 
-/** @returns the port of a server that keeps the other half of a connection open when one has ended */
+/** @returns the port of a server that allows half-open connections */
 async function listen(onSocket: (socket: Socket) => void): Promise<number> {
   const server = createServer({ allowHalfOpen: true }, (socket) => {
     sockets.push(socket);
@@ -38,7 +38,7 @@ async function endpointTo(onSocket: (socket: Socket) => void, policy: object | n
   return new DirectEndpoint('127.0.0.1', 'tcp', await listen(onSocket), policy);
 }
 
-/** A client on a public port that leads to the endpoint. */
+/** A client of a public port for the endpoint. */
 async function clientOf(endpoint: DirectEndpoint, streams = proxy): Promise<Socket> {
   const port = await listen((socket) => streams.serve(socket, endpoint));
   const client = connect({ port, host: '127.0.0.1', allowHalfOpen: true });

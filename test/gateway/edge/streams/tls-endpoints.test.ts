@@ -8,10 +8,10 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished }
 import { type Issued, issueCertificate } from '../../../support/certificates.ts';
 import { agentSession, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
 
-/** Endpoints of the protocol tls, with the real SDK in front of services that speak TLS or do not. */
+/** Endpoints of the protocol tls, with the real SDK and upstreams with and without TLS. */
 let gateway: TestGateway;
 let session: Session;
-/** Sends back what it gets, after a greeting. */
+/** Sends a greeting, then echoes. */
 let plain: Server;
 /** The same, with a certificate of its own. */
 let secure: Server;
@@ -68,8 +68,8 @@ const withPolicy =
     builder.trafficPolicy(JSON.stringify({ on_tcp_connect: [{ actions }] }));
 const terminate = (config: object = {}) => ({ type: 'terminate-tls', config });
 
-/** A visitor whose handshake has succeeded. */
-async function visit(options: ConnectionOptions = {}): Promise<TLSSocket> {
+/** Opens a TLS connection. */
+async function openTls(options: ConnectionOptions = {}): Promise<TLSSocket> {
   const target = { host: '127.0.0.1', port: gateway.httpsPort, servername: host, rejectUnauthorized: false };
   const socket = connect({ ...target, ...options });
   onTestFinished(() => void socket.destroy());
@@ -86,7 +86,7 @@ const isOf = (socket: TLSSocket, { certificatePem }: Issued) =>
 describe('TLS that passes through', () => {
   it.each([['tcp'], ['tls']])('reaches a %s:// upstream unchanged', async (scheme) => {
     await bind(`${scheme}://${addressOf(secure)}`);
-    const socket = await visit();
+    const socket = await openTls();
     expect(isOf(socket, own)).toBe(true);
     expect(await exchange(socket)).toBe('hello me');
   });
@@ -97,10 +97,10 @@ describe('TLS that passes through', () => {
       builder.trafficPolicy(JSON.stringify({ on_tcp_connect: [{ expressions, actions: [{ type: 'deny' }] }] }));
     };
     const close = await bind(`tcp://${addressOf(secure)}`, policy(host));
-    await expect(visit()).rejects.toThrow();
+    await expect(openTls()).rejects.toThrow();
     await close();
     await bind(`tcp://${addressOf(secure)}`, policy('other.localhost'));
-    expect(await exchange(await visit())).toBe('hello me');
+    expect(await exchange(await openTls())).toBe('hello me');
   });
 
   it('follows the PROXY header that the upstream asks for', async () => {
@@ -116,18 +116,18 @@ describe('TLS that passes through', () => {
       }),
     );
     await bind(`tcp://${addressOf(seen)}`, (builder) => builder.proxyProto('1'));
-    await expect(visit()).rejects.toThrow();
+    await expect(openTls()).rejects.toThrow();
     expect(String(heads[0])).toMatch(/^PROXY TCP4 127\.0\.0\.1 127\.0\.0\.1 \d+ \d+\r\n/);
   });
 
   it('ends when the upstream is unreachable, and when the endpoint goes offline', async () => {
     const close = await bind(`tcp://${addressOf(secure)}`);
-    const open = await visit();
+    const open = await openTls();
     const fate = expect(once(open.resume(), 'close')).rejects.toThrow('ECONNRESET');
     await Promise.all([fate, close()]);
     host = `t${++names}.localhost`;
     await bind('tcp://127.0.0.1:1');
-    await expect(visit()).rejects.toThrow();
+    await expect(openTls()).rejects.toThrow();
   });
 });
 
@@ -137,20 +137,20 @@ describe('TLS that the edge terminates', () => {
     await bind(`tcp://${addressOf(plain)}`, (builder) =>
       builder.termination(Buffer.from(mine.certificatePem), Buffer.from(mine.privateKeyPem)),
     );
-    const socket = await visit();
+    const socket = await openTls();
     expect(isOf(socket, mine)).toBe(true);
     expect(await exchange(socket)).toBe('hello me');
   });
 
   it('presents the gateway’s own certificate when the policy terminates TLS', async () => {
     await bind(`tcp://${addressOf(plain)}`, withPolicy(terminate()));
-    const socket = await visit({ ca: gateway.sessionCa, rejectUnauthorized: true });
+    const socket = await openTls({ ca: gateway.sessionCa, rejectUnauthorized: true });
     expect(await exchange(socket)).toBe('hello me');
   });
 
   it('is started again by the agent for a TLS upstream', async () => {
     await bind(`tls://${addressOf(secure)}`, withPolicy(terminate()));
-    const socket = await visit({ ca: gateway.sessionCa, rejectUnauthorized: true });
+    const socket = await openTls({ ca: gateway.sessionCa, rejectUnauthorized: true });
     expect(await exchange(socket)).toBe('hello me');
   });
 
@@ -164,39 +164,39 @@ describe('TLS that the edge terminates', () => {
       builder.termination(Buffer.from(agents.certificatePem), Buffer.from(agents.privateKeyPem));
       withPolicy(terminate(config))(builder);
     });
-    expect(isOf(await visit(), policys)).toBe(true);
+    expect(isOf(await openTls(), policys)).toBe(true);
   });
 
   it('uses only the versions that the policy allows', async () => {
     await bind(`tcp://${addressOf(plain)}`, withPolicy(terminate({ min_version: '1.3' })));
-    await expect(visit({ maxVersion: 'TLSv1.2' })).rejects.toThrow(/version/);
-    expect((await visit()).getProtocol()).toBe('TLSv1.3');
+    await expect(openTls({ maxVersion: 'TLSv1.2' })).rejects.toThrow(/version/);
+    expect((await openTls()).getProtocol()).toBe('TLSv1.3');
     host = `t${++names}.localhost`;
     await bind(`tcp://${addressOf(plain)}`, withPolicy(terminate({ max_version: '1.2' })));
-    expect((await visit()).getProtocol()).toBe('TLSv1.2');
+    expect((await openTls()).getProtocol()).toBe('TLSv1.2');
   });
 
   it.each([
-    ['require-and-verify', { fleet: true, stranger: false, nobody: false }],
-    ['require-any', { fleet: true, stranger: true, nobody: false }],
-    ['request', { fleet: true, stranger: true, nobody: true }],
+    ['require-and-verify', { fleet: true, other: false, none: false }],
+    ['require-any', { fleet: true, other: true, none: false }],
+    ['request', { fleet: true, other: true, none: true }],
   ])('demands a client’s certificate as the policy says: %s', async (strategy, allowed) => {
     const ca = await issueCertificate({ subject: 'CN=Fleet', ca: true });
     const fleet = await issueCertificate({ subject: 'CN=camera', issuer: ca });
-    const stranger = await issueCertificate({ subject: 'CN=stranger' });
+    const other = await issueCertificate({ subject: 'CN=other' });
     const config = {
       mutual_tls_certificate_authorities: [ca.certificatePem],
       mutual_tls_verification_strategy: strategy,
     };
     await bind(`tcp://${addressOf(plain)}`, withPolicy(terminate(config)));
-    const comesIn = (as?: Issued) =>
-      visit(as && { cert: as.certificatePem, key: as.privateKeyPem })
+    const isAccepted = (as?: Issued) =>
+      openTls(as && { cert: as.certificatePem, key: as.privateKeyPem })
         .then(exchange)
         .then(
           (answer) => answer === 'hello me',
           () => false,
         );
-    expect({ fleet: await comesIn(fleet), stranger: await comesIn(stranger), nobody: await comesIn() }).toEqual(
+    expect({ fleet: await isAccepted(fleet), other: await isAccepted(other), none: await isAccepted() }).toEqual(
       allowed,
     );
   });
@@ -205,7 +205,7 @@ describe('TLS that the edge terminates', () => {
     ['agent', [], (ca) => [(builder) => builder.mutualTlsca(Buffer.from(ca)), {}]],
     ['policy', [terminate()], (ca) => [() => {}, { mutual_tls_certificate_authorities: [ca] }]],
   ])(
-    'demands the certificate that the %s wants of whoever is forwarded to an internal endpoint, too',
+    'demands the certificate that the %s asks for, also of clients forwarded to an internal endpoint',
     async (_, inner, demand) => {
       const ca = await issueCertificate({ subject: 'CN=Fleet', ca: true });
       const fleet = await issueCertificate({ subject: 'CN=camera', issuer: ca });
@@ -218,21 +218,21 @@ describe('TLS that the edge terminates', () => {
         setUp(builder);
         withPolicy(terminate(config), { type: 'forward-internal', config: { url: String(inside.url()) } })(builder);
       });
-      await expect(visit().then(exchange)).rejects.toThrow();
+      await expect(openTls().then(exchange)).rejects.toThrow();
       const known = { cert: fleet.certificatePem, key: fleet.privateKeyPem };
-      expect(await exchange(await visit(known))).toBe('hello me');
+      expect(await exchange(await openTls(known))).toBe('hello me');
     },
   );
 
   it('fails when the policy names an unknown certificate authority', async () => {
     const config = { mutual_tls_certificate_authorities: ['ca_32ELHbfllc7fdX99DEBe3QekZ6H'] };
     await bind(`tcp://${addressOf(plain)}`, withPolicy(terminate(config)));
-    await expect(visit()).rejects.toThrow();
+    await expect(openTls()).rejects.toThrow();
   });
 });
 
 it('an unbound name is not served by a TLS endpoint', async () => {
-  const visitor = await visit({ servername: 'nobody.localhost' });
-  visitor.write('GET / HTTP/1.1\r\nHost: nobody.localhost\r\nConnection: close\r\n\r\n');
-  expect(await text(visitor)).toContain('ERR_NGROK_3200');
+  const client = await openTls({ servername: 'unknown.localhost' });
+  client.write('GET / HTTP/1.1\r\nHost: unknown.localhost\r\nConnection: close\r\n\r\n');
+  expect(await text(client)).toContain('ERR_NGROK_3200');
 });

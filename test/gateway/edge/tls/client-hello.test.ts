@@ -6,7 +6,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { parseClientHello, readClientHello } from '../../../../src/gateway/edge/tls/client-hello.ts';
 import { fuzz } from '../../../support/fuzz.ts';
 
-/** What Node's client sends first. */
+/** The ClientHello of Node's client. */
 async function helloOf(options: ConnectionOptions): Promise<Buffer> {
   const server = createServer();
   server.listen(0, '127.0.0.1');

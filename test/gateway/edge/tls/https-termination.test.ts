@@ -8,7 +8,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type Issued, issueCertificate } from '../../../support/certificates.ts';
 import { PolicyScene } from '../proxy/policy-scene.ts';
 
-/** What the action terminate-tls can ask of the handshakes of https endpoints. */
+/** The options of terminate-tls at https endpoints. */
 let scene: PolicyScene;
 let ca: Issued;
 let camera: Issued;
@@ -36,7 +36,7 @@ interface Visited {
   certificate: X509Certificate | undefined;
 }
 
-async function visit(host: string, options: ConnectionOptions = {}): Promise<Visited> {
+async function openTls(host: string, options: ConnectionOptions = {}): Promise<Visited> {
   const target = { host: '127.0.0.1', port: scene.gateway.httpsPort, servername: host, rejectUnauthorized: false };
   const req = request({ ...target, agent: false, headers: { host }, ...options });
   req.end();
@@ -48,15 +48,15 @@ const asCamera = () => ({ cert: camera.certificatePem, key: camera.privateKeyPem
 
 it('terminate-tls accepts only the allowed TLS versions', async () => {
   const host = await bind({ min_version: '1.3' });
-  await expect(visit(host, { maxVersion: 'TLSv1.2' })).rejects.toThrow(/version/);
-  expect((await visit(host)).status).toBe(200);
+  await expect(openTls(host, { maxVersion: 'TLSv1.2' })).rejects.toThrow(/version/);
+  expect((await openTls(host)).status).toBe(200);
 });
 
 it('terminate-tls presents its own certificate', async () => {
   const host = `h${names + 1}.localhost`;
   const mine = await issueCertificate({ subject: 'CN=mine', names: [host] });
   await bind({ server_certificate: mine.certificatePem, server_private_key: mine.privateKeyPem });
-  const { certificate } = await visit(host);
+  const { certificate } = await openTls(host);
   expect(certificate?.fingerprint256).toBe(new X509Certificate(mine.certificatePem).fingerprint256);
 });
 
@@ -65,29 +65,29 @@ it('terminate-tls rejects clients without a certificate, and exposes it to later
   const headers = { 'x-who': '${conn.tls.client.subject.common_name}' };
   const on_http_request = [{ actions: [{ type: 'add-headers', config: { headers } }] }];
   const host = await bind({ mutual_tls_certificate_authorities: [ca.certificatePem] }, { on_http_request });
-  const { status, body } = await visit(host, asCamera());
+  const { status, body } = await openTls(host, asCamera());
   expect(status).toBe(200);
   expect(JSON.parse(body).headers).toMatchObject({ 'x-who': 'camera 7' });
-  await expect(visit(host)).rejects.toThrow();
-  const stranger = await issueCertificate({ subject: 'CN=stranger' });
-  await expect(visit(host, { cert: stranger.certificatePem, key: stranger.privateKeyPem })).rejects.toThrow();
+  await expect(openTls(host)).rejects.toThrow();
+  const other = await issueCertificate({ subject: 'CN=other' });
+  await expect(openTls(host, { cert: other.certificatePem, key: other.privateKeyPem })).rejects.toThrow();
 });
 
 it('requests on a connection for another name get a 421', async () => {
   const host = await bind({ mutual_tls_certificate_authorities: [ca.certificatePem] });
   const open = await bind({});
-  expect((await visit(open)).status).toBe(200);
-  expect((await visit(host, { servername: open })).status).toBe(421);
-  expect((await visit(host, { servername: open, ...asCamera() })).status).toBe(421);
+  expect((await openTls(open)).status).toBe(200);
+  expect((await openTls(host, { servername: open })).status).toBe(421);
+  expect((await openTls(host, { servername: open, ...asCamera() })).status).toBe(421);
 });
 
 it('on_tcp_connect runs once per connection, before the handshake', async () => {
   const host = await bind({}, {});
   const logged = () => scene.lines.filter(({ metadata }) => (metadata as { domain?: string })?.domain === host).length;
-  expect((await visit(host)).status).toBe(200);
+  expect((await openTls(host)).status).toBe(200);
   expect(logged()).toBe(1);
   await expect(
-    visit(host, { minVersion: 'TLSv1.1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT:@SECLEVEL=0' }),
+    openTls(host, { minVersion: 'TLSv1.1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT:@SECLEVEL=0' }),
   ).rejects.toThrow();
   expect(logged()).toBe(2);
 });
@@ -96,5 +96,5 @@ it('a connection that on_tcp_connect rejects gets no handshake', async () => {
   const domain = `h${++names}.localhost`;
   const actions = [{ type: 'terminate-tls', config: {} }, { type: 'close-connection' }];
   await scene.bind({ on_tcp_connect: [{ actions }] }, { scheme: 'HTTPS', domain });
-  await expect(visit(domain)).rejects.toThrow(/ECONNRESET|socket hang up|disconnected/);
+  await expect(openTls(domain)).rejects.toThrow(/ECONNRESET|socket hang up|disconnected/);
 });

@@ -8,7 +8,7 @@ it('contexts are cached, with bounded memory', async () => {
   const contexts = new TlsContexts();
   const pair = await selfSigned();
   const plain = contexts.contextFor(pair, EDGE_TERMINATION);
-  // As large as an agent can make it: what stands before a certificate is a comment.
+  // Agents can make it large: text before a certificate is a comment.
   const large = (number: number): HandshakeDemands => ({
     ...EDGE_TERMINATION,
     clientAuthorities: [`${number}${' '.repeat(512 * 1024)}\n${pair.cert}`],

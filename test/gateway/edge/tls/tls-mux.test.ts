@@ -40,7 +40,7 @@ describe('agents at the public TLS port', () => {
     return getPublic(gateway, String(listener.url()));
   }
 
-  /** Leads to the port under a name that no resolver here knows. */
+  /** Forwards to the gateway under a server name that does not resolve here. */
   async function underName(servername: string): Promise<string> {
     const { cert, key } = await (await openLocalCa(`${gateway.dataDir}/gateway`, silentLog)).issue(['127.0.0.1']);
     const target = { host: '127.0.0.1', port: gateway.httpsPort, servername, ca: gateway.sessionCa };
@@ -98,15 +98,15 @@ describe('a connection to the public TLS port', () => {
     await edge.serve('site.localhost', (_req, res) => res.end('served'), { protocol: 'https' });
     return edge;
   }
-  /** Begins a hello and never ends it. */
-  async function hesitate(edge: TestEdge): Promise<Socket> {
+  /** Sends the start of a ClientHello. */
+  async function sendPartialHello(edge: TestEdge): Promise<Socket> {
     const socket = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
     onTestFinished(() => void socket.destroy());
     await once(socket, 'connect');
     socket.write(HELLO_START);
     return socket;
   }
-  /** What a client begins with that asks for a name. */
+  /** The ClientHello of a client that requests a name. */
   async function helloFor(servername: string): Promise<Buffer> {
     const server = createTcpServer();
     onTestFinished(() => void server.close());
@@ -116,7 +116,7 @@ describe('a connection to the public TLS port', () => {
     const [hello] = await once(socket, 'data');
     return hello;
   }
-  async function enter(edge: TestEdge, options: ConnectionOptions = {}): Promise<TLSSocket> {
+  async function openTls(edge: TestEdge, options: ConnectionOptions = {}): Promise<TLSSocket> {
     const target = { host: '127.0.0.1', port: edge.httpsPort, servername: 'site.localhost', ca: edge.ca.caPem };
     const socket = connectTls({ ...target, ...options }).on('error', () => {});
     onTestFinished(() => void socket.destroy());
@@ -131,10 +131,10 @@ describe('a connection to the public TLS port', () => {
 
   it('is closed when its ClientHello or handshake takes too long, but not when idle later', async () => {
     const edge = await start({ handshakeTimeout: 300 });
-    // On a busy machine a handshake can take as long.
-    const idle = await vi.waitFor(() => enter(edge), { timeout: 10_000 });
+    // On a busy machine a handshake can take longer than the timeout.
+    const idle = await vi.waitFor(() => openTls(edge), { timeout: 10_000 });
     const silent = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
-    const half = await hesitate(edge);
+    const half = await sendPartialHello(edge);
     await closed(silent);
     await closed(half);
     expect(await served(idle)).toContain('served');
@@ -143,17 +143,17 @@ describe('a connection to the public TLS port', () => {
   it('without a host name is closed when it sends nothing', async () => {
     const edge = await TestEdge.start({ agents: new AgentConnections('connect.localhost', 100) });
     onTestFinished(() => edge.close());
-    await closed(await enter(edge, { servername: '' }));
+    await closed(await openTls(edge, { servername: '' }));
   });
 
   it('that is slow with its ClientHello is evicted for others, oldest first', async () => {
     const edge = await start({ hellos: 2 });
-    const first = await hesitate(edge);
-    const second = await hesitate(edge);
-    // One after the other: each is in its place before the next one comes.
-    const third = await hesitate(edge);
+    const first = await sendPartialHello(edge);
+    const second = await sendPartialHello(edge);
+    // One after another, so that their order is known.
+    const third = await sendPartialHello(edge);
     await closed(first);
-    expect(await served(await enter(edge))).toContain('served');
+    expect(await served(await openTls(edge))).toContain('served');
     await closed(second);
     expect(third.closed).toBe(false);
   });
@@ -166,10 +166,10 @@ describe('a connection to the public TLS port', () => {
     const broken = await edge.serve('broken.localhost', (_req, res) => res.end(), { protocol: 'tls' });
     Object.assign(broken, { tls: { ...EDGE_TERMINATION, certificate: 'no PEM', privateKey: 'neither' } });
     for (let count = 0; count < 3; count++) {
-      await expect(enter(edge, { servername: 'broken.localhost' })).rejects.toThrow();
+      await expect(openTls(edge, { servername: 'broken.localhost' })).rejects.toThrow();
     }
     expect(lines.filter(({ msg }) => msg === 'TLS connection failed')).toHaveLength(1);
-    expect(await served(await enter(edge))).toContain('served');
+    expect(await served(await openTls(edge))).toContain('served');
   });
 
   it('that is slow with its handshake as an agent is evicted in the same way', async () => {
@@ -182,7 +182,7 @@ describe('a connection to the public TLS port', () => {
       const agent = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
       onTestFinished(() => void agent.destroy());
       agent.write(hello);
-      // The gateway's part of the handshake: it is in its place.
+      // The gateway has sent its part of the handshake.
       await once(agent, 'readable');
       agents.push(agent);
     }
@@ -190,7 +190,7 @@ describe('a connection to the public TLS port', () => {
     expect(agents[2]?.closed).toBe(false);
   });
 
-  /** An edge that is full with so many, and whose service answers some requests only when it is told to. */
+  /** An edge with a connection limit, and an upstream that answers `/held` on demand. */
   async function startFull(connections: number) {
     const edge = await TestEdge.start({ tlsLimits: { connections }, httpLimits: { connections } });
     onTestFinished(() => edge.close());
@@ -209,14 +209,14 @@ describe('a connection to the public TLS port', () => {
 
   it('that is idle is evicted for others, longest idle first', async () => {
     const { edge, hold } = await startFull(3);
-    const busy = await enter(edge);
+    const busy = await openTls(edge);
     await hold(busy);
     const first = await openHttp2(edge, 'site.localhost');
     expect((await askHttp2(first, {})).body).toBe('served');
-    const second = await enter(edge);
+    const second = await openTls(edge);
     second.write('GET / HTTP/1.1\r\nHost: site.localhost\r\n\r\n');
     await once(second, 'data');
-    const third = await enter(edge);
+    const third = await openTls(edge);
     if (!first.closed) await once(first, 'close');
     expect(await served(second)).toContain('served');
     expect(await served(third)).toContain('served');
@@ -229,18 +229,18 @@ describe('a connection to the public TLS port', () => {
     onTestFinished(() => void slow.destroy());
     slow.write(await helloFor('site.localhost'));
     await once(slow, 'readable');
-    expect(await served(await enter(edge))).toContain('served');
+    expect(await served(await openTls(edge))).toContain('served');
     await closed(slow);
   });
 
   it('is rejected while all others are busy', async () => {
     const { edge, held, hold } = await startFull(1);
-    const first = await enter(edge);
+    const first = await openTls(edge);
     await hold(first);
-    await expect(enter(edge)).rejects.toThrow(/ECONNRESET|disconnected/);
+    await expect(openTls(edge)).rejects.toThrow(/ECONNRESET|disconnected/);
     held[0]?.end('served');
     await once(first, 'data');
-    expect(await served(await enter(edge))).toContain('served');
+    expect(await served(await openTls(edge))).toContain('served');
   });
 
   it('is limited in the same way without TLS', async () => {

@@ -23,7 +23,7 @@ afterEach(() => {
 });
 afterAll(() => edge.close());
 
-/** An endpoint whose upstream speaks HTTP/2 alone, without TLS. */
+/** An endpoint whose upstream supports only HTTP/2, without TLS. */
 async function serve(handler: Handler, protocol: 'http' | 'https' = 'https'): Promise<DirectEndpoint> {
   const server = createServer();
   server.on('stream', handler).on('sessionError', () => {});
@@ -198,7 +198,7 @@ describe('an HTTP/2 upstream', () => {
     const { host } = await serve((stream, headers) => {
       stream.on('error', () => {});
       if (headers[':path'] === '/early') return stream.close(2);
-      // Without trailers to wait for, Node would end the stream in an orderly way before it resets it.
+      // Without `waitForTrailers`, Node would end the stream in an orderly way before it resets it.
       stream.respond({ ':status': 200 }, { waitForTrailers: true });
       stream.write('half', () => stream.close(11));
     });
@@ -208,7 +208,7 @@ describe('an HTTP/2 upstream', () => {
     const failed = once(stream, 'error');
     stream.resume();
     await failed;
-    // Why is the upstream's to say: clients of gRPC tell from it what became of a call.
+    // The reset code is the upstream's: gRPC clients derive the status of a call from it.
     expect(stream.rstCode).toBe(11);
   });
 

@@ -13,11 +13,11 @@ interface Outcome {
   /** Null until the response is complete. */
   trailers: string[] | null;
   refused: boolean;
-  /** What came behind the response. */
+  /** Bytes after the response. */
   rest: string;
 }
 
-/** Feeds the pieces to a parser, as a connection would, and tells what came of it. */
+/** Feeds pieces to a parser as a connection would, and returns the outcome. */
 function parse(
   pieces: readonly (string | Buffer)[],
   request = { method: 'GET', upgrade: false },
@@ -163,8 +163,8 @@ describe('the parser rejects', () => {
   });
 });
 
-/** Text cut at the given places. */
-function cut(text: string, sizes: readonly number[]): string[] {
+/** Splits text into pieces of the given sizes. */
+function piecesOf(text: string, sizes: readonly number[]): string[] {
   const pieces: string[] = [];
   let rest = text;
   for (const size of sizes) {
@@ -191,7 +191,7 @@ describe('any input', () => {
           ? `${OK}${lines(headers)}Transfer-Encoding: chunked\r\n\r\n${chunks.join('')}0\r\n${lines(trailers)}\r\n`
           : `${OK}${lines(headers)}Content-Length: ${body.length}\r\n\r\n${body}`;
         const framing = chunked ? ['Transfer-Encoding', 'chunked'] : ['Content-Length', String(body.length)];
-        expect(parse(cut(`${text}rest`, split))).toEqual({
+        expect(parse(piecesOf(`${text}rest`, split))).toEqual({
           heads: [['200', 'OK', ...headers.flat(), ...framing].join('|')],
           body,
           trailers: chunked ? trailers.flat() : [],
@@ -223,8 +223,8 @@ describe('any input', () => {
       fc.property(fc.array(scrap, { maxLength: 12 }), sizes, fc.boolean(), (scraps, split, begun) => {
         const text = `${begun ? 'HTTP/1.1 200 OK\r\n' : ''}${scraps.join('')}`;
         const whole = parse([text], undefined, true);
-        const pieces = parse(cut(text, split), undefined, true);
-        // Of what is refused nobody looks at the rest.
+        const pieces = parse(piecesOf(text, split), undefined, true);
+        // The rest of rejected input does not matter.
         if (whole.refused) pieces.rest = whole.rest;
         expect(pieces).toEqual(whole);
       }),

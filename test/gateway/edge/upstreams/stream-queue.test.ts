@@ -2,9 +2,9 @@ import { expect, it } from 'vitest';
 import { StreamQueue } from '../../../../src/gateway/edge/upstreams/stream-queue.ts';
 import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
 
-/** A line to an agent without a stream until `free` is set; who asked for one, and who got one. */
-function setUp(patience = 60_000) {
-  const line = new StreamQueue(patience);
+/** A queue for an agent without a free stream until `free` is set, with the names that tried and that got one. */
+function setUp(timeout = 60_000) {
+  const queue = new StreamQueue(timeout);
   const scene = { free: false, asked: [] as string[] };
   const enter = (name: string) => {
     let leave = () => {};
@@ -14,7 +14,7 @@ function setUp(patience = 60_000) {
         if (!scene.free) throw new StreamsExhausted();
         return name;
       };
-      leave = line.enter(open, resolve, reject);
+      leave = queue.enter(open, resolve, reject);
     });
     return { opened, leave };
   };

@@ -96,7 +96,7 @@ describe('a stream is not reused', () => {
     const answer = await ask(edge.httpPort, endpoint.host, { method: 'POST', body: 'once' });
     expect([answer.status, answer.body]).toEqual([200, 'ok']);
     expect(endpoint.streams).toHaveLength(2);
-    // One that can be goes by a kept stream, and when that is stale by a new one.
+    // A repeatable one uses the idle stream and, if that is stale, a new one.
     expect((await ask(edge.httpPort, endpoint.host)).body).toBe('ok');
     expect(endpoint.streams).toHaveLength(3);
   });

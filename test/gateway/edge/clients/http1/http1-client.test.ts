@@ -36,7 +36,7 @@ const sayNo: OnRequest = (_req, res) => {
   res.end();
 };
 
-/** More than systems keep for a client that does not read. */
+/** More than systems buffer for a client that does not read. */
 const SIZE = 16 * 1_048_576;
 const BODY = Buffer.alloc(SIZE);
 
@@ -106,7 +106,7 @@ describe('an idle connection is closed', () => {
     ['within a body', 'POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\na', never],
     ['within a chunk', `${CHUNKED}5\r\na`, never],
     ['before the response', GET, never],
-    ['within a body that nobody wants', `${CHUNKED}5\r\na`, sayNo],
+    ['within an unread body', `${CHUNKED}5\r\na`, sayNo],
     [
       'after another protocol was agreed on',
       GET.replace('\r\n\r\n', '\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n'),

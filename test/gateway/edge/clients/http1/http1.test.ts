@@ -21,7 +21,7 @@ async function startWith(handler: RequestListener, httpLimits = {}): Promise<Tes
   return edge;
 }
 
-/** One whose upstream refuses whatever comes, before it has read it. */
+/** An edge whose upstream rejects every request before reading it. */
 async function startRefusing(): Promise<TestEdge> {
   const edge = await startEdge();
   const refusing = createRawServer((socket) => {

@@ -57,7 +57,7 @@ async function connect(to = edge): Promise<RawHttp2> {
 
 const times = (count: number, make: (at: number) => Buffer) => Array.from({ length: count }, (_, at) => make(at));
 
-/** Sends over and over again until the other side hangs up. */
+/** Sends repeatedly until the gateway closes the connection. */
 async function flood(raw: RawHttp2, frames: (round: number) => Buffer[], rounds: number): Promise<void> {
   for (let round = 0; round < rounds && !raw.socket.destroyed; round++) {
     if (!raw.socket.write(Buffer.concat(frames(round)))) {
@@ -67,7 +67,7 @@ async function flood(raw: RawHttp2, frames: (round: number) => Buffer[], rounds:
   await raw.closed();
 }
 
-/** A connection whose other side answers the first bytes that it gets, and reads no more. */
+/** A connection whose peer answers the first bytes and then stops reading. */
 function answeringUnread(): Duplex {
   return new Duplex({
     read() {},

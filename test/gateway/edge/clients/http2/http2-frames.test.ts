@@ -92,7 +92,7 @@ describe('a connection ends with', () => {
     ['GOAWAY on a stream', [frame(Frame.goaway, 0, 1, Buffer.alloc(8))]],
     ['CONTINUATION of nothing', [frame(Frame.continuation, Flag.endHeaders, 1, block(PSEUDO))]],
     [
-      'a frame in between the parts of a head',
+      'another frame between header fragments',
       [frame(Frame.headers, Flag.endStream, 1, block(PSEUDO)), frame(Frame.ping, 0, 0, '12345678')],
     ],
     [
@@ -104,8 +104,8 @@ describe('a connection ends with', () => {
     ['header index 0', [frame(Frame.headers, ALL, 1, '\x80')]],
     ['a header index without an entry', [frame(Frame.headers, ALL, 1, '\xff\x60')]],
     ['a header table larger than agreed', [frame(Frame.headers, ALL, 1, '\x3f\xe2\x1f')]],
-    ['a header that is cut off', [frame(Frame.headers, ALL, 1, '\x00\x05ab')]],
-    ['a Huffman code that is none', [frame(Frame.headers, ALL, 1, '\x00\x84\xff\xff\xff\xff\x01a')]],
+    ['a truncated header', [frame(Frame.headers, ALL, 1, '\x00\x05ab')]],
+    ['an invalid Huffman code', [frame(Frame.headers, ALL, 1, '\x00\x84\xff\xff\xff\xff\x01a')]],
   ])('%s', async (_what, frames) => {
     const raw = await connect();
     raw.send(...frames, get(101, set(':path', '/smuggled')));
@@ -150,7 +150,7 @@ describe('only the request is rejected that has', () => {
     ['two methods', [...PSEUDO, [':method', 'GET']]],
     ['a request in the path', set(':path', '/ HTTP/1.1\r\nHost: raw.localhost\r\n\r\nGET /smuggled')],
     ['a space in the path', set(':path', '/a b')],
-    ['a path that is none', set(':path', 'smuggled')],
+    ['an invalid path', set(':path', 'smuggled')],
     ['a request in the method', set(':method', 'GET /smuggled HTTP/1.1\r\nHost: raw.localhost\r\n\r\nGET')],
     ['a header in the host', set(':authority', 'raw.localhost\r\nx-a: 1')],
     ['a protocol, unasked', [...set(':method', 'CONNECT'), [':protocol', 'websocket']]],
@@ -161,7 +161,7 @@ describe('only the request is rejected that has', () => {
     ['upgrade', [...PSEUDO, ['upgrade', 'websocket']]],
     ['te other than trailers', [...PSEUDO, ['te', 'gzip']]],
     ['two lengths', [...PSEUDO, ['content-length', '0'], ['content-length', '0']]],
-    ['a length that is none', [...PSEUDO, ['content-length', '+0']]],
+    ['an invalid content-length', [...PSEUDO, ['content-length', '+0']]],
     ['a length and no body', [...PSEUDO, ['content-length', '3']]],
   ])('%s', async (_what, fields) => {
     const raw = await connect();
@@ -251,7 +251,7 @@ it('serves a request whose headers are fragmented, padded and prioritised', asyn
     frame(Frame.headers, Flag.endStream | Flag.padded | Flag.priority, 1, first),
     frame(Frame.continuation, 0, 1, fields.subarray(10, 20)),
     frame(Frame.continuation, Flag.endHeaders, 1, fields.subarray(20)),
-    frame(0xbb, 0, 0, 'a frame that nobody knows'),
+    frame(0xbb, 0, 0, 'a frame of unknown type'),
   );
   expect(await raw.outcome(1)).toEqual({ answered: true });
   expect(reached).toEqual(['GET / ']);

@@ -38,7 +38,7 @@ async function open(host: string): Promise<ClientHttp2Session> {
   return session;
 }
 
-/** A request by HTTP/1.1; `servername` goes into the handshake alone. */
+/** An HTTP/1.1 request; `servername` is used for the handshake only. */
 async function getOverTls({ httpsPort, ca }: TestEdge, servername: string, headers: object): Promise<string> {
   const socket = connectTls({ host: '127.0.0.1', port: httpsPort, servername, ca: ca.caPem });
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
@@ -338,7 +338,7 @@ describe('an HTTP/2 connection', () => {
     expect(await protocolOf(host, ['h2', 'http/1.1'])).toBe('h2');
     expect(await protocolOf(host, ['http/1.1'])).toBe('http/1.1');
     expect(await protocolOf(host, ['http/1.0'])).toBe('http/1.0');
-    expect(await protocolOf('nobody.localhost', ['h2', 'http/1.1'])).toBe('http/1.1');
+    expect(await protocolOf('unknown.localhost', ['h2', 'http/1.1'])).toBe('http/1.1');
   });
 
   it('answers 421 for a host that its certificate does not cover', async () => {
