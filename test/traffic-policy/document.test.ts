@@ -7,7 +7,7 @@ const headers = rule('add-headers', { headers: { 'x-a': 'b' } });
 const deny = rule('deny');
 const parse = (input: unknown) => PolicyInput.parse(input);
 
-/** Places and messages of everything that is wrong. */
+/** The places and messages of all problems. */
 function problems(input: unknown): string[] {
   const result = PolicyInput.safeParse(input);
   return result.success ? [] : result.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
@@ -25,7 +25,7 @@ describe('PolicyInput', () => {
     },
     { on_http_request: [{ actions: [{ type: 'deny', config: null }] }] },
     { on_http_request: [rule('add-headers', { headers: { 'x-n': 1, 'x-b': true, 'x-t': `\${req.method}` } })] },
-  ])('takes %j unchanged', (input) => {
+  ])('keeps %j unchanged', (input) => {
     expect(parse(input)).toEqual(input);
   });
 
@@ -63,7 +63,7 @@ describe('PolicyInput', () => {
       { headers: Object.fromEntries(Array.from({ length: 11 }, (_, at) => [`x-${at}`, 'v'])) },
     ],
     ['a value with a line break', 'add-headers', { headers: { 'x-a': 'b\r\nx-c: d' } }],
-    ['a header that ngrok lets nobody change', 'add-headers', { headers: { 'User-Agent': 'x' } }],
+    ['a header that ngrok lets no policy change', 'add-headers', { headers: { 'User-Agent': 'x' } }],
     ['no config', 'add-headers', undefined],
     ['another member', 'add-headers', { headers: { a: 'b' }, header: {} }],
     ['nothing to remove', 'remove-headers', { headers: [] }],
@@ -71,11 +71,11 @@ describe('PolicyInput', () => {
     ['an interim status', 'custom-response', { status_code: 100 }],
     ['a status that is text', 'deny', { status_code: '403' }],
     ['a body that is none', 'custom-response', { body: {} }],
-  ])('refuses %s', (_what, type, config) => {
+  ])('rejects %s', (_what, type, config) => {
     expect(problems({ on_http_request: [rule(type, config)] })[0]).toMatch(/^on_http_request\.0\.actions\.0\.config/);
   });
 
-  it.each([null, [], 'text', { on_http_request: {} }])('refuses %j', (input) => {
+  it.each([null, [], 'text', { on_http_request: {} }])('rejects %j', (input) => {
     expect(problems(input)).not.toEqual([]);
   });
 });
@@ -88,7 +88,7 @@ describe('toTrafficPolicy', () => {
     });
   });
 
-  it('runs terminate-tls, which knows no HTTP, when the connection begins', () => {
+  it('moves terminate-tls of the legacy shape to on_tcp_connect', () => {
     const terminate = rule('terminate-tls', {});
     expect(toTrafficPolicy(parse({ inbound: [headers, terminate] }), 'http')).toEqual({
       on_tcp_connect: [terminate],
@@ -96,7 +96,7 @@ describe('toTrafficPolicy', () => {
     });
   });
 
-  it('keeps today’s shape', () => {
+  it('keeps the current shape', () => {
     const input = { on_tcp_connect: [deny], on_http_response: [headers] };
     expect(toTrafficPolicy(parse(input), 'http')).toEqual(input);
     expect(toTrafficPolicy(parse({ on_tcp_connect: [deny], on_http_request: [] }), 'tcp')).toEqual({
@@ -104,7 +104,7 @@ describe('toTrafficPolicy', () => {
     });
   });
 
-  it('is empty for a policy that is switched off', () => {
+  it('is empty for a disabled policy', () => {
     expect(toTrafficPolicy(parse({ enabled: false, inbound: [headers], outbound: [headers] }), 'tcp')).toEqual({});
   });
 
@@ -114,7 +114,7 @@ describe('toTrafficPolicy', () => {
     ['on_http_response', { on_http_response: [headers] }],
     ['inbound[1].actions[0]', { inbound: [deny, headers] }],
     ['on_tcp_connect[0].actions[0]', { on_tcp_connect: [headers] }],
-  ])('refuses %s on a tcp tunnel, naming the place', (place, input) => {
+  ])('rejects %s on a tcp tunnel, with the place', (place, input) => {
     const translate = () => toTrafficPolicy(parse(input), 'tcp');
     expect(translate).toThrow(PolicyNotApplicable);
     expect(translate).toThrow(place);
@@ -132,16 +132,16 @@ describe('defaultsFor', () => {
     outbound: [headers],
   });
 
-  it('are all of them for http', () => {
+  it('keeps all rules for http', () => {
     expect(defaultsFor('http', defaults)).toEqual({ on_http_request: defaults.inbound, on_http_response: [headers] });
   });
 
-  it('are, for tcp and tls, the rules that need no HTTP', () => {
+  it('keeps the rules that need no HTTP for tcp and tls', () => {
     expect(defaultsFor('tls', defaults)).toEqual({ on_tcp_connect: [defaults.inbound?.[1], defaults.inbound?.[3]] });
     expect(defaultsFor('tcp', parse({ on_http_response: [headers] }))).toEqual({});
   });
 
-  it.each(['tcp', 'tls'] as const)('can be used for %s, whatever they say to http', (protocol) => {
+  it.each(['tcp', 'tls'] as const)('returns rules that a %s tunnel can run', (protocol) => {
     const inbound = [
       rule('deny', { status_code: 404 }),
       rule('log', { metadata: { seen: [`from\n\${req.url.path}`] } }),

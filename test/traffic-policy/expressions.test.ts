@@ -164,7 +164,7 @@ describe('functions', () => {
     ["'abc'.md5()", '900150983cd24fb0d6963f7d28e17f72'],
     ["hash.sha1('abc', 'base64')", 'qZk+NkcGgWq6PiVxeFDCbJzQ2J0='],
     ["hash.crc32('123456789')", 'cbf43926'],
-    // The check value of CRC-64/GO-ISO and those of xxHash's own test vectors.
+    // The check values of CRC-64/GO-ISO, and of the test vectors of xxHash.
     ["hash.crc64('123456789')", 'b90956c775a41001'],
     ["hash.xxhash64('')", 'ef46db3751d8e999'],
     ["hash.xxhash64('abc')", '44bc2cf5ad770999'],
@@ -215,11 +215,11 @@ describe('functions', () => {
     expect(result(expression)).toEqual(value);
   });
 
-  it('give the same parts of a time whatever time zone the process is in', () => {
+  it('return the same parts of a time in every time zone of the process', () => {
     const zone = process.env.TZ;
     process.env.TZ = 'Europe/Berlin';
     try {
-      // At this hour Berlin's clocks jump from 2 to 3.
+      // At this hour the clocks in Berlin jump from 2 to 3.
       expect(result("timestamp('2026-03-29T02:30:00Z').getHours()")).toBe(2);
     } finally {
       if (zone === undefined) delete process.env.TZ;
@@ -228,20 +228,20 @@ describe('functions', () => {
   });
 });
 
-describe('an expression that cannot be used', () => {
+describe('an expression is rejected', () => {
   const refusals: [string, RegExp][] = [
     ['1 +', /not CEL.*1:/],
     ['', /not CEL/],
     ['foo', /unknown variable foo/],
     ['request.method', /unknown variable request/],
     ["constructor == 'x'", /unknown variable constructor/],
-    ['nope(1)', /no function nope/],
-    ["'a'.includes('b')", /contains is meant/],
-    ["'a'.starts_with('b')", /startsWith is meant/],
-    ["req.headers.get('x')", /req\.headers\['name'\] is meant/],
+    ['nope(1)', /unknown function nope/],
+    ["'a'.includes('b')", /use contains/],
+    ["'a'.starts_with('b')", /use startsWith/],
+    ["req.headers.get('x')", /use req\.headers\['name'\]/],
     ['[1].sort(1, 2, 3)', /sort cannot be called with 3/],
     ["contains('a', 'b')", /method/],
-    ['rand.nope()', /no function nope/],
+    ['rand.nope()', /unknown function nope/],
     ['@tick()', /not CEL/],
     ['has(req)', /has\(\) needs a member|not CEL/],
     ['[1].map(req, req)', /req is already the name of a variable/],
@@ -277,7 +277,7 @@ describe('an expression that cannot be used', () => {
     "json.decode('{')",
     "conn.tls.client.subject == 'x'",
     '9223372036854775807 + 1',
-  ])('for this request: %s', (expression) => {
+  ])('at run time: %s', (expression) => {
     expect(() => result(expression)).toThrow(ExpressionError);
   });
 
@@ -288,11 +288,11 @@ describe('an expression that cannot be used', () => {
     ],
     ['a loop in a loop', 'lists.range(2000).all(x, lists.range(2000).all(y, x + y >= 0))'],
     [
-      'a pattern made anew in a loop',
+      'a pattern compiled in a loop',
       `lists.range(2000).exists(x, 'q'.matches('(?i)${'\\\\pL'.repeat(40)}' + string(x)))`,
     ],
     ['a list built in a loop', 'lists.range(2000).map(x, lists.range(2000).map(y, x * y)).size() > 0'],
-  ])('because it costs too much: %s', (_, expression) => {
+  ])('at run time because it exceeds the budget: %s', (_, expression) => {
     const before = process.cpuUsage();
     expect(() => result(expression)).toThrow(PolicyFailure);
     expect(process.cpuUsage(before).user / 1000).toBeLessThan(2000);
@@ -307,7 +307,7 @@ describe('an expression that cannot be used', () => {
     "bytes(vars.long) != b'y'",
     "'ab'.encodeBase64() + vars.long.substring(0, 9000).encodeBase64() != 'y'",
     'req.headers == req.headers',
-  ])('because it does the same to a long text all over: %s', (condition) => {
+  ])('at run time because it processes a long string again and again: %s', (condition) => {
     const scope = scopeFor();
     scope.setVariable('long', 'x'.repeat(60_000));
     const loops = `lists.range(1000).all(a, lists.range(1000).all(b, ${condition}))`;
@@ -325,7 +325,7 @@ describe('an expression that cannot be used', () => {
       'patterns that are made to explode',
       `lists.range(50).exists(n, 'a'.matches('${'a{1000}'.repeat(140)}' + string(n)))`,
     ],
-  ])('because it would grow too large: %s', (_, expression) => {
+  ])('at run time because its value would be too large: %s', (_, expression) => {
     const scope = scopeFor();
     scope.setVariable('long', 'x'.repeat(60_000));
     const before = process.cpuUsage();
@@ -394,7 +394,7 @@ describe('a pattern', () => {
     ['^\\p{Greek}{500}\\x{61}{400}$', `${'α'.repeat(500)}${'a'.repeat(400)}`, true],
     ['^(?:ab|cd){50}(?i)x{2,90}(?P<n>[[:alpha:]\\]]{3}){3}$', `${'ab'.repeat(50)}Xxa]ba]ba]b`, true],
     ['^(a{1,30}){9}$', 'a'.repeat(271), false],
-  ])('that repeats as much as it may is taken: %s', (pattern, text, matches) => {
+  ])('with as many repetitions as allowed is accepted: %s', (pattern, text, matches) => {
     expect(result(`'${text}'.matches(r'${pattern}')`)).toBe(matches);
   });
 });

@@ -27,7 +27,7 @@ export function connectionFrom(clientIp = '203.0.113.7', more: Partial<PolicyCon
   };
 }
 
-/** What a test says of a request; the rest is what any browser sends. */
+/** The parts of a request that a test sets; the rest is like a browser's. */
 export interface FakeRequest {
   method?: string;
   target?: string;

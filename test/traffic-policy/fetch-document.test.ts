@@ -3,9 +3,12 @@ import type { AddressInfo } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
 import { fetchDocument } from '../../src/traffic-policy/fetch-document.ts';
 
-it.each(['http://example.com/jwks', 'ftp://example.com/jwks'])('fetches over HTTPS alone, so not %s', async (url) => {
-  await expect(fetchDocument(url, 1000)).rejects.toThrow('must start with https://');
-});
+it.each(['http://example.com/jwks', 'ftp://example.com/jwks'])(
+  'fetchDocument rejects %s: it uses HTTPS only',
+  async (url) => {
+    await expect(fetchDocument(url, 1000)).rejects.toThrow('must start with https://');
+  },
+);
 
 it.each([
   '127.0.0.1',
@@ -24,7 +27,7 @@ it.each([
   '168.63.129.16',
   '2130706433',
   'localhost',
-])("does not reach the gateway's own network through %s", async (host) => {
+])('fetchDocument rejects %s, which can lead into the network of the gateway', async (host) => {
   let reached = false;
   const server = createServer(() => {
     reached = true;

@@ -4,7 +4,7 @@ import { checkPolicy } from '../../src/traffic-policy/check-policy.ts';
 import { compilePolicy, PolicyRefused } from '../../src/traffic-policy/engine.ts';
 import { fuzz } from '../support/fuzz.ts';
 
-/** A policy blocks everybody else's traffic while it is compiled; of the processor's time, for others use it, too. */
+/** Compiling a policy blocks all other traffic. In processor time, because other processes run as well. */
 const BLINK_MS = 1500;
 
 function compile(text: string): void {
@@ -26,7 +26,7 @@ const withExpression = (expression: string) =>
 const withBody = (body: string) =>
   JSON.stringify({ on_http_request: [{ actions: [{ type: 'custom-response', config: { body } }] }] });
 
-/** Pieces of CEL, so that random texts get past the first character. */
+/** Pieces of CEL, so that random text gets past the first character. */
 const celPieces = fc
   .array(
     fc.constantFrom(
@@ -89,13 +89,13 @@ const celPieces = fc
   )
   .map((pieces) => pieces.join(''));
 
-describe('a text that nobody would write', () => {
-  it('is refused or compiled, and never does anything else', () => {
+describe('hostile text', () => {
+  it('is rejected or compiled as a policy', () => {
     fc.assert(fc.property(fc.string({ maxLength: 300 }), compile), fuzz(300));
     fc.assert(fc.property(fc.json(), compile), fuzz(300));
   });
 
-  it('is refused or compiled as an expression', () => {
+  it('is rejected or compiled as an expression', () => {
     fc.assert(
       fc.property(celPieces, (text) => compile(withExpression(text))),
       fuzz(750),
@@ -106,7 +106,7 @@ describe('a text that nobody would write', () => {
     );
   });
 
-  it('is refused or compiled as a template', () => {
+  it('is rejected or compiled as a template', () => {
     const pieces = fc.array(fc.oneof(fc.constantFrom('${', '}', '{', "'", '"', '\\', '$', 'a'), celPieces), {
       maxLength: 12,
     });
@@ -116,7 +116,7 @@ describe('a text that nobody would write', () => {
     );
   });
 
-  it('is refused or compiled as a configuration of any action', () => {
+  it('is rejected or compiled as a configuration of any action', () => {
     const types = [
       'basic-auth',
       'jwt-validation',
@@ -151,7 +151,7 @@ describe('a text that nobody would write', () => {
     ['brackets behind a quote in a comment', `//'\n${'('.repeat(4000)}`],
     ['brackets behind a quote that a line ends', `'\n${'('.repeat(4000)}`],
     ['a text of more than 4 KiB', `'${'a'.repeat(5000)}' == 'b'`],
-  ])('%s in an expression are read in no time', (_, expression) => {
+  ])('is parsed quickly: %s in an expression', (_, expression) => {
     compile(withExpression(expression));
   });
 
@@ -169,12 +169,12 @@ describe('a text that nobody would write', () => {
       '{"on_http_request": [{"actions": [{"type": "deny"}]}], "on_http\\u005frequest": []}',
     ],
     ['a prototype', '{"__proto__": {"on_http_request": []}, "constructor": 1}'],
-  ])('%s is refused in no time', (_, text) => {
+  ])('is rejected quickly: %s', (_, text) => {
     expect(checkPolicy(text, ['https'])[0]?.code).toMatch(/^ERR_NGROK_22/);
     compile(text);
   });
 
-  it('full of the dearest expressions compiles in a moment', () => {
+  it('with as many of the most expensive expressions as allowed compiles quickly', () => {
     const rules = Array.from({ length: 15 }, (_, at) => ({
       expressions: [`true${`&&${at}<2`.repeat(600)}`],
       actions: [{ type: 'deny' }],
@@ -186,7 +186,7 @@ describe('a text that nobody would write', () => {
     ['are written out', (at) => `(?:a{30}){9}${at}`],
     ['hold Unicode classes', (at) => `[^\\pL]{2}[^\\pN]${at}`],
     ['are each too large', (at) => `${'a{1000}'.repeat(70)}${at}`],
-  ])('full of patterns that %s is refused in a moment', (_, pattern) => {
+  ])('with as many patterns as allowed that %s is rejected quickly', (_, pattern) => {
     const expressions = (rule: number) =>
       Array.from({ length: 20 }, (_, at) => `''.matches('${pattern(rule * 20 + at)}')`);
     const rule = (_: unknown, at: number) => ({ expressions: expressions(at), actions: [{ type: 'deny' }] });
@@ -196,7 +196,7 @@ describe('a text that nobody would write', () => {
     compile(text);
   });
 
-  it('with as many patterns as anybody writes is none of them', () => {
+  it('accepts a policy with as many patterns as real policies have', () => {
     const paths = Array.from({ length: 100 }, (_, at) => `req.url.path.matches('^/api/v[0-9]{1,3}/${at}/(?:a|b|c)+$')`);
     const rules = paths.map((path) => ({ expressions: [path], actions: [{ type: 'deny' }] }));
     expect(checkPolicy(JSON.stringify({ on_http_request: rules }), ['https'])).toEqual([]);

@@ -38,7 +38,7 @@ function ask(policy: CompiledPolicy, clientIp = '203.0.113.7', headers: string[]
 }
 
 describe('rate-limit', () => {
-  it('admits exactly its capacity, each client by itself, and tells when to come back', () => {
+  it('admits exactly its capacity per client, and sends Retry-After', () => {
     const { clock, compile } = setUp({ type: 'rate-limit', config: LIMIT });
     const policy = compile();
     const statuses = Array.from({ length: 8 }, () => ask(policy).status);
@@ -52,7 +52,7 @@ describe('rate-limit', () => {
     expect(ask(policy).status).toBe(200);
   });
 
-  it('stays exact when many requests are under way at once', async () => {
+  it('stays exact with many concurrent requests', async () => {
     const { compile } = setUp({ type: 'rate-limit', config: { ...LIMIT, capacity: 100 } });
     const policy = compile();
     const statuses = await Promise.all(
@@ -64,7 +64,7 @@ describe('rate-limit', () => {
     expect(statuses.filter((status) => status === 200)).toHaveLength(100);
   });
 
-  it('goes on counting in a policy that is compiled anew, unless it has changed', () => {
+  it('keeps its counters when the policy is compiled again, unless its parameters change', () => {
     const { compile } = setUp({ type: 'rate-limit', config: LIMIT });
     const first = compile();
     for (let times = 0; times < 5; times++) ask(first);
@@ -73,13 +73,13 @@ describe('rate-limit', () => {
     expect(ask(compile({ name: 'another' })).status).toBe(200);
   });
 
-  it('only counts when it is not enforced', () => {
+  it('only counts without enforcement', () => {
     const { compile } = setUp({ type: 'rate-limit', config: { ...LIMIT, enforce: false } });
     const policy = compile();
     expect(Array.from({ length: 8 }, () => ask(policy).status)).toEqual(Array(8).fill(200));
   });
 
-  it('takes clients that leave a header out for one client', () => {
+  it('counts all requests without the header of the key as one client', () => {
     const { compile } = setUp({
       type: 'rate-limit',
       config: { ...LIMIT, capacity: 1, bucket_key: ["req.headers['x-key']"] },
@@ -91,7 +91,7 @@ describe('rate-limit', () => {
     expect(ask(policy, '192.0.2.2', ['X-Key', 'a']).status).toBe(429);
   });
 
-  it('never admits more than its capacity in any window, and never refuses for longer than a window and a slot', () => {
+  it('never admits more than its capacity in any window, and never rejects for longer than a window and a slot', () => {
     const gaps = fc.array(fc.integer({ min: 0, max: 20_000 }), { minLength: 1, maxLength: 200 });
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 20 }), gaps, (capacity, waits) => {
@@ -115,7 +115,7 @@ describe('rate-limit', () => {
     );
   });
 
-  it('keeps a bounded number of keys, and none that were idle for a window', () => {
+  it('keeps a bounded number of keys, and drops keys that were idle for a window', () => {
     const window = new SlidingWindow(5, 60_000);
     for (let key = 0; key < 30_000; key++) window.admit(`key ${key}`, 0);
     expect(window.keys).toBe(10_000);
@@ -123,7 +123,7 @@ describe('rate-limit', () => {
     expect(window.keys).toBe(1);
   });
 
-  it('keeps a bounded number of keys in all limits together, and those of small ones', () => {
+  it('keeps a bounded number of keys in all limits together, at the expense of the largest', () => {
     const room = new KeyRoom(1000);
     const [small, ...large] = Array.from({ length: 5 }, () => new SlidingWindow(1, 60_000, room));
     for (let key = 0; key < 10; key++) small?.admit(`key ${key}`, 0);
@@ -132,7 +132,7 @@ describe('rate-limit', () => {
     expect(kept).toBeGreaterThan(400);
     expect(kept).toBeLessThanOrEqual(1000);
     expect(small?.keys).toBe(10);
-    // What is idle makes room without anybody's loss.
+    // Idle keys are dropped first.
     for (let time = 0; time < 3000; time++) for (const window of large) window.admit('one', 120_000);
     for (let key = 0; key < 900; key++) large[0]?.admit(`key ${key}`, 120_000);
     expect(large[0]?.keys).toBe(901);
@@ -163,7 +163,7 @@ describe('circuit-breaker', () => {
     expect(ask(policy).status).toBe(200);
   });
 
-  it('stays open when the probe fails, and sends another when one is lost', () => {
+  it('stays open when the probe fails, and sends another probe when one is lost', () => {
     const { clock, compile } = setUp({ type: 'circuit-breaker', config });
     const policy = compile();
     failing(policy, 4);
@@ -172,12 +172,12 @@ describe('circuit-breaker', () => {
     clock.skip(4999);
     expect(ask(policy).status).toBe(503);
     clock.skip(1);
-    expect(ask(policy).status).toBe(200); // whose outcome never comes
+    expect(ask(policy).status).toBe(200); // its outcome is never recorded
     clock.skip(5000);
     expect(ask(policy).status).toBe(200);
   });
 
-  it('does not take the answer to an old request for that of the probe', () => {
+  it('ignores responses to requests from before it opened', () => {
     const { clock, compile } = setUp({ type: 'circuit-breaker', config });
     const policy = compile();
     const slow = ask(policy);
@@ -188,7 +188,7 @@ describe('circuit-breaker', () => {
     expect(ask(policy).status).toBe(503);
   });
 
-  it('stays closed below its thresholds and forgets what is longer ago than its window', () => {
+  it('stays closed below its thresholds, and ignores requests from before its window', () => {
     const { clock, compile } = setUp({ type: 'circuit-breaker', config });
     const policy = compile();
     for (let time = 0; time < 10; time++) {
@@ -207,7 +207,7 @@ describe('circuit-breaker', () => {
     expect(clock.now()).toBe(0);
   });
 
-  it('does nothing when it is not enforced, and knows its old names', () => {
+  it('does nothing without enforcement, and accepts its old names', () => {
     const { compile } = setUp({
       type: 'circuit-breaker',
       config: { error_threshold_percentage: 0.1, rolling_window: '20s', volume_threshold: 1 },
@@ -220,14 +220,14 @@ describe('circuit-breaker', () => {
     expect(ask(off).status).toBe(200);
   });
 
-  it('answers with the documented code', () => {
+  it('responds with the documented code', () => {
     const { compile } = setUp({ type: 'circuit-breaker', config });
     const policy = compile();
     failing(policy, 4);
     expect(policy.onHttpRequest?.(requestFor())).toMatchObject({ kind: 'error', status: 503, code: 'ERR_NGROK_3202' });
   });
 
-  it('lets exactly one of many through to probe', () => {
+  it('admits exactly one of many concurrent requests as a probe', () => {
     const circuit = new Circuit({ errorThreshold: 0.5, volumeThreshold: 1, windowMs: 10_000, trippedMs: 5000 });
     circuit.record(circuit.admit(0) ?? -1, true, 0);
     const admitted = Array.from({ length: 100 }, () => circuit.admit(6000)).filter((ticket) => ticket !== null);
@@ -235,8 +235,8 @@ describe('circuit-breaker', () => {
   });
 });
 
-describe('what outlives a policy', () => {
-  it('is bounded in number', () => {
+describe('PolicyState', () => {
+  it('keeps a bounded number of entries', () => {
     const states = new PolicyStates();
     const first = states.of('https://one');
     expect(states.of('https://one')).toBe(first);
@@ -244,7 +244,7 @@ describe('what outlives a policy', () => {
     expect(states.of('https://one')).not.toBe(first);
   });
 
-  it('is bounded in number, too, where each endpoint has many of them', () => {
+  it('keeps a bounded number of entries when each endpoint has many', () => {
     const states = new PolicyStates();
     const keep = (url: string, at: number) => states.of(url).keep(Map, [at], () => new Map());
     const kept = keep('https://one', 0);

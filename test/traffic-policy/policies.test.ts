@@ -10,7 +10,7 @@ import { connectionFrom, ENDPOINT, requestFor, responseOf } from './fake-request
 const deny = { actions: [{ type: 'deny' }] };
 
 describe('a document', () => {
-  it.each([null, '', '  \n'])('that is empty costs nothing: %j', (text) => {
+  it.each([null, '', '  \n'])('compiles to the empty policy when it is %j', (text) => {
     expect(compilePolicy(text, 'https')).toBe(NO_POLICY);
   });
 
@@ -20,7 +20,7 @@ describe('a document', () => {
     'on_http_request:\n',
     '{"inbound": [], "outbound": []}',
     '{"on_event_stream_message": []}',
-  ])('without rules does nothing: %j', (text) => {
+  ])('without rules has no phases: %j', (text) => {
     expect(compilePolicy(text, 'https')).toEqual(NO_POLICY);
   });
 
@@ -36,11 +36,11 @@ describe('a document', () => {
       'the Rust SDK',
       '{"Inbound": [{"Name": "x", "Expressions": [], "Actions": [{"Type": "deny", "Config": {"status_code": 403}}]}], "Outbound": []}',
     ],
-  ])('may be %s', (_, text) => {
+  ])('can be %s', (_, text) => {
     expect(compilePolicy(text, 'https').onHttpRequest?.(requestFor())).toMatchObject({ status: 403 });
   });
 
-  it('of the legacy shape is switched off as a whole', () => {
+  it('of the legacy shape can be disabled', () => {
     expect(compilePolicy(JSON.stringify({ enabled: false, inbound: [deny] }), 'https')).toEqual(NO_POLICY);
   });
 
@@ -50,7 +50,7 @@ describe('a document', () => {
     "{'credentials': 'user:s3cret'",
     'credentials: "user" "user:s3cret"',
     'credentials: [\n"user:s3cret"\nactions: %s3cret',
-  ])('is refused without a word of what it says where it cannot be read: %s', (text) => {
+  ])('is rejected without a quotation when it cannot be parsed: %s', (text) => {
     const [problem] = checkPolicy(text, ['https']);
     expect(problem?.message).toMatch(/^the policy is neither JSON nor YAML: ./);
     expect(problem?.message).not.toContain('s3cret');
@@ -109,18 +109,18 @@ describe('a document', () => {
       '2239',
       /on_http_request\[1\]/,
     ],
-  ])('is refused for %s', (_, text, protocol, code, message) => {
+  ])('is rejected for %s', (_, text, protocol, code, message) => {
     expect(() => compilePolicy(text, protocol)).toThrow(message);
     expect(checkPolicy(text, [protocol])[0]).toMatchObject({ severity: 'error', code: `ERR_NGROK_${code}` });
   });
 
-  it('of an internal endpoint has no connections', () => {
+  it('of an internal endpoint cannot have on_tcp_connect', () => {
     const text = JSON.stringify({ on_tcp_connect: [deny] });
     expect(checkPolicy(text, ['https'], { internal: true })[0]?.code).toBe('ERR_NGROK_2262');
     expect(checkPolicy(text, ['tcp'], { internal: true })).toEqual([]);
   });
 
-  it('is told of everything that is wrong with it at once, in its own terms', () => {
+  it('is rejected with all problems at once, each with its place', () => {
     const rules = [
       { expressions: ['nope'], actions: [{ type: 'terminate-tls' }] },
       { expressions: ['true', '1 +'], actions: [{ type: 'deny', config: { status_code: 1 } }, { type: 'nope' }] },
@@ -135,14 +135,14 @@ describe('a document', () => {
   });
 });
 
-describe('the check of a policy', () => {
-  it('has nothing to say of a good one', () => {
+describe('checkPolicy', () => {
+  it('finds nothing in a valid policy', () => {
     expect(checkPolicy(JSON.stringify({ on_http_request: [deny], on_tcp_connect: [deny] }), ['http', 'https'])).toEqual(
       [],
     );
   });
 
-  it('says what is wrong for some of the protocols', () => {
+  it('reports problems that only some protocols have', () => {
     const findings = checkPolicy(JSON.stringify({ on_http_request: [deny] }), ['https', 'tls']);
     expect(findings).toEqual([expect.objectContaining({ code: 'ERR_NGROK_2230', place: 'on_http_request' })]);
   });
@@ -150,7 +150,7 @@ describe('the check of a policy', () => {
   it.each([
     ["req.headers['x'][0] == 'a'", /lacks the key/],
     ['req.nonsense == 1', /unknown variable req\.nonsense/],
-  ])('warns of %s', (expression, warning) => {
+  ])('warns about %s', (expression, warning) => {
     const text = JSON.stringify({ on_http_request: [{ expressions: [expression], ...deny }] });
     expect(checkPolicy(text, ['https'])).toEqual([
       expect.objectContaining({ severity: 'warning', message: expect.stringMatching(warning) }),
@@ -158,7 +158,7 @@ describe('the check of a policy', () => {
   });
 
   it.each(["'x' in req.headers && req.headers['x'][0] == 'a'", "has(req.headers['x']) && req.headers['x'][0] == 'a'"])(
-    'does not warn of %s',
+    'does not warn about %s',
     (expression) => {
       const text = JSON.stringify({ on_http_request: [{ expressions: [expression], ...deny }] });
       expect(checkPolicy(text, ['https'])).toEqual([]);
@@ -166,11 +166,11 @@ describe('the check of a policy', () => {
   );
 });
 
-describe('a policy that runs', () => {
+describe('a running policy', () => {
   const answer = (body: string) => ({ actions: [{ type: 'custom-response', config: { body } }] });
   const bodyOf = (outcome: unknown) => (outcome as { body: Buffer }).body.toString();
 
-  it('needs every expression of a rule to be true, not merely truthy', () => {
+  it('runs a rule only when all its expressions are true, not just truthy', () => {
     const rules = [
       { expressions: ['true', 'false'], ...answer('one false') },
       { expressions: ["'text'"], ...answer('not a boolean') },
@@ -187,7 +187,7 @@ describe('a policy that runs', () => {
     ['/%61dmin/%', '/admin/%'],
     ['/%61dmin/%ff', '/admin/\ufffd'],
     ['/caf%C3%A9/%2561', '/café/%61'],
-  ])('sees what a path means, however %s is written', async (target, path) => {
+  ])('decodes the path %s', async (target, path) => {
     const text = JSON.stringify({
       on_http_request: [{ actions: [{ type: 'custom-response', config: { body: `\${req.url.path}` } }] }],
     });
@@ -195,7 +195,7 @@ describe('a policy that runs', () => {
     expect(outcome?.kind === 'answer' && outcome.body.toString()).toBe(path);
   });
 
-  it('skips a rule whose expression fails, and says so once a minute', () => {
+  it('skips a rule when its expression fails, and reports it once a minute', () => {
     const troubles: PolicyTrouble[] = [];
     let ms = 0;
     const clock = { ...systemClock, now: () => ms };
@@ -223,7 +223,7 @@ describe('a policy that runs', () => {
     ['{V: 1, V: 2}', 'map key conflict: …'],
     ["req.headers['x-absent']", 'field not found: x-absent'],
     ['V + 1', "applied to '(string, int)'"],
-  ])('tells why %s has no value, and nothing of the request', async (pattern, reason) => {
+  ])('reports why %s has no value without quoting the request', async (pattern, reason) => {
     const troubles: PolicyTrouble[] = [];
     const expression = pattern.replaceAll('V', "req.headers['authorization'][0]");
     const rules = [
@@ -240,7 +240,7 @@ describe('a policy that runs', () => {
     }
   });
 
-  it('fails closed when it needs too much time', () => {
+  it('fails closed when it exceeds its computing time', () => {
     const expression = 'lists.range(2000).all(x, lists.range(2000).all(y, x + y >= 0))';
     const text = JSON.stringify({ on_http_request: [{ expressions: [expression], ...deny }] });
     expect(compilePolicy(text, 'https').onHttpRequest?.(requestFor())).toMatchObject({
@@ -249,7 +249,7 @@ describe('a policy that runs', () => {
     });
   });
 
-  it('carries what the connection found out to its requests', () => {
+  it('passes results of the connection phase to its requests', () => {
     const text = JSON.stringify({
       on_tcp_connect: [{ actions: [{ type: 'restrict-ips', config: { allow: ['203.0.113.0/24'] } }] }],
       on_http_request: [answer(['$', '{actions.ngrok.restrict_ips.matched_cidr}'].join(''))],
@@ -260,7 +260,7 @@ describe('a policy that runs', () => {
     expect(bodyOf(policy.onHttpRequest?.(requestFor({ connection })))).toBe('203.0.113.0/24');
   });
 
-  it('changes responses by what is in them', () => {
+  it('changes responses depending on their content', () => {
     const text = JSON.stringify({
       on_http_response: [
         {
@@ -277,7 +277,7 @@ describe('a policy that runs', () => {
 });
 
 describe('the agent', () => {
-  /** Every file that a file imports for more than its types, however far away. */
+  /** All files that a file imports, directly or indirectly, except for type imports. */
   function imports(file: string, seen = new Set<string>()): Set<string> {
     for (const [, what, from = ''] of readFileSync(file, 'utf8').matchAll(/^import (type )?[^;]*?from '([^']+)';/gms)) {
       if (what !== undefined) continue;
@@ -289,7 +289,7 @@ describe('the agent', () => {
     return seen;
   }
 
-  it("does not load the engine's libraries: a device that uses ngrok's cloud has no use for them", () => {
+  it("does not load the engine's libraries, which only a gateway needs", () => {
     const root = new URL('../../src/agent/', import.meta.url).pathname;
     const files = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
     expect(files.length).toBeGreaterThan(5);
@@ -301,12 +301,12 @@ describe('the agent', () => {
     expect([...loaded].some((name) => name.endsWith('traffic-policy/document.ts'))).toBe(true);
   });
 
-  it('finds the engine when it does follow its imports', () => {
+  it('would load them through an import of the engine', () => {
     const engine = new URL('../../src/traffic-policy/engine.ts', import.meta.url).pathname;
     expect([...imports(engine)]).toEqual(expect.arrayContaining(['@bufbuild/cel', 're2js', 'yaml', 'jose']));
   });
 });
 
-it('names its refusals', () => {
+it('PolicyRefused has its own name', () => {
   expect(() => compilePolicy('[]', 'https')).toThrow(PolicyRefused);
 });

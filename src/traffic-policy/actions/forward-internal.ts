@@ -41,5 +41,5 @@ function urlProblem(url: string, protocols: readonly string[]): string | null {
   const match = /^([a-z]+):\/\/([a-z0-9_](?:[a-z0-9_.-]*[a-z0-9])?)\.internal(?::(\d{1,5}))?\/?$/i.exec(url);
   if (!match) return 'must be scheme://name.internal[:port]';
   if (protocols.includes(match[1]?.toLowerCase() ?? '')) return null;
-  return `has to be of the endpoint's own protocol: ${protocols.join(' or ')}`;
+  return `must have the protocol of the endpoint: ${protocols.join(' or ')}`;
 }

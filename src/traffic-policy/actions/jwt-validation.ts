@@ -144,7 +144,7 @@ class TokenVerifier {
         if (payload !== null) return payload;
       }
     }
-    throw new TokenRefused('ERR_NGROK_3403', 'The token is signed with a key that is not known.');
+    throw new TokenRefused('ERR_NGROK_3403', 'The token is signed with an unknown key.');
   }
 
   /** @returns null when the set has no key for the token */

@@ -42,10 +42,10 @@ export async function findToken(
   const value = place.method === 'header' ? fromHeader(request, property) : await fromBody(request, property);
   const prefix = place.prefix.text(scope);
   if (!value.toLowerCase().startsWith(prefix.toLowerCase())) {
-    throw new TokenRefused('ERR_NGROK_3413', 'The token does not begin as it should.');
+    throw new TokenRefused('ERR_NGROK_3413', 'The token does not have the required prefix.');
   }
   const token = value.slice(prefix.length).trim();
-  if (token === '') throw new TokenRefused('ERR_NGROK_3406', 'A token is needed.');
+  if (token === '') throw new TokenRefused('ERR_NGROK_3406', 'This endpoint requires a token.');
   if (token.length > MAX_TOKEN || token.split('.').length !== 3) {
     throw new TokenRefused('ERR_NGROK_3416', 'The token is malformed.');
   }
@@ -54,22 +54,26 @@ export async function findToken(
 
 function fromHeader(request: PolicyRequest, name: string): string {
   const value = firstValue(request.headers, name.toLowerCase());
-  if (value === undefined) throw new TokenRefused('ERR_NGROK_3408', 'A token is needed.');
+  if (value === undefined) throw new TokenRefused('ERR_NGROK_3408', 'This endpoint requires a token.');
   return value;
 }
 
 async function fromBody(request: PolicyRequest, name: string): Promise<string> {
   if (!['POST', 'PUT', 'PATCH'].includes(request.method)) {
-    throw new TokenRefused('ERR_NGROK_3415', 'A token in a body is needed, which this method does not have.');
+    throw new TokenRefused(
+      'ERR_NGROK_3415',
+      'This endpoint requires a token in the body, which this method does not support.',
+    );
   }
   const { type } = parseMediaType(firstValue(request.headers, 'content-type') ?? '');
   if (type !== 'application/json' && type !== 'application/x-www-form-urlencoded') {
-    throw new TokenRefused('ERR_NGROK_3414', 'A token in a JSON or a form body is needed.');
+    throw new TokenRefused('ERR_NGROK_3414', 'This endpoint requires a token in a JSON or form body.');
   }
   const body = await request.readBody(MAX_BODY);
-  if (body === null || body.length === 0) throw new TokenRefused('ERR_NGROK_3411', 'A token in a body is needed.');
+  if (body === null || body.length === 0)
+    throw new TokenRefused('ERR_NGROK_3411', 'This endpoint requires a token in the body.');
   const value = type === 'application/json' ? memberOf(body, name) : formValue(body, name);
-  if (value === null) throw new TokenRefused('ERR_NGROK_3412', 'The body holds no token.');
+  if (value === null) throw new TokenRefused('ERR_NGROK_3412', 'The body has no token.');
   return value;
 }
 

@@ -44,7 +44,7 @@ function signature(func: CelFunc): string {
 }
 
 /** Names in examples of ngrok's documentation that no function has. */
-const MEANT: Readonly<Record<string, string>> = {
+const SUGGESTIONS: Readonly<Record<string, string>> = {
   includes: 'contains',
   starts_with: 'startsWith',
   ends_with: 'endsWith',
@@ -63,12 +63,12 @@ const MEANT: Readonly<Record<string, string>> = {
 export function callProblem(name: string, isMethod: boolean, args: number): string | null {
   const known = SIGNATURES.get(name);
   if (!known) {
-    const meant = Object.hasOwn(MEANT, name) ? `; ${MEANT[name]} is meant, perhaps` : '';
-    return `there is no function ${name}${meant}`;
+    const hint = Object.hasOwn(SUGGESTIONS, name) ? `; use ${SUGGESTIONS[name]}` : '';
+    return `unknown function ${name}${hint}`;
   }
   if (known.has(`${isMethod ? '.' : ''}${args}`)) return null;
   const wanted = [...known].filter((each) => each.startsWith('.') === isMethod);
-  if (wanted.length === 0) return `${name} is ${isMethod ? 'no method' : 'a method of a value'}`;
+  if (wanted.length === 0) return `${name} is ${isMethod ? 'a function, not a method' : 'a method, not a function'}`;
   return `${name} cannot be called with ${args} arguments`;
 }
 

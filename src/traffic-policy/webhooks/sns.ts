@@ -43,7 +43,7 @@ export const sns: Verify = async (webhook) => {
     certificate = await certificateAt(message.SigningCertURL, webhook.fetch);
   } catch (error) {
     webhook.note(`cannot fetch ${message.SigningCertURL}: ${messageOf(error)}`);
-    return 'the certificate cannot be had';
+    return 'cannot fetch the certificate';
   }
   return isSigned(message, certificate) ? null : WRONG_SIGNATURE;
 };

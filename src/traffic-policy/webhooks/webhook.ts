@@ -10,7 +10,7 @@ export interface Webhook {
   readonly secret: string;
   /** Milliseconds since 1970. */
   readonly nowMs: number;
-  /** The first value of a header, by its lower-case name; empty when there is none. */
+  /** The first value of a header, by its lower-case name; empty when it is missing. */
   header(name: string): string;
   fetch(url: string, maxBytes: number): Promise<Buffer>;
   /** Logs a problem that the sender does not need to know. */

@@ -17,7 +17,7 @@ describe('parseAclRule', () => {
     'bind:app=web',
     'bind:app=*',
     'bind:*=web',
-  ])('reads %s', (rule) => {
+  ])('parses %s', (rule) => {
     expect(parseAclRule(rule)).not.toBeNull();
   });
 
@@ -37,7 +37,7 @@ describe('parseAclRule', () => {
     'bind:a=b=c',
     'bind:a*=b',
     'listen:app.example.com',
-  ])('refuses %j', (rule) => {
+  ])('rejects %j', (rule) => {
     expect(parseAclRule(rule)).toBeNull();
   });
 });
@@ -69,7 +69,7 @@ describe('isPermitted', () => {
     for (const bad of ['example.com', 'aexample.com', 'a.example.org']) expect(isPermitted(acl, name(bad))).toBe(false);
   });
 
-  it('allows the given TCP address only, and a random one never', () => {
+  it('allows only the given TCP address, and no random one', () => {
     const acl = ['bind:1.tcp.example.com:20002'];
     expect(isPermitted(acl, { kind: 'address', address: '1.tcp.example.com:20002' })).toBe(true);
     expect(isPermitted(acl, { kind: 'address', address: '1.tcp.example.com:20003' })).toBe(false);
@@ -77,7 +77,7 @@ describe('isPermitted', () => {
     expect(isPermitted(acl, name('1.tcp.example.com'))).toBe(false);
   });
 
-  it('wants every label allowed by some rule', () => {
+  it('requires that some rule allows each label', () => {
     const acl = ['bind:app=web', 'bind:site=*'];
     expect(isPermitted(acl, labels({ app: 'web', site: 'b' }))).toBe(true);
     expect(isPermitted(acl, labels({ app: 'db' }))).toBe(false);
@@ -86,7 +86,7 @@ describe('isPermitted', () => {
     expect(isPermitted(acl, labels({}))).toBe(false);
   });
 
-  it('never allows less with one more rule, nor anything by a rule it cannot read', () => {
+  it('allows no less with another rule, and nothing by an invalid rule', () => {
     const rule = fc.constantFrom(
       'bind:*.example.com',
       'bind:a.example.com',

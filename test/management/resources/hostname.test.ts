@@ -20,7 +20,7 @@ describe('parseHostname', () => {
     ['*.BÜCHER.example', '*.xn--bcher-kva.example'],
     ['xn--bcher-kva.example.com', 'xn--bcher-kva.example.com'],
     ['1and1.example.com', '1and1.example.com'],
-  ])('brings %s into the form %s', (text, normal) => {
+  ])('brings %s into the canonical form %s', (text, normal) => {
     expect(code(text)).toBe(normal);
   });
 
@@ -47,7 +47,7 @@ describe('parseHostname', () => {
     ['localhost', 448],
     [`${'a'.repeat(64)}.example.com`, 513],
     [`${'a.'.repeat(125)}com0`, 514],
-  ])('refuses %s with %i', (text, expected) => {
+  ])('rejects %s with %i', (text, expected) => {
     expect(code(text)).toBe(expected);
   });
 
@@ -57,7 +57,7 @@ describe('parseHostname', () => {
     expect(code(name)).toBe(name);
   });
 
-  it('leaves its own result as it is, whatever came in', () => {
+  it('keeps its own result unchanged, for any input', () => {
     fc.assert(
       fc.property(fc.oneof(fc.string(), hostname, fc.webAuthority(), fc.string({ unit: 'grapheme' })), (text) => {
         const once = parseHostname(text);
@@ -81,7 +81,7 @@ describe('wildcardCovers', () => {
     );
   });
 
-  it('covers itself and wildcards below it, but none above', () => {
+  it('covers itself and wildcards below it, but not those above', () => {
     expect(wildcardCovers('*.example.com', '*.example.com')).toBe(true);
     expect(wildcardCovers('*.example.com', '*.a.example.com')).toBe(true);
     expect(wildcardCovers('*.a.example.com', '*.example.com')).toBe(false);

@@ -12,7 +12,7 @@ describe('parseHostport', () => {
     ['CAM.example.com:443', 'cam.example.com:443'],
     ['*.dev.example.com:443', '*.dev.example.com:443'],
     ['cam.example.com:0443', 'cam.example.com:443'],
-  ])('brings %s into the form %s', (text, normal) => {
+  ])('brings %s into the canonical form %s', (text, normal) => {
     expect(code(text)).toBe(normal);
   });
 
@@ -28,11 +28,11 @@ describe('parseHostport', () => {
     ['', 7104],
     ['cam.example.com:0', 7112],
     ['cam.example.com:65536', 7112],
-  ])('refuses %s with %i', (text, expected) => {
+  ])('rejects %s with %i', (text, expected) => {
     expect(code(text)).toBe(expected);
   });
 
-  it('takes exactly the ports from 1 to 65535', () => {
+  it('accepts exactly the ports from 1 to 65535', () => {
     fc.assert(
       fc.property(fc.nat(200_000), (port) => {
         const valid = port >= 1 && port <= 65535;

@@ -17,7 +17,7 @@ describe('parseRange', () => {
     ['::/0', '::/0'],
     ['::1/128', '::1/128'],
     ['::ffff:10.0.0.0/104', '::ffff:a00:0/104'],
-  ])('brings %s into the form %s', (text, normal) => {
+  ])('brings %s into the canonical form %s', (text, normal) => {
     expect(code(text)).toBe(normal);
   });
 
@@ -36,16 +36,16 @@ describe('parseRange', () => {
     ['', 1406],
     ['203.0.113.7/24', 1409],
     ['2001:db8::1/32', 1409],
-  ])('refuses %s with %i', (text, expected) => {
+  ])('rejects %s with %i', (text, expected) => {
     expect(code(text)).toBe(expected);
   });
 
-  it('names the range that was probably meant when host bits are set', () => {
+  it('suggests the canonical range when host bits are set', () => {
     expect(parseRange('203.0.113.7/24')).toMatchObject({ text: expect.stringContaining('203.0.113.0/24') });
     expect(parseRange('2001:db8:ffff::1/33')).toMatchObject({ text: expect.stringContaining('2001:db8:8000::/33') });
   });
 
-  it('suggests the range of any address such that Node finds the address in it', () => {
+  it('suggests a range that contains the address, for any address', () => {
     const v4 = fc.tuple(fc.ipV4(), fc.integer({ min: 0, max: 32 }), fc.constant('ipv4' as const));
     const v6 = fc.tuple(fc.ipV6(), fc.integer({ min: 0, max: 128 }), fc.constant('ipv6' as const));
     fc.assert(

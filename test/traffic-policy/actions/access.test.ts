@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PolicyError } from '../../../src/traffic-policy/steps.ts';
 import { connectionFrom, ENDPOINT } from '../fake-request.ts';
-import { bodyOf, headerIn, onConnect, onRequest, runRequest, statusOf, tell } from './run-action.ts';
+import { bodyOf, headerIn, onConnect, onRequest, respondWith, runRequest, statusOf } from './run-action.ts';
 
 describe('restrict-ips', () => {
   it.each<[string, object, string, number | string]>([
@@ -11,15 +11,20 @@ describe('restrict-ips', () => {
     ['allowed and denied', { allow: ['0.0.0.0/0'], deny: ['203.0.113.7'] }, '203.0.113.7', 403],
     ['allowed by a bare address', { allow: ['203.0.113.7'] }, '203.0.113.7', 'passed on'],
     ['allowed in IPv6', { allow: ['2001:db8::/32'] }, '2001:db8:1::1', 'passed on'],
-    ['an IPv4 address in IPv6', { allow: ['203.0.113.0/24'] }, '::ffff:203.0.113.7', 'passed on'],
-    ['of the other version', { allow: ['0.0.0.0/0'] }, '2001:db8::1', 403],
-    ['switched off', { allow: ['10.0.0.0/8'], enforce: false }, '203.0.113.7', 'passed on'],
-    ['with denials alone', { deny: ['10.0.0.0/8'] }, '203.0.113.7', 403],
-    ['by a policy', { ip_policies: ['ipp_1'] }, '192.0.2.9', 'passed on'],
-    ['denied by a policy', { allow: ['0.0.0.0/0'], ip_policies: ['ipp_1'] }, '192.0.2.66', 403],
-    ['by an expression', { allow: [`\${conn.client_ip}`] }, '203.0.113.7', 'passed on'],
-    ['by an expression that is a list', { allow: [`\${['10.0.0.0/8', conn.client_ip]}`] }, '203.0.113.7', 'passed on'],
-  ])('a client that is %s', async (_, config, clientIp, result) => {
+    ['allowed, with an IPv4-mapped address', { allow: ['203.0.113.0/24'] }, '::ffff:203.0.113.7', 'passed on'],
+    ['in the other IP version', { allow: ['0.0.0.0/0'] }, '2001:db8::1', 403],
+    ['not allowed, without enforcement', { allow: ['10.0.0.0/8'], enforce: false }, '203.0.113.7', 'passed on'],
+    ['not in a list with denials only', { deny: ['10.0.0.0/8'] }, '203.0.113.7', 403],
+    ['allowed by an IP policy', { ip_policies: ['ipp_1'] }, '192.0.2.9', 'passed on'],
+    ['denied by an IP policy', { allow: ['0.0.0.0/0'], ip_policies: ['ipp_1'] }, '192.0.2.66', 403],
+    ['allowed by an expression', { allow: [`\${conn.client_ip}`] }, '203.0.113.7', 'passed on'],
+    [
+      'allowed by an expression that is a list',
+      { allow: [`\${['10.0.0.0/8', conn.client_ip]}`] },
+      '203.0.113.7',
+      'passed on',
+    ],
+  ])('decides on a client that is %s', async (_, config, clientIp, result) => {
     const rules = [
       { cidr: '192.0.2.0/24', action: 'allow' },
       { cidr: '192.0.2.66', action: 'deny' },
@@ -31,7 +36,7 @@ describe('restrict-ips', () => {
     if (result === 403) expect(outcome).toMatchObject({ code: 'ERR_NGROK_3203' });
   });
 
-  it('follows changes of a policy at once', () => {
+  it('applies changes of an IP policy immediately', () => {
     let rules: readonly { cidr: string; action: 'allow' | 'deny' }[] = [{ cidr: '0.0.0.0/0', action: 'allow' }];
     const text = onConnect({ type: 'restrict-ips', config: { ip_policies: ['ipp_1'] } });
     const policy = compilePolicy(text, 'tcp', { ports: { ipPolicies: () => rules } });
@@ -41,10 +46,10 @@ describe('restrict-ips', () => {
     expect(connect()).toEqual({ kind: 'close' });
   });
 
-  it('tells what it decided', async () => {
+  it('records its decision and the matching range', async () => {
     const text = onRequest(
       { type: 'restrict-ips', config: { allow: ['203.0.0.0/8'], enforce: false } },
-      tell('json.encode(actions.ngrok.restrict_ips)'),
+      respondWith('json.encode(actions.ngrok.restrict_ips)'),
     );
     expect(JSON.parse(bodyOf((await runRequest(text)).outcome))).toMatchObject({
       action: 'allow',
@@ -61,12 +66,12 @@ describe('basic-auth', () => {
     ['the right password', basic('jo:correct horse'), 'passed on'],
     ['a password with a colon', basic('al:battery:staple'), 'passed on'],
     ['a wrong password', basic('jo:wrong horse'), 401],
-    ["somebody else's password", basic('jo:battery:staple'), 401],
+    ["another user's password", basic('jo:battery:staple'), 401],
     ['no password', [], 401],
     ['no colon', basic('jo'), 401],
     ['another scheme', ['Authorization', 'Bearer abc'], 401],
-    ['rubbish', ['Authorization', 'Basic ???'], 401],
-  ])('with %s', async (_, headers, result) => {
+    ['invalid base64', ['Authorization', 'Basic ???'], 401],
+  ])('decides on a request with %s', async (_, headers, result) => {
     const { outcome } = await runRequest(onRequest({ type: 'basic-auth', config }), { headers });
     expect(statusOf(outcome)).toBe(result);
     if (result !== 401) return;
@@ -74,7 +79,7 @@ describe('basic-auth', () => {
     expect(headerIn((outcome as PolicyError).headers, 'www-authenticate')).toBe('Basic realm="the \\"yard\\""');
   });
 
-  it('tells the rules after it however their expressions are laid out', async () => {
+  it('records its result for later rules, also in multi-line expressions', async () => {
     const text = `
       on_http_request:
         - actions:
@@ -90,7 +95,7 @@ describe('basic-auth', () => {
     expect((await runRequest(text, { headers: basic('jo:correct horse') })).outcome).toBeUndefined();
   });
 
-  it('leaves the decision to the rules after it when it is not enforced', async () => {
+  it('leaves the decision to later rules without enforcement', async () => {
     const text = JSON.stringify({
       on_http_request: [
         { actions: [{ type: 'basic-auth', config: { ...config, enforce: false } }] },
@@ -104,7 +109,7 @@ describe('basic-auth', () => {
     expect((await runRequest(text, { headers: basic('jo:correct horse') })).outcome).toBeUndefined();
   });
 
-  it('takes credentials from expressions, but never empty ones', async () => {
+  it('accepts credentials from expressions, but no empty passwords', async () => {
     const text = onRequest({ type: 'basic-auth', config: { credentials: [`jo:\${secrets.get('v', 'p')}`] } });
     const secret = (_: string, name: string) => (name === 'p' ? 'longenough' : null);
     expect((await runRequest(text, { headers: basic('jo:longenough') }, { secret })).outcome).toBeUndefined();

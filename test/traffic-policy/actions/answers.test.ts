@@ -8,10 +8,10 @@ import {
   onConnect,
   onRequest,
   onResponse,
+  respondWith,
   runRequest,
   runResponse,
   statusOf,
-  tell,
 } from './run-action.ts';
 
 describe('custom-response and deny', () => {
@@ -19,12 +19,12 @@ describe('custom-response and deny', () => {
     ['<!doctype html><p>x', 'text/html; charset=utf-8'],
     ['{"a": 1}', 'application/json'],
     ['[not json', 'text/plain; charset=utf-8'],
-  ])('guess the type of %s', async (body, type) => {
+  ])('custom-response detects the media type of %s', async (body, type) => {
     const { outcome } = await runRequest(onRequest({ type: 'custom-response', config: { body } }));
     expect(headerIn((outcome as PolicyAnswer).headers, 'content-type')).toBe(type);
   });
 
-  it('answer with status, headers and a body in which expressions are replaced', async () => {
+  it('custom-response sends status, headers and a body with evaluated expressions', async () => {
     const config = {
       status_code: 418,
       body: `hello \${req.url.path}`,
@@ -35,30 +35,30 @@ describe('custom-response and deny', () => {
     expect(bodyOf(outcome)).toBe('hello /tea');
   });
 
-  it.each([204, 205, 304])('answer %i without a body, which it cannot have', async (status_code) => {
+  it.each([204, 205, 304])('custom-response sends %i without a body', async (status_code) => {
     const config = { status_code, body: 'none', headers: { 'x-a': '1' } };
     const { outcome } = await runRequest(onRequest({ type: 'custom-response', config }));
     expect(outcome).toMatchObject({ status: status_code, headers: ['x-a', '1'], body: Buffer.alloc(0) });
   });
 
-  it('replace responses', () => {
+  it('custom-response replaces responses', () => {
     const text = onResponse({ type: 'custom-response', config: { status_code: 503, body: `was \${res.status_code}` } });
     const { outcome } = runResponse(text, responseOf(500));
     expect(outcome).toMatchObject({ kind: 'answer', status: 503 });
     expect((outcome as PolicyAnswer).body.toString()).toBe('was 500');
   });
 
-  it('say bytes as the text that they are', async () => {
-    expect(bodyOf((await runRequest(onRequest(tell("base64.decode('aMOp')")))).outcome)).toBe('hé');
-    expect(statusOf((await runRequest(onRequest(tell("base64.decode('/w==')")))).outcome)).toBe(500);
+  it('custom-response writes bytes as text', async () => {
+    expect(bodyOf((await runRequest(onRequest(respondWith("base64.decode('aMOp')")))).outcome)).toBe('hé');
+    expect(statusOf((await runRequest(onRequest(respondWith("base64.decode('/w==')")))).outcome)).toBe(500);
   });
 
-  it('fail with 500 when an expression has no value, rather than answer with half of it', async () => {
-    const { outcome } = await runRequest(onRequest(tell("req.headers['x-absent'][0]")));
+  it('custom-response fails with 500 when an expression has no value', async () => {
+    const { outcome } = await runRequest(onRequest(respondWith("req.headers['x-absent'][0]")));
     expect(outcome).toMatchObject({ kind: 'error', status: 500, code: 'ERR_NGROK_3900' });
   });
 
-  it('understand the names that the legacy shape has', async () => {
+  it('custom-response accepts the names of the legacy shape', async () => {
     const action = { Type: 'custom-response', Config: { status_code: 400, content: 'no', content_type: 'text/y' } };
     const text = JSON.stringify({
       Inbound: [{ Name: 'n', Expressions: ["req.Method == 'GET'"], Actions: [action] }],
@@ -68,13 +68,13 @@ describe('custom-response and deny', () => {
     expect(outcome).toMatchObject({ status: 400, headers: ['content-type', 'text/y'] });
   });
 
-  it('deny a request with a status and a connection without a word', async () => {
+  it('deny rejects a request with a status and closes a connection', async () => {
     expect(statusOf((await runRequest(onRequest({ type: 'deny', config: { status_code: 404 } }))).outcome)).toBe(404);
     const onTcpConnect = compilePolicy(onConnect({ type: 'deny' }), 'tcp').onTcpConnect;
     expect(onTcpConnect?.({ connection: connectionFrom(), endpoint: ENDPOINT })).toEqual({ kind: 'close' });
   });
 
-  it('close-connection cuts requests and connections', async () => {
+  it('close-connection closes the connection in both phases', async () => {
     expect(statusOf((await runRequest(onRequest({ type: 'close-connection' }))).outcome)).toBe('close');
   });
 });

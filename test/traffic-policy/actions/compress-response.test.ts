@@ -7,7 +7,7 @@ describe('compress-response', () => {
   const compress = (accepts: string, headers: string[] = ['Content-Type', 'text/html'], status = 200, method = 'GET') =>
     runResponse(text, responseOf(status, [...headers]), { method, headers: ['Accept-Encoding', accepts] }).response;
 
-  it('announces what it does to the body', () => {
+  it('adjusts the headers to the compressed body', () => {
     const response = compress('gzip', ['Content-Length', '500', 'ETag', '"a"', 'Vary', 'Cookie']);
     expect(response.encoding).toBe('gzip');
     expect(response.headers).toEqual([
@@ -31,7 +31,7 @@ describe('compress-response', () => {
     ['identity', undefined],
     ['identity, gzip;q=0.5', undefined],
     ['', undefined],
-  ])('negotiates %j', (accepts, encoding) => {
+  ])('negotiates the encoding for accept-encoding %j', (accepts, encoding) => {
     expect(compress(accepts).encoding).toBe(encoding);
   });
 
@@ -42,13 +42,13 @@ describe('compress-response', () => {
     ['were asked for with HEAD', [], 200, 'HEAD'],
     ['must not be transformed', ['Cache-Control', 'public, no-transform'], 200, 'GET'],
     ['are empty', ['Content-Length', '0'], 200, 'GET'],
-  ])('leaves responses alone that %s', (_, headers, status, method) => {
+  ])('does not compress responses that %s', (_, headers, status, method) => {
     const response = compress('gzip', headers, status, method);
     expect(response.encoding).toBeUndefined();
     expect(response.headers).toEqual(headers);
   });
 
-  it('keeps to the algorithms of the policy', () => {
+  it('uses only the algorithms of the policy', () => {
     const only = onResponse({ type: 'compress-response', config: { algorithms: ['br'] } });
     const response = runResponse(only, responseOf(), { headers: ['Accept-Encoding', 'gzip'] }).response;
     expect(response.encoding).toBeUndefined();

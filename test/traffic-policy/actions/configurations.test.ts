@@ -3,7 +3,7 @@ import { type GatewayAction, traitsOf } from '../../../src/traffic-policy/action
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import { onConnect, onRequest, onResponse, refusalOf } from './run-action.ts';
 
-describe('a configuration that cannot be run', () => {
+describe('an invalid configuration is rejected', () => {
   const list = (n: number) => Array.from({ length: n }, (_, at) => `user${at}:password`);
   const limit = { name: 'n', algorithm: 'sliding_window', capacity: 1, rate: '60s', bucket_key: ['conn.client_ip'] };
   const issuer = { allow_list: [{ value: 'https://idp' }] };
@@ -95,7 +95,7 @@ describe('a configuration that cannot be run', () => {
     ['compress-response', { algorithms: ['gzip', 'gzip'] }, '2231'],
     ['deny', {}, '2202'],
     ['basic-auth', { credentials: ['a:password'] }, '2202'],
-  ])('%s %j on a response', (type, config, code) => {
+  ])('%s %j in on_http_response', (type, config, code) => {
     expect(refusalOf(onResponse({ type, config })).code).toBe(`ERR_NGROK_${code}`);
   });
 
@@ -107,12 +107,12 @@ describe('a configuration that cannot be run', () => {
     [{ mutual_tls_certificate_authorities: ['ca_1', 'x'] }, 'tls', '2204'],
     [{ mutual_tls_verification_strategy: 'require-any' }, 'tls', '2240'],
     [{ min_version: '1.3', max_version: '1.2' }, 'tls', '2204'],
-  ])('terminate-tls %j of an endpoint for %s', (config, protocol, code) => {
+  ])('terminate-tls %j of a %s endpoint', (config, protocol, code) => {
     expect(refusalOf(onConnect({ type: 'terminate-tls', config }), {}, protocol).code).toBe(`ERR_NGROK_${code}`);
   });
 });
 
-/** A configuration that works, for every action. */
+/** A valid configuration for every action. */
 const SAMPLES: Readonly<Record<GatewayAction, unknown>> = {
   'add-headers': { headers: { a: '1' } },
   'basic-auth': { credentials: ['a:password'] },

@@ -1,16 +1,16 @@
 import { describe, expect, it } from 'vitest';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import { connectionFrom, ENDPOINT } from '../fake-request.ts';
-import { bodyOf, onConnect, onRequest, runRequest, tell } from './run-action.ts';
+import { bodyOf, onConnect, onRequest, respondWith, runRequest } from './run-action.ts';
 
 describe('forward-internal', () => {
-  it('hands the request to the edge, which need not come back', async () => {
+  it('returns a forward outcome without a continuation when on_error is halt', async () => {
     const text = onRequest({ type: 'forward-internal', config: { url: 'https://a.internal', binding: 'internal' } });
     const { outcome } = await runRequest(text);
     expect(outcome).toEqual({ kind: 'forward', url: 'https://a.internal', resume: null });
   });
 
-  it('goes on with the rest of the phase when it failed and may', async () => {
+  it('continues with the rest of the phase when forwarding fails and on_error is continue', async () => {
     const text = JSON.stringify({
       on_http_request: [
         {
@@ -22,7 +22,11 @@ describe('forward-internal', () => {
             },
           ],
         },
-        { actions: [tell("actions.ngrok.forward_internal.url + ' ' + actions.ngrok.forward_internal.error.code")] },
+        {
+          actions: [
+            respondWith("actions.ngrok.forward_internal.url + ' ' + actions.ngrok.forward_internal.error.code"),
+          ],
+        },
       ],
     });
     const { outcome } = await runRequest(text);
@@ -31,7 +35,7 @@ describe('forward-internal', () => {
     expect(bodyOf(next)).toBe('https://get.internal ERR_NGROK_3200');
   });
 
-  it('works on connections', () => {
+  it('forwards connections', () => {
     const text = onConnect(
       { type: 'forward-internal', config: { url: 'tcp://a.internal:22', on_error: 'continue' } },
       { type: 'deny' },

@@ -1,16 +1,18 @@
 import { describe, expect, it } from 'vitest';
 import { responseOf } from '../fake-request.ts';
-import { bodyOf, onRequest, onResponse, runRequest, runResponse, statusOf, tell } from './run-action.ts';
+import { bodyOf, onRequest, onResponse, respondWith, runRequest, runResponse, statusOf } from './run-action.ts';
 
 describe('add-headers and remove-headers', () => {
-  it('append, replace the host, take away and tell of it', async () => {
+  it('append headers, replace host, remove headers and record the result', async () => {
     const text = onRequest(
       {
         type: 'add-headers',
         config: { headers: { 'X-A': `\${req.method}-\${conn.client_ip}`, 'x-n': 5, host: 'inner.local' } },
       },
       { type: 'remove-headers', config: { headers: ['COOKIE', 'x-none'] } },
-      tell('string(actions.ngrok.add_headers.headers_added) + string(actions.ngrok.remove_headers.headers_removed)'),
+      respondWith(
+        'string(actions.ngrok.add_headers.headers_added) + string(actions.ngrok.remove_headers.headers_removed)',
+      ),
     );
     const { request, outcome } = await runRequest(
       text.replace('string(', 'json.encode(').replace('string(', 'json.encode('),
@@ -22,7 +24,7 @@ describe('add-headers and remove-headers', () => {
     expect(bodyOf(outcome)).toBe('{"x-a":"GET-203.0.113.7","x-n":"5","host":"inner.local"}["cookie"]');
   });
 
-  it('are seen by the rules after them', async () => {
+  it('take effect for later rules', async () => {
     const text = JSON.stringify({
       on_http_request: [
         {
@@ -43,7 +45,7 @@ describe('add-headers and remove-headers', () => {
     expect(runResponse(text, responseOf(201, ['Server', 'x'])).response.headers).toEqual(['x-status', '201']);
   });
 
-  it('never let a value end the header', async () => {
+  it('reject values that would end the header', async () => {
     const text = onRequest({ type: 'add-headers', config: { headers: { 'x-a': `\${req.url.query_params['q'][0]}` } } });
     const { request, outcome } = await runRequest(text, { target: '/?q=a%0d%0aset-cookie:%20x' });
     expect(outcome).toMatchObject({ kind: 'error', status: 500, code: 'ERR_NGROK_3900' });

@@ -76,13 +76,13 @@ async function ask(fake: FakeRequest, text = policyText(), ports: Partial<Policy
 const bearer = (value: string) => ({ headers: ['Authorization', `Bearer ${value}`] });
 
 describe('jwt-validation', () => {
-  it('lets a token through and tells what is in it', async () => {
+  it('admits a valid token and records its claims', async () => {
     const outcome = await ask(bearer(await token()));
     expect(outcome).toMatchObject({ kind: 'answer', status: 200 });
     expect(outcome?.kind === 'answer' && outcome.body.toString()).toBe('jo');
   });
 
-  it('takes lists as well as single key sources, and asks them in turn', async () => {
+  it('accepts single key sources and lists, and tries them in order', async () => {
     const keys = [
       {
         sources: [{ additional_jkus: ['https://idp.example.com/gone', JWKS] }],
@@ -100,7 +100,7 @@ describe('jwt-validation', () => {
     ['for another audience', { audience: 'lamps' }, '3403'],
     ['that has expired', { expires: '-1m' }, '3403'],
     ['whose key is not known', { kid: 'k2' }, '3403'],
-  ])('refuses a token %s', async (_, parts, code) => {
+  ])('rejects a token %s', async (_, parts, code) => {
     expect(await ask(bearer(await token(parts)))).toMatchObject({
       kind: 'error',
       status: 401,
@@ -108,14 +108,14 @@ describe('jwt-validation', () => {
     });
   });
 
-  it('refuses a token that somebody else signed, or nobody', async () => {
+  it('rejects an unsigned token and one with a foreign signature', async () => {
     expect(await ask(bearer(await token({ key: theirs })))).toMatchObject({ status: 401, code: 'ERR_NGROK_3401' });
     const payload = Buffer.from(JSON.stringify({ iss: ISSUER, aud: 'cameras' })).toString('base64url');
     const unsigned = `${Buffer.from('{"alg":"none"}').toString('base64url')}.${payload}.`;
     expect(await ask(bearer(unsigned))).toMatchObject({ status: 401 });
   });
 
-  it('demands the type that it asks for', async () => {
+  it('requires the configured token type', async () => {
     const text = policyText([{ ...HEADER, type: 'at+jwt' }]);
     expect(await ask(bearer(await token()), text)).toMatchObject({ status: 401 });
     expect(await ask(bearer(await token({ typ: 'at+jwt' })), text)).toMatchObject({ status: 200 });
@@ -127,11 +127,11 @@ describe('jwt-validation', () => {
     ['nothing after the prefix', { headers: ['Authorization', 'Bearer '] }, '3406'],
     ['rubbish', bearer('abc'), '3416'],
     ['rubbish in three parts', bearer('a.b.c'), '3416'],
-  ])('refuses %s', async (_, fake, code) => {
+  ])('rejects %s', async (_, fake, code) => {
     expect(await ask(fake)).toMatchObject({ status: 401, code: `ERR_NGROK_${code}` });
   });
 
-  describe('of tokens in a body', () => {
+  describe('with tokens in a body', () => {
     const text = policyText([{ type: 'jwt', method: 'body', name: 'Token' }]);
     const json = ['Content-Type', 'application/json'];
 
@@ -153,7 +153,7 @@ describe('jwt-validation', () => {
       ['a body without it', { method: 'POST', headers: json, body: '{"token": 5}' }, '3412'],
       ['a body that is no JSON', { method: 'POST', headers: json, body: '{' }, '3412'],
       ['a long body', { method: 'POST', headers: json, body: ' '.repeat(70_000) }, '3411'],
-    ])('refuses %s', async (_, fake, code) => {
+    ])('rejects %s', async (_, fake, code) => {
       expect(await ask(fake, text)).toMatchObject({ status: 401, code: `ERR_NGROK_${code}` });
     });
   });
@@ -177,7 +177,7 @@ describe('jwt-validation', () => {
     published = JSON.stringify({ keys: [{ ...(await exportJWK(theirs.publicKey)), kid: 'k2', alg: 'ES256' }] });
     const rolled = await token({ kid: 'k2', key: theirs });
     for (let times = 0; times < 5; times++) expect(await use(rolled)).toMatchObject({ status: 401 });
-    expect(fetched).toBe(1); // not before a minute has passed
+    expect(fetched).toBe(1); // at most once a minute
     ms += 61_000;
     expect(await use(rolled)).toMatchObject({ status: 200 });
     expect(fetched).toBe(2);
@@ -186,7 +186,7 @@ describe('jwt-validation', () => {
     expect(fetched).toBe(3);
   });
 
-  it('keeps the keys that it has while a newer set cannot be had', async () => {
+  it('keeps the cached keys while a newer set cannot be fetched', async () => {
     let ms = 0;
     let answers: Promise<Buffer> = Promise.resolve(Buffer.from(keySet));
     const policy = compilePolicy(policyText(), 'https', {
@@ -208,10 +208,10 @@ describe('jwt-validation', () => {
   });
 
   it.each([
-    ['cannot be had', () => Promise.reject(new Error('timed out'))],
+    ['cannot be fetched', () => Promise.reject(new Error('timed out'))],
     ['is no key set', async () => Buffer.from('<html>')],
     ['is full of rubbish', async () => Buffer.from('{"keys":[{"kty":"nope","kid":"k1"}]}')],
-  ])('refuses when the key set %s', async (_, fetch) => {
+  ])('rejects the token when the key set %s', async (_, fetch) => {
     expect(await ask(bearer(await token()), policyText(), { fetch })).toMatchObject({ status: 401 });
   });
 });

@@ -13,8 +13,8 @@ export const onRequest = (...actions: Action[]) => JSON.stringify({ on_http_requ
 export const onResponse = (...actions: Action[]) => JSON.stringify({ on_http_response: [{ actions }] });
 export const onConnect = (...actions: Action[]) => JSON.stringify({ on_tcp_connect: [{ actions }] });
 
-/** An action that answers with what an expression says, so that a test can read it. */
-export const tell = (expression: string): Action => ({
+/** An action that responds with the value of an expression. */
+export const respondWith = (expression: string): Action => ({
   type: 'custom-response',
   config: { body: `\${${expression}}` },
 });
@@ -49,10 +49,10 @@ export function refusalOf(
     if (error instanceof PolicyRefused) return error;
     throw error;
   }
-  throw new Error('the policy was not refused');
+  throw new Error('the policy was accepted');
 }
 
-/** The value of a header in a flat list; undefined when there is none. */
+/** The value of a header in a flat list; undefined when it is missing. */
 export function headerIn(headers: readonly string[], name: string): string | undefined {
   const at = headers.findIndex((each, index) => index % 2 === 0 && each.toLowerCase() === name);
   return at === -1 ? undefined : headers[at + 1];

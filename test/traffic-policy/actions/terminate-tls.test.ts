@@ -6,7 +6,7 @@ import { connectionFrom, ENDPOINT } from '../fake-request.ts';
 import { onConnect } from './run-action.ts';
 
 describe('terminate-tls', () => {
-  it('tells the edge how to do the handshake', () => {
+  it('sets the TLS versions, certificate and client verification for the edge', () => {
     const config = {
       min_version: '1.3',
       mutual_tls_certificate_authorities: 'ca_1',
@@ -35,7 +35,7 @@ describe('terminate-tls', () => {
     expect(other).not.toHaveProperty('termination');
   });
 
-  it('takes a certificate with its own key alone, and tells neither', async () => {
+  it('accepts a certificate with its own key only, and quotes neither in errors', async () => {
     const [one, other] = [await issueCertificate({ subject: 'CN=a' }), await issueCertificate({ subject: 'CN=b' })];
     const refusal = (server_private_key: string) => {
       const config = { server_certificate: one.certificatePem, server_private_key };

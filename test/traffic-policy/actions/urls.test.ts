@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { PolicyAnswer } from '../../../src/traffic-policy/steps.ts';
-import { bodyOf, headerIn, onRequest, runRequest, statusOf, tell } from './run-action.ts';
+import { bodyOf, headerIn, onRequest, respondWith, runRequest, statusOf } from './run-action.ts';
 
 describe('redirect', () => {
   it.each([
@@ -11,29 +11,29 @@ describe('redirect', () => {
     ['with an inline flag', { from: '(?i)/OLD', to: '/new' }, '/old', 'https://cam.example.com/new'],
     ['with an expression', { from: '/x', to: `/\${req.method.lower()}` }, '/x', 'https://cam.example.com/get'],
     ['in its authority', { from: `\${req.url.authority}/`, to: 'b.com/' }, '/p', 'https://b.com/p'],
-  ])('sends the client to %s', async (_, config, target, location) => {
+  ])('redirects to %s', async (_, config, target, location) => {
     const { outcome } = await runRequest(onRequest({ type: 'redirect', config }), { target });
     expect(outcome).toMatchObject({ kind: 'answer', status: 302, refused: false });
     expect(headerIn((outcome as PolicyAnswer).headers, 'location')).toBe(location);
   });
 
-  it('goes on when nothing changes', async () => {
+  it('does nothing when the URL stays the same', async () => {
     const text = onRequest(
       { type: 'redirect', config: { from: '/old', to: '/new' } },
-      tell('actions.ngrok.redirect.url'),
+      respondWith('actions.ngrok.redirect.url'),
     );
     expect(bodyOf((await runRequest(text, { target: '/x' })).outcome)).toBe('https://cam.example.com/x');
     const same = onRequest({ type: 'redirect', config: { to: 'https://cam.example.com/x' } });
     expect((await runRequest(same, { target: '/x' })).outcome).toBeUndefined();
   });
 
-  it('has a status and headers of its own', async () => {
+  it('sends the configured status and headers', async () => {
     const config = { to: '/x', status_code: 308, headers: { 'x-a': '1' } };
     const { outcome } = await runRequest(onRequest({ type: 'redirect', config }));
     expect(outcome).toMatchObject({ status: 308, headers: ['x-a', '1', 'location', 'https://cam.example.com/x'] });
   });
 
-  it('answers with 500 when an expression makes no pattern', async () => {
+  it('fails with 500 when an expression does not produce a valid pattern', async () => {
     const { outcome } = await runRequest(
       onRequest({ type: 'redirect', config: { from: `\${req.headers["x-p"][0]}`, to: '/' } }),
       {
@@ -67,12 +67,12 @@ describe('url-rewrite', () => {
     expect(headerIn(request.headers, 'host')).toBe(host);
   });
 
-  it('is seen by the rules after it', async () => {
-    const text = onRequest({ type: 'url-rewrite', config: { from: '/a', to: '/b' } }, tell('req.url.path'));
+  it('takes effect for later rules', async () => {
+    const text = onRequest({ type: 'url-rewrite', config: { from: '/a', to: '/b' } }, respondWith('req.url.path'));
     expect(bodyOf((await runRequest(text, { target: '/a' })).outcome)).toBe('/b');
   });
 
-  it.each(['https://', 'https://a b/', 'https://x\r\ny/'])('refuses to send a request to %j', async (to) => {
+  it.each(['https://', 'https://a b/', 'https://x\r\ny/'])('fails for the invalid URL %j', async (to) => {
     const { outcome } = await runRequest(onRequest({ type: 'url-rewrite', config: { to } }));
     expect(statusOf(outcome)).toBe(500);
   });

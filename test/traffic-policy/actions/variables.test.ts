@@ -3,17 +3,17 @@ import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PolicyLogEntry } from '../../../src/traffic-policy/ports.ts';
 import type { PolicyAnswer } from '../../../src/traffic-policy/steps.ts';
 import { requestFor, responseOf } from '../fake-request.ts';
-import { bodyOf, onRequest, runRequest, tell } from './run-action.ts';
+import { bodyOf, onRequest, respondWith, runRequest } from './run-action.ts';
 
 describe('set-vars and log', () => {
-  it('keep types, see earlier entries and end with the phase', async () => {
+  it('keep the types of values, read earlier entries and end with the phase', async () => {
     const vars = [{ a: `\${[1, 2]}` }, { b: `\${vars.a[1] + 1}` }, { c: { deep: [`x\${vars.b}`] } }, { a: 'again' }];
     const text = JSON.stringify({
       on_http_request: [
         { actions: [{ type: 'set-vars', config: { vars } }] },
-        { actions: [tell('json.encode(vars)')] },
+        { actions: [respondWith('json.encode(vars)')] },
       ],
-      on_http_response: [{ actions: [tell('has(vars.a)')] }],
+      on_http_response: [{ actions: [respondWith('has(vars.a)')] }],
     });
     const policy = compilePolicy(text, 'https');
     const request = requestFor();
@@ -23,7 +23,7 @@ describe('set-vars and log', () => {
     expect((replaced as PolicyAnswer).body.toString()).toBe('false');
   });
 
-  it('refuse values that grow without bound', async () => {
+  it('reject values that are too large', async () => {
     const doubling = Array.from({ length: 45 }, () => ({ a: `\${vars.a + vars.a}` }));
     const text = onRequest({ type: 'set-vars', config: { vars: [{ a: 'xxxxxxxx' }, ...doubling] } });
     expect((await runRequest(text)).outcome).toMatchObject({ status: 500 });
@@ -32,7 +32,7 @@ describe('set-vars and log', () => {
     expect((await runRequest(nested)).outcome).toMatchObject({ status: 500, code: 'ERR_NGROK_2249' });
   });
 
-  it('log what the policy says', async () => {
+  it('log the evaluated metadata', async () => {
     const entries: PolicyLogEntry[] = [];
     const text = onRequest({
       type: 'log',

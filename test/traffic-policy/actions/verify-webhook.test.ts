@@ -25,7 +25,7 @@ async function ask(text: string, fake: FakeRequest, ports: Partial<PolicyPorts> 
   return policy.onHttpRequest?.(requestFor({ method: 'POST', ...fake }));
 }
 
-/** What a provider would send with a body, at a time. */
+/** The headers that a provider sends with a body at a given time. */
 type Sign = (body: string, seconds: string) => string[];
 
 const PROVIDERS: [name: string, secret: string, sign: Sign, timed: boolean][] = [
@@ -66,11 +66,11 @@ describe('verify-webhook', () => {
   describe.each(PROVIDERS)('of %s', (provider, secret, sign, timed) => {
     const text = policyText(provider, secret);
 
-    it('lets through what the provider signed', async () => {
+    it('admits a webhook that the provider signed', async () => {
       expect(await ask(text, { body: BODY, headers: sign(BODY, SECONDS) })).toBeUndefined();
     });
 
-    it('refuses another body, another secret and no signature', async () => {
+    it('rejects another body, another secret and a missing signature', async () => {
       const refused = { kind: 'error', status: 403, code: 'ERR_NGROK_3204' };
       expect(await ask(text, { body: `${BODY} `, headers: sign(BODY, SECONDS) })).toMatchObject(refused);
       expect(await ask(policyText(provider, 'another'), { body: BODY, headers: sign(BODY, SECONDS) })).toMatchObject(
@@ -80,7 +80,7 @@ describe('verify-webhook', () => {
     });
 
     if (timed)
-      it('refuses what was signed too long ago, or is to be', async () => {
+      it('rejects a signature that is too old or in the future', async () => {
         for (const minutes of [-6, 6]) {
           const time = String(NOW / 1000 + minutes * 60);
           expect(await ask(text, { body: BODY, headers: sign(BODY, time) })).toMatchObject({ status: 403 });
@@ -90,14 +90,14 @@ describe('verify-webhook', () => {
       });
   });
 
-  it("knows GitHub's own example", async () => {
+  it("verifies the example in GitHub's documentation", async () => {
     // docs.github.com: "Testing the webhook payload validation"
     const signature = 'sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17';
     const fake = { body: 'Hello, World!', headers: ['X-Hub-Signature-256', signature] };
     expect(await ask(policyText('github', "It's a Secret to Everybody"), fake)).toBeUndefined();
   });
 
-  it("knows Twilio's signature of a form", async () => {
+  it("verifies Twilio's signature of a form", async () => {
     const url = 'https://cam.example.com/hook?a=1';
     const signature = hmac('sha1', SECRET, `${url}Body+hiFrom+1To+2`.replaceAll('Body+hi', 'Bodyhi')).digest('base64');
     const headers = ['X-Twilio-Signature', signature, 'Content-Type', 'application/x-www-form-urlencoded'];
@@ -109,7 +109,7 @@ describe('verify-webhook', () => {
     });
   });
 
-  it("knows Twilio's signature of JSON", async () => {
+  it("verifies Twilio's signature of JSON", async () => {
     const target = `/hook?bodySHA256=${createHash('sha256').update(BODY).digest('hex')}`;
     const headers = ['X-Twilio-Signature', hmac('sha1', SECRET, `https://cam.example.com${target}`).digest('base64')];
     expect(await ask(policyText('twilio', SECRET), { target, headers, body: BODY })).toBeUndefined();
@@ -123,7 +123,7 @@ describe('verify-webhook', () => {
     expect(await ask(text, { body: BODY })).toMatchObject({ status: 403 });
   });
 
-  it('lets everything through when it is not enforced, and says what it found', async () => {
+  it('admits every request without enforcement, and records the result', async () => {
     const tell = ['$', '{actions.ngrok.verify_webhook.verified}'].join('');
     const actions = [
       { type: 'verify-webhook', config: { provider: 'github', secret: SECRET, enforce: false } },
@@ -133,7 +133,7 @@ describe('verify-webhook', () => {
     expect(outcome?.kind === 'answer' && outcome.body.toString()).toBe('false');
   });
 
-  it('refuses the webhooks of those it does not know yet, and warns of it', async () => {
+  it('rejects webhooks of unsupported providers, with a warning for the author', async () => {
     const text = policyText('zoom', SECRET);
     expect(checkPolicy(text, ['https'])).toMatchObject([
       { severity: 'warning', message: expect.stringMatching(/zoom/) },
@@ -141,7 +141,7 @@ describe('verify-webhook', () => {
     expect(await ask(text, { body: BODY })).toMatchObject({ status: 403, message: expect.stringMatching(/zoom yet/) });
   });
 
-  it('refuses bodies of more than a MiB', async () => {
+  it('rejects bodies of more than 1 MiB', async () => {
     const body = 'x'.repeat(1024 * 1024 + 1);
     const headers = [
       'X-Hub-Signature-256',
@@ -192,11 +192,11 @@ describe('verify-webhook', () => {
     const send = (fields: object) =>
       ask(policyText('sns'), { body: JSON.stringify(fields) }, { fetch: async () => Buffer.from(certificate) });
 
-    it.each(['1', '2'])('lets through what Amazon signed, in version %s', async (SignatureVersion) => {
+    it.each(['1', '2'])('admits a message that Amazon signed, version %s', async (SignatureVersion) => {
       expect(await send(message({ SignatureVersion }))).toBeUndefined();
     });
 
-    it('refuses what was changed, is old, or is signed by a key from elsewhere', async () => {
+    it('rejects messages that are changed, old or signed with a foreign key', async () => {
       expect(await send({ ...message(), Message: 'ho' })).toMatchObject({ status: 403 });
       expect(await send(message({ Timestamp: '2026-05-01T00:00:00Z' }))).toMatchObject({ status: 403 });
       expect(await send(message({ SigningCertURL: 'https://sns.evil.com/x.pem' }))).toMatchObject({ status: 403 });
@@ -206,10 +206,10 @@ describe('verify-webhook', () => {
       expect(await send({ hello: 'world' })).toMatchObject({ status: 403 });
     });
 
-    it('refuses when the certificate cannot be had', async () => {
+    it('rejects a message when the certificate cannot be fetched', async () => {
       const fetch = () => Promise.reject(new Error('timed out'));
       const outcome = await ask(policyText('sns'), { body: JSON.stringify(message()) }, { fetch });
-      expect(outcome).toMatchObject({ status: 403, message: expect.stringMatching(/cannot be had/) });
+      expect(outcome).toMatchObject({ status: 403, message: expect.stringMatching(/cannot fetch the certificate/) });
     });
   });
 });
