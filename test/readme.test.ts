@@ -207,7 +207,7 @@ describe('docs/gateway.md and docs/management-client.md', unless(NO_CURL), () =>
   beforeAll(async () => {
     expect(start).toBe('device-agent gateway\n');
     gateway = AgentProcess.start(folder('server'), {}, ['gateway']);
-    const up = await gateway.logged('the gateway is up');
+    const up = await gateway.logged('gateway listening');
     replacements = [
       ['https://api.gateway.example.com', String(up.api)],
       ['connect.gateway.example.com:443', String(up.agents)],

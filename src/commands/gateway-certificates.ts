@@ -5,7 +5,7 @@ import type { Store } from '../gateway/store/store.ts';
 export function listCertificates({ ownDomains, reservedDomains, tlsCertificates }: Store): void {
   const managed = [...ownDomains.managed(), ...reservedDomains.managed()];
   if (managed.length === 0) {
-    process.stderr.write('No certificate is obtained automatically: no reserved domain has a management policy.\n');
+    process.stderr.write('No automatic certificates: no reserved domain has a management policy.\n');
     return;
   }
   const width = Math.max(...managed.map(({ domain }) => domain.length));
@@ -17,7 +17,7 @@ export function listCertificates({ ownDomains, reservedDomains, tlsCertificates 
 }
 
 function nextStep({ job, renews_at }: ManagedDomainRow): string {
-  if (!job) return `renewed from ${renews_at} on`;
-  if (!job.error_code) return 'being obtained';
-  return `${job.error_code}: ${job.msg} Tried again at ${job.retries_at}.`;
+  if (!job) return `renews at ${renews_at}`;
+  if (!job.error_code) return 'pending';
+  return `${job.error_code}: ${job.msg} Next try at ${job.retries_at}.`;
 }

@@ -32,7 +32,7 @@ export async function gatewayHealth(): Promise<void> {
     answer.destroy();
   } catch (error) {
     throw new OperatorError(
-      `no gateway answers at ${hostPort(place.host, place.port)}: ${messageOf(error)}`,
+      `gateway unreachable at ${hostPort(place.host, place.port)}: ${messageOf(error)}`,
       EXIT_UNREACHABLE,
     );
   }

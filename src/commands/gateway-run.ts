@@ -57,7 +57,7 @@ function announce(gateway: Gateway, { tcpPorts }: GatewayServerSettings, log: Lo
   const { sessionAddress, httpsPort, httpPort, caFile, apiUrl } = gateway;
   const tcp = tcpPorts && `${tcpPorts.first}-${tcpPorts.last}`;
   const places = { agents: sessionAddress, https: httpsPort, http: httpPort, tcp, api: apiUrl, ca: caFile };
-  log.info(places, 'the gateway is up');
+  log.info(places, 'gateway listening');
   if (gateway.store.apiKeys.page(null, 1).length > 0) return;
-  log.info('there is no API key yet; make one with: device-agent gateway api-key create --description laptop');
+  log.info({ command: 'device-agent gateway api-key create --description laptop' }, 'no API key yet; create one');
 }

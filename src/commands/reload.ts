@@ -29,9 +29,12 @@ async function reload(source: SettingsSource, agent: Pick<Agent, 'reload'>, log:
     const { settings, restartFor } = source.read();
     await agent.reload(settings);
     log.info({ log_level: settings.log.level, default_policies: settings.defaultPolicies }, 'settings reloaded');
-    if (restartFor.length > 0) log.warn({ settings: restartFor }, 'these settings changed: they need a restart');
+    if (restartFor.length > 0) log.warn({ settings: restartFor }, 'changed settings need a restart');
   } catch (error) {
     const known = error instanceof OperatorError;
-    log.error(known ? { reason: messageOf(error) } : { err: error }, 'the settings are refused, the old ones stay');
+    log.error(
+      known ? { reason: messageOf(error) } : { err: error },
+      'settings reload failed; keeping the previous ones',
+    );
   }
 }

@@ -22,7 +22,7 @@ export function describeProgress(event: ProvisionEvent): string {
     case 'records':
       return describeRecords(event.records);
     case 'dns':
-      return line('DNS', `${event.record.name} ${event.inPlace ? 'is in place' : `is not there yet: ${event.found}`}`);
+      return line('DNS', `${event.record.name} ${event.inPlace ? 'is in place' : `is missing: ${event.found}`}`);
     case 'certificate':
       return line('certificate', event.message + (event.retriesAt === null ? '' : ` Next try: ${event.retriesAt}.`));
   }
@@ -33,7 +33,7 @@ function line(what: string, text: string): string {
 }
 
 function describeRecords(records: readonly CnameRecord[]): string {
-  if (records.length === 0) return line('DNS', 'nothing to do: the name belongs to the service');
+  if (records.length === 0) return line('DNS', 'no records needed: the gateway serves this name itself');
   const lines = records.map((record) => `  ${zoneFileLine(record)}`);
   return ['', 'Add these records where the domain is managed:', '', ...lines, ''].join('\n');
 }
@@ -47,9 +47,7 @@ export function envLines({ authtoken, domain }: Provisioned, gateway: GatewayAdd
   const address = gateway.serverAddr ?? '';
   return [
     token,
-    address === ''
-      ? '# NGROK_SERVER_ADDR=  (host:port where the gateway takes agents)'
-      : `NGROK_SERVER_ADDR=${address}`,
+    address === '' ? '# NGROK_SERVER_ADDR=  (host:port that agents connect to)' : `NGROK_SERVER_ADDR=${address}`,
     ...(gateway.caCert === null ? [] : [`NGROK_CA_CERT=${gateway.caCert}`]),
     ...agentDomain,
   ];
@@ -58,9 +56,7 @@ export function envLines({ authtoken, domain }: Provisioned, gateway: GatewayAdd
 /** The last words of a run. */
 export function describeResult(result: Provisioned, env: readonly string[]): string {
   const pending =
-    result.certificate === 'pending'
-      ? ['The certificate is not there yet; it comes by itself once DNS is in place.']
-      : [];
+    result.certificate === 'pending' ? ['The certificate is pending; the gateway gets it once DNS is in place.'] : [];
   return [...pending, ...describeAuthtoken(result.authtoken), '', "Lines for the device's .env:", '', ...env].join(
     '\n',
   );
@@ -70,23 +66,23 @@ function describeAuthtoken(authtoken: Authtoken): string[] {
   switch (authtoken.kind) {
     case 'created':
       return [
-        line('authtoken', `${authtoken.id} created; its value is shown now and never again`),
+        line('authtoken', `${authtoken.id} created; its value is shown only once`),
         ...authtoken.notDeleted.map(({ id, reason }) =>
-          line('', `${id}, which it replaces, still works; delete that one yourself: ${reason}`),
+          line('', `cannot delete the replaced authtoken ${id}, which still works: ${reason}; delete it by hand`),
         ),
       ];
     case 'existing':
       return [
-        line('authtoken', `${authtoken.id} was made by an earlier run; its value cannot be shown again`),
-        line('', 'run again with --rotate for a new one, which ends what is online with the old one'),
+        line('authtoken', `${authtoken.id} exists from an earlier run; its value cannot be shown again`),
+        line('', 'run again with --rotate for a new one; agents with the old one go offline'),
       ];
     case 'by-hand':
       return [
-        'This service makes authtokens in its dashboard only:',
-        '  1. open the list of authtokens (https://dashboard.ngrok.com/authtokens for ngrok) and add one',
-        `  2. as its owner choose the bot user ${authtoken.owner}`,
-        `  3. as its ACL rule enter ${authtoken.acl}`,
-        '  4. save, and copy the value: it is shown once',
+        'Create the authtoken in the dashboard:',
+        '  1. open the authtokens page (ngrok: https://dashboard.ngrok.com/authtokens) and add one',
+        `  2. owner: the bot user ${authtoken.owner}`,
+        `  3. ACL rule: ${authtoken.acl}`,
+        '  4. save and copy the value, which is shown only once',
       ];
   }
 }

@@ -21,15 +21,15 @@ interface SetupOptions {
   caCert?: string;
 }
 
-/** Where the command writes: results to `stdout`, with `--json` its progress to `stderr`. */
+/** Where the command writes: results to `stdout`; with `--json`, progress to `stderr`. */
 export interface SetupOutput {
   stdout: { write(text: string): unknown };
   stderr: { write(text: string): unknown };
 }
 
 /**
- * Adds the command `device-agent setup`. Exit codes: 0 done, 1 refused, 2 wrong usage or settings, 3 the API cannot
- * be reached, 5 DNS or the certificate is not ready in time.
+ * Adds the command `device-agent setup`. Exit codes: 0 success, 1 refused, 2 wrong usage or settings, 3 API unreachable,
+ * 5 DNS or the certificate is not ready in time.
  *
  * @param settings reads the settings when the command runs
  */
@@ -68,7 +68,7 @@ function minutes(text: string): number {
   return value;
 }
 
-/** An option that is what a variable is. */
+/** Parses an option like the setting of the same kind. */
 function parsed<T>({ parse, allowed }: Variable<T>, text: string): T {
   try {
     return parse(text);
@@ -77,7 +77,7 @@ function parsed<T>({ parse, allowed }: Variable<T>, text: string): T {
   }
 }
 
-/** Runs the workflow and prints what it found, made and waits for. */
+/** Runs the workflow and prints its progress. */
 async function runSetup(options: SetupOptions, settings: ManagementSettings, output: SetupOutput): Promise<void> {
   const { provision } = await import('../management/provision.ts');
   const { ManagementError } = await import('../management/management-error.ts');
@@ -111,13 +111,13 @@ async function managementClient({ apiUrl, apiKey, apiCa, proxies }: ManagementSe
   const { ManagementClient } = await import('../management/client.ts');
   if (apiUrl === null) {
     throw new OperatorError(
-      `MANAGEMENT_API_URL is not set: give the management URL of your gateway, or ${CLOUD_API} for ngrok's cloud`,
+      `MANAGEMENT_API_URL is not set: set it to your gateway's management API, or to ${CLOUD_API} for ngrok's cloud`,
       2,
     );
   }
   if (apiKey === null) {
     throw new OperatorError(
-      'MANAGEMENT_API_KEY is not set: make a key with `device-agent gateway api-key create`, or in the dashboard of ngrok',
+      'MANAGEMENT_API_KEY is not set: create a key with `device-agent gateway api-key create` or in the ngrok dashboard',
       2,
     );
   }
@@ -129,15 +129,15 @@ async function managementClient({ apiUrl, apiKey, apiCa, proxies }: ManagementSe
       fetch: fetchTrusting({ proxies, ...(apiCa !== null && { ca: apiCa }) }),
     });
   } catch (error) {
-    throw new OperatorError(`MANAGEMENT_API_URL or MANAGEMENT_API_KEY cannot be used: ${messageOf(error)}`, 2);
+    throw new OperatorError(`cannot use MANAGEMENT_API_URL or MANAGEMENT_API_KEY: ${messageOf(error)}`, 2);
   }
 }
 
 const UNTRUSTED_HINT =
-  "; set MANAGEMENT_API_CA_CERT to a copy of the gateway's present ca.pem, " +
-  'or leave it out if a public authority certifies the gateway';
+  "; set MANAGEMENT_API_CA_CERT to a copy of the gateway's current ca.pem, " +
+  'or remove it if a public CA signed the certificate';
 
-/** Whether it failed because nobody known signed the service's certificate. */
+/** Whether the server's certificate is signed by an unknown CA. */
 function isUntrusted({ cause }: Error): boolean {
   const reason = cause instanceof Error ? (cause.cause ?? cause) : null;
   return ['SELF_SIGNED_CERT_IN_CHAIN', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY'].some(
@@ -148,13 +148,13 @@ function isUntrusted({ cause }: Error): boolean {
 function hintFor(error: ManagementError): string {
   if (error.isUnauthorized) return '; check MANAGEMENT_API_KEY';
   if (isUntrusted(error)) return UNTRUSTED_HINT;
-  if (error.status === null) return '; check MANAGEMENT_API_URL, and the proxies if there are any';
-  return error.status === 404 ? '; does MANAGEMENT_API_URL lead to the management API?' : '';
+  if (error.status === null) return '; check MANAGEMENT_API_URL and the proxy settings';
+  return error.status === 404 ? '; check that MANAGEMENT_API_URL is the management API' : '';
 }
 
-/** What the operator can do about a failed call. */
+/** Explains to the operator what to do about a failed call. */
 function explained(error: ManagementError): OperatorError {
   const exitCode = error.status === null ? EXIT_UNREACHABLE : error.isUnauthorized ? 2 : 1;
-  // OpenSSL ends its lines.
+  // OpenSSL's messages end with a line break.
   return new OperatorError(`${error.message.trim()}${hintFor(error)}`, exitCode, { cause: error });
 }

@@ -39,12 +39,12 @@ export async function exportTunnels(file: string | undefined): Promise<void> {
   // Most often it is another folder that was meant, and an empty export would be taken for a backup.
   if (!existsSync(dirname(path))) {
     throw new OperatorError(
-      `there is no data folder ${dirname(path)}: set DATA_DIR to the agent's (that of the service is /var/lib/device-agent)`,
+      `data folder not found: ${dirname(path)}; set DATA_DIR to the agent's (the service uses /var/lib/device-agent)`,
     );
   }
   if (main.state === 'unusable') throw new OperatorError(main.reason);
   if (main.state === 'damaged' && backup.state !== 'good') {
-    throw new OperatorError(`${path} is damaged, and there is no good copy: ${main.reason}`);
+    throw new OperatorError(`${path} is damaged and has no good copy: ${main.reason}`);
   }
   const tunnels = tunnelsIn(found);
   const text = tunnelsCodec.encode({ version: TUNNELS_VERSION, tunnels: [...tunnels] });
@@ -56,12 +56,12 @@ export async function exportTunnels(file: string | undefined): Promise<void> {
 async function writeExport(file: string, text: string): Promise<void> {
   try {
     // A device or a link such as /dev/stdout would be replaced by the file, for everybody.
-    if (!(await isReplaceable(file))) throw new OperatorError(`${file} is there and is no regular file`, 2);
+    if (!(await isReplaceable(file))) throw new OperatorError(`${file} is not a regular file; choose another name`, 2);
     // Policies may hold passwords.
     await writeDurably(file, text, 0o600);
   } catch (error) {
     if (error instanceof OperatorError) throw error;
-    throw new OperatorError(`${file} cannot be written: ${messageOf(error)}`);
+    throw new OperatorError(`cannot write ${file}: ${messageOf(error)}`);
   }
 }
 
@@ -93,14 +93,14 @@ export async function importTunnels(file: string, options: { json?: boolean }): 
     : await ontoDisk(tunnels, settings);
   process.stdout.write(`${options.json ? JSON.stringify(outcomes, null, 2) : describe(outcomes, source)}\n`);
   const wrong = outcomes.filter(({ reason }) => reason !== null).length;
-  if (wrong > 0) throw new OperatorError(`${wrong} of ${outcomes.length} tunnels are not as ${source} says`);
+  if (wrong > 0) throw new OperatorError(`${wrong} of ${outcomes.length} tunnels differ from ${source}`);
 }
 
 async function isAgentRunning({ dataDir }: Settings): Promise<boolean> {
   try {
     return await isDataFolderHeld(dataDir);
   } catch (error) {
-    throw new OperatorError(`${dataDir} cannot be looked into (${messageOf(error)}); run this as the agent's user`);
+    throw new OperatorError(`cannot read ${dataDir}: ${messageOf(error)}; run this as the agent's user`);
   }
 }
 
@@ -108,7 +108,7 @@ async function readText(file: string, source: string): Promise<string> {
   try {
     return await (file === STANDARD ? textOf(process.stdin) : readFile(file, 'utf8'));
   } catch (error) {
-    throw new OperatorError(`${source} cannot be read: ${messageOf(error)}`, 2);
+    throw new OperatorError(`cannot read ${source}: ${messageOf(error)}`, 2);
   }
 }
 
@@ -121,7 +121,7 @@ async function throughAgent(tunnels: readonly ImportedTunnel[], settings: Settin
 
 async function ontoDisk(tunnels: readonly ImportedTunnel[], settings: Settings): Promise<Outcome[]> {
   const folder = await openDataFolder(settings.dataDir);
-  process.stderr.write(`no agent runs on ${settings.dataDir}: its next start brings up what is created there\n`);
+  process.stderr.write(`no agent is running on ${settings.dataDir}: the tunnels start with the agent\n`);
   try {
     const log = await createLog('silent', 'json');
     const store = new TunnelStore(new DurableFile({ path: tunnelsFile(settings.dataDir), codec: tunnelsCodec, log }));
@@ -152,7 +152,7 @@ async function eachAbsent(
 }
 
 function keptAs(differing: readonly string[]): string {
-  return `the one that is there has another ${differing.join(' and ')}; delete it first`;
+  return `the existing tunnel has a different ${differing.join(' and ')}; delete it first`;
 }
 
 async function attempt(
@@ -176,7 +176,7 @@ function stored({ protocol, domain, forwards_to, policy, ...more }: ImportedTunn
 }
 
 function describe(outcomes: readonly Outcome[], source: string): string {
-  return outcomes.length === 0 ? `there are no tunnels in ${source}` : outcomes.map(line).join('\n');
+  return outcomes.length === 0 ? `no tunnels in ${source}` : outcomes.map(line).join('\n');
 }
 
 function line({ domain, result, reason }: Outcome): string {

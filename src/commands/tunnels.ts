@@ -67,7 +67,7 @@ function readPolicy(file: string): unknown {
   try {
     return JSON.parse(readFileSync(file, 'utf8'));
   } catch (error) {
-    throw new OperatorError(`the policy file ${file} cannot be used: ${messageOf(error)}`, 2);
+    throw new OperatorError(`cannot use the policy file ${file}: ${messageOf(error)}`, 2);
   }
 }
 

@@ -22,20 +22,20 @@ export function runUntilStopped(running: { stop(): Promise<void> }, log: Log): v
 /** Logs what nobody caught and ends the process, for whoever supervises it to start it anew. */
 export function endOnUnexpectedError(log: Log): void {
   process.on('uncaughtException', (error) => {
-    log.fatal({ err: error }, 'unexpected error: the process ends; what was answered is on disk');
+    log.fatal({ err: error }, 'unexpected error; exiting');
     process.exit(1);
   });
 }
 
 async function end(running: { stop(): Promise<void> }, log: Log): Promise<void> {
   setTimeout(() => {
-    log.warn('stopping took too long: ending regardless');
+    log.warn('shutdown timed out; exiting');
     process.exit(0);
   }, STOP_DEADLINE_MS).unref();
   try {
     await running.stop();
   } catch (error) {
-    log.error({ err: error }, 'stopping failed');
+    log.error({ err: error }, 'shutdown failed');
     process.exit(1);
   }
   log.info('stopped');

@@ -10,7 +10,7 @@ import type { Reach } from './gateway-reach.ts';
 const TOLERATED_MS = 60_000;
 /** The program is younger than this: a clock that shows less was never set. */
 const NEVER_SET = Date.parse('2025-01-01T00:00:00Z');
-const SET_IT = 'set it: sudo timedatectl set-ntp true; without a battery-backed clock, wait for the network at boot';
+const SET_IT = 'run sudo timedatectl set-ntp true; without a battery-backed clock, wait for the network at boot';
 const ANSWER_MS = 4_000;
 
 export interface ClockSources {
@@ -32,13 +32,13 @@ export function clockCheck({ now, reach, dateFrom, proxies, patience }: ClockSou
     title: 'Clock',
     run: async () => {
       const shown = new Date(now()).toISOString();
-      if (now() < NEVER_SET) return failed(`it shows ${shown}: it was never set`, SET_IT);
+      if (now() < NEVER_SET) return failed(`shows ${shown}: never set`, SET_IT);
       const [skew, found] = await Promise.all([
         dateFrom === null ? null : skewAgainst(dateFrom, now, proxies, ANSWER_MS * patience),
         reach,
       ]);
       if (skew !== null && dateFrom !== null) return judgeSkew(skew, dateFrom, shown);
-      if (!found) return skipped(`it shows ${shown}; nothing outside to compare it with`);
+      if (!found) return skipped(`shows ${shown}; no reference to compare with`);
       return judgeValidity(found, now(), shown);
     },
   };
@@ -47,23 +47,23 @@ export function clockCheck({ now, reach, dateFrom, proxies, patience }: ClockSou
 function judgeSkew(skew: number, source: string, shown: string): Result {
   const seconds = Math.round(Math.abs(skew) / 1000);
   if (Math.abs(skew) <= TOLERATED_MS) return ok(`${shown}, within a minute of ${source}`);
-  return failed(`it shows ${shown}: ${seconds} s ${skew > 0 ? 'ahead of' : 'behind'} ${source}`, SET_IT);
+  return failed(`shows ${shown}: ${seconds} s ${skew > 0 ? 'ahead of' : 'behind'} ${source}`, SET_IT);
 }
 
 function judgeValidity(reach: Reach, now: number, shown: string): Result {
   const certificate = 'presented' in reach ? reach.presented.certificate : null;
-  if (!certificate) return skipped(`it shows ${shown}; nothing outside to compare it with`);
+  if (!certificate) return skipped(`shows ${shown}; no reference to compare with`);
   const { validFrom, validTo } = certificate;
   if (now < validFrom.getTime()) {
-    return failed(`it shows ${shown}, before the gateway's certificate was made (${validFrom.toISOString()})`, SET_IT);
+    return failed(`shows ${shown}, before the gateway's certificate is valid (${validFrom.toISOString()})`, SET_IT);
   }
   if (now > validTo.getTime()) {
     return failed(
-      `it shows ${shown}, after the end of the gateway's certificate (${validTo.toISOString()})`,
-      `if that is the right time, the gateway's certificate has to be renewed; else ${SET_IT}`,
+      `shows ${shown}, after the gateway's certificate expired (${validTo.toISOString()})`,
+      `if the time is right, renew the gateway's certificate; otherwise ${SET_IT}`,
     );
   }
-  return ok(`${shown}, within the time of the gateway's certificate`);
+  return ok(`${shown}, within the validity of the gateway's certificate`);
 }
 
 /** @returns milliseconds by which this machine is ahead; null when the service does not tell */

@@ -26,7 +26,7 @@ async function inspect(path: string): Promise<Result | Result[]> {
   const problems = [
     (found.mode & OTHERS_MAY_WRITE) === 0
       ? null
-      : failed(`other users may write to ${path} (mode ${octal(found.mode)})`, `chmod 700 ${path}`),
+      : failed(`other users can write to ${path} (mode ${octal(found.mode)})`, `chmod 700 ${path}`),
     await foreignFile(path, found.uid),
     await unwritable(path),
   ].filter((problem) => problem !== null);
@@ -39,11 +39,11 @@ async function inspectMissing(path: string): Promise<Result> {
   const parent = await nearestFolder(dirname(path));
   try {
     await access(parent, constants.W_OK | constants.X_OK);
-    return ok(`${path} is created at the first start`);
+    return ok(`${path} will be created at the first start`);
   } catch (error) {
     return failed(
-      `${path} is not there, and cannot be created (${messageOf(error)})`,
-      `create it and give it to the user that runs the agent, or set DATA_DIR`,
+      `${path} is missing and cannot be created: ${messageOf(error)}`,
+      'create it for the user that runs the agent, or set DATA_DIR',
     );
   }
 }
@@ -63,8 +63,8 @@ function ownership(path: string, { uid }: { uid: number }): Result | null {
   // root looks at the folder of whichever user the agent runs as.
   if (user === 0 || user === uid) return null;
   return failed(
-    `${path} belongs to user ${uid}, and this is user ${user}`,
-    `run this as user ${uid}, or give the folder to this one: sudo chown -R ${user} ${path}`,
+    `${path} belongs to user ${uid}, not to this user (${user})`,
+    `run this as user ${uid}, or change the owner: sudo chown -R ${user} ${path}`,
   );
 }
 
@@ -75,7 +75,7 @@ async function foreignFile(path: string, owner: number): Promise<Result | null> 
       const file = await lstat(join(folder, name)).catch(() => null);
       if (!file || file.uid === owner) continue;
       return failed(
-        `${join(folder, name)} belongs to user ${file.uid}, and the folder to user ${owner}`,
+        `${join(folder, name)} belongs to user ${file.uid}, but the folder to user ${owner}`,
         `sudo chown -R ${owner} ${path}`,
       );
     }
@@ -99,7 +99,7 @@ async function unwritable(path: string): Promise<Result | null> {
     await writeFile(file, 'x', { mode: 0o600, flag: 'wx' });
     return null;
   } catch (error) {
-    return failed(`nothing can be written to ${path} (${messageOf(error)})`, diskAdvice(error));
+    return failed(`cannot write to ${path}: ${messageOf(error)}`, diskAdvice(error));
   } finally {
     await rm(file, { force: true }).catch(() => {}); // on a read-only disk there is nothing to remove
   }
@@ -114,10 +114,7 @@ async function spaceOn(path: string): Promise<{ shown: string; problem: Result |
   return {
     shown,
     problem: isFull
-      ? failed(
-          `the disk of ${path} is nearly full: ${what}`,
-          'make room on it (df -h and df -i show how much there is)',
-        )
+      ? failed(`the disk of ${path} is nearly full: ${what}`, 'free some space (df -h and df -i show the usage)')
       : null,
   };
 }

@@ -12,7 +12,7 @@ export function defaultPoliciesCheck(path: string): Check {
         await loadDefaultPolicies(path);
         return ok(path);
       } catch (error) {
-        return failed(messageOf(error), 'mend the file, or unset DEFAULT_POLICIES to use the ones of the program');
+        return failed(messageOf(error), 'correct the file, or unset DEFAULT_POLICIES to use the packaged policies');
       }
     },
   };

@@ -65,7 +65,7 @@ function checksFor(settings: Settings, misspelt: readonly Result[], surroundings
   const { log, now = Date.now, resolve = systemResolve, patience = 1 } = surroundings;
   const file = readTunnelFile(tunnelsFile(dataDir));
   const tunnels = file.then((found) => {
-    if (found.main.state === 'unusable') throw new NotKnown('the tunnels on the disk cannot be read');
+    if (found.main.state === 'unusable') throw new NotKnown('cannot read the saved tunnels');
     return tunnelsIn(found);
   });
   const agent = findRunningAgent(settings, patience);
@@ -127,25 +127,22 @@ async function reachBy({ address, dial }: GatewayLink, authorities: TrustedCas |
 }
 
 function misspeltSetting(name: string): Result {
-  return failed(
-    `${name} is set, but there is no such setting`,
-    'correct the name, or remove it; README lists all settings',
-  );
+  return failed(`unrecognised setting: ${name}`, 'correct or remove it; docs/settings.md lists all settings');
 }
 
 function settingsCheck({ gateway }: Settings, misspelt: readonly Result[]): Check {
   const where = gateway.kind === 'embedded' ? 'the embedded gateway' : (gateway.serverAddr ?? "ngrok's cloud");
-  return { name: 'settings', title: 'Settings', run: async () => [ok(`usable; gateway: ${where}`), ...misspelt] };
+  return { name: 'settings', title: 'Settings', run: async () => [ok(`valid; gateway: ${where}`), ...misspelt] };
 }
 
 function withoutSettings(error: Error, misspelt: readonly Result[]): Check[] {
   const [first = '', ...problems] = messageOf(error).split('\n');
   const advice =
-    'correct it where it is set: environment, .env, or the service’s settings.env; README lists all settings';
+    'correct it in the environment, .env or the service’s settings.env; docs/settings.md lists all settings';
   const results = (problems.length > 0 ? problems : [first]).map((problem) => failed(problem.trim(), advice));
   return [
     { name: 'settings', title: 'Settings', run: async () => [...results, ...misspelt] },
-    { name: 'everything-else', title: 'Everything else', run: async () => skipped('needs usable settings') },
+    { name: 'everything-else', title: 'Everything else', run: async () => skipped('requires valid settings') },
   ];
 }
 

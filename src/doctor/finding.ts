@@ -1,4 +1,4 @@
-/** `skipped`: could not be looked at, or does not apply; no problem by itself. */
+/** `skipped`: check failed, or does not apply; no problem by itself. */
 export type FindingStatus = 'ok' | 'failed' | 'skipped';
 
 /** One line of the report. */

@@ -31,7 +31,7 @@ export function gatewayCheck(
     name: 'gateway',
     title: 'Gateway',
     run: async () => {
-      if (!link || !reach) return skipped('embedded in the agent: nothing has to be reached');
+      if (!link || !reach) return skipped('embedded in the agent');
       const found = await reach;
       const where =
         hostPort(link.address.host, link.address.port) + (link.proxy ? ` (through ${displayProxy(link.proxy)})` : '');
@@ -48,29 +48,27 @@ export function isTrusted(reach: Reach): boolean {
 function judge(where: string, { certificate, distrust }: TlsAnswer, isCloud: boolean): Result {
   if (!certificate) {
     return failed(
-      `what answers at ${where} does not speak TLS`,
-      'set NGROK_SERVER_ADDR to the port on which the gateway takes agents; or a proxy or captive portal is in between',
+      `${where} does not answer with TLS`,
+      'set NGROK_SERVER_ADDR to the port for agents; a proxy or captive portal may also intercept the connection',
     );
   }
   const { subject, issuer } = certificate;
   if (distrust === null) return ok(`${where} answers as ${subject}, signed by ${issuer}`);
-  const who = `who answers at ${where} presents ${subject}, signed by ${issuer}`;
+  const who = `${where} answers as ${subject}, signed by ${issuer}`;
   if (CLOCK_OR_AGE.has(distrust)) {
     return failed(
       `${who}, valid from ${day(certificate.validFrom)} to ${day(certificate.validTo)}`,
-      'look at the clock first; then renew the certificate of the gateway',
+      'check the clock first; then renew the gateway’s certificate',
     );
   }
   if (UNKNOWN_AUTHORITY.has(distrust) && !isCloud) {
     return failed(
-      `${who}, which NGROK_CA_CERT does not vouch for`,
-      "set NGROK_CA_CERT to a copy of the gateway's ca.pem; if that is what it is, somebody in between intercepts TLS",
+      `${who}, a CA that NGROK_CA_CERT does not trust`,
+      "set NGROK_CA_CERT to a copy of the gateway's ca.pem; if it is one already, something intercepts TLS",
     );
   }
-  const intercepted =
-    'a captive portal or a proxy that intercepts TLS is in between: log in to it, or let this device pass';
-  const byName =
-    'set NGROK_SERVER_ADDR to a name that this certificate holds, such as connect.gateway.example.com; else ';
+  const intercepted = 'a captive portal or proxy intercepts TLS: log in to it, or exempt this device';
+  const byName = 'set NGROK_SERVER_ADDR to a name in this certificate, such as connect.gateway.example.com; otherwise ';
   return failed(
     `${who}: this is not the gateway (${distrust})`,
     distrust === OTHER_NAME && !isCloud ? byName + intercepted : intercepted,
@@ -79,20 +77,17 @@ function judge(where: string, { certificate, distrust }: TlsAnswer, isCloud: boo
 
 function unreachable(where: string, error: unknown): Result {
   if (error instanceof ProxyFailure) {
-    return failed(
-      error.message,
-      'check HTTPS_PROXY and ALL_PROXY, and what that proxy allows; NO_PROXY makes exceptions',
-    );
+    return failed(error.message, 'check HTTPS_PROXY and ALL_PROXY and what that proxy allows; NO_PROXY bypasses it');
   }
-  return failed(`${where} cannot be reached (${messageOf(error)})`, adviceFor(error));
+  return failed(`${where} is unreachable: ${messageOf(error)}`, adviceFor(error));
 }
 
 function adviceFor(error: unknown): string {
   if (hasErrno(error, 'ECONNREFUSED')) {
-    return 'nothing listens there: is the gateway running, and NGROK_SERVER_ADDR right?';
+    return 'connection refused: check that the gateway is running, and NGROK_SERVER_ADDR';
   }
   if (hasErrno(error, 'ENOTFOUND') || hasErrno(error, 'EAI_AGAIN')) return 'see DNS of the gateway';
-  return 'check the network, and that a firewall lets this connection out';
+  return 'check the network and outgoing firewall rules';
 }
 
 function day(date: Date): string {

@@ -26,7 +26,7 @@ export function gatewayNameCheck(link: Pick<GatewayLink, 'address' | 'proxy'> | 
     name: 'gateway-dns',
     title: 'DNS of the gateway',
     run: async () => {
-      if (!link) return skipped('embedded in the agent: it needs no name');
+      if (!link) return skipped('embedded in the agent: needs no name');
       const { host } = link.address;
       if (isIP(host) !== 0) return skipped(`${host} is an address already`);
       if (link.proxy) return skipped(`${displayProxy(link.proxy)} resolves ${host}`);
@@ -55,10 +55,10 @@ export function domainNamesCheck(domains: Promise<readonly string[]>, isEmbedded
         .map((domain) => domain.replace(/:\d+$/, ''))
         .filter((host) => !host.endsWith('.internal'));
       const hosts = [...new Set(named)];
-      if (hosts.length === 0) return skipped('there are no public names');
-      if (isEmbedded) return skipped('embedded gateway: its names are for this machine');
+      if (hosts.length === 0) return skipped('no public names');
+      if (isEmbedded) return skipped('embedded gateway: names are for this machine only');
       const results = await Promise.all(hosts.slice(0, MAX_NAMES).map((host) => lookUp(host, resolve)));
-      return summarize(results, (count) => (count === 1 ? '1 name leads somewhere' : `${count} names lead somewhere`));
+      return summarize(results, (count) => (count === 1 ? '1 name resolves' : `${count} names resolve`));
     },
   };
 }
@@ -72,8 +72,8 @@ async function lookUp(host: string, resolve: Resolve): Promise<Result> {
       `${host} has no address (${messageOf(error)})`,
       hasErrno(error, 'EAI_AGAIN')
         ? CHECK_NAME_SERVER
-        : "add the CNAME record that the domain's reservation shows (cname_target), or for a name below the gateway's " +
-            'own domain one that leads to the gateway; and give it time',
+        : "add the CNAME record that the reserved domain shows (cname_target), or for a name below the gateway's own " +
+            'domain one to the gateway; DNS changes take time',
     );
   }
 }

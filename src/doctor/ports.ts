@@ -20,13 +20,13 @@ export function portsCheck(settings: Settings, agent: Promise<RunningAgent>): Ch
     title: 'Ports',
     run: async () => {
       const { status, holdsFolder } = await agent;
-      if (status) return ok('the running agent has them');
-      if (holdsFolder) return skipped('a running agent has them, if these are its settings');
+      if (status) return ok('used by the running agent');
+      if (holdsFolder) return skipped('a running agent uses them, if these are its settings');
       const ports = portsOf(settings).filter(({ port }) => port !== 0);
       const results = await Promise.all(ports.map(tryPort));
       const taken = results.filter((result) => result !== null);
       if (taken.length > 0) return taken;
-      return ok(ports.length === 0 ? 'any free ones' : `free: ${ports.map(({ port }) => port).join(', ')}`);
+      return ok(ports.length === 0 ? 'any free port' : `free: ${ports.map(({ port }) => port).join(', ')}`);
     },
   };
 }
@@ -54,12 +54,12 @@ async function tryPort({ what, setting, host, port }: Port): Promise<Result | nu
     const where = `${what} cannot listen on ${host}:${port}`;
     if (hasErrno(error, 'EADDRINUSE')) {
       return failed(
-        `${where}: something else listens there`,
-        `stop it (sudo ss -ltnp 'sport = :${port}' names it), or set ${setting} to another port`,
+        `${where}: the port is in use`,
+        `stop the other program (sudo ss -ltnp 'sport = :${port}' shows it), or set ${setting}`,
       );
     }
     const advice = hasErrno(error, 'EADDRNOTAVAIL') ? 'set AGENT_HOST to an address of this machine' : null;
-    return failed(`${where} (${messageOf(error)})`, advice ?? `set ${setting} to a port that this user may listen on`);
+    return failed(`${where} (${messageOf(error)})`, advice ?? `set ${setting} to a port that this user can listen on`);
   } finally {
     server.close();
   }

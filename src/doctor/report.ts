@@ -21,7 +21,7 @@ export function renderReport(findings: readonly Finding[], color: boolean): stri
   const wrong = findings.filter(({ status }) => status === 'failed').length;
   const verdict =
     wrong === 0
-      ? paint('Nothing is wrong.', COLORS.ok)
+      ? paint('No problems found.', COLORS.ok)
       : paint(`${wrong} ${wrong === 1 ? 'problem' : 'problems'}.`, COLORS.failed);
   return [...lines, '', verdict].join('\n');
 }

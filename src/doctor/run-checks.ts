@@ -31,7 +31,7 @@ async function runCheck({ name, title, run }: Check, deadlineMs: number): Promis
   } catch (error) {
     if (error instanceof NotKnown) return [{ check: name, title, ...skipped(error.message) }];
     // Whatever stands in the way of a check is itself something to know.
-    return [{ check: name, title, ...failed(`could not be looked at: ${messageOf(error)}`, null) }];
+    return [{ check: name, title, ...failed(`check failed: ${messageOf(error)}`, null) }];
   }
 }
 

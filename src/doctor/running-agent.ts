@@ -26,7 +26,7 @@ const MAX_ASKED = 100;
 export async function findRunningAgent(settings: Settings, patience: number): Promise<RunningAgent> {
   const holdsFolder = await isDataFolderHeld(settings.dataDir).catch(() => null); // not ours to look into
   if (settings.api.port === 0) {
-    return { holdsFolder, address: null, status: null, problem: 'AGENT_PORT=0 leaves open where it listens' };
+    return { holdsFolder, address: null, status: null, problem: 'its port is unknown with AGENT_PORT=0' };
   }
   const address = apiAddress(settings);
   try {
@@ -54,18 +54,18 @@ export function runningAgentCheck(agent: Promise<RunningAgent>, dataDir: string)
 function judge({ holdsFolder, address, status, problem }: RunningAgent, dataDir: string): Result {
   if (status && holdsFolder === false) {
     return failed(
-      `an agent with another data folder answers at ${address}`,
-      'if it is the one that you mean, run this as its user with its settings, or sudo device-agent doctor --service; ' +
-        'else give this one an address of its own with AGENT_PORT',
+      `an agent with a different data folder answers at ${address}`,
+      'to check that agent, run this as its user with its settings, or sudo device-agent doctor --service; ' +
+        'otherwise set AGENT_PORT to another port',
     );
   }
   if (status) return ok(`version ${status.version} has been running for ${duration(status.uptime_seconds)}`);
-  if (holdsFolder === null) return skipped(`this user may not look into ${dataDir}; run this as the agent's user`);
-  if (!holdsFolder) return ok('none is running on this data folder');
-  if (address === null) return skipped(`one is running on this data folder; ${problem}`);
+  if (holdsFolder === null) return skipped(`cannot read ${dataDir}; run this as the agent's user`);
+  if (!holdsFolder) return ok('not running on this data folder');
+  if (address === null) return skipped(`running on this data folder; ${problem}`);
   return failed(
-    `one is running on ${dataDir}, but cannot be asked: ${problem}`,
-    'restart it if its settings changed since, or if it hangs; else run this with the settings that it has',
+    `running on ${dataDir}, but its API is unreachable: ${problem}`,
+    'restart it if its settings changed or it hangs; otherwise run this with its settings',
   );
 }
 

@@ -7,7 +7,7 @@ const ADVICE: Readonly<Record<ServiceState['state'], string | null>> = {
   starting: null,
   running: null,
   stopping: null,
-  failing: 'see what else is wrong here, and what it logs: journalctl -u device-agent',
+  failing: 'see the other problems here and the log: journalctl -u device-agent',
 };
 
 /** Whether the service of systemd runs, and will after the next boot. */

@@ -40,7 +40,7 @@ const BIND_ALL_MS = 1_500;
 const CLOSED: TrafficPolicyDocument = {
   on_http_request: [{ actions: [{ type: 'deny', config: { status_code: 503 } }] }],
 };
-const EMBEDDED = 'embedded gateway: it makes its own';
+const EMBEDDED = 'embedded gateway: creates its own';
 /** The authtoken's rules do not allow a name, or an address. */
 const DENIED: readonly string[] = ['ERR_NGROK_308', 'ERR_NGROK_316', 'ERR_NGROK_356'];
 const ONLINE_ELSEWHERE = 'ERR_NGROK_334';
@@ -54,7 +54,7 @@ export function sessionChecks(sources: SessionSources): Check[] {
   };
   return [
     { name: 'authtoken', title: 'Authtoken', run: async () => (await examined()).authtoken },
-    { name: 'acl', title: 'Rights to the domains', run: async () => (await examined()).rights },
+    { name: 'acl', title: 'Domain permissions', run: async () => (await examined()).rights },
   ];
 }
 
@@ -62,11 +62,11 @@ async function examine({ agent, reach, link, names, live, patience }: SessionSou
   const running = await agent;
   if (running.status) {
     const { session } = running.status;
-    const rights = session.state === 'online' ? await judgeLive(live) : [skipped('the running agent has no session')];
+    const rights = session.state === 'online' ? await judgeLive(live) : [skipped('the running agent is offline')];
     return { authtoken: judgeRunning(session), rights };
   }
   if (!reach || !link) return neither(EMBEDDED);
-  if (!isTrusted(await reach)) return neither('the gateway cannot be reached, or is not to be trusted with it');
+  if (!isTrusted(await reach)) return neither('the gateway is unreachable or not trusted');
   let session: GatewaySession;
   try {
     session = await withDeadline(
@@ -80,9 +80,10 @@ async function examine({ agent, reach, link, names, live, patience }: SessionSou
     return { authtoken: refused(error), rights: [skipped('no session')] };
   }
   try {
-    const authtoken = ok('the gateway takes it');
+    const authtoken = ok('accepted by the gateway');
     // A running agent that cannot be asked may serve these names: they are not to be touched.
-    if (running.holdsFolder !== false) return { authtoken, rights: [skipped('an agent may be serving the names now')] };
+    if (running.holdsFolder !== false)
+      return { authtoken, rights: [skipped('a running agent may be using the domains')] };
     return { authtoken, rights: await tryNames(session, names, BIND_ALL_MS * patience) };
   } finally {
     await session.close();
@@ -102,7 +103,7 @@ function judgeRunning({ state, since, last_error }: StatusReport['session']): Re
 
 async function judgeLive(live: SessionSources['live']): Promise<Result[]> {
   const tunnels = await live();
-  if (tunnels.length === 0) return [skipped('there are no tunnels')];
+  if (tunnels.length === 0) return [skipped('no tunnels')];
   const results = tunnels.map(({ url, domain, status, last_error }) => {
     if (status === 'online') return ok(url);
     const advice = last_error?.code ? adviceFor(last_error.code, domain) : null;
@@ -137,18 +138,18 @@ async function tryNames(session: GatewaySession, known: SessionSources['names'],
     if (error instanceof NotKnown) return [skipped(error.message)];
     throw error;
   }
-  if (names.length === 0) return [skipped('there are no tunnels, and no AGENT_DOMAIN')];
+  if (names.length === 0) return [skipped('no tunnels and no AGENT_DOMAIN')];
   const end = performance.now() + ms;
   const results: Result[] = [];
   for (const name of names) {
     const left = end - performance.now();
-    results.push(left > 0 ? await tryName(session, name, left) : skipped('there was no time for all of the names'));
+    results.push(left > 0 ? await tryName(session, name, left) : skipped('not all domains were checked in time'));
   }
-  return summarize(results, (count) => (count === 1 ? '1 name may be bound' : `${count} names may be bound`));
+  return summarize(results, (count) => (count === 1 ? '1 domain allowed' : `${count} domains allowed`));
 }
 
 async function tryName(session: GatewaySession, { domain, protocol }: Name, ms: number): Promise<Result> {
-  if (!isProtocol(protocol)) return skipped(`${domain}: this version knows no ${protocol} tunnels`);
+  if (!isProtocol(protocol)) return skipped(`${domain}: ${protocol} tunnels are not supported by this version`);
   const request = { protocol, domain, forwardTo: 'http://127.0.0.1:9', forwardsTo: 'device-agent doctor' };
   const bound = session.open({ ...request, ...(protocol === 'http' && { trafficPolicy: CLOSED }) });
   try {
@@ -163,12 +164,12 @@ async function tryName(session: GatewaySession, { domain, protocol }: Name, ms: 
 /** Null for what says by itself what to do. */
 function adviceFor(code: string, domain: string): string | null {
   if (code.startsWith('ERR_AGENT_UPSTREAM_')) return upstreamAdvice(code);
-  if (code === ONLINE_ELSEWHERE) return 'another agent serves this name: stop it there, or delete the tunnel here';
-  if (code === 'ERR_NGROK_319') return `reserve ${domain}, or a wildcard above it: device-agent setup does`;
+  if (code === ONLINE_ELSEWHERE) return 'another agent uses this domain: stop it there, or delete the tunnel here';
+  if (code === 'ERR_NGROK_319') return `reserve ${domain} or a wildcard above it, for example with device-agent setup`;
   if (code === 'ERR_NGROK_332')
-    return 'the gateway does not serve this protocol: delete the tunnel, or use another gateway';
+    return 'the gateway does not support this protocol: delete the tunnel, or use another gateway';
   if (!DENIED.includes(code)) return null;
-  return `give the authtoken a rule for it, such as bind:${domain}, or use a name that it allows`;
+  return `add an ACL rule to the authtoken, such as bind:${domain}, or use an allowed domain`;
 }
 
 function isProtocol(text: string): text is TunnelProtocol {

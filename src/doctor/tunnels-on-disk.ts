@@ -13,9 +13,7 @@ function judge({ path, main, backup, damaged }: TunnelFile): Result | Result[] {
   const { problem: copy } = problemOf(backupOf(path), backup);
   if (main.state === 'good') {
     const found = [ok(`${count(main.tunnels.length)} in ${path}${kept}`), ...unusable(path, main.leftOut)];
-    return copy === null
-      ? found
-      : [...found, failed(copy, 'the next change replaces it; look at dmesg for disk errors')];
+    return copy === null ? found : [...found, failed(copy, 'the next change replaces it; check dmesg for disk errors')];
   }
   const { problem } = problemOf(path, main);
   if (main.state === 'unusable') return failed(problem ?? path, null);
@@ -23,12 +21,12 @@ function judge({ path, main, backup, damaged }: TunnelFile): Result | Result[] {
     const what = problem ?? `${path} is missing`;
     return failed(
       `${what}; the copy before the last change has ${count(backup.tunnels.length)}`,
-      'the agent uses that copy at its next start and keeps the damaged file; check the last change, and the disk',
+      'the agent uses that copy at its next start and keeps the damaged file; check the last change and the disk',
     );
   }
   if (main.state === 'missing') return copy === null ? ok(`none yet${kept}`) : failed(copy, null);
   return failed(
-    `${problem}, and there is no good copy`,
+    `${problem} and has no good copy`,
     `restore ${basename(path)} from a backup; the agent would start without tunnels and keep the damaged file`,
   );
 }
@@ -36,8 +34,8 @@ function judge({ path, main, backup, damaged }: TunnelFile): Result | Result[] {
 function unusable(path: string, leftOut: readonly string[]): Result[] {
   if (leftOut.length === 0) return [];
   const remedy =
-    'mend it before the next start: the agent keeps a copy of the file as it is, and goes on without these tunnels';
-  return [failed(`some tunnels in ${path} cannot be used (${leftOut.join('; ')})`, remedy)];
+    'correct it before the next start; otherwise the agent starts without these tunnels and keeps a copy of the file';
+  return [failed(`unusable tunnels in ${path}: ${leftOut.join('; ')}`, remedy)];
 }
 
 function problemOf(path: string, content: FileContent): { problem: string | null } {

@@ -8,7 +8,7 @@ import { Limiter } from '../lib/limiter.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { type Check, failed, ok, type Result, skipped, summarize } from './finding.ts';
 
-const START_IT = 'start the service, or change what the tunnel forwards to';
+const START_IT = 'start the upstream, or change what the tunnel forwards to';
 const ANSWER_MS = 3_000;
 /** Upstreams that are tried at the same time. */
 const MAX_TRYING = 16;
@@ -22,7 +22,7 @@ export function upstreamsCheck(tunnels: Promise<readonly Tunnel[]>, settings: Se
     title: 'Upstreams',
     run: async () => {
       const upstreams = [...new Set((await tunnels).map(({ forwards_to }) => forwards_to))];
-      if (upstreams.length === 0) return skipped('there are no tunnels');
+      if (upstreams.length === 0) return skipped('no tunnels');
       const tried = upstreams.map((upstream) =>
         limiter.run(() => tryUpstream(upstream, guard, settings, ANSWER_MS * patience)),
       );
@@ -47,9 +47,9 @@ async function tryUpstream(text: string, guard: UpstreamGuard, settings: Setting
     const isTls = upstream.kind === 'tcp' && upstream.scheme === 'https';
     if (!isTls || isUnreachable(error)) return failed(`${text} does not answer (${messageOf(error)})`, START_IT);
     return failed(
-      `${text} has no TLS that can be used (${tlsProblem(error)})`,
-      'if it has none, forward to http://' +
-        (verify ? '; if nobody signed its certificate: AGENT_VERIFY_UPSTREAM_TLS=false' : ''),
+      `${text}: TLS failed (${tlsProblem(error)})`,
+      'if it does not use TLS, forward to http://' +
+        (verify ? '; for a self-signed certificate, set AGENT_VERIFY_UPSTREAM_TLS=false' : ''),
     );
   }
 }

@@ -90,14 +90,14 @@ export function createDurablySync(path: string, content: string | Buffer, mode: 
 
 /** What the operator can do, by the code of the system's error. */
 const ADVICE: Readonly<Record<string, string>> = {
-  ENOSPC: 'the disk is full: make room on it (df -h and df -i show how much there is)',
-  EDQUOT: "the user's quota is used up: make room, or raise it",
+  ENOSPC: 'the disk is full: free some space (df -h and df -i show the usage)',
+  EDQUOT: "the user's disk quota is full: free some space or raise it",
   EROFS:
-    'the file system is read-only, as it becomes when a card fails: look at dmesg and check the card, ' +
-    'then make it writable again with mount -o remount,rw',
-  EACCES: 'this user may not write there: give it to the user that runs this, with chown',
-  EPERM: 'this user may not write there: give it to the user that runs this, with chown',
-  EIO: 'the disk fails: look at dmesg, and replace the card',
+    'the file system is read-only, often because a card fails: check dmesg and the card, ' +
+    'then remount it with mount -o remount,rw',
+  EACCES: 'permission denied: chown it to the user that runs this program',
+  EPERM: 'permission denied: chown it to the user that runs this program',
+  EIO: 'the disk is failing: check dmesg and replace the card',
 };
 
 /** What to do about a file or folder that cannot be written; null when the error is none of the disk's. */
@@ -116,17 +116,17 @@ export function withDiskAdvice(problem: string, error: unknown): string {
 export function explainUnwritable(path: string, error: unknown): unknown {
   const advice = diskAdvice(error);
   if (advice === null) return error;
-  return new OperatorError(`${path} cannot be written (${messageOf(error)}): ${advice}`, 1, { cause: error });
+  return new OperatorError(`cannot write ${path} (${messageOf(error)}): ${advice}`, 1, { cause: error });
 }
 
 /** The error for the operator about a file that is there and cannot be read. */
 export function explainUnreadable(path: string, error: unknown): OperatorError {
   const isDenied = hasErrno(error, 'EACCES') || hasErrno(error, 'EPERM');
   const advice = isDenied
-    ? `run this as its owner, or give it to user ${process.geteuid?.() ?? 'unknown'}, who runs this, with chown`
+    ? `run this as its owner, or chown it to user ${process.geteuid?.() ?? 'unknown'}`
     : diskAdvice(error);
   const remedy = advice === null ? '' : `: ${advice}`;
-  return new OperatorError(`${path} cannot be read (${messageOf(error)})${remedy}`, 1, { cause: error });
+  return new OperatorError(`cannot read ${path} (${messageOf(error)})${remedy}`, 1, { cause: error });
 }
 
 /**

@@ -24,9 +24,9 @@ export function explainStart(error: unknown, { what, portSettings, folder }: Sta
 }
 
 function listenAdvice(error: unknown, portSettings: string): string | null {
-  const others = `set ${portSettings} to other ports (0: any free one)`;
-  if (hasErrno(error, 'EADDRINUSE')) return `stop what listens there, or ${others}`;
-  if (hasErrno(error, 'EACCES')) return `this user may not listen there; ${others}`;
+  const others = `set ${portSettings} (0: any free port)`;
+  if (hasErrno(error, 'EADDRINUSE')) return `stop the other program, or ${others}`;
+  if (hasErrno(error, 'EACCES')) return `permission denied; ${others}`;
   if (hasErrno(error, 'EADDRNOTAVAIL')) return 'set GATEWAY_HOST and GATEWAY_DNS_HOST to addresses of this machine';
   return null;
 }

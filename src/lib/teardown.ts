@@ -24,7 +24,7 @@ export class Teardown {
         await step();
       } catch (err) {
         failures.push(err);
-        this.log.error({ err }, 'a part could not be stopped');
+        this.log.error({ err }, 'shutdown step failed');
       }
     }
     if (failures.length > 0) throw failures[0];

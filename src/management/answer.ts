@@ -22,7 +22,7 @@ export function noAnswer(name: string, error: unknown): ManagementError {
   // but a code when several addresses were tried.
   const reason = error instanceof TypeError && error.cause !== undefined ? error.cause : error;
   const why = messageOf(reason) || String((reason as { code?: unknown }).code);
-  const text = `${name}: the service cannot be reached: ${why}`;
+  const text = `${name}: API unreachable: ${why}`;
   return new ManagementError(text, { status: null, code: UNREACHABLE, cause: error });
 }
 
@@ -37,7 +37,7 @@ export function readAnswer(name: string, answer: FetchAnswer, text: string): unk
   try {
     json = JSON.parse(text);
   } catch (cause) {
-    if (isSuccess) throw unreadable(name, answer.status, 'the answer is not JSON', cause);
+    if (isSuccess) throw unreadable(name, answer.status, 'the response is not JSON', cause);
   }
   if (isSuccess) return json;
   throw refusal(name, answer, json);
@@ -54,8 +54,8 @@ function refusal(name: string, answer: FetchAnswer, json: unknown): ManagementEr
   const code = data?.error_code ?? null;
   const isRedirect = answer.status >= 300 && answer.status < 400;
   const msg = isRedirect
-    ? `the service redirects to ${answer.headers.get('location') ?? 'nowhere'}; set that as the base URL`
-    : (data?.msg ?? `the service answered with status ${answer.status}`);
+    ? `redirected to ${answer.headers.get('location') ?? 'an unknown URL'}; set that as the base URL`
+    : (data?.msg ?? `the API responded with status ${answer.status}`);
   return new ManagementError(`${name}: ${msg}${code ? ` (${code})` : ''}`, {
     status: answer.status,
     code,

@@ -61,7 +61,7 @@ export class CnameChecker {
     const target = normalize(record.target);
     // Under a wildcard any name shows what visitors will meet.
     let name = record.name.replace(/^\*/, 'device-agent-check');
-    let found = 'no CNAME record (a provider that proxies the record hides it: switch proxying off)';
+    let found = 'no CNAME record (a provider’s proxy mode hides it: switch it off)';
     try {
       for (let hop = 0; hop < MAX_CHAIN; hop += 1) {
         const [next] = await this.#cname(name);
@@ -71,7 +71,7 @@ export class CnameChecker {
         name = next;
       }
     } catch (error) {
-      found = `the lookup failed: ${messageOf(error)}`;
+      found = `lookup failed: ${messageOf(error)}`;
     }
     return { inPlace: false, found };
   }

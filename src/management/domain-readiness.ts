@@ -9,7 +9,7 @@ export class NotReadyInTime extends OperatorError {
   static readonly EXIT_CODE = 5;
 
   constructor(what: string) {
-    super(`${what}; run the same command again to go on from here`, NotReadyInTime.EXIT_CODE);
+    super(`${what}; run the same command again to continue`, NotReadyInTime.EXIT_CODE);
   }
 }
 
@@ -29,7 +29,7 @@ export async function awaitRecords(records: readonly CnameRecord[], checker: Cna
     }
     missing = findings.filter(({ inPlace }) => !inPlace).map(({ record }) => record);
     if (missing.length === 0) return;
-    await pause(run, DNS_INTERVAL_MS, () => `DNS does not show ${missing.map(({ name }) => name).join(' and ')} yet`);
+    await pause(run, DNS_INTERVAL_MS, () => `DNS records still missing: ${missing.map(({ name }) => name).join(', ')}`);
   }
 }
 
@@ -43,7 +43,7 @@ export async function awaitCertificate(run: Run, domain: ReservedDomain): Promis
   let told = '';
   while (current.certificate === null) {
     const job = current.certificate_management_status?.provisioning_job ?? null;
-    const message = job?.msg ?? 'The certificate is on its way.';
+    const message = job?.msg ?? 'The certificate is pending.';
     const state = job?.error_code == null ? 'waiting' : 'failing';
     if (told !== state + message)
       run.report({ step: 'certificate', state, message, retriesAt: job?.retries_at ?? null });
@@ -51,11 +51,11 @@ export async function awaitCertificate(run: Run, domain: ReservedDomain): Promis
     await pause(
       run,
       CERTIFICATE_INTERVAL_MS,
-      () => `the certificate for ${domain.domain} is not there yet: ${message}`,
+      () => `the certificate for ${domain.domain} is still pending: ${message}`,
     );
     current = await run.client.reservedDomains.get(domain.id, { signal: run.signal });
   }
-  run.report({ step: 'certificate', state: 'ready', message: 'The certificate is there.', retriesAt: null });
+  run.report({ step: 'certificate', state: 'ready', message: 'The certificate is issued.', retriesAt: null });
   return current;
 }
 

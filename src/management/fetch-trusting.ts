@@ -7,19 +7,19 @@ import { connectionFor } from '../lib/proxied-connection.ts';
 import { NO_PROXIES, type ProxyRules } from '../lib/proxy-rules.ts';
 import type { Fetch, FetchAnswer } from './fetch.ts';
 
-/** What Node's own fetch cannot be told: whom to trust, and which proxies are in between. */
+/** Options that Node's own fetch does not have. */
 export interface FetchOptions {
-  /** PEM of the authority to trust in place of the public ones. */
+  /** PEM of the CA to trust instead of the public ones. */
   ca?: string;
   proxies?: ProxyRules;
 }
 
 /**
- * A fetch by way of Node's http client. Its own fetch would need an environment variable at the start of the process
+ * Makes a fetch with Node's http client. Node's own fetch would need an environment variable at the start of the process
  * for either option, or the exact undici that Node was built with.
  *
- * Names below `localhost` lead to this machine, as they do in browsers and curl (RFC 6761, section 6.3), whether or
- * not the system's resolver knows of them.
+ * Names below `localhost` resolve to this machine, as in browsers and curl (RFC 6761, section 6.3), even if the system's
+ * resolver does not support that.
  */
 export function fetchTrusting({ ca, proxies = NO_PROXIES }: FetchOptions): Fetch {
   return (address, { method, headers, body, signal }) =>

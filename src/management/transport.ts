@@ -2,8 +2,9 @@ import { backoffDelay } from '../lib/backoff.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { withOwnSignal, withSignal } from '../lib/deadline.ts';
 import { noAnswer, readAnswer } from './answer.ts';
+import { chooseFetch } from './choose-fetch.ts';
 import { CLOUD_API } from './cloud-api.ts';
-import { chooseFetch, type Fetch } from './fetch.ts';
+import type { Fetch } from './fetch.ts';
 import { ManagementError } from './management-error.ts';
 import type { Operation } from './operations.ts';
 

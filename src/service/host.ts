@@ -27,15 +27,17 @@ export function thisHost(): Host {
 /** Where this very program lies. */
 export function thisProgram(): ProgramPaths {
   const [node, cli] = process.argv;
-  if (node === undefined || cli === undefined) throw new OperatorError('this program does not know its own path');
+  if (node === undefined || cli === undefined) throw new OperatorError('cannot determine the path of this program');
   return { node: realpathSync(node), cli: realpathSync(cli) };
 }
 
 /** @throws {OperatorError} when this user may not change services, with the same command as root may give it */
 export function requireRoot(): void {
-  if (process.platform !== 'linux') throw new OperatorError('services are installed on Linux with systemd alone');
+  if (process.platform !== 'linux') throw new OperatorError('services require Linux with systemd');
   if (process.geteuid?.() === 0) return;
-  throw new OperatorError(`only root may do this: sudo ${[process.execPath, ...process.argv.slice(1)].join(' ')}`);
+  throw new OperatorError(
+    `root privileges required: run sudo ${[process.execPath, ...process.argv.slice(1)].join(' ')}`,
+  );
 }
 
 /** Starting waits until the service is ready. */
@@ -47,7 +49,7 @@ async function run(command: string, ...args: string[]): Promise<string> {
     return stdout;
   } catch (error) {
     if (hasErrno(error, 'ENOENT')) {
-      throw new OperatorError(`${command} is not there: this needs systemd (247 or later)`, 1, { cause: error });
+      throw new OperatorError(`${command} not found: services require systemd 247 or later`, 1, { cause: error });
     }
     const said = error instanceof Error && 'stderr' in error ? String(error.stderr).trim() : '';
     throw new OperatorError(`${command} ${args.join(' ')} failed: ${said || messageOf(error)}`, 1, { cause: error });

@@ -22,18 +22,18 @@ export async function installService(service: Service, paths: ProgramPaths, host
   await createUser(service, host);
   await createSettings(service, host, tell);
   const changed = await writeIfOther(host, unitFileOf(service), unit);
-  tell(`${unitFileOf(service)} ${changed ? 'is written' : 'is as it should be'}`);
+  tell(`${unitFileOf(service)}: ${changed ? 'written' : 'up to date'}`);
   if (host.isBooted) await host.run('systemctl', 'daemon-reload');
   await host.run('systemctl', 'enable', '--quiet', name);
   if (!(await hasWhatItNeeds(service, host))) {
-    tell(`${name} starts at boot; it still needs the authtoken:`);
+    tell(`${name} starts at boot, but still needs the authtoken:`);
     tell(`  sudo install -m 600 /dev/stdin ${service.credential?.file}     (paste it, Enter, Ctrl-D)`);
     tell(`  sudo systemctl restart ${name}`);
   } else if (!host.isBooted) {
-    tell(`${name} starts at boot; systemd does not run here now`);
+    tell(`${name} starts at boot; systemd is not running now`);
   } else {
     await host.run('systemctl', changed ? 'restart' : 'start', name);
-    tell(`${name} runs, and starts at boot`);
+    tell(`${name} is running and starts at boot`);
   }
 }
 
@@ -54,8 +54,8 @@ async function requireOwnUnit(service: Service, host: Host): Promise<void> {
   const found = await readIfAny(host, unit);
   if (found === null || !isEdited(found)) return;
   throw new OperatorError(
-    `${unit} was edited and stays as it is: put your changes into a drop-in (systemctl edit ${service.name}), ` +
-      'move the file away, and install again',
+    `${unit} was edited and is left unchanged: move your changes to a drop-in (systemctl edit ${service.name}), ` +
+      'remove the file, and install again',
   );
 }
 
@@ -75,7 +75,7 @@ async function createSettings(service: Service, host: Host, tell: Tell): Promise
   await chmod(folder, 0o750);
   if ((await readIfAny(host, file)) === null) {
     await writeDurably(`${host.root}${file}`, service.settings, 0o640);
-    tell(`${file} is written: settings belong there`);
+    tell(`${file} created for settings`);
   }
   await chown(`${host.root}${file}`, 0, gid);
 }

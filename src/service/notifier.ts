@@ -33,7 +33,10 @@ export class Notifier {
     try {
       await promisify(execFile)('systemd-notify', assignments, { env, timeout: SEND_DEADLINE_MS });
     } catch (error) {
-      this.log.error({ reason: messageOf(error), assignments }, 'systemd could not be told; is systemd-notify there?');
+      this.log.error(
+        { reason: messageOf(error), assignments },
+        'systemd notification failed; check that systemd-notify is installed',
+      );
     }
   }
 }

@@ -63,7 +63,7 @@ export class ServiceReport {
     const { program, watchdogMs, log } = this.options;
     if (watchdogMs === null) return [];
     if (program.silentMs() > STUCK_MS) {
-      if (!this.#stuck) log.error({ silent_ms: program.silentMs() }, 'no progress any more: systemd will restart this');
+      if (!this.#stuck) log.error({ silent_ms: program.silentMs() }, 'no progress; systemd restarts the service');
       this.#stuck = true;
       return [];
     }

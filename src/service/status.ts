@@ -52,8 +52,8 @@ export async function serviceState(service: Service, paths: ProgramPaths, host: 
       ...(restarts > 0 ? [`  restarts by systemd: ${restarts}`] : []),
       `  at boot: ${of('UnitFileState') === 'enabled' ? 'starts' : `does not start (${of('UnitFileState')})`}`,
       `  unit: ${file}${isEdited(unit) ? ' (edited)' : ''}${of('DropInPaths') ? ` with ${of('DropInPaths')}` : ''}`,
-      ...(outdated ? ['  the unit is of another version or program than this one: install again'] : []),
-      ...(of('NeedDaemonReload') === 'yes' ? ['  the unit changed on disk: systemctl daemon-reload'] : []),
+      ...(outdated ? ['  the unit belongs to another version or path of this program: install again'] : []),
+      ...(of('NeedDaemonReload') === 'yes' ? ['  the unit changed on disk: run systemctl daemon-reload'] : []),
     ],
   };
 }

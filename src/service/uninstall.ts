@@ -20,18 +20,18 @@ export async function uninstallService(service: Service, purge: boolean, host: H
     await host.run('systemctl', 'disable', '--quiet', ...(host.isBooted ? ['--now'] : []), name);
     await removeUnit(`${host.root}${unit}`, text, tell);
     if (host.isBooted) await host.run('systemctl', 'daemon-reload');
-    tell(`${name} is removed`);
+    tell(`${name} removed`);
   }
   await rm(`${host.root}${userFileOf(service)}`, { force: true });
   const kept = [configFolderOf(service), stateFolderOf(service)];
   if (purge) await removeTraces(service, kept, host, tell);
-  else tell(`settings and data stay in ${kept.join(' and ')}; --purge removes them`);
+  else tell(`settings and data kept in ${kept.join(' and ')}; --purge deletes them`);
 }
 
 async function removeUnit(file: string, text: string, tell: Tell): Promise<void> {
   if (!isEdited(text)) return rm(file);
   await rename(file, `${file}.edited`);
-  tell(`the unit was edited: it is kept as ${file}.edited`);
+  tell(`the unit was edited; kept as ${file}.edited`);
 }
 
 async function removeTraces(service: Service, folders: string[], host: Host, tell: Tell): Promise<void> {
@@ -40,5 +40,5 @@ async function removeTraces(service: Service, folders: string[], host: Host, tel
   }
   const users = (await readIfAny(host, '/etc/passwd')) ?? '';
   if (users.split('\n').some((line) => line.startsWith(`${service.name}:`))) await host.run('userdel', service.name);
-  tell(`settings and data are removed`);
+  tell('settings and data deleted');
 }

@@ -168,7 +168,7 @@ const HARDENING = [
 function quoted(path: string): string {
   if (!/^[\w@.,+=~ /-]+$/.test(path)) {
     throw new OperatorError(
-      `the path ${path} cannot stand in a unit: move the program to another folder, such as /opt`,
+      `the path ${path} is not supported in a unit: move the program to another folder, such as /opt`,
     );
   }
   return path.includes(' ') ? `"${path}"` : path;

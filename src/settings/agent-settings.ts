@@ -134,8 +134,8 @@ function gatewaySettings(values: Parsed, path: (value: string) => string, proble
   if (!authtoken && !problems.some((problem) => problem.startsWith('NGROK_AUTHTOKEN='))) {
     problems.push(
       `NGROK_AUTHTOKEN is not set, but ${serverAddr === null ? 'AGENT_GATEWAY=remote' : 'NGROK_SERVER_ADDR'} needs one: ` +
-        'set it, or put it alone into a file that NGROK_AUTHTOKEN_FILE names (installed as a service: ' +
-        `${AUTHTOKEN_FILE}); or set AGENT_GATEWAY=embedded, with tunnels that are reachable from this machine only`,
+        `set it, or set NGROK_AUTHTOKEN_FILE to a file with nothing else in it (the service's is ${AUTHTOKEN_FILE}); ` +
+        'or set AGENT_GATEWAY=embedded for tunnels that only this machine can reach',
     );
   }
   return {
@@ -197,7 +197,7 @@ function authtokenReader(
 /** Of two sources the one that wins is meant; here one source says both. */
 function refuseBoth(name: 'NGROK_AUTHTOKEN' | 'AGENT_API_TOKEN', values: Parsed, problems: string[]): void {
   if (values[name] === null || values[`${name}_FILE`] === null) return;
-  problems.push(`${name} and ${name}_FILE are both set, in the same place: take out the one that is not meant`);
+  problems.push(`${name} and ${name}_FILE are both set in the same place: remove one`);
 }
 
 function apiToken(values: Parsed, path: (value: string) => string, problems: string[]): string | null {
@@ -207,9 +207,7 @@ function apiToken(values: Parsed, path: (value: string) => string, problems: str
   const source = token === null ? 'AGENT_API_TOKEN_FILE' : 'AGENT_API_TOKEN';
   const value = token ?? readSecretFile('AGENT_API_TOKEN_FILE', path(file ?? ''), problems);
   if (value !== '' && value.length < 16) {
-    problems.push(
-      `${source}: the token has ${value.length} characters; at least 16 are needed, as strangers may guess`,
-    );
+    problems.push(`${source}: the token has ${value.length} characters; use at least 16`);
   }
   return value;
 }

@@ -95,13 +95,13 @@ function acmeSettings(values: Parsed, path: (value: string) => string, problems:
   const directoryUrl = values.GATEWAY_ACME_DIRECTORY ?? fallback ?? LOCAL_CA;
   const { GATEWAY_ACME_EAB_KID: kid, GATEWAY_ACME_EAB_HMAC: hmacKey } = values;
   if ((kid === null) !== (hmacKey === null)) {
-    problems.push('GATEWAY_ACME_EAB_KID and GATEWAY_ACME_EAB_HMAC: one is set without the other');
+    problems.push('GATEWAY_ACME_EAB_KID and GATEWAY_ACME_EAB_HMAC: set both or neither');
   }
   const trust = readCertificates('GATEWAY_ACME_CA_CERT', values, path, problems);
   const ownNames = values.GATEWAY_ACME_OWN_NAMES ?? 'none';
   if (directoryUrl === LOCAL_CA) {
     if (ownNames !== 'none') {
-      problems.push(`GATEWAY_ACME_OWN_NAMES="${ownNames}": needs an authority in GATEWAY_ACME_DIRECTORY`);
+      problems.push(`GATEWAY_ACME_OWN_NAMES="${ownNames}": requires an ACME CA in GATEWAY_ACME_DIRECTORY`);
     }
     return null;
   }
@@ -128,7 +128,7 @@ function challengeDnsSettings(values: Parsed, problems: string[]): ChallengeDnsS
   const acmeZone = `acme.${domain}`;
   if (`.${nameServer}`.endsWith(`.${acmeZone}`)) {
     problems.push(
-      `GATEWAY_DNS_NAMESERVER="${nameServer}": lies in the zone ${acmeZone} itself, where no addresses are served`,
+      `GATEWAY_DNS_NAMESERVER="${nameServer}": lies in the zone ${acmeZone}, which has no addresses; choose a name outside it`,
     );
   }
   return port === null ? null : { port, host: values.GATEWAY_DNS_HOST ?? values.GATEWAY_HOST ?? '', nameServer };

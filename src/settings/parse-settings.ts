@@ -23,7 +23,7 @@ export function parseSettings<T>(assemble: Assemble<T>, texts: Texts, folder: st
   const values = parseVariables(texts, problems);
   const settings = assemble(values, (value) => resolve(folder, value), problems);
   if (problems.length > 0) {
-    throw new OperatorError(`the settings are not usable:\n${problems.map((problem) => `  ${problem}`).join('\n')}`, 2);
+    throw new OperatorError(`invalid settings:\n${problems.map((problem) => `  ${problem}`).join('\n')}`, 2);
   }
   return settings;
 }

@@ -13,7 +13,8 @@ export function readSecretFile(name: VariableName, file: string, problems: strin
   try {
     const value = readFileSync(file, 'utf8').trim();
     if (value === '') problems.push(`${name}=${file}: the file is empty`);
-    else if (/[^\x21-\x7e]/.test(value)) problems.push(`${name}=${file}: the file must hold one line, without blanks`);
+    else if (/[^\x21-\x7e]/.test(value))
+      problems.push(`${name}=${file}: the file must contain a single line without spaces`);
     return value;
   } catch (error) {
     problems.push(`${name}=${file}: ${messageOf(error)}`);
@@ -37,8 +38,10 @@ export function readCertificates(
   const file = path(set);
   try {
     const pem = readFileSync(file);
-    if (!pem.includes('-----BEGIN CERTIFICATE-----')) problems.push(`${name}=${file}: no PEM certificate in it`);
-    else if (!isSound(pem)) problems.push(`${name}=${file}: the certificate in it is damaged; copy the file anew`);
+    if (!pem.includes('-----BEGIN CERTIFICATE-----'))
+      problems.push(`${name}=${file}: the file contains no PEM certificate`);
+    else if (!isSound(pem))
+      problems.push(`${name}=${file}: the certificate in the file is damaged; copy the file again`);
     return pem;
   } catch (error) {
     problems.push(`${name}=${file}: ${messageOf(error)}`);

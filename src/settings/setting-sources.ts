@@ -74,6 +74,6 @@ function readDotenv(path: string): Texts {
     return present(parseDotenv(readFileSync(path)));
   } catch (error) {
     if (hasErrno(error, 'ENOENT')) return {};
-    throw new OperatorError(`${path} cannot be read: ${messageOf(error)}`, 2);
+    throw new OperatorError(`cannot read ${path}: ${messageOf(error)}`, 2);
   }
 }

@@ -18,5 +18,5 @@ export function unknownSettings(env: NodeJS.ProcessEnv = process.env, folder = p
 /** A setting that changes nothing is no reason not to start, but has to be told. */
 export function logUnknownSettings(log: Log): void {
   const settings = unknownSettings();
-  if (settings.length > 0) log.warn({ settings }, 'there are no such settings: are their names right?');
+  if (settings.length > 0) log.warn({ settings }, 'unrecognised settings');
 }

@@ -11,8 +11,8 @@ const FREE_PORTS = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT
 it('prints one screen without colours into a pipe, and exits with 0 when nothing is wrong', async () => {
   const { code, stdout, stderr } = await deviceAgent(['doctor'], temporaryFolder(), FREE_PORTS);
   expect([code, stderr]).toEqual([0, '']);
-  expect(stdout).toMatch(/^✔ Node {2,}v[\s\S]*\n✔ Settings {2,}usable; gateway: the embedded gateway\n/);
-  expect(stdout).toMatch(/\nNothing is wrong\.\n$/);
+  expect(stdout).toMatch(/^✔ Node {2,}v[\s\S]*\n✔ Settings {2,}valid; gateway: the embedded gateway\n/);
+  expect(stdout).toMatch(/\nNo problems found\.\n$/);
   expect(stdout).not.toContain('\u001b');
 });
 
@@ -46,8 +46,8 @@ it('names what is no setting in the files of settings', async () => {
   const wrong = findings.filter(({ status }) => status === 'failed');
   expect(wrong.map(({ check, detail }) => [check, detail])).toEqual([
     ['settings', expect.stringMatching(/^NGROK_AUTHTOKEN is not set/)],
-    ['settings', 'AGENT_DOMIAN is set, but there is no such setting'],
-    ['settings', 'NGROK_AUTH_TOKEN is set, but there is no such setting'],
+    ['settings', 'unrecognised setting: AGENT_DOMIAN'],
+    ['settings', 'unrecognised setting: NGROK_AUTH_TOKEN'],
   ]);
   expect(stdout).not.toContain('super-secret');
 });
@@ -55,7 +55,7 @@ it('names what is no setting in the files of settings', async () => {
 it('never prints the authtoken', async () => {
   const env = { ...FREE_PORTS, NGROK_AUTHTOKEN: 'super-secret-authtoken', NGROK_SERVER_ADDR: '127.0.0.1:1' };
   const { code, stdout } = await deviceAgent(['doctor'], temporaryFolder(), env);
-  expect([code, stdout]).toEqual([1, expect.stringMatching(/\n✖ Gateway {2,}127\.0\.0\.1:1 cannot be reached/)]);
+  expect([code, stdout]).toEqual([1, expect.stringMatching(/\n✖ Gateway {2,}127\.0\.0\.1:1 is unreachable/)]);
   expect(stdout).not.toContain('super-secret');
 });
 

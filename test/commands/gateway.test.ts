@@ -119,9 +119,9 @@ it('gateway certificates shows how those stand that are obtained automatically',
   });
   await run('certificates');
   expect(printed.trimEnd().split('\n').sort()).toEqual([
-    '*.gw.test    DNS_ERROR: The DNS record _acme-challenge.gw.test is missing. Tried again at 2026-05-01T12:01:00Z.',
-    'api.gw.test  being obtained',
-    'gw.test      valid until 2026-07-30T12:00:00Z; renewed from 2026-06-30T00:00:00Z on',
+    '*.gw.test    DNS_ERROR: The DNS record _acme-challenge.gw.test is missing. Next try at 2026-05-01T12:01:00Z.',
+    'api.gw.test  pending',
+    'gw.test      valid until 2026-07-30T12:00:00Z; renews at 2026-06-30T00:00:00Z',
   ]);
   store.database.close();
 });

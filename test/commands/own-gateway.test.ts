@@ -24,7 +24,7 @@ describe('a gateway of one’s own, from the first start to a tunnel', () => {
 
   const startGateway = async (env: Record<string, string> = {}) => {
     gateway = AgentProcess.start(folder('gateway'), env, ['gateway']);
-    up = await gateway.logged('the gateway is up');
+    up = await gateway.logged('gateway listening');
   };
   const setup = (...args: string[]) =>
     deviceAgent(['setup', '--domain', '*.sitea.example.com', '--bot', 'site A', ...args], folder('laptop'), operator);
@@ -45,12 +45,11 @@ describe('a gateway of one’s own, from the first start to a tunnel', () => {
     removeRoot();
   });
 
-  it('says at the first start how to make an API key', async () => {
-    const { msg } = await gateway.logged(
-      'there is no API key yet; make one with: device-agent gateway api-key create --description laptop',
+  it('logs at the first start how to create an API key', async () => {
+    const { command } = await gateway.logged('no API key yet; create one');
+    expect((await deviceAgent(String(command).split(' ').slice(1), folder('gateway'))).stdout).toMatch(
+      /^\w{27}_\w+\n$/,
     );
-    const command = msg.slice(msg.indexOf('device-agent ')).split(' ').slice(1);
-    expect((await deviceAgent(command, folder('gateway'))).stdout).toMatch(/^\w{27}_\w+\n$/);
   });
 
   it('sets a site up with a key that was made beside the running gateway', async () => {
@@ -101,14 +100,14 @@ describe('a gateway of one’s own, from the first start to a tunnel', () => {
     expect(code).toBe(0);
     expect(stdout).toMatch(/^domain +\*\.sitea\.example\.com \(rd_\w+\) found$/m);
     expect(stdout).toMatch(/^bot user +site A \(bot_\w+\) found$/m);
-    expect(stdout).toMatch(/^authtoken +cr_\w+ was made by an earlier run/m);
+    expect(stdout).toMatch(/^authtoken +cr_\w+ exists from an earlier run/m);
     // A key of 4096 bits takes its time.
     await expect
       .poll(async () => JSON.parse((await setup('--no-wait', '--json')).stdout).certificate, { timeout: 25_000 })
       .toBe('ready');
   });
 
-  it('says what to set when the gateway’s authority is not known', async () => {
+  it('says what to set when the gateway’s CA is unknown', async () => {
     const { code, stderr } = await deviceAgent(
       ['setup', '--domain', 'a.example.com', '--bot', 'b'],
       folder('laptop'),
@@ -116,7 +115,7 @@ describe('a gateway of one’s own, from the first start to a tunnel', () => {
       { MANAGEMENT_API_URL: `https://localhost:${up.https}`, MANAGEMENT_API_KEY: 'a_b' },
     );
     expect(code).toBe(3);
-    expect(stderr).toMatch(/set MANAGEMENT_API_CA_CERT to .* or leave it out if a public authority/);
+    expect(stderr).toMatch(/set MANAGEMENT_API_CA_CERT to .* or remove it if a public CA/);
   });
 
   it('comes back after a kill with everything, and the agent to it', async () => {
@@ -126,6 +125,6 @@ describe('a gateway of one’s own, from the first start to a tunnel', () => {
     await device.logged('session online', seen);
     await device.ready();
     expect(await visit('cam.sitea.example.com')).toMatchObject({ status: 200, body: 'the camera' });
-    expect((await setup('--no-wait')).stdout).toMatch(/^authtoken +cr_\w+ was made by an earlier run/m);
+    expect((await setup('--no-wait')).stdout).toMatch(/^authtoken +cr_\w+ exists from an earlier run/m);
   });
 });

@@ -10,7 +10,7 @@ import { getPublic } from '../support/gateway.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 
 const DONE = 'settings reloaded';
-const REFUSED = 'the settings are refused, the old ones stay';
+const REFUSED = 'settings reload failed; keeping the previous ones';
 const FIRST_TOKEN = 'the-first-token-of-two';
 
 const policies = (value: string, expression = 'true') =>
@@ -69,7 +69,7 @@ describe('an agent that is told to read its settings again (SIGHUP)', () => {
   });
 
   it('was told at its start of what looks like a setting in .env and is none', async () => {
-    const warning = await agent.logged('there are no such settings: are their names right?');
+    const warning = await agent.logged('unrecognised settings');
     expect(warning).toMatchObject({ level: 'warn', settings: ['AGENT_DOMIAN'] });
   });
 
@@ -118,7 +118,7 @@ describe('an agent that is told to read its settings again (SIGHUP)', () => {
   it('changes the log level, and names the settings that need a restart', async () => {
     settings('LOG_LEVEL=warn', 'AGENT_DOMAIN=other.localhost');
     const from = agent.lines.length;
-    const { settings: named } = await reload('these settings changed: they need a restart');
+    const { settings: named } = await reload('changed settings need a restart');
     expect(named).toEqual(['AGENT_DOMAIN']);
     expect(agent.lines.slice(from).map(({ level }) => level)).toEqual(['warn']);
     settings();

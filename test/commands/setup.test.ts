@@ -93,7 +93,7 @@ describe('device-agent setup', () => {
     expect(out).toMatch(/^# NGROK_AUTHTOKEN=$/m);
   });
 
-  it('names the old authtoken that it could not delete, beside the new one', async () => {
+  it('names the old authtoken when deleting it failed', async () => {
     const first = await setup(['--no-wait']);
     const old = /cr_\w+/.exec(first.out)?.[0] ?? '';
     server.store.credentials.delete = () => {
@@ -101,7 +101,7 @@ describe('device-agent setup', () => {
     };
     const { out } = await setup(['--no-wait', '--rotate']);
     expect(out).toMatch(/^NGROK_AUTHTOKEN=\w+_\w+$/m);
-    expect(out).toMatch(new RegExp(`${old}, which it replaces, still works`));
+    expect(out).toMatch(new RegExp(`cannot delete the replaced authtoken ${old}, which still works`));
   });
 
   it('gives a program the result alone on standard output', async () => {
@@ -134,13 +134,13 @@ describe('device-agent setup', () => {
     });
   });
 
-  it('asks what the URL leads to when nothing is there', async () => {
+  it('tells to check MANAGEMENT_API_URL when it answers 404', async () => {
     const other = createServer((_request, response) => response.writeHead(404).end('not found'));
     other.listen(0, '127.0.0.1');
     onTestFinished(() => void other.close());
     await once(other, 'listening');
     const apiUrl = `http://127.0.0.1:${(other.address() as AddressInfo).port}`;
-    await expect(setup(['--no-wait'], { apiUrl })).rejects.toThrow(/404; does MANAGEMENT_API_URL lead to/);
+    await expect(setup(['--no-wait'], { apiUrl })).rejects.toThrow(/404; check that MANAGEMENT_API_URL/);
   });
 
   it('says in one line what is wrong, as a program of its own', async () => {

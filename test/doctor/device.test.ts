@@ -21,12 +21,12 @@ const failure = (detail: RegExp, advice: RegExp | null = /./) => ({
 });
 const success = (detail: RegExp) => ({ status: 'ok', detail: expect.stringMatching(detail), advice: null });
 
-it('a fresh device is sound, and stays untouched', async () => {
+it('a fresh device has no problems and stays unchanged', async () => {
   const folder = temporaryFolder();
   const found = await examine(folder);
-  expect(found('data-folder')).toEqual([success(/data is created at the first start/)]);
+  expect(found('data-folder')).toEqual([success(/data will be created at the first start/)]);
   expect(found('tunnels-file')).toEqual([success(/none yet/)]);
-  expect(found('agent')).toEqual([success(/none is running/)]);
+  expect(found('agent')).toEqual([success(/^not running/)]);
   expect(found('default-policies')).toEqual([success(/policies\.json/)]);
   expect(readdirSync(folder)).toEqual([]);
 });
@@ -73,66 +73,66 @@ it('the service has the settings of its unit: its folder, its file, and the auth
   ]);
 });
 
-describe('the data folder', () => {
+describe('check of the data folder', () => {
   const check = async (folder: string) => (await examine(folder))('data-folder');
 
-  it('is fine when it is the agent’s alone', async () => {
+  it('passes when only the agent can write to it, and leaves no file behind', async () => {
     const folder = temporaryFolder();
     await keepTunnels(folder, []);
     expect(await check(folder)).toEqual([success(/mode 0700, .* free$/)]);
     expect(readdirSync(join(folder, 'data'))).toEqual(['tunnels.json']);
   });
 
-  it('others may not write to it', async () => {
+  it('fails when other users can write to it', async () => {
     const folder = temporaryFolder();
     mkdirSync(join(folder, 'data'));
     chmodSync(join(folder, 'data'), 0o777);
-    expect(await check(folder)).toEqual([failure(/other users may write .*0777/, /^chmod 700 /)]);
+    expect(await check(folder)).toEqual([failure(/other users can write .*0777/, /^chmod 700 /)]);
   });
 
-  it('is a folder', async () => {
+  it('fails when DATA_DIR is a file', async () => {
     const folder = temporaryFolder();
     writeFileSync(join(folder, 'data'), '');
     const found = await examine(folder);
     expect(found('data-folder')).toEqual([failure(/is not a folder/)]);
-    expect(found('agent')).toEqual([success(/^none is running/)]);
+    expect(found('agent')).toEqual([success(/^not running/)]);
   });
 
-  it('holds nobody else’s files', unless(NO_ROOT), async () => {
+  it('fails when a file in it belongs to another user', unless(NO_ROOT), async () => {
     const folder = temporaryFolder();
     await keepTunnels(folder, []);
     chownSync(join(folder, 'data', 'tunnels.json'), 4711, 4711);
     expect(await check(folder)).toEqual([failure(/tunnels\.json belongs to user 4711/, /^sudo chown -R 0 /)]);
   });
 
-  it('has room', unless(NO_MOUNT), async () => {
+  it('fails when the disk is nearly full', unless(NO_MOUNT), async () => {
     const folder = temporaryFolder();
     symlinkSync(Disk.mount('size=1m').path, join(folder, 'data'));
     chmodSync(join(folder, 'data'), 0o700);
     expect(await check(folder)).toEqual([failure(/nearly full: 1 MB free/, /df -h/)]);
   });
 
-  it('is not read-only', unless(NO_MOUNT), async () => {
+  it('fails when the disk is read-only', unless(NO_MOUNT), async () => {
     const folder = temporaryFolder();
     const disk = Disk.mount('size=32m');
     chmodSync(disk.path, 0o700);
     symlinkSync(disk.path, join(folder, 'data'));
     disk.remount('ro');
-    expect(await check(folder)).toEqual([failure(/nothing can be written .*EROFS/, /remount,rw/)]);
+    expect(await check(folder)).toEqual([failure(/cannot write to .*EROFS/, /remount,rw/)]);
   });
 });
 
-describe('the tunnels on the disk', () => {
+describe('check of the saved tunnels', () => {
   const check = async (folder: string) => (await examine(folder))('tunnels-file');
   const write = (folder: string, name: string, text: string) => writeFileSync(join(folder, 'data', name), text);
 
-  it('are counted', async () => {
+  it('counts the tunnels', async () => {
     const folder = temporaryFolder();
     await keepTunnels(folder, [{}, { domain: 'two.localhost' }]);
     expect(await check(folder)).toEqual([success(/^2 tunnels in /)]);
   });
 
-  it('are still there in the copy when the file is damaged', async () => {
+  it('names the copy when the file is damaged', async () => {
     const folder = temporaryFolder();
     await keepTunnels(folder, [{}]);
     write(folder, 'tunnels.json.bak', '{"version":1,"tunnels":[]}');
@@ -141,7 +141,7 @@ describe('the tunnels on the disk', () => {
     expect(readdirSync(join(folder, 'data'))).toEqual(['tunnels.json', 'tunnels.json.bak']);
   });
 
-  it('are lost when both are damaged, and it says so', async () => {
+  it('advises to restore a backup when file and copy are damaged', async () => {
     const folder = temporaryFolder();
     await keepTunnels(folder, [{}]);
     write(folder, 'tunnels.json', '');
@@ -149,7 +149,7 @@ describe('the tunnels on the disk', () => {
     expect(await check(folder)).toEqual([failure(/tunnels\.json is damaged .*no good copy/, /restore/)]);
   });
 
-  it('are named when one of them cannot be used', async () => {
+  it('names an unusable tunnel', async () => {
     const folder = temporaryFolder();
     await keepTunnels(folder, [{}]);
     const text = readFileSync(join(folder, 'data', 'tunnels.json'), 'utf8');
@@ -160,14 +160,14 @@ describe('the tunnels on the disk', () => {
     ]);
   });
 
-  it('have a damaged copy', async () => {
+  it('fails when the copy is damaged', async () => {
     const folder = temporaryFolder();
     await keepTunnels(folder, [{}]);
     write(folder, 'tunnels.json.bak', '\0\0\0');
     expect(await check(folder)).toEqual([success(/^1 tunnel in/), failure(/tunnels\.json\.bak is damaged/)]);
   });
 
-  it('are of a newer version', async () => {
+  it('fails when a newer version wrote the file, and skips the checks that need it', async () => {
     const folder = temporaryFolder();
     await keepTunnels(folder, []);
     write(folder, 'tunnels.json', '{"version":7,"tunnels":[]}');
@@ -175,51 +175,48 @@ describe('the tunnels on the disk', () => {
     expect(found('tunnels-file')).toEqual([failure(/newer version of device-agent/, null)]);
     // What depends on it is not known, which is no further problem.
     expect(found('upstreams')).toEqual([
-      { status: 'skipped', detail: expect.stringMatching(/cannot be read/), advice: null },
+      { status: 'skipped', detail: expect.stringMatching(/cannot read/), advice: null },
     ]);
   });
 });
 
-describe('ports', () => {
-  it('are free, or taken by something else', async () => {
+describe('check of the ports', () => {
+  it('lists free ports, and names the setting of a port in use', async () => {
     const folder = temporaryFolder();
     const port = await freePort();
     expect((await examine(folder, { AGENT_PORT: String(port) }))('ports')).toEqual([success(/^free: \d+$/)]);
     const taken = String(await takenPort());
     const found = await examine(folder, { AGENT_PORT: taken, GATEWAY_HTTPS_PORT: taken });
     expect(found('ports')).toEqual([
-      failure(/^the local API cannot listen on 127\.0\.0\.1:\d+: something else/, /AGENT_PORT/),
+      failure(/^the local API cannot listen on 127\.0\.0\.1:\d+: the port is in use/, /AGENT_PORT/),
       failure(/^the embedded gateway's https cannot listen/, /GATEWAY_HTTPS_PORT/),
     ]);
   });
 
-  it('an address of another machine cannot be listened on', async () => {
+  it('names AGENT_HOST when it is an address of another machine', async () => {
     const port = String(await freePort());
     const found = await examine(temporaryFolder(), { AGENT_HOST: '192.0.2.1', AGENT_PORT: port });
     expect(found('ports')).toEqual([failure(/192\.0\.2\.1/, /AGENT_HOST/)]);
   });
 });
 
-it('notices another agent on the data folder', async () => {
+it('reports an agent on the same data folder whose API is unreachable', async () => {
   const folder = temporaryFolder();
   const held = await openDataFolder(join(folder, 'data'));
   onTestFinished(() => held.release());
   const found = await examine(folder, { AGENT_PORT: String(await freePort()) });
   expect(found('agent')).toEqual([
-    failure(
-      /one is running on .* cannot be asked: .*: connect ECONNREFUSED \S+$/,
-      /restart it.*with the settings that it has/,
-    ),
+    failure(/running on .* its API is unreachable: .*: connect ECONNREFUSED \S+$/, /restart it.*with its settings/),
   ]);
 });
 
-describe('the clock', () => {
-  it('was never set', async () => {
+describe('check of the clock', () => {
+  it('fails when the clock was never set', async () => {
     const found = await examine(temporaryFolder(), {}, { now: () => Date.parse('1970-01-01T00:00:20Z') });
-    expect(found('clock')).toEqual([failure(/^it shows 1970-01-01.*never set/, /timedatectl/)]);
+    expect(found('clock')).toEqual([failure(/^shows 1970-01-01.*never set/, /timedatectl/)]);
   });
 
-  it('is compared with the time that a service tells', async () => {
+  it('compares the clock with the Date header of a server', async () => {
     const server = createHttp((_request, response) => response.end());
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     onTestFinished(() => void server.close());
@@ -233,8 +230,8 @@ describe('the clock', () => {
   });
 });
 
-describe('upstreams', () => {
-  it('answer, do not answer, or are not allowed', async () => {
+describe('check of the upstreams', () => {
+  it('reports upstreams that answer, are unreachable or are not allowed', async () => {
     const folder = temporaryFolder();
     const [up, down] = [await takenPort(), await freePort()];
     const web = createHttp((_request, response) => response.end());
@@ -260,15 +257,15 @@ describe('upstreams', () => {
     );
     expect((await examine(folder))('upstreams')).toEqual([
       success(/^3 answer$/),
-      failure(/^127\.0\.0\.1:\d+ does not answer .*ECONNREFUSED/, /start the service/),
+      failure(/^127\.0\.0\.1:\d+ does not answer .*ECONNREFUSED/, /start the upstream/),
       failure(/^8\.8\.8\.8:53: .*not an allowed upstream/, /AGENT_ALLOW_UPSTREAMS/),
-      failure(/^https:\/\/127\.0\.0\.1:\d+ does not answer .*ECONNREFUSED/, /start the service/),
-      failure(/^https:\/\/127\.0\.0\.1:\d+ has no TLS that can be used \(wrong version number\)$/, /to http:\/\//),
+      failure(/^https:\/\/127\.0\.0\.1:\d+ does not answer .*ECONNREFUSED/, /start the upstream/),
+      failure(/^https:\/\/127\.0\.0\.1:\d+: TLS failed \(wrong version number\)$/, /to http:\/\//),
     ]);
     expect(upstreamAdvice('ERR_AGENT_UPSTREAM_UNKNOWN')).toMatch(/^check the name/);
   });
 
-  it('are more than a screen holds', async () => {
+  it('summarises more than ten problems', async () => {
     const folder = temporaryFolder();
     const forwarded = Array.from({ length: 14 }, (_, at) => ({ forwards_to: `8.8.8.8:${at + 1}` }));
     await keepTunnels(folder, forwarded);

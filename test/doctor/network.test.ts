@@ -37,7 +37,7 @@ const resolve = async (name: string) => {
 };
 
 describe('with a gateway that is as it should be', () => {
-  it('everything is well, and nothing stays behind on the gateway', async () => {
+  it('all checks pass, and no endpoint stays on the gateway', async () => {
     const folder = temporaryFolder();
     const port = await takenPort();
     await keepTunnels(folder, [
@@ -47,15 +47,15 @@ describe('with a gateway that is as it should be', () => {
     const found = await examine(folder, { ...remote(), AGENT_DOMAIN: 'me.localhost' }, { resolve });
     expect(found('gateway-dns')).toEqual([skip(/is an address already/)]);
     expect(found('gateway')).toEqual([success(/answers as CN=.*signed by CN=device-agent local CA/)]);
-    expect(found('clock')).toEqual([success(/within the time of the gateway's certificate/)]);
-    expect(found('authtoken')).toEqual([success(/takes it/)]);
-    expect(found('acl')).toEqual([success(/^3 names may be bound/)]);
+    expect(found('clock')).toEqual([success(/within the validity of the gateway's certificate/)]);
+    expect(found('authtoken')).toEqual([success(/accepted by the gateway/)]);
+    expect(found('acl')).toEqual([success(/^3 domains allowed/)]);
     expect(found('domains-dns')).toEqual([success(/^3 names/)]);
     expect(found('upstreams')).toEqual([success(/^2 answer/)]);
     expect(gateway.endpoints.list()).toEqual([]);
   });
 
-  it('names are looked up', async () => {
+  it('names without an address fail', async () => {
     const folder = temporaryFolder();
     const domains = ['known.example.com', 'unknown.example.com', 'unknown.internal', 'later.example.com'];
     await keepTunnels(
@@ -72,7 +72,7 @@ describe('with a gateway that is as it should be', () => {
     ]);
   });
 
-  it('the authtoken is refused', async () => {
+  it('a refused authtoken fails and is not shown', async () => {
     const folder = temporaryFolder();
     await keepTunnels(folder, [{}]);
     const wrong = `${gateway.authtoken.slice(0, -4)}aaaa`;
@@ -82,57 +82,59 @@ describe('with a gateway that is as it should be', () => {
     expect(JSON.stringify([found('authtoken'), found('gateway')])).not.toContain(wrong);
   });
 
-  it('the authtoken’s rules do not cover a domain, or the domain is not reserved', async () => {
+  it('a domain outside the authtoken’s ACL or not reserved fails', async () => {
     const { store } = gateway;
     const { token } = await store.database.write(() => issueCredential(store, { acl: ['bind:*.site.localhost'] }));
     const folder = temporaryFolder();
     await keepTunnels(folder, [{ domain: 'a.site.localhost' }, { domain: 'b.other.localhost' }]);
     const found = await examine(folder, { ...remote(), NGROK_AUTHTOKEN: token });
     expect(found('acl')).toEqual([
-      success(/^1 name may/),
+      success(/^1 domain allowed/),
       failure(/^b\.other\.localhost: .*\(ERR_NGROK_316\)/, /bind:b\.other\.localhost/),
     ]);
     await keepTunnels(folder, [{ domain: 'cam.not-reserved.example' }]);
     expect((await examine(folder, remote()))('acl')).toEqual([failure(/ERR_NGROK_319/, /reserve/)]);
   });
 
-  it('another agent serves a name: it keeps it', async () => {
+  it('a domain in use by another agent fails and stays online there', async () => {
     const session = await agentSession(gateway).connect();
     const listener = await session.httpEndpoint().domain('busy.localhost').listen();
     const folder = temporaryFolder();
     await keepTunnels(folder, [{ domain: 'busy.localhost' }]);
-    expect((await examine(folder, remote()))('acl')).toEqual([failure(/ERR_NGROK_334/, /another agent serves/)]);
+    expect((await examine(folder, remote()))('acl')).toEqual([failure(/ERR_NGROK_334/, /another agent uses/)]);
     expect(gateway.endpoints.list().map(({ host }) => host)).toEqual(['busy.localhost']);
     await listener.close();
     await session.close();
   });
 });
 
-describe('with something else at the gateway’s address', () => {
+describe('when another server answers at the gateway’s address', () => {
   const reach = async (env: Record<string, string>) => {
     const folder = temporaryFolder();
     const found = await examine(folder, { ...remote(), ...env });
-    // Whoever that is, it does not get the authtoken.
-    expect(found('authtoken')).toEqual([skip(/cannot be reached, or is not to be trusted/)]);
+    // It must not receive the authtoken.
+    expect(found('authtoken')).toEqual([skip(/unreachable or not trusted/)]);
     return found('gateway');
   };
 
-  it('nobody listens', async () => {
+  it('a refused connection names NGROK_SERVER_ADDR', async () => {
     const address = `127.0.0.1:${await freePort()}`;
     expect(await reach({ NGROK_SERVER_ADDR: address })).toEqual([failure(/ECONNREFUSED/, /NGROK_SERVER_ADDR/)]);
   });
 
-  it('it hangs up', async () => {
+  it('a closed connection fails', async () => {
     const address = `127.0.0.1:${await takenPort()}`;
-    expect(await reach({ NGROK_SERVER_ADDR: address })).toEqual([failure(/cannot be reached/)]);
+    expect(await reach({ NGROK_SERVER_ADDR: address })).toEqual([failure(/is unreachable/)]);
   });
 
-  it('it does not speak TLS', async () => {
+  it('a server without TLS fails', async () => {
     const address = `127.0.0.1:${gateway.httpPort}`;
-    expect(await reach({ NGROK_SERVER_ADDR: address })).toEqual([failure(/does not speak TLS/, /captive portal/)]);
+    expect(await reach({ NGROK_SERVER_ADDR: address })).toEqual([
+      failure(/does not answer with TLS/, /captive portal/),
+    ]);
   });
 
-  it('a captive portal presents a certificate of its own, which is named', async () => {
+  it('the certificate of a captive portal is named', async () => {
     const folder = temporaryFolder();
     const ca = await openLocalCa(folder, silentLog);
     const { cert, key } = await ca.issue(['portal.hotel.example']);
@@ -141,8 +143,8 @@ describe('with something else at the gateway’s address', () => {
     onTestFinished(() => void server.close());
     const address = `127.0.0.1:${(server.address() as { port: number }).port}`;
     const [unknown] = await reach({ NGROK_SERVER_ADDR: address });
-    expect(unknown).toEqual(failure(/CN=portal\.hotel\.example.*NGROK_CA_CERT does not vouch/, /intercepts TLS/));
-    // Of the right authority, and still for another name.
+    expect(unknown).toEqual(failure(/CN=portal\.hotel\.example.*NGROK_CA_CERT does not trust/, /intercepts TLS/));
+    // Signed by a trusted CA, but for another name.
     writeFileSync(join(folder, 'both.pem'), `${gateway.sessionCa}${ca.caPem}`);
     const [other] = await reach({ NGROK_SERVER_ADDR: address, NGROK_CA_CERT: join(folder, 'both.pem') });
     expect(other).toEqual(
@@ -152,19 +154,19 @@ describe('with something else at the gateway’s address', () => {
 });
 
 describe('behind a proxy', () => {
-  it('everything goes through it', async () => {
+  it('all connections go through the proxy', async () => {
     const proxy = await TestProxy.socks();
     const folder = temporaryFolder();
     await keepTunnels(folder, [{}]);
     const env = { ...remote(), ALL_PROXY: `socks5://${proxy.address}` };
     const found = await examine(folder, env);
     expect(found('gateway')).toEqual([success(/^127\.0\.0\.1:\d+ \(through socks5:\/\/127\.0\.0\.1:\d+\) answers as/)]);
-    expect(found('authtoken')).toEqual([success(/takes it/)]);
-    expect(found('acl')).toEqual([success(/^1 name may be bound/)]);
+    expect(found('authtoken')).toEqual([success(/accepted by the gateway/)]);
+    expect(found('acl')).toEqual([success(/^1 domain allowed/)]);
     expect(new Set(proxy.asked)).toEqual(new Set([gateway.sessionAddress]));
   });
 
-  it('it is named when it is what stands in the way, and its password is not', async () => {
+  it('a failing proxy is named without its password', async () => {
     const proxy = await TestProxy.http({ credentials: 'me:right' });
     const folder = temporaryFolder();
     const env = {
@@ -179,15 +181,17 @@ describe('behind a proxy', () => {
   });
 });
 
-it('the clock is outside of the certificate’s time', async () => {
+it('a clock outside the certificate’s validity fails', async () => {
   const folder = temporaryFolder();
   const at = (time: number) => examine(folder, remote(), { now: () => time });
   const years = 40 * 365 * 86_400_000;
-  expect((await at(Date.now() + years))('clock')).toEqual([failure(/after the end of the gateway's certificate/)]);
-  expect((await at(Date.parse('2025-01-02T00:00:00Z')))('clock')).toEqual([failure(/certificate was made/)]);
+  expect((await at(Date.now() + years))('clock')).toEqual([failure(/after the gateway's certificate expired/)]);
+  expect((await at(Date.parse('2025-01-02T00:00:00Z')))('clock')).toEqual([
+    failure(/before the gateway's certificate is valid/),
+  ]);
 });
 
-it('leaves a running agent alone, and tells what that knows', async () => {
+it('a running agent stays unchanged, and its state is reported', async () => {
   const folder = temporaryFolder();
   const { store } = gateway;
   const issued = await store.database.write(() => issueCredential(store, { acl: ['bind:a.run.localhost'] }));
@@ -204,7 +208,7 @@ it('leaves a running agent alone, and tells what that knows', async () => {
   const before = gateway.endpoints.list();
   const found = await examine(folder, env);
   expect(found('agent')).toEqual([success(/^version .* running/)]);
-  expect(found('ports')).toEqual([success(/the running agent has them/)]);
+  expect(found('ports')).toEqual([success(/used by the running agent/)]);
   expect(found('authtoken')).toEqual([success(/has been online/)]);
   expect(found('acl')).toEqual([
     success(/^1 tunnel is online/),
@@ -212,7 +216,7 @@ it('leaves a running agent alone, and tells what that knows', async () => {
     failure(/c\.run.*failed.*ERR_AGENT_UPSTREAM_NOT_ALLOWED/, /AGENT_ALLOW_UPSTREAMS/),
   ]);
   expect(gateway.endpoints.list()).toEqual(before);
-  // With other settings it is in the way.
+  // With other settings that agent uses the port.
   const [other] = (await examine(temporaryFolder(), env))('agent');
-  expect(other).toEqual(failure(/an agent with another data folder answers/, /doctor --service.*AGENT_PORT/));
+  expect(other).toEqual(failure(/an agent with a different data folder answers/, /doctor --service.*AGENT_PORT/));
 });

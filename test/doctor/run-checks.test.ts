@@ -16,8 +16,8 @@ it('a check that hangs or breaks keeps nobody else from being heard, and order s
     0.002,
   );
   expect(findings.map(({ title, status, detail }) => `${title} ${status}: ${detail}`)).toEqual([
-    'Hangs failed: could not be looked at: this did not finish within 0.019 s',
-    'Breaks failed: could not be looked at: EACCES',
+    'Hangs failed: check failed: this did not finish within 0.019 s',
+    'Breaks failed: check failed: EACCES',
     'Works ok: fine',
   ]);
 });

@@ -23,9 +23,9 @@ it('gives the file its mode even where an interrupted write left one that all ma
   expect(await readFile(path, 'utf8')).toBe('whole');
 });
 
-it('advises against a file of somebody else first to be its owner: its program may run now', () => {
+it('advises to run as the owner of an unreadable file, or to change the owner', () => {
   const denied = Object.assign(new Error('EACCES: permission denied'), { code: 'EACCES' });
   expect(explainUnreadable('/srv/key', denied).message).toMatch(
-    /^\/srv\/key cannot be read \(EACCES: permission denied\): run this as its owner, or give it to user \d+/,
+    /^cannot read \/srv\/key \(EACCES: permission denied\): run this as its owner, or chown it to user \d+/,
   );
 });

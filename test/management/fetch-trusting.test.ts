@@ -75,7 +75,7 @@ describe('a client with an authority of its own', () => {
     });
     await expect(clientOf(url).botUsers.get('bot_1')).rejects.toMatchObject({
       status: 302,
-      message: expect.stringContaining('redirects to /elsewhere'),
+      message: expect.stringContaining('redirected to /elsewhere'),
     });
   });
 

@@ -114,7 +114,7 @@ describe('the first run', () => {
     const run = provision(client, plan, { ...watching(), waitMs: 60_000 });
     await expect(run).rejects.toThrow(NotReadyInTime);
     await expect(run).rejects.toThrow(
-      'DNS does not show *.sitea.example.com and _acme-challenge.sitea.example.com yet',
+      'DNS records still missing: *.sitea.example.com, _acme-challenge.sitea.example.com',
     );
     expect(await counts()).toEqual({ domains: 1, bots: 1, credentials: 0 });
   });

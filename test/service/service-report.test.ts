@@ -52,7 +52,7 @@ it('gives no sign of life while the program is stuck, and says so once', async (
     await hear(`STATUS=${text}`);
   }
   expect(all.slice(before).filter((message) => message === 'WATCHDOG=1')).toEqual([]);
-  expect(logged).toEqual(['no progress any more: systemd will restart this']);
+  expect(logged).toEqual(['no progress; systemd restarts the service']);
   program.silentMs = 0;
   await hear('WATCHDOG=1', all.length);
 });

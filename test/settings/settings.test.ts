@@ -118,7 +118,7 @@ describe('settings', () => {
     expect(load({ ...env, AGENT_GATEWAY: 'embedded' }).gateway).toMatchObject({ kind: 'embedded', chosen: true });
     // What else it would need is not known.
     expect(problemOf({ AGENT_GATEWAY: 'cloud' }).message).toMatch(
-      /usable:\n {2}AGENT_GATEWAY="cloud".*auto, remote, embedded$/,
+      /settings:\n {2}AGENT_GATEWAY="cloud".*auto, remote, embedded$/,
     );
   });
 
@@ -317,7 +317,9 @@ describe('settings', () => {
     writeFileSync(join(folder, 'ca.pem'), 'hello');
     expect(problemOf({ NGROK_AUTHTOKEN: 't', NGROK_CA_CERT: 'ca.pem' }).message).toMatch(/no PEM certificate/);
     writeFileSync(join(folder, 'ca.pem'), certificate.slice(0, 300));
-    expect(problemOf({ NGROK_AUTHTOKEN: 't', NGROK_CA_CERT: 'ca.pem' }).message).toMatch(/damaged; copy the file anew/);
+    expect(problemOf({ NGROK_AUTHTOKEN: 't', NGROK_CA_CERT: 'ca.pem' }).message).toMatch(
+      /damaged; copy the file again/,
+    );
     expect(problemOf({ NGROK_AUTHTOKEN_FILE: 'missing' }).message).toMatch(/NGROK_AUTHTOKEN_FILE=.*ENOENT/);
   });
 });
@@ -382,12 +384,12 @@ describe('the settings of certificates', () => {
     [{ GATEWAY_ACME_DIRECTORY: 'http://ca.site.test/' }, /GATEWAY_ACME_DIRECTORY=.*letsencrypt-staging/],
     [{ GATEWAY_ACME_DIRECTORY: 'zerossl' }, /GATEWAY_ACME_DIRECTORY="zerossl"/],
     [{ GATEWAY_ACME_EMAIL: 'nobody' }, /GATEWAY_ACME_EMAIL="nobody".*e-mail/],
-    [{ GATEWAY_ACME_EAB_KID: 'kid-1' }, /GATEWAY_ACME_EAB_HMAC: one is set without the other/],
+    [{ GATEWAY_ACME_EAB_KID: 'kid-1' }, /GATEWAY_ACME_EAB_HMAC: set both or neither/],
     [{ GATEWAY_ACME_CA_CERT: 'missing.pem' }, /GATEWAY_ACME_CA_CERT=.*ENOENT/],
     [{ GATEWAY_DNS_RESOLVERS: 'dns.google' }, /GATEWAY_DNS_RESOLVERS="dns\.google"/],
     [{ GATEWAY_DNS_RESOLVERS: '1.1.1.1:99999' }, /GATEWAY_DNS_RESOLVERS/],
     [{ GATEWAY_DOMAIN: 'gw.example.com', GATEWAY_DNS_NAMESERVER: 'ns.acme.gw.example.com' }, /lies in the zone/],
-    [{ GATEWAY_ACME_OWN_NAMES: 'all' }, /needs an authority in GATEWAY_ACME_DIRECTORY/],
+    [{ GATEWAY_ACME_OWN_NAMES: 'all' }, /requires an ACME CA in GATEWAY_ACME_DIRECTORY/],
   ])('are refused when %j', (env, problem) => {
     expect(problemOf(env, loadGateway).message).toMatch(problem);
   });

@@ -61,7 +61,7 @@ export class GatewayProcess {
   async restart(): Promise<void> {
     await this.kill();
     this.#running = AgentProcess.start(this.folder, { ...this.env, ...this.#ports }, ['gateway']);
-    await this.#running.logged('the gateway is up');
+    await this.#running.logged('gateway listening');
   }
 
   async kill(): Promise<void> {

@@ -1,10 +1,10 @@
 import { type Request, Router } from 'express';
 import type { z } from 'zod';
-import { badRequest, readBody, readPageQuery } from '../../management/request.ts';
 import type { ReadableResource, Resource } from '../../management/resources/resource.ts';
 import type { Handler } from './handler.ts';
 import type { Links } from './links.ts';
 import { unknownId } from './refuse.ts';
+import { badRequest, readBody, readPageQuery } from './request.ts';
 
 /** The actions of a read-only resource. */
 export interface ReadActions<R extends ReadableResource> {

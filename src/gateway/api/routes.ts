@@ -1,5 +1,4 @@
 import type { Router } from 'express';
-import { readBody } from '../../management/request.ts';
 import { apiKeys } from '../../management/resources/api-key.ts';
 import { botUsers, serviceUsers } from '../../management/resources/bot-user.ts';
 import { certificateAuthorities } from '../../management/resources/certificate-authority.ts';
@@ -23,6 +22,7 @@ import { apiKeyActions, credentialActions } from './credential-actions.ts';
 import { endpointConfigurationActions } from './endpoint-configuration-actions.ts';
 import { ipPolicyActions, ipPolicyRuleActions } from './ip-policy-actions.ts';
 import { endpointActions, type TunnelSessionActions, tunnelActions, tunnelSessionActions } from './online-actions.ts';
+import { readBody } from './request.ts';
 import { type Detachable, type ReservedDomainActions, reservedDomainActions } from './reserved-domain-actions.ts';
 import { type Guards, idOf, readRouter, resourceRouter, strictRouter } from './resource-router.ts';
 import { type TlsEdgeActions, tlsEdgeActions } from './tls-edge-actions.ts';

@@ -1,5 +1,4 @@
 import type { z } from 'zod';
-import { badRequest } from '../../management/request.ts';
 import { certificateAuthorities } from '../../management/resources/certificate-authority.ts';
 import { httpResponseBackends } from '../../management/resources/http-response-backend.ts';
 import { ipPolicies } from '../../management/resources/ip-policy.ts';
@@ -17,6 +16,7 @@ import type { LiveEndpoint } from '../endpoints/live-view.ts';
 import type { EdgeModules, TlsEdgeRow } from '../store/tls-edges.ts';
 import type { ApiContext } from './api-context.ts';
 import { refuse } from './refuse.ts';
+import { badRequest } from './request.ts';
 import { type Actions, found } from './resource-router.ts';
 
 type Update = z.output<typeof TlsEdgeUpdate>;

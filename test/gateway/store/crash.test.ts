@@ -23,7 +23,7 @@ it('kill -9 during 1,000 concurrent writes loses nothing that was answered', asy
   before.database.close();
 
   const gateway = AgentProcess.start(folder, {}, ['gateway']);
-  const { https } = await gateway.logged('the gateway is up');
+  const { https } = await gateway.logged('gateway listening');
   const agent = new Agent({ keepAlive: true, rejectUnauthorized: false, servername: 'api.localhost' });
   const answered: { id: string; hostport: string }[] = [];
   let enough = () => {};

@@ -1,32 +1,32 @@
 import type { z } from 'zod';
-import { ApiError } from '../lib/errors.ts';
-import { inPlainWords } from '../lib/plain-words.ts';
-import { errorCode, type Refusal, refusalOf } from './resources/refusal.ts';
-import type { ReadableResource } from './resources/resource.ts';
+import { ApiError } from '../../lib/errors.ts';
+import { inPlainWords } from '../../lib/plain-words.ts';
+import { errorCode, type Refusal, refusalOf } from '../../management/resources/refusal.ts';
+import type { ReadableResource } from '../../management/resources/resource.ts';
 
-/** The service shows at most this many items on a page, and as many when nobody asks. */
+/** Maximum and default number of items on a page. */
 const MAX_PAGE = 100;
 
-/** Which part of a list is asked for. */
+/** Which part of a list to return. */
 export interface PageRequest {
   /** From 1 to {@link MAX_PAGE}. */
   limit: number;
-  /** Only items older than this id, which need not exist any more; null: from the newest. */
+  /** Only items older than this id, which may be deleted; null: from the newest. */
   beforeId: string | null;
 }
 
-/** @returns the 400 that the service answers a refused request with */
+/** @returns the 400 for a rejected request */
 export function badRequest({ code, text }: Refusal): ApiError {
   return new ApiError(400, errorCode(code), text);
 }
 
 /**
- * Reads a request's body as an operation's schema describes it, with the tolerances that official clients
- * need: a member that is null counts as not sent, PATCH and PUT may repeat the id of the path, PUT may wrap
- * a module as `{id, module}`, and a body that was not sent counts as `{}`.
+ * Parses a request's body with an operation's schema. Official clients need some tolerance: a null member counts as not
+ * sent, PATCH and PUT may repeat the id of the path, PUT may wrap a module as `{id, module}`, and a missing body counts
+ * as `{}`.
  *
  * @param raw the parsed JSON, undefined when there was no body
- * @throws {ApiError} 400 with the code that the schema gives the violation
+ * @throws {ApiError} 400 with the schema's code for the violation
  */
 export function readBody<S extends z.ZodType>(schema: S, method: string, raw: unknown): z.output<S> {
   const result = schema.safeParse(normalizeBody(method, raw), { error: inPlainWords });
@@ -44,10 +44,10 @@ function normalizeBody(method: string, raw: unknown): unknown {
   return wrapped ? members.module : members;
 }
 
-/** Maps of the sender's own keys. Without one of its labels, a group would take in tunnels that it was not to have. */
+/** Maps with keys of the sender's choice. Dropping a label would let a group include more tunnels. */
 const MAPS = ['headers', 'labels'];
 
-/** Modules and policies are one level down; recursion would meet hostile depth. */
+/** Modules and policies are one level down; unlimited recursion would follow hostile nesting. */
 function withoutNulls(value: Readonly<Record<string, unknown>>, depth = 2): Record<string, unknown> {
   const holdsMembers = (key: string) => depth > 1 && !MAPS.includes(key);
   return Object.fromEntries(
@@ -61,7 +61,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** The TypeScript client sends `beforeId`; without the alias it would read page one for ever. */
+/** The TypeScript client sends `beforeId`; without the alias it would read page one forever. */
 const PARAMETERS: Readonly<Record<string, 'limit' | 'before_id'>> = {
   limit: 'limit',
   before_id: 'before_id',
@@ -69,16 +69,16 @@ const PARAMETERS: Readonly<Record<string, 'limit' | 'before_id'>> = {
 };
 
 /**
- * Reads the query of a list.
+ * Parses the query of a list.
  *
- * @throws {ApiError} 400: unknown or repeated parameter, limit out of range, id of another kind
+ * @throws {ApiError} 400: for an unknown or repeated parameter, a limit out of range, or an id of another type
  */
 export function readPageQuery(resource: ReadableResource, query: URLSearchParams): PageRequest {
   const given = new Map<'limit' | 'before_id', string>();
   for (const [name, value] of query) {
     const parameter = Object.hasOwn(PARAMETERS, name) ? PARAMETERS[name] : undefined;
     if (!parameter) throw badRequest({ code: 231, text: 'unknown query parameter; supported: before_id, limit' });
-    if (given.has(parameter)) throw badRequest({ code: 232, text: `${parameter} is given twice` });
+    if (given.has(parameter)) throw badRequest({ code: 232, text: `${parameter} is repeated` });
     given.set(parameter, value);
   }
   return { limit: readLimit(given.get('limit')), beforeId: readCursor(resource.idPrefix, given.get('before_id')) };

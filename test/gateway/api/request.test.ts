@@ -1,13 +1,17 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { z } from 'zod';
-import { ApiError } from '../../src/lib/errors.ts';
-import { allOperations } from '../../src/management/operations.ts';
-import { readBody, readPageQuery } from '../../src/management/request.ts';
-import { BotUserCreate, BotUserUpdate, botUsers } from '../../src/management/resources/bot-user.ts';
-import { ReservedDomainCreate, ReservedDomainUpdate } from '../../src/management/resources/reserved-domain.ts';
-import { BackendModuleBody, TlsEdgeUpdate, TlsTerminationModuleBody } from '../../src/management/resources/tls-edge.ts';
-import { fuzz } from '../support/fuzz.ts';
+import { readBody, readPageQuery } from '../../../src/gateway/api/request.ts';
+import { ApiError } from '../../../src/lib/errors.ts';
+import { allOperations } from '../../../src/management/operations.ts';
+import { BotUserCreate, BotUserUpdate, botUsers } from '../../../src/management/resources/bot-user.ts';
+import { ReservedDomainCreate, ReservedDomainUpdate } from '../../../src/management/resources/reserved-domain.ts';
+import {
+  BackendModuleBody,
+  TlsEdgeUpdate,
+  TlsTerminationModuleBody,
+} from '../../../src/management/resources/tls-edge.ts';
+import { fuzz } from '../../support/fuzz.ts';
 
 /** The code of what a call refuses with, without its prefix. */
 function refusal(work: () => unknown): number {
