@@ -62,13 +62,13 @@ afterAll(async () => {
   removeFolder();
 });
 
-/** A tunnel to the service, which serves when this resolves. */
+/** A tunnel to the upstream, online when this resolves. */
 async function tunnel(domain: string, forwards_to: string | number = port): Promise<void> {
   const answer = await device.post({ domain, forwards_to });
   expect([answer.status, await answer.text()]).toEqual([200, expect.any(String)]);
 }
 
-/** Resolves when a connection is over, one way or another. */
+/** Resolves when a connection has ended, in whatever way. */
 function ended(connection: EventEmitter): Promise<void> {
   connection.on('error', () => {});
   return new Promise((resolve) => connection.once('close', () => resolve()));
@@ -78,15 +78,15 @@ async function refusal(answer: Promise<Response>): Promise<unknown> {
   return (await answer).json();
 }
 
-describe('a POST', () => {
-  it('is answered when the tunnel serves, with the default policies', async () => {
+describe('POST /tunnels', () => {
+  it('answers once the tunnel is online with the default policies', async () => {
     await tunnel('first.localhost');
     const { status, headers, body } = await device.get('first.localhost');
     expect([status, body]).toEqual([200, `the service, asked by https for first.localhost:${device.httpsPort}`]);
     expect(headers).toMatchObject({ 'x-content-type-options': 'nosniff', 'x-served-by': 'device-agent' });
   });
 
-  it('that cannot be saved leaves nothing behind: no endpoint, no tunnel, and the name free', async () => {
+  it('leaves no endpoint, tunnel or claimed domain when the tunnel cannot be saved', async () => {
     const obstacle = join(folder, 'data', 'tunnels.json.tmp');
     mkdirSync(obstacle);
     onTestFinished(() => rmSync(obstacle, { recursive: true, force: true }));
@@ -99,21 +99,21 @@ describe('a POST', () => {
     expect((await device.get('unsaved.localhost')).status).toBe(200);
   });
 
-  it('for a domain that others ask for at the same time is won by one', async () => {
+  it('succeeds for one of several concurrent requests for a domain', async () => {
     const posts = Array.from({ length: 10 }, () => device.post({ domain: 'wanted.localhost', forwards_to: port }));
     const answers = (await Promise.all(posts)).map(({ status }) => status).sort();
     expect(answers).toEqual([200, ...Array.from({ length: 9 }, () => 409)]);
     expect((await device.get('wanted.localhost')).status).toBe(200);
   });
 
-  it('cannot take the domain of the agent itself', async () => {
+  it('refuses the agent’s own domain', async () => {
     const failed = await refusal(device.post({ domain: 'agent.localhost', forwards_to: port }));
     expect(failed).toMatchObject({ status_code: 409, error_code: 'ERR_AGENT_DOMAIN_IN_USE' });
     expect(await device.delete('agent')).toBe(404);
     expect((await device.get('agent.localhost', { path: '/healthz' })).status).toBe(200);
   });
 
-  it('with a policy that the gateway cannot run is refused with the gateway’s own code, and where it is wrong', async () => {
+  it('passes on the gateway’s error code and place for a policy the gateway cannot run', async () => {
     const policy = { inbound: [{ expressions: ['req.method =='], actions: [{ type: 'deny' }] }] };
     const failed = await refusal(device.post({ domain: 'policy.localhost', forwards_to: port, policy }));
     expect(failed).toMatchObject({ status_code: 502, error_code: 'ERR_NGROK_9026' });
@@ -121,7 +121,7 @@ describe('a POST', () => {
     expect(await device.knowsNothingOf('policy.localhost')).toBe(true);
   });
 
-  it('with a policy has it applied', async () => {
+  it('applies the policy in the request', async () => {
     const expressions = ["req.url.path.startsWith('/admin')", "!inCidrRange(conn.client_ip, '10.0.0.0/8')"];
     const policy = { on_http_request: [{ expressions, actions: [{ type: 'deny' }] }] };
     expect((await device.post({ domain: 'guarded.localhost', forwards_to: port, policy })).status).toBe(200);
@@ -131,7 +131,7 @@ describe('a POST', () => {
 });
 
 describe('a tunnel', () => {
-  it('carries a large upload, a websocket, and events as they happen', async () => {
+  it('forwards a large upload, a WebSocket, and server-sent events without delay', async () => {
     await tunnel('busy.localhost');
     const upload = await device.get('busy.localhost', { method: 'POST', path: '/upload', body: LARGE });
     expect(upload.body).toBe(sha256(LARGE));
@@ -144,7 +144,7 @@ describe('a tunnel', () => {
     events.destroy();
   });
 
-  it('that is deleted stops at once, for connections that are open as well', async () => {
+  it('stops at once when deleted, with open connections too', async () => {
     await tunnel('gone.localhost');
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });
     onTestFinished(() => agent.destroy());
@@ -163,7 +163,7 @@ describe('a tunnel', () => {
     expect(await device.delete('gone')).toBe(404);
   });
 
-  it('reaches a service on a unix socket', async () => {
+  it('reaches an upstream on a unix socket', async () => {
     const server = createServer(service);
     const path = join(folder, 'service.sock');
     await listening(server, path);
@@ -174,7 +174,7 @@ describe('a tunnel', () => {
     expect(upload.body).toBe(sha256(LARGE));
   });
 
-  it('reaches a service by a name of the network', async ({ skip }) => {
+  it('reaches an upstream by its network name', async ({ skip }) => {
     const named = await lookup(hostname(), { family: 4 }).catch(() => null);
     if (!named) return skip('this machine has no name');
     const server = createServer(service).listen(0, named.address);
@@ -184,7 +184,7 @@ describe('a tunnel', () => {
     expect((await device.get('named.localhost')).body).toContain('the service');
   });
 
-  it('reaches an https service whose certificate nobody vouches for, when it may', async () => {
+  it('reaches an https upstream with an untrusted certificate when verification is off', async () => {
     const server = createHttpsServer(await selfSigned(), service);
     const securePort = await listening(server);
     onTestFinished(() => closing(server));
@@ -208,7 +208,7 @@ describe('the API on the agent’s own domain', () => {
   const remote = (path: string, headers: Record<string, string> = {}) =>
     device.get('agent.localhost', { path, headers });
 
-  it('answers to who has the token, and to nobody else', async () => {
+  it('requires the API token', async () => {
     const token = readFileSync(join(folder, 'data', 'api-token'), 'utf8').trim();
     expect((await remote('/tunnels')).status).toBe(401);
     expect((await remote('/tunnels', { authorization: 'Bearer wrong-wrong-wrong' })).status).toBe(401);
@@ -216,7 +216,7 @@ describe('the API on the agent’s own domain', () => {
     expect([status, JSON.parse(body)]).toEqual([200, await device.tunnels()]);
   });
 
-  it('opens and deletes tunnels', async () => {
+  it('starts and deletes tunnels', async () => {
     const token = readFileSync(join(folder, 'data', 'api-token'), 'utf8').trim();
     const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
     const body = JSON.stringify({ protocol: 'http', forwards_to: String(port), domain: 'far.localhost' });
@@ -228,7 +228,7 @@ describe('the API on the agent’s own domain', () => {
   });
 });
 
-it('after a kill -9 every tunnel is as it was, also one whose name the gateway chose', async () => {
+it('all tunnels come back after kill -9, including one whose domain the gateway chose', async () => {
   const { url, domain } = (await (await device.post({ forwards_to: port })).json()) as { url: string; domain: string };
   expect(url).toBe(`https://${domain}:${device.httpsPort}`);
   expect((await device.get(domain)).status).toBe(200);

@@ -11,8 +11,8 @@ const setUp = async (env: Record<string, string> = {}) => {
   return { settings: loadSettings({ DATA_DIR: folder, ...env }, folder), file: join(folder, 'api-token') };
 };
 
-describe('the token of the API', () => {
-  it('is generated once, readable by the owner alone, and found again by agent and command line', async () => {
+describe('the API token', () => {
+  it('is generated once, readable only by its owner, and read by agent and command line', async () => {
     const { settings, file } = await setUp();
     expect(apiTokenIfAny(settings)).toBeNull();
     const made = await openApiToken(settings);
@@ -22,13 +22,13 @@ describe('the token of the API', () => {
     expect(apiTokenIfAny(settings)).toBe(made.token);
   });
 
-  it('that was set is used, and none is generated', async () => {
+  it('is not generated when a setting gives it', async () => {
     const { settings, file } = await setUp({ AGENT_API_TOKEN: 'a-token-of-my-own' });
     expect(await openApiToken(settings)).toEqual({ token: 'a-token-of-my-own', file: null });
     await expect(stat(file)).rejects.toThrow('ENOENT');
   });
 
-  it('that is damaged is an error, and is not replaced', async () => {
+  it('is not replaced when its file is damaged', async () => {
     const { settings, file } = await setUp();
     await writeFile(file, 'torn');
     await expect(openApiToken(settings)).rejects.toThrow(OperatorError);

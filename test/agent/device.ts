@@ -27,7 +27,7 @@ interface TunnelItem {
   policy: string;
 }
 
-/** A device on which the agent runs with its own gateway: the API as it is on the device, and what the public gets. */
+/** A device with an agent and its embedded gateway: its local API, and requests of clients. */
 export class Device {
   private constructor(
     readonly agent: AgentProcess,
@@ -61,7 +61,7 @@ export class Device {
     return (await (await fetch(`${this.api}/tunnels`)).json()) as TunnelItem[];
   }
 
-  /** A websocket of the public's, once it is open. */
+  /** A client's WebSocket, once it is open. */
   async webSocket(host: string): Promise<WebSocket> {
     const { servername, ca, headers } = this.address(host);
     const options: RequestOptions = { servername, ca, headers };
@@ -70,19 +70,19 @@ export class Device {
     return socket;
   }
 
-  /** Whether the gateway knows nothing of a name; then it has no certificate for it either. */
+  /** Whether the gateway does not know a hostname; then it has no certificate for it either. */
   async knowsNothingOf(host: string): Promise<boolean> {
     const failure = await this.get(host).catch((error: NodeJS.ErrnoException) => error.code);
     return failure === 'ERR_TLS_CERT_ALTNAME_INVALID';
   }
 
-  /** Where a public client connects to for a name: names below `localhost` need not resolve. */
+  /** Where clients connect for a hostname; names below `localhost` need not resolve. */
   address(host: string) {
     const headers = { host: `${host}:${this.httpsPort}` };
     return { host: '127.0.0.1', port: this.httpsPort, servername: host, ca: this.ca, headers };
   }
 
-  /** A request of the public's, up to the head of the response. */
+  /** A client's request, up to the head of the response. */
   async open(host: string, { body, agent, headers, ...rest }: Ask = {}): Promise<IncomingMessage> {
     const address = this.address(host);
     const req = request({ ...address, ...rest, agent: agent ?? false, headers: { ...address.headers, ...headers } });

@@ -9,7 +9,7 @@ import { selfSigned } from '../support/self-signed.ts';
 import { silentLog } from '../support/silent-log.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 
-/** A gateway of one's own, and an agent for it that knows its address alone. */
+/** A separate gateway, and an agent that only has its address. */
 async function setUp() {
   const [folder, remove] = makeFolder();
   const gateway = await startTestGateway();
@@ -34,7 +34,7 @@ interface Status {
 }
 const status = async (api: string) => (await (await fetch(`${api}/status`)).json()) as Status;
 
-it('the agent works with a gateway of one’s own, without one inside', async () => {
+it('the agent works with a separate gateway, without the embedded one', async () => {
   const { folder, gateway, start } = await setUp();
   const agent = start({ NGROK_CA_CERT: gateway.caFile });
   const api = await agent.ready();
@@ -47,7 +47,7 @@ it('the agent works with a gateway of one’s own, without one inside', async ()
   expect(await agent.end()).toBe(0);
 });
 
-it('the agent does not trust a gateway for which another authority vouches, and says who answers there', async () => {
+it('the agent refuses a gateway with a certificate of another CA, and names the certificate', async () => {
   const { folder, start } = await setUp();
   writeFileSync(join(folder, 'other.pem'), (await selfSigned()).cert);
   const agent = start({ NGROK_CA_CERT: 'other.pem' });
@@ -67,7 +67,7 @@ it('the agent does not trust a gateway for which another authority vouches, and 
   expect(((await refused.json()) as { msg: string }).msg).toContain('tls handshake error');
 });
 
-it('the agent trusts whom the system trusts, straight and behind a proxy', async () => {
+it('the agent trusts the system’s CAs, directly and through a proxy', async () => {
   const { gateway, start } = await setUp();
   const env = { NGROK_CA_CERT: 'host', SSL_CERT_FILE: gateway.caFile };
   const straight = start(env);
@@ -87,7 +87,7 @@ it('the agent trusts whom the system trusts, straight and behind a proxy', async
   }, 10_000);
 });
 
-it('the agent reaches its gateway through a proxy that is itself reached over TLS', async () => {
+it('the agent reaches its gateway through an https proxy', async () => {
   const { gateway, start } = await setUp();
   const ca = await openLocalCa(join(gateway.dataDir, 'gateway'), silentLog);
   const proxy = await TestProxy.http({ tls: await ca.issue(['127.0.0.1']) });

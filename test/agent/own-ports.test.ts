@@ -2,7 +2,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { makeFolder } from '../support/temporary-folder.ts';
 import { Device } from './device.ts';
 
-it('no tunnel leads to a port of the embedded gateway, where it would lead back into itself', async () => {
+it('no tunnel can forward to a port of the embedded gateway', async () => {
   const [folder, remove] = makeFolder();
   const device = await Device.start(folder);
   onTestFinished(async () => {

@@ -48,7 +48,7 @@ async function ready(api: string): Promise<void> {
 }
 
 describe('on a disk that has become read-only', unless(NO_MOUNT), () => {
-  it('the agent stops in good order, starts again, keeps its tunnels, and says what cannot be saved', async () => {
+  it('the agent stops in order, restarts with its tunnels, and reports what cannot be saved', async () => {
     const disk = Disk.mount();
     const dataDir = join(disk.path, 'data');
     const gateway = await gatewayApart();
@@ -82,7 +82,7 @@ describe('on a disk that has become read-only', unless(NO_MOUNT), () => {
     await start(dataDir, gateway);
   });
 
-  it('or is full, the agent starts all the same; without room for its token it lets in nobody from outside', async () => {
+  it('the agent starts even on a full disk; without room for its API token it refuses all remote calls', async () => {
     const disk = Disk.mount('size=1m,nr_inodes=40');
     const dataDir = join(disk.path, 'data');
     const gateway = await gatewayApart();
@@ -109,7 +109,7 @@ describe('on a disk that has become read-only', unless(NO_MOUNT), () => {
     expect(existsSync(join(dataDir, 'api-token'))).toBe(true);
   });
 
-  it('the embedded gateway starts too, with the accounts that are there, and takes no changes', async () => {
+  it('the embedded gateway starts with its existing accounts, and accepts no changes', async () => {
     const disk = Disk.mount('size=8m');
     const first = AgentProcess.start(disk.path);
     expect((await post(await first.ready(), 'cam.localhost')).status).toBe(200);
@@ -129,7 +129,7 @@ describe('on a disk that has become read-only', unless(NO_MOUNT), () => {
     expect((await client.botUsers.list()).items).toHaveLength(1);
   });
 
-  it('the first start says what to do', async () => {
+  it('the error of a first start says what to do', async () => {
     const disk = Disk.mount();
     disk.remount('ro');
     await expect(start(join(disk.path, 'data'))).rejects.toThrow(
@@ -137,7 +137,7 @@ describe('on a disk that has become read-only', unless(NO_MOUNT), () => {
     );
   });
 
-  it.each([3, 4, 5, 6, 7])('a disk with room for %i files is named with what to do', async (files) => {
+  it.each([3, 4, 5, 6, 7])('a disk with room for %i files is an error that says what to do', async (files) => {
     const disk = Disk.mount(`size=1m,nr_inodes=${files}`);
     await expect(start(join(disk.path, 'data'))).rejects.toMatchObject({
       name: 'OperatorError',

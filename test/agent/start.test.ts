@@ -21,7 +21,7 @@ const tunnel = {
   created_at: '2026-01-01T00:00:00.000Z',
 };
 
-/** An agent whose gateway is still starting: it waits for the key of its authority, which `giveKey` writes into a pipe. */
+/** An agent whose gateway is still starting: it waits for the key of its CA, which `giveKey` writes into a pipe. */
 async function starting() {
   const [folder, remove] = makeFolder();
   mkdirSync(join(folder, 'data', 'gateway'), { recursive: true, mode: 0o700 });
@@ -41,7 +41,7 @@ async function starting() {
   return { agent, api, get, giveKey: (text: string | Buffer = KEY) => writeFile(pipe, text) };
 }
 
-it('the API is up before the gateway inside, tells how things are, and takes tunnels once there is a session', async () => {
+it('the API answers before the embedded gateway starts, reports its status, and starts tunnels once a session is online', async () => {
   const { agent, api, get, giveKey } = await starting();
   expect(await get('/healthz')).toEqual({ status: 200, body: { status: 'alive' } });
   expect((await get('/readyz')).status).toBe(503);
@@ -69,7 +69,7 @@ it('the API is up before the gateway inside, tells how things are, and takes tun
   expect((await post()).status).toBe(200);
 });
 
-it('a gateway that cannot start ends the agent, although its API is up and a client connected to it', async () => {
+it('an embedded gateway that cannot start stops the agent, even with a client connected to its API', async () => {
   const { agent, get, giveKey } = await starting();
   expect((await get('/healthz')).status).toBe(200);
   const ended = once(agent.child, 'exit');
@@ -77,7 +77,7 @@ it('a gateway that cannot start ends the agent, although its API is up and a cli
   expect(await ended).toEqual([1, null]);
 });
 
-it('a stop while the gateway is starting ends the agent in good order', async () => {
+it('a stop during the start of the embedded gateway ends the agent in order', async () => {
   const { agent, giveKey } = await starting();
   const ended = agent.end('SIGTERM');
   await agent.logged('stopping');

@@ -10,7 +10,7 @@ import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const TOKEN = 'a-token-of-my-own';
 
-/** A request whose body never comes, once the agent has taken it up. */
+/** A request that never sends its body; resolves once the agent has accepted it. */
 async function hangOn(address: net.NetConnectOpts): Promise<void> {
   const socket = net.connect(address).on('error', () => {});
   socket.write(
@@ -20,7 +20,7 @@ async function hangOn(address: net.NetConnectOpts): Promise<void> {
   await once(socket, 'data');
 }
 
-it('an agent that stops gives requests on both sides the same grace time, not one after the other', async () => {
+it('a stopping agent gives local and remote requests the same grace time, concurrently', async () => {
   const folder = temporaryFolder();
   const { log, lines } = recordingLog();
   const env = { DATA_DIR: folder, AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0' };

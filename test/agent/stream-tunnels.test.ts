@@ -35,7 +35,7 @@ async function open(body: object = {}): Promise<{ url: string; domain: string }>
   return (await answer.json()) as { url: string; domain: string };
 }
 
-/** What the service says, or why there is no connection. */
+/** The upstream's answer, or why the connection failed. */
 async function greeting(url: string): Promise<string> {
   const socket = connect(Number(new URL(url).port), '127.0.0.1');
   const [first] = await Promise.race([once(socket, 'data'), once(socket, 'error')]).catch((error: unknown) => [error]);
@@ -43,7 +43,7 @@ async function greeting(url: string): Promise<string> {
   return first instanceof Error ? String((first as NodeJS.ErrnoException).code) : String(first);
 }
 
-it('a tcp tunnel has a port of its own, which it keeps when the agent is killed and starts again', async () => {
+it('a tcp tunnel keeps its port when the agent is killed and restarted', async () => {
   const { url, domain } = await open();
   expect(url).toBe(`tcp://${domain}`);
   expect(domain).toMatch(/^localhost:\d+$/);
@@ -55,7 +55,7 @@ it('a tcp tunnel has a port of its own, which it keeps when the agent is killed 
   expect(await greeting(url)).toBe('SSH-2.0-device\r\n');
 });
 
-it('a tcp tunnel can ask for its port, and gives it back when it is deleted', async () => {
+it('a tcp tunnel can request a port, and releases it when deleted', async () => {
   const { url, domain } = await open();
   expect(await device.delete(domain)).toBe(204);
   expect(await greeting(url)).toBe('ECONNREFUSED');
@@ -63,7 +63,7 @@ it('a tcp tunnel can ask for its port, and gives it back when it is deleted', as
   expect((await device.post({ protocol: 'tcp', forwards_to: servicePort(), domain })).status).toBe(409);
 });
 
-it('a tls tunnel carries the clients’ own TLS to the service, also after a restart of the agent', async () => {
+it('a tls tunnel passes the clients’ TLS to the upstream, also after a restart of the agent', async () => {
   const { cert, key } = await selfSigned();
   const secured = createTlsServer({ cert, key }, (socket) => socket.on('error', () => {}).end('secret'));
   await once(secured.listen(0, '127.0.0.1'), 'listening');
@@ -72,7 +72,7 @@ it('a tls tunnel carries the clients’ own TLS to the service, also after a res
   const answer = await device.post({ protocol: 'tls', forwards_to: port, domain: 'vault.localhost' });
   expect(await answer.json()).toMatchObject({ url: `tls://vault.localhost:${device.httpsPort}`, protocol: 'tls' });
   const ask = async () => {
-    // Trusts the service's own certificate, and no other.
+    // Trusts only the upstream's certificate.
     const address = { host: '127.0.0.1', port: device.httpsPort, servername: 'vault.localhost', ca: cert };
     const client = connectTls({ ...address, checkServerIdentity: () => undefined });
     await once(client, 'secureConnect');
@@ -86,7 +86,7 @@ it('a tls tunnel carries the clients’ own TLS to the service, also after a res
   await expect(ask()).rejects.toThrow();
 });
 
-it('a tcp tunnel cannot lead to the port of another, and so back to itself', async () => {
+it('a tcp tunnel cannot forward to the port of a tunnel', async () => {
   const { domain } = await open();
   const looping = await device.post({ protocol: 'tcp', forwards_to: domain });
   expect([looping.status, await looping.text()]).toEqual([400, expect.stringContaining('port of a tcp tunnel')]);

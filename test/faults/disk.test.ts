@@ -72,7 +72,7 @@ function fill(file: string): void {
 }
 
 describe('under a running agent and its gateway', () => {
-  it('a disk that is full costs changes alone, until there is room again', {
+  it('a full disk only blocks changes, until there is room again', {
     timeout: 120_000,
     ...unless(NO_MOUNT),
   }, async () => {
@@ -89,7 +89,7 @@ describe('under a running agent and its gateway', () => {
     measured({ fault: 'disk that is full' });
   });
 
-  it('a disk that fails costs changes alone, until it is repaired', {
+  it('a failing disk only blocks changes, until it is repaired', {
     timeout: 120_000,
     ...unless(NO_FAILING_DISK),
   }, async () => {
@@ -109,7 +109,7 @@ describe('under a running agent and its gateway', () => {
 
 const NOBODY = 65_534;
 const AS_NOBODY = [`--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups', process.execPath, CLI];
-/** A checkout in a home that is closed to others cannot be run as nobody. */
+/** The user nobody cannot run a checkout in a private home folder. */
 const NO_OTHER_USER = firstOf(
   NO_ROOT,
   programMissing('setpriv', ...AS_NOBODY, '--version') && 'nobody cannot run the agent here',
@@ -125,7 +125,7 @@ const OWNED = [
   'gateway/gateway.db',
 ];
 
-it('a file of another user is named with what to do, and nothing is touched', {
+it('a file of another user is an error that says what to do, and nothing changes', {
   timeout: 180_000,
   ...unless(NO_OTHER_USER),
 }, async () => {

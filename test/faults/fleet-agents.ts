@@ -4,7 +4,7 @@ import { type Agent, startAgent } from '../../src/agent/agent.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
 
-/** What a process full of agents is told, as JSON in its argument. */
+/** Argument of a process that runs many agents, as JSON. */
 export interface Crew {
   /** Each agent's working folder, its tunnels persisted below. */
   folders: string[];

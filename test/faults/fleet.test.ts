@@ -82,7 +82,7 @@ async function returnsTo(gatewayIsAwayMs: number): Promise<number[]> {
   return returns.map((at) => at - from);
 }
 
-describe('200 agents whose gateway was away', () => {
+describe('200 agents after an outage of their gateway', () => {
   it.each([
     { awayMs: 0, windowMs: 500 },
     { awayMs: 10_000, windowMs: 3_000 },

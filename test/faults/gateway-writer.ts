@@ -9,7 +9,7 @@ import { silentLog } from '../support/silent-log.ts';
 /** Does everything that a gateway writes, twice over, and tells what was answered. Argument: the data folder. */
 const [, , dataDir = ''] = process.argv;
 const folder = join(dataDir, 'gateway');
-// At once, so that what was told before a power cut is what was on the disk before it.
+// Synchronous, so that all output before a power cut is about data on the disk.
 const answer = (kind: string, value: string) => writeSync(1, `${JSON.stringify([kind, value])}\n`);
 
 mkdirSync(folder, { recursive: true });

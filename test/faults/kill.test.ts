@@ -10,7 +10,7 @@ const ROUNDS = rounds({ short: 6, full: 200 });
 const WORKERS = 4;
 const NAMES = Array.from({ length: 24 }, (_, i) => `kill-${i}.localhost`);
 
-/** What we were told about a name: it is there, it is gone, or the agent died before it answered. */
+/** The last answer about a domain: created, deleted, or unknown because the agent died first. */
 type Known = 'present' | 'absent' | 'unknown';
 
 it(`keeps every answer through ${ROUNDS} kill -9 under load`, { timeout: 30_000 + ROUNDS * 5_000 }, async () => {

@@ -65,7 +65,7 @@ for (const minutes of MINUTES) {
             const [lines, knocks] = [messages.length, scene.proxy.accepted];
             await clock.advance(minutes * 60_000);
             const told = messages.length - lines;
-            // A port on which nobody listens counts nothing.
+            // A port without a listener counts nothing.
             const knocked = name === 'refuses' ? '' : `, ${scene.proxy.accepted - knocks} knocks`;
             const fault = `${minutes} minutes in which the network ${name}`;
             measured({ fault, tried: 0, note: `${told} log lines${knocked}` });

@@ -19,7 +19,7 @@ const ROUNDS = rounds({ short: 1, full: 3 });
 const TUNNELS = 10;
 /** Milliseconds that faults last which have no end of their own. */
 const LENGTH_MS = rounds({ short: 4_000, full: 20_000 });
-/** Far above what is measured: how fast a machine is decides nothing here. */
+/** Far above the measured times, so that the speed of the machine does not matter. */
 const LIMIT_MS = 50_000;
 /** Lines that an outage may add to the log: the loss, five reasons, the return. */
 const MAX_LINES = 12;
@@ -110,7 +110,7 @@ const faults: Fault[] = [
       await scene.recovered();
       const recovered = performance.now();
       expect(there.open).toBeGreaterThan(0);
-      // And back again, with an end that the agent is told of.
+      // And back again, with a close that the agent receives.
       network.restore();
       network.lead(network.near[0]);
       await there.close();
@@ -170,7 +170,7 @@ describe.concurrent('over a network of its own, the agent comes back by itself, 
     );
   }
 
-  it('a start without link or names', { timeout: 120_000, ...unless(NO_NETWORKS) }, () =>
+  it('a start without a link or name resolution', { timeout: 120_000, ...unless(NO_NETWORKS) }, () =>
     within((network) =>
       Scene.play({ tunnels: TUNNELS, network }, async (scene) => {
         await scene.rehearse();
@@ -179,7 +179,7 @@ describe.concurrent('over a network of its own, the agent comes back by itself, 
         await agent.logged(TRYING);
         await delay(LENGTH_MS);
         network.plug();
-        expectRecovery('a start without link or names', await scene.recovered(), LIMIT_MS);
+        expectRecovery('a start without a link or name resolution', await scene.recovered(), LIMIT_MS);
         expectEachOnce(scene);
         expect(await agent.end()).toBe(0);
       }),
@@ -204,7 +204,7 @@ describe.concurrent('the agent comes back by itself', () => {
     }),
   );
 
-  it('from behind a captive portal, and has said who answered there', { timeout: 120_000 }, () =>
+  it('from behind a captive portal, and has logged the certificate presented there', { timeout: 120_000 }, () =>
     Scene.play({ tunnels: TUNNELS }, async (scene) => {
       const agent = await scene.startServing();
       const portal = createServer(await selfSigned(), (socket) => socket.end('HTTP/1.1 302 Found\r\n\r\n'));

@@ -86,7 +86,7 @@ describe.concurrent(`${TUNNELS} tunnels serve again within ${LIMIT_MS / 1000} s 
     }
   }
 
-  it('a link that went silent without a close, which is noticed within 30 s', { timeout: 120_000 * ROUNDS }, () =>
+  it('a silent connection, which is detected within 30 s', { timeout: 120_000 * ROUNDS }, () =>
     Scene.play({ tunnels: TUNNELS }, async (scene) => {
       const agent = await scene.startServing();
       const times: number[] = [];
@@ -110,7 +110,7 @@ describe.concurrent(`${TUNNELS} tunnels serve again within ${LIMIT_MS / 1000} s 
     }),
   );
 
-  it('such a silence that outlasts its being noticed', { timeout: 180_000 }, () =>
+  it('a silence that outlasts its detection', { timeout: 180_000 }, () =>
     Scene.play({ tunnels: TUNNELS }, async (scene) => {
       const agent = await scene.startServing();
       scene.proxy.silence();

@@ -21,14 +21,14 @@ const SEEDS = rounds({ short: 1, full: 3 });
 const OUTAGES: Outage[] = ['kill', 'lost', 'torn'];
 const WRITER = fileURLToPath(new URL('../../build/faults/gateway-writer.js', import.meta.url));
 
-/** What the gateway told before the power went. */
+/** Output of the gateway before the power cut. */
 interface Answered {
   ca: string | null;
   account: string | null;
   rows: string[];
 }
 
-it('a power cut at any step of what a gateway writes loses nothing that it had answered', {
+it('a power cut at any step of a gateway’s writes loses nothing it had acknowledged', {
   timeout: 900_000,
   ...unless(NO_TRACE),
 }, async () => {
@@ -44,7 +44,7 @@ it('a power cut at any step of what a gateway writes loses nothing that it had a
     steps += 1;
     if (steps % STRIDE !== 0) continue;
     for (const outage of OUTAGES) {
-      // What is left of it is the same each time, but for a torn disk.
+      // The files are the same each time, except on a torn disk.
       for (let seed = 0; seed < (outage === 'torn' ? SEEDS : 1); seed++) {
         const context = `${outage} ${seed} at step ${steps}: ${call.call}`;
         await expectKept(disk, outage, seeded(steps * 31 + seed), answered, context);
@@ -66,7 +66,7 @@ function note(answered: Answered, line: string): void {
   else answered[kind] = value;
 }
 
-/** Starts on what is left of the disk, which has to be possible, and looks for everything that was told. */
+/** Starts the gateway on the remaining files, which must succeed, and checks all acknowledged data. */
 async function expectKept(
   disk: TracedDisk,
   outage: Outage,

@@ -8,7 +8,7 @@ const PATIENCE_MS = 1_500;
 /** Requests under way at a time. More would measure how busy the test itself is, and never end on a slow machine. */
 const MAX_ASKING = 16;
 
-/** Asks tunnels over HTTPS as the public does, on connections that it keeps. */
+/** Sends requests to tunnels over HTTPS as clients do, on persistent connections. */
 export class PublicClient {
   readonly #agent = new Agent({ keepAlive: true });
   readonly #limiter = new Limiter(MAX_ASKING);
@@ -18,7 +18,7 @@ export class PublicClient {
     private readonly patienceMs = PATIENCE_MS,
   ) {}
 
-  /** What the tunnel's upstream answered; null when anybody else or nobody did. */
+  /** The answer of the tunnel's upstream; null when something else or nothing answered. */
   get(host: string): Promise<string | null> {
     return this.#limiter.run(() => this.#get(host));
   }

@@ -10,7 +10,7 @@ const POLL_MS = 250;
 const SLACK = FULL ? 1 : 4;
 
 interface TimingOptions {
-  /** The clock by which the time is told, in milliseconds. */
+  /** The clock to measure with, in milliseconds. */
   now?: () => number;
   /** When to start counting. */
   from?: number;

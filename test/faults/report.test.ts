@@ -13,7 +13,7 @@ const finding = (more: Partial<Finding>): Finding => ({
   ...more,
 });
 
-it('has a row for each fault, with all that was found out about it', () => {
+it('has a row for each fault with all its findings', () => {
   const report = faultReport(
     [
       finding({ fault: 'silence', tried: 0, note: 'noticed after 18.00 s' }),
@@ -36,6 +36,6 @@ it('has a row for each fault, with all that was found out about it', () => {
   expect(report).toContain('Run on 2030-01-02 with version 1.2.3, for 20 minutes: 2 × processor; Linux.');
 });
 
-it('leaves no finding out', () => {
+it('includes every finding', () => {
   expect(() => faultReport([finding({ file: 'elsewhere' })], RUN)).toThrow(/elsewhere\.test\.ts have no chapter/);
 });

@@ -25,11 +25,11 @@ const HOURS = rounds({ short: 4, full: 24 });
 const TUNNELS = 10;
 const CONNECTIONS = 16;
 const CALLERS = 4;
-/** Of tunnels that come and go: more than are up at a time. */
+/** Domains for short-lived tunnels: more than are online at a time. */
 const NAMES = 100;
-/** Chance answers 0 in the agent's process: every back-off is over at once, else this would take hours. */
+/** Makes random numbers 0 in the agent's process, so that backoff takes no time. */
 const NO_BACKOFF = 'Math.random = () => 0;';
-/** On a signal the collector runs: what is looked at then is what is held, not what was not worth collecting yet. */
+/** A signal forces a collection, so that only memory in use is measured. */
 const COLLECT: NodeJS.Signals = 'SIGUSR2';
 const COLLECTOR = `
   import { setFlagsFromString } from 'node:v8';
@@ -70,7 +70,7 @@ it(`a day of ${REQUESTS} requests, ${STARTS} tunnels started and stopped and ${R
     measured({ fault, tried: 0, note: `the ${who} holds ${held(first)} before, ${held(last)} after` });
     expect(last.threads, who).toBeLessThan(first.threads + LEEWAY);
     expect(growth, who).toBeLessThan(MAX_GROWTH_MIB);
-    // What is open for a moment, to be kept for a next request or to clear up after a lost session, closes in seconds.
+    // Connections kept alive or used to clean up after a lost session close within seconds.
     const later = async () => (await day.resources())[who];
     await expect.poll(async () => (await later()).fds, { timeout: 30_000 }).toBeLessThan(first.fds + LEEWAY);
     await expect.poll(async () => (await later()).listeners, { timeout: 30_000 }).toBe(LISTENERS[who]);

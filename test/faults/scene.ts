@@ -22,7 +22,7 @@ export interface SceneOptions {
   /** Further ones, that the scene does not expect to serve. */
   others?: Partial<Tunnel>[];
   env?: Record<string, string>;
-  /** Milliseconds that the public waits for an answer; left out: short enough to notice soon that there is none. */
+  /** How long clients wait for an answer, in milliseconds; the default detects a missing one soon. */
   patienceMs?: number;
   /** Between the device and the proxy; left out: the loopback. */
   network?: Network;
@@ -107,8 +107,8 @@ export class Scene {
   }
 
   /**
-   * Has everything served once, by an agent that is gone afterwards: what is measured from then on is the agent, and
-   * not how long the gateway takes to issue the certificates of fifty names.
+   * Starts all tunnels once with an agent that is then killed, so that later measurements do not include how long the
+   * gateway takes to issue fifty certificates.
    */
   async rehearse(): Promise<void> {
     const agent = await this.startServing();
@@ -137,7 +137,7 @@ export class Scene {
     return timeUntilAll(this.hosts, (host) => this.serves(host), { from });
   }
 
-  /** Whether the public gets an answer of the device's own. */
+  /** Whether clients get an answer of the device itself. */
   async serves(host: string): Promise<boolean> {
     return (await this.client.get(host)) === `${host}:${this.gateway.httpsPort}`;
   }

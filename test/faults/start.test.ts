@@ -28,7 +28,7 @@ const state = async (api: string, tunnel: string) =>
   };
 
 describe.concurrent('an agent that starts', () => {
-  it('before the network is there has its API up, and serves within 5 s of the network', { timeout: 60_000 }, () =>
+  it('without a network has its API online, and its tunnels within 5 s of the network', { timeout: 60_000 }, () =>
     Scene.play({ tunnels: TUNNELS }, async (scene) => {
       await scene.rehearse();
       await scene.proxy.refuse();
@@ -50,7 +50,7 @@ describe.concurrent('an agent that starts', () => {
     }),
   );
 
-  it('takes a new authtoken from its file after the old one was revoked', { timeout: 120_000 }, () =>
+  it('uses a new authtoken from its file after the old one was revoked', { timeout: 120_000 }, () =>
     Scene.play({ tunnels: TUNNELS }, async (scene) => {
       const agent = await scene.startServing();
       const api = await agent.api();
@@ -70,7 +70,7 @@ describe.concurrent('an agent that starts', () => {
     }),
   );
 
-  it('with one tunnel that is refused for ever serves all the others', { timeout: 60_000 }, () =>
+  it('serves all other tunnels while one is always refused', { timeout: 60_000 }, () =>
     Scene.play({ tunnels: TUNNELS, others: [{ domain: 'refused.localhost', policy: UNSUPPORTED }] }, async (scene) => {
       await scene.rehearse();
       const agent = scene.startAgent();
@@ -88,7 +88,7 @@ describe.concurrent('an agent that starts', () => {
     }),
   );
 
-  it('waits for a name that another agent holds, and has it when that one lets go', { timeout: 60_000 }, () =>
+  it('binds a domain of another agent once that one releases it', { timeout: 60_000 }, () =>
     Scene.play({ tunnels: 3 }, async (scene) => {
       const holder = await agentSession(scene.gateway).connect();
       const held = await holder.httpEndpoint().domain('tunnel-1.localhost').listen(false);
@@ -104,7 +104,7 @@ describe.concurrent('an agent that starts', () => {
     }),
   );
 
-  it('has the names at once that a holder without life still keeps', { timeout: 60_000 }, () =>
+  it('takes over domains of a dead session at once', { timeout: 60_000 }, () =>
     Scene.play({ tunnels: 3 }, async (scene) => {
       await scene.rehearse();
       const dying = await FlakyProxy.start(() => scene.gateway.sessionAddress);
@@ -120,7 +120,7 @@ describe.concurrent('an agent that starts', () => {
     }),
   );
 
-  it('after a kill -9 has its names back at once', { timeout: 60_000 }, () =>
+  it('binds its domains again at once after kill -9', { timeout: 60_000 }, () =>
     Scene.play({ tunnels: TUNNELS }, async (scene) => {
       await scene.rehearse();
       const from = performance.now();

@@ -10,7 +10,7 @@ const LISTENER = `
 /** The kernel takes one connection more than the queue is long. */
 const QUEUE = 2;
 
-/** A port of which the kernel drops every SYN, like a network that swallows packets: a full queue that nobody serves. */
+/** A port for which the kernel drops every SYN, like a network that drops packets: its accept queue is full. */
 export class SwallowingPort {
   private constructor(
     private readonly child: ChildProcess,

@@ -6,10 +6,13 @@ import { systemClock } from '../../../src/lib/clock.ts';
 import { setUpApi, TOKEN } from '../../support/api-set-up.ts';
 
 describe('the local API', () => {
-  it.each(['127.0.0.1:4040', 'localhost', 'LOCALHOST:1', '[::1]:4040', '127.0.0.2'])('answers as %s', async (host) => {
-    const { local } = await setUpApi();
-    expect((await request(local).get('/tunnels').set('Host', host)).status).toBe(200);
-  });
+  it.each(['127.0.0.1:4040', 'localhost', 'LOCALHOST:1', '[::1]:4040', '127.0.0.2'])(
+    'answers requests for host %s',
+    async (host) => {
+      const { local } = await setUpApi();
+      expect((await request(local).get('/tunnels').set('Host', host)).status).toBe(200);
+    },
+  );
 
   it.each([
     'evil.example',
@@ -19,7 +22,7 @@ describe('the local API', () => {
     '0.0.0.0',
     'localhost@evil.example',
     '',
-  ])('does not answer as %j (DNS rebinding)', async (host) => {
+  ])('refuses requests for host %j (DNS rebinding)', async (host) => {
     const { local } = await setUpApi();
     const res = await request(local).get('/tunnels').set('Host', host);
     expect(res.status).toBeGreaterThanOrEqual(400);
@@ -35,7 +38,7 @@ describe('the local API', () => {
     [{ Origin: 'null' }, 403],
     [{ Origin: 'http://localhost:3000' }, 403],
     [{ Origin: 'http://localhost:4040' }, 200],
-  ])('answers a browser that sends %j with %i', async (headers, status) => {
+  ])('answers a browser request with %j with %i', async (headers, status) => {
     const { local } = await setUpApi();
     const res = await request(local).get('/tunnels').set('Host', 'localhost:4040').set(headers);
     expect(res.status).toBe(status);
@@ -47,7 +50,7 @@ describe('the local API', () => {
     ['X-Forwarded-Host', 'localhost'],
     ['Forwarded', 'for=6.6.6.6'],
     ['X-Forwarded-For', ''],
-  ])('does not answer what came through a proxy, as %s: %s tells', async (name, value) => {
+  ])('refuses requests forwarded by a proxy, with %s: %s', async (name, value) => {
     const { local } = await setUpApi();
     for (const path of ['/tunnels', '/healthz']) {
       const res = await request(local).get(path).set('Host', 'localhost:4040').set(name, value);
@@ -55,7 +58,7 @@ describe('the local API', () => {
     }
   });
 
-  it('demands the token on any address but loopback, under any name', async () => {
+  it('requires the token on any address but loopback, for any host', async () => {
     const { options } = await setUpApi();
     const app = createLocalApp(options, '0.0.0.0', () => TOKEN);
     expect((await request(app).get('/tunnels').set('Host', 'device.lan')).status).toBe(401);
@@ -65,7 +68,7 @@ describe('the local API', () => {
 });
 
 describe('the remote API', () => {
-  it('answers nothing but /healthz without the token', async () => {
+  it('only answers /healthz without the token', async () => {
     const { remote } = await setUpApi();
     for (const path of ['/tunnels', '/status', '/metrics', '/readyz', '/nothing']) {
       const res = await request(remote).get(path);
@@ -88,17 +91,17 @@ describe('the remote API', () => {
     expect((await request(remote).get('/tunnels').set('Authorization', authorization)).status).toBe(status);
   });
 
-  it('does not take the local name for a pass', async () => {
+  it('requires the token for local host names, too', async () => {
     const { remote } = await setUpApi();
     expect((await request(remote).get('/tunnels').set('Host', '127.0.0.1')).status).toBe(401);
   });
 
-  it('lets everyone in only when it was made so', async () => {
+  it('needs no token only when created without one', async () => {
     const { options } = await setUpApi();
     expect((await request(createRemoteApp(options, null)).get('/tunnels')).status).toBe(200);
   });
 
-  it('slows down whoever guesses, by the address that the gateway saw, and nobody else', async () => {
+  it('slows down wrong tokens by client address as the gateway saw it, and no other client', async () => {
     const { remote } = await setUpApi();
     const call = (from: string, token: string) =>
       request(remote).get('/tunnels').set('X-Forwarded-For', from).auth(token, { type: 'bearer' });
@@ -121,7 +124,7 @@ describe('wrong attempts', () => {
     return { limiter, pass };
   };
 
-  it('are forgotten, so that the right token gets through again after two seconds', () => {
+  it('stop counting after two seconds each', () => {
     const { limiter, pass } = setUp();
     for (let n = 0; n < 5; n++) limiter.failed('a');
     expect(limiter.waitFor('a')).toBe(2_000);
@@ -132,7 +135,7 @@ describe('wrong attempts', () => {
     expect(limiter.waitFor('a')).toBe(2_000);
   });
 
-  it('from addresses of one IPv6 network count as one client’s', async () => {
+  it('from one IPv6 network count as one client’s', async () => {
     const { remote } = await setUpApi();
     const call = (from: string) =>
       request(remote).get('/tunnels').set('X-Forwarded-For', from).auth('guess', { type: 'bearer' });
@@ -141,7 +144,7 @@ describe('wrong attempts', () => {
     expect((await call('2001:db8:1:3::1')).status).toBe(401);
   });
 
-  it('from everywhere hold up nobody else, and those who guess only themselves', () => {
+  it('from many clients delay only those clients', () => {
     const { limiter } = setUp();
     for (let n = 0; n < 5_000; n++) limiter.failed(`bot ${n}`);
     for (let n = 0; n < 5; n++) limiter.failed('last bot');

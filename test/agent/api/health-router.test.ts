@@ -5,7 +5,7 @@ import { until } from '../../support/until.ts';
 
 const device342 = { protocol: 'http', forwards_to: '8001', domain: 'device342.localhost' };
 
-it('is alive whatever the session does, and ready when every tunnel is up', async () => {
+it('/healthz always answers 200, and /readyz only when the session and all tunnels are online', async () => {
   const { local, connector, tunnels } = await setUpApi();
   await request(local).post('/tunnels').send(device342);
   expect((await request(local).get('/readyz')).text).toBe('{"status":"ready"}');
@@ -23,7 +23,7 @@ it('is alive whatever the session does, and ready when every tunnel is up', asyn
   expect((await request(local).head('/readyz')).status).toBe(200);
 });
 
-it('tells its status', async () => {
+it('GET /status answers with version, session, tunnels and addresses', async () => {
   const { local, connector } = await setUpApi();
   await request(local).post('/tunnels').send(device342);
   connector.goOffline();
@@ -68,7 +68,7 @@ describe('the metrics', () => {
     expect(text).toContain('process_resident_memory_bytes');
   });
 
-  it('do not grow with what clients ask for', async () => {
+  it('do not grow with the paths that clients request', async () => {
     const { local } = await setUpApi();
     const linesOf = async () => (await request(local).get('/metrics')).text.match(/device_agent_api/g)?.length;
     await request(local).get('/tunnels/a');

@@ -11,7 +11,7 @@ const device342 = { protocol: 'http', forwards_to: '8001', domain: 'device342.lo
 const policy = { outbound: [{ expressions: [], actions: [{ type: 'add-headers', config: { headers: { a: 'b' } } }] }] };
 
 describe('POST /tunnels', () => {
-  it('answers with exactly the five members, the policy as it was sent', async () => {
+  it('answers with exactly five members, and the policy as it was sent', async () => {
     const { local } = await setUpApi();
     const first = await request(local).post('/tunnels').send(device342);
     expect(first.status).toBe(200);
@@ -25,7 +25,7 @@ describe('POST /tunnels', () => {
     expect(second.body).toMatchObject({ domain: 'b.localhost', policy });
   });
 
-  it('lists every problem at once, by its place', async () => {
+  it('lists all problems of a body at once, by place', async () => {
     const { local } = await setUpApi();
     const body = {
       protocol: 'udp',
@@ -74,7 +74,7 @@ describe('POST /tunnels', () => {
     },
   );
 
-  it('says where JSON goes wrong', async () => {
+  it('names the place of a JSON syntax error', async () => {
     const { local } = await setUpApi();
     const res = await request(local).post('/tunnels').type('application/json').send('{"protocol":\n  http}');
     expect(res.body.details).toEqual({ 'line 2, column 3': 'expected a value' });
@@ -112,13 +112,13 @@ describe('POST /tunnels', () => {
   it.each([
     { 'Content-Type': 'application/json; charset=utf-16' },
     { 'Content-Type': 'application/json', 'Content-Encoding': 'gzip' },
-  ])('refuses a body in another form, as %j tells', async (headers) => {
+  ])('answers 415 for a body with %j', async (headers) => {
     const { local } = await setUpApi();
     const res = await request(local).post('/tunnels').set(headers).send('{}');
     expect([res.status, res.body.error_code]).toEqual([415, 'ERR_AGENT_UNSUPPORTED_MEDIA_TYPE']);
   });
 
-  it('refuses a body that is not UTF-8, rather than keeping another text than was sent', async () => {
+  it('refuses a body that is not UTF-8', async () => {
     const { local } = await setUpApi();
     const text = JSON.stringify({
       ...device342,
@@ -134,13 +134,16 @@ describe('POST /tunnels', () => {
     expect((await post('utf8')).body.policy.inbound[0].name).toBe('caf\u00e9');
   });
 
-  it.each(['application/json;charset=UTF-8', 'application/json; charset="utf-8"'])('takes %s', async (type) => {
-    const { local } = await setUpApi();
-    const body = JSON.stringify({ protocol: 'http', forwards_to: '8001', domain: 'device342.localhost' });
-    expect((await request(local).post('/tunnels').set('Content-Type', type).send(body)).status).toBe(200);
-  });
+  it.each(['application/json;charset=UTF-8', 'application/json; charset="utf-8"'])(
+    'accepts the content type %s',
+    async (type) => {
+      const { local } = await setUpApi();
+      const body = JSON.stringify({ protocol: 'http', forwards_to: '8001', domain: 'device342.localhost' });
+      expect((await request(local).post('/tunnels').set('Content-Type', type).send(body)).status).toBe(200);
+    },
+  );
 
-  it('refuses bodies over 256 KiB and takes one just below', async () => {
+  it('refuses bodies over 256 KiB and accepts one of exactly that size', async () => {
     const { local } = await setUpApi();
     const body = (length: number) => JSON.stringify(device342).padEnd(length);
     const post = (text: string) => request(local).post('/tunnels').type('application/json').send(text);
@@ -148,7 +151,7 @@ describe('POST /tunnels', () => {
     expect((await post(body(256 * 1024))).status).toBe(200);
   });
 
-  it('lets one of two at a time have a domain', async () => {
+  it('answers 409 to one of two concurrent requests for a domain', async () => {
     const { local } = await setUpApi();
     const post = () => request(local).post('/tunnels').send(device342);
     const answers = await Promise.all([post(), post()]);
@@ -156,7 +159,7 @@ describe('POST /tunnels', () => {
     expect((await request(local).get('/tunnels')).body).toHaveLength(1);
   });
 
-  it('passes on what the gateway says, and answers 503 with Retry-After without a session', async () => {
+  it('passes on the gateway’s error, and answers 503 with Retry-After without a session', async () => {
     const { local, connector } = await setUpApi();
     connector.beforeOpen = async () => {
       throw new ApiError(409, 'ERR_NGROK_334', 'online elsewhere');
@@ -173,7 +176,7 @@ describe('POST /tunnels', () => {
     expect([offline.status, offline.headers['retry-after']]).toEqual([503, '5']);
   });
 
-  it('closes the endpoint again when it cannot be written to disk', async () => {
+  it('closes the endpoint when the tunnel cannot be written to the disk', async () => {
     const files = new PowerCutFiles();
     const adapter = new DurableFile({ path: '/tunnels.json', codec: tunnelsCodec, log: silentLog, files });
     const { local, connector } = await setUpApi({ adapter });
@@ -185,7 +188,7 @@ describe('POST /tunnels', () => {
 });
 
 describe('GET /tunnels', () => {
-  it('is empty at first, then lists in order of creation with the policy in force', async () => {
+  it('lists tunnels in order of creation with the policy in force', async () => {
     const defaultPolicies = { inbound: [], outbound: policy.outbound as [] };
     const { local } = await setUpApi({ defaultPolicies });
     expect((await request(local).get('/tunnels')).text).toBe('[]');
@@ -245,7 +248,7 @@ describe('query parameters', () => {
 });
 
 describe('GET and DELETE /tunnels/{url_part}', () => {
-  it('shows how a tunnel is', async () => {
+  it('GET answers with the status of the tunnel', async () => {
     const { local } = await setUpApi();
     await request(local).post('/tunnels').send(device342);
     const res = await request(local).get(`/tunnels/${encodeURIComponent('https://device342.localhost:8443')}`);
@@ -263,7 +266,7 @@ describe('GET and DELETE /tunnels/{url_part}', () => {
     });
   });
 
-  it('deletes it with 204 once the endpoint is closed', async () => {
+  it('DELETE answers 204 once the endpoint is closed', async () => {
     const { local, connector } = await setUpApi();
     await request(local).post('/tunnels').send(device342);
     const res = await request(local).delete('/tunnels/device342');
@@ -274,7 +277,7 @@ describe('GET and DELETE /tunnels/{url_part}', () => {
     });
   });
 
-  it('asks for more of the URL when two match, and deletes neither', async () => {
+  it('DELETE answers 409 when two tunnels match, and deletes neither', async () => {
     const { local, connector } = await setUpApi();
     for (const domain of ['cam.a.localhost', 'cam.b.localhost']) {
       await request(local)
@@ -289,7 +292,7 @@ describe('GET and DELETE /tunnels/{url_part}', () => {
   });
 });
 
-describe('whatever else is asked', () => {
+describe('other requests', () => {
   it.each([
     ['PUT', '/tunnels', 405, 'GET, HEAD, POST'],
     ['OPTIONS', '/tunnels', 405, 'GET, HEAD, POST'],
@@ -298,7 +301,7 @@ describe('whatever else is asked', () => {
     ['GET', '/', 404, undefined],
     ['GET', '/tunnels/a/b', 404, undefined],
     ['GET', '/tunnels/%zz', 400, undefined],
-  ])('%s %s is answered %i in the form of every error', async (method, path, status, allow) => {
+  ])('%s %s answers %i with an error body', async (method, path, status, allow) => {
     const { local } = await setUpApi();
     const res = await request(local)[method.toLowerCase() as 'get'](path);
     expect([res.status, res.headers.allow]).toEqual([status, allow]);
@@ -310,7 +313,7 @@ describe('whatever else is asked', () => {
     });
   });
 
-  it('a bug becomes a 500 that reveals nothing', async () => {
+  it('an unexpected error answers 500 without details', async () => {
     const { local, tunnels } = await setUpApi();
     tunnels.list = () => {
       throw new Error('a secret');

@@ -99,7 +99,7 @@ it.each<Network>(['refusing', 'black hole'])(
   },
 );
 
-it('probes an absent gateway every two seconds or so, and never piles probes up', async () => {
+it('probes an unreachable gateway about every two seconds, with at most eight probes at a time', async () => {
   const { clock, world, supervisor } = await supervised();
   clock.chance = Math.random;
   world.network = 'black hole';
@@ -114,7 +114,7 @@ it('probes an absent gateway every two seconds or so, and never piles probes up'
   expect(clock.sleeping).toBe(0);
 });
 
-it('asks a gateway that refuses less and less often', async () => {
+it('backs off from a gateway that refuses', async () => {
   const { clock, world, supervisor } = await supervised();
   clock.chance = Math.random;
   world.connect = async () => Promise.reject(new SessionRefused('ERR_NGROK_107', 'unknown authtoken'));
@@ -127,7 +127,7 @@ it('asks a gateway that refuses less and less often', async () => {
   expect(supervisor.status.lastError).toEqual({ code: 'ERR_NGROK_107', message: 'unknown authtoken' });
 });
 
-it('does not hammer a gateway whose sessions die at once', async () => {
+it('backs off from a gateway whose sessions end at once', async () => {
   const { clock, world, supervisor, session } = await supervised();
   clock.chance = Math.random;
   world.connect = async () => {
@@ -140,7 +140,7 @@ it('does not hammer a gateway whose sessions die at once', async () => {
   expect(world.attempts).toBeLessThan(HOUR / 10_000);
 });
 
-it('tells of a day without a network in a few lines', async () => {
+it('logs a day without a network in a few lines', async () => {
   const { clock, lines, world, supervisor } = await supervised();
   supervisor.start();
   await clock.advance(MINUTE);
@@ -155,7 +155,7 @@ it('tells of a day without a network in a few lines', async () => {
   expect(lines.length).toBeLessThan(20);
 });
 
-it('welcomes a session that comes after its deadline, when there is no other', async () => {
+it('accepts a session after its deadline when there is no other', async () => {
   const { clock, world, supervisor, session } = await supervised();
   let arrive = (_: GatewaySession) => {};
   world.connect = () =>
@@ -175,7 +175,7 @@ it('welcomes a session that comes after its deadline, when there is no other', a
   expect(supervisor.session).toBe(late);
 });
 
-it('closes a session that comes late when another one is up', async () => {
+it('closes a late session when another one is online', async () => {
   const { clock, world, supervisor, session } = await supervised();
   let arrive = (_: GatewaySession) => {};
   const { connect } = world;
@@ -194,7 +194,7 @@ it('closes a session that comes late when another one is up', async () => {
   expect(supervisor.session).not.toBe(late);
 });
 
-it('makes a further attempt only every quarter of an hour while eight are pending, and says so', async () => {
+it('makes another attempt only every 15 min while eight are pending, and logs that', async () => {
   const { clock, lines, world, supervisor, session } = await supervised();
   world.connect = () => new Promise(() => {});
   supervisor.start();
@@ -209,7 +209,7 @@ it('makes a further attempt only every quarter of an hour while eight are pendin
   expect(supervisor.status.state).toBe('online');
 });
 
-it('says nothing of attempts any more when a session came about meanwhile', async () => {
+it('logs no failed attempts once a session is online', async () => {
   const { clock, lines, world, supervisor, session } = await supervised();
   const arrivals: ((made: GatewaySession) => void)[] = [];
   world.connect = () => new Promise((resolve) => arrivals.push(resolve));
@@ -225,7 +225,7 @@ it('says nothing of attempts any more when a session came about meanwhile', asyn
   expect(lines).toHaveLength(length);
 });
 
-it('shows that it makes progress in every kind of outage, which a watchdog goes by', async () => {
+it('reports progress in every kind of outage, for the watchdog', async () => {
   const refuse = async () => Promise.reject(new SessionRefused('ERR_NGROK_107', 'unknown authtoken'));
   const hang = () => new Promise<GatewaySession>(() => {});
   for (const [network, connect] of [['refusing'], ['black hole'], ['up', refuse], ['up', hang]] as const) {
@@ -246,7 +246,7 @@ it('shows that it makes progress in every kind of outage, which a watchdog goes 
   }
 });
 
-it('does not wait at the end for a gateway that never answers', async () => {
+it('stop() does not wait for a gateway that never answers', async () => {
   const { clock, world, supervisor, session } = await supervised();
   let arrive = (_: GatewaySession) => {};
   world.connect = () =>
@@ -263,7 +263,7 @@ it('does not wait at the end for a gateway that never answers', async () => {
   expect([late.closed, supervisor.status.state, supervisor.status.lastError]).toEqual([true, 'stopped', null]);
 });
 
-it('stops at any moment', async () => {
+it('stop() works at any moment', async () => {
   for (const ms of [0, 1, 1000, MINUTE]) {
     for (const network of ['up', 'refusing', 'black hole'] as const) {
       const { clock, world, supervisor } = await supervised();

@@ -8,7 +8,7 @@ import { type DataFolder, openDataFolder } from '../../../src/agent/folders/data
 import { OperatorError } from '../../../src/lib/errors.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
-it('is created for this user alone and can be taken again after its release', async () => {
+it('the data folder is created with mode 0700 and can be locked again after release', async () => {
   const path = join(temporaryFolder(), 'deep/data');
   const first = await openDataFolder(path);
   expect((await stat(path)).mode & 0o777).toBe(0o700);
@@ -17,7 +17,7 @@ it('is created for this user alone and can be taken again after its release', as
   expect(await readdir(join(path, 'lock'))).toEqual([]);
 });
 
-it('is refused to a second agent, with what to do', async () => {
+it('a second agent cannot lock the data folder, and its error says what to do', async () => {
   const path = temporaryFolder();
   const first = await openDataFolder(path);
   await expect(openDataFolder(path)).rejects.toThrow(OperatorError);
@@ -25,7 +25,7 @@ it('is refused to a second agent, with what to do', async () => {
   await first.release();
 });
 
-it('goes to exactly one of many that start at the same instant', async () => {
+it('exactly one of many processes that start at once locks the data folder', async () => {
   for (let round = 0; round < 30; round++) {
     const path = temporaryFolder();
     const outcomes = await Promise.allSettled(Array.from({ length: 8 }, () => openDataFolder(path)));
@@ -37,7 +37,7 @@ it('goes to exactly one of many that start at the same instant', async () => {
   }
 });
 
-it('is free again the moment its owner is killed', async () => {
+it('the lock ends when its owner is killed', async () => {
   const path = temporaryFolder();
   const owner = await startOwner(path);
   await expect(openDataFolder(path)).rejects.toThrow('another agent');
@@ -46,21 +46,21 @@ it('is free again the moment its owner is killed', async () => {
   await (await openDataFolder(path)).release();
 });
 
-it('stays refused while its owner is stopped and cannot answer', async () => {
+it('the lock stays while its owner is suspended', async () => {
   const path = temporaryFolder();
   const owner = await startOwner(path);
   owner.kill('SIGSTOP');
   await expect(openDataFolder(path)).rejects.toThrow('another agent');
 });
 
-it('says who may use a folder that cannot be used', async () => {
-  // Nobody may create anything there.
+it('the error for an unusable data folder names its user and the remedy', async () => {
+  // No user can create files there.
   await expect(openDataFolder('/proc/data')).rejects.toThrow(
     /cannot use the data folder .* as user \d+: .*give the folder.*chown/,
   );
 });
 
-it('says of a file in its place that a folder is needed', async () => {
+it('the error for a file in place of the data folder asks for a folder', async () => {
   const path = join(temporaryFolder(), 'file');
   await writeFile(path, '');
   await expect(openDataFolder(path)).rejects.toThrow(

@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 import { openRuntimeFolder } from '../../../src/agent/folders/runtime-folder.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
-it('is private, the same for the same data folder, and emptied of what a killed agent left', async () => {
+it('the runtime folder is private, depends only on the data folder, and is emptied on open', async () => {
   const parent = temporaryFolder();
   const path = await openRuntimeFolder('/data', parent);
   expect((await stat(path)).mode & 0o777).toBe(0o700);
@@ -14,7 +14,7 @@ it('is private, the same for the same data folder, and emptied of what a killed 
   expect(await openRuntimeFolder('/other', parent)).not.toBe(path);
 });
 
-it('is refused when someone else may have made it', async () => {
+it('the runtime folder is refused when another user may have created it', async () => {
   const parent = temporaryFolder();
   const path = await openRuntimeFolder('/data', parent);
   await chmod(path, 0o755);
@@ -26,6 +26,6 @@ it('is refused when someone else may have made it', async () => {
   await expect(openRuntimeFolder('/data', elsewhere)).rejects.toThrow('remove it');
 });
 
-it('is refused where no socket fits', async () => {
+it('the runtime folder is refused when its path is too long for sockets', async () => {
   await expect(openRuntimeFolder('/data', `/tmp/${'a'.repeat(80)}`)).rejects.toThrow('TMPDIR');
 });

@@ -6,7 +6,7 @@ import { loadDefaultPolicies } from '../../../src/agent/tunnels/default-policies
 import { OperatorError } from '../../../src/lib/errors.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
-it('come with the program', async () => {
+it('the default policies come with the program', async () => {
   const packaged = fileURLToPath(new URL('../../../defaults/policies.json', import.meta.url));
   expect(await loadDefaultPolicies(packaged)).toMatchObject({ inbound: [], outbound: [{ name: 'Security headers' }] });
 });
@@ -17,7 +17,7 @@ it.each([
   ['{"inbound":[{"actions":[]}]}', 'inbound[0].actions: a rule needs at least one action'],
   ['{"inbuond":[]}', 'inbuond: unknown member "inbuond"; supported: enabled, inbound'],
   ['[]', '(document): '],
-])('%j stops the start with file, place and reason', async (text, reason) => {
+])('default policies %j stop the start with file, place and reason', async (text, reason) => {
   const path = join(temporaryFolder(), 'policies.json');
   await writeFile(path, text);
   const loading = loadDefaultPolicies(path);
@@ -25,6 +25,6 @@ it.each([
   await expect(loading).rejects.toThrow(`from ${path}: ${reason}`);
 });
 
-it('that are missing stop the start', async () => {
+it('missing default policies stop the start', async () => {
   await expect(loadDefaultPolicies('/nowhere/policies.json')).rejects.toThrow(/\/nowhere\/policies.json.*ENOENT/);
 });

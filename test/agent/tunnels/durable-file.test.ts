@@ -22,7 +22,7 @@ const PATH = '/data/numbers.json';
 const on = (files: PowerCutFiles) => new DurableFile({ path: PATH, codec: numbers, log: silentLog, files });
 
 describe('a power cut', () => {
-  it('at any step of any write leaves the old or the new content, and what was acknowledged', async () => {
+  it('at any step of any write leaves the old or the new content, and all acknowledged changes', async () => {
     let cuts = 0;
     for (let seed = 0; seed < 300; seed++) {
       let files = new PowerCutFiles(new Map(), seeded(seed));
@@ -56,7 +56,7 @@ describe('a power cut', () => {
     });
   });
 
-  it('while a damaged file is being set aside loses neither the good copy nor the damaged file', async () => {
+  it('while a damaged file is set aside loses neither the backup nor the damaged file', async () => {
     for (let steps = 0; steps < 20; steps++) {
       const files = new PowerCutFiles(new Map(), seeded(steps));
       const file = on(files);
@@ -74,7 +74,7 @@ describe('a power cut', () => {
   });
 });
 
-describe('a disk that takes no writes', () => {
+describe('a disk that accepts no writes', () => {
   it.each(['EROFS', 'ENOSPC', 'EIO'])(
     '(%s) gives the last good copy, and keeps the damaged file once it can be written again',
     async (code) => {
@@ -120,7 +120,7 @@ describe('on a real disk', () => {
   const fileIn = (folder: string, log = silentLog) =>
     new DurableFile({ path: join(folder, 'numbers.json'), codec: numbers, log });
 
-  it('writes with mode 0600, keeps the content before, and writes nothing twice', async () => {
+  it('writes with mode 0600, keeps the previous content, and skips unchanged content', async () => {
     const folder = temporaryFolder();
     const path = join(folder, 'numbers.json');
     const file = fileIn(folder);
@@ -135,7 +135,7 @@ describe('on a real disk', () => {
     expect(await readdir(folder)).toEqual(['numbers.json', 'numbers.json.bak']);
   });
 
-  it('sets a damaged file aside, says so, and goes on with the last good copy', async () => {
+  it('sets a damaged file aside, logs that, and continues with the last good copy', async () => {
     const folder = temporaryFolder();
     const file = fileIn(folder);
     await file.write([1]);
@@ -151,7 +151,7 @@ describe('on a real disk', () => {
     expect(await fileIn(folder).read()).toEqual([1]);
   });
 
-  it('keeps five damaged files at most, and starts empty when the copy is damaged, too', async () => {
+  it('keeps at most five damaged files, and starts empty when the backup is damaged too', async () => {
     const folder = temporaryFolder();
     for (let n = 0; n < 8; n++) {
       await writeFile(join(folder, 'numbers.json'), `damaged ${n}`);
@@ -174,7 +174,7 @@ describe('on a real disk', () => {
     expect(await readFile(join(folder, 'numbers.json'), 'utf8')).toBe('[7]');
   });
 
-  it('writes the file anew that somebody has removed meanwhile, with the copy or without', async () => {
+  it('writes a file that was deleted meanwhile again, with or without the backup', async () => {
     const folder = temporaryFolder();
     const file = fileIn(folder);
     await file.write([1]);
@@ -185,7 +185,7 @@ describe('on a real disk', () => {
     }
   });
 
-  it('stops the start when it may not read, rather than to begin empty', async () => {
+  it('stops the start when the file is unreadable, instead of starting empty', async () => {
     const folder = temporaryFolder();
     await mkdir(join(folder, 'numbers.json'));
     await expect(fileIn(folder).read()).rejects.toThrow(OperatorError);

@@ -10,7 +10,7 @@ const inbound = [{ actions: [{ type: 'deny' }] }];
 const DENIED = PolicyInput.parse({ inbound });
 
 describe('new default policies', () => {
-  it('are in force on a tunnel, too, that is being opened with the old ones when they come', async () => {
+  it('apply to a tunnel that is being opened with the old ones', async () => {
     const { tunnels, connector } = await setUpTunnels();
     const slow = gate();
     connector.beforeOpen = () => slow.opened;
@@ -25,7 +25,7 @@ describe('new default policies', () => {
     expect(connector.requests).toHaveLength(3);
   });
 
-  it('open no tunnel anew that is being removed', async () => {
+  it('do not reopen a tunnel that is being removed', async () => {
     const { tunnels, connector } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
     const slow = gate();
@@ -38,7 +38,7 @@ describe('new default policies', () => {
     expect(connector.bound.size).toBe(0);
   });
 
-  it('leave nothing open of a tunnel that is deleted while it is closed to be opened anew', async () => {
+  it('leave no endpoint of a tunnel that is deleted while it is reopened', async () => {
     const { tunnels, connector } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
     const slow = gate();
@@ -56,7 +56,7 @@ describe('new default policies', () => {
     expect([...connector.bound.keys()]).toEqual([]);
   });
 
-  it('are no fault of the gateway’s when the session breaks meanwhile, however soon it is back', async () => {
+  it('are kept when the session is lost meanwhile, however soon it is back', async () => {
     const { tunnels, connector } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
     connector.beforeOpen = async () => {
@@ -71,7 +71,7 @@ describe('new default policies', () => {
     expect(connector.bound.get(view.url)?.request.trafficPolicy?.on_http_request).toMatchObject(inbound);
   });
 
-  it('are tried at once on tunnels that were refused with the old ones', async () => {
+  it('are tried at once on tunnels refused with the old ones', async () => {
     const clock = new SteeredClock();
     const { tunnels, connector } = await setUpTunnels({ clock });
     const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
@@ -86,7 +86,7 @@ describe('new default policies', () => {
     await until(() => view.status.state === 'online', 'online');
   });
 
-  it('that the gateway refuses leave the old ones in force, and the tunnel up', async () => {
+  it('leave the old ones in force and the tunnel online when the gateway refuses them', async () => {
     const { tunnels, connector } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
     const before = tunnels.policies.defaults;

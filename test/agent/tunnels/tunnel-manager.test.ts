@@ -30,7 +30,7 @@ const failingDisk = async () => {
 };
 
 describe('creating a tunnel', () => {
-  it('binds it, saves it and says so', async () => {
+  it('binds the endpoint, saves the tunnel and returns it', async () => {
     const { tunnels, connector, store } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
     expect(view.url).toBe('https://cam.localhost:8443');
@@ -47,7 +47,7 @@ describe('creating a tunnel', () => {
     ]);
   });
 
-  it('keeps the name that the gateway chose', async () => {
+  it('keeps the domain that the gateway chose', async () => {
     const { tunnels } = await setUpTunnels();
     const http = await tunnels.create(tunnelRequest());
     expect(http.tunnel.domain).toBe('chosen-1.localhost');
@@ -55,7 +55,7 @@ describe('creating a tunnel', () => {
     expect(tcp.tunnel).toMatchObject({ url: 'tcp://chosen-2.localhost:20002', domain: 'chosen-2.localhost:20002' });
   });
 
-  it('is won by one of many at a time for one domain', async () => {
+  it('succeeds for one of several concurrent requests for a domain', async () => {
     const { tunnels, connector, store } = await setUpTunnels();
     const request = () => tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
     const outcomes = await Promise.allSettled([request(), request(), request()]);
@@ -64,12 +64,12 @@ describe('creating a tunnel', () => {
     expect([connector.requests.length, store.list().length]).toEqual([1, 1]);
   });
 
-  it('is refused for the domain of the agent itself', async () => {
+  it('is refused for the agent’s own domain', async () => {
     const { tunnels } = await setUpTunnels();
     await expect(tunnels.create(tunnelRequest({ domain: 'agent.localhost' }))).rejects.toMatchObject({ status: 409 });
   });
 
-  it('is refused for an upstream that is not allowed, before the gateway hears of it', async () => {
+  it('is refused for an upstream that is not allowed, without a request to the gateway', async () => {
     const { tunnels, connector } = await setUpTunnels();
     for (const forwards_to of ['169.254.169.254:80', '8.8.8.8:53', 'unix:/run/docker.sock', '[::]:80']) {
       await expect(tunnels.create(tunnelRequest({ forwards_to }))).rejects.toMatchObject({
@@ -80,7 +80,7 @@ describe('creating a tunnel', () => {
     expect(connector.requests).toEqual([]);
   });
 
-  it('leaves nothing behind without a session, and the domain free', async () => {
+  it('fails without a session and leaves the domain free', async () => {
     const { tunnels, connector, store } = await setUpTunnels();
     connector.goOffline();
     const request = tunnelRequest({ domain: 'cam.localhost' });
@@ -90,7 +90,7 @@ describe('creating a tunnel', () => {
     await tunnels.create(request);
   });
 
-  it("passes the gateway's refusal on and leaves nothing behind", async () => {
+  it("passes on the gateway's refusal and leaves nothing behind", async () => {
     const { tunnels, connector, store } = await setUpTunnels();
     connector.beforeOpen = async () => {
       throw new ApiError(403, 'ERR_NGROK_316', 'not allowed by the ACL');
@@ -102,7 +102,7 @@ describe('creating a tunnel', () => {
     await tunnels.create(request);
   });
 
-  it('leaves nothing behind when the gateway names the endpoint by what is no URL', async () => {
+  it('fails when the endpoint URL of the gateway is not valid, and leaves nothing behind', async () => {
     const { tunnels, connector, store } = await setUpTunnels();
     connector.httpsPort = 70_000;
     await expect(tunnels.create(tunnelRequest({ domain: 'cam.localhost' }))).rejects.toMatchObject({
@@ -114,7 +114,7 @@ describe('creating a tunnel', () => {
     await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
   });
 
-  it('closes the endpoint again when the tunnel cannot be written to disk', async () => {
+  it('closes the endpoint when the tunnel cannot be saved', async () => {
     const { tunnels, connector, breakDisk, mendDisk } = await failingDisk();
     breakDisk();
     const request = tunnelRequest({ domain: 'cam.localhost' });
@@ -125,7 +125,7 @@ describe('creating a tunnel', () => {
     expect(connector.bound.size).toBe(1);
   });
 
-  it('of one tunnel does not wait for a slow one', async () => {
+  it('does not wait for another, slow one', async () => {
     const { tunnels, connector } = await setUpTunnels();
     const slow = gate();
     connector.beforeOpen = ({ domain }) => (domain === 'slow.localhost' ? slow.opened : Promise.resolve());
@@ -137,7 +137,7 @@ describe('creating a tunnel', () => {
 });
 
 describe('removing a tunnel', () => {
-  it('closes the endpoint, then forgets the tunnel, and frees the domain', async () => {
+  it('closes the endpoint, deletes the tunnel and frees the domain', async () => {
     const { tunnels, connector, store } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
     const order: string[] = [];
@@ -149,7 +149,7 @@ describe('removing a tunnel', () => {
     await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
   });
 
-  it('that cannot be saved brings the tunnel back', async () => {
+  it('brings the tunnel back when the removal cannot be saved', async () => {
     const { tunnels, connector, breakDisk } = await failingDisk();
     const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
     breakDisk();
@@ -158,7 +158,7 @@ describe('removing a tunnel', () => {
     expect(tunnels.find('cam')).toBe(view);
   });
 
-  it('while it is being bound leaves no endpoint behind', async () => {
+  it('leaves no endpoint behind while the tunnel is being bound', async () => {
     const { tunnels, connector, store } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
     connector.goOffline();
@@ -176,7 +176,7 @@ describe('removing a tunnel', () => {
     expect(connector.bound.size).toBe(0);
   });
 
-  it('is possible while there is no session', async () => {
+  it('works without a session', async () => {
     const { tunnels, connector, store } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest());
     connector.goOffline();
@@ -187,8 +187,8 @@ describe('removing a tunnel', () => {
   });
 });
 
-describe('keeping tunnels up', () => {
-  it('brings all back after a restart, in order, under the same URLs', async () => {
+describe('supervised tunnels', () => {
+  it('come back after a restart in order, at the same URLs', async () => {
     const before = await setUpTunnels();
     for (const domain of ['c.localhost', undefined, 'a.localhost'])
       await before.tunnels.create(tunnelRequest({ domain }));
@@ -200,7 +200,7 @@ describe('keeping tunnels up', () => {
     expect([...after.connector.bound.keys()]).toEqual(urls);
   });
 
-  it('binds no more than 16 at a time, and one that hangs or fails holds up no other', async () => {
+  it('are bound 16 at a time, and one that hangs or fails delays no other', async () => {
     const before = await setUpTunnels();
     for (let n = 0; n < 50; n++) await before.tunnels.create(tunnelRequest({ domain: `t${n}.localhost` }));
     await before.tunnels.stop();
@@ -227,12 +227,12 @@ describe('keeping tunnels up', () => {
     [
       { policy: { on_http_request: [{ actions: [{ type: 'teleport', config: {} }] }] } },
       'ERR_AGENT_POLICY_NOT_APPLICABLE',
-      /^policy\.on_http_request\[0\]\.actions\[0\]\.?.*no action "teleport".*delete the tunnel and create it/,
+      /^policy\.on_http_request\[0\]\.actions\[0\]\.?.*unknown action "teleport".*delete the tunnel and create it/,
     ],
     [{ policy: { on_quic: [] } }, 'ERR_AGENT_POLICY_NOT_APPLICABLE', /^policy\.on_quic: unknown member "on_quic"/],
     [{ protocol: 'udp', url: 'udp://cam.localhost:9' }, 'ERR_AGENT_INVALID_REQUEST', /not support the protocol "udp"/],
     [{ forwards_to: 'quic://camera:9' }, 'ERR_AGENT_INVALID_REQUEST', /^forwards_to: the scheme quic/],
-  ])('fails one stored tunnel with %j alone, and keeps it', async (members, code, message) => {
+  ])('one stored tunnel with %j fails alone, and is kept', async (members, code, message) => {
     const before = await setUpTunnels();
     const { tunnel } = await before.tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
     await before.tunnels.create(tunnelRequest({ domain: 'door.localhost' }));
@@ -247,7 +247,7 @@ describe('keeping tunnels up', () => {
     expect(store.list()).toHaveLength(1);
   });
 
-  it('tells an outage from a failure, and loses no tunnel over it', async () => {
+  it('are offline during an outage, not failed, and all come back', async () => {
     const { tunnels, connector } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest());
     connector.goOffline();
@@ -257,7 +257,7 @@ describe('keeping tunnels up', () => {
     expect(view.status.lastError).toBeNull();
   });
 
-  it('takes no name from a tunnel that is down when the gateway chooses', async () => {
+  it('keep their domains while offline when the gateway chooses one for a new tunnel', async () => {
     const { tunnels, connector } = await setUpTunnels();
     const down = await tunnels.create(tunnelRequest({ domain: 'chosen-1.localhost' }));
     connector.beforeOpen = async ({ domain }) => {
@@ -275,7 +275,7 @@ describe('keeping tunnels up', () => {
     await tunnels.create(tunnelRequest({ domain: 'chosen-2.localhost' }));
   });
 
-  it('leaves the agent its own domain when that was a tunnel’s before', async () => {
+  it('fail when their domain has become the agent’s own', async () => {
     const { tunnels, folder } = await setUpTunnels({ reservedDomains: [] });
     await tunnels.create(tunnelRequest({ domain: 'agent.localhost' }));
     await tunnels.stop();
@@ -291,7 +291,7 @@ describe('keeping tunnels up', () => {
     expect(restarted.tunnels.list()).toEqual([]);
   });
 
-  it('tells what keeps the session away now, not what it was lost for', async () => {
+  it('show why the session is down now, not why it was lost', async () => {
     const { tunnels, connector } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest());
     connector.goOffline();
@@ -306,7 +306,7 @@ describe('keeping tunnels up', () => {
     expect(view.status.lastError).toBeNull();
   });
 
-  it('says that tunnels online when a session came for them, not for one that is created later', async () => {
+  it('log that they are online once per session, but not for a tunnel created later', async () => {
     const { log, lines } = recordingLog();
     const { tunnels, connector } = await setUpTunnels({ log });
     const said = () => lines.filter(({ msg }) => msg === 'tunnels online').map(({ online }) => online);
@@ -318,7 +318,7 @@ describe('keeping tunnels up', () => {
     expect(said()).toEqual([1]);
   });
 
-  it('tries a refused tunnel again for ever, at most 30 s apart, and says so in one line', async () => {
+  it('that are refused are retried at most 30 s apart, with one log line per error code', async () => {
     const clock = latestClock();
     const { log, lines } = recordingLog();
     const { tunnels, connector } = await setUpTunnels({ clock, log });
@@ -340,7 +340,7 @@ describe('keeping tunnels up', () => {
     expect(said.map(({ code }) => code)).toEqual(['ERR_NGROK_741', 'ERR_NGROK_334']);
   });
 
-  it.each([null, 'ERR_NGROK_741'])('does not storm a gateway that ends with %s whatever it binds', async (code) => {
+  it.each([null, 'ERR_NGROK_741'])('back off from a gateway that ends every endpoint with %s', async (code) => {
     const clock = latestClock();
     const { log, lines } = recordingLog();
     const { tunnels, connector } = await setUpTunnels({ clock, log });
@@ -365,7 +365,7 @@ describe('keeping tunnels up', () => {
     expect(clock.delays.at(-1)).toBe(499);
   });
 
-  it('tries a refused tunnel again at once when a new session is there', async () => {
+  it('that are refused are retried at once on a new session', async () => {
     const { tunnels, connector } = await setUpTunnels({ clock: latestClock() });
     const view = await tunnels.create(tunnelRequest());
     connector.goOffline();
@@ -380,7 +380,7 @@ describe('keeping tunnels up', () => {
     await until(() => view.status.state === 'online', 'online');
   });
 
-  it('has one tunnel that the gateway never answers step aside for the others, which it would take down for ever', async () => {
+  it('go before a tunnel that the gateway never answers, which would take down every session', async () => {
     const clock = latestClock();
     const { tunnels, connector } = await setUpTunnels({ clock });
     const silent = await tunnels.create(tunnelRequest({ domain: 'silent.localhost' }));
@@ -403,7 +403,7 @@ describe('keeping tunnels up', () => {
     await until(() => silent.status.state === 'online', 'online once it is answered');
   });
 
-  it('follows the gateway to another URL, and remembers it', async () => {
+  it('follow the gateway to another URL, and save it', async () => {
     const { tunnels, connector, store } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
     connector.goOffline();
@@ -414,7 +414,7 @@ describe('keeping tunnels up', () => {
     expect(store.list()).toEqual([expect.objectContaining({ url: 'https://cam.localhost:9443' })]);
   });
 
-  it('does not follow it to what is no URL: that would make the file on disk unusable', async () => {
+  it('do not take an invalid URL from the gateway, which would damage the file', async () => {
     const { tunnels, connector, store } = await setUpTunnels();
     const view = await tunnels.create(tunnelRequest({ domain: 'cam.localhost' }));
     connector.goOffline();
@@ -427,7 +427,7 @@ describe('keeping tunnels up', () => {
     expect(view.url).toBe('https://cam.localhost:8443');
   });
 
-  it('brings 1,000 tunnels up with the session, without a pause between them', async () => {
+  it('come online 1,000 at once with the session, without delays', async () => {
     const { tunnels, connector } = await setUpTunnels({ clock: latestClock() });
     await Promise.all(
       Array.from({ length: 1_000 }, (_, n) => tunnels.create(tunnelRequest({ domain: `t${n}.localhost` }))),

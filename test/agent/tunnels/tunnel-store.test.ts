@@ -48,7 +48,7 @@ const openStore = async (path: string) => {
 };
 
 describe('changes', () => {
-  it('that arrive during a write go out together, each resolved once it is durable', async () => {
+  it('share the next write when they arrive during one, and resolve once durable', async () => {
     const adapter = new SteeredAdapter();
     const store = new TunnelStore(adapter);
     const resolved: string[] = [];
@@ -63,7 +63,7 @@ describe('changes', () => {
     expect(store.list().map(({ id }) => id)).toEqual(['a', 'c']);
   });
 
-  it('that cannot be written never were, and do not stand in the way of later ones', async () => {
+  it('are undone when they cannot be written, and do not block later ones', async () => {
     const adapter = new SteeredAdapter();
     const store = new TunnelStore(adapter);
     const first = store.save(tunnel('a'));
@@ -78,7 +78,7 @@ describe('changes', () => {
 });
 
 describe('tunnels.json', () => {
-  it('brings tunnels back as they were, in order of creation', async () => {
+  it('restores tunnels unchanged, in order of creation', async () => {
     const path = join(temporaryFolder(), 'tunnels.json');
     const store = await openStore(path);
     await Promise.all(['c', 'a', 'b'].map((id) => store.save(tunnel(id))));
@@ -87,7 +87,7 @@ describe('tunnels.json', () => {
     expect(reopened.list()).toEqual([tunnel('c'), { ...tunnel('a'), url: 'https://a.localhost:9443' }, tunnel('b')]);
   });
 
-  it('is not touched by a change that changes nothing', async () => {
+  it('is not written when nothing changes', async () => {
     const path = join(temporaryFolder(), 'tunnels.json');
     const store = await openStore(path);
     await store.save(tunnel('a'));
@@ -97,7 +97,7 @@ describe('tunnels.json', () => {
     expect(await stat(path)).toMatchObject({ ino, mtimeMs });
   });
 
-  it('of a newer version stops the start and stays as it is', async () => {
+  it('of a newer version stops the start and stays unchanged', async () => {
     const path = join(temporaryFolder(), 'tunnels.json');
     const text = '{"version":2,"tunnels":"whatever that may be by then"}';
     await writeFile(path, text);
@@ -106,7 +106,7 @@ describe('tunnels.json', () => {
     expect(await readFile(path, 'utf8')).toBe(text);
   });
 
-  it('of a version that knows more keeps what is not known here', async () => {
+  it('keeps unknown members of a later version', async () => {
     const path = join(temporaryFolder(), 'tunnels.json');
     const newer = {
       ...tunnel('a'),
@@ -122,7 +122,7 @@ describe('tunnels.json', () => {
     expect((await openStore(path)).list()).toEqual([newer, tunnel('b'), tunnel('c')]);
   });
 
-  it('loses no tunnel whose line was copied by hand, with its id', async () => {
+  it('keeps a tunnel whose line was copied by hand with its id', async () => {
     const path = join(temporaryFolder(), 'tunnels.json');
     const copy = { ...tunnel('a'), domain: 'copy.localhost', url: 'https://copy.localhost:8443' };
     await writeFile(path, JSON.stringify({ version: 1, tunnels: [tunnel('a'), copy] }));
@@ -133,7 +133,7 @@ describe('tunnels.json', () => {
     expect((await openStore(path)).list()).toEqual([second]);
   });
 
-  it('of which one tunnel cannot be used keeps the others, and all of it under another name', async () => {
+  it('with one invalid tunnel keeps the others, and the original under another name', async () => {
     const folder = temporaryFolder();
     const path = join(folder, 'tunnels.json');
     const text = JSON.stringify({ version: 1, tunnels: [tunnel('a'), { ...tunnel('b'), url: 'b' }, tunnel('c')] });

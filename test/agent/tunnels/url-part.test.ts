@@ -28,13 +28,13 @@ describe('a part of the URL', () => {
     },
   );
 
-  it('that could mean two is refused, naming both', () => {
+  it('is refused when it matches two tunnels, naming both', () => {
     const both = parts('https://cam.a.example', 'https://cam.b.example');
     expect(() => both.find('cam')).toThrow(expect.objectContaining({ status: 409, code: 'ERR_AGENT_AMBIGUOUS' }));
     expect(() => both.find('cam')).toThrow('https://cam.a.example and https://cam.b.example');
   });
 
-  it('finds the later of two at one URL, as only a file that was changed by hand has them, so that both can be deleted', () => {
+  it('finds the later of two tunnels at one URL, so that both can be deleted', () => {
     const [first, copy] = [{ url: 'https://cam.a.example' }, { url: 'https://cam.a.example' }];
     expect(new UrlParts([first, copy]).find('cam')).toBe(copy);
     const another = { url: 'https://cam.b.example' };
@@ -42,12 +42,12 @@ describe('a part of the URL', () => {
     expect(new UrlParts([first, copy, another]).find('cam.a.example')).toBe(copy);
   });
 
-  it('means the host before it means a first label', () => {
+  it('matches a host before a first label', () => {
     expect(parts('https://cam.example.com', 'https://cam').find('cam').url).toBe('https://cam');
   });
 });
 
-it('is shown as short as it can be', () => {
+it('the displayed part is the shortest that identifies the tunnel', () => {
   const shown = (...urls: string[]) => {
     const tunnels = urls.map((url) => ({ url }));
     const index = new UrlParts(tunnels);
@@ -60,7 +60,7 @@ it('is shown as short as it can be', () => {
   expect(shown('https://cam', 'https://cam.example')).toEqual(['cam', 'cam.example']);
 });
 
-it('always finds the tunnel that it was shown for, and every find is exact', () => {
+it('the displayed part always finds its tunnel, and every match is exact', () => {
   const label = fc.constantFrom('a', 'b', 'ab', 'x-1');
   const host = fc.array(label, { minLength: 1, maxLength: 3 }).map((labels) => labels.join('.'));
   const url = fc

@@ -26,20 +26,20 @@ describe("the agent's own API", () => {
     `[::ffff:7f00:1]:${PORT}`,
     `http://localhost:${PORT}`,
     `name-that-leads-here.example.com:${PORT}`,
-  ])('is no upstream as %s: strangers would reach it without a token', async (forwardsTo) => {
+  ])('is refused as upstream %s, because clients would reach it without a token', async (forwardsTo) => {
     await expect(guarded().check(parseUpstream(forwardsTo))).rejects.toMatchObject({
       status: 400,
       code: 'ERR_AGENT_UPSTREAM_NOT_ALLOWED',
     });
   });
 
-  it('and every other port of the process is refused as what it is', async () => {
+  it('and other ports of the process are refused with what they are', async () => {
     const refused = (port: number) => guarded().check(parseUpstream(`localhost:${port}`));
     await expect(refused(PORT)).rejects.toThrow("port 4040 is the agent's own API");
     await expect(refused(GATEWAY_PORT)).rejects.toThrow("port 8443 is the gateway's https port");
   });
 
-  it('is not mistaken for other services', async () => {
+  it('does not block other ports and hosts', async () => {
     await guarded().check(parseUpstream(`localhost:${PORT + 1}`));
     await guarded().check(parseUpstream(`192.168.0.7:${PORT}`));
   });

@@ -44,7 +44,7 @@ async function listen(
 const named = (port: number): TcpUpstream => ({ kind: 'tcp', scheme: null, host: 'camera.test', port });
 const connect = (forwardTo: string) => net.connect({ path: forwardTo.replace('unix:', ''), allowHalfOpen: true });
 
-it('leaves addresses and localhost to the SDK, at full speed', async () => {
+it('the SDK forwards to IP addresses and localhost directly', async () => {
   const { prepare } = await setUp();
   const forwardTo = async (scheme: 'http' | 'https' | null, host: string) =>
     (await prepare({ kind: 'tcp', scheme, host, port: 80 })).forwardTo;
@@ -54,7 +54,7 @@ it('leaves addresses and localhost to the SDK, at full speed', async () => {
 });
 
 describe('a named upstream', () => {
-  it('is reached also after the folder for sockets was cleared away, as old temporary files are', async () => {
+  it('is reached after the folder for sockets was deleted', async () => {
     const { prepare, socketFolder } = await setUp({ 'camera.test': ['127.0.0.1'] });
     await rm(socketFolder, { recursive: true });
     const { port } = await listen((socket) => void socket.end('here'));
@@ -63,7 +63,7 @@ describe('a named upstream', () => {
     expect((await stat(socketFolder)).mode & 0o777).toBe(0o700);
   });
 
-  it('is carried both ways, with half-open ends and back-pressure', async () => {
+  it('gets data in both directions, with half-open ends and back-pressure', async () => {
     const { prepare } = await setUp({ 'camera.test': ['127.0.0.1'] });
     const { port } = await listen((socket) => {
       // Answers only when the question has ended: without half-open ends nothing would come back.
@@ -78,7 +78,7 @@ describe('a named upstream', () => {
     expect(received.equals(sent)).toBe(true);
   });
 
-  it('is looked up for every connection: one that moved to a forbidden address is refused', async () => {
+  it('is resolved for every connection, and refused once it resolves to a forbidden address', async () => {
     const { prepare, names, lines } = await setUp({ 'camera.test': ['127.0.0.1'] });
     const { port } = await listen((socket) => socket.end('hello'));
     const { forwardTo } = await prepare(named(port));
@@ -87,7 +87,7 @@ describe('a named upstream', () => {
     expect(String(await buffer(connect(forwardTo)))).toBe('');
     names['camera.test'] = ['127.0.0.1', '169.254.169.254'];
     expect(String(await buffer(connect(forwardTo)))).toBe('');
-    // The operator is told, and a name that changes with every visit fills no log.
+    // Logged once, so that a name that changes often does not fill the log.
     expect(lines.filter(({ level }) => level === 40)).toEqual([
       expect.objectContaining({ upstream: `camera.test:${port}`, reason: expect.stringContaining('169.254.169.254') }),
     ]);
@@ -96,7 +96,7 @@ describe('a named upstream', () => {
   it.each([
     ['that is down', { 'camera.test': ['127.0.0.1'] }],
     ['that is unknown', {}],
-  ])('%s ends the connection cleanly, whatever was sent', async (_, names) => {
+  ])('%s ends the connection cleanly, with or without data sent', async (_, names) => {
     const { prepare } = await setUp(names);
     const { server, port } = await listen(() => {});
     server.close();
@@ -106,7 +106,7 @@ describe('a named upstream', () => {
     client.end();
   });
 
-  it('loses its connection when the client goes away, and the other way round', async () => {
+  it('closes its connection when the client disconnects, and the reverse', async () => {
     const { prepare } = await setUp({ 'camera.test': ['127.0.0.1'] });
     const sockets: Socket[] = [];
     const { server, port } = await listen((socket) => void sockets.push(socket.resume().on('error', () => {})));
@@ -123,7 +123,7 @@ describe('a named upstream', () => {
     second.destroy();
   });
 
-  it('leaves no socket behind when released', async () => {
+  it('leaves no socket file after release', async () => {
     const { prepare, socketFolder } = await setUp({ 'camera.test': ['127.0.0.1'] });
     const { port } = await listen((socket) => socket.on('error', () => {}));
     const prepared = await prepare(named(port));
@@ -137,7 +137,7 @@ describe('a named upstream', () => {
   });
 });
 
-it('checks the socket of a unix upstream for every connection', async () => {
+it('a unix socket upstream is checked for every connection', async () => {
   const { prepare, socketFolder } = await setUp();
   const path = join(socketFolder, 'app.sock');
   const { forwardTo } = await prepare({ kind: 'unix', path });
@@ -146,12 +146,12 @@ it('checks the socket of a unix upstream for every connection', async () => {
   expect(String(await buffer(connect(forwardTo)))).toBe('hello');
 });
 
-describe('before a tunnel is created', () => {
+describe('the upstream check before a tunnel is created', () => {
   it.each([
     ['metadata.test', 'ERR_AGENT_UPSTREAM_NOT_ALLOWED'],
     ['public.test', 'ERR_AGENT_UPSTREAM_NOT_ALLOWED'],
     ['nobody.test', 'ERR_AGENT_UPSTREAM_UNKNOWN'],
-  ])('%s is refused with %s', async (host, code) => {
+  ])('refuses %s with %s', async (host, code) => {
     const { guard } = await setUp({ 'metadata.test': ['::ffff:169.254.169.254'], 'public.test': ['8.8.8.8'] });
     const check = guard.check({ kind: 'tcp', scheme: null, host, port: 80 });
     await expect(check).rejects.toMatchObject({
@@ -163,7 +163,7 @@ describe('before a tunnel is created', () => {
 });
 
 describe('an https upstream', () => {
-  it('is verified by its name, unless that is switched off', async () => {
+  it('has its certificate verified by name, unless verification is off', async () => {
     const folder = temporaryFolder();
     const ca = await openLocalCa(folder, recordingLog().log);
     const { cert, key } = await ca.issue(['camera.test']);

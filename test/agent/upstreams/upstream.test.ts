@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { displayUpstream, parseUpstream, UpstreamFormatError } from '../../../src/agent/upstreams/upstream.ts';
 import { fuzz } from '../../support/fuzz.ts';
 
-describe('what forwards_to may be', () => {
+describe('parseUpstream', () => {
   it.each([
     [8001, 'localhost:8001'],
     ['8001', 'localhost:8001'],
@@ -18,7 +18,7 @@ describe('what forwards_to may be', () => {
     ['bücher.example:80', 'xn--bcher-kva.example:80'],
     ['unix:/run/app.sock', 'unix:/run/app.sock'],
     ['unix:///run/./app.sock', 'unix:/run/app.sock'],
-  ])('%j is shown as %j', (input, shown) => {
+  ])('displays %j as %j', (input, shown) => {
     expect(displayUpstream(parseUpstream(input))).toBe(shown);
   });
 
@@ -59,13 +59,13 @@ describe('what forwards_to may be', () => {
     ['unix:run/app.sock', 'absolute'],
     ['unix:/run/', 'folder'],
     [`unix:/${'a'.repeat(107)}`, '107 bytes'],
-  ])('%j is refused', (input, problem) => {
+  ])('refuses %j, naming the problem', (input, problem) => {
     expect(() => parseUpstream(input)).toThrow(UpstreamFormatError);
     expect(() => parseUpstream(input)).toThrow(problem);
     expect(() => parseUpstream(input)).toThrow('supported: a port, host:port');
   });
 
-  it('reads what it shows as the same upstream, whatever the input', () => {
+  it('parses the displayed form to the same upstream, for any input', () => {
     const piece = fc.constantFrom(
       'http://',
       'https://',
@@ -102,7 +102,7 @@ describe('what forwards_to may be', () => {
         }
         const shown = displayUpstream(upstream);
         expect(parseUpstream(shown)).toEqual(upstream);
-        // What is shown means the same to whoever else parses it.
+        // Other parsers read the displayed form the same way.
         if (upstream.kind === 'tcp') {
           const url = new URL(`http://${shown.replace(/^https?:\/\//, '')}`);
           expect(url.hostname.replace(/^\[|\]$/g, '')).toBe(upstream.host);

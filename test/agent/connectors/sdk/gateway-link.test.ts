@@ -19,7 +19,7 @@ import { silentLog } from '../../../support/silent-log.ts';
 import { temporaryFolder } from '../../../support/temporary-folder.ts';
 
 let gateway: TestGateway;
-/** A name that nobody but the proxy knows. */
+/** A name that only the proxy resolves. */
 let named: string;
 beforeAll(async () => {
   gateway = await startTestGateway({ domain: 'gw.test' });
@@ -89,7 +89,7 @@ describe('through a proxy', () => {
       () => TestProxy.socks({ hosts: hosts(), credentials: 'me:p@ss' }),
       (address: string) => `socks5h://me:p%40ss@${address}`,
     ],
-  ])('tunnels work: %s', async (_kind, start, url) => {
+  ])('carries tunnels: %s', async (_kind, start, url) => {
     const proxy = await start();
     const agent = connector({ proxies: via(url(proxy.address)) });
     await online(agent);
@@ -98,14 +98,14 @@ describe('through a proxy', () => {
     const endpoint = await agent.open({ protocol: 'http', domain: 'a.gw.test', forwardTo, forwardsTo: 'x' });
     expect(await getPublic(gateway, endpoint.url)).toMatchObject({ status: 200, body: 'the service' });
     await agent.stop();
-    // The probe before the session took the same way; nobody else did, and nothing is left of it.
+    // Only the probe before the session also used the proxy, and it is closed.
     expect(new Set(proxy.asked)).toEqual(new Set([named]));
     expect(proxy.asked.length).toBeGreaterThanOrEqual(2);
     await vi.waitFor(() => expect(proxy.open).toBe(0), 10_000);
     await vi.waitFor(() => expect([...gateway.sessions.sessions]).toEqual([]), 10_000);
   });
 
-  it('the session comes back when the proxy broke it', async () => {
+  it('reconnects when the proxy breaks the session', async () => {
     const proxy = await TestProxy.http({ hosts: hosts() });
     const agent = connector({ proxies: via(`http://${proxy.address}`) });
     await online(agent);
@@ -127,14 +127,14 @@ describe('through a proxy', () => {
     ['wants a password', () => TestProxy.socks({ credentials: 'me:secret' }), 'socks5', /wants a user and password/],
     ['does not allow it', () => TestProxy.socks({ refusal: 2 }), 'socks5', /its rules do not allow it/],
     ['speaks another language', () => TestProxy.http(), 'socks5', /does not speak SOCKS 5/],
-  ])('says what is wrong: the proxy %s', async (_what, start, scheme, problem) => {
+  ])('reports the reason when the proxy %s', async (_what, start, scheme, problem) => {
     const proxy = await start();
     const agent = connector({ proxies: via(`${scheme}://${proxy.address}`) });
     await agent.start();
     expect(await lastError(agent)).toMatch(problem);
   });
 
-  it('refuses a wrong password, and never shows it', async () => {
+  it('reports a wrong proxy password without showing it', async () => {
     const proxy = await TestProxy.socks({ credentials: 'me:secret' });
     const agent = connector({ proxies: via(`socks5://me:not-the-secret@${proxy.address}`) });
     await agent.start();
@@ -143,7 +143,7 @@ describe('through a proxy', () => {
     expect(message).not.toContain('not-the-secret');
   });
 
-  it('the gateway’s certificate is verified all the same', async () => {
+  it('verifies the gateway’s certificate', async () => {
     const proxy = await TestProxy.http({ hosts: hosts() });
     const { caPem } = await openLocalCa(temporaryFolder(), silentLog);
     const agent = connector({ proxies: via(`http://${proxy.address}`), authorities: { pem: caPem } });
@@ -157,7 +157,7 @@ describe('through a proxy', () => {
     expect(await lastError(other)).toMatch(/does not match certificate/);
   });
 
-  it('NO_PROXY makes an exception, and one of several authorities is enough', async () => {
+  it('bypasses hosts in NO_PROXY, and accepts one of several CAs', async () => {
     const proxy = await TestProxy.http();
     const { caPem } = await openLocalCa(temporaryFolder(), silentLog);
     for (const pem of [`${caPem}${gateway.sessionCa}`, `${gateway.sessionCa}${caPem}`]) {
@@ -177,8 +177,8 @@ describe('through a proxy', () => {
   });
 });
 
-describe('where there is IPv6 alone', unless(NO_IPV6), () => {
-  it('an agent reaches a gateway by its address, and a service behind it by its own', async () => {
+describe('on a network with IPv6 only', unless(NO_IPV6), () => {
+  it('an agent reaches a gateway and an upstream by their addresses', async () => {
     const six = await startTestGateway({ host: '::1', domain: 'six.test' });
     onTestFinished(() => six.close());
     expect(six.sessionAddress).toBe(`[::1]:${six.sessionPort}`);
@@ -189,7 +189,7 @@ describe('where there is IPv6 alone', unless(NO_IPV6), () => {
     expect(await getPublic({ ...six, host: '::1' }, endpoint.url)).toMatchObject({ status: 200, body: 'the service' });
   });
 
-  it('a gateway on all addresses takes IPv6 and IPv4', async () => {
+  it('a gateway on all addresses accepts IPv6 and IPv4', async () => {
     const both = await startTestGateway({ host: '::', domain: 'both.test' });
     onTestFinished(() => both.close());
     for (const serverAddr of [`[::1]:${both.sessionPort}`, `127.0.0.1:${both.sessionPort}`]) {
@@ -219,7 +219,7 @@ describe('where there is IPv6 alone', unless(NO_IPV6), () => {
   });
 });
 
-describe('the way around the SDK', () => {
+describe('the gateway relay', () => {
   const open = async (to: string) => {
     const address = parseGatewayAddress(to);
     const options = { address, dial: directDial(), ca: gateway.sessionCa, log: silentLog, lingerMs: 50 };
@@ -229,7 +229,7 @@ describe('the way around the SDK', () => {
     return { relay, cert, ...parseGatewayAddress(door) };
   };
 
-  it('is closed for good when the agent stops', async () => {
+  it('closes when the agent stops', async () => {
     const { relay, host, port } = await open(gateway.sessionAddress);
     const visitor = connect(port, host);
     await once(visitor, 'connect');
@@ -239,7 +239,7 @@ describe('the way around the SDK', () => {
     expect(error.code).toBe('ECONNREFUSED');
   });
 
-  it('does not wait for a gateway that is gone without a word', async () => {
+  it('does not wait for a gateway that vanished', async () => {
     const network = await FlakyProxy.start(gateway.sessionAddress);
     onTestFinished(() => network.refuse());
     const { host, port, cert } = await open(network.address);

@@ -75,7 +75,7 @@ async function handOver(lost: ListenerCleanup): Promise<WeakRef<Listener>[]> {
   return found.map((listener) => new WeakRef(listener));
 }
 
-it('has the SDK forget the listeners of a lost session, so that nothing of them stays in memory', async () => {
+it('frees the listeners of a lost session from memory', async () => {
   const { clock, lost } = setUp();
   const found = await handOver(lost);
   await clock.advance(PAUSE_MS);
@@ -87,7 +87,7 @@ it('has the SDK forget the listeners of a lost session, so that nothing of them 
   await expect.poll(left, { timeout: 10_000 }).toBe(0);
 });
 
-it('takes those of further sessions as they come', async () => {
+it('frees the listeners of later sessions', async () => {
   const { clock, lost } = setUp();
   for (let round = 0; round < 3; round++) {
     lost.add(await lose());
@@ -98,7 +98,7 @@ it('takes those of further sessions as they come', async () => {
   }
 });
 
-it('empties the table of the SDK also where it cannot connect to itself', async () => {
+it('empties the SDK’s table even when it cannot connect to itself', async () => {
   const { log, lines } = recordingLog();
   const { clock, lost } = setUp({ log, openGateway: () => Promise.reject(new Error('no loopback')) });
   lost.add(await lose());
@@ -107,7 +107,7 @@ it('empties the table of the SDK also where it cannot connect to itself', async 
   expect(lines).toMatchObject([{ reason: 'no loopback' }]);
 });
 
-it('does nothing any more when it is closed', async () => {
+it('does nothing after close()', async () => {
   const { clock, lost } = setUp();
   const found = await lose();
   lost.add(found);

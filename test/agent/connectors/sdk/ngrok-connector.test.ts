@@ -110,7 +110,7 @@ async function openFickleGateway() {
   return { address: `127.0.0.1:${port}`, cert, granted: () => granted, close: () => server.close() };
 }
 
-/** What the public gets from an endpoint, over HTTPS as a browser would ask. */
+/** A client's request to an endpoint over HTTPS, as from a browser. */
 function get(host: string): Promise<{ status: number | undefined; body: string }> {
   return new Promise((resolve, reject) => {
     const address = {
@@ -128,7 +128,7 @@ function get(host: string): Promise<{ status: number | undefined; body: string }
   });
 }
 
-it('carries traffic to the upstream until the endpoint is closed', async () => {
+it('forwards traffic to the upstream until the endpoint is closed', async () => {
   const agent = await online();
   const endpoint = await agent.open(camera());
   expect(endpoint.url).toMatch(/^https?:\/\/camera\.localhost/);
@@ -138,7 +138,7 @@ it('carries traffic to the upstream until the endpoint is closed', async () => {
   expect(agent.status).toMatchObject({ state: 'online', gateway: proxy.address, reconnects: 0, lastError: null });
 });
 
-it('binds each of many at once under its own name and to its own upstream', async () => {
+it('binds many endpoints at once, each with its own domain and upstream', async () => {
   const agent = await online();
   const names = Array.from({ length: 100 }, (_, i) => `camera-${i}.localhost`);
   const endpoints = await Promise.all(names.map((domain) => agent.open({ ...camera(), domain, forwardsTo: domain })));
@@ -146,7 +146,7 @@ it('binds each of many at once under its own name and to its own upstream', asyn
   expect(gateway.endpoints.list().filter(({ host, forwardsTo }) => host !== forwardsTo)).toEqual([]);
 });
 
-it('refuses to open an endpoint without a session, and says when to try again', async () => {
+it('open() fails without a session, and says when to retry', async () => {
   await expect(connector().open(camera())).rejects.toMatchObject({
     status: 503,
     code: 'ERR_AGENT_OFFLINE',
@@ -154,14 +154,14 @@ it('refuses to open an endpoint without a session, and says when to try again', 
   });
 });
 
-it('passes on that an endpoint is online elsewhere', async () => {
+it('passes on the error of an endpoint that is online elsewhere', async () => {
   const one = await online();
   await one.open(camera());
   const other = await online();
   await expect(other.open(camera())).rejects.toMatchObject({ status: 409, code: 'ERR_NGROK_334' });
 });
 
-it('is back after the connection was cut, and the endpoint can be opened again at once', async () => {
+it('reconnects after the connection was cut, and can bind the endpoint again at once', async () => {
   const agent = await online();
   const endpoint = await agent.open(camera());
   const offline = once(agent, 'offline');
@@ -175,7 +175,7 @@ it('is back after the connection was cut, and the endpoint can be opened again a
   expect(await get('camera.localhost')).toMatchObject({ status: 200 });
 });
 
-it('comes back to a gateway that was restarted', async () => {
+it('reconnects to a gateway that was restarted', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
   cleanUp.push(() => rm(dataDir, { recursive: true }));
   const first = await startTestGateway({ dataDir });
@@ -196,7 +196,7 @@ it('comes back to a gateway that was restarted', async () => {
   await back;
 });
 
-it('notices a link that went silent, replaces it and takes the endpoints over', async () => {
+it('replaces a silent connection, and takes over its endpoints', async () => {
   const clock = new SteeredClock();
   const agent = await onlineBy(clock);
   const endpoint = await agent.open(camera());
@@ -217,7 +217,7 @@ it('notices a link that went silent, replaces it and takes the endpoints over', 
   await agent.open(camera());
 });
 
-it('waits in front of a black hole at boot, for as long as it takes', async () => {
+it('waits at boot until packets are no longer dropped', async () => {
   const clock = new SteeredClock();
   proxy.silence();
   const agent = connector({ clock });
@@ -232,7 +232,7 @@ it('waits in front of a black hole at boot, for as long as it takes', async () =
   expect(clock.now() - reachable).toBeLessThan(5000);
 });
 
-it('takes a new authtoken at the next attempt, and never repeats the old one', async () => {
+it('uses a new authtoken at the next attempt', async () => {
   const revoked = `${'0'.repeat(27)}_${'1'.repeat(22)}`;
   let authtoken = revoked;
   const agent = connector({ authtoken: () => authtoken });
@@ -245,7 +245,7 @@ it('takes a new authtoken at the next attempt, and never repeats the old one', a
   expect(agent.status.lastError).toBeNull();
 });
 
-it('does not trust a gateway that another CA vouches for, and tells who answered', async () => {
+it('refuses a gateway with a certificate of another CA, and names the certificate', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'ca-'));
   cleanUp.push(() => rm(dataDir, { recursive: true }));
   const agent = connector({ authorities: { pem: (await openLocalCa(dataDir, log)).caPem } });
@@ -254,7 +254,7 @@ it('does not trust a gateway that another CA vouches for, and tells who answered
   expect(agent.status.state).toBe('connecting');
 });
 
-it('says so when the gateway does not serve a protocol', async () => {
+it('reports a protocol that the gateway does not support', async () => {
   const agent = await online();
   const tcp = { protocol: 'tcp' as const, forwardTo: 'tcp://127.0.0.1:22', forwardsTo: 'localhost:22' };
   await expect(agent.open(tcp)).rejects.toMatchObject({ status: 501, code: 'ERR_NGROK_332' });
@@ -267,7 +267,7 @@ it('applies the traffic policy', async () => {
   expect(await get('camera.localhost')).toMatchObject({ status: 418 });
 });
 
-it('tries on when something that is no gateway answers', async () => {
+it('retries when something else answers at the address', async () => {
   const impostor = createTcpServer((socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n')).listen(0, '127.0.0.1');
   await once(impostor, 'listening');
   cleanUp.push(async () => impostor.close());
@@ -277,7 +277,7 @@ it('tries on when something that is no gateway answers', async () => {
   await expect.poll(() => agent.status.lastError?.message).toContain('certificate presented at its address: none');
 });
 
-it('hears that the gateway stopped one endpoint, and keeps the others', async () => {
+it('reports an endpoint that the gateway stopped, and keeps the others', async () => {
   const agent = await online();
   const stopped = await agent.open(camera());
   await agent.open({ ...camera(), domain: 'door.localhost' });
@@ -290,7 +290,7 @@ it('hears that the gateway stopped one endpoint, and keeps the others', async ()
   await expect.poll(() => gateway.endpoints.list().map(({ host }) => host)).toEqual(['door.localhost']);
 });
 
-it('replaces the session when the gateway does not confirm that an endpoint is closed', async () => {
+it('replaces the session when the gateway does not confirm an unbind', async () => {
   const clock = new SteeredClock();
   const agent = await onlineBy(clock);
   const endpoint = await agent.open(camera());
@@ -305,7 +305,7 @@ it('replaces the session when the gateway does not confirm that an endpoint is c
   await expect.poll(() => gateway.endpoints.list()).toEqual([]);
 });
 
-it('gives up on a bind without an answer, and on everything that waits behind it', async () => {
+it('rejects a bind without an answer, and all calls waiting behind it', async () => {
   const clock = new SteeredClock();
   const agent = await onlineBy(clock);
   proxy.silence();
@@ -320,7 +320,7 @@ it('gives up on a bind without an answer, and on everything that waits behind it
   expect(agent.status.state).toBe('offline');
 });
 
-it('is back within 5 s of the end of an outage of 10 s', async () => {
+it('reconnects within 5 s of the end of an outage of 10 s', async () => {
   const clock = new SteeredClock();
   const agent = await onlineBy(clock);
   const offline = once(agent, 'offline');
@@ -335,7 +335,7 @@ it('is back within 5 s of the end of an outage of 10 s', async () => {
   expect(clock.now() - reachable).toBeLessThan(5000);
 });
 
-it('leaves nothing bound and nothing open when it stops', async () => {
+it('stop() leaves no endpoint bound and no connection open', async () => {
   const agent = await online();
   await Promise.all(['one', 'two'].map((name) => agent.open({ ...camera(), domain: `${name}.localhost` })));
   await agent.stop();
@@ -360,7 +360,7 @@ it('leaks no file descriptor over 50 reconnects with endpoints', async () => {
   expect(agent.status.reconnects).toBe(55);
 });
 
-it('leaks no file descriptor to a gateway that hangs up with every yes', async () => {
+it('leaks no file descriptor to a gateway that closes every accepted session', async () => {
   const fickle = await openFickleGateway();
   cleanUp.push(async () => fickle.close());
   const clock = { ...systemClock, random: () => 0 };
@@ -377,7 +377,7 @@ it('leaks no file descriptor to a gateway that hangs up with every yes', async (
   expect(descriptors()).toBeLessThan(before + 20);
 });
 
-it('has the SDK forget the listeners of a lost session, and leaves those alone that took their place', async () => {
+it('frees the listeners of a lost session, and keeps those that replaced them', async () => {
   const clock = new SteeredClock();
   const agent = await onlineBy(clock);
   const ids = async () => (await listeners()).map((listener) => listener.id());

@@ -38,7 +38,7 @@ function setUp() {
   };
 }
 
-it('makes no more calls at a time than it may, urgent ones first', async () => {
+it('limits concurrent calls, and runs urgent ones first', async () => {
   const { call, started, answer } = setUp();
   const first = call('first');
   const second = call('second');
@@ -54,7 +54,7 @@ it('makes no more calls at a time than it may, urgent ones first', async () => {
   await second;
 });
 
-it('counts a deadline from the moment at which the call starts', async () => {
+it('counts a deadline from the start of its call', async () => {
   const { call, clock, answer } = setUp();
   const first = call('first');
   const second = call('second');
@@ -66,7 +66,7 @@ it('counts a deadline from the moment at which the call starts', async () => {
   expect(await second).toBe('second done');
 });
 
-it('fails what waits behind a call without an answer, and discards that answer when it comes', async () => {
+it('rejects calls waiting behind one without an answer, and discards a late answer', async () => {
   const { call, clock, hung, started, discarded, answer } = setUp();
   const results = Promise.allSettled([call('first'), call('second')]);
   await clock.advance(1000);
@@ -78,7 +78,7 @@ it('fails what waits behind a call without an answer, and discards that answer w
   await expect(call('third')).rejects.toThrow('over');
 });
 
-it('fails a running call at once when it is closed, and discards its result', async () => {
+it('rejects a running call on close(), and discards its result', async () => {
   const { call, queue, discarded, answer } = setUp();
   const running = call('running');
   queue.close(new Error('lost'));

@@ -10,13 +10,13 @@ it.each([
   ['failed to start listener: two\nlines error_code: ERR_NGROK_9026', 502, 'ERR_NGROK_9026', 'two\nlines'],
   ['failed to start listener: no reason given', 502, 'ERR_AGENT_GATEWAY_REFUSED', 'no reason given'],
   ['failed to start listener: failed to open muxado stream', 503, 'ERR_AGENT_OFFLINE', /muxado/],
-])('answers %j with %i', (message, status, code, text) => {
+])('maps %j to status %i', (message, status, code, text) => {
   const error = toApiError(new Error(message), SECRET);
   expect(error).toMatchObject({ status, code });
   expect(error.message).toMatch(text);
 });
 
-it('never repeats the authtoken, wherever the gateway quotes it', () => {
+it('redacts the authtoken wherever the gateway quotes it', () => {
   const refused = 'failed to connect session: the authtoken secret-token is unknown error_code: ERR_NGROK_107';
   const closed = 'ListenerClosed { message: "secret-token was revoked", error_code: None }';
   expect(parseSdkError(new Error(refused), SECRET)).toEqual({
