@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, it } from 'vitest';
 import packageJson from '../../package.json' with { type: 'json' };
@@ -27,7 +27,7 @@ it('installs what the program loads and what its types name, and nothing else', 
     /\bimport\("([^"]+)"\)/g,
     /\b(?:__)?require\("([^"]+)"\)/g,
   );
-  expect(loaded).toEqual(['@ngrok/ngrok', 'libsql', OPTIONAL]);
+  expect(loaded.filter((name) => name !== OPTIONAL)).toEqual(['@ngrok/ngrok', 'libsql']);
   const typed = packagesNamed('.d.ts', / from '([^']+)';$/gm, /\bimport\('([^']+)'\)/g);
   expect(typed).toEqual(['zod']);
   expect([...loaded, ...typed].filter((name) => name !== OPTIONAL).sort()).toEqual(DEPENDENCIES);
@@ -43,20 +43,43 @@ it('tells editors what the members of resources mean', () => {
   }
 });
 
-it('holds the program, its types, its default policies and the licences, without maps of its source', async () => {
+it('the package holds program, types, licences and documentation, and no link in it is dead', async () => {
   const { stdout } = await promisify(execFile)('npm', ['pack', '--dry-run', '--json', '--ignore-scripts']);
   const [packed] = JSON.parse(stdout) as [{ files: { path: string }[] }];
   const paths = packed.files.map(({ path }) => path);
-  const parts = new Set(paths.map((path) => path.replace(/^dist\/.*(\.d\.ts|\.js)$/, 'dist/*$1')));
+  const parts = new Set(
+    paths
+      .map((path) => path.replace(/^dist\/.*(\.d\.ts|\.js)$/, 'dist/*$1'))
+      .map((path) => path.replace(/^(docs|packaging)\/.*/, '$1/')),
+  );
   expect([...parts].sort()).toEqual([
+    '.env.example',
+    'CHANGELOG.md',
+    'CONTRIBUTING.md',
+    'Dockerfile',
     'LICENSE',
     'README.md',
+    'SECURITY.md',
+    'compose.yaml',
     'defaults/policies.json',
     'dist/*.d.ts',
     'dist/*.js',
     'dist/THIRD-PARTY-LICENSES.txt',
+    'docs/',
+    'examples/provision.mjs',
     'package.json',
+    'packaging/',
+    'test/README.md',
   ]);
   for (const path of [packageJson.bin['device-agent'], ...Object.values(packageJson.exports['./management'])])
     expect(paths).toContain(path.replace('./', ''));
+  const dead = paths
+    .filter((path) => path.endsWith('.md'))
+    .flatMap((page) =>
+      [...readFileSync(page, 'utf8').matchAll(/\]\((?!https?:|#)([^)#\s]+)/g)].map(([, link = '']) =>
+        join(dirname(page), link),
+      ),
+    )
+    .filter((link) => !paths.some((path) => path === link || path.startsWith(`${link}/`)));
+  expect(dead).toEqual([]);
 });

@@ -39,16 +39,16 @@ function introduction({ date, version, machine, minutes }: Run, findings: readon
   const tried = findings.reduce((sum, finding) => sum + finding.tried, 0);
   return `# Reliability
 
-\`npm run faults -- --report\` writes this file: faults provoked on purpose, ${count(tried)} times, and what came of it. Each is a
-test that fails when anything is lost or does not come back, and a run with a failure writes no report: so the column
-*lost* says zero, and what is worth reading is how long recovery took, and how often it was tried.
+\`npm run faults -- --report\` writes this page: faults provoked on purpose, ${count(tried)} times, and their results.
 
-*Lost* counts what had been answered, was up or was on the disk before the fault, and was gone after it: tunnels, names,
-records of the gateway. *Recovery* is the time until the public gets an answer of the device's own again, for each tunnel
-by itself, unless the fault's name says otherwise; it is counted from the end of the fault. The agent and the SDK are the
-real ones, the agent mostly in a process of its own. Agent, gateway, clients and the network between them shared one
-machine: the times say what these programs add, not what a mobile link or an SD card does. A power cut is simulated,
-by killing the process and by taking away what was not synced; no device was unplugged.
+- **Lost** counts what was acknowledged, online or on disk before the fault and missing after it: tunnels, names, records of
+  the gateway. Each fault is a test that fails when anything is lost, and a run with a failure writes no report. This column
+  is therefore always zero.
+- **Tried** and **recovery** are the interesting columns. Recovery runs from the end of the fault until a client gets an
+  answer from the device again, measured per tunnel, unless the fault's name says otherwise.
+- **Conditions:** the real agent and the real SDK, mostly in separate processes. Agent, gateway, clients and network share one
+  machine, so the times show what these programs add, not what a mobile link or an SD card does.
+- **Power cuts are simulated:** the process is killed, and data that was not synced is removed. No device was unplugged.
 
 Run on ${date} with version ${version}, for ${count(minutes)} minutes: ${machine.join('; ')}.`;
 }
