@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { checkPolicy } from '../../../src/traffic-policy/check-policy.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PolicyError } from '../../../src/traffic-policy/steps.ts';
 import { connectionFrom, ENDPOINT } from '../fake-request.ts';
@@ -44,6 +45,27 @@ describe('restrict-ips', () => {
     expect(connect()).toBeUndefined();
     rules = [{ cidr: '203.0.113.7/32', action: 'deny' }];
     expect(connect()).toEqual({ kind: 'close' });
+  });
+
+  it.each<[string, object, string]>([
+    ['an expression does not return an address range', { allow: [`\${req.method}`] }, 'ERR_NGROK_2217'],
+    ['an expression returns a list with another value', { allow: [`\${[1]}`] }, 'ERR_NGROK_2217'],
+    ['its IP policy was deleted', { ip_policies: ['ipp_1'] }, 'ERR_NGROK_2216'],
+  ])('fails closed when %s', async (_, config, code) => {
+    const lists = [[], null];
+    const ports = { ipPolicies: () => lists.shift() ?? null };
+    const { outcome } = await runRequest(onRequest({ type: 'restrict-ips', config }), {}, ports);
+    expect(outcome).toMatchObject({ kind: 'error', status: 500, code });
+  });
+
+  it.each<[object, number]>([
+    [{ deny: ['10.0.0.0/8'] }, 1],
+    [{ allow: ['10.0.0.0/8'] }, 0],
+    [{ ip_policies: ['ipp_1'] }, 0],
+    [{ allow: ['10.0.0.0/8'], ip_policies: ['ipp_1'] }, 0],
+  ])('warns when %j allows no client: %i times', (config, warnings) => {
+    const text = onRequest({ type: 'restrict-ips', config });
+    expect(checkPolicy(text, ['https'], { ports: { ipPolicies: () => [] } })).toHaveLength(warnings);
   });
 
   it('records its decision and the matching range', async () => {
