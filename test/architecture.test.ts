@@ -39,7 +39,6 @@ const ARROWS: Record<string, string[]> = {
   ],
   'gateway/sessions': [
     'gateway/endpoint-options',
-    'gateway/certificates',
     'gateway/endpoints',
     'gateway/metrics',
     'gateway/store',

@@ -62,7 +62,7 @@ async function serve(session: Session, domain: string): Promise<{ listener: List
 const publicStatus = async (domain: string) => (await getPublic(gateway, `https://${domain}/`)).status;
 
 describe('an authtoken', () => {
-  it('connects an agent when it is known and its owner is active, and else is refused with a code', async () => {
+  it('connects an agent when it is known and its owner is active; otherwise it is refused with a code', async () => {
     const { bot, authtoken } = await account();
     await expect(connect(authtoken)).resolves.toBeDefined();
     expect(await codeOf(connect('nonsense'))).toBe('ERR_NGROK_105');
@@ -76,7 +76,7 @@ describe('an authtoken', () => {
     expect(await codeOf(connect(authtoken))).toBe('ERR_NGROK_107');
   });
 
-  it('that is refused something shows in the log, once, with where it is and never with what it is', async () => {
+  it('that is refused is logged once, with the address and without the authtoken', async () => {
     const { log, lines } = recordingLog();
     const other = await startTestGateway({ log });
     onTestFinished(() => other.close());
@@ -98,7 +98,7 @@ describe('an authtoken', () => {
     expect(JSON.stringify(lines)).not.toContain(other.authtoken.split('_').at(-1));
   });
 
-  it('is not an API key, nor the other way round', async () => {
+  it('is not accepted as an API key, and an API key is no authtoken', async () => {
     const { authtoken } = await account();
     const stranger = new ManagementClient({ baseUrl: gateway.apiUrl, apiKey: authtoken, ca: gateway.sessionCa });
     await expect(stranger.botUsers.list()).rejects.toMatchObject({ status: 403, code: 'ERR_NGROK_206' });
@@ -108,7 +108,7 @@ describe('an authtoken', () => {
 });
 
 describe('a name', () => {
-  it('can be bound when the rules permit it and it is reserved, itself or by a wildcard, or below the base domain', async () => {
+  it('can be bound when ACL rules allow it and it is reserved, directly, by a wildcard or below the base domain', async () => {
     await client.reservedDomains.create({ domain: 'app.example.com' });
     await client.reservedDomains.create({ domain: '*.site.example.com' });
     const session = await connect(
@@ -142,7 +142,7 @@ describe('a name', () => {
     expect(await bindCode(session, acl.length > 0 ? 'x.site.example.com' : 'cam.localhost')).toBeNull();
   });
 
-  it('may be a wildcard that is reserved itself, and serves every name below it that nobody else has', async () => {
+  it('can be a reserved wildcard that serves all other names below it', async () => {
     await client.reservedDomains.create({ domain: '*.site.example.com' });
     const session = await connect((await account(['bind:*.site.example.com'])).authtoken);
     expect(await bindCode(session, '*.deep.site.example.com')).toBe('ERR_NGROK_321');
@@ -163,7 +163,7 @@ describe('a name', () => {
     ]);
   });
 
-  it('is refused while another agent or a TLS edge has it', async () => {
+  it('is refused while another agent or a TLS edge uses it', async () => {
     const [first, second] = [await connect((await account()).authtoken), await connect((await account()).authtoken)];
     const { listener } = await serve(first, 'cam.localhost');
     expect(await bindCode(second, 'cam.localhost')).toBe('ERR_NGROK_334');
@@ -181,7 +181,7 @@ describe('a name', () => {
   });
 });
 
-describe('a right that is taken away', () => {
+describe('a revoked permission', () => {
   it.each([
     ['the bot user is deactivated', 'ERR_NGROK_300', ({ bot }) => client.botUsers.update(bot.id, { active: false })],
     ['the bot user is deleted', 'ERR_NGROK_107', ({ bot }) => client.botUsers.delete(bot.id)],
@@ -207,7 +207,7 @@ describe('a right that is taken away', () => {
     },
   );
 
-  it('ends what narrower rules of the authtoken no longer permit, and nothing else', async () => {
+  it('ends only endpoints that narrower ACL rules no longer allow', async () => {
     const { credential, authtoken } = await account();
     const session = await connect(authtoken);
     const gone = await serve(session, 'one.localhost');
@@ -219,7 +219,7 @@ describe('a right that is taken away', () => {
     expect(await bindCode(session, 'one.localhost')).toBe('ERR_NGROK_316');
   });
 
-  it('ends endpoints of every kind and labelled tunnels, by deactivation and by narrower rules', async () => {
+  it('ends endpoints of every protocol and labelled tunnels, by deactivation and by narrower ACL rules', async () => {
     const [narrowed, deactivated] = [await account(), await account()];
     const kinds = async (authtoken: string, name: string) => {
       const session = await connect(authtoken);
@@ -241,7 +241,7 @@ describe('a right that is taken away', () => {
     expect((await client.tunnels.list()).items).toEqual([]);
   });
 
-  it('ends what only a domain covered that is deleted', async () => {
+  it('ends endpoints that only a deleted domain covered', async () => {
     const exact = await client.reservedDomains.create({ domain: 'app.site.example.com' });
     const wildcard = await client.reservedDomains.create({ domain: '*.site.example.com' });
     const session = await connect((await account()).authtoken);
@@ -257,8 +257,8 @@ describe('a right that is taken away', () => {
   });
 });
 
-describe('what is online', () => {
-  it('is listed and found, with references to each other, until it is offline', async () => {
+describe('endpoints and sessions online', () => {
+  it('are listed with references to each other until they are offline', async () => {
     const { bot, credential, authtoken } = await account();
     const domain = await client.reservedDomains.create({ domain: '*.site.example.com' });
     const session = await connect(authtoken);
@@ -299,7 +299,7 @@ describe('what is online', () => {
     expect((await client.tunnelSessions.list()).items).toHaveLength(1);
   });
 
-  it('is listed as what it is, whatever its kind', async () => {
+  it('are listed with their protocol, whatever it is', async () => {
     const session = await connect((await account()).authtoken);
     const tcp = await session.tcpEndpoint().poolingEnabled(true).listen(false);
     await session.tlsEndpoint().domain('raw.localhost').listen(false);
@@ -328,7 +328,7 @@ describe('what is online', () => {
     expect((await client.tunnelGroupBackends.get(group.id)).tunnels).toEqual([]);
   });
 
-  it('is listed page by page, newest first', async () => {
+  it('are listed page by page, newest first', async () => {
     const session = await connect((await account()).authtoken);
     for (const name of ['a', 'b', 'c', 'd', 'e']) await serve(session, `${name}.localhost`);
     const hosts: string[] = [];
@@ -336,7 +336,7 @@ describe('what is online', () => {
     expect(hosts).toEqual(['e', 'd', 'c', 'b', 'a'].map((name) => `${name}.localhost`));
   });
 
-  it('is told to stop, restart and update, when its session is there', async () => {
+  it('can be stopped, restarted and updated while the session is online', async () => {
     const called: string[] = [];
     let done = () => {};
     const all = new Promise<void>((resolve) => {

@@ -55,8 +55,8 @@ async function serve(host: string, answer: string | RequestListener | null, poli
 
 const get = (host: string, options = {}) => ask(gateway.httpPort, host, options);
 
-describe('a request that a policy forwards to an internal endpoint', () => {
-  it('is served there, through that endpoint’s policy, and its response through both', async () => {
+describe('a request forwarded to an internal endpoint', () => {
+  it('passes through that endpoint’s policy, and its response through both policies', async () => {
     const inner = policyOf({
       on_http_request: [{ type: 'add-headers', config: { headers: { 'x-inner': 'came by' } } }],
       on_http_response: [{ type: 'add-headers', config: { headers: { 'x-order': 'inner' } } }],
@@ -91,7 +91,7 @@ describe('a request that a policy forwards to an internal endpoint', () => {
     expect(await get('web.internal')).toMatchObject({ status: 404 });
   });
 
-  it('is answered by that endpoint’s policy, when it answers', async () => {
+  it('can be answered by that endpoint’s policy', async () => {
     const answer = { type: 'custom-response', config: { status_code: 418, body: 'inside' } };
     await serve('web.internal', 'upstream', policyOf({ on_http_request: [answer] }));
     const marked = { type: 'add-headers', config: { headers: { 'x-outer': 'yes' } } };
@@ -111,7 +111,7 @@ describe('a request that a policy forwards to an internal endpoint', () => {
     expect(bodies.sort()).toEqual(['one', 'two']);
   });
 
-  it('can be a websocket', async () => {
+  it('can be a WebSocket', async () => {
     const server = createServer();
     new WebSocketServer({ server }).on('connection', (socket) => socket.on('message', (data) => socket.send(data)));
     const port = await listen(server);
@@ -128,7 +128,7 @@ describe('a request that a policy forwards to an internal endpoint', () => {
     await closed;
   });
 
-  it('gets 404 when that endpoint is offline, or goes on where the policy says so', async () => {
+  it('gets 404 when that endpoint is offline, or continues when the policy says so', async () => {
     const halts = policyOf({ on_http_request: [forwardTo('http://gone.internal')] });
     await serve('halt.localhost', 'outside', halts);
     expect(await get('halt.localhost')).toMatchObject({
@@ -140,7 +140,7 @@ describe('a request that a policy forwards to an internal endpoint', () => {
     expect(await get('continue.localhost', { body: 'kept' })).toMatchObject({ status: 200, body: 'outside: kept' });
   });
 
-  it('gets 502 when that endpoint’s upstream cannot be reached, or goes on where nothing is lost by it', async () => {
+  it('gets 502 when that endpoint’s upstream is unreachable, or continues when that is safe', async () => {
     await serve('dead.internal', null);
     await serve('halt.localhost', 'outside', policyOf({ on_http_request: [forwardTo('http://dead.internal')] }));
     const failed = { status: 502, headers: { 'ngrok-error-code': 'ERR_NGROK_3210' } };
@@ -152,7 +152,7 @@ describe('a request that a policy forwards to an internal endpoint', () => {
     expect(await get('continue.localhost', { body: 'lost' })).toMatchObject(failed);
   });
 
-  it('is forwarded three times at most, so that it cannot go in circles', async () => {
+  it('is forwarded at most three times, so that loops end', async () => {
     await serve('3.internal', 'at last');
     for (const hop of [2, 1]) {
       await serve(`${hop}.internal`, null, policyOf({ on_http_request: [forwardTo(`http://${hop + 1}.internal`)] }));
@@ -168,8 +168,8 @@ describe('a request that a policy forwards to an internal endpoint', () => {
   });
 });
 
-describe('a connection that a policy forwards to an internal endpoint', () => {
-  it('brings its requests there, each of them', async () => {
+describe('a connection forwarded to an internal endpoint', () => {
+  it('carries all its requests there', async () => {
     const inside = await serve(
       'web.internal',
       'inside',
@@ -187,7 +187,7 @@ describe('a connection that a policy forwards to an internal endpoint', () => {
     agent.destroy();
   });
 
-  it('is refused beside options that would then never be looked at', async () => {
+  it('is refused beside options that it would bypass', async () => {
     await serve('web.internal', 'inside');
     const bind = (phase: string) => {
       const policy = policyOf({ [phase]: [forwardTo('http://web.internal')] });
@@ -201,7 +201,7 @@ describe('a connection that a policy forwards to an internal endpoint', () => {
     expect(await get('app.localhost', { headers: { authorization } })).toMatchObject({ body: 'inside' });
   });
 
-  it('carries TCP there, past that endpoint’s own policy', async () => {
+  it('carries TCP without that endpoint’s own policy', async () => {
     const port = await listen(createTcpServer((socket) => socket.on('error', () => {}).end('from inside')));
     const tcp = async (address: string | null, policy: string) => {
       const builder = session.tcpEndpoint();
@@ -224,7 +224,7 @@ describe('a connection that a policy forwards to an internal endpoint', () => {
     expect(await received(third)).toBe('');
   });
 
-  it('carries TLS there as it is', async () => {
+  it('passes TLS through', async () => {
     const { cert, key } = await selfSigned();
     const port = await listen(createTlsServer({ cert, key }, (socket) => socket.on('error', () => {}).end('secret')));
     const inside = await session.tlsEndpoint().domain('vault.internal').listen(false);
@@ -239,8 +239,8 @@ describe('a connection that a policy forwards to an internal endpoint', () => {
   });
 });
 
-describe('what is forwarded to an internal endpoint ends with the endpoint that forwards', () => {
-  it.each(['on_http_request', 'on_tcp_connect'])('when it is a websocket, by %s', async (phase) => {
+describe('a forwarded connection ends with the endpoint that forwards it', () => {
+  it.each(['on_http_request', 'on_tcp_connect'])('as a WebSocket, by %s', async (phase) => {
     const server = createServer();
     new WebSocketServer({ server });
     const inside = await session.httpEndpoint().scheme('HTTP').domain('ws.internal').listen(false);
@@ -252,7 +252,7 @@ describe('what is forwarded to an internal endpoint ends with the endpoint that 
     expect(gateway.endpoints.list()).toHaveLength(1);
   });
 
-  it('when it is a response that goes on', async () => {
+  it('as a response in progress', async () => {
     await serve('web.internal', (_req, res) => void res.write('begun'));
     const outer = policyOf({ on_http_request: [forwardTo('http://web.internal')] });
     const outside = await serve('app.localhost', null, outer);
@@ -262,7 +262,7 @@ describe('what is forwarded to an internal endpoint ends with the endpoint that 
     await Promise.all([expect(text(res)).rejects.toThrow('aborted'), outside.close()]);
   });
 
-  it.each(['tcp', 'tls'])('when it is a connection of the protocol %s', async (protocol) => {
+  it.each(['tcp', 'tls'])('as a %s connection', async (protocol) => {
     const port = await listen(createTcpServer((socket) => socket.on('error', () => {}).write('from inside')));
     const policy = policyOf({
       on_tcp_connect: [

@@ -61,7 +61,7 @@ async function silentConnection(port: number): Promise<() => Promise<unknown>> {
 }
 
 describe('the gateway', () => {
-  it('serves an endpoint of the real SDK to the public, until it is unbound', async () => {
+  it('serves an endpoint of the SDK to clients until it is unbound', async () => {
     const gateway = await start();
     const listener = await bind(gateway, 'cam.localhost', await upstream((_req, res) => res.end('from the device')));
     const url = String(listener.url());
@@ -71,14 +71,14 @@ describe('the gateway', () => {
     expect((await getPublic(gateway, url)).status).toBe(404);
   });
 
-  it('gives out names under the domain that it is given', async () => {
+  it('assigns names below its base domain', async () => {
     const gateway = await start({ domain: 'IoT.Example.org' });
     const session = await agentSession(gateway).connect();
     expect((await session.httpEndpoint().listen(false)).url()).toMatch(/^https:\/\/[a-z0-9-]+\.iot\.example\.org:\d+$/);
     await expect(session.httpEndpoint().domain('a.localhost').listen(false)).rejects.toThrow('ERR_NGROK_319');
   });
 
-  it('keeps its CA over a restart, and makes a new authtoken', async () => {
+  it('keeps its CA across a restart, and issues a new authtoken', async () => {
     const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
     onTestFinished(() => rm(dataDir, { recursive: true, force: true }));
     const first = await startTestGateway({ dataDir });
@@ -90,7 +90,7 @@ describe('the gateway', () => {
     expect(second.authtoken).not.toBe(first.authtoken);
   });
 
-  it('tells when authority and encryption key are not those of its database, as after a restore without them', async () => {
+  it('logs when the CA or encryption key do not match its database, as after an incomplete restore', async () => {
     const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
     onTestFinished(() => rm(dataDir, { recursive: true }));
     const errorsOfStart = async (work: (gateway: TestGateway) => Promise<unknown> = async () => {}) => {
@@ -116,7 +116,7 @@ describe('the gateway', () => {
     expect(await errorsOfStart()).toEqual([encryption]);
   });
 
-  it('stops in bounded time with agents connected and requests under way, and frees its ports', async () => {
+  it('stops within 3 s with connected agents and pending requests, and frees its ports', async () => {
     const gateway = await startTestGateway();
     let arrived = () => {};
     const underWay = new Promise<void>((resolve) => {
@@ -133,7 +133,7 @@ describe('the gateway', () => {
     expect(await Promise.all(ports.map(accepts))).toEqual([false, false, false]);
   });
 
-  it('stops although there are connections on which nothing was ever said', async () => {
+  it('stops in spite of idle connections', async () => {
     const gateway = await startTestGateway();
     const ports = [gateway.httpPort, gateway.httpsPort, gateway.sessionPort];
     const ended = await Promise.all(ports.map(silentConnection));
@@ -142,7 +142,7 @@ describe('the gateway', () => {
     await expect(gateway.store.database.write(() => {})).rejects.toThrow('closed');
   });
 
-  it('does not start when a port is taken', async () => {
+  it('does not start when a port is in use', async () => {
     const taken = await start();
     const sessionPort = Number(taken.sessionAddress.split(':')[1]);
     await expect(startTestGateway({ sessionPort })).rejects.toMatchObject({ code: 'EADDRINUSE' });

@@ -107,7 +107,7 @@ describe.each([
   });
   afterAll(() => session.destroy());
 
-  it('makes a call with one answer', async () => {
+  it('makes a unary call', async () => {
     const stream = call(session, '/Echo');
     const trailers = trailersOf(stream);
     stream.end(message('hello'));
@@ -115,7 +115,7 @@ describe.each([
     expect((await trailers)['grpc-status']).toBe('0');
   });
 
-  it('gets a stream of answers', async () => {
+  it('receives a server stream', async () => {
     const stream = call(session, '/List');
     const trailers = trailersOf(stream);
     stream.end(message('go'));
@@ -123,7 +123,7 @@ describe.each([
     expect((await trailers)['grpc-status']).toBe('0');
   });
 
-  it('talks both ways at the same time', async () => {
+  it('streams in both directions', async () => {
     const stream = call(session, '/Echo');
     const trailers = trailersOf(stream);
     for (const text of ['one', 'two', 'three']) {
@@ -135,7 +135,7 @@ describe.each([
     expect((await trailers)['grpc-status']).toBe('0');
   });
 
-  it('gets an error that is trailers alone, in one frame', async () => {
+  it('receives an error that consists of trailers only, in one frame', async () => {
     const stream = call(session, '/Unknown');
     stream.end(message('hello'));
     const [headers, flags] = await once(stream, 'response');
@@ -151,7 +151,7 @@ describe.each([
   });
 });
 
-it('answers 502 when the upstream cannot be reached', async () => {
+it('a gRPC call gets 502 when the upstream is unreachable', async () => {
   const host = 'nowhere.localhost';
   const listener = await agent.httpEndpoint().domain(host).appProtocol('http2').listen(false);
   listener.forward('http://127.0.0.1:1').catch(() => {});

@@ -72,7 +72,7 @@ function config(rest: Config): Config {
 }
 
 describe('http listeners', () => {
-  it('listen first and forward then: to a port, an address and a unix socket', async () => {
+  it('listen, then forward to a port, an address and a unix socket', async () => {
     const port = portOf(await start(createServer(hello)));
     const { path } = socketFile('listen.sock');
     await start(createServer(hello), { path });
@@ -86,7 +86,7 @@ describe('http listeners', () => {
     }
   });
 
-  it('listen and forward at once', async () => {
+  it('listen and forward in one call', async () => {
     const { path } = socketFile('forward.sock');
     await start(createServer(hello), { path });
     const listener = await session.httpEndpoint().domain('at-once.localhost').listenAndForward(`unix:${path}`);
@@ -95,7 +95,7 @@ describe('http listeners', () => {
     expect(gateway.endpoints.lookup('https', 'at-once.localhost')?.forwardsTo).toContain('forward.sock');
   });
 
-  it('serve a server of this process that listens nowhere yet', async () => {
+  it('serve an HTTP server of this process that does not listen yet', async () => {
     const served = createServer(hello);
     const listener = await session.httpEndpoint().listenAndServe(served);
     onTestFinished(() => void served.close());
@@ -112,7 +112,7 @@ describe('http listeners', () => {
     await visit(other);
   });
 
-  it('have the scheme that they ask for', async () => {
+  it('have the requested scheme', async () => {
     const port = portOf(await start(createServer(hello)));
     const plain = await session.httpEndpoint().scheme('hTtP').listenAndForward(`http://127.0.0.1:${port}`);
     const { host, hostname, protocol } = new URL(plain.url() ?? '');
@@ -124,7 +124,7 @@ describe('http listeners', () => {
     await visit(secure);
   });
 
-  it('lead to a service that speaks HTTP/2', async () => {
+  it('forward to an HTTP/2 upstream', async () => {
     const service = createHttp2Server();
     service.on('stream', (stream) => {
       stream.respond({ ':status': 200 });
@@ -138,7 +138,7 @@ describe('http listeners', () => {
     await expect(other).rejects.toMatchObject({ errorCode: 'ERR_NGROK_15003' });
   });
 
-  it('verify the certificate of a TLS upstream unless they are told not to', async () => {
+  it('verify the certificate of a TLS upstream unless disabled', async () => {
     const { certificatePem: cert, privateKeyPem: key } = await issueCertificate({
       subject: 'CN=localhost',
       names: ['localhost'],
@@ -153,7 +153,7 @@ describe('http listeners', () => {
 });
 
 describe('ngrok.forward', () => {
-  it('takes a port, and an address', async () => {
+  it('accepts a port and an address', async () => {
     const port = portOf(await start(createServer(hello)));
     for (const addr of [port, `http://127.0.0.1:${port}`]) await visit(await ngrok.forward(config({ addr })));
     await visit(await ngrok.connect(config({ addr: port, domain: 'connected.localhost' })));
@@ -164,7 +164,7 @@ describe('ngrok.forward', () => {
     expect((await getPublic(gateway, url ?? '')).status).toBe(404);
   });
 
-  it('takes all options at once', async () => {
+  it('accepts all options together', async () => {
     const { path } = socketFile('full.sock');
     const service: Server = createServer((req, res) => {
       res.setHeader('x-res-nope', 'x');
@@ -204,7 +204,7 @@ describe('ngrok.forward', () => {
     expect(JSON.parse(plain.body.toString())).not.toHaveProperty('x-req-nope');
   });
 
-  it('says with its code why an endpoint is refused', async () => {
+  it('rejects with the error code when an endpoint is refused', async () => {
     const refused = ngrok.forward(config({ addr: 9, oauth_provider: 'google' }));
     await expect(refused).rejects.toMatchObject({ errorCode: 'ERR_NGROK_365' });
   });
@@ -226,7 +226,7 @@ describe('tls listeners', () => {
     return [String(CN), await text(socket)];
   }
 
-  it('pass the TLS of clients through to the upstream', async () => {
+  it('pass the clients’ TLS through to the upstream', async () => {
     const certified = await selfSigned();
     const service = await start(createTlsServer(certified, (socket) => socket.end('private')));
     const listener = await session.tlsEndpoint().domain('through.localhost').listen();
@@ -234,7 +234,7 @@ describe('tls listeners', () => {
     expect(await greet(listener)).toEqual(['localhost', 'private']);
   });
 
-  it('end it at the edge with a certificate of their own', async () => {
+  it('terminate TLS at the edge with their own certificate', async () => {
     const { cert, key } = await selfSigned('CN=mine');
     const { path } = socketFile('tls.sock');
     const service = createServer(hello);
@@ -259,7 +259,7 @@ describe('tls listeners', () => {
 });
 
 describe('tcp listeners', () => {
-  it('carry whatever is spoken, with a port of the gateway’s choice or the one that they ask for', async () => {
+  it('carry any protocol, on a random or a requested port', async () => {
     const { path } = socketFile('tcp.sock');
     await start(createServer(hello), { path });
     const chosen = await session.tcpEndpoint().metadata('example').listen();
@@ -277,7 +277,7 @@ describe('tcp listeners', () => {
 });
 
 describe('labelled listeners', () => {
-  it('serve what comes to an edge whose backend selects their labels', async () => {
+  it('serve connections to an edge whose backend selects their labels', async () => {
     const client = await GatewayClient.of(gateway);
     const create = async (path: string, body: object) => (await client.call('POST', path, body)).body.id;
     const { path } = socketFile('labelled.sock');

@@ -77,7 +77,7 @@ const refused = (port: number) =>
   );
 
 describe('a tcp endpoint', () => {
-  it('has a port of the range, and carries bytes both ways through the real SDK', async () => {
+  it('has a port of the range and carries bytes in both directions', async () => {
     const gateway = await start();
     const session = await agentSession(gateway).connect();
     const listener = await session.tcpEndpoint().listen(false);
@@ -86,7 +86,7 @@ describe('a tcp endpoint', () => {
     expect(await converse(portOf(listener))).toBe('hello and back');
   });
 
-  it('serves clients who say something, however many connect and say nothing', async () => {
+  it('serves clients that send data, however many connect and stay silent', async () => {
     const gateway = await start();
     const session = await agentSession(gateway).connect();
     const listener = await session.tcpEndpoint().listen(false);
@@ -95,7 +95,7 @@ describe('a tcp endpoint', () => {
     expect(await converse(portOf(listener), '')).toBe(' and back');
   });
 
-  it('closes its port, and cuts what it carries, when it goes offline', async () => {
+  it('closes its port and connections when it goes offline', async () => {
     const gateway = await start();
     const session = await agentSession(gateway).connect();
     const listener = await session.tcpEndpoint().listen(false);
@@ -113,7 +113,7 @@ describe('a tcp endpoint', () => {
     expect(again.url()).toBe(listener.url());
   });
 
-  it('cuts connections that its policy does not let through', async () => {
+  it('resets connections that its policy rejects', async () => {
     const gateway = await start();
     const session = await agentSession(gateway).connect();
     const policy = {
@@ -151,7 +151,7 @@ describe('a tcp endpoint', () => {
     },
   );
 
-  it('can share its port with others that are pooled', async () => {
+  it('can share its port with other pooled endpoints', async () => {
     const gateway = await start();
     const [first, second] = [await agentSession(gateway).connect(), await agentSession(gateway).connect()];
     const one = await first.tcpEndpoint().poolingEnabled(true).listen(false);
@@ -186,7 +186,7 @@ async function greeting(port: number): Promise<string> {
 }
 
 describe('the port of a tcp endpoint', () => {
-  it('stays when the SDK reconnects', async () => {
+  it('stays the same when the SDK reconnects', async () => {
     const gateway = await start();
     const link = await SilentLink.to(gateway.sessionPort);
     const session = await agentSession(gateway, `127.0.0.1:${link.port}`)
@@ -202,7 +202,7 @@ describe('the port of a tcp endpoint', () => {
     await session.close();
   });
 
-  it('can be had again after a restart of the gateway, and is nobody else’s in between', async () => {
+  it('is available again after a restart of the gateway, and not assigned to others meanwhile', async () => {
     const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
     onTestFinished(() => rm(dataDir, { recursive: true, force: true }));
     const tcpPorts = await freePorts(3);
@@ -221,7 +221,7 @@ describe('the port of a tcp endpoint', () => {
     await expect(session.tcpEndpoint().listen(false)).rejects.toEqual(code('ERR_NGROK_18021'));
   });
 
-  it('goes to a new session when the link of the old one is half open', async () => {
+  it('moves to a new session when the old connection is half open', async () => {
     const gateway = await start();
     const link = await SilentLink.to(gateway.sessionPort);
     const dead = await agentSession(gateway, `127.0.0.1:${link.port}`).connect();
@@ -236,7 +236,7 @@ describe('the port of a tcp endpoint', () => {
     expect(await converse(portOf(again))).toBe('hello and back');
   });
 
-  it('is another one when a program of the machine has it, unless it was asked for', async () => {
+  it('is skipped when another program uses it, unless it was requested', async () => {
     const gateway = await start({ ports: 2 });
     const { first, last } = await occupied(gateway);
     const session = await agentSession(gateway).connect();
@@ -257,7 +257,7 @@ describe('the port of a tcp endpoint', () => {
     expect(gateway.endpoints.list()).toEqual([]);
   });
 
-  it('is refused by a gateway without any', async () => {
+  it('is refused by a gateway without tcp ports', async () => {
     const gateway = await start({ tcpPorts: null });
     const session = await agentSession(gateway).connect();
     await expect(session.tcpEndpoint().listen(false)).rejects.toEqual(code('ERR_NGROK_332'));
@@ -276,7 +276,7 @@ async function occupied(gateway: TestGateway): Promise<{ first: number; last: nu
   return { first, last };
 }
 
-it('needs a rule of the authtoken that permits its very address', async () => {
+it('a tcp endpoint needs an ACL rule that allows its address', async () => {
   const gateway = await start({ domain: 'gateway.test' });
   const { store } = gateway;
   const open = await (await agentSession(gateway).connect()).tcpEndpoint().listen(false);

@@ -23,8 +23,8 @@ async function serve(opts: object, forwardsTo = ''): Promise<string> {
   return host;
 }
 
-describe('options that the JavaScript SDK has no word for', () => {
-  it('takes credentials in their oldest form', async () => {
+describe('options that the JavaScript SDK cannot set', () => {
+  it('accept basic auth credentials in the legacy form', async () => {
     const host = await serve({ Auth: 'ann:password1' });
     expect((await ask(edge.httpPort, host)).status).toBe(401);
     const authorization = `Basic ${Buffer.from('ann:password1').toString('base64')}`;
@@ -32,7 +32,7 @@ describe('options that the JavaScript SDK has no word for', () => {
     expect(() => demandsOf({ Auth: 'password1' }, HTTP)).toThrow('a user name is empty');
   });
 
-  it('rewrites the host to that of the upstream, if it can be known', async () => {
+  it('rewrite the Host header to the upstream, if it is an http or https URL', async () => {
     const host = await serve({ HostHeaderRewrite: true }, 'http://camera.lan:8080/x');
     expect((await ask(edge.httpPort, host)).body).toBe('camera.lan:8080');
     const plain = await serve({ HostHeaderRewrite: false }, 'http://camera.lan:8080/x');
@@ -42,12 +42,12 @@ describe('options that the JavaScript SDK has no word for', () => {
     );
   });
 
-  it('does not take passwords that are hashed', () => {
+  it('reject hashed passwords', () => {
     const BasicAuth = { credentials: [{ username: 'ann', hashed_password: 'JDJhJDEw' }] };
     expect(() => demandsOf({ BasicAuth }, HTTP)).toThrow('hashed passwords are not supported');
   });
 
-  it('restricts by IP policies that are named beside the options', () => {
+  it('restrict clients by referenced IP policies', () => {
     const { frame } = demandsOf({}, { ...HTTP, ipPolicyRef: 'ipp_1' });
     const ports = { ipPolicies: () => [{ cidr: '10.0.0.0/8', action: 'allow' } as const] };
     expect(compilePolicy(null, 'http', { frame, ports }).onHttpRequest).not.toBeNull();
@@ -55,8 +55,8 @@ describe('options that the JavaScript SDK has no word for', () => {
   });
 });
 
-describe('options in general', () => {
-  it('make nothing of what is not set, however it is said', () => {
+describe('all options', () => {
+  it('are ignored when unset, in all ways SDKs express it', () => {
     const unset = {
       Compression: null,
       BasicAuth: null,
@@ -69,7 +69,7 @@ describe('options in general', () => {
     }
   });
 
-  it('are refused when nobody knows them, or they belong to another kind of endpoints', () => {
+  it('are refused when unknown or meant for another protocol', () => {
     expect(() => demandsOf({ FirewallLevel: 9 }, HTTP)).toThrow('the option "FirewallLevel" is not supported');
     expect(() => demandsOf({ BasicAuth: { credentials: [] } }, { ...HTTP, protocol: 'tcp' })).toThrow('"BasicAuth"');
     expect(() => demandsOf({ TLSTermination: { cert: 'x' } }, HTTP)).toThrow('"TLSTermination"');
@@ -95,7 +95,7 @@ describe('options in general', () => {
 });
 
 describe('options of tcp and tls endpoints', () => {
-  it.each(['tcp', 'tls'] as const)('restrict addresses before a connection is carried: %s', (protocol) => {
+  it.each(['tcp', 'tls'] as const)('restrict addresses when a connection arrives: %s', (protocol) => {
     const IPRestriction = { allow_cidrs: ['10.0.0.0/8'], deny_cidrs: ['10.9.0.0/16'] };
     const { frame } = demandsOf({ IPRestriction }, { ...HTTP, protocol });
     const policy = compilePolicy(null, protocol, { frame });

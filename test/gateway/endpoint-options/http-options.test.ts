@@ -37,7 +37,7 @@ async function refusal(setUp: SetUp): Promise<{ code: unknown; message: string }
 }
 
 describe('basicAuth', () => {
-  it('lets in those alone who know one of the passwords', async () => {
+  it('allows only clients that send one of the passwords', async () => {
     const endpoint = await open((builder) => builder.basicAuth('ann', 'password1').basicAuth('bob', TRICKY));
     expect(codeOf(await endpoint.ask())).toEqual([401, 'ERR_NGROK_3401']);
     expect(await endpoint.status({ headers: basic('ann:wrong-password') })).toBe(401);
@@ -56,7 +56,7 @@ describe('basicAuth', () => {
     expect(await refusal(setUp)).toMatchObject({ code, message: expect.stringContaining('BasicAuth: ') });
   });
 
-  it('is refused beside another way to sign in, and does not tell the password', async () => {
+  it('is refused beside another authentication, without repeating the password', async () => {
     const policy = JSON.stringify({ on_http_request: [rule('basic-auth', { credentials: ['eve:password2'] })] });
     const { code, message } = await refusal((builder) => builder.basicAuth('ann', 'password1').trafficPolicy(policy));
     expect(code).toBe('ERR_NGROK_9026');
@@ -66,7 +66,7 @@ describe('basicAuth', () => {
 });
 
 describe('allowCidr and denyCidr', () => {
-  it('let in the addresses that are allowed and not denied', async () => {
+  it('allow the addresses that are allowed and not denied', async () => {
     const allowed = await open((builder) => builder.allowCidr('127.0.0.0/8').denyCidr('127.9.0.0/16'));
     expect(await allowed.status()).toBe(200);
     const elsewhere = await open((builder) => builder.allowCidr('10.0.0.0/8'));
@@ -75,14 +75,14 @@ describe('allowCidr and denyCidr', () => {
     expect(await denied.status()).toBe(403);
   });
 
-  it('are refused when a range is none, or when nobody could come in', async () => {
+  it('are refused for an invalid range, or when they would reject every client', async () => {
     expect((await refusal((builder) => builder.allowCidr('10.0.0.0/33'))).code).toBe('ERR_NGROK_362');
     expect((await refusal((builder) => builder.denyCidr('10.0.0.0/8'))).code).toBe('ERR_NGROK_393');
   });
 });
 
 describe('allowUserAgent and denyUserAgent', () => {
-  it('refuse what is denied and not allowed, and what does not say who it is', async () => {
+  it('reject agents that are denied and not allowed, and requests without a User-Agent', async () => {
     const endpoint = await open((builder) =>
       builder.allowUserAgent('(?i)google-images').denyUserAgent('(?i)google').denyUserAgent('[Bb]ing'),
     );
@@ -96,7 +96,7 @@ describe('allowUserAgent and denyUserAgent', () => {
     expect(await tolerant.status()).toBe(200);
   });
 
-  it('refuse a header that would take them seconds to search', async () => {
+  it('reject a header that would take seconds to match', async () => {
     const endpoint = await open((builder) => builder.denyUserAgent('(?:a.{0,100}b.{0,100}){2}$'));
     const before = process.cpuUsage();
     const answer = await endpoint.ask({ headers: { 'user-agent': 'abb'.repeat(4000) } });
@@ -105,13 +105,13 @@ describe('allowUserAgent and denyUserAgent', () => {
     expect(await endpoint.status({ headers: { 'user-agent': 'curl/8.0' } })).toBe(200);
   });
 
-  it('are refused with what is no regular expression', async () => {
+  it('are refused for an invalid regular expression', async () => {
     expect((await refusal((builder) => builder.denyUserAgent('('))).code).toBe('ERR_NGROK_2090');
   });
 });
 
 describe('webhookVerification', () => {
-  it('lets through what the provider has signed', async () => {
+  it('passes requests that the provider has signed', async () => {
     const endpoint = await open((builder) => builder.webhookVerification('github', TRICKY));
     const body = '{"zen":"yes"}';
     const signature = `sha256=${createHmac('sha256', TRICKY).update(body).digest('hex')}`;
@@ -120,7 +120,7 @@ describe('webhookVerification', () => {
     expect(codeOf(await endpoint.ask({ body: '{"zen":"no"}', headers }))).toEqual([403, 'ERR_NGROK_3204']);
   });
 
-  it('is refused for providers that cannot be verified', async () => {
+  it('is refused for unsupported providers', async () => {
     const of = (provider: string) => refusal((builder) => builder.webhookVerification(provider, 's'));
     expect(await of('nobody')).toMatchObject({
       code: 'ERR_NGROK_364',
@@ -134,7 +134,7 @@ describe('webhookVerification', () => {
 });
 
 describe('circuitBreaker', () => {
-  it('leaves a failing service alone, and counts what reached it alone', async () => {
+  it('stops requests to a failing upstream, and counts only those that reached it', async () => {
     const endpoint = await open((builder) => builder.circuitBreaker(0.1).basicAuth('ann', 'password1'));
     const headers = basic('ann:password1');
     for (let refused = 0; refused < 12; refused++) expect(await endpoint.status()).toBe(401);
@@ -146,7 +146,7 @@ describe('circuitBreaker', () => {
     expect(scene.arrived).toBe(before);
   });
 
-  it('is off at 0, and refused beyond 1', async () => {
+  it('is off at 0 and refused above 1', async () => {
     const endpoint = await open((builder) => builder.circuitBreaker(0));
     for (let failed = 0; failed < 11; failed++) expect(await endpoint.status({ path: '/status/500' })).toBe(500);
     expect(await endpoint.status()).toBe(200);
@@ -155,7 +155,7 @@ describe('circuitBreaker', () => {
 });
 
 describe('compression', () => {
-  it('compresses for those who can take it', async () => {
+  it('compresses responses for clients that accept it', async () => {
     const ask = async (setUp: SetUp, accepted: string) => {
       const { host } = await open(setUp);
       const path = `/${'long'.repeat(500)}`;
@@ -170,7 +170,7 @@ describe('compression', () => {
 });
 
 describe('requestHeader and responseHeader', () => {
-  it('add, remove and replace, after everything else', async () => {
+  it('add, remove and replace headers after everything else', async () => {
     const endpoint = await open((builder) =>
       builder
         .requestHeader('X-Client', `\${conn.client_ip}`)
@@ -189,14 +189,14 @@ describe('requestHeader and responseHeader', () => {
     expect(headers).not.toHaveProperty('x-secret');
   });
 
-  it('can tell what actions found out', async () => {
+  it('can use results of policy actions', async () => {
     const user = `\${actions.ngrok.basic_auth.credentials.username}`;
     const endpoint = await open((builder) => builder.basicAuth('ann', 'password1').requestHeader('x-user', user));
     const seen = await endpoint.reached({ headers: basic('ann:password1') });
     expect(seen.headers['x-user']).toBe('ann');
   });
 
-  it('replace the host, and lead redirects back', async () => {
+  it('replace the Host header and rewrite redirects', async () => {
     const endpoint = await open((builder) => builder.requestHeader('Host', 'inside:8080').removeRequestHeader('host'));
     expect((await endpoint.reached()).headers.host).toBe('inside:8080');
     expect((await endpoint.ask({ path: '/redirect' })).headers.location).toBe('/there?x');
@@ -219,7 +219,7 @@ describe('requestHeader and responseHeader', () => {
     expect(await refusal(setUp)).toMatchObject({ code, message: expect.stringMatching(/Re(quest|sponse)Headers/) });
   });
 
-  it('are refused when there are too many', async () => {
+  it('are refused above the limit', async () => {
     const { code } = await refusal((builder) => {
       for (let number = 0; number <= 10; number++) builder.requestHeader(`x-${number}`, 'x');
     });
@@ -240,7 +240,7 @@ describe('oauth and oidc', () => {
   });
 });
 
-it('keeps what was asked for when an agent reconnects', async () => {
+it('options stay in force when the agent reconnects', async () => {
   const { gateway } = scene;
   const link = await SilentLink.to(gateway.sessionPort);
   const session = await agentSession(gateway, `127.0.0.1:${link.port}`)

@@ -77,7 +77,7 @@ async function visit(host: string, { as, sni = host, headers = {}, agent }: Visi
 }
 
 describe('mutualTlsca', () => {
-  it('lets in who has a certificate of the authorities, and tells the upstream whose', async () => {
+  it('accepts clients with a certificate of the CAs, and tells the upstream its subject', async () => {
     const { status, body } = await visit(await bind(), { as: client });
     expect(status).toBe(200);
     const { 'ngrok-mtls-subject-cn': name, ...seen } = JSON.parse(body);
@@ -89,18 +89,18 @@ describe('mutualTlsca', () => {
     });
   });
 
-  it('aborts the handshake of all others', async () => {
+  it('aborts the handshake of all other clients', async () => {
     const host = await bind();
     await expect(visit(host)).rejects.toThrow(/certificate required|ECONNRESET|socket hang up|disconnected/);
     await expect(visit(host, { as: stranger })).rejects.toThrow(/ECONNRESET|socket hang up|disconnected|alert/);
   });
 
-  it('drops what clients claim themselves in these headers', async () => {
+  it('removes these headers when clients send them', async () => {
     const { body } = await visit(await bind(), { as: client, headers: { 'Ngrok-Mtls-Subject-Cn': 'root' } });
     expect(body).not.toContain('root');
   });
 
-  it('cannot be reached by way of another name', async () => {
+  it('cannot be bypassed through another name', async () => {
     const [host, other] = [await bind(), 'open.localhost'];
     const listener = await session.httpEndpoint().domain(other).listen(false);
     listener.forward(`http://127.0.0.1:${(upstream.address() as AddressInfo).port}`).catch(() => {});
@@ -110,7 +110,7 @@ describe('mutualTlsca', () => {
     expect([status, JSON.parse(body)['ngrok-mtls-subject-cn']]).toEqual([200, 'x']);
   });
 
-  it('goes on with resumed sessions, and with those alone that began with a certificate', async () => {
+  it('resumes only sessions that began with a certificate', async () => {
     const host = await bind();
     const agent = new Agent({ maxCachedSessions: 10 });
     expect((await visit(host, { as: client, agent })).status).toBe(200);
@@ -120,7 +120,7 @@ describe('mutualTlsca', () => {
     agent.destroy();
   });
 
-  it('tells of HTTP/2 requests, too, whose they are, and refuses those for another name', async () => {
+  it('adds the subject to HTTP/2 requests, too, and rejects those for another name', async () => {
     const [host, other] = [await bind(), await bind()];
     const socket = connectTls({
       ...{ host: '127.0.0.1', port: gateway.httpsPort, servername: host, ca: gateway.sessionCa },
@@ -133,7 +133,7 @@ describe('mutualTlsca', () => {
     connection.close();
   });
 
-  it('is kept when the agent reconnects', async () => {
+  it('stays in force when the agent reconnects', async () => {
     const link = await SilentLink.to(gateway.sessionPort);
     const builder = agentSession(gateway, `127.0.0.1:${link.port}`).handleDisconnection(() => true);
     const reconnecting = await builder.connect();
@@ -147,7 +147,7 @@ describe('mutualTlsca', () => {
     await reconnecting.close();
   });
 
-  it('is refused with what is no authority, and where there is no TLS', async () => {
+  it('is refused without a CA certificate, and without TLS', async () => {
     const of = (pem: string) => session.httpEndpoint().mutualTlsca(Buffer.from(pem));
     await expect(of('no certificate').listen(false)).rejects.toThrow('contains 0 PEM certificates');
     await expect(of(client.certificatePem).listen(false)).rejects.toThrow('is not a CA certificate');
@@ -156,7 +156,7 @@ describe('mutualTlsca', () => {
     await expect(internal.listen(false)).rejects.toThrow('internal');
   });
 
-  it('is the same for all endpoints of a pool, whose turn comes after the handshake', async () => {
+  it('must be the same for all endpoints of a pool', async () => {
     const host = `m${++names}.localhost`;
     const other = await issueCertificate({ subject: 'CN=Other CA', ca: true });
     const of = (...authorities: Issued[]) => {
@@ -175,7 +175,7 @@ describe('mutualTlsca', () => {
 });
 
 describe('mutualTlsca of a tls endpoint', () => {
-  it('demands the certificate in the handshake', async () => {
+  it('requires the certificate in the handshake', async () => {
     const echo = createTcpServer((socket) => socket.pipe(socket)).listen(0, '127.0.0.1');
     await once(echo, 'listening');
     const host = 'mtls.localhost';
@@ -203,7 +203,7 @@ describe('mutualTlsca of a tls endpoint', () => {
     echo.close();
   });
 
-  it('is refused when TLS does not end at the edge', async () => {
+  it('is refused when the edge does not terminate TLS', async () => {
     const builder = session.tlsEndpoint().domain('passing.localhost').mutualTlsca(Buffer.from(ca.certificatePem));
     await expect(builder.listen(false)).rejects.toThrow('TLSTermination');
   });

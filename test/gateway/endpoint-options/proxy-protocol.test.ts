@@ -40,7 +40,7 @@ async function bind(host: string, version: string): Promise<Listener> {
   return listener;
 }
 
-it('tells an HTTP upstream whose connection it gets, and shares none between clients', async () => {
+it('the PROXY header tells an HTTP upstream its client, and clients share no connection', async () => {
   await bind('v1.localhost', '1');
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
   let local = 0;
@@ -59,7 +59,7 @@ it('tells an HTTP upstream whose connection it gets, and shares none between cli
   agent.destroy();
 });
 
-it('speaks version 2 as well', async () => {
+it('the PROXY header supports version 2', async () => {
   await bind('v2.localhost', '2');
   headers.length = 0;
   expect((await ask(gateway.httpPort, 'v2.localhost', { path: '/x' })).body).toBe('/x');

@@ -79,11 +79,11 @@ describe.each([
   ['tcp', tcp],
   ['tls', tls],
 ])('options of %s endpoints', (_name, { bind, say }) => {
-  it('are none by default', async () => {
+  it('are off by default', async () => {
     expect(await say(await bind(() => {}))).toBe('hello me');
   });
 
-  it('let in the addresses that are allowed and not denied', async () => {
+  it('allow the addresses that are allowed and not denied', async () => {
     expect(await say(await bind((builder) => builder.allowCidr('127.0.0.0/8').denyCidr('10.0.0.0/8')))).toBe(
       'hello me',
     );
@@ -91,20 +91,20 @@ describe.each([
     expect(await say(await bind((builder) => builder.allowCidr('127.0.0.1/32').denyCidr('0.0.0.0/0')))).toBe('');
   });
 
-  it('are refused when a range is none, or when nobody could come in', async () => {
+  it('are refused for an invalid range, or when they would reject every client', async () => {
     const refused = (errorCode: string) => expect.objectContaining({ errorCode });
     await expect(bind((builder) => builder.allowCidr('all'))).rejects.toEqual(refused('ERR_NGROK_362'));
     await expect(bind((builder) => builder.denyCidr('::/0'))).rejects.toEqual(refused('ERR_NGROK_393'));
   });
 
-  it('tell the upstream by PROXY header whose connection it gets', async () => {
+  it('tell the upstream the client in a PROXY header', async () => {
     const first = await say(await bind((builder) => builder.proxyProto('1')));
     expect(first).toMatch(/^hello PROXY TCP4 127\.0\.0\.1 127\.0\.0\.1 \d+ \d+\r\nme$/);
     const second = await say(await bind((builder) => builder.proxyProto('2')));
     expect(second).toContain('hello \r\n\r\n\0\r\nQUIT\n');
   });
 
-  it('are kept when the agent reconnects', async () => {
+  it('stay in force when the agent reconnects', async () => {
     const link = await SilentLink.to(gateway.httpsPort);
     const builder = agentSession(gateway, `127.0.0.1:${link.port}`).handleDisconnection(() => true);
     const reconnecting = await builder.connect();

@@ -71,7 +71,7 @@ async function closeCode(client: WebSocket): Promise<number> {
 }
 
 describe('websocketTcpConversion', () => {
-  it('carries the bytes of binary messages both ways, whoever speaks first', async () => {
+  it('carries the bytes of binary messages in both directions, whichever side starts', async () => {
     const { client, until } = await visit(await bind());
     await until('ready\n');
     client.send(Buffer.from('hello'));
@@ -83,7 +83,7 @@ describe('websocketTcpConversion', () => {
     client.terminate();
   });
 
-  it('loses nothing of what a client sends right behind its request', async () => {
+  it('keeps bytes that a client sends right after its request', async () => {
     const socket = connect(gateway.httpPort, '127.0.0.1');
     const key = 'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n';
     const asked = `GET / HTTP/1.1\r\nHost: ${await bind()}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n${key}\r\n`;
@@ -93,7 +93,7 @@ describe('websocketTcpConversion', () => {
     socket.destroy();
   });
 
-  it('ends when the client closes, and tells the upstream', async () => {
+  it('ends when the client closes, and closes the upstream connection', async () => {
     const { client, until } = await visit(await bind());
     await until('ready\n');
     const [socket] = sockets.slice(-1);
@@ -101,7 +101,7 @@ describe('websocketTcpConversion', () => {
     await Promise.all([once(socket as Socket, 'end'), closeCode(client)]);
   });
 
-  it('ends when the upstream does, with everything that it sent before', async () => {
+  it('ends when the upstream closes, after all its bytes', async () => {
     const { client, until } = await visit(await bind());
     const closed = closeCode(client);
     client.send(Buffer.from('quit'));
@@ -109,7 +109,7 @@ describe('websocketTcpConversion', () => {
     expect(await closed).toBe(1000);
   });
 
-  it('lets go of the upstream when the client breaks off', async () => {
+  it('closes the upstream connection when the client disconnects', async () => {
     const { client, until } = await visit(await bind());
     await until('ready\n');
     const [socket] = sockets.slice(-1);
@@ -118,7 +118,7 @@ describe('websocketTcpConversion', () => {
     await gone;
   });
 
-  it('closes when there is no upstream', async () => {
+  it('closes when the upstream is unreachable', async () => {
     const closed = createServer().listen(0, '127.0.0.1');
     await once(closed, 'listening');
     const { port } = closed.address() as AddressInfo;
@@ -129,7 +129,7 @@ describe('websocketTcpConversion', () => {
     await closeCode(client);
   });
 
-  it('answers pings, and agrees to the subprotocol that stands for bytes', async () => {
+  it('answers pings, and accepts the binary subprotocol', async () => {
     const { client } = await visit(await bind(), ['binary', 'base64']);
     expect(client.protocol).toBe('binary');
     client.ping('now?');
@@ -138,7 +138,7 @@ describe('websocketTcpConversion', () => {
     client.terminate();
   });
 
-  it('runs with the other options', async () => {
+  it('works together with other options', async () => {
     const host = await bind((builder) => builder.basicAuth('ann', 'password1').responseHeader('x-added', 'yes'));
     await expect(visit(host)).rejects.toThrow('401');
     const authorization = `Basic ${Buffer.from('ann:password1').toString('base64')}`;
@@ -149,7 +149,7 @@ describe('websocketTcpConversion', () => {
     client.terminate();
   });
 
-  it('refuses what is no WebSocket', async () => {
+  it('rejects requests that are not WebSocket', async () => {
     const host = await bind();
     const plain = await ask(gateway.httpPort, host, { method: 'POST', body: 'x' });
     expect([plain.status, plain.headers['ngrok-error-code']]).toEqual([400, 'ERR_NGROK_3206']);
@@ -158,7 +158,7 @@ describe('websocketTcpConversion', () => {
     expect(await exchange(host, 'Sec-WebSocket-Version: 13\r\n')).toMatch(/^HTTP\/1.1 400 /);
   });
 
-  it('closes with a reason when the client sends text or breaks the protocol', async () => {
+  it('closes with a reason when the client sends text or violates the protocol', async () => {
     const { client, until } = await visit(await bind());
     await until('ready\n');
     const closed = closeCode(client);

@@ -47,7 +47,7 @@ describe('checkEndpointName', () => {
 });
 
 describe('randomEndpointName', () => {
-  it('makes names that may be bound, and different ones', () => {
+  it('generates valid and different names', () => {
     const names = Array.from({ length: 50 }, () => randomEndpointName('localhost'));
     for (const name of names) expect(checkEndpointName(name)).toBe(name);
     expect(new Set(names).size).toBeGreaterThan(45);

@@ -33,7 +33,7 @@ function registry(...online: BoundEndpoint[]): EndpointRegistry {
   return endpoints;
 }
 
-it('finds the exact name first, then the most specific wildcard, of the scheme asked for', () => {
+it('lookup prefers the exact name, then the most specific wildcard of the scheme', () => {
   const [wide, deep, exact] = [
     endpoint('https', '*.site'),
     endpoint('https', '*.a.site'),
@@ -50,7 +50,7 @@ it('finds the exact name first, then the most specific wildcard, of the scheme a
   expect(endpoints.lookup('http', 'y.a.site')).toBeUndefined();
 });
 
-it('lets the more specific of https and tls have the clients of their port', () => {
+it('lookup prefers the more specific name of https and tls, which share a port', () => {
   const [wide, exact] = [endpoint('tls', '*.site'), endpoint('https', 'web.site')];
   const endpoints = registry(wide, exact);
   expect(endpoints.lookup('tls', 'web.site')).toBeUndefined();
@@ -60,7 +60,7 @@ it('lets the more specific of https and tls have the clients of their port', () 
   expect(endpoints.holders({ protocol: 'https', host: '*.site', port: 443, internal: false })).toEqual([wide]);
 });
 
-it('gives pooled endpoints turns, and leaves out those that went offline', () => {
+it('lookup rotates pooled endpoints and skips those that went offline', () => {
   const pool = [1, 2, 3].map(() => endpoint('tcp', 'gateway', { port: 20_000 }));
   const endpoints = registry(...pool);
   const turns = (count: number) => Array.from({ length: count }, () => endpoints.onTcpPort(20_000));
@@ -72,7 +72,7 @@ it('gives pooled endpoints turns, and leaves out those that went offline', () =>
   expect(endpoints.list()).toEqual([]);
 });
 
-it('shows internal endpoints to nobody who names them from outside', () => {
+it('lookup never finds internal endpoints by public name', () => {
   const inside = endpoint('https', 'core.internal', { internal: true });
   const endpoints = registry(inside);
   expect(endpoints.lookup('https', 'core.internal')).toBeUndefined();
@@ -81,7 +81,7 @@ it('shows internal endpoints to nobody who names them from outside', () => {
   expect(endpoints.internal('http', 'core.internal', 443)).toBeUndefined();
 });
 
-it('gives turns to the labelled tunnels that carry all labels, whatever is asked for in between', () => {
+it('withLabels rotates the tunnels that match, whatever other selectors are used in between', () => {
   const tunnel = (id: string, labels: Record<string, string>) => new LabeledTunnel({ ...common(id), labels }, nobody);
   const [one, two, other] = [
     tunnel('tn_1', { app: 'cam', site: 'a' }),
@@ -100,7 +100,7 @@ it('gives turns to the labelled tunnels that carry all labels, whatever is asked
   expect(endpoints.withLabels({ site: 'b' })).toBeUndefined();
 });
 
-it('tells when an endpoint comes and goes, once each', () => {
+it('the registry emits added and removed once for each endpoint', () => {
   const told: string[] = [];
   const endpoints = new EndpointRegistry();
   endpoints.on('added', ({ host }) => told.push(`+${host}`)).on('removed', ({ host }) => told.push(`-${host}`));

@@ -5,19 +5,19 @@ const at = { host: '0.0.0.0', baseDomain: 'iot.example.org', sessionPort: null, 
 const onMachine = { ...at, host: '127.0.0.1', baseDomain: 'localhost', httpsPort: 8443 };
 
 describe('the address for agents', () => {
-  it('is a name of the gateway, at the port of the public or at one of their own', () => {
+  it('is the connect host, with the HTTPS port or the session port', () => {
     expect(sessionAddress(at)).toBe('connect.iot.example.org:443');
     expect(sessionAddress({ ...at, sessionPort: 9443 })).toBe('connect.iot.example.org:9443');
     expect(sessionAddress({ ...at, host: '192.0.2.7' })).toBe('connect.iot.example.org:443');
   });
 
-  it('is the one that the gateway listens on where a name below localhost would have to be looked up', () => {
+  it('is the listen address for a base domain below localhost', () => {
     expect(sessionAddress(onMachine)).toBe('127.0.0.1:8443');
     expect(sessionAddress({ ...onMachine, baseDomain: 'site.localhost', host: '::1' })).toBe('[::1]:8443');
     expect(sessionAddress({ ...onMachine, host: '::' })).toBe('connect.localhost:8443');
   });
 
-  it('is the one that a port of their own is on', () => {
+  it('is the listen address when a session port is configured', () => {
     expect(sessionAddress({ ...at, host: '192.0.2.7', sessionPort: 9443 })).toBe('192.0.2.7:9443');
   });
 });

@@ -23,8 +23,8 @@ async function listen(session: Session, host: string, port: number): Promise<Lis
   return listener;
 }
 
-describe('a session of the real SDK', () => {
-  it('binds endpoints and carries traffic to their upstreams', async () => {
+describe('a session of the SDK', () => {
+  it('binds endpoints and forwards requests to their upstreams', async () => {
     const gateway = await SessionGateway.start();
     const port = await upstream((req, res) => res.end(`you asked for ${req.url} on ${req.headers.host}`));
     const session = await gateway.agent().connect();
@@ -33,7 +33,7 @@ describe('a session of the real SDK', () => {
     expect(await gateway.get('cam.localhost', '/live')).toContain('you asked for /live on cam.localhost');
   });
 
-  it('chooses a name when none is asked for, and serves plain http when that is asked for', async () => {
+  it('gets a random name when it names none, and plain http when it asks for that', async () => {
     const gateway = await SessionGateway.start();
     const session = await gateway.agent().connect();
     expect((await session.httpEndpoint().listen(false)).url()).toMatch(
@@ -44,7 +44,7 @@ describe('a session of the real SDK', () => {
     expect(gateway.endpoints.lookup('http', 'plain.localhost')?.protocol).toBe('http');
   });
 
-  it('carries large bodies both ways', async () => {
+  it('carries large bodies in both directions', async () => {
     const gateway = await SessionGateway.start();
     const port = await upstream((req, res) => void req.pipe(res));
     const session = await gateway.agent().connect();
@@ -54,7 +54,7 @@ describe('a session of the real SDK', () => {
     expect(answer.body.equals(body)).toBe(true);
   });
 
-  it('serves more requests at once than the agent accepts streams, and reuses streams', async () => {
+  it('serves more concurrent requests than the agent accepts streams, and reuses streams', async () => {
     const gateway = await SessionGateway.start();
     const connections = new Set<unknown>();
     const port = await upstream((req, res) => {
@@ -108,7 +108,7 @@ describe('a session of the real SDK', () => {
     },
   );
 
-  it('takes an endpoint offline and cuts its connections before close() returns', async () => {
+  it('takes an endpoint offline and closes its connections before close() returns', async () => {
     const gateway = await SessionGateway.start();
     const port = await upstream((_req, res) => void res.write('never ending'));
     const session = await gateway.agent().connect();
@@ -124,7 +124,7 @@ describe('a session of the real SDK', () => {
     await listen(session, 'gone.localhost', port);
   });
 
-  it('takes everything offline at once when the agent hangs up', async () => {
+  it('takes everything offline immediately when the agent closes the connection', async () => {
     const gateway = await SessionGateway.start();
     const link = await SilentLink.to(gateway.port);
     const session = await gateway.agent({ port: link.port }).connect();
@@ -142,7 +142,7 @@ describe('a session of the real SDK', () => {
     expect(gateway.endpoints.list()).toHaveLength(1000);
   });
 
-  it('answers a request far larger than a window of flow control', async () => {
+  it('answers a request much larger than the flow-control window', async () => {
     const gateway = await SessionGateway.start();
     const session = await gateway.agent().connect();
     const tooLarge = ' '.repeat(600_000);
@@ -153,7 +153,7 @@ describe('a session of the real SDK', () => {
   });
 });
 
-describe('what is refused', () => {
+describe('the gateway refuses', () => {
   it.each([
     ['no authtoken', '', 'ERR_NGROK_4018'],
     ['a malformed authtoken', 'x', 'ERR_NGROK_105'],
@@ -164,12 +164,12 @@ describe('what is refused', () => {
   });
 
   it.each<[string, string, (session: Session) => Promise<Listener>]>([
-    ['a name elsewhere', 'ERR_NGROK_319', (s) => s.httpEndpoint().domain('a.example.com').listen()],
-    ['a name that is none', 'ERR_NGROK_326', (s) => s.httpEndpoint().domain('1.21 gigawatts').listen()],
+    ['a name below another domain', 'ERR_NGROK_319', (s) => s.httpEndpoint().domain('a.example.com').listen()],
+    ['a malformed name', 'ERR_NGROK_326', (s) => s.httpEndpoint().domain('1.21 gigawatts').listen()],
     ['tcp', 'ERR_NGROK_332', (s) => s.tcpEndpoint().listen()],
-    ['signing in elsewhere', 'ERR_NGROK_365', (s) => s.httpEndpoint().oauth('google').listen()],
-    ['a policy that cannot be run', 'ERR_NGROK_9026', (s) => s.httpEndpoint().trafficPolicy('{"x":1}').listen()],
-  ])('%s, and the session goes on', async (_what, errorCode, bind) => {
+    ['OAuth', 'ERR_NGROK_365', (s) => s.httpEndpoint().oauth('google').listen()],
+    ['an invalid policy', 'ERR_NGROK_9026', (s) => s.httpEndpoint().trafficPolicy('{"x":1}').listen()],
+  ])('%s, and the session stays online', async (_what, errorCode, bind) => {
     const gateway = await SessionGateway.start();
     const session = await gateway.agent().connect();
     await expect(bind(session)).rejects.toMatchObject({ errorCode });
@@ -178,8 +178,8 @@ describe('what is refused', () => {
   });
 });
 
-describe('a credential with rules', () => {
-  it('binds the names that they allow, and no other', async () => {
+describe('a credential with ACL rules', () => {
+  it('binds the names that they allow, and no others', async () => {
     const gateway = await SessionGateway.start();
     const { store } = gateway;
     const acl = ['bind:*.site-1.localhost'];
@@ -193,8 +193,8 @@ describe('a credential with rules', () => {
   });
 });
 
-describe('an endpoint that is online already', () => {
-  it('stays with a session that is alive', async () => {
+describe('an endpoint that is already online', () => {
+  it('stays with its session while that responds', async () => {
     const gateway = await SessionGateway.start();
     const [first, second] = [await gateway.agent().connect(), await gateway.agent().connect()];
     await listen(first, 'mine.localhost', 9);
@@ -202,7 +202,7 @@ describe('an endpoint that is online already', () => {
     await expect(listen(first, 'mine.localhost', 9)).rejects.toMatchObject({ errorCode: 'ERR_NGROK_334' });
   });
 
-  it('stays so when several want what it has at the same moment', async () => {
+  it('stays with its session when several sessions claim it concurrently', async () => {
     const gateway = await SessionGateway.start();
     const holder = await gateway.agent().connect();
     const wanted = ['a.localhost', 'b.localhost'];
@@ -214,7 +214,7 @@ describe('an endpoint that is online already', () => {
     expect(gateway.endpoints.list().map(({ host }) => host)).toEqual(wanted);
   });
 
-  it('goes to a new session when the link of the old one is half open', async () => {
+  it('moves to a new session when the old connection is half open', async () => {
     const gateway = await SessionGateway.start();
     const link = await SilentLink.to(gateway.port);
     const port = await upstream((_req, res) => res.end('handed over'));
@@ -226,7 +226,7 @@ describe('an endpoint that is online already', () => {
     expect(await gateway.get('mine.localhost')).toContain('handed over');
   });
 
-  it('goes at once to a new session of the same agent process', async () => {
+  it('moves immediately to a new session of the same agent process', async () => {
     const gateway = await SessionGateway.start();
     const link = await SilentLink.to(gateway.port);
     const metadata = JSON.stringify({ instance: 'b1946ac9' });
@@ -240,8 +240,8 @@ describe('an endpoint that is online already', () => {
   });
 });
 
-describe('sessions that end', () => {
-  it('reaps a session that fell silent, which is all that close() does', async () => {
+describe('the end of a session', () => {
+  it('comes when its heartbeats stop, as after close()', async () => {
     const gateway = await SessionGateway.start();
     const session = await gateway.agent().heartbeatInterval(1).heartbeatTolerance(1).connect();
     await listen(session, 'silent.localhost', 9);
@@ -249,7 +249,7 @@ describe('sessions that end', () => {
     await offline(gateway.endpoints, 'silent.localhost');
   });
 
-  it('keeps a session whose heartbeats come', async () => {
+  it('does not come while heartbeats arrive', async () => {
     const gateway = await SessionGateway.start();
     const beats: number[] = [];
     const twice = new Promise<void>((resolve) => {
@@ -267,7 +267,7 @@ describe('sessions that end', () => {
     expect([...gateway.server.sessions]).toHaveLength(1);
   });
 
-  it('binds anew what an SDK reconnects with: same names, same ids', async () => {
+  it('is followed by a reconnect that keeps names and ids', async () => {
     const gateway = await SessionGateway.start();
     const link = await SilentLink.to(gateway.port);
     const port = await upstream((_req, res) => res.end('back again'));
@@ -285,7 +285,7 @@ describe('sessions that end', () => {
     expect(gateway.endpoints.lookup('https', 'back.localhost')).toBeUndefined();
   });
 
-  it('lets an agent take over from its own connection that is still open', async () => {
+  it('comes when the same agent opens a new connection', async () => {
     const gateway = await SessionGateway.start();
     const raw = () => rawAgent(gateway);
     const first = await raw();
@@ -298,7 +298,7 @@ describe('sessions that end', () => {
     expect([...gateway.server.sessions].map(({ id }) => id)).toEqual([clientId]);
   });
 
-  it('stops an endpoint for good and tells the agent why', async () => {
+  it('stops one endpoint permanently and notifies the agent why', async () => {
     const gateway = await SessionGateway.start();
     const session = await gateway.agent().connect();
     const listener = await session.httpEndpoint().domain('stop.localhost').listen(false);
@@ -312,7 +312,7 @@ describe('sessions that end', () => {
 });
 
 describe('commands to an agent', () => {
-  it('reach its handlers', async () => {
+  it('call its handlers', async () => {
     const gateway = await SessionGateway.start();
     const calls: string[] = [];
     await gateway
@@ -337,8 +337,8 @@ describe('commands to an agent', () => {
   });
 });
 
-describe('strangers who come and say nothing', () => {
-  it('keep no agent out, be it before their handshake or after it', async () => {
+describe('idle connections', () => {
+  it('do not block agents, before or after their handshake', async () => {
     const gateway = await SessionGateway.start(0, undefined, { unauthenticated: 2 });
     const early = await gateway.agent().connect();
     const [first] = [await gateway.rawClient(), await gateway.rawClient(), await gateway.rawClient()];
@@ -361,7 +361,7 @@ describe('a hostile or broken agent', () => {
       Buffer.concat([3, 5, 7, 9, 11].map((id) => Buffer.from([0, 0, 4, 0x12, 0, 0, 0, id, 255, 255, 255, 255]))),
     ],
     ['says goodbye with a wrong length', Buffer.from('00000230000000000000000900000001ffff', 'hex')],
-  ])('that %s loses its own connection and no other', async (_what, bytes) => {
+  ])('that %s loses only its own connection', async (_what, bytes) => {
     const gateway = await SessionGateway.start();
     const port = await upstream((_req, res) => res.end('still here'));
     await listen(await gateway.agent().connect(), 'fine.localhost', port);
@@ -383,7 +383,7 @@ describe('a hostile or broken agent', () => {
     expect((await agent.callText(type, body)).Error).toMatch(error);
   });
 
-  it('that has authenticated and asks for something unknown gets an answer', async () => {
+  it('that sends an unknown request after authentication gets an answer', async () => {
     const gateway = await SessionGateway.start();
     const agent = await rawAgent(gateway);
     await agent.call(0, auth(gateway));
@@ -392,7 +392,7 @@ describe('a hostile or broken agent', () => {
     expect((await agent.call(0, auth(gateway))).Error).toMatch(/ERR_NGROK_109$/);
   });
 
-  it('cannot unbind what another session has bound', async () => {
+  it('cannot unbind endpoints of another session', async () => {
     const gateway = await SessionGateway.start();
     const agent = await rawAgent(gateway);
     await agent.call(0, auth(gateway));
@@ -421,7 +421,7 @@ describe('a hostile or broken agent', () => {
     expect(second?.publicId).not.toBe(id);
   });
 
-  it('cannot give two endpoints one id, not even at once, and leaves none behind', async () => {
+  it('cannot bind two endpoints with one id, even concurrently, and leaves none behind', async () => {
     const gateway = await SessionGateway.start();
     const agent = await rawAgent(gateway);
     await agent.call(0, auth(gateway));
@@ -433,7 +433,7 @@ describe('a hostile or broken agent', () => {
     expect(gateway.endpoints.list()).toEqual([]);
   });
 
-  it('gets no more endpoints than a session may have, those that are still being bound included', async () => {
+  it('cannot exceed the endpoint limit, including endpoints being bound', async () => {
     const gateway = await SessionGateway.start(0, undefined, { limits: { endpoints: 2 } });
     const agent = await rawAgent(gateway);
     await agent.call(0, auth(gateway));
@@ -446,7 +446,7 @@ describe('a hostile or broken agent', () => {
     expect((await agent.call(7, { Labels: { a: 'b' } })).Error).toBeUndefined();
   });
 
-  it('keeps no more options than its authtoken may, in all of its sessions', async () => {
+  it('cannot exceed the option limit of its authtoken across sessions', async () => {
     const gateway = await SessionGateway.start(0, undefined, { limits: { optionBytes: 8192 } });
     const [first, second] = [await rawAgent(gateway), await rawAgent(gateway)];
     await first.call(0, auth(gateway));
@@ -466,7 +466,7 @@ describe('a hostile or broken agent', () => {
     expect((await second.call(1, large)).Error).toBeUndefined();
   });
 
-  it('cannot take every place by coming often', async () => {
+  it('cannot take all session slots by reconnecting often', async () => {
     const gateway = await SessionGateway.start(0, undefined, { limits: { sessions: 3 } });
     const agents = [await rawAgent(gateway), await rawAgent(gateway), await rawAgent(gateway)];
     for (const agent of agents) expect((await agent.call(0, auth(gateway))).Error).toBeUndefined();
@@ -480,7 +480,7 @@ describe('a hostile or broken agent', () => {
     expect([...gateway.server.sessions]).toHaveLength(3);
   });
 
-  it('that spells members as the Go SDK does is understood', async () => {
+  it('can spell members like the Go SDK', async () => {
     const gateway = await SessionGateway.start();
     const agent = await rawAgent(gateway);
     const extra = { Authtoken: gateway.authtoken, HeartbeatInterval: 1e10, HeartbeatTolerance: 15e9 };
@@ -496,7 +496,7 @@ describe('a hostile or broken agent', () => {
   });
 });
 
-it('agents see a new certificate when the clock is set back to before the last one was issued', async () => {
+it('the session server renews its certificate when the clock is set back before its issue date', async () => {
   vi.useFakeTimers({ toFake: ['Date', 'setInterval', 'clearInterval'] });
   onTestFinished(() => void vi.useRealTimers());
   const right = Date.now();

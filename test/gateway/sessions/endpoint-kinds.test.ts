@@ -17,8 +17,8 @@ async function connect(gateway: SessionGateway, acl: string[] = []): Promise<Ses
   return gateway.agent().authtoken(token).connect();
 }
 
-describe('endpoints of one name', () => {
-  it('are two when one is http and the other https, and each has its own upstream', async () => {
+describe('endpoints with the same name', () => {
+  it('coexist as http and https, each with its own upstream', async () => {
     const gateway = await SessionGateway.start();
     const [first, second] = [await connect(gateway), await connect(gateway)];
     await first.httpEndpoint().domain('cam.localhost').listen(false);
@@ -29,7 +29,7 @@ describe('endpoints of one name', () => {
     expect(gateway.endpoints.lookup('https', 'cam.localhost')).toBe(https);
   });
 
-  it('are refused when one is https and the other tls: their clients could not be told apart', async () => {
+  it('are refused as https and tls, whose clients share a port', async () => {
     const gateway = await SessionGateway.start();
     const session = await connect(gateway);
     await session.httpEndpoint().domain('cam.localhost').listen(false);
@@ -38,7 +38,7 @@ describe('endpoints of one name', () => {
     await expect(session.httpEndpoint().domain('raw.localhost').listen(false)).rejects.toEqual(code('ERR_NGROK_334'));
   });
 
-  it('go to one agent alone when several ask for the name at the same moment', async () => {
+  it('go to one agent when several bind concurrently', async () => {
     const gateway = await SessionGateway.start();
     const sessions = await Promise.all([1, 2, 3, 4].map(() => connect(gateway)));
     const bind = (session: Session) => session.httpEndpoint().domain('cam.localhost').listen(false);
@@ -51,7 +51,7 @@ describe('endpoints of one name', () => {
 describe('pooled endpoints', () => {
   const pooled = (session: Session) => session.httpEndpoint().domain('pool.localhost').poolingEnabled(true);
 
-  it('share a URL, across agents and within one, and take turns until they go offline', async () => {
+  it('share a URL across agents and within one, and take turns until they go offline', async () => {
     const gateway = await SessionGateway.start();
     const [first, second] = [await connect(gateway), await connect(gateway)];
     const port = (name: string) => upstream((_req, res) => res.end(name));
@@ -76,7 +76,7 @@ describe('pooled endpoints', () => {
     expect(new Set(await answers(4))).toEqual(new Set(['two', 'three']));
   });
 
-  it('are passed over while they do not answer: a dead session costs one connection', async () => {
+  it('are skipped while unresponsive: a dead session costs one connection', async () => {
     const gateway = await SessionGateway.start();
     const link = await SilentLink.to(gateway.port);
     const port = await upstream((_req, res) => res.end('alive'));
@@ -91,7 +91,7 @@ describe('pooled endpoints', () => {
     for (const _ of [1, 2, 3, 4]) expect(await gateway.get('pool.localhost')).toContain('alive');
   });
 
-  it('are refused where an endpoint is online without pooling, and the other way round', async () => {
+  it('are refused when an endpoint without pooling is online, and vice versa', async () => {
     const gateway = await SessionGateway.start();
     const [first, second] = [await connect(gateway), await connect(gateway)];
     const alone = await first.httpEndpoint().domain('pool.localhost').listen(false);
@@ -104,7 +104,7 @@ describe('pooled endpoints', () => {
 });
 
 describe('internal endpoints', () => {
-  it('have names below .internal, which nobody has to reserve, and are nowhere else', async () => {
+  it('have unreserved names below .internal and are not reachable from outside', async () => {
     const gateway = await SessionGateway.start();
     const session = await connect(gateway);
     const web = await session.httpEndpoint().domain('web.internal').listen(false);
@@ -140,7 +140,7 @@ describe('internal endpoints', () => {
     expect(gateway.endpoints.list()).toEqual([]);
   });
 
-  it('need a rule that permits the name, like others', async () => {
+  it('need an ACL rule that allows the name', async () => {
     const gateway = await SessionGateway.start();
     const session = await connect(gateway, ['bind:*.site.internal', 'bind:db.internal:5432']);
     await session.httpEndpoint().domain('cam.site.internal').listen(false);
@@ -153,7 +153,7 @@ describe('internal endpoints', () => {
 });
 
 describe('tls endpoints', () => {
-  it('leave TLS alone, or have the edge end it with the certificate that the agent sent', async () => {
+  it('pass TLS through, or terminate it at the edge with the certificate of the agent', async () => {
     const gateway = await SessionGateway.start();
     const session = await connect(gateway);
     const { cert, key } = await selfSigned();
@@ -168,7 +168,7 @@ describe('tls endpoints', () => {
     expect(gateway.endpoints.lookup('tls', 'cam.localhost')?.tls).toMatchObject({ certificate: cert, privateKey: key });
   });
 
-  it('are refused with a certificate that is none, or whose key is another', async () => {
+  it('are refused with an invalid certificate or a key that does not match', async () => {
     const gateway = await SessionGateway.start();
     const session = await connect(gateway);
     const [one, other] = [await selfSigned(), await selfSigned()];
@@ -207,7 +207,7 @@ describe('labelled tunnels', () => {
     await expect.poll(() => gateway.endpoints.labeled()).toEqual([]);
   });
 
-  it('need rules that permit every label', async () => {
+  it('need ACL rules that allow every label', async () => {
     const gateway = await SessionGateway.start();
     const session = await connect(gateway, ['bind:app=cam', 'bind:site=*']);
     await session.labeledListener().label('app', 'cam').label('site', 'a').listen(false);
@@ -248,7 +248,7 @@ describe('the address of an endpoint', () => {
     ['https', { Hostname: 'a.localhost' }, 'https://a.localhost:8443'],
     ['http', { URL: 'http://web.internal:9000' }, 'http://web.internal:9000'],
     ['tcp', { URL: 'tcp://db.internal:5432' }, 'tcp://db.internal:5432'],
-  ])('of %s may be given as %j', async (Proto, Opts, URL) => {
+  ])('of %s can be given as %j', async (Proto, Opts, URL) => {
     const gateway = await SessionGateway.start();
     const agent = await rawAgent(gateway);
     await agent.call(0, auth(gateway));
@@ -305,7 +305,7 @@ describe('the header of a proxied connection', () => {
     expect(await agent.proxyHeader()).toEqual({ Id, ClientAddr: '203.0.113.7:4567', ...members });
   });
 
-  it('tells that the edge has ended TLS', async () => {
+  it('says that the edge has terminated TLS', async () => {
     const gateway = await SessionGateway.start();
     const agent = await rawAgent(gateway);
     await agent.call(0, auth(gateway));
@@ -316,7 +316,7 @@ describe('the header of a proxied connection', () => {
     expect(await agent.proxyHeader()).toMatchObject({ Proto: 'tls', EdgeType: '2', PassthroughTLS: false });
   });
 
-  it('tells that a policy has the edge end TLS that the agent did not ask it to end', async () => {
+  it('says that the edge terminates TLS because of a policy', async () => {
     const gateway = await SessionGateway.start();
     const agent = await rawAgent(gateway);
     await agent.call(0, auth(gateway));
