@@ -12,7 +12,7 @@ import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { recordingLog } from '../support/silent-log.ts';
 
-/** What accounts allow, as agents of the real SDK get to know it; the accounts change through the real API over HTTPS. */
+/** Accounts as agents of the SDK see them; they are changed through the management API over HTTPS. */
 let upstream: Server;
 beforeAll(async () => {
   upstream = createServer((_req, res) => res.end('from the device'));
@@ -42,7 +42,7 @@ async function account(acl: string[] = []) {
 
 const connect = (authtoken: string, to = gateway) => agentSession({ ...to, authtoken }).connect();
 
-/** The gateway's code in what the SDK threw, when it did. */
+/** The gateway's error code when the SDK throws. */
 function codeOf(work: Promise<unknown>): Promise<string | null> {
   return work.then(
     () => null,
@@ -84,13 +84,13 @@ describe('an authtoken', () => {
     for (let i = 0; i < 2; i++) expect(await codeOf(connect(wrong, other))).toBe('ERR_NGROK_107');
     const session = await connect(other.authtoken, other);
     for (let i = 0; i < 2; i++) expect(await bindCode(session, 'cam.example.com')).toBe('ERR_NGROK_319');
-    const told = lines.filter(({ msg }) => /online|refused/.test(String(msg)));
+    const logged = lines.filter(({ msg }) => /online|refused/.test(String(msg)));
     const who = {
       address: '127.0.0.1',
       session: expect.stringMatching(/^ts_/),
       credential: expect.stringMatching(/^cr_/),
     };
-    expect(told).toEqual([
+    expect(logged).toEqual([
       expect.objectContaining({ msg: 'agent refused', address: '127.0.0.1', code: 'ERR_NGROK_107', times: 1 }),
       expect.objectContaining({ ...who, msg: 'agent session online' }),
       expect.objectContaining({ ...who, msg: 'endpoint refused', code: 'ERR_NGROK_319', times: 1 }),
@@ -100,8 +100,8 @@ describe('an authtoken', () => {
 
   it('is not accepted as an API key, and an API key is no authtoken', async () => {
     const { authtoken } = await account();
-    const stranger = new ManagementClient({ baseUrl: gateway.apiUrl, apiKey: authtoken, ca: gateway.sessionCa });
-    await expect(stranger.botUsers.list()).rejects.toMatchObject({ status: 403, code: 'ERR_NGROK_206' });
+    const withAuthtoken = new ManagementClient({ baseUrl: gateway.apiUrl, apiKey: authtoken, ca: gateway.sessionCa });
+    await expect(withAuthtoken.botUsers.list()).rejects.toMatchObject({ status: 403, code: 'ERR_NGROK_206' });
     const { token } = await client.apiKeys.create({});
     expect(await codeOf(connect(String(token)))).toBe('ERR_NGROK_107');
   });
@@ -121,16 +121,16 @@ describe('a name', () => {
   });
 
   it.each([
-    ['the rules do not permit it', ['bind:*.site.example.com'], 'app.example.com', 'ERR_NGROK_316'],
+    ['the ACL rules do not allow it', ['bind:*.site.example.com'], 'app.example.com', 'ERR_NGROK_316'],
     [
-      'the rules permit only names below it',
+      'the ACL rules allow only names below it',
       ['bind:*.app.example.com', 'bind:*.site.example.com'],
       'app.example.com',
       'ERR_NGROK_316',
     ],
-    ['nobody has reserved it', [], 'other.example.com', 'ERR_NGROK_319'],
+    ['it is not reserved', [], 'other.example.com', 'ERR_NGROK_319'],
     ['only names below it are reserved', [], 'site.example.com', 'ERR_NGROK_319'],
-    ['the gateway needs it itself', [], 'api.localhost', 'ERR_NGROK_319'],
+    ['the gateway uses it itself', [], 'api.localhost', 'ERR_NGROK_319'],
     ['it is a wildcard that is not reserved', [], '*.other.example.com', 'ERR_NGROK_318'],
   ])('is refused when %s', async (_, acl, domain, code) => {
     await client.reservedDomains.create({ domain: 'app.example.com' });
@@ -138,7 +138,7 @@ describe('a name', () => {
     const session = await connect((await account(acl)).authtoken);
     expect(await bindCode(session, domain)).toBe(code);
     expect(await publicStatus(domain.replace('*', 'x'))).not.toBe(200);
-    // The session is none the worse for it.
+    // The session stays online.
     expect(await bindCode(session, acl.length > 0 ? 'x.site.example.com' : 'cam.localhost')).toBeNull();
   });
 
@@ -151,7 +151,7 @@ describe('a name', () => {
     expect(await publicStatus('cam.site.example.com')).toBe(200);
     expect(await publicStatus('a.b.site.example.com')).toBe(200);
     expect(await publicStatus('site.example.com')).toBe(404);
-    // An upstream that does not answer tells the two apart.
+    // An upstream that does not answer distinguishes the two.
     const exact = await session.httpEndpoint().domain('cam.site.example.com').listen(false);
     exact.forward('http://127.0.0.1:9').catch(() => {});
     expect(await publicStatus('cam.site.example.com')).toBe(502);
@@ -167,7 +167,7 @@ describe('a name', () => {
     const [first, second] = [await connect((await account()).authtoken), await connect((await account()).authtoken)];
     const { listener } = await serve(first, 'cam.localhost');
     expect(await bindCode(second, 'cam.localhost')).toBe('ERR_NGROK_334');
-    // Visitors of a name come to one port, whether it is called by its number or by everybody's.
+    // Clients of a name use one port, whether the edge is configured with its number or 443.
     for (const port of [gateway.httpsPort, 443]) {
       const taken = client.tlsEdges.create({ hostports: [`cam.localhost:${port}`] });
       await expect(taken).rejects.toMatchObject({ code: 'ERR_NGROK_7132' });
@@ -210,10 +210,10 @@ describe('a revoked permission', () => {
   it('ends only endpoints that narrower ACL rules no longer allow', async () => {
     const { credential, authtoken } = await account();
     const session = await connect(authtoken);
-    const gone = await serve(session, 'one.localhost');
+    const revoked = await serve(session, 'one.localhost');
     await serve(session, 'cam.site.localhost');
     await client.credentials.update(credential.id, { acl: ['bind:*.site.localhost'] });
-    expect(await gone.ended).toBe('ERR_NGROK_316');
+    expect(await revoked.ended).toBe('ERR_NGROK_316');
     expect(await publicStatus('one.localhost')).toBe(404);
     expect(await publicStatus('cam.site.localhost')).toBe(200);
     expect(await bindCode(session, 'one.localhost')).toBe('ERR_NGROK_316');

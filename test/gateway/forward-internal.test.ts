@@ -35,13 +35,13 @@ function listen(server: NetServer): Promise<number> {
 
 type Rule = { type: string; config?: object };
 
-/** The document with these actions in one rule of a phase each. */
+/** A policy with these actions in one rule per phase. */
 const policyOf = (phases: Record<string, Rule[]>) =>
   JSON.stringify(Object.fromEntries(Object.entries(phases).map(([phase, actions]) => [phase, [{ actions }]])));
 
 const forwardTo = (url: string, more: object = {}): Rule => ({ type: 'forward-internal', config: { url, ...more } });
 
-/** An HTTP endpoint, public or internal, in front of a server of this process, or of a port that nobody listens on. */
+/** A public or internal HTTP endpoint, with an upstream in this process or an unused port. */
 async function serve(host: string, answer: string | RequestListener | null, policy = ''): Promise<Listener> {
   const builder = session.httpEndpoint().scheme('HTTP').domain(host).poolingEnabled(true);
   if (policy) builder.trafficPolicy(policy);
@@ -87,7 +87,7 @@ describe('a request forwarded to an internal endpoint', () => {
       body: 'hello',
     });
     expect(headers['x-order']).toBe('inner, outer');
-    // By its name nobody from outside gets there.
+    // Clients cannot reach it by its name.
     expect(await get('web.internal')).toMatchObject({ status: 404 });
   });
 
@@ -148,7 +148,7 @@ describe('a request forwarded to an internal endpoint', () => {
     const goesOn = policyOf({ on_http_request: [forwardTo('http://dead.internal', { on_error: 'continue' })] });
     await serve('continue.localhost', 'outside', goesOn);
     expect(await get('continue.localhost')).toMatchObject({ status: 200, body: 'outside' });
-    // What was sent of a body cannot be had again.
+    // Bytes of a body that were sent cannot be sent again.
     expect(await get('continue.localhost', { body: 'lost' })).toMatchObject(failed);
   });
 
@@ -290,7 +290,7 @@ describe('a forwarded connection ends with the endpoint that forwards it', () =>
   });
 });
 
-/** Everything that a tcp endpoint sends until it ends, one way or another. */
+/** All bytes that a tcp endpoint sends until it closes or resets. */
 async function received(listener: Listener): Promise<string> {
   const socket: Socket = connect(Number(new URL(String(listener.url())).port), '127.0.0.1');
   let seen = '';

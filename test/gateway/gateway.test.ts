@@ -31,7 +31,7 @@ async function upstream(listener: RequestListener): Promise<number> {
 async function bind(gateway: TestGateway, domain: string, port: number) {
   const session = await agentSession(gateway).connect();
   const listener = await session.httpEndpoint().domain(domain).listen(false);
-  // Settles when the listener ends, which is no matter here.
+  // Settles when the listener ends, which does not matter here.
   listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
   return listener;
 }
@@ -47,7 +47,7 @@ function accepts(port: number): Promise<boolean> {
   });
 }
 
-/** @returns waits until the other side has ended it */
+/** @returns a function that waits until the other side has closed it */
 async function silentConnection(port: number): Promise<() => Promise<unknown>> {
   const socket = connect(port, '127.0.0.1');
   const closed = new Promise((resolve) => {

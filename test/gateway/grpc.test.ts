@@ -26,13 +26,13 @@ let gateway: TestGateway;
 let agent: Session;
 let upstream: Http2Server;
 let secureUpstream: Http2SecureServer;
-/** RST_STREAM codes with which calls ended at the upstream. */
+/** RST_STREAM codes of calls that ended at the upstream. */
 const ended: Promise<number>[] = [];
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'grpc-'));
   const ca = await openLocalCa(folder, silentLog);
-  // The SDK goes by the system's authorities, and reads them when it first needs them.
+  // The SDK uses the system's CAs, and reads them when it first needs them.
   process.env.SSL_CERT_FILE = ca.caFile;
   gateway = await startTestGateway();
   agent = await agentSession(gateway).connect();
@@ -52,7 +52,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true });
 });
 
-/** One message as gRPC sends it: uncompressed, with its length. */
+/** One gRPC message: uncompressed, with its length. */
 function message(text: string): Buffer {
   const prefix = Buffer.alloc(5);
   prefix.writeUInt32BE(text.length, 1);

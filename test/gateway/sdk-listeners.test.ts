@@ -17,7 +17,7 @@ import { GatewayClient } from '../support/gateway-client.ts';
 import { ask, askRaw } from '../support/http-request.ts';
 import { selfSigned } from '../support/self-signed.ts';
 
-/** What the SDK's examples do, with every way that it has to listen and to forward. */
+/** The SDK's examples, with each of its ways to listen and forward. */
 let gateway: TestGateway;
 let session: Session;
 let folder: string;
@@ -26,7 +26,7 @@ const home = process.cwd();
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'sdk-'));
   await chmod(folder, 0o700);
-  // The SDK puts its sockets into the working folder.
+  // The SDK creates its sockets in the working folder.
   process.chdir(folder);
   gateway = await startTestGateway({ tcpPorts: await freePorts(4) });
   session = await agentSession(gateway).connect();
@@ -41,7 +41,7 @@ afterAll(async () => {
 
 const hello: RequestListener = (req, res) => res.end(`hello from ${req.headers.host}${req.url}`);
 
-/** Starts a server on a free port, or where it is told to. */
+/** Starts a server on a free port, or at the given address. */
 async function start<S extends NetServer>(
   server: S,
   at: { port: number } | { path: string } = { port: 0 },
@@ -55,8 +55,8 @@ async function start<S extends NetServer>(
 const portOf = (server: NetServer) => (server.address() as AddressInfo).port;
 const socketFile = (name: string) => ({ path: join(folder, name) });
 
-/** What is behind a listener, asked for over the public internet. */
-async function visit(listener: Listener, path = '/'): Promise<string> {
+/** Requests a listener's upstream through the edge. */
+async function request(listener: Listener, path = '/'): Promise<string> {
   const url = listener.url() ?? '';
   const { host } = new URL(url);
   const { status, body } = await getPublic(gateway, `${url}${path}`);
@@ -65,7 +65,7 @@ async function visit(listener: Listener, path = '/'): Promise<string> {
   return body;
 }
 
-/** The configuration of `ngrok.forward` that leads to this gateway. */
+/** The `ngrok.forward` configuration for this gateway. */
 function config(rest: Config): Config {
   const { authtoken, sessionAddress: server_addr, sessionCa: session_ca_cert } = gateway;
   return { authtoken, server_addr, session_ca_cert, ...rest };
@@ -79,7 +79,7 @@ describe('http listeners', () => {
     for (const address of [`localhost:${port}`, `http://127.0.0.1:${port}`, `unix:${path}`]) {
       const listener = await session.httpEndpoint().metadata('example').listen();
       listener.forward(address).catch(() => {});
-      await visit(listener, '/some/path');
+      await request(listener, '/some/path');
       expect(listener.metadata()).toBe('example');
       await listener.close();
       expect((await getPublic(gateway, listener.url() ?? '')).status).toBe(404);
@@ -91,7 +91,7 @@ describe('http listeners', () => {
     await start(createServer(hello), { path });
     const listener = await session.httpEndpoint().domain('at-once.localhost').listenAndForward(`unix:${path}`);
     expect(new URL(listener.url() ?? '').hostname).toBe('at-once.localhost');
-    await visit(listener);
+    await request(listener);
     expect(gateway.endpoints.lookup('https', 'at-once.localhost')?.forwardsTo).toContain('forward.sock');
   });
 
@@ -99,17 +99,17 @@ describe('http listeners', () => {
     const served = createServer(hello);
     const listener = await session.httpEndpoint().listenAndServe(served);
     onTestFinished(() => void served.close());
-    await visit(listener);
+    await request(listener);
     const handed = createServer(hello);
     const bound = await session.httpEndpoint().listen();
     await once(handed.listen(bound), 'listening');
     onTestFinished(() => void handed.close());
-    await visit(bound);
+    await request(bound);
     const linked = createServer(hello);
     const other = await session.httpEndpoint().listen(false);
     await ngrok.listen(linked, other);
     onTestFinished(() => void linked.close());
-    await visit(other);
+    await request(other);
   });
 
   it('have the requested scheme', async () => {
@@ -121,18 +121,18 @@ describe('http listeners', () => {
     const secure = await session.httpEndpoint().scheme('HTTPS').listenAndForward(`http://127.0.0.1:${port}`);
     const { hostname: name } = new URL(secure.url() ?? '');
     expect((await ask(gateway.httpPort, name, { path: '/x' })).headers.location).toBe(`${secure.url()}/x`);
-    await visit(secure);
+    await request(secure);
   });
 
   it('forward to an HTTP/2 upstream', async () => {
-    const service = createHttp2Server();
-    service.on('stream', (stream) => {
+    const upstreamServer = createHttp2Server();
+    upstreamServer.on('stream', (stream) => {
       stream.respond({ ':status': 200 });
       stream.end('two');
     });
     const listener = await session.httpEndpoint().appProtocol('http2').listen();
-    await ngrok.listen(service, listener);
-    onTestFinished(() => void service.close());
+    await ngrok.listen(upstreamServer, listener);
+    onTestFinished(() => void upstreamServer.close());
     expect(await getPublic(gateway, listener.url() ?? '')).toMatchObject({ status: 200, body: 'two' });
     const other = session.httpEndpoint().appProtocol('http3').listen(false);
     await expect(other).rejects.toMatchObject({ errorCode: 'ERR_NGROK_15003' });
@@ -146,7 +146,7 @@ describe('http listeners', () => {
     const port = portOf(await start(createHttpsServer({ cert, key }, hello)));
     const builder = () => session.httpEndpoint();
     const trusting = await builder().verifyUpstreamTls(false).listenAndForward(`https://localhost:${port}`);
-    await visit(trusting);
+    await request(trusting);
     const strict = await builder().listenAndForward(`https://localhost:${port}`);
     expect((await getPublic(gateway, strict.url() ?? '')).status).toBe(502);
   });
@@ -155,8 +155,8 @@ describe('http listeners', () => {
 describe('ngrok.forward', () => {
   it('accepts a port and an address', async () => {
     const port = portOf(await start(createServer(hello)));
-    for (const addr of [port, `http://127.0.0.1:${port}`]) await visit(await ngrok.forward(config({ addr })));
-    await visit(await ngrok.connect(config({ addr: port, domain: 'connected.localhost' })));
+    for (const addr of [port, `http://127.0.0.1:${port}`]) await request(await ngrok.forward(config({ addr })));
+    await request(await ngrok.connect(config({ addr: port, domain: 'connected.localhost' })));
     expect((await ngrok.listeners()).length).toBeGreaterThanOrEqual(3);
     const url = (await ngrok.getListenerByUrl(`https://connected.localhost:${gateway.httpsPort}`))?.url();
     expect(url).toBe(`https://connected.localhost:${gateway.httpsPort}`);
@@ -166,11 +166,11 @@ describe('ngrok.forward', () => {
 
   it('accepts all options together', async () => {
     const { path } = socketFile('full.sock');
-    const service: Server = createServer((req, res) => {
+    const upstreamServer: Server = createServer((req, res) => {
       res.setHeader('x-res-nope', 'x');
       res.end(JSON.stringify(req.headers));
     });
-    await start(service, { path });
+    await start(upstreamServer, { path });
     const listener = await ngrok.forward(
       config({
         addr: `unix:${path}`,
@@ -192,14 +192,19 @@ describe('ngrok.forward', () => {
     );
     const { host, hostname } = new URL(listener.url() ?? '');
     const authorization = `Basic ${Buffer.from('ngrok:online1line').toString('base64')}`;
-    const visitAs = (headers: Record<string, string>) =>
+    const requestAs = (headers: Record<string, string>) =>
       askRaw(gateway.httpPort, hostname, { headers: { host, ...headers } });
-    expect((await visitAs({ 'user-agent': 'wget' })).status).toBe(401);
-    expect((await visitAs({ 'user-agent': 'curl/8', authorization })).status).toBe(403);
-    const answer = await visitAs({ 'user-agent': 'wget', authorization, 'x-req-nope': 'x', 'accept-encoding': 'gzip' });
+    expect((await requestAs({ 'user-agent': 'wget' })).status).toBe(401);
+    expect((await requestAs({ 'user-agent': 'curl/8', authorization })).status).toBe(403);
+    const answer = await requestAs({
+      'user-agent': 'wget',
+      authorization,
+      'x-req-nope': 'x',
+      'accept-encoding': 'gzip',
+    });
     expect(answer.headers).toMatchObject({ 'x-res-yup': 'true', 'content-encoding': 'gzip' });
     expect(answer.headers).not.toHaveProperty('x-res-nope');
-    const plain = await visitAs({ 'user-agent': 'wget', authorization, 'x-req-nope': 'x' });
+    const plain = await requestAs({ 'user-agent': 'wget', authorization, 'x-req-nope': 'x' });
     expect(JSON.parse(plain.body.toString())).toMatchObject({ 'x-req-yup': 'true' });
     expect(JSON.parse(plain.body.toString())).not.toHaveProperty('x-req-nope');
   });
@@ -211,7 +216,7 @@ describe('ngrok.forward', () => {
 });
 
 describe('tls listeners', () => {
-  /** Greets in clear text, and says whose TLS that was. */
+  /** Greets in clear text and names who terminated TLS. */
   async function greet(listener: Listener): Promise<[subject: string, greeting: string]> {
     const { hostname } = new URL(listener.url() ?? '');
     const socket = connectTls({
@@ -228,17 +233,17 @@ describe('tls listeners', () => {
 
   it('pass the clients’ TLS through to the upstream', async () => {
     const certified = await selfSigned();
-    const service = await start(createTlsServer(certified, (socket) => socket.end('private')));
+    const upstreamServer = await start(createTlsServer(certified, (socket) => socket.end('private')));
     const listener = await session.tlsEndpoint().domain('through.localhost').listen();
-    listener.forward(`localhost:${portOf(service)}`).catch(() => {});
+    listener.forward(`localhost:${portOf(upstreamServer)}`).catch(() => {});
     expect(await greet(listener)).toEqual(['localhost', 'private']);
   });
 
   it('terminate TLS at the edge with their own certificate', async () => {
     const { cert, key } = await selfSigned('CN=mine');
     const { path } = socketFile('tls.sock');
-    const service = createServer(hello);
-    await start(service, { path });
+    const upstreamServer = createServer(hello);
+    await start(upstreamServer, { path });
     const listener = await session
       .tlsEndpoint()
       .domain('mine.localhost')

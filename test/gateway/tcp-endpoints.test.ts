@@ -51,12 +51,12 @@ async function client(port: number): Promise<Socket> {
   return socket.on('error', () => {});
 }
 
-/** However it ends: `once` would take a reset for a failure of its own. */
+/** Waits for either ending: `once` would throw on a reset. */
 function closed(socket: Socket): Promise<void> {
   return new Promise((resolve) => socket.once('close', () => resolve()));
 }
 
-/** What the server sends first, and what comes back for a line. */
+/** The server's greeting, and its answer to a line. */
 async function converse(port: number, expected = 'hello'): Promise<string> {
   const socket = await client(port);
   let seen = '';
@@ -128,28 +128,25 @@ describe('a tcp endpoint', () => {
     expect(received).toEqual([]);
   });
 
-  it.each(['1', '2'] as const)(
-    'tells the upstream whose connection it is by the PROXY protocol %s',
-    async (version) => {
-      const gateway = await start();
-      const session = await agentSession(gateway).connect();
-      const listener = await session.tcpEndpoint().proxyProto(version).listen(false);
-      const server = createServer().listen(0, '127.0.0.1');
-      onTestFinished(() => void server.close());
-      await once(server, 'listening');
-      forward(listener, (server.address() as AddressInfo).port);
-      const accepted = once(server, 'connection');
-      const open = await client(portOf(listener));
-      open.write('x');
-      const [socket] = (await accepted) as [Socket];
-      const header = await until(socket, (bytes) => bytes.at(-1) === 'x'.charCodeAt(0));
-      const { localPort } = open;
-      if (version === '1')
-        expect(header.toString()).toBe(`PROXY TCP4 127.0.0.1 127.0.0.1 ${localPort} ${portOf(listener)}\r\nx`);
-      else expect([header.subarray(0, 12).toString('latin1'), header.readUInt16BE(24)]).toEqual([PROXY_2, localPort]);
-      socket.destroy();
-    },
-  );
+  it.each(['1', '2'] as const)('tells the upstream the client in PROXY protocol version %s', async (version) => {
+    const gateway = await start();
+    const session = await agentSession(gateway).connect();
+    const listener = await session.tcpEndpoint().proxyProto(version).listen(false);
+    const server = createServer().listen(0, '127.0.0.1');
+    onTestFinished(() => void server.close());
+    await once(server, 'listening');
+    forward(listener, (server.address() as AddressInfo).port);
+    const accepted = once(server, 'connection');
+    const open = await client(portOf(listener));
+    open.write('x');
+    const [socket] = (await accepted) as [Socket];
+    const header = await until(socket, (bytes) => bytes.at(-1) === 'x'.charCodeAt(0));
+    const { localPort } = open;
+    if (version === '1')
+      expect(header.toString()).toBe(`PROXY TCP4 127.0.0.1 127.0.0.1 ${localPort} ${portOf(listener)}\r\nx`);
+    else expect([header.subarray(0, 12).toString('latin1'), header.readUInt16BE(24)]).toEqual([PROXY_2, localPort]);
+    socket.destroy();
+  });
 
   it('can share its port with other pooled endpoints', async () => {
     const gateway = await start();
@@ -247,9 +244,9 @@ describe('the port of a tcp endpoint', () => {
   });
 
   it.each<[string, string, (session: Session, gateway: TestGateway) => Promise<Listener>]>([
-    ['is outside of the range', 'ERR_NGROK_307', (s) => s.tcpEndpoint().remoteAddr('localhost:22').listen(false)],
-    ['is of another host', 'ERR_NGROK_307', (s) => s.tcpEndpoint().remoteAddr('example.com:20000').listen(false)],
-    ['is none', 'ERR_NGROK_9030', (s) => s.tcpEndpoint().remoteAddr('localhost:ssh').listen(false)],
+    ['is outside the range', 'ERR_NGROK_307', (s) => s.tcpEndpoint().remoteAddr('localhost:22').listen(false)],
+    ['has another host', 'ERR_NGROK_307', (s) => s.tcpEndpoint().remoteAddr('example.com:20000').listen(false)],
+    ['is not a number', 'ERR_NGROK_9030', (s) => s.tcpEndpoint().remoteAddr('localhost:ssh').listen(false)],
   ])('is refused when it %s', async (_what, errorCode, bind) => {
     const gateway = await start();
     const session = await agentSession(gateway).connect();
@@ -264,7 +261,7 @@ describe('the port of a tcp endpoint', () => {
   });
 });
 
-/** Lets another program have the first of two ports. */
+/** Occupies the first of two ports with another program. */
 async function occupied(gateway: TestGateway): Promise<{ first: number; last: number }> {
   const session = await agentSession(gateway).connect();
   const listeners = [await session.tcpEndpoint().listen(false), await session.tcpEndpoint().listen(false)];

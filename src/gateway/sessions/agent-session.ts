@@ -23,7 +23,7 @@ import { type AgentInfo, agentInfo } from './agent-info.ts';
 import type { OptionBytes } from './agent-limits.ts';
 import type { ListenerOwner } from './agent-listener.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
-import { HeartbeatTimeout } from './heartbeat-timeout.ts';
+import { watchHeartbeats } from './heartbeat-timeout.ts';
 import type { RefusalLog } from './refusal-log.ts';
 import { type Listener, SessionListeners } from './session-listeners.ts';
 import { StreamGate } from './stream-gate.ts';
@@ -76,7 +76,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   #authenticating = false;
   #ended = false;
   #authTimer: NodeJS.Timeout | undefined;
-  #heartbeatTimeout: HeartbeatTimeout | undefined;
+  #stopHeartbeatTimeout = () => {};
 
   constructor(socket: Duplex, deps: AgentSessionDeps) {
     this.#deps = deps;
@@ -150,7 +150,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   ended(reason: Error): void {
     this.#ended = true;
     clearTimeout(this.#authTimer);
-    this.#heartbeatTimeout?.stop();
+    this.#stopHeartbeatTimeout();
     this.#listeners.unbindAll(reason);
     if (!this.#credential) return;
     this.#deps.directory.remove(this);
@@ -213,7 +213,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     }
     this.#connection.maxInbound = MAX_INBOUND;
     clearTimeout(this.#authTimer);
-    this.#heartbeatTimeout = new HeartbeatTimeout(
+    this.#stopHeartbeatTimeout = watchHeartbeats(
       { interval: extra.heartbeatinterval, tolerance: extra.heartbeattolerance },
       () => this.#connection.lastReadAt,
       () => this.end(new Error('heartbeat timed out')),

@@ -15,7 +15,7 @@ beforeAll(async () => {
 });
 afterAll(() => edge.close());
 
-/** An endpoint with options as an agent of another make than the JavaScript SDK sends them. */
+/** Binds an endpoint with options that the JavaScript SDK cannot send. */
 async function serve(opts: object, forwardsTo = ''): Promise<string> {
   const host = `o${++names}.localhost`;
   const { frame } = demandsOf(opts, { ...HTTP, forwardsTo });

@@ -15,7 +15,7 @@ beforeAll(async () => {
 });
 afterAll(() => scene.close());
 
-/** A text that policies would make something else of. */
+/** A text that policies would interpret. */
 const TRICKY = `a\${b}"'c:d`;
 
 type SetUp = (builder: HttpListenerBuilder) => unknown;
@@ -26,7 +26,7 @@ const codeOf = (answer: { status: number; headers: NodeJS.Dict<string | string[]
   answer.headers['ngrok-error-code'],
 ];
 
-/** What an agent is told that asks for this. */
+/** The error that an agent gets for these options. */
 async function refusal(setUp: SetUp): Promise<{ code: unknown; message: string }> {
   const error: unknown = await open(setUp).then(
     () => new Error('was bound'),
@@ -206,15 +206,15 @@ describe('requestHeader and responseHeader', () => {
 
   it.each<[string, SetUp, string]>([
     ['no name', (builder) => builder.requestHeader('', 'x'), 'ERR_NGROK_370'],
-    ['a name that is none', (builder) => builder.requestHeader('x y', 'x'), 'ERR_NGROK_372'],
-    ['a response header that is none', (builder) => builder.removeResponseHeader('x y'), 'ERR_NGROK_373'],
+    ['an invalid name', (builder) => builder.requestHeader('x y', 'x'), 'ERR_NGROK_372'],
+    ['an invalid response header', (builder) => builder.removeResponseHeader('x y'), 'ERR_NGROK_373'],
     ['a line break', (builder) => builder.responseHeader('x', 'a\r\nb: c'), 'ERR_NGROK_374'],
     ['a long name', (builder) => builder.requestHeader('x'.repeat(129), 'x'), 'ERR_NGROK_377'],
     ['a long value', (builder) => builder.requestHeader('x', 'x'.repeat(1025)), 'ERR_NGROK_378'],
     ['the host removed', (builder) => builder.removeRequestHeader('host'), 'ERR_NGROK_398'],
     ['the user agent changed', (builder) => builder.removeRequestHeader('user-agent'), 'ERR_NGROK_301'],
     ['the framing changed', (builder) => builder.requestHeader('content-length', '1'), 'ERR_NGROK_301'],
-    ['an expression that is none', (builder) => builder.requestHeader('x', `\${.ngrok.geo}`), 'ERR_NGROK_301'],
+    ['an invalid expression', (builder) => builder.requestHeader('x', `\${.ngrok.geo}`), 'ERR_NGROK_301'],
   ])('are refused with %s', async (_what, setUp, code) => {
     expect(await refusal(setUp)).toMatchObject({ code, message: expect.stringMatching(/Re(quest|sponse)Headers/) });
   });

@@ -18,7 +18,7 @@ let upstream: Server;
 let names = 0;
 let ca: Issued;
 let client: Issued;
-let stranger: Issued;
+let unknownClient: Issued;
 
 beforeAll(async () => {
   gateway = await startTestGateway();
@@ -29,8 +29,8 @@ beforeAll(async () => {
   ca = await issueCertificate({ subject: 'CN=Fleet CA', ca: true });
   const people = ['cam.example', 'www.example', 'ops@example.com'];
   client = await issueCertificate({ subject: 'CN=Jürgen\\, camera 7,O=Fleet', names: people, issuer: ca });
-  stranger = await issueCertificate({
-    subject: 'CN=stranger',
+  unknownClient = await issueCertificate({
+    subject: 'CN=unknownClient',
     issuer: await issueCertificate({ subject: 'CN=CA', ca: true }),
   });
 });
@@ -40,7 +40,7 @@ afterAll(async () => {
   upstream.close();
 });
 
-/** Puts an endpoint online that demands certificates of the authority, and of another one. */
+/** Binds an endpoint that requires a certificate of one of two CAs. */
 async function bind(owner = session): Promise<string> {
   const host = `m${++names}.localhost`;
   const other = await issueCertificate({ subject: 'CN=Other CA', ca: true });
@@ -54,15 +54,15 @@ async function bind(owner = session): Promise<string> {
   return host;
 }
 
-interface Visit {
+interface GetOptions {
   as?: Issued;
-  /** The name in the ClientHello, when it is not the request's. */
+  /** The name in the ClientHello, when it differs from the request's. */
   sni?: string;
   headers?: Record<string, string>;
   agent?: Agent;
 }
 
-async function visit(host: string, { as, sni = host, headers = {}, agent }: Visit = {}) {
+async function get(host: string, { as, sni = host, headers = {}, agent }: GetOptions = {}) {
   const options: RequestOptions = {
     ...{ host: '127.0.0.1', port: gateway.httpsPort, servername: sni, ca: gateway.sessionCa },
     ...(as && { cert: as.certificatePem, key: as.privateKeyPem }),
@@ -78,7 +78,7 @@ async function visit(host: string, { as, sni = host, headers = {}, agent }: Visi
 
 describe('mutualTlsca', () => {
   it('accepts clients with a certificate of the CAs, and tells the upstream its subject', async () => {
-    const { status, body } = await visit(await bind(), { as: client });
+    const { status, body } = await get(await bind(), { as: client });
     expect(status).toBe(200);
     const { 'ngrok-mtls-subject-cn': name, ...seen } = JSON.parse(body);
     expect(Buffer.from(name, 'latin1').toString()).toBe('Jürgen, camera 7');
@@ -91,12 +91,12 @@ describe('mutualTlsca', () => {
 
   it('aborts the handshake of all other clients', async () => {
     const host = await bind();
-    await expect(visit(host)).rejects.toThrow(/certificate required|ECONNRESET|socket hang up|disconnected/);
-    await expect(visit(host, { as: stranger })).rejects.toThrow(/ECONNRESET|socket hang up|disconnected|alert/);
+    await expect(get(host)).rejects.toThrow(/certificate required|ECONNRESET|socket hang up|disconnected/);
+    await expect(get(host, { as: unknownClient })).rejects.toThrow(/ECONNRESET|socket hang up|disconnected|alert/);
   });
 
   it('removes these headers when clients send them', async () => {
-    const { body } = await visit(await bind(), { as: client, headers: { 'Ngrok-Mtls-Subject-Cn': 'root' } });
+    const { body } = await get(await bind(), { as: client, headers: { 'Ngrok-Mtls-Subject-Cn': 'root' } });
     expect(body).not.toContain('root');
   });
 
@@ -104,17 +104,17 @@ describe('mutualTlsca', () => {
     const [host, other] = [await bind(), 'open.localhost'];
     const listener = await session.httpEndpoint().domain(other).listen(false);
     listener.forward(`http://127.0.0.1:${(upstream.address() as AddressInfo).port}`).catch(() => {});
-    expect((await visit(other)).status).toBe(200);
-    expect((await visit(host, { sni: other, as: client })).status).toBe(421);
-    const { status, body } = await visit(other, { headers: { 'ngrok-mtls-subject-cn': 'x' } });
+    expect((await get(other)).status).toBe(200);
+    expect((await get(host, { sni: other, as: client })).status).toBe(421);
+    const { status, body } = await get(other, { headers: { 'ngrok-mtls-subject-cn': 'x' } });
     expect([status, JSON.parse(body)['ngrok-mtls-subject-cn']]).toEqual([200, 'x']);
   });
 
   it('resumes only sessions that began with a certificate', async () => {
     const host = await bind();
     const agent = new Agent({ maxCachedSessions: 10 });
-    expect((await visit(host, { as: client, agent })).status).toBe(200);
-    const second = await visit(host, { as: client, agent });
+    expect((await get(host, { as: client, agent })).status).toBe(200);
+    const second = await get(host, { as: client, agent });
     expect([second.status, second.socket.isSessionReused()]).toEqual([200, true]);
     expect(JSON.parse(second.body)['ngrok-mtls-serial-number']).toBe('0a1b2c');
     agent.destroy();
@@ -142,8 +142,8 @@ describe('mutualTlsca', () => {
     link.cut();
     await removed;
     if (!gateway.endpoints.lookup('https', host)) await once(gateway.endpoints, 'added');
-    expect((await visit(host, { as: client })).status).toBe(200);
-    await expect(visit(host)).rejects.toThrow();
+    expect((await get(host, { as: client })).status).toBe(200);
+    await expect(get(host)).rejects.toThrow();
     await reconnecting.close();
   });
 
@@ -187,17 +187,17 @@ describe('mutualTlsca of a tls endpoint', () => {
       .mutualTlsca(Buffer.from(ca.certificatePem))
       .listen(false);
     listener.forward(`tcp://127.0.0.1:${(echo.address() as AddressInfo).port}`).catch(() => {});
-    const visitAs = (as?: Issued) =>
+    const connectAs = (as?: Issued) =>
       connectTls({
         ...{ host: '127.0.0.1', port: gateway.httpsPort, servername: host, ca: ca.certificatePem },
         ...(as && { cert: as.certificatePem, key: as.privateKeyPem }),
       });
-    const known = visitAs(client);
+    const known = connectAs(client);
     known.end('hello');
     expect(await text(known)).toBe('hello');
-    for (const unknown of [visitAs(stranger), visitAs()]) {
+    for (const unknown of [connectAs(unknownClient), connectAs()]) {
       unknown.end('hello');
-      // With an alert, or without.
+      // With or without an alert.
       expect(await text(unknown).catch(() => '')).toBe('');
     }
     echo.close();

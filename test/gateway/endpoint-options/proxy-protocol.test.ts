@@ -9,7 +9,7 @@ import { ask } from '../../support/http-request.ts';
 let gateway: TestGateway;
 let session: Session;
 let http: Server;
-/** Reads what comes before HTTP on each connection, and notes it. */
+/** Records the bytes before HTTP on each connection. */
 const headers: Buffer[] = [];
 const upstream = createRawServer((socket) => {
   socket.once('readable', () => {

@@ -12,7 +12,7 @@ import { SilentLink } from '../sessions/session-gateway.ts';
 let gateway: TestGateway;
 let session: Session;
 let names = 0;
-/** Says hello, and then everything that it got before the end. */
+/** Sends hello, then everything that it received before the end. */
 const upstream = createServer({ allowHalfOpen: true }, (socket) => {
   const received: Buffer[] = [];
   socket.write('hello ');
@@ -35,10 +35,10 @@ afterAll(async () => {
 
 type StreamBuilder = ReturnType<Session['tcpEndpoint']> | ReturnType<Session['tlsEndpoint']>;
 
-/** One kind of endpoints whose connections are carried as bytes. */
+/** A protocol whose connections are forwarded as bytes. */
 interface Kind {
   bind(setUp: (builder: StreamBuilder) => unknown, owner?: Session): Promise<Listener>;
-  /** Says something and returns all that is answered; empty when the connection is cut. */
+  /** Sends a text and returns the whole answer; empty when the connection is reset. */
   say(listener: Listener): Promise<string>;
 }
 

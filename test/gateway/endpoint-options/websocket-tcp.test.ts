@@ -18,7 +18,7 @@ const sockets: Socket[] = [];
 beforeAll(async () => {
   gateway = await startTestGateway();
   session = await agentSession(gateway).connect();
-  // Speaks first, echoes, and hangs up when told to: no HTTP at all.
+  // Not HTTP: sends first, echoes, and closes on command.
   upstream = createServer({ allowHalfOpen: true }, (socket) => {
     sockets.push(socket);
     socket.write('ready\n');
@@ -37,7 +37,7 @@ afterAll(async () => {
 
 type SetUp = (builder: HttpListenerBuilder) => unknown;
 
-/** Puts an endpoint online that speaks WebSocket for the upstream, and returns its name. */
+/** Binds an endpoint that converts WebSocket to TCP, and returns its name. */
 async function bind(setUp: SetUp = () => {}, target = (upstream.address() as AddressInfo).port): Promise<string> {
   const host = `w${++names}.localhost`;
   const builder = session.httpEndpoint().domain(host).scheme('HTTP').websocketTcpConversion();
@@ -47,8 +47,8 @@ async function bind(setUp: SetUp = () => {}, target = (upstream.address() as Add
   return host;
 }
 
-/** A client that has been connected, and what it received. */
-async function visit(host: string, protocols: string[] = [], headers = {}) {
+/** A connected client, and what it received. */
+async function openWebSocket(host: string, protocols: string[] = [], headers = {}) {
   const url = `ws://127.0.0.1:${gateway.httpPort}/`;
   const client = new WebSocket(url, protocols, { headers: { host, ...headers } });
   let received = Buffer.alloc(0);
@@ -64,7 +64,7 @@ async function visit(host: string, protocols: string[] = [], headers = {}) {
   return { client, until };
 }
 
-/** The code that a client is told at the end. */
+/** The close code that the client gets. */
 async function closeCode(client: WebSocket): Promise<number> {
   const [code] = (await once(client, 'close')) as [number];
   return code;
@@ -72,7 +72,7 @@ async function closeCode(client: WebSocket): Promise<number> {
 
 describe('websocketTcpConversion', () => {
   it('carries the bytes of binary messages in both directions, whichever side starts', async () => {
-    const { client, until } = await visit(await bind());
+    const { client, until } = await openWebSocket(await bind());
     await until('ready\n');
     client.send(Buffer.from('hello'));
     expect(await until('hello')).toBe('ready\nhello');
@@ -94,7 +94,7 @@ describe('websocketTcpConversion', () => {
   });
 
   it('ends when the client closes, and closes the upstream connection', async () => {
-    const { client, until } = await visit(await bind());
+    const { client, until } = await openWebSocket(await bind());
     await until('ready\n');
     const [socket] = sockets.slice(-1);
     client.close(4321);
@@ -102,7 +102,7 @@ describe('websocketTcpConversion', () => {
   });
 
   it('ends when the upstream closes, after all its bytes', async () => {
-    const { client, until } = await visit(await bind());
+    const { client, until } = await openWebSocket(await bind());
     const closed = closeCode(client);
     client.send(Buffer.from('quit'));
     await until('bye');
@@ -110,12 +110,12 @@ describe('websocketTcpConversion', () => {
   });
 
   it('closes the upstream connection when the client disconnects', async () => {
-    const { client, until } = await visit(await bind());
+    const { client, until } = await openWebSocket(await bind());
     await until('ready\n');
     const [socket] = sockets.slice(-1);
-    const gone = once(socket as Socket, 'close');
+    const closed = once(socket as Socket, 'close');
     client.terminate();
-    await gone;
+    await closed;
   });
 
   it('closes when the upstream is unreachable', async () => {
@@ -124,13 +124,13 @@ describe('websocketTcpConversion', () => {
     const { port } = closed.address() as AddressInfo;
     closed.close();
     await once(closed, 'close');
-    const { client } = await visit(await bind(() => {}, port));
+    const { client } = await openWebSocket(await bind(() => {}, port));
     client.on('message', () => expect.unreachable('the upstream is dead'));
     await closeCode(client);
   });
 
   it('answers pings, and accepts the binary subprotocol', async () => {
-    const { client } = await visit(await bind(), ['binary', 'base64']);
+    const { client } = await openWebSocket(await bind(), ['binary', 'base64']);
     expect(client.protocol).toBe('binary');
     client.ping('now?');
     const [payload] = (await once(client, 'pong')) as [Buffer];
@@ -140,7 +140,7 @@ describe('websocketTcpConversion', () => {
 
   it('works together with other options', async () => {
     const host = await bind((builder) => builder.basicAuth('ann', 'password1').responseHeader('x-added', 'yes'));
-    await expect(visit(host)).rejects.toThrow('401');
+    await expect(openWebSocket(host)).rejects.toThrow('401');
     const authorization = `Basic ${Buffer.from('ann:password1').toString('base64')}`;
     const url = `ws://127.0.0.1:${gateway.httpPort}/`;
     const client = new WebSocket(url, { headers: { host, authorization } });
@@ -159,7 +159,7 @@ describe('websocketTcpConversion', () => {
   });
 
   it('closes with a reason when the client sends text or violates the protocol', async () => {
-    const { client, until } = await visit(await bind());
+    const { client, until } = await openWebSocket(await bind());
     await until('ready\n');
     const closed = closeCode(client);
     client.send('text');
@@ -171,7 +171,7 @@ describe('websocketTcpConversion', () => {
 
 const KEY = 'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n';
 
-/** Asks for an upgrade on a bare connection and returns everything that comes until it is closed. */
+/** Requests an upgrade on a raw connection and returns all bytes until it closes. */
 async function exchange(host: string, headers: string, after = Buffer.alloc(0)): Promise<string> {
   const socket = connect(gateway.httpPort, '127.0.0.1').setEncoding('latin1');
   const head = `GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n${headers}\r\n`;

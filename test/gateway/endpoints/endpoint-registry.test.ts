@@ -6,7 +6,7 @@ import { BoundEndpoint } from '../../../src/gateway/sessions/bound-endpoint.ts';
 import { LabeledTunnel } from '../../../src/gateway/sessions/labeled-tunnel.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 
-const nobody = {} as ListenerOwner;
+const owner = {} as ListenerOwner;
 
 function endpoint(protocol: EndpointProtocol, host: string, { port = 443, internal = false } = {}): BoundEndpoint {
   return new BoundEndpoint(
@@ -19,7 +19,7 @@ function endpoint(protocol: EndpointProtocol, host: string, { port = 443, intern
       proxyProtocol: 0,
       websocketTcp: false,
     },
-    nobody,
+    owner,
   );
 }
 
@@ -82,7 +82,7 @@ it('lookup never finds internal endpoints by public name', () => {
 });
 
 it('withLabels rotates the tunnels that match, whatever other selectors are used in between', () => {
-  const tunnel = (id: string, labels: Record<string, string>) => new LabeledTunnel({ ...common(id), labels }, nobody);
+  const tunnel = (id: string, labels: Record<string, string>) => new LabeledTunnel({ ...common(id), labels }, owner);
   const [one, two, other] = [
     tunnel('tn_1', { app: 'cam', site: 'a' }),
     tunnel('tn_2', { app: 'cam', site: 'b' }),
@@ -101,12 +101,12 @@ it('withLabels rotates the tunnels that match, whatever other selectors are used
 });
 
 it('the registry emits added and removed once for each endpoint', () => {
-  const told: string[] = [];
+  const events: string[] = [];
   const endpoints = new EndpointRegistry();
-  endpoints.on('added', ({ host }) => told.push(`+${host}`)).on('removed', ({ host }) => told.push(`-${host}`));
+  endpoints.on('added', ({ host }) => events.push(`+${host}`)).on('removed', ({ host }) => events.push(`-${host}`));
   const one = endpoint('http', 'one.site');
   endpoints.add(one);
   endpoints.remove(one);
   endpoints.remove(one);
-  expect(told).toEqual(['+one.site', '-one.site']);
+  expect(events).toEqual(['+one.site', '-one.site']);
 });

@@ -98,7 +98,7 @@ describe('a session of the SDK', () => {
         const stream = endpoint.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
         stream.write(`GET ${path} HTTP/1.1\r\nHost: video.localhost\r\n\r\n`);
         await once(stream, 'readable');
-        // Some are broken off at once, some when the window is used up and the agent waits for credit.
+        // Some are aborted immediately, some when the window is used up and the agent waits for credit.
         if (count % 50 === 0) await delay(10);
         stream.destroy();
       }
@@ -325,7 +325,7 @@ describe('commands to an agent', () => {
     await session?.commands.stop();
     await session?.commands.restart();
     await session?.commands.update('1.2.3', true);
-    // The SDK may answer before it has called its handler.
+    // The SDK can answer before it calls its handler.
     await expect.poll(() => calls.toSorted()).toEqual(['restart', 'stop', 'update 1.2.3 true']);
   });
 
@@ -360,7 +360,7 @@ describe('a hostile or broken agent', () => {
       'opens many streams before it has authenticated',
       Buffer.concat([3, 5, 7, 9, 11].map((id) => Buffer.from([0, 0, 4, 0x12, 0, 0, 0, id, 255, 255, 255, 255]))),
     ],
-    ['says goodbye with a wrong length', Buffer.from('00000230000000000000000900000001ffff', 'hex')],
+    ['sends a GOAWAY with a wrong length', Buffer.from('00000230000000000000000900000001ffff', 'hex')],
   ])('that %s loses only its own connection', async (_what, bytes) => {
     const gateway = await SessionGateway.start();
     const port = await upstream((_req, res) => res.end('still here'));
@@ -374,10 +374,10 @@ describe('a hostile or broken agent', () => {
 
   it.each([
     ['binds before it has authenticated', 1, '{"Proto":"https"}', /ERR_NGROK_4018$/],
-    ['authenticates with something else than an object', 0, '[]', /ERR_NGROK_301$/],
-    ['authenticates without saying how', 0, '{}', /ERR_NGROK_109$/],
-    ['asks for something unknown', 4711, '{}', /ERR_NGROK_4018$/],
-    ['sends more than an AUTH can be', 0, `{"x":"${'y'.repeat(100_000)}"}`, /ERR_NGROK_301$/],
+    ['authenticates with a body that is not an object', 0, '[]', /ERR_NGROK_301$/],
+    ['authenticates with an empty object', 0, '{}', /ERR_NGROK_109$/],
+    ['sends an unknown request', 4711, '{}', /ERR_NGROK_4018$/],
+    ['exceeds the size limit of AUTH', 0, `{"x":"${'y'.repeat(100_000)}"}`, /ERR_NGROK_301$/],
   ])('that %s gets an answer', async (_what, type, body, error) => {
     const agent = await rawAgent(await SessionGateway.start());
     expect((await agent.callText(type, body)).Error).toMatch(error);
@@ -460,7 +460,7 @@ describe('a hostile or broken agent', () => {
     const other = await rawAgent(gateway);
     await other.call(0, { ...auth(gateway), Extra: { AuthToken: token } });
     expect((await other.call(1, large)).Error).toBeUndefined();
-    // What is refused, and what is over, takes nothing.
+    // Refused and ended endpoints take no allowance.
     for (const _ of [1, 2, 3]) await second.call(1, { ...large, Opts: { Domain: 'no_name.localhost' } });
     await first.call(2, { Id: id });
     expect((await second.call(1, large)).Error).toBeUndefined();
@@ -515,7 +515,7 @@ it('the session server renews its certificate when the clock is set back before 
   expect(issuedAt).toEqual([expect.any(Number), right + 60_000]);
 });
 
-/** Node's HTTP client over streams of an endpoint, kept for further requests. */
+/** Node's HTTP client over streams of an endpoint, with keep-alive. */
 function agentOver(gateway: SessionGateway, host: string): Agent {
   class TunnelAgent extends Agent {
     override createConnection(): Duplex {
@@ -523,7 +523,7 @@ function agentOver(gateway: SessionGateway, host: string): Agent {
       if (!endpoint) throw new Error(`${host} is offline`);
       return endpoint.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
     }
-    // These would ask for what only a socket has.
+    // Only sockets have these.
     override keepSocketAlive(): boolean {
       return true;
     }

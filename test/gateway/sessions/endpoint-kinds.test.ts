@@ -11,7 +11,7 @@ const BIND_LABELED = 7;
 
 const code = (errorCode: string) => expect.objectContaining({ errorCode });
 
-/** An agent with the authtoken rules given. */
+/** Connects an agent whose authtoken has these ACL rules. */
 async function connect(gateway: SessionGateway, acl: string[] = []): Promise<Session> {
   const { token } = await gateway.store.database.write(() => issueCredential(gateway.store, { acl }));
   return gateway.agent().authtoken(token).connect();
@@ -119,13 +119,21 @@ describe('internal endpoints', () => {
   });
 
   it.each<[string, string, (session: Session) => Promise<Listener>]>([
-    ['another name', 'ERR_NGROK_9029', (s) => s.httpEndpoint().domain('a.localhost').binding('internal').listen(false)],
-    ['a public one', 'ERR_NGROK_9029', (s) => s.httpEndpoint().domain('a.internal').binding('public').listen(false)],
+    [
+      'a name outside .internal',
+      'ERR_NGROK_9029',
+      (s) => s.httpEndpoint().domain('a.localhost').binding('internal').listen(false),
+    ],
+    [
+      'a name below .internal with the binding public',
+      'ERR_NGROK_9029',
+      (s) => s.httpEndpoint().domain('a.internal').binding('public').listen(false),
+    ],
     ['a wildcard', 'ERR_NGROK_9029', (s) => s.httpEndpoint().domain('*.a.internal').listen(false)],
     ['tcp without a port', 'ERR_NGROK_9035', (s) => s.tcpEndpoint().remoteAddr('a.internal').listen(false)],
-    ['another binding', 'ERR_NGROK_15005', (s) => s.httpEndpoint().binding('kubernetes').listen(false)],
+    ['an unsupported binding', 'ERR_NGROK_15005', (s) => s.httpEndpoint().binding('kubernetes').listen(false)],
     [
-      'a policy for connections that never come',
+      'a policy for clients’ connections',
       'ERR_NGROK_9026',
       (s) =>
         s
@@ -254,7 +262,7 @@ describe('the address of an endpoint', () => {
     await agent.call(0, auth(gateway));
     const answer = await agent.call(BIND, { Id: '', Proto, Opts });
     expect(answer).toMatchObject({ URL, Proto });
-    // What an SDK sends after a reconnect: the answer's options and token.
+    // An SDK that reconnects sends the answer's options and token.
     const { Id, Opts: again, Extra } = answer;
     await agent.call(2, { Id });
     expect(await agent.call(BIND, { Id, Proto, Opts: again, Extra })).toMatchObject({ Id, URL, Extra });

@@ -7,7 +7,7 @@ export function auth(gateway: SessionGateway, clientId = '') {
   return { Version: ['3', '2'], ClientId: clientId, Extra: { AuthToken: gateway.authtoken, Metadata: 'm' } };
 }
 
-/** An agent made by hand, for what no SDK would do. */
+/** A hand-written agent, for requests that no SDK sends. */
 export async function rawAgent(gateway: SessionGateway) {
   const peer = new MuxPeer(await gateway.rawClient());
   let nextId = 3;

@@ -20,7 +20,7 @@ import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.
 import type { Store } from '../../../src/gateway/store/store.ts';
 import { silentLog } from '../../support/silent-log.ts';
 
-/** The part of a gateway that agents see, without an edge; it ends with the test. */
+/** The session side of a gateway, without an edge; it stops with the test. */
 export class SessionGateway {
   readonly endpoints = new EndpointRegistry();
   authtoken = '';
@@ -79,7 +79,7 @@ export class SessionGateway {
     return this.#server;
   }
 
-  /** A builder of the real SDK for this gateway. It does not reconnect, unless told to. */
+  /** A session builder of the SDK for this gateway; it does not reconnect by default. */
   agent(options: { port?: number; metadata?: string; reconnects?: boolean } = {}): ngrok.SessionBuilder {
     const builder = new ngrok.SessionBuilder()
       .authtoken(this.authtoken)
@@ -89,7 +89,7 @@ export class SessionGateway {
     return options.metadata === undefined ? builder : builder.metadata(options.metadata);
   }
 
-  /** A bare TLS connection, as a hostile or broken agent would have it. */
+  /** A raw TLS connection, for a hostile or broken agent. */
   async rawClient(): Promise<TLSSocket> {
     const socket = connectTls({ host: '127.0.0.1', port: this.port, ca: this.caPem });
     onTestFinished(() => void socket.destroy());
@@ -97,7 +97,7 @@ export class SessionGateway {
     return socket.on('error', () => {});
   }
 
-  /** Sends a GET through an endpoint, without any edge in between, and returns the whole answer. */
+  /** Sends a GET through an endpoint without an edge, and returns the whole response. */
   async get(host: string, path = '/'): Promise<string> {
     const endpoint = this.endpoints.lookup('https', host);
     if (!endpoint) throw new Error(`${host} is offline`);
@@ -110,7 +110,7 @@ export class SessionGateway {
   }
 }
 
-/** Starts an HTTP server on the loopback that ends with the test; returns its port. */
+/** Starts an HTTP server on loopback that stops with the test; returns its port. */
 export async function upstream(listener: RequestListener): Promise<number> {
   const server = createHttpServer(listener);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -121,7 +121,7 @@ export async function upstream(listener: RequestListener): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** A TCP proxy that can go silent: connections stay open and carry nothing any more. */
+/** A TCP proxy that can go silent: its connections stay open but carry no bytes. */
 export class SilentLink {
   port = 0;
   readonly #sockets = new Set<Socket>();
@@ -145,12 +145,12 @@ export class SilentLink {
     return link;
   }
 
-  /** From here on nothing passes on the connections there are. */
+  /** Stops forwarding on all open connections. */
   goSilent(): void {
     for (const socket of this.#sockets) socket.unpipe().pause();
   }
 
-  /** Hangs up on both sides; new connections are carried as before. */
+  /** Closes all connections; new ones are forwarded. */
   cut(): void {
     for (const socket of this.#sockets) socket.destroy();
     this.#sockets.clear();

@@ -21,7 +21,7 @@ function setUp() {
   return { connection, gate, peer, lane, opened };
 }
 
-/** What an SDK sends when it has read the header of a stream. */
+/** The credit that an SDK sends after reading a stream's header. */
 function takeHeader(peer: MuxPeer, ids: number[]): void {
   for (const id of ids) peer.send.windowIncrement(id, PREAMBLE.length);
   peer.flush();
@@ -139,9 +139,9 @@ describe('StreamGate', () => {
       };
     }
     await settle();
-    gate.cut(lane, new Error('the endpoint is gone'));
+    gate.cut(lane, new Error('the endpoint is offline'));
     await settle();
-    expect(errors).toEqual(['the endpoint is gone', 'the endpoint is gone', 'the endpoint is gone']);
+    expect(errors).toEqual(['the endpoint is offline', 'the endpoint is offline', 'the endpoint is offline']);
     expect(peer.frames.filter((one) => one.fin).map((one) => one.id)).toEqual([2, 4, 6]);
     expect(() => gate.open(lane, PREAMBLE)).toThrow('the listener is offline');
   });
