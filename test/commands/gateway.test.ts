@@ -68,7 +68,7 @@ it('gateway backup copies the database of a running gateway, and never overwrite
   expect(copy.problems()).toEqual([]);
   expect(copy.all('SELECT id FROM api_keys')).toHaveLength(1);
   copy.close();
-  await expect(run('backup', file)).rejects.toThrow(/exists already/);
+  await expect(run('backup', file)).rejects.toThrow(/already exists/);
   running.database.close();
 });
 

@@ -6,11 +6,11 @@ import type { CredentialRow } from '../store/credentials.ts';
 import type { Store } from '../store/store.ts';
 import { secretMatches } from '../store/tokens.ts';
 
-/** An authtoken that may start sessions. */
+/** The credential of an authtoken that may start sessions. */
 export interface AgentCredential {
   /** `cr_…` */
   id: string;
-  /** `bot_…`, or null when nobody owns it. */
+  /** `bot_…`; null without an owner. */
   ownerId: string | null;
 }
 
@@ -19,15 +19,15 @@ export function isRefusal(answer: object): answer is Refusal {
   return 'code' in answer;
 }
 
-/** The port a name's TLS traffic arrives at, perhaps redirected; TLS edges and agents compete for it. */
+/** The port that clients use for TLS; TLS edges and agents compete for it. */
 const TLS_PORT = 443;
 
-/** Decides what agents may do, by what the management API was told. RefusalLog carry the codes that SDKs know. */
+/** Checks authtokens and their ACL rules. Refusals carry the error codes that SDKs know. */
 export class AuthtokenAcl {
-  /** The credential asked about last, as of that many commits: an agent binds endpoints by the hundred. */
+  /** The last credential checked, as of that commit: an agent may bind hundreds of endpoints in a row. */
   #latest: { id: string; at: number; rules: string[] | Refusal } | null = null;
 
-  /** @param tlsPort that all names share; edges can name it by 443, too */
+  /** @param tlsPort the port that all names share; hostports of edges may call it 443 */
   constructor(
     private readonly store: Store,
     private readonly domains: DomainSettings,
@@ -37,27 +37,27 @@ export class AuthtokenAcl {
   /**
    * Finds the credential of an authtoken.
    *
-   * @param authtoken as the agent sent it; empty when it sent none
-   * @returns the credential, or why there is none; never repeats the authtoken
+   * @param authtoken as the agent sent it; empty without one
+   * @returns the credential, or a refusal, which never repeats the authtoken
    */
   authenticate(authtoken: string): AgentCredential | Refusal {
     if (authtoken === '') return { code: 4018, text: 'an authtoken is required' };
     const parts = parseToken(authtoken);
-    if (!parts) return { code: 105, text: 'the authtoken is malformed' };
+    if (!parts) return { code: 105, text: 'malformed authtoken' };
     const row = this.store.credentials.get(`cr_${parts.ksuid}`);
     if (!row || !secretMatches(parts.secret, row.secret_hash)) {
-      return { code: 107, text: 'the authtoken is not known to this gateway' };
+      return { code: 107, text: 'unknown authtoken' };
     }
     if (!this.#ownerIsActive(row)) return { code: 300, text: 'the owner of the authtoken is not active' };
     return { id: row.id, ownerId: row.owner_id };
   }
 
   /**
-   * Whether an authtoken allows a binding now. Asked again after a change of rights, it tells what has to go offline.
+   * Whether an authtoken allows a binding now. After a change of ACL rules, this decides which endpoints go offline.
    *
    * @param credentialId `cr_…` of the session
    * @param binding names in lower case
-   * @returns why not, or null
+   * @returns the refusal, or null when it is allowed
    */
   authorize(credentialId: string, binding: Binding): Refusal | null {
     const rules = this.#rulesOf(credentialId);
@@ -67,7 +67,7 @@ export class AuthtokenAcl {
     return this.#refuseName(binding.hostname);
   }
 
-  /** An authtoken's access rules, or why it may do nothing; read again after every change of the database. */
+  /** An authtoken's ACL rules, or why it is refused; read again after every change of the database. */
   #rulesOf(id: string): string[] | Refusal {
     const at = this.store.database.commits;
     if (this.#latest?.id !== id || this.#latest.at !== at) this.#latest = { id, at, rules: this.#readRules(id) };
@@ -86,7 +86,7 @@ export class AuthtokenAcl {
     if (isServed) return { code: 334, text: 'a TLS edge serves this name' };
     const isWildcard = host.startsWith('*.');
     if (!isWildcard && isGatewayName(host, this.domains)) {
-      return { code: 319, text: 'the gateway answers for this name itself' };
+      return { code: 319, text: 'the gateway uses this name itself' };
     }
     if (!isWildcard && isUnderBaseDomain(host, this.domains)) return null;
     const covering = this.store.reservedDomains.covering(host);
@@ -100,7 +100,7 @@ export class AuthtokenAcl {
   }
 }
 
-/** A name may have been chosen here: it is told with the refusal. */
+/** The refusal names the hostname: the gateway may have chosen it. */
 function denied(binding: Binding): Refusal {
   if (binding.kind !== 'hostname') return DENIED[binding.kind];
   return { code: 316, text: `the authtoken's rules do not allow the name ${binding.hostname}` };
@@ -108,13 +108,13 @@ function denied(binding: Binding): Refusal {
 
 const DENIED: Readonly<Record<Exclude<Binding['kind'], 'hostname'>, Refusal>> = {
   address: { code: 308, text: "the authtoken's rules do not allow this address" },
-  'any-address': { code: 356, text: "the authtoken's rules allow certain names or addresses only" },
+  'any-address': { code: 356, text: "the authtoken's rules only allow specific names or addresses" },
   labels: { code: 399, text: "the authtoken's rules do not allow these labels" },
 };
 
 function refuseWildcard(host: string, covering: string | null): Refusal | null {
   if (covering === host) return null;
   return covering
-    ? { code: 321, text: 'a wildcard must itself be reserved; one that covers it does not suffice' }
+    ? { code: 321, text: 'the wildcard is not reserved; a wider reserved wildcard does not include it' }
     : { code: 318, text: 'the wildcard is not reserved' };
 }

@@ -1,12 +1,12 @@
 import { issueCredential } from '../store/issue-token.ts';
 import type { Store } from '../store/store.ts';
 
-/** Tells the embedded gateway's own bot user from others of that name. */
+/** Identifies the embedded gateway's bot user, which others may have the same name as. */
 const FACT = 'embedded_bot_user';
 
 /**
- * The authtoken of the agent in the gateway's own process. Its bot user is made once and is a bot user like others;
- * its authtoken is made anew at every start and never written anywhere, so there is nothing to steal from the disk.
+ * Issues the authtoken of the agent in the gateway's process. Its bot user is created once; its authtoken is replaced at
+ * every start and never stored, so that it cannot be stolen from the disk.
  *
  * @returns the authtoken
  */

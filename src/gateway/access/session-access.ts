@@ -4,7 +4,7 @@ import type { Credential } from '../endpoints/endpoint-owner.ts';
 import type { AgentAccess } from '../sessions/agent-access.ts';
 import { type AuthtokenAcl, isRefusal } from './authtoken-acl.ts';
 
-/** What the accounts allow, in the form in which sessions ask. */
+/** Checks the authtokens of agents for their sessions. */
 export class SessionAccess implements AgentAccess {
   constructor(private readonly accounts: AuthtokenAcl) {}
 

@@ -5,13 +5,13 @@ import type { LiveView } from '../endpoints/live-view.ts';
 import type { Store } from '../store/store.ts';
 import type { Links } from './links.ts';
 
-/** What the resources work with. */
+/** What the actions of all resources depend on. */
 export interface ApiContext {
   store: Store;
   live: LiveView;
   links: Links;
   log: Log;
-  /** Tells that a certificate is wanted, or is not wanted any more. */
+  /** Called when a domain may need a certificate, or no longer needs one. */
   wakeCertificateRenewal: () => void;
   /** Why a traffic policy document is refused, or null. */
   checkTrafficPolicy: (document: string) => Refusal | null;

@@ -5,9 +5,9 @@ import type { ApiContext } from './api-context.ts';
 import { type Actions, found } from './resource-router.ts';
 
 /**
- * Bot users, or service users: the same rows under their newer name. An id with the prefix of either is understood.
+ * Actions on bot users, and on service users: the same rows under their newer name. Both id prefixes are accepted.
  *
- * @param view which of the two names answers carry
+ * @param view which of the two names responses use
  */
 export function botUserActions(
   { store, live, links }: ApiContext,
@@ -49,7 +49,7 @@ export function botUserActions(
   };
 }
 
-/** The id under which a bot user is stored, whichever of its two names was used; others stay as they are. */
+/** The id under which a bot user is stored, for either prefix; other ids are returned unchanged. */
 export function botUserId(id: string): string {
   return id.startsWith(serviceUsers.idPrefix) ? withPrefix(id, botUsers.idPrefix) : id;
 }

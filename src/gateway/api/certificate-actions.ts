@@ -24,8 +24,12 @@ export function tlsCertificateActions({ store, links }: ApiContext): Actions<typ
       shown,
       remove: ({ id, issued_at }) => {
         if (issued_at !== null)
-          throw refuse(400, 1966, "The certificate belongs to a reserved domain's management policy.");
-        deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'A reserved domain still uses this certificate.');
+          throw refuse(
+            400,
+            1966,
+            "the certificate belongs to a reserved domain's certificate management policy; detach the policy instead",
+          );
+        deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'in use: a reserved domain uses this certificate');
       },
     }),
     async create({ description = null, metadata = null, certificate_pem, private_key_pem }) {
@@ -52,7 +56,7 @@ export function certificateAuthorityActions({ store, links }: ApiContext): Actio
       rows,
       shown,
       remove: ({ id }) =>
-        deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'A TLS edge still uses this certificate authority.'),
+        deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'in use: a TLS edge uses this certificate authority'),
     }),
     async create({ description = null, metadata = null, ca_pem }) {
       const certificate = readAuthority(ca_pem);
@@ -66,7 +70,7 @@ export function certificateAuthorityActions({ store, links }: ApiContext): Actio
   };
 }
 
-/** X.509 extensions take a library of 7 MB in memory: loaded when the first certificate comes. */
+/** Loaded on first use: parsing X.509 extensions takes a library of 7 MB in memory. */
 function loadFacts(): Promise<typeof import('../certificates/certificate-facts.ts')> {
   return import('../certificates/certificate-facts.ts');
 }

@@ -9,7 +9,7 @@ import { botUserId } from './bot-user-actions.ts';
 import { refuse } from './refuse.ts';
 import { type Actions, found } from './resource-router.ts';
 
-/** Agents' authtokens. */
+/** Actions on credentials: the authtokens of agents. */
 export function credentialActions(context: ApiContext): Actions<typeof credentials> {
   const { store, live, links } = context;
   const { database, credentials: rows } = store;
@@ -46,7 +46,7 @@ export function credentialActions(context: ApiContext): Actions<typeof credentia
   };
 }
 
-/** Keys for this API. Deleting the one that a request uses is allowed, and takes effect at once. */
+/** Actions on API keys. A request may delete its own key, which takes effect immediately. */
 export function apiKeyActions(context: ApiContext): Actions<typeof apiKeys> {
   const { store, links } = context;
   const { database, apiKeys: rows } = store;
@@ -78,11 +78,11 @@ export function apiKeyActions(context: ApiContext): Actions<typeof apiKeys> {
   };
 }
 
-/** The stored id of a token's owner; null when nobody owns it. There are no users here but bot users. */
+/** The stored id of a token's owner, which is a bot user; null without an owner. */
 function activeOwner({ store }: ApiContext, ownerId: string | undefined): string | null {
   if (ownerId === undefined) return null;
   const owner = store.botUsers.get(botUserId(ownerId));
-  if (!owner) throw refuse(400, 634, 'owner_id: there is no such bot user.');
-  if (!owner.active) throw refuse(400, 636, 'owner_id: the bot user is not active.');
+  if (!owner) throw refuse(400, 634, 'owner_id: no bot user has this id');
+  if (!owner.active) throw refuse(400, 636, 'owner_id: the bot user is not active');
   return owner.id;
 }

@@ -1,7 +1,7 @@
 import { isConstraint } from '../store/database-problems.ts';
 import { refuse } from './refuse.ts';
 
-/** Turns the database's refusal to delete what others refer to into the API's. */
+/** Deletes a row, and refuses with an API error when other rows still refer to it. */
 export function deleteUnlessUsed(remove: () => void, code: number, message: string): void {
   try {
     remove();

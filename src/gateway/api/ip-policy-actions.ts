@@ -17,7 +17,8 @@ export function ipPolicyActions({ store, links }: ApiContext): Actions<typeof ip
       resource: ipPolicies,
       rows,
       shown,
-      remove: ({ id }) => deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'A TLS edge still uses this IP policy.'),
+      remove: ({ id }) =>
+        deleteUnlessUsed(() => rows.delete(id), WRONG_VALUE, 'in use: a TLS edge uses this IP policy'),
     }),
     create: ({ description = null, metadata = null }) =>
       database.write(() => {
@@ -44,7 +45,7 @@ export function ipPolicyRuleActions({ store, links }: ApiContext): Actions<typeo
     }),
     create: ({ description = null, metadata = null, cidr, ip_policy_id, action }) =>
       database.write(() => {
-        if (!store.ipPolicies.get(ip_policy_id)) throw refuse(400, 1402, 'ip_policy_id: there is no such IP policy.');
+        if (!store.ipPolicies.get(ip_policy_id)) throw refuse(400, 1402, 'ip_policy_id: no IP policy has this id');
         const common = { id: store.ids.next('ipr'), created_at: store.now(), description, metadata };
         const row = { ...common, ip_policy_id, cidr, action };
         refuseDuplicate(() => rows.insert(row));
@@ -57,7 +58,7 @@ function refuseDuplicate(write: () => void): void {
   try {
     write();
   } catch (error) {
-    if (isConstraint(error, 'UNIQUE')) throw refuse(400, 1408, 'cidr: the policy has a rule for this range already.');
+    if (isConstraint(error, 'UNIQUE')) throw refuse(400, 1408, 'cidr: the policy already has a rule for this range');
     throw error;
   }
 }

@@ -1,7 +1,7 @@
 import type { Ref } from '../../management/resources/members.ts';
 import type { ReadableResource } from '../../management/resources/resource.ts';
 
-/** Makes the absolute URIs that answers carry. */
+/** Builds the absolute URIs in responses. */
 export interface Links {
   /** URI of a path that starts with `/`. */
   to(path: string): string;
@@ -12,7 +12,7 @@ export interface Links {
 }
 
 /**
- * @param baseUrl where clients reach the API; an origin without a path, because the vendor's Go client replaces paths
+ * @param baseUrl the origin at which clients reach the API, without a path: ngrok's Go client replaces paths
  */
 export function createLinks(baseUrl: string): Links {
   const { origin } = new URL(baseUrl);

@@ -13,7 +13,7 @@ import { matchesLabels } from './backend-actions.ts';
 import { unknownId } from './refuse.ts';
 import { found, type ReadActions } from './resource-router.ts';
 
-/** Public URLs that are online. */
+/** Actions on endpoints: the public URLs that are online. */
 export function endpointActions(context: ApiContext): ReadActions<typeof endpoints> {
   return liveActions(
     endpoints,
@@ -22,7 +22,7 @@ export function endpointActions(context: ApiContext): ReadActions<typeof endpoin
   );
 }
 
-/** What agents have bound. */
+/** Actions on the tunnels that are online. */
 export function tunnelActions(context: ApiContext): ReadActions<typeof tunnels> {
   return liveActions(
     tunnels,
@@ -32,11 +32,11 @@ export function tunnelActions(context: ApiContext): ReadActions<typeof tunnels> 
 }
 
 export interface TunnelSessionActions extends ReadActions<typeof tunnelSessions> {
-  /** Tells the session's agent to do something. */
+  /** Sends a command to the session's agent. */
   command(id: string, command: SessionCommand): void;
 }
 
-/** Agents that are connected. */
+/** Actions on the sessions of connected agents. */
 export function tunnelSessionActions(context: ApiContext): TunnelSessionActions {
   const { live } = context;
   return {
@@ -97,7 +97,7 @@ function showEndpoint({ store, links }: ApiContext, endpoint: LiveEndpoint): End
   };
 }
 
-/** Groups looked at for the tunnels of a page; more are not shown with a tunnel, only the other way round. */
+/** Tunnel groups listed with a tunnel at most; a group always lists all of its tunnels. */
 const MAX_GROUPS = 100;
 
 function showTunnel({ store, links }: ApiContext, tunnel: LiveTunnel): Tunnel {

@@ -15,7 +15,7 @@ import { type Actions, found } from './resource-router.ts';
 
 type Update = z.output<typeof ReservedDomainUpdate>;
 
-/** What can be taken off a domain; each is a path of its own. */
+/** What can be detached from a domain; each has its own path. */
 export type Detachable =
   | 'certificate'
   | 'certificate_management_policy'
@@ -31,7 +31,7 @@ export function reservedDomainActions(context: ApiContext): ReservedDomainAction
   const { database, reservedDomains: rows } = store;
   const shown = (row: ReservedDomainRow) => showDomain(context, row);
   const stored = (id: string) => found(rows.get(id), reservedDomains);
-  /** Writes what became of a domain, and drops the automatic certificate that it no longer uses. */
+  /** Updates a domain, and deletes the automatic certificate that it no longer uses. */
   const replace = (before: ReservedDomainRow, after: ReservedDomainRow) => {
     rows.update(after);
     if (before.certificate_id !== after.certificate_id) store.tlsCertificates.discardManaged(before.certificate_id);
@@ -43,7 +43,7 @@ export function reservedDomainActions(context: ApiContext): ReservedDomainAction
       const answer = await database.write(() => {
         checkName(context, domain);
         checkCertificateSource(context, domain, { certificate_id, certificate_management_policy: policy });
-        if (rows.byName(domain)) throw refuse(400, 413, 'domain: is reserved already.');
+        if (rows.byName(domain)) throw refuse(400, 413, 'domain: already reserved');
         const now = store.now();
         const row: ReservedDomainRow = {
           id: store.ids.next('rd'),
@@ -81,7 +81,7 @@ export function reservedDomainActions(context: ApiContext): ReservedDomainAction
       const { domain } = await database.write(() => {
         const row = stored(id);
         const isNamed = store.tlsEdges.hostsUnder(row.domain).some((host) => rows.covering(host)?.id === id);
-        if (isNamed) throw refuse(400, 446, 'A TLS edge still serves a hostport of this domain.');
+        if (isNamed) throw refuse(400, 446, 'in use: a TLS edge serves a hostport of this domain');
         rows.delete(id);
         store.tlsCertificates.discardManaged(row.certificate_id);
         return row;
@@ -100,7 +100,8 @@ export function reservedDomainActions(context: ApiContext): ReservedDomainAction
 }
 
 function checkName({ domains }: ApiContext, domain: string): void {
-  if (isGatewayName(domain, domains)) throw refuse(400, 450, 'domain: the gateway answers for this name itself.');
+  if (isGatewayName(domain, domains))
+    throw refuse(400, 450, 'domain: the gateway uses this name itself; choose another name');
 }
 
 function checkCertificateSource(
@@ -109,13 +110,13 @@ function checkCertificateSource(
   { certificate_id, certificate_management_policy }: Pick<Update, 'certificate_id' | 'certificate_management_policy'>,
 ): void {
   if (isUnderBaseDomain(domain, domains)) {
-    const why = "the gateway's own names are served with its own certificate.";
+    const why = "names below the gateway's own domain use the gateway's certificate";
     if (certificate_management_policy) throw refuse(400, 439, `certificate_management_policy: ${why}`);
     if (certificate_id !== undefined) throw refuse(400, 440, `certificate_id: ${why}`);
   }
-  // Only uploaded ones: an automatic certificate goes when its own domain has a newer one.
+  // Only uploaded ones: an automatic certificate is deleted when its own domain gets a newer one.
   if (certificate_id !== undefined && store.tlsCertificates.get(certificate_id)?.issued_at !== null) {
-    throw refuse(400, 1965, 'certificate_id: there is no such uploaded certificate.');
+    throw refuse(400, 1965, 'certificate_id: no uploaded certificate has this id');
   }
 }
 
@@ -125,8 +126,8 @@ function checkConfigurations({ store }: ApiContext, body: Update): void {
     const id = body[member];
     if (id === undefined) continue;
     const configuration = store.endpointConfigurations.get(id);
-    if (!configuration) throw refuse(400, 1600, `${member}: there is no such endpoint configuration.`);
-    if (configuration.type !== type) throw refuse(400, 428, `${member}: must be of type ${type}.`);
+    if (!configuration) throw refuse(400, 1600, `${member}: no endpoint configuration has this id`);
+    if (configuration.type !== type) throw refuse(400, 428, `${member}: must be of type ${type}`);
   }
 }
 
@@ -147,7 +148,11 @@ function detached(row: ReservedDomainRow, what: Detachable): ReservedDomainRow {
   switch (what) {
     case 'certificate':
       if (row.policy !== null && row.certificate_id !== null) {
-        throw refuse(400, 436, 'The certificate belongs to the management policy: detach the policy instead.');
+        throw refuse(
+          400,
+          436,
+          'the certificate belongs to the certificate management policy; detach the policy instead',
+        );
       }
       return { ...row, certificate_id: null };
     case 'certificate_management_policy':

@@ -4,10 +4,10 @@ import { changed } from '../store/changed.ts';
 import type { Database } from '../store/database.ts';
 import { type Actions, found } from './resource-router.ts';
 
-/** Columns to be set anew; what is absent or undefined stays. */
+/** New values of columns; absent and undefined columns keep theirs. */
 type Changes<Row> = { [Name in keyof Row]?: Row[Name] | undefined };
 
-/** A resource each of whose items is a row of one table. */
+/** A resource whose items are rows of one table. */
 export interface Stored<R extends Resource, Row> {
   resource: R;
   rows: {
@@ -16,15 +16,15 @@ export interface Stored<R extends Resource, Row> {
     update(row: Row): void;
     delete(id: string): unknown;
   };
-  /** The row as the API shows it. */
+  /** The row as an API response shows it. */
   shown(row: Row): z.output<R['answer']>;
-  /** Writes a changed row; left out: just so. */
+  /** Writes a changed row; the default updates it. */
   update?(row: Row): void;
-  /** Deletes a row that is there; left out: just so. */
+  /** Deletes an existing row; the default deletes it without checks. */
   remove?(row: Row): void;
 }
 
-/** All that can be done with such a resource, but for creating an item, in which they differ. */
+/** The actions of such a resource, except create, which differs for each. */
 export function storedActions<Row extends { id: string }, R extends Resource<z.ZodType, z.ZodType<Changes<Row>>>>(
   database: Database,
   { resource, rows, shown, update = (row) => rows.update(row), remove = ({ id }) => rows.delete(id) }: Stored<R, Row>,

@@ -115,13 +115,13 @@ function checkEdge(context: ApiContext, row: TlsEdgeRow, body: Update): void {
 
 function checkReferences({ store }: ApiContext, { backend, ip_restriction, mutual_tls }: Update): void {
   if (backend && !backendOf(store, backend.backend_id)) {
-    throw refuse(400, 6501, 'backend: there is no such backend.');
+    throw refuse(400, 6501, 'backend: no backend has this id');
   }
   if (ip_restriction?.ip_policy_ids.some((id) => !store.ipPolicies.get(id))) {
-    throw refuse(400, 7007, 'ip_restriction: there is no such IP policy.');
+    throw refuse(400, 7007, 'ip_restriction: no IP policy has this id');
   }
   if (mutual_tls?.certificate_authority_ids.some((id) => !store.certificateAuthorities.get(id))) {
-    throw refuse(400, 7072, 'mutual_tls: there is no such certificate authority.');
+    throw refuse(400, 7072, 'mutual_tls: no certificate authority has this id');
   }
 }
 
@@ -131,13 +131,14 @@ function backendOf(store: ApiContext['store'], id: string): object | null {
 
 function checkHostport({ store, live, domains }: ApiContext, edgeId: string, hostport: string): void {
   const host = hostport.slice(0, hostport.lastIndexOf(':'));
-  if (isGatewayName(host, domains)) throw refuse(400, 450, 'hostports: the gateway itself answers for this name.');
+  if (isGatewayName(host, domains))
+    throw refuse(400, 450, 'hostports: the gateway uses this name itself; choose another name');
   const holder = store.tlsEdges.holderOf(hostport);
-  if (holder !== null && holder !== edgeId) throw refuse(400, 7122, 'hostports: another TLS edge serves this one.');
+  if (holder !== null && holder !== edgeId) throw refuse(400, 7122, 'hostports: in use by another TLS edge');
   const isBound = live
     .endpoints()
     .some((endpoint) => endpoint.edgeId === null && addressesOf(endpoint).includes(hostport));
-  if (isBound) throw refuse(400, 7132, 'hostports: an agent serves this one.');
+  if (isBound) throw refuse(400, 7132, 'hostports: in use by an agent');
 }
 
 /** The port that all names share is everybody's for TLS as well, for it may be redirected from there. */
@@ -192,6 +193,6 @@ function shownModule<Name extends TlsEdgeModuleName>(
 ): ModuleAnswer<Name> {
   const module = showModules(context, row)[name];
   // Null would make the vendor's Python client raise.
-  if (module === null) throw refuse(404, tlsEdges.unknownIdCode, `The TLS edge has no ${name} module.`);
+  if (module === null) throw refuse(404, tlsEdges.unknownIdCode, `the TLS edge has no ${name} module`);
   return module;
 }

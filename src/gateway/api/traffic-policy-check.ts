@@ -3,11 +3,10 @@ import { checkPolicy } from '../../traffic-policy/check-policy.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
 
 /**
- * Makes the check whether a traffic policy can be run on a TLS edge, which carries no HTTP of its own.
+ * Creates the check of traffic policies for TLS edges, which handle no HTTP.
  *
- * @param ipPolicies looks up the IP policies that it may name
- * @returns a function of the document, JSON or YAML: everything that is wrong with it and where, with the first one's
- *   code of the documentation's catalogue; or null
+ * @param ipPolicies looks up the IP policies that it refers to
+ * @returns a function of the document, JSON or YAML: all errors with their places and the code of the first; or null
  */
 export function trafficPolicyCheck(ipPolicies: PolicyPorts['ipPolicies']): (document: string) => Refusal | null {
   return (document) => {

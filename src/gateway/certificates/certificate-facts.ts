@@ -29,7 +29,7 @@ const EXTENDED_KEY_USAGES: Readonly<Record<string, string>> = {
   '1.3.6.1.5.5.7.3.9': 'ocsp_signing',
 };
 
-/** Reads what the API tells about a CA certificate. */
+/** Reads the facts about a CA certificate that the API shows. */
 export function authorityFacts(certificate: X509Certificate): AuthorityFacts {
   const parsed = new x509.X509Certificate(certificate.raw);
   return {
@@ -41,7 +41,7 @@ export function authorityFacts(certificate: X509Certificate): AuthorityFacts {
   };
 }
 
-/** Reads what the API tells about a server's certificate. */
+/** Reads the facts about a server's certificate that the API shows. */
 export function certificateFacts(certificate: X509Certificate, privateKey: KeyObject): CertificateFacts {
   const parsed = new x509.X509Certificate(certificate.raw);
   const subject = parsed.subjectName;

@@ -8,14 +8,14 @@ import { type CertificateIssuer, type IssuedCertificate, IssueError } from './is
 import { isPlausible } from './local-ca/certificate-validity.ts';
 import { afterSetBack, failedJob, freshJob, renewalDue, renewalTime } from './provisioning-job.ts';
 
-/** Certificates obtained at the same time. */
+/** Orders that run at the same time. */
 const MAX_RUNNING = 4;
-/** An order of an ACME service with its DNS propagation takes minutes at most. */
+/** An ACME order takes minutes at most, with its DNS propagation. */
 const ISSUE_TIMEOUT_MS = 5 * 60_000;
-/** The wall clock may jump, on a Pi without a battery by years: it is looked at this often. */
-const LOOK_AGAIN_MS = 60_000;
+/** Interval of checks. The wall clock may jump, by years on a Pi without a clock battery. */
+const CHECK_INTERVAL_MS = 60_000;
 
-/** The table of names that a provisioner works for. */
+/** A table of names with automatic certificates. */
 export interface ManagedTable<Row extends ManagedDomainRow> {
   get(id: string): Row | null;
   managed(): Row[];
@@ -34,16 +34,16 @@ export interface CertificateRenewalDependencies<Row extends ManagedDomainRow> {
 }
 
 /**
- * Obtains and renews the certificates of names that have a management policy.
+ * Obtains and renews the certificates of names with a certificate management policy.
  *
- * All state is in the store (`due_at`, `job`), so that a restart goes on where it was.
+ * All state is in the store (`due_at`, `job`), so that a restart continues where it stopped.
  */
 export class CertificateRenewal<Row extends ManagedDomainRow> {
   readonly #running = new Map<string, { row: Row; abort: AbortController; done: Promise<void> }>();
   readonly #stopping = new AbortController();
   #nap = new AbortController();
   #loop: Promise<void> | null = null;
-  /** How far the wall clock was ahead of the one that never jumps; null before the first look. */
+  /** Offset of the wall clock from the monotonic clock; null before the first check. */
   #ahead: number | null = null;
 
   constructor(private readonly dependencies: CertificateRenewalDependencies<Row>) {}
@@ -52,12 +52,12 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     this.#loop ??= this.#run();
   }
 
-  /** Looks at the domains now: a policy was set, changed or taken off. */
+  /** Checks the domains now: a policy was set, changed or detached. */
   wake(): void {
     this.#nap.abort();
   }
 
-  /** Gives up what is under way; it starts anew with the next start of the process. */
+  /** Aborts running orders; they start again with the next start of the process. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     for (const { abort } of this.#running.values()) abort.abort();
@@ -69,11 +69,11 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     while (!this.#stopping.signal.aborted) {
       this.#nap = new AbortController();
       try {
-        await this.#heedSetBack();
+        await this.#handleClockSetBack();
         this.#cancelUnwanted();
         this.#startDue();
       } catch (error) {
-        this.dependencies.log.error({ err: error }, 'cannot look for certificates to issue');
+        this.dependencies.log.error({ err: error }, 'certificate check failed');
       }
       await this.#sleep();
     }
@@ -82,36 +82,36 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
   async #sleep(): Promise<void> {
     const { signal } = this.#nap;
     try {
-      await this.dependencies.clock.sleep(LOOK_AGAIN_MS, signal);
+      await this.dependencies.clock.sleep(CHECK_INTERVAL_MS, signal);
     } catch (error) {
       if (!signal.aborted) throw error;
     }
   }
 
-  /** A clock that was ahead, in this process or an earlier one, gave out dates that are years away now. */
-  async #heedSetBack(): Promise<void> {
+  /** A clock that was ahead, in this process or an earlier one, has left dates that are years away now. */
+  async #handleClockSetBack(): Promise<void> {
     const now = this.#wallClock();
     const ahead = now - this.dependencies.clock.now();
     if (!isPlausible(now)) return;
-    if (this.#ahead === null || ahead < this.#ahead - LOOK_AGAIN_MS) await this.#forgetDatesAhead(now);
+    if (this.#ahead === null || ahead < this.#ahead - CHECK_INTERVAL_MS) await this.#resetFutureDates(now);
     this.#ahead = ahead;
   }
 
-  async #forgetDatesAhead(now: number): Promise<void> {
+  async #resetFutureDates(now: number): Promise<void> {
     const { store, domains, issuer, log } = this.dependencies;
-    const mended = (row: Row) => {
+    const corrected = (row: Row) => {
       const certificate = row.certificate_id === null ? null : store.tlsCertificates.get(row.certificate_id);
       return afterSetBack(row, now, issuer.usesOurClock ? (certificate?.facts.not_before ?? null) : null);
     };
-    const waiting = domains.managed().filter((row) => !this.#running.has(row.id) && mended(row) !== row);
+    const waiting = domains.managed().filter((row) => !this.#running.has(row.id) && corrected(row) !== row);
     if (waiting.length === 0) return;
     await store.database.write(() => {
       for (const { id } of waiting) {
         const row = domains.get(id);
-        if (row) domains.update(mended(row));
+        if (row) domains.update(corrected(row));
       }
     });
-    log.warn({ names: waiting.length }, 'the clock was ahead: certificates are looked after by its new time');
+    log.warn({ names: waiting.length }, 'clock set back; certificate dates reset');
   }
 
   #cancelUnwanted(): void {
@@ -122,7 +122,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
 
   #startDue(): void {
     const { store, domains } = this.dependencies;
-    // The ones that run are still due, and may be all that the query returns.
+    // Running orders are still due, and may fill the query's limit.
     const due = domains.due(store.now(), MAX_RUNNING + this.#running.size);
     for (const { id } of due) {
       if (this.#running.size >= MAX_RUNNING) return;
@@ -138,7 +138,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     const done = this.#provision(row, row.policy, abort.signal)
       .catch((error: unknown) => log.error({ err: error, domain: row.domain }, 'certificate job failed'))
       .finally(() => {
-        // After a timeout the order may still be under way.
+        // The order may still be running after its deadline.
         abort.abort();
         this.#running.delete(id);
         this.wake();
@@ -159,7 +159,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     }
   }
 
-  /** Shows that a renewal is under way before it is. */
+  /** Stores the job of a renewal before the order starts. */
   async #beginRenewal(found: Row): Promise<Row> {
     const { store } = this.dependencies;
     const job = freshJob(store.now());
@@ -170,7 +170,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
   async #succeed(ordered: Row, issued: IssuedCertificate): Promise<void> {
     const { store, log } = this.dependencies;
     const { leaf, key } = readKeyPair(issued.certificatePem, issued.privateKeyPem);
-    // Loaded only now: its library takes 7 MB of memory.
+    // Loaded on first use: its library takes 7 MB of memory.
     const { certificateFacts } = await import('./certificate-facts.ts');
     const facts = certificateFacts(leaf, key);
     const renews_at = renewalTime(facts.not_before, facts.not_after);
@@ -182,29 +182,29 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
       store.tlsCertificates.insertWithKey({ ...common, certificate_pem, facts }, issued.privateKeyPem);
       return { ...row, certificate_id: id, renews_at, job: null, due_at: renewalDue(renews_at, this.#wallClock()) };
     });
-    if (stored) log.info({ domain: ordered.domain, renewsAt: renews_at }, 'certificate issued');
+    if (stored) log.info({ domain: ordered.domain, renews_at }, 'certificate issued');
   }
 
   async #fail(ordered: Row, error: unknown): Promise<void> {
     const { log, store } = this.dependencies;
     const known = error instanceof IssueError ? error : internalError(error);
-    let retriesAt: string | null = null;
+    let retries_at: string | null = null;
     const stored = await this.#change(ordered, (row) => {
       if (!row.job) return row;
       const job = failedJob(row.job, known, this.#wallClock());
-      retriesAt = job.retries_at;
-      return { ...row, job, due_at: retriesAt };
+      retries_at = job.retries_at;
+      return { ...row, job, due_at: retries_at };
     });
     if (!stored) return;
     const { domain, certificate_id } = ordered;
-    // What serves meanwhile goes on serving, beyond its end as well.
-    const present = certificate_id === null ? null : store.tlsCertificates.get(certificate_id);
-    const presentEnds = present?.facts.not_after ?? null;
-    log.warn({ err: error, domain, errorCode: known.code, retriesAt, presentEnds }, 'certificate not issued');
+    // The current certificate stays in use, even after it has expired.
+    const current = certificate_id === null ? null : store.tlsCertificates.get(certificate_id);
+    const expires_at = current?.facts.not_after ?? null;
+    log.warn({ err: error, domain, error_code: known.code, retries_at, expires_at }, 'certificate not issued');
   }
 
   /**
-   * Writes the outcome of an order, unless the domain does not want it any more.
+   * Writes the outcome of an order, unless the domain has changed meanwhile.
    *
    * @returns whether it was written
    */
@@ -225,7 +225,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
   }
 }
 
-/** Whether the domain still wants what was ordered for it. */
+/** Whether the order still matches the domain's policy and job. */
 function isSameOrder(row: ManagedDomainRow | null, ordered: ManagedDomainRow): boolean {
   return (
     row?.policy?.private_key_type === ordered.policy?.private_key_type &&
@@ -234,10 +234,14 @@ function isSameOrder(row: ManagedDomainRow | null, ordered: ManagedDomainRow): b
 }
 
 function internalError(cause: unknown): IssueError {
-  return new IssueError('INTERNAL_ERROR', 'The certificate could not be issued; it will be tried again.', { cause });
+  return new IssueError(
+    'INTERNAL_ERROR',
+    'The certificate could not be issued because of an internal error; the gateway will retry.',
+    { cause },
+  );
 }
 
-/** The promise's outcome, or a rejection as soon as the signal aborts: not every order can be cancelled. */
+/** Rejects when the signal aborts: not every order can be cancelled. */
 function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     signal.addEventListener('abort', () => reject(signal.reason), { once: true });

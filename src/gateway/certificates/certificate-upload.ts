@@ -8,20 +8,20 @@ const MAX_CHAIN = 16;
 const KEY_TYPES = new Set(['rsa', 'ec', 'ed25519']);
 
 /**
- * Reads a chain and its private key as somebody uploaded them.
+ * Parses and validates an uploaded certificate chain and its private key.
  *
  * @returns the leaf and the key
- * @throws {ApiError} 1900 … 1926, saying what is wrong with them
+ * @throws {ApiError} 1900 … 1926 when either is invalid
  */
 export function readKeyPair(certificatePem: string, privateKeyPem: string): { leaf: X509Certificate; key: KeyObject } {
   const [leaf, ...rest] = readChain(certificatePem);
-  if (!leaf) throw refuse(1922, 'certificate_pem: holds no certificate.');
+  if (!leaf) throw refuse(1922, 'certificate_pem: holds no certificate');
   const key = readPrivateKey(privateKeyPem);
-  if (!leaf.checkPrivateKey(key)) throw refuse(1923, 'The private key is not the one of the first certificate.');
+  if (!leaf.checkPrivateKey(key)) throw refuse(1923, 'private_key_pem: does not match the first certificate');
   let child = leaf;
   for (const issuer of rest) {
     if (!child.checkIssued(issuer)) {
-      throw refuse(1926, 'certificate_pem: out of order; each certificate must be followed by its issuer.');
+      throw refuse(1926, 'certificate_pem: wrong order; each certificate must be followed by its issuer');
     }
     child = issuer;
   }
@@ -29,29 +29,29 @@ export function readKeyPair(certificatePem: string, privateKeyPem: string): { le
 }
 
 /**
- * Reads a CA certificate as somebody uploaded it.
+ * Parses and validates an uploaded CA certificate.
  *
- * @throws {ApiError} 1910 … 1920, saying what is wrong with it
+ * @throws {ApiError} 1910 … 1920 when it is invalid
  */
 export function readAuthority(caPem: string): X509Certificate {
   const blocks = parsePem(caPem);
   const [block] = blocks ?? [];
-  if (!blocks || !block) throw refuse(1920, 'ca_pem: is not PEM.');
-  if (blocks.length > 1) throw refuse(1912, 'ca_pem: holds more than one certificate.');
-  if (block.type !== 'CERTIFICATE') throw refuse(1911, 'ca_pem: the PEM block is not a CERTIFICATE.');
-  if (block.hasHeaders) throw refuse(1910, 'ca_pem: PEM headers are not allowed.');
+  if (!blocks || !block) throw refuse(1920, 'ca_pem: not PEM');
+  if (blocks.length > 1) throw refuse(1912, 'ca_pem: holds more than one certificate');
+  if (block.type !== 'CERTIFICATE') throw refuse(1911, 'ca_pem: the PEM block is not a CERTIFICATE');
+  if (block.hasHeaders) throw refuse(1910, 'ca_pem: PEM headers are not supported');
   const certificate = parseCertificate(block, 1920, 'ca_pem');
-  if (!certificate.ca) throw refuse(1913, 'ca_pem: is no CA: its basic constraints do not say so.');
+  if (!certificate.ca) throw refuse(1913, 'ca_pem: not a CA certificate: its basic constraints do not say CA');
   return certificate;
 }
 
 function readChain(pem: string): X509Certificate[] {
   const blocks = parsePem(pem);
   if (!blocks) throw unknownFormat('certificate_pem');
-  if (blocks.some(isPrivateKey)) throw refuse(1925, 'certificate_pem: holds a private key.');
+  if (blocks.some(isPrivateKey)) throw refuse(1925, 'certificate_pem: holds a private key');
   if (blocks.some(({ type }) => type !== 'CERTIFICATE')) throw unknownFormat('certificate_pem');
   if (blocks.length === 0) throw unknownFormat('certificate_pem');
-  if (blocks.length > MAX_CHAIN) throw refuse(1926, `certificate_pem: more than ${MAX_CHAIN} certificates.`);
+  if (blocks.length > MAX_CHAIN) throw refuse(1926, `certificate_pem: more than ${MAX_CHAIN} certificates`);
   return blocks.map((block) => parseCertificate(block, 1900, 'certificate_pem'));
 }
 
@@ -59,7 +59,7 @@ function parseCertificate(block: PemBlock, code: number, member: string): X509Ce
   try {
     return new X509Certificate(block.text);
   } catch (cause) {
-    throw refuse(code, `${member}: the certificate cannot be read.`, { cause });
+    throw refuse(code, `${member}: cannot parse the certificate`, { cause });
   }
 }
 
@@ -69,19 +69,19 @@ function readPrivateKey(pem: string): KeyObject {
   if (!key) {
     const isCertificate = blocks.some(({ type }) => type === 'CERTIFICATE');
     throw isCertificate
-      ? refuse(1924, 'private_key_pem: holds a certificate.')
-      : refuse(1903, 'private_key_pem: holds no private key in PEM.');
+      ? refuse(1924, 'private_key_pem: holds a certificate')
+      : refuse(1903, 'private_key_pem: holds no private key in PEM');
   }
   if (key.hasHeaders || key.type.startsWith('ENCRYPTED')) {
-    throw refuse(1902, 'private_key_pem: is encrypted; remove the passphrase first.');
+    throw refuse(1902, 'private_key_pem: the key is encrypted; remove its passphrase');
   }
   try {
     const parsed = createPrivateKey(key.text);
     if (KEY_TYPES.has(String(parsed.asymmetricKeyType))) return parsed;
   } catch {
-    // Without a cause: OpenSSL's errors are of no help here, and what was sent must not be repeated.
+    // Without a cause: OpenSSL's errors do not help, and the error must not repeat the key.
   }
-  throw refuse(1903, 'private_key_pem: must be an RSA, ECDSA or Ed25519 key.');
+  throw refuse(1903, 'private_key_pem: must be an RSA, ECDSA or Ed25519 key');
 }
 
 function isPrivateKey({ type }: PemBlock): boolean {
@@ -89,7 +89,7 @@ function isPrivateKey({ type }: PemBlock): boolean {
 }
 
 function unknownFormat(member: string): ApiError {
-  return refuse(1900, `${member}: is not a PEM chain of certificates.`);
+  return refuse(1900, `${member}: not a PEM certificate chain`);
 }
 
 function refuse(code: number, message: string, cause?: ErrorOptions): ApiError {

@@ -29,7 +29,7 @@ export interface IssuerParts {
 }
 
 /**
- * Whom reserved domains and the gateway's own names get their certificates from.
+ * Chooses who issues the certificates of reserved domains and of the gateway's own names.
  *
  * @param acme null: the gateway's own CA
  */
@@ -39,7 +39,7 @@ export function chooseIssuer(acme: AcmeSettings | null, parts: IssuerParts): Cer
   return {
     usesOurClock: false,
     async issue(request, signal) {
-      // Loaded with the first order: many gateways never need it.
+      // Loaded with the first order: many gateways never place one.
       issuer ??= acmeIssuer(acme, parts);
       return (await issuer).issue(request, signal);
     },

@@ -8,8 +8,8 @@ import type { CertifiedKey } from './local-ca/certificate-files.ts';
 const MAX_KEPT = 1024;
 
 /**
- * The certificates of reserved domains, uploaded or issued, and of the gateway's own names. The store is asked each
- * time which certificate it is, so that a change shows with the next handshake; what a certificate holds never changes.
+ * The certificates of reserved domains and of the gateway's own names. Looks up the certificate's id on every handshake,
+ * so that changes take effect immediately; the content of a certificate never changes and is cached.
  */
 export class DomainCertificates {
   /** By certificate; null: unusable, which is told once. */
@@ -23,10 +23,10 @@ export class DomainCertificates {
   ) {}
 
   /**
-   * The certificate to serve a name with.
+   * The certificate for a hostname.
    *
    * @param host lower case
-   * @returns null when there is none for it but the local CA's
+   * @returns null when the local CA's certificate is used instead
    */
   pairFor(host: string): CertifiedKey | null {
     if (host === this.exception) return null;
@@ -44,11 +44,11 @@ export class DomainCertificates {
       const stored = this.store.tlsCertificates.keyPair(id);
       if (!stored) return null;
       const pair = { cert: stored.certificatePem, key: stored.privateKeyPem };
-      // Whether it can be served is found out once, and not with each handshake.
+      // An unusable certificate is detected once, not with every handshake.
       createSecureContext(pair);
       return pair;
     } catch (err) {
-      this.log.error({ err, certificate: id }, 'a certificate cannot be served; the local CA’s is instead');
+      this.log.error({ err, certificate: id }, 'certificate unusable; serving one of the local CA');
       return null;
     }
   }

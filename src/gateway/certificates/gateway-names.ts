@@ -6,8 +6,8 @@ import type { Store } from '../store/store.ts';
 import { freshJob, withPolicy } from './provisioning-job.ts';
 
 /**
- * The names to order for. A wildcard, which covers every endpoint directly under the base domain, can only be proved in
- * the DNS.
+ * The gateway's own names that need certificates. The wildcard covers every endpoint directly below the base domain, and
+ * can only be validated with DNS.
  *
  * @param answersDns whether the challenge DNS runs
  */
@@ -19,9 +19,9 @@ export function ownNames(choice: OwnNamesChoice, { baseDomain }: DomainSettings,
 }
 
 /**
- * Where the records of the base domain and of its wildcard have to lead, which share one challenge name.
+ * The expected DNS records of the base domain and of its wildcard, which share one challenge name.
  *
- * @returns null when the name is another one
+ * @returns null for any other name
  */
 export function ownTargets(domain: string, { baseDomain, acmeZone }: DomainSettings): DnsTargets | null {
   if (domain !== baseDomain && domain !== `*.${baseDomain}`) return null;
@@ -29,10 +29,10 @@ export function ownTargets(domain: string, { baseDomain, acmeZone }: DomainSetti
 }
 
 /**
- * Has the provisioner look after these names from now on, and after no others. What is on its way stays on its way: a
- * gateway that is started again and again must not use up what its authority allows.
+ * Makes these names the ones that are renewed. Jobs under way continue: frequent restarts must not use up the rate limits
+ * of the certificate authority.
  *
- * @param policy another one than before has new certificates ordered
+ * @param policy a changed policy orders new certificates
  */
 export async function claimGatewayNames(
   { database, ids, now, ownDomains, tlsCertificates }: Store,

@@ -2,9 +2,9 @@
 export interface PemBlock {
   /** `CERTIFICATE`, `PRIVATE KEY`, … */
   type: string;
-  /** Whether there are headers before the data, such as `Proc-Type`. */
+  /** Whether headers precede the data, for example `Proc-Type`. */
   hasHeaders: boolean;
-  /** The block as it stood there. */
+  /** The original text of the block. */
   text: string;
 }
 
@@ -12,7 +12,7 @@ const BEGIN = '-----BEGIN ';
 const DASHES = '-----';
 
 /**
- * Takes a PEM text apart; what stands between the blocks is ignored (RFC 7468, section 2).
+ * Parses PEM blocks and ignores the text between them (RFC 7468, section 2).
  *
  * @returns null when a block is not closed
  */

@@ -5,7 +5,7 @@ import type { IssueError } from './issuing/certificate-issuer.ts';
 const HOUR_MS = 60 * 60 * 1000;
 const DAY_MS = 24 * HOUR_MS;
 
-/** The job of a domain whose certificate was just asked for. */
+/** The job of a domain whose certificate was just requested. */
 export function freshJob(now: string): ProvisioningJob {
   return {
     error_code: null,
@@ -16,17 +16,17 @@ export function freshJob(now: string): ProvisioningJob {
   };
 }
 
-/** First and longest wait before the next try, by what went wrong: DNS records are corrected at a human's pace. */
+/** First and longest delay before a retry, by error code. */
 const RETRY_MS = {
   DNS_ERROR: { first: 60_000, longest: HOUR_MS },
   INTERNAL_ERROR: { first: 30_000, longest: HOUR_MS },
 };
 
-/** What an authority may ask for at most; the limits of Let's Encrypt are for a week. */
+/** The longest `Retry-After` that is honoured: Let's Encrypt's rate limits last a week. */
 const LONGEST_WAIT_MS = 7 * DAY_MS;
 
 /**
- * The job after another failure.
+ * The job after a further failure.
  *
  * @param failure its `retryAfter`, in seconds, makes the wait longer, never shorter, up to a week
  * @param now milliseconds since the Unix epoch
@@ -43,8 +43,8 @@ export function failedJob(
 }
 
 /**
- * When a name is to be looked at again after a certificate was issued: an old certificate, or a wrong clock, must not
- * make us renew without pause.
+ * When to check a name again after a certificate was issued. An old certificate or a wrong clock must not cause renewals
+ * in a loop.
  *
  * @param now milliseconds since the Unix epoch
  */
@@ -54,10 +54,10 @@ export function renewalDue(renewsAt: string, now: number): string {
 }
 
 /**
- * The name with no dates that a clock set which was ahead, and for which it would wait; itself when it has none.
+ * The row without dates that come from a clock that was ahead; the same row when it has none.
  *
- * @param now milliseconds since the Unix epoch, by the clock that was set back
- * @param beginsAt when the certificate begins, for one that is dated by that clock; null for others
+ * @param now milliseconds since the Unix epoch, by the corrected clock
+ * @param beginsAt start of validity of a certificate that the same clock dated; null for others
  */
 export function afterSetBack<Row extends ManagedDomainRow>(row: Row, now: number, beginsAt: string | null): Row {
   const { job, due_at, renews_at } = row;
@@ -78,12 +78,12 @@ export function withoutPolicy<Row extends ManagedDomainRow>(row: Row): Row {
 }
 
 /**
- * The domain under a policy: a new policy, or one that asks for another key, starts a job; asking again for what is
- * there restarts a job only if it is failing.
+ * The domain under a policy. A new policy or another key type starts a job. The same policy again only restarts a job
+ * that is failing.
  */
 export function withPolicy<Row extends ManagedDomainRow>(row: Row, policy: CertificatePolicy, now: string): Row {
   const started = { policy, job: freshJob(now), due_at: now };
-  // An uploaded certificate gives way at once; an automatic one serves until the new one is there.
+  // An uploaded certificate is detached immediately; an automatic one serves until it is replaced.
   if (row.policy === null) return { ...row, ...started, certificate_id: null, renews_at: null };
   const isSame = row.policy.private_key_type === policy.private_key_type && row.policy.authority === policy.authority;
   const isFailing = row.job !== null && row.job.error_code !== null;

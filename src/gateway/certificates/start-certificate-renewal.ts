@@ -6,11 +6,11 @@ import { CertificateRenewal, type ManagedTable } from './certificate-renewal.ts'
 import { chooseIssuer, type IssuerParts } from './choose-issuer.ts';
 import { claimGatewayNames, ownNames } from './gateway-names.ts';
 
-/** How certificates are obtained. */
+/** Settings of automatic certificates. */
 export interface CertificateRenewalSettings {
-  /** Null: reserved domains get theirs from the gateway's own CA. */
+  /** null: the gateway's own CA issues the certificates of reserved domains. */
   acme: AcmeSettings | null;
-  /** Null: the challenges of wildcard domains are answered nowhere. */
+  /** null: wildcard domains cannot be validated with ACME. */
   challengeDns: ChallengeDnsSettings | null;
 }
 
@@ -21,20 +21,20 @@ interface ProvisioningParts extends IssuerParts {
 type OnStop = (stop: () => Promise<void>) => void;
 
 /**
- * Has certificates obtained and renewed from now on, those of reserved domains and of the gateway's own names, and
- * answers the challenges that this takes.
+ * Starts obtaining and renewing the certificates of reserved domains and of the gateway's own names, and answering
+ * their challenges.
  *
- * @param onStop is given the end of each thing that was started
- * @throws the system's error when the challenge DNS cannot have its port
+ * @param onStop registers how to stop what was started
+ * @throws the system's error when the challenge DNS cannot bind its port
  */
 export async function startCertificateRenewal(
   { acme, challengeDns }: CertificateRenewalSettings,
   parts: ProvisioningParts,
   onStop: OnStop,
 ): Promise<{
-  /** Port of the challenge DNS; null: there is none. */
+  /** Port of the challenge DNS; null when it is off. */
   dnsPort: number | null;
-  /** Looks at the reserved domains now. */
+  /** Checks the reserved domains now. */
   wake: () => void;
 }> {
   const { store, domains, log } = parts;
@@ -66,18 +66,18 @@ async function startChallengeDns(
   return chosen;
 }
 
-/** @returns whether the gateway's own names are to be looked after */
+/** @returns whether the gateway's own names need certificates */
 async function claimNames(
   names: readonly string[],
   authority: string,
   { store, log }: ProvisioningParts,
 ): Promise<boolean> {
-  // Whatever was obtained would be forgotten, and ordered again with each start.
+  // A read-only disk cannot keep certificates: every start would order them again.
   if (!store.database.isDurable) return false;
   try {
     await claimGatewayNames(store, names, { authority, private_key_type: 'ecdsa' });
   } catch (err) {
-    log.error({ err }, 'certificates of the gateway’s own names are not ordered: that could not be written down');
+    log.error({ err }, 'gateway certificates not ordered: cannot write to the database');
   }
   return names.length > 0;
 }

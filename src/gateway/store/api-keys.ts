@@ -13,7 +13,7 @@ const columns = {
 export type ApiKeyRow = RowOf<typeof columns>;
 export type ApiKeys = Table<typeof columns>;
 
-/** Keys that open the management API; only a hash of each is kept. */
+/** API keys; only their hashes are stored. */
 export function apiKeys(database: Database): ApiKeys {
   return new Table(database, 'api_keys', columns);
 }

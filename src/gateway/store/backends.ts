@@ -20,7 +20,7 @@ export function httpResponseBackends(database: Database): HttpResponseBackends {
   return new Table(database, 'http_response_backends', httpResponseColumns);
 }
 
-/** Backends that spread connections over the online tunnels with certain labels. */
+/** Backends that balance connections over the online tunnels with specific labels. */
 export function tunnelGroupBackends(database: Database): TunnelGroupBackends {
   return new Table(database, 'tunnel_group_backends', tunnelGroupColumns);
 }

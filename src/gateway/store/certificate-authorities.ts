@@ -1,7 +1,7 @@
 import type { Database } from './database.ts';
 import { json, nullable, type RowOf, Table, text } from './table.ts';
 
-/** What a CA certificate says about itself; read once, when it is stored. */
+/** Facts about a CA certificate, read when it is stored. */
 export interface AuthorityFacts {
   subject_common_name: string;
   not_before: string;
@@ -22,7 +22,7 @@ const columns = {
 export type CertificateAuthorityRow = RowOf<typeof columns>;
 export type CertificateAuthorities = Table<typeof columns>;
 
-/** CA certificates against which an edge checks its clients' certificates. */
+/** CA certificates that TLS edges verify client certificates with. */
 export function certificateAuthorities(database: Database): CertificateAuthorities {
   return new Table(database, 'certificate_authorities', columns);
 }

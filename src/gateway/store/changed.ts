@@ -1,7 +1,7 @@
 /**
- * A row with some of its columns set anew.
+ * A row with new values in some of its columns.
  *
- * @param changes what was sent; a column that is absent or undefined keeps its value
+ * @param changes new values; absent and undefined columns keep theirs
  */
 export function changed<Row extends object>(row: Row, changes: { [Name in keyof Row]?: Row[Name] | undefined }): Row {
   const result = { ...row };

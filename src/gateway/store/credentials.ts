@@ -13,7 +13,7 @@ const columns = {
 
 export type CredentialRow = RowOf<typeof columns>;
 
-/** Authtokens, with which agents start sessions; only a hash of each is kept. */
+/** Authtokens; only their hashes are stored. */
 export class Credentials extends Table<typeof columns> {
   constructor(database: Database) {
     super(database, 'credentials', columns);

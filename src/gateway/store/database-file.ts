@@ -17,7 +17,7 @@ import { migrate } from './migrate.ts';
 import { sqlEngine } from './sql-engine.ts';
 import { walDamage } from './wal-damage.ts';
 
-/** How often a log is read that looks damaged: another process may be writing it just then. */
+/** How often a log that looks damaged is read: another process may be writing it. */
 const WAL_READS = 3;
 
 /**
@@ -39,12 +39,12 @@ export function checkLog(file: string): void {
 }
 
 /**
- * Makes the database when there is none, and looks for damage that the engine would not report but write over.
+ * Creates the database if it is missing, and checks for damage that the engine would silently overwrite.
  *
- * A database has its name only once it is complete. So an empty file under it is damage and no first start that a power
- * cut ended; the engine would take it for a new one, and delete the log, in which everything may still be.
+ * A new database gets its name only once it is complete. So an empty file is damage, and not a first start that a power cut
+ * ended. The engine would treat it as new and delete the log, which may still hold everything.
  *
- * @throws {OperatorError} when there is such damage; the system's error when the file cannot be used
+ * @throws {OperatorError} when the database is damaged; the system's error when the file cannot be used
  */
 export function prepareDatabaseFile(file: string): void {
   const size = sizeOf(file);
@@ -56,7 +56,7 @@ export function prepareDatabaseFile(file: string): void {
     createDatabase(file);
   } else {
     accessSync(file, constants.R_OK | constants.W_OK);
-    // The engine makes files beside it, and says no more than "readonly" when it may not.
+    // The engine creates files beside it, and only reports "readonly" when it cannot.
     accessSync(dirname(file), constants.W_OK);
     if ((sizeOf(log) ?? 0) > 0 && !hasLogs(file)) {
       throw new OperatorError(
@@ -68,7 +68,7 @@ export function prepareDatabaseFile(file: string): void {
   }
 }
 
-/** What to tell the operator about a database that cannot be trusted. */
+/** The message about a damaged database. */
 export function damaged(file: string, problem: string): string {
   return `the database ${file} is damaged (${problem}): move it and its -wal and -shm files aside, then put a backup (made with "device-agent gateway backup") in its place`;
 }
@@ -83,13 +83,13 @@ export function asOperatorError(error: unknown, file: string): unknown {
   return new OperatorError(withDiskAdvice(`cannot open the database ${file}: ${text}`, error), 1, { cause: error });
 }
 
-/** Makes an empty file that only its owner can read; the engine writes backups into empty files only. */
+/** Creates an empty file that only its owner can read; the engine only writes backups into empty files. */
 export function createPrivately(file: string): void {
   try {
     closeSync(openSync(file, 'wx', 0o600));
   } catch (error) {
     if (hasErrno(error, 'EEXIST')) {
-      throw new OperatorError(`${file} exists already: a backup never overwrites a file`, 2);
+      throw new OperatorError(`${file} already exists: a backup never overwrites a file; choose another name`, 2);
     }
     throw new OperatorError(`cannot write the backup ${file}: ${messageOf(error)}`, 1, { cause: error });
   }
@@ -114,7 +114,7 @@ function createDatabase(file: string): void {
     } finally {
       engine.close();
     }
-    // A copy: what the engine once had open it knows again by its inode, whatever the name.
+    // A copy, because the engine recognizes files that it has opened by their inode.
     createDurablySync(file, readFileSync(made), 0o600);
   } catch (error) {
     // Another process was faster.
@@ -125,8 +125,7 @@ function createDatabase(file: string): void {
 }
 
 /**
- * Whether the database was ever used with a log. A backup never was, and the engine would write whatever log it finds
- * into it all the same.
+ * Whether the database was ever used with a log. A backup was not, but the engine would apply any log it finds.
  */
 function hasLogs(file: string): boolean {
   const header = Buffer.alloc(WRITE_VERSION_AT + 1);

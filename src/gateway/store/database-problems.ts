@@ -1,21 +1,21 @@
 import { diskAdvice } from '../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 
-/** Another program holds the database: the write was not done, and may be tried again. */
+/** Another program has locked the database: nothing was written; a retry may succeed. */
 export class DatabaseBusy extends OperatorError {
   constructor(file: string, cause: unknown) {
     super(`another program holds the database ${file}; try again when it is done`, 1, { cause });
   }
 }
 
-/** The disk does not take the write: nothing was changed. */
+/** The disk cannot be written: nothing was changed. */
 export class DatabaseUnwritable extends OperatorError {
-  /** Whether it is room that is missing. */
+  /** Whether the disk is full. */
   readonly isFull: boolean;
 
   constructor(file: string, cause: unknown) {
     const isFull = hasErrno(cause, 'SQLITE_FULL');
-    // The engine tells no more than that; the system's own words would be these.
+    // The engine only reports these two cases; the advice uses the matching system errors.
     const advice = diskAdvice(Object.assign(new Error(), { code: isFull ? 'ENOSPC' : 'EROFS' }));
     super(`the database ${file} cannot be written (${messageOf(cause)}): ${advice}`, 1, { cause });
     this.isFull = isFull;
@@ -26,13 +26,13 @@ export function isBusy(error: unknown): boolean {
   return hasErrno(error, 'SQLITE_BUSY') || hasErrno(error, 'SQLITE_BUSY_SNAPSHOT');
 }
 
-/** Whether the engine could not write: a full disk, one that has become read-only, one that fails. */
+/** Whether the engine could not write: the disk is full, read-only or failing. */
 export function isUnwritable(error: unknown): boolean {
   const code = error instanceof Error ? String((error as NodeJS.ErrnoException).code) : '';
   return code === 'SQLITE_FULL' || /^SQLITE_(IOERR|READONLY|CANTOPEN)/.test(code);
 }
 
-/** Whether the engine refused a change because of the given rule, such as `UNIQUE` or `FOREIGNKEY`. */
+/** Whether a change violates a constraint, for example `UNIQUE` or `FOREIGNKEY`. */
 export function isConstraint(error: unknown, rule: 'UNIQUE' | 'PRIMARYKEY' | 'FOREIGNKEY'): boolean {
   return error instanceof Error && hasErrno(error, `SQLITE_CONSTRAINT_${rule}`);
 }

@@ -10,9 +10,9 @@ import { migrate, type OlderSchema } from './migrate.ts';
 import { bind, PreparedStatements, type SqlValue } from './prepared-statements.ts';
 import { sqlEngine } from './sql-engine.ts';
 
-/** How long opening waits for another process (the command line beside a running gateway). */
+/** How long opening waits for another process, for example a command beside a running gateway. */
 const OPEN_TIMEOUT_MS = 5_000;
-/** How long the engine waits for one afterwards, and holds up everything else; writes are then tried again. */
+/** How long the engine waits for a lock afterwards, which blocks the event loop; writes then retry. */
 const BUSY_TIMEOUT_MS = 20;
 
 interface OpenOptions {
@@ -21,15 +21,15 @@ interface OpenOptions {
 }
 
 /**
- * The gateway's database, from opening to closing it.
+ * The gateway's database.
  *
- * Reads are synchronous. Writes are transactions handed to {@link Database.write}, answered only when they are on disk.
+ * Reads are synchronous. Writes are transactions passed to {@link Database.write}, which resolve when they are on disk.
  */
 export class Database {
   readonly #engine: Libsql.Database;
   readonly #file: string;
   readonly #statements: PreparedStatements;
-  /** Those that give rows as lists of values. */
+  /** Statements that return rows as arrays of values. */
   readonly #rawStatements: PreparedStatements;
   readonly #writes: GroupCommit;
   #closed = false;
@@ -39,7 +39,7 @@ export class Database {
   private constructor(
     engine: Libsql.Database,
     file: string,
-    /** False for a copy that ends with the process: what is answered as done has to be on the disk. */
+    /** False for a temporary copy, whose changes are lost when the process ends. */
     readonly isDurable: boolean,
   ) {
     this.#engine = engine;
@@ -53,13 +53,12 @@ export class Database {
   }
 
   /**
-   * Opens the database, making or upgrading it as needed.
+   * Opens the database, and creates or upgrades it as needed.
    *
    * @param file its path; the folder must exist
    * @param options.isDurable whether the file stays
-   * @param options.older what to do when an older version of this program wrote it; upgrade it, if not said otherwise
-   * @throws {OperatorError} when the file is damaged, not a database, or of a newer version of this program; nothing of
-   *   it was changed then
+   * @param options.older what to do with a database of an older version of this program; upgrades it by default
+   * @throws {OperatorError} when the file is damaged, not a database, or from a newer version; it is then left unchanged
    */
   static open(file: string, { isDurable = true, older = 'upgrade' }: OpenOptions = {}): Database {
     let database: Database | null = null;
@@ -69,13 +68,13 @@ export class Database {
       database.#prepareFile(older);
       return database;
     } catch (error) {
-      // Not close(): what cannot be trusted is left as it is.
+      // Not close(), which would change a damaged database.
       if (database) database.#engine.close();
       throw asOperatorError(error, file);
     }
   }
 
-  /** Opens a copy of the database, on a disk that can be written; nobody else sees it, and nothing of it stays. */
+  /** Opens a private, temporary copy of the database on a writable disk. */
   static openCopy(file: string, older: OlderSchema): Database {
     checkLog(file);
     const folder = mkdtempSync(join(tmpdir(), 'device-agent-'));
@@ -85,18 +84,18 @@ export class Database {
       }
       return Database.open(join(folder, 'copy.db'), { isDurable: false, older });
     } finally {
-      // The engine has its files open; without names they go with the process, however that ends.
+      // The engine has its files open; without names they disappear when the process ends, even in a crash.
       rmSync(folder, { recursive: true, force: true });
     }
   }
 
-  /** Grows with every change by this process: whoever kept what it has read can tell that it is still true. */
+  /** Grows with every change by this process, so that caches can tell whether they are current. */
   get commits(): number {
     return this.#commits;
   }
 
   /**
-   * Calls back after every change, before it is answered.
+   * Calls the listener after every commit, before the write resolves.
    *
    * @param listener must not throw
    */
@@ -104,7 +103,7 @@ export class Database {
     this.#afterCommit.add(listener);
   }
 
-  /** All rows of a query, as objects keyed by column; the caller names their type, which the SQL decides. */
+  /** All rows of a query as objects keyed by column. The caller must name the type that the SQL returns. */
   all<Row>(sql: string, parameters: readonly SqlValue[] = []): Row[] {
     const prepared = this.#statements.prepare(sql, parameters);
     return prepared.all(bind(parameters)) as Row[];
@@ -112,17 +111,17 @@ export class Database {
 
   /** The first row of a query, or null. */
   get<Row>(sql: string, parameters: readonly SqlValue[] = []): Row | null {
-    // Not the engine's own get(): that adds a member of its own to the row.
+    // Not the engine's own get(), which adds a member to the row.
     return this.all<Row>(sql, parameters)[0] ?? null;
   }
 
-  /** The first row of a query, as the values of its columns, or null: reading objects takes twice as long. */
+  /** The first row of a query as an array of values, or null: objects take twice as long to read. */
   values(sql: string, parameters: readonly SqlValue[]): unknown[] | null {
     const row: unknown = this.#rawStatements.prepare(sql, parameters).get(bind(parameters));
     return (row as unknown[] | undefined) ?? null;
   }
 
-  /** All rows of a query, each as the values of its columns. */
+  /** All rows of a query, each as an array of values. */
   allValues(sql: string, parameters: readonly SqlValue[]): unknown[][] {
     return this.#rawStatements.prepare(sql, parameters).all(bind(parameters)) as unknown[][];
   }
@@ -133,19 +132,19 @@ export class Database {
    * @returns how many rows changed
    */
   run(sql: string, parameters: readonly SqlValue[] = []): number {
-    if (!this.#writes.isRunning) throw new Error('a change outside a transaction');
+    if (!this.#writes.isRunning) throw new Error('change outside a transaction');
     return this.#statements.prepare(sql, parameters).run(bind(parameters)).changes;
   }
 
   /**
-   * Runs a transaction: all of `work` or nothing of it.
+   * Runs a transaction.
    *
-   * `work` must be synchronous. It runs soon, not at once, together with others that wait.
+   * `work` must be synchronous. It does not run immediately, but in one commit with other pending writes.
    *
    * @returns what `work` returns, once it is durable
-   * @throws whatever `work` throws, after undoing its changes; an error of the engine when the commit fails
-   * @throws {DatabaseBusy} when another process holds the database for longer than 5 s
-   * @throws {DatabaseUnwritable} when the disk does not take it
+   * @throws what `work` throws, after rolling its changes back; an error of the engine when the commit fails
+   * @throws {DatabaseBusy} when another process locks the database for longer than 5 s
+   * @throws {DatabaseUnwritable} when the disk cannot be written
    */
   write<T>(work: () => T): Promise<T> {
     if (this.#closed) return Promise.reject(new Error('the database is closed'));
@@ -153,7 +152,7 @@ export class Database {
   }
 
   /**
-   * Copies the database as it is now into a new file, while it stays in use.
+   * Copies the current state of the database into a new file, while it stays in use.
    *
    * @throws {OperatorError} when the file exists or cannot be written
    */
@@ -168,14 +167,14 @@ export class Database {
     }
   }
 
-  /** The problems that a full check of the file finds; empty when it is sound. */
+  /** The problems that a full integrity check finds. */
   problems(): string[] {
     const rows = this.all<{ integrity_check: string }>('PRAGMA integrity_check');
     const broken = this.all('PRAGMA foreign_key_check').map((row) => `dangling reference ${JSON.stringify(row)}`);
     return [...rows.map((row) => row.integrity_check).filter((line) => line !== 'ok'), ...broken];
   }
 
-  /** Finishes the writes that wait, then closes; closing twice does no harm. */
+  /** Finishes pending writes, then closes; idempotent. */
   close(): void {
     if (this.#closed) return;
     this.#writes.finish();
@@ -188,7 +187,7 @@ export class Database {
 
   #prepareFile(older: OlderSchema): void {
     this.#engine.exec('PRAGMA journal_mode = WAL');
-    // FULL, not NORMAL: in WAL mode NORMAL loses the latest commits when the power goes.
+    // FULL, not NORMAL: in WAL mode, NORMAL loses the latest commits in a power cut.
     this.#engine.exec('PRAGMA synchronous = FULL');
     this.#engine.exec('PRAGMA foreign_keys = ON');
     const [problem] = this.all<{ quick_check: string }>('PRAGMA quick_check(1)');
@@ -200,14 +199,14 @@ export class Database {
   }
 
   /**
-   * Brings the log into the database. The engine leaves that to the next thousand pages, and so to the end of days on a
-   * gateway that is rarely changed: a damaged log would then cost all of them.
+   * Moves the log into the database. The engine only does so after a thousand pages, which takes a rarely changed gateway
+   * months: a damaged log would lose all of these changes.
    */
   #checkpoint(): void {
     try {
       this.all('PRAGMA wal_checkpoint(TRUNCATE)');
     } catch (error) {
-      // A full disk, or another process: all of it stays in the log, and a later checkpoint brings it over.
+      // The disk is full or another process has the lock: a later checkpoint moves the log.
       if (!isUnwritable(error) && !isBusy(error)) throw error;
     }
   }

@@ -12,7 +12,7 @@ const columns = {
 export type EndpointConfigurationRow = RowOf<typeof columns>;
 export type EndpointConfigurations = Table<typeof columns>;
 
-/** What the configuration slots of reserved domains refer to. */
+/** Endpoint configurations, which reserved domains refer to. */
 export function endpointConfigurations(database: Database): EndpointConfigurations {
   return new Table(database, 'endpoint_configurations', columns);
 }

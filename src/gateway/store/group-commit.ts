@@ -1,14 +1,14 @@
 import type Libsql from 'libsql';
 import { DatabaseBusy, DatabaseUnwritable, isBusy, isUnwritable } from './database-problems.ts';
 
-/** How long a write waits for another process, and how long it lets everything else go on between two attempts. */
+/** How long a write waits for another process, and the pause between its attempts. */
 const WRITE_TIMEOUT_MS = 5_000;
 const BUSY_PAUSE_MS = 30;
-/** Writes answered by one commit; bounds how long the event loop is held. */
+/** Writes in one commit; limits how long a commit blocks the event loop. */
 const MAX_BATCH = 256;
 
 interface PendingWrite {
-  /** When it gives up waiting for another process, on the scale of `performance.now()`. */
+  /** Deadline of waiting for another process, in terms of `performance.now()`. */
   deadline: number;
   run: () => void;
   settle: () => void;
@@ -16,21 +16,21 @@ interface PendingWrite {
 }
 
 /**
- * The writes that wait. Those that arrive together share one commit, each in a savepoint of its own, and each is
- * answered only when the commit is on disk.
+ * The queue of pending writes. Writes that arrive together share one commit, each in its own savepoint. They resolve when
+ * the commit is on disk.
  */
 export class GroupCommit {
   readonly #engine: Libsql.Database;
   readonly #file: string;
   readonly #committed: () => void;
   #pending: PendingWrite[] = [];
-  /** Stops the flush that is due; null when none is. */
+  /** Cancels the scheduled flush; null without one. */
   #cancelFlush: (() => void) | null = null;
   #isRunning = false;
 
   /**
    * @param file the database's path, for errors
-   * @param committed called after every commit, before its writes are answered; must not throw
+   * @param committed called after every commit, before its writes resolve; must not throw
    */
   constructor(engine: Libsql.Database, file: string, committed: () => void) {
     this.#engine = engine;
@@ -38,12 +38,12 @@ export class GroupCommit {
     this.#committed = committed;
   }
 
-  /** Whether a transaction is under way: what changes now is part of it. */
+  /** Whether a transaction is running. */
   get isRunning(): boolean {
     return this.#isRunning;
   }
 
-  /** Has `work` run as a transaction; what it promises is said at `Database.write`. */
+  /** Queues `work` as a transaction; see `Database.write`. */
   add<T>(work: () => T): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       let value: T;
@@ -55,12 +55,12 @@ export class GroupCommit {
         settle: () => resolve(value),
         reject,
       });
-      // After the requests that are readable in this turn of the event loop have been parsed: they share the commit.
+      // Requests parsed in this turn of the event loop share the commit.
       if (!this.#cancelFlush) this.#flushSoon();
     });
   }
 
-  /** Runs what waits, now; nothing may be added afterwards. */
+  /** Runs all pending writes now; nothing may be added afterwards. */
   finish(): void {
     while (this.#pending.length > 0) this.#flush();
     this.#cancelFlush?.();
@@ -96,7 +96,7 @@ export class GroupCommit {
     for (const write of done) write.settle();
   }
 
-  /** Another process writes: everything else goes on until it is done, or the patience of a write is over. */
+  /** Another process has the lock: retry later, until the deadline of a write. */
   #wait(batch: PendingWrite[], cause: unknown): void {
     const now = performance.now();
     for (const write of batch) {
@@ -112,7 +112,7 @@ export class GroupCommit {
     for (const write of batch) write.reject(reason);
   }
 
-  /** Whether the work went through; when not, its changes are undone and its caller was told. */
+  /** Whether the work succeeded; if not, its changes are rolled back and its promise is rejected. */
   #runInSavepoint(write: PendingWrite): boolean {
     this.#engine.exec('SAVEPOINT request');
     try {
@@ -128,7 +128,7 @@ export class GroupCommit {
   }
 
   #rollBack(): void {
-    // A full or failing disk may have ended the transaction already.
+    // A full or failing disk may already have ended the transaction.
     if (this.#engine.inTransaction) this.#engine.exec('ROLLBACK');
   }
 }

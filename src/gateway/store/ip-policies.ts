@@ -14,7 +14,7 @@ export function ipPolicies(database: Database): IpPolicies {
   return new Table(database, 'ip_policies', policyColumns);
 }
 
-/** The rules of all policies; they go when their policy goes. */
+/** The rules of all IP policies; they are deleted with their policy. */
 export function ipPolicyRules(database: Database): IpPolicyRules {
   return new Table(database, 'ip_policy_rules', ruleColumns);
 }

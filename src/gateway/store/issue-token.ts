@@ -4,7 +4,7 @@ import type { CredentialRow } from './credentials.ts';
 import type { Store } from './store.ts';
 import { hashSecret } from './tokens.ts';
 
-/** What the maker of a token may say about it. */
+/** Optional properties of a new token. */
 export interface TokenOptions {
   description?: string | null | undefined;
   metadata?: string | null | undefined;
@@ -13,9 +13,9 @@ export interface TokenOptions {
 }
 
 /**
- * Makes an API key; inside a transaction.
+ * Creates an API key; call it inside a transaction.
  *
- * @returns its row, and the key itself, which cannot be had again
+ * @returns its row and the key, which is not stored
  */
 export function issueApiKey(store: Store, options: TokenOptions): { row: ApiKeyRow; token: string } {
   const { token, common } = issue(store, 'ak', options);
@@ -24,10 +24,10 @@ export function issueApiKey(store: Store, options: TokenOptions): { row: ApiKeyR
 }
 
 /**
- * Makes an agent's authtoken; inside a transaction.
+ * Creates an agent's authtoken; call it inside a transaction.
  *
  * @param options.acl access rules; empty allows everything
- * @returns its row, and the authtoken itself, which cannot be had again
+ * @returns its row and the authtoken, which is not stored
  */
 export function issueCredential(
   store: Store,

@@ -6,7 +6,7 @@ export interface CertificatePolicy {
   private_key_type: 'rsa' | 'ecdsa';
 }
 
-/** A certificate being issued or renewed. */
+/** The job that issues or renews a certificate. */
 export interface ProvisioningJob {
   error_code: 'DNS_ERROR' | 'INTERNAL_ERROR' | null;
   msg: string;
@@ -16,18 +16,18 @@ export interface ProvisioningJob {
   attempts: number;
 }
 
-/** What can be said of the certificate of a name. */
+/** The state of a name's certificate. */
 export const CERTIFICATE_STATES = ['ready', 'uploaded', 'provisioning', 'dns_error', 'internal_error', 'none'] as const;
 export type CertificateState = (typeof CERTIFICATE_STATES)[number];
 
-/** A failing renewal shows, though the certificate that it is to replace still serves. */
+/** A failing renewal counts as failing even while the current certificate still serves. */
 const STATE = `CASE
   WHEN job IS NOT NULL THEN COALESCE(LOWER(job ->> 'error_code'), 'provisioning')
   WHEN certificate_id IS NULL THEN 'none'
   WHEN policy IS NULL THEN 'uploaded'
   ELSE 'ready' END`;
 
-/** What every name has whose certificate can be obtained automatically. */
+/** The columns of every name that can have an automatic certificate. */
 export const managedColumns = {
   id: text,
   created_at: text,
@@ -41,7 +41,7 @@ export const managedColumns = {
 
 export type ManagedDomainRow = RowOf<typeof managedColumns>;
 
-/** Names, each with its certificate and with what has to be done for that. */
+/** A table of names with their certificates and provisioning jobs. */
 export class ManagedDomains<Columns extends typeof managedColumns> extends Table<Columns> {
   readonly #states: () => { state: CertificateState; names: number }[];
   readonly #nearestExpiry: () => string | null;
@@ -55,12 +55,12 @@ export class ManagedDomains<Columns extends typeof managedColumns> extends Table
     this.#nearestExpiry = () => database.get<{ at: string | null }>(expiry)?.at ?? null;
   }
 
-  /** How many names there are in each state; those that have none are left out. */
+  /** The number of names in each state; states without names are left out. */
   certificateStates(): { state: CertificateState; names: number }[] {
     return this.#states();
   }
 
-  /** When the first of the certificates in use ends. */
+  /** The earliest expiry of the certificates in use. */
   nearestExpiry(): string | null {
     return this.#nearestExpiry();
   }
@@ -69,12 +69,12 @@ export class ManagedDomains<Columns extends typeof managedColumns> extends Table
     return this.where('domain = ?', [domain])[0] ?? null;
   }
 
-  /** All names whose certificate is obtained automatically, in order of their ids. */
+  /** All names with an automatic certificate, by id. */
   managed(): RowOf<Columns>[] {
     return this.where('policy IS NOT NULL', []);
   }
 
-  /** Names whose certificate has to be looked at by the given time, the longest waiting first. */
+  /** Names that are due by the given time, the oldest first. */
   due(now: string, limit: number): RowOf<Columns>[] {
     return this.where('due_at <= ? ORDER BY due_at LIMIT ?', [now, limit]);
   }

@@ -3,19 +3,19 @@ import { OperatorError } from '../../lib/errors.ts';
 import { MIGRATIONS } from './migrations.ts';
 
 /**
- * What becomes of a database that an older version of this program wrote: what is done beside a gateway must not change
- * what that gateway, which may still be of the older version, works with.
+ * What to do with a database of an older version of this program. Commands beside a running gateway must not upgrade its
+ * database: that gateway may still be the older version.
  */
 export type OlderSchema = 'upgrade' | 'refuse' | 'keep';
 
 /**
- * Brings a database to the present schema, in one transaction.
+ * Upgrades a database to the current schema, in one transaction.
  *
  * @param file its path, for the error
- * @throws {OperatorError} when a newer version of this program wrote it, or an older one and that is refused
+ * @throws {OperatorError} for a newer version's database, or for an older one when upgrading is refused
  */
 export function migrate(engine: Libsql.Database, file: string, older: OlderSchema = 'upgrade'): void {
-  // The lock is taken before looking: two processes may start on one folder.
+  // Lock first: two processes may start with the same folder.
   engine.exec('BEGIN IMMEDIATE');
   try {
     const [row] = engine.prepare('PRAGMA user_version').all() as { user_version: number }[];

@@ -1,9 +1,8 @@
 /**
- * The schema's history: entry n brings a database from version n to n + 1. Entries are never changed once released,
- * only added.
+ * The migrations of the schema: entry n upgrades a database from version n to n + 1. Released entries never change.
  *
  * Identifiers sort by age, so `id` is at once the primary key and the order of every list. Times are RFC 3339 text in
- * UTC with whole seconds, which sorts by time as well. JSON columns hold what is only ever read as a whole.
+ * UTC with whole seconds, which sorts by time as well. JSON columns hold values that are always read as a whole.
  */
 export const MIGRATIONS: readonly string[] = [
   `

@@ -6,16 +6,16 @@ import { createKey, loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.
 import type { Database } from './database.ts';
 import { openDatabase, openStore, type Store } from './store.ts';
 
-/** Where a gateway keeps its things. */
+/** Where a gateway stores its data. */
 export interface StoreLocation {
   /** The program's data folder; the gateway's is `gateway/` below it. */
   dataDir: string;
-  /** Key for private keys at rest, 32 bytes in base64; null: the one in the gateway's folder, made when missing. */
+  /** Key that encrypts private keys at rest, 32 bytes in base64; null: the key file in the gateway's folder. */
   encryptionKey: string | null;
 }
 
 /**
- * Opens the store of a gateway, running or not; makes what is missing.
+ * Opens the store of a gateway, running or not, and creates what is missing.
  *
  * @param older what to do with a database of an older version of this program
  * @throws {OperatorError} when folder, key or database cannot be used
@@ -35,9 +35,9 @@ export function openGatewayStore(
 }
 
 /**
- * Opens the database of a gateway, running or not, as it is: of whatever version, and without its key.
+ * Opens the database of a gateway, running or not, in any version and without its encryption key.
  *
- * @throws {OperatorError} when there is none, or it cannot be used
+ * @throws {OperatorError} when it is missing or cannot be used
  */
 export function openGatewayDatabase(location: StoreLocation): Database {
   expectGateway(location);
@@ -45,13 +45,13 @@ export function openGatewayDatabase(location: StoreLocation): Database {
 }
 
 /**
- * For what is of use with a gateway that has been started alone.
+ * Checks that a standalone gateway has been started in this folder.
  *
- * @throws {OperatorError} when there is none, or this user may not look
+ * @throws {OperatorError} when its files are missing or cannot be read
  */
 export function expectGateway({ dataDir }: StoreLocation): void {
   const folder = join(dataDir, 'gateway');
-  // The log without its database is damage, which opening them tells of.
+  // A log without its database is damage, which opening reports.
   if (['gateway.db', 'gateway.db-wal'].some((name) => isThere(join(folder, name)))) return;
   throw new OperatorError(
     `there is no gateway in ${dataDir}: run this in the gateway's folder and with its settings, or set DATA_DIR`,
@@ -67,7 +67,7 @@ function isThere(file: string): boolean {
   }
 }
 
-/** The key is made before the database: one without a key has lost it, and a new key opens nothing of what is there. */
+/** The key is created before the database. A database without its key has lost it; a new key could not decrypt it. */
 function loadOrCreateKey(file: string, database: string): Buffer {
   const key = loadKey(file);
   if (key) return key;

@@ -1,14 +1,14 @@
 import type { Database } from './database.ts';
 import { ManagedDomains, managedColumns } from './managed-domains.ts';
 
-/** The gateway's own names that have a certificate of a public authority, or shall have one. */
+/** The gateway's own names with certificates of a public CA, issued or ordered. */
 export class OwnDomains extends ManagedDomains<typeof managedColumns> {
   constructor(database: Database) {
     super(database, 'own_domains', managedColumns);
   }
 
   /**
-   * The certificate to serve a hostname with: its own, else that of the wildcard directly above it.
+   * The certificate of a hostname: its own, else that of the wildcard directly above it.
    *
    * @param host lower case
    * @returns the certificate's id

@@ -1,23 +1,23 @@
 import type Libsql from 'libsql';
 
-/** What a column may be set to. Flags are stored as 0 and 1, times as text. */
+/** The values of columns. Flags are stored as 0 and 1, times as text. */
 export type SqlValue = string | number | bigint | boolean | Uint8Array | Date | null;
 
-/** Statements, each prepared when it is first needed and then kept. */
+/** Prepared statements, each created on first use. */
 export class PreparedStatements {
   readonly #engine: Libsql.Database;
   readonly #rows: 'objects' | 'values';
   readonly #known = new Map<string, { statement: Libsql.Statement; parameters: number }>();
 
-  /** @param rows how they give rows: as objects keyed by column, or as lists of the columns' values */
+  /** @param rows how rows are returned: as objects keyed by column, or as arrays of values */
   constructor(engine: Libsql.Database, rows: 'objects' | 'values') {
     this.#engine = engine;
     this.#rows = rows;
   }
 
   /**
-   * @param parameters what it is to be run with, by way of {@link bind}
-   * @throws when they are not as many as it has places
+   * @param parameters the values for its placeholders, bound with {@link bind}
+   * @throws when their number does not match the placeholders
    */
   prepare(sql: string, parameters: readonly SqlValue[]): Libsql.Statement {
     let prepared = this.#known.get(sql);
@@ -29,9 +29,9 @@ export class PreparedStatements {
       };
       this.#known.set(sql, prepared);
     }
-    // The engine accepts any number of parameters, silently.
+    // The engine silently accepts any number of parameters.
     if (prepared.parameters !== parameters.length) {
-      throw new Error(`${parameters.length} parameters for ${prepared.parameters} places in: ${sql}`);
+      throw new Error(`${parameters.length} parameters for ${prepared.parameters} placeholders in: ${sql}`);
     }
     return prepared.statement;
   }
@@ -42,16 +42,16 @@ export class PreparedStatements {
 }
 
 /**
- * Turns values into what the engine can bind. A boolean, a Date, or a Uint8Array that is no Buffer would abort the
- * whole process (tursodatabase/libsql-js issues 60 and 114).
+ * Converts values for the engine. A boolean, a Date, or a Uint8Array that is not a Buffer would abort the process
+ * (tursodatabase/libsql-js issues 60 and 114).
  */
 export function bind(parameters: readonly SqlValue[]): (string | number | bigint | Buffer | null)[] {
   return parameters.map((value) => {
     if (value === null) return null;
     switch (typeof value) {
       case 'string':
-        // The engine would cut it off there, silently.
-        if (value.includes('\0')) throw new TypeError('cannot store a text with a NUL character');
+        // The engine would silently truncate it there.
+        if (value.includes('\0')) throw new TypeError('cannot store text with a NUL character');
         return value;
       case 'number':
       case 'bigint':

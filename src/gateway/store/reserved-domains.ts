@@ -13,14 +13,14 @@ const columns = {
 
 export type ReservedDomainRow = RowOf<typeof columns>;
 
-/** Hostnames held for the account. */
+/** Reserved domains: hostnames that only this account's agents may bind. */
 export class ReservedDomains extends ManagedDomains<typeof columns> {
   constructor(database: Database) {
     super(database, 'reserved_domains', columns);
   }
 
   /**
-   * The reservation that a hostname falls under: its own, else the closest wildcard above it.
+   * The reserved domain that covers a hostname: its own, else the closest wildcard above it.
    *
    * @param host lower case; may itself be a wildcard, which only an equal or wider wildcard covers
    */
@@ -29,7 +29,7 @@ export class ReservedDomains extends ManagedDomains<typeof columns> {
   }
 
   /**
-   * The certificate to serve a hostname with: of the closest reservation that it falls under and that has one.
+   * The certificate of a hostname: that of the closest reserved domain that covers it and has one.
    *
    * @param host lower case
    * @returns the certificate's id
@@ -38,7 +38,7 @@ export class ReservedDomains extends ManagedDomains<typeof columns> {
     return this.#covering(host).find((row) => row.certificate_id !== null)?.certificate_id ?? null;
   }
 
-  /** All reservations that a hostname falls under, the closest first. */
+  /** All reserved domains that cover a hostname, the closest first. */
   #covering(host: string): ReservedDomainRow[] {
     const names = coveringNames(host);
     const rows = this.where('domain IN (SELECT value FROM json_each(?))', [JSON.stringify(names)]);

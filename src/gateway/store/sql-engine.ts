@@ -5,10 +5,10 @@ import { messageOf, OperatorError } from '../../lib/errors.ts';
 const require = createRequire(import.meta.url);
 
 /**
- * The SQL engine. It is native code, which npm installs for the machine alone on which it runs, and loaded when it is
- * called for: an agent with another gateway needs none.
+ * Loads the SQL engine on first use: an agent without an embedded gateway does not need it. It is native code, which npm
+ * installs for one platform only.
  *
- * @throws {OperatorError} when there is none for this machine
+ * @throws {OperatorError} when it is not installed for this machine
  */
 export function sqlEngine(): typeof Libsql {
   try {

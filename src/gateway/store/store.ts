@@ -22,15 +22,15 @@ import { UsedTcpPorts } from './tcp-ports.ts';
 import { TlsCertificates } from './tls-certificates.ts';
 import { TlsEdges } from './tls-edges.ts';
 
-/** All that the gateway remembers. */
+/** The gateway's persistent data. */
 export interface Store {
   database: Database;
-  /** Encrypts what secrets are kept, here and in files beside the database. */
+  /** Encrypts the secrets in the database and in files beside it. */
   box: SecretsBox;
   ids: IdSource;
-  /** The wall clock, for times that are stored: RFC 3339, UTC, whole seconds. */
+  /** The current time for stored times: RFC 3339, UTC, whole seconds. */
   now(): string;
-  /** Random, made with the database: what tells this gateway's account from others. */
+  /** Random id of this gateway's account, created with the database. */
   account: string;
   apiKeys: ApiKeys;
   botUsers: BotUsers;
@@ -49,7 +49,7 @@ export interface Store {
 }
 
 /**
- * Opens the gateway's store, making it when there is none. Close it with `store.database.close()`.
+ * Opens the gateway's store, and creates it if it is missing. Close it with `store.database.close()`.
  *
  * @param file the database file; its folder must exist
  * @param box encrypts private keys
@@ -94,7 +94,7 @@ export function openStore(
   };
 }
 
-/** A device whose disk has become read-only must still come online, with the accounts as they are on that disk. */
+/** A device whose disk has become read-only must still come online, with the stored accounts. */
 export function openDatabase(file: string, older: OlderSchema): Database {
   try {
     return Database.open(file, { older });

@@ -1,7 +1,7 @@
 import type { Database } from './database.ts';
 import type { SqlValue } from './prepared-statements.ts';
 
-/** How one column's values are read from and written to SQL. */
+/** How the values of a column are read and written. */
 export interface Column<T> {
   read(value: unknown): T;
   write(value: T): SqlValue;
@@ -10,10 +10,10 @@ export interface Column<T> {
 export const text: Column<string> = { read: String, write: (value) => value };
 export const integer: Column<number> = { read: Number, write: (value) => value };
 export const flag: Column<boolean> = { read: (value) => value === 1, write: (value) => value };
-/** The engine takes Buffers; what it gives back may be an ArrayBuffer. */
+/** The engine accepts Buffers but may return an ArrayBuffer. */
 export const blob: Column<Buffer> = { read: (value) => Buffer.from(value as ArrayBuffer), write: (value) => value };
 
-/** A value that is stored as JSON and only ever read as a whole. */
+/** A value stored as JSON and always read as a whole. */
 export function json<T>(): Column<T> {
   return { read: (value) => JSON.parse(String(value)) as T, write: (value) => JSON.stringify(value) };
 }
@@ -25,7 +25,7 @@ export function nullable<T>(column: Column<T>): Column<T | null> {
   };
 }
 
-/** What every table has: the identifier that is also the order of its lists. */
+/** The id of every table, which also orders its lists. */
 interface Identified {
   id: Column<string>;
   created_at: Column<string>;
@@ -36,7 +36,7 @@ export type RowOf<Columns> = { [Name in keyof Columns]: Columns[Name] extends Co
 /** Greater than every identifier. */
 const END = '~';
 
-/** One table of resources: what all of them can do. Changes only work inside {@link Database.write}. */
+/** A table of resources. Change it only inside {@link Database.write}. */
 export class Table<Columns extends Identified> {
   readonly #database: Database;
   readonly #columns: [name: string, column: Column<unknown>][];
@@ -63,7 +63,7 @@ export class Table<Columns extends Identified> {
     this.#delete = `DELETE FROM ${name} WHERE id = ?`;
   }
 
-  /** @param id any text: a path may spell one that no identifier can be */
+  /** @param id any text, even if no id can have this form */
   get(id: string): RowOf<Columns> | null {
     if (id.includes('\0')) return null;
     const values = this.#database.values(this.#get, [id]);
@@ -71,15 +71,15 @@ export class Table<Columns extends Identified> {
   }
 
   /**
-   * A stretch of the list, newest first.
+   * A page of the list, newest first.
    *
-   * @param before only rows older than this identifier, which need not exist any more; null for the newest
+   * @param before only rows older than this id, which may have been deleted; null for the newest
    */
   page(before: string | null, limit: number): RowOf<Columns>[] {
     return this.#rows(this.#page, [before ?? END, limit]);
   }
 
-  /** The rows that a condition selects. */
+  /** The rows that match a condition. */
   where(condition: string, parameters: readonly SqlValue[]): RowOf<Columns>[] {
     return this.#rows(`${this.#select} WHERE ${condition}`, parameters);
   }
@@ -88,12 +88,12 @@ export class Table<Columns extends Identified> {
     this.#database.run(this.#insert, this.#write(row));
   }
 
-  /** Writes all columns of a row that exists. */
+  /** Writes all columns of an existing row. */
   update(row: RowOf<Columns>): void {
     this.#database.run(this.#update, [...this.#write(row), row.id as string]);
   }
 
-  /** @returns whether there was such a row */
+  /** @returns whether the row existed */
   delete(id: string): boolean {
     return this.#database.run(this.#delete, [id]) > 0;
   }

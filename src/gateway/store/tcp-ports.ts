@@ -1,7 +1,7 @@
 import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
 import type { Database } from './database.ts';
 
-/** When the ports of tcp endpoints were last used, so that a device that is away does not lose its port to a new one. */
+/** The last use of each TCP endpoint's port, so that an offline device does not lose its port to another one. */
 export class UsedTcpPorts implements PortMemory {
   constructor(
     private readonly database: Database,
@@ -13,7 +13,7 @@ export class UsedTcpPorts implements PortMemory {
     return rows.map(({ port }) => port);
   }
 
-  /** Writes once a day at most: agents come back often, and disks wear out. */
+  /** Writes once a day at most: agents reconnect often, and disks wear out. */
   async remember(port: number): Promise<void> {
     const today = this.now().slice(0, 'YYYY-MM-DD'.length);
     const known = this.database.get<{ used_on: string }>('SELECT used_on FROM tcp_ports WHERE port = ?', [port]);

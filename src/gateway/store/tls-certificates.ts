@@ -2,7 +2,7 @@ import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { Database } from './database.ts';
 import { blob, json, nullable, type RowOf, Table, text } from './table.ts';
 
-/** What a certificate says about itself; read once, when it is stored. */
+/** Facts about a certificate, read when it is stored. */
 export interface CertificateFacts {
   subject_common_name: string;
   issuer_common_name: string;
@@ -51,12 +51,12 @@ export class TlsCertificates extends Table<typeof columns> {
     return full;
   }
 
-  /** Deletes a certificate that its reserved domain uses no more, if a policy had it issued; uploaded ones stay. */
+  /** Deletes an automatic certificate that its domain no longer uses; uploaded certificates stay. */
   discardManaged(id: string | null): void {
     if (id !== null && this.get(id)?.issued_at) this.delete(id);
   }
 
-  /** How many there are whose private key does not open, for it was sealed with another encryption key. */
+  /** The number of private keys that were encrypted with another key. */
   sealedOtherwise(): number {
     const rows = this.#database.all<{ id: string; private_key: ArrayBuffer }>(
       'SELECT id, private_key FROM tls_certificates',

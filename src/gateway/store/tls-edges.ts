@@ -1,7 +1,7 @@
 import type { Database } from './database.ts';
 import { json, nullable, type RowOf, Table, text } from './table.ts';
 
-/** The modules of an edge as they are stored: with the ids of what they refer to. */
+/** The stored modules of an edge, with the ids that they refer to. */
 export interface EdgeModules {
   backend: { enabled: boolean; backend_id: string } | null;
   ip_restriction: { enabled: boolean; ip_policy_ids: string[] } | null;
@@ -25,11 +25,11 @@ const columns = {
 
 export type TlsEdgeRow = RowOf<typeof columns>;
 
-/** TLS edges. What they claim (hostports) and refer to is kept in tables of its own as well, for the database to guard. */
+/** TLS edges. Their hostports and references are also stored in separate tables with constraints. */
 export class TlsEdges extends Table<typeof columns> {
   readonly #database: Database;
   #touched = new Set<string>();
-  /** False only while no edge can serve anything: most gateways have none, and are asked with every endpoint bound. */
+  /** False without any edge. Checked with every bind, because most gateways have none. */
   #mayServe: boolean;
 
   constructor(database: Database) {
@@ -38,7 +38,7 @@ export class TlsEdges extends Table<typeof columns> {
     this.#mayServe = database.get('SELECT 1 FROM tls_edge_hostports LIMIT 1') !== null;
   }
 
-  /** The edges that may have changed since the last call; whether they have, a commit decides. */
+  /** The edges that may have changed since the last call, if their transaction commits. */
   takeTouched(): ReadonlySet<string> {
     const touched = this.#touched;
     if (touched.size > 0) this.#touched = new Set();
@@ -71,7 +71,7 @@ export class TlsEdges extends Table<typeof columns> {
     return this.#database.get<{ edge_id: string }>(sql, [hostport])?.edge_id ?? null;
   }
 
-  /** The hosts that edges serve at or below a reserved domain, which may be a wildcard; each once. */
+  /** The distinct hosts that edges serve at or below a reserved domain, which may be a wildcard. */
   hostsUnder(domain: string): string[] {
     const base = reverseLabels(domain.replace(/^\*\./, ''));
     const rows = domain.startsWith('*.')

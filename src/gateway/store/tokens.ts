@@ -1,14 +1,14 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 
 /**
- * What is kept of a token. One round of SHA-256 suffices: the secret is 128 random bits, so there is no dictionary to
- * try, and a slow hash would only make every request slow.
+ * The stored hash of a token. One round of SHA-256 suffices: a secret of 128 random bits cannot be guessed, and a slow hash
+ * would slow down every request.
  */
 export function hashSecret(secret: string): Buffer {
   return createHash('sha256').update(secret).digest();
 }
 
-/** Whether a presented secret is the one whose hash is kept. */
+/** Whether a presented secret matches the stored hash. */
 export function secretMatches(secret: string, hash: Buffer): boolean {
   return timingSafeEqual(hashSecret(secret), hash);
 }

@@ -8,11 +8,11 @@ const BIG_ENDIAN = 1;
 type Checksum = readonly [number, number];
 
 /**
- * What is wrong with a write-ahead log that no power cut explains; null when it is sound, torn at its end included.
+ * Detects damage to a write-ahead log that a power cut does not explain; null for a sound log or one with a torn end.
  *
- * The engine reads a log up to the first frame that does not check, drops the rest in silence and writes over it: that
- * is right for a transaction that a power cut interrupted, and loses answered ones when the disk damaged the log. The
- * two can be told apart, as the log is synced after each commit: where frames follow a commit, it was on the disk.
+ * The engine reads a log up to the first invalid frame, and silently overwrites the rest. That is right for a transaction
+ * that a power cut interrupted, but loses committed ones when the disk damaged the log. The log is synced after each
+ * commit, so a commit with frames after it was on disk: that distinguishes the two.
  *
  * The format is SQLite's, https://www.sqlite.org/fileformat2.html#walformat.
  *
@@ -30,7 +30,7 @@ export function walDamage(wal: Buffer): string | null {
   return hasSyncedCommit(wal, frameBytes, broken) ? `what was written at byte ${broken} has changed` : null;
 }
 
-/** Where the engine stops to read. */
+/** Where the engine stops reading. */
 function firstBroken(wal: Buffer, frameBytes: number, start: Checksum, words: Words): number {
   let sum = start;
   let at = HEADER_BYTES;
@@ -43,7 +43,7 @@ function firstBroken(wal: Buffer, frameBytes: number, start: Checksum, words: Wo
   return at;
 }
 
-/** Whether a commit is there, at or behind the place, that was synced: whatever was written next follows it. */
+/** Whether a synced commit exists at or after the offset: later frames follow it. */
 function hasSyncedCommit(wal: Buffer, frameBytes: number, from: number): boolean {
   let committed = false;
   for (let at = from; at + FRAME_HEADER_BYTES <= wal.length; at += frameBytes) {

@@ -98,7 +98,7 @@ describe('a gateway with an ACME authority', { timeout: 70_000, ...unless(NO_ACM
     await expect.poll(async () => (await read(id)).provisioning_job?.error_code, PATIENCE).toBe('DNS_ERROR');
     const { provisioning_job: job } = await read(id);
     expect(job?.msg).toBe(
-      `The DNS record plain.example.test has to be a CNAME to ${body.cname_target}. Found: no such record.`,
+      `The DNS record plain.example.test must be a CNAME to ${body.cname_target}. Found: no such record.`,
     );
     expect(Date.parse(String(job?.retries_at))).toBeGreaterThan(Date.now());
     expect(isFromAuthority(await client.presented('plain.example.test'))).toBe(false);
@@ -178,7 +178,7 @@ describe('a gateway with an ACME authority', { timeout: 70_000, ...unless(NO_ACM
     resolver.cname(challenge, 'elsewhere.test');
     await client.call('PATCH', `/reserved_domains/${id}`, ECDSA);
     expect((await failed(id, 'DNS_ERROR'))?.msg).toBe(
-      `The DNS record ${challenge} has to be a CNAME to ${body.acme_challenge_cname_target}. ` +
+      `The DNS record ${challenge} must be a CNAME to ${body.acme_challenge_cname_target}. ` +
         'Found: a CNAME to elsewhere.test.',
     );
     resolver.remove(challenge);

@@ -136,7 +136,7 @@ describe('an authority that does not issue', () => {
     authority.replies['/order'] = [problem(429, 'rateLimited', 'too many certificates', { 'Retry-After': '7200' })];
     await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({
       code: 'INTERNAL_ERROR',
-      message: 'The certificate authority limits how often it is asked: too many certificates',
+      message: 'The certificate authority limits the rate of requests: too many certificates',
       retryAfter: 7200,
     });
     expect(authority.count('/order')).toBe(1);
@@ -161,7 +161,7 @@ describe('an authority that does not issue', () => {
     await authority.stop();
     await expect(subject.issue(request, unhurried)).rejects.toMatchObject({
       code: 'INTERNAL_ERROR',
-      message: expect.stringMatching(/^The certificate authority cannot be reached: localhost:\d+: .*ECONNREFUSED/),
+      message: expect.stringMatching(/^The certificate authority is unreachable: localhost:\d+: .*ECONNREFUSED/),
     });
   });
 

@@ -174,7 +174,7 @@ describe('certificates from a real ACME authority', unless(NO_ACME_SERVER), () =
     await expect(subject.issue(wildcard, unhurried)).rejects.toMatchObject({
       code: 'DNS_ERROR',
       message:
-        'The DNS record _acme-challenge.site.example.test has to be a CNAME to k3j9x2ab.acme.gateway.test. ' +
+        'The DNS record _acme-challenge.site.example.test must be a CNAME to k3j9x2ab.acme.gateway.test. ' +
         'Found: a CNAME to k3j9x2ab.acme.other.test.',
     });
     resolver.remove('_acme-challenge.site.example.test');

@@ -162,7 +162,7 @@ describe('a policy', () => {
     await expect.poll(() => lines.map(({ msg }) => msg)).toContain('certificate issued');
     advanceTo('2026-06-30T00:00:00Z');
     (await order(1)).fail(new IssueError('DNS_ERROR', 'The record was not found.'));
-    const told = { msg: 'certificate not issued', errorCode: 'DNS_ERROR', presentEnds: '2026-07-30T12:00:00Z' };
+    const told = { msg: 'certificate not issued', error_code: 'DNS_ERROR', expires_at: '2026-07-30T12:00:00Z' };
     await expect.poll(() => lines).toContainEqual(expect.objectContaining(told));
   });
 

@@ -77,7 +77,7 @@ describe('a backup', () => {
   it('never overwrites a file', () => {
     const there = join(folder, 'there');
     writeFileSync(there, 'precious');
-    expect(() => database.backup(there)).toThrow(/exists already/);
+    expect(() => database.backup(there)).toThrow(/already exists/);
     expect(readFileSync(there, 'utf8')).toBe('precious');
   });
 });

@@ -26,7 +26,7 @@ describe('values', () => {
   });
 
   it('must be as many as there are places', () => {
-    expect(() => database.all('SELECT ?', [])).toThrow(/0 parameters for 1 places/);
+    expect(() => database.all('SELECT ?', [])).toThrow(/0 parameters for 1 placeholders/);
     expect(() => database.all('SELECT ?', ['a', 'b'])).toThrow(/2 parameters/);
   });
 });

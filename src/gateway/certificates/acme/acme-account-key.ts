@@ -26,7 +26,7 @@ export class AcmeAccountKey {
   /**
    * The key, PKCS #8 as PEM.
    *
-   * @throws {OperatorError} when the file cannot be read, or was sealed with another encryption key
+   * @throws {OperatorError} when the file cannot be read or was encrypted with another key
    */
   load(): Promise<string> {
     this.#loading ??= this.#loadOrCreate().catch((error) => {
@@ -48,7 +48,7 @@ export class AcmeAccountKey {
     try {
       return await readFile(this.file, 'latin1');
     } catch (error) {
-      // Any other failure must not make a new key: the account and its limits hang on the old one.
+      // Any other failure must not create a new key: the account and its rate limits belong to the old one.
       if (hasErrno(error, 'ENOENT')) return null;
       throw explainUnreadable(this.file, error);
     }
@@ -59,8 +59,8 @@ export class AcmeAccountKey {
       return this.box.open(Buffer.from(sealed, 'base64'), OWNER);
     } catch (error) {
       throw new OperatorError(
-        `${this.file} is damaged, or was sealed with another encryption key (${messageOf(error)}): restore it from a ` +
-          'backup, or remove it; a new account is then made',
+        `${this.file} is damaged or encrypted with another key (${messageOf(error)}): restore it from a ` +
+          'backup, or remove it; the gateway then creates a new ACME account',
         1,
         { cause: error },
       );

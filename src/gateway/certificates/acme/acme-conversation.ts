@@ -27,10 +27,10 @@ const MAX_BODY_BYTES = 1024 * 1024;
 const conversations = new AsyncLocalStorage<Conversation & { agent: Agent }>();
 
 /**
- * Talks to a certificate authority: requests of the ACME library inside `talk` have a deadline, obey the signal, and
- * reject with {@link AcmeProblem} or {@link AuthorityUnreachable}.
+ * Runs a conversation with a certificate authority. Requests of the ACME library inside `talk` have a deadline, obey the
+ * signal and reject with {@link AcmeProblem} or {@link AuthorityUnreachable}.
  *
- * @param trust PEM of the authorities that the server's own certificate may come from; null: the public ones
+ * @param trust PEM of the CAs to trust for the server's own certificate; null: the public CAs
  */
 export async function converse<T>(
   trust: string | null,
@@ -38,7 +38,7 @@ export async function converse<T>(
   talk: (conversation: Conversation) => Promise<T>,
 ): Promise<T> {
   const acme = await loadLibrary();
-  // Between the questions of a poll, an authority may close a connection at any time: each request has one of its own.
+  // One connection for each request: between two polls, the server may close a connection at any time.
   const agent = new Agent({ keepAlive: false, ...(trust !== null && { ca: trust }) });
   const conversation = { acme, signal, agent, retryAfter: null };
   return conversations.run(conversation, () => talk(conversation));
@@ -47,7 +47,7 @@ export async function converse<T>(
 /** Loaded at the first order: most processes never need it, and it takes its time. */
 async function loadLibrary(): Promise<AcmeLibrary> {
   const acme = await import('acme-client');
-  // Its own way of sending waits for as long as an answer tells it to, cannot be aborted, and forgets why it failed.
+  // The library's own transport waits as long as a response demands, cannot be aborted and loses the cause of failures.
   acme.axios.defaults.adapter = async (config) => {
     const method = config.method === 'head' ? 'HEAD' : config.method === 'post' ? 'POST' : 'GET';
     const body = typeof config.data === 'string' ? config.data : null;
@@ -65,13 +65,13 @@ interface AuthorityResponse {
 
 async function send(url: string, method: 'GET' | 'HEAD' | 'POST', body: string | null): Promise<AuthorityResponse> {
   const conversation = conversations.getStore();
-  if (!conversation) throw new Error('an ACME request outside of any conversation');
+  if (!conversation) throw new Error('ACME request outside a conversation');
   const response = await exchange(url, method, body, conversation);
   const retryAfterMs = parseRetryAfter(response.headers['retry-after']);
   conversation.retryAfter = retryAfterMs === null ? null : Math.ceil(retryAfterMs / 1000);
   if (response.status < 400) return response;
   const document = parseProblem(response.data);
-  // The library repeats these itself, with the nonce that came along.
+  // The library repeats these with the nonce of the response.
   if (problemType(document) === 'badNonce') return response;
   throw new AcmeProblem(document, response.status, conversation.retryAfter);
 }
@@ -87,7 +87,7 @@ async function exchange(
   try {
     const either = AbortSignal.any([signal, deadline]);
     const call = request(url, { method, headers, agent, signal: either });
-    // Once there is an answer, reading that fails as well.
+    // Reading the response fails as well.
     call.on('error', () => {});
     call.end(body ?? undefined);
     const [response] = (await once(call, 'response')) as [IncomingMessage];
@@ -105,7 +105,7 @@ async function readBody(body: AsyncIterable<Buffer>): Promise<string> {
   let size = 0;
   for await (const chunk of body) {
     size += chunk.length;
-    if (size > MAX_BODY_BYTES) throw new Error('the answer is too long');
+    if (size > MAX_BODY_BYTES) throw new Error('the response is too long');
     chunks.push(chunk);
   }
   return Buffer.concat(chunks).toString('utf8');

@@ -122,22 +122,22 @@ export class AcmeIssuer implements CertificateIssuer {
         const [, certificate] = await acme.crypto.createAlpnCertificate(authorization, keyAuthorization, key);
         return tlsAlpn.publish(domain, certificate, key);
       }
-      const takeBack = txt.publish(String(target), keyAuthorization);
+      const withdraw = txt.publish(String(target), keyAuthorization);
       try {
         await this.#awaitVisible(challengeRecord(domain), keyAuthorization, lookup, signal);
-        return takeBack;
+        return withdraw;
       } catch (error) {
-        takeBack();
+        withdraw();
         throw error;
       }
     };
   }
 
-  /** Sees to it that the world finds our TXT value; else the attempt would only use up the authority's patience. */
+  /** Waits until the TXT value is visible: failed validations count against the CA's rate limits. */
   async #awaitVisible(record: string, value: string, lookup: DnsLookup, signal: AbortSignal): Promise<void> {
     for (let look = 1; !(await lookup.txt(record)).includes(value); look += 1) {
       if (look === TXT_LOOKS) {
-        const message = `The gateway's own answer at ${record} is not visible: its challenge zone is not reachable.`;
+        const message = `The DNS challenge at ${record} is not visible: the gateway's challenge zone is unreachable from the internet.`;
         throw new IssueError('INTERNAL_ERROR', message);
       }
       await this.deps.clock.sleep(TXT_PAUSE_MS, signal);

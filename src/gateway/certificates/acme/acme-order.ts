@@ -5,10 +5,10 @@ import type { Conversation } from './acme-conversation.ts';
 import { AcmeProblem, detailOf, isProblem, type ProblemDocument, problemType } from './acme-problem.ts';
 
 const CHALLENGE_TYPES = ['http-01', 'tls-alpn-01', 'dns-01'] as const;
-/** How control of a name is proved (RFC 8555, section 8; RFC 8737). */
+/** How to prove control of a name (RFC 8555, section 8; RFC 8737). */
 export type ChallengeType = (typeof CHALLENGE_TYPES)[number];
 
-/** Makes a challenge's answer visible to the authority. @returns takes it back */
+/** Publishes the response to a challenge. @returns withdraws it */
 export type Publish = (challenge: {
   type: ChallengeType;
   authorization: Authorization;
@@ -17,9 +17,9 @@ export type Publish = (challenge: {
   keyAuthorization: string;
 }) => Promise<() => void>;
 
-/** The authority looked for a challenge's answer and did not find it. */
+/** The certificate authority did not find the expected response to a challenge. */
 export class ValidationFailed extends Error {
-  /** Of the authority's problem document. */
+  /** Type of the CA's problem document. */
   readonly type: string;
 
   constructor(
@@ -34,10 +34,10 @@ export class ValidationFailed extends Error {
 
 const FIRST_POLL_MS = 500;
 const MAX_POLL_MS = 10_000;
-/** An authority that asks for more gets another attempt instead of a process that waits. */
+/** A CA that asks for a longer wait gets a later attempt instead of a waiting process. */
 const MAX_ASKED_WAIT_S = 60;
 
-/** One order (RFC 8555, section 7.1.3) from its beginning to the certificate. */
+/** One ACME order (RFC 8555, section 7.1.3), from its creation to the certificate. */
 export class AcmeOrder {
   #order: Order;
 
@@ -58,17 +58,17 @@ export class AcmeOrder {
   /**
    * Proves control of the name.
    *
-   * @throws {ValidationFailed} when the authority saw another answer, or none
+   * @throws {ValidationFailed} when the CA did not find the expected response
    */
   async authorize(type: ChallengeType, publish: Publish): Promise<void> {
     for (const authorization of await this.client.getAuthorizations(this.#order)) {
-      // Proofs are remembered for a while.
+      // The CA keeps a valid authorization for some time.
       if (authorization.status !== 'valid') await this.#prove(authorization, type, publish);
     }
   }
 
   /**
-   * Has the certificate made.
+   * Requests the certificate.
    *
    * @param csr PEM
    * @returns the certificate and its chain, PEM
@@ -88,12 +88,12 @@ export class AcmeOrder {
       throw new IssueError('INTERNAL_ERROR', `The certificate authority does not offer ${type} validation.`);
     }
     const keyAuthorization = await this.client.getChallengeKeyAuthorization(challenge);
-    const takeBack = await publish({ type, authorization, token: challenge.token, keyAuthorization });
+    const withdraw = await publish({ type, authorization, token: challenge.token, keyAuthorization });
     try {
       await this.client.completeChallenge(challenge);
       await this.#awaitValidation(authorization.url, type);
     } finally {
-      takeBack();
+      withdraw();
     }
   }
 
@@ -103,7 +103,7 @@ export class AcmeOrder {
       return { authorization, challenge: authorization?.challenges.find((offered) => String(offered.type) === type) };
     };
     const { authorization, challenge } = await this.#poll('the validation', fetch, (found) => {
-      // Some authorities leave the authorization open after a failure, for the client to ask again (section 8.2).
+      // Some CAs leave the authorization pending after a failure, so that the client can retry (section 8.2).
       const hasGivenUp = found.challenge?.status !== 'processing' && found.challenge?.error !== undefined;
       return found.authorization?.status !== 'pending' || hasGivenUp;
     });
@@ -123,14 +123,14 @@ export class AcmeOrder {
     throw new AcmeProblem(isProblem(error) ? error : { detail: `the order became ${status}` }, 200, null);
   }
 
-  /** Asks until an answer is final; the conversation's signal bounds how long. */
+  /** Polls until the result is final; the conversation's signal limits the time. */
   async #poll<T>(what: string, fetch: () => Promise<T>, isFinal: (found: T) => boolean): Promise<T> {
     for (let pause = FIRST_POLL_MS; ; pause = Math.min(pause * 1.5, MAX_POLL_MS)) {
       const found = await fetch();
       if (isFinal(found)) return found;
       const asked = this.conversation.retryAfter ?? 0;
       if (asked > MAX_ASKED_WAIT_S) {
-        const message = `The certificate authority takes its time for ${what}.`;
+        const message = `The certificate authority needs more time for ${what}.`;
         throw new IssueError('INTERNAL_ERROR', message, { retryAfter: asked });
       }
       await this.clock.sleep(Math.max(pause, asked * 1000), this.conversation.signal);

@@ -4,7 +4,7 @@ const PREFIX = 'urn:ietf:params:acme:error:';
 /** Characters. */
 const MAX_DETAIL = 500;
 
-/** What a certificate authority writes about a failure (RFC 7807, as RFC 8555, section 6.7, uses it). */
+/** A certificate authority's problem document (RFC 7807, RFC 8555, section 6.7). */
 export interface ProblemDocument {
   type?: string;
   detail?: string;
@@ -12,13 +12,13 @@ export interface ProblemDocument {
 
 /** A request that the certificate authority refused. */
 export class AcmeProblem extends Error {
-  /** Without the common prefix, such as `rateLimited`; empty when the answer was no problem document. */
+  /** Without the common prefix, for example `rateLimited`; empty without a problem document. */
   readonly type: string;
 
   /**
-   * @param document what the authority answered
+   * @param document the response
    * @param status HTTP status
-   * @param retryAfter seconds; null when the authority said nothing
+   * @param retryAfter seconds; null without `Retry-After`
    */
   constructor(
     document: ProblemDocument,
@@ -31,12 +31,12 @@ export class AcmeProblem extends Error {
   }
 }
 
-/** A request to the certificate authority that got no answer. */
+/** A request to the certificate authority got no response. */
 export class AuthorityUnreachable extends Error {
   override name = 'AuthorityUnreachable';
 }
 
-/** A problem's description, fit for one line: it may quote what a stranger's server answered. */
+/** A problem's description on one line: it may quote the response of any server. */
 export function detailOf({ detail = '' }: ProblemDocument): string {
   return detail
     .replace(/[\s\p{Cc}]+/gu, ' ')
@@ -44,47 +44,47 @@ export function detailOf({ detail = '' }: ProblemDocument): string {
     .slice(0, MAX_DETAIL);
 }
 
-/** A problem's type without the prefix that all have in common. */
+/** A problem's type without the common prefix. */
 export function problemType({ type = '' }: ProblemDocument): string {
   return type.startsWith(PREFIX) ? type.slice(PREFIX.length) : '';
 }
 
-/** Whether text is a problem document, and which. */
+/** Parses a problem document; empty when the text is none. */
 export function parseProblem(text: string): ProblemDocument {
   try {
     const parsed: unknown = JSON.parse(text);
     return isProblem(parsed) ? parsed : {};
   } catch {
-    // A proxy's page instead of JSON: the status alone is told.
+    // A proxy's page instead of JSON: the error shows only the status.
     return {};
   }
 }
 
-/** Whether something that a certificate authority sent is a problem document. */
+/** Whether a value has the form of a problem document. */
 export function isProblem(value: unknown): value is ProblemDocument {
   if (typeof value !== 'object' || value === null) return false;
   const { type, detail } = value as { type?: unknown; detail?: unknown };
   return ['undefined', 'string'].includes(typeof type) && ['undefined', 'string'].includes(typeof detail);
 }
 
-/** Turns whatever ended an order into what the domain's owner is told. */
+/** Turns the error of an order into the one that the provisioning job shows. */
 export function toIssueError(cause: unknown): IssueError {
   if (cause instanceof IssueError) return cause;
   if (cause instanceof AuthorityUnreachable) {
-    const message = `The certificate authority cannot be reached: ${cause.message}.`;
+    const message = `The certificate authority is unreachable: ${cause.message}.`;
     return new IssueError('INTERNAL_ERROR', message, { cause });
   }
   if (cause instanceof AcmeProblem) return refused(cause);
-  return new IssueError('INTERNAL_ERROR', 'The certificate could not be obtained for an internal reason.', {
+  return new IssueError('INTERNAL_ERROR', 'The certificate could not be issued because of an internal error.', {
     cause,
   });
 }
 
 function refused(cause: AcmeProblem): IssueError {
   const { type, message, retryAfter } = cause;
-  // The authority looks at CAA records once more, after ours and from elsewhere.
+  // The CA checks CAA records again, from other networks.
   if (type === 'caa') return new IssueError('DNS_ERROR', `A CAA record forbids the certificate: ${message}`, { cause });
-  const reason = type === 'rateLimited' ? 'limits how often it is asked' : 'refused the request';
+  const reason = type === 'rateLimited' ? 'limits the rate of requests' : 'refused the request';
   const text = `The certificate authority ${reason}: ${message}`;
   return new IssueError('INTERNAL_ERROR', text, { retryAfter, cause });
 }

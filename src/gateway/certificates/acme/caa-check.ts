@@ -3,12 +3,12 @@ import { IssueError } from '../issuing/certificate-issuer.ts';
 import type { DnsLookup } from '../issuing/dns-lookup.ts';
 
 /**
- * Checks that no CAA record (RFC 8659) forbids the authority to issue for the domain.
+ * Checks that CAA records (RFC 8659) allow the certificate authority to issue for the domain.
  *
  * @param domain may be a wildcard
- * @param identities the names by which the authority is allowed, from its directory; none: nothing is checked
- * @param methods ways of validation that we can use, such as `http-01`
- * @returns those of the methods that are allowed (RFC 8657, section 4)
+ * @param identities the CA's names in CAA records, from its directory; without any, nothing is checked
+ * @param methods the validation methods that the gateway supports, for example `http-01`
+ * @returns the methods that the records allow (RFC 8657, section 4)
  * @throws {IssueError} `DNS_ERROR` when none is; `INTERNAL_ERROR` when a lookup failed
  */
 export async function allowedByCaa<M extends string>(
@@ -27,7 +27,7 @@ export async function allowedByCaa<M extends string>(
   if (allowed.length > 0) return allowed;
   const found = values.map((value) => JSON.stringify(value)).join(', ');
   const wanted = ours.length > 0 ? `${methods.join(' or ')} for ${identities[0]}` : String(identities[0]);
-  throw new IssueError('DNS_ERROR', `The CAA record of ${owner} has to allow ${wanted}. Found: ${found}.`);
+  throw new IssueError('DNS_ERROR', `The CAA record of ${owner} must allow ${wanted}. Found: ${found}.`);
 }
 
 /** The records of the closest name, upwards, that has any (RFC 8659, section 3). */
@@ -41,7 +41,7 @@ async function relevantRecords(domain: string, lookup: DnsLookup): Promise<{ own
   return { owner: domain, records: [] };
 }
 
-/** The values that decide; null when nothing restricts who may issue. `issuewild` comes first for wildcards. */
+/** The values that apply; null without a restriction. For wildcards, `issuewild` takes precedence. */
 function issuers(records: readonly CaaRecord[], isWildcard: boolean): string[] | null {
   const wild = records.flatMap(({ issuewild }) => (issuewild === undefined ? [] : [issuewild]));
   if (isWildcard && wild.length > 0) return wild;
@@ -49,7 +49,7 @@ function issuers(records: readonly CaaRecord[], isWildcard: boolean): string[] |
   return plain.length > 0 ? plain : null;
 }
 
-/** `issuer; name=value; …`; an empty issuer allows nobody. */
+/** `issuer; name=value; …`; an empty issuer allows no CA. */
 function parse(value: string): { issuer: string; methods: string[] | null } {
   const [issuer = '', ...parameters] = value.split(';').map((part) => part.trim());
   const methods = parameters.find((parameter) => parameter.startsWith('validationmethods='));

@@ -10,11 +10,11 @@ import {
   TRUNCATED_RESPONSE,
 } from 'dns-packet';
 
-/** The zone that the challenges of wildcard domains are answered in. */
+/** The zone with the challenges of wildcard domains. */
 export interface ChallengeZone {
   /** Lower case, without a final dot. */
   name: string;
-  /** The host that the parent zone's NS record names; outside of this zone, as no addresses are served here. */
+  /** The host in the parent zone's NS record; outside this zone, which serves no addresses. */
   nameServer: string;
   /** The TXT values at a name, lower case; none: the name does not exist. */
   texts: (name: string) => readonly string[];
@@ -23,14 +23,14 @@ export interface ChallengeZone {
 const HEADER_BYTES = 12;
 /** Type of the record that EDNS adds (RFC 6891, section 6.1.1). */
 const OPT = 41;
-/** Questions are far smaller; more is an attempt to keep the decoder busy. */
+/** Real queries are far smaller; larger ones would only keep the decoder busy. */
 export const MAX_QUERY_BYTES = 1024;
 /** RFC 1035, section 2.3.4. */
 const MAX_NAME_BYTES = 255;
 const PLAIN_UDP_BYTES = 512;
-/** Passes every common link unfragmented (DNS flag day 2020). */
+/** Not fragmented on any common link (DNS flag day 2020). */
 const EDNS_UDP_BYTES = 1232;
-/** Values change with every order: nobody may keep one, nor the news that there is none. */
+/** Values change with every order: resolvers must cache neither a value nor its absence. */
 const TTL_SECONDS = 1;
 const NS_TTL_SECONDS = 3600;
 
@@ -41,15 +41,15 @@ type Rcode = (typeof RCODE)[keyof typeof RCODE];
 const TRANSFERS: readonly string[] = ['AXFR', 'IXFR'];
 
 /**
- * Answers a DNS question with authority.
+ * Answers a DNS query authoritatively.
  *
- * @param packet as it came, without the length that TCP puts in front
- * @returns the answer; null when there must be none
+ * @param packet without the length prefix of TCP
+ * @returns the response; null when none must be sent
  */
 export function answerQuery(packet: Buffer, zone: ChallengeZone, transport: 'udp' | 'tcp'): Buffer | null {
   if (packet.length < HEADER_BYTES) return null;
   const flags = packet.readUInt16BE(2);
-  // Answering answers would let two servers talk to each other for ever.
+  // Responding to responses could make two servers send to each other forever.
   if (flags & 0x8000) return null;
   if ((flags >> 11) & 0xf) return bareAnswer(packet, RCODE.notImplemented);
   const query = readQuery(packet);
@@ -62,11 +62,11 @@ interface Query {
   id: number;
   flags: number;
   question: Question;
-  /** What the sender's OPT record says (RFC 6891, section 6.1.2); null: there is none. */
+  /** The sender's OPT record (RFC 6891, section 6.1.2), or null. */
   edns: { udpBytes: number; version: number } | null;
 }
 
-/** A packet with one question and at most an OPT record; null for any other. */
+/** Parses a query with one question and at most an OPT record; null for anything else. */
 function readQuery(packet: Buffer): Query | null {
   const counts = [4, 6, 8].map((offset) => packet.readUInt16BE(offset));
   if (packet.length > MAX_QUERY_BYTES || counts[0] !== 1 || counts[1] !== 0 || counts[2] !== 0) return null;
@@ -74,14 +74,14 @@ function readQuery(packet: Buffer): Query | null {
   if (end === null || packet.length < end + 4) return null;
   const edns = readEdns(packet, end + 4);
   if (edns === undefined) return null;
-  // The decoder sees nothing but the question: options are costly to decode, and none is of use here.
+  // Only the question is decoded: options are expensive to decode and not needed.
   const bare = Buffer.from(packet.subarray(0, end + 4));
   bare.writeUInt16BE(0, 10);
   const { id = 0, flags = 0, questions: [question] = [] } = decode(bare);
   return question ? { id, flags, question, edns } : null;
 }
 
-/** Undefined when what follows the question is something else. */
+/** Undefined when something else follows the question. */
 function readEdns(packet: Buffer, offset: number): Query['edns'] | undefined {
   const count = packet.readUInt16BE(10);
   if (count === 0) return null;
@@ -90,7 +90,7 @@ function readEdns(packet: Buffer, offset: number): Query['edns'] | undefined {
   return { udpBytes: packet.readUInt16BE(offset + 3), version: packet.readUInt8(offset + 6) };
 }
 
-/** Where the question's name ends; null for pointers, and for bytes that would not survive decoding. */
+/** The end of the question's name; null for pointers and bytes that decoding would change. */
 function endOfName(packet: Buffer): number | null {
   let offset = HEADER_BYTES;
   for (;;) {
@@ -105,11 +105,11 @@ function endOfName(packet: Buffer): number | null {
   }
 }
 
-/** A header alone, for packets whose question cannot be repeated. */
+/** A response of only a header, for packets whose question cannot be copied. */
 function bareAnswer(packet: Buffer, rcode: Rcode): Buffer {
   const answer = Buffer.alloc(HEADER_BYTES);
   answer.writeUInt16BE(packet.readUInt16BE(0), 0);
-  // Opcode and "recursion desired" are repeated (RFC 1035, section 4.1.1).
+  // Opcode and "recursion desired" are copied (RFC 1035, section 4.1.1).
   answer.writeUInt16BE(0x8000 | (packet.readUInt16BE(2) & 0x7900) | rcode, 2);
   return answer;
 }
@@ -151,7 +151,7 @@ interface Content {
 }
 
 function resolve({ name, type }: Question, zone: ChallengeZone): Content {
-  // Resolvers mix upper and lower case to be harder to fool, and want their own spelling back.
+  // Resolvers randomize the case against spoofing, and expect it back.
   const key = name.toLowerCase();
   const isApex = key === zone.name;
   if (TRANSFERS.includes(type) || !(isApex || key.endsWith(`.${zone.name}`))) return { rcode: RCODE.refused };
@@ -159,7 +159,7 @@ function resolve({ name, type }: Question, zone: ChallengeZone): Content {
   const present = isApex ? apexRecords(name, zone) : textRecords(name, zone.texts(key));
   const answers = present.filter(wanted);
   if (answers.length > 0) return { rcode: RCODE.ok, answers };
-  // The SOA tells how long the news may be kept (RFC 2308, section 3).
+  // The SOA limits negative caching (RFC 2308, section 3).
   return { rcode: present.length > 0 ? RCODE.ok : RCODE.noSuchName, authorities: [soaRecord(zone.name, zone)] };
 }
 

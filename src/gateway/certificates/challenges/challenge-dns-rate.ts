@@ -2,12 +2,12 @@ import type { Clock } from '../../../lib/clock.ts';
 import { clientNetwork } from '../../../lib/ip-address.ts';
 
 const WINDOW_MS = 1000;
-/** A resolver asks a handful of questions for a validation; a certificate authority asks from several networks. */
+/** A validation takes a resolver a handful of queries; CAs validate from several networks. */
 const PER_SOURCE = 50;
-/** The dearest question takes a Pi about half a millisecond. */
+/** The most expensive query takes a Pi about 0.5 ms. */
 const TOTAL = 500;
 
-/** Bounds what the responder answers in a second, so that forged questions turn it into no amplifier. */
+/** Limits the responses of each second, so that forged queries cannot use the server as an amplifier. */
 export class QueryRate {
   readonly #counts = new Map<string, number>();
   #total = 0;
@@ -15,7 +15,7 @@ export class QueryRate {
 
   constructor(private readonly clock: Pick<Clock, 'now'>) {}
 
-  /** Whether a question from the address may still be answered; counts it. */
+  /** Whether a query from the address may be answered; counts it. */
   allows(address: string): boolean {
     const now = this.clock.now();
     if (now >= this.#windowEnds) this.#startWindow(now);
@@ -34,7 +34,7 @@ export class QueryRate {
   }
 }
 
-/** The /24 of an IPv4 address, the /64 of an IPv6 one: who owns one address there mostly owns them all. */
+/** The /24 of an IPv4 address, the /64 of an IPv6 one: one owner usually holds all of its addresses. */
 function networkOf(address: string): string {
   return clientNetwork(address).replace(/^(\d+\.\d+\.\d+\.)\d+$/, '$1');
 }

@@ -2,22 +2,22 @@ import type { Socket } from 'node:net';
 import { MAX_QUERY_BYTES } from './challenge-dns-answer.ts';
 
 const MAX_CONNECTIONS = 64;
-/** Resolvers come over TCP for one answer that was too long for UDP. */
+/** Resolvers use TCP for single responses that are too long for UDP. */
 const MAX_QUERIES = 32;
 const LIFETIME_MS = 10_000;
 
-/** Answers a question; null: the connection is closed instead. */
+/** Answers a query; null closes the connection. */
 type Answering = (packet: Buffer, address: string) => Buffer | null;
 
-/** DNS over TCP (RFC 7766): each message has its length in front. */
+/** DNS over TCP (RFC 7766): each message follows its length. */
 export class ChallengeDnsConnections {
   readonly #open = new Set<Socket>();
 
   constructor(private readonly answer: Answering) {}
 
-  /** Serves a connection until it ends, errs, or has used up its time or questions. */
+  /** Serves a connection until it ends, fails, or reaches its limit of time or queries. */
   take(socket: Socket): void {
-    // Those who sit on connections lose them to those who ask.
+    // The oldest connection makes room for a new one.
     if (this.#open.size >= MAX_CONNECTIONS) for (const oldest of [...this.#open].slice(0, 1)) oldest.destroy();
     this.#open.add(socket);
     const timer = setTimeout(() => socket.destroy(), LIFETIME_MS);

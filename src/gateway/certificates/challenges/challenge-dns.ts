@@ -11,12 +11,12 @@ import { ChallengeDnsConnections } from './challenge-dns-tcp.ts';
 export interface ChallengeDnsOptions {
   /** IP address to listen on: `::` takes both families. */
   host: string;
-  /** The world asks port 53; 0 means any free one. */
+  /** Resolvers use port 53; 0 chooses a free port. */
   port: number;
   zone: ChallengeZone;
 }
 
-/** How often a free port is looked for that both UDP and TCP can have. */
+/** Attempts to find a port that is free for both UDP and TCP. */
 const PORT_ATTEMPTS = 10;
 
 /** The authoritative DNS server of the challenge zone, over UDP and TCP. */
@@ -35,10 +35,10 @@ export class ChallengeDns {
   }
 
   /**
-   * Begins to listen.
+   * Starts listening.
    *
    * @returns the port
-   * @throws the system's error, such as `EACCES` or `EADDRINUSE`
+   * @throws the system's error, for example `EACCES` or `EADDRINUSE`
    */
   async start(): Promise<number> {
     for (let attempt = 1; ; attempt += 1) {
@@ -48,18 +48,18 @@ export class ChallengeDns {
       const { port } = tcp.address() as AddressInfo;
       try {
         this.#listening = { tcp, udp: await this.#bindUdp(port) };
-        tcp.on('error', (err) => this.#log.warn({ err }, 'the challenge DNS could not accept a connection'));
+        tcp.on('error', (err) => this.#log.warn({ err }, 'challenge DNS: cannot accept a connection'));
         return port;
       } catch (error) {
         tcp.close();
-        // Any port will do, and somebody else has the UDP half of this one.
+        // The UDP port of this number is taken: try another number.
         const mayRetry = this.#options.port === 0 && hasErrno(error, 'EADDRINUSE') && attempt < PORT_ATTEMPTS;
         if (!mayRetry) throw error;
       }
     }
   }
 
-  /** Closes everything; resolves when no handle is left. */
+  /** Closes all sockets; resolves when they are closed. */
   async stop(): Promise<void> {
     const listening = this.#listening;
     if (!listening) return;
@@ -82,7 +82,7 @@ export class ChallengeDns {
       throw error;
     }
     udp.on('message', (packet, from) => this.#answerDatagram(udp, packet, from));
-    udp.on('error', (err) => this.#log.warn({ err }, 'the challenge DNS could not receive'));
+    udp.on('error', (err) => this.#log.warn({ err }, 'challenge DNS: cannot receive'));
     return udp;
   }
 
@@ -90,7 +90,7 @@ export class ChallengeDns {
     const answer = this.#answer(packet, from.address, 'udp');
     if (!answer || from.port === 0) return;
     udp.send(answer, from.port, from.address, (err) => {
-      if (err) this.#log.debug({ err, address: from.address }, 'a DNS answer could not be sent');
+      if (err) this.#log.debug({ err, address: from.address }, 'challenge DNS: cannot send a response');
     });
   }
 

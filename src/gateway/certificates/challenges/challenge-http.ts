@@ -7,7 +7,7 @@ export class HttpChallenges {
   /**
    * Publishes an answer.
    *
-   * @returns takes it back
+   * @returns withdraws it
    */
   publish(domain: string, token: string, keyAuthorization: string): () => void {
     const key = `${domain} ${token}`;
@@ -16,11 +16,11 @@ export class HttpChallenges {
   }
 
   /**
-   * The body to answer a request with, status 200, `application/octet-stream`.
+   * The response body for a request: status 200, `application/octet-stream`.
    *
    * @param host lower case, without a port or a dot at its end
    * @param path the request target's path
-   * @returns undefined when this is no challenge of ours: the request goes its usual way
+   * @returns undefined when this is no known challenge: the request is then routed as usual
    */
   answer(host: string, path: string): string | undefined {
     if (!path.startsWith(PREFIX)) return undefined;

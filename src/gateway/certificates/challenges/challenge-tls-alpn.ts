@@ -1,20 +1,20 @@
 import type { Duplex } from 'node:stream';
 import { createSecureContext, type SecureContext, TLSSocket } from 'node:tls';
 
-/** The protocol that a client offers alone when it validates (RFC 8737, section 6.2). */
+/** The only protocol that a validating client offers (RFC 8737, section 6.2). */
 export const ACME_TLS_PROTOCOL = 'acme-tls/1';
 
 /** A validation is one handshake. */
 const HANDSHAKE_MS = 10_000;
 
-/** Certificates that answer TLS-ALPN-01 (RFC 8737) while orders need them. */
+/** The certificates of pending TLS-ALPN-01 challenges (RFC 8737). */
 export class TlsAlpnChallenges {
   readonly #contexts = new Map<string, SecureContext>();
 
   /**
    * Publishes a challenge's certificate.
    *
-   * @returns takes it back
+   * @returns withdraws it
    */
   publish(domain: string, certificatePem: string | Buffer, privateKeyPem: string | Buffer): () => void {
     const context = createSecureContext({ cert: certificatePem, key: privateKeyPem });
@@ -28,7 +28,7 @@ export class TlsAlpnChallenges {
    * The certificate for a connection whose hello offers `acme-tls/1`.
    *
    * @param servername its SNI
-   * @returns undefined when there is no such challenge: the connection has to be refused
+   * @returns undefined without such a challenge: the connection must be refused
    */
   context(servername: string): SecureContext | undefined {
     return this.#contexts.get(servername.toLowerCase());
@@ -36,7 +36,7 @@ export class TlsAlpnChallenges {
 }
 
 /**
- * Serves a validation: one handshake, then the end, as RFC 8737, section 3, demands. The connection is closed in any case.
+ * Serves a validation: one handshake, then the connection is closed (RFC 8737, section 3).
  *
  * @param socket the connection, its ClientHello unread
  */
@@ -49,7 +49,7 @@ export function answerTlsAlpn(socket: Duplex, secureContext: SecureContext): voi
   };
   const timer = setTimeout(close, HANDSHAKE_MS);
   secured.on('secure', () => secured.end());
-  // A validator that gives up midway costs nobody anything but itself.
+  // A failed handshake only concerns its validator.
   secured.on('error', close);
   secured.on('close', close);
   secured.resume();

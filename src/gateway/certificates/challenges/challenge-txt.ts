@@ -1,13 +1,13 @@
-/** TXT values of DNS-01 (RFC 8555, section 8.4) while orders need them, by name in the challenge zone. */
+/** The TXT values of pending DNS-01 challenges (RFC 8555, section 8.4), by name in the challenge zone. */
 export class TxtChallenges {
-  // Two orders may overlap at one name: a cancelled one and its successor.
+  // Two orders for one name may overlap: a cancelled order and its successor.
   readonly #values = new Map<string, string[]>();
 
   /**
-   * Publishes a value beside those already at the name.
+   * Adds a value to those at the name.
    *
-   * @param name where the domain's `_acme-challenge` record leads
-   * @returns takes it back
+   * @param name the target of the domain's `_acme-challenge` record
+   * @returns withdraws it
    */
   publish(name: string, value: string): () => void {
     const key = name.toLowerCase();

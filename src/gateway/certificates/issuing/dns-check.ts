@@ -2,21 +2,21 @@ import { randomBytes } from 'node:crypto';
 import { IssueError } from './certificate-issuer.ts';
 import type { DnsLookup } from './dns-lookup.ts';
 
-/** Where a domain's records have to lead; null: there is no such record, and nothing to check. */
+/** The expected targets of a domain's DNS records; null: the record is not needed. */
 export interface RecordTargets {
   cname_target: string | null;
-  /** Of `_acme-challenge.<domain>`, which wildcards alone have. */
+  /** Target of `_acme-challenge.<domain>`, for wildcards only. */
   acme_challenge_cname_target: string | null;
 }
 
-/** How long a chain of CNAMEs may be; resolvers give up at about the same. */
+/** Longest chain of CNAMEs; resolvers have similar limits. */
 const MAX_CHAIN = 8;
 
 /**
- * Checks that the domain's traffic reaches us and, for a wildcard, that its challenges do. A name of the gateway's own
- * that is proved over a connection has an address, which may be one that we do not know as ours.
+ * Checks that the domain's traffic reaches this gateway, and for a wildcard, that its challenges do too. The gateway's own
+ * names only need an address: behind NAT, the gateway does not know its public one.
  *
- * @throws {IssueError} `DNS_ERROR` naming the record at fault, what is expected and what was found;
+ * @throws {IssueError} `DNS_ERROR` with the wrong record, its expected and its current value;
  *   `INTERNAL_ERROR` when a lookup failed
  */
 export async function checkRecords(domain: string, targets: RecordTargets, lookup: DnsLookup): Promise<void> {
@@ -35,7 +35,7 @@ export function challengeRecord(domain: string): string {
 }
 
 async function checkTraffic(domain: string, target: string, lookup: DnsLookup): Promise<void> {
-  // Under a wildcard any name shows what visitors meet; a new one is in no resolver's memory of names that do not exist.
+  // Any name below a wildcard will do; a random one is in no resolver's negative cache.
   const name = domain.replace(/^\*/, () => `check-${randomBytes(6).toString('hex')}`);
   const found = await follow(name, target, lookup);
   if (found === null) return;
@@ -52,10 +52,10 @@ async function checkTraffic(domain: string, target: string, lookup: DnsLookup): 
 async function checkAddress(domain: string, lookup: DnsLookup): Promise<void> {
   const addresses = await lookup.addresses(domain);
   if (addresses.length > 0) return;
-  throw new IssueError('DNS_ERROR', `The DNS record ${domain} has to lead to this gateway. Found: no address.`);
+  throw new IssueError('DNS_ERROR', `The DNS record ${domain} must point to this gateway. Found: no address.`);
 }
 
-/** Follows CNAMEs from a name: null when they lead to the target, else what they are; '' when there is none. */
+/** Follows CNAMEs from a name. Returns null at the target, '' without a CNAME, else a description of the chain. */
 async function follow(name: string, target: string, lookup: DnsLookup): Promise<string | null> {
   const chain: string[] = [];
   let current = name;
@@ -66,7 +66,7 @@ async function follow(name: string, target: string, lookup: DnsLookup): Promise<
     if (current === normalize(target)) return null;
     chain.push(current);
   }
-  return `CNAMEs that do not end, beginning with ${chain.slice(0, 2).join(', then ')}`;
+  return `an endless chain of CNAMEs, starting with ${chain.slice(0, 2).join(', then ')}`;
 }
 
 function normalize(name: string): string {
@@ -74,5 +74,5 @@ function normalize(name: string): string {
 }
 
 function wrongRecord(record: string, target: string, found: string): IssueError {
-  return new IssueError('DNS_ERROR', `The DNS record ${record} has to be a CNAME to ${target}. Found: ${found}.`);
+  return new IssueError('DNS_ERROR', `The DNS record ${record} must be a CNAME to ${target}. Found: ${found}.`);
 }

@@ -5,16 +5,16 @@ import { IssueError } from './certificate-issuer.ts';
 const TIMEOUT_MS = 5000;
 const TRIES = 2;
 
-/** What resolvers say when there is no such name, or no such record at it. */
+/** Error codes for a name that does not exist, or has no such record. */
 const ABSENT = new Set(['ENOTFOUND', 'ENODATA']);
 
-/** DNS as the world sees it. What does not exist is an empty list, a lookup that fails an {@link IssueError}. */
+/** Lookups in the public DNS. A missing name or record is an empty list; a failed lookup is an {@link IssueError}. */
 export class DnsLookup {
   readonly #resolver = new Resolver({ timeout: TIMEOUT_MS, tries: TRIES });
   readonly #signal: AbortSignal;
 
   /**
-   * @param servers resolvers to ask, `ip` or `ip:port`; null: those of the system
+   * @param servers resolvers, `ip` or `ip:port`; null: the system's
    * @param signal cancels every lookup
    */
   constructor(servers: readonly string[] | null, signal: AbortSignal) {

@@ -4,7 +4,7 @@ import { promisify } from 'node:util';
 const makeKeyPair = promisify(generateKeyPair);
 
 /**
- * Makes a certificate's private key, off the main thread: 4096 bits take a Pi many seconds.
+ * Generates a certificate's private key off the main thread: 4096-bit RSA takes a Pi many seconds.
  *
  * @returns PKCS #8 as PEM
  */
@@ -16,7 +16,7 @@ export async function makePrivateKey(type: 'rsa' | 'ecdsa'): Promise<string> {
   return privateKey.export({ type: 'pkcs8', format: 'pem' }).toString();
 }
 
-/** Whether the first certificate of a chain is for the domain and the key. */
+/** Whether the first certificate of a chain matches the domain and the private key. */
 export function fits(certificatePem: string, privateKeyPem: string, domain: string): boolean {
   const leaf = new X509Certificate(certificatePem);
   const name = domain.replace(/^\*/, 'any');

@@ -4,35 +4,35 @@ import type { LocalCa } from './local-ca.ts';
 
 interface Entry {
   leaf: Promise<Leaf>;
-  /** A clock that is behind that was ahead: the certificate may begin in days to come. */
+  /** When the clock is set back behind this, the certificate may not be valid yet. */
   issuedAt: number;
   renewAt: number;
 }
 
 /**
- * The CA's certificates by host name, each made when first asked for. One certificate a name: many clients refuse a
- * wildcard directly below a top-level name such as localhost.
+ * The local CA's certificates by hostname, each issued on first use. Each name has its own certificate: many clients
+ * reject a wildcard directly below a top-level name, for example localhost.
  */
 export class CertificateCache {
   readonly #ca: Pick<LocalCa, 'issue'>;
   readonly #now: () => number;
   readonly #entries: RecentMap<string, Entry>;
 
-  /** @param limit how many certificates are kept */
+  /** @param limit the number of certificates to keep */
   constructor(ca: Pick<LocalCa, 'issue'>, limit: number, now: () => number = Date.now) {
     this.#ca = ca;
     this.#entries = new RecentMap(limit);
     this.#now = now;
   }
 
-  /** Whether there is one for the name without issuing it. */
+  /** Whether the name's certificate is cached. */
   has(name: string): boolean {
     return this.#entries.has(name);
   }
 
   /**
-   * @param name a host name or IP address that the caller has found to be served here
-   * @returns the same certificate to all who ask at once
+   * @param name a hostname or IP address; the caller has checked that this gateway serves it
+   * @returns one certificate, shared by concurrent callers
    */
   leafFor(name: string): Promise<Leaf> {
     const known = this.#entries.get(name);
@@ -48,7 +48,7 @@ export class CertificateCache {
       ({ renewAt }) => {
         entry.renewAt = renewAt;
       },
-      // A failure is told to those who wait for it, and tried again for the next one.
+      // The current callers get the error; the next call tries again.
       () => {
         if (this.#entries.get(name) === entry) this.#entries.delete(name);
       },

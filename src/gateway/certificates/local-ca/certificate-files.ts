@@ -7,23 +7,23 @@ import { hasErrno } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log.ts';
 import { isPlausible, leafRenewal } from './certificate-validity.ts';
 
-/** A certificate with its private key, both PEM. */
+/** A certificate and its private key, both PEM. */
 export interface CertifiedKey {
   cert: string;
   key: string;
 }
 
-/** What a TLS listener is given. */
+/** A server certificate of the local CA. */
 export interface Leaf extends CertifiedKey {
-  /** When to ask for a new one, in milliseconds since 1970. */
+  /** When to replace it, in milliseconds since 1970. */
   renewAt: number;
 }
 
 export interface CertificateFilesOptions {
   dir: string;
-  /** Whose leaves these are. */
+  /** The CA that issues the certificates. */
   ca: X509Certificate;
-  /** Makes a leaf that is not there. */
+  /** Issues a missing certificate. */
   issue(names: readonly string[]): Promise<CertifiedKey>;
   log: Log;
   /** The wall clock in milliseconds. */
@@ -31,19 +31,19 @@ export interface CertificateFilesOptions {
 }
 
 /**
- * Leaves on the disk, so that a normal start has none to issue: what makes certificates is slow to load and large.
- * There are 4,096 files at most; names that share one take turns in it. What is damaged, due or of another CA is
- * issued anew, and a disk that cannot be written costs no more than issuing again.
+ * Keeps the local CA's certificates on disk, so that most starts issue none: the code that issues them is large and slow to
+ * load. There are 4,096 files at most; names with the same file overwrite each other. Certificates that are damaged, due
+ * for renewal or from another CA are issued again. A read-only disk only costs issuing at every start.
  */
 export class CertificateFiles {
-  /** By file, settles when nobody uses it. */
+  /** By file: settles when its last use has finished. */
   readonly #turns = new Map<string, Promise<void>>();
 
   constructor(private readonly options: CertificateFilesOptions) {}
 
   /**
    * @param names host names and IP addresses that the certificate is for; the first one is its subject
-   * @throws when there is none and none can be issued
+   * @throws when the certificate cannot be issued
    */
   leafFor(names: readonly string[]): Promise<Leaf> {
     const file = this.#fileFor(names);
@@ -55,7 +55,7 @@ export class CertificateFiles {
   }
 
   #fileFor(names: readonly string[]): string {
-    // A clock in 1970 needs another leaf than the right time: a device that always starts there keeps both.
+    // A clock in 1970 needs its own certificate: a device that always starts in 1970 keeps both.
     const key = JSON.stringify([isPlausible(this.options.now()), ...names]);
     return join(this.options.dir, `${createHash('sha256').update(key).digest('hex').slice(0, 3)}.pem`);
   }
@@ -65,14 +65,14 @@ export class CertificateFiles {
       const pair = splitPem(await readFile(file, 'utf8'));
       const certificate = new X509Certificate(pair.cert);
       if (!certificate.checkPrivateKey(createPrivateKey(pair.key)))
-        throw new Error('the key is of another certificate');
+        throw new Error('the key does not match the certificate');
       if (!this.#isOurs(certificate) || !names.every((name) => isFor(certificate, name))) return null;
       const renewAt = leafRenewal(certificate);
       const now = this.options.now();
       return Date.parse(certificate.validFrom) <= now && now < renewAt ? { ...pair, renewAt } : null;
     } catch (err) {
       if (!hasErrno(err, 'ENOENT')) {
-        this.options.log.warn({ err, file }, 'a certificate on the disk cannot be used; a new one is issued');
+        this.options.log.warn({ err, file }, 'certificate file unusable; issuing a new certificate');
       }
       return null;
     }
@@ -90,7 +90,7 @@ export class CertificateFiles {
       await mkdir(dir, { recursive: true, mode: 0o700 });
       await writeDurably(file, pair.cert + pair.key, 0o600);
     } catch (err) {
-      log.warn({ err, file }, 'a certificate could not be written to the disk; the next start issues it again');
+      log.warn({ err, file }, 'certificate not saved; the next start issues it again');
     }
     return { ...pair, renewAt: leafRenewal(new X509Certificate(pair.cert)) };
   }
@@ -99,7 +99,7 @@ export class CertificateFiles {
 /** @throws when the text is not a certificate with a key after it */
 function splitPem(text: string): CertifiedKey {
   const at = text.indexOf('-----BEGIN PRIVATE KEY-----');
-  if (at === -1) throw new Error('there is no private key in it');
+  if (at === -1) throw new Error('it holds no private key');
   return { cert: text.slice(0, at), key: text.slice(at) };
 }
 

@@ -2,10 +2,10 @@ import type { CertificateIssuer, IssuedCertificate, IssueRequest } from '../issu
 import { makePrivateKey } from '../issuing/private-key.ts';
 import type { LocalCa } from './local-ca.ts';
 
-/** Issues with the gateway's own CA: without a look at DNS, trusted by whoever trusts that CA. */
+/** Issues certificates with the gateway's own CA, without checking DNS. Only clients that trust this CA accept them. */
 export class LocalCaIssuer implements CertificateIssuer {
   readonly usesOurClock = true;
-  /** Settles when the latest key is made. */
+  /** Settles when the last key has been generated. */
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(private readonly ca: Pick<LocalCa, 'certify'>) {}
@@ -16,8 +16,8 @@ export class LocalCaIssuer implements CertificateIssuer {
   }
 
   /**
-   * One at a time: on a small device an RSA key takes up to a minute of a thread, and the few threads there are have
-   * to write files and look up names meanwhile.
+   * Generates one key at a time: on a small device an RSA key blocks one of the few worker threads for up to a minute, and
+   * they also write files and look up names.
    */
   #makeKey(type: 'rsa' | 'ecdsa', signal: AbortSignal): Promise<string> {
     const key = this.#turn.then(() => {

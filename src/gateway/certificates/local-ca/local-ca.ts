@@ -8,19 +8,19 @@ import { makePrivateKey } from '../issuing/private-key.ts';
 import { CertificateFiles, type Leaf } from './certificate-files.ts';
 import { isCaDue } from './certificate-validity.ts';
 
-/** The gateway's own certificate authority, which devices and people here trust by its file. */
+/** The gateway's own certificate authority (CA). Clients trust it by its certificate file. */
 export interface LocalCa {
-  /** The certificate that clients need: absolute or relative as the folder was given. */
+  /** Path of the certificate that clients must trust, relative if the folder's path is. */
   readonly caFile: string;
   readonly caPem: string;
   /**
-   * The certificate from the disk, or a new one.
+   * Returns the certificate on disk, or issues one.
    *
    * @param names host names and IP addresses that the certificate is for; the first one is its subject
    */
   issue(names: readonly string[]): Promise<Leaf>;
   /**
-   * A new certificate for a key, which is kept nowhere.
+   * Issues a certificate for a key. It is not stored.
    *
    * @param names as for {@link LocalCa.issue}
    * @returns PEM
@@ -29,11 +29,11 @@ export interface LocalCa {
 }
 
 /**
- * Opens the CA of a folder and makes one when there is none.
+ * Opens the CA of a folder, or creates it.
  *
  * @param now the wall clock in milliseconds
- * @throws {OperatorError} when a file of the CA is damaged or missing: replacing it would lock out
- *   every client that trusts the old one, which is not ours to decide
+ * @throws {OperatorError} when a file of the CA is damaged or missing: replacing it would
+ *   lock out every client that trusts the old one, so the operator decides
  */
 export async function openLocalCa(dir: string, log: Log, now: () => number = Date.now): Promise<LocalCa> {
   await mkdir(dir, { recursive: true });
@@ -42,14 +42,14 @@ export async function openLocalCa(dir: string, log: Log, now: () => number = Dat
   const [stored, storedKey] = await Promise.all([readIfThere(caFile), readIfThere(keyFile)]);
   if (stored !== null && storedKey === null) throw damaged(keyFile, 'is missing', caFile);
 
-  // The key goes first: an interruption between the two leaves a key without a certificate, never the reverse.
+  // The key is written first: an interruption leaves a key without a certificate, never the reverse.
   const keyPem = storedKey ?? (await makeKey(keyFile));
   checkKey(keyPem, keyFile, caFile);
   if (stored !== null) checkCertificate(stored, keyPem, caFile, keyFile);
 
   const isDue = stored === null || isCaDue(new X509Certificate(stored), now());
   const caPem = isDue ? await certifyItself(caFile, keyPem, now()) : stored;
-  if (stored === null && storedKey === null) log.info({ ca: caFile }, 'a certificate authority was made');
+  if (stored === null && storedKey === null) log.info({ ca: caFile }, 'certificate authority created');
   const certify = async (names: readonly string[], privateKeyPem: string) => {
     const leafKey = createPrivateKey(privateKeyPem);
     return (await loadX509()).certifyLeaf({ caPem, keyPem, names, leafKey, now: now() });
@@ -67,7 +67,7 @@ export async function openLocalCa(dir: string, log: Log, now: () => number = Dat
   return { caFile, caPem, issue: (names) => leaves.leafFor(names), certify };
 }
 
-/** Large and slow to load: a start at which nothing has to be issued does without it. */
+/** Loaded on first use, because it is large and slow to load. */
 function loadX509() {
   return import('./x509.ts');
 }
@@ -78,7 +78,7 @@ async function makeKey(keyFile: string): Promise<string> {
   return pem;
 }
 
-/** The key stays when the certificate is renewed, so that clients with the old file go on trusting us. */
+/** Renewal keeps the key, so that clients with the old certificate file still trust the CA. */
 async function certifyItself(caFile: string, keyPem: string, now: number): Promise<string> {
   const pem = await (await loadX509()).certifyCa(keyPem, now);
   await writeDurably(caFile, pem, 0o644);
@@ -88,7 +88,7 @@ async function certifyItself(caFile: string, keyPem: string, now: number): Promi
 function checkKey(keyPem: string, keyFile: string, caFile: string): void {
   try {
     const key = createPrivateKey(keyPem);
-    if (key.asymmetricKeyDetails?.namedCurve !== 'prime256v1') throw new Error('it is no EC key on P-256');
+    if (key.asymmetricKeyDetails?.namedCurve !== 'prime256v1') throw new Error('not an EC key on P-256');
   } catch (error) {
     throw damaged(keyFile, `is damaged (${messageOf(error)})`, caFile);
   }
@@ -101,16 +101,16 @@ function checkCertificate(caPem: string, keyPem: string, caFile: string, keyFile
   } catch (error) {
     throw damaged(caFile, `is damaged (${messageOf(error)})`, keyFile);
   }
-  if (!certificate.ca) throw damaged(caFile, 'holds a certificate that is no CA', keyFile);
+  if (!certificate.ca) throw damaged(caFile, 'is not a CA certificate', keyFile);
   if (!certificate.checkPrivateKey(createPrivateKey(keyPem))) {
-    throw damaged(caFile, `does not belong to the key in ${keyFile}`, keyFile);
+    throw damaged(caFile, `does not match the key in ${keyFile}`, keyFile);
   }
 }
 
 function damaged(file: string, what: string, other: string): OperatorError {
   return new OperatorError(
     `${file} ${what}; restore it from a backup, or remove it together with ${other}: ` +
-      'a new CA is then made, which every client has to be given anew',
+      'the gateway then creates a new CA, which every client must trust again',
   );
 }
 

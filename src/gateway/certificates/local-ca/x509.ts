@@ -1,4 +1,4 @@
-import 'reflect-metadata'; // has to be there before @peculiar/x509, whose dependencies look for it
+import 'reflect-metadata'; // must be loaded before @peculiar/x509, whose dependencies need it
 import { createPrivateKey, createPublicKey, type KeyObject, randomBytes, webcrypto } from 'node:crypto';
 import { isIP, isIPv6 } from 'node:net';
 import * as x509 from '@peculiar/x509';
@@ -6,15 +6,14 @@ import { canonicalIpv6 } from '../../../lib/ip-address.ts';
 import { caValidity, leafValidity } from './certificate-validity.ts';
 
 /*
- * Loading this module costs 15 MB of memory and a fifth of a second: it is to be imported when a
- * certificate has to be made, and not before.
+ * Loading this module takes 15 MB of memory and 0.2 s: import it only when a certificate must be issued.
  */
 
 const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
 const CA_NAME = 'CN=device-agent local CA';
 
 /**
- * Certifies a key as a CA.
+ * Issues a CA certificate for a key.
  *
  * @param now milliseconds since 1970
  * @returns the certificate, PEM
@@ -28,7 +27,7 @@ export async function certifyCa(keyPem: string, now: number): Promise<string> {
     signingAlgorithm: ALGORITHM,
     keys,
     extensions: [
-      // A CA, but none that may make further ones.
+      // A CA that cannot issue further CAs.
       new x509.BasicConstraintsExtension(true, 0, true),
       new x509.KeyUsagesExtension(x509.KeyUsageFlags.keyCertSign | x509.KeyUsageFlags.cRLSign, true),
       await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
@@ -61,7 +60,7 @@ export async function certifyLeaf({ caPem, keyPem, names, leafKey, now }: LeafRe
   const certificate = await x509.X509CertificateGenerator.create({
     ...leafValidity(now, ca.notAfter),
     subject,
-    // As it is encoded there, and not as text: clients compare the two byte by byte.
+    // The encoded name, not its text: clients compare issuer and subject byte by byte.
     issuer: ca.subjectName,
     serialNumber: serialNumber(),
     signingAlgorithm: ALGORITHM,
@@ -86,7 +85,7 @@ function subjectOf([name = '']: readonly string[]): string {
 
 function alternativeName(name: string): x509.JsonGeneralName {
   if (isIP(name) === 0) return { type: 'dns', value: name };
-  // The library takes no IPv6 address that ends in an IPv4 one.
+  // The library does not support IPv6 addresses with an embedded IPv4 address.
   return { type: 'ip', value: isIPv6(name) ? canonicalIpv6(name) : name };
 }
 

@@ -36,7 +36,7 @@ describe('the account key', () => {
   it('is never replaced because it cannot be read, and named with what to do', async () => {
     writeFileSync(file, 'of another machine');
     const keys = new AcmeAccountKey(file, box);
-    await expect(keys.load()).rejects.toThrow(`${file} is damaged, or was sealed with another encryption key`);
+    await expect(keys.load()).rejects.toThrow(`${file} is damaged or encrypted with another key`);
     await expect(keys.load()).rejects.toThrow('restore it from a backup, or remove it');
     expect(readFileSync(file, 'utf8')).toBe('of another machine');
     // The operator puts the right file back; no restart is needed.

@@ -70,24 +70,24 @@ describe('the records of a domain', () => {
         dns.cname('shop.example.test', 'a.example.test');
         dns.cname('a.example.test', 'shop.example.test');
       },
-      'CNAMEs that do not end, beginning with a.example.test, then shop.example.test',
+      'an endless chain of CNAMEs, starting with a.example.test, then shop.example.test',
     ],
   ])('are refused when they are %s', async (_title, arrange, found) => {
     arrange();
     await expect(checkRecords(...plain, lookup)).rejects.toMatchObject({
       code: 'DNS_ERROR',
-      message: `The DNS record shop.example.test has to be a CNAME to ${TARGET}. Found: ${found}.`,
+      message: `The DNS record shop.example.test must be a CNAME to ${TARGET}. Found: ${found}.`,
     });
   });
 
   it('are two for a wildcard, and the one at fault is named', async () => {
     const wrong = (message: string) => ({ code: 'DNS_ERROR', message: expect.stringContaining(message) });
-    await expect(checkRecords(...wildcard, lookup)).rejects.toMatchObject(wrong('record *.site.example.test has'));
+    await expect(checkRecords(...wildcard, lookup)).rejects.toMatchObject(wrong('record *.site.example.test must'));
     dns.cname('*.site.example.test', TARGET);
     dns.remove('_acme-challenge.site.example.test');
     // The wildcard answers for this name too, with the wrong target.
     await expect(checkRecords(...wildcard, lookup)).rejects.toMatchObject(
-      wrong(`record _acme-challenge.site.example.test has to be a CNAME to ${CHALLENGE_TARGET}`),
+      wrong(`record _acme-challenge.site.example.test must be a CNAME to ${CHALLENGE_TARGET}`),
     );
     dns.cname('_acme-challenge.site.example.test', CHALLENGE_TARGET);
     await expect(checkRecords(...wildcard, lookup)).resolves.toBeUndefined();
@@ -123,7 +123,7 @@ describe('the names of the service itself', () => {
   it('need one', async () => {
     await expect(check()).rejects.toMatchObject({
       code: 'DNS_ERROR',
-      message: 'The DNS record api.gateway.test has to lead to this gateway. Found: no address.',
+      message: 'The DNS record api.gateway.test must point to this gateway. Found: no address.',
     });
   });
 });
@@ -144,7 +144,7 @@ describe('CAA records', () => {
     caa('example.test', 'issue', 'other-ca.test');
     await expect(allowed('shop.example.test')).rejects.toMatchObject({
       code: 'DNS_ERROR',
-      message: 'The CAA record of example.test has to allow letsencrypt.org. Found: "other-ca.test".',
+      message: 'The CAA record of example.test must allow letsencrypt.org. Found: "other-ca.test".',
     });
     caa('shop.example.test', 'issue', 'letsencrypt.org');
     await expect(allowed('shop.example.test')).resolves.toEqual(METHODS);
@@ -163,7 +163,7 @@ describe('CAA records', () => {
     await expect(allowed('a.test')).resolves.toEqual(['tls-alpn-01']);
     caa('b.test', 'issue', 'letsencrypt.org; validationmethods=dns-01');
     await expect(allowed('b.test')).rejects.toMatchObject({
-      message: expect.stringContaining('has to allow http-01 or tls-alpn-01 for letsencrypt.org'),
+      message: expect.stringContaining('must allow http-01 or tls-alpn-01 for letsencrypt.org'),
     });
   });
 

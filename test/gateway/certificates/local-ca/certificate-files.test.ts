@@ -78,7 +78,7 @@ describe('a leaf', () => {
     const { log, lines } = recordingLog();
     const second = await (await open(undefined, log)).issue(['cam.localhost']);
     expect(second.cert).not.toBe(first.cert);
-    expect(lines).toEqual([expect.objectContaining({ file, msg: expect.stringMatching('cannot be used') })]);
+    expect(lines).toEqual([expect.objectContaining({ file, msg: expect.stringMatching('unusable') })]);
     expect(await leafFor('cam.localhost')).toEqual(second);
   });
 
@@ -112,6 +112,6 @@ describe('a leaf', () => {
     const ca = await open(undefined, log);
     await writeFile(join(dir, 'leaves'), 'in the way');
     expect(new X509Certificate((await ca.issue(['cam.localhost'])).cert).checkHost('cam.localhost')).toBeDefined();
-    expect(lines.at(-1)?.msg).toMatch('could not be written');
+    expect(lines.at(-1)?.msg).toMatch('not saved');
   });
 });

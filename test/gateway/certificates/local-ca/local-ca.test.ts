@@ -27,7 +27,7 @@ describe('openLocalCa', () => {
     const { log, lines } = recordingLog();
     const first = await openLocalCa(dir, log);
     const second = await openLocalCa(dir, log);
-    expect(lines).toMatchObject([{ msg: 'a certificate authority was made', ca: first.caFile }]);
+    expect(lines).toMatchObject([{ msg: 'certificate authority created', ca: first.caFile }]);
     expect(second.caPem).toBe(first.caPem);
     expect(await readFile(first.caFile, 'utf8')).toBe(first.caPem);
     expect((await stat(join(dir, 'ca-key.pem'))).mode & 0o777).toBe(0o600);
@@ -54,7 +54,7 @@ describe('openLocalCa', () => {
     await rm(other, { recursive: true });
     await openLocalCa(dir, silentLog);
     await writeFile(join(dir, 'ca.pem'), caPem);
-    await expect(openLocalCa(dir, silentLog)).rejects.toThrow('does not belong to the key');
+    await expect(openLocalCa(dir, silentLog)).rejects.toThrow('does not match the key');
   });
 
   it('refuses to go on when the key alone is lost', async () => {
