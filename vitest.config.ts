@@ -1,26 +1,29 @@
 import { configDefaults, defineConfig } from 'vitest/config';
 import { SkippedReporter } from './test/support/skipped-reporter.ts';
 
-/** Tests that need neither root nor other programs. They leave nothing behind in the process, so files share one. */
+const below = (folders: string[]) => folders.map((folder) => `test/${folder}/**/*.test.ts`);
+
+/** Fast tests that need neither root nor other programs. */
 const UNIT = [
-  'agent/api',
-  'agent/folders',
-  'agent/tunnels',
-  'agent/upstreams',
-  'agent-protocol',
-  'docs',
-  'gateway/access',
-  'gateway/api',
-  'gateway/edge',
-  'gateway/endpoints',
-  'gateway/store',
-  'lib',
-  'management',
-  'settings',
-  'traffic-policy',
-].map((folder) => `test/${folder}/**/*.test.ts`);
-// The three left out need an ACME server, which needs root.
-UNIT.push('test/architecture.test.ts', 'test/gateway/certificates/**/!(acme|acme-gateway|own-names).test.ts');
+  'test/architecture.test.ts',
+  ...below([
+    'agent/api',
+    'agent/folders',
+    'agent/tunnels',
+    'agent/upstreams',
+    'agent-protocol',
+    'docs',
+    'gateway/access',
+    'gateway/edge',
+    'gateway/endpoints',
+    'lib',
+    'management',
+    'settings',
+    'traffic-policy',
+  ]),
+];
+/** Slower ones that leave nothing behind in the process either. */
+const SHARED = below(['gateway/api', 'gateway/certificates', 'gateway/store']);
 
 export default defineConfig({
   test: {
@@ -39,12 +42,18 @@ export default defineConfig({
       thresholds: { statements: 90, branches: 85, functions: 90, lines: 90 },
     },
     projects: [
+      // The files of these two share processes, which load the modules once.
+      { extends: true, test: { name: 'unit', include: UNIT, isolate: false } },
+      { extends: true, test: { name: 'shared', include: SHARED, isolate: false } },
       // Each file gets a process of its own: the native SDK keeps process-wide state.
       {
         extends: true,
-        test: { name: 'system', include: ['test/**/*.test.ts'], exclude: [...configDefaults.exclude, ...UNIT] },
+        test: {
+          name: 'system',
+          include: ['test/**/*.test.ts'],
+          exclude: [...configDefaults.exclude, ...UNIT, ...SHARED],
+        },
       },
-      { extends: true, test: { name: 'unit', include: UNIT, isolate: false } },
     ],
   },
 });
