@@ -34,19 +34,20 @@ const REQUEST_LINE = /^([A-Z][A-Z0-9_-]*) ([\x21-\x7e]+) HTTP\/1\.([01])$/;
 const DIGITS = /^\d{1,15}$/;
 const UPGRADE = /(?:^|,)[ \t]*upgrade[ \t]*(?:,|$)/i;
 
-/** Headers that the edge itself uses. */
-const KNOWN: ReadonlySet<string> = new Set<keyof ClientHeaders>([
-  'accept',
-  'connection',
-  'content-length',
-  'expect',
-  'host',
-  'sec-websocket-key',
-  'sec-websocket-version',
-  'te',
-  'transfer-encoding',
-  'upgrade',
-]);
+/** The headers that the edge itself uses. */
+const NO_HEADERS: { -readonly [name in keyof ClientHeaders]: ClientHeaders[name] } = {
+  accept: undefined,
+  connection: undefined,
+  'content-length': undefined,
+  expect: undefined,
+  host: undefined,
+  'sec-websocket-key': undefined,
+  'sec-websocket-version': undefined,
+  te: undefined,
+  'transfer-encoding': undefined,
+  upgrade: undefined,
+};
+const KNOWN: ReadonlySet<string> = new Set(Object.keys(NO_HEADERS));
 
 /**
  * Parses the complete head of a request strictly: rejects everything that another server could read differently.
@@ -76,18 +77,7 @@ export function parseHttp1Head(text: string): Http1Head {
 }
 
 function knownOf(raw: readonly string[], isHttp10: boolean): ClientHeaders {
-  const known: { -readonly [name in keyof ClientHeaders]: ClientHeaders[name] } = {
-    accept: undefined,
-    connection: undefined,
-    'content-length': undefined,
-    expect: undefined,
-    host: undefined,
-    'sec-websocket-key': undefined,
-    'sec-websocket-version': undefined,
-    te: undefined,
-    'transfer-encoding': undefined,
-    upgrade: undefined,
-  };
+  const known = { ...NO_HEADERS };
   for (let at = 0; at < raw.length; at += 2) {
     const name = (raw[at] as string).toLowerCase();
     if (!KNOWN.has(name)) continue;

@@ -1,6 +1,4 @@
-/**
- * A token bucket for actions that cost the gateway more than the client. Well-behaved clients never exhaust it.
- */
+/** A token bucket for actions that cost the gateway more than the client. Well-behaved clients never exhaust it. */
 export class Allowance {
   readonly #burst: number;
   readonly #perSecond: number;
