@@ -101,6 +101,18 @@ describe('basic-auth', () => {
     expect(headerIn((outcome as PolicyError).headers, 'www-authenticate')).toBe('Basic realm="the \\"yard\\""');
   });
 
+  it.each<[string[], object]>([
+    [basic('jo:correct horse'), { presented: true, username: 'jo', authorized: true }],
+    [basic('jo:wrong horse'), { presented: true, username: 'jo', authorized: false }],
+    [[], { presented: false, username: '', authorized: false }],
+  ])('records the credentials in headers %j as %j', async (headers, credentials) => {
+    const text = onRequest(
+      { type: 'basic-auth', config: { ...config, enforce: false } },
+      respondWith('json.encode(actions.ngrok.basic_auth.credentials)'),
+    );
+    expect(JSON.parse(bodyOf((await runRequest(text, { headers })).outcome))).toEqual(credentials);
+  });
+
   it('records its result for later rules, also in multi-line expressions', async () => {
     const text = `
       on_http_request:

@@ -68,6 +68,11 @@ describe('custom-response and deny', () => {
     expect(outcome).toMatchObject({ status: 400, headers: ['content-type', 'text/y'] });
   });
 
+  it('deny sends 403 by default, as a rejection without a response phase', async () => {
+    const { outcome } = await runRequest(onRequest({ type: 'deny' }));
+    expect(outcome).toMatchObject({ kind: 'answer', status: 403, refused: true });
+  });
+
   it('deny rejects a request with a status and closes a connection', async () => {
     expect(statusOf((await runRequest(onRequest({ type: 'deny', config: { status_code: 404 } }))).outcome)).toBe(404);
     const onTcpConnect = compilePolicy(onConnect({ type: 'deny' }), 'tcp').onTcpConnect;
