@@ -23,7 +23,7 @@ async function credential(body: object = {}): Promise<{ id: string; token: strin
 }
 
 describe('an authtoken', () => {
-  it('is known from its creation to its deletion', async () => {
+  it('is valid from its creation to its deletion', async () => {
     const { id, token } = await credential();
     expect(access.authenticate(token)).toEqual({ id, ownerId: null });
     expect(access.authorize(id, { kind: 'hostname', hostname: 'app.example.com' })).toBeNull();
@@ -54,7 +54,7 @@ describe('an authtoken', () => {
     expect(access.authenticate(server.apiKey)).toMatchObject({ code: 107 });
   });
 
-  it('works only while its owner is active, and goes when the owner goes', async () => {
+  it('is valid only while its owner exists and is active', async () => {
     const bot = await server.call('POST', '/bot_users');
     const { id, token } = await credential({ owner_id: bot.id.replace('bot_', 'service_') });
     expect(access.authenticate(token)).toEqual({ id, ownerId: bot.id });
@@ -95,7 +95,7 @@ describe('binding', () => {
     expect(answer?.code ?? null).toBe(code);
   });
 
-  it('follows the rules of the authtoken', async () => {
+  it('is allowed by the authtoken’s ACL rules', async () => {
     const { id } = await credential({ acl: ['bind:*.site.example.com', 'bind:1.tcp.example.com:20002', 'bind:app=*'] });
     const codeFor = (binding: Parameters<AuthtokenAcl['authorize']>[1]) => access.authorize(id, binding)?.code ?? null;
     expect(codeFor({ kind: 'hostname', hostname: 'cam.site.example.com' })).toBeNull();
@@ -110,11 +110,11 @@ describe('binding', () => {
   });
 });
 
-describe('rules', () => {
+describe('ACL rules', () => {
   const label = fc.stringMatching(/^[a-z][a-z0-9]{0,8}$/);
   const name = fc.array(label, { minLength: 2, maxLength: 5 }).map((labels) => labels.join('.'));
 
-  it('with a wildcard permit exactly the names below it, at any depth', () => {
+  it('with a wildcard allow exactly the names below it, at any depth', () => {
     fc.assert(
       fc.property(name, name, (base, other) => {
         const acl = [`bind:*.${base}`];
@@ -128,7 +128,7 @@ describe('rules', () => {
     );
   });
 
-  it('only ever widen what is permitted', () => {
+  it('only ever widen what is allowed', () => {
     const rule = fc.oneof(
       name.map((host) => `bind:${host}`),
       name.map((host) => `bind:*.${host}`),

@@ -7,8 +7,8 @@ beforeAll(async () => {
 });
 afterAll(() => server.close());
 
-describe('bot users', () => {
-  it('are created active and without a name when nothing is said', async () => {
+describe('/bot_users', () => {
+  it('POST creates an active bot user without a name by default', async () => {
     const answer = await server.call('POST', '/bot_users');
     expect(answer.status).toBe(201);
     expect(answer.body).toEqual({
@@ -20,7 +20,7 @@ describe('bot users', () => {
     });
   });
 
-  it('take name and active as sent, and are found again', async () => {
+  it('POST keeps name and active, and GET answers the same', async () => {
     const created = await server.call('POST', '/bot_users', { name: 'site A', active: false });
     expect(created.body).toMatchObject({ name: 'site A', active: false });
     const read = await server.call('GET', `/bot_users/${created.id}`);
@@ -28,12 +28,12 @@ describe('bot users', () => {
     expect(read.body).toEqual(created.body);
   });
 
-  it('need neither a name nor a unique one', async () => {
+  it('POST accepts a name that is already used', async () => {
     await server.call('POST', '/bot_users', { name: 'twin' });
     expect((await server.call('POST', '/bot_users', { name: 'twin' })).status).toBe(201);
   });
 
-  it('change only what an update sends', async () => {
+  it('PATCH changes only the members it sends', async () => {
     const { id, body } = await server.call('POST', '/bot_users', { name: 'before' });
     const renamed = await server.call('PATCH', `/bot_users/${id}`, { name: 'after' });
     expect(renamed.status).toBe(200);
@@ -46,7 +46,7 @@ describe('bot users', () => {
     expect(reactivated.body).toMatchObject({ active: true });
   });
 
-  it('are gone after a delete, which answers without a body', async () => {
+  it('DELETE answers 204 without a body; the id is unknown afterwards', async () => {
     const { id } = await server.call('POST', '/bot_users');
     const deleted = await server.call('DELETE', `/bot_users/${id}`);
     expect([deleted.status, deleted.body]).toEqual([204, {}]);
@@ -57,7 +57,7 @@ describe('bot users', () => {
     }
   });
 
-  it('count the bytes of a name, not its characters', async () => {
+  it('POST limits a name by bytes, not by characters', async () => {
     const fits = await server.call('POST', '/bot_users', { name: 'é'.repeat(127) });
     expect(fits.status).toBe(201);
     const tooLong = await server.call('POST', '/bot_users', { name: 'é'.repeat(128) });
@@ -69,14 +69,14 @@ describe('bot users', () => {
     [{ active: 'yes' }, 215],
     [{ description: 'no such member' }, 214],
     [{ id: 'bot_1' }, 214],
-  ])('refuse %j', async (body, code) => {
+  ])('POST refuses %j with ERR_NGROK_%i', async (body, code) => {
     const answer = await server.call('POST', '/bot_users', body);
     expect([answer.status, answer.body.error_code]).toEqual([400, `ERR_NGROK_${code}`]);
   });
 });
 
-describe('service users', () => {
-  it('are the bot users under another prefix, whichever of the two an id has', async () => {
+describe('/service_users', () => {
+  it('answers bot users under another prefix and accepts both prefixes', async () => {
     const bot = await server.call('POST', '/bot_users', { name: 'same' });
     const serviceId = bot.id.replace('bot_', 'service_');
     for (const id of [bot.id, serviceId]) {

@@ -24,30 +24,30 @@ describe('authentication', () => {
     ['Bearer noseparator', 202],
     ['Bearer ak_32ELEkz2jOTMtPWtYLYm5yxBjvW', 208],
     ['Bearer 32ELEkz2jOTMtPWtYLYm5yxBjvW_1234567890123456789012', 203],
-  ])('refuses %j', async (header, code) => {
+  ])('refuses Authorization: %j with ERR_NGROK_%i', async (header, code) => {
     const answer = await server.call('GET', '/bot_users', undefined, { Authorization: header });
     expect(codeOf(answer)).toEqual([403, `ERR_NGROK_${code}`]);
     expect(answer.headers.has('WWW-Authenticate')).toBe(false);
   });
 
-  it('takes the scheme in any case', async () => {
+  it('accepts the scheme in any case', async () => {
     const answer = await server.call('GET', '/bot_users', undefined, { Authorization: `bEARER ${server.apiKey}` });
     expect(answer.status).toBe(200);
   });
 
-  it('tells an authtoken from an API key', async () => {
+  it('refuses an authtoken with its own code', async () => {
     const { token } = await server.store.database.write(() => issueCredential(server.store, { acl: [] }));
     const answer = await server.call('GET', '/bot_users', undefined, { Authorization: `Bearer ${token}` });
     expect(codeOf(answer)).toEqual([403, 'ERR_NGROK_206']);
   });
 
-  it('refuses a key of the right id with another secret', async () => {
+  it('refuses a known key id with a wrong secret', async () => {
     const wrong = `${server.apiKey.slice(0, -1)}${server.apiKey.endsWith('1') ? '2' : '1'}`;
     const answer = await server.call('GET', '/bot_users', undefined, { Authorization: `Bearer ${wrong}` });
     expect(codeOf(answer)).toEqual([403, 'ERR_NGROK_203']);
   });
 
-  it('never repeats what was presented, neither in the answer nor in the log', async () => {
+  it('never repeats the presented key in the response or the log', async () => {
     const secret = 'Zq7secretZq7secretZq7s';
     const answer = await server.call('GET', '/bot_users', undefined, { Authorization: `Bearer 32ELEkz2_${secret}` });
     expect(JSON.stringify(answer.body)).not.toContain(secret.slice(0, 8));
@@ -55,7 +55,7 @@ describe('authentication', () => {
     expect(server.logged()).not.toContain(server.apiKey.split('_')[1]);
   });
 
-  it('refuses the keys of a bot user that is not active any more, or gone', async () => {
+  it('refuses API keys of inactive and deleted bot users', async () => {
     const bot = await server.call('POST', '/bot_users');
     const { token } = await server.store.database.write(() => issueApiKey(server.store, { owner_id: bot.id }));
     const headers = { Authorization: `Bearer ${token}` };
@@ -67,7 +67,7 @@ describe('authentication', () => {
   });
 });
 
-describe('versions', () => {
+describe('the version header', () => {
   it.each([
     [{ 'Service-Version': '2' }, 200, undefined],
     [{ 'Service-Version': '', 'Ngrok-Version': '2' }, 200, undefined],
@@ -75,11 +75,11 @@ describe('versions', () => {
     [{ 'Service-Version': '' }, 400, 'ERR_NGROK_218'],
     [{ 'Service-Version': '3' }, 400, 'ERR_NGROK_217'],
     [{ 'Service-Version': '2', 'Ngrok-Version': '1' }, 400, 'ERR_NGROK_217'],
-  ])('%j', async (headers, status, code) => {
+  ])('%j answers %i', async (headers, status, code) => {
     expect(codeOf(await server.call('GET', '/bot_users', undefined, headers))).toEqual([status, code]);
   });
 
-  it('are looked at after the key', async () => {
+  it('is checked after the API key', async () => {
     const answer = await server.call('GET', '/bot_users', undefined, { Authorization: '', 'Service-Version': '' });
     expect(codeOf(answer)).toEqual([403, 'ERR_NGROK_200']);
   });
@@ -97,18 +97,18 @@ describe('paths', () => {
     ['GET', '/reserved_domains/rd_1/certificate'],
     ['PUT', '/edges/tls/edgtls_1/policy'],
     ['GET', '/bot_users/%E0%A4%A'],
-  ])('%s %s leads nowhere, before anybody is asked who they are', async (method, path) => {
+  ])('%s %s answers 404 before authentication', async (method, path) => {
     const answer = await server.call(method, path, undefined, { Authorization: '' });
     expect(answer.status).toBe(404);
     expect(answer.body).toEqual({ status_code: 404, msg: 'Not Found', details: { path } });
   });
 
-  it('do not know HEAD', async () => {
+  it('answer 404 to HEAD', async () => {
     const response = await fetch(`${server.url}/bot_users`, { method: 'HEAD' });
     expect(response.status).toBe(404);
   });
 
-  it('answer an id of another kind like an unknown one', async () => {
+  it('answer a malformed id like an unknown one', async () => {
     for (const id of [
       'rd_32ELEkz2jOTMtPWtYLYm5yxBjvW',
       'bot_32ELEkz2jOTMtPWtYLYm5yxBjvW',
@@ -125,14 +125,14 @@ describe('paths', () => {
 describe('bodies', () => {
   const post = (body: string, type: string) => server.call('POST', '/bot_users', body, { 'Content-Type': type });
 
-  it('may be missing where nothing is required', async () => {
+  it('may be empty when no member is required', async () => {
     expect((await server.call('POST', '/bot_users')).status).toBe(201);
     expect((await server.call('POST', '/bot_users', undefined, { 'Content-Type': 'application/json' })).status).toBe(
       201,
     );
   });
 
-  it('are JSON in UTF-8', async () => {
+  it('must be JSON objects in UTF-8', async () => {
     expect((await post('{"name":"ü"}', 'application/json; charset=utf-8')).body.name).toBe('ü');
     expect((await post('{}', 'Application/JSON')).status).toBe(201);
     expect(codeOf(await post('{}', 'text/plain'))).toEqual([415, 'ERR_NGROK_210']);
@@ -142,7 +142,7 @@ describe('bodies', () => {
     }
   });
 
-  it('need a content type', async () => {
+  it('must have a content type', async () => {
     const answer = await new Promise<string>((resolve, reject) => {
       const headers = { Authorization: `Bearer ${server.apiKey}`, 'Service-Version': '2' };
       const sent = httpRequest(`${server.url}/bot_users`, { method: 'POST', headers }, (response) => {
@@ -153,7 +153,7 @@ describe('bodies', () => {
     expect(JSON.parse(answer)).toMatchObject({ status_code: 400, error_code: 'ERR_NGROK_216' });
   });
 
-  it('refuse bytes that are not UTF-8 rather than storing something else', async () => {
+  it('are refused when they are not UTF-8', async () => {
     const response = await fetch(`${server.url}/bot_users`, {
       method: 'POST',
       headers: {
@@ -166,7 +166,7 @@ describe('bodies', () => {
     expect(await response.json()).toMatchObject({ status_code: 400, error_code: 'ERR_NGROK_213' });
   });
 
-  it.each(['a\0b', '\ud800', 'x\udc00y'])('refuse %j, which could not be stored as it is', async (name) => {
+  it.each(['a\0b', '\ud800', 'x\udc00y'])('are refused with %j, which the database cannot store', async (name) => {
     expect(codeOf(await server.call('POST', '/bot_users', { name }))).toEqual([400, 'ERR_NGROK_213']);
     expect(codeOf(await server.call('POST', '/backends/tunnel_group', { labels: { [name]: 'x' } }))[1]).toBe(
       'ERR_NGROK_213',
@@ -174,18 +174,18 @@ describe('bodies', () => {
     expect((await server.call('POST', '/bot_users', { name: '💥\u0001' })).body.name).toBe('💥\u0001');
   });
 
-  it('that are nested without end are refused, not a failure of ours', async () => {
+  it('answer 400 when nested 200,000 levels deep', async () => {
     const deep = `{"name":${'['.repeat(200_000)}${']'.repeat(200_000)}}`;
     expect((await post(deep, 'application/json')).status).toBe(400);
     expect((await post(deep.replace('{', '{"x":"\\u0041",'), 'application/json')).status).toBe(400);
   });
 
-  it('end at 1 MiB', async () => {
+  it('are refused above 1 MiB', async () => {
     const name = 'x'.repeat(1024 * 1024);
     expect(codeOf(await post(JSON.stringify({ name }), 'application/json'))).toEqual([400, 'ERR_NGROK_212']);
   });
 
-  it('may be compressed, and are refused by name when they are not what their headers say', async () => {
+  it('may be compressed; a wrong encoding has its own error', async () => {
     const send = async (body: string | Buffer, encoding: string) => {
       const headers = { 'Content-Type': 'application/json', 'Content-Encoding': encoding };
       const { apiKey } = server;
@@ -211,21 +211,21 @@ describe('bodies', () => {
   });
 
   it.each(['{"labels":{"__proto__":"x","app":"web"}}', '{"labels":{"\\u005f_proto__":"x"}}', '{"__proto__":{}}'])(
-    'refuse %s, of which a part would be left out',
+    'are refused with %s, whose __proto__ would be dropped',
     async (body) => {
       const json = { 'Content-Type': 'application/json' };
       expect(codeOf(await server.call('POST', '/backends/tunnel_group', body, json))).toEqual([400, 'ERR_NGROK_213']);
     },
   );
 
-  it('are ignored where an operation has none, as are content types', async () => {
+  it('are ignored by operations without a body, like content types', async () => {
     const { id } = await server.call('POST', '/bot_users');
     const json = { 'Content-Type': 'application/json' };
     expect((await server.call('GET', `/bot_users/${id}`, undefined, json)).status).toBe(200);
     expect((await server.call('DELETE', `/bot_users/${id}`, '{"id":', json)).status).toBe(204);
   });
 
-  it('that never arrive do not hold a connection for ever', async () => {
+  it('are refused when they do not arrive in time', async () => {
     const slow = await startManagementServer({ settings: { body: { maxBytes: 1024, timeoutMs: 50 } } });
     const socket = connect(Number(new URL(slow.url).port), '127.0.0.1');
     socket.write(
@@ -258,8 +258,8 @@ describe('queries', () => {
   });
 });
 
-describe('every answer', () => {
-  it('carries an operation id of its own, in both headers, in the details of an error and in the log', async () => {
+describe('every response', () => {
+  it('has a unique operation id in both headers, error details and the log', async () => {
     const answer = await server.call('POST', '/bot_users', { nope: 1 });
     const id = String(answer.headers.get('Service-Operation-Id'));
     expect(id).toMatch(/^op_[0-9A-Za-z]{27}$/);
@@ -270,7 +270,7 @@ describe('every answer', () => {
     expect(next.headers.get('Service-Operation-Id')).not.toBe(id);
   });
 
-  it('to a failure of ours is an error body too, and reveals nothing', async () => {
+  it('to an internal error is an error body that reveals nothing', async () => {
     const broken = await startManagementServer();
     broken.store.botUsers.insert = () => {
       throw new Error('the disk says secret things');
@@ -284,12 +284,12 @@ describe('every answer', () => {
 });
 
 describe('the OpenAPI document', () => {
-  it('is served to everybody', async () => {
+  it('is served without authentication', async () => {
     const response = await fetch(`${server.url}/openapi.json`);
     expect(await response.json()).toMatchObject({ openapi: '3.1.0', servers: [{ url: 'https://api.gateway.test' }] });
   });
 
-  it('describes only what exists', async () => {
+  it('describes only existing operations', async () => {
     const response = await fetch(`${server.url}/openapi.json`);
     const { paths } = (await response.json()) as { paths: Record<string, Record<string, unknown>> };
     for (const [path, methods] of Object.entries(paths)) {

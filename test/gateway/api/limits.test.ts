@@ -29,7 +29,7 @@ function steeredClock() {
 }
 
 describe('the rate limit', () => {
-  it('answers 429 with the seconds to wait, for each key by itself', async () => {
+  it('answers 429 with Retry-After, separately for each API key', async () => {
     const { clock, advance } = steeredClock();
     const settings = { rateLimit: { requests: 3, windowMs: 60_000 } };
     const server = await startManagementServer({ settings, clock });
@@ -48,7 +48,7 @@ describe('the rate limit', () => {
 });
 
 describe('failed authentications', () => {
-  it('are slowed down more and more, and right keys never', async () => {
+  it('are delayed with doubling delays; valid keys never are', async () => {
     const { clock, slept, advance } = steeredClock();
     const failedAttempts = { free: 2, windowMs: 60_000, delayMs: 100, maxDelayMs: 300 };
     const server = await startManagementServer({ settings: { failedAttempts }, clock });
@@ -63,7 +63,7 @@ describe('failed authentications', () => {
     await server.close();
   });
 
-  it('from addresses of one IPv6 network are those of one client', async () => {
+  it('from one IPv6 network count as one client', async () => {
     const { clock, slept } = steeredClock();
     const attempts = new FailedAttempts({ free: 2, windowMs: 60_000, delayMs: 100, maxDelayMs: 300 }, clock);
     for (const last of ['1', '2', '3:4:5:6']) await attempts.slowDown(`2001:db8::${last}`);
@@ -71,7 +71,7 @@ describe('failed authentications', () => {
     expect(slept).toEqual([100]);
   });
 
-  it('do not pile up', async () => {
+  it('answer 429 when too many responses are delayed', async () => {
     const waiting: (() => void)[] = [];
     const sleep = () => new Promise<void>((wake) => waiting.push(wake));
     const clock: Clock = { ...systemClock, now: () => 0, sleep, random: () => 0 };
@@ -88,8 +88,8 @@ describe('failed authentications', () => {
   });
 });
 
-describe('a database that another program holds', () => {
-  it('answers 503 to changes after a while, with the seconds to wait, and reads go on', async () => {
+describe('a database that another program has locked', () => {
+  it('answers 503 with Retry-After to changes, while reads continue', async () => {
     const server = await startManagementServer();
     const other = new Libsql(join(server.folder, 'gateway.db'));
     other.exec('BEGIN IMMEDIATE');

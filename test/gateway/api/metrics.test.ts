@@ -75,8 +75,8 @@ async function growth(samples: readonly string[], act: () => Promise<unknown>): 
   return (await values()).map((value, at) => value - (before[at] ?? 0));
 }
 
-describe('who may see the metrics', () => {
-  it('is told by an API key alone, as for all of the API, without a version', async () => {
+describe('GET /metrics', () => {
+  it('requires an API key but no version', async () => {
     const { status, type, body } = await scrape();
     expect(status).toBe(200);
     expect(type).toMatch(/^text\/plain; version=0\.0\.4/);
@@ -88,8 +88,8 @@ describe('who may see the metrics', () => {
   });
 });
 
-describe('what agents have online', () => {
-  it('is counted by protocol, and gone when they close it', async () => {
+describe('the metrics of agents', () => {
+  it('count endpoints by protocol until they are closed', async () => {
     expect(await read('sessions')).toBe(1);
     const secure = await growth(['endpoints{protocol="https"}'], () => serve('counted'));
     expect(secure).toEqual([1]);
@@ -105,7 +105,7 @@ describe('what agents have online', () => {
     await becomes('sessions', 1);
   });
 
-  it('is refused by code', async () => {
+  it('count refusals by error code', async () => {
     const grown = await growth(['binds_refused_total{code="ERR_NGROK_319"}'], async () => {
       await expect(session.httpEndpoint().domain('elsewhere.example').listen(false)).rejects.toThrow('319');
       const stranger = new ngrok.SessionBuilder()
@@ -120,8 +120,8 @@ describe('what agents have online', () => {
   });
 });
 
-describe('public traffic', () => {
-  it('is counted by the status of what visitors get', async () => {
+describe('the metrics of traffic', () => {
+  it('count responses to clients by status class', async () => {
     const url = await serve('statuses');
     const classes = ['2xx', '3xx', '4xx', '5xx'].map((name) => `responses_total{class="${name}"}`);
     const grown = await growth(classes, async () => {
@@ -132,7 +132,7 @@ describe('public traffic', () => {
     expect(grown).toEqual([2, 1, 2, 1]);
   });
 
-  it('is counted when a policy refuses it, and when the upstream fails', async () => {
+  it('count policy refusals and upstream failures', async () => {
     const closed = await serve('closed', {
       on_http_request: [{ actions: [{ type: 'deny', config: { status_code: 403 } }] }],
     });
@@ -146,7 +146,7 @@ describe('public traffic', () => {
     expect(await growth(samples, () => getPublic(gateway, broken))).toEqual([0, 1]);
   });
 
-  it('shows as connections that are open', async () => {
+  it('count open connections', async () => {
     const listener = await session.tcpEndpoint().listen(false);
     listener.forward(`tcp://127.0.0.1:${portOf(echo)}`).catch(() => {});
     const socket = connect(Number(new URL(String(listener.url())).port), '127.0.0.1');
@@ -160,8 +160,8 @@ describe('public traffic', () => {
   });
 });
 
-describe('the rest', () => {
-  it('tells how domains are off for certificates, and when the first one ends', async () => {
+describe('other metrics', () => {
+  it('show certificate states and the next expiry', async () => {
     const client = await GatewayClient.of(gateway);
     expect(await read('certificate_expiry_seconds')).toBeUndefined();
     const notAfter = new Date(Date.now() + 10 * 86_400_000);
@@ -181,7 +181,7 @@ describe('the rest', () => {
     expect(seconds).toBeLessThanOrEqual(10 * 86_400);
   });
 
-  it('counts what the management API is asked by route', async () => {
+  it('count requests to the management API by route', async () => {
     const client = await GatewayClient.of(gateway);
     const samples = [
       'api_requests_total{method="GET",route="/reserved_domains/:id",status="404"}',

@@ -18,7 +18,7 @@ async function expectGone(call: Promise<unknown>): Promise<void> {
   await expect(call).rejects.toMatchObject({ statusCode: 404, errorCode: expect.stringMatching(/^ERR_NGROK_\d+$/) });
 }
 
-describe('the vendor’s TypeScript client, unchanged', () => {
+describe('ngrok’s TypeScript client, unchanged', () => {
   it('creates, reads, updates and deletes bot users', async () => {
     const bot = await client.botUsers.create({ name: 'site A' });
     expect(bot).toMatchObject({ name: 'site A', active: true, uri: `${BASE_URL}/bot_users/${bot.id}` });
@@ -77,14 +77,14 @@ describe('the vendor’s TypeScript client, unchanged', () => {
     await expectGone(client.edges.edgesTls.get(edge.id));
   });
 
-  it('walks over pages of a list to its end, each item once', async () => {
+  it('reads all pages of a list, each item once', async () => {
     const names = Array.from({ length: 7 }, (_, i) => `bot ${i}`);
     for (const name of names) await client.botUsers.create({ name });
     const found = await client.botUsers.list(undefined, '3');
     expect(found.map(({ name }) => name)).toEqual(names.toReversed());
   });
 
-  it('understands refusals', async () => {
+  it('reads error codes', async () => {
     await expect(client.reservedDomains.create({ domain: 'nodot', region: '' })).rejects.toMatchObject({
       statusCode: 400,
       errorCode: 'ERR_NGROK_448',

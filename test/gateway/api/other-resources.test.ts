@@ -26,7 +26,7 @@ function refusal(code: number, status = 400) {
 }
 
 describe('credentials', () => {
-  it('show their token once', async () => {
+  it('answer their token only when created', async () => {
     const bot = await server.call('POST', '/bot_users');
     const acl = ['bind:*.dev.example.com'];
     const { status, body, id } = await server.call('POST', '/credentials', { description: 'd', acl, owner_id: bot.id });
@@ -48,7 +48,7 @@ describe('credentials', () => {
     expect(JSON.stringify(server.store.credentials.get(id))).not.toContain(String(body.token).split('_')[1]);
   });
 
-  it('need an owner that exists and is active, if any', async () => {
+  it('refuse unknown and inactive owners', async () => {
     const inactive = await server.call('POST', '/bot_users', { active: false });
     for (const path of ['/credentials', '/api_keys']) {
       expect(await server.call('POST', path, { owner_id: inactive.id })).toMatchObject(refusal(636));
@@ -60,7 +60,7 @@ describe('credentials', () => {
 });
 
 describe('API keys', () => {
-  it('are made and end over the API, even the one in use', async () => {
+  it('are created and deleted over the API, even the one in use', async () => {
     const { id, body } = await server.call('POST', '/api_keys', { description: 'ci' });
     expect((await server.call('GET', '/api_keys?limit=1')).body).toMatchObject({ keys: [{ id, token: null }] });
     const headers = { Authorization: `Bearer ${body.token}` };
@@ -71,7 +71,7 @@ describe('API keys', () => {
 });
 
 describe('backends', () => {
-  it('answer as they were told, with header names in lower case', async () => {
+  it('keep their response, with header names in lower case', async () => {
     const sent = { body: 'short and stout', headers: { 'Content-Type': 'text/plain' }, status_code: 418 };
     const { id, body } = await server.call('POST', '/backends/http_response', sent);
     expect(body).toMatchObject({ ...sent, headers: { 'content-type': 'text/plain' }, metadata: null });
@@ -89,7 +89,7 @@ describe('backends', () => {
     expect(await server.call('GET', `/backends/http_response/${id}`)).toMatchObject(refusal(6514, 404));
   });
 
-  it('of tunnels name the ones that are online with all their labels', async () => {
+  it('of tunnel groups list the online tunnels with all their labels', async () => {
     const create = (labels: object) => server.call('POST', '/backends/tunnel_group', { labels });
     const { body } = await create({ app: 'web' });
     expect(body.tunnels).toEqual([{ id: LABELLED_TUNNEL.id, uri: `${BASE_URL}/tunnels/${LABELLED_TUNNEL.id}` }]);
@@ -99,7 +99,7 @@ describe('backends', () => {
 });
 
 describe('IP policies', () => {
-  it('have rules, each range once, and take them along when they go', async () => {
+  it('have rules with unique ranges, and delete them with the policy', async () => {
     const policy = await server.call('POST', '/ip_policies', { description: 'office' });
     const rule = { cidr: '203.0.113.0/24', action: 'allow', ip_policy_id: policy.id };
     const { id, body } = await server.call('POST', '/ip_policy_rules', rule);
@@ -135,7 +135,7 @@ describe('certificates', () => {
   const upload = (certificate_pem: unknown, private_key_pem: unknown) =>
     server.call('POST', '/tls_certificates', { certificate_pem, private_key_pem });
 
-  it('tell what they are, and never show the private key', async () => {
+  it('answer their facts and never the private key', async () => {
     const chain = leaf.certificatePem + authority.certificatePem;
     const { status, body, id } = await upload(chain, leaf.privateKeyPem);
     expect(status).toBe(201);
@@ -166,7 +166,7 @@ describe('certificates', () => {
     expect(server.store.tlsCertificates.keyPair(id)?.privateKeyPem).toBe(leaf.privateKeyPem);
   });
 
-  it('are refused for what is wrong with them', async () => {
+  it('are refused with the code of their problem', async () => {
     const { certificatePem, privateKeyPem } = leaf;
     const rsa = generateKeyPairSync('rsa', { modulusLength: 2048 });
     const pkcs8 = { format: 'pem', type: 'pkcs8' } as const;
@@ -189,7 +189,7 @@ describe('certificates', () => {
     for (const [pem, key, code] of cases) expect(await upload(pem, key)).toMatchObject(refusal(code));
   });
 
-  it('of authorities are exactly one CA certificate', async () => {
+  it('of certificate authorities must be exactly one CA certificate', async () => {
     const create = (ca_pem: unknown) => server.call('POST', '/certificate_authorities', { ca_pem });
     const { body } = await create(authority.certificatePem);
     expect(body).toMatchObject({
@@ -214,15 +214,15 @@ describe('certificates', () => {
     for (const [pem, code] of cases) expect(await create(pem)).toMatchObject(refusal(code));
   });
 
-  it('may come in any of the usual forms of keys', async () => {
+  it('accept private keys in SEC 1 form', async () => {
     const { createPrivateKey } = await import('node:crypto');
     const sec1 = createPrivateKey(leaf.privateKeyPem).export({ format: 'pem', type: 'sec1' });
     expect((await upload(leaf.certificatePem, sec1)).status).toBe(201);
   });
 });
 
-describe('what is online', () => {
-  it('is listed newest first, with references', async () => {
+describe('endpoints, tunnels and sessions', () => {
+  it('are listed newest first, with references', async () => {
     const domain = await server.call('POST', '/reserved_domains', { domain: '*.dev.example.com' });
     const group = await server.call('POST', '/backends/tunnel_group', { labels: { site: 'a' } });
     const { body: tunnels } = await server.call('GET', '/tunnels');
@@ -253,9 +253,12 @@ describe('what is online', () => {
     expect((await server.call('GET', '/endpoints/ep_unknown')).status).toBe(404);
   });
 
-  it.each(['restart', 'stop', 'update'])('is told to %s', async (command) => {
-    expect((await server.call('POST', `/tunnel_sessions/${SESSION.id}/${command}`, {})).status).toBe(204);
-    expect(commands.at(-1)).toBe(`${command} ${SESSION.id}`);
-    expect((await server.call('POST', `/tunnel_sessions/ts_unknown/${command}`)).status).toBe(404);
-  });
+  it.each(['restart', 'stop', 'update'])(
+    'POST /tunnel_sessions/{id}/%s sends the command to the agent',
+    async (command) => {
+      expect((await server.call('POST', `/tunnel_sessions/${SESSION.id}/${command}`, {})).status).toBe(204);
+      expect(commands.at(-1)).toBe(`${command} ${SESSION.id}`);
+      expect((await server.call('POST', `/tunnel_sessions/ts_unknown/${command}`)).status).toBe(404);
+    },
+  );
 });

@@ -87,7 +87,7 @@ const { value: anyJson } = fc.letrec<{ value: unknown }>((tie) => ({
 const anyBody = fc.dictionary(fc.constantFrom(...MEMBERS), anyJson, { maxKeys: 4 });
 
 describe('any JSON body', () => {
-  it('is taken or refused, and never a failure of ours', async () => {
+  it('is accepted or refused, and never an internal error', async () => {
     const withBody = allOperations().filter(({ operation }) => operation.body !== null);
     await fc.assert(
       fc.asyncProperty(fc.constantFrom(...withBody), fc.oneof(anyBody, anyJson), async ({ operation }, body) => {
@@ -100,7 +100,7 @@ describe('any JSON body', () => {
     );
   });
 
-  it('in an update is applied as a whole, or not at all', async () => {
+  it('in an update is applied completely or not at all', async () => {
     const domain = await server.call('POST', '/reserved_domains', { domain: 'property.example.com' });
     const edge = await server.call('POST', '/edges/tls', { description: 'd', hostports: ['property.example.com:443'] });
     const bot = await server.call('POST', '/bot_users', { name: 'property' });
@@ -119,7 +119,7 @@ describe('any JSON body', () => {
 });
 
 describe('modules', () => {
-  it('that are sent replace, those that are not stay, whatever the order of updates', async () => {
+  it('keep their last value in any order of updates', async () => {
     const enabled = fc.boolean();
     const update = fc.record(
       {
@@ -148,7 +148,7 @@ describe('modules', () => {
 });
 
 describe('pages', () => {
-  it('skip nothing and repeat nothing while others create and delete', async () => {
+  it('skip and repeat nothing during concurrent changes', async () => {
     const all = await startManagementServer();
     const stable: string[] = [];
     const doomed: string[] = [];
@@ -186,7 +186,7 @@ describe('pages', () => {
     await all.close();
   }, 120_000);
 
-  it('end exactly: a full last page names no next one, an empty list is []', async () => {
+  it('end exactly: a full last page has no next page, an empty list is []', async () => {
     const all = await startManagementServer();
     expect((await all.call('GET', '/bot_users')).body).toEqual({
       bot_users: [],
@@ -203,7 +203,7 @@ describe('pages', () => {
     await all.close();
   });
 
-  it('have at most 100 items, which is also the default', async () => {
+  it('have at most 100 items, also by default', async () => {
     const all = await startManagementServer();
     const { store } = all;
     await store.database.write(() => {

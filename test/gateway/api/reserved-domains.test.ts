@@ -60,8 +60,8 @@ async function issueFor(id: string): Promise<string> {
   return certificate.id;
 }
 
-describe('a new reserved domain', () => {
-  it('shows every member, those never set as null, and leaves out description and metadata', async () => {
+describe('POST /reserved_domains', () => {
+  it('answers every member, unset ones as null, without description and metadata', async () => {
     const { status, body, id } = await create({ domain: 'App.Example.com.' });
     expect(status).toBe(201);
     expect(body).toEqual({
@@ -81,17 +81,20 @@ describe('a new reserved domain', () => {
     });
   });
 
-  it('keeps description and metadata as sent, also when empty', async () => {
+  it('keeps description and metadata unchanged, even when empty', async () => {
     const { body } = await create({ description: '', metadata: '{"a":1}' });
     expect(body).toMatchObject({ description: '', metadata: '{"a":1}' });
   });
 
-  it.each(['', 'au', 'eu', 'ap', 'us', 'jp', 'in', 'sa'])('takes region %j and shows none', async (region) => {
-    const answer = await create({ region });
-    expect([answer.status, answer.body.region]).toEqual([201, '']);
-  });
+  it.each(['', 'au', 'eu', 'ap', 'us', 'jp', 'in', 'sa'])(
+    'accepts region %j and answers an empty one',
+    async (region) => {
+      const answer = await create({ region });
+      expect([answer.status, answer.body.region]).toEqual([201, '']);
+    },
+  );
 
-  it('starts provisioning under a policy, and says so at once', async () => {
+  it('starts a provisioning job for a policy', async () => {
     const before = server.woken();
     const { body } = await create({ certificate_management_policy: { authority: 'letsencrypt' } });
     expect(body).toMatchObject({
@@ -102,7 +105,7 @@ describe('a new reserved domain', () => {
     expect(server.woken()).toBe(before + 1);
   });
 
-  it('carries an uploaded certificate', async () => {
+  it('attaches an uploaded certificate', async () => {
     const { body } = await create({ certificate_id: certificateId });
     expect(body).toMatchObject({
       certificate: { id: certificateId, uri: `${BASE_URL}/tls_certificates/${certificateId}` },
@@ -110,7 +113,7 @@ describe('a new reserved domain', () => {
     });
   });
 
-  it('with a wildcard has a target for its challenges, the same after delete and re-create', async () => {
+  it('answers stable DNS targets for a wildcard, even after it is deleted and created again', async () => {
     const { body, id } = await create({ domain: '*.dev.example.com' });
     expect(body.acme_challenge_cname_target).toMatch(/^[a-z0-9]{12}\.acme\.gateway\.test$/);
     await server.call('DELETE', `/reserved_domains/${id}`);
@@ -122,12 +125,12 @@ describe('a new reserved domain', () => {
     });
   });
 
-  it('may stand beside a wildcard that covers it', async () => {
+  it('accepts a name that a reserved wildcard covers', async () => {
     await create({ domain: '*.both.example.com' });
     expect((await create({ domain: 'a.both.example.com' })).status).toBe(201);
   });
 
-  it("below the gateway's own domain needs no DNS, and no certificate of its own", async () => {
+  it('refuses policies and certificates for names below the gateway’s own domain', async () => {
     const owned = await create({ domain: `*.site.${BASE_DOMAIN}` });
     expect(owned.body).toMatchObject({ cname_target: null, acme_challenge_cname_target: null });
     expect(await create({ domain: `a.${BASE_DOMAIN}`, certificate_management_policy: POLICY })).toMatchObject(
@@ -170,22 +173,22 @@ describe('a new reserved domain', () => {
     [{ certificate_id: 'rd_1' }, 227],
     [{ error_redirect_url: 'https://x' }, 214],
     [{ id: 'rd_1' }, 214],
-  ])('is refused with %j', async (body, code) => {
+  ])('refuses %j with ERR_NGROK_%i', async (body, code) => {
     expect(await create(body)).toMatchObject(refusal(code));
   });
 
-  it('may have 4096 bytes of metadata', async () => {
+  it('accepts 4096 bytes of metadata', async () => {
     expect((await create({ metadata: 'ü'.repeat(2048) })).status).toBe(201);
   });
 
-  it('is refused when the name is taken, however it is written', async () => {
+  it('refuses a reserved name in any spelling', async () => {
     await create({ domain: 'taken.example.com' });
     expect(await create({ domain: 'TAKEN.example.com.' })).toMatchObject(refusal(413));
   });
 });
 
-describe('an update', () => {
-  it('changes what it sends and nothing else', async () => {
+describe('PATCH /reserved_domains/{id}', () => {
+  it('changes only the members it sends', async () => {
     const { id, body } = await create({ description: 'before', metadata: 'm' });
     const changed = await update(id, { description: 'after' });
     expect(changed.status).toBe(200);
@@ -195,12 +198,12 @@ describe('an update', () => {
     expect((await server.call('GET', `/reserved_domains/${id}`)).body).toEqual(changed.body);
   });
 
-  it.each(['domain', 'region', 'uri', 'created_at'])('cannot change %s', async (member) => {
+  it.each(['domain', 'region', 'uri', 'created_at'])('refuses to change %s', async (member) => {
     const { id } = await create();
     expect(await update(id, { [member]: 'x' })).toMatchObject(refusal(214));
   });
 
-  it('with a policy replaces an uploaded certificate and starts a job', async () => {
+  it('replaces an uploaded certificate by a policy and starts a job', async () => {
     const { id } = await create({ certificate_id: certificateId });
     const before = server.woken();
     expect((await update(id, { certificate_management_policy: POLICY })).body).toMatchObject({
@@ -211,7 +214,7 @@ describe('an update', () => {
     expect(server.woken()).toBe(before + 1);
   });
 
-  it('with a certificate ends the policy, and drops its certificate', async () => {
+  it('replaces a policy by a certificate and deletes the automatic one', async () => {
     const { id } = await create({ certificate_management_policy: POLICY });
     const automatic = await issueFor(id);
     expect((await update(id, { certificate_id: certificateId })).body).toMatchObject({
@@ -222,20 +225,20 @@ describe('an update', () => {
     expect((await server.call('GET', `/tls_certificates/${automatic}`)).status).toBe(404);
   });
 
-  it('cannot attach the automatic certificate of another domain', async () => {
+  it('refuses the automatic certificate of another domain', async () => {
     const { id } = await create({ certificate_management_policy: POLICY });
     const automatic = await issueFor(id);
     expect(await create({ certificate_id: automatic })).toMatchObject(refusal(1965));
   });
 
-  it('with both certificate and policy is refused and changes nothing', async () => {
+  it('refuses a certificate together with a policy and changes nothing', async () => {
     const { id, body } = await create();
     const both = { description: 'x', certificate_id: certificateId, certificate_management_policy: POLICY };
     expect(await update(id, both)).toMatchObject(refusal(434));
     expect((await server.call('GET', `/reserved_domains/${id}`)).body).toEqual(body);
   });
 
-  it('with the policy that is there restarts the job only if it is failing', async () => {
+  it('restarts the job for the same policy only if it is failing', async () => {
     const { id } = await create({ certificate_management_policy: POLICY });
     const { store } = server;
     const setJob = (error_code: 'DNS_ERROR' | null) =>
@@ -253,7 +256,7 @@ describe('an update', () => {
     expect(restarted.body).toMatchObject({ certificate_management_status: IN_PROGRESS });
   });
 
-  it('that asks for another kind of key keeps the certificate until the new one is there', async () => {
+  it('keeps the certificate until one with the new key type is issued', async () => {
     const { id } = await create({ certificate_management_policy: POLICY });
     const automatic = await issueFor(id);
     const { body } = await update(id, { certificate_management_policy: { ...POLICY, private_key_type: 'rsa' } });
@@ -263,7 +266,7 @@ describe('an update', () => {
     });
   });
 
-  it('links endpoint configurations of the right type', async () => {
+  it('links endpoint configurations of the matching type', async () => {
     const http = await server.call('POST', '/endpoint_configurations', { type: 'http' });
     const https = await server.call('POST', '/endpoint_configurations', { type: 'https' });
     const { id } = await create();
@@ -290,23 +293,23 @@ describe('an update', () => {
   });
 });
 
-describe('detaching', () => {
+describe('DELETE /reserved_domains/{id}/…', () => {
   const detach = (id: string, what: string) => server.call('DELETE', `/reserved_domains/${id}/${what}`);
 
-  it('takes an uploaded certificate off, as often as it is asked', async () => {
+  it('detaches an uploaded certificate, repeatedly without error', async () => {
     const { id } = await create({ certificate_id: certificateId });
     for (let i = 0; i < 2; i += 1) expect((await detach(id, 'certificate')).status).toBe(204);
     expect((await server.call('GET', `/reserved_domains/${id}`)).body.certificate).toBeNull();
   });
 
-  it('refuses to take off the certificate of a policy', async () => {
+  it('refuses to detach the certificate of a policy', async () => {
     const { id } = await create({ certificate_management_policy: POLICY });
     expect((await detach(id, 'certificate')).status).toBe(204);
     await issueFor(id);
     expect(await detach(id, 'certificate')).toMatchObject(refusal(436));
   });
 
-  it('takes a policy off with its status and its certificate', async () => {
+  it('detaches a policy with its status and certificate', async () => {
     const { id } = await create({ certificate_management_policy: POLICY });
     const automatic = await issueFor(id);
     expect(await server.call('DELETE', `/tls_certificates/${automatic}`)).toMatchObject(refusal(1966));
@@ -319,7 +322,7 @@ describe('detaching', () => {
     expect((await server.call('GET', `/tls_certificates/${automatic}`)).status).toBe(404);
   });
 
-  it('a policy leaves an uploaded certificate alone', async () => {
+  it('keeps an uploaded certificate when a policy is detached', async () => {
     const { id } = await create({ certificate_id: certificateId });
     await detach(id, 'certificate_management_policy');
     expect((await server.call('GET', `/reserved_domains/${id}`)).body).toMatchObject({
@@ -327,15 +330,15 @@ describe('detaching', () => {
     });
   });
 
-  it('of an unknown domain is 404', async () => {
+  it('answers 404 for an unknown domain', async () => {
     for (const what of ['certificate', 'certificate_management_policy']) {
       expect((await detach('rd_unknown', what)).status).toBe(404);
     }
   });
 });
 
-describe('deleting', () => {
-  it('frees the name, and ends what is online on it', async () => {
+describe('DELETE /reserved_domains/{id}', () => {
+  it('frees the name and takes its endpoints offline', async () => {
     const { id, body } = await create();
     expect((await server.call('DELETE', `/reserved_domains/${id}`)).status).toBe(204);
     expect(server.revoked.at(-1)).toEqual({ domain: body.domain });
@@ -343,7 +346,7 @@ describe('deleting', () => {
     expect((await create({ domain: body.domain })).status).toBe(201);
   });
 
-  it('is refused while a TLS edge names the domain, or a name that only its wildcard covers', async () => {
+  it('is refused while a TLS edge uses the domain or a name that only its wildcard covers', async () => {
     const wildcard = await create({ domain: '*.edge.example.com' });
     const exact = await create({ domain: 'a.edge.example.com' });
     const hostports = ['a.edge.example.com:443', 'b.edge.example.com:443'];
@@ -357,7 +360,7 @@ describe('deleting', () => {
     expect((await server.call('DELETE', `/reserved_domains/${exact.id}`)).status).toBe(204);
   });
 
-  it('lets an uploaded certificate live, but not the other way round', async () => {
+  it('keeps an uploaded certificate, which cannot be deleted while a domain uses it', async () => {
     const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=used' });
     const upload = { certificate_pem: certificatePem, private_key_pem: privateKeyPem };
     const certificate = await server.call('POST', '/tls_certificates', upload);

@@ -83,8 +83,8 @@ function modules(): Record<string, [body: object, shown: object, other: object, 
 }
 const MODULE_NAMES = ['backend', 'ip_restriction', 'mutual_tls', 'tls_termination', 'traffic_policy'];
 
-describe('a new TLS edge', () => {
-  it('needs nothing, and shows every member as null', async () => {
+describe('POST /edges/tls', () => {
+  it('accepts an empty body and answers unset members as null', async () => {
     const { status, body, id } = await create();
     expect(status).toBe(201);
     expect(body).toEqual({
@@ -103,7 +103,7 @@ describe('a new TLS edge', () => {
     });
   });
 
-  it('takes all members at once, hostports in their order', async () => {
+  it('accepts all members and keeps the order of hostports', async () => {
     const all = modules();
     const hostports = [freshHostport(), '*.Dev.Example.com:8443', freshHostport()];
     const sent = Object.fromEntries(MODULE_NAMES.map((name) => [name, all[name]?.[0]]));
@@ -123,7 +123,7 @@ describe('a new TLS edge', () => {
     expect((await create({ hostports })).status).toBe(201);
   });
 
-  it('may have 255 bytes of description and 4096 of metadata, and not one more', async () => {
+  it('accepts at most 255 bytes of description and 4096 of metadata', async () => {
     expect((await create({ description: 'x'.repeat(255), metadata: 'x'.repeat(4096) })).status).toBe(201);
     expect(await create({ description: `${'ü'.repeat(127)}xx` })).toMatchObject(refusal(7073));
     expect(await create({ metadata: 'x'.repeat(4097) })).toMatchObject(refusal(7074));
@@ -166,11 +166,11 @@ describe('a new TLS edge', () => {
       2204,
     ],
     [{ traffic_policy: {} }, 215],
-  ])('is refused with %j', async (body, code) => {
+  ])('refuses %j with ERR_NGROK_%i', async (body, code) => {
     expect(await create(body)).toMatchObject(refusal(code));
   });
 
-  it('cannot take a hostport of another', async () => {
+  it('refuses a hostport of another edge', async () => {
     const hostport = freshHostport();
     await create({ hostports: [hostport] });
     expect(await create({ hostports: [freshHostport(), hostport] })).toMatchObject(refusal(7122));
@@ -178,8 +178,8 @@ describe('a new TLS edge', () => {
   });
 });
 
-describe('an update', () => {
-  it('keeps what it does not send', async () => {
+describe('PATCH /edges/tls/{id}', () => {
+  it('keeps members that it does not send', async () => {
     const all = modules();
     const sent = Object.fromEntries(MODULE_NAMES.map((name) => [name, all[name]?.[0]]));
     const { id, body } = await create({ description: 'd', metadata: 'm', hostports: [freshHostport()], ...sent });
@@ -195,20 +195,20 @@ describe('an update', () => {
     expect((await update(id, { [name]: other })).body[name]).toEqual(otherShown);
   });
 
-  it('empties the hostports with an empty list, and frees them', async () => {
+  it('frees all hostports with an empty list', async () => {
     const hostports = [freshHostport()];
     const { id } = await create({ hostports });
     expect((await update(id, { hostports: [] })).body.hostports).toEqual([]);
     expect((await create({ hostports })).status).toBe(201);
   });
 
-  it('may send its own hostports again', async () => {
+  it('accepts its own hostports again', async () => {
     const hostports = [freshHostport(), freshHostport()];
     const { id } = await create({ hostports });
     expect((await update(id, { hostports: hostports.toReversed() })).body.hostports).toEqual(hostports.toReversed());
   });
 
-  it('changes nothing when a part of it is refused', async () => {
+  it('changes nothing when one member is refused', async () => {
     const { id, body } = await create({ hostports: [freshHostport()], backend: { backend_id: backendId } });
     const half = { description: 'x', hostports: [freshHostport()], backend: { backend_id: groupId } };
     expect(await update(id, { ...half, mutual_tls: { certificate_authority_ids: ['ca_x'] } })).toMatchObject(
@@ -218,7 +218,7 @@ describe('an update', () => {
     expect((await create({ hostports: half.hostports })).status).toBe(201);
   });
 
-  it('is refused when modules that stay do not fit', async () => {
+  it('is refused when it conflicts with an unchanged module', async () => {
     const { id } = await create({ mutual_tls: { certificate_authority_ids: [authorityId] } });
     const upstream = { terminate_at: 'upstream' };
     expect(await update(id, { tls_termination: upstream })).toMatchObject(refusal(7062));
@@ -231,7 +231,7 @@ describe('an update', () => {
     expect(body.tls_termination).toEqual({ enabled: true, terminate_at: 'upstream', min_version: null });
   });
 
-  it('works on an edge whose backend is gone', async () => {
+  it('changes an edge whose backend was deleted', async () => {
     const backend = await server.call('POST', '/backends/http_response');
     const { id, body } = await create({ backend: { backend_id: backend.id } });
     expect((await server.call('DELETE', `/backends/http_response/${backend.id}`)).status).toBe(204);
@@ -239,10 +239,10 @@ describe('an update', () => {
   });
 });
 
-describe.each(MODULE_NAMES)('the %s module by itself', (name) => {
+describe.each(MODULE_NAMES)('/edges/tls/{id}/%s', (name) => {
   const path = (id: string) => `/edges/tls/${id}/${name}`;
 
-  it('is put, read, replaced whole and deleted', async () => {
+  it('supports PUT, GET, replacement as a whole and DELETE', async () => {
     const [body, shown, other, otherShown] = modules()[name] ?? [];
     const { id } = await create();
     expect((await server.call('GET', path(id))).status).toBe(404);
@@ -255,14 +255,14 @@ describe.each(MODULE_NAMES)('the %s module by itself', (name) => {
     expect((await read(id)).body[name]).toBeNull();
   });
 
-  it('may be wrapped as the TypeScript client does', async () => {
+  it('accepts the wrapped body of the TypeScript client', async () => {
     const [body, shown] = modules()[name] ?? [];
     const { id } = await create();
     expect((await server.call('PUT', path(id), { id, module: body })).body).toEqual(shown);
     expect((await server.call('PUT', path(id), { id, ...body })).body).toEqual(shown);
   });
 
-  it('of an unknown edge is 404', async () => {
+  it('answers 404 for an unknown edge', async () => {
     const [body] = modules()[name] ?? [];
     for (const method of ['GET', 'PUT', 'DELETE']) {
       const answer = await server.call(method, path('edgtls_unknown'), method === 'PUT' ? body : undefined);
@@ -271,8 +271,8 @@ describe.each(MODULE_NAMES)('the %s module by itself', (name) => {
   });
 });
 
-describe('what an edge names', () => {
-  it('cannot be deleted: IP policies and certificate authorities', async () => {
+describe('DELETE of resources that an edge uses', () => {
+  it('is refused for IP policies and certificate authorities', async () => {
     const policy = await server.call('POST', '/ip_policies');
     const { certificatePem } = await issueCertificate({ subject: 'CN=other', ca: true });
     const authority = await server.call('POST', '/certificate_authorities', { ca_pem: certificatePem });

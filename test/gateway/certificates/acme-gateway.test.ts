@@ -25,7 +25,7 @@ interface Status {
   provisioning_job: { error_code: string | null; msg: string; retries_at: string | null } | null;
 }
 
-describe('a gateway with an ACME authority', { timeout: 70_000, ...unless(NO_ACME_SERVER) }, () => {
+describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVER) }, () => {
   let resolver: NameServer;
   let authority: AcmeServer;
   let gateway: TestGateway;
@@ -86,7 +86,7 @@ describe('a gateway with an ACME authority', { timeout: 70_000, ...unless(NO_ACM
   const isFromAuthority = (certificate: X509Certificate) => !certificate.verify(localCaKey());
   const localCaKey = () => new X509Certificate(gateway.sessionCa).publicKey;
 
-  it('presents the certificate that a policy had issued, trusted by who trusts the authority', async () => {
+  it('serves the certificate of a policy, which clients of the CA trust', async () => {
     expect(isFromAuthority(await client.presented('plain.example.test'))).toBe(false);
     const { body } = await client.call('POST', '/reserved_domains', { domain: 'plain.example.test', ...ECDSA });
     expect(body).toMatchObject({
@@ -118,7 +118,7 @@ describe('a gateway with an ACME authority', { timeout: 70_000, ...unless(NO_ACM
     });
   });
 
-  it('proves a wildcard with its own DNS server, and serves the names below', async () => {
+  it('validates a wildcard with its own DNS server and serves the names below', async () => {
     const id = await reserve('*.site.example.test', RSA);
     await issued(id);
     const certificate = await client.presented('door.site.example.test');
@@ -127,7 +127,7 @@ describe('a gateway with an ACME authority', { timeout: 70_000, ...unless(NO_ACM
     expect(isFromAuthority(certificate)).toBe(true);
   });
 
-  it('proves a name in a TLS handshake when its port 80 is not reached', async () => {
+  it('validates a name with TLS-ALPN when port 80 is unreachable', async () => {
     const second = await start(SECOND_GATEWAY, { httpPort: 0, challengeDns: null });
     onTestFinished(() => second.close());
     const of = await GatewayClient.of(second, SECOND_GATEWAY);
@@ -170,7 +170,7 @@ describe('a gateway with an ACME authority', { timeout: 70_000, ...unless(NO_ACM
     await client.call('PATCH', `/reserved_domains/${id}`, { description: 'wakes the provisioner' });
   };
 
-  it('succeeds by itself once a wrong CNAME was mended', async () => {
+  it('succeeds on its own after a wrong CNAME is corrected', async () => {
     const challenge = '_acme-challenge.mended.example.test';
     const id = await reserve('*.mended.example.test', {});
     const { body } = await client.call('GET', `/reserved_domains/${id}`);
@@ -188,7 +188,7 @@ describe('a gateway with an ACME authority', { timeout: 70_000, ...unless(NO_ACM
     expect(isFromAuthority(await client.presented('door.mended.example.test'))).toBe(true);
   });
 
-  it('tells that the authority is away, and succeeds by itself once it is back', async () => {
+  it('reports an unreachable CA, and succeeds once it is reachable', async () => {
     await authority.pause();
     let id: string;
     try {
@@ -203,7 +203,7 @@ describe('a gateway with an ACME authority', { timeout: 70_000, ...unless(NO_ACM
     expect(isFromAuthority(await client.presented('patient.example.test'))).toBe(true);
   });
 
-  it('goes back to the local CA when the policy is taken off', async () => {
+  it('serves the local CA’s certificate after the policy is detached', async () => {
     const id = await reserve('leaving.example.test', ECDSA);
     await issued(id);
     expect(isFromAuthority(await client.presented('leaving.example.test'))).toBe(true);
@@ -211,7 +211,7 @@ describe('a gateway with an ACME authority', { timeout: 70_000, ...unless(NO_ACM
     expect(isFromAuthority(await client.presented('leaving.example.test'))).toBe(false);
   });
 
-  it('leaves challenges that are not its own to whoever serves the name', async () => {
+  it('forwards challenges of others to the endpoint of the name', async () => {
     const answer = await new Promise<{ status: number | undefined; body: string }>((resolve, reject) => {
       const path = '/.well-known/acme-challenge/of-somebody-else';
       request({ host: GATEWAY, port: 80, path, headers: { host: 'nobody.example.test' }, agent: false })

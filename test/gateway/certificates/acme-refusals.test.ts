@@ -83,7 +83,7 @@ function problem(status: number, type: string, detail: string, headers: Record<s
   return { status, headers, body: { type: `urn:ietf:params:acme:error:${type}`, detail } };
 }
 
-describe('an authority that does not issue', () => {
+describe('an ACME CA that does not issue', () => {
   let authority: CapriciousAuthority;
   let dns: NameServer;
   let folder: string;
@@ -132,7 +132,7 @@ describe('an authority that does not issue', () => {
     authority.replies['/authorization'] = [{ body: { status: 'valid', challenges: [] } }];
   }
 
-  it('is asked again no earlier than it says, and not at all meanwhile', async () => {
+  it('is not asked again before its Retry-After', async () => {
     authority.replies['/order'] = [problem(429, 'rateLimited', 'too many certificates', { 'Retry-After': '7200' })];
     await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({
       code: 'INTERNAL_ERROR',
@@ -142,7 +142,7 @@ describe('an authority that does not issue', () => {
     expect(authority.count('/order')).toBe(1);
   });
 
-  it('may say as a date when it can be asked again', async () => {
+  it('may send Retry-After as a date', async () => {
     const date = new Date(Date.now() + 3_600_000).toUTCString();
     authority.replies['/account'] = [{ status: 503, headers: { 'Retry-After': date }, body: '<h1>maintenance</h1>' }];
     const failure = await issuer()
@@ -156,7 +156,7 @@ describe('an authority that does not issue', () => {
     expect(failure.retryAfter).toBeLessThanOrEqual(3600);
   });
 
-  it('that cannot be reached at any of its addresses is said to be unreachable, with the reason', async () => {
+  it('that no address reaches is reported as unreachable, with the reason', async () => {
     const subject = issuer({ directoryUrl: `${authority.url.replace('127.0.0.1', 'localhost')}/directory` });
     await authority.stop();
     await expect(subject.issue(request, unhurried)).rejects.toMatchObject({
@@ -165,7 +165,7 @@ describe('an authority that does not issue', () => {
     });
   });
 
-  it('that takes longer over a certificate than a process should wait gets another attempt', async () => {
+  it('that needs longer than the deadline gets a later attempt', async () => {
     orderIsReady();
     authority.replies['/finalize'] = [{ headers: { 'Retry-After': '3600' }, body: { status: 'processing' } }];
     authority.replies['/order/1'] = [{ headers: { 'Retry-After': '3600' }, body: { status: 'processing' } }];
@@ -175,7 +175,7 @@ describe('an authority that does not issue', () => {
     });
   });
 
-  it('that sends a certificate for somebody else is not believed', async () => {
+  it('that sends a certificate for another name is refused', async () => {
     const { crypto } = await import('acme-client');
     const identifier = { type: 'dns', value: 'other.example.test' };
     const authorization = { identifier, url: '', status: 'valid' as const, challenges: [] };
@@ -190,7 +190,7 @@ describe('an authority that does not issue', () => {
     });
   });
 
-  it('that CAA records forbid is not even asked', async () => {
+  it('that CAA records forbid is not asked', async () => {
     authority.meta = { caaIdentities: ['letsencrypt.org'] };
     dns.add({ type: 'CAA', name: 'example.test', data: { flags: 0, tag: 'issue', value: 'other-ca.test' } });
     await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({
@@ -200,18 +200,18 @@ describe('an authority that does not issue', () => {
     expect(authority.count('/order')).toBe(0);
   });
 
-  it('that finds a CAA record itself is reported as a problem of DNS', async () => {
+  it('that finds a CAA record itself is reported as DNS_ERROR', async () => {
     authority.replies['/order'] = [problem(403, 'caa', 'CAA record for shop.example.test prevents issuance')];
     await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({ code: 'DNS_ERROR' });
   });
 
-  it('is not asked at all while the domain leads elsewhere', async () => {
+  it('is not asked while the domain points elsewhere', async () => {
     dns.remove('shop.example.test');
     await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({ code: 'DNS_ERROR' });
     expect(authority.requests).toEqual([]);
   });
 
-  it('may have used up its nonce, which costs a second request only', async () => {
+  it('may reject a nonce, which costs one more request', async () => {
     authority.replies['/order'] = [
       problem(400, 'badNonce', 'used before'),
       problem(403, 'rejectedIdentifier', 'not this name'),
@@ -222,7 +222,7 @@ describe('an authority that does not issue', () => {
     expect(authority.count('/order')).toBe(2);
   });
 
-  it('that has lost our account gets it again at the next attempt', async () => {
+  it('that has lost the account gets a new registration with the next attempt', async () => {
     authority.replies['/order'] = [problem(400, 'accountDoesNotExist', 'who?')];
     const subject = issuer();
     for (const registrations of [1, 2]) {
@@ -231,14 +231,14 @@ describe('an authority that does not issue', () => {
     }
   });
 
-  it('gets one account from us, though the first two orders come at once', async () => {
+  it('gets one account for two concurrent first orders', async () => {
     authority.replies['/order'] = [problem(403, 'unauthorized', 'no')];
     const subject = issuer();
     await Promise.allSettled([subject.issue(request, unhurried), subject.issue(request, unhurried)]);
     expect([authority.count('/account'), authority.count('/order')]).toEqual([1, 2]);
   });
 
-  it('meets the same key after a restart, agreed terms, the contact and the binding', async () => {
+  it('receives the same key after a restart, agreed terms, the contact and the binding', async () => {
     authority.replies['/order'] = [problem(403, 'unauthorized', 'no')];
     const options = { contactEmail: 'ops@example.test', externalAccountBinding: { kid: 'kid-1', hmacKey: 'c2VjcmV0' } };
     for (const _start of [1, 2])
@@ -255,7 +255,7 @@ describe('an authority that does not issue', () => {
     });
   });
 
-  it('that never answers is left alone when the job is cancelled', async () => {
+  it('that never responds is not waited for once the job is cancelled', async () => {
     const abort = new AbortController();
     authority.onRequest = (path) => {
       if (path !== '/order') return undefined;

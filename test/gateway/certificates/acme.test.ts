@@ -39,7 +39,7 @@ const impatientClock: Clock = { ...systemClock, sleep: (ms, signal) => systemClo
 
 // Nobody should take the silence of a skipped test for a success.
 
-describe('certificates from a real ACME authority', unless(NO_ACME_SERVER), () => {
+describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
   let resolver: NameServer;
   let authority: AcmeServer;
   let challengeDns: ChallengeDns;
@@ -122,7 +122,7 @@ describe('certificates from a real ACME authority', unless(NO_ACME_SERVER), () =
   const wildcard: IssueRequest = { domain: '*.site.example.test', privateKeyType: 'ecdsa' };
   const unhurried = new AbortController().signal;
 
-  it('proves a plain name over HTTP', async () => {
+  it('validates a plain name over HTTP', async () => {
     resolver.cname('plain.example.test', CNAME_TARGET);
     const { certificatePem, privateKeyPem } = await issuer().issue(plain('plain.example.test'), unhurried);
     const leaf = new X509Certificate(certificatePem);
@@ -136,7 +136,7 @@ describe('certificates from a real ACME authority', unless(NO_ACME_SERVER), () =
     expect(http.answer(String(answered[0]), String(answered[1]))).toBeUndefined();
   });
 
-  it('proves a plain name in a TLS handshake when port 80 leads elsewhere', async () => {
+  it('validates a plain name with TLS-ALPN when port 80 points elsewhere', async () => {
     resolver.cname('tls.example.test', CNAME_TARGET);
     answerWeb = (_req, res) => void res.writeHead(404).end();
     const { certificatePem } = await issuer().issue(plain('tls.example.test'), unhurried);
@@ -145,7 +145,7 @@ describe('certificates from a real ACME authority', unless(NO_ACME_SERVER), () =
     expect(tlsAlpn.context('tls.example.test')).toBeUndefined();
   });
 
-  it('proves a wildcard by the delegated DNS record, with an RSA key of 4096 bits', async () => {
+  it('validates a wildcard with the delegated DNS record and a 4096-bit RSA key', async () => {
     resolver.cname('*.site.example.test', CNAME_TARGET);
     resolver.cname('_acme-challenge.site.example.test', CHALLENGE_TARGET);
     const { certificatePem, privateKeyPem } = await issuer().issue({ ...wildcard, privateKeyType: 'rsa' }, unhurried);
@@ -154,7 +154,7 @@ describe('certificates from a real ACME authority', unless(NO_ACME_SERVER), () =
     expect(txt.lookup(CHALLENGE_TARGET)).toEqual([]);
   });
 
-  it('renews after a restart with the same account, which nobody can read from the disk', async () => {
+  it('renews after a restart with the same account, whose key is encrypted on disk', async () => {
     resolver.cname('plain.example.test', CNAME_TARGET);
     const first = await issuer().issue(plain('plain.example.test'), unhurried);
     const kept = readFileSync(join(folder, 'account'));
@@ -167,7 +167,7 @@ describe('certificates from a real ACME authority', unless(NO_ACME_SERVER), () =
     expect(second.privateKeyPem).not.toBe(first.privateKeyPem);
   });
 
-  it('names the record that leads elsewhere, and succeeds once it is mended', async () => {
+  it('reports the wrong record, and succeeds once it is corrected', async () => {
     resolver.cname('*.site.example.test', CNAME_TARGET);
     resolver.cname('_acme-challenge.site.example.test', 'k3j9x2ab.acme.other.test');
     const subject = issuer();
@@ -183,7 +183,7 @@ describe('certificates from a real ACME authority', unless(NO_ACME_SERVER), () =
     expect(new X509Certificate(certificatePem).subjectAltName).toBe('DNS:*.site.example.test');
   });
 
-  it('says so when the authority is away, and succeeds when it is back', async () => {
+  it('reports an unreachable CA, and succeeds once it is reachable', async () => {
     resolver.cname('plain.example.test', CNAME_TARGET);
     const subject = issuer();
     await authority.pause();
@@ -198,7 +198,7 @@ describe('certificates from a real ACME authority', unless(NO_ACME_SERVER), () =
     await subject.issue(plain('plain.example.test'), unhurried);
   });
 
-  it('reports what the authority saw when the answer is not ours', async () => {
+  it('reports what the CA received instead of the challenge response', async () => {
     resolver.cname('plain.example.test', CNAME_TARGET);
     answerWeb = (_req, res) => void res.end('somebody else');
     const failure = issuer({ plainChallenges: ['http-01'] }).issue(plain('plain.example.test'), unhurried);
@@ -211,7 +211,7 @@ describe('certificates from a real ACME authority', unless(NO_ACME_SERVER), () =
     });
   });
 
-  it('ends at once when it is told to, and takes the challenge back', async () => {
+  it('stops immediately when aborted, and withdraws the challenge', async () => {
     resolver.cname('plain.example.test', CNAME_TARGET);
     const abort = new AbortController();
     // Caddy validates while it answers, so the request hangs with this one.
@@ -221,7 +221,7 @@ describe('certificates from a real ACME authority', unless(NO_ACME_SERVER), () =
     expect(http.answer(String(host), String(path))).toBeUndefined();
   });
 
-  it('does not bother the authority while its own challenge zone is unreachable', async () => {
+  it('does not ask the CA while the challenge zone is unreachable', async () => {
     resolver.cname('*.site.example.test', CNAME_TARGET);
     resolver.cname('_acme-challenge.site.example.test', 'k3j9x2ab.acme.nobody.test');
     const targets = () => ({

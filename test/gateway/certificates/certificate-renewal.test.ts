@@ -84,8 +84,8 @@ function advanceTo(time: string): void {
   provisioner.wake();
 }
 
-describe('a policy', () => {
-  it('leads to a certificate, to be renewed after two thirds of its lifetime', async () => {
+describe('the certificate of a policy', () => {
+  it('is issued and due for renewal after two thirds of its lifetime', async () => {
     const id = await reserve();
     const { request, grant } = await order(0);
     expect(request).toEqual({ domain: '*.dev.example.com', privateKeyType: 'ecdsa' });
@@ -99,7 +99,7 @@ describe('a policy', () => {
     expect(server.store.tlsCertificates.keyPair(certificateId)?.privateKeyPem).toContain('PRIVATE KEY');
   });
 
-  it('renews in time; the old certificate stays until the new one is there', async () => {
+  it('is renewed in time and stays until the new one is issued', async () => {
     const id = await reserve();
     await (await order(0)).grant();
     await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
@@ -156,7 +156,7 @@ describe('a policy', () => {
     },
   );
 
-  it('is told in the log, with the end of the certificate that serves meanwhile', async () => {
+  it('that cannot be issued is logged with the expiry of the current one', async () => {
     await reserve();
     await (await order(0)).grant();
     await expect.poll(() => lines.map(({ msg }) => msg)).toContain('certificate issued');
@@ -166,7 +166,7 @@ describe('a policy', () => {
     await expect.poll(() => lines).toContainEqual(expect.objectContaining(told));
   });
 
-  it('reveals nothing of an unexpected failure', async () => {
+  it('is reported without details after an unexpected failure', async () => {
     const id = await reserve();
     (await order(0)).fail(new Error('ENOENT /secret/path'));
     const job = { error_code: 'INTERNAL_ERROR', msg: expect.not.stringContaining('secret') };
@@ -175,7 +175,7 @@ describe('a policy', () => {
       .toMatchObject({ provisioning_job: job });
   });
 
-  it('sent again while the job fails starts at once', async () => {
+  it('is retried immediately when the policy is sent again while the job fails', async () => {
     const id = await reserve();
     (await order(0)).fail(new IssueError('DNS_ERROR', 'no'));
     await expect
@@ -188,7 +188,7 @@ describe('a policy', () => {
     await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
   });
 
-  it('taken off cancels the order, and a late certificate is thrown away', async () => {
+  it('is not ordered any longer after the policy is detached; a late one is discarded', async () => {
     const id = await reserve();
     const { grant, signal } = await order(0);
     await server.call('DELETE', `/reserved_domains/${id}/certificate_management_policy`);
@@ -231,7 +231,7 @@ describe('a policy', () => {
     },
   );
 
-  it('goes on after a restart, from what is stored', async () => {
+  it('is ordered again after a restart, from the stored job', async () => {
     const id = await reserve();
     const { signal } = await order(0);
     await provisioner.stop();
@@ -243,8 +243,8 @@ describe('a policy', () => {
   });
 });
 
-describe('many policies', () => {
-  it('are served four at a time', async () => {
+describe('the certificates of many policies', () => {
+  it('are issued four at a time', async () => {
     const ids = await Promise.all(Array.from({ length: 10 }, (_, i) => reserve(`d${i}.example.com`)));
     await order(3);
     for (let done = 0; done < 10; done += 1) {
@@ -255,7 +255,7 @@ describe('many policies', () => {
   });
 });
 
-it('private keys are of no use without the encryption key', async () => {
+it('private keys are unreadable without the encryption key', async () => {
   const id = await reserve();
   await (await order(0)).grant();
   await expect.poll(async () => (await read(id)).certificate).not.toBeNull();

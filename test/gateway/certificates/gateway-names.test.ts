@@ -57,20 +57,20 @@ describe('claiming the gateway’s own names', () => {
     return issued;
   }
 
-  it('orders nothing anew when the gateway is merely started again', async () => {
+  it('orders nothing again after a restart', async () => {
     const issued = await claimAndIssue('api.gw.test');
     await claimGatewayNames(store, ['api.gw.test'], policy('https://first.test/'));
     expect(store.ownDomains.managed()).toEqual([issued]);
   });
 
-  it('orders from another authority once that is set; the certificate stays until then', async () => {
+  it('orders from a new CA once it is set, and keeps the certificate until then', async () => {
     const { certificate_id } = await claimAndIssue('api.gw.test');
     await claimGatewayNames(store, ['api.gw.test'], policy('https://second.test/'));
     expect(store.ownDomains.due(store.now(), 1)).toMatchObject([{ domain: 'api.gw.test', certificate_id }]);
     expect(store.ownDomains.certificateFor('api.gw.test')).toBe(certificate_id);
   });
 
-  it('gives up names that are not wanted any more, with their certificates and keys', async () => {
+  it('drops names that are no longer configured, with their certificates and keys', async () => {
     await claimAndIssue('api.gw.test');
     await claimGatewayNames(store, ['*.gw.test', 'gw.test'], policy('https://first.test/'));
     expect(store.ownDomains.managed().map(({ domain }) => domain)).toEqual(['*.gw.test', 'gw.test']);
@@ -127,7 +127,7 @@ describe('the gateway’s own names', { timeout: 120_000, ...unless(NO_ACME_SERV
     return { gateway, lines, isPublic, serial, job, issued };
   }
 
-  it('are proved in the DNS, served to the public, kept over restarts and renewed', async () => {
+  it('are validated with DNS, served to clients, kept over restarts and renewed', async () => {
     const first = await start('public', true);
     for (const name of ['*.gateway.test', 'gateway.test']) {
       await expect.poll(() => first.job(name)?.error_code, PATIENCE).toBe('DNS_ERROR');
@@ -174,7 +174,7 @@ describe('the gateway’s own names', { timeout: 120_000, ...unless(NO_ACME_SERV
     expect(last.gateway.store.tlsCertificates.page(null, 10)).toEqual([]);
   });
 
-  it('are proved over a connection where there is no DNS server, and agents are served with one if that is asked for', async () => {
+  it('are validated over a connection without a DNS server, and serve agents if configured', async () => {
     for (const name of ['api.gateway.test', 'connect.gateway.test']) {
       resolver.add({ type: 'A', name, data: GATEWAY });
     }

@@ -31,7 +31,7 @@ const isFromLocalCa = async (name: string) =>
   (await client.presented(name)).verify(new X509Certificate(gateway.sessionCa).publicKey);
 
 describe('an uploaded certificate', () => {
-  it('is presented for its domain at once, then the one that replaces it, then the local CA’s', async () => {
+  it('serves its domain immediately, then its replacement, then the local CA’s', async () => {
     const [first, second] = [await upload('cam.example.com'), await upload('cam.example.com')];
     expect(await isFromLocalCa('cam.example.com')).toBe(true);
     const id = await create('/reserved_domains', { domain: 'cam.example.com', certificate_id: first.id });
@@ -44,7 +44,7 @@ describe('an uploaded certificate', () => {
     expect(await isFromLocalCa('cam.example.com')).toBe(true);
   });
 
-  it('of a wildcard serves the names below that have none of their own', async () => {
+  it('of a wildcard serves the names below without their own certificate', async () => {
     const [wildcard, own] = [await upload('*.site.example.com'), await upload('door.site.example.com')];
     await create('/reserved_domains', { domain: '*.site.example.com', certificate_id: wildcard.id });
     const door = await create('/reserved_domains', { domain: 'door.site.example.com' });
@@ -55,7 +55,7 @@ describe('an uploaded certificate', () => {
     expect(await presented('window.site.example.com')).toBe(wildcard.fingerprint);
   });
 
-  it('survives a restart; with another encryption key the local CA’s is presented instead', async () => {
+  it('survives a restart; with another encryption key the local CA’s serves', async () => {
     const { dataDir } = gateway;
     const { id, fingerprint } = await upload('kept.example.com');
     await create('/reserved_domains', { domain: 'kept.example.com', certificate_id: id });
@@ -73,7 +73,7 @@ describe('an uploaded certificate', () => {
 });
 
 describe('a wildcard endpoint without a certificate of its own', () => {
-  it('has one of the local CA’s for all names, however many are asked for', async () => {
+  it('uses one certificate of the local CA for all names', async () => {
     await create('/reserved_domains', { domain: '*.many.example.com' });
     // Another gateway on the same folder has replaced the first one.
     const session = await agentSession({ ...gateway, authtoken: await gateway.issueAuthtoken() }).connect();
@@ -130,12 +130,12 @@ describe('the protocols that a client offers', () => {
     }
   };
 
-  it('lead to HTTP/1.1 when it is among them', async () => {
+  it('select HTTP/1.1 when it is offered', async () => {
     expect(await handshake(['h2', 'http/1.1'])).toBe('http/1.1');
     expect(await handshake(['acme-tls/1', 'http/1.1'])).toBe('http/1.1');
   });
 
-  it('end the connection when none is spoken here, as a validation is when nobody ordered a certificate', async () => {
+  it('close the connection when none is supported, like a validation without an order', async () => {
     await expect(handshake(['h2'])).rejects.toThrow(/no application protocol/i);
     await expect(handshake(['acme-tls/1'])).rejects.toThrow(/no application protocol/i);
   });

@@ -62,12 +62,12 @@ function expectRefusal(folder: string, message: RegExp): void {
   expect(content(folder)).toEqual(before);
 }
 
-describe('a database whose log was not brought over yet', () => {
-  it('has all of it after a power cut', () => {
+describe('a database with a write-ahead log', () => {
+  it('keeps all changes after a power cut', () => {
     expect(rows(copyOf().db)).toBe(WRITES);
   });
 
-  it('has every write whose end the log still has, wherever it was torn', () => {
+  it('keeps every complete commit of a log torn at any place', () => {
     const last = live.ends.at(-1) ?? 0;
     for (let length = 33; length < last; length += 4001) {
       const { db, wal } = copyOf();
@@ -76,7 +76,7 @@ describe('a database whose log was not brought over yet', () => {
     }
   });
 
-  it('is refused, and left as it is, where the log has changed in front of a later write', () => {
+  it('is refused and left unchanged when its log is damaged before a later commit', () => {
     const [, second = 0, third = 0] = live.ends;
     for (let at = second; at < third; at += 1531) {
       const { folder, wal } = copyOf();
@@ -87,13 +87,13 @@ describe('a database whose log was not brought over yet', () => {
     }
   });
 
-  it('is refused when the beginning of the log was zeroed', () => {
+  it('is refused when the start of its log is zeroed', () => {
     const { folder, wal } = copyOf();
     writeFileSync(wal, readFileSync(wal).fill(0, 0, 512));
     expectRefusal(folder, /first bytes/);
   });
 
-  it('is refused, and the log kept, when the database itself is empty or gone', () => {
+  it('is refused, and its log kept, when the database is empty or missing', () => {
     const empty = copyOf();
     truncateSync(empty.db, 0);
     expectRefusal(empty.folder, /is empty/);
@@ -103,7 +103,7 @@ describe('a database whose log was not brought over yet', () => {
   });
 });
 
-it('a backup is refused while the log of another database is beside it, and works without', () => {
+it('a backup is refused beside the log of another database, and opens without it', () => {
   const { folder, db, wal } = copyOf();
   live.database.backup(join(folder, 'backup.db'));
   renameSync(join(folder, 'backup.db'), db);
@@ -112,8 +112,8 @@ it('a backup is refused while the log of another database is beside it, and work
   expect(rows(db)).toBe(WRITES);
 });
 
-describe('a database that was closed', () => {
-  it('has everything in one file', async () => {
+describe('a closed database', () => {
+  it('is one complete file', async () => {
     const { folder, db, wal } = copyOf();
     expect(rows(db)).toBe(WRITES);
     expect(statSync(wal).size).toBe(0);
@@ -121,7 +121,7 @@ describe('a database that was closed', () => {
     expect(rows(db)).toBe(WRITES);
   });
 
-  it('is refused when it is empty, for it never is', () => {
+  it('is refused when it is empty', () => {
     const { folder, db } = copyOf();
     rows(db);
     truncateSync(db, 0);
@@ -129,7 +129,7 @@ describe('a database that was closed', () => {
   });
 });
 
-it('a new database appears complete or not at all, and leaves nothing else behind', () => {
+it('a new database appears complete or not at all, without leftover files', () => {
   const folder = mkdtempSync(join(tmpdir(), 'database-'));
   onTestFinished(() => rmSync(folder, { recursive: true }));
   const database = Database.open(join(folder, 'gateway.db'));

@@ -12,18 +12,18 @@ beforeEach(() => {
   ({ folder, file, database } = scratchDatabase());
 });
 
-describe('the file', () => {
-  it('can be read by its owner alone', async () => {
+describe('the database file', () => {
+  it('is readable only by its owner', async () => {
     await database.write(() => database.run(INSERT, ['a']));
     for (const name of [file, `${file}-wal`]) expect(statSync(name).mode & 0o077).toBe(0);
   });
 
-  it('guards its references', async () => {
+  it('enforces foreign keys', async () => {
     const sql = "INSERT INTO credentials (id, created_at, owner_id, acl, secret_hash) VALUES ('c', '', 'x', '[]', ?)";
     await expect(database.write(() => database.run(sql, [Buffer.of(1)]))).rejects.toThrow(/FOREIGN KEY/);
   });
 
-  it('of a newer version is left alone', () => {
+  it('from a newer version is refused and left unchanged', () => {
     database.close();
     const engine = Database.open(file);
     engine.all('PRAGMA user_version = 999');
@@ -32,14 +32,14 @@ describe('the file', () => {
     expect(() => Database.open(file)).toThrow(/newer version/);
   });
 
-  it('that is no database is named, with what to do', () => {
+  it('that is not a database is refused with its name and advice', () => {
     const other = join(folder, 'other.db');
     writeFileSync(other, 'something else entirely'.repeat(100));
     expect(() => Database.open(other)).toThrow(/other\.db is damaged .* backup/);
     expect(readFileSync(other, 'utf8')).toContain('something else');
   });
 
-  it('that is damaged is named, with what to do', async () => {
+  it('that is damaged is refused with its name and advice', async () => {
     await Promise.all(Array.from({ length: 500 }, (_, i) => database.write(() => database.run(INSERT, [`n${i}`]))));
     const torn = join(folder, 'torn.db');
     database.backup(torn);
@@ -47,11 +47,11 @@ describe('the file', () => {
     expect(() => Database.open(torn)).toThrow(/torn\.db is damaged .* backup/);
   });
 
-  it('in a folder that is not there is an error for the operator', () => {
+  it('in a missing folder is an operator error', () => {
     expect(() => Database.open(join(folder, 'nowhere', 'x.db'))).toThrow(OperatorError);
   });
 
-  it('may be used by two processes', async () => {
+  it('can be used by two processes', async () => {
     const second = Database.open(file);
     await second.write(() => second.run(INSERT, ['other']));
     await database.write(() => database.run(INSERT, ['own']));
@@ -61,7 +61,7 @@ describe('the file', () => {
 });
 
 describe('a backup', () => {
-  it('is a whole database, made while writes go on', async () => {
+  it('is a complete database, taken during writes', async () => {
     const backup = join(folder, 'backup.db');
     const writes = Array.from({ length: 300 }, (_, i) => database.write(() => database.run(INSERT, [`n${i}`])));
     await writes[0];

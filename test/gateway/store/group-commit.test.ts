@@ -11,7 +11,7 @@ beforeEach(() => {
 });
 
 describe('a transaction', () => {
-  it('leaves nothing behind when it fails, and does not harm those that share its commit', async () => {
+  it('rolls back alone when it fails in a shared commit', async () => {
     const outcomes = await Promise.allSettled([
       database.write(() => database.run(INSERT, ['a'])),
       database.write(() => {
@@ -24,17 +24,17 @@ describe('a transaction', () => {
     expect(names(database)).toEqual(['a', 'b']);
   });
 
-  it('sees what the ones before it in the same commit did', async () => {
+  it('sees the changes of earlier transactions in the same commit', async () => {
     const insert = () => database.write(() => database.run(INSERT, ['same']));
     const outcomes = await Promise.allSettled([insert(), insert()]);
     expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'rejected']);
   });
 
-  it('is the only place for changes', () => {
+  it('is required for changes', () => {
     expect(() => database.run(INSERT, ['a'])).toThrow(/outside a transaction/);
   });
 
-  it('that waits is finished before the database closes', async () => {
+  it('that is pending completes before the database closes', async () => {
     const written = database.write(() => database.run(INSERT, ['last']));
     database.close();
     await written;
@@ -44,7 +44,7 @@ describe('a transaction', () => {
     again.close();
   });
 
-  it('on a full disk fails as a whole, and the next one works when there is room again', async () => {
+  it('on a full disk fails completely; the next one succeeds once there is space', async () => {
     await database.write(() => database.run(INSERT, ['before']));
     const pages = database.get<{ page_count: number }>('PRAGMA page_count')?.page_count;
     database.all(`PRAGMA max_page_count = ${pages}`);
@@ -59,14 +59,14 @@ describe('a transaction', () => {
     expect(database.problems()).toEqual([]);
   });
 
-  it('more of them than fit one commit are all done', async () => {
+  it('completes even when more are pending than fit one commit', async () => {
     await Promise.all(Array.from({ length: 1000 }, (_, i) => database.write(() => database.run(INSERT, [`n${i}`]))));
     expect(names(database)).toHaveLength(1000);
   });
 });
 
-describe('another process that writes', () => {
-  it('is waited for without holding up the rest', async () => {
+describe('a lock of another process', () => {
+  it('does not block reads while writes wait', async () => {
     const other = new Libsql(file);
     other.exec('BEGIN IMMEDIATE');
     const written = Promise.all(['a', 'b'].map((id) => database.write(() => database.run(INSERT, [id]))));
@@ -83,7 +83,7 @@ describe('another process that writes', () => {
     expect(names(database)).toEqual(['a', 'b']);
   });
 
-  it('is not waited for without end', async () => {
+  it('fails a write after the deadline', async () => {
     const other = new Libsql(file);
     other.exec('BEGIN IMMEDIATE');
     await expect(database.write(() => database.run(INSERT, ['a']))).rejects.toThrow(DatabaseBusy);

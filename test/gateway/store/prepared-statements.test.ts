@@ -10,7 +10,7 @@ beforeEach(() => {
 });
 
 describe('values', () => {
-  it('that would abort the engine are turned into what it takes', () => {
+  it('that would abort the engine are converted', () => {
     const [row] = database.all<Record<string, unknown>>('SELECT ? AS a, ? AS b, typeof(?) AS c', [
       true,
       new Date(5),
@@ -19,20 +19,20 @@ describe('values', () => {
     expect(row).toEqual({ a: 1, b: 5, c: 'blob' });
   });
 
-  it('of other kinds are refused', () => {
+  it('of other types are refused', () => {
     for (const value of [undefined, {}, [], () => 1, Symbol('x'), 'cut\0off']) {
       expect(() => database.all('SELECT ?', [value as never])).toThrow(TypeError);
     }
   });
 
-  it('must be as many as there are places', () => {
+  it('must match the number of placeholders', () => {
     expect(() => database.all('SELECT ?', [])).toThrow(/0 parameters for 1 placeholders/);
     expect(() => database.all('SELECT ?', ['a', 'b'])).toThrow(/2 parameters/);
   });
 });
 
 describe('a statement', () => {
-  it('that gave a row holds nothing up: another process writes on, and empties the log', async () => {
+  it('that returned a row holds no lock: another process writes and checkpoints', async () => {
     await database.write(() => database.run(INSERT, ['a']));
     const nameOf = () => database.values('SELECT name FROM bot_users WHERE id >= ?', ['a'])?.[0];
     expect(nameOf()).toBe('');

@@ -24,7 +24,7 @@ function reopen(): void {
 }
 const DOMAINS = { baseDomain: 'gw.test', cnameZone: 'c.gw.test', acmeZone: 'a.gw.test' };
 
-it('identifiers go on growing after a restart, though the clock went back', async () => {
+it('ids keep growing after a restart with the clock set back', async () => {
   store.database.close();
   const tomorrow = Date.now() + 86_400_000;
   const open = (now: number) => openStore(join(dataDir, 'clock.db'), new SecretsBox(Buffer.alloc(32)), () => now);
@@ -46,14 +46,14 @@ it('the account stays the same, so that DNS records keep their targets', () => {
 describe('the encryption key', () => {
   const keyFile = () => join(dataDir, 'gateway', 'encryption.key');
 
-  it('is made once, for its owner alone', () => {
+  it('is created once, readable only by its owner', () => {
     const key = readFileSync(keyFile(), 'utf8');
     expect(statSync(keyFile()).mode & 0o777).toBe(0o600);
     reopen();
     expect(readFileSync(keyFile(), 'utf8')).toBe(key);
   });
 
-  it('that is damaged is named', () => {
+  it('that is damaged is refused with its name', () => {
     writeFileSync(keyFile(), 'short');
     expect(() => openGatewayStore({ dataDir, encryptionKey: null })).toThrow(/encryption\.key does not hold/);
   });
@@ -68,7 +68,7 @@ describe('the encryption key', () => {
     reopen();
   });
 
-  it('may come from a setting, which is never shown', () => {
+  it('may come from a setting, which no error shows', () => {
     const good = Buffer.alloc(32, 7).toString('base64');
     openGatewayStore({ dataDir, encryptionKey: good }).database.close();
     const bad = () => openGatewayStore({ dataDir, encryptionKey: 'c2VjcmV0' });
@@ -78,7 +78,7 @@ describe('the encryption key', () => {
 });
 
 describe("the embedded agent's authtoken", () => {
-  it('is new at every start and the old one ends; its bot user stays', async () => {
+  it('is replaced at every start and keeps its bot user', async () => {
     const first = await issueEmbeddedAuthtoken(store);
     reopen();
     const second = await issueEmbeddedAuthtoken(store);

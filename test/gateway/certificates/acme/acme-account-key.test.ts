@@ -24,7 +24,7 @@ describe('the account key', () => {
   });
   afterEach(() => rmSync(folder, { recursive: true }));
 
-  it('is made once, whoever asks, and found again', async () => {
+  it('is created once for all callers, and read again', async () => {
     const keys = new AcmeAccountKey(file, box);
     const [first, second] = await Promise.all([keys.load(), keys.load()]);
     expect(second).toBe(first);
@@ -33,7 +33,7 @@ describe('the account key', () => {
     expect(readdirSync(folder)).toEqual(['account']);
   });
 
-  it('is never replaced because it cannot be read, and named with what to do', async () => {
+  it('is never replaced when unreadable, but refused with advice', async () => {
     writeFileSync(file, 'of another machine');
     const keys = new AcmeAccountKey(file, box);
     await expect(keys.load()).rejects.toThrow(`${file} is damaged or encrypted with another key`);

@@ -54,7 +54,7 @@ describe('the DNS server of the challenge zone', () => {
   const framed = (packet: Buffer) => Buffer.concat([Buffer.from([packet.length >> 8, packet.length & 0xff]), packet]);
   const rcode = (answer: Buffer) => answer.readUInt16BE(2) & 0xf;
 
-  it('answers with every value published, until it is taken back', async () => {
+  it('answers with every published value until it is withdrawn', async () => {
     const takeBack = txt.publish(NAME, 'first');
     txt.publish(NAME.toUpperCase(), 'second');
     await expect(resolver.resolveTxt(NAME)).resolves.toEqual([['first'], ['second']]);
@@ -62,7 +62,7 @@ describe('the DNS server of the challenge zone', () => {
     await expect(resolver.resolveTxt(NAME)).resolves.toEqual([['second']]);
   });
 
-  it('keeps the spelling of a resolver that mixes letters', async () => {
+  it('keeps the letter case of the query', async () => {
     txt.publish(NAME, 'value');
     const name = 'K3j9X2Ab.aCMe.GaTeway.tEST';
     const answer = decode(await ask(query({ questions: [{ type: 'TXT', name }], flags: RECURSION_DESIRED })));
@@ -71,7 +71,7 @@ describe('the DNS server of the challenge zone', () => {
     expect(answer.answers).toMatchObject([{ name, type: 'TXT', ttl: 1 }]);
   });
 
-  it('tells who is in charge of the zone', async () => {
+  it('answers SOA and NS of the zone', async () => {
     await expect(resolver.resolveNs(ZONE)).resolves.toEqual(['gateway.test']);
     await expect(resolver.resolveSoa(ZONE)).resolves.toMatchObject({ nsname: 'gateway.test', minttl: 1 });
   });
@@ -101,7 +101,7 @@ describe('the DNS server of the challenge zone', () => {
     expect(decode(answer)).toMatchObject({ flag_aa: false, answers: [], authorities: [] });
   });
 
-  it('speaks EDNS, and only the version that it knows', async () => {
+  it('supports EDNS version 0 only', async () => {
     txt.publish(NAME, 'value');
     const opt = (ednsVersion: number) => ({
       ...{ type: 'OPT' as const, name: '.', udpPayloadSize: 4096, extendedRcode: 0, ednsVersion },
@@ -114,7 +114,7 @@ describe('the DNS server of the challenge zone', () => {
     expect(newer).toMatchObject({ answers: [], additionals: [{ extendedRcode: 1 }] });
   });
 
-  it('sends what is too long for a datagram over TCP', async () => {
+  it('truncates long responses over UDP and sends them over TCP', async () => {
     const values = Array.from({ length: 20 }, (_, index) => String(index).padEnd(43, 'x'));
     for (const value of values) txt.publish(NAME, value);
     const answer = await ask(query());
@@ -124,7 +124,7 @@ describe('the DNS server of the challenge zone', () => {
     expect((await resolver.resolveTxt(NAME)).flat()).toEqual(values);
   });
 
-  it('takes questions over TCP in pieces and one after another', async () => {
+  it('accepts fragmented and pipelined queries over TCP', async () => {
     txt.publish(NAME, 'value');
     const socket = await open();
     const both = Buffer.concat([framed(query({ id: 1 })), framed(query({ id: 2 }))]);
@@ -143,7 +143,7 @@ describe('the DNS server of the challenge zone', () => {
     ['announces a message that is too long', [Buffer.from([0xff, 0xff])]],
     ['sends what is no question', [framed(Buffer.alloc(3))]],
     ['asks for ever', Array.from({ length: 33 }, () => framed(query()))],
-  ])('hangs up on a connection that %s', async (_title, messages) => {
+  ])('closes a connection that %s', async (_title, messages) => {
     const socket = await open();
     socket.resume();
     socket.on('error', () => {});
@@ -151,7 +151,7 @@ describe('the DNS server of the challenge zone', () => {
     await once(socket, 'close', { signal: AbortSignal.timeout(2000) });
   });
 
-  it('takes the oldest connection from those who only hold them', async () => {
+  it('closes the oldest connection when all are in use', async () => {
     const held = await Promise.all(Array.from({ length: 64 }, open));
     const closed = Promise.race(held.map((socket) => once(socket, 'close')));
     for (const socket of held) socket.resume().on('error', () => {});
@@ -162,12 +162,12 @@ describe('the DNS server of the challenge zone', () => {
     for (const socket of [...held, late]) socket.destroy();
   });
 
-  it('never answers an answer', async () => {
+  it('never responds to a response', async () => {
     const response = encode({ type: 'response', id: 1, questions: [{ type: 'TXT', name: NAME }] });
     expect(decode(await ask(response, query())).id).toBe(7);
   });
 
-  it('answers one network a limited number of times in a second', async () => {
+  it('limits the responses to one network in a second', async () => {
     const questions = Array.from({ length: 50 }, (_, index) => query({ id: index }));
     const socket = createSocket('udp4');
     const ids: number[] = [];
@@ -189,7 +189,7 @@ describe('the DNS server of the challenge zone', () => {
     expect(ids).toEqual([...Array(50).keys(), 999]);
   });
 
-  it('leaves nothing open when it is stopped', async () => {
+  it('closes all sockets when stopped', async () => {
     const socket = await open();
     const closed = once(socket.resume(), 'close');
     await server.stop();
@@ -198,7 +198,7 @@ describe('the DNS server of the challenge zone', () => {
     await expect(once(again, 'connect')).rejects.toMatchObject({ code: 'ECONNREFUSED' });
   });
 
-  it('says that its port is taken', async () => {
+  it('rejects when its port is in use', async () => {
     const zone = { name: ZONE, nameServer: 'gateway.test', texts: () => [] };
     const second = new ChallengeDns({ host: '127.0.0.1', port, zone }, { clock: { now: () => 0 }, log: silent });
     await expect(second.start()).rejects.toMatchObject({ code: 'EADDRINUSE' });

@@ -15,13 +15,13 @@ describe('HTTP challenges', () => {
     ['another token', 'shop.example.test', `${PATH}2`],
     ['another path', 'shop.example.test', '/token-1'],
     ['no token', 'shop.example.test', '/.well-known/acme-challenge/'],
-  ])('leave %s to its usual way', (_title, host, path) => {
+  ])('do not handle %s', (_title, host, path) => {
     const challenges = new HttpChallenges();
     challenges.publish('shop.example.test', 'token-1', 'token-1.thumbprint');
     expect(challenges.answer(host, path)).toBeUndefined();
   });
 
-  it('are over once taken back', () => {
+  it('end once withdrawn', () => {
     const challenges = new HttpChallenges();
     challenges.publish('shop.example.test', 'token-1', 'token-1.thumbprint')();
     expect(challenges.answer('shop.example.test', PATH)).toBeUndefined();

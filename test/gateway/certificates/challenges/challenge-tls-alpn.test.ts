@@ -42,7 +42,7 @@ describe('TLS challenges', () => {
       rejectUnauthorized: false,
     });
 
-  it('are a handshake with the proof in its certificate, and nothing after it', async () => {
+  it('are one handshake with the proof in its certificate', async () => {
     const socket = validate(['acme-tls/1']);
     await once(socket, 'secureConnect');
     expect(socket.alpnProtocol).toBe('acme-tls/1');
@@ -54,19 +54,19 @@ describe('TLS challenges', () => {
     expect(await socket.toArray({ signal: AbortSignal.timeout(2000) })).toEqual([]);
   });
 
-  it('are found whatever the case of the name, and not for another', () => {
+  it('are found by name in any letter case', () => {
     expect(challenges.context('SHOP.example.test')).toBeDefined();
     expect(challenges.context('other.example.test')).toBeUndefined();
     takeBack();
     expect(challenges.context(NAME)).toBeUndefined();
   });
 
-  it('are refused to a client that wants to speak anything else', async () => {
+  it('are refused to clients with any other protocol', async () => {
     const socket = validate(['h2']);
     await expect(once(socket, 'secureConnect')).rejects.toThrow(/no application protocol/i);
   });
 
-  it('cost a connection that sends no handshake nothing but itself', async () => {
+  it('close a connection that sends no handshake', async () => {
     const socket = connect(port(), '127.0.0.1');
     socket.resume().on('error', () => {});
     socket.end('GET / HTTP/1.1\r\n\r\n');

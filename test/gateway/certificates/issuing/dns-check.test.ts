@@ -80,7 +80,7 @@ describe('the records of a domain', () => {
     });
   });
 
-  it('are two for a wildcard, and the one at fault is named', async () => {
+  it('are two for a wildcard, and the error names the wrong one', async () => {
     const wrong = (message: string) => ({ code: 'DNS_ERROR', message: expect.stringContaining(message) });
     await expect(checkRecords(...wildcard, lookup)).rejects.toMatchObject(wrong('record *.site.example.test must'));
     dns.cname('*.site.example.test', TARGET);
@@ -93,7 +93,7 @@ describe('the records of a domain', () => {
     await expect(checkRecords(...wildcard, lookup)).resolves.toBeUndefined();
   });
 
-  it('are our problem when they cannot be looked up', async () => {
+  it('that cannot be looked up are an internal error', async () => {
     dns.break('shop.example.test');
     await expect(checkRecords(...plain, lookup)).rejects.toMatchObject({
       code: 'INTERNAL_ERROR',
@@ -111,16 +111,16 @@ describe('the records of a domain', () => {
   });
 });
 
-describe('the names of the service itself', () => {
+describe('the gateway’s own names', () => {
   const none = { cname_target: null, acme_challenge_cname_target: null };
   const check = () => checkRecords('api.gateway.test', none, lookup);
 
-  it('may have any address: it may lead here by way of others', async () => {
+  it('may have any address, for example of a NAT router', async () => {
     dns.add({ type: 'A', name: 'api.gateway.test', data: '192.0.2.1' });
     await expect(check()).resolves.toBeUndefined();
   });
 
-  it('need one', async () => {
+  it('must have an address', async () => {
     await expect(check()).rejects.toMatchObject({
       code: 'DNS_ERROR',
       message: 'The DNS record api.gateway.test must point to this gateway. Found: no address.',
@@ -134,13 +134,13 @@ describe('CAA records', () => {
     dns.add({ type: 'CAA', name, data: { flags: 0, tag, value } });
   const allowed = (domain: string) => allowedByCaa(domain, ['letsencrypt.org'], METHODS, lookup);
 
-  it('that are absent, or restrict nothing, allow every way', async () => {
+  it('that are absent or unrestricted allow every method', async () => {
     await expect(allowed('shop.example.test')).resolves.toEqual(METHODS);
     caa('example.test', 'iodef', 'mailto:ops@example.test');
     await expect(allowed('shop.example.test')).resolves.toEqual(METHODS);
   });
 
-  it('forbid other authorities, the closest name counting', async () => {
+  it('of the closest name forbid other CAs', async () => {
     caa('example.test', 'issue', 'other-ca.test');
     await expect(allowed('shop.example.test')).rejects.toMatchObject({
       code: 'DNS_ERROR',
@@ -150,7 +150,7 @@ describe('CAA records', () => {
     await expect(allowed('shop.example.test')).resolves.toEqual(METHODS);
   });
 
-  it('treat wildcards by themselves', async () => {
+  it('treat wildcards separately', async () => {
     caa('example.test', 'issue', 'letsencrypt.org');
     await expect(allowed('*.example.test')).resolves.toEqual(METHODS);
     caa('example.test', 'issuewild', ';');
@@ -158,7 +158,7 @@ describe('CAA records', () => {
     await expect(allowed('example.test')).resolves.toEqual(METHODS);
   });
 
-  it('may allow some ways of validation only', async () => {
+  it('may allow specific validation methods only', async () => {
     caa('a.test', 'issue', 'letsencrypt.org; validationmethods=dns-01,tls-alpn-01');
     await expect(allowed('a.test')).resolves.toEqual(['tls-alpn-01']);
     caa('b.test', 'issue', 'letsencrypt.org; validationmethods=dns-01');

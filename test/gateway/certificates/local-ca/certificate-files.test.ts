@@ -19,8 +19,8 @@ const open = (now?: number, log = silentLog) => openLocalCa(dir, log, now === un
 const leafFor = async (name: string, now?: number) => (await open(now)).issue([name]);
 const files = async () => (await readdir(join(dir, 'leaves'))).map((name) => join(dir, 'leaves', name));
 
-describe('a leaf', () => {
-  it('is found again at the next start, readable by the owner alone', async () => {
+describe('a certificate on disk', () => {
+  it('is read again at the next start, and readable only by its owner', async () => {
     const first = await leafFor('cam.localhost');
     expect(await leafFor('cam.localhost')).toEqual(first);
     const [file = '', ...others] = await files();
@@ -29,26 +29,26 @@ describe('a leaf', () => {
     expect((await stat(join(dir, 'leaves'))).mode & 0o777).toBe(0o700);
   });
 
-  it('of a wildcard is found again, too', async () => {
+  it('of a wildcard is read again', async () => {
     const first = await leafFor('*.site.example.com');
     expect(await leafFor('*.site.example.com')).toEqual(first);
     expect(new X509Certificate(first.cert).checkHost('cam.site.example.com')).toBeDefined();
   });
 
-  it('is issued once for all who ask at once', async () => {
+  it('is issued once for concurrent callers', async () => {
     const ca = await open();
     const leaves = await Promise.all(Array.from({ length: 10 }, () => ca.issue(['cam.localhost', '::1'])));
     expect(new Set(leaves.map(({ cert }) => cert)).size).toBe(1);
   });
 
-  it('is another one for other names, also if it has some in common', async () => {
+  it('is not used for other names, even with some in common', async () => {
     const ca = await open();
     const two = await ca.issue(['localhost', '127.0.0.1']);
     expect((await ca.issue(['localhost'])).cert).not.toBe(two.cert);
     expect(await ca.issue(['localhost', '127.0.0.1'])).toEqual(two);
   });
 
-  it('is issued anew when it is due, and when the clock is now before its beginning', async () => {
+  it('is issued again when it is due or not valid yet', async () => {
     const first = await leafFor('cam.localhost');
     const renewed = await leafFor('cam.localhost', first.renewAt);
     expect(renewed.renewAt).toBeGreaterThan(first.renewAt);
@@ -58,7 +58,7 @@ describe('a leaf', () => {
     expect(await files()).toHaveLength(1);
   });
 
-  it('is kept beside the one for 1970 on a device that starts there each time', async () => {
+  it('is kept beside the one for 1970 on a device that always starts in 1970', async () => {
     const early = await leafFor('cam.localhost', 5_000);
     const right = await leafFor('cam.localhost');
     expect(early.renewAt).toBeLessThan(Date.now());
@@ -71,7 +71,7 @@ describe('a leaf', () => {
     ['nothing', () => ''],
     ['half of it', (text: string) => text.slice(0, text.length / 2)],
     ['a certificate that is torn', (text: string) => text.replace(/M[\s\S]{100}/, 'AAAA')],
-  ])('that is damaged (%s) is issued anew, and the log says so', async (_, damage) => {
+  ])('that is damaged (%s) is issued again and logged', async (_, damage) => {
     const first = await leafFor('cam.localhost');
     const [file = ''] = await files();
     await writeFile(file, damage(await readFile(file, 'utf8')));
@@ -82,14 +82,14 @@ describe('a leaf', () => {
     expect(await leafFor('cam.localhost')).toEqual(second);
   });
 
-  it('with the key of another one is issued anew', async () => {
+  it('with the key of another one is issued again', async () => {
     const first = await leafFor('cam.localhost');
     const other = await leafFor('other.localhost');
     for (const file of await files()) await writeFile(file, first.cert + other.key);
     expect((await leafFor('cam.localhost')).cert).not.toBe(first.cert);
   });
 
-  it('for other names that share its file is not mistaken for it', async () => {
+  it('for other names in the same file is not used', async () => {
     await leafFor('cam.localhost');
     const [camera = ''] = await files();
     await leafFor('door.localhost');
@@ -98,7 +98,7 @@ describe('a leaf', () => {
     expect(new X509Certificate((await leafFor('door.localhost')).cert).checkHost('door.localhost')).toBeDefined();
   });
 
-  it('of a CA that was replaced is issued anew', async () => {
+  it('of a replaced CA is issued again', async () => {
     const first = await leafFor('cam.localhost');
     await Promise.all(['ca.pem', 'ca-key.pem'].map((name) => rm(join(dir, name))));
     const ca = await open();
@@ -107,7 +107,7 @@ describe('a leaf', () => {
     expect(new X509Certificate(cert).verify(new X509Certificate(ca.caPem).publicKey)).toBe(true);
   });
 
-  it('is issued even if it cannot be written, and the log says so', async () => {
+  it('that cannot be written is issued and logged', async () => {
     const { log, lines } = recordingLog();
     const ca = await open(undefined, log);
     await writeFile(join(dir, 'leaves'), 'in the way');

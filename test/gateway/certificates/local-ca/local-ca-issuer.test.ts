@@ -34,7 +34,7 @@ describe('the local CA as issuer', () => {
     expect(certificate.checkHost('cam.site.example.com')).toBeDefined();
   });
 
-  it('leaves the process free to do other things while it makes a key', async () => {
+  it('does not block the process while it generates a key', async () => {
     const issuer = new LocalCaIssuer(await openLocalCa(folder, silentLog));
     await issuer.issue(wanted, signal);
     let ticks = 0;
@@ -46,21 +46,21 @@ describe('the local CA as issuer', () => {
     expect(ticks).toBeGreaterThan(10);
   });
 
-  it('issues anew every time, and leaves no key behind', async () => {
+  it('issues a new certificate every time, and stores no key', async () => {
     const issuer = new LocalCaIssuer(await openLocalCa(folder, silentLog));
     const [first, second] = [await issuer.issue(wanted, signal), await issuer.issue(wanted, signal)];
     expect(first.privateKeyPem).not.toBe(second.privateKeyPem);
     expect((await readdir(folder)).sort()).toEqual(['ca-key.pem', 'ca.pem']);
   });
 
-  it('makes no key for a domain that does not want it any more', async () => {
+  it('generates no key for a cancelled order', async () => {
     const issuer = new LocalCaIssuer(await openLocalCa(folder, silentLog));
     await expect(issuer.issue(wanted, AbortSignal.abort(new Error('detached')))).rejects.toThrow('detached');
     await expect(issuer.issue(wanted, signal)).resolves.toBeDefined();
   });
 });
 
-it('a certificate’s life shows in the API, from the policy to its end', async () => {
+it('the API shows a certificate from its policy to its removal', async () => {
   const gateway = await startTestGateway();
   onTestFinished(() => gateway.close());
   const { token } = await gateway.store.database.write(() => issueApiKey(gateway.store, {}));

@@ -23,7 +23,7 @@ beforeEach(async () => {
 afterEach(() => rm(dir, { recursive: true }));
 
 describe('openLocalCa', () => {
-  it('makes a CA once, says so, and finds it again, its key readable by the owner alone', async () => {
+  it('creates a CA once, logs it and opens it again; only its owner can read the key', async () => {
     const { log, lines } = recordingLog();
     const first = await openLocalCa(dir, log);
     const second = await openLocalCa(dir, log);
@@ -38,7 +38,7 @@ describe('openLocalCa', () => {
   it.each([
     ['ca.pem', 'garbage'],
     ['ca-key.pem', 'garbage'],
-  ])('refuses a damaged %s, naming it and the way out', async (file, content) => {
+  ])('refuses a damaged %s with its name and advice', async (file, content) => {
     await openLocalCa(dir, silentLog);
     await writeFile(join(dir, file), content);
     const opening = openLocalCa(dir, silentLog);
@@ -48,7 +48,7 @@ describe('openLocalCa', () => {
     expect(await readFile(join(dir, file), 'utf8')).toBe(content);
   });
 
-  it('refuses a certificate that belongs to another key', async () => {
+  it('refuses a certificate that does not match the key', async () => {
     const other = await mkdtemp(join(tmpdir(), 'local-ca-'));
     const { caPem } = await openLocalCa(other, silentLog);
     await rm(other, { recursive: true });
@@ -57,20 +57,20 @@ describe('openLocalCa', () => {
     await expect(openLocalCa(dir, silentLog)).rejects.toThrow('does not match the key');
   });
 
-  it('refuses to go on when the key alone is lost', async () => {
+  it('refuses to start when only the key is missing', async () => {
     await openLocalCa(dir, silentLog);
     await rm(join(dir, 'ca-key.pem'));
     await expect(openLocalCa(dir, silentLog)).rejects.toThrow('ca-key.pem is missing');
   });
 
-  it('finishes what a power cut between the two files interrupted', async () => {
+  it('continues after a power cut between writing the two files', async () => {
     await openLocalCa(dir, silentLog);
     await rm(join(dir, 'ca.pem'));
     const { caPem } = await openLocalCa(dir, silentLog);
     expect(new X509Certificate(caPem).ca).toBe(true);
   });
 
-  it('renews a CA near its end, and clients with the old file go on trusting', async () => {
+  it('renews a CA near its expiry, which clients with the old file still trust', async () => {
     const old = await openLocalCa(dir, silentLog);
     await openLocalCa(dir, silentLog, () => Date.now() + 8.5 * 365 * DAY);
     const renewed = await openLocalCa(dir, silentLog);
@@ -79,7 +79,7 @@ describe('openLocalCa', () => {
   });
 });
 
-it('issues in the name of a CA that somebody else has made', async () => {
+it('issues with a CA that another program created', async () => {
   const own = await openLocalCa(dir, silentLog);
   const renamed = Buffer.from(
     new X509Certificate(own.caPem).raw.toString('latin1').replaceAll('device-agent', 'EXAMPLE-CORP'),
@@ -93,7 +93,7 @@ it('issues in the name of a CA that somebody else has made', async () => {
 });
 
 describe('issued certificates', () => {
-  it('are accepted for the names they were issued for, hosts and addresses', async () => {
+  it('are accepted for their hostnames and addresses', async () => {
     const ca = await openLocalCa(dir, silentLog);
     const { cert } = await ca.issue(['cam.localhost', '127.0.0.1', '::1', '::ffff:10.1.2.3']);
     const leaf = new X509Certificate(cert);
@@ -107,7 +107,7 @@ describe('issued certificates', () => {
     expect(await handshake(ca, 'cam.localhost')).toBe('cam.localhost');
   });
 
-  it('last no longer than browsers allow and begin a little in the past', async () => {
+  it('are valid no longer than browsers allow, and start in the past', async () => {
     const { cert, renewAt } = await (await openLocalCa(dir, silentLog)).issue(['cam.localhost']);
     const { validFrom, validTo } = new X509Certificate(cert);
     expect(Date.parse(validTo) - Date.parse(validFrom)).toBeLessThanOrEqual(397 * DAY);
@@ -115,7 +115,7 @@ describe('issued certificates', () => {
     expect(renewAt).toBeLessThan(Date.parse(validTo));
   });
 
-  it('verify on both sides of a clock that stood at 1970 when all was made', async () => {
+  it('issued in 1970 verify with a clock in 1970 and with the right time', async () => {
     const ca = await openLocalCa(dir, silentLog, () => 5000);
     const { cert, renewAt } = await ca.issue(['cam.localhost']);
     for (const pem of [ca.caPem, cert]) {
@@ -147,7 +147,7 @@ describe('issued certificates', () => {
     },
   );
 
-  it('can be issued for names too long for a subject', async () => {
+  it('support names that are too long for a subject', async () => {
     const name = `${'a'.repeat(60)}.${'b'.repeat(60)}.localhost`;
     const { cert } = await (await openLocalCa(dir, silentLog)).issue([name]);
     expect(new X509Certificate(cert).checkHost(name)).toBe(name);
@@ -155,7 +155,7 @@ describe('issued certificates', () => {
 });
 
 describe('CertificateCache', () => {
-  it('issues one certificate for all who ask at once, and a new one when it is due', async () => {
+  it('issues one certificate for concurrent callers, and a new one when it is due', async () => {
     const ca = counting(await openLocalCa(dir, silentLog));
     let now = Date.now();
     const leaves = new CertificateCache(ca, 10, () => now);
@@ -166,7 +166,7 @@ describe('CertificateCache', () => {
     expect(await leaves.leafFor('cam.localhost')).not.toBe(all[0]);
   });
 
-  it('issues a new one when the clock is set back to before the last one begins', async () => {
+  it('issues a new one when the clock is set back before the last one is valid', async () => {
     let now = Date.now() + 3650 * DAY;
     const leaves = new CertificateCache(await openLocalCa(dir, silentLog, () => now), 10, () => now);
     await leaves.leafFor('cam.localhost');
@@ -175,7 +175,7 @@ describe('CertificateCache', () => {
     expect(Date.parse(new X509Certificate(cert).validFrom)).toBeLessThan(now);
   });
 
-  it('keeps no more than its limit, dropping what was not used longest', async () => {
+  it('drops the least recently used certificate above its limit', async () => {
     const ca = counting(await openLocalCa(dir, silentLog));
     const leaves = new CertificateCache(ca, 2);
     for (const name of ['a.localhost', 'b.localhost', 'a.localhost', 'c.localhost', 'a.localhost', 'b.localhost']) {
@@ -184,7 +184,7 @@ describe('CertificateCache', () => {
     expect(ca.issued).toEqual(['a.localhost', 'b.localhost', 'c.localhost', 'b.localhost']);
   });
 
-  it('tries again after a failure', async () => {
+  it('retries after a failure', async () => {
     const ca = await openLocalCa(dir, silentLog);
     let failures = 1;
     const flaky: LocalCa = {
@@ -198,7 +198,7 @@ describe('CertificateCache', () => {
 });
 
 describe('LocalCaIssuer', () => {
-  it('renews with another key, and a lifetime that begins anew', async () => {
+  it('renews with a new key and a new validity period', async () => {
     let now = Date.now();
     const issuer = new LocalCaIssuer(await openLocalCa(dir, silentLog, () => now));
     const { signal } = new AbortController();
