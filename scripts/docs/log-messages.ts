@@ -30,17 +30,32 @@ export function logCalls(folder: string): LogCall[] {
 function callsIn(file: string): LogCall[] {
   const source = readFileSync(file, 'utf8');
   if (!/\blog\.(?:fatal|error|warn|info|debug|trace)\(/.test(source)) return [];
-  return nodesIn(parseAst(source, { lang: 'ts' })).flatMap((node) => {
+  const nodes = nodesIn(parseAst(source, { lang: 'ts' }));
+  const objects = namedObjects(nodes);
+  return nodes.flatMap((node) => {
     const level = levelOf(node);
-    return level === null ? [] : [readCall(node, level, `${file}:${source.slice(0, node.start).split('\n').length}`)];
+    const place = `${file}:${source.slice(0, node.start).split('\n').length}`;
+    return level === null ? [] : [readCall(node, { level, place, objects })];
   });
 }
 
-function readCall(node: Node, level: string, place: string): LogCall {
+/** Object literals by the name of the constant that holds them. */
+type Objects = ReadonlyMap<unknown, Node>;
+
+function namedObjects(nodes: readonly Node[]): Objects {
+  const declarators = nodes.filter(({ type }) => type === 'VariableDeclarator');
+  const named = declarators.map(({ id, init }) => [(id as Node).name, init as Node | null] as const);
+  return new Map(named.filter((entry): entry is [unknown, Node] => entry[1]?.type === 'ObjectExpression'));
+}
+
+function readCall(
+  node: Node,
+  { level, place, objects }: Pick<LogCall, 'level' | 'place'> & { objects: Objects },
+): LogCall {
   const call: LogCall = { place, level, messages: [], fields: [], problems: [] };
   const [first, second] = node.arguments as Node[];
   readMessage(second ?? first, call);
-  if (first !== undefined && second !== undefined) readFields(first, call);
+  if (first !== undefined && second !== undefined) readFields(first, call, objects);
   return call;
 }
 
@@ -62,22 +77,22 @@ function readMessage(node: Node | undefined, call: LogCall): void {
   } else call.problems.push('the message is not a constant');
 }
 
-function readFields(node: Node, call: LogCall): void {
-  if (node.type === 'ObjectExpression') {
-    for (const property of node.properties as Node[]) readField(property, call);
+function readFields(node: Node, call: LogCall, objects: Objects): void {
+  const read = (part: unknown) => readFields(part as Node, call, objects);
+  const object = node.type === 'Identifier' ? objects.get(node.name) : node;
+  if (object?.type === 'ObjectExpression') {
+    for (const property of object.properties as Node[]) {
+      const { name } = (property.key ?? {}) as { name?: unknown };
+      if (property.type === 'SpreadElement') read(property.argument);
+      else if (typeof name === 'string' && property.computed !== true) call.fields.push(name);
+      else call.problems.push('the name of a field is not a constant');
+    }
   } else if (node.type === 'ConditionalExpression') {
-    readFields(node.consequent as Node, call);
-    readFields(node.alternate as Node, call);
-  } else if (node.type === 'LogicalExpression') readFields(node.right as Node, call);
-  else if (node.type === 'ParenthesizedExpression') readFields(node.expression as Node, call);
+    read(node.consequent);
+    read(node.alternate);
+  } else if (node.type === 'LogicalExpression') read(node.right);
+  else if (node.type === 'ParenthesizedExpression') read(node.expression);
   else call.problems.push('the fields are not an object literal');
-}
-
-function readField(property: Node, call: LogCall): void {
-  const { name } = (property.key ?? {}) as { name?: unknown };
-  if (property.type === 'SpreadElement') readFields(property.argument as Node, call);
-  else if (typeof name === 'string' && property.computed !== true) call.fields.push(name);
-  else call.problems.push('the name of a field is not a constant');
 }
 
 function nodesIn(value: unknown): Node[] {

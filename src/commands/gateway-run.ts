@@ -48,7 +48,7 @@ async function start(settings: GatewayServerSettings, log: Log): Promise<Gateway
   }
 }
 
-/** All that it does is to answer: it makes progress as long as its event loop turns. */
+/** A gateway only answers requests: it makes progress as long as its event loop runs. */
 function programOf({ httpsPort, sessionAddress }: Gateway): SupervisedProgram {
   return { describe: () => `serving on port ${httpsPort}, agents at ${sessionAddress}`, silentMs: () => 0 };
 }
@@ -56,8 +56,8 @@ function programOf({ httpsPort, sessionAddress }: Gateway): SupervisedProgram {
 function announce(gateway: Gateway, { tcpPorts }: GatewayServerSettings, log: Log): void {
   const { sessionAddress, httpsPort, httpPort, caFile, apiUrl } = gateway;
   const tcp = tcpPorts && `${tcpPorts.first}-${tcpPorts.last}`;
-  const places = { agents: sessionAddress, https: httpsPort, http: httpPort, tcp, api: apiUrl, ca: caFile };
-  log.info(places, 'gateway listening');
+  const addresses = { agents: sessionAddress, https: httpsPort, http: httpPort, tcp, api: apiUrl, ca: caFile };
+  log.info(addresses, 'gateway listening');
   if (gateway.store.apiKeys.page(null, 1).length > 0) return;
   log.info({ command: 'device-agent gateway api-key create --description laptop' }, 'no API key yet; create one');
 }

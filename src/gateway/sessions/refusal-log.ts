@@ -31,23 +31,27 @@ export class RefusalLog {
 
   session(agent: RefusedAgent, error: unknown): void {
     this.counters.refused(this.counters.sessionsRefused, error);
-    this.#warn('agent refused', agent, error);
+    this.#warn('agent', agent, error);
   }
 
   endpoint(agent: RefusedAgent, error: unknown): void {
     this.counters.refused(this.counters.bindsRefused, error);
-    this.#warn('endpoint refused', agent, error);
+    this.#warn('endpoint', agent, error);
   }
 
   /** Other errors are bugs, which are logged elsewhere. */
-  #warn(msg: 'agent refused' | 'endpoint refused', agent: RefusedAgent, error: unknown): void {
+  #warn(what: 'agent' | 'endpoint', agent: RefusedAgent, error: unknown): void {
     if (!(error instanceof RpcError)) return;
     const key = `${agent.credential ?? clientNetwork(agent.address)} ${error.code}`;
     const now = performance.now();
     const entry = this.#logged.get(key) ?? { at: Number.NEGATIVE_INFINITY, times: 0 };
     entry.times += 1;
     if (now - entry.at >= QUIET_MS) {
-      this.log.warn({ ...agent, code: error.code, reason: error.message, times: entry.times }, msg);
+      const { address, session, credential } = agent;
+      this.log.warn(
+        { address, session, credential, code: error.code, reason: error.message, times: entry.times },
+        what === 'agent' ? 'agent refused' : 'endpoint refused',
+      );
       entry.at = now;
       entry.times = 0;
     }
