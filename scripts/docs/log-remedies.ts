@@ -15,6 +15,13 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'certificate authority not recorded in the database': 'check the disk',
   'certificate authority replaced: clients that trust the old one cannot connect':
     'restore ca.pem and its key from a backup, or give the new ca.pem to agents and clients',
+  'certificate check failed': 'check the database and the disk',
+  'certificate file unusable; issuing a new certificate': 'check the disk when it repeats',
+  'certificate not saved; the next start issues it again': 'check the disk',
+  'certificate unusable; serving one of the local CA': 'upload the certificate again',
+  'clock set back; certificate dates reset': 'check the clock',
+  'domain certificate lookup failed': 'check the database',
+  'gateway certificates not ordered: cannot write to the database': 'check the disk',
   'certificate job failed': 'report it as a bug',
   'certificate not issued': 'fix what `err` names, often a DNS record; the gateway retries',
   'changed settings need a restart': 'restart when convenient',
