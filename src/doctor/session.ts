@@ -97,7 +97,7 @@ function neither(reason: string): Findings {
 
 function judgeRunning({ state, since, last_error }: StatusReport['session']): Result {
   if (state === 'online') return ok(`the running agent has been online with it since ${since}`);
-  const advice = last_error?.code ? NEW_AUTHTOKEN : 'see what is said of the gateway; the agent keeps trying by itself';
+  const advice = last_error?.code ? NEW_AUTHTOKEN : 'follow the advice on the gateway; the agent keeps retrying';
   return failed(`the running agent is ${state}${because(last_error)}`, advice);
 }
 

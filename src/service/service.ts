@@ -31,9 +31,9 @@ export const AGENT_SERVICE: Service = {
   environment: ['AGENT_GATEWAY=remote'],
   credential: { name: 'ngrok-authtoken', file: AUTHTOKEN_FILE },
   capabilities: [],
-  settings: `# Settings of the service device-agent; README lists all of them.
-# systemctl reload device-agent takes over LOG_LEVEL, DEFAULT_POLICIES and the API token, a restart everything.
-# The authtoken belongs alone into ${AUTHTOKEN_FILE}, which only root needs to read.
+  settings: `# Settings of the service device-agent; docs/settings.md lists all of them.
+# systemctl reload device-agent applies LOG_LEVEL, DEFAULT_POLICIES and the API token; a restart applies everything.
+# Put the authtoken into ${AUTHTOKEN_FILE}, which only root needs to read.
 #AGENT_DOMAIN=agent.site-a.example.com
 #NGROK_SERVER_ADDR=connect.gateway.example.com:443
 #NGROK_CA_CERT=/etc/device-agent/gateway-ca.pem
@@ -52,7 +52,7 @@ export const GATEWAY_SERVICE: Service = {
   credential: null,
   // The ports 80, 443 and 53.
   capabilities: ['CAP_NET_BIND_SERVICE'],
-  settings: `# Settings of the service device-agent-gateway; README lists all of them.
+  settings: `# Settings of the service device-agent-gateway; docs/settings.md lists all of them.
 #GATEWAY_DOMAIN=gateway.example.com
 #GATEWAY_HOST=0.0.0.0
 #GATEWAY_HTTPS_PORT=443

@@ -47,7 +47,7 @@ function checksum(body: string): string {
 function unitSection({ description }: Service): string {
   return `[Unit]
 Description=${description}
-# Only for the order of stopping: it starts without a network and waits for one by itself.
+# Only for the order of stopping: it starts without a network and waits for one.
 After=network.target
 # It never gives up, however often the start fails.
 StartLimitIntervalSec=0

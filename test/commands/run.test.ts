@@ -96,7 +96,7 @@ describe('an agent that cannot start says so in one line', () => {
     const outcomes = [await run(without), await deviceAgent(['gateway'], folder, { ...FREE, ...without })];
     for (const { code, stderr } of outcomes) {
       expect(stderr).toMatch(oneLine);
-      expect(stderr).toContain("the gateway's database cannot be loaded (Cannot find module '@absent/");
+      expect(stderr).toContain("cannot load the gateway's database engine (Cannot find module '@absent/");
       expect(stderr).toContain('NGROK_SERVER_ADDR');
       expect(code).toBe(1);
     }

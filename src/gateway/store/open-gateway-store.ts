@@ -75,7 +75,7 @@ function loadOrCreateKey(file: string, database: string): Buffer {
     throw new OperatorError(
       `${file} is missing, the encryption key of the private keys in ${database}: restore it from a backup, or set ` +
         `GATEWAY_ENCRYPTION_KEY if that was used; if it is lost for good, make a new one (openssl rand -base64 32 > ` +
-        `${file}) and upload certificates with their private keys anew`,
+        `${file}) and upload certificates with their private keys again`,
     );
   }
   try {

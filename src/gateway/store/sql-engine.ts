@@ -16,9 +16,9 @@ export function sqlEngine(): typeof Libsql {
   } catch (error) {
     const [reason] = messageOf(error).split('\n');
     throw new OperatorError(
-      `the gateway's database cannot be loaded (${reason}): install this program anew on this machine, with its optional ` +
-        `dependencies; where there is none for its kind (${process.platform}-${process.arch}), an agent runs all the same, ` +
-        'with a gateway elsewhere (NGROK_AUTHTOKEN, NGROK_SERVER_ADDR)',
+      `cannot load the gateway's database engine (${reason}): install this program again on this machine, with optional ` +
+        `dependencies; if ${process.platform}-${process.arch} is not supported, run the agent with another gateway ` +
+        '(NGROK_AUTHTOKEN, NGROK_SERVER_ADDR)',
       1,
       { cause: error },
     );
