@@ -33,6 +33,8 @@ export default defineConfig({
     maxConcurrency: 8,
     testTimeout: 30_000,
     hookTimeout: 30_000,
+    // Every test stands alone. The seed is printed; --sequence.seed repeats the order.
+    sequence: { shuffle: { tests: true } },
     globalSetup: 'test/support/fresh-build.ts',
     reporters: ['default', new SkippedReporter()],
     coverage: {

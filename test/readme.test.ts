@@ -72,7 +72,8 @@ describe('README', () => {
 });
 
 /** The page's commands as they are printed, on the free ports of this run. */
-describe('docs/getting-started.md', unless(NO_CURL), () => {
+// A page's commands run in its order.
+describe('docs/getting-started.md', { shuffle: false, ...unless(NO_CURL) }, () => {
   const [folder, removeFolder] = makeFolder();
   let agent: AgentProcess;
   let upstream: Server;
@@ -184,7 +185,7 @@ describe('docs/getting-started.md', unless(NO_CURL), () => {
 });
 
 /** Gateway, laptop and device have a folder each. */
-describe('docs/gateway.md and docs/management-client.md', unless(NO_CURL), () => {
+describe('docs/gateway.md and docs/management-client.md', { shuffle: false, ...unless(NO_CURL) }, () => {
   const [start, createKey, setup, look, backup] = GATEWAY.commands();
   const [root, removeRoot] = makeFolder();
   const folder = (name: string) => {

@@ -36,9 +36,9 @@ describe('the image', unless(NO_IMAGE_BUILDER), () => {
   afterAll(() => {
     store.remove();
     rmSync(data, { recursive: true });
-  });
+  }, BUILD_MS);
 
-  /** Starts it, and collects what it says. */
+  /** Starts a container and collects its output. */
   function start(env: string[], command = config.Cmd) {
     const child = spawnContainer(root, data, config, env, command);
     onTestFinished(() => void child.kill('SIGKILL'));
@@ -53,14 +53,16 @@ describe('the image', unless(NO_IMAGE_BUILDER), () => {
         if (found) return found;
         await Promise.race([
           once(child.stdout, 'data'),
-          ended.then(() => Promise.reject(new Error(`it ended before it said ${text}: ${said.join('\n')}`))),
+          ended.then(() =>
+            Promise.reject(new Error(`the container ended before it logged: ${text}: ${said.join('\n')}`)),
+          ),
         ]);
       }
     };
     return { child, ended, said, line };
   }
 
-  it('runs as nobody in particular, keeps its data in one volume, and holds no source, tool or dev dependency', () => {
+  it('runs as an unprivileged user, keeps its data in one volume, and holds no source, tool or dev dependency', () => {
     expect(config.User).toMatch(/^[1-9]\d+:[1-9]\d+$/);
     expect(config.Volumes).toEqual({ '/data': {} });
     expect(config.Healthcheck.Test).toEqual(['CMD', 'node', 'dist/cli.js', 'health']);
@@ -78,13 +80,13 @@ describe('the image', unless(NO_IMAGE_BUILDER), () => {
     expect(others).toEqual(['THIRD-PARTY-LICENSES.txt']);
   });
 
-  it('does not start without an authtoken, and says what to do', async () => {
+  it('exits with 2 without an authtoken, and says what to do', async () => {
     const { ended, said } = start(FREE);
     expect(await ended).toBe(2);
     expect(said.join('\n')).toMatch(/NGROK_AUTHTOKEN is not set.*NGROK_AUTHTOKEN_FILE.*AGENT_GATEWAY=embedded/);
   });
 
-  it('comes up on a read-only root, is healthy, and ends in good order as process 1', async () => {
+  it('starts on a read-only root file system, is healthy, and stops with exit code 0 as process 1', async () => {
     const { child, ended, line } = start([...FREE, 'AGENT_GATEWAY=embedded']);
     const { url } = JSON.parse(await line('local API listening'));
     await line('remote API online');
@@ -99,7 +101,7 @@ describe('the image', unless(NO_IMAGE_BUILDER), () => {
   });
 
   it(
-    'gets the native packages of the machine that it is for',
+    'contains the native packages of the target platform',
     async () => {
       await store.build('for-arm', 'arm', '--target=packages');
       const modules = join(await store.mount('for-arm'), 'app/node_modules');

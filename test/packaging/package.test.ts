@@ -20,7 +20,7 @@ function packagesNamed(extension: string, ...places: RegExp[]): string[] {
   return [...new Set(names)].filter((name) => !name.startsWith('.') && !isBuiltin(name)).sort();
 }
 
-it('installs what the program loads and what its types name, and nothing else', () => {
+it('dependencies are exactly the packages that dist/ loads and its types name', () => {
   const loaded = packagesNamed(
     '.js',
     /^(?:import|export) (?:[^"]*? from )?"([^"]+)";$/gm,
@@ -33,7 +33,7 @@ it('installs what the program loads and what its types name, and nothing else', 
   expect([...loaded, ...typed].filter((name) => name !== OPTIONAL).sort()).toEqual(DEPENDENCIES);
 });
 
-it('tells editors what the members of resources mean', () => {
+it('the types keep the doc comments on members of resources', () => {
   const resources = readdirSync('src/management/resources').map((name) => `management/resources/${name}`);
   for (const name of resources) {
     const types = readFileSync(join('dist', name.replace('.ts', '.d.ts')), 'utf8');

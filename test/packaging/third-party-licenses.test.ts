@@ -41,7 +41,7 @@ async function licencesOf(packages: Record<string, FakePackage>): Promise<string
   return found?.type === 'asset' ? String(found.source) : '';
 }
 
-it('writes the terms of each package whose code is in the bundle, the same text once', async () => {
+it('THIRD-PARTY-LICENSES.txt has the licence of each bundled package, and each text once', async () => {
   const text = await licencesOf({
     one: { license: 'MIT', files: { LICENSE: TERMS } },
     two: { license: 'MIT', files: { 'license.md': TERMS } },
@@ -54,7 +54,7 @@ it('writes the terms of each package whose code is in the bundle, the same text 
   expect(text).not.toMatch(/unused|program 1/);
 });
 
-it('finds the terms in a README or in the sources of a package that has no file of them', async () => {
+it('a licence in a README or in the sources counts when the package has no licence file', async () => {
   const text = await licencesOf({
     readme: { license: 'MIT', files: { 'README.md': `# It\n\nLicense\n-------\n\n${TERMS}\n\n## More\n\nOf it.` } },
     sources: {
@@ -68,7 +68,7 @@ it('finds the terms in a README or in the sources of a package that has no file 
   );
 });
 
-it('fails the build for a licence that is not permitted, or whose terms are nowhere', async () => {
+it('the build fails for a licence that is not permitted or has no text', async () => {
   const gpl = licencesOf({ copyleft: { license: 'GPL-3.0-only', files: { LICENSE: TERMS } } });
   await expect(gpl).rejects.toThrow(/copyleft 1\.2\.3 is under GPL-3\.0-only, which is not on the list/);
   const unstated = licencesOf({ unstated: { files: { LICENSE: TERMS } } });
@@ -84,6 +84,6 @@ it.each([
   ['MIT AND GPL-2.0', false],
   ['(GPL-2.0 OR MIT) AND (GPL-2.0 OR MIT)', false],
   ['SEE LICENSE IN LICENSE.txt', false],
-])('takes %s for permitted: %s', (expression, permitted) => {
+])('isPermitted(%s) is %s', (expression, permitted) => {
   expect(isPermitted(expression)).toBe(permitted);
 });

@@ -5,32 +5,32 @@ import { until } from '../support/until.ts';
 
 const booted = await SystemdMachine.boot();
 const NO_SYSTEMD_MACHINE = booted === null ? 'root, systemd and namespaces are required' : null;
-/** So that the test need not wait as long as a device does. */
+/** Shortens the waits of a real device. */
 const DROP_IN = '/etc/systemd/system/device-agent.service.d/impatient.conf';
 const SETTINGS = '/etc/device-agent/settings.env';
 
-/** Waits for what systemd does in its own time. */
+/** Waits for systemd. */
 const eventually = (condition: () => Promise<boolean>, what: string) =>
   until(condition, what, { withinMs: 60_000, everyMs: 100 });
 
-describe('the service under a real systemd', { timeout: 120_000, ...unless(NO_SYSTEMD_MACHINE) }, () => {
+describe('the service under systemd', { timeout: 120_000, shuffle: false, ...unless(NO_SYSTEMD_MACHINE) }, () => {
   const machine = booted as SystemdMachine;
   const status = () => machine.deviceAgent('service', 'status');
-  /** Of the agent while it runs; kill takes 0 for the process group of whoever calls it. */
+  /** Process id of the running agent; kill would take 0 for the caller's process group. */
   const pid = async () => {
     const found = await machine.property('device-agent', 'MainPID');
     if (!/^[1-9]\d*$/.test(found)) throw new Error(`the service has no process: ${(await status()).stdout}`);
     return found;
   };
   const isUp = async () => (await machine.property('device-agent', 'ActiveState')) === 'active';
-  /** Just after its end, systemd may still call a service active that has no process. */
+  /** systemd may report a service as active just after its process has ended. */
   const isAnother = async (before: string) =>
     (await isUp()) && !['0', before].includes(await machine.property('device-agent', 'MainPID'));
   const reports = (text: string) =>
     eventually(async () => (await status()).stdout.includes(text), `service status: ${text}`);
   afterAll(() => booted?.end());
 
-  it('is installed from a home that others may not enter, enabled, and waits for its authtoken', async () => {
+  it('install from a private home directory enables the unit and asks for the authtoken', async () => {
     expect((await status()).code).toBe(4);
     await machine.write(DROP_IN, '[Service]\nRestartSec=1\n');
     const { code, stdout, stderr } = await machine.deviceAgent('service', 'install');
@@ -40,7 +40,7 @@ describe('the service under a real systemd', { timeout: 120_000, ...unless(NO_SY
     expect((await status()).code).toBe(3);
   });
 
-  it('says what to do when it is started without one, and never gives up', async () => {
+  it('start without an authtoken logs what to do, and systemd keeps restarting it', async () => {
     const { code } = await machine.run('systemctl', 'start', 'device-agent');
     expect(code).not.toBe(0);
     const told = /NGROK_AUTHTOKEN is not set.*\/etc\/device-agent\/authtoken/;
@@ -52,7 +52,7 @@ describe('the service under a real systemd', { timeout: 120_000, ...unless(NO_SY
     expect(stdout).toMatch(/^device-agent: failing( \(exit-code, exit code 2\))?: journalctl -u device-agent$/m);
   });
 
-  it('comes up by itself once the authtoken is there, without a network, and says that it has none', async () => {
+  it('starts once the authtoken is there, and reports that it cannot connect without a network', async () => {
     await machine.write(SETTINGS, 'NGROK_SERVER_ADDR=127.0.0.1:9\n');
     await machine.write('/etc/device-agent/authtoken', 'an-authtoken\n');
     await machine.run('chmod', '600', '/etc/device-agent/authtoken');
@@ -60,7 +60,7 @@ describe('the service under a real systemd', { timeout: 120_000, ...unless(NO_SY
     await reports('connecting, 127.0.0.1:9 (connect ECONNREFUSED 127.0.0.1:9); 0 of 0 tunnels up');
   });
 
-  it('takes another gateway over with the next start, and reports when it is online', async () => {
+  it('restart applies another gateway, and status reports the session online', async () => {
     await machine.write(SETTINGS, 'AGENT_GATEWAY=embedded\n');
     const before = await pid();
     const again = await machine.deviceAgent('service', 'install');
@@ -70,7 +70,7 @@ describe('the service under a real systemd', { timeout: 120_000, ...unless(NO_SY
     await reports('reports: online, 127.0.0.1:');
   });
 
-  it('reads its settings again with systemctl reload, as its own user', async () => {
+  it('systemctl reload reloads the settings as the service user', async () => {
     await machine.write(SETTINGS, 'AGENT_GATEWAY=embedded\nLOG_LEVEL=warn\nAGENT_PORT=4041\n');
     expect((await machine.run('systemctl', 'reload', 'device-agent')).code).toBe(0);
     await eventually(
@@ -81,13 +81,13 @@ describe('the service under a real systemd', { timeout: 120_000, ...unless(NO_SY
     expect((await machine.run('stat', '-c', '%U:%G %a', SETTINGS)).stdout).toBe('root:device-agent 640\n');
   });
 
-  it('is back after a crash', async () => {
+  it('restarts after a crash', async () => {
     const before = await pid();
     await machine.run('kill', '-9', before);
     await eventually(() => isAnother(before), 'another process after the crash');
   });
 
-  it('gives signs of life, and is started anew when it hangs', async () => {
+  it('notifies the watchdog, which restarts it when it hangs', async () => {
     await machine.write(DROP_IN, '[Service]\nRestartSec=1\nWatchdogSec=6\n');
     await machine.run('systemctl', 'daemon-reload');
     await machine.run('systemctl', 'restart', 'device-agent');
@@ -100,7 +100,7 @@ describe('the service under a real systemd', { timeout: 120_000, ...unless(NO_SY
     expect((await status()).stdout).toContain('with /etc/systemd/system/device-agent.service.d/impatient.conf');
   });
 
-  it('refuses to overwrite a unit that somebody edited, and tells who is not root to use sudo', async () => {
+  it('install does not overwrite an edited unit, and needs root', async () => {
     const unit = '/etc/systemd/system/device-agent.service';
     await machine.run('sed', '-i', 's/^Restart=always$/Restart=no/', unit);
     const { code, stderr } = await machine.deviceAgent('service', 'install');
@@ -120,7 +120,7 @@ describe('the service under a real systemd', { timeout: 120_000, ...unless(NO_SY
     }
   });
 
-  it('is removed without its data, and with them when asked to', async () => {
+  it('uninstall keeps the data, and --purge removes it', async () => {
     expect((await machine.deviceAgent('service', 'uninstall')).code).toBe(0);
     expect((await status()).code).toBe(4);
     expect(await machine.property('device-agent', 'ActiveState')).toBe('inactive');
@@ -132,7 +132,7 @@ describe('the service under a real systemd', { timeout: 120_000, ...unless(NO_SY
     expect((await machine.run('id', 'device-agent')).code).not.toBe(0);
   });
 
-  it('runs a gateway the same way', async () => {
+  it('--gateway installs, runs and removes a gateway', async () => {
     expect((await machine.deviceAgent('service', 'install', '--gateway')).code).toBe(0);
     const gateway = async (name: string) => machine.property('device-agent-gateway', name);
     await eventually(

@@ -31,40 +31,40 @@ describe.each(services)('the unit %s', (name, service: Service) => {
     return { status, output: `${stdout}${stderr}` };
   };
 
-  it('is in the repository as it is written on a device', async () => {
+  it('equals the file in packaging/', async () => {
     await expect(unitText(service, PACKAGED)).toMatchFileSnapshot(`../../packaging/${name}.service`);
     await expect(userText(service)).toMatchFileSnapshot(`../../packaging/${name}.sysusers.conf`);
   });
 
-  it('has nothing in it that systemd would complain of', unless(NO_SYSTEMD), () => {
+  it('passes systemd-analyze verify', unless(NO_SYSTEMD), () => {
     expect(analyze('verify')).toEqual({ status: 0, output: '' });
   });
 
-  it('is exposed no more than 2.0 of 10, by systemd’s own measure', unless(NO_SYSTEMD), () => {
+  it('has an exposure of at most 2.0 by systemd-analyze security', unless(NO_SYSTEMD), () => {
     const { status, output } = analyze('security', '--offline=true', '--no-pager', '--threshold=20');
     expect([status, output]).toEqual([0, expect.stringMatching(/Overall exposure level.*OK/)]);
   });
 });
 
-it('keeps its files where docs/service.md says', () => {
+it('a unit keeps its files where docs/service.md says', () => {
   const page = readFileSync('docs/service.md', 'utf8');
   const files = [settingsFileOf(AGENT_SERVICE), AGENT_SERVICE.credential?.file, stateFolderOf(AGENT_SERVICE)];
   for (const file of files) expect(page).toContain(file);
 });
 
-it('waits for no network, and restarts for ever', () => {
+it('a unit does not wait for the network, and always restarts', () => {
   const unit = unitText(AGENT_SERVICE, PACKAGED);
   expect(unit).not.toContain('network-online');
   expect(unit).toMatch(/^StartLimitIntervalSec=0$/m);
   expect(unit).toMatch(/^Restart=always$/m);
 });
 
-it('restarts less and less often where systemd knows how to', () => {
+it('a unit restarts with growing delays where systemd supports it', () => {
   expect(unitText(AGENT_SERVICE, HERE, 253)).toMatch(/^RestartSec=10\n(?!RestartSteps)/m);
   expect(unitText(AGENT_SERVICE, HERE, 254)).toMatch(/^RestartSec=2\nRestartSteps=5\nRestartMaxDelaySec=60$/m);
 });
 
-it('shows the service of homes nothing but the program, if it lies in one', () => {
+it('a unit exposes only the program when that is in a home directory', () => {
   expect(unitText(AGENT_SERVICE, PACKAGED)).toMatch(/^ProtectHome=yes$/m);
   const checkout = unitText(AGENT_SERVICE, { node: '/usr/bin/node', cli: '/home/pi/device agent/dist/cli.js' });
   expect(checkout).toMatch(/^ProtectHome=tmpfs\nBindReadOnlyPaths="\/home\/pi\/device agent"$/m);
@@ -78,11 +78,11 @@ it('shows the service of homes nothing but the program, if it lies in one', () =
   );
 });
 
-it('refuses a path that systemd would read as something else', () => {
+it('unitText rejects a path that systemd would read differently', () => {
   expect(() => unitText(AGENT_SERVICE, { ...HERE, cli: '/opt/100%/dist/cli.js' })).toThrow(/move the program/);
 });
 
-it('tells a file that somebody edited from one that was written by any version', () => {
+it('isEdited is true only for a unit that no version has written', () => {
   const unit = unitText(AGENT_SERVICE, HERE, 255);
   expect(isEdited(unit)).toBe(false);
   expect(isEdited(unit.replace('RestartSec=2', 'RestartSec=1'))).toBe(true);
