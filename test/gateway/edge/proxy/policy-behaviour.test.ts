@@ -269,7 +269,7 @@ describe('endpoints with the same policy', () => {
     const restrict = { on_http_request: [rule('restrict-ips', { ip_policies: [id] })] };
     await scene.bind(restrict);
     await store.database.write(() => store.ipPolicies.delete(id));
-    await expect(scene.bind(restrict)).rejects.toThrow('an IP policy that does not exist');
+    await expect(scene.bind(restrict)).rejects.toThrow('names an unknown IP policy');
   });
 
   it('run the response phase of an internal endpoint for each endpoint that forwards to it', async () => {
