@@ -1,7 +1,10 @@
+import { realpath, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { parseUpstream } from '../../../src/agent/upstreams/upstream.ts';
+import { parseUpstream, type TcpUpstream } from '../../../src/agent/upstreams/upstream.ts';
 import { UpstreamGuard } from '../../../src/agent/upstreams/upstream-guard.ts';
 import { parseUpstreamRules } from '../../../src/settings/upstream-rules.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const PORT = 4040;
 const GATEWAY_PORT = 8443;
@@ -42,5 +45,60 @@ describe("the agent's own API", () => {
   it('does not block other ports and hosts', async () => {
     await guarded().check(parseUpstream(`localhost:${PORT + 1}`));
     await guarded().check(parseUpstream(`192.168.0.7:${PORT}`));
+  });
+});
+
+describe('a named upstream', () => {
+  const camera = parseUpstream('camera:80') as TcpUpstream;
+  const resolvingTo = (...addresses: string[]) =>
+    new UpstreamGuard(parseUpstreamRules('private'), async () => addresses.map((address) => ({ address, family: 4 })));
+
+  it('is allowed when all its addresses are', async () => {
+    const guard = resolvingTo('10.0.0.1', '192.168.0.2');
+    await guard.check(camera);
+    expect((await guard.resolve(camera)).map(({ address }) => address)).toEqual(['10.0.0.1', '192.168.0.2']);
+  });
+
+  it('is refused when one of its addresses is not allowed, naming it', async () => {
+    await expect(resolvingTo('10.0.0.1', '8.8.8.8').check(camera)).rejects.toMatchObject({
+      code: 'ERR_AGENT_UPSTREAM_NOT_ALLOWED',
+      message: expect.stringContaining('(camera is 8.8.8.8)'),
+    });
+  });
+
+  it('is unknown when it has no address or the look-up fails, with the reason', async () => {
+    const unknown = { code: 'ERR_AGENT_UPSTREAM_UNKNOWN', details: { forwards_to: 'cannot resolve camera' } };
+    await expect(resolvingTo().check(camera)).rejects.toMatchObject(unknown);
+    const failing = new UpstreamGuard(parseUpstreamRules('private'), () => Promise.reject(new Error('EAI_AGAIN')));
+    const details = { forwards_to: 'cannot resolve camera: EAI_AGAIN' };
+    await expect(failing.check(camera)).rejects.toMatchObject({ ...unknown, details });
+  });
+
+  it('is looked up once for concurrent connections, and again for later ones', async () => {
+    let lookups = 0;
+    const guard = new UpstreamGuard(parseUpstreamRules('private'), async () => {
+      lookups++;
+      return [{ address: '10.0.0.1', family: 4 }];
+    });
+    await Promise.all([guard.resolve(camera), guard.resolve(camera)]);
+    expect(lookups).toBe(1);
+    await guard.resolve(camera);
+    expect(lookups).toBe(2);
+  });
+});
+
+describe('a unix socket', () => {
+  it('is allowed where a rule names it, by its real path, and refused elsewhere', async () => {
+    const folder = await realpath(temporaryFolder());
+    await writeFile(join(folder, 'app.sock'), '');
+    await symlink(join(folder, 'app.sock'), join(folder, 'link.sock'));
+    const guard = new UpstreamGuard(parseUpstreamRules(`unix:${folder}`));
+    await guard.check({ kind: 'unix', path: join(folder, 'link.sock') });
+    expect(await guard.resolveSocket(join(folder, 'link.sock'))).toBe(join(folder, 'app.sock'));
+    const refused = { code: 'ERR_AGENT_UPSTREAM_NOT_ALLOWED', message: expect.stringContaining('not allowed: unix:') };
+    const elsewhere = new UpstreamGuard(parseUpstreamRules('unix:/srv'));
+    await expect(elsewhere.check({ kind: 'unix', path: join(folder, 'app.sock') })).rejects.toMatchObject(refused);
+    await expect(elsewhere.resolveSocket(join(folder, 'link.sock'))).rejects.toMatchObject(refused);
+    await expect(guard.resolveSocket(join(folder, 'missing.sock'))).rejects.toThrow(/cannot check unix:.*ENOENT/);
   });
 });
