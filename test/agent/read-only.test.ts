@@ -95,7 +95,7 @@ describe('on a disk that has become read-only', unless(NO_MOUNT), () => {
 
     const { agent, api, lines } = await start(dataDir, gateway);
     await ready(api);
-    expect(lines.find(({ msg }) => String(msg).includes('OR FULL'))).toMatchObject({
+    expect(lines.find(({ msg }) => String(msg).startsWith('data folder is read-only or full'))).toMatchObject({
       reason: expect.stringContaining('df -i'),
     });
     expect(lines.find(({ msg }) => String(msg).startsWith('remote API disabled'))).toMatchObject({
@@ -141,7 +141,7 @@ describe('on a disk that has become read-only', unless(NO_MOUNT), () => {
     const disk = Disk.mount(`size=1m,nr_inodes=${files}`);
     await expect(start(join(disk.path, 'data'))).rejects.toMatchObject({
       name: 'OperatorError',
-      message: expect.stringMatching(/\/data\S* cannot be \w+ \(.*ENOSPC.*df -i/),
+      message: expect.stringMatching(/^cannot \w+ .*\/data.*ENOSPC.*df -i/),
     });
   });
 });

@@ -46,7 +46,7 @@ const MAX_DAMAGED = 5;
  * `.bak`, in case the disk itself damages the file.
  */
 export class DurableFile<T> implements Adapter<T> {
-  /** The text on the disk; null when there is none or a failure left it unknown. */
+  /** The text on the disk; null when it does not exist or is unknown after a failure. */
   #onDisk: string | null = null;
   /** Whether the file is intact, so that the next write keeps it as the last good copy. */
   #exists = false;

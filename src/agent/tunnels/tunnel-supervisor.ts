@@ -39,7 +39,7 @@ export class TunnelSupervisor {
   readonly #wait: InterruptibleWait;
   #tunnel: Tunnel;
   #status: TunnelStatus = { state: 'connecting', since: new Date(), lastError: null };
-  /** Identifies the running loop; null while there is none. */
+  /** Identifies the running loop; null while stopped. */
   #run: symbol | null = null;
   /** Counts sessions, so that an attempt notices when its own is over. */
   #sessions = 0;

@@ -28,17 +28,17 @@ export interface SdkServer {
 
 /** Below the deadline of a session (20 s), so that the reason is known by then. */
 const CONNECT_MS = 15_000;
-/** One session, and attempts that are on their way out. */
+/** One session, and attempts that are ending. */
 const MAX_CONNECTIONS = 16;
 const KEEP_ALIVE_MS = 30_000;
 const LINGER_MS = 5_000;
 
 /**
- * A way to the gateway that the SDK (1.7.0) cannot take by itself: it knows no proxies, and no IPv6 addresses. The
- * SDK connects to a port on loopback instead, and trusts the certificate there, which lives and dies with this object.
- * Behind it the relay connects to the gateway and verifies its certificate as the SDK would have.
+ * Connects the SDK to a gateway through a proxy or at an IPv6 address, neither of which it supports (1.7.0). The SDK
+ * connects to a port on loopback and trusts the certificate there, which is as short-lived as this object. The relay
+ * connects to the gateway and verifies its certificate like the SDK would.
  *
- * It leads to that one gateway and to nothing else, whoever on this machine connects to it.
+ * It only forwards to that one gateway, for any program on this machine that connects to it.
  */
 export class GatewayRelay {
   #listening: Promise<SdkServer> | null = null;
