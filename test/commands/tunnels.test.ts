@@ -1,16 +1,22 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 
 const [folder, remove] = makeFolder();
 let agent: AgentProcess;
+let api: string;
 let env: Record<string, string>;
 
 beforeAll(async () => {
   agent = AgentProcess.start(folder);
-  env = { AGENT_PORT: new URL(await agent.ready()).port };
+  api = await agent.ready();
+  env = { AGENT_PORT: new URL(api).port };
+});
+beforeEach(async () => {
+  const items = (await (await fetch(`${api}/tunnels`)).json()) as { url_part: string }[];
+  for (const { url_part } of items) await fetch(`${api}/tunnels/${url_part}`, { method: 'DELETE' });
 });
 afterAll(async () => {
   await agent.end();
@@ -33,6 +39,8 @@ it('starts a tunnel, for people and for scripts', async () => {
 });
 
 it('lists them as an aligned table and as JSON', async () => {
+  await tunnels('start', '8001', '-d', 'one.localhost');
+  await tunnels('start', '8002', '-d', 'two-is-longer.localhost');
   const [head = '', ...rows] = (await tunnels('list')).stdout.trimEnd().split('\n');
   expect(head.split(/ {2,}/)).toEqual(['NAME', 'URL', 'PROTOCOL', 'FORWARDS TO']);
   expect(rows.map((row) => row.split(/ {2,}/)[0])).toEqual(['one', 'two-is-longer']);
@@ -42,6 +50,7 @@ it('lists them as an aligned table and as JSON', async () => {
 });
 
 it('shows one with its state', async () => {
+  await tunnels('start', '8001', '-d', 'one.localhost');
   const { code, stdout } = await tunnels('show', 'one');
   expect(code).toBe(0);
   expect(stdout).toMatch(/^Status: +online since /m);
@@ -82,6 +91,7 @@ it('exits with 2 for a policy file that cannot be used', async () => {
 });
 
 it('exits with 1 when the agent refuses, and passes its reasons on', async () => {
+  await tunnels('start', '8001', '-d', 'one.localhost');
   const taken = await tunnels('start', '8001', '-d', 'one.localhost');
   expect(taken).toMatchObject({ code: 1, stdout: '' });
   expect(taken.stderr).toMatch(
@@ -98,6 +108,7 @@ it('exits with 1 when the agent refuses, and passes its reasons on', async () =>
 });
 
 it('deletes one, silently, and exits with 4 when it is not there', async () => {
+  await tunnels('start', '8001', '-d', 'one.localhost');
   expect(await tunnels('delete', 'one')).toEqual({ code: 0, stdout: '', stderr: '' });
   for (const command of ['delete', 'show']) {
     const { code, stderr } = await tunnels(command, 'one');
