@@ -63,13 +63,13 @@ const IMPORTED = [
 ];
 
 describe('import without an agent', () => {
-  it('takes the file of the sample agent onto the disk, once, and the next start brings the tunnels up', async () => {
+  it('saves the tunnels of the sample agent’s file once, and the next start brings the tunnels up', async () => {
     const { write, brief, tunnels, start } = setUp();
     write('sample.json', SAMPLE);
     expect(await tunnels(['import', 'sample.json'])).toEqual({
       code: 0,
       stdout: 'created    one.localhost\ncreated    two.localhost\ncreated    three.localhost\n',
-      stderr: expect.stringMatching(/^no agent runs on \/.*\/data: its next start brings up .*\n$/),
+      stderr: expect.stringMatching(/^no agent is running on \/.*\/data: the tunnels start with the agent\n$/),
     });
     expect(brief()).toEqual(IMPORTED);
     const again = await tunnels(['import', 'sample.json', '--json']);
@@ -82,7 +82,7 @@ describe('import without an agent', () => {
     expect(listed.map(({ url }) => url)).toEqual(IMPORTED.map(([domain]) => expect.stringContaining(`${domain}:`)));
   });
 
-  it('leaves a tunnel alone that differs, and says so', async () => {
+  it('keeps an existing tunnel that differs, and reports it', async () => {
     const { write, brief, tunnels } = setUp();
     write('sample.json', SAMPLE);
     await tunnels(['import', 'sample.json']);
@@ -91,9 +91,9 @@ describe('import without an agent', () => {
       'https://four.localhost': { forwards_to: '8004' },
     });
     const { code, stdout, stderr } = await tunnels(['import', 'other.json']);
-    expect([code, stderr]).toEqual([1, expect.stringContaining('1 of 2 tunnels are not as other.json says\n')]);
+    expect([code, stderr]).toEqual([1, expect.stringContaining('1 of 2 tunnels differ from other.json\n')]);
     expect(stdout).toBe(
-      'kept       one.localhost: the one that is there has another forwards_to; delete it first\n' +
+      'kept       one.localhost: the existing tunnel has a different forwards_to; delete it first\n' +
         'created    four.localhost\n',
     );
     expect(brief()).toEqual([...IMPORTED, ['four.localhost', 'localhost:8004', null]]);
@@ -136,7 +136,7 @@ describe('import without an agent', () => {
     write('none.json', { version: 1, tunnels: [] });
     expect(await tunnels(['import', 'none.json'])).toMatchObject({
       code: 0,
-      stdout: 'there are no tunnels in none.json\n',
+      stdout: 'no tunnels in none.json\n',
     });
   });
 });
@@ -182,12 +182,12 @@ it('exports into no folder, through no link, and not to where there is no folder
   const problems = [];
   for (const file of ['folder', 'link', 'missing/backup.json']) problems.push(await tunnels(['export', file]));
   expect(problems).toEqual([
-    { code: 2, stdout: '', stderr: 'device-agent: folder is there and is no regular file\n' },
-    { code: 2, stdout: '', stderr: 'device-agent: link is there and is no regular file\n' },
+    { code: 2, stdout: '', stderr: 'device-agent: folder is not a regular file; choose another name\n' },
+    { code: 2, stdout: '', stderr: 'device-agent: link is not a regular file; choose another name\n' },
     {
       code: 1,
       stdout: '',
-      stderr: expect.stringMatching(/^device-agent: missing\/backup\.json cannot be written: .+\n$/),
+      stderr: expect.stringMatching(/^device-agent: cannot write missing\/backup\.json: .+\n$/),
     },
   ]);
   expect(readdirSync(folder).sort()).toEqual(['data', 'folder', 'link']);

@@ -25,12 +25,12 @@ afterAll(async () => {
 
 const tunnels = (...args: string[]) => deviceAgent(['tunnels', ...args], folder, env);
 
-it('says what to do when there is no tunnel', async () => {
+it('tunnels without a tunnel shows how to start one', async () => {
   expect(await tunnels()).toMatchObject({ code: 0, stdout: expect.stringContaining('tunnels start 8001'), stderr: '' });
   expect(JSON.parse((await tunnels('--json')).stdout)).toEqual([]);
 });
 
-it('starts a tunnel, for people and for scripts', async () => {
+it('tunnels start prints the URL, or the response with --json', async () => {
   const people = await tunnels('start', '8001', '--domain', 'one.localhost');
   expect(people).toMatchObject({ code: 0, stderr: '' });
   expect(people.stdout).toMatch(/^https:\/\/one\.localhost:\d+ -> localhost:8001\n$/);
@@ -38,7 +38,7 @@ it('starts a tunnel, for people and for scripts', async () => {
   expect(JSON.parse(scripts.stdout)).toMatchObject({ domain: 'two-is-longer.localhost', policy: null });
 });
 
-it('lists them as an aligned table and as JSON', async () => {
+it('tunnels list prints an aligned table, or JSON', async () => {
   await tunnels('start', '8001', '-d', 'one.localhost');
   await tunnels('start', '8002', '-d', 'two-is-longer.localhost');
   const [head = '', ...rows] = (await tunnels('list')).stdout.trimEnd().split('\n');
@@ -49,7 +49,7 @@ it('lists them as an aligned table and as JSON', async () => {
   expect(items.map((item: { url_part: string }) => item.url_part)).toEqual(['one', 'two-is-longer']);
 });
 
-it('shows one with its state', async () => {
+it('tunnels show prints a tunnel and its state', async () => {
   await tunnels('start', '8001', '-d', 'one.localhost');
   const { code, stdout } = await tunnels('show', 'one');
   expect(code).toBe(0);
@@ -62,7 +62,7 @@ it.each([
   [[], 'tunels'],
   [['tunnels'], 'lst'],
   [['gateway'], 'bakup'],
-])('names a misspelt command and the help that has the right ones: %j %s', async (before, misspelt) => {
+])('a misspelt command names the help to run: %j %s', async (before, misspelt) => {
   const help = [...['device-agent', ...before], '--help'].join(' ');
   expect(await deviceAgent([...before, misspelt], folder, env)).toEqual({
     code: 2,
@@ -71,18 +71,18 @@ it.each([
   });
 });
 
-it('names the help of the whole for an option that the whole does not have', async () => {
+it('an unknown option names the help of the program', async () => {
   const { code, stderr } = await deviceAgent(['--frobnicate'], folder, env);
   expect([code, stderr]).toEqual([2, expect.stringContaining('\n(run device-agent --help for usage)\n')]);
 });
 
-it('sends the policy in a file', async () => {
+it('tunnels start --policy sends the policy of a file', async () => {
   writeFileSync(join(folder, 'deny.json'), '{"inbound":[{"name":"no","actions":[{"type":"deny"}]}]}');
   expect((await tunnels('start', '8001', '-d', 'denied.localhost', '--policy', 'deny.json')).code).toBe(0);
   expect((await tunnels('show', 'denied')).stdout).toContain('"type":"deny"');
 });
 
-it('exits with 2 for a policy file that cannot be used', async () => {
+it('tunnels start exits with 2 for an unusable policy file', async () => {
   writeFileSync(join(folder, 'broken.json'), '{');
   for (const file of ['broken.json', 'missing.json']) {
     const { code, stderr } = await tunnels('start', '8001', '--policy', file);
@@ -90,7 +90,7 @@ it('exits with 2 for a policy file that cannot be used', async () => {
   }
 });
 
-it('exits with 1 when the agent refuses, and passes its reasons on', async () => {
+it('tunnels start exits with 1 and prints the reasons when the agent refuses', async () => {
   await tunnels('start', '8001', '-d', 'one.localhost');
   const taken = await tunnels('start', '8001', '-d', 'one.localhost');
   expect(taken).toMatchObject({ code: 1, stdout: '' });
@@ -100,14 +100,14 @@ it('exits with 1 when the agent refuses, and passes its reasons on', async () =>
   const invalid = await tunnels('start', 'http://', '-d', 'bad_name', '-p', 'udp');
   expect(invalid.code).toBe(1);
   expect(invalid.stderr).toMatch(/^device-agent: protocol: .*\n {2}forwards_to: .*\n {2}domain: .*\n$/);
-  // What has been said is not said again.
+  // The reason is not repeated.
   expect((await tunnels('start', '99999')).stderr).toMatch(/^device-agent: forwards_to: .*_INVALID_REQUEST\)\n$/);
   const unreserved = await tunnels('start', '8001', '-d', 'cam.example.com');
   expect(unreserved.stderr).toMatch(/cam\.example\.com is not reserved; names below localhost need no .*ERR_NGROK_319/);
   expect((await tunnels('start', '22', '-p', 'tcp', '-d', 'localhost:22')).stderr).toContain('ERR_NGROK_307');
 });
 
-it('deletes one, silently, and exits with 4 when it is not there', async () => {
+it('tunnels delete prints nothing, and exits with 4 when the tunnel does not exist', async () => {
   await tunnels('start', '8001', '-d', 'one.localhost');
   expect(await tunnels('delete', 'one')).toEqual({ code: 0, stdout: '', stderr: '' });
   for (const command of ['delete', 'show']) {
@@ -116,7 +116,7 @@ it('deletes one, silently, and exits with 4 when it is not there', async () => {
   }
 });
 
-it('exits with 3 when no agent answers, at a port that browsers refuse to try as well', async () => {
+it('tunnels exits with 3 when no agent answers, also at a port that browsers block', async () => {
   const { code, stderr } = await deviceAgent(['tunnels'], folder, { AGENT_PORT: '1' });
   expect(code).toBe(3);
   expect(stderr).toContain('ECONNREFUSED');
