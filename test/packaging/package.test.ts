@@ -11,24 +11,37 @@ const DEPENDENCIES = Object.keys(packageJson.dependencies).sort();
 const OPTIONAL = 'supports-color';
 
 /** The packages, Node.js's own left out, that files of the build name in a place that one of these finds. */
-function packagesNamed(extension: string, ...places: RegExp[]): string[] {
-  const files = readdirSync('dist', { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith(extension));
-  const texts = files.map((name) => readFileSync(join('dist', name), 'utf8'));
+function packagesNamed(files: readonly string[], ...places: RegExp[]): string[] {
+  const texts = files.map((name) => readFileSync(name, 'utf8'));
   const names = texts.flatMap((text) =>
     places.flatMap((place) => [...text.matchAll(place)].map(([, name = '']) => name)),
   );
   return [...new Set(names)].filter((name) => !name.startsWith('.') && !isBuiltin(name)).sort();
 }
 
+const IMPORTS = [/ from '([^']+)';$/gm, /\bimport\('([^']+)'\)/g];
+
+/** The type files that an importer of the package reads; the compiler also writes some that no exported file imports. */
+function typesFrom(file: string, found = new Set<string>()): Set<string> {
+  if (found.has(file)) return found;
+  found.add(file);
+  const text = readFileSync(file, 'utf8');
+  for (const [, name = ''] of IMPORTS.flatMap((place) => [...text.matchAll(place)])) {
+    if (name.startsWith('.')) typesFrom(join(dirname(file), name.replace(/\.ts$/, '.d.ts')), found);
+  }
+  return found;
+}
+
 it('dependencies are exactly the packages that dist/ loads and its types name', () => {
+  const programs = readdirSync('dist', { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.js'));
   const loaded = packagesNamed(
-    '.js',
+    programs.map((name) => join('dist', name)),
     /^(?:import|export) (?:[^"]*? from )?"([^"]+)";$/gm,
     /\bimport\("([^"]+)"\)/g,
     /\b(?:__)?require\("([^"]+)"\)/g,
   );
   expect(loaded.filter((name) => name !== OPTIONAL)).toEqual(['@ngrok/ngrok', 'libsql']);
-  const typed = packagesNamed('.d.ts', / from '([^']+)';$/gm, /\bimport\('([^']+)'\)/g);
+  const typed = packagesNamed([...typesFrom(join(packageJson.exports['./management'].types))], ...IMPORTS);
   expect(typed).toEqual(['zod']);
   expect([...loaded, ...typed].filter((name) => name !== OPTIONAL).sort()).toEqual(DEPENDENCIES);
 });
