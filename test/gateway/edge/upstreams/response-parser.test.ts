@@ -85,7 +85,12 @@ describe('a response', () => {
     const outcome = parse([`${interim}${OK}Content-Length: 0\r\n\r\n`]);
     expect(outcome.heads).toEqual(['100', '103', '200|OK|Content-Length|0']);
     expect(outcome.trailers).toEqual([]);
-    expect(parse([interim.repeat(60)]).refused).toBe(true);
+  });
+
+  it('may follow 100 interim responses, but no more', () => {
+    const interim = 'HTTP/1.1 102 Processing\r\n\r\n';
+    expect(parse([`${interim.repeat(100)}${OK}Content-Length: 0\r\n\r\n`]).trailers).toEqual([]);
+    expect(parse([interim.repeat(101)]).refused).toBe(true);
   });
 
   it('switches protocols only if the request asked for it', () => {
@@ -97,6 +102,9 @@ describe('a response', () => {
   it.each([
     ['HTTP/1.1 200 OK\r\n', true],
     ['HTTP/1.1 200 OK\r\nConnection: x, Close\r\n', false],
+    ['HTTP/1.1 200 OK\r\nConnection: x\r\nConnection: close\r\n', false],
+    ['HTTP/1.1 200 OK\r\nConnection: close\r\nConnection: x\r\n', false],
+    ['HTTP/1.1 200 OK\r\nX-Ten-Long: close\r\n', true],
     ['HTTP/1.0 200 OK\r\n', false],
     ['HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\n', true],
   ])('tells whether the connection can be reused: %j', (head, expected) => {
@@ -104,6 +112,76 @@ describe('a response', () => {
     parser.expect({ method: 'HEAD', upgrade: false }, { onInterim() {}, onHead() {}, onBody() {}, onComplete() {} });
     parser.push(Buffer.from(`${head}Keep-Alive: timeout=5, max=100\r\n\r\n`));
     expect([parser.head?.keepAlive, parser.head?.keepAliveSeconds]).toEqual([expected, 5]);
+  });
+});
+
+describe('the parser of a connection', () => {
+  const nothing: ResponseEvents = { onInterim() {}, onHead() {}, onBody() {}, onComplete() {} };
+  const push = (parser: ResponseParser, text: string) => parser.push(Buffer.from(text, 'latin1'));
+  const stateOf = ({ idle, awaitsHead, started, upgraded }: ResponseParser) => ({
+    idle,
+    awaitsHead,
+    started,
+    upgraded,
+  });
+
+  it('tells how far the response has come', () => {
+    const parser = new ResponseParser(LIMIT);
+    const idle = { idle: true, awaitsHead: false, started: false, upgraded: false };
+    expect(stateOf(parser)).toEqual(idle);
+    expect(push(parser, 'unsolicited')).toBe(0);
+    parser.expect({ method: 'GET', upgrade: true }, nothing);
+    expect(stateOf(parser)).toEqual({ ...idle, idle: false, awaitsHead: true });
+    push(parser, 'H');
+    expect(stateOf(parser)).toEqual({ ...idle, idle: false, awaitsHead: true, started: true });
+    push(parser, 'TTP/1.1 101 Switching Protocols\r\n\r\n');
+    expect(stateOf(parser)).toEqual({ idle: false, awaitsHead: false, started: true, upgraded: true });
+    parser.expect({ method: 'GET', upgrade: false }, nothing);
+    expect(stateOf(parser)).toEqual({ ...idle, idle: false, awaitsHead: true });
+  });
+
+  it('starts again for each response', () => {
+    const parser = new ResponseParser(LIMIT);
+    const bodies: string[] = [];
+    const events = { ...nothing, onBody: (piece: Buffer) => bodies.push(piece.toString()) };
+    const chunked = `${OK}Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n0\r\nX: 1\r\n\r\n`;
+    for (const text of [chunked, chunked, `${OK}Content-Length: 3\r\n\r\ntwo`, chunked]) {
+      parser.expect({ method: 'GET', upgrade: false }, events);
+      expect([push(parser, text), parser.idle]).toEqual([text.length, true]);
+    }
+    expect(bodies).toEqual(['one', 'one', 'two', 'one']);
+  });
+
+  it('completes a response at the end of the connection only if nothing else delimits it', () => {
+    const parser = new ResponseParser(LIMIT);
+    expect(parser.end()).toBe(false);
+    for (const [head, complete] of [
+      ['', true],
+      ['Content-Length: 9\r\n', false],
+    ] as const) {
+      parser.expect({ method: 'GET', upgrade: false }, nothing);
+      push(parser, `${OK}${head}\r\nbody`);
+      expect(parser.end()).toBe(complete);
+    }
+  });
+
+  it('reports nothing after it has been stopped by an event', () => {
+    for (const framing of ['Content-Length: 4', 'Transfer-Encoding: chunked', 'X: delimited by the end']) {
+      const parser = new ResponseParser(LIMIT);
+      const seen: string[] = [];
+      const events = {
+        ...nothing,
+        onHead: () => {
+          seen.push('head');
+          parser.stop();
+        },
+        onBody: () => seen.push('body'),
+        onComplete: () => seen.push('complete'),
+      };
+      parser.expect({ method: 'GET', upgrade: false }, events);
+      push(parser, `${OK}${framing}\r\n\r\n4\r\nbody\r\n0\r\n\r\n`);
+      expect(seen).toEqual(['head']);
+    }
   });
 });
 
