@@ -229,6 +229,7 @@ describe('the API on the agent’s own domain', () => {
 });
 
 it('all tunnels come back after kill -9, including one whose domain the gateway chose', async () => {
+  await tunnel('named-by-request.localhost');
   const { url, domain } = (await (await device.post({ forwards_to: port })).json()) as { url: string; domain: string };
   expect(url).toBe(`https://${domain}:${device.httpsPort}`);
   expect((await device.get(domain)).status).toBe(200);
@@ -241,5 +242,5 @@ it('all tunnels come back after kill -9, including one whose domain the gateway 
   });
   expect(await device.tunnels()).toEqual(before);
   expect((await device.get(domain)).status).toBe(200);
-  expect((await device.get('first.localhost')).status).toBe(200);
+  expect((await device.get('named-by-request.localhost')).status).toBe(200);
 });

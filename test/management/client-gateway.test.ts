@@ -49,7 +49,8 @@ async function live<C, U extends object>(resources: Resources<C, U>, create: C, 
   await expect(resources.get(id)).rejects.toMatchObject({ isNotFound: true });
 }
 
-describe('the client against the gateway', () => {
+// The last test checks what the others have used.
+describe('the client against the gateway', { shuffle: false }, () => {
   it('takes every kind of resource through its life', async () => {
     const description = { description: 'second' };
     const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=a', names: ['a.example.com'] });
