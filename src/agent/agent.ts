@@ -1,10 +1,10 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { CleanupStack } from '../lib/cleanup-stack.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { OperatorError } from '../lib/errors.ts';
 import type { Log, LogLevel } from '../lib/log.ts';
 import { isLoopbackHost } from '../lib/loopback-host.ts';
-import { Teardown } from '../lib/teardown.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { VERSION } from '../version.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
@@ -66,14 +66,14 @@ const OWN_API = "the agent's own API, which clients would reach without a token;
  * @throws {OperatorError} when the operator has to fix something first
  */
 export async function startAgent(settings: Settings, log: Log, clock: Clock = systemClock): Promise<Agent> {
-  const parts = new Teardown(log);
+  const cleanup = new CleanupStack(log);
   const undo = async (error: unknown): Promise<never> => {
     // The operator needs the reason that the start failed; errors while stopping are in the log.
-    await parts.stop().catch(() => {});
+    await cleanup.run().catch(() => {});
     throw error;
   };
-  const running = await startParts(settings, log, clock, parts).catch(undo);
-  return { ...running, started: running.started.catch(undo), stop: () => parts.stop() };
+  const running = await startAll(settings, log, clock, cleanup).catch(undo);
+  return { ...running, started: running.started.catch(undo), stop: () => cleanup.run() };
 }
 
 /** Shared by the parts of an agent while they start. */
@@ -84,19 +84,24 @@ interface Start {
   addresses: Record<string, string>;
   log: Log;
   clock: Clock;
-  parts: Teardown;
+  cleanup: CleanupStack;
 }
 
-async function startParts(settings: Settings, log: Log, clock: Clock, parts: Teardown): Promise<Omit<Agent, 'stop'>> {
+async function startAll(
+  settings: Settings,
+  log: Log,
+  clock: Clock,
+  cleanup: CleanupStack,
+): Promise<Omit<Agent, 'stop'>> {
   const began = performance.now();
   const { api, dataDir } = settings;
   const defaultPolicies = await loadDefaultPolicies(settings.defaultPolicies);
-  const socketFolder = await openFolders(dataDir, log, parts);
+  const socketFolder = await openFolders(dataDir, log, cleanup);
   let apiToken = await openApiToken(settings).catch((error: unknown) => disableRemoteApi(error, log));
 
   const guard = new UpstreamGuard(settings.allowUpstreams);
   const addresses: Record<string, string> = {};
-  const start: Start = { settings, guard, addresses, log, clock, parts };
+  const start: Start = { settings, guard, addresses, log, clock, cleanup };
   const { connector, setGatewayLogLevel } = createConnector(start);
 
   const own =
@@ -121,9 +126,9 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
   });
   // Registered first, so that the agent's own endpoint is bound first on each session.
   own?.start();
-  parts.add(() => own?.stop());
+  cleanup.add(() => own?.stop());
   await tunnels.start();
-  parts.add(() => tunnels.stop());
+  cleanup.add(() => tunnels.stop());
 
   const session = () => connector.status;
   let metrics: Promise<Metrics> | null = null;
@@ -158,9 +163,9 @@ async function startParts(settings: Settings, log: Log, clock: Clock, parts: Tea
 }
 
 /** @returns the folder for unix sockets */
-async function openFolders(dataDir: string, log: Log, parts: Teardown): Promise<string> {
+async function openFolders(dataDir: string, log: Log, cleanup: CleanupStack): Promise<string> {
   const folder = await openDataFolder(dataDir);
-  parts.add(() => folder.release());
+  cleanup.add(() => folder.release());
   if (folder.unwritable !== null) {
     log.error(
       { folder: dataDir, reason: folder.unwritable },
@@ -168,16 +173,16 @@ async function openFolders(dataDir: string, log: Log, parts: Teardown): Promise<
     );
   }
   const socketFolder = await openRuntimeFolder(dataDir);
-  parts.add(() => rm(socketFolder, { recursive: true, force: true }));
+  cleanup.add(() => rm(socketFolder, { recursive: true, force: true }));
   return socketFolder;
 }
 
 /** The connector opens the link to the gateway, and starts an embedded gateway, when it starts itself. */
-function createConnector({ settings, guard, addresses, log, clock, parts }: Start) {
+function createConnector({ settings, guard, addresses, log, clock, cleanup }: Start) {
   const { gateway, dataDir, verifyUpstreamTls } = settings;
   let uplink: Promise<GatewayUplink> | null = null;
   // `started` rejects with the reason when it cannot be opened.
-  parts.add(async () => (await uplink?.catch(() => null))?.stop());
+  cleanup.add(async () => (await uplink?.catch(() => null))?.stop());
   const openLink = async () => {
     uplink = openUplink(gateway, dataDir, log);
     const { addresses: gatewayAddresses, describePort, ...target } = await uplink;
@@ -188,17 +193,17 @@ function createConnector({ settings, guard, addresses, log, clock, parts }: Star
     return openGatewayLink({ ...target, verifyUpstreamTls, version: VERSION, log, clock });
   };
   const connector = new NgrokConnector({ gateway: gatewayName(gateway), openLink, clock, log });
-  parts.add(() => connector.stop());
+  cleanup.add(() => connector.stop());
   return { connector, setGatewayLogLevel: async (level: LogLevel) => (await uplink)?.setLogLevel(level) };
 }
 
 /** Serves the API on this device, and behind the agent's own endpoint if it has a domain. */
 async function serveApi(app: AppOptions, own: OwnEndpoint | null, token: () => string, start: Start): Promise<void> {
-  const { settings, guard, addresses, log, parts } = start;
+  const { settings, guard, addresses, log, cleanup } = start;
   const { api } = settings;
   const servers: RunningServer[] = [];
   // Closed concurrently, so that both share one grace time.
-  parts.add(() => Promise.all(servers.map((server) => server.close(API_GRACE_MS))));
+  cleanup.add(() => Promise.all(servers.map((server) => server.close(API_GRACE_MS))));
   if (own) {
     const remote = createRemoteApp(app, api.requireToken ? token : null);
     servers.push(await startServer(remote, { path: own.socket }, log));

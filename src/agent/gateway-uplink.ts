@@ -1,9 +1,9 @@
 import { join } from 'node:path';
 import { createFolder } from '../lib/create-folder.ts';
-import { explainStart } from '../lib/explain-start.ts';
 import { hostPort } from '../lib/ip-address.ts';
 import type { Log, LogLevel } from '../lib/log.ts';
 import { NO_PROXIES } from '../lib/proxy-rules.ts';
+import { startError } from '../lib/start-error.ts';
 import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-address.ts';
 import type { GatewayLinkOptions } from './connectors/sdk/gateway-link.ts';
@@ -66,7 +66,7 @@ async function openEmbeddedGateway(
     .then(() => startGateway(options))
     .catch((error: unknown) => {
       const portSettings = 'GATEWAY_HTTPS_PORT and GATEWAY_HTTP_PORT';
-      throw explainStart(error, { what: 'the embedded gateway', portSettings, folder });
+      throw startError(error, { what: 'the embedded gateway', portSettings, folder });
     });
   log.info(
     {

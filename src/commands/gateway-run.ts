@@ -2,8 +2,8 @@ import { join } from 'node:path';
 import { openDataFolder } from '../agent/folders/data-folder.ts';
 import { type Gateway, startGateway } from '../gateway/gateway.ts';
 import { createFolder } from '../lib/create-folder.ts';
-import { explainStart } from '../lib/explain-start.ts';
 import { createLog, type Log } from '../lib/log.ts';
+import { startError } from '../lib/start-error.ts';
 import type { SupervisedProgram } from '../service/service-report.ts';
 import { type GatewayServerSettings, loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 import { logUnknownSettings } from '../settings/unknown-settings.ts';
@@ -44,7 +44,7 @@ async function start(settings: GatewayServerSettings, log: Log): Promise<Gateway
     return await startGateway({ ...settings, log });
   } catch (error) {
     const portSettings = 'GATEWAY_HTTPS_PORT, GATEWAY_HTTP_PORT and GATEWAY_SESSION_PORT';
-    throw explainStart(error, { what: 'the gateway', portSettings, folder });
+    throw startError(error, { what: 'the gateway', portSettings, folder });
   }
 }
 

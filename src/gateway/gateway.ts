@@ -1,7 +1,7 @@
 import { join } from 'node:path';
+import { CleanupStack } from '../lib/cleanup-stack.ts';
 import { ExpressMessages } from '../lib/express-messages.ts';
 import type { Log } from '../lib/log.ts';
-import { Teardown } from '../lib/teardown.ts';
 import type { EdgeLimits } from '../settings/gateway-limits.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { VERSION } from '../version.ts';
@@ -73,15 +73,15 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   if (!store.database.isDurable) {
     options.log.warn('disk is read-only: existing accounts keep working, changes are rejected');
   }
-  const teardown = new Teardown(options.log);
-  teardown.add(() => store.database.close());
+  const cleanup = new CleanupStack(options.log);
+  cleanup.add(() => store.database.close());
   try {
     await checkCompanionFiles(store, ca, options.log);
-    const parts = await startParts(options, ca, store, (stop) => teardown.add(stop));
-    return { ...parts, store, sessionCa: ca.caPem, caFile: ca.caFile, close: () => teardown.stop() };
+    const parts = await startParts(options, ca, store, (stop) => cleanup.add(stop));
+    return { ...parts, store, sessionCa: ca.caPem, caFile: ca.caFile, close: () => cleanup.run() };
   } catch (error) {
-    // The operator needs the error that prevented the start; errors of the teardown are in the log.
-    await teardown.stop().catch(() => {});
+    // The operator needs the error that prevented the start; cleanup errors are in the log.
+    await cleanup.run().catch(() => {});
     throw error;
   }
 }

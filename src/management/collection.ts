@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { inPlainWords } from '../lib/plain-words.ts';
+import { validationMessage } from '../lib/validation-messages.ts';
 import { unreadable } from './answer.ts';
 import type { ManagementError } from './management-error.ts';
 import type { Operation } from './operations.ts';
@@ -57,7 +57,7 @@ async function call<Answer>(
 }
 
 function readAs<T>(schema: z.ZodType<T>, json: unknown, operation: Operation): T {
-  const result = schema.safeParse(json, { error: inPlainWords });
+  const result = schema.safeParse(json, { error: validationMessage });
   if (result.success) return result.data;
   const issue = result.error.issues[0];
   const where = issue?.path.map(String).join('.') || 'the answer';

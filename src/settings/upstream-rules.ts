@@ -1,11 +1,11 @@
 import type { Stats } from 'node:fs';
 import { lstat, realpath } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import { BoundedMap } from '../lib/bounded-map.ts';
 import { type Cidr, cidrList, parseCidr } from '../lib/cidr.ts';
 import { embeddedIpv4 } from '../lib/embedded-ipv4.ts';
 import { hasErrno } from '../lib/errors.ts';
 import { type IpAddress, parseAddress } from '../lib/ip-address.ts';
-import { RecentMap } from '../lib/recent-map.ts';
 
 /** What a rule of AGENT_ALLOW_UPSTREAMS lets through. */
 type Rule = PortRange & ({ networks: readonly Cidr[] } | { host: string } | { suffix: string });
@@ -173,7 +173,7 @@ function splitAtOnlyColon(entry: string): [string, string | undefined] {
 
 const MAX_CACHED = 100;
 /** Addresses that rules were applied to: a device's tunnels lead to a few, and parsing takes longer than all rules. */
-const cache = new RecentMap<string, IpAddress | null>(MAX_CACHED);
+const cache = new BoundedMap<string, IpAddress | null>(MAX_CACHED);
 
 /** @returns the address that rules apply to, an embedded IPv4 address if there is one; null for a forbidden address */
 function permittedAddress(text: string): IpAddress | null {

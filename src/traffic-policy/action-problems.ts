@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { inPlainWords, MISSING, placeOf } from '../lib/plain-words.ts';
+import { formatPath, MISSING, validationMessage } from '../lib/validation-messages.ts';
 import { type PolicyProblem, PolicyRefused, refusal } from './policy-refused.ts';
 
 /**
@@ -11,13 +11,13 @@ export function parseConfig<Schema extends z.ZodType>(schema: Schema, config: un
   if (config !== undefined && config !== null && (typeof config !== 'object' || Array.isArray(config))) {
     throw refusal('ERR_NGROK_2203', 'must be an object', 'config');
   }
-  const parsed = schema.safeParse(config ?? {}, { error: inPlainWords });
+  const parsed = schema.safeParse(config ?? {}, { error: validationMessage });
   if (parsed.success) return parsed.data;
   throw new PolicyRefused(parsed.error.issues.map((issue) => problemOf(issue)));
 }
 
 function problemOf(issue: z.core.$ZodIssue): PolicyProblem {
-  return { code: codeOf(issue), place: placeOf(['config', ...issue.path]), message: issue.message };
+  return { code: codeOf(issue), place: formatPath(['config', ...issue.path]), message: issue.message };
 }
 
 const TOO_SMALL = new Map<string, string>([

@@ -1,10 +1,10 @@
+import { BoundedMap } from '../lib/bounded-map.ts';
 import { type Cidr, parseCidr } from '../lib/cidr.ts';
-import { RecentMap } from '../lib/recent-map.ts';
 
 const MAX_RANGES = 1000;
 /** No range is longer: a full IPv6 address has 39 characters. */
 const MAX_LENGTH = 64;
-const cache = new RecentMap<string, Cidr | null>(MAX_RANGES);
+const cache = new BoundedMap<string, Cidr | null>(MAX_RANGES);
 
 /** Parses a range as {@link parseCidr} does, once for all evaluations of an expression that names it. */
 export function cachedCidr(text: string): Cidr | null {

@@ -2,7 +2,7 @@ import { parse as parseYaml } from 'yaml';
 import { z } from 'zod';
 import { messageOf } from '../lib/errors.ts';
 import { parseJson } from '../lib/json-text.ts';
-import { inPlainWords, placeOf } from '../lib/plain-words.ts';
+import { formatPath, validationMessage } from '../lib/validation-messages.ts';
 import type { PrepareAction } from './action-context.ts';
 import { isLegacy, MIXED_SHAPES, PHASES } from './document.ts';
 import { type PolicyProblem, PolicyRefused, refusal } from './policy-refused.ts';
@@ -73,7 +73,7 @@ function readPolicyText(text: string): RawPolicy {
   if (Buffer.byteLength(text) > MAX_BYTES) {
     throw refusal('ERR_NGROK_2221', `the policy is longer than ${MAX_BYTES} bytes`);
   }
-  const parsed = Document.safeParse(withCurrentNames(parseText(text)), { error: inPlainWords });
+  const parsed = Document.safeParse(withCurrentNames(parseText(text)), { error: validationMessage });
   if (!parsed.success) throw new PolicyRefused(parsed.error.issues.map(problemOf));
   const { enabled, ...lists } = parsed.data;
   const policy: RawPolicy = {};
@@ -199,7 +199,7 @@ function isMap(value: unknown): value is Record<string, unknown> {
 }
 
 function problemOf(issue: z.core.$ZodIssue): PolicyProblem {
-  return { code: codeOf(issue), place: placeOf(issue.path), message: issue.message };
+  return { code: codeOf(issue), place: formatPath(issue.path), message: issue.message };
 }
 
 /** Maps an issue of the outline to the code of ngrok's catalogue. */

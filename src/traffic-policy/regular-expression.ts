@@ -1,6 +1,6 @@
 import { RE2JS } from 're2js';
+import { BoundedMap } from '../lib/bounded-map.ts';
 import { messageOf } from '../lib/errors.ts';
-import { RecentMap } from '../lib/recent-map.ts';
 import type { Budget } from './cel/budget.ts';
 import { expandedSize } from './pattern-size.ts';
 import { refusal } from './policy-refused.ts';
@@ -96,7 +96,7 @@ function expand(replacement: string, group: (number: number) => string | null): 
   });
 }
 
-const cache = new RecentMap<string, RegularExpression>(CACHED);
+const cache = new BoundedMap<string, RegularExpression>(CACHED);
 
 /**
  * Compiles a pattern, or takes it from the cache: compiling takes forty times as long as searching.

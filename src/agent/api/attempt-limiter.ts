@@ -1,5 +1,5 @@
+import { BoundedMap } from '../../lib/bounded-map.ts';
 import { type Clock, systemClock } from '../../lib/clock.ts';
-import { RecentMap } from '../../lib/recent-map.ts';
 
 /** Wrong attempts a client may make at once, and how long each one counts. */
 const BURST = 5;
@@ -13,7 +13,7 @@ const MAX_CLIENTS = 1_024;
  */
 export class AttemptLimiter {
   /** For each client, when all its wrong attempts stop counting. */
-  readonly #clients = new RecentMap<string, number>(MAX_CLIENTS);
+  readonly #clients = new BoundedMap<string, number>(MAX_CLIENTS);
 
   constructor(private readonly clock: Clock = systemClock) {}
 

@@ -1,12 +1,12 @@
 import type { Request, RequestHandler } from 'express';
 import { z } from 'zod';
-import { inPlainWords } from '../../lib/plain-words.ts';
+import { validationMessage } from '../../lib/validation-messages.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { problemsOf } from '../tunnels/problems.ts';
 
 /** @throws {AgentError} 400 that lists everything the schema finds wrong */
 export function parseInput<T extends z.ZodType>(schema: T, input: unknown): z.output<T> {
-  const parsed = schema.safeParse(input, { error: inPlainWords });
+  const parsed = schema.safeParse(input, { error: validationMessage });
   if (parsed.success) return parsed.data;
   const details = problemsOf(parsed.error);
   const [[place, problem] = [], ...others] = Object.entries(details);

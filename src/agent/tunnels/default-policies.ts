@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { JsonTextError, parseJson } from '../../lib/json-text.ts';
-import { inPlainWords } from '../../lib/plain-words.ts';
+import { validationMessage } from '../../lib/validation-messages.ts';
 import { PolicyInput } from '../../traffic-policy/document.ts';
 import { problemList } from './problems.ts';
 
@@ -20,7 +20,7 @@ export async function loadDefaultPolicies(path: string): Promise<PolicyInput> {
   } catch (error) {
     throw fail(error instanceof JsonTextError ? `not JSON, ${error.message}` : messageOf(error), error);
   }
-  const parsed = PolicyInput.safeParse(content, { error: inPlainWords });
+  const parsed = PolicyInput.safeParse(content, { error: validationMessage });
   if (parsed.success) return parsed.data;
   throw fail(problemList(parsed.error).join('; '), parsed.error);
 }

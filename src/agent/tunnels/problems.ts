@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { placeOf } from '../../lib/plain-words.ts';
+import { formatPath } from '../../lib/validation-messages.ts';
 
 /** The place of a problem with the whole document. */
 const WHOLE = '(document)';
@@ -16,7 +16,7 @@ export function problemsOf(error: z.ZodError): Record<string, string> {
   // A Map keeps the problem of a member called `__proto__`, which assigning to an object would lose.
   const problems = new Map<string, string>();
   const report = (path: readonly PropertyKey[], problem: string) => {
-    const place = placeOf(path) || WHOLE;
+    const place = formatPath(path) || WHOLE;
     const before = problems.get(place);
     problems.set(place, before === undefined ? problem : `${before}; ${problem}`);
   };

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
 import { JsonTextError, parseJson } from '../../lib/json-text.ts';
-import { inPlainWords } from '../../lib/plain-words.ts';
+import { validationMessage } from '../../lib/validation-messages.ts';
 import { type PolicyInput, toTrafficPolicy } from '../../traffic-policy/document.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
 import { problemList } from './problems.ts';
@@ -84,7 +84,7 @@ function ownRequests(content: unknown, source: string) {
       2,
     );
   }
-  const own = StoredTunnels.safeParse(content, { error: inPlainWords });
+  const own = StoredTunnels.safeParse(content, { error: validationMessage });
   if (!own.success) {
     throw new OperatorError(`cannot import ${source}: ${problemList(own.error).join('; ')}`, 2);
   }
@@ -114,7 +114,7 @@ function parseText(policy: unknown): unknown {
 
 /** @returns the tunnel, or everything that is wrong with it */
 function check(request: unknown, { defaultPolicies, reservedDomains }: ImportRules): ImportedTunnel | string[] {
-  const parsed = TunnelRequest.safeParse(request, { error: inPlainWords });
+  const parsed = TunnelRequest.safeParse(request, { error: validationMessage });
   if (!parsed.success) return problemList(parsed.error);
   const { domain, policy, protocol } = parsed.data;
   if (!domain) return ['domain: must be a hostname'];

@@ -1,5 +1,5 @@
 import { messageOf } from '../../lib/errors.ts';
-import { inPlainWords } from '../../lib/plain-words.ts';
+import { validationMessage } from '../../lib/validation-messages.ts';
 import { PolicyInput, type TrafficPolicyDocument, toTrafficPolicy } from '../../traffic-policy/document.ts';
 import { TUNNEL_PROTOCOLS, type TunnelProtocol } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
@@ -41,7 +41,7 @@ function knownProtocol(protocol: string): TunnelProtocol {
 }
 
 function validPolicy(policy: object): PolicyInput {
-  const parsed = PolicyInput.safeParse(policy, { error: inPlainWords });
+  const parsed = PolicyInput.safeParse(policy, { error: validationMessage });
   if (parsed.success) return parsed.data;
   const problems = Object.fromEntries(
     Object.entries(problemsOf(parsed.error)).map(([place, problem]) => [`policy.${place}`, problem]),

@@ -4,7 +4,7 @@ import { type Adapter, Low } from 'lowdb';
 import { z } from 'zod';
 import { withDiskAdvice } from '../../lib/durable-write.ts';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
-import { inPlainWords } from '../../lib/plain-words.ts';
+import { validationMessage } from '../../lib/validation-messages.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import type { Codec } from './durable-file.ts';
 import { problemList } from './problems.ts';
@@ -41,7 +41,7 @@ export const tunnelsCodec: Codec<StoredTunnels> = {
           `supports ${TUNNELS_VERSION}); install that version, or move tunnels.json away to start without tunnels`,
       );
     }
-    const parsed = Content.safeParse(content, { error: inPlainWords });
+    const parsed = Content.safeParse(content, { error: validationMessage });
     if (!parsed.success) throw new Error(problemList(parsed.error).join('; '));
     return { version: TUNNELS_VERSION, tunnels: validTunnels(parsed.data.tunnels, leaveOut) };
   },
@@ -56,7 +56,7 @@ function validTunnels(records: readonly unknown[], leaveOut: (reason: string) =>
   const valid: Tunnel[] = [];
   const problems: string[] = [];
   for (const [at, record] of records.entries()) {
-    const parsed = StoredTunnel.safeParse(record, { error: inPlainWords });
+    const parsed = StoredTunnel.safeParse(record, { error: validationMessage });
     if (parsed.success) valid.push(parsed.data);
     else problems.push(...problemList(parsed.error).map((problem) => `tunnels[${at}].${problem}`));
   }

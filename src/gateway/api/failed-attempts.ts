@@ -1,6 +1,6 @@
+import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { clientNetwork } from '../../lib/ip-address.ts';
-import { RecentMap } from '../../lib/recent-map.ts';
 import { refuse } from './refuse.ts';
 
 /** When responses to failed authentications are delayed. */
@@ -20,7 +20,7 @@ const MAX_DELAYED = 64;
 
 /** Delays responses to clients that keep sending wrong API keys. Requests with a valid key are never delayed. */
 export class FailedAttempts {
-  readonly #failures = new RecentMap<string, { count: number; since: number }>(MAX_CLIENTS);
+  readonly #failures = new BoundedMap<string, { count: number; since: number }>(MAX_CLIENTS);
   #delayed = 0;
 
   constructor(

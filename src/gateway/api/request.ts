@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { ApiError } from '../../lib/errors.ts';
-import { inPlainWords } from '../../lib/plain-words.ts';
+import { validationMessage } from '../../lib/validation-messages.ts';
 import { errorCode, type Refusal, refusalOf } from '../../management/resources/refusal.ts';
 import type { ReadableResource } from '../../management/resources/resource.ts';
 
@@ -29,7 +29,7 @@ export function badRequest({ code, text }: Refusal): ApiError {
  * @throws {ApiError} 400 with the schema's code for the violation
  */
 export function readBody<S extends z.ZodType>(schema: S, method: string, raw: unknown): z.output<S> {
-  const result = schema.safeParse(normalizeBody(method, raw), { error: inPlainWords });
+  const result = schema.safeParse(normalizeBody(method, raw), { error: validationMessage });
   if (!result.success) throw badRequest(refusalOf(result.error));
   return result.data;
 }

@@ -1,6 +1,6 @@
 import { createSecureContext } from 'node:tls';
+import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Log } from '../../lib/log.ts';
-import { RecentMap } from '../../lib/recent-map.ts';
 import type { Store } from '../store/store.ts';
 import type { CertifiedKey } from './local-ca/certificate-files.ts';
 
@@ -13,7 +13,7 @@ const MAX_KEPT = 1024;
  */
 export class DomainCertificates {
   /** By certificate; null: unusable, which is told once. */
-  readonly #pairs = new RecentMap<string, CertifiedKey | null>(MAX_KEPT);
+  readonly #pairs = new BoundedMap<string, CertifiedKey | null>(MAX_KEPT);
 
   constructor(
     private readonly store: Pick<Store, 'ownDomains' | 'reservedDomains' | 'tlsCertificates'>,

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
-import { inPlainWords, placeOf } from '../../lib/plain-words.ts';
+import { formatPath, validationMessage } from '../../lib/validation-messages.ts';
 import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
 import {
@@ -163,9 +163,9 @@ function parse<Schema extends z.ZodObject>(schema: Schema, opts: unknown): z.out
     const name = JSON.stringify(unknown[0].slice(0, 40));
     throw new RpcError('ERR_NGROK_301', `the option ${name} is not supported for this protocol`);
   }
-  const parsed = schema.safeParse(opts ?? {}, { error: inPlainWords });
+  const parsed = schema.safeParse(opts ?? {}, { error: validationMessage });
   if (parsed.success) return parsed.data;
-  const problems = parsed.error.issues.map(({ path, message }) => `${placeOf(path)}: ${message}`);
+  const problems = parsed.error.issues.map(({ path, message }) => `${formatPath(path)}: ${message}`);
   throw new RpcError('ERR_NGROK_301', `the options of the endpoint are invalid: ${problems.join('; ')}`);
 }
 

@@ -1,7 +1,7 @@
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { BoundedMap } from '../../lib/bounded-map.ts';
 import { clientNetwork } from '../../lib/ip-address.ts';
 import type { Log } from '../../lib/log.ts';
-import { RecentMap } from '../../lib/recent-map.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 
 const QUIET_MS = 60_000;
@@ -22,7 +22,7 @@ export interface RefusedAgent {
  * and code, because agents retry.
  */
 export class RefusalLog {
-  readonly #logged = new RecentMap<string, { at: number; times: number }>(MAX_REMEMBERED);
+  readonly #logged = new BoundedMap<string, { at: number; times: number }>(MAX_REMEMBERED);
 
   constructor(
     private readonly counters: TrafficCounters,

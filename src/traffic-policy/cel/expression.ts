@@ -1,5 +1,5 @@
 import { type CelValue, isCelError, plan } from '@bufbuild/cel';
-import { RecentMap } from '../../lib/recent-map.ts';
+import { BoundedMap } from '../../lib/bounded-map.ts';
 import { PolicyFailure } from '../policy-failure.ts';
 import { chargeForPatterns } from '../regular-expression.ts';
 import { Budget } from './budget.ts';
@@ -65,7 +65,7 @@ function withoutValues(problem: string, text: string): string {
 const CACHED = 1000;
 
 /** After an outage all agents reconnect at once, most with the same policies. */
-const cache = new Map<Declarations, RecentMap<string, Expression>>();
+const cache = new Map<Declarations, BoundedMap<string, Expression>>();
 
 /**
  * Compiles an expression, or takes it from the cache.
@@ -75,7 +75,7 @@ const cache = new Map<Declarations, RecentMap<string, Expression>>();
  * @throws {PolicyRefused} when it is not CEL, or uses unknown functions or variables
  */
 export function compileExpression(text: string, declarations: Declarations, patterns = new Budget()): Expression {
-  const known = cache.get(declarations) ?? new RecentMap<string, Expression>(CACHED);
+  const known = cache.get(declarations) ?? new BoundedMap<string, Expression>(CACHED);
   cache.set(declarations, known);
   let expression = known.get(text);
   if (expression) chargeForPatterns(expression.findings.patternCost, patterns);

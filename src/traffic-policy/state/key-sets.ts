@@ -1,6 +1,6 @@
 import { createLocalJWKSet, type JSONWebKeySet } from 'jose';
 import { z } from 'zod';
-import { RecentMap } from '../../lib/recent-map.ts';
+import { BoundedMap } from '../../lib/bounded-map.ts';
 
 type KeySet = ReturnType<typeof createLocalJWKSet>;
 
@@ -28,7 +28,7 @@ type Fetch = (url: string, maxBytes: number) => Promise<Buffer>;
 
 /** Key sets of identity providers: fetched at first use and kept for 15 minutes. */
 export class KeySets {
-  readonly #entries = new RecentMap<string, Entry>(MAX_SETS);
+  readonly #entries = new BoundedMap<string, Entry>(MAX_SETS);
 
   /**
    * Returns the kept set while a newer one is fetched. Any client can ask for unknown keys; while the provider is slow,

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { RecentMap } from '../../lib/recent-map.ts';
+import { BoundedMap } from '../../lib/bounded-map.ts';
 
 /** Twice as many as one policy can have: after a change, the old and the new ones. */
 const MAX_ENTRIES = 256;
@@ -9,7 +9,7 @@ const MAX_ENTRIES = 256;
  * name and parameters is found again.
  */
 export class PolicyState {
-  readonly #entries = new RecentMap<string, object>(MAX_ENTRIES);
+  readonly #entries = new BoundedMap<string, object>(MAX_ENTRIES);
   readonly #onAdded: () => void;
 
   /** @param onAdded called for every new entry */

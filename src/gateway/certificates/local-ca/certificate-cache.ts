@@ -1,4 +1,4 @@
-import { RecentMap } from '../../../lib/recent-map.ts';
+import { BoundedMap } from '../../../lib/bounded-map.ts';
 import type { Leaf } from './certificate-files.ts';
 import type { LocalCa } from './local-ca.ts';
 
@@ -16,12 +16,12 @@ interface Entry {
 export class CertificateCache {
   readonly #ca: Pick<LocalCa, 'issue'>;
   readonly #now: () => number;
-  readonly #entries: RecentMap<string, Entry>;
+  readonly #entries: BoundedMap<string, Entry>;
 
   /** @param limit the number of certificates to keep */
   constructor(ca: Pick<LocalCa, 'issue'>, limit: number, now: () => number = Date.now) {
     this.#ca = ca;
-    this.#entries = new RecentMap(limit);
+    this.#entries = new BoundedMap(limit);
     this.#now = now;
   }
 

@@ -1,6 +1,6 @@
 import { type CelFunc, CelScalar, celMethod, objectType } from '@bufbuild/cel';
 import { TimestampSchema, timestampMs } from '@bufbuild/protobuf/wkt';
-import { RecentMap } from '../../../lib/recent-map.ts';
+import { BoundedMap } from '../../../lib/bounded-map.ts';
 
 const { INT, STRING } = CelScalar;
 const TIMESTAMP = objectType(TimestampSchema);
@@ -43,7 +43,7 @@ function shifted(ms: number, zone: string): Date {
 }
 
 const CACHED = 100;
-const formats = new RecentMap<string, Intl.DateTimeFormat>(CACHED);
+const formats = new BoundedMap<string, Intl.DateTimeFormat>(CACHED);
 
 /** The zone's wall clock as if it were UTC, in whole seconds. */
 function wallTime(ms: number, zone: string): number {

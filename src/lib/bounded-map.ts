@@ -1,5 +1,5 @@
-/** A map that holds so many entries at most: what was set longest ago goes first. To set an entry again keeps it. */
-export class RecentMap<K, V> extends Map<K, V> {
+/** A map with a maximum number of entries. When full, it drops the entry whose last `set` is the longest ago. */
+export class BoundedMap<K, V> extends Map<K, V> {
   readonly #limit: number;
 
   constructor(limit: number) {
@@ -8,7 +8,7 @@ export class RecentMap<K, V> extends Map<K, V> {
   }
 
   override set(key: K, value: V): this {
-    // Taken out and put back: a map's entries are in the order in which they came.
+    // Deleted first: a map iterates in insertion order.
     this.delete(key);
     super.set(key, value);
     if (this.size > this.#limit) this.delete(this.keys().next().value as K);

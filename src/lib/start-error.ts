@@ -1,23 +1,23 @@
 import { explainUnwritable } from './durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from './errors.ts';
 
-/** What could not be started. */
-export interface Start {
-  /** Such as `the gateway`. */
+/** The component that failed to start. */
+export interface Component {
+  /** Its name in messages, for example `the gateway`. */
   what: string;
-  /** The variables that name its ports, for a sentence. */
+  /** The variables that set its ports, for messages. */
   portSettings: string;
-  /** Where it keeps its things. */
+  /** Its data folder. */
   folder: string;
 }
 
 /**
- * What the operator can do about a port or an address that cannot be had, or a folder that cannot be written.
+ * Adds advice for the operator to an error about a port, an address or an unwritable folder.
  *
- * @param error as starting raised it; others are returned as they are
+ * @returns other errors unchanged
  */
-export function explainStart(error: unknown, { what, portSettings, folder }: Start): unknown {
-  if (!isListening(error)) return explainUnwritable(folder, error);
+export function startError(error: unknown, { what, portSettings, folder }: Component): unknown {
+  if (!isListenError(error)) return explainUnwritable(folder, error);
   const advice = listenAdvice(error, portSettings);
   if (advice === null) return error;
   return new OperatorError(`${what} cannot start (${messageOf(error)}): ${advice}`, 1, { cause: error });
@@ -31,7 +31,7 @@ function listenAdvice(error: unknown, portSettings: string): string | null {
   return null;
 }
 
-/** A UDP port is bound, and no more. */
-function isListening(error: unknown): boolean {
+/** UDP ports fail in `bind`, TCP ports in `listen`. */
+function isListenError(error: unknown): boolean {
   return error instanceof Error && 'syscall' in error && (error.syscall === 'listen' || error.syscall === 'bind');
 }

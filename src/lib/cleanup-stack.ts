@@ -2,8 +2,8 @@ import type { Log } from './log.ts';
 
 type Step = () => unknown;
 
-/** What has been started, to be stopped in the opposite order. */
-export class Teardown {
+/** Cleanup steps of started components, run in reverse order. */
+export class CleanupStack {
   readonly #steps: Step[] = [];
 
   constructor(private readonly log: Log) {}
@@ -13,11 +13,11 @@ export class Teardown {
   }
 
   /**
-   * Takes every step, whatever became of those before it.
+   * Runs all steps, even after failures, and logs each failure. Steps run only once.
    *
-   * @throws the first failure, once all is done; each one is logged
+   * @throws the first failure, after the last step
    */
-  async stop(): Promise<void> {
+  async run(): Promise<void> {
     const failures: unknown[] = [];
     for (const step of this.#steps.splice(0).reverse()) {
       try {

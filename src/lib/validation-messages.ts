@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 
-/** How the message of a member that was not sent begins. */
+/** Start of the message about a missing member. */
 export const MISSING = 'is missing';
 
 const TYPES = new Map<string, string>([
@@ -15,20 +15,20 @@ const TYPES = new Map<string, string>([
 
 const MAX_KEYS = 5;
 const MAX_KEY = 40;
-/** No token is as short, and hardly a word of a setting is longer. */
+/** Longer than most keywords, shorter than any token. */
 const MAX_SHOWN = 20;
 
 /**
- * What is wrong with what was sent, for people: what it is and what is allowed. Given to a schema with each parse, it
- * takes the place of zod's own messages; those that a schema has itself stand. Of texts it shows short ones alone, and
- * only where one of a few words was expected: they may be secrets.
+ * Error map for zod that says what was sent and what is allowed. Messages that a schema defines itself take precedence.
+ *
+ * Input may contain secrets: a message quotes it only where one of a few values was expected, and only if it is short.
  */
-export const inPlainWords: z.core.$ZodErrorMap = (issue) => {
+export const validationMessage: z.core.$ZodErrorMap = (issue) => {
   switch (issue.code) {
     case 'invalid_type':
-      return wrong(TYPES.get(issue.expected) ?? issue.expected, sentFor(issue), issue.input);
+      return mismatch(TYPES.get(issue.expected) ?? issue.expected, sentFor(issue), issue.input);
     case 'invalid_value':
-      return wrong(oneOf(issue.values), shown(issue.input), issue.input);
+      return mismatch(oneOf(issue.values), shown(issue.input), issue.input);
     case 'too_big':
       return bound('at most', 'less than', issue, issue.maximum);
     case 'too_small':
@@ -40,20 +40,20 @@ export const inPlainWords: z.core.$ZodErrorMap = (issue) => {
     case 'invalid_key':
       return issue.issues[0]?.message;
     case 'invalid_union':
-      return noneOf(issue.errors);
+      return unionMessage(issue.errors);
     default:
       return undefined;
   }
 };
 
-/** A path as people write it: `config.tokens[0].name`; empty for the whole. */
-export function placeOf(path: readonly PropertyKey[]): string {
+/** Formats a path as in `config.tokens[0].name`; empty for the root. */
+export function formatPath(path: readonly PropertyKey[]): string {
   const place = path.map((part) => (typeof part === 'number' ? `[${part}]` : `.${String(part)}`)).join('');
   return place.replace(/^\./, '');
 }
 
-function wrong(wanted: string, sent: string, input: unknown): string {
-  return input === undefined ? `${MISSING}: it must be ${wanted}` : `must be ${wanted}, not ${sent}`;
+function mismatch(expected: string, sent: string, input: unknown): string {
+  return input === undefined ? `${MISSING}: it must be ${expected}` : `must be ${expected}, not ${sent}`;
 }
 
 function oneOf(values: readonly unknown[]): string {
@@ -62,17 +62,17 @@ function oneOf(values: readonly unknown[]): string {
 }
 
 function sentFor({ expected, input }: z.core.$ZodRawIssue<z.core.$ZodIssueInvalidType>): string {
-  return expected === 'int' && typeof input === 'number' ? String(input) : kindOf(input);
+  return expected === 'int' && typeof input === 'number' ? String(input) : typeNameOf(input);
 }
 
-function kindOf(input: unknown): string {
+function typeNameOf(input: unknown): string {
   if (input === null || typeof input === 'boolean') return String(input);
   return TYPES.get(Array.isArray(input) ? 'array' : typeof input) ?? typeof input;
 }
 
 function shown(input: unknown): string {
   const isShort = typeof input === 'string' ? input.length <= MAX_SHOWN : typeof input !== 'object';
-  return isShort ? JSON.stringify(input) : kindOf(input);
+  return isShort ? JSON.stringify(input) : typeNameOf(input);
 }
 
 type Bounded = z.core.$ZodRawIssue<z.core.$ZodIssueTooBig | z.core.$ZodIssueTooSmall>;
@@ -85,7 +85,7 @@ function bound(inclusive: string, exclusive: string, issue: Bounded, limit: numb
   return `must have ${range} ${unit}, not ${length}`;
 }
 
-/** Names of members are the sender's own words: shown in part only, lest a misplaced secret is repeated. */
+/** Truncates unknown names: a secret may be in the wrong place. */
 function unknownMember(keys: readonly string[], schema: unknown): string {
   const named = keys.slice(0, MAX_KEYS).map((key) => JSON.stringify(key.slice(0, MAX_KEY)));
   const known = (schema as z.core.$ZodObject | undefined)?._zod.def.shape ?? {};
@@ -93,11 +93,11 @@ function unknownMember(keys: readonly string[], schema: unknown): string {
   return `unknown member ${named.join(', ')}; supported: ${supported}`;
 }
 
-/** Of several forms, the one that what was sent has, with what is wrong within; or all of them when it has none. */
-function noneOf(forms: readonly (readonly z.core.$ZodIssue[])[]): string {
-  const meant = forms.find((issues) => issues.every(({ path }) => path.length > 0));
-  const problems = (meant ?? forms.flat()).map(({ path, message }) =>
-    path.length > 0 ? `${placeOf(path)}: ${message}` : message,
+/** Describes the alternative that the input has the type of, or else all alternatives. */
+function unionMessage(alternatives: readonly (readonly z.core.$ZodIssue[])[]): string {
+  const closest = alternatives.find((issues) => issues.every(({ path }) => path.length > 0));
+  const problems = (closest ?? alternatives.flat()).map(({ path, message }) =>
+    path.length > 0 ? `${formatPath(path)}: ${message}` : message,
   );
-  return [...new Set(problems)].join(meant ? '; ' : ', or ');
+  return [...new Set(problems)].join(closest ? '; ' : ', or ');
 }
