@@ -189,7 +189,7 @@ describe('a tunnel', () => {
     const securePort = await listening(server);
     onTestFinished(() => closing(server));
     await tunnel('secure.localhost', `https://localhost:${securePort}`);
-    expect((await device.get('secure.localhost')).body).toContain('the service');
+    expect((await device.get('secure.localhost')).body).toContain('the service, asked by https');
 
     const [strictFolder, removeStrict] = makeFolder();
     const strict = await Device.start(strictFolder);

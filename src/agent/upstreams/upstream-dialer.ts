@@ -13,7 +13,7 @@ export interface PreparedUpstream {
 
 /**
  * Turns upstreams into addresses for the SDK. It forwards to IP addresses and `localhost` directly, at full speed. Names
- * and unix sockets go through a relay that checks every connection.
+ * and unix sockets go through a relay that checks every connection, as do https upstreams that are not verified.
  */
 export class UpstreamDialer {
   constructor(private readonly options: RelayOptions) {}
@@ -24,7 +24,9 @@ export class UpstreamDialer {
   async prepare(upstream: Upstream, protocol: TunnelProtocol): Promise<PreparedUpstream> {
     if (upstream.kind === 'tcp' && !isNamed(upstream)) {
       this.options.guard.checkLiteral(upstream);
-      return { forwardTo: directAddress(upstream, protocol), release: async () => {} };
+      // The SDK (1.7.0) aborts the handshake with a self-signed certificate even with verification off.
+      const needsRelay = upstream.scheme === 'https' && !this.options.verifyTls;
+      if (!needsRelay) return { forwardTo: directAddress(upstream, protocol), release: async () => {} };
     }
     // Clean-up of old temporary files may have removed the empty folder.
     await openPrivateFolder(this.options.socketFolder);

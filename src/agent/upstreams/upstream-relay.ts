@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import type { LookupFunction } from 'node:net';
-import net, { type Server, type Socket } from 'node:net';
+import net, { isIP, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import tls from 'node:tls';
 import type { Log } from '../../lib/log.ts';
@@ -89,7 +89,7 @@ export class UpstreamRelay {
     if (scheme !== 'https') return net.connect({ ...target, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS });
     return tls.connect({
       ...target,
-      servername: host,
+      ...(isIP(host) === 0 && { servername: host }),
       ALPNProtocols: ['http/1.1'],
       rejectUnauthorized: this.options.verifyTls,
     });
