@@ -1,6 +1,7 @@
 import express, { type Express, type RequestHandler } from 'express';
 import type { Log } from '../../lib/log.ts';
 import { isLoopbackHost } from '../../lib/loopback-host.ts';
+import { answerUnconditionally } from '../../lib/unconditional-answers.ts';
 import { bearerAuth, directClient, forwardedClient } from './bearer-auth.ts';
 import { errorHandler, noSuchPath } from './error-handler.ts';
 import { type HealthSource, healthRouter, livenessRouter } from './health-router.ts';
@@ -46,7 +47,7 @@ interface Guards {
 function createApp(options: AppOptions, side: Side, { first, beforeData }: Guards): Express {
   const app = express();
   app.disable('x-powered-by');
-  app.disable('etag');
+  answerUnconditionally(app);
   app.use(observeRequests(side, options.metrics));
   if (first) app.use(first);
   app.use(livenessRouter());

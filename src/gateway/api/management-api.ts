@@ -1,6 +1,7 @@
 import express, { type Express } from 'express';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
+import { answerUnconditionally } from '../../lib/unconditional-answers.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
@@ -69,7 +70,8 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
   const metrics = new GatewayMetrics({ store, live, counters });
 
   const app = express();
-  app.disable('x-powered-by').disable('etag').enable('strict routing').enable('case sensitive routing');
+  app.disable('x-powered-by').enable('strict routing').enable('case sensitive routing');
+  answerUnconditionally(app);
   app.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
   if (!store.database.isDurable) app.use(refuseChanges);
   let document: object | null = null;

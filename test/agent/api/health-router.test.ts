@@ -42,6 +42,12 @@ it('GET /status answers with version, session, tunnels and addresses', async () 
   });
 });
 
+it('GET answers 200 with a body, even to If-None-Match: *', async () => {
+  const { local } = await setUpApi();
+  const { status, body } = await request(local).get('/tunnels').set('If-None-Match', '*');
+  expect([status, body]).toEqual([200, []]);
+});
+
 describe('the metrics', () => {
   it('count tunnels, sessions and requests by side and route', async () => {
     const { local, remote, connector, tunnels } = await setUpApi();

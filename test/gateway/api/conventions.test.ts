@@ -1,6 +1,7 @@
 import { request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
 import { gzipSync } from 'node:zlib';
+import request from 'supertest';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { issueApiKey, issueCredential } from '../../../src/gateway/store/issue-token.ts';
 import { type Answer, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
@@ -268,6 +269,13 @@ describe('every response', () => {
     await expect.poll(() => server.logged()).toContain(id);
     const next = await server.call('GET', '/bot_users');
     expect(next.headers.get('Service-Operation-Id')).not.toBe(id);
+  });
+
+  it('has a body, even to If-None-Match: *', async () => {
+    // Not with fetch, which would send Cache-Control: no-cache as well.
+    const headers = { Authorization: `Bearer ${server.apiKey}`, 'Service-Version': '2', 'If-None-Match': '*' };
+    const { status, body } = await request(server.url).get('/bot_users').set(headers);
+    expect([status, Object.keys(body)]).toEqual([200, ['bot_users', 'uri', 'next_page_uri']]);
   });
 
   it('to an internal error is an error body that reveals nothing', async () => {
