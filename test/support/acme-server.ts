@@ -6,17 +6,14 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { firstOf, type Missing, NO_ROOT, programMissing } from './requirements.ts';
 
-/**
- * Why no ACME server can run here; null when one can. It validates at the ports 53, 80 and 443, and needs a resolver of
- * the test's own.
- */
+/** Why no ACME server can run here; null when one can. It validates at ports 53, 80 and 443, with a test's resolver. */
 export const NO_ACME_SERVER: Missing = firstOf(
   programMissing('caddy', 'version'),
   NO_ROOT,
-  programMissing('unshare', '--mount', 'true') && 'the right to make namespaces is required',
+  programMissing('unshare', '--mount', 'true') && 'permission to create namespaces is required',
 );
 
-/** Caddy's ACME server, asking the given resolver for the names that it validates. */
+/** Caddy's ACME server, which looks up names with a test's resolver. */
 export class AcmeServer {
   #child: ChildProcess | null = null;
 
@@ -28,11 +25,11 @@ export class AcmeServer {
 
   /**
    * @param host loopback address to listen on
-   * @param resolver IP address of the resolver, which is asked at port 53
+   * @param resolver IP address of the resolver; its port is 53
    */
   static async start(host: string, resolver: string, port = 14_000): Promise<AcmeServer> {
     const folder = mkdtempSync(join(tmpdir(), 'acme-server-'));
-    // The matcher makes Caddy get itself a certificate for the address.
+    // Because of the matcher, Caddy issues itself a certificate for the address.
     const route = {
       match: [{ host: [host] }],
       handle: [{ handler: 'acme_server', ca: 'local', host: `${host}:${port}` }],
@@ -41,9 +38,10 @@ export class AcmeServer {
     const config = {
       admin: { disabled: true },
       storage: { module: 'file_system', root: folder },
-      logging: { logs: { default: { level: 'DEBUG' } } }, // the certificate cache speaks at this level alone
+      logging: { logs: { default: { level: 'DEBUG' } } }, // the certificate cache only logs at this level
       apps: {
-        http: { servers: { acme: server } },
+        // By default, shutdown waits for every pending request.
+        http: { servers: { acme: server }, grace_period: '1s' },
         tls: { automation: { policies: [{ issuers: [{ module: 'internal' }] }] } },
         pki: { certificate_authorities: { local: { install_trust: false } } },
       },
@@ -59,12 +57,12 @@ export class AcmeServer {
     return `https://${this.host}:${this.port}/acme/local/directory`;
   }
 
-  /** PEM of the root that both the server's own and all issued certificates come from. */
+  /** PEM of the root certificate, for the server itself and for all issued certificates. */
   get root(): string {
     return readFileSync(join(this.folder, 'pki/authorities/local/root.crt'), 'utf8');
   }
 
-  /** Ends the process; what it knows stays on disk. */
+  /** Stops the process; its state stays on disk. */
   async pause(): Promise<void> {
     const child = this.#child;
     this.#child = null;
@@ -73,7 +71,7 @@ export class AcmeServer {
     await once(child, 'exit');
   }
 
-  /** Starts the process, and resolves when it serves its directory's host. */
+  /** Starts the process, and resolves when it accepts connections. */
   async resume(): Promise<void> {
     const { folder } = this;
     const command = 'mount --bind "$0/resolv.conf" /etc/resolv.conf && exec caddy run --config "$0/caddy.json"';
@@ -89,7 +87,7 @@ export class AcmeServer {
       createInterface({ input: child.stderr }).on('line', (line) => {
         lines.splice(0, lines.length - 20);
         lines.push(line);
-        // Before it has a certificate of its own it refuses connections.
+        // It refuses connections until it has its own certificate.
         if (line.includes('added certificate to cache')) resolve();
       });
     });

@@ -13,7 +13,7 @@ export const NO_IMAGE_BUILDER: Missing = firstOf(
   NO_LINUX,
   NO_ROOT,
   programMissing('buildah', '--version'),
-  programMissing('unshare', '--mount', '--pid', '--fork', 'true') && 'the right to make namespaces is required',
+  programMissing('unshare', '--mount', '--pid', '--fork', 'true') && 'permission to create namespaces is required',
 );
 
 /** What an image says of how it is to be run. */

@@ -10,14 +10,14 @@ import { GatewayClient } from '../../support/gateway-client.ts';
 import { NameServer } from '../../support/name-server.ts';
 import { unless } from '../../support/requirements.ts';
 
-/** Loopback addresses of this process's own, as validations go to fixed ports. */
+/** Loopback addresses of this process only: CAs validate at fixed ports. */
 const net = `127.78.${process.pid % 250}`;
 const [RESOLVER, GATEWAY, AUTHORITY, SECOND_GATEWAY] = [`${net}.1`, `${net}.2`, `${net}.3`, `${net}.4`];
 
 const HOUR = 3_600_000;
 const ECDSA = { certificate_management_policy: { authority: 'letsencrypt', private_key_type: 'ecdsa' } };
 const RSA = { certificate_management_policy: { authority: 'letsencrypt', private_key_type: 'rsa' } };
-/** Validations, polls with their pauses and keys of 4096 bits. */
+/** Enough for validations, paused polls and 4096-bit keys. */
 const PATIENCE = { timeout: 60_000, interval: 100 };
 
 interface Status {
@@ -30,7 +30,7 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
   let authority: AcmeServer;
   let gateway: TestGateway;
   let client: GatewayClient;
-  /** How far the wall clock of the gateway is ahead. */
+  /** How far the gateway's wall clock is ahead. */
   let ahead = 0;
 
   async function start(address: string, options: Partial<GatewayOptions> = {}): Promise<TestGateway> {
@@ -64,7 +64,7 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
     ahead = 0;
   });
 
-  /** Reserves a name, and has its records lead where the API says. */
+  /** Reserves a name, and points its records to the targets from the API. */
   async function reserve(domain: string, policy: object, { of = client, address = GATEWAY } = {}): Promise<string> {
     const { body, status } = await of.call('POST', '/reserved_domains', { domain });
     expect(status).toBe(201);
@@ -93,7 +93,7 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
       certificate: null,
       certificate_management_status: { renews_at: null, provisioning_job: { error_code: null, retries_at: null } },
     });
-    // The record is missing yet.
+    // The record does not exist yet.
     const id = String(body.id);
     await expect.poll(async () => (await read(id)).provisioning_job?.error_code, PATIENCE).toBe('DNS_ERROR');
     const { provisioning_job: job } = await read(id);
@@ -163,7 +163,7 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
     await expect.poll(async () => (await read(id)).provisioning_job?.error_code, PATIENCE).toBe(code);
     return (await read(id)).provisioning_job;
   };
-  /** Lets the time of the next attempt come. */
+  /** Advances the clock to the next attempt. */
   const retry = async (id: string) => {
     const { provisioning_job: job } = await read(id);
     ahead += Date.parse(String(job?.retries_at)) + 1000 - Date.now();
@@ -193,7 +193,7 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
     let id: string;
     try {
       id = await reserve('patient.example.test', ECDSA);
-      expect((await failed(id, 'INTERNAL_ERROR'))?.msg).toContain(`cannot be reached: ${AUTHORITY}`);
+      expect((await failed(id, 'INTERNAL_ERROR'))?.msg).toContain(`is unreachable: ${AUTHORITY}`);
     } finally {
       await authority.resume();
     }

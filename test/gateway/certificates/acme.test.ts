@@ -20,7 +20,7 @@ import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';
 import { NameServer } from '../../support/name-server.ts';
 import { unless } from '../../support/requirements.ts';
 
-/** Loopback addresses of this process's own, as validations go to fixed ports. */
+/** Loopback addresses of this process only: CAs validate at fixed ports. */
 const net = `127.77.${process.pid % 250}`;
 const [RESOLVER, GATEWAY, AUTHORITY] = [`${net}.1`, `${net}.2`, `${net}.3`];
 
@@ -28,16 +28,14 @@ const CNAME_TARGET = 'abc.def.cname.gateway.test';
 const CHALLENGE_ZONE = 'acme.gateway.test';
 const CHALLENGE_TARGET = `k3j9x2ab.${CHALLENGE_ZONE}`;
 
-/** Makes a text unreadable; the real box is tested where it lives. */
+/** A stand-in for encryption; the real box has its own tests. */
 const box: Seal = {
   seal: (plain, owner) => Buffer.from(`${owner}:${Buffer.from(plain).toString('base64')}`),
   open: (sealed, owner) => Buffer.from(sealed.toString().slice(owner.length + 1), 'base64').toString(),
 };
 
-/** Looks again sooner than the world would need it. */
+/** Polls with short pauses. */
 const impatientClock: Clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(Math.min(ms, 50), signal) };
-
-// Nobody should take the silence of a skipped test for a success.
 
 describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
   let resolver: NameServer;
@@ -95,7 +93,7 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
   const listen = (server: HttpServer | TcpServer, port: number) => once(server.listen(port, GATEWAY), 'listening');
   const close = (server: HttpServer | TcpServer) => new Promise((resolve) => server.close(resolve));
 
-  /** A gateway that was just started. */
+  /** The issuer of a gateway that has just started. */
   function issuer(options: Partial<AcmeIssuerOptions> = {}): AcmeIssuer {
     const account = {
       directoryUrl: authority.directoryUrl,
@@ -120,16 +118,16 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
 
   const plain = (domain: string): IssueRequest => ({ domain, privateKeyType: 'ecdsa' });
   const wildcard: IssueRequest = { domain: '*.site.example.test', privateKeyType: 'ecdsa' };
-  const unhurried = new AbortController().signal;
+  const neverAborted = new AbortController().signal;
 
   it('validates a plain name over HTTP', async () => {
     resolver.cname('plain.example.test', CNAME_TARGET);
-    const { certificatePem, privateKeyPem } = await issuer().issue(plain('plain.example.test'), unhurried);
+    const { certificatePem, privateKeyPem } = await issuer().issue(plain('plain.example.test'), neverAborted);
     const leaf = new X509Certificate(certificatePem);
     expect(leaf.subjectAltName).toBe('DNS:plain.example.test');
     expect(leaf.checkPrivateKey(createPrivateKey(privateKeyPem))).toBe(true);
     expect(createPrivateKey(privateKeyPem).asymmetricKeyDetails).toEqual({ namedCurve: 'prime256v1' });
-    // The chain comes along: leaf and intermediate.
+    // The chain: leaf and intermediate.
     const [, intermediate = ''] = certificatePem.match(/-----BEGIN[^-]+-----[^-]+-----END[^-]+-----/g) ?? [];
     expect(new X509Certificate(intermediate).verify(new X509Certificate(authority.root).publicKey)).toBe(true);
     const answered = String(webRequests[0]).split(' ');
@@ -139,7 +137,7 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
   it('validates a plain name with TLS-ALPN when port 80 points elsewhere', async () => {
     resolver.cname('tls.example.test', CNAME_TARGET);
     answerWeb = (_req, res) => void res.writeHead(404).end();
-    const { certificatePem } = await issuer().issue(plain('tls.example.test'), unhurried);
+    const { certificatePem } = await issuer().issue(plain('tls.example.test'), neverAborted);
     expect(new X509Certificate(certificatePem).subjectAltName).toBe('DNS:tls.example.test');
     expect(webRequests).toHaveLength(1);
     expect(tlsAlpn.context('tls.example.test')).toBeUndefined();
@@ -148,7 +146,10 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
   it('validates a wildcard with the delegated DNS record and a 4096-bit RSA key', async () => {
     resolver.cname('*.site.example.test', CNAME_TARGET);
     resolver.cname('_acme-challenge.site.example.test', CHALLENGE_TARGET);
-    const { certificatePem, privateKeyPem } = await issuer().issue({ ...wildcard, privateKeyType: 'rsa' }, unhurried);
+    const { certificatePem, privateKeyPem } = await issuer().issue(
+      { ...wildcard, privateKeyType: 'rsa' },
+      neverAborted,
+    );
     expect(new X509Certificate(certificatePem).checkHost('camera.site.example.test')).toBeDefined();
     expect(createPrivateKey(privateKeyPem).asymmetricKeyDetails?.modulusLength).toBe(4096);
     expect(txt.lookup(CHALLENGE_TARGET)).toEqual([]);
@@ -156,9 +157,9 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
 
   it('renews after a restart with the same account, whose key is encrypted on disk', async () => {
     resolver.cname('plain.example.test', CNAME_TARGET);
-    const first = await issuer().issue(plain('plain.example.test'), unhurried);
+    const first = await issuer().issue(plain('plain.example.test'), neverAborted);
     const kept = readFileSync(join(folder, 'account'));
-    const second = await issuer().issue(plain('plain.example.test'), unhurried);
+    const second = await issuer().issue(plain('plain.example.test'), neverAborted);
     expect(readFileSync(join(folder, 'account'))).toEqual(kept);
     expect(kept.toString()).not.toContain('PRIVATE KEY');
     expect(statSync(join(folder, 'account')).mode & 0o777).toBe(0o600);
@@ -171,7 +172,7 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
     resolver.cname('*.site.example.test', CNAME_TARGET);
     resolver.cname('_acme-challenge.site.example.test', 'k3j9x2ab.acme.other.test');
     const subject = issuer();
-    await expect(subject.issue(wildcard, unhurried)).rejects.toMatchObject({
+    await expect(subject.issue(wildcard, neverAborted)).rejects.toMatchObject({
       code: 'DNS_ERROR',
       message:
         'The DNS record _acme-challenge.site.example.test must be a CNAME to k3j9x2ab.acme.gateway.test. ' +
@@ -179,7 +180,7 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
     });
     resolver.remove('_acme-challenge.site.example.test');
     resolver.cname('_acme-challenge.site.example.test', CHALLENGE_TARGET);
-    const { certificatePem } = await subject.issue(wildcard, unhurried);
+    const { certificatePem } = await subject.issue(wildcard, neverAborted);
     expect(new X509Certificate(certificatePem).subjectAltName).toBe('DNS:*.site.example.test');
   });
 
@@ -188,20 +189,20 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
     const subject = issuer();
     await authority.pause();
     try {
-      await expect(subject.issue(plain('plain.example.test'), unhurried)).rejects.toMatchObject({
+      await expect(subject.issue(plain('plain.example.test'), neverAborted)).rejects.toMatchObject({
         code: 'INTERNAL_ERROR',
-        message: expect.stringContaining(`cannot be reached: ${AUTHORITY}`),
+        message: expect.stringContaining(`is unreachable: ${AUTHORITY}`),
       });
     } finally {
       await authority.resume();
     }
-    await subject.issue(plain('plain.example.test'), unhurried);
+    await subject.issue(plain('plain.example.test'), neverAborted);
   });
 
   it('reports what the CA received instead of the challenge response', async () => {
     resolver.cname('plain.example.test', CNAME_TARGET);
-    answerWeb = (_req, res) => void res.end('somebody else');
-    const failure = issuer({ plainChallenges: ['http-01'] }).issue(plain('plain.example.test'), unhurried);
+    answerWeb = (_req, res) => void res.end('another server');
+    const failure = issuer({ plainChallenges: ['http-01'] }).issue(plain('plain.example.test'), neverAborted);
     await expect(failure).rejects.toMatchObject({
       code: 'DNS_ERROR',
       message: expect.stringMatching(
@@ -214,24 +215,24 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
   it('stops immediately when aborted, and withdraws the challenge', async () => {
     resolver.cname('plain.example.test', CNAME_TARGET);
     const abort = new AbortController();
-    // Caddy validates while it answers, so the request hangs with this one.
-    answerWeb = () => abort.abort(new Error('the domain is gone'));
-    await expect(issuer().issue(plain('plain.example.test'), abort.signal)).rejects.toThrow('the domain is gone');
+    // Caddy validates while it responds: its response waits for this one.
+    answerWeb = () => abort.abort(new Error('domain deleted'));
+    await expect(issuer().issue(plain('plain.example.test'), abort.signal)).rejects.toThrow('domain deleted');
     const [host, path] = String(webRequests[0]).split(' ');
     expect(http.answer(String(host), String(path))).toBeUndefined();
   });
 
   it('does not ask the CA while the challenge zone is unreachable', async () => {
     resolver.cname('*.site.example.test', CNAME_TARGET);
-    resolver.cname('_acme-challenge.site.example.test', 'k3j9x2ab.acme.nobody.test');
+    resolver.cname('_acme-challenge.site.example.test', 'k3j9x2ab.acme.unreachable.test');
     const targets = () => ({
       cname_target: CNAME_TARGET,
-      acme_challenge_cname_target: 'k3j9x2ab.acme.nobody.test',
+      acme_challenge_cname_target: 'k3j9x2ab.acme.unreachable.test',
     });
-    await expect(issuer({ targets }).issue(wildcard, unhurried)).rejects.toMatchObject({
+    await expect(issuer({ targets }).issue(wildcard, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL_ERROR',
       message: expect.stringContaining('_acme-challenge.site.example.test is not visible'),
     });
-    expect(txt.lookup('k3j9x2ab.acme.nobody.test')).toEqual([]);
+    expect(txt.lookup('k3j9x2ab.acme.unreachable.test')).toEqual([]);
   });
 });

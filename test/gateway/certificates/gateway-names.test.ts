@@ -18,11 +18,11 @@ import { NameServer } from '../../support/name-server.ts';
 import { unless } from '../../support/requirements.ts';
 import { recordingLog } from '../../support/silent-log.ts';
 
-/** Loopback addresses of this process's own, as validations go to fixed ports. */
+/** Loopback addresses of this process only: CAs validate at fixed ports. */
 const net = `127.79.${process.pid % 250}`;
 const [RESOLVER, GATEWAY, AUTHORITY] = [`${net}.1`, `${net}.2`, `${net}.3`];
 
-/** Validations, and polls with their pauses. */
+/** Enough for validations and paused polls. */
 const PATIENCE = { timeout: 60_000, interval: 100 };
 const CHALLENGE = '_acme-challenge.gateway.test';
 
@@ -39,7 +39,7 @@ describe('claiming the gateway’s own names', () => {
     rmSync(dataDir, { recursive: true });
   });
 
-  /** As if the first order had succeeded. */
+  /** Stores a certificate, as after a successful first order. */
   async function claimAndIssue(domain: string): Promise<ManagedDomainRow> {
     await claimGatewayNames(store, [domain], policy('https://first.test/'));
     const row = store.ownDomains.byName(domain);
@@ -83,7 +83,7 @@ describe('the gateway’s own names', { timeout: 120_000, ...unless(NO_ACME_SERV
   let resolver: NameServer;
   let authority: AcmeServer;
   let dataDir: string;
-  /** How far the wall clock of the gateway is ahead. */
+  /** How far the gateway's wall clock is ahead. */
   let ahead = 0;
 
   beforeAll(async () => {
@@ -142,7 +142,7 @@ describe('the gateway’s own names', { timeout: 120_000, ...unless(NO_ACME_SERV
     );
     await first.gateway.close();
 
-    // The record is mended, and the time to look again has come.
+    // The record is corrected, and the next attempt is due.
     resolver.cname(CHALLENGE, 'gateway.acme.gateway.test');
     ahead = Date.parse(String(retries_at)) + 60_000 - Date.now();
     const second = await start('public', true);
@@ -151,7 +151,7 @@ describe('the gateway’s own names', { timeout: 120_000, ...unless(NO_ACME_SERV
     for (const name of ['door.gateway.test', 'api.gateway.test', 'gateway.test']) {
       expect([name, await second.isPublic(name)]).toEqual([name, true]);
     }
-    // No browser takes a wildcard for names further below; and agents know the gateway's own authority.
+    // Browsers accept a wildcard for one level only, and agents trust the gateway's own CA.
     for (const name of ['front.door.gateway.test', 'connect.gateway.test', 'gateway.other.test']) {
       expect([name, await second.isPublic(name)]).toEqual([name, false]);
     }
