@@ -72,7 +72,7 @@ export async function startAgent(settings: Settings, log: Log, clock: Clock = sy
     await cleanup.run().catch(() => {});
     throw error;
   };
-  const running = await startAll(settings, log, clock, cleanup).catch(undo);
+  const running = await launch(settings, log, clock, cleanup).catch(undo);
   return { ...running, started: running.started.catch(undo), stop: () => cleanup.run() };
 }
 
@@ -87,12 +87,7 @@ interface Start {
   cleanup: CleanupStack;
 }
 
-async function startAll(
-  settings: Settings,
-  log: Log,
-  clock: Clock,
-  cleanup: CleanupStack,
-): Promise<Omit<Agent, 'stop'>> {
+async function launch(settings: Settings, log: Log, clock: Clock, cleanup: CleanupStack): Promise<Omit<Agent, 'stop'>> {
   const began = performance.now();
   const { api, dataDir } = settings;
   const defaultPolicies = await loadDefaultPolicies(settings.defaultPolicies);

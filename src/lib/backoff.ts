@@ -1,4 +1,4 @@
-/** How far apart retries are. */
+/** Bounds of the delays between retries. */
 export interface BackoffPolicy {
   /** Upper bound of the first delay, in milliseconds. */
   baseMs: number;
@@ -7,9 +7,9 @@ export interface BackoffPolicy {
 }
 
 /**
- * Full jitter: uniform in [0, min(maxMs, baseMs * 2^attempt)), so that a fleet never retries in step.
+ * Full jitter: uniform in [0, min(maxMs, baseMs * 2^attempt)), so that a fleet does not retry in step.
  *
- * @param attempt failures so far, from 0
+ * @param attempt number of earlier failures
  * @param random source of randomness in [0, 1)
  * @returns the delay in whole milliseconds
  */

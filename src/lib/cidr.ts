@@ -6,7 +6,7 @@ const MAPPED_BITS = 96;
 
 /** A range of IP addresses in CIDR notation. */
 export class Cidr {
-  /** What the addresses are compared with: an IPv4 range for a range of IPv4-mapped addresses. */
+  /** Addresses are compared with this: an IPv4 range for a range of IPv4-mapped addresses. */
   readonly #start: IpAddress;
   readonly #bits: number;
 
@@ -58,7 +58,7 @@ export function parseCidr(text: string): Cidr | null {
   return prefix <= width ? new Cidr(text, start, prefix) : null;
 }
 
-/** @throws {Error} for a text that is no range: the list is a constant */
+/** Parses a constant list. Throws an Error for an invalid range. */
 export function cidrList(texts: readonly string[]): Cidr[] {
   return texts.map((text) => {
     const range = parseCidr(text);

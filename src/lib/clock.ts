@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** Time and chance, handed in wherever a test has to steer them. */
+/** Source of time and randomness, replaceable in tests. */
 export interface Clock {
-  /** Milliseconds on a clock that never jumps, whatever happens to the wall clock. */
+  /** Milliseconds on a monotonic clock. */
   now(): number;
   /**
    * Resolves after `ms` milliseconds; keeps the process alive until then.
@@ -11,9 +11,9 @@ export interface Clock {
    */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
   /**
-   * Does the work after `ms` milliseconds. Far cheaper than a sleep for what is called off nearly always.
+   * Calls `work` after `ms` milliseconds. Far cheaper than a sleep for timeouts that are nearly always cancelled.
    *
-   * @returns calls it off
+   * @returns cancels the call
    */
   after(ms: number, work: () => void): () => void;
   /** Uniform in [0, 1). */

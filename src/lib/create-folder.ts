@@ -3,10 +3,10 @@ import { dirname, resolve } from 'node:path';
 import { hasErrno } from './errors.ts';
 
 /**
- * Creates a folder and those above it. Node's own mkdir with `recursive` never returns below /proc, and calls a full
- * disk ENOENT.
+ * Creates a folder and its missing parents. Node's mkdir with `recursive` never returns below /proc, and reports a full
+ * disk as ENOENT.
  *
- * @param mode of every folder that is created, such as 0o700
+ * @param mode permission bits of each new folder, for example 0o700
  * @throws the system's error
  */
 export async function createFolder(path: string, mode: number): Promise<void> {

@@ -1,6 +1,6 @@
 import { type Clock, systemClock } from './clock.ts';
 
-/** Raised when work did not finish within its time. */
+/** Raised when work did not finish in time. */
 export class DeadlineExceeded extends Error {
   constructor(what: string, ms: number) {
     super(`${what} did not finish within ${ms / 1000} s`);
@@ -13,9 +13,8 @@ export class DeadlineExceeded extends Error {
  *
  * @param what names the work in the error
  * @param ms milliseconds to wait
- * @param onLate receives the value when it arrives after the deadline, to clean it up
- * @param clock measures the time
- * @throws {DeadlineExceeded} when the time is over; else whatever the promise rejects with
+ * @param onLate cleans up a value that arrives after the deadline
+ * @throws {DeadlineExceeded} when the time is over, or the promise's rejection
  */
 export function withDeadline<T>(
   promise: Promise<T>,
@@ -26,29 +25,29 @@ export function withDeadline<T>(
 ): Promise<T> {
   return new Promise((resolve, reject) => {
     let late = false;
-    const callOff = clock.after(ms, () => {
+    const cancel = clock.after(ms, () => {
       late = true;
       reject(new DeadlineExceeded(what, ms));
     });
     promise.then(
       (value) => {
-        callOff();
+        cancel();
         if (late) onLate(value);
         else resolve(value);
       },
       (error) => {
-        callOff();
-        // After the deadline nobody waits for the outcome any more; the caller was told already.
+        cancel();
+        // After the deadline the caller already has an error.
         if (!late) reject(error);
       },
     );
   });
 }
 
-/** What is to be done when a signal aborts: by one listener each, for of more than ten Node warns as of a leak. */
+/** Callbacks by signal. Each signal gets a single listener: Node warns of a leak at more than ten. */
 const followers = new WeakMap<AbortSignal, Set<() => void>>();
 
-/** @returns ends the following; then nothing is left on the signal of whoever followed it */
+/** Calls `end` when the signal aborts. Returns a function that removes the callback. */
 function follow(signal: AbortSignal, end: () => void): () => void {
   const known = followers.get(signal);
   const ends = known ?? new Set();
@@ -62,7 +61,7 @@ function follow(signal: AbortSignal, end: () => void): () => void {
   return () => ends.delete(end);
 }
 
-/** Does work with a signal of its own, which aborts with the outer one, and when the work is done. */
+/** Runs work with its own signal, which aborts with the outer one and at the end of the work. */
 export async function withOwnSignal<T>(outer: AbortSignal, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const own = new AbortController();
   const onOuter = () => own.abort(outer.reason);
@@ -77,18 +76,16 @@ export async function withOwnSignal<T>(outer: AbortSignal, work: (signal: AbortS
 }
 
 /**
- * Does work that a signal can end, within its time. Whatever the work does with the signal that it is given, nobody
- * waits for it any longer once that has aborted.
+ * Runs work with a deadline and a signal. Rejects as soon as the signal aborts, even if the work ignores it.
  *
- * Done by hand: AbortSignal.any() leaves a trace of every call on a signal that lives long (Node 20), and
- * AbortSignal.timeout() keeps its timer when the work is done.
+ * AbortSignal.any() would leak memory with each call on a long-lived signal (Node 20), and AbortSignal.timeout() would
+ * keep its timer after the work.
  *
  * @param what names the work in the error
  * @param ms milliseconds to wait
- * @param outer ends the work, too
- * @param clock measures the time
+ * @param outer aborts the work as well
  * @throws {DeadlineExceeded} when the time is over
- * @throws the outer signal's reason when that aborts; else whatever the work rejects with
+ * @throws the outer signal's reason when it aborts, or the work's rejection
  */
 export async function withSignal<T>(
   work: (signal: AbortSignal) => Promise<T>,
@@ -100,14 +97,14 @@ export async function withSignal<T>(
   outer?.throwIfAborted();
   const inner = new AbortController();
   const unfollow = outer && follow(outer, () => inner.abort(outer.reason));
-  const callOff = clock.after(ms, () => inner.abort(new DeadlineExceeded(what, ms)));
+  const cancel = clock.after(ms, () => inner.abort(new DeadlineExceeded(what, ms)));
   try {
     return await new Promise((resolve, reject) => {
       inner.signal.addEventListener('abort', () => reject(inner.signal.reason));
       work(inner.signal).then(resolve, reject);
     });
   } finally {
-    callOff();
+    cancel();
     unfollow?.();
   }
 }

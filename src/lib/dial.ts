@@ -10,27 +10,27 @@ import { connectBySocks } from './socks.ts';
 /**
  * Makes a connection.
  *
- * @throws {ProxyFailure} when the proxy is what stands in the way
- * @throws the system's error otherwise; the signal's reason when that aborts first
+ * @throws {ProxyFailure} when the proxy is unreachable or refuses the connection
+ * @throws other system errors, or the signal's reason when it aborts
  */
 export type Dial = (destination: Destination, signal: AbortSignal) => Promise<Socket>;
 
-/** A proxy that cannot be reached, or does not connect. */
+/** The proxy is unreachable or refused to connect. */
 export class ProxyFailure extends Error {
   constructor(proxy: ProxyServer, { host, port }: Destination, reason: unknown) {
-    super(`the proxy ${displayProxy(proxy)} does not connect to ${hostPort(host, port)}: ${messageOf(reason)}`, {
+    super(`proxy ${displayProxy(proxy)} cannot connect to ${hostPort(host, port)}: ${messageOf(reason)}`, {
       cause: reason,
     });
     this.name = 'ProxyFailure';
   }
 }
 
-/** @param lookup resolves names; the system's way when left out */
+/** @param lookup resolves names; default: the system's resolver */
 export function directDial(lookup?: LookupFunction): Dial {
   return (destination, signal) => open(destination, lookup, signal);
 }
 
-/** Connections through a proxy, which resolves the names. */
+/** Connects through a proxy, which resolves the names. */
 export function dialThrough(proxy: ProxyServer): Dial {
   return async (destination, signal) => {
     try {
@@ -98,7 +98,7 @@ function throughHttp(proxy: ProxyServer, destination: Destination, signal: Abort
     request.on('error', reject);
     request.on('response', ({ statusCode, statusMessage }) => {
       request.destroy();
-      reject(new Error(refusal(statusCode, statusMessage)));
+      reject(new Error(describeStatus(statusCode, statusMessage)));
     });
     request.on('connect', ({ statusCode = 0, statusMessage }, socket: Socket, head: Buffer) => {
       if (statusCode >= 200 && statusCode < 300) {
@@ -107,13 +107,13 @@ function throughHttp(proxy: ProxyServer, destination: Destination, signal: Abort
         return resolve(socket);
       }
       socket.destroy();
-      reject(new Error(refusal(statusCode, statusMessage)));
+      reject(new Error(describeStatus(statusCode, statusMessage)));
     });
     request.end();
   });
 }
 
-function refusal(status: number | undefined, text: string | undefined): string {
-  const hint = status === 407 ? '; put user and password into its URL' : '';
-  return `it answers ${status} ${text ?? ''}`.trimEnd() + hint;
+function describeStatus(status: number | undefined, text: string | undefined): string {
+  const hint = status === 407 ? '; add user and password to its URL' : '';
+  return `it responded with ${status} ${text ?? ''}`.trimEnd() + hint;
 }

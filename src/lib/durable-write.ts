@@ -4,19 +4,19 @@ import { link, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from './errors.ts';
 
-/** The steps that a durable write is made of; a test cuts the power between any two of them. */
+/** The steps of a durable write; a test simulates a power cut between any two of them. */
 export interface FileOperations {
   read(path: string): Promise<string>;
-  /** Creates or empties a file, gives it the mode and writes the text; nothing of it is safe yet. */
+  /** Creates or truncates a file, sets its mode and writes the text, without a sync. */
   write(path: string, text: string, mode: number): Promise<void>;
-  /** Brings a file's content to the disk. */
+  /** Flushes a file's content to the disk. */
   sync(path: string): Promise<void>;
-  /** Gives a file a second name; fails with `EEXIST` when the name is taken. */
+  /** Creates a hard link; fails with `EEXIST` when the name exists. */
   link(existing: string, name: string): Promise<void>;
   rename(from: string, to: string): Promise<void>;
   remove(path: string): Promise<void>;
   list(folder: string): Promise<string[]>;
-  /** Brings the names in a folder to the disk. */
+  /** Flushes a folder's entries to the disk. */
   syncFolder(folder: string): Promise<void>;
 }
 
@@ -24,7 +24,7 @@ export const nodeFiles: FileOperations = {
   read: (path) => readFile(path, 'utf8'),
   write: async (path, text, mode) => {
     await withHandle(await open(path, 'w', mode), async (file) => {
-      // An earlier, interrupted write may have left the file with other permissions.
+      // An interrupted write may have left the file with other permissions.
       await file.chmod(mode);
       await file.writeFile(text);
     });
@@ -46,11 +46,11 @@ export const nodeFiles: FileOperations = {
 };
 
 /**
- * Replaces a file so that after a power cut either the old or the new content is there, complete. To be
- * called for one file by one caller at a time.
+ * Replaces a file atomically: after a power cut it has either its old or its new content. Concurrent calls for the same
+ * file are not supported.
  *
- * @param mode permission bits of the file, such as 0o600
- * @throws {OperatorError} when the disk does not take it; anything else is a bug
+ * @param mode permission bits of the file, for example 0o600
+ * @throws {OperatorError} when the disk rejects the write; other errors are bugs
  */
 export async function writeDurably(path: string, text: string, mode: number): Promise<void> {
   try {
@@ -63,10 +63,10 @@ export async function writeDurably(path: string, text: string, mode: number): Pr
 }
 
 /**
- * Makes a file that has its name only once it is complete and on the disk, whoever else makes it at the same time.
+ * Creates a file that gets its name only when it is complete and flushed. Concurrent calls are safe: one succeeds.
  *
- * @param mode permission bits of the file, such as 0o600
- * @throws the system's error; `EEXIST` when the name is taken
+ * @param mode permission bits of the file, for example 0o600
+ * @throws the system's error; `EEXIST` when the file exists
  */
 export function createDurablySync(path: string, content: string | Buffer, mode: number): void {
   const temporary = `${temporaryNameOf(path)}-${randomBytes(4).toString('hex')}`;
@@ -88,38 +88,38 @@ export function createDurablySync(path: string, content: string | Buffer, mode: 
   });
 }
 
-/** What the operator can do, by the code of the system's error. */
+/** Advice for the operator by error code. */
 const ADVICE: Readonly<Record<string, string>> = {
   ENOSPC: 'the disk is full: free some space (df -h and df -i show the usage)',
   EDQUOT: "the user's disk quota is full: free some space or raise it",
   EROFS:
-    'the file system is read-only, often because a card fails: check dmesg and the card, ' +
+    'the file system is read-only, often due to a failing card: check dmesg and the card, ' +
     'then remount it with mount -o remount,rw',
   EACCES: 'permission denied: chown it to the user that runs this program',
   EPERM: 'permission denied: chown it to the user that runs this program',
   EIO: 'the disk is failing: check dmesg and replace the card',
 };
 
-/** What to do about a file or folder that cannot be written; null when the error is none of the disk's. */
+/** Advice about an unwritable file or folder; null when the disk is not the cause. */
 export function diskAdvice(error: unknown): string | null {
   const code = Object.keys(ADVICE).find((known) => hasErrno(error, known));
   return code === undefined ? null : (ADVICE[code] ?? null);
 }
 
-/** What went wrong, with what to do about it when the disk is in the way. */
+/** Appends advice to a message when the disk is the cause. */
 export function withDiskAdvice(problem: string, error: unknown): string {
   const advice = diskAdvice(error);
   return advice === null ? problem : `${problem}; ${advice}`;
 }
 
-/** The error for the operator when the disk is in the way, else the error itself. */
+/** Returns an OperatorError with advice when the disk is the cause, or else the error itself. */
 export function explainUnwritable(path: string, error: unknown): unknown {
   const advice = diskAdvice(error);
   if (advice === null) return error;
   return new OperatorError(`cannot write ${path} (${messageOf(error)}): ${advice}`, 1, { cause: error });
 }
 
-/** The error for the operator about a file that is there and cannot be read. */
+/** Returns an OperatorError with advice about an unreadable file. */
 export function explainUnreadable(path: string, error: unknown): OperatorError {
   const isDenied = hasErrno(error, 'EACCES') || hasErrno(error, 'EPERM');
   const advice = isDenied
@@ -130,9 +130,9 @@ export function explainUnreadable(path: string, error: unknown): OperatorError {
 }
 
 /**
- * The first half of a durable write: brings the content to the disk beside the file, under a temporary name.
+ * First half of a durable write: writes and flushes the content under a temporary name.
  *
- * @returns that name; to be renamed to `path`, the folder then synced
+ * @returns that name; the caller renames it to `path` and syncs the folder
  */
 export async function stage(path: string, text: string, mode: number, files: FileOperations): Promise<string> {
   const temporary = temporaryNameOf(path);
@@ -141,7 +141,7 @@ export async function stage(path: string, text: string, mode: number, files: Fil
   return temporary;
 }
 
-/** Where {@link stage} puts what is to become the content of a file. */
+/** The temporary name that {@link stage} uses. */
 export function temporaryNameOf(path: string): string {
   return `${path}.tmp`;
 }
@@ -165,7 +165,7 @@ function withDescriptor(descriptor: number, work: (descriptor: number) => void):
   }
 }
 
-/** Some file systems (of networks, mostly) cannot sync a folder; renaming is all they offer. */
+/** Some file systems, mostly network ones, cannot sync a folder. */
 function isUnsyncable(error: unknown): boolean {
   return hasErrno(error, 'EINVAL');
 }

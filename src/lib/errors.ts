@@ -1,23 +1,22 @@
-/** What an {@link ApiError} may carry besides status, code and message. */
+/** Optional members of an {@link ApiError}. */
 export interface ApiErrorOptions {
-  /** Machine-readable particulars, one string each; never a secret. */
+  /** Machine-readable details; never a secret. */
   details?: Record<string, string>;
-  /** Seconds after which a retry may work; left out when retrying is pointless. */
+  /** Seconds after which a retry may succeed; omitted when a retry cannot help. */
   retryAfter?: number;
   cause?: unknown;
 }
 
 /**
- * Every failure that an API answers with on purpose. Anything else that is thrown is a bug
- * and becomes a 500 that reveals nothing.
+ * An error that an API reports to its caller. Any other exception is a bug and becomes a 500 without details.
  */
 export class ApiError extends Error {
   readonly details: Record<string, string>;
   readonly retryAfter: number | null;
 
   /**
-   * @param status HTTP status of the answer
-   * @param code stable code that programs match on: `ERR_AGENT_…` is ours, `ERR_NGROK_…` the gateway's
+   * @param status HTTP status of the response
+   * @param code stable code for programs: `ERR_AGENT_…` from the agent, `ERR_NGROK_…` from the gateway
    * @param message what went wrong and what to do, for people
    */
   constructor(
@@ -33,7 +32,7 @@ export class ApiError extends Error {
   }
 }
 
-/** The JSON body that every API of this project answers a failure with. */
+/** The JSON body of every error response. */
 export interface ApiErrorBody {
   error_code: string;
   status_code: number;
@@ -41,20 +40,20 @@ export interface ApiErrorBody {
   details: Record<string, string>;
 }
 
-/** Puts an {@link ApiError} into the form in which it leaves an API. */
+/** Converts an {@link ApiError} to its JSON body. */
 export function errorBody(error: ApiError): ApiErrorBody {
   return { error_code: error.code, status_code: error.status, msg: error.message, details: error.details };
 }
 
-/** Exit code: the other side cannot be reached. */
+/** Exit code: the agent or the API is unreachable. */
 export const EXIT_UNREACHABLE = 3;
 
 /**
- * A problem that the operator has to mend: a wrong setting, a damaged file, a port in use.
- * The command line shows its message alone, without a stack trace.
+ * A problem for the operator to fix: an invalid setting, a damaged file, a port in use. The command line prints its
+ * message without a stack trace.
  */
 export class OperatorError extends Error {
-  /** @param exitCode what the process exits with: 2 for wrong usage or settings, from 3 on what a command says, else 1 */
+  /** @param exitCode what the process exits with: 2 for invalid usage or settings, 3 and above as the command defines, else 1 */
   constructor(
     message: string,
     readonly exitCode = 1,
@@ -65,13 +64,13 @@ export class OperatorError extends Error {
   }
 }
 
-/** The message of whatever was thrown; a connection to a name with several addresses fails with one of each instead. */
+/** The message of an exception. A failed connection to several addresses has one message for each. */
 export function messageOf(error: unknown): string {
   if (error instanceof AggregateError && error.message === '') return error.errors.map(messageOf).join('; ');
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Whether the error is a system error of the given code, such as `ENOENT`. */
+/** Whether the error is a system error with this code, for example `ENOENT`. */
 export function hasErrno(error: unknown, code: string): boolean {
   return error instanceof Error && (error as NodeJS.ErrnoException).code === code;
 }

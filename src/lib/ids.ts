@@ -1,21 +1,21 @@
 import { randomBytes, randomFillSync } from 'node:crypto';
 
-/** KSUID time starts here: seconds since the Unix epoch. */
+/** Start of KSUID time, in seconds since the Unix epoch. */
 const KSUID_EPOCH = 1_400_000_000;
 const BASE62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 const BASE58 = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz';
 const KSUID_LENGTH = 27;
-/** A second's first id leaves the top half of the counter free, so counting up never overflows within it. */
+/** The first id of each second clears the top bit of the counter, which leaves room to count up. */
 const COUNTER_MASK = 0x7fff_ffff;
 const KSUID_BYTES = 20;
-/** Random bytes are asked for so many identifiers at once: each call costs more than the rest of an identifier. */
+/** Identifiers per call for random bytes: such a call costs more than the rest of an identifier. */
 const BATCH = 64;
 
-/** Hands out identifiers of the form `<prefix>_<KSUID>`. */
+/** Generates identifiers of the form `<prefix>_<KSUID>`. */
 export interface IdSource {
   /**
-   * The next identifier; each compares greater, as text, than every earlier one with the same prefix,
-   * also when the clock jumps back.
+   * Returns the next identifier. As text, it is greater than all earlier ones with the same prefix, even when the
+   * clock jumps back.
    *
    * @param prefix the kind, without the underscore: `bot`, `rd`
    */
@@ -23,12 +23,12 @@ export interface IdSource {
 }
 
 /**
- * Makes the source of identifiers of a process.
+ * Creates the process's source of identifiers.
  *
- * A KSUID is 4 bytes of time and 16 random ones. Here the first four of the random ones count up within a
- * second, so that sorting by identifier is sorting by age, without ties.
+ * A KSUID has 4 bytes of time and 16 random bytes. Here, the first four random bytes count up within a second, so that
+ * identifiers sort by age.
  *
- * @param latest the greatest KSUID handed out by earlier processes, or null
+ * @param latest the greatest KSUID of earlier processes, or null
  * @param wallClock milliseconds since the Unix epoch
  */
 export function createIdSource(latest: string | null = null, wallClock: () => number = Date.now): IdSource {
@@ -70,16 +70,16 @@ export function ksuidOf(id: string): string {
   return id.slice(id.lastIndexOf('_') + 1);
 }
 
-/** What a holder of a token presents: its identifier's KSUID, and the secret that only the holder knows. */
+/** The parts of a token: the KSUID of its identifier, and the secret. */
 export interface TokenParts {
   ksuid: string;
   secret: string;
 }
 
 /**
- * Makes the token of a credential or key: `<KSUID of its id>_<secret>`.
+ * Creates the token of a credential or key: `<KSUID of its id>_<secret>`.
  *
- * @returns the token as a whole, shown once, and its secret, of which only a hash is kept
+ * @returns the token, which is shown once, and its secret, of which only a hash is stored
  */
 export function createToken(id: string): TokenParts & { token: string } {
   const secret = encodeBase58(randomBytes(16));
@@ -87,14 +87,14 @@ export function createToken(id: string): TokenParts & { token: string } {
   return { ksuid, secret, token: `${ksuid}_${secret}` };
 }
 
-/** Takes a token apart; null when it does not have the form of one. */
+/** Parses a token; null when its form is invalid. */
 export function parseToken(token: string): TokenParts | null {
   const match = /^([0-9A-Za-z]{1,27})_([0-9A-Za-z]{1,64})$/.exec(token);
   return match?.[1] !== undefined && match[2] !== undefined ? { ksuid: match[1], secret: match[2] } : null;
 }
 
 function encodeKsuid(bytes: Buffer): string {
-  // Long division of five 32-bit words: twenty times cheaper than BigInt, and every answer carries a fresh id.
+  // Long division of five 32-bit words: twenty times cheaper than BigInt, and every response has a new id.
   const words = [0, 4, 8, 12, 16].map((at) => bytes.readUInt32BE(at));
   let text = '';
   for (let place = 0; place < KSUID_LENGTH; place += 1) {

@@ -1,4 +1,4 @@
-/** Raised for text that is not JSON, or nested deeper than anything here needs to be. */
+/** Raised for text that is not JSON or is nested too deeply. */
 export class JsonTextError extends Error {
   /** `place` is for people: `line 3, column 14`. */
   constructor(
@@ -10,19 +10,19 @@ export class JsonTextError extends Error {
   }
 }
 
-/** Deeper nesting overflows the stack of whoever walks the value, JSON.stringify() included. */
+/** Deeper nesting can overflow the stack of recursive functions, including JSON.stringify(). */
 const MAX_DEPTH = 64;
 
 const BLANKS = /[ \t\r\n]*/y;
-/** Inside, every character but the quote, the backslash and control characters stands for itself. */
+/** Only quotes, backslashes and control characters need escapes. */
 const STRING = /"[ !#-[\]-\uffff]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[ !#-[\]-\uffff]*)*"/y;
 const SCALAR = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null/y;
 
 type Expected = 'a value' | 'a value or ]' | 'a name in double quotes or }' | 'a name in double quotes' | ':' | Next;
-type Next = ', or }' | ', or ]' | 'nothing more';
+type Next = ', or }' | ', or ]' | 'end of input';
 
 /**
- * JSON.parse() that says where the text goes wrong, which the engine's own message often does not.
+ * JSON.parse() whose errors always contain the position, which V8's messages often do not.
  *
  * @throws {JsonTextError}
  */
@@ -38,7 +38,7 @@ export function parseJson(text: string): unknown {
  */
 export function checkJson(text: string): void {
   const open: ('}' | ']')[] = [];
-  const next = (): Next => (open.length === 0 ? 'nothing more' : open.at(-1) === '}' ? ', or }' : ', or ]');
+  const next = (): Next => (open.length === 0 ? 'end of input' : open.at(-1) === '}' ? ', or }' : ', or ]');
   let expected: Expected = 'a value';
   for (let at = skip(BLANKS, text, 0); at < text.length; at = skip(BLANKS, text, at)) {
     const character = text[at];
@@ -60,19 +60,19 @@ export function checkJson(text: string): void {
     } else if (expected.startsWith('a name')) {
       at = take(STRING, text, at, expected);
       expected = ':';
-    } else if (character === expected[0] && expected !== 'nothing more') {
+    } else if (character === expected[0] && expected !== 'end of input') {
       expected = expected === ', or }' ? 'a name in double quotes' : 'a value';
       at++;
     } else {
       throw errorAt(text, at, `expected ${expected}`);
     }
   }
-  if (expected !== 'nothing more') throw errorAt(text, text.length, `it ends where ${expected} is expected`);
+  if (expected !== 'end of input') throw errorAt(text, text.length, `unexpected end; expected ${expected}`);
 }
 
 function take(token: RegExp, text: string, at: number, expected: Expected): number {
   const end = skip(token, text, at);
-  if (end === at) throw errorAt(text, at, `expected ${text[at] === '"' ? 'a sound string' : expected}`);
+  if (end === at) throw errorAt(text, at, `expected ${text[at] === '"' ? 'a valid string' : expected}`);
   return end;
 }
 

@@ -3,47 +3,47 @@ import { isatty } from 'node:tty';
 import type { DestinationStream } from 'pino';
 import { hasErrno } from './errors.ts';
 
-/** Bytes that may wait to be written; lines that come on top of them are lost. */
+/** Maximum bytes in the buffer; further lines are dropped. */
 const MAX_WAITING = 1024 * 1024;
 
-/** Milliseconds until a reader without room is tried again. */
+/** Milliseconds between writes to a full pipe. */
 const RETRY_MS = 100;
 
-/** Milliseconds that the end of a process waits for a reader without room, and how often it looks. */
+/** Milliseconds that a flush waits for a full pipe, and between its attempts. */
 const FLUSH_MS = 400;
-const LOOK_MS = 10;
+const FLUSH_RETRY_MS = 10;
 
 const NOTHING = Buffer.alloc(0);
 const NEVER = new Int32Array(new SharedArrayBuffer(4));
 
 /**
- * Opens a terminal anew. Writing to the one that Node has set up waits as long as nobody reads it (Ctrl-S is enough), and
- * the end of the process with it; pipes and sockets Node sets up so that they say that they are full.
+ * Reopens a terminal in non-blocking mode. Node's own descriptor blocks the process while output is paused, for example
+ * with Ctrl-S. Pipes and sockets are already non-blocking.
  *
- * @returns what is to be written to: `fd` itself when it is no terminal, or cannot be opened
+ * @returns `fd` itself when it is not a terminal or cannot be reopened
  */
-export function openWithoutWaiting(fd: number): number {
+export function openNonBlocking(fd: number): number {
   if (!isatty(fd)) return fd;
   try {
     return openSync(`/proc/self/fd/${fd}`, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   } catch {
-    return fd; // another user's, perhaps: then it waits
+    return fd; // possibly another user's terminal: writes block
   }
 }
 
 /**
- * Where the lines of a log go. Whatever becomes of them, the process goes on: they wait, within bounds, while the disk
- * is full or nobody reads, and each new line tries again. Pino's own output would end the process or hang in it.
+ * Writes log lines without ever blocking or ending the process. While the disk or the pipe is full, lines wait in a
+ * bounded buffer, and each new line triggers another attempt. Pino's own output would throw or hang.
  */
 export class LogOutput implements DestinationStream {
   #lines = '';
-  /** Lines that were tried before, from the first byte on that is not written. */
+  /** The unwritten part of earlier lines. */
   #rest: Buffer = NOTHING;
-  /** Of all that waits, with what is being written. */
+  /** Bytes in the buffer, including those being written. */
   #bytes = 0;
   #busy = false;
 
-  /** @param fd an open file, such as 1 for standard output */
+  /** @param fd file descriptor, for example 1 for standard output */
   constructor(private readonly fd: number) {}
 
   write(line: string): void {
@@ -53,21 +53,21 @@ export class LogOutput implements DestinationStream {
     this.#bytes += bytes;
     if (this.#busy) return;
     this.#busy = true;
-    // Not at once: what is said last before an exit must not be with a thread by then, but here for flushSync().
+    // Deferred, so that flushSync() still has the last lines before an exit.
     setImmediate(() => this.#writeOn());
   }
 
-  /** Writes what waits, as far as that is possible in a moment; for a process that is about to end. */
+  /** Writes the buffer synchronously before the process exits, as far as possible within FLUSH_MS. */
   flushSync(): void {
     const end = performance.now() + FLUSH_MS;
     for (let piece = this.#take(); piece.length > 0; piece = this.#take()) {
       try {
         this.#written(piece, writeSync(this.fd, piece));
       } catch (error) {
-        // There is no other place to say it, and the next line tries again.
+        // There is no other place to report it, and the next line retries.
         this.#written(piece, 0);
         if (!hasErrno(error, 'EAGAIN') || performance.now() > end) return;
-        Atomics.wait(NEVER, 0, 0, LOOK_MS);
+        Atomics.wait(NEVER, 0, 0, FLUSH_RETRY_MS);
       }
     }
   }

@@ -1,20 +1,20 @@
 import pino, { type DestinationStream, type Logger } from 'pino';
-import { LogOutput, openWithoutWaiting } from './log-output.ts';
+import { LogOutput, openNonBlocking } from './log-output.ts';
 
-/** A log line is an object plus a constant message; see {@link createLog}. */
+/** Each line has fields and a constant message. */
 export type Log = Logger;
 
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 export type LogFormat = 'json' | 'pretty';
 
-/** Members that never appear in a log line, wherever a caller puts them. */
+/** Fields that are redacted, also within other fields. */
 const SECRET_MEMBERS = ['authtoken', 'token', 'apiToken', 'password', 'secret', 'authorization', 'privateKey', 'key'];
 
 /**
- * Makes the process's log: JSON lines, or readable ones for a terminal, on standard output.
+ * Creates the process's log: JSON lines, or readable lines for a terminal.
  *
- * @param destination where the lines go; standard output when left out
+ * @param destination default: standard output
  */
 export async function createLog(
   level: LogLevel,
@@ -32,16 +32,16 @@ export async function createLog(
     return pino({ ...options, formatters: { level: (label: string) => ({ level: label }) } }, lines);
   }
   const { default: pretty } = await import('pino-pretty');
-  const inWords = pretty.prettyFactory({
+  const prettify = pretty.prettyFactory({
     colorize: process.stdout.isTTY === true,
     translateTime: 'SYS:HH:MM:ss',
     ignore: 'pid,hostname',
   });
-  return pino(options, { write: (line) => destination.write(inWords(withVisibleEscapes(line))) });
+  return pino(options, { write: (line) => destination.write(prettify(withVisibleEscapes(line))) });
 }
 
 /**
- * Escapes what JSON leaves as it is and terminals obey: strangers choose what stands in names and messages.
+ * Escapes control characters that JSON allows but terminals interpret: clients choose parts of names and messages.
  *
  * @param line JSON
  */
@@ -49,7 +49,7 @@ function withoutControls(line: string): string {
   return line.replace(/[\x7f-\x9f]/g, (control) => `\\u00${control.charCodeAt(0).toString(16)}`);
 }
 
-/** The same for what turns escapes into what they stand for, as the readable lines do: but for ends of lines and tabs. */
+/** The same for the readable format, which decodes escapes. Line ends and tabs stay. */
 function withVisibleEscapes(line: string): string {
   return withoutControls(line).replace(/\\(?:\\|[bfr]|u00[0189][0-9a-f]|u007f)/g, (found) => {
     return found === '\\\\' ? found : `\\${found}`;
@@ -60,7 +60,7 @@ let output: LogOutput | null = null;
 
 function standardOutput(): LogOutput {
   if (!output) {
-    const created = new LogOutput(openWithoutWaiting(1));
+    const created = new LogOutput(openNonBlocking(1));
     process.on('exit', () => created.flushSync());
     output = created;
   }

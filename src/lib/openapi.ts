@@ -2,7 +2,7 @@ import { z } from 'zod';
 
 export type Json = Record<string, unknown>;
 
-/** Body of every error; the management API leaves the code out where ngrok does. */
+/** Body of every error. The management API omits the code where ngrok does. */
 export const ErrorBody = z.object({
   error_code: z.string().optional(),
   status_code: z.int(),
@@ -10,12 +10,12 @@ export const ErrorBody = z.object({
   details: z.record(z.string(), z.string()),
 });
 
-/** Refers to the schema `Error` of the document. */
+/** A response that refers to the document's schema `Error`. */
 export function errorResponse(description: string): Json {
   return { description, content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } };
 }
 
-/** OpenAPI 3.1 names its own dialect, so zod's `$schema` is left out. */
+/** Omits zod's `$schema`: OpenAPI 3.1 declares its own dialect. */
 export function jsonSchema(schema: z.ZodType, io: 'input' | 'output'): Json {
   const { $schema: _, ...rest } = z.toJSONSchema(schema, { io });
   return rest;

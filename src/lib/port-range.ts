@@ -1,4 +1,4 @@
-/** From first to last, both included. */
+/** A range of ports that includes both ends. */
 export interface PortRange {
   first: number;
   last: number;

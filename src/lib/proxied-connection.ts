@@ -9,11 +9,11 @@ type Done = (error: Error | null, connection: Duplex) => void;
 export type CreateConnection = (options: object, done: Done) => undefined;
 
 /**
- * How requests to a URL are connected.
+ * Creates the connections of requests to a URL through its proxy.
  *
- * @param tls for https: whom to trust, and whether trust matters
- * @param signal ends the connecting
- * @returns undefined when no proxy is in between, and Node's own way is right
+ * @param tls for https: trusted CAs, and whether to verify the certificate
+ * @param signal aborts the connection attempt
+ * @returns undefined when the URL needs no proxy
  */
 export function connectionFor(
   url: URL,
@@ -28,7 +28,7 @@ export function connectionFor(
   return (_options, done) => {
     const dialled = dialThrough(proxy)(destination, signal);
     const connected = isTls ? dialled.then((socket) => secure(socket, destination, tls)) : dialled;
-    // Node asks for a connection even with an error, and looks at the error first.
+    // Node's types require a connection even with an error; Node checks the error first.
     connected.then(
       (connection) => done(null, connection),
       (error: Error) => done(error, undefined as never),

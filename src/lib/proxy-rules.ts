@@ -1,31 +1,31 @@
 import { parseCidr } from './cidr.ts';
 import { hostPort, parseAddress } from './ip-address.ts';
 
-/** A proxy that connections are made through. */
+/** A proxy server. */
 export interface ProxyServer {
   kind: 'http' | 'https' | 'socks5';
   host: string;
   port: number;
-  /** Null: it wants none. */
+  /** Null: no authentication. */
   credentials: { user: string; password: string } | null;
 }
 
-/** Where a connection is to go. */
+/** Destination of a connection. */
 export interface Destination {
   /** Name or address; an IPv6 address without brackets. */
   host: string;
   port: number;
 }
 
-/** Which connections go through which proxy. */
+/** Chooses the proxy of each connection. */
 export interface ProxyRules {
   /** For TLS. */
   https: ProxyServer | null;
   /** For plain HTTP. */
   http: ProxyServer | null;
-  /** For whatever has none of its own. */
+  /** For destinations without a specific proxy. */
   all: ProxyServer | null;
-  /** Whether a destination is reached without a proxy. */
+  /** Whether a destination bypasses the proxies. */
   exempt: (destination: Destination) => boolean;
 }
 
@@ -33,33 +33,33 @@ export const NO_PROXIES: ProxyRules = { https: null, http: null, all: null, exem
 
 const DEFAULT_PORTS: Readonly<Record<ProxyServer['kind'], number>> = { http: 80, https: 443, socks5: 1080 };
 
-/** The proxy for a connection; null: it goes straight. */
+/** The proxy for a connection; null: none. */
 export function proxyFor(rules: ProxyRules, scheme: 'http' | 'https', destination: Destination): ProxyServer | null {
   if (rules.exempt(destination)) return null;
   return rules[scheme] ?? rules.all;
 }
 
-/** A proxy for people, without its password. */
+/** Formats a proxy's URL without its password. */
 export function displayProxy({ kind, host, port }: ProxyServer): string {
   return `${kind}://${hostPort(host, port)}`;
 }
 
 /**
- * Reads a proxy's URL: `http://[user:password@]host[:port]`, `https://…`, `socks5://…` (or `socks5h://…`; names are
- * always resolved by the proxy); without a scheme it is http, as elsewhere.
+ * Parses a proxy's URL: `http://[user:password@]host[:port]`, `https://…`, `socks5://…` or `socks5h://…`. The default
+ * scheme is http. The proxy always resolves the names.
  *
- * @throws {Error} saying what is wrong, never with the password
+ * @throws {Error} without the password in its message
  */
 export function parseProxy(text: string): ProxyServer {
   const withScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`;
   const scheme = withScheme.slice(0, withScheme.indexOf(':')).toLowerCase();
   const kind = scheme === 'socks5h' ? 'socks5' : scheme;
-  if (kind !== 'http' && kind !== 'https' && kind !== 'socks5') throw new Error(`${scheme}:// is not known here`);
-  // As http, for the URL parser knows hosts and ports of the schemes of the web alone.
+  if (kind !== 'http' && kind !== 'https' && kind !== 'socks5') throw new Error(`${scheme}:// is not supported`);
+  // Parsed as http: the URL parser validates hosts and ports only for web schemes.
   const rest = `http://${withScheme.slice(withScheme.indexOf('://') + 3)}`;
-  if (!URL.canParse(rest)) throw new Error('it is not a URL');
+  if (!URL.canParse(rest)) throw new Error('not a URL');
   const { hostname, username, password, pathname, search, hash } = new URL(rest);
-  if (pathname !== '/' || search !== '' || hash !== '') throw new Error('a proxy has no path');
+  if (pathname !== '/' || search !== '' || hash !== '') throw new Error('contains a path');
   const port = /:(\d+)\/?$/.exec(rest)?.[1];
   return {
     kind,
@@ -70,10 +70,10 @@ export function parseProxy(text: string): ProxyServer {
 }
 
 /**
- * Reads NO_PROXY: a comma-separated list of hosts (with all names below them), addresses and networks such as
- * 10.0.0.0/8, each with an optional `:port`, or `*` for everything.
+ * Parses NO_PROXY: a comma-separated list of hosts (which include their subdomains), addresses and CIDRs, each with an
+ * optional `:port`, or `*` for all destinations.
  *
- * @throws {Error} naming the entry that is none of these
+ * @throws {Error} with the invalid entry in its message
  */
 export function parseNoProxy(text: string): ProxyRules['exempt'] {
   const entries = text
@@ -97,7 +97,7 @@ function parseEntry(entry: string): ProxyRules['exempt'] {
     };
   }
   const name = subject.replace(/^\*?\./, '').replace(/\.$/, '');
-  if (!/^[a-z0-9_.-]+$/.test(name)) throw new Error(`${entry}: not a host, an address or a network such as 10.0.0.0/8`);
+  if (!/^[a-z0-9_.-]+$/.test(name)) throw new Error(`${entry}: not a host, an address or a CIDR such as 10.0.0.0/8`);
   return (destination) => {
     const host = destination.host.toLowerCase();
     return isPort(destination) && (host === name || host.endsWith(`.${name}`));

@@ -1,4 +1,4 @@
-/** Quotes text from outside for a message, and shortens it. */
+/** Quotes and truncates untrusted text for a message. */
 export function quote(text: string): string {
   return JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
 }

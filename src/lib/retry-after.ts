@@ -1,11 +1,11 @@
-/** Three decades: what asks for more is as good as never. */
+/** Three decades. */
 const MAX_SECONDS = 1e9;
 
 /**
- * How long a Retry-After header asks to wait, in either of its forms (RFC 9110, section 10.2.3).
+ * Parses a Retry-After header, in seconds or as a date (RFC 9110, section 10.2.3).
  *
  * @param now milliseconds since 1970
- * @returns milliseconds, at least 0; null when there is none that can be read
+ * @returns milliseconds to wait, at least 0; null when the header is missing or invalid
  */
 export function parseRetryAfter(header: string | null | undefined, now = Date.now()): number | null {
   if (header === null || header === undefined) return null;

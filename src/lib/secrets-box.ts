@@ -6,10 +6,10 @@ import { hasErrno, OperatorError } from './errors.ts';
 const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-/** First byte of every box, so that another cipher can follow one day. */
+/** First byte of every box, which allows for other ciphers later. */
 const FORMAT = 1;
 
-/** Keeps secrets in a store that is read by more eyes than the process: disks, backups. AES-256-GCM. */
+/** Encrypts secrets for the database with AES-256-GCM, so that copies of the file do not reveal them. */
 export class SecretsBox {
   readonly #key: Buffer;
 
@@ -24,7 +24,7 @@ export class SecretsBox {
   /**
    * Encrypts a text.
    *
-   * @param owner what the secret belongs to; it only opens with the same owner, so boxes cannot be swapped
+   * @param owner authenticated with the text: boxes of different owners cannot be swapped
    */
   seal(plain: string, owner: string): Buffer {
     const nonce = randomBytes(NONCE_BYTES);
@@ -34,9 +34,9 @@ export class SecretsBox {
   }
 
   /**
-   * Decrypts what {@link seal} made.
+   * Decrypts a box that {@link seal} returned.
    *
-   * @throws {OperatorError} when the key is another one, or the box was changed
+   * @throws {OperatorError} when the key or the owner does not match, or the box was changed
    */
   open(box: Buffer, owner: string): string {
     const nonce = box.subarray(1, 1 + NONCE_BYTES);
@@ -48,9 +48,13 @@ export class SecretsBox {
       const body = decipher.update(box.subarray(1 + NONCE_BYTES + TAG_BYTES));
       return Buffer.concat([body, decipher.final()]).toString('utf8');
     } catch (cause) {
-      throw new OperatorError(`cannot decrypt the private key of ${owner}: is the encryption key still the same?`, 1, {
-        cause,
-      });
+      throw new OperatorError(
+        `cannot decrypt the private key of ${owner}: restore the encryption key that it was stored with`,
+        1,
+        {
+          cause,
+        },
+      );
     }
   }
 }
@@ -58,13 +62,13 @@ export class SecretsBox {
 /**
  * Reads the encryption key from its file.
  *
- * @returns null when there is none
- * @throws {OperatorError} when the file holds something else, or may not be read
+ * @returns null when the file does not exist
+ * @throws {OperatorError} when the file is invalid or unreadable
  */
 export function loadKey(file: string): Buffer | null {
   let encoded: string;
   try {
-    // A file copied from a backup may have come with wider permissions than it had.
+    // A file restored from a backup may have wider permissions.
     if ((statSync(file).mode & 0o077) !== 0) chmodSync(file, 0o600);
     encoded = readFileSync(file, 'utf8');
   } catch (error) {
@@ -75,11 +79,11 @@ export function loadKey(file: string): Buffer | null {
 }
 
 /**
- * Makes an encryption key and the file that keeps it, of mode 0600. It is on the disk before anything is encrypted with
- * it: without the key all of that is lost.
+ * Creates an encryption key and its file with mode 0600. The key is flushed to the disk before its first use, as data
+ * encrypted with a lost key is lost.
  *
  * @param file its path; the folder must exist
- * @throws the system's error; `EEXIST` when there is a key
+ * @throws the system's error; `EEXIST` when the file exists
  */
 export function createKey(file: string): Buffer {
   const key = randomBytes(KEY_BYTES);
@@ -88,17 +92,17 @@ export function createKey(file: string): Buffer {
 }
 
 /**
- * Reads an encryption key written as base64.
+ * Parses an encryption key in base64.
  *
- * @param origin where the text came from, for the error
- * @param remedy what to do about it, to end the error with
+ * @param origin source of the text, for the error
+ * @param remedy advice at the end of the error
  * @throws {OperatorError} when it is not 32 bytes
  */
 export function parseKey(encoded: string, origin: string, remedy = ''): Buffer {
   const key = Buffer.from(encoded.trim(), 'base64');
   if (key.length === KEY_BYTES) return key;
   throw new OperatorError(
-    `${origin} does not hold an encryption key: ${KEY_BYTES} bytes in base64 are needed${remedy}`,
+    `${origin} does not contain an encryption key: ${KEY_BYTES} bytes in base64 are required${remedy}`,
     2,
   );
 }

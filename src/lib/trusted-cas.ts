@@ -2,10 +2,10 @@ import { readFileSync } from 'node:fs';
 import { rootCertificates } from 'node:tls';
 import { hasErrno } from './errors.ts';
 
-/** The CAs a server is verified with: PEM, or those of the operating system (as PEM for everything but the SDK). */
+/** The CAs that a server is verified with. `host`: those of the operating system, as PEM; the SDK finds them itself. */
 export type TrustedCas = { pem: string | Uint8Array } | { host: string };
 
-/** Where operating systems keep their trusted CAs: Debian and Alpine, Fedora, SUSE, macOS. */
+/** Trusted CAs of Debian and Alpine, Fedora, SUSE, and macOS. */
 const BUNDLES = [
   '/etc/ssl/certs/ca-certificates.crt',
   '/etc/pki/tls/certs/ca-bundle.crt',
@@ -14,10 +14,9 @@ const BUNDLES = [
 ];
 
 /**
- * The operating system's trusted CAs, as the SDK finds them with `rootCas('host')`. Node's own where the system has
- * none.
+ * Reads the operating system's trusted CAs, as the SDK does with `rootCas('host')`. Falls back to Node's own.
  *
- * @param chosen the file that SSL_CERT_FILE names instead
+ * @param chosen the file that SSL_CERT_FILE names
  * @returns PEM
  */
 export function systemCas(chosen: string | null): string {

@@ -1,2 +1,2 @@
-/** Longest path of a unix socket in bytes: Linux's `sockaddr_un` without the closing NUL. */
+/** Maximum length of a unix socket's path in bytes: Linux's `sockaddr_un` without the final NUL. */
 export const MAX_SOCKET_PATH = 107;

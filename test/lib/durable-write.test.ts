@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 import { explainUnreadable, writeDurably } from '../../src/lib/durable-write.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
-it('replaces a file by another one, and leaves nothing else behind', async () => {
+it('writeDurably replaces the file with a new one and leaves no temporary file', async () => {
   const folder = temporaryFolder();
   const path = join(folder, 'secret');
   await writeDurably(path, 'old, and longer', 0o600);
@@ -15,7 +15,7 @@ it('replaces a file by another one, and leaves nothing else behind', async () =>
   expect(await readdir(folder)).toEqual(['secret']);
 });
 
-it('gives the file its mode even where an interrupted write left one that all may read', async () => {
+it('writeDurably sets the mode even when an interrupted write left a readable temporary file', async () => {
   const path = join(temporaryFolder(), 'secret');
   await writeFile(`${path}.tmp`, 'half of it', { mode: 0o644 });
   await writeDurably(path, 'whole', 0o600);
@@ -23,7 +23,7 @@ it('gives the file its mode even where an interrupted write left one that all ma
   expect(await readFile(path, 'utf8')).toBe('whole');
 });
 
-it('advises to run as the owner of an unreadable file, or to change the owner', () => {
+it('explainUnreadable advises to run as the owner of the file or to change the owner', () => {
   const denied = Object.assign(new Error('EACCES: permission denied'), { code: 'EACCES' });
   expect(explainUnreadable('/srv/key', denied).message).toMatch(
     /^cannot read \/srv\/key \(EACCES: permission denied\): run this as its owner, or chown it to user \d+/,

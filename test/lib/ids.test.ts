@@ -3,13 +3,13 @@ import { describe, expect, it } from 'vitest';
 import { createIdSource, createToken, ksuidOf, parseToken } from '../../src/lib/ids.ts';
 
 describe('identifiers', () => {
-  it('are a prefix and 27 characters, of which the first tell the time as in published ones', () => {
+  it('have a prefix and 27 characters that start with the time, as in ngrok’s documentation', () => {
     // The reference shows a credential made at this second.
     const id = createIdSource(null, () => Date.UTC(2025, 8, 4, 10, 11, 15)).next('cr');
     expect(id).toMatch(/^cr_32EL[0-9A-Za-z]{23}$/);
   });
 
-  it('only ever grow, whatever the clock does and across restarts', () => {
+  it('always increase, even across restarts and when the clock jumps back', () => {
     fc.assert(
       fc.property(
         fc.array(fc.integer({ min: 1_600_000_000, max: 1_900_000_000 }), { minLength: 2, maxLength: 50 }),
@@ -33,7 +33,7 @@ describe('identifiers', () => {
 });
 
 describe('tokens', () => {
-  it('carry the identifier of what they open and a secret of 128 bits', () => {
+  it('contain the KSUID of the credential and a secret of 128 bits', () => {
     const id = createIdSource().next('ak');
     const { token, ksuid, secret } = createToken(id);
     expect(token).toBe(`${ksuidOf(id)}_${secret}`);
@@ -41,7 +41,7 @@ describe('tokens', () => {
     expect(parseToken(token)).toEqual({ ksuid, secret });
   });
 
-  it.each(['', 'abc', '_', 'a_', '_b', 'a_b_c', 'a b_c', 'ak_!'])('do not look like %j', (text) => {
+  it.each(['', 'abc', '_', 'a_', '_b', 'a_b_c', 'a b_c', 'ak_!'])('parseToken rejects %j', (text) => {
     expect(parseToken(text)).toBeNull();
   });
 });

@@ -6,19 +6,19 @@ import { fuzz } from '../support/fuzz.ts';
 it.each([
   ['{"a":x}', 'line 1, column 6: expected a value'],
   ['{\n  "a": 1,\n}', 'line 3, column 1: expected a name in double quotes'],
-  ['[1, 2', 'line 1, column 6: it ends where , or ] is expected'],
+  ['[1, 2', 'line 1, column 6: unexpected end; expected , or ]'],
   ['{"a" 1}', 'line 1, column 6: expected :'],
   ['{"a":1 "b":2}', 'line 1, column 8: expected , or }'],
-  ['{} {}', 'line 1, column 4: expected nothing more'],
+  ['{} {}', 'line 1, column 4: expected end of input'],
   ["{'a':1}", 'line 1, column 2: expected a name in double quotes or }'],
-  ['["a\nb"]', 'line 1, column 2: expected a sound string'],
-  ['', 'line 1, column 1: it ends where a value is expected'],
+  ['["a\nb"]', 'line 1, column 2: expected a valid string'],
+  ['', 'line 1, column 1: unexpected end; expected a value'],
   [`${'['.repeat(100_000)}`, 'line 1, column 65: nested deeper than 64 levels'],
-])('says where %j goes wrong', (text, message) => {
+])('reports the position of the error in %j', (text, message) => {
   expect(() => parseJson(text)).toThrow(message);
 });
 
-it('accepts what JSON.parse accepts, and nothing else', () => {
+it('accepts exactly the texts that JSON.parse accepts', () => {
   const snippets = fc.constantFrom(
     '{',
     '}',

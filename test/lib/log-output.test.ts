@@ -16,7 +16,7 @@ beforeEach(() => {
   return remove;
 });
 
-/** A pipe that takes 64 KiB while nobody reads, and then says so instead of waiting. */
+/** A non-blocking pipe with a buffer of 64 KiB. */
 async function pipe(): Promise<{ output: LogOutput; read: (bytes: number) => Promise<string> }> {
   const path = join(folder, 'pipe');
   execFileSync('mkfifo', [path]);
@@ -38,7 +38,7 @@ async function readExactly(reader: FileHandle, bytes: number): Promise<string> {
 const linesUpTo = (bytes: number) =>
   Array.from({ length: Math.floor(bytes / 128) }, (_, at) => `${`${at} grüezi `.padEnd(126, '.')}\n`);
 
-it('keeps every line, whole and in order, for a reader that pauses', async () => {
+it('LogOutput writes all lines complete and in order when the reader pauses', async () => {
   const { output, read } = await pipe();
   const lines = linesUpTo(200 * 1024);
   for (const line of lines) output.write(line);
@@ -46,7 +46,7 @@ it('keeps every line, whole and in order, for a reader that pauses', async () =>
   expect(await read(Buffer.byteLength(text))).toBe(text);
 });
 
-it('holds no more than 1 MiB for a reader that does not read, and goes on with what comes when it does', async () => {
+it('LogOutput buffers at most 1 MiB while nothing is read, and writes later lines afterwards', async () => {
   const { output, read } = await pipe();
   const lines = linesUpTo(3 * 1024 * 1024);
   for (const line of lines) output.write(line);
@@ -56,7 +56,7 @@ it('holds no more than 1 MiB for a reader that does not read, and goes on with w
   expect(await read(6)).toBe('later\n');
 });
 
-it('has written the last lines, once, when it is flushed, although all threads are busy', async () => {
+it('flushSync writes the last lines once even when all threads are busy', async () => {
   const threads = Array.from({ length: 8 }, () => promisify(pbkdf2)('', '', 50_000, 64, 'sha512'));
   const path = join(folder, 'log');
   const fd = openSync(path, 'w');
@@ -70,7 +70,7 @@ it('has written the last lines, once, when it is flushed, although all threads a
   expect(readFileSync(path, 'utf8')).toBe('one\ntwo\n');
 });
 
-it('goes on when nothing can be written', async () => {
+it('LogOutput does not throw when the file is not writable', async () => {
   const path = join(folder, 'read-only');
   writeFileSync(path, '');
   const file = await open(path, 'r');
@@ -85,7 +85,7 @@ it('goes on when nothing can be written', async () => {
 });
 
 it.each(['json', 'pretty'] as const)(
-  'gives a terminal nothing to obey that strangers have sent: %s',
+  'the %s format escapes control characters that clients have sent',
   async (format) => {
     const lines: string[] = [];
     const log = await createLog('info', format, { write: (line) => void lines.push(line) });

@@ -10,7 +10,7 @@ async function transfer(count: number, bytes: number): Promise<void> {
   for (let at = 0; at < count; at += 1) trackBuffer(bytes);
 }
 
-it('the young generation is collected after every 4 MiB of large buffers, and not for small ones', async () => {
+it('trackBuffer collects the young generation after every 4 MiB of large buffers, ignoring small ones', async () => {
   const gc = vi.fn();
   vi.stubGlobal('gc', gc);
   await transfer(100_000, 1000);
@@ -19,7 +19,7 @@ it('the young generation is collected after every 4 MiB of large buffers, and no
   expect(gc.mock.calls).toEqual([[{ type: 'minor' }], [{ type: 'minor' }]]);
 });
 
-it('nothing is collected when Node was started without --expose-gc', async () => {
+it('trackBuffer does nothing when Node was started without --expose-gc', async () => {
   vi.stubGlobal('gc', undefined);
   await expect(transfer(160, 65_536)).resolves.toBeUndefined();
 });

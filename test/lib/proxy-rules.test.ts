@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { displayProxy, NO_PROXIES, parseNoProxy, parseProxy, proxyFor } from '../../src/lib/proxy-rules.ts';
 
-describe('a proxy’s URL', () => {
+describe('parseProxy', () => {
   it.each([
     ['http://proxy.lan:3128', { kind: 'http', host: 'proxy.lan', port: 3128, credentials: null }],
     ['proxy.lan:3128', { kind: 'http', host: 'proxy.lan', port: 3128, credentials: null }],
@@ -13,23 +13,23 @@ describe('a proxy’s URL', () => {
     ['u:1234@proxy.lan', { kind: 'http', host: 'proxy.lan', port: 80, credentials: { user: 'u', password: '1234' } }],
     ['http://u%40x:p%3Aq@p:1', { kind: 'http', host: 'p', port: 1, credentials: { user: 'u@x', password: 'p:q' } }],
     ['http://u@p:1', { kind: 'http', host: 'p', port: 1, credentials: { user: 'u', password: '' } }],
-  ])('%s', (text, proxy) => {
+  ])('parses %s', (text, proxy) => {
     expect(parseProxy(text)).toEqual(proxy);
   });
 
   it.each(['socks4://p:1', 'ftp://p', 'http://', 'http://p:99999', 'http://p/path', 'http://p?x', '::1'])(
-    'not %s',
+    'rejects %s',
     (text) => {
       expect(() => parseProxy(text)).toThrow();
     },
   );
 
-  it('is shown without its password', () => {
+  it('displayProxy omits the password', () => {
     expect(displayProxy(parseProxy('socks5://u:p@[::1]:1'))).toBe('socks5://[::1]:1');
   });
 });
 
-describe('NO_PROXY', () => {
+describe('parseNoProxy', () => {
   it.each([
     ['*', 'a.example.com', 443, true],
     ['', 'a.example.com', 443, false],
@@ -50,16 +50,16 @@ describe('NO_PROXY', () => {
     ['[::1]:443', '::1', 443, true],
     ['[::1]:443', '::1', 80, false],
     ['::1', '127.0.0.1', 443, false],
-  ])('%j and %s port %i: %s', (text, host, port, exempt) => {
+  ])('%j, destination %s port %i: bypass %s', (text, host, port, exempt) => {
     expect(parseNoProxy(text)({ host, port })).toBe(exempt);
   });
 
-  it.each(['10.0.0.0/33', 'not a host', 'a/b', '10.0.0.0/x'])('says that %s is none', (text) => {
+  it.each(['10.0.0.0/33', 'not a host', 'a/b', '10.0.0.0/x'])('names the invalid entry %s', (text) => {
     expect(() => parseNoProxy(`localhost,${text}`)).toThrow(text);
   });
 });
 
-it('a connection takes the proxy for its kind, else the one for all', () => {
+it('proxyFor prefers the proxy of the scheme to ALL_PROXY', () => {
   const [https, http, all] = ['http://a:1', 'http://b:2', 'socks5://c:3'].map(parseProxy);
   if (!https || !http || !all) throw new Error('unreachable');
   const to = { host: 'x.example', port: 443 };

@@ -5,7 +5,7 @@ import { SecretsBox } from '../../src/lib/secrets-box.ts';
 
 const box = new SecretsBox(randomBytes(32));
 
-it('gives back what was put in, and shows nothing of it', () => {
+it('open returns the sealed text, which the box does not contain in plain', () => {
   fc.assert(
     fc.property(fc.string({ minLength: 8 }), fc.string(), (plain, owner) => {
       const sealed = box.seal(plain, owner);
@@ -15,11 +15,11 @@ it('gives back what was put in, and shows nothing of it', () => {
   );
 });
 
-it('never seals twice alike', () => {
+it('seal returns a different box each time', () => {
   expect(box.seal('same', 'owner')).not.toEqual(box.seal('same', 'owner'));
 });
 
-it('opens neither for another owner, nor with another key, nor after any change', () => {
+it('open throws for another owner, another key or any change to the box', () => {
   const sealed = box.seal('a private key', 'cert_1');
   expect(() => box.open(sealed, 'cert_2')).toThrow(/cert_2/);
   expect(() => new SecretsBox(randomBytes(32)).open(sealed, 'cert_1')).toThrow(/encryption key/);

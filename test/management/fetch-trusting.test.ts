@@ -148,7 +148,7 @@ describe('a client behind a proxy', () => {
     const closed = await TestProxy.http({ refusal: 403 });
     await expect(behind(url, all(`http://${closed.address}`)).botUsers.get('bot_1')).rejects.toMatchObject({
       code: UNREACHABLE,
-      message: expect.stringMatching(new RegExp(`the proxy http://${closed.address} does not connect to ${host}.*403`)),
+      message: expect.stringMatching(new RegExp(`proxy http://${closed.address} cannot connect to ${host}.*403`)),
     });
   });
 });

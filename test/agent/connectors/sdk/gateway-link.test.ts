@@ -117,16 +117,21 @@ describe('through a proxy', () => {
   });
 
   it.each([
-    ['wants a password', () => TestProxy.http({ credentials: 'me:secret' }), 'http', /answers 407 .*user and password/],
+    [
+      'wants a password',
+      () => TestProxy.http({ credentials: 'me:secret' }),
+      'http',
+      /responded with 407 .*user and password/,
+    ],
     [
       'does not allow it',
       () => TestProxy.http({ refusal: 403 }),
       'http',
-      /does not connect to connect\.gw\.test.*answers 403/,
+      /cannot connect to connect\.gw\.test.*responded with 403/,
     ],
-    ['wants a password', () => TestProxy.socks({ credentials: 'me:secret' }), 'socks5', /wants a user and password/],
-    ['does not allow it', () => TestProxy.socks({ refusal: 2 }), 'socks5', /its rules do not allow it/],
-    ['speaks another language', () => TestProxy.http(), 'socks5', /does not speak SOCKS 5/],
+    ['wants a password', () => TestProxy.socks({ credentials: 'me:secret' }), 'socks5', /requires a user and password/],
+    ['does not allow it', () => TestProxy.socks({ refusal: 2 }), 'socks5', /its rules do not allow the connection/],
+    ['does not speak SOCKS', () => TestProxy.http(), 'socks5', /does not speak SOCKS 5/],
   ])('reports the reason when the proxy %s', async (_what, start, scheme, problem) => {
     const proxy = await start();
     const agent = connector({ proxies: via(`${scheme}://${proxy.address}`) });
@@ -139,7 +144,7 @@ describe('through a proxy', () => {
     const agent = connector({ proxies: via(`socks5://me:not-the-secret@${proxy.address}`) });
     await agent.start();
     const message = await lastError(agent);
-    expect(message).toMatch(new RegExp(`socks5://${proxy.address} .*refuses the user and password`));
+    expect(message).toMatch(new RegExp(`socks5://${proxy.address} .*user and password rejected`));
     expect(message).not.toContain('not-the-secret');
   });
 
