@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import type { TLSSocket } from 'node:tls';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { type Issued, issueCertificate } from '../../support/certificates.ts';
 import { startTestGateway } from '../../support/gateway.ts';
 import { EdgeScene } from './edge-scene.ts';
@@ -310,12 +310,15 @@ describe('a hostport', () => {
   });
 
   it('is served again after a restart', async () => {
-    await scene.edge(host, { tls_termination: { terminate_at: 'edge', min_version: '1.3' } });
-    const { dataDir } = scene.gateway;
+    // A gateway of its own: the second one replaces the authtoken of the first.
+    const first = await EdgeScene.start();
+    onTestFinished(() => first.close());
+    await first.edge(host, { tls_termination: { terminate_at: 'edge', min_version: '1.3' } });
+    const { dataDir } = first.gateway;
     const second = await startTestGateway({ dataDir });
     const { httpsPort: port } = second;
     try {
-      await expect(scene.connect(host, { port, maxVersion: 'TLSv1.2' })).rejects.toThrow(/version/);
+      await expect(first.connect(host, { port, maxVersion: 'TLSv1.2' })).rejects.toThrow(/version/);
     } finally {
       await second.close();
     }
