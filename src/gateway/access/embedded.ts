@@ -1,7 +1,7 @@
 import { issueCredential } from '../store/issue-token.ts';
 import type { Store } from '../store/store.ts';
 
-/** Identifies the embedded gateway's bot user, which others may have the same name as. */
+/** Row of `facts` with the bot user's id: its name is not unique. */
 const FACT = 'embedded_bot_user';
 
 /**

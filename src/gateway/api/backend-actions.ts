@@ -15,7 +15,7 @@ export function httpResponseBackendActions({ store, links }: ApiContext): Action
     uri: links.of(httpResponseBackends, row.id),
   });
   return {
-    // Deleted also while an edge names it: the edge keeps a reference that leads nowhere, as upstream.
+    // Can be deleted while an edge uses it: the edge keeps the dangling reference, as at ngrok.
     ...storedActions(database, { resource: httpResponseBackends, rows, shown }),
     create: ({ description = null, metadata = null, body = '', headers = null, status_code = 200 }) =>
       database.write(() => {

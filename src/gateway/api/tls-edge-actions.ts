@@ -38,7 +38,7 @@ export function tlsEdgeActions(context: ApiContext): TlsEdgeActions {
   const { store } = context;
   const { database, tlsEdges: rows } = store;
   const stored = (id: string) => found(rows.get(id), tlsEdges);
-  /** Changes an edge as one whole: what was sent is checked in the light of what stays. */
+  /** Applies an update in one transaction, and checks it together with the unchanged members. */
   const update = (id: string, body: Update) =>
     database.write(() => {
       const row = applyUpdate(stored(id), body);
@@ -82,7 +82,7 @@ const BARE_EDGE: Omit<TlsEdgeRow, 'id' | 'created_at'> = {
   traffic_policy: null,
 };
 
-/** A module that is sent replaces the stored one whole; one that is not stays. */
+/** A sent module replaces the stored one completely; the others stay. */
 function applyUpdate(row: TlsEdgeRow, body: Update): TlsEdgeRow {
   const termination = body.tls_termination;
   return {
@@ -101,8 +101,8 @@ function applyUpdate(row: TlsEdgeRow, body: Update): TlsEdgeRow {
 }
 
 /**
- * @param row the edge as it would be
- * @param body what was sent: only that is checked against other resources, for those may have gone since
+ * @param row the updated edge
+ * @param body the sent members: only their references are checked, because stored ones may have been deleted since
  */
 function checkEdge(context: ApiContext, row: TlsEdgeRow, body: Update): void {
   checkReferences(context, body);
@@ -141,7 +141,7 @@ function checkHostport({ store, live, domains }: ApiContext, edgeId: string, hos
   if (isBound) throw refuse(400, 7132, 'hostports: in use by an agent');
 }
 
-/** The port that all names share is everybody's for TLS as well, for it may be redirected from there. */
+/** An address on the shared TLS port also counts as port 443, which may be redirected to it. */
 function addressesOf({ proto, host, port }: LiveEndpoint): string[] {
   const isShared = proto === 'https' || proto === 'tls';
   return [`${host}:${port}`, ...(isShared ? [`${host}:443`] : [])];
@@ -192,7 +192,7 @@ function shownModule<Name extends TlsEdgeModuleName>(
   name: Name,
 ): ModuleAnswer<Name> {
   const module = showModules(context, row)[name];
-  // Null would make the vendor's Python client raise.
+  // ngrok's Python client fails on null.
   if (module === null) throw refuse(404, tlsEdges.unknownIdCode, `the TLS edge has no ${name} module`);
   return module;
 }

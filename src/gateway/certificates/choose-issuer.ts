@@ -18,7 +18,7 @@ export interface Challenges {
   txt: TxtChallenges;
 }
 
-/** What issuers work with. */
+/** What issuers depend on. */
 export interface IssuerParts {
   ca: LocalCa;
   store: Store;
@@ -47,14 +47,14 @@ export function chooseIssuer(acme: AcmeSettings | null, parts: IssuerParts): Cer
 }
 
 async function acmeIssuer(settings: AcmeSettings, { store, domains, challenges, dataDir }: IssuerParts) {
-  const [{ AcmeAccountKey }, { AcmeAuthority }, { AcmeIssuer }] = await Promise.all([
+  const [{ AcmeAccountKey }, { AcmeCa }, { AcmeIssuer }] = await Promise.all([
     import('./acme/acme-account-key.ts'),
-    import('./acme/acme-authority.ts'),
+    import('./acme/acme-ca.ts'),
     import('./acme/acme-issuer.ts'),
   ]);
   const key = new AcmeAccountKey(join(dataDir, 'gateway', 'acme-account.key'), store.box);
   const options = {
-    authority: new AcmeAuthority(settings, key),
+    ca: new AcmeCa(settings, key),
     targets: (domain: string) => ownTargets(domain, domains) ?? dnsTargets(domain, store.account, domains),
     trust: settings.trust,
     plainChallenges: ['http-01', 'tls-alpn-01'] as const,

@@ -4,7 +4,7 @@ import type { Log } from '../../lib/log.ts';
 import type { Store } from '../store/store.ts';
 import type { CertifiedKey } from './local-ca/certificate-files.ts';
 
-/** Certificates that are kept, with their keys. */
+/** Certificates cached with their keys. */
 const MAX_KEPT = 1024;
 
 /**
@@ -12,12 +12,12 @@ const MAX_KEPT = 1024;
  * so that changes take effect immediately; the content of a certificate never changes and is cached.
  */
 export class DomainCertificates {
-  /** By certificate; null: unusable, which is told once. */
+  /** By certificate id; null: unusable, which is logged once. */
   readonly #pairs = new BoundedMap<string, CertifiedKey | null>(MAX_KEPT);
 
   constructor(
     private readonly store: Pick<Store, 'ownDomains' | 'reservedDomains' | 'tlsCertificates'>,
-    /** The name for which the local CA vouches in any case; null: there is none. */
+    /** The name that always uses the local CA's certificate; null: no such name. */
     private readonly exception: string | null,
     private readonly log: Log,
   ) {}

@@ -72,7 +72,7 @@ export function afterSetBack<Row extends ManagedDomainRow>(row: Row, now: number
   return due_at > latest ? { ...row, due_at: latest } : row;
 }
 
-/** The domain with no automatic certificates any more; what is attached stays. */
+/** The domain without automatic renewal; its current certificate stays attached. */
 export function withoutPolicy<Row extends ManagedDomainRow>(row: Row): Row {
   return { ...row, policy: null, renews_at: null, job: null, due_at: null };
 }

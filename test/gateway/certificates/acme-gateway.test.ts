@@ -12,7 +12,7 @@ import { unless } from '../../support/requirements.ts';
 
 /** Loopback addresses of this process only: CAs validate at fixed ports. */
 const net = `127.78.${process.pid % 250}`;
-const [RESOLVER, GATEWAY, AUTHORITY, SECOND_GATEWAY] = [`${net}.1`, `${net}.2`, `${net}.3`, `${net}.4`];
+const [RESOLVER, GATEWAY, CA, SECOND_GATEWAY] = [`${net}.1`, `${net}.2`, `${net}.3`, `${net}.4`];
 
 const HOUR = 3_600_000;
 const ECDSA = { certificate_management_policy: { authority: 'letsencrypt', private_key_type: 'ecdsa' } };
@@ -27,20 +27,20 @@ interface Status {
 
 describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVER) }, () => {
   let resolver: NameServer;
-  let authority: AcmeServer;
+  let ca: AcmeServer;
   let gateway: TestGateway;
   let client: GatewayClient;
   /** How far the gateway's wall clock is ahead. */
   let ahead = 0;
 
   async function start(address: string, options: Partial<GatewayOptions> = {}): Promise<TestGateway> {
-    const account = { directoryUrl: authority.directoryUrl, contactEmail: null, externalAccountBinding: null };
+    const account = { directoryUrl: ca.directoryUrl, contactEmail: null, externalAccountBinding: null };
     return startTestGateway({
       domain: 'gateway.test',
       host: address,
       httpPort: 80,
       httpsPort: 443,
-      acme: { ...account, trust: authority.root, resolvers: [RESOLVER], ownNames: 'none' },
+      acme: { ...account, trust: ca.root, resolvers: [RESOLVER], ownNames: 'none' },
       challengeDns: { host: address, port: 0, nameServer: 'connect.gateway.test' },
       ...options,
     });
@@ -50,14 +50,14 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
     const realNow = Date.now;
     vi.spyOn(Date, 'now').mockImplementation(() => realNow() + ahead);
     resolver = await NameServer.start(RESOLVER, 53);
-    authority = await AcmeServer.start(AUTHORITY, RESOLVER);
+    ca = await AcmeServer.start(CA, RESOLVER);
     gateway = await start(GATEWAY);
     client = await GatewayClient.of(gateway, GATEWAY);
     resolver.delegate('acme.gateway.test', GATEWAY, Number(gateway.dnsPort));
   }, 60_000);
   afterAll(async () => {
     await gateway?.close();
-    await Promise.all([authority?.stop(), resolver?.stop()]);
+    await Promise.all([ca?.stop(), resolver?.stop()]);
     vi.restoreAllMocks();
   });
   afterEach(() => {
@@ -83,11 +83,11 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
     await expect.poll(async () => (await read(id, of)).provisioning_job, PATIENCE).toBeNull();
     return read(id, of);
   };
-  const isFromAuthority = (certificate: X509Certificate) => !certificate.verify(localCaKey());
+  const isFromAcmeCa = (certificate: X509Certificate) => !certificate.verify(localCaKey());
   const localCaKey = () => new X509Certificate(gateway.sessionCa).publicKey;
 
   it('serves the certificate of a policy, which clients of the CA trust', async () => {
-    expect(isFromAuthority(await client.presented('plain.example.test'))).toBe(false);
+    expect(isFromAcmeCa(await client.presented('plain.example.test'))).toBe(false);
     const { body } = await client.call('POST', '/reserved_domains', { domain: 'plain.example.test', ...ECDSA });
     expect(body).toMatchObject({
       certificate: null,
@@ -101,7 +101,7 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
       `The DNS record plain.example.test must be a CNAME to ${body.cname_target}. Found: no such record.`,
     );
     expect(Date.parse(String(job?.retries_at))).toBeGreaterThan(Date.now());
-    expect(isFromAuthority(await client.presented('plain.example.test'))).toBe(false);
+    expect(isFromAcmeCa(await client.presented('plain.example.test'))).toBe(false);
 
     resolver.cname('plain.example.test', String(body.cname_target));
     resolver.add({ type: 'A', name: String(body.cname_target), data: GATEWAY });
@@ -109,7 +109,7 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
     const { certificate, renews_at } = await issued(id);
     expect(certificate).not.toBeNull();
     expect(Date.parse(String(renews_at))).toBeGreaterThan(Date.now());
-    const options = { host: GATEWAY, port: 443, servername: 'plain.example.test', ca: authority.root };
+    const options = { host: GATEWAY, port: 443, servername: 'plain.example.test', ca: ca.root };
     await new Promise<void>((resolve, reject) => {
       const socket = connect(options, () => {
         socket.destroy();
@@ -124,7 +124,7 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
     const certificate = await client.presented('door.site.example.test');
     expect(certificate.subjectAltName).toBe('DNS:*.site.example.test');
     expect(certificate.publicKey.asymmetricKeyDetails?.modulusLength).toBe(4096);
-    expect(isFromAuthority(certificate)).toBe(true);
+    expect(isFromAcmeCa(certificate)).toBe(true);
   });
 
   it('validates a name with TLS-ALPN when port 80 is unreachable', async () => {
@@ -156,7 +156,7 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
     await expect
       .poll(async () => (await client.presented('renewed.example.test')).serialNumber, PATIENCE)
       .not.toBe(first.serialNumber);
-    expect(isFromAuthority(await client.presented('renewed.example.test'))).toBe(true);
+    expect(isFromAcmeCa(await client.presented('renewed.example.test'))).toBe(true);
   });
 
   const failed = async (id: string, code: string) => {
@@ -185,30 +185,30 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
     resolver.cname(challenge, String(body.acme_challenge_cname_target));
     await retry(id);
     await issued(id);
-    expect(isFromAuthority(await client.presented('door.mended.example.test'))).toBe(true);
+    expect(isFromAcmeCa(await client.presented('door.mended.example.test'))).toBe(true);
   });
 
   it('reports an unreachable CA, and succeeds once it is reachable', async () => {
-    await authority.pause();
+    await ca.pause();
     let id: string;
     try {
       id = await reserve('patient.example.test', ECDSA);
-      expect((await failed(id, 'INTERNAL_ERROR'))?.msg).toContain(`is unreachable: ${AUTHORITY}`);
+      expect((await failed(id, 'INTERNAL_ERROR'))?.msg).toContain(`is unreachable: ${CA}`);
     } finally {
-      await authority.resume();
+      await ca.resume();
     }
     expect((await read(id)).certificate).toBeNull();
     await retry(id);
     await issued(id);
-    expect(isFromAuthority(await client.presented('patient.example.test'))).toBe(true);
+    expect(isFromAcmeCa(await client.presented('patient.example.test'))).toBe(true);
   });
 
   it('serves the local CA’s certificate after the policy is detached', async () => {
     const id = await reserve('leaving.example.test', ECDSA);
     await issued(id);
-    expect(isFromAuthority(await client.presented('leaving.example.test'))).toBe(true);
+    expect(isFromAcmeCa(await client.presented('leaving.example.test'))).toBe(true);
     await client.call('DELETE', `/reserved_domains/${id}/certificate_management_policy`);
-    expect(isFromAuthority(await client.presented('leaving.example.test'))).toBe(false);
+    expect(isFromAcmeCa(await client.presented('leaving.example.test'))).toBe(false);
   });
 
   it('forwards challenges of others to the endpoint of the name', async () => {

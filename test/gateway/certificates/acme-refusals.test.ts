@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { AcmeAccountKey, type Seal } from '../../../src/gateway/certificates/acme/acme-account-key.ts';
-import { AcmeAuthority, type AcmeAuthorityOptions } from '../../../src/gateway/certificates/acme/acme-authority.ts';
+import { AcmeCa, type AcmeCaOptions } from '../../../src/gateway/certificates/acme/acme-ca.ts';
 import { AcmeIssuer } from '../../../src/gateway/certificates/acme/acme-issuer.ts';
 import { HttpChallenges } from '../../../src/gateway/certificates/challenges/challenge-http.ts';
 import { TlsAlpnChallenges } from '../../../src/gateway/certificates/challenges/challenge-tls-alpn.ts';
@@ -29,7 +29,7 @@ interface SignedRequest {
 }
 
 /** An authority that says what a test makes it say: a real one refuses nothing on demand. */
-class CapriciousAuthority {
+class ScriptedCa {
   readonly requests: SignedRequest[] = [];
   readonly #server: Server;
   /** Answers by path; a list is used up from its front, its last answer stays. */
@@ -84,7 +84,7 @@ function problem(status: number, type: string, detail: string, headers: Record<s
 }
 
 describe('an ACME CA that does not issue', () => {
-  let authority: CapriciousAuthority;
+  let ca: ScriptedCa;
   let dns: NameServer;
   let folder: string;
   let own: { cert: string; key: string };
@@ -94,24 +94,24 @@ describe('an ACME CA that does not issue', () => {
     own = { cert: certificatePem, key: privateKeyPem };
   });
   beforeEach(async () => {
-    authority = new CapriciousAuthority(own);
-    await authority.start();
+    ca = new ScriptedCa(own);
+    await ca.start();
     dns = await NameServer.start();
     dns.cname('shop.example.test', TARGET);
     folder = mkdtempSync(join(tmpdir(), 'acme-account-'));
   });
   afterEach(async () => {
-    await Promise.all([authority.stop(), dns.stop()]);
+    await Promise.all([ca.stop(), dns.stop()]);
     rmSync(folder, { recursive: true });
   });
 
-  function issuer(options: Partial<AcmeAuthorityOptions> = {}): AcmeIssuer {
+  function issuer(options: Partial<AcmeCaOptions> = {}): AcmeIssuer {
     const account = { contactEmail: null, externalAccountBinding: null, ...options };
     const key = new AcmeAccountKey(join(folder, 'account'), box);
     const challenges = { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() };
     return new AcmeIssuer(
       {
-        authority: new AcmeAuthority({ directoryUrl: `${authority.url}/directory`, ...account }, key),
+        ca: new AcmeCa({ directoryUrl: `${ca.url}/directory`, ...account }, key),
         targets: () => ({ cname_target: TARGET, acme_challenge_cname_target: null }),
         trust: own.cert,
         plainChallenges: ['http-01'],
@@ -122,31 +122,31 @@ describe('an ACME CA that does not issue', () => {
   }
 
   const request = { domain: 'shop.example.test', privateKeyType: 'ecdsa' } as const;
-  const unhurried = new AbortController().signal;
+  const neverAborted = new AbortController().signal;
 
   /** An order whose name was proved before. */
   function orderIsReady(): void {
-    const order = { authorizations: [`${authority.url}/authorization`], finalize: `${authority.url}/finalize` };
-    const headers = { Location: `${authority.url}/order/1` };
-    authority.replies['/order'] = [{ status: 201, headers, body: { ...order, status: 'ready' } }];
-    authority.replies['/authorization'] = [{ body: { status: 'valid', challenges: [] } }];
+    const order = { authorizations: [`${ca.url}/authorization`], finalize: `${ca.url}/finalize` };
+    const headers = { Location: `${ca.url}/order/1` };
+    ca.replies['/order'] = [{ status: 201, headers, body: { ...order, status: 'ready' } }];
+    ca.replies['/authorization'] = [{ body: { status: 'valid', challenges: [] } }];
   }
 
   it('is not asked again before its Retry-After', async () => {
-    authority.replies['/order'] = [problem(429, 'rateLimited', 'too many certificates', { 'Retry-After': '7200' })];
-    await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({
+    ca.replies['/order'] = [problem(429, 'rateLimited', 'too many certificates', { 'Retry-After': '7200' })];
+    await expect(issuer().issue(request, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL_ERROR',
       message: 'The certificate authority limits the rate of requests: too many certificates',
       retryAfter: 7200,
     });
-    expect(authority.count('/order')).toBe(1);
+    expect(ca.count('/order')).toBe(1);
   });
 
   it('may send Retry-After as a date', async () => {
     const date = new Date(Date.now() + 3_600_000).toUTCString();
-    authority.replies['/account'] = [{ status: 503, headers: { 'Retry-After': date }, body: '<h1>maintenance</h1>' }];
+    ca.replies['/account'] = [{ status: 503, headers: { 'Retry-After': date }, body: '<h1>maintenance</h1>' }];
     const failure = await issuer()
-      .issue(request, unhurried)
+      .issue(request, neverAborted)
       .catch((error) => error);
     expect(failure).toMatchObject({
       code: 'INTERNAL_ERROR',
@@ -157,9 +157,9 @@ describe('an ACME CA that does not issue', () => {
   });
 
   it('that no address reaches is reported as unreachable, with the reason', async () => {
-    const subject = issuer({ directoryUrl: `${authority.url.replace('127.0.0.1', 'localhost')}/directory` });
-    await authority.stop();
-    await expect(subject.issue(request, unhurried)).rejects.toMatchObject({
+    const subject = issuer({ directoryUrl: `${ca.url.replace('127.0.0.1', 'localhost')}/directory` });
+    await ca.stop();
+    await expect(subject.issue(request, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL_ERROR',
       message: expect.stringMatching(/^The certificate authority is unreachable: localhost:\d+: .*ECONNREFUSED/),
     });
@@ -167,9 +167,9 @@ describe('an ACME CA that does not issue', () => {
 
   it('that needs longer than the deadline gets a later attempt', async () => {
     orderIsReady();
-    authority.replies['/finalize'] = [{ headers: { 'Retry-After': '3600' }, body: { status: 'processing' } }];
-    authority.replies['/order/1'] = [{ headers: { 'Retry-After': '3600' }, body: { status: 'processing' } }];
-    await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({
+    ca.replies['/finalize'] = [{ headers: { 'Retry-After': '3600' }, body: { status: 'processing' } }];
+    ca.replies['/order/1'] = [{ headers: { 'Retry-After': '3600' }, body: { status: 'processing' } }];
+    await expect(issuer().issue(request, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL_ERROR',
       retryAfter: 3600,
     });
@@ -182,70 +182,70 @@ describe('an ACME CA that does not issue', () => {
     const key = await crypto.createPrivateEcdsaKey();
     const [, certificate] = await crypto.createAlpnCertificate(authorization, 'key authorization', key);
     orderIsReady();
-    authority.replies['/finalize'] = [{ body: { status: 'valid', certificate: `${authority.url}/certificate` } }];
-    authority.replies['/certificate'] = [{ body: certificate.toString() }];
-    await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({
+    ca.replies['/finalize'] = [{ body: { status: 'valid', certificate: `${ca.url}/certificate` } }];
+    ca.replies['/certificate'] = [{ body: certificate.toString() }];
+    await expect(issuer().issue(request, neverAborted)).rejects.toMatchObject({
       code: 'INTERNAL_ERROR',
       message: 'The certificate authority sent a certificate that is not for shop.example.test.',
     });
   });
 
   it('that CAA records forbid is not asked', async () => {
-    authority.meta = { caaIdentities: ['letsencrypt.org'] };
+    ca.meta = { caaIdentities: ['letsencrypt.org'] };
     dns.add({ type: 'CAA', name: 'example.test', data: { flags: 0, tag: 'issue', value: 'other-ca.test' } });
-    await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({
+    await expect(issuer().issue(request, neverAborted)).rejects.toMatchObject({
       code: 'DNS_ERROR',
       message: expect.stringContaining('The CAA record of example.test'),
     });
-    expect(authority.count('/order')).toBe(0);
+    expect(ca.count('/order')).toBe(0);
   });
 
   it('that finds a CAA record itself is reported as DNS_ERROR', async () => {
-    authority.replies['/order'] = [problem(403, 'caa', 'CAA record for shop.example.test prevents issuance')];
-    await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({ code: 'DNS_ERROR' });
+    ca.replies['/order'] = [problem(403, 'caa', 'CAA record for shop.example.test prevents issuance')];
+    await expect(issuer().issue(request, neverAborted)).rejects.toMatchObject({ code: 'DNS_ERROR' });
   });
 
   it('is not asked while the domain points elsewhere', async () => {
     dns.remove('shop.example.test');
-    await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({ code: 'DNS_ERROR' });
-    expect(authority.requests).toEqual([]);
+    await expect(issuer().issue(request, neverAborted)).rejects.toMatchObject({ code: 'DNS_ERROR' });
+    expect(ca.requests).toEqual([]);
   });
 
   it('may reject a nonce, which costs one more request', async () => {
-    authority.replies['/order'] = [
+    ca.replies['/order'] = [
       problem(400, 'badNonce', 'used before'),
       problem(403, 'rejectedIdentifier', 'not this name'),
     ];
-    await expect(issuer().issue(request, unhurried)).rejects.toMatchObject({
+    await expect(issuer().issue(request, neverAborted)).rejects.toMatchObject({
       message: 'The certificate authority refused the request: not this name',
     });
-    expect(authority.count('/order')).toBe(2);
+    expect(ca.count('/order')).toBe(2);
   });
 
   it('that has lost the account gets a new registration with the next attempt', async () => {
-    authority.replies['/order'] = [problem(400, 'accountDoesNotExist', 'who?')];
+    ca.replies['/order'] = [problem(400, 'accountDoesNotExist', 'who?')];
     const subject = issuer();
     for (const registrations of [1, 2]) {
-      await expect(subject.issue(request, unhurried)).rejects.toMatchObject({ code: 'INTERNAL_ERROR' });
-      expect(authority.count('/account')).toBe(registrations);
+      await expect(subject.issue(request, neverAborted)).rejects.toMatchObject({ code: 'INTERNAL_ERROR' });
+      expect(ca.count('/account')).toBe(registrations);
     }
   });
 
   it('gets one account for two concurrent first orders', async () => {
-    authority.replies['/order'] = [problem(403, 'unauthorized', 'no')];
+    ca.replies['/order'] = [problem(403, 'unauthorized', 'no')];
     const subject = issuer();
-    await Promise.allSettled([subject.issue(request, unhurried), subject.issue(request, unhurried)]);
-    expect([authority.count('/account'), authority.count('/order')]).toEqual([1, 2]);
+    await Promise.allSettled([subject.issue(request, neverAborted), subject.issue(request, neverAborted)]);
+    expect([ca.count('/account'), ca.count('/order')]).toEqual([1, 2]);
   });
 
   it('receives the same key after a restart, agreed terms, the contact and the binding', async () => {
-    authority.replies['/order'] = [problem(403, 'unauthorized', 'no')];
+    ca.replies['/order'] = [problem(403, 'unauthorized', 'no')];
     const options = { contactEmail: 'ops@example.test', externalAccountBinding: { kid: 'kid-1', hmacKey: 'c2VjcmV0' } };
     for (const _start of [1, 2])
       await issuer(options)
-        .issue(request, unhurried)
+        .issue(request, neverAborted)
         .catch(() => {});
-    const [first, second] = authority.requests.filter(({ path }) => path === '/account');
+    const [first, second] = ca.requests.filter(({ path }) => path === '/account');
     expect(first?.protected.jwk?.x).toEqual(expect.any(String));
     expect(second?.protected.jwk).toEqual(first?.protected.jwk);
     expect(first?.payload).toMatchObject({
@@ -257,7 +257,7 @@ describe('an ACME CA that does not issue', () => {
 
   it('that never responds is not waited for once the job is cancelled', async () => {
     const abort = new AbortController();
-    authority.onRequest = (path) => {
+    ca.onRequest = (path) => {
       if (path !== '/order') return undefined;
       abort.abort(new Error('cancelled'));
       return new Promise<never>(() => {});

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import pino from 'pino';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { AcmeAccountKey, type Seal } from '../../../src/gateway/certificates/acme/acme-account-key.ts';
-import { AcmeAuthority } from '../../../src/gateway/certificates/acme/acme-authority.ts';
+import { AcmeCa } from '../../../src/gateway/certificates/acme/acme-ca.ts';
 import { AcmeIssuer, type AcmeIssuerOptions } from '../../../src/gateway/certificates/acme/acme-issuer.ts';
 import { ChallengeDns } from '../../../src/gateway/certificates/challenges/challenge-dns.ts';
 import { HttpChallenges } from '../../../src/gateway/certificates/challenges/challenge-http.ts';
@@ -22,7 +22,7 @@ import { unless } from '../../support/requirements.ts';
 
 /** Loopback addresses of this process only: CAs validate at fixed ports. */
 const net = `127.77.${process.pid % 250}`;
-const [RESOLVER, GATEWAY, AUTHORITY] = [`${net}.1`, `${net}.2`, `${net}.3`];
+const [RESOLVER, GATEWAY, CA] = [`${net}.1`, `${net}.2`, `${net}.3`];
 
 const CNAME_TARGET = 'abc.def.cname.gateway.test';
 const CHALLENGE_ZONE = 'acme.gateway.test';
@@ -39,7 +39,7 @@ const impatientClock: Clock = { ...systemClock, sleep: (ms, signal) => systemClo
 
 describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
   let resolver: NameServer;
-  let authority: AcmeServer;
+  let ca: AcmeServer;
   let challengeDns: ChallengeDns;
   let web: HttpServer;
   let front: TcpServer;
@@ -67,13 +67,13 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
       else socket.destroy();
     });
     await Promise.all([listen(web, 80), listen(front, 443)]);
-    authority = await AcmeServer.start(AUTHORITY, RESOLVER);
+    ca = await AcmeServer.start(CA, RESOLVER);
     folder = mkdtempSync(join(tmpdir(), 'acme-account-'));
   });
 
   afterAll(async () => {
     web.closeAllConnections();
-    await Promise.all([authority.stop(), challengeDns.stop(), resolver.stop(), close(web), close(front)]);
+    await Promise.all([ca.stop(), challengeDns.stop(), resolver.stop(), close(web), close(front)]);
     rmSync(folder, { recursive: true });
   });
 
@@ -96,18 +96,18 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
   /** The issuer of a gateway that has just started. */
   function issuer(options: Partial<AcmeIssuerOptions> = {}): AcmeIssuer {
     const account = {
-      directoryUrl: authority.directoryUrl,
+      directoryUrl: ca.directoryUrl,
       contactEmail: 'ops@example.test',
       externalAccountBinding: null,
     };
     return new AcmeIssuer(
       {
-        authority: new AcmeAuthority(account, new AcmeAccountKey(join(folder, 'account'), box)),
+        ca: new AcmeCa(account, new AcmeAccountKey(join(folder, 'account'), box)),
         targets: (domain) => ({
           cname_target: CNAME_TARGET,
           acme_challenge_cname_target: domain.startsWith('*.') ? CHALLENGE_TARGET : null,
         }),
-        trust: authority.root,
+        trust: ca.root,
         plainChallenges: ['http-01', 'tls-alpn-01'],
         dnsServers: [RESOLVER],
         ...options,
@@ -129,7 +129,7 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
     expect(createPrivateKey(privateKeyPem).asymmetricKeyDetails).toEqual({ namedCurve: 'prime256v1' });
     // The chain: leaf and intermediate.
     const [, intermediate = ''] = certificatePem.match(/-----BEGIN[^-]+-----[^-]+-----END[^-]+-----/g) ?? [];
-    expect(new X509Certificate(intermediate).verify(new X509Certificate(authority.root).publicKey)).toBe(true);
+    expect(new X509Certificate(intermediate).verify(new X509Certificate(ca.root).publicKey)).toBe(true);
     const answered = String(webRequests[0]).split(' ');
     expect(http.answer(String(answered[0]), String(answered[1]))).toBeUndefined();
   });
@@ -187,14 +187,14 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
   it('reports an unreachable CA, and succeeds once it is reachable', async () => {
     resolver.cname('plain.example.test', CNAME_TARGET);
     const subject = issuer();
-    await authority.pause();
+    await ca.pause();
     try {
       await expect(subject.issue(plain('plain.example.test'), neverAborted)).rejects.toMatchObject({
         code: 'INTERNAL_ERROR',
-        message: expect.stringContaining(`is unreachable: ${AUTHORITY}`),
+        message: expect.stringContaining(`is unreachable: ${CA}`),
       });
     } finally {
-      await authority.resume();
+      await ca.resume();
     }
     await subject.issue(plain('plain.example.test'), neverAborted);
   });

@@ -20,7 +20,7 @@ import { recordingLog } from '../../support/silent-log.ts';
 
 /** Loopback addresses of this process only: CAs validate at fixed ports. */
 const net = `127.79.${process.pid % 250}`;
-const [RESOLVER, GATEWAY, AUTHORITY] = [`${net}.1`, `${net}.2`, `${net}.3`];
+const [RESOLVER, GATEWAY, CA] = [`${net}.1`, `${net}.2`, `${net}.3`];
 
 /** Enough for validations and paused polls. */
 const PATIENCE = { timeout: 60_000, interval: 100 };
@@ -81,7 +81,7 @@ describe('claiming the gateway’s own names', () => {
 
 describe('the gateway’s own names', { timeout: 120_000, ...unless(NO_ACME_SERVER) }, () => {
   let resolver: NameServer;
-  let authority: AcmeServer;
+  let ca: AcmeServer;
   let dataDir: string;
   /** How far the gateway's wall clock is ahead. */
   let ahead = 0;
@@ -90,10 +90,10 @@ describe('the gateway’s own names', { timeout: 120_000, ...unless(NO_ACME_SERV
     const realNow = Date.now;
     vi.spyOn(Date, 'now').mockImplementation(() => realNow() + ahead);
     resolver = await NameServer.start(RESOLVER, 53);
-    authority = await AcmeServer.start(AUTHORITY, RESOLVER);
+    ca = await AcmeServer.start(CA, RESOLVER);
   }, 60_000);
   afterAll(async () => {
-    await Promise.all([authority?.stop(), resolver?.stop()]);
+    await Promise.all([ca?.stop(), resolver?.stop()]);
     vi.restoreAllMocks();
   });
   beforeEach(() => {
@@ -107,10 +107,10 @@ describe('the gateway’s own names', { timeout: 120_000, ...unless(NO_ACME_SERV
 
   async function start(ownNames: OwnNamesChoice, answersDns: boolean) {
     const { log, lines } = recordingLog();
-    const account = { directoryUrl: authority.directoryUrl, contactEmail: null, externalAccountBinding: null };
+    const account = { directoryUrl: ca.directoryUrl, contactEmail: null, externalAccountBinding: null };
     const gateway = await startTestGateway({
       ...{ dataDir, log, domain: 'gateway.test', host: GATEWAY, httpPort: 80, httpsPort: 443 },
-      acme: { ...account, trust: authority.root, resolvers: [RESOLVER], ownNames },
+      acme: { ...account, trust: ca.root, resolvers: [RESOLVER], ownNames },
       challengeDns: answersDns ? { host: GATEWAY, port: 0, nameServer: 'connect.gateway.test' } : null,
     });
     onTestFinished(() => gateway.close());

@@ -3,9 +3,9 @@ import { explainUnreadable, writeDurably } from '../../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
 import { makePrivateKey } from '../issuing/private-key.ts';
 
-/** Encrypts what lies on a disk. */
+/** Encrypts secrets on disk. */
 export interface Seal {
-  /** @param owner what the secret belongs to; it only opens with the same owner */
+  /** @param owner identifies the secret; only the same owner opens it */
   seal(plain: string, owner: string): Buffer;
   /** @throws when the box was changed, or sealed with another key */
   open(box: Buffer, owner: string): string;
@@ -13,7 +13,7 @@ export interface Seal {
 
 const OWNER = 'acme-account';
 
-/** The key that the certificate authority knows us by, made when it is first needed and kept encrypted in a file. */
+/** The key of the ACME account, created on first use and kept encrypted in a file. */
 export class AcmeAccountKey {
   #loading: Promise<string> | null = null;
 

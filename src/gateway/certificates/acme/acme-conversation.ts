@@ -5,30 +5,30 @@ import { Agent, request } from 'node:https';
 import { messageOf } from '../../../lib/errors.ts';
 import { parseRetryAfter } from '../../../lib/retry-after.ts';
 import { VERSION } from '../../../version.ts';
-import { AcmeProblem, AuthorityUnreachable, parseProblem, problemType } from './acme-problem.ts';
+import { AcmeProblem, CaUnreachable, parseProblem, problemType } from './acme-problem.ts';
 
 export type AcmeLibrary = typeof import('acme-client');
 
-/** A series of requests to a certificate authority that end together. */
+/** A series of requests to a certificate authority with one deadline. */
 export interface Conversation {
   readonly acme: AcmeLibrary;
   /** Aborts every request and wait. */
   readonly signal: AbortSignal;
-  /** Seconds that the last answer asked to wait before asking again; null when it said nothing. */
+  /** `Retry-After` of the last response, in seconds; null without one. */
   retryAfter: number | null;
 }
 
-/** Authorities take seconds for a finalization at worst. */
+/** The slowest request is a finalization, which takes a CA seconds. */
 const REQUEST_MS = 30_000;
-/** Certificates with their chains have some 10 kB. */
+/** A certificate with its chain takes about 10 kB. */
 const MAX_BODY_BYTES = 1024 * 1024;
 
-/** The library's requests find the conversation that they belong to here: its own interface lets nothing through. */
+/** The conversation of each request: the library's interface cannot pass it on. */
 const conversations = new AsyncLocalStorage<Conversation & { agent: Agent }>();
 
 /**
  * Runs a conversation with a certificate authority. Requests of the ACME library inside `talk` have a deadline, obey the
- * signal and reject with {@link AcmeProblem} or {@link AuthorityUnreachable}.
+ * signal and reject with {@link AcmeProblem} or {@link CaUnreachable}.
  *
  * @param trust PEM of the CAs to trust for the server's own certificate; null: the public CAs
  */
@@ -44,10 +44,10 @@ export async function converse<T>(
   return conversations.run(conversation, () => talk(conversation));
 }
 
-/** Loaded at the first order: most processes never need it, and it takes its time. */
+/** Loaded with the first order: most processes never need it, and loading is slow. */
 async function loadLibrary(): Promise<AcmeLibrary> {
   const acme = await import('acme-client');
-  // The library's own transport waits as long as a response demands, cannot be aborted and loses the cause of failures.
+  // The library's own transport cannot be aborted, obeys any Retry-After and hides the cause of failures.
   acme.axios.defaults.adapter = async (config) => {
     const method = config.method === 'head' ? 'HEAD' : config.method === 'post' ? 'POST' : 'GET';
     const body = typeof config.data === 'string' ? config.data : null;
@@ -57,13 +57,13 @@ async function loadLibrary(): Promise<AcmeLibrary> {
   return acme;
 }
 
-interface AuthorityResponse {
+interface CaResponse {
   status: number;
   headers: Record<string, string>;
   data: string;
 }
 
-async function send(url: string, method: 'GET' | 'HEAD' | 'POST', body: string | null): Promise<AuthorityResponse> {
+async function send(url: string, method: 'GET' | 'HEAD' | 'POST', body: string | null): Promise<CaResponse> {
   const conversation = conversations.getStore();
   if (!conversation) throw new Error('ACME request outside a conversation');
   const response = await exchange(url, method, body, conversation);
@@ -71,7 +71,7 @@ async function send(url: string, method: 'GET' | 'HEAD' | 'POST', body: string |
   conversation.retryAfter = retryAfterMs === null ? null : Math.ceil(retryAfterMs / 1000);
   if (response.status < 400) return response;
   const document = parseProblem(response.data);
-  // The library repeats these with the nonce of the response.
+  // The library retries with the nonce of this response.
   if (problemType(document) === 'badNonce') return response;
   throw new AcmeProblem(document, response.status, conversation.retryAfter);
 }
@@ -81,13 +81,13 @@ async function exchange(
   method: 'GET' | 'HEAD' | 'POST',
   body: string | null,
   { signal, agent }: Conversation & { agent: Agent },
-): Promise<AuthorityResponse> {
+): Promise<CaResponse> {
   const deadline = AbortSignal.timeout(REQUEST_MS);
   const headers = { 'User-Agent': `device-agent/${VERSION}`, 'Content-Type': 'application/jose+json' };
   try {
     const either = AbortSignal.any([signal, deadline]);
     const call = request(url, { method, headers, agent, signal: either });
-    // Reading the response fails as well.
+    // Reading the response reports the same error.
     call.on('error', () => {});
     call.end(body ?? undefined);
     const [response] = (await once(call, 'response')) as [IncomingMessage];
@@ -95,8 +95,8 @@ async function exchange(
     return { status: Number(response.statusCode), headers: singleValues(response.headers), data };
   } catch (cause) {
     signal.throwIfAborted();
-    const reason = deadline.aborted ? `no answer within ${REQUEST_MS / 1000} s` : messageOf(cause);
-    throw new AuthorityUnreachable(`${new URL(url).host}: ${reason}`, { cause });
+    const reason = deadline.aborted ? `no response within ${REQUEST_MS / 1000} s` : messageOf(cause);
+    throw new CaUnreachable(`${new URL(url).host}: ${reason}`, { cause });
   }
 }
 

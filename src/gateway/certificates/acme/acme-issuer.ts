@@ -12,21 +12,21 @@ import {
 import { challengeRecord, checkRecords, type RecordTargets } from '../issuing/dns-check.ts';
 import { DnsLookup } from '../issuing/dns-lookup.ts';
 import { fits, makePrivateKey } from '../issuing/private-key.ts';
-import type { AcmeAuthority } from './acme-authority.ts';
+import type { AcmeCa } from './acme-ca.ts';
 import { type Conversation, converse } from './acme-conversation.ts';
 import { AcmeOrder, type ChallengeType, type Publish, ValidationFailed } from './acme-order.ts';
 import { AcmeProblem, toIssueError } from './acme-problem.ts';
 import { allowedByCaa } from './caa-check.ts';
 
 export interface AcmeIssuerOptions {
-  /** Where the records of a domain have to lead. */
+  /** The required targets of a domain's DNS records. */
   targets: (domain: string) => RecordTargets;
-  authority: AcmeAuthority;
-  /** PEM of the authorities that the ACME server's own certificate may come from; null: the public ones. */
+  ca: AcmeCa;
+  /** PEM of the CAs to trust for the ACME server's own certificate; null: the public CAs. */
   trust: string | null;
-  /** Ways to prove control of plain names, tried in this order: those whose port the world reaches. */
+  /** Challenges for names without a wildcard, tried in this order; their ports must be public. */
   plainChallenges: readonly ('http-01' | 'tls-alpn-01')[];
-  /** Resolvers to check records with, `ip` or `ip:port`; null: those of the system. */
+  /** Resolvers for checking records, `ip` or `ip:port`; null: the system's. */
   dnsServers: readonly string[] | null;
 }
 
@@ -37,21 +37,21 @@ export interface AcmeIssuerDeps {
   clock: Clock;
 }
 
-/** All of an order; authorities settle most within seconds. */
+/** Time limit of an order; most take seconds. */
 const ISSUANCE_MS = 4 * 60_000;
-/** Let's Encrypt takes five failed validations of a name, and forgives one every twelve minutes. */
+/** Let's Encrypt allows five failed validations of a name, and one more every twelve minutes. */
 const AFTER_FAILED_VALIDATION_S = 15 * 60;
-/** How often, and at which distance, a TXT value is looked for before the authority does. */
+/** Attempts to see a TXT value before the CA looks it up, and the pause between them. */
 const TXT_LOOKS = 3;
 const TXT_PAUSE_MS = 2000;
 
-/** What is to be proved: the domain, and where the TXT value of its DNS challenge goes; null: it has none. */
+/** A domain to validate, and the name for its TXT value; null without a DNS challenge. */
 interface Name {
   domain: string;
   target: string | null;
 }
 
-/** Obtains certificates from an ACME authority (RFC 8555). */
+/** Obtains certificates from an ACME certificate authority (RFC 8555). */
 export class AcmeIssuer implements CertificateIssuer {
   readonly usesOurClock = false;
 
@@ -66,7 +66,7 @@ export class AcmeIssuer implements CertificateIssuer {
       return await this.#issue(request, AbortSignal.any([signal, deadline]));
     } catch (error) {
       signal.throwIfAborted();
-      if (error instanceof AcmeProblem && error.type === 'accountDoesNotExist') this.options.authority.forgetAccount();
+      if (error instanceof AcmeProblem && error.type === 'accountDoesNotExist') this.options.ca.forgetAccount();
       if (!deadline.aborted) throw toIssueError(error);
       const message = `The certificate authority did not finish within ${ISSUANCE_MS / 60_000} minutes.`;
       throw new IssueError('INTERNAL_ERROR', message, { cause: error });
@@ -79,7 +79,7 @@ export class AcmeIssuer implements CertificateIssuer {
     await checkRecords(domain, targets, lookup);
     const name = { domain, target: targets.acme_challenge_cname_target };
     return converse(this.options.trust, signal, async (conversation) => {
-      const client = await this.options.authority.client(conversation);
+      const client = await this.options.ca.client(conversation);
       const order = await this.#authorizedOrder(name, client, conversation, lookup);
       const privateKeyPem = await makePrivateKey(privateKeyType);
       const [, csr] = await conversation.acme.crypto.createCsr({ altNames: [domain] }, privateKeyPem);
@@ -89,7 +89,7 @@ export class AcmeIssuer implements CertificateIssuer {
     });
   }
 
-  /** An order whose name is proved to be ours, in the first way that works. */
+  /** An order for a validated name; tries each allowed challenge until one succeeds. */
   async #authorizedOrder(
     name: Name,
     client: Client,
@@ -98,7 +98,7 @@ export class AcmeIssuer implements CertificateIssuer {
   ): Promise<AcmeOrder> {
     const { domain, target } = name;
     const usable: readonly ChallengeType[] = target === null ? this.options.plainChallenges : ['dns-01'];
-    const identities = await this.options.authority.caaIdentities(conversation);
+    const identities = await this.options.ca.caaIdentities(conversation);
     const failures: ValidationFailed[] = [];
     for (const type of await allowedByCaa(domain, identities, usable, lookup)) {
       const order = await AcmeOrder.begin(domain, client, conversation, this.deps.clock);

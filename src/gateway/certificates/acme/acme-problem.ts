@@ -32,8 +32,8 @@ export class AcmeProblem extends Error {
 }
 
 /** A request to the certificate authority got no response. */
-export class AuthorityUnreachable extends Error {
-  override name = 'AuthorityUnreachable';
+export class CaUnreachable extends Error {
+  override name = 'CaUnreachable';
 }
 
 /** A problem's description on one line: it may quote the response of any server. */
@@ -49,7 +49,7 @@ export function problemType({ type = '' }: ProblemDocument): string {
   return type.startsWith(PREFIX) ? type.slice(PREFIX.length) : '';
 }
 
-/** Parses a problem document; empty when the text is none. */
+/** Parses a problem document; empty for any other text. */
 export function parseProblem(text: string): ProblemDocument {
   try {
     const parsed: unknown = JSON.parse(text);
@@ -70,7 +70,7 @@ export function isProblem(value: unknown): value is ProblemDocument {
 /** Turns the error of an order into the one that the provisioning job shows. */
 export function toIssueError(cause: unknown): IssueError {
   if (cause instanceof IssueError) return cause;
-  if (cause instanceof AuthorityUnreachable) {
+  if (cause instanceof CaUnreachable) {
     const message = `The certificate authority is unreachable: ${cause.message}.`;
     return new IssueError('INTERNAL_ERROR', message, { cause });
   }

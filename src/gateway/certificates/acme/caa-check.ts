@@ -9,7 +9,7 @@ import type { DnsLookup } from '../issuing/dns-lookup.ts';
  * @param identities the CA's names in CAA records, from its directory; without any, nothing is checked
  * @param methods the validation methods that the gateway supports, for example `http-01`
  * @returns the methods that the records allow (RFC 8657, section 4)
- * @throws {IssueError} `DNS_ERROR` when none is; `INTERNAL_ERROR` when a lookup failed
+ * @throws {IssueError} `DNS_ERROR` when they allow no method; `INTERNAL_ERROR` when a lookup failed
  */
 export async function allowedByCaa<M extends string>(
   domain: string,

@@ -1,12 +1,12 @@
-/** Whoever signs certificates for reserved domains: the local CA, or an ACME service. */
+/** Issues certificates for reserved domains: the local CA, or an ACME CA. */
 export interface CertificateIssuer {
-  /** Whether its certificates begin by this machine's clock, right or wrong. */
+  /** Whether the validity of its certificates starts by this machine's clock, which may be wrong. */
   readonly usesOurClock: boolean;
   /**
    * Obtains a certificate.
    *
-   * @param signal aborts when the domain does not want it any more
-   * @throws {IssueError} when it is known what went wrong; anything else counts as a fault of ours
+   * @param signal aborts when the certificate is no longer needed
+   * @throws {IssueError} for a known cause; any other error is internal
    */
   issue(request: IssueRequest, signal: AbortSignal): Promise<IssuedCertificate>;
 }
@@ -23,12 +23,12 @@ export interface IssuedCertificate {
   privateKeyPem: string;
 }
 
-/** Why no certificate was issued, in words for the domain's owner. */
+/** Why no certificate was issued, for the domain's owner. */
 export class IssueError extends Error {
-  /** Seconds during which another attempt is pointless or forbidden; null when nobody said. */
+  /** Seconds to wait before the next attempt, as the CA demands; null without a demand. */
   readonly retryAfter: number | null;
 
-  /** @param code `DNS_ERROR` when the owner has to correct a record, `INTERNAL_ERROR` when waiting may help */
+  /** @param code `DNS_ERROR` when the owner must correct a record, `INTERNAL_ERROR` when a retry may succeed */
   constructor(
     readonly code: 'DNS_ERROR' | 'INTERNAL_ERROR',
     message: string,

@@ -78,7 +78,7 @@ export async function certifyLeaf({ caPem, keyPem, names, leafKey, now }: LeafRe
   return pemOf(certificate);
 }
 
-/** A common name holds 64 characters at most (RFC 5280, A.1); clients look at the alternative names alone. */
+/** A common name has at most 64 characters (RFC 5280, A.1); clients only check the alternative names. */
 function subjectOf([name = '']: readonly string[]): string {
   return /^[a-z0-9.:*_-]{1,64}$/i.test(name) ? `CN=${name}` : '';
 }
@@ -89,7 +89,7 @@ function alternativeName(name: string): x509.JsonGeneralName {
   return { type: 'ip', value: isIPv6(name) ? canonicalIpv6(name) : name };
 }
 
-/** Positive and of at most twenty octets (RFC 5280, 4.1.2.2); the first bits are set so that none is superfluous. */
+/** Positive, and at most 20 octets (RFC 5280, 4.1.2.2); the fixed first bits avoid leading zeros. */
 function serialNumber(): string {
   const bytes = randomBytes(16);
   bytes[0] = ((bytes[0] as number) & 0x3f) | 0x40;

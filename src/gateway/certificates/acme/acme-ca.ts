@@ -4,22 +4,22 @@ import type { AcmeSettings } from '../../../settings/certificate-settings.ts';
 import type { AcmeAccountKey } from './acme-account-key.ts';
 import type { Conversation } from './acme-conversation.ts';
 
-export type AcmeAuthorityOptions = Pick<AcmeSettings, 'directoryUrl' | 'contactEmail' | 'externalAccountBinding'>;
+export type AcmeCaOptions = Pick<AcmeSettings, 'directoryUrl' | 'contactEmail' | 'externalAccountBinding'>;
 
 const directory = z.object({ meta: z.object({ caaIdentities: z.array(z.string()).optional() }).optional() });
 
 /** A certificate authority and our account with it. */
-export class AcmeAuthority {
-  /** What the authority calls our account; learnt anew by each process, which also tells whether it still exists. */
+export class AcmeCa {
+  /** URL of the account. Each process asks for it again, because the account may no longer exist. */
   #accountUrl: string | null = null;
   #registering: Promise<unknown> = Promise.resolve();
 
   constructor(
-    private readonly options: AcmeAuthorityOptions,
+    private readonly options: AcmeCaOptions,
     private readonly key: AcmeAccountKey,
   ) {}
 
-  /** A client that is registered, for use inside the conversation. */
+  /** A client with a registered account, for use inside the conversation. */
   async client({ acme }: Conversation): Promise<Client> {
     const { directoryUrl, externalAccountBinding } = this.options;
     const accountKey = await this.key.load();
@@ -28,19 +28,19 @@ export class AcmeAuthority {
     return new acme.Client({ ...options, accountUrl });
   }
 
-  /** The names that CAA records call the authority by; empty when it does not tell. */
+  /** The CA's names in CAA records; empty when its directory has none. */
   async caaIdentities({ acme }: Conversation): Promise<string[]> {
     const { data } = await acme.axios.get<unknown>(this.options.directoryUrl);
     const { success, data: read } = directory.safeParse(data);
     return (success && read.meta?.caaIdentities) || [];
   }
 
-  /** To be called when the authority says that there is no such account: the next client registers it again. */
+  /** Call this when the CA reports an unknown account: the next client registers again. */
   forgetAccount(): void {
     this.#accountUrl = null;
   }
 
-  /** A key that the authority knows gives the same account again (RFC 8555, section 7.3). */
+  /** For a known key, the CA returns the existing account (RFC 8555, section 7.3). */
   async #register(client: Client): Promise<string> {
     if (this.#accountUrl !== null) return this.#accountUrl;
     const { contactEmail } = this.options;
@@ -52,7 +52,7 @@ export class AcmeAuthority {
     return this.#accountUrl;
   }
 
-  /** Two first orders at once make one account. */
+  /** Concurrent first orders share one account. */
   #oneByOne<T>(work: () => Promise<T>): Promise<T> {
     const run = this.#registering.then(work);
     this.#registering = run.catch(() => {});
