@@ -12,7 +12,7 @@ import { freePorts } from '../support/free-ports.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
 import { recordingLog } from '../support/silent-log.ts';
 
-/** Accounts as agents of the SDK see them; they are changed through the management API over HTTPS. */
+/** Changes through the management API over HTTPS, and their effect on SDK agents. */
 let upstream: Server;
 beforeAll(async () => {
   upstream = createServer((_req, res) => res.end('from the device'));
@@ -42,7 +42,7 @@ async function account(acl: string[] = []) {
 
 const connect = (authtoken: string, to = gateway) => agentSession({ ...to, authtoken }).connect();
 
-/** The gateway's error code when the SDK throws. */
+/** The gateway's error code in an SDK error. */
 function codeOf(work: Promise<unknown>): Promise<string | null> {
   return work.then(
     () => null,

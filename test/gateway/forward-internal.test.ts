@@ -35,7 +35,7 @@ function listen(server: NetServer): Promise<number> {
 
 type Rule = { type: string; config?: object };
 
-/** A policy with these actions in one rule per phase. */
+/** A policy with one rule for each phase. */
 const policyOf = (phases: Record<string, Rule[]>) =>
   JSON.stringify(Object.fromEntries(Object.entries(phases).map(([phase, actions]) => [phase, [{ actions }]])));
 
@@ -148,7 +148,7 @@ describe('a request forwarded to an internal endpoint', () => {
     const goesOn = policyOf({ on_http_request: [forwardTo('http://dead.internal', { on_error: 'continue' })] });
     await serve('continue.localhost', 'outside', goesOn);
     expect(await get('continue.localhost')).toMatchObject({ status: 200, body: 'outside' });
-    // Bytes of a body that were sent cannot be sent again.
+    // A partly sent body cannot be sent again.
     expect(await get('continue.localhost', { body: 'lost' })).toMatchObject(failed);
   });
 
@@ -290,7 +290,7 @@ describe('a forwarded connection ends with the endpoint that forwards it', () =>
   });
 });
 
-/** All bytes that a tcp endpoint sends until it closes or resets. */
+/** The bytes from a tcp endpoint until it closes or resets. */
 async function received(listener: Listener): Promise<string> {
   const socket: Socket = connect(Number(new URL(String(listener.url())).port), '127.0.0.1');
   let seen = '';

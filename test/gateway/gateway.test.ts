@@ -47,7 +47,7 @@ function accepts(port: number): Promise<boolean> {
   });
 }
 
-/** @returns a function that waits until the other side has closed it */
+/** @returns a function that waits until the other side closes the connection */
 async function silentConnection(port: number): Promise<() => Promise<unknown>> {
   const socket = connect(port, '127.0.0.1');
   const closed = new Promise((resolve) => {

@@ -26,13 +26,13 @@ let gateway: TestGateway;
 let agent: Session;
 let upstream: Http2Server;
 let secureUpstream: Http2SecureServer;
-/** RST_STREAM codes of calls that ended at the upstream. */
+/** RST_STREAM codes that the upstream received. */
 const ended: Promise<number>[] = [];
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'grpc-'));
   const ca = await openLocalCa(folder, silentLog);
-  // The SDK uses the system's CAs, and reads them when it first needs them.
+  // The SDK reads the system's CAs on first use.
   process.env.SSL_CERT_FILE = ca.caFile;
   gateway = await startTestGateway();
   agent = await agentSession(gateway).connect();

@@ -17,7 +17,7 @@ import { GatewayClient } from '../support/gateway-client.ts';
 import { ask, askRaw } from '../support/http-request.ts';
 import { selfSigned } from '../support/self-signed.ts';
 
-/** The SDK's examples, with each of its ways to listen and forward. */
+/** The SDK's examples: every way to listen and forward. */
 let gateway: TestGateway;
 let session: Session;
 let folder: string;
@@ -41,7 +41,7 @@ afterAll(async () => {
 
 const hello: RequestListener = (req, res) => res.end(`hello from ${req.headers.host}${req.url}`);
 
-/** Starts a server on a free port, or at the given address. */
+/** Starts a server at an address, by default a free port. */
 async function start<S extends NetServer>(
   server: S,
   at: { port: number } | { path: string } = { port: 0 },
@@ -216,7 +216,7 @@ describe('ngrok.forward', () => {
 });
 
 describe('tls listeners', () => {
-  /** Greets in clear text and names who terminated TLS. */
+  /** An upstream whose greeting tells where TLS was terminated. */
   async function greet(listener: Listener): Promise<[subject: string, greeting: string]> {
     const { hostname } = new URL(listener.url() ?? '');
     const socket = connectTls({

@@ -20,7 +20,7 @@ async function start(options: Partial<GatewayOptions> & { ports?: number } = {})
   return gateway;
 }
 
-/** A server that greets, as SSH and SMTP do, then echoes; ends with the test. */
+/** A server that greets like SSH and SMTP, then echoes; closed after the test. */
 async function greeter(greeting = 'hello'): Promise<number> {
   const sockets = new Set<Socket>();
   const server = createServer((socket) => {
@@ -38,7 +38,7 @@ async function greeter(greeting = 'hello'): Promise<number> {
 }
 
 function forward(listener: Listener, port: number): void {
-  // The promise settles when the listener closes; the tests look at the other side.
+  // Settles when the listener closes, which these tests do not need.
   listener.forward(`tcp://127.0.0.1:${port}`).catch(() => {});
 }
 
@@ -51,12 +51,12 @@ async function client(port: number): Promise<Socket> {
   return socket.on('error', () => {});
 }
 
-/** Waits for either ending: `once` would throw on a reset. */
+/** Waits for a close or reset: `once` would throw on a reset. */
 function closed(socket: Socket): Promise<void> {
   return new Promise((resolve) => socket.once('close', () => resolve()));
 }
 
-/** The server's greeting, and its answer to a line. */
+/** The server's greeting, and its echo of a line. */
 async function converse(port: number, expected = 'hello'): Promise<string> {
   const socket = await client(port);
   let seen = '';
@@ -128,25 +128,28 @@ describe('a tcp endpoint', () => {
     expect(received).toEqual([]);
   });
 
-  it.each(['1', '2'] as const)('tells the upstream the client in PROXY protocol version %s', async (version) => {
-    const gateway = await start();
-    const session = await agentSession(gateway).connect();
-    const listener = await session.tcpEndpoint().proxyProto(version).listen(false);
-    const server = createServer().listen(0, '127.0.0.1');
-    onTestFinished(() => void server.close());
-    await once(server, 'listening');
-    forward(listener, (server.address() as AddressInfo).port);
-    const accepted = once(server, 'connection');
-    const open = await client(portOf(listener));
-    open.write('x');
-    const [socket] = (await accepted) as [Socket];
-    const header = await until(socket, (bytes) => bytes.at(-1) === 'x'.charCodeAt(0));
-    const { localPort } = open;
-    if (version === '1')
-      expect(header.toString()).toBe(`PROXY TCP4 127.0.0.1 127.0.0.1 ${localPort} ${portOf(listener)}\r\nx`);
-    else expect([header.subarray(0, 12).toString('latin1'), header.readUInt16BE(24)]).toEqual([PROXY_2, localPort]);
-    socket.destroy();
-  });
+  it.each(['1', '2'] as const)(
+    'sends the client’s address to the upstream with PROXY protocol version %s',
+    async (version) => {
+      const gateway = await start();
+      const session = await agentSession(gateway).connect();
+      const listener = await session.tcpEndpoint().proxyProto(version).listen(false);
+      const server = createServer().listen(0, '127.0.0.1');
+      onTestFinished(() => void server.close());
+      await once(server, 'listening');
+      forward(listener, (server.address() as AddressInfo).port);
+      const accepted = once(server, 'connection');
+      const open = await client(portOf(listener));
+      open.write('x');
+      const [socket] = (await accepted) as [Socket];
+      const header = await until(socket, (bytes) => bytes.at(-1) === 'x'.charCodeAt(0));
+      const { localPort } = open;
+      if (version === '1')
+        expect(header.toString()).toBe(`PROXY TCP4 127.0.0.1 127.0.0.1 ${localPort} ${portOf(listener)}\r\nx`);
+      else expect([header.subarray(0, 12).toString('latin1'), header.readUInt16BE(24)]).toEqual([PROXY_2, localPort]);
+      socket.destroy();
+    },
+  );
 
   it('can share its port with other pooled endpoints', async () => {
     const gateway = await start();
@@ -261,7 +264,7 @@ describe('the port of a tcp endpoint', () => {
   });
 });
 
-/** Occupies the first of two ports with another program. */
+/** Occupies the first of two ports. */
 async function occupied(gateway: TestGateway): Promise<{ first: number; last: number }> {
   const session = await agentSession(gateway).connect();
   const listeners = [await session.tcpEndpoint().listen(false), await session.tcpEndpoint().listen(false)];

@@ -8,7 +8,7 @@ export const CLI = fileURLToPath(new URL('../../dist/cli.js', import.meta.url));
 
 let checked = false;
 
-/** @throws Error when `dist` is not what `src` says: a test would pass or fail for the wrong program */
+/** @throws Error when `dist` is older than `src`: the test would run the wrong program */
 export function requireFreshBuild(): void {
   const reason = checked ? null : staleBecause();
   if (reason !== null) throw new Error(`${reason}: the test would run the wrong program; run npm run build`);
@@ -17,7 +17,7 @@ export function requireFreshBuild(): void {
 
 type LogLine = { level: string; msg: string } & Record<string, unknown>;
 
-/** The agent as a user starts it: its own process, on free ports, in a folder of its own. */
+/** The agent as users start it: a process on free ports, with its own folder. */
 export class AgentProcess {
   readonly lines: LogLine[] = [];
   readonly #waiting: { matches: (line: LogLine) => boolean; resolve: (line: LogLine) => void }[] = [];
@@ -30,16 +30,16 @@ export class AgentProcess {
     readonly folder: string,
   ) {
     this.#ended = once(child, 'exit').then(([code]) => code as number | null);
-    // A test that ran out of time leaves no agent behind.
+    // After a timeout of the test, no agent must keep running.
     process.once('exit', this.#kill);
     child.once('exit', () => process.off('exit', this.#kill));
     createInterface({ input: child.stdout as NodeJS.ReadableStream }).on('line', (text) => this.#take(text));
   }
 
   /**
-   * Starts the agent; `folder` is its working folder, in which its `data` lies.
+   * Starts the agent in a working folder, which contains its `data` folder.
    *
-   * @param launcher the start of the command line, for an agent elsewhere than in this process's own surroundings
+   * @param launcher prefix of the command line, for example to run the agent in another namespace
    */
   static start(
     folder: string,
@@ -51,7 +51,7 @@ export class AgentProcess {
     return AgentProcess.#spawn([...launcher, process.execPath, CLI, ...args], folder, settings);
   }
 
-  /** Starts another program that logs as the agent does, such as one with several agents. */
+  /** Starts another program that logs like the agent, for example one with several agents. */
   static run(script: string, args: string[], folder: string): AgentProcess {
     return AgentProcess.#spawn([process.execPath, script, ...args], folder, {});
   }
@@ -67,7 +67,7 @@ export class AgentProcess {
   }
 
   #take(text: string): void {
-    // The SDK has lines of its own to say, which nothing can keep it from.
+    // The SDK also writes lines, which cannot be disabled.
     if (!text.startsWith('{')) return;
     const line = JSON.parse(text) as LogLine;
     this.lines.push(line);
@@ -75,9 +75,9 @@ export class AgentProcess {
   }
 
   /**
-   * The first log line with that message, past or to come.
+   * The first log line with that message; waits for it if necessary.
    *
-   * @param from how many lines to leave out, such as `lines.length` for what is to come alone
+   * @param from lines to skip; `lines.length` skips all present lines
    */
   async logged(message: string, from = 0): Promise<LogLine> {
     const matches = (line: LogLine) => line.msg === message;
@@ -89,12 +89,12 @@ export class AgentProcess {
     return Promise.race([new Promise<LogLine>((resolve) => this.#waiting.push({ matches, resolve })), ended]);
   }
 
-  /** `http://127.0.0.1:port` of the local API, once it is up. */
+  /** `http://127.0.0.1:port` of the local API, once it listens. */
   async api(): Promise<string> {
     return String((await this.logged('local API listening')).url);
   }
 
-  /** Resolves when the session is online and every tunnel is up. */
+  /** Resolves when the session and every tunnel are online. */
   async ready(): Promise<string> {
     const api = await this.api();
     for (const end = Date.now() + 20_000; Date.now() < end; ) {
@@ -112,19 +112,19 @@ export class AgentProcess {
   }
 }
 
-/** What a command left behind. */
+/** The result of a command. */
 export interface Outcome {
   code: number;
   stdout: string;
   stderr: string;
 }
 
-/** Runs the command line to its end, in an environment that holds nothing but what is given. */
+/** Runs the command line to its end, with only the given environment variables. */
 export function deviceAgent(args: string[], folder: string, env: Record<string, string> = {}): Promise<Outcome> {
   return outcomeOf(process.execPath, [CLI, ...args], folder, env);
 }
 
-/** Runs any program to its end, in the same environment. */
+/** Runs any program to its end, with only the given environment variables. */
 export function outcomeOf(
   program: string,
   args: string[],

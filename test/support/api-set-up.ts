@@ -8,7 +8,7 @@ export const TOKEN = 'a-token-for-the-tests';
 
 type TunnelOptions = Parameters<typeof setUpTunnels>[0];
 
-/** Both sides of the API over a manager with a gateway in memory. */
+/** The local and the remote API, with an in-memory gateway. */
 export async function setUpApi(tunnelOptions: TunnelOptions = {}, overrides: Partial<AppOptions> = {}) {
   const { tunnels, connector, ...rest } = await setUpTunnels(tunnelOptions);
   const session = () => connector.status;

@@ -20,7 +20,7 @@ interface IssueOptions {
   notAfter?: Date;
 }
 
-/** Makes a certificate for a test: self-signed when there is no issuer. */
+/** Issues a certificate for a test: self-signed without an issuer. */
 export async function issueCertificate(options: IssueOptions): Promise<Issued> {
   const { subject, names = [], ca = false, issuer } = options;
   const keys = (await crypto.subtle.generateKey(ALGORITHM, true, ['sign', 'verify'])) as webcrypto.CryptoKeyPair;

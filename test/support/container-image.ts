@@ -8,7 +8,7 @@ import { firstOf, type Missing, NO_LINUX, NO_ROOT, programMissing } from './requ
 
 const CERTIFICATES = '/etc/ssl/certs/ca-certificates.crt';
 
-/** Why no image can be built here; null when one can. */
+/** Why this machine cannot build images; null when it can. */
 export const NO_IMAGE_BUILDER: Missing = firstOf(
   NO_LINUX,
   NO_ROOT,
@@ -16,7 +16,7 @@ export const NO_IMAGE_BUILDER: Missing = firstOf(
   programMissing('unshare', '--mount', '--pid', '--fork', 'true') && 'permission to create namespaces is required',
 );
 
-/** What an image says of how it is to be run. */
+/** The runtime configuration of an image. */
 export interface ImageConfig {
   User: string;
   Env: string[];
@@ -32,11 +32,11 @@ export function imageNodeVersion(): string {
   return /NODE_IMAGE=\S+node:(\d+)-/.exec(readFileSync('Dockerfile', 'utf8'))?.[1] ?? '';
 }
 
-/** A store of images of the test's own, and buildah to fill it; nothing in it comes from a registry of images. */
+/** The test's own image store, filled with buildah, without any registry. */
 export class ImageStore {
   readonly #folder = mkdtempSync(join(tmpdir(), 'images-'));
 
-  /** Makes the images that stand in for Node.js's and for the base: its Node.js, and files of this machine. */
+  /** Creates substitutes for the Node.js and base images from files of this machine. */
   async makeBases(): Promise<void> {
     const tools = join(this.#folder, 'tools');
     const libraries = join(this.#folder, 'libraries');
@@ -97,7 +97,7 @@ export class ImageStore {
     return JSON.parse(await this.#buildah('inspect', '--type=image', `localhost/${name}`)).Docker.config;
   }
 
-  /** The files of an image, to be read or run. */
+  /** Mounts the files of an image, to read or run them. */
   async mount(name: string): Promise<string> {
     return this.#buildah('mount', await this.#buildah('from', '--pull-never', `localhost/${name}`));
   }
@@ -113,7 +113,7 @@ export class ImageStore {
   }
 }
 
-/** $0: root, $1: data folder, $2: user, $3: working folder, then the command; without a network but the machine's. */
+/** $0: root, $1: data folder, $2: user, $3: working folder, then the command; uses the machine's network. */
 const RUN = `
 set -e
 mount --make-rprivate /
@@ -129,7 +129,7 @@ shift 3
 exec unshare --root="$root" --wd="$folder" --setuid="$user" --setgid="$user" "$@"
 `;
 
-/** Starts a command as container engines do: process 1 of its namespace, read-only root, no rights, its own environment. */
+/** Starts a command like container engines: process 1 of a namespace, read-only root, no privileges, own environment. */
 export function spawnContainer(root: string, data: string, config: ImageConfig, env: string[], command: string[]) {
   const user = config.User.split(':')[0] ?? '';
   const run = ['--mount', '--pid', '--fork', '--kill-child', '--ipc', '--uts', 'sh', '-c', RUN];
@@ -137,7 +137,7 @@ export function spawnContainer(root: string, data: string, config: ImageConfig, 
     line.slice(0, line.indexOf('=')),
     line.slice(line.indexOf('=') + 1),
   ]);
-  // The tools that set it up are the machine's, at the same paths.
+  // The set-up uses the machine's tools at the same paths.
   return spawn('/usr/bin/unshare', [...run, root, data, user, config.WorkingDir, ...config.Entrypoint, ...command], {
     env: Object.fromEntries(pairs),
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -158,7 +158,7 @@ function copyLibrary(path: string, root: string): void {
   cpSync(realpathSync(path), join(root, path));
 }
 
-/** What a program needs, and the one part of the C library that native modules may need beyond that. */
+/** The libraries of a program, and librt, which native modules may need. */
 function librariesOf(program: string): string[] {
   const { stdout } = spawnSync('ldd', [program], { encoding: 'utf8' });
   const needed = [...stdout.matchAll(/(\/\S+) \(0x/g)].map((match) => match[1] ?? '');
@@ -166,7 +166,7 @@ function librariesOf(program: string): string[] {
   return [...needed, ...[...folders].map((folder) => join(folder, 'librt.so.1')).filter((path) => existsSync(path))];
 }
 
-/** The machine a native module is for. */
+/** The processor architecture of a native module. */
 export function machineOf(file: string): string {
   const names: Record<number, string> = { 3: 'x86', 40: 'arm', 62: 'x86-64', 183: 'aarch64' };
   return names[readFileSync(file).readUInt16LE(18)] ?? 'unknown';

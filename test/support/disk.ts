@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { firstOf, type Missing, NO_LINUX, NO_ROOT } from './requirements.ts';
 
-/** Why no file system can be mounted here; null when one can. */
+/** Why this machine cannot mount file systems; null when it can. */
 export const NO_MOUNT: Missing = firstOf(NO_LINUX, NO_ROOT) ?? mountRefused();
 
 function mountRefused(): Missing {
@@ -15,13 +15,13 @@ function mountRefused(): Missing {
     execFileSync('umount', [folder]);
     return null;
   } catch {
-    return 'the right to mount is required';
+    return 'permission to mount is required';
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-/** Why no failing disk can be made here; null when one can. */
+/** Why this machine cannot simulate failing disks; null when it can. */
 export const NO_FAILING_DISK: Missing = NO_MOUNT ?? loopRefused();
 
 function loopRefused(): Missing {
@@ -49,7 +49,7 @@ function mountImage(image: string, path: string): void {
   execFileSync('mount', ['-o', 'loop,errors=remount-ro', image, path], { stdio: 'ignore' });
 }
 
-/** A disk that fails as SD cards do: from one moment to the next it takes no writes, of files that are open either. */
+/** A disk that fails like an SD card: all writes fail suddenly, also to open files. */
 export class FailingDisk {
   private constructor(
     readonly path: string,
@@ -73,21 +73,21 @@ export class FailingDisk {
     execFileSync('mount', ['-o', 'remount,abort', this.path]);
   }
 
-  /** What the operator does; nobody may use the disk meanwhile. */
+  /** Repairs the disk like an operator; it must not be in use. */
   repair(): void {
     execFileSync('umount', [this.path]);
-    // 1: errors were mended.
+    // 1: errors were corrected.
     const { status, stderr } = spawnSync('e2fsck', ['-fy', this.image], { encoding: 'utf8' });
     if (status === null || status > 1) throw new Error(`e2fsck: ${stderr}`);
     mountImage(this.image, this.path);
   }
 }
 
-/** A disk of its own, which goes away with the test. */
+/** A separate disk, which is removed after the test. */
 export class Disk {
   private constructor(readonly path: string) {}
 
-  /** @param options of the mount, such as `size=64k` */
+  /** @param options mount options, for example `size=64k` */
   static mount(options = 'size=1m'): Disk {
     const path = mkdtempSync(join(tmpdir(), 'agent-disk-'));
     execFileSync('mount', ['-t', 'tmpfs', '-o', options, 'tmpfs', path]);
@@ -98,7 +98,7 @@ export class Disk {
     return new Disk(path);
   }
 
-  /** What the kernel does to a disk that fails, and what the operator does then. */
+  /** Remounts the disk: read-only, like the kernel after a failure, or writable, like an operator. */
   remount(mode: 'ro' | 'rw'): void {
     execFileSync('mount', ['-o', `remount,${mode}`, this.path]);
   }

@@ -6,15 +6,15 @@ const NO_ERROR = 0;
 const SERVER_FAILURE = 2;
 const NO_SUCH_NAME = 3;
 
-/** A DNS server that knows CNAME records only (RFC 1035, section 4). */
+/** A DNS server with CNAME records only (RFC 1035, section 4). */
 export interface DnsServer {
-  /** `ip:port`, as Node's resolver wants it. */
+  /** `ip:port`, for Node's resolver. */
   address: string;
-  /** Names and targets in lower case; a name may start with `*.`. Change it at will. */
+  /** Targets by name, in lower case; a name may start with `*.`. Tests may change it. */
   records: Map<string, string>;
-  /** Names asked for so far. */
+  /** The queried names so far. */
   asked: string[];
-  /** While true, every question is answered with a failure. */
+  /** While true, every query gets a failure. */
   failing: boolean;
   close(): Promise<void>;
 }
@@ -68,7 +68,7 @@ function answer(query: Buffer, questionEnd: number, code: number, target: string
   if (target === undefined) return Buffer.concat([header, question]);
   const data = writeName(target);
   const record = Buffer.alloc(12);
-  // The record's name is the question's: a pointer to offset 12.
+  // The record's name is a pointer to the question at offset 12.
   record.writeUInt16BE(0xc00c, 0);
   record.writeUInt16BE(TYPE_CNAME, 2);
   record.writeUInt16BE(1, 4);

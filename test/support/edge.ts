@@ -20,7 +20,7 @@ import type { PolicyFrame } from '../../src/traffic-policy/policy-frame.ts';
 import { silentLog } from './silent-log.ts';
 import { StreamChannel } from './stream-channel.ts';
 
-/** An endpoint whose upstream is reached directly, without an agent. */
+/** An endpoint that connects to its upstream directly, without an agent. */
 export class DirectEndpoint implements GatewayEndpoint {
   readonly id = 'ep_test';
   readonly port = 9999;
@@ -33,9 +33,9 @@ export class DirectEndpoint implements GatewayEndpoint {
   websocketTcp = false;
   /** Streams opened so far. */
   readonly streams: Duplex[] = [];
-  /** For whom the streams were opened. */
+  /** The clients of the opened streams. */
   readonly clients: ClientInfo[] = [];
-  /** Makes a stream; tests may replace it. */
+  /** Opens a stream; tests may replace it. */
   open: () => Duplex;
 
   constructor(
@@ -78,7 +78,7 @@ class Directory extends EventEmitter {
   }
 }
 
-/** An edge on free ports, with endpoints that lead to servers of this process. */
+/** An edge on free ports, with endpoints for servers of this process. */
 export class TestEdge {
   httpPort = 0;
   httpsPort = 0;
@@ -129,7 +129,7 @@ export class TestEdge {
     return test;
   }
 
-  /** Puts an endpoint online that leads to an HTTP server with this handler. */
+  /** Puts an endpoint online for an HTTP server with this handler. */
   async serve(
     host: string,
     handler: RequestListener | Server,
@@ -139,7 +139,7 @@ export class TestEdge {
     return this.serveRaw(host, server, options);
   }
 
-  /** The same with any server. */
+  /** Puts an endpoint online for any server. */
   async serveRaw(
     host: string,
     server: NetServer,
@@ -159,14 +159,14 @@ export class TestEdge {
     this.#directory.emit('removed', endpoint);
   }
 
-  /** Sends raw bytes to the HTTP port; resolves with all that came back once the edge has closed. */
+  /** Sends raw bytes to the HTTP port; resolves with the whole response once the edge closes the connection. */
   async raw(bytes: string): Promise<string> {
     const socket = this.connect();
     socket.write(bytes, 'latin1');
     return (await collect(socket)).toString('latin1');
   }
 
-  /** A plain connection to the HTTP port. */
+  /** Connects to the HTTP port. */
   connect(): Socket {
     return connect(this.httpPort, '127.0.0.1').on('error', () => {});
   }
@@ -181,13 +181,13 @@ export class TestEdge {
   }
 }
 
-/** Everything a stream delivers until it ends or breaks. */
+/** The bytes of a stream until it ends or fails. */
 export async function collect(stream: Duplex | AsyncIterable<Buffer>): Promise<Buffer> {
   const chunks: Buffer[] = [];
   try {
     for await (const chunk of stream) chunks.push(chunk as Buffer);
   } catch {
-    // What came before the break is what the caller asks for.
+    // Callers want the bytes before the failure.
   }
   return Buffer.concat(chunks);
 }

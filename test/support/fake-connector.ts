@@ -8,7 +8,7 @@ import type {
 } from '../../src/agent/connectors/connector.ts';
 import { ApiError } from '../../src/lib/errors.ts';
 
-/** A gateway in memory, for what a real one cannot be made to do on demand. */
+/** An in-memory gateway, for behaviour that a real one cannot show on demand. */
 export class FakeConnector extends EventEmitter<{ online: []; offline: [] }> implements Connector {
   status: SessionStatus = {
     state: 'connecting',
@@ -17,9 +17,9 @@ export class FakeConnector extends EventEmitter<{ online: []; offline: [] }> imp
     reconnects: 0,
     lastError: null,
   };
-  /** Requests in the order in which they came. */
+  /** Requests in the order of their arrival. */
   readonly requests: EndpointRequest[] = [];
-  /** Endpoints that are bound now, by URL. */
+  /** The bound endpoints by URL. */
   readonly bound = new Map<string, FakeEndpoint>();
   /** Called before every bind; may wait or throw. */
   beforeOpen: (request: EndpointRequest) => Promise<void> = async () => {};

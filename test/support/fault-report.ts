@@ -1,16 +1,16 @@
 import { type Finding, quantile, seconds } from './finding.ts';
 
-/** What the report says of the run besides its findings. */
+/** Facts about the run besides its findings. */
 export interface Run {
-  /** ISO 8601, the day alone. */
+  /** ISO 8601, without the time. */
   date: string;
   version: string;
-  /** One phrase each, such as the processor. */
+  /** One phrase each, for example the processor. */
   machine: readonly string[];
   minutes: number;
 }
 
-/** The report's chapters: a title, and the test files whose findings it shows. */
+/** The report's chapters: a title, and the test files with its findings. */
 const CHAPTERS: readonly [title: string, files: readonly string[]][] = [
   ['Power', ['kill', 'power', 'crash', 'durable-file']],
   ['Disks', ['disk']],
@@ -23,11 +23,11 @@ const CHAPTERS: readonly [title: string, files: readonly string[]][] = [
 /**
  * The report of a run, as Markdown.
  *
- * @throws Error when a finding comes from a file that has no chapter
+ * @throws Error when a test file with findings has no chapter
  */
 export function faultReport(findings: readonly Finding[], run: Run): string {
-  const homeless = findings.find(({ file }) => !CHAPTERS.some(([, files]) => files.includes(file)));
-  if (homeless) throw new Error(`the findings of ${homeless.file}.test.ts have no chapter in the report`);
+  const unlisted = findings.find(({ file }) => !CHAPTERS.some(([, files]) => files.includes(file)));
+  if (unlisted) throw new Error(`the report has no chapter for the findings of ${unlisted.file}.test.ts`);
   const chapters = CHAPTERS.flatMap(([title, files]) => {
     const own = findings.filter(({ file }) => files.includes(file));
     return own.length === 0 ? [] : [`## ${title}\n\n${table(merge(own))}`];
@@ -57,7 +57,7 @@ interface Row extends Omit<Finding, 'file' | 'note'> {
   notes: string[];
 }
 
-/** A fault that several tests, or several findings of one, tell of has one row. */
+/** One row for each fault, even with findings of several tests. */
 function merge(findings: readonly Finding[]): Row[] {
   const rows = new Map<string, Row>();
   for (const { fault, tried, lost, recovery, note } of findings) {

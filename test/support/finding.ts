@@ -1,24 +1,24 @@
-/** What a fault test found out. */
+/** The result of a fault test. */
 export interface Measurement {
-  /** What was provoked, as a table names it. */
+  /** The name of the injected fault. */
   fault: string;
-  /** How often; once, when left out. */
+  /** How often it was injected; once by default. */
   tried?: number;
-  /** Answers, tunnels or names that were gone afterwards; none, when left out. */
+  /** Responses, tunnels or names that were lost; zero by default. */
   lost?: number;
-  /** Milliseconds that things took to recover. */
+  /** Recovery times in milliseconds. */
   recovery?: readonly number[];
-  /** Whatever else is worth knowing. */
+  /** Further facts. */
   note?: string;
 }
 
-/** A line of the file in which findings are collected; `file` is the test's, without its suffix. */
+/** A line of the findings file; `file` is the test's file without its suffix. */
 export type Finding = Required<Measurement> & { file: string };
 
-/** Names that file; unset: nothing is collected. */
+/** Variable with the path of the findings file; unset: findings are not collected. */
 export const FINDINGS_VARIABLE = 'FAULTS_FINDINGS';
 
-/** The value below which a share of the values lies; NaN when there are none. */
+/** The quantile of the values; NaN without any. */
 export function quantile(values: readonly number[], share: number): number {
   const sorted = values.toSorted((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { freePorts } from './free-ports.ts';
 
-/** A TCP proxy in front of a gateway that behaves as badly as networks do. Its port stays the same all along. */
+/** A TCP proxy in front of a gateway that fails like networks do. Its port never changes. */
 export class FlakyProxy {
   #server: Server | null = null;
   #port = 0;
@@ -10,21 +10,21 @@ export class FlakyProxy {
   #holding = false;
   #delayMs = 0;
   readonly #pairs = new Set<[client: Socket, upstream: Socket]>();
-  /** Accepted during a silence, and answered by nobody. */
+  /** Connections accepted during a silence, which get no response. */
   readonly #unanswered = new Set<Socket>();
   /** Connections accepted so far. */
   accepted = 0;
 
-  /** @param target `host:port`, or a function of it where the target moves */
+  /** @param target `host:port`; a function when the target moves */
   private constructor(
     private target: () => string,
     private readonly host: string,
   ) {}
 
-  /** Starts a proxy on a free port of the loopback, or wherever it is told. */
+  /** Starts a proxy, by default on a free port of the loopback. */
   static async start(target: string | (() => string), host = '127.0.0.1', port?: number): Promise<FlakyProxy> {
     const proxy = new FlakyProxy(typeof target === 'string' ? () => target : target, host);
-    // One that no connection gets by chance while nobody listens there.
+    // Outside the ephemeral range, so that no outgoing connection takes it.
     proxy.#port = port ?? (await freePorts(1)).first;
     await proxy.listen();
     return proxy;
@@ -35,12 +35,12 @@ export class FlakyProxy {
     return `${this.host}:${this.#port}`;
   }
 
-  /** Connections open now. */
+  /** The number of open connections. */
   get open(): number {
     return this.#pairs.size;
   }
 
-  /** Accepts connections, again after refuse(). */
+  /** Accepts connections, also after refuse(). */
   async listen(): Promise<void> {
     const server = createServer((client) => this.#accept(client));
     server.listen(this.#port, this.host);
@@ -69,24 +69,24 @@ export class FlakyProxy {
     for (const client of this.#unanswered) client.resetAndDestroy();
   }
 
-  /** Passes nothing on any more, in either direction, and closes nothing: a half-open link, a black hole. */
+  /** Forwards nothing in either direction and closes nothing, like a half-open link. */
   silence(): void {
     this.#silent = true;
     for (const pair of this.#pairs) for (const socket of pair) socket.pause();
   }
 
-  /** Ends the silence for connections made from now on; the silent ones stay as they are. */
+  /** Ends the silence for new connections; the silent ones stay silent. */
   speak(): void {
     this.#silent = false;
   }
 
-  /** Holds everything back, in both directions, until release(): packets that are lost for a while and sent again. */
+  /** Delays everything in both directions until release(), like lost and resent packets. */
   hold(): void {
     this.silence();
     this.#holding = true;
   }
 
-  /** Ends hold(): what was sent meanwhile arrives, on the same connections. */
+  /** Ends hold(): delayed bytes arrive on the same connections. */
   release(): void {
     this.#silent = false;
     this.#holding = false;
@@ -95,13 +95,13 @@ export class FlakyProxy {
     this.#unanswered.clear();
   }
 
-  /** Leads new connections elsewhere, and cuts the open ones. */
+  /** Sends new connections to another target, and cuts the open ones. */
   divert(target: () => string): void {
     this.target = target;
     this.cut();
   }
 
-  /** Holds back what comes from the gateway for so many milliseconds. */
+  /** Delays bytes from the gateway by so many milliseconds. */
   delay(ms: number): void {
     this.#delayMs = ms;
   }
@@ -120,7 +120,7 @@ export class FlakyProxy {
     this.#unanswered.add(client);
     client.on('error', () => {});
     client.on('close', () => this.#unanswered.delete(client));
-    // Otherwise read all the same: it shows when the other side gives up.
+    // Keep reading: this shows when the other side gives up.
     if (this.#holding) client.pause();
     else client.resume();
   }
@@ -131,7 +131,7 @@ export class FlakyProxy {
     const pair: [Socket, Socket] = [client, upstream];
     this.#pairs.add(pair);
     const end = () => {
-      if (this.#silent) return; // not even that is passed on
+      if (this.#silent) return; // a silent connection forwards no close either
       this.#pairs.delete(pair);
       client.destroy();
       upstream.destroy();

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import type { PortRange } from '../../src/lib/port-range.ts';
 
-/** Ports in a row that nobody has, below those that systems give out by themselves. */
+/** Consecutive free ports below the ephemeral range. */
 export async function freePorts(count: number): Promise<PortRange> {
   for (;;) {
     const first = 21_000 + Math.floor(Math.random() * 10_000);

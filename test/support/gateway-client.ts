@@ -9,11 +9,11 @@ import { issueApiKey } from '../../src/gateway/store/issue-token.ts';
 
 export interface ApiAnswer {
   status: number;
-  /** Empty when the answer has no body. */
+  /** Empty without a body. */
   body: Record<string, unknown>;
 }
 
-/** What people see of a gateway from outside: its management API and its public TLS port. */
+/** A client of a gateway's management API and public TLS port. */
 export class GatewayClient {
   private constructor(
     private readonly gateway: Gateway,
@@ -21,13 +21,13 @@ export class GatewayClient {
     private readonly apiKey: string,
   ) {}
 
-  /** @param address on which the gateway listens */
+  /** @param address the gateway's listening address */
   static async of(gateway: Gateway, address = '127.0.0.1'): Promise<GatewayClient> {
     const { token } = await gateway.store.database.write(() => issueApiKey(gateway.store, {}));
     return new GatewayClient(gateway, address, token);
   }
 
-  /** Calls the management API. */
+  /** Sends a request to the management API. */
   async call(method: string, path: string, body?: object): Promise<ApiAnswer> {
     const { host, hostname } = new URL(this.gateway.apiUrl);
     const req = request({

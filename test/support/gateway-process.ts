@@ -5,17 +5,17 @@ import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts'
 import { AgentProcess } from './agent-process.ts';
 import { freePorts } from './free-ports.ts';
 
-/** A gateway as an operator starts it, in a process of its own; its ports stay the same over restarts. */
+/** A gateway in its own process, as operators start it; its ports stay the same after restarts. */
 export class GatewayProcess {
   readonly #ports: Record<string, string>;
   #running: AgentProcess | null = null;
 
   private constructor(
     private readonly folder: string,
-    /** An authtoken that may bind every name, and is good over restarts. */
+    /** An authtoken that may bind every name and stays valid after restarts. */
     readonly authtoken: string,
     private readonly env: Record<string, string>,
-    /** Not among those that systems give out: a client that dials one while nobody listens there can get it for itself. */
+    /** Outside the ephemeral range: a client that dials such a port can otherwise get it as its own local port. */
     firstPort: number,
   ) {
     this.#ports = {
@@ -25,7 +25,7 @@ export class GatewayProcess {
     };
   }
 
-  /** @param folder its working folder, which exists */
+  /** @param folder its working folder, which must exist */
   static async start(folder: string, env: Record<string, string> = {}): Promise<GatewayProcess> {
     const store = openGatewayStore({ dataDir: join(folder, 'data'), encryptionKey: null });
     const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
@@ -36,7 +36,7 @@ export class GatewayProcess {
   }
 
   get process(): AgentProcess {
-    if (!this.#running) throw new Error('the gateway does not run');
+    if (!this.#running) throw new Error('the gateway is not running');
     return this.#running;
   }
 
@@ -57,7 +57,7 @@ export class GatewayProcess {
     return readFileSync(this.caFile, 'utf8');
   }
 
-  /** Kills the process, if there is one, and starts another in its place. */
+  /** Kills the process, if it is running, and starts a new one. */
   async restart(): Promise<void> {
     await this.kill();
     this.#running = AgentProcess.start(this.folder, { ...this.env, ...this.#ports }, ['gateway']);

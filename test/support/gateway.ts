@@ -9,18 +9,18 @@ import { type Gateway, startGateway } from '../../src/gateway/gateway.ts';
 import type { GatewayOptions } from '../../src/gateway/gateway-options.ts';
 import { createLog } from '../../src/lib/log.ts';
 
-/** A gateway on free ports of the loopback, with its data in a folder of its own. */
+/** A gateway on free loopback ports, with a temporary data folder. */
 export interface TestGateway extends Gateway {
-  /** Accepted until the gateway is closed. */
+  /** Valid until the gateway is closed. */
   authtoken: string;
   dataDir: string;
-  /** Of the port for agents alone; 0 for none. */
+  /** The port for agents only; 0 without one. */
   sessionPort: number;
-  /** Closes the gateway and removes its folder. */
+  /** Closes the gateway and deletes its folder. */
   close(): Promise<void>;
 }
 
-/** Starts a gateway for a test. Give a `dataDir` to keep the CA over a restart; it is then not removed. */
+/** Starts a gateway for a test. With a `dataDir`, its data stays after it is closed. */
 export async function startTestGateway(options: Partial<GatewayOptions> = {}): Promise<TestGateway> {
   const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'gateway-')));
   const gateway = await startGateway({
@@ -46,9 +46,9 @@ export async function startTestGateway(options: Partial<GatewayOptions> = {}): P
 }
 
 /**
- * A builder of the real SDK, set up for a gateway; it does not reconnect.
+ * A session builder of the real SDK for a gateway, without reconnecting.
  *
- * @param address where to connect instead of the gateway itself, such as a proxy in between
+ * @param address where to connect instead of the gateway, for example a proxy
  */
 export function agentSession(gateway: TestGateway, address = gateway.sessionAddress): ngrok.SessionBuilder {
   return new ngrok.SessionBuilder()
@@ -59,8 +59,8 @@ export function agentSession(gateway: TestGateway, address = gateway.sessionAddr
 }
 
 /**
- * GET over HTTPS; the name goes into SNI and Host, for it need not resolve. It need not be in the certificate either,
- * for a name that nobody serves gets the default one.
+ * GET over HTTPS, with the name in SNI and Host: it need not resolve. The certificate need not contain it: unknown names
+ * get the default certificate.
  */
 export function getPublic(
   { httpsPort, sessionCa, host: address = '127.0.0.1' }: Pick<Gateway, 'httpsPort' | 'sessionCa'> & { host?: string },

@@ -6,7 +6,7 @@ export interface Answer {
   headers: IncomingHttpHeaders;
   rawHeaders: string[];
   trailers: NodeJS.Dict<string>;
-  /** False when the connection broke before the end. */
+  /** False when the connection failed before the end. */
   complete: boolean;
   body: string;
 }
@@ -16,17 +16,17 @@ export interface Ask {
   path?: string;
   headers?: Record<string, string | string[]>;
   body?: string | Buffer;
-  /** Left out: a connection of its own. */
+  /** By default, a new connection. */
   agent?: Agent;
 }
 
-/** Sends a request to 127.0.0.1 that names `host`. */
+/** Sends a request to 127.0.0.1 with the given Host header. */
 export async function ask(port: number, host: string, options: Ask = {}): Promise<Answer> {
   const { body, ...rest } = await askRaw(port, host, options);
   return { ...rest, body: body.toString() };
 }
 
-/** The same; the body is left as it came. */
+/** Like {@link ask}, with the body as bytes. */
 export async function askRaw(
   port: number,
   host: string,

@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 
-/** A request as the service got it. */
+/** A request that the server received. */
 export interface Received {
   method: string;
   url: string;
@@ -12,7 +12,7 @@ export interface Received {
 
 type Answer = (request: Received, res: ServerResponse) => void;
 
-/** An HTTP server whose answers the test writes one by one; the last one is repeated. */
+/** An HTTP server with scripted responses; the last one repeats. */
 export interface HttpService {
   url: string;
   received: Received[];
@@ -37,13 +37,13 @@ export async function startHttpService(...answers: Answer[]): Promise<HttpServic
   };
 }
 
-/** Answers with JSON. */
+/** A JSON response. */
 export function json(status: number, body: unknown, headers: Record<string, string> = {}): Answer {
   return (_, res) =>
     void res.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(body));
 }
 
-/** Answers with an error as the service writes it. */
+/** An error response of the management API. */
 export function refuse(status: number, code: string | null, headers: Record<string, string> = {}): Answer {
   const body = {
     ...(code && { error_code: code }),

@@ -9,7 +9,7 @@ export interface Http2Answer {
   body: string;
 }
 
-/** An HTTP/2 connection to the public TLS port of an edge; to be destroyed. */
+/** An HTTP/2 connection to the public TLS port of an edge; the caller destroys it. */
 export async function openHttp2(
   { httpsPort, ca }: { httpsPort: number; ca: { caPem: string } },
   host: string,
@@ -28,7 +28,7 @@ export async function openHttp2(
   return session;
 }
 
-/** Waits for all of the answer on a stream. */
+/** Waits for the complete response on a stream. */
 export async function answerOn(stream: ClientHttp2Stream): Promise<Http2Answer> {
   let trailers: IncomingHttpHeaders = {};
   stream.on('trailers', (received) => {
@@ -39,7 +39,7 @@ export async function answerOn(stream: ClientHttp2Stream): Promise<Http2Answer> 
   return { headers, trailers, body };
 }
 
-/** Sends a request without a body, or with this one. */
+/** Sends a request, optionally with a body. */
 export function askHttp2(
   session: ClientHttp2Session,
   headers: Record<string, string>,

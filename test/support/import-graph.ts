@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { parseAst } from 'rolldown/parseAst';
 
-/** One import of a file of this repository, of types alone as well. */
+/** One import of a file in this repository, including type-only imports. */
 export interface Import {
   from: string;
   to: string;

@@ -1,8 +1,8 @@
 import { type Clock, systemClock } from '../../src/lib/clock.ts';
 
-/** A clock whose sleeps take no time but are remembered and counted. */
+/** A clock whose sleeps take no time but are recorded. */
 export class InstantClock implements Clock {
-  /** Milliseconds asked for, in order. */
+  /** The requested sleeps in milliseconds, in order. */
   readonly slept: number[] = [];
   #now = 0;
 
@@ -16,7 +16,7 @@ export class InstantClock implements Clock {
     signal?.throwIfAborted();
     this.slept.push(ms);
     this.#now += ms;
-    // Lets timers and sockets have their turn, as a real pause would.
+    // Lets timers and sockets run, like a real pause.
     await new Promise((resolve) => setImmediate(resolve));
     signal?.throwIfAborted();
   }

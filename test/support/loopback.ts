@@ -3,21 +3,21 @@ import { type AddressInfo, createServer, type Server } from 'node:net';
 import { onTestFinished } from 'vitest';
 import { freePorts } from './free-ports.ts';
 
-/** Lets the server listen on any free port of 127.0.0.1; returns the port. */
+/** Starts listening on a free port of 127.0.0.1; returns the port. */
 export async function listening(server: Server): Promise<number> {
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   return (server.address() as AddressInfo).port;
 }
 
-/** A port on which a server listens until the test ends; it closes every connection at once. */
+/** The port of a server that closes every connection immediately, until the test ends. */
 export async function takenPort(): Promise<number> {
   const server = createServer((socket) => socket.destroy());
   onTestFinished(() => void server.close());
   return listening(server);
 }
 
-/** A port on which nothing listens, outside the range that the system gives out. */
+/** A port without a listener, outside the ephemeral range. */
 export async function freePort(): Promise<number> {
   return (await freePorts(1)).first;
 }

@@ -29,29 +29,29 @@ const openApi = new OpenApiCheck(openApiDocument({ baseUrl: BASE_URL, version: '
 export interface Answer {
   status: number;
   headers: Headers;
-  /** Empty when the answer has no body. */
+  /** Empty without a body. */
   body: Record<string, unknown>;
   /** The body's `id`. */
   id: string;
 }
 
-/** A management API on a real socket, with a store in a folder of its own. */
+/** A management API on a real socket, with its store in a temporary folder. */
 export interface ManagementServer {
-  /** Where it listens. */
+  /** Its URL. */
   url: string;
   folder: string;
   store: Store;
   apiKey: string;
-  /** What was revoked so far. */
+  /** All revocations so far. */
   revoked: Revocation[];
-  /** How often the provisioner was woken. */
+  /** How often the certificate renewal was woken. */
   woken(): number;
   /** All log lines so far. */
   logged(): string;
   /**
    * Sends a request with key and version; headers set to `''` are not sent.
    *
-   * @throws when the answer is not as the OpenAPI document describes it
+   * @throws when the response does not match the OpenAPI document
    */
   call(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<Answer>;
   close(): Promise<void>;
@@ -62,7 +62,7 @@ export interface ManagementServerOptions {
   live?: Partial<LiveView>;
   clock?: Clock;
   wallClock?: () => number;
-  /** Called when the provisioner is to be woken. */
+  /** Called to wake the certificate renewal. */
   wake?: () => void;
 }
 

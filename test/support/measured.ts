@@ -3,14 +3,14 @@ import { basename } from 'node:path';
 import { expect } from 'vitest';
 import { FINDINGS_VARIABLE, type Finding, type Measurement, quantile, seconds } from './finding.ts';
 
-/** Prints one line of what was measured, and keeps it for the report if there is to be one. */
+/** Prints a measured result, and saves it for the report if one is requested. */
 export function measured({ fault, tried = 1, lost = 0, recovery = [], note = '' }: Measurement): void {
   const facts = [`tried ${tried}`, `lost ${lost}`, ...(recovery.length > 0 ? [figures(recovery)] : []), note];
   process.stdout.write(`  measured: ${fault}: ${facts.filter(Boolean).join(', ')}\n`);
   const target = process.env[FINDINGS_VARIABLE];
   if (target === undefined) return;
   const file = basename(expect.getState().testPath ?? '', '.test.ts');
-  // One write, which the system appends as a whole: several processes share the file.
+  // One atomic append: several processes share the file.
   appendFileSync(target, `${JSON.stringify({ file, fault, tried, lost, recovery, note } satisfies Finding)}\n`);
 }
 

@@ -6,17 +6,17 @@ type Rcode = 'SERVFAIL' | 'NXDOMAIN';
 const RCODES: Record<Rcode, number> = { SERVFAIL: 2, NXDOMAIN: 3 };
 const MAX_CHAIN = 10;
 
-/** A recursive resolver for a world of a few records, all of which a test can change at any time. */
+/** A recursive resolver with a few records, which tests can change at any time. */
 export class NameServer {
   readonly #records: Answer[] = [];
   readonly #failing = new Set<string>();
   readonly #delegations = new Map<string, { host: string; port: number }>();
-  /** Every question asked, as `type name`. */
+  /** Every query, as `type name`. */
   readonly asked: string[] = [];
 
   private constructor(
     private readonly socket: Socket,
-    /** `ip:port`, as Node's resolvers take it. */
+    /** `ip:port`, for Node's resolvers. */
     readonly address: string,
   ) {
     socket.on('message', (packet, from) => void this.#answer(packet, from));
@@ -33,7 +33,7 @@ export class NameServer {
     return new Promise((resolve) => this.socket.close(() => resolve()));
   }
 
-  /** Adds a record. A name that begins with `*.` answers for every name below that has no record of its own. */
+  /** Adds a record. A name that starts with `*.` covers every name below it without its own record. */
   add(record: Answer): void {
     this.#records.push(record);
   }
@@ -49,7 +49,7 @@ export class NameServer {
     }
   }
 
-  /** Answers SERVFAIL to every question about the name. */
+  /** Answers SERVFAIL to every query for the name. */
   break(name: string): void {
     this.#failing.add(name);
   }
@@ -59,7 +59,7 @@ export class NameServer {
     this.#failing.delete(name);
   }
 
-  /** Has a zone answered by a server of its own. */
+  /** Delegates a zone to another server. */
   delegate(zone: string, host: string, port: number): void {
     this.#delegations.set(zone, { host, port });
   }
@@ -106,7 +106,7 @@ export class NameServer {
   }
 }
 
-/** Asks another server over UDP, as a resolver does. */
+/** Forwards a query to another server over UDP. */
 async function ask(question: Question, server: { host: string; port: number }): Promise<Answer[]> {
   const socket = createSocket('udp4');
   try {

@@ -6,11 +6,11 @@ import { join } from 'node:path';
 import { NameServer } from './name-server.ts';
 import { firstOf, type Missing, NO_LINUX, NO_ROOT } from './requirements.ts';
 
-/** The domain of the gateway in a network; its `connect.` leads to the first near address. */
+/** The gateway's domain in a network; its `connect.` resolves to the first near address. */
 export const NETWORK_DOMAIN = 'gateway.test';
 const GATEWAY = `connect.${NETWORK_DOMAIN}`;
 
-/** Why no network namespaces can be made here; null when they can. */
+/** Why this machine cannot create network namespaces; null when it can. */
 export const NO_NETWORKS: Missing = firstOf(NO_LINUX, NO_ROOT) ?? networksRefused();
 
 function networksRefused(): Missing {
@@ -32,7 +32,7 @@ function networksRefused(): Missing {
   }
 }
 
-/** What network faults are made of on this machine, for a report. */
+/** The tools that simulate network faults on this machine, for a report. */
 export function networkFaultTools(): string {
   return NO_NETWORKS === null
     ? 'packets are lost in network namespaces, by nftables, and delayed by a proxy'
@@ -40,15 +40,15 @@ export function networkFaultTools(): string {
 }
 
 /**
- * Two hosts with a router between them, which can be made to lose packets; neither host is told. The near host is the
- * machine's own namespace, the far one a namespace in which a program is started.
+ * Two hosts with a router between them that can lose packets unnoticed. The near host is the machine's own namespace,
+ * the far host a namespace for a program.
  *
- * Packets of the near host take the addresses `near`, those of the far one `far`. The far host asks the name server at
- * the first near address, and nobody else, for names.
+ * The near host has the addresses `near`, the far host `far`. The far host only uses the name server at the first near
+ * address.
  */
 export class Network {
   private constructor(
-    /** Nobody else's on this machine; its addresses and names tell it. */
+    /** Unique on this machine; part of its addresses and names. */
     private readonly id: number,
     private readonly folder: string,
     /** Addresses of the near host. */
@@ -59,7 +59,7 @@ export class Network {
   static async create(): Promise<Network> {
     const id = claimNumber();
     const folder = mkdtempSync(join(tmpdir(), 'network-'));
-    // Of the block that is set aside for tests of network devices (RFC 2544).
+    // From the block for tests of network devices (RFC 2544).
     const subnet = `198.18.${id}`;
     const [router, far] = [`router-${id}`, `far-${id}`];
     run('ip', 'netns', 'add', far);
@@ -89,25 +89,25 @@ export class Network {
     return network;
   }
 
-  /** Has the gateway's name lead to an address. */
+  /** Points the gateway's name to an address. */
   lead(address: string): void {
     this.names.remove(GATEWAY);
     this.names.mend(GATEWAY);
     this.names.add({ type: 'A', name: GATEWAY, data: address, ttl: 0 });
   }
 
-  /** Has the name server fail over the gateway's name. */
+  /** Makes the name server fail for the gateway's name. */
   forget(): void {
     this.names.break(GATEWAY);
   }
 
-  /** The start of a command line that runs the rest on the far host. */
+  /** Prefix of a command line that runs on the far host. */
   get launcher(): string[] {
     const command = 'mount --bind "$0" /etc/resolv.conf && exec "$@"';
     return ['ip', 'netns', 'exec', `far-${this.id}`, 'sh', '-c', command, join(this.folder, 'resolv.conf')];
   }
 
-  /** Loses a share of all packets, or of those that a condition in nftables' language selects. */
+  /** Loses a share of all packets, or of those that an nftables condition selects. */
   lose(percent: number, condition = ''): void {
     const share = percent >= 100 ? '' : `numgen random mod 100 < ${percent}`;
     const rules = `table inet faults {
@@ -120,12 +120,12 @@ export class Network {
     execFileSync('ip', ['netns', 'exec', `router-${this.id}`, 'nft', '-f', '-'], { input: rules });
   }
 
-  /** Loses nothing any more. */
+  /** Ends the packet loss. */
   restore(): void {
     run('ip', 'netns', 'exec', `router-${this.id}`, 'nft', 'flush', 'ruleset');
   }
 
-  /** Takes the cable out of the far host. */
+  /** Unplugs the far host. */
   unplug(): void {
     run('ip', '-n', `router-${this.id}`, 'link', 'set', 'far', 'down');
   }
@@ -141,7 +141,7 @@ export class Network {
   }
 }
 
-/** Makes the namespace of a router, under the first number that no other network has, from a random one on. */
+/** Creates the namespace of a router, with the first free number from a random one on. */
 function claimNumber(): number {
   const first = randomInt(256);
   for (let step = 0; step < 256; step++) {
@@ -153,7 +153,7 @@ function claimNumber(): number {
       if (!String(error).includes('File exists')) throw error;
     }
   }
-  throw new Error('there is no number left for a network: ip netns list shows those that are there');
+  throw new Error('no number left for a network: ip netns list shows the existing ones');
 }
 
 function run(command: string, ...args: string[]): void {

@@ -3,7 +3,7 @@ import type { LiveEndpoint, LiveSession, LiveTunnel } from '../../src/gateway/en
 const KSUID = '32ELFeTyzStvllGupngXcSO5GUy';
 const STARTED = '2025-09-04T10:11:22Z';
 
-/** The session of an agent that is online, for tests of the management API that need no real agent. */
+/** The session of an online agent, for tests of the management API without a real agent. */
 export const SESSION: LiveSession = {
   id: 'ts_32ELFiDEVP0MLVPxhqpmwXCxldd',
   agentVersion: '1.7.0',
@@ -15,7 +15,7 @@ export const SESSION: LiveSession = {
   metadata: '',
 };
 
-/** Its tunnel to `ENDPOINT`. */
+/** Its tunnel with `ENDPOINT`. */
 export const TUNNEL: LiveTunnel = {
   id: `tn_${KSUID}`,
   sessionId: SESSION.id,

@@ -14,7 +14,7 @@ const ajv = new Ajv2020({ strict: false, allErrors: true });
 addFormats.default(ajv);
 const compiled = new Map<object, ValidateFunction>();
 
-/** Checks answers against an OpenAPI document. */
+/** Checks responses against an OpenAPI document. */
 export class OpenApiCheck {
   readonly #document: Document;
 
@@ -24,7 +24,7 @@ export class OpenApiCheck {
 
   /**
    * @param path without the query
-   * @returns what the document does not allow; empty when the answer is as described
+   * @returns violations of the document; empty for a valid response
    */
   problems(method: string, path: string, status: number, body: string): string[] {
     const { Error: errorSchema } = this.#document.components.schemas;
@@ -32,17 +32,17 @@ export class OpenApiCheck {
     if (!operation) return status === 404 ? validate(errorSchema, body) : [`${status} unrouted`];
     const response = operation.responses[status];
     if (status >= 400) {
-      // 415 stands for a content type that the document does not offer.
+      // 415: a content type that the document does not list.
       return response || status === 415 ? validate(errorSchema, body) : [`undocumented ${status}`];
     }
     if (!response) return [`undocumented status ${status}`];
     const schema = response.content?.['application/json']?.schema;
-    if (!schema) return body === '' || response.content ? [] : ['a body where none is described'];
+    if (!schema) return body === '' || response.content ? [] : ['a body that is not in the document'];
     return validate(closed(schema), body);
   }
 }
 
-/** The operation in the document that answers a real path, or null. */
+/** The document's operation for a real path, or null. */
 function operationFor(document: Document, method: string, path: string): Operation | null {
   for (const [template, operations] of Object.entries(document.paths)) {
     const pattern = new RegExp(`^${template.replaceAll(/\{\w+\}/g, '[^/]+')}$`);
@@ -64,7 +64,7 @@ function validate(schema: object, body: string): string[] {
 
 const closedSchemas = new Map<object, object>();
 
-/** The same schema, with members that it does not list forbidden: an answer must not say more than is described. */
+/** The schema without additional members: a response must not contain more than described. */
 function closed(schema: object): object {
   const known = closedSchemas.get(schema);
   if (known) return known;

@@ -1,10 +1,10 @@
 import { basename, dirname, join } from 'node:path';
 import type { FileOperations } from '../../src/lib/durable-write.ts';
 
-/** Thrown by every operation once the power is gone. */
+/** Thrown by every operation after the power cut. */
 export class PowerCut extends Error {}
 
-/** A file's content: what programs read, and what is certain to be on the disk. */
+/** A file's content: as programs read it, and as synced to the disk. */
 interface Inode {
   text: string;
   durable: string;
@@ -13,14 +13,13 @@ interface Inode {
 type Names = Map<string, Inode>;
 
 /**
- * A disk that loses what it may lose. Content is certain only after sync(), names only after syncFolder();
- * without it, a power cut leaves content torn at any place and any number of the later changes to
- * names undone, the latest first, as a journal would.
+ * A disk that loses everything unsynced. Content survives only after sync(), names only after syncFolder(). Otherwise, a
+ * power cut tears content at any place and undoes any number of name changes, the latest first, like a journal.
  */
 export class PowerCutFiles implements FileOperations {
-  /** Operations until the power goes; a failing operation may have happened in part. */
+  /** Operations until the power cut; the last one may be partly done. */
   operationsLeft = Number.POSITIVE_INFINITY;
-  /** When set, operations fail with it instead of ending everything. */
+  /** When set, operations fail with this error instead of a power cut. */
   failure: { operation: string; code: string } | null = null;
   operations = 0;
   #names: Names;
@@ -36,7 +35,7 @@ export class PowerCutFiles implements FileOperations {
     this.#durableNames = new Map(names);
   }
 
-  /** The disk as it is found when the power comes back. */
+  /** The disk after the power returns. */
   restart(): PowerCutFiles {
     const survived = Math.floor(this.random() * (this.#journal.length + 1));
     const names = survived === 0 ? this.#durableNames : (this.#journal[survived - 1] ?? this.#durableNames);
@@ -52,7 +51,7 @@ export class PowerCutFiles implements FileOperations {
     return new PowerCutFiles(found, this.random);
   }
 
-  /** Damages a file as a bad sector would, without the program knowing. */
+  /** Damages a file like a bad sector, unnoticed by the program. */
   damage(path: string, text: string): void {
     this.#names.set(path, { text, durable: text });
     this.#durableNames.set(path, { text, durable: text });
@@ -75,7 +74,7 @@ export class PowerCutFiles implements FileOperations {
     const inode = this.#names.get(path) ?? { text: '', durable: '' };
     if (!this.#names.has(path)) this.#rename(() => this.#names.set(path, inode));
     inode.text = text.slice(0, Math.floor(this.random() * text.length));
-    // Emptying a file is a change of its content as well: what was certain before is no longer.
+    // Truncation also changes the content: the synced content is no longer certain.
     inode.durable = '';
     await this.#step('write');
     inode.text = text;
@@ -97,7 +96,7 @@ export class PowerCutFiles implements FileOperations {
   async rename(from: string, to: string): Promise<void> {
     await this.#step('rename');
     const inode = this.#inode(from);
-    // As the system call does: two names of one file stay as they are.
+    // Like the system call: two names of one file stay unchanged.
     if (this.#names.get(to) === inode) return;
     this.#rename(() => {
       this.#names.set(to, inode);
@@ -145,5 +144,5 @@ export class PowerCutFiles implements FileOperations {
 }
 
 function errno(code: string): Error {
-  return Object.assign(new Error(`${code}: of the test`), { code });
+  return Object.assign(new Error(`${code}: simulated`), { code });
 }

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 
-/** What a process of this machine holds; Linux alone tells. */
+/** The resources of a process; only on Linux. */
 export interface ProcessResources {
   fds: number;
   sockets: number;
@@ -9,7 +9,7 @@ export interface ProcessResources {
   rssMib: number;
 }
 
-/** Looks at a process. */
+/** Reads the resources of a process. */
 export function processResources(pid: number | undefined): ProcessResources {
   const proc = `/proc/${pid}`;
   const targets = readdirSync(`${proc}/fd`).map((fd) => targetOf(`${proc}/fd/${fd}`));
@@ -34,7 +34,7 @@ function targetOf(link: string): string {
   }
 }
 
-/** All that listen in the process's network, on TCP or a path, as `socket:[inode]`. */
+/** All listening TCP and Unix sockets in the process's network namespace, as `socket:[inode]`. */
 function listeningSockets(proc: string): Set<string> {
   const rows = (file: string) => readFileSync(`${proc}/net/${file}`, 'utf8').split('\n').slice(1);
   const tcp = ['tcp', 'tcp6'].flatMap(rows).map((row) => row.trim().split(/\s+/));

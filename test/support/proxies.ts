@@ -6,19 +6,19 @@ import type { Duplex } from 'node:stream';
 import { onTestFinished } from 'vitest';
 
 export interface ProxyOptions {
-  /** Where a destination really is, by the `host:port` that was asked for; left out, there itself. */
+  /** Real addresses of destinations, by their requested `host:port`; others are used as requested. */
   hosts?: Readonly<Record<string, string>>;
-  /** `user:password` that it wants. */
+  /** The required `user:password`. */
   credentials?: string;
-  /** What it answers in place of connecting: an HTTP status, or a SOCKS reply. */
+  /** A refusal instead of connecting: an HTTP status or a SOCKS reply. */
   refusal?: number;
-  /** For a proxy that is itself reached over TLS. */
+  /** For a proxy that uses TLS itself. */
   tls?: { cert: string; key: string };
 }
 
-/** A proxy on loopback that notes what it was asked for; it goes away with the test. */
+/** A proxy on loopback that records requests; closed after the test. */
 export class TestProxy {
-  /** `host:port` of every connection that was asked for. */
+  /** `host:port` of every requested connection. */
   readonly asked: string[] = [];
   readonly #sockets = new Set<Duplex>();
   readonly #hosts: Record<string, string>;
@@ -30,7 +30,7 @@ export class TestProxy {
     this.#hosts = { ...options.hosts };
   }
 
-  /** One that knows CONNECT. */
+  /** An HTTP proxy with CONNECT. */
   static async http(options: ProxyOptions = {}): Promise<TestProxy> {
     const server: Server = options.tls ? createHttps(options.tls) : createHttp();
     const proxy = new TestProxy(server, options);
@@ -38,7 +38,7 @@ export class TestProxy {
     return proxy.#start();
   }
 
-  /** SOCKS 5. */
+  /** A SOCKS 5 proxy. */
   static async socks(options: ProxyOptions = {}): Promise<TestProxy> {
     const server = createServer((socket) => void proxy.#socks(socket).catch(() => socket.destroy()));
     const proxy = new TestProxy(server, options);
@@ -50,17 +50,17 @@ export class TestProxy {
     return `127.0.0.1:${(this.server.address() as AddressInfo).port}`;
   }
 
-  /** From now on a destination, as `host:port`, is somewhere else. */
+  /** Moves a destination, given as `host:port`. */
   lead(destination: string, there: string): void {
     this.#hosts[destination] = there;
   }
 
-  /** Connections that are open through it. */
+  /** The number of open connections. */
   get open(): number {
     return this.#sockets.size;
   }
 
-  /** Breaks every connection. */
+  /** Resets every connection. */
   cut(): void {
     for (const socket of this.#sockets) socket.destroy();
   }
@@ -102,7 +102,7 @@ export class TestProxy {
     const [, , , type] = await take(4);
     const host = type === 3 ? (await take((await take(1))[0] ?? 0)).toString() : await address(take, type);
     const port = (await take(2)).readUInt16BE();
-    // Bound to a name: the longest of the answers.
+    // A reply with a name is the longest one.
     const answer = Buffer.concat([Buffer.from([5, refusal, 0, 3, 4]), Buffer.from('here'), Buffer.from([0, 1])]);
     if (refusal !== 0) return void socket.end(answer);
     this.#join(`${host.includes(':') ? `[${host}]` : host}:${port}`, socket, () => socket.write(answer));

@@ -15,7 +15,7 @@ export const Frame = {
   continuation: 9,
 } as const;
 
-/** Flags of RFC 9113, section 6; what they mean depends on the frame. */
+/** Flags of RFC 9113, section 6; their meaning depends on the frame type. */
 export const Flag = { endStream: 1, ack: 1, endHeaders: 4, padded: 8, priority: 32 } as const;
 
 /** RFC 9113, section 7. */
@@ -42,7 +42,7 @@ export interface ReceivedFrame {
   payload: Buffer;
 }
 
-/** One frame; `length` other than the payload's makes it lie. */
+/** A frame; `length` may differ from the payload's. */
 export function frame(type: number, flags: number, stream: number, payload: Buffer | string = ''): Buffer {
   const bytes = Buffer.from(payload as string, 'latin1');
   const head = Buffer.alloc(HEAD);
@@ -55,7 +55,7 @@ export function frame(type: number, flags: number, stream: number, payload: Buff
 
 export type Fields = readonly (readonly [name: string, value: string])[];
 
-/** Headers as HPACK literals that are not indexed (RFC 7541, 6.2.2), whatever they hold. */
+/** Headers as unindexed HPACK literals (RFC 7541, 6.2.2), without validation. */
 export function block(fields: Fields): Buffer {
   return Buffer.concat(fields.map(([name, value]) => Buffer.concat([Buffer.from([0]), text(name), text(value)])));
 }
@@ -84,7 +84,7 @@ export function setting(id: number, value: number): Buffer {
   return bytes;
 }
 
-/** An HTTP/2 connection on which every byte is the test's own. */
+/** An HTTP/2 connection with full control of every byte. */
 export class RawHttp2 {
   readonly socket: TLSSocket;
   readonly #frames: ReceivedFrame[] = [];
@@ -98,7 +98,7 @@ export class RawHttp2 {
     socket.on('close', () => this.#wake());
   }
 
-  /** Opens one, and sends the preface and empty settings unless told another beginning. */
+  /** Connects, and sends the preface and empty settings, or other first bytes. */
   static async open(
     { httpsPort, ca }: { httpsPort: number; ca: { caPem: string } },
     servername: string,
@@ -116,7 +116,7 @@ export class RawHttp2 {
     this.socket.write(Buffer.concat(frames));
   }
 
-  /** The next frame that fits, of those not asked for yet; null when the connection closes before. */
+  /** The next unread frame that matches; null when the connection closes first. */
   async next(fits: (frame: ReceivedFrame) => boolean): Promise<ReceivedFrame | null> {
     for (;;) {
       const at = this.#frames.findIndex(fits);
@@ -126,17 +126,17 @@ export class RawHttp2 {
     }
   }
 
-  /** Waits until the server says that the connection ends, or it does. */
+  /** Waits for GOAWAY or the end of the connection. */
   async end(): Promise<void> {
     await this.next(({ type }) => type === Frame.goaway);
   }
 
-  /** Until the server has hung up. */
+  /** Waits until the server closes the connection. */
   async closed(): Promise<void> {
     if (!this.socket.destroyed) await once(this.socket, 'close');
   }
 
-  /** What became of a stream: how it was reset, or that it was answered. */
+  /** The outcome of a stream: its reset code or its response. */
   async outcome(stream: number): Promise<{ reset: number } | { answered: true } | null> {
     const decisive: readonly number[] = [Frame.reset, Frame.headers];
     const frame = await this.next((next) => next.stream === stream && decisive.includes(next.type));

@@ -10,20 +10,20 @@ declare module 'vitest' {
   }
 }
 
-/** What a machine lacks for a test; null when it lacks nothing. */
+/** A test's missing requirement on this machine; null when nothing is missing. */
 export type Missing = string | null;
 
-/** Options of a test or suite that needs more than Node.js. The last line of a run counts what was skipped, and why. */
+/** Options of a test or suite with further requirements. The last line of a run counts skipped tests by reason. */
 export function unless(missing: Missing): TestOptions {
   return missing === null ? {} : { skip: true, meta: { missing } };
 }
 
-/** The first thing missing of several. */
+/** The first missing requirement. */
 export function firstOf(...missing: Missing[]): Missing {
   return missing.find((reason) => reason !== null) ?? null;
 }
 
-/** @param args with which the program ends at once and succeeds */
+/** @param args arguments with which the program succeeds immediately */
 export function programMissing(name: string, ...args: string[]): Missing {
   return spawnSync(name, args, { stdio: 'ignore' }).status === 0 ? null : `${name} is not installed`;
 }

@@ -1,4 +1,4 @@
-/** A generator of numbers in [0, 1) that gives the same sequence for a seed. */
+/** A random generator in [0, 1) with the same sequence for the same seed. */
 export function seeded(seed: number): () => number {
   let state = seed;
   return () => {

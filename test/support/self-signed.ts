@@ -4,7 +4,7 @@ import { X509CertificateGenerator } from '@peculiar/x509';
 
 const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
 
-/** A certificate that nobody vouches for, and its key; both PEM. */
+/** A self-signed certificate and its key, both PEM. */
 export async function selfSigned(name = 'CN=localhost'): Promise<{ cert: string; key: string }> {
   const keys = await webcrypto.subtle.generateKey(ALGORITHM, true, ['sign', 'verify']);
   const certificate = await X509CertificateGenerator.createSelfSigned({ name, keys }, webcrypto);

@@ -1,10 +1,10 @@
 import { pino } from 'pino';
 import type { Log } from '../../src/lib/log.ts';
 
-/** A log that says nothing. */
+/** A log without output. */
 export const silentLog: Log = pino({ level: 'silent' });
 
-/** A log whose lines can be read. */
+/** A log that records its lines. */
 export function recordingLog(): { log: Log; lines: Record<string, unknown>[] } {
   const lines: Record<string, unknown>[] = [];
   const log = pino({ level: 'debug' }, { write: (line: string) => void lines.push(JSON.parse(line)) });

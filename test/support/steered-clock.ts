@@ -5,13 +5,13 @@ interface Sleeper {
   wake(): void;
 }
 
-/** A clock that stands still until the test moves it. */
+/** A clock that only the test advances. */
 export class SteeredClock implements Clock {
   #now = 0;
   readonly #sleepers = new Set<Sleeper>();
-  /** What random() answers. */
+  /** The result of random(). */
   chance: () => number = () => 0.5;
-  /** Milliseconds of every sleep so far. */
+  /** All sleeps so far, in milliseconds. */
   readonly delays: number[] = [];
 
   readonly now = () => this.#now;
@@ -48,17 +48,17 @@ export class SteeredClock implements Clock {
     return () => this.#sleepers.delete(sleeper);
   }
 
-  /** Moves the time and wakes nobody. */
+  /** Moves the time without waking sleepers. */
   skip(ms: number): void {
     this.#now += ms;
   }
 
-  /** How many sleep now. */
+  /** The number of current sleepers. */
   get sleeping(): number {
     return this.#sleepers.size;
   }
 
-  /** Lets that much time pass, waking every sleeper at its own moment and letting it act before the next. */
+  /** Advances the time, and wakes each sleeper at its own moment, one after another. */
   async advance(ms: number): Promise<void> {
     const end = this.#now + ms;
     await turn();
@@ -73,7 +73,7 @@ export class SteeredClock implements Clock {
   }
 
   /**
-   * Lets time pass until the promise settles; for tests with real sockets.
+   * Advances the time until the promise settles; for tests with real sockets.
    *
    * @param stepMs milliseconds that pass in each 5 ms of real time
    */
@@ -91,7 +91,7 @@ export class SteeredClock implements Clock {
   }
 }
 
-/** Everything that is ready to run has run. */
+/** Resolves when all pending callbacks have run. */
 async function turn(): Promise<void> {
   await new Promise((resolve) => setImmediate(resolve));
 }

@@ -17,7 +17,7 @@ const FACTS = {
   subject_country: '',
 };
 
-/** Puts a certificate in the store and on the domain, as an issuer does at the end of a job. */
+/** Stores a certificate and attaches it to the domain, like a finished job. */
 export async function storeCertificate(store: Store, domainId: string): Promise<void> {
   await store.database.write(() => {
     const row = store.reservedDomains.get(domainId);
@@ -37,7 +37,7 @@ export async function storeCertificate(store: Store, domainId: string): Promise<
   });
 }
 
-/** Lets the domain's job fail as if its records had not been found. */
+/** Makes the domain's job fail with missing DNS records. */
 export async function failForDns(store: Store, domainId: string): Promise<void> {
   await store.database.write(() => {
     const row = store.reservedDomains.get(domainId);

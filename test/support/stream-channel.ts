@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream';
 import type { ByteChannel, ByteReceiver } from '../../src/agent-protocol/byte-channel.ts';
 
-/** Any stream as a connection to an upstream. */
+/** Wraps any stream as a connection to an upstream. */
 export class StreamChannel implements ByteChannel {
   receiver: ByteReceiver = { onData() {}, onEnd() {} };
   readonly #stream: Duplex;
@@ -21,12 +21,12 @@ export class StreamChannel implements ByteChannel {
         error = cause;
       })
       .on('close', () => {
-        if (!stream.readableEnded) error ??= new Error('the stream broke off');
+        if (!stream.readableEnded) error ??= new Error('stream ended early');
         tell((receiver) => receiver.onClosed?.(error));
       });
   }
 
-  /** What is written within a turn leaves together, as it does in one frame to an agent. */
+  /** Sends everything written in one turn of the event loop together, like one frame to an agent. */
   write(bytes: Buffer): boolean {
     this.#stream.cork();
     setImmediate(() => this.#stream.uncork());

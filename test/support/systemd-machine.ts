@@ -9,7 +9,7 @@ const SYSTEMD = '/lib/systemd/systemd';
 const BOOT_MS = 20_000;
 
 /**
- * Lays a file system in memory over the machine's own, in which everything may be written, and starts systemd there.
+ * Mounts a writable in-memory overlay over the machine's file system, and starts systemd there.
  * $0: folder, $1: repository, $2: its node_modules, $3: Node.js
  */
 const BOOT = `
@@ -44,20 +44,20 @@ mount --make-rshared /
 exec env -i container=test PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin ${SYSTEMD} --unit=small.target
 `;
 
-/** Where the hierarchy of cgroup2 is mounted; null: nowhere. */
+/** The mount point of cgroup2, or null. */
 function cgroupMount(): string | null {
   const mounts = readFileSync('/proc/self/mounts', 'utf8').split('\n');
   return mounts.map((line) => line.split(' ')).find(([, , type]) => type === 'cgroup2')?.[1] ?? null;
 }
 
 /**
- * A Raspberry Pi in small: a real systemd in namespaces of its own, without a network, with the program in the home of
- * a user that others may not enter.
+ * A small substitute for a Raspberry Pi: a real systemd in its own namespaces, without a network. The program is in the
+ * private home folder of a user.
  */
 export class SystemdMachine {
-  /** The program as `install` finds it. */
+  /** Path of the program for `install`. */
   static readonly CLI = '/home/pi/device-agent/dist/cli.js';
-  /** The Node.js of this process, where every user of the machine may run it. */
+  /** Path of a Node.js that every user may run. */
   static readonly NODE = '/usr/local/bin/node';
 
   private constructor(
@@ -67,7 +67,7 @@ export class SystemdMachine {
     private readonly cgroup: string,
   ) {}
 
-  /** Boots one; null where that is not possible, such as without root. */
+  /** Boots a machine; null where this is not supported, for example without root. */
   static async boot(): Promise<SystemdMachine | null> {
     const mount = process.platform === 'linux' && process.geteuid?.() === 0 ? cgroupMount() : null;
     if (mount === null || !existsSync(SYSTEMD)) return null;
@@ -76,7 +76,7 @@ export class SystemdMachine {
     try {
       mkdirSync(cgroup);
     } catch {
-      return null; // a container that may not divide its resources
+      return null; // a container without permission to delegate cgroups
     }
     const enter = `echo $$ > ${cgroup}/cgroup.procs && exec unshare --mount --pid --fork --kill-child --uts --ipc --cgroup --net sh -c "$0" "$@"`;
     const repository = process.cwd();
@@ -100,7 +100,7 @@ export class SystemdMachine {
     return null;
   }
 
-  /** Runs a command there, as root. */
+  /** Runs a command as root. */
   run(...command: string[]): Promise<Outcome> {
     const args = ['-t', String(this.pid), '-m', '-p', '-u', '-i', '-n', '-C', '-r', '-w', '--', ...command];
     return new Promise((resolve) => {
@@ -110,7 +110,7 @@ export class SystemdMachine {
     });
   }
 
-  /** Runs the command line there, as root. */
+  /** Runs the program's command line as root. */
   deviceAgent(...args: string[]): Promise<Outcome> {
     requireFreshBuild();
     return this.run(SystemdMachine.NODE, SystemdMachine.CLI, ...args);
@@ -141,7 +141,7 @@ export class SystemdMachine {
     rmSync(folder, { recursive: true, force: true });
     for (let attempt = 0; attempt < 50 && existsSync(cgroup); attempt++) {
       spawnSync('find', [cgroup, '-depth', '-type', 'd', '-exec', 'rmdir', '{}', ';'], { stdio: 'ignore' });
-      await delay(100); // what ran there may still be ending
+      await delay(100); // its processes may still be exiting
     }
   }
 }

@@ -3,40 +3,40 @@ import { dirname, join, relative } from 'node:path';
 import type { FileCall } from './write-trace.ts';
 
 interface Inode {
-  /** What programs read. */
+  /** The content as programs read it. */
   bytes: Buffer;
-  /** What is certain to be on the disk. */
+  /** The synced content. */
   durable: Buffer;
-  /** What was done to the content since. */
+  /** Unsynced changes of the content. */
   pending: Change[];
 }
 
 type Change = { offset: number; bytes: Buffer } | { size: number };
-/** Names that change together; null: the name goes. */
+/** Names that change together; null removes a name. */
 type Naming = [path: string, inode: Inode | null][];
 
-/** How a disk is found when the power comes back. */
+/** The state of a disk after an outage. */
 export type Outage =
-  /** The process was killed: the system has all that it did. */
+  /** The process was killed: all of its writes survive. */
   | 'kill'
-  /** Nothing is there that was not synced. */
+  /** Only synced data survives. */
   | 'lost'
-  /** Of what was not synced, any part is there, in sectors; names come back in their order. */
+  /** Any sectors of unsynced content survive; name changes survive in order. */
   | 'torn';
 
 const SECTOR = 512;
 
-/** A disk to which a program's calls are done one after another, and from which the power can be taken in between. */
+/** A disk that replays a program's calls, with outages at any point between them. */
 export class TracedDisk {
   readonly #names = new Map<string, Inode>();
   readonly #durableNames = new Map<string, Inode>();
   #namings: Naming[] = [];
   readonly #open = new Map<number, { inode: Inode | null; path: string; position: number }>();
 
-  /** @param folder what is elsewhere is no concern of this disk */
+  /** @param folder other paths are ignored */
   constructor(private readonly folder: string) {}
 
-  /** Does one call; whether it was for this disk. */
+  /** Replays one call; returns whether it was for this disk. */
   apply(call: FileCall): boolean {
     switch (call.call) {
       case 'open':
@@ -51,7 +51,7 @@ export class TracedDisk {
     }
   }
 
-  /** Writes the files as they are found after an outage into a folder that takes this disk's place. */
+  /** Writes the files after an outage to a folder that replaces this disk. */
   restore(outage: Outage, target: string, random: () => number): void {
     for (const [path, inode] of this.#namesAfter(outage, random)) {
       const file = join(target, relative(this.folder, path));
@@ -161,7 +161,7 @@ function contentAfter(inode: Inode, outage: Outage, random: () => number): Buffe
   return parts.filter(() => random() < 0.5).reduce(changed, inode.durable);
 }
 
-/** A write as the disk does it: sector by sector. */
+/** A write, sector by sector. */
 function sectors({ offset, bytes }: { offset: number; bytes: Buffer }): Change[] {
   const parts: Change[] = [];
   for (let at = 0; at < bytes.length; ) {

@@ -19,7 +19,7 @@ interface SetUpOptions extends Partial<TunnelManagerOptions> {
   folder?: string;
 }
 
-/** A manager on a folder of its own, with a gateway in memory that is online. */
+/** A tunnel manager with a temporary folder and an online in-memory gateway. */
 export async function setUpTunnels({ adapter, folder, ...options }: SetUpOptions = {}) {
   const socketFolder = folder ?? temporaryFolder();
   const connector = new FakeConnector();
@@ -44,7 +44,7 @@ export async function setUpTunnels({ adapter, folder, ...options }: SetUpOptions
   return { connector, store, tunnels, folder: socketFolder, path };
 }
 
-/** A valid request, parsed; the test gives what it is about. */
+/** A valid parsed request, with the given members. */
 export function tunnelRequest(request: Partial<z.input<typeof TunnelRequest>> = {}): TunnelRequest {
   return TunnelRequest.parse({ protocol: 'http', forwards_to: 'localhost:8001', ...request });
 }

@@ -1,16 +1,16 @@
 import { setTimeout as delay, setImmediate as tick } from 'node:timers/promises';
 
 interface Patience {
-  /** Milliseconds after which to give up. */
+  /** Time limit in milliseconds. */
   withinMs?: number;
-  /** Milliseconds between two looks; 0 looks in every turn of the event loop. */
+  /** Milliseconds between checks; 0 checks in every turn of the event loop. */
   everyMs?: number;
 }
 
 /**
  * Resolves when the condition holds.
  *
- * @param what what the condition waits for, as the error names it
+ * @param what name of the condition, for the error
  */
 export async function until(
   condition: () => boolean | Promise<boolean>,
@@ -24,7 +24,7 @@ export async function until(
   }
 }
 
-/** The promise's value; fails when it takes longer, and says what was missing. */
+/** The promise's value; rejects after the time limit with the name of the missing event. */
 export async function within<T>(promise: Promise<T>, what: string, ms = 5_000): Promise<T> {
   const abort = new AbortController();
   const late = delay(ms, undefined, { signal: abort.signal }).then(() => {
@@ -38,7 +38,7 @@ export async function within<T>(promise: Promise<T>, what: string, ms = 5_000): 
   }
 }
 
-/** Resolves after ten turns of the event loop: everything under way in this process has arrived. */
+/** Resolves after ten turns of the event loop, when pending work in this process has finished. */
 export async function settle(): Promise<void> {
   for (let turn = 0; turn < 10; turn++) await tick();
 }

@@ -4,12 +4,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Missing, programMissing } from './requirements.ts';
 
-/** Why system calls cannot be traced here; null when they can. */
+/** Why this machine cannot trace system calls; null when it can. */
 export const NO_TRACE: Missing =
   programMissing('strace', '--version') ??
-  (programMissing('strace', '-f', '-e', 'trace=fsync', 'true') && 'the right to trace is required');
+  (programMissing('strace', '-f', '-e', 'trace=fsync', 'true') && 'permission to trace is required');
 
-/** What a program did to files, in the order in which it was done. */
+/** A program's file operations in order. */
 export type FileCall =
   | { call: 'open'; path: string; fd: number; create: boolean; truncate: boolean }
   | { call: 'write'; fd: number; bytes: Buffer; offset: number | null }
@@ -19,14 +19,14 @@ export type FileCall =
   | { call: 'remove'; path: string };
 
 const CALLS = 'openat,write,pwrite64,ftruncate,fsync,fdatasync,link,linkat,rename,renameat,renameat2,unlink,unlinkat';
-/** Longer than anything written at once; strace cuts off the rest. */
+/** Longer than any single write; strace truncates the rest. */
 const MAX_BYTES = 1_000_000;
 
 /**
  * Runs a program to its end.
  *
- * @returns its calls that succeeded, those on files that no other process sees included
- * @throws Error when the program fails, or does what is not understood here
+ * @returns its successful calls, including those on private files
+ * @throws Error when the program fails, or uses an unsupported call
  */
 export function traceWrites(command: readonly string[]): FileCall[] {
   const folder = mkdtempSync(join(tmpdir(), 'trace-'));
@@ -40,7 +40,7 @@ export function traceWrites(command: readonly string[]): FileCall[] {
   }
 }
 
-/** The lines without the process at their beginning, those whole that another thread's call came between. */
+/** The lines without process ids; interrupted and resumed calls are joined. */
 function joinLines(trace: string): string[] {
   const begun = new Map<string, string>();
   return trace.split('\n').flatMap((line) => {
@@ -91,6 +91,7 @@ function parse(line: string): FileCall[] {
 const unhex = (hex: string) => Buffer.from(hex.replaceAll('\\x', ''), 'hex');
 
 function written(bytes: Buffer | undefined, length: number): Buffer {
-  if (bytes === undefined || bytes.length < length) throw new Error(`${length} bytes were written at once`);
+  if (bytes === undefined || bytes.length < length)
+    throw new Error(`a single write of ${length} bytes is too long to trace`);
   return bytes.subarray(0, length);
 }

@@ -6,7 +6,7 @@ import { FailedAttempts } from '../../../src/gateway/api/failed-attempts.ts';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';
 import { startManagementServer } from '../../support/management-server.ts';
 
-/** A clock that stands still until it is told otherwise, and notes what was slept. */
+/** A clock that only the test advances, and that records all sleeps. */
 function steeredClock() {
   const slept: number[] = [];
   let now = 0;

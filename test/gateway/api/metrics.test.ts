@@ -32,16 +32,16 @@ afterAll(async () => {
 
 const portOf = (server: typeof echo) => (server.address() as AddressInfo).port;
 
-/** An endpoint of the real SDK that leads to the site. */
+/** Starts an SDK endpoint for the site. */
 async function serve(name: string, policy: object = {}, port = portOf(site)): Promise<string> {
   const builder = session.httpEndpoint().domain(`${name}.localhost`).trafficPolicy(JSON.stringify(policy));
   const listener = await builder.listen(false);
-  // Settles when the listener ends, which is no matter here.
+  // Settles when the listener ends, which does not matter here.
   listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
   return String(listener.url());
 }
 
-/** What Prometheus gets, which sends no header but its key. */
+/** Requests the metrics like Prometheus, which only sends the API key. */
 async function scrape(authorization: string | null = `Bearer ${apiKey}`) {
   const { host, hostname } = new URL(gateway.apiUrl);
   const at = { host: '127.0.0.1', port: gateway.httpsPort, servername: hostname, path: '/metrics' };
@@ -51,19 +51,19 @@ async function scrape(authorization: string | null = `Bearer ${apiKey}`) {
   return { status: res.statusCode, type: res.headers['content-type'], body: await text(res) };
 }
 
-/** The value of a sample such as `sessions` or `responses_total{class="2xx"}`; undefined when there is none. */
+/** The value of a sample such as `sessions` or `responses_total{class="2xx"}`; undefined if absent. */
 async function read(sample: string): Promise<number | undefined> {
   const prefix = `device_agent_gateway_${sample} `;
   const line = (await scrape()).body.split('\n').find((each) => each.startsWith(prefix));
   return line === undefined ? undefined : Number(line.slice(prefix.length));
 }
 
-/** For what the gateway hears of a moment later. */
+/** Polls for values that the gateway updates a moment later. */
 async function becomes(sample: string, value: number): Promise<void> {
   await expect.poll(() => read(sample), { timeout: 10_000, interval: 20 }).toBe(value);
 }
 
-/** By how much the samples grow through what is done. */
+/** By how much an action increases the samples. */
 async function growth(samples: readonly string[], act: () => Promise<unknown>): Promise<number[]> {
   const values = async () => {
     const all: number[] = [];
@@ -99,21 +99,21 @@ describe('the metrics of agents', () => {
     await becomes('labeled_tunnels', 0);
     const other = await agentSession(gateway).connect();
     expect(await read('sessions')).toBe(2);
-    // After close() the SDK falls silent, and the gateway waits for a heartbeat.
+    // After close(), the SDK sends nothing, and the gateway waits for a heartbeat.
     await other.close();
-    for (const each of [...gateway.sessions.sessions].slice(1)) each.end(new Error('it fell silent'));
+    for (const each of [...gateway.sessions.sessions].slice(1)) each.end(new Error('closed by the test'));
     await becomes('sessions', 1);
   });
 
   it('count refusals by error code', async () => {
     const grown = await growth(['binds_refused_total{code="ERR_NGROK_319"}'], async () => {
       await expect(session.httpEndpoint().domain('elsewhere.example').listen(false)).rejects.toThrow('319');
-      const stranger = new ngrok.SessionBuilder()
+      const refused = new ngrok.SessionBuilder()
         .authtoken('2x_nobody')
         .serverAddr(gateway.sessionAddress)
         .caCert(Buffer.from(gateway.sessionCa))
         .handleDisconnection(() => false);
-      await expect(stranger.connect()).rejects.toThrow();
+      await expect(refused.connect()).rejects.toThrow();
     });
     expect(grown).toEqual([1]);
     expect((await scrape()).body).toMatch(/device_agent_gateway_sessions_refused_total\{code="ERR_NGROK_\d+"\} 1\n/);
@@ -128,7 +128,7 @@ describe('the metrics of traffic', () => {
       for (const status of [200, 200, 301, 404, 503]) await getPublic(gateway, `${url}/${status}`);
       await getPublic(gateway, `https://nobody.localhost:${gateway.httpsPort}/`);
     });
-    // Our own questions to the management API, answered with 200, are not among them.
+    // The test's own management requests, answered with 200, are not counted.
     expect(grown).toEqual([2, 1, 2, 1]);
   });
 
@@ -155,7 +155,7 @@ describe('the metrics of traffic', () => {
     expect(await read('connections{kind="tcp"}')).toBe(1);
     socket.destroy();
     await becomes('connections{kind="tcp"}', 0);
-    // The one that asks.
+    // The connection of the scrape itself.
     expect(await read('connections{kind="https"}')).toBeGreaterThanOrEqual(1);
   });
 });

@@ -10,7 +10,7 @@ beforeAll(async () => {
 });
 afterAll(() => server.close());
 
-/** This client reads the empty body of a 204 as JSON, and fails after the work was done (fixed in later versions). */
+/** This version of the client fails on the empty body of a 204, after the request has succeeded. */
 async function deleted(call: Promise<void>): Promise<void> {
   await expect(call).rejects.toThrow(/JSON/);
 }
@@ -91,7 +91,7 @@ describe('ngrok’s TypeScript client, unchanged', () => {
       msg: expect.any(String),
       details: expect.any(Map),
     });
-    const stranger = new Ngrok({ baseUrl: server.url, apiToken: 'nobody_knowsthiskey' });
-    await expect(stranger.botUsers.list()).rejects.toMatchObject({ statusCode: 403, errorCode: 'ERR_NGROK_203' });
+    const unauthorized = new Ngrok({ baseUrl: server.url, apiToken: 'nobody_knowsthiskey' });
+    await expect(unauthorized.botUsers.list()).rejects.toMatchObject({ statusCode: 403, errorCode: 'ERR_NGROK_203' });
   });
 });

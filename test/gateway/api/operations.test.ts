@@ -8,14 +8,14 @@ import { issueCertificate } from '../../support/certificates.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 import { ENDPOINT, SESSION, TUNNEL } from '../../support/online-agent.ts';
 
-/** What bodies refer to. */
+/** The resources that bodies refer to. */
 interface Fixtures {
   /** A different number in every body. */
   n: number;
   backendId: string;
   ipPolicyId: string;
-  authorityId: string;
-  authorityPem: string;
+  caId: string;
+  caPem: string;
   leafPem: string;
   leafKeyPem: string;
 }
@@ -38,7 +38,7 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
   },
   tlsEdgeBackend: { replace: ({ backendId }) => ({ backend_id: backendId }) },
   tlsEdgeIpRestriction: { replace: ({ ipPolicyId }) => ({ ip_policy_ids: [ipPolicyId] }) },
-  tlsEdgeMutualTls: { replace: ({ authorityId }) => ({ certificate_authority_ids: [authorityId] }) },
+  tlsEdgeMutualTls: { replace: ({ caId }) => ({ certificate_authority_ids: [caId] }) },
   tlsEdgeTlsTermination: { replace: () => ({ terminate_at: 'edge', min_version: '1.3' }) },
   tlsEdgeTrafficPolicy: { replace: () => ({ value: '{}' }) },
   botUsers: { create: () => ({ name: 'site' }), update: () => ({ active: false }) },
@@ -51,7 +51,7 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
     update: () => ({ description: 'second' }),
   },
   certificateAuthorities: {
-    create: ({ authorityPem }) => ({ ca_pem: authorityPem }),
+    create: ({ caPem }) => ({ ca_pem: caPem }),
     update: () => ({ description: 'second' }),
   },
   tlsCertificates: {
@@ -66,7 +66,7 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
   tunnelSessions: {},
 };
 
-/** The error code of an unknown id, where it is not the general one. */
+/** The error codes for unknown ids that differ from the general one. */
 const UNKNOWN_ID_CODES: Record<string, string> = {
   '/backends/http_response': 'ERR_NGROK_6514',
   '/backends/tunnel_group': 'ERR_NGROK_6514',
@@ -92,13 +92,13 @@ beforeAll(async () => {
     settings: { failedAttempts: { free: 1000, windowMs: 1, delayMs: 0, maxDelayMs: 0 } },
     live: { sessions: () => [SESSION], tunnels: () => [TUNNEL], endpoints: () => [ENDPOINT], command: isOnline },
   });
-  const authority = await issueCertificate({ subject: 'CN=authority', ca: true });
+  const ca = await issueCertificate({ subject: 'CN=ca', ca: true });
   const leaf = await issueCertificate({ subject: 'CN=leaf', names: ['leaf.example.com'] });
   shared = {
     backendId: (await server.call('POST', '/backends/http_response')).id,
     ipPolicyId: (await server.call('POST', '/ip_policies')).id,
-    authorityId: (await server.call('POST', '/certificate_authorities', { ca_pem: authority.certificatePem })).id,
-    authorityPem: authority.certificatePem,
+    caId: (await server.call('POST', '/certificate_authorities', { ca_pem: ca.certificatePem })).id,
+    caPem: ca.certificatePem,
     leafPem: leaf.certificatePem,
     leafKeyPem: leaf.privateKeyPem,
   };

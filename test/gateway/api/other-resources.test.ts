@@ -121,22 +121,22 @@ describe('IP policies', () => {
 });
 
 describe('certificates', () => {
-  let authority: Issued;
+  let ca: Issued;
   let leaf: Issued;
   beforeAll(async () => {
-    authority = await issueCertificate({ subject: 'CN=Device CA,O=Acme', ca: true });
+    ca = await issueCertificate({ subject: 'CN=Device CA,O=Acme', ca: true });
     const subject = 'CN=cam.example.com,O=Acme,OU=Cameras,L=Bern,ST=BE,C=CH';
     leaf = await issueCertificate({
       subject,
       names: ['cam.example.com', '*.cam.example.com', '10.0.0.1'],
-      issuer: authority,
+      issuer: ca,
     });
   });
   const upload = (certificate_pem: unknown, private_key_pem: unknown) =>
     server.call('POST', '/tls_certificates', { certificate_pem, private_key_pem });
 
   it('answer their facts and never the private key', async () => {
-    const chain = leaf.certificatePem + authority.certificatePem;
+    const chain = leaf.certificatePem + ca.certificatePem;
     const { status, body, id } = await upload(chain, leaf.privateKeyPem);
     expect(status).toBe(201);
     expect(body).toEqual({
@@ -184,31 +184,31 @@ describe('certificates', () => {
       [certificatePem, rsa.privateKey.export(pkcs8), 1923],
       [certificatePem, certificatePem, 1924],
       [privateKeyPem, privateKeyPem, 1925],
-      [authority.certificatePem + certificatePem, authority.privateKeyPem, 1926],
+      [ca.certificatePem + certificatePem, ca.privateKeyPem, 1926],
     ];
     for (const [pem, key, code] of cases) expect(await upload(pem, key)).toMatchObject(refusal(code));
   });
 
   it('of certificate authorities must be exactly one CA certificate', async () => {
     const create = (ca_pem: unknown) => server.call('POST', '/certificate_authorities', { ca_pem });
-    const { body } = await create(authority.certificatePem);
+    const { body } = await create(ca.certificatePem);
     expect(body).toMatchObject({
-      ca_pem: authority.certificatePem,
+      ca_pem: ca.certificatePem,
       subject_common_name: 'Device CA',
       not_before: '2026-01-01T00:00:00Z',
       not_after: '2036-01-01T00:00:00Z',
       key_usages: ['cert_sign', 'crl_sign'],
       extended_key_usages: [],
     });
-    const withHeader = authority.certificatePem.replace('-----\n', '-----\nA: b\n\n');
+    const withHeader = ca.certificatePem.replace('-----\n', '-----\nA: b\n\n');
     const cases: [unknown, number][] = [
       ['', 1919],
       [undefined, 1919],
       ['nonsense', 1920],
       [leaf.privateKeyPem, 1911],
       [withHeader, 1910],
-      [`${authority.certificatePem}${' '.repeat(65_536)}`, 1921],
-      [authority.certificatePem + authority.certificatePem, 1912],
+      [`${ca.certificatePem}${' '.repeat(65_536)}`, 1921],
+      [ca.certificatePem + ca.certificatePem, 1912],
       [leaf.certificatePem, 1913],
     ];
     for (const [pem, code] of cases) expect(await create(pem)).toMatchObject(refusal(code));

@@ -10,7 +10,7 @@ beforeAll(async () => {
 });
 afterAll(() => server.close());
 
-/** Members that some operation knows, so that random bodies get past the first check. */
+/** Members of real operations, so that random bodies pass the first check. */
 const MEMBERS = [
   'name',
   'active',
@@ -152,7 +152,7 @@ describe('pages', () => {
     const all = await startManagementServer();
     const stable: string[] = [];
     const doomed: string[] = [];
-    // One more for every page: with pages of one item the list would double each time it is read.
+    // At most one new item for each page: otherwise, pages of one item would never end.
     let more = 100;
     for (let i = 0; i < 60; i += 1) {
       const { id } = await all.call('POST', '/bot_users');
@@ -170,7 +170,7 @@ describe('pages', () => {
           const next = page.body.next_page_uri as string | null;
           if (next !== null) {
             expect(items).toHaveLength(limit);
-            // The very item that the next page hangs on may go meanwhile.
+            // This may delete the item that the next page starts after.
             const last = String(items.at(-1)?.id);
             if (doomed.includes(last)) await all.call('DELETE', `/bot_users/${last}`);
             if (more-- > 0) await all.call('POST', '/bot_users');

@@ -13,7 +13,7 @@ import {
 } from '../../../src/management/resources/tls-edge.ts';
 import { fuzz } from '../../support/fuzz.ts';
 
-/** The code of what a call refuses with, without its prefix. */
+/** The number of a refusal's error code. */
 function refusal(work: () => unknown): number {
   try {
     work();
@@ -24,7 +24,7 @@ function refusal(work: () => unknown): number {
   throw new Error('was not refused');
 }
 
-/** What a call refuses with; null when it refuses nothing. */
+/** A refusal's message; null without a refusal. */
 function messageFor(work: () => unknown): string | null {
   try {
     work();
@@ -38,7 +38,7 @@ function messageFor(work: () => unknown): string | null {
 const BACKEND = 'bkdhr_32ELHbfllc7fdX99DEBe3QekZ6H';
 
 describe('the tolerances that official clients need', () => {
-  it('counts null as not sent, at the top and inside modules', () => {
+  it('treats null as not sent, at the top and inside modules', () => {
     expect(readBody(BotUserCreate, 'POST', { name: null, active: null })).toEqual({ name: '', active: true });
     expect(readBody(BotUserUpdate, 'PATCH', { name: null })).toEqual({});
     const edge = { backend: null, tls_termination: { enabled: null, terminate_at: 'upstream', min_version: null } };
@@ -61,7 +61,7 @@ describe('the tolerances that official clients need', () => {
     expect(refusal(() => readBody(BackendModuleBody, 'PUT', { module, backend_id: BACKEND }))).toBe(214);
   });
 
-  it('takes no body for an empty one and an empty region for none', () => {
+  it('treats a missing body as empty, and an empty region as not sent', () => {
     expect(readBody(BotUserCreate, 'POST', undefined)).toEqual({ name: '', active: true });
     const sent = { domain: 'a.example.com', region: '', description: '', metadata: '' };
     expect(readBody(ReservedDomainCreate, 'POST', sent)).toMatchObject({ description: '', metadata: '' });
@@ -74,7 +74,7 @@ describe('refusals', () => {
   const edge = (body: object) => refusal(() => readBody(TlsEdgeUpdate, 'PATCH', body));
   const euros = (count: number) => '€'.repeat(count);
 
-  it('names an unknown member before anything else that is wrong, and lists the known ones', () => {
+  it('report an unknown member first, and list the known ones', () => {
     expect(refusal(() => readBody(BotUserCreate, 'POST', { name: 5, colour: 'red' }))).toBe(214);
     expect(() => readBody(BotUserCreate, 'POST', { colour: 'red' })).toThrow(
       'unknown member "colour"; supported: name, active',
@@ -83,7 +83,7 @@ describe('refusals', () => {
   });
 
   it.each(allOperations().filter(({ operation }) => operation.body !== null))(
-    'are in plain words: $id',
+    'have plain messages: $id',
     ({ operation: { method, body } }) => {
       for (const name of Object.keys((body as z.ZodObject).shape)) {
         for (const value of [5, 1.5, -1, 'x', 'y'.repeat(70_000), true, [], [5], {}, { a: {} }]) {
@@ -97,15 +97,15 @@ describe('refusals', () => {
   it.each([
     [{ active: 'yes' }, 'active: must be true or false, not a string'],
     [{ name: ['s3cret'] }, 'name: must be a string, not a list'],
-  ])('say what was sent and what is allowed: %j', (sent, message) => {
+  ])('name the sent type and the allowed one: %j', (sent, message) => {
     expect(messageFor(() => readBody(BotUserCreate, 'POST', sent))).toBe(message);
   });
 
-  it.each([5, 'text', [], null, true])('refuses a body that is %j with 213', (raw) => {
+  it.each([5, 'text', [], null, true])('have code 213 for the body %j', (raw) => {
     expect(refusal(() => readBody(BotUserCreate, 'POST', raw))).toBe(213);
   });
 
-  it('never quotes a value, and of a name only its start', () => {
+  it('never quote a value, and only the start of a long name', () => {
     const secret = 's3cret'.repeat(20);
     const errors = [
       { domain: secret },
@@ -121,7 +121,7 @@ describe('refusals', () => {
     for (const error of errors) expect(error).not.toContain(secret);
   });
 
-  it('has the codes of reserved domains', () => {
+  it('have the codes of reserved domains', () => {
     expect(refusal(() => readBody(ReservedDomainCreate, 'POST', {}))).toBe(448);
     expect(domain({ domain: '*.com' })).toBe(416);
     expect(domain({ domain: '10.0.0.1' })).toBe(411);
@@ -139,7 +139,7 @@ describe('refusals', () => {
     }
   });
 
-  it('has the codes of TLS edges', () => {
+  it('have the codes of TLS edges', () => {
     expect(edge({ description: 'd'.repeat(256) })).toBe(7073);
     expect(edge({ description: euros(86) })).toBe(7073);
     expect(edge({ metadata: 'm'.repeat(4097) })).toBe(7074);
@@ -162,7 +162,7 @@ describe('refusals', () => {
     expect(edge({ traffic_policy: {} })).toBe(215);
   });
 
-  it('has the codes of the others', () => {
+  it('have the codes of the other resources', () => {
     const create = (id: string, body: object) => {
       const schema = allOperations().find((one) => one.id === `${id}.create`)?.operation.body;
       if (!schema) throw new Error(`no ${id}`);
@@ -187,7 +187,7 @@ describe('refusals', () => {
     expect(create('tunnelGroupBackends', { labels: { 'a=b': 'c' } })).toBe(6531);
     expect(create('tunnelGroupBackends', { labels: { [euros(86)]: 'c' } })).toBe(6509);
     expect(create('tunnelGroupBackends', { labels: { a: euros(86) } })).toBe(6510);
-    // Were it left out, the group would be wider than it was to be.
+    // Without the label, the group would include more tunnels.
     expect(create('tunnelGroupBackends', { labels: { app: 'web', site: null } })).toBe(215);
     expect(create('httpResponseBackends', { headers: { a: null } })).toBe(215);
     expect(
@@ -199,13 +199,13 @@ describe('refusals', () => {
   });
 });
 
-describe('what is accepted', () => {
-  it('counts limits in bytes of UTF-8, inclusive', () => {
+describe('accepted bodies', () => {
+  it('may reach the limits, counted in bytes of UTF-8', () => {
     const edge = { description: `${'€'.repeat(85)}`, metadata: 'm'.repeat(4096) };
     expect(readBody(TlsEdgeUpdate, 'PATCH', edge)).toEqual(edge);
   });
 
-  it('fills the defaults of the specification', () => {
+  it('get the defaults of the specification', () => {
     expect(readBody(BackendModuleBody, 'PUT', { backend_id: BACKEND }).enabled).toBe(true);
     expect(readBody(TlsTerminationModuleBody, 'PUT', {})).toEqual({ enabled: true, terminate_at: 'edge' });
     const body = { domain: 'A.example.com.', certificate_management_policy: {} };
@@ -215,7 +215,7 @@ describe('what is accepted', () => {
     });
   });
 
-  it('lower-cases the names of headers', () => {
+  it('get header names in lower case', () => {
     const schema = allOperations().find(({ id }) => id === 'httpResponseBackends.create')?.operation.body;
     if (!schema) throw new Error('missing');
     expect(readBody(schema, 'POST', { headers: { 'Content-Type': 'text/plain' } })).toEqual({
@@ -223,7 +223,7 @@ describe('what is accepted', () => {
     });
   });
 
-  it('answers any JSON to any operation with a value or a coded 400', () => {
+  it('of any operation are parsed, or refused with 400 and a code', () => {
     const withBody = allOperations().flatMap(({ operation: { method, body } }) => (body ? [{ method, body }] : []));
     const names = [
       'domain',
@@ -256,7 +256,7 @@ describe('what is accepted', () => {
     );
   });
 
-  it('survives a body of hostile depth', () => {
+  it('may be nested extremely deep', () => {
     const deep: unknown = JSON.parse(`${'{"name":'.repeat(100_000)}1${'}'.repeat(100_000)}`);
     expect(refusal(() => readBody(BotUserUpdate, 'PATCH', deep))).toBe(215);
   });
@@ -265,7 +265,7 @@ describe('what is accepted', () => {
 describe('the query of a list', () => {
   const read = (query: string) => readPageQuery(botUsers, new URLSearchParams(query));
 
-  it('reads limit and before_id, also as the TypeScript client spells it', () => {
+  it('accepts limit and before_id, and the TypeScript client’s beforeId', () => {
     expect(read('')).toEqual({ limit: 100, beforeId: null });
     expect(read('limit=1&before_id=bot_abc')).toEqual({ limit: 1, beforeId: 'bot_abc' });
     expect(read('beforeId=bot_abc&limit=100')).toEqual({ limit: 100, beforeId: 'bot_abc' });

@@ -43,7 +43,7 @@ function update(id: string, body: unknown): Promise<Answer> {
 function refusal(code: number) {
   return { status: 400, body: { error_code: `ERR_NGROK_${code}`, status_code: 400 } };
 }
-/** Puts an automatic certificate on a domain, as the provisioner does. */
+/** Attaches an automatic certificate to a domain, as the renewal does. */
 async function issueFor(id: string): Promise<string> {
   const { store } = server;
   const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=auto' });

@@ -43,7 +43,7 @@ function refusal(code: number) {
   return { status: 400, body: { error_code: `ERR_NGROK_${code}`, status_code: 400 } };
 }
 
-/** Of each module: a body, the answer to it, and another body with its answer. */
+/** For each module: a body, its response, another body and its response. */
 function modules(): Record<string, [body: object, shown: object, other: object, otherShown: object]> {
   const ref = (path: string, id: string) => ({ id, uri: `${BASE_URL}${path}/${id}` });
   const policies = { ip_policies: [ref('/ip_policies', ipPolicyId)] };

@@ -28,14 +28,14 @@ interface SignedRequest {
   payload: Record<string, unknown> | null;
 }
 
-/** An authority that says what a test makes it say: a real one refuses nothing on demand. */
+/** A CA with scripted responses: a real one refuses nothing on demand. */
 class ScriptedCa {
   readonly requests: SignedRequest[] = [];
   readonly #server: Server;
-  /** Answers by path; a list is used up from its front, its last answer stays. */
+  /** Responses by path, in order; the last one repeats. */
   readonly replies: Record<string, Reply[]> = {};
   meta: object = {};
-  /** Told of each request before it is answered; the answer waits for it. */
+  /** Called with each request; the response waits for it. */
   onRequest: (path: string) => Promise<void> | undefined = () => undefined;
 
   constructor(own: { cert: string; key: string }) {
@@ -90,7 +90,7 @@ describe('an ACME CA that does not issue', () => {
   let own: { cert: string; key: string };
 
   beforeAll(async () => {
-    const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=authority', names: ['127.0.0.1'] });
+    const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=ca', names: ['127.0.0.1'] });
     own = { cert: certificatePem, key: privateKeyPem };
   });
   beforeEach(async () => {
@@ -124,7 +124,7 @@ describe('an ACME CA that does not issue', () => {
   const request = { domain: 'shop.example.test', privateKeyType: 'ecdsa' } as const;
   const neverAborted = new AbortController().signal;
 
-  /** An order whose name was proved before. */
+  /** Prepares an order for a name that is already validated. */
   function orderIsReady(): void {
     const order = { authorizations: [`${ca.url}/authorization`], finalize: `${ca.url}/finalize` };
     const headers = { Location: `${ca.url}/order/1` };
@@ -156,7 +156,7 @@ describe('an ACME CA that does not issue', () => {
     expect(failure.retryAfter).toBeLessThanOrEqual(3600);
   });
 
-  it('that no address reaches is reported as unreachable, with the reason', async () => {
+  it('that is unreachable at every address is reported with the reason', async () => {
     const subject = issuer({ directoryUrl: `${ca.url.replace('127.0.0.1', 'localhost')}/directory` });
     await ca.stop();
     await expect(subject.issue(request, neverAborted)).rejects.toMatchObject({

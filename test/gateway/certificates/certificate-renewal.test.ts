@@ -16,11 +16,11 @@ const DAY = 86_400_000;
 const START = Date.parse('2026-05-01T12:00:00Z');
 const POLICY = { certificate_management_policy: { authority: 'letsencrypt', private_key_type: 'ecdsa' } };
 
-/** Sleeps until it is woken; the wall clock is moved by hand. */
+/** Sleeps until woken; tests set the wall clock. */
 const sleepUntilWoken: Clock = { ...systemClock, sleep: (_ms, signal) => systemClock.sleep(2 ** 30, signal) };
 
-/** An issuer whose orders are answered by the test, one after another. */
-class SteeredIssuer implements CertificateIssuer {
+/** An issuer whose orders wait until the test grants or fails them. */
+class ManualIssuer implements CertificateIssuer {
   readonly usesOurClock = true;
   readonly orders: { request: IssueRequest; signal: AbortSignal; fail(error: Error): void; grant(): Promise<void> }[] =
     [];
@@ -40,30 +40,30 @@ class SteeredIssuer implements CertificateIssuer {
 
 let now: number;
 let server: ManagementServer;
-let issuer: SteeredIssuer;
+let issuer: ManualIssuer;
 let lines: Record<string, unknown>[];
-let provisioner: CertificateRenewal<ReservedDomainRow>;
+let renewal: CertificateRenewal<ReservedDomainRow>;
 
-async function startProvisioner(): Promise<void> {
+async function startRenewal(): Promise<void> {
   const recording = recordingLog();
   const { log } = recording;
   lines = recording.lines;
   const wallClock = () => now;
-  issuer = new SteeredIssuer(wallClock);
-  provisioner = new CertificateRenewal({
+  issuer = new ManualIssuer(wallClock);
+  renewal = new CertificateRenewal({
     ...{ store: server.store, domains: server.store.reservedDomains },
     ...{ issuer, clock: sleepUntilWoken, log, wallClock },
   });
-  provisioner.start();
+  renewal.start();
 }
 
 beforeEach(async () => {
   now = START;
-  server = await startManagementServer({ wallClock: () => now, wake: () => provisioner.wake() });
-  await startProvisioner();
+  server = await startManagementServer({ wallClock: () => now, wake: () => renewal.wake() });
+  await startRenewal();
 });
 afterEach(async () => {
-  await provisioner.stop();
+  await renewal.stop();
   await server.close();
 });
 
@@ -73,7 +73,7 @@ async function reserve(domain = '*.dev.example.com'): Promise<string> {
 async function read(id: string): Promise<Record<string, unknown>> {
   return (await server.call('GET', `/reserved_domains/${id}`)).body;
 }
-async function order(index: number): Promise<SteeredIssuer['orders'][number]> {
+async function order(index: number): Promise<ManualIssuer['orders'][number]> {
   await expect.poll(() => issuer.orders.length).toBeGreaterThan(index);
   const found = issuer.orders[index];
   if (!found) throw new Error('no order');
@@ -81,7 +81,7 @@ async function order(index: number): Promise<SteeredIssuer['orders'][number]> {
 }
 function advanceTo(time: string): void {
   now = Date.parse(time);
-  provisioner.wake();
+  renewal.wake();
 }
 
 describe('the certificate of a policy', () => {
@@ -122,7 +122,7 @@ describe('the certificate of a policy', () => {
   it.each([
     ['DNS_ERROR', 60],
     ['INTERNAL_ERROR', 30],
-  ] as const)('tries again after a %s, ever more slowly, and says when', async (code, seconds) => {
+  ] as const)('is retried after a %s with growing delays, which the status shows', async (code, seconds) => {
     const id = await reserve();
     for (let attempt = 0; attempt < 9; attempt += 1) {
       (await order(attempt)).fail(new IssueError(code, 'The record was not found.'));
@@ -146,7 +146,7 @@ describe('the certificate of a policy', () => {
     [5, '2026-05-01T12:00:30Z'],
     [10 * 365 * 86_400, '2026-05-08T12:00:00Z'],
   ])(
-    'waits for as long as the authority asks, up to a week, and never less than by itself',
+    'is retried after the CA’s Retry-After of %i s, but after 30 s at the earliest and a week at the latest',
     async (retryAfter, retries_at) => {
       const id = await reserve();
       (await order(0)).fail(new IssueError('INTERNAL_ERROR', 'Too many orders.', { retryAfter }));
@@ -156,14 +156,14 @@ describe('the certificate of a policy', () => {
     },
   );
 
-  it('that cannot be issued is logged with the expiry of the current one', async () => {
+  it('that is not issued is logged with the expiry of the current one', async () => {
     await reserve();
     await (await order(0)).grant();
     await expect.poll(() => lines.map(({ msg }) => msg)).toContain('certificate issued');
     advanceTo('2026-06-30T00:00:00Z');
     (await order(1)).fail(new IssueError('DNS_ERROR', 'The record was not found.'));
-    const told = { msg: 'certificate not issued', error_code: 'DNS_ERROR', expires_at: '2026-07-30T12:00:00Z' };
-    await expect.poll(() => lines).toContainEqual(expect.objectContaining(told));
+    const logged = { msg: 'certificate not issued', error_code: 'DNS_ERROR', expires_at: '2026-07-30T12:00:00Z' };
+    await expect.poll(() => lines).toContainEqual(expect.objectContaining(logged));
   });
 
   it('is reported without details after an unexpected failure', async () => {
@@ -188,7 +188,7 @@ describe('the certificate of a policy', () => {
     await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
   });
 
-  it('is not ordered any longer after the policy is detached; a late one is discarded', async () => {
+  it('is no longer ordered after the policy is detached; a late one is discarded', async () => {
     const id = await reserve();
     const { grant, signal } = await order(0);
     await server.call('DELETE', `/reserved_domains/${id}/certificate_management_policy`);
@@ -199,13 +199,13 @@ describe('the certificate of a policy', () => {
   });
 
   it.each(['while it runs', 'before it starts again'])(
-    'does not wait for dates of a clock that was ahead and is set back %s',
+    'is issued and renewed on time after a clock that was ahead is set back %s',
     async (when) => {
       const setBack = async () => {
-        if (when !== 'while it runs') await provisioner.stop();
+        if (when !== 'while it runs') await renewal.stop();
         now = START;
-        if (when === 'while it runs') provisioner.wake();
-        else await startProvisioner();
+        if (when === 'while it runs') renewal.wake();
+        else await startRenewal();
       };
       now = START + 10 * 365 * DAY;
       const granted = await reserve('granted.example.com');
@@ -216,8 +216,8 @@ describe('the certificate of a policy', () => {
       await expect.poll(async () => JSON.stringify(await read(failing))).toContain('not now');
       const { length } = issuer.orders;
       await setBack();
-      const anew = when === 'while it runs' ? length : 0;
-      const orders = [await order(anew), await order(anew + 1)];
+      const next = when === 'while it runs' ? length : 0;
+      const orders = [await order(next), await order(next + 1)];
       expect(orders.map(({ request }) => request.domain).sort()).toEqual([
         'failing.example.com',
         'granted.example.com',
@@ -234,10 +234,10 @@ describe('the certificate of a policy', () => {
   it('is ordered again after a restart, from the stored job', async () => {
     const id = await reserve();
     const { signal } = await order(0);
-    await provisioner.stop();
+    await renewal.stop();
     expect(signal.aborted).toBe(true);
     expect(await read(id)).toMatchObject({ certificate_management_status: { provisioning_job: { error_code: null } } });
-    await startProvisioner();
+    await startRenewal();
     await (await order(0)).grant();
     await expect.poll(async () => (await read(id)).certificate).not.toBeNull();
   });

@@ -75,7 +75,7 @@ describe('an uploaded certificate', () => {
 describe('a wildcard endpoint without a certificate of its own', () => {
   it('uses one certificate of the local CA for all names', async () => {
     await create('/reserved_domains', { domain: '*.many.example.com' });
-    // Another gateway on the same folder has replaced the first one.
+    // Another gateway on the same folder has replaced the authtoken.
     const session = await agentSession({ ...gateway, authtoken: await gateway.issueAuthtoken() }).connect();
     const listener = await session.httpEndpoint().domain('*.many.example.com').listen(false);
     const certificate = await client.presented('one.many.example.com');
@@ -84,7 +84,7 @@ describe('a wildcard endpoint without a certificate of its own', () => {
     expect(await presented('two.many.example.com')).toBe(certificate.fingerprint256);
     await session.httpEndpoint().domain('own.many.example.com').listen(false);
     expect((await client.presented('own.many.example.com')).subjectAltName).toBe('DNS:own.many.example.com');
-    // Whoever comes back after it went offline can still be told so.
+    // While it is offline, clients still get the error page.
     await listener.close();
     expect(await presented('two.many.example.com')).toBe(certificate.fingerprint256);
   });
@@ -95,7 +95,7 @@ describe('a policy, with the gateway’s own CA', () => {
     ['rsa', { modulusLength: 4096, publicExponent: 65537n }],
     ['ecdsa', { namedCurve: 'prime256v1' }],
   ])(
-    'has a certificate with an %s key issued and presented',
+    'issues a certificate with an %s key and serves it',
     async (private_key_type, details) => {
       const domain = `${private_key_type}.example.com`;
       const certificate_management_policy = { authority: 'letsencrypt', private_key_type };
@@ -107,7 +107,7 @@ describe('a policy, with the gateway’s own CA', () => {
       expect(certificate.subjectAltName).toBe(`DNS:${domain}`);
       expect(certificate.publicKey.asymmetricKeyDetails).toEqual(details);
       expect(await isFromLocalCa(domain)).toBe(true);
-      // The one that the API shows, not merely one for the name.
+      // It is the certificate that the API shows.
       const { id: certificateId } = (await status()).certificate as { id: string };
       const { body } = await client.call('GET', `/tls_certificates/${certificateId}`);
       expect(BigInt(`0x${body.serial_number}`)).toBe(BigInt(`0x${certificate.serialNumber}`));

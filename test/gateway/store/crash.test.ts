@@ -11,11 +11,11 @@ import { AgentProcess } from '../../support/agent-process.ts';
 import { measured } from '../../support/measured.ts';
 
 const CLIENTS = 1000;
-/** Answers after which the gateway is killed: each client has another write under way by then. */
+/** Responses before the gateway is killed; each client then has another write pending. */
 const ANSWERS = rounds({ short: CLIENTS, full: 3 * CLIENTS });
 
-/** A thousand clients write at once, over HTTPS, until the gateway is killed; each notes what was answered. */
-it('kill -9 during 1,000 concurrent writes loses nothing that was answered', async () => {
+/** A thousand clients write concurrently over HTTPS until the gateway is killed. */
+it('kill -9 during 1,000 concurrent writes loses no acknowledged write', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'crash-'));
   const dataDir = join(folder, 'data');
   const before = openGatewayStore({ dataDir, encryptionKey: null });
@@ -55,7 +55,7 @@ it('kill -9 during 1,000 concurrent writes loses nothing that was answered', asy
     'SELECT (SELECT count(*) FROM tls_edges) AS edges, (SELECT count(*) FROM tls_edge_hostports) AS hostports',
   );
   expect(counts?.edges).toBe(counts?.hostports);
-  const note = `${answered.length} answered writes were all there`;
+  const note = `all ${answered.length} acknowledged writes were stored`;
   measured({ fault: 'kill -9 of the gateway during 1,000 concurrent writes', note });
   store.database.close();
   rmSync(folder, { recursive: true });

@@ -17,7 +17,7 @@ import { Database } from '../../../src/gateway/store/database.ts';
 const WRITES = 6;
 const INSERT = "INSERT INTO bot_users (id, created_at, name, active) VALUES (?, '', ?, 1)";
 
-/** A database in use: where its log ended after each of the writes. */
+/** A database in use, and the end of its log after each write. */
 let live: { folder: string; database: Database; ends: number[] };
 beforeAll(async () => {
   const folder = mkdtempSync(join(tmpdir(), 'database-'));
@@ -34,7 +34,7 @@ afterAll(() => {
   rmSync(live.folder, { recursive: true });
 });
 
-/** The files as a power cut left them. */
+/** A copy of the files, as after a power cut. */
 function copyOf(folder = live.folder): { folder: string; db: string; wal: string } {
   const copy = mkdtempSync(join(tmpdir(), 'database-'));
   onTestFinished(() => rmSync(copy, { recursive: true, force: true }));

@@ -7,12 +7,12 @@ import { Database } from '../../../src/gateway/store/database.ts';
 /** Adds a row of {@link names}. */
 export const INSERT = "INSERT INTO bot_users (id, created_at, name, active) VALUES (?, '', '', 1)";
 
-/** What {@link INSERT} has added to a database. */
+/** The ids that {@link INSERT} has added. */
 export function names(database: Database): string[] {
   return database.all<{ id: string }>('SELECT id FROM bot_users ORDER BY id').map(({ id }) => id);
 }
 
-/** A new database, in a folder of its own that goes away with the test. */
+/** A new database in a temporary folder, which is removed after the test. */
 export function scratchDatabase(): { folder: string; file: string; database: Database } {
   const folder = mkdtempSync(join(tmpdir(), 'database-'));
   const file = join(folder, 'gateway.db');

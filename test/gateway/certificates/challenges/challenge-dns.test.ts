@@ -33,7 +33,7 @@ describe('the DNS server of the challenge zone', () => {
   const query = (changes: Partial<Packet> = {}): Buffer =>
     encode({ type: 'query', id: 7, questions: [{ type: 'TXT', name: NAME }], ...changes });
 
-  /** What a resolver's question is answered with, over UDP. */
+  /** The response to a query over UDP. */
   async function ask(...packets: Buffer[]): Promise<Buffer> {
     const socket = createSocket('udp4');
     try {
@@ -80,7 +80,7 @@ describe('the DNS server of the challenge zone', () => {
     ['no such name', 'TXT', `other.${ZONE}`, 3],
     ['a name without such records', 'A', NAME, 0],
     ['the zone itself without such records', 'TXT', ZONE, 0],
-  ] as const)('says for how long it is true that there is %s', async (_title, type, name, expected) => {
+  ] as const)('limits how long resolvers cache that there is %s', async (_title, type, name, expected) => {
     txt.publish(NAME, 'value');
     const answer = await ask(query({ questions: [{ type, name }] }));
     expect(rcode(answer)).toBe(expected);
@@ -91,7 +91,7 @@ describe('the DNS server of the challenge zone', () => {
 
   it.each([
     ['names elsewhere', query({ questions: [{ type: 'A', name: 'example.org' }] })],
-    ['names that only end alike', query({ questions: [{ type: 'TXT', name: `x${ZONE}` }] })],
+    ['names with only the same ending', query({ questions: [{ type: 'TXT', name: `x${ZONE}` }] })],
     ['the root', query({ questions: [{ type: 'NS', name: '.' }] })],
     ['other classes', query({ questions: [{ type: 'TXT', name: 'version.bind', class: 'CH' }] })],
     ['zone transfers', query({ questions: [{ type: 'AXFR', name: ZONE }] })],
@@ -120,7 +120,7 @@ describe('the DNS server of the challenge zone', () => {
     const answer = await ask(query());
     expect(answer.length).toBeLessThanOrEqual(512);
     expect((answer.readUInt16BE(2) & TRUNCATED_RESPONSE) !== 0).toBe(true);
-    // Node's resolver comes back over TCP by itself.
+    // Node's resolver retries over TCP.
     expect((await resolver.resolveTxt(NAME)).flat()).toEqual(values);
   });
 
@@ -141,8 +141,8 @@ describe('the DNS server of the challenge zone', () => {
 
   it.each([
     ['announces a message that is too long', [Buffer.from([0xff, 0xff])]],
-    ['sends what is no question', [framed(Buffer.alloc(3))]],
-    ['asks for ever', Array.from({ length: 33 }, () => framed(query()))],
+    ['sends an invalid query', [framed(Buffer.alloc(3))]],
+    ['sends more queries than allowed', Array.from({ length: 33 }, () => framed(query()))],
   ])('closes a connection that %s', async (_title, messages) => {
     const socket = await open();
     socket.resume();
@@ -172,12 +172,12 @@ describe('the DNS server of the challenge zone', () => {
     const socket = createSocket('udp4');
     const ids: number[] = [];
     socket.on('message', (answer) => ids.push(answer.readUInt16BE(0)));
-    // In turns, so that no datagram is lost in a full buffer.
+    // One after another, so that no datagram is lost in a full buffer.
     for (const packet of questions) {
       socket.send(packet, port, '127.0.0.1');
       await once(socket, 'message', { signal: AbortSignal.timeout(2000) });
     }
-    // A connection shows at once that there is no answer.
+    // Over TCP, a missing response shows immediately.
     const tcp = await open();
     tcp.on('error', () => {});
     tcp.resume().write(framed(query()));

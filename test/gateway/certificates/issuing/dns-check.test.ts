@@ -24,7 +24,7 @@ afterEach(() => dns.stop());
 describe('the records of a domain', () => {
   it.each<[string, () => void]>([
     ['a CNAME to the target', () => dns.cname('shop.example.test', TARGET)],
-    ['a CNAME in other letters', () => dns.cname('shop.example.test', TARGET.toUpperCase())],
+    ['a CNAME in another letter case', () => dns.cname('shop.example.test', TARGET.toUpperCase())],
     [
       'a chain of CNAMEs to the target',
       () => {
@@ -33,7 +33,7 @@ describe('the records of a domain', () => {
       },
     ],
     [
-      'the addresses of the target, where no CNAME can be',
+      'the target’s addresses, at a zone’s apex',
       () => {
         dns.add({ type: 'A', name: 'shop.example.test', data: '192.0.2.1' });
         dns.add({ type: 'A', name: TARGET, data: '192.0.2.1' });
@@ -47,9 +47,9 @@ describe('the records of a domain', () => {
 
   it.each<[string, () => void, string]>([
     ['missing', () => {}, 'no such record'],
-    ['elsewhere', () => dns.cname('shop.example.test', 'other.test'), 'a CNAME to other.test'],
+    ['a CNAME to another target', () => dns.cname('shop.example.test', 'other.test'), 'a CNAME to other.test'],
     [
-      'elsewhere in the end',
+      'a chain of CNAMEs to another target',
       () => {
         dns.cname('shop.example.test', 'proxy.example.test');
         dns.cname('proxy.example.test', 'other.test');
@@ -57,7 +57,7 @@ describe('the records of a domain', () => {
       'a CNAME to proxy.example.test, then to other.test',
     ],
     [
-      'an address of somebody else beside ours',
+      'another server’s address beside the gateway’s',
       () => {
         for (const data of ['192.0.2.1', '192.0.2.9']) dns.add({ type: 'A', name: 'shop.example.test', data });
         dns.add({ type: 'A', name: TARGET, data: '192.0.2.1' });
@@ -65,7 +65,7 @@ describe('the records of a domain', () => {
       'no CNAME but the addresses 192.0.2.1, 192.0.2.9',
     ],
     [
-      'a circle',
+      'a loop of CNAMEs',
       () => {
         dns.cname('shop.example.test', 'a.example.test');
         dns.cname('a.example.test', 'shop.example.test');

@@ -14,7 +14,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(dir, { recursive: true }));
 
-/** As a start of the gateway does it. */
+/** Opens the CA as the gateway does at its start. */
 const open = (now?: number, log = silentLog) => openLocalCa(dir, log, now === undefined ? undefined : () => now);
 const leafFor = async (name: string, now?: number) => (await open(now)).issue([name]);
 const files = async () => (await readdir(join(dir, 'leaves'))).map((name) => join(dir, 'leaves', name));

@@ -23,7 +23,7 @@ describe('the local CA as issuer', () => {
   it.each([
     ['rsa', { modulusLength: 4096 }],
     ['ecdsa', { namedCurve: 'prime256v1' }],
-  ] as const)('makes a certificate with a key of type %s', async (privateKeyType, details) => {
+  ] as const)('issues a certificate with an %s key', async (privateKeyType, details) => {
     const ca = await openLocalCa(folder, silentLog);
     const issued = await new LocalCaIssuer(ca).issue({ ...wanted, privateKeyType }, signal);
     const certificate = new X509Certificate(issued.certificatePem);
@@ -78,7 +78,7 @@ it('the API shows a certificate from its policy to its removal', async () => {
     },
   });
 
-  /** The domain once its certificate is another one than before. */
+  /** The domain, once its certificate has changed. */
   const issued = async (before: string | null) => {
     await expect
       .poll(async () => (await reservedDomains.get(created.id)).certificate?.id ?? before, { timeout: 20_000 })

@@ -128,7 +128,7 @@ describe('issued certificates', () => {
   });
 
   it(
-    'pass the strictest check of openssl, whatever the names and the clock',
+    'pass the strictest check of openssl, for all kinds of names and clocks',
     unless(programMissing('openssl', 'version')),
     async () => {
       const names = [['cam.localhost', '127.0.0.1'], ['::1'], [`${'a'.repeat(60)}.localhost`]];
@@ -226,7 +226,7 @@ function counting(ca: LocalCa): LocalCa & { issued: string[] } {
   };
 }
 
-/** Connects as a client that trusts the CA alone; resolves to the name that it verified. */
+/** Connects as a client that only trusts this CA; resolves to the verified name. */
 async function handshake(ca: LocalCa, name: string, trusted = ca.caPem): Promise<string> {
   const { cert, key } = await ca.issue([name]);
   const server = createServer({ cert, key }).listen(0, '127.0.0.1');
