@@ -4,9 +4,9 @@ import type { Host } from './host.ts';
 import { type Service, settingsFileOf, stateFolderOf } from './service.ts';
 
 /**
- * What decides the settings of a service: the environment that its unit gives it. For root, who may read the authtoken.
+ * Builds the environment that the unit gives to the service. Requires root, as it reads the authtoken.
  *
- * @throws the system's error when the authtoken's file is there but cannot be read
+ * @throws the system's error when the authtoken's file is unreadable
  */
 export function serviceEnvironment(service: Service, { root }: Pick<Host, 'root'>): Record<string, string> {
   const { environment, credential } = service;
@@ -15,7 +15,7 @@ export function serviceEnvironment(service: Service, { root }: Pick<Host, 'root'
     ...Object.fromEntries(environment.map((line) => line.split('=', 2) as [string, string])),
     DATA_DIR: root + stateFolderOf(service),
     SETTINGS_FILE: root + settingsFileOf(service),
-    // Of a file that is missing or empty the unit makes an empty credential, which counts as none.
+    // For a missing or empty file, the unit creates an empty credential, which counts as unset.
     ...(authtoken !== null && !isBlank(authtoken) && { NGROK_AUTHTOKEN_FILE: authtoken }),
   };
 }

@@ -6,15 +6,15 @@ import type { ProgramPaths } from './unit.ts';
 
 /** The machine on which a service is installed. */
 export interface Host {
-  /** What stands before every absolute path; empty but in tests. */
+  /** Prefix of all absolute paths; empty except in tests. */
   readonly root: string;
-  /** Whether systemd runs here; not so in a chroot in which an image is prepared. */
+  /** Whether systemd is running; false in a chroot, for example while an image is built. */
   readonly isBooted: boolean;
   /**
-   * Runs one of the system's commands.
+   * Runs a system command.
    *
    * @returns its standard output
-   * @throws {OperatorError} with what the command complains of
+   * @throws {OperatorError} with the command's error output
    */
   run(command: string, ...args: string[]): Promise<string>;
 }
@@ -24,14 +24,14 @@ export function thisHost(): Host {
   return { root: '', isBooted: existsSync('/run/systemd/system'), run };
 }
 
-/** Where this very program lies. */
+/** The paths of the running program. */
 export function thisProgram(): ProgramPaths {
   const [node, cli] = process.argv;
   if (node === undefined || cli === undefined) throw new OperatorError('cannot determine the path of this program');
   return { node: realpathSync(node), cli: realpathSync(cli) };
 }
 
-/** @throws {OperatorError} when this user may not change services, with the same command as root may give it */
+/** @throws {OperatorError} when the user is not root, with the same command for sudo */
 export function requireRoot(): void {
   if (process.platform !== 'linux') throw new OperatorError('services require Linux with systemd');
   if (process.geteuid?.() === 0) return;
@@ -40,7 +40,7 @@ export function requireRoot(): void {
   );
 }
 
-/** Starting waits until the service is ready. */
+/** systemctl start waits until the service is ready. */
 const RUN_DEADLINE_MS = 360_000;
 
 async function run(command: string, ...args: string[]): Promise<string> {

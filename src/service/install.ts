@@ -6,14 +6,14 @@ import type { Host } from './host.ts';
 import { configFolderOf, type Service, settingsFileOf, unitFileOf, userFileOf } from './service.ts';
 import { isEdited, type ProgramPaths, unitText, userText } from './unit.ts';
 
-/** Tells the operator one thing that was done or is to be done. */
+/** Prints a line about a completed step or a next step. */
 export type Tell = (line: string) => void;
 
 /**
- * Installs a service, or brings an earlier installation up to date: user, settings, unit; enabled at boot, and started
- * once it has what it needs. What is there and the same stays untouched.
+ * Installs or updates a service: its user, settings and unit. Enables it at boot, and starts it unless the authtoken is
+ * missing. Unchanged files stay untouched.
  *
- * @throws {OperatorError} when the unit was edited, or one of the system's commands fails
+ * @throws {OperatorError} when the unit was edited or a system command fails
  */
 export async function installService(service: Service, paths: ProgramPaths, host: Host, tell: Tell): Promise<void> {
   const { name } = service;
@@ -21,11 +21,11 @@ export async function installService(service: Service, paths: ProgramPaths, host
   await requireOwnUnit(service, host);
   await createUser(service, host);
   await createSettings(service, host, tell);
-  const changed = await writeIfOther(host, unitFileOf(service), unit);
+  const changed = await writeIfChanged(host, unitFileOf(service), unit);
   tell(`${unitFileOf(service)}: ${changed ? 'written' : 'up to date'}`);
   if (host.isBooted) await host.run('systemctl', 'daemon-reload');
   await host.run('systemctl', 'enable', '--quiet', name);
-  if (!(await hasWhatItNeeds(service, host))) {
+  if (!(await canStart(service, host))) {
     tell(`${name} starts at boot, but still needs the authtoken:`);
     tell(`  sudo install -m 600 /dev/stdin ${service.credential?.file}     (paste it, Enter, Ctrl-D)`);
     tell(`  sudo systemctl restart ${name}`);
@@ -37,7 +37,7 @@ export async function installService(service: Service, paths: ProgramPaths, host
   }
 }
 
-/** The text of a file on the host; null when there is none. */
+/** Reads a file on the host; null when it does not exist. */
 export async function readIfAny(host: Host, path: string): Promise<string | null> {
   return readFile(`${host.root}${path}`, 'utf8').catch((error: unknown) => {
     if (hasErrno(error, 'ENOENT')) return null;
@@ -61,11 +61,11 @@ async function requireOwnUnit(service: Service, host: Host): Promise<void> {
 
 async function createUser(service: Service, host: Host): Promise<void> {
   const file = userFileOf(service);
-  await writeIfOther(host, file, userText(service));
+  await writeIfChanged(host, file, userText(service));
   await host.run('systemd-sysusers', `${host.root}${file}`);
 }
 
-/** The service may read its settings, to take them over when it is told to reload, but not change them. */
+/** The service can read its settings, which a reload requires, but not change them. */
 async function createSettings(service: Service, host: Host, tell: Tell): Promise<void> {
   const folder = `${host.root}${configFolderOf(service)}`;
   const file = settingsFileOf(service);
@@ -80,7 +80,7 @@ async function createSettings(service: Service, host: Host, tell: Tell): Promise
   await chown(`${host.root}${file}`, 0, gid);
 }
 
-async function writeIfOther(host: Host, path: string, text: string): Promise<boolean> {
+async function writeIfChanged(host: Host, path: string, text: string): Promise<boolean> {
   if ((await readIfAny(host, path)) === text) return false;
   const file = `${host.root}${path}`;
   await createFolder(file.slice(0, file.lastIndexOf('/')), 0o755);
@@ -88,8 +88,8 @@ async function writeIfOther(host: Host, path: string, text: string): Promise<boo
   return true;
 }
 
-/** An authtoken, or settings that do without. */
-async function hasWhatItNeeds({ credential, ...service }: Service, host: Host): Promise<boolean> {
+/** Whether there is an authtoken, or settings that need none. */
+async function canStart({ credential, ...service }: Service, host: Host): Promise<boolean> {
   if (credential === null) return true;
   const file = await stat(`${host.root}${credential.file}`).catch(() => null);
   if (file !== null && file.size > 0) return true;

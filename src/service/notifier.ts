@@ -7,8 +7,8 @@ import type { ServiceManagerSettings } from '../settings/service-manager-setting
 const SEND_DEADLINE_MS = 10_000;
 
 /**
- * Sends messages to systemd (sd_notify(3)), one after another. Node cannot speak over a socket of that kind, so that
- * each message costs a process of systemd-notify: 3 ms of this one's time, on a PC.
+ * Sends notifications to systemd in order (sd_notify(3)). Node does not support datagram unix sockets, so each one starts
+ * a systemd-notify process, which takes 3 ms of this process's time on a PC.
  */
 export class Notifier {
   #last: Promise<void> = Promise.resolve();
@@ -19,9 +19,9 @@ export class Notifier {
   ) {}
 
   /**
-   * Never rejects: what could not be said is logged.
+   * Never rejects: failures are logged.
    *
-   * @param assignments such as `READY=1`
+   * @param assignments for example `READY=1`
    */
   send(...assignments: string[]): Promise<void> {
     this.#last = this.#last.then(() => this.#run(assignments));

@@ -1,14 +1,14 @@
 import type { Log } from '../lib/log.ts';
 import type { Notifier } from './notifier.ts';
 
-/** Milliseconds between two looks at the program. */
-const LOOK_MS = 2000;
-/** More than any step takes of what the program does all the time; longer silence means that it is stuck. */
+/** Milliseconds between checks of the program. */
+const CHECK_MS = 2000;
+/** Longer than any step of the program's main task takes; after that, it counts as stuck. */
 const STUCK_MS = 90_000;
 
-/** What systemd is told about. */
+/** A program whose state is reported to systemd. */
 export interface SupervisedProgram {
-  /** How it is, in one line for `systemctl status`; every change of it is told. */
+  /** The program's state in one line for `systemctl status`. */
   describe(): string;
   /** Milliseconds since it last made progress. */
   silentMs(): number;
@@ -17,49 +17,48 @@ export interface SupervisedProgram {
 export interface ServiceReportOptions {
   notifier: Pick<Notifier, 'send'>;
   program: SupervisedProgram;
-  /** Null: nobody watches. */
+  /** Null: no watchdog. */
   watchdogMs: number | null;
   log: Log;
 }
 
 /**
- * Tells systemd the truth about a program: ready once it answers; alive as long as this timer runs, and with it the event
- * loop, and the program makes progress; and what it does, for `systemctl status`. Says nothing while nothing changes, but
- * for the sign of life.
+ * Reports a program to systemd: readiness, changes of its state, and watchdog notifications. These stop when the event
+ * loop or the program hangs; systemd then restarts the service.
  */
 export class ServiceReport {
   #timer: NodeJS.Timeout | null = null;
-  #said = '';
-  #aliveAt = 0;
+  #sentStatus = '';
+  #lastWatchdog = 0;
   #stuck = false;
 
   constructor(private readonly options: ServiceReportOptions) {}
 
-  /** To be called when the program has started. */
+  /** Call this when the program has started. */
   async start(): Promise<void> {
     const { notifier, watchdogMs } = this.options;
-    this.#said = this.#describe();
-    this.#aliveAt = performance.now();
-    await notifier.send('READY=1', `STATUS=${this.#said}`);
-    this.#timer = setInterval(() => this.#look(), Math.min(LOOK_MS, (watchdogMs ?? LOOK_MS) / 4));
+    this.#sentStatus = this.#describe();
+    this.#lastWatchdog = performance.now();
+    await notifier.send('READY=1', `STATUS=${this.#sentStatus}`);
+    this.#timer = setInterval(() => this.#check(), Math.min(CHECK_MS, (watchdogMs ?? CHECK_MS) / 4));
   }
 
-  /** To be called when the program is about to stop. */
+  /** Call this when the program begins to stop. */
   async stop(): Promise<void> {
     if (this.#timer) clearInterval(this.#timer);
     await this.options.notifier.send('STOPPING=1', 'STATUS=stopping');
   }
 
-  #look(): void {
+  #check(): void {
     const { notifier } = this.options;
-    const messages = this.#signOfLife();
+    const messages = this.#watchdog();
     const status = this.#describe();
-    if (status !== this.#said) messages.push(`STATUS=${status}`);
-    this.#said = status;
+    if (status !== this.#sentStatus) messages.push(`STATUS=${status}`);
+    this.#sentStatus = status;
     if (messages.length > 0) void notifier.send(...messages);
   }
 
-  #signOfLife(): string[] {
+  #watchdog(): string[] {
     const { program, watchdogMs, log } = this.options;
     if (watchdogMs === null) return [];
     if (program.silentMs() > STUCK_MS) {
@@ -69,12 +68,12 @@ export class ServiceReport {
     }
     this.#stuck = false;
     const now = performance.now();
-    if (now - this.#aliveAt < watchdogMs / 3) return [];
-    this.#aliveAt = now;
+    if (now - this.#lastWatchdog < watchdogMs / 3) return [];
+    this.#lastWatchdog = now;
     return ['WATCHDOG=1'];
   }
 
-  /** On one line, as a message to systemd has to be. */
+  /** A notification must not contain line breaks. */
   #describe(): string {
     return this.options.program.describe().replace(/\s+/g, ' ');
   }

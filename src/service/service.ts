@@ -1,22 +1,22 @@
 import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
 
-/** One of the two programs that run as a service of systemd, each with a user and folders of its own name. */
+/** A systemd service of this program, with a user and folders of the same name. */
 export interface Service {
-  /** Of the unit (`<name>.service`), the user, `/etc/<name>` and `/var/lib/<name>`. */
+  /** Name of the unit (`<name>.service`), the user, `/etc/<name>` and `/var/lib/<name>`. */
   name: string;
   description: string;
   /** The subcommand to run. */
   command: string;
-  /** Options of Node, which V8 takes safely only at the start of the process. */
+  /** Options of Node; V8 supports changes to them only at process start. */
   nodeOptions: readonly string[];
-  /** Whether it reads its settings again on SIGHUP. */
+  /** Whether it reloads its settings on SIGHUP. */
   reloads: boolean;
   environment: readonly string[];
-  /** What systemd reads as root and hands to the service alone; null: nothing. */
+  /** Credential that systemd reads as root and passes to the service; null: none. */
   credential: { name: string; file: string } | null;
-  /** What it may do beyond any user's rights. */
+  /** Linux capabilities of the service. */
   capabilities: readonly string[];
-  /** What stands in the file of settings at first. */
+  /** Initial content of the settings file. */
   settings: string;
 }
 
@@ -27,13 +27,13 @@ export const AGENT_SERVICE: Service = {
   // V8's default of 16 MiB takes 5 MiB more memory on a Pi and serves no more requests (measured).
   nodeOptions: ['--max-semi-space-size=1'],
   reloads: true,
-  // Without an authtoken it must not come up with a gateway that nobody reaches.
+  // Without an authtoken, the service must not start an embedded gateway, which is reachable only locally.
   environment: ['AGENT_GATEWAY=remote'],
   credential: { name: 'ngrok-authtoken', file: AUTHTOKEN_FILE },
   capabilities: [],
-  settings: `# Settings of the service device-agent; docs/settings.md lists all of them.
+  settings: `# Settings of the device-agent service; docs/settings.md lists all settings.
 # systemctl reload device-agent applies LOG_LEVEL, DEFAULT_POLICIES and the API token; a restart applies everything.
-# Put the authtoken into ${AUTHTOKEN_FILE}, which only root needs to read.
+# The authtoken belongs in ${AUTHTOKEN_FILE}, readable only by root.
 #AGENT_DOMAIN=agent.site-a.example.com
 #NGROK_SERVER_ADDR=connect.gateway.example.com:443
 #NGROK_CA_CERT=/etc/device-agent/gateway-ca.pem
@@ -50,9 +50,9 @@ export const GATEWAY_SERVICE: Service = {
   reloads: false,
   environment: [],
   credential: null,
-  // The ports 80, 443 and 53.
+  // For ports 80, 443 and 53.
   capabilities: ['CAP_NET_BIND_SERVICE'],
-  settings: `# Settings of the service device-agent-gateway; docs/settings.md lists all of them.
+  settings: `# Settings of the device-agent-gateway service; docs/settings.md lists all settings.
 #GATEWAY_DOMAIN=gateway.example.com
 #GATEWAY_HOST=0.0.0.0
 #GATEWAY_HTTPS_PORT=443
@@ -64,5 +64,5 @@ export const unitFileOf = ({ name }: Service): string => `/etc/systemd/system/${
 export const configFolderOf = ({ name }: Service): string => `/etc/${name}`;
 export const settingsFileOf = (service: Service): string => `${configFolderOf(service)}/settings.env`;
 export const stateFolderOf = ({ name }: Service): string => `/var/lib/${name}`;
-/** The declaration of its user for systemd-sysusers. */
+/** The sysusers.d file that declares the service's user. */
 export const userFileOf = ({ name }: Service): string => `/etc/sysusers.d/${name}.conf`;

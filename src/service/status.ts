@@ -3,9 +3,9 @@ import { readIfAny } from './install.ts';
 import { type Service, unitFileOf } from './service.ts';
 import { isEdited, type ProgramPaths, unitText } from './unit.ts';
 
-/** What is known of a service. */
+/** State of a service. */
 export interface ServiceState {
-  /** `running` means that it is ready, too. */
+  /** `running` includes readiness. */
   state: 'not installed' | 'stopped' | 'starting' | 'running' | 'stopping' | 'failing';
   lines: string[];
 }
@@ -24,7 +24,7 @@ const PROPERTIES = [
   'DropInPaths',
 ];
 
-/** Finds out how a service is; any user may. */
+/** Reads the state of a service; does not require root. */
 export async function serviceState(service: Service, paths: ProgramPaths, host: Host): Promise<ServiceState> {
   const file = unitFileOf(service);
   const unit = await readIfAny(host, file);
@@ -40,7 +40,7 @@ export async function serviceState(service: Service, paths: ProgramPaths, host: 
   const state = stateOf(of);
   const restarts = Number(of('NRestarts'));
   const since = state === 'running' ? ` since ${of('ActiveEnterTimestamp')}, process ${of('MainPID')}` : '';
-  // While it tries again, nothing is known of how this attempt will end.
+  // During a retry, Result can still be `success`.
   const how = of('Result') === 'success' ? '' : ` (${of('Result')}, exit code ${of('ExecMainStatus')})`;
   const end = state === 'failing' ? `${how}: journalctl -u ${service.name}` : '';
   const outdated = !isEdited(unit) && !sameProgram(unit, service, paths);
@@ -74,7 +74,7 @@ function stateOf(of: (name: string) => string): ServiceState['state'] {
   }
 }
 
-/** Lines that depend on the version of systemd do not count. */
+/** Compares units, except for lines that depend on the version of systemd. */
 function sameProgram(unit: string, service: Service, paths: ProgramPaths): boolean {
   const lines = (text: string) =>
     text.split('\n').filter((line) => !/^(# checksum|RestartS|RestartMaxDelay)/.test(line));

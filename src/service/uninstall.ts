@@ -5,10 +5,10 @@ import { configFolderOf, type Service, stateFolderOf, unitFileOf, userFileOf } f
 import { isEdited } from './unit.ts';
 
 /**
- * Stops and removes a service. Its settings and data stay, unless they are to be purged.
+ * Stops and removes a service.
  *
- * @param purge also removes settings, authtoken, tunnels, and the user
- * @throws {OperatorError} when one of the system's commands fails
+ * @param purge also deletes settings, authtoken, tunnels and the user
+ * @throws {OperatorError} when a system command fails
  */
 export async function uninstallService(service: Service, purge: boolean, host: Host, tell: Tell): Promise<void> {
   const { name } = service;
@@ -24,7 +24,7 @@ export async function uninstallService(service: Service, purge: boolean, host: H
   }
   await rm(`${host.root}${userFileOf(service)}`, { force: true });
   const kept = [configFolderOf(service), stateFolderOf(service)];
-  if (purge) await removeTraces(service, kept, host, tell);
+  if (purge) await purgeFiles(service, kept, host, tell);
   else tell(`settings and data kept in ${kept.join(' and ')}; --purge deletes them`);
 }
 
@@ -34,7 +34,7 @@ async function removeUnit(file: string, text: string, tell: Tell): Promise<void>
   tell(`the unit was edited; kept as ${file}.edited`);
 }
 
-async function removeTraces(service: Service, folders: string[], host: Host, tell: Tell): Promise<void> {
+async function purgeFiles(service: Service, folders: string[], host: Host, tell: Tell): Promise<void> {
   for (const folder of [...folders, `${unitFileOf(service)}.d`]) {
     await rm(`${host.root}${folder}`, { recursive: true, force: true });
   }

@@ -10,41 +10,41 @@ import { gatherTexts, type Texts, withoutSettingsFile } from './setting-sources.
 import { parseUpstreamRules, type UpstreamRules } from './upstream-rules.ts';
 import { type Parsed, VARIABLES, type VariableName } from './variables.ts';
 
-/** Where the agent's session goes. */
+/** The gateway that the agent connects to. */
 export type GatewaySettings =
   | {
       kind: 'embedded';
-      /** Whether AGENT_GATEWAY asks for it; else it stands in because nothing is set. */
+      /** Whether AGENT_GATEWAY selects it; otherwise it is the default without an authtoken. */
       chosen: boolean;
       domain: string;
       httpPort: number;
       httpsPort: number;
-      /** For tcp endpoints; null: there are none. */
+      /** For tcp endpoints; null: disabled. */
       tcpPorts: PortRange | null;
       encryptionKey: string | null;
     }
   | {
       kind: 'remote';
-      /** Reads the authtoken anew, so that a replaced file is used at the next attempt. */
+      /** Reads the authtoken again for each attempt, so that a replaced file takes effect. */
       authtoken: () => string;
       /** `host:port`; null means ngrok's cloud. */
       serverAddr: string | null;
-      /** Whom to trust; null means the SDK's own. */
+      /** Trusted CAs; null: the SDK's own. */
       authorities: TrustedCas | null;
       proxies: ProxyRules;
     };
 
-/** All that the agent goes by; made once at start by {@link loadSettings}. */
+/** Settings of the agent. */
 export interface Settings {
   gateway: GatewaySettings;
   api: {
     host: string;
     port: number;
-    /** Domain on which the API is reachable remotely; null: not at all. */
+    /** Domain on which the API is reachable remotely; null: no remote access. */
     domain: string | null;
-    /** Whether remote calls need the token. */
+    /** Whether remote calls require the API token. */
     requireToken: boolean;
-    /** Token that was set; null: one is generated into the data folder. */
+    /** API token; null: generated into the data folder. */
     token: string | null;
   };
   allowUpstreams: UpstreamRules;
@@ -54,10 +54,10 @@ export interface Settings {
   log: LogSettings;
 }
 
-/** Where the unit takes the authtoken from. */
+/** The authtoken's file of the service. */
 export const AUTHTOKEN_FILE = '/etc/device-agent/authtoken';
 
-/** Settings that a running agent takes over. */
+/** Settings that a reload applies. */
 const RELOADABLE: ReadonlySet<string> = new Set<VariableName>([
   'LOG_LEVEL',
   'DEFAULT_POLICIES',
@@ -66,22 +66,22 @@ const RELOADABLE: ReadonlySet<string> = new Set<VariableName>([
 ]);
 
 /**
- * Reads the agent's settings from the environment and, for what it does not set, from `.env` in the given folder.
+ * Reads the agent's settings from all sources (see `gatherTexts`).
  *
  * @param env the process's environment
- * @param folder where `.env` is looked for and what relative paths are relative to
- * @throws {OperatorError} exit code 2, naming every variable that is wrong, its value (secrets masked) and what is allowed
+ * @param folder folder of `.env` and base of relative paths
+ * @throws {OperatorError} exit code 2, with every invalid variable, its value (secrets hidden) and the allowed values
  */
 export function loadSettings(env: NodeJS.ProcessEnv = process.env, folder = process.cwd()): Settings {
   return loadWith(agentSettings, env, folder);
 }
 
-/** The agent's settings, to be read again while it runs. */
+/** Rereads the agent's settings while it runs. */
 export class SettingsSource {
   readonly #env: NodeJS.ProcessEnv;
   #started: Texts | null = null;
 
-  /** @throws {OperatorError} when the file that SETTINGS_FILE names cannot be read */
+  /** @throws {OperatorError} when the file in SETTINGS_FILE is unreadable */
   constructor(
     env: NodeJS.ProcessEnv = process.env,
     private readonly folder = process.cwd(),
@@ -90,10 +90,10 @@ export class SettingsSource {
   }
 
   /**
-   * Reads them as {@link loadSettings} does.
+   * Reads the settings as {@link loadSettings} does.
    *
-   * @returns also the variables that are not as they were the first time, and that a running agent does not take over
-   * @throws {OperatorError} as that does
+   * @returns `restartFor`: variables that changed since the first call and require a restart
+   * @throws {OperatorError} as {@link loadSettings} does
    */
   read(): { settings: Settings; restartFor: string[] } {
     const texts = gatherTexts(this.#env, this.folder);
@@ -126,15 +126,15 @@ function agentSettings(values: Parsed, path: (value: string) => string, problems
 
 function gatewaySettings(values: Parsed, path: (value: string) => string, problems: string[]): GatewaySettings {
   const { AGENT_GATEWAY: kind, NGROK_SERVER_ADDR: serverAddr } = values;
-  // Null: the word is wrong, which has been said, and what it was to mean is not known.
+  // Null: the value is invalid and already reported.
   if (kind === 'embedded' || kind === null) return embeddedGateway(values, true);
   const authtoken = authtokenReader(values, path, problems);
   if (!authtoken && serverAddr === null && kind === 'auto') return embeddedGateway(values, false);
-  // One that cannot be used has been named already.
+  // An invalid authtoken is already reported.
   if (!authtoken && !problems.some((problem) => problem.startsWith('NGROK_AUTHTOKEN='))) {
     problems.push(
-      `NGROK_AUTHTOKEN is not set, but ${serverAddr === null ? 'AGENT_GATEWAY=remote' : 'NGROK_SERVER_ADDR'} needs one: ` +
-        `set it, or set NGROK_AUTHTOKEN_FILE to a file with nothing else in it (the service's is ${AUTHTOKEN_FILE}); ` +
+      `NGROK_AUTHTOKEN is not set, but ${serverAddr === null ? 'AGENT_GATEWAY=remote' : 'NGROK_SERVER_ADDR'} requires it: ` +
+        `set it, or set NGROK_AUTHTOKEN_FILE to a file that contains only the authtoken (${AUTHTOKEN_FILE} for the service); ` +
         'or set AGENT_GATEWAY=embedded for tunnels that only this machine can reach',
     );
   }
@@ -142,7 +142,7 @@ function gatewaySettings(values: Parsed, path: (value: string) => string, proble
     kind: 'remote',
     authtoken: authtoken ?? (() => ''),
     serverAddr,
-    authorities: authorities(values, path, problems),
+    authorities: trustedCas(values, path, problems),
     proxies: proxyRules(values),
   };
 }
@@ -159,16 +159,16 @@ function embeddedGateway(values: Parsed, chosen: boolean): GatewaySettings {
   };
 }
 
-function authorities(values: Parsed, path: (value: string) => string, problems: string[]): TrustedCas | null {
+function trustedCas(values: Parsed, path: (value: string) => string, problems: string[]): TrustedCas | null {
   const word = values.NGROK_CA_CERT?.toLowerCase();
   if (word === 'trusted') return null;
-  if (word === 'host') return systemAuthorities(problems);
+  if (word === 'host') return operatingSystemCas(problems);
   const pem = readCertificates('NGROK_CA_CERT', values, path, problems);
   return pem === null ? null : { pem };
 }
 
-/** SSL_CERT_FILE is no setting of ours: the SDK reads it from the process's environment, and so do we. */
-function systemAuthorities(problems: string[]): TrustedCas | null {
+/** Reads SSL_CERT_FILE from the process's environment, as the SDK does. */
+function operatingSystemCas(problems: string[]): TrustedCas | null {
   try {
     return { host: systemCas(process.env.SSL_CERT_FILE || null) };
   } catch (error) {
@@ -183,26 +183,26 @@ function authtokenReader(
   problems: string[],
 ): (() => string) | undefined {
   const { NGROK_AUTHTOKEN: token, NGROK_AUTHTOKEN_FILE: file } = values;
-  refuseBoth('NGROK_AUTHTOKEN', values, problems);
+  rejectBoth('NGROK_AUTHTOKEN', values, problems);
   if (token !== null) return () => token;
   if (file === null) return undefined;
   let last = readSecretFile('NGROK_AUTHTOKEN_FILE', path(file), problems);
   return () => {
-    // A file that cannot be read just now (it is being replaced) must not end a running agent.
+    // Keeps the last value while the file is unreadable, for example during its replacement.
     last = readSecretFile('NGROK_AUTHTOKEN_FILE', path(file), []) || last;
     return last;
   };
 }
 
-/** Of two sources the one that wins is meant; here one source says both. */
-function refuseBoth(name: 'NGROK_AUTHTOKEN' | 'AGENT_API_TOKEN', values: Parsed, problems: string[]): void {
+/** Both variables in one source are ambiguous; across sources, the stronger source wins. */
+function rejectBoth(name: 'NGROK_AUTHTOKEN' | 'AGENT_API_TOKEN', values: Parsed, problems: string[]): void {
   if (values[name] === null || values[`${name}_FILE`] === null) return;
   problems.push(`${name} and ${name}_FILE are both set in the same place: remove one`);
 }
 
 function apiToken(values: Parsed, path: (value: string) => string, problems: string[]): string | null {
   const { AGENT_API_TOKEN: token, AGENT_API_TOKEN_FILE: file } = values;
-  refuseBoth('AGENT_API_TOKEN', values, problems);
+  rejectBoth('AGENT_API_TOKEN', values, problems);
   if (token === null && file === null) return null;
   const source = token === null ? 'AGENT_API_TOKEN_FILE' : 'AGENT_API_TOKEN';
   const value = token ?? readSecretFile('AGENT_API_TOKEN_FILE', path(file ?? ''), problems);

@@ -9,13 +9,13 @@ export type OwnNamesChoice = 'none' | 'public' | 'all';
 export interface AcmeSettings {
   /** The CA's directory (RFC 8555, section 7.1.1). */
   directoryUrl: string;
-  /** Where the CA sends notices; null: nowhere. */
+  /** Address for the CA's notices; null: none. */
   contactEmail: string | null;
   /** For CAs that require an existing customer account (RFC 8555, section 7.3.4); `hmacKey` in base64url. */
   externalAccountBinding: { kid: string; hmacKey: string } | null;
   /** PEM of the CAs that may sign the ACME server's own certificate; null: the public ones. */
   trust: string | null;
-  /** Resolvers to check records with, `ip` or `ip:port`; null: those of the system. */
+  /** Resolvers to check records with, `ip` or `ip:port`; null: the operating system's. */
   resolvers: readonly string[] | null;
   ownNames: OwnNamesChoice;
 }
@@ -24,7 +24,7 @@ export interface AcmeSettings {
 export interface ChallengeDnsSettings {
   /** IP address to listen on. */
   host: string;
-  /** 0 for any free one. */
+  /** 0: any free port. */
   port: number;
   /** The host that the NS record of the challenge zone names. */
   nameServer: string;

@@ -2,19 +2,19 @@ import type { LogFormat, LogLevel } from '../lib/log.ts';
 import type { ProxyRules } from '../lib/proxy-rules.ts';
 import type { Parsed } from './variables.ts';
 
-/** What the log is like. */
+/** Settings of the log. */
 export interface LogSettings {
   level: LogLevel;
   format: LogFormat;
 }
 
-/** `auto` means for people on a terminal, and for programs elsewhere. */
+/** `auto` means `pretty` on a terminal and `json` elsewhere. */
 export function logSettings({ LOG_LEVEL: level, LOG_FORMAT: format }: Parsed): LogSettings {
   const automatic = process.stdout.isTTY ? 'pretty' : 'json';
   return { level: level ?? 'info', format: format === null || format === 'auto' ? automatic : format };
 }
 
-/** By which proxies the world is reached. */
+/** The proxies of outgoing connections. */
 export function proxyRules(values: Parsed): ProxyRules {
   return {
     https: values.HTTPS_PROXY,

@@ -7,7 +7,7 @@ import { readCertificates } from './setting-files.ts';
 import { ACME_DIRECTORIES, LOCAL_CA } from './variable-kinds.ts';
 import type { Parsed } from './variables.ts';
 
-/** A gateway that runs by itself: `device-agent gateway`. */
+/** Settings of the standalone gateway, `device-agent gateway`. */
 export interface GatewayServerSettings {
   dataDir: string;
   log: LogSettings;
@@ -15,15 +15,15 @@ export interface GatewayServerSettings {
   domain: string;
   httpPort: number;
   httpsPort: number;
-  /** For tcp endpoints; null: there are none. */
+  /** For tcp endpoints; null: disabled. */
   tcpPorts: PortRange | null;
-  /** A further port for agents; null: none. */
+  /** Extra port for agents; null: none. */
   sessionPort: number | null;
   apiUrl: string | null;
   encryptionKey: string | null;
-  /** Whom reserved domains get their certificates from; null: the gateway's own CA. */
+  /** The CA of reserved domains' certificates; null: the gateway's local CA. */
   acme: AcmeSettings | null;
-  /** Where the challenges of wildcard domains are answered; null: nowhere. */
+  /** DNS server for the challenges of wildcard domains; null: none. */
   challengeDns: ChallengeDnsSettings | null;
   edgeLimits: EdgeLimits;
   agentLimits: AgentLimits;
@@ -35,7 +35,7 @@ export interface GatewayServerSettings {
   };
 }
 
-/** The same for `device-agent gateway`, which no setting of an agent can keep from starting. */
+/** Reads the settings of the standalone gateway. Problems with settings of the agent are ignored. */
 export function loadGatewayServerSettings(
   env: NodeJS.ProcessEnv = process.env,
   folder = process.cwd(),
@@ -115,7 +115,7 @@ function acmeSettings(values: Parsed, path: (value: string) => string, problems:
   };
 }
 
-/** No public authority certifies other names: of one label, or reserved for use at home (RFC 6761, 6762, 8375). */
+/** False for names that no public CA certifies: single labels and reserved ones (RFC 6761, 6762, 8375). */
 function isPublic(domain: string): boolean {
   return domain.includes('.') && !/\.(localhost|local|internal|test|example|invalid|lan|home\.arpa)$/.test(domain);
 }
@@ -123,12 +123,12 @@ function isPublic(domain: string): boolean {
 function challengeDnsSettings(values: Parsed, problems: string[]): ChallengeDnsSettings | null {
   const { GATEWAY_DNS_PORT: port, GATEWAY_DNS_NAMESERVER: named } = values;
   const domain = values.GATEWAY_DOMAIN ?? '';
-  // The gateway's own names, written again: its code is loaded only where it runs.
+  // Duplicates the gateway's own names: settings must not load the gateway's code.
   const nameServer = named ?? `connect.${domain}`;
   const acmeZone = `acme.${domain}`;
   if (`.${nameServer}`.endsWith(`.${acmeZone}`)) {
     problems.push(
-      `GATEWAY_DNS_NAMESERVER="${nameServer}": lies in the zone ${acmeZone}, which has no addresses; choose a name outside it`,
+      `GATEWAY_DNS_NAMESERVER="${nameServer}": inside the zone ${acmeZone}, which has no address records; choose a name outside it`,
     );
   }
   return port === null ? null : { port, host: values.GATEWAY_DNS_HOST ?? values.GATEWAY_HOST ?? '', nameServer };

@@ -4,19 +4,19 @@ import { loadWith } from './parse-settings.ts';
 import { readCertificates } from './setting-files.ts';
 import type { Parsed } from './variables.ts';
 
-/** Where the management client goes: `device-agent setup`. */
+/** Settings of the management client, `device-agent setup`. */
 export interface ManagementSettings {
   apiUrl: string | null;
   apiKey: string | null;
-  /** PEM of the authority to trust; null: the public ones. */
+  /** PEM of the CA to trust; null: the public CAs. */
   apiCa: string | null;
   proxies: ProxyRules;
-  /** As they are set, for the lines that a device gets. */
+  /** As set, for the device's settings that `setup` prints. */
   serverAddr: string | null;
   caCert: string | null;
 }
 
-/** The same for `device-agent setup`. */
+/** Reads the settings of `device-agent setup`. */
 export function loadManagementSettings(
   env: NodeJS.ProcessEnv = process.env,
   folder = process.cwd(),

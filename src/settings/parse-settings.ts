@@ -4,20 +4,20 @@ import { gatherTexts, type Texts } from './setting-sources.ts';
 import type { Variable } from './variable-kinds.ts';
 import { type Parsed, VARIABLES } from './variables.ts';
 
-/** Makes a program's settings of its variables; what is wrong with them goes to `problems`, one line each. */
+/** Converts variables to a program's settings. Adds a line to `problems` for each problem. */
 export type Assemble<T> = (values: Parsed, path: (value: string) => string, problems: string[]) => T;
 
 /**
- * Gathers what is set and reads it.
+ * Reads the settings from all sources.
  *
- * @param folder where `.env` is looked for and what relative paths are relative to
- * @throws {OperatorError} exit code 2, naming everything that is wrong
+ * @param folder folder of `.env` and base of relative paths
+ * @throws {OperatorError} exit code 2, with all problems
  */
 export function loadWith<T>(assemble: Assemble<T>, env: NodeJS.ProcessEnv, folder: string): T {
   return parseSettings(assemble, gatherTexts(env, folder), folder);
 }
 
-/** Reads what was gathered; throws as {@link loadWith} does. */
+/** Parses values that were already read; throws as {@link loadWith} does. */
 export function parseSettings<T>(assemble: Assemble<T>, texts: Texts, folder: string): T {
   const problems: string[] = [];
   const values = parseVariables(texts, problems);

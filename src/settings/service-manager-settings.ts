@@ -1,6 +1,6 @@
 /** What systemd passes to a service of type `notify`. */
 export interface ServiceManagerSettings {
-  /** Socket for notifications: a path, or `@name` for an abstract one. */
+  /** Socket for notifications: a path, or `@name` for an abstract socket. */
   socket: string;
   /** Milliseconds without a notification after which systemd restarts the service; null: no watchdog. */
   watchdogMs: number | null;

@@ -4,10 +4,10 @@ import { messageOf } from '../lib/errors.ts';
 import type { Parsed, VariableName } from './variables.ts';
 
 /**
- * Reads a file that holds a secret alone.
+ * Reads a file that contains only a secret.
  *
- * @param name the variable that names the file, for `problems`
- * @returns the secret; empty when there is a problem
+ * @param name variable with the file's path, for `problems`
+ * @returns the secret; empty after a problem
  */
 export function readSecretFile(name: VariableName, file: string, problems: string[]): string {
   try {
@@ -23,9 +23,9 @@ export function readSecretFile(name: VariableName, file: string, problems: strin
 }
 
 /**
- * Reads the PEM file that a variable names.
+ * Reads the PEM file of a variable.
  *
- * @returns null when the variable is not set, or there is a problem
+ * @returns null when the variable is not set, or the file is unreadable
  */
 export function readCertificates(
   name: 'NGROK_CA_CERT' | 'GATEWAY_ACME_CA_CERT' | 'MANAGEMENT_API_CA_CERT',
@@ -40,7 +40,7 @@ export function readCertificates(
     const pem = readFileSync(file);
     if (!pem.includes('-----BEGIN CERTIFICATE-----'))
       problems.push(`${name}=${file}: the file contains no PEM certificate`);
-    else if (!isSound(pem))
+    else if (!isIntact(pem))
       problems.push(`${name}=${file}: the certificate in the file is damaged; copy the file again`);
     return pem;
   } catch (error) {
@@ -49,8 +49,8 @@ export function readCertificates(
   }
 }
 
-/** Of a file that was copied in part TLS would say nothing. The first stands for all: a system has many authorities. */
-function isSound(pem: Buffer): boolean {
+/** TLS ignores a truncated file silently. Only the first certificate is checked: bundles of CAs are large. */
+function isIntact(pem: Buffer): boolean {
   try {
     new X509Certificate(pem);
     return true;

@@ -7,7 +7,7 @@ import { embeddedIpv4 } from '../lib/embedded-ipv4.ts';
 import { hasErrno } from '../lib/errors.ts';
 import { type IpAddress, parseAddress } from '../lib/ip-address.ts';
 
-/** What a rule of AGENT_ALLOW_UPSTREAMS lets through. */
+/** A rule of AGENT_ALLOW_UPSTREAMS. */
 type Rule = PortRange & ({ networks: readonly Cidr[] } | { host: string } | { suffix: string });
 
 interface PortRange {
@@ -23,9 +23,8 @@ const NETWORKS: Record<string, string[]> = {
 };
 
 /**
- * Never an upstream, whatever the setting says: they name no service of a network, reach this machine
- * in disguise (on Linux a connection to the unspecified address arrives at loopback), or are where clouds
- * hand out credentials to whoever asks.
+ * Never allowed as upstreams: addresses that are not hosts, that reach this machine indirectly (on Linux, the unspecified
+ * address connects to loopback), or that serve credentials of a cloud.
  */
 const FORBIDDEN = cidrList([
   '0.0.0.0/8',
@@ -40,28 +39,28 @@ const FORBIDDEN = cidrList([
   'fec0::/10', // site-local, deprecated
   'ff00::/8',
   'fd00:ec2::/32', // metadata of AWS
-  '2001::/32', // Teredo, which hides an IPv4 address with its bits turned (RFC 4380)
-  '64:ff9b:1::/48', // NAT64 of a network's own making (RFC 8215): where in it the IPv4 address is, only that network knows
+  '2001::/32', // Teredo, which contains an inverted IPv4 address (RFC 4380)
+  '64:ff9b:1::/48', // local-use NAT64 (RFC 8215): the position of the IPv4 address is unknown
   'fd20:ce::254/128', // metadata of Google Cloud
 ]);
 
 /**
- * Folders of the system's own sockets (docker's, containerd's and systemd's give away the machine).
- * The keyword `unix` leaves them out; a rule `unix:/run/app.sock` may name one.
+ * Folders of system sockets: those of docker, containerd and systemd give control of the machine. The keyword `unix`
+ * excludes them; a rule such as `unix:/run/app.sock` can allow one.
  */
 const SYSTEM_FOLDERS = ['/run', '/var', '/proc', '/sys', '/dev', '/etc'];
 
-/** Says which upstreams tunnels may have; made by {@link parseUpstreamRules}. */
+/** The upstreams that tunnels may use; see {@link parseUpstreamRules}. */
 export class UpstreamRules {
   constructor(
-    /** The setting as it was written, for messages. */
+    /** The setting's value, for messages. */
     readonly text: string,
     private readonly rules: readonly Rule[],
     private readonly ownSockets: boolean,
     private readonly socketPaths: readonly string[],
   ) {}
 
-  /** Whether a connection may go to an address, given the name that it was resolved from (if any). */
+  /** Whether an address, resolved from `name` if given, is allowed. */
   allowsAddress(address: string, port: number, name?: string): boolean {
     const permitted = permittedAddress(address);
     if (permitted === null) return false;
@@ -74,10 +73,10 @@ export class UpstreamRules {
   }
 
   /**
-   * Whether a tunnel may lead to a unix socket. Links are followed first, so that a harmless
-   * name cannot stand for the socket of a system service.
+   * Whether a tunnel may forward to a unix socket. Resolves symbolic links first, so that a link cannot hide a system
+   * socket.
    *
-   * @param path absolute; nothing needs to be there yet, as it is looked at again for every connection
+   * @param path absolute; need not exist yet, as it is checked again for every connection
    */
   async allowsSocket(path: string): Promise<boolean> {
     try {
@@ -90,11 +89,10 @@ export class UpstreamRules {
   }
 
   /**
-   * The socket that a connection may go to now. Connect to what is returned and not to the path: links in that
-   * may lead elsewhere a moment later.
+   * Resolves the path of a socket for a connection. Connect to the returned path: links in the original one may change.
    *
    * @returns the path without links; null when it is not allowed
-   * @throws the system's error, such as when nothing is there
+   * @throws the system's error, for example ENOENT
    */
   async resolveSocket(path: string): Promise<string | null> {
     const real = await realpath(path);
@@ -111,21 +109,20 @@ export class UpstreamRules {
 }
 
 /**
- * Reads AGENT_ALLOW_UPSTREAMS: hosts, `*.suffix`, addresses, CIDRs and the words `loopback`, `private` and `any`,
- * each with an optional `:port` or `:from-to` (an IPv6 address then in brackets); `unix` for sockets of the
- * agent's own user that are outside the system's folders and not closed to others, `unix:/path` for one socket
- * or all in a folder, whoever's they are.
- * `any` means every network address, never a unix socket.
+ * Parses AGENT_ALLOW_UPSTREAMS: hosts, `*.suffix`, addresses, CIDRs, `loopback`, `private` and `any` (all addresses, no
+ * unix sockets), each with an optional `:port` or `:from-to`, where IPv6 addresses need brackets. `unix` allows sockets
+ * of the agent's user that are outside system folders and open to others; `unix:/path` allows one socket or all in a
+ * folder.
  *
- * @throws {Error} saying which entry is wrong and why
+ * @throws {Error} with the invalid entry and the reason
  */
 export function parseUpstreamRules(text: string): UpstreamRules {
   const entries = text.split(',').map((entry) => entry.trim());
-  if (entries.includes('')) throw new Error('there is an empty entry');
+  if (entries.includes('')) throw new Error('empty entry');
   const isSocket = (entry: string) => /^unix(?::|$)/i.test(entry);
   const sockets = entries.filter(isSocket).map((entry) => entry.slice('unix:'.length));
   for (const path of sockets) {
-    if (path !== '' && !path.startsWith('/')) throw new Error(`unix:${path}: the path has to be absolute`);
+    if (path !== '' && !path.startsWith('/')) throw new Error(`unix:${path}: the path must be absolute`);
   }
   return new UpstreamRules(
     text,
@@ -141,16 +138,16 @@ function parseRule(entry: string): Rule {
   if (networks) return { ...ports, networks: cidrList(networks) };
   const network = parseCidr(subject);
   if (network) return { ...ports, networks: [network] };
-  if (subject.includes('/')) throw new Error(`${entry}: not a network such as 192.168.1.0/24 or fd00::/8`);
+  if (subject.includes('/')) throw new Error(`${entry}: not a CIDR such as 192.168.1.0/24 or fd00::/8`);
   const name = subject.replace(/^\*\./, '').replace(/\.$/, '');
   const isName = /^(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*$/.test(name);
   if (!isName || /(?:^|\.)(?:\d+|0x[0-9a-f]*)$/.test(name)) {
-    throw new Error(`${entry}: neither a host, nor an address, nor a network such as 192.168.1.0/24`);
+    throw new Error(`${entry}: not a host, an address or a CIDR such as 192.168.1.0/24`);
   }
   return subject.startsWith('*.') ? { ...ports, suffix: `.${name}` } : { ...ports, host: name };
 }
 
-/** Takes the ports off the end: `host:80`, `host:8000-8999`, `[fd00::/8]:443`, `fd00::/8`. */
+/** Splits off the ports: `host:80`, `host:8000-8999`, `[fd00::/8]:443`, `fd00::/8`. */
 function splitPorts(entry: string): { subject: string; ports: PortRange } {
   const anyPort = { from: 1, to: 65535 };
   const bracketed = /^\[([^\]]+)\](?::(.*))?$/.exec(entry);
@@ -160,7 +157,7 @@ function splitPorts(entry: string): { subject: string; ports: PortRange } {
   const from = Number(range?.[1]);
   const to = Number(range?.[2] ?? range?.[1]);
   if (!range || from < 1 || to > 65535 || from > to) {
-    throw new Error(`${entry}: after the colon stands a port or a range such as 8000-8999`);
+    throw new Error(`${entry}: expected a port or a range such as 8000-8999 after the colon`);
   }
   return { subject, ports: { from, to } };
 }
@@ -172,7 +169,7 @@ function splitAtOnlyColon(entry: string): [string, string | undefined] {
 }
 
 const MAX_CACHED = 100;
-/** Addresses that rules were applied to: a device's tunnels lead to a few, and parsing takes longer than all rules. */
+/** Caches parsed addresses: a device has few upstreams, and parsing takes longer than matching. */
 const cache = new BoundedMap<string, IpAddress | null>(MAX_CACHED);
 
 /** @returns the address that rules apply to, an embedded IPv4 address if there is one; null for a forbidden address */
@@ -206,8 +203,8 @@ async function realSocketPath(path: string): Promise<string> {
 }
 
 /**
- * Whoever may call the API reaches what the agent's user reaches. A socket that its owner closed to everybody else
- * (of an SSH agent, a supervisor, an editor) is private for a reason, and has to be named in the setting.
+ * Excludes sockets that are closed to other users, such as an SSH agent's: API clients could use them with the agent's
+ * permissions. The setting can name such a socket explicitly.
  */
 function isOwnAndOpen({ uid, mode }: Stats): boolean {
   return uid === process.geteuid?.() && (mode & 0o007) !== 0;

@@ -20,7 +20,7 @@ export interface Variable<T> {
   parse: (text: string) => T;
 }
 
-/** What most kinds of settings leave open. */
+/** Optional members of most kinds of settings. */
 type Extras = Partial<Pick<Variable<unknown>, 'default' | 'otherwise' | 'allowed' | 'example'>>;
 
 const kind = <T>(meaning: string, allowed: string, parse: (text: string) => T, extras: Extras = {}): Variable<T> => {
@@ -80,7 +80,7 @@ function parsePortRange(value: string): PortRange | null {
 export const oneOf = <T extends string>(meaning: string, values: readonly T[], fallback: T): Variable<T> => {
   const parse = (value: string): T => {
     const found = values.find((candidate) => candidate === value.toLowerCase());
-    if (found === undefined) throw new Error('not one of them');
+    if (found === undefined) throw new Error('not supported');
     return found;
   };
   return kind(meaning, `one of ${values.join(', ')}`, parse, { default: fallback });
@@ -185,7 +185,7 @@ function parseAcmeDirectory(value: string): string {
   const word = value.toLowerCase();
   if (word === LOCAL_CA) return word;
   const url = ACME_DIRECTORIES[word] ?? value;
-  if (!URL.canParse(url) || new URL(url).protocol !== 'https:') throw new Error('not one of them');
+  if (!URL.canParse(url) || new URL(url).protocol !== 'https:') throw new Error('not supported');
   return url;
 }
 
@@ -199,7 +199,7 @@ export const resolvers = (meaning: string, extras?: Extras): Variable<string[]> 
 
 function parseResolvers(value: string): string[] {
   const list = value.split(',').map((item) => item.trim());
-  if (!list.every(isResolver)) throw new Error('not such a list');
+  if (!list.every(isResolver)) throw new Error('not a list of resolvers');
   return list;
 }
 

@@ -3,17 +3,17 @@ import { expect, it, onTestFinished } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { ServiceReport } from '../../src/service/service-report.ts';
 
-/** A report on a program that the test plays, to a systemd that the test is. */
-async function reporting() {
+/** A report on a fake program to a fake systemd. */
+async function startReport() {
   const program = { text: 'connecting, gw:443\n(refused)', silentMs: 0 };
-  const said = new EventEmitter();
+  const events = new EventEmitter();
   const all: string[] = [];
   const logged: string[] = [];
   const report = new ServiceReport({
     notifier: {
       send: async (...messages) => {
         all.push(...messages);
-        said.emit('message');
+        events.emit('message');
       },
     },
     program: { describe: () => program.text, silentMs: () => program.silentMs },
@@ -21,38 +21,38 @@ async function reporting() {
     log: await createLog('info', 'json', { write: (line) => void logged.push(JSON.parse(line).msg) }),
   });
   onTestFinished(() => report.stop());
-  /** Waits for a message, if it is not among those from a place on already. */
-  const hear = async (message: string, from = 0) => {
-    while (!all.includes(message, from)) await once(said, 'message');
+  /** Waits for a message, unless it was already sent at index `from` or later. */
+  const waitFor = async (message: string, from = 0) => {
+    while (!all.includes(message, from)) await once(events, 'message');
   };
-  return { program, report, all, logged, hear };
+  return { program, report, all, logged, waitFor };
 }
 
-it('says that the program is ready, how it is, and that it lives', async () => {
-  const { program, report, all, hear } = await reporting();
+it('ServiceReport sends readiness, changes of the status and watchdog notifications', async () => {
+  const { program, report, all, waitFor } = await startReport();
   await report.start();
   expect(all).toEqual(['READY=1', 'STATUS=connecting, gw:443 (refused)']);
-  await hear('WATCHDOG=1');
+  await waitFor('WATCHDOG=1');
   program.text = 'online, gw:443';
-  await hear('STATUS=online, gw:443');
-  await hear('WATCHDOG=1', all.length);
+  await waitFor('STATUS=online, gw:443');
+  await waitFor('WATCHDOG=1', all.length);
   await report.stop();
   expect(all.slice(-2)).toEqual(['STOPPING=1', 'STATUS=stopping']);
 });
 
-it('gives no sign of life while the program is stuck, and says so once', async () => {
-  const { program, report, all, logged, hear } = await reporting();
+it('ServiceReport stops the watchdog notifications while the program is stuck, and logs that once', async () => {
+  const { program, report, all, logged, waitFor } = await startReport();
   await report.start();
-  await hear('WATCHDOG=1');
+  await waitFor('WATCHDOG=1');
   program.silentMs = 91_000;
   const before = all.length;
-  // Each change of the status shows that it looked.
+  // Each change of the status proves that a check ran.
   for (const text of ['one', 'two', 'three', 'four', 'five']) {
     program.text = text;
-    await hear(`STATUS=${text}`);
+    await waitFor(`STATUS=${text}`);
   }
   expect(all.slice(before).filter((message) => message === 'WATCHDOG=1')).toEqual([]);
   expect(logged).toEqual(['no progress; systemd restarts the service']);
   program.silentMs = 0;
-  await hear('WATCHDOG=1', all.length);
+  await waitFor('WATCHDOG=1', all.length);
 });

@@ -15,7 +15,7 @@ import { CLI } from '../support/agent-process.ts';
 import { programMissing, unless } from '../support/requirements.ts';
 
 const HERE = { node: process.execPath, cli: CLI };
-/** Where Debian's packages of Node.js and npm put them. */
+/** Paths with Debian's packages of Node.js and npm. */
 const PACKAGED = { node: '/usr/bin/node', cli: '/usr/local/lib/node_modules/device-agent/dist/cli.js' };
 const NO_SYSTEMD = programMissing('systemd-analyze', '--version');
 

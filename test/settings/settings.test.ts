@@ -41,7 +41,7 @@ describe('settings', () => {
     expect(load().api).toMatchObject({ host: '127.0.0.1', port: 4040, domain: 'agent.localhost', requireToken: true });
   });
 
-  it('has a range of ports for tcp endpoints, one port, or none', () => {
+  it('GATEWAY_TCP_PORTS accepts a range, one port or off', () => {
     const tcpPorts = (value: string) => loadGateway({ GATEWAY_TCP_PORTS: value }).tcpPorts;
     expect(tcpPorts('30000-30099')).toEqual({ first: 30_000, last: 30_099 });
     expect(tcpPorts('2222')).toEqual({ first: 2222, last: 2222 });
@@ -51,13 +51,13 @@ describe('settings', () => {
     }
   });
 
-  it('goes to ngrok’s cloud with an authtoken alone, with no remote API unless a domain is set', () => {
+  it('an authtoken alone selects ngrok’s cloud, without a remote API unless AGENT_DOMAIN is set', () => {
     const { gateway, api } = load({ NGROK_AUTHTOKEN: 'secret' });
     expect(gateway).toMatchObject({ kind: 'remote', serverAddr: null, authorities: null });
     expect(api.domain).toBeNull();
   });
 
-  it('goes to a gateway of one’s own with its address and authority', () => {
+  it('NGROK_SERVER_ADDR and NGROK_CA_CERT select another gateway and its CA', () => {
     writeFileSync(join(folder, 'ca.pem'), certificate);
     const env = { NGROK_AUTHTOKEN: 't', NGROK_SERVER_ADDR: 'gw.example.com:443', NGROK_CA_CERT: 'ca.pem' };
     expect(load(env).gateway).toMatchObject({
@@ -66,7 +66,7 @@ describe('settings', () => {
     });
   });
 
-  it('trusts whom the SDK trusts, or whom the system trusts, when NGROK_CA_CERT says so', () => {
+  it('NGROK_CA_CERT selects the SDK’s own CA or those of the operating system', () => {
     const trusting = (word: string) => load({ NGROK_AUTHTOKEN: 't', NGROK_CA_CERT: word }).gateway;
     expect(trusting('trusted')).toMatchObject({ authorities: null });
     expect(trusting('host')).toMatchObject({
@@ -74,7 +74,7 @@ describe('settings', () => {
     });
   });
 
-  it('takes an IPv6 address of a gateway in brackets, and no other way', () => {
+  it('NGROK_SERVER_ADDR accepts IPv6 addresses only in brackets', () => {
     const to = (serverAddr: string) => ({ NGROK_AUTHTOKEN: 't', NGROK_SERVER_ADDR: serverAddr });
     expect(load(to('[::1]:4443')).gateway).toMatchObject({ serverAddr: '[::1]:4443' });
     expect(load(to('192.0.2.7:443')).gateway).toMatchObject({ serverAddr: '192.0.2.7:443' });
@@ -83,7 +83,7 @@ describe('settings', () => {
     }
   });
 
-  it('knows the proxies of the environment, in small letters as well, and keeps their passwords to itself', () => {
+  it('proxy variables are accepted in both cases, and errors hide their passwords', () => {
     const env = {
       NGROK_AUTHTOKEN: 't',
       HTTPS_PROXY: 'http://a:1',
@@ -96,16 +96,16 @@ describe('settings', () => {
     expect([https?.host, http, all?.port, exempt({ host: 'free.example', port: 1 })]).toEqual(['a', null, 2, true]);
     expect(load({ ...env, https_proxy: 'http://z:9' }).gateway).toMatchObject({ proxies: { https: { host: 'a' } } });
     const { message } = problemOf({ ...env, HTTP_PROXY: 'socks4://u:hush@c' });
-    expect(message).toMatch(/HTTP_PROXY=\(not shown\): socks4:\/\/ is not known.*socks5/);
+    expect(message).toMatch(/HTTP_PROXY=\(not shown\): socks4:\/\/ is not supported.*socks5/);
     expect(message).not.toContain('hush');
     expect(problemOf({ ...env, NO_PROXY: 'a b' }).message).toMatch(/NO_PROXY="a b"/);
   });
 
-  it('refuses a server address without an authtoken', () => {
+  it('NGROK_SERVER_ADDR is rejected without an authtoken', () => {
     expect(problemOf({ NGROK_SERVER_ADDR: 'gw.example.com:443' }).message).toMatch(/NGROK_AUTHTOKEN is not set/);
   });
 
-  it('with AGENT_GATEWAY=remote demands an authtoken, and says where to put it', () => {
+  it('AGENT_GATEWAY=remote requires an authtoken, and the error says where to put it', () => {
     const { message, exitCode } = problemOf({ AGENT_GATEWAY: 'remote' });
     expect(exitCode).toBe(2);
     expect(message).toMatch(/NGROK_AUTHTOKEN is not set.*NGROK_AUTHTOKEN_FILE.*AGENT_GATEWAY=embedded/);
@@ -113,7 +113,7 @@ describe('settings', () => {
     expect(load(remote).gateway).toMatchObject({ kind: 'remote', serverAddr: null });
   });
 
-  it('with AGENT_GATEWAY=embedded uses that one, whatever else is set, and refuses other words', () => {
+  it('AGENT_GATEWAY=embedded overrides other settings, and unsupported values are rejected', () => {
     const env = { NGROK_AUTHTOKEN: 't', NGROK_SERVER_ADDR: 'gw.example.com:443' };
     expect(load({ ...env, AGENT_GATEWAY: 'embedded' }).gateway).toMatchObject({ kind: 'embedded', chosen: true });
     // What else it would need is not known.
@@ -122,7 +122,7 @@ describe('settings', () => {
     );
   });
 
-  it('takes the authtoken that systemd hands over as a credential, unless it is empty or another one is set', () => {
+  it('the authtoken can be a systemd credential, unless that is empty or another authtoken is set', () => {
     const credential = join(folder, 'ngrok-authtoken');
     const env = { CREDENTIALS_DIRECTORY: folder, AGENT_GATEWAY: 'remote' };
     const authtoken = (more = {}) => {
@@ -138,7 +138,7 @@ describe('settings', () => {
     }
   });
 
-  it('reads the authtoken file again at each attempt, and keeps the last one while it cannot be read', () => {
+  it('the authtoken’s file is read for each attempt, and the last value is kept while it is unreadable', () => {
     const file = join(folder, 'token');
     writeFileSync(file, 'first\n');
     const { gateway } = load({ NGROK_AUTHTOKEN_FILE: file });
@@ -150,7 +150,7 @@ describe('settings', () => {
     expect(gateway.authtoken()).toBe('second');
   });
 
-  it('takes from .env what the environment does not set, and treats an empty value as not set', () => {
+  it('.env sets what the environment does not set, and empty values count as unset', () => {
     writeFileSync(join(folder, '.env'), 'AGENT_PORT=5000\nLOG_LEVEL=debug\nGATEWAY_DOMAIN=\n');
     const settings = load({ AGENT_PORT: '6000', DATA_DIR: '' });
     expect(settings.api.port).toBe(6000);
@@ -159,7 +159,7 @@ describe('settings', () => {
     expect(settings.dataDir).toBe(join(folder, 'data'));
   });
 
-  it('takes a secret from where it is set last, whether by itself or by the name of a file', () => {
+  it('a secret comes from the strongest source, set directly or as a file', () => {
     const tokens = (dotenv: string, env: Record<string, string>) => {
       writeFileSync(join(folder, '.env'), dotenv);
       const { gateway, api } = load(env);
@@ -177,15 +177,18 @@ describe('settings', () => {
     expect(problemOf({ NGROK_AUTHTOKEN_FILE: 'missing' }).message).toMatch(/NGROK_AUTHTOKEN_FILE=.*ENOENT/);
   });
 
-  it.each(['NGROK_AUTHTOKEN', 'AGENT_API_TOKEN'])('refuses %s by itself and as a file in one source', (name) => {
-    writeFileSync(join(folder, 'secret'), 'kept-in-a-file-of-its-own\n');
-    const both = { [name]: 'kept-in-the-environment', [`${name}_FILE`]: join(folder, 'secret') };
-    const { message } = problemOf(both);
-    expect(message).toContain(`${name} and ${name}_FILE are both set`);
-    expect(message).not.toContain('kept-in');
-  });
+  it.each(['NGROK_AUTHTOKEN', 'AGENT_API_TOKEN'])(
+    '%s is rejected when one source sets it both directly and as a file',
+    (name) => {
+      writeFileSync(join(folder, 'secret'), 'kept-in-a-file-of-its-own\n');
+      const both = { [name]: 'kept-in-the-environment', [`${name}_FILE`]: join(folder, 'secret') };
+      const { message } = problemOf(both);
+      expect(message).toContain(`${name} and ${name}_FILE are both set`);
+      expect(message).not.toContain('kept-in');
+    },
+  );
 
-  it('names every wrong variable, its value and what is allowed, and exits with 2', () => {
+  it('the error has exit code 2 and every invalid variable with its value and the allowed values', () => {
     const error = problemOf({ AGENT_PORT: '70000', LOG_LEVEL: 'loud', AGENT_ALLOW_UPSTREAMS: '300.1.1.1/8' });
     expect(error.exitCode).toBe(2);
     expect(error.message).toMatch(/AGENT_PORT="70000".*0 to 65535/);
@@ -193,7 +196,7 @@ describe('settings', () => {
     expect(error.message).toMatch(/AGENT_ALLOW_UPSTREAMS="300\.1\.1\.1\/8"/);
   });
 
-  it('takes a secret as a file holds one, with a line break at its end, and names one that is blank once', () => {
+  it('a secret may end in a line break, and a blank one is reported once', () => {
     const { gateway, api } = load({ NGROK_AUTHTOKEN: ' an_authtoken\r\n', AGENT_API_TOKEN: 'sixteen-characters\n' });
     expect(gateway.kind === 'remote' && gateway.authtoken()).toBe('an_authtoken');
     expect(api.token).toBe('sixteen-characters');
@@ -203,13 +206,13 @@ describe('settings', () => {
     }
   });
 
-  it('refuses an address as a domain', () => {
+  it('an IP address is rejected as a domain', () => {
     expect(problemOf({ AGENT_DOMAIN: '192.0.2.7' }).message).toMatch(/AGENT_DOMAIN="192\.0\.2\.7": ends in a number/);
     expect(problemOf({ GATEWAY_DOMAIN: '192.0.2.7' }).message).toMatch(/GATEWAY_DOMAIN=/);
     expect(load({ AGENT_DOMAIN: '7.example.com' }).api.domain).toBe('7.example.com');
   });
 
-  it('refuses to listen at what is no address', () => {
+  it('invalid listen addresses are rejected', () => {
     for (const wrong of ['[::1]', '127.0.0.1:4040', 'http://localhost', 'my host', '127.1']) {
       expect(problemOf({ AGENT_HOST: wrong }).message).toMatch(/AGENT_HOST=.*without a port$/);
     }
@@ -221,7 +224,7 @@ describe('settings', () => {
     }
   });
 
-  it('refuses an encryption key that is none, and limits that let nothing in', () => {
+  it('invalid encryption keys and zero limits are rejected', () => {
     const { message } = problemOf({ GATEWAY_ENCRYPTION_KEY: 'c2hvcnQ=' });
     expect(message).toMatch(/GATEWAY_ENCRYPTION_KEY=\(not shown\): contains 5 bytes; .*openssl rand -base64 32$/);
     for (const name of ['GATEWAY_API_BODY_LIMIT', 'GATEWAY_API_TIMEOUT']) {
@@ -229,7 +232,7 @@ describe('settings', () => {
     }
   });
 
-  it('never shows a secret in an error', () => {
+  it('errors never contain secrets', () => {
     const env = { NGROK_AUTHTOKEN: 'top secret', AGENT_API_TOKEN: 'short-one' };
     const { message } = problemOf(env);
     expect(message).toMatch(/NGROK_AUTHTOKEN=\(not shown\)/);
@@ -237,7 +240,7 @@ describe('settings', () => {
     expect(message).not.toMatch(/top secret|short-one/);
   });
 
-  it('of a gateway or a client are read alone: an agent’s that are not complete do not matter', () => {
+  it('the gateway and setup ignore incomplete settings of the agent', () => {
     const env = { NGROK_SERVER_ADDR: 'gw.example.com:443', NGROK_CA_CERT: 'on-the-device.pem' };
     expect(() => load(env)).toThrow(OperatorError);
     expect(loadGatewayServerSettings(env, folder).sessionPort).toBeNull();
@@ -252,7 +255,7 @@ describe('settings', () => {
     });
   });
 
-  it('steer the limits of the management API', () => {
+  it('set the limits of the management API', () => {
     const limits = (env: Record<string, string>) => loadGatewayServerSettings(env, folder).limits;
     expect(limits({})).toMatchObject({ rateLimit: null, body: { maxBytes: 1_048_576, timeoutMs: 30_000 } });
     const env = {
@@ -269,7 +272,7 @@ describe('settings', () => {
     expect(() => limits({ GATEWAY_API_RATE_LIMIT: 'many' })).toThrow(/GATEWAY_API_RATE_LIMIT="many"/);
   });
 
-  it('steer what the public may take of a gateway', () => {
+  it('set the limits on clients of the edge', () => {
     const limits = (env: Record<string, string>) => loadGatewayServerSettings(env, folder).edgeLimits;
     expect(limits({})).toEqual({
       connections: 8192,
@@ -298,7 +301,7 @@ describe('settings', () => {
     expect(() => limits({ GATEWAY_STREAM_TIMEOUT: '0' })).toThrow(/GATEWAY_STREAM_TIMEOUT="0".*from 1 to 604800/);
   });
 
-  it('steer what agents may take of a gateway', () => {
+  it('set the limits on agents of a gateway', () => {
     const limits = (env: Record<string, string>) => loadGatewayServerSettings(env, folder).agentLimits;
     expect(limits({})).toEqual({ sessions: 1000, endpoints: 10_000, optionBytes: 67_108_864 });
     const env = { GATEWAY_MAX_SESSIONS: '20', GATEWAY_MAX_ENDPOINTS: '5', GATEWAY_MAX_OPTIONS: '2000000' };
@@ -306,14 +309,14 @@ describe('settings', () => {
     expect(() => limits({ GATEWAY_MAX_OPTIONS: '5' })).toThrow(/GATEWAY_MAX_OPTIONS="5"/);
   });
 
-  it('refuses an authority for the management API that is none', () => {
+  it('MANAGEMENT_API_CA_CERT is rejected when it contains no certificate', () => {
     writeFileSync(join(folder, 'ca.pem'), 'hello');
     expect(() => loadManagementSettings({ MANAGEMENT_API_CA_CERT: 'ca.pem' }, folder)).toThrow(
       /MANAGEMENT_API_CA_CERT=.*no PEM certificate/,
     );
   });
 
-  it('refuses a CA file without a certificate in it, and a secret file that is missing', () => {
+  it('a CA file without a certificate and a missing secret file are rejected', () => {
     writeFileSync(join(folder, 'ca.pem'), 'hello');
     expect(problemOf({ NGROK_AUTHTOKEN: 't', NGROK_CA_CERT: 'ca.pem' }).message).toMatch(/no PEM certificate/);
     writeFileSync(join(folder, 'ca.pem'), certificate.slice(0, 300));
@@ -324,7 +327,7 @@ describe('settings', () => {
   });
 });
 
-it('lets tunnels lead to this device, private networks and the user’s own sockets unless told otherwise', async () => {
+it('AGENT_ALLOW_UPSTREAMS defaults to this device, private networks and the user’s own sockets', async () => {
   const { allowUpstreams } = load();
   expect(allowUpstreams.allowsAddress('127.0.0.1', 80)).toBe(true);
   expect(allowUpstreams.allowsAddress('192.168.1.9', 80)).toBe(true);
@@ -333,8 +336,8 @@ it('lets tunnels lead to this device, private networks and the user’s own sock
   expect(await allowUpstreams.allowsSocket('/run/docker.sock')).toBe(false);
 });
 
-describe('the settings of certificates', () => {
-  it('order from Let’s Encrypt for public domains, and from the gateway’s own authority for others', () => {
+describe('settings of certificates', () => {
+  it('select Let’s Encrypt for public domains and the gateway’s local CA for others', () => {
     const directory = (GATEWAY_DOMAIN: string) => loadGateway({ GATEWAY_DOMAIN }).acme?.directoryUrl;
     expect(directory('gw.example.com')).toBe('https://acme-v02.api.letsencrypt.org/directory');
     for (const domain of ['localhost', 'gw.localhost', 'gateway', 'pi.local', 'gw.home.arpa', 'gw.test']) {
@@ -343,7 +346,7 @@ describe('the settings of certificates', () => {
     expect(loadGateway({ GATEWAY_DOMAIN: 'gw.example.com', GATEWAY_ACME_DIRECTORY: 'local' }).acme).toBeNull();
   });
 
-  it('take another authority, with its account and its own certificate’s authority', () => {
+  it('select another ACME CA with its account and the CA of its own certificate', () => {
     writeFileSync(join(folder, 'ca.pem'), certificate);
     const { acme } = loadGateway({
       GATEWAY_ACME_DIRECTORY: 'https://ca.site.test/directory',
@@ -363,7 +366,7 @@ describe('the settings of certificates', () => {
     });
   });
 
-  it('start the DNS server when it has a port, by default where the gateway listens', () => {
+  it('enable the DNS server when its port is set, by default on the gateway’s address', () => {
     const GATEWAY_DOMAIN = 'gw.example.com';
     expect(loadGateway({ GATEWAY_DOMAIN }).challengeDns).toBeNull();
     const nameServer = 'connect.gw.example.com';
@@ -388,14 +391,14 @@ describe('the settings of certificates', () => {
     [{ GATEWAY_ACME_CA_CERT: 'missing.pem' }, /GATEWAY_ACME_CA_CERT=.*ENOENT/],
     [{ GATEWAY_DNS_RESOLVERS: 'dns.google' }, /GATEWAY_DNS_RESOLVERS="dns\.google"/],
     [{ GATEWAY_DNS_RESOLVERS: '1.1.1.1:99999' }, /GATEWAY_DNS_RESOLVERS/],
-    [{ GATEWAY_DOMAIN: 'gw.example.com', GATEWAY_DNS_NAMESERVER: 'ns.acme.gw.example.com' }, /lies in the zone/],
+    [{ GATEWAY_DOMAIN: 'gw.example.com', GATEWAY_DNS_NAMESERVER: 'ns.acme.gw.example.com' }, /inside the zone/],
     [{ GATEWAY_ACME_OWN_NAMES: 'all' }, /requires an ACME CA in GATEWAY_ACME_DIRECTORY/],
-  ])('are refused when %j', (env, problem) => {
+  ])('are rejected: %j', (env, problem) => {
     expect(problemOf(env, loadGateway).message).toMatch(problem);
   });
 });
 
-it('each command asks for its own settings alone', () => {
+it('each command loads only its own settings', () => {
   const agentsOnly = { NGROK_SERVER_ADDR: 'gw.example.com:443' };
   expect(problemOf(agentsOnly).message).toMatch(/NGROK_AUTHTOKEN is not set/);
   expect(loadGateway(agentsOnly).domain).toBe('localhost');

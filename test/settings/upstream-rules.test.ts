@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { parseUpstreamRules } from '../../src/settings/upstream-rules.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
-describe('which addresses are allowed', () => {
+describe('UpstreamRules.allowsAddress', () => {
   it.each([
     ['loopback', '127.0.0.1', true],
     ['loopback', '127.255.0.9', true],
@@ -33,7 +33,7 @@ describe('which addresses are allowed', () => {
     ['fd00::/8', 'fdff::1', true],
     ['[fd00::/8]:81', 'fdff::1', false],
     ['[::1]:80', '::1', true],
-  ])('%s and %s: %s', (rules, address, allowed) => {
+  ])('rules %s, address %s: %s', (rules, address, allowed) => {
     expect(parseUpstreamRules(rules).allowsAddress(address, 80)).toBe(allowed);
   });
 
@@ -60,13 +60,13 @@ describe('which addresses are allowed', () => {
     '224.0.0.1',
     'ff02::1',
     '255.255.255.255',
-  ])('nothing allows %s', (address) => {
+  ])('no rule allows %s', (address) => {
     const rules = parseUpstreamRules('any,0.0.0.0/0,::/0,evil.example,*.example,169.254.169.254,fd00::/8');
     expect(rules.allowsAddress(address, 80)).toBe(false);
     expect(rules.allowsAddress(address, 80, 'evil.example')).toBe(false);
   });
 
-  it('allows a name by itself or its suffix, wherever else it leads', () => {
+  it('allows a name or a suffix whatever address it resolves to', () => {
     const rules = parseUpstreamRules('cam.example:80,*.site.example');
     expect(rules.allowsAddress('8.8.8.8', 80, 'cam.example')).toBe(true);
     expect(rules.allowsAddress('8.8.8.8', 81, 'cam.example')).toBe(false);
@@ -77,7 +77,7 @@ describe('which addresses are allowed', () => {
     expect(rules.allowsAddress('8.8.8.8', 80)).toBe(false);
   });
 
-  it('lets an address in whichever way it is written', () => {
+  it('treats IPv4-mapped addresses like the IPv4 addresses', () => {
     fc.assert(
       fc.property(fc.ipV4(), (address) => {
         const mapped = `::ffff:${address}`;
@@ -100,23 +100,23 @@ describe('which addresses are allowed', () => {
     ['host:http', 'a port or a range'],
     ['ho st', 'ho st'],
     ['http://host', 'http://host'],
-    ['*', 'neither a host'],
-    ['127.1', 'neither a host'],
+    ['*', 'not a host'],
+    ['127.1', 'not a host'],
     ['unix:app.sock', 'absolute'],
-  ])('the setting %j is refused', (text, problem) => {
+  ])('parseUpstreamRules rejects %j', (text, problem) => {
     expect(() => parseUpstreamRules(text)).toThrow(problem);
   });
 });
 
-describe('which unix sockets are allowed', () => {
-  it('none without a rule for them', async () => {
+describe('UpstreamRules with unix sockets', () => {
+  it('allows no socket without a rule', async () => {
     const path = join(temporaryFolder(), 'app.sock');
     for (const text of ['loopback,private', 'any', 'unix:/elsewhere']) {
       expect(await parseUpstreamRules(text).allowsSocket(path)).toBe(false);
     }
   });
 
-  it("with `unix` the user's own, but none of the system's folders", async () => {
+  it('`unix` allows the user’s own sockets outside system folders', async () => {
     const rules = parseUpstreamRules('unix');
     const path = join(temporaryFolder(), 'app.sock');
     expect(await rules.allowsSocket(path)).toBe(true);
@@ -126,14 +126,14 @@ describe('which unix sockets are allowed', () => {
     expect(await rules.allowsSocket('/var/run/docker.sock')).toBe(false);
   });
 
-  it('with `unix` none that its owner closed to others', async () => {
+  it('`unix` rejects sockets that are closed to other users', async () => {
     const path = join(temporaryFolder(), 'agent.sock');
     await writeFile(path, '', { mode: 0o600 });
     expect(await parseUpstreamRules('unix').allowsSocket(path)).toBe(false);
     expect(await parseUpstreamRules(`unix:${path}`).allowsSocket(path)).toBe(true);
   });
 
-  it('resolves them to what was looked at, and only what is there', async () => {
+  it('resolveSocket returns the checked path, and throws when nothing exists there', async () => {
     const folder = temporaryFolder();
     const rules = parseUpstreamRules('unix');
     await symlink('app.sock', join(folder, 'link'));
@@ -144,7 +144,7 @@ describe('which unix sockets are allowed', () => {
     expect(await rules.resolveSocket(join(folder, 'other'))).toBeNull();
   });
 
-  it('looks behind links', async () => {
+  it('resolves symbolic links before the check', async () => {
     const folder = temporaryFolder();
     await symlink('/run', join(folder, 'harmless'));
     await symlink('/run/docker.sock', join(folder, 'app.sock'));
@@ -152,7 +152,7 @@ describe('which unix sockets are allowed', () => {
     expect(await parseUpstreamRules(`unix:${folder}`).allowsSocket(join(folder, 'harmless/docker.sock'))).toBe(false);
   });
 
-  it('with a path that socket, or all in that folder', async () => {
+  it('`unix:/path` allows that socket, or all in that folder', async () => {
     const folder = temporaryFolder();
     await mkdir(join(folder, 'apps'));
     const rules = parseUpstreamRules(`unix:${folder}/apps/,unix:/run/app.sock`);
