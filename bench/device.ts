@@ -13,7 +13,7 @@ import { residentMiB, startScript } from './support/process.ts';
 
 type GatewayProcess = { sessionAddress: string; authtoken: string; caFile: string };
 
-/** What the agent costs on the device: time to start, to recreate and to create tunnels, and memory. */
+/** The agent's cost on a device: memory, and times to start, to restore tunnels and to create them. */
 export async function benchDevice(): Promise<void> {
   const upstream = await startScript<{ port: number }>('upstream');
   const gateway = await startScript<GatewayProcess>('gateway', [temporaryFolder()]);
@@ -30,7 +30,7 @@ export async function benchDevice(): Promise<void> {
   await upstream.stop();
 }
 
-/** The data folder of an agent after one tunnel was made over its API. */
+/** The data folder of an agent with one tunnel, created over its API. */
 async function sampleFolder(port: number): Promise<string> {
   const agent = await startAgentProcess(temporaryFolder());
   await untilReady(agent);
@@ -39,7 +39,7 @@ async function sampleFolder(port: number): Promise<string> {
   return agent.folder;
 }
 
-/** The folder that this agent would have left behind with so many tunnels. */
+/** A copy of the data folder with so many tunnels. */
 function folderWith(sample: string, count: number): string {
   const folder = temporaryFolder();
   cpSync(sample, folder, { recursive: true });
@@ -79,7 +79,7 @@ async function writes(port: number): Promise<void> {
 
 async function recreation(sample: string): Promise<void> {
   const rounds: { session: number; api: number; process: number }[] = [];
-  // The tunnels come back under the URLs that they had.
+  // The tunnels keep their URLs.
   const port = { GATEWAY_HTTPS_PORT: new URL(storedTunnels(sample).tunnels[0].url).port };
   for (let round = 0; round < 3; round++) {
     const agent = await startAgentProcess(folderWith(sample, 1000), port);

@@ -1,4 +1,4 @@
-/** A gateway in a process of its own; SIGUSR2 prints what is online. Arguments: its data folder. */
+/** A gateway in its own process; SIGUSR2 prints what is online. Argument: its data folder. */
 import { startGateway } from '../src/gateway/gateway.ts';
 import { createLog } from '../src/lib/log.ts';
 

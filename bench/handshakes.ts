@@ -1,6 +1,6 @@
 /**
- * Full TLS handshakes as fast as one process can make them, each on a connection of its own and with no session resumed.
- * Arguments: port, server name, seconds, how many at once. Prints {handshakes, seconds}.
+ * Full TLS handshakes as fast as one process allows, each on a new connection and without session resumption.
+ * Arguments: port, server name, seconds, concurrency. Prints {handshakes, seconds}.
  */
 import { connect } from 'node:tls';
 

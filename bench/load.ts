@@ -12,9 +12,9 @@ interface Load {
   tls: boolean;
   path: string;
   connections: number;
-  /** Bytes of a body that each request carries, which makes it a POST. */
+  /** Bytes of each request's body; requests with one are POSTs. */
   upload?: number;
-  /** For so many seconds; or, with `requests`, so many requests. */
+  /** Duration, unless `requests` sets a number of requests. */
   seconds?: number;
   requests?: number;
 }
@@ -73,7 +73,7 @@ function run(socket: Socket): void {
       head += data.toString('latin1');
       const at = head.indexOf('\r\n\r\n');
       if (at < 0) return;
-      if (!head.startsWith('HTTP/1.1 200')) throw new Error(`unexpected answer: ${head.slice(0, 200)}`);
+      if (!head.startsWith('HTTP/1.1 200')) throw new Error(`unexpected response: ${head.slice(0, 200)}`);
       bodyLeft = Number(/\r\ncontent-length: (\d+)/i.exec(head)?.[1]);
       length = before + data.length - at - 4;
     }

@@ -1,4 +1,4 @@
-/** The management API alone, in a process of its own, with so many bot users and domains. Arguments: rows, data folder. */
+/** The management API in its own process, with so many bot users and domains. Arguments: rows, data folder. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createManagementApi, DEFAULT_LIMITS } from '../src/gateway/api/management-api.ts';

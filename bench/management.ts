@@ -15,7 +15,7 @@ interface Server {
   domainIds: string[];
 }
 
-/** What to measure: requests, and how many of them a core has to answer in a second. */
+/** The measured requests, and the required number per second and core. */
 interface Operation {
   name: string;
   target: number;
@@ -94,7 +94,7 @@ async function measure({ name, target, request }: Operation, server: Server, pid
   ];
 }
 
-/** Processor time of a process so far; Linux counts it in hundredths of a second. NaN where there is no /proc. */
+/** A process's processor time so far; Linux counts hundredths of a second. NaN without /proc. */
 function cpuSeconds(pid: number | undefined): number {
   try {
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')

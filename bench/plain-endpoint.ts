@@ -1,6 +1,6 @@
 /**
- * The SDK alone, without the agent: endpoints to the given upstream, of both schemes without a policy and of the http
- * scheme with others, after measuring how long `listen()` takes.
+ * SDK endpoints without the agent: of both schemes without a policy, and of the http scheme with policies. Also measures
+ * how long `listen()` takes.
  * Arguments: gateway address, CA file, authtoken, upstream port.
  */
 import { readFileSync } from 'node:fs';

@@ -1,13 +1,13 @@
 /**
- * Some agents with four endpoints each, real SDK sessions that come and go at random until SIGTERM.
- * Arguments: JSON, see {@link SoakAgents}. Prints {agents} when all are up, and {@link SoakTally} at the end.
+ * Agents with four endpoints each: real SDK sessions that connect and disconnect at random until SIGTERM.
+ * Arguments: JSON, see {@link SoakAgents}. Prints {agents} when all are online, and {@link SoakTotals} at the end.
  */
 import { setMaxListeners } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { get, Agent as HttpAgent } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Listener, type Session, SessionBuilder } from '@ngrok/ngrok';
-import { ENDPOINTS_PER_AGENT, type SoakAgents, type SoakTally } from './support/soak-agents.ts';
+import { ENDPOINTS_PER_AGENT, type SoakAgents, type SoakTotals } from './support/soak-agents.ts';
 
 const { address, caFile, authtoken, httpPort, upstreamPort, first, count, traffic, stayMs } = JSON.parse(
   process.argv[2] ?? '{}',
@@ -16,7 +16,7 @@ const ca = readFileSync(caFile);
 const connections = new HttpAgent({ keepAlive: true });
 const ending = new AbortController();
 setMaxListeners(0, ending.signal);
-const counters: SoakTally = { requests: 0, lost: [], reconnects: 0 };
+const counters: SoakTotals = { requests: 0, lost: [], reconnects: 0 };
 
 interface Online {
   session: Session;
@@ -36,11 +36,11 @@ async function connect(index: number): Promise<Online> {
 
 async function disconnect({ session, listeners }: Online): Promise<void> {
   await session.close();
-  // Without a session this can only fail; the SDK forgets the listener all the same.
+  // Fails without a session, but the SDK removes the listener in any case.
   for (const listener of listeners) await listener.close().catch(() => {});
 }
 
-/** One agent: online for a while, with traffic if it has any, then away for a moment, and again. */
+/** One agent: online for a while, possibly with traffic, then offline for a moment, in a loop. */
 async function live(index: number, online: Online): Promise<void> {
   let current = online;
   while (!ending.signal.aborted) {
@@ -48,7 +48,7 @@ async function live(index: number, online: Online): Promise<void> {
     const requests = traffic ? Array.from({ length: ENDPOINTS_PER_AGENT }, (_, i) => ask(index, i, stay.signal)) : [];
     await pause(Math.random() * 2 * stayMs, ending.signal);
     stay.abort();
-    // What was sent to a live endpoint has to be answered; only then may the agent go.
+    // Requests to an online endpoint must be answered before the agent disconnects.
     await Promise.all(requests);
     await disconnect(current);
     if (ending.signal.aborted) return;
@@ -69,7 +69,7 @@ async function ask(index: number, endpoint: number, signal: AbortSignal): Promis
   }
 }
 
-/** @returns what is wrong with the answer, or null */
+/** @returns the problem with the response, or null */
 function request(name: string): Promise<string | null> {
   return new Promise((resolve) => {
     const options = { host: '127.0.0.1', port: httpPort, agent: connections, headers: { host: name }, timeout: 30_000 };
@@ -78,7 +78,7 @@ function request(name: string): Promise<string | null> {
       res.once('end', () => resolve(res.statusCode === 200 ? null : `status ${res.statusCode}`));
       res.once('error', (error) => resolve(error.message));
     });
-    req.once('timeout', () => req.destroy(new Error('no answer within 30 s')));
+    req.once('timeout', () => req.destroy(new Error('no response within 30 s')));
     req.once('error', (error) => resolve(error.message));
   });
 }
@@ -87,7 +87,7 @@ function nameOf(index: number, endpoint: number): string {
   return `soak-${index}-${endpoint}.localhost`;
 }
 
-/** Ends early, and without an error, when the signal aborts. */
+/** Resolves early when the signal aborts. */
 async function pause(ms: number, signal: AbortSignal): Promise<void> {
   await delay(ms, undefined, { signal }).catch(() => {});
 }

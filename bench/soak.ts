@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { section } from './support/figures.ts';
 import { temporaryFolder } from './support/folders.ts';
 import { type Child, residentMiB, startScript } from './support/process.ts';
-import { ENDPOINTS_PER_AGENT, type SoakAgents, type SoakTally } from './support/soak-agents.ts';
+import { ENDPOINTS_PER_AGENT, type SoakAgents, type SoakTotals } from './support/soak-agents.ts';
 
 type GatewayProcess = { sessionAddress: string; authtoken: string; caFile: string; httpPort: number };
 type Online = { sessions: number; endpoints: number };
@@ -11,15 +11,15 @@ type Everyone = Omit<SoakAgents, 'first' | 'traffic'>;
 
 const AGENTS = 500;
 const AGENTS_PER_PROCESS = 25;
-/** Processes whose agents have traffic: a tenth of all. */
+/** The processes with traffic: a tenth of all. */
 const WITH_TRAFFIC = AGENTS / AGENTS_PER_PROCESS / 10;
 const MINUTES = Number(process.env.SOAK_MINUTES ?? 5);
 const STAY_MS = 60_000;
-/** Between one `kill -9` of a process of agents and the next. */
+/** The pause between two kills of agent processes. */
 const KILL_EVERY_MS = 8000;
 const SAMPLE_MS = 5000;
 
-/** 500 agents with four endpoints each that come and go, politely and by `kill -9`, with traffic on a tenth of them. */
+/** 500 agents with four endpoints each that disconnect cleanly or by `kill -9`; a tenth has traffic. */
 export async function benchSoak(): Promise<void> {
   const upstream = await startScript<{ port: number }>('upstream');
   const gateway = await startScript<GatewayProcess>('gateway', [temporaryFolder()]);
@@ -72,20 +72,20 @@ function sample(pid: number | undefined): Sample {
   return { residentMiB: residentMiB(pid) ?? 0, descriptors: readdirSync(`/proc/${pid}/fd`).length };
 }
 
-async function endGroup(group: Child<unknown>): Promise<SoakTally> {
+async function endGroup(group: Child<unknown>): Promise<SoakTotals> {
   const line = group.nextLine();
   await group.stop();
-  return JSON.parse(await line) as SoakTally;
+  return JSON.parse(await line) as SoakTotals;
 }
 
-/** What the gateway holds now. */
+/** The gateway's current resources. */
 async function online(gateway: Child<GatewayProcess>): Promise<Online> {
   const line = gateway.nextLine();
   gateway.process.kill('SIGUSR2');
   return JSON.parse(await line) as Online;
 }
 
-function report(before: Online, after: Online, samples: Sample[], kills: number, tallies: SoakTally[]): void {
+function report(before: Online, after: Online, samples: Sample[], kills: number, tallies: SoakTotals[]): void {
   const half = samples.slice(samples.length / 2);
   const memory = half.map(({ residentMiB }) => residentMiB);
   const [least, most] = [Math.min(...memory), Math.max(...memory)];

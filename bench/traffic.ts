@@ -6,7 +6,7 @@ import { startScript } from './support/process.ts';
 import { type LoadResult, requestsBy, runLoad, sendRequests, type Target } from './support/requests.ts';
 import { startSshTunnel } from './support/ssh-tunnel.ts';
 
-/** One way to reach the upstream. */
+/** One path to the upstream. */
 interface Way extends Target {
   label: string;
 }
@@ -16,7 +16,7 @@ const WARM_UP = 1;
 const SECONDS = 4;
 const BULK = 256 * 1024 * 1024;
 
-/** Throughput and latency through a tunnel, beside the same upstream directly, behind nginx and through `ssh -R`. */
+/** Throughput and latency through a tunnel, compared with a direct connection, nginx and `ssh -R`. */
 export async function benchTraffic(): Promise<void> {
   const upstream = await startScript<{ port: number }>('upstream');
   const gateway = await startScript<{
@@ -64,7 +64,7 @@ export async function benchTraffic(): Promise<void> {
 
 async function requests(ways: Way[]): Promise<void> {
   const results = await measure(ways, async (way) => {
-    // Each way has been idle while the others had their turn: its processes have to be in memory and in step again.
+    // Each path was idle during the others' turns: its processes must warm up again.
     await sendRequests(way, 32, WARM_UP);
     return sendRequests(way, 32, SECONDS);
   });
@@ -103,8 +103,8 @@ async function handshakes({ port, hostname }: URL): Promise<void> {
 }
 
 /**
- * Loads every way, round after round, so that a slow moment of the machine hits all alike. A round before them does not
- * count: services run for months, so what is measured is code that is compiled and memory that is mapped.
+ * Loads every path in turn, round after round, so that slow moments of the machine affect all of them. A first round does
+ * not count: services run for months, so compiled code and mapped memory are measured.
  */
 async function measure(ways: Way[], load: (way: Way) => Promise<LoadResult>): Promise<Map<Way, LoadResult[]>> {
   const results = new Map<Way, LoadResult[]>(ways.map((way) => [way, []]));

@@ -1,4 +1,4 @@
-/** The service behind the tunnel: a few bytes at /, as many as asked at /bytes/N; what is sent to it is read to its end. */
+/** The upstream: a few bytes at /, N bytes at /bytes/N. It reads every request body to the end. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 

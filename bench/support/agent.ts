@@ -2,18 +2,18 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Child, startChild } from './process.ts';
 
-/** A running agent, as `npm start` starts it. */
+/** A running agent, as started by `npm start`. */
 export interface BenchAgent {
   child: Child<string>;
   /** `http://127.0.0.1:port` of its local API. */
   api: string;
   folder: string;
-  /** Milliseconds from the start of the process until its API answered. */
+  /** Milliseconds from the start of the process until its API responds. */
   readyMs: number;
   stop(): Promise<void>;
 }
 
-/** Starts the agent on free ports and waits until its API answers. */
+/** Starts the agent on free ports and waits until its API responds. */
 export async function startAgentProcess(folder: string, env: Record<string, string> = {}): Promise<BenchAgent> {
   const started = performance.now();
   const cli = new URL('../../dist/cli.js', import.meta.url).pathname;
@@ -52,7 +52,7 @@ export async function createTunnel(agent: BenchAgent, domain: string, upstreamPo
   return body.url ?? '';
 }
 
-/** Resolves when every tunnel is up and the session online. */
+/** Resolves when the session and every tunnel are online. */
 export async function untilReady(agent: BenchAgent): Promise<void> {
   for (const end = Date.now() + 60_000; Date.now() < end; ) {
     const response = await fetch(`${agent.api}/readyz`);
@@ -63,14 +63,14 @@ export async function untilReady(agent: BenchAgent): Promise<void> {
   throw new Error('the agent did not become ready within 60 s');
 }
 
-/** Since when the agent has its session with the gateway. */
+/** The start of the agent's session with the gateway. */
 export async function sessionSince(agent: BenchAgent): Promise<Date> {
   const response = await fetch(`${agent.api}/status`);
   const { session } = (await response.json()) as { session: { since: string } };
   return new Date(session.since);
 }
 
-/** What an agent's store holds. */
+/** The content of an agent's store. */
 interface StoredTunnels {
   tunnels: [StoredTunnel, ...StoredTunnel[]];
 }
@@ -80,12 +80,12 @@ interface StoredTunnel {
   [member: string]: unknown;
 }
 
-/** The tunnels that are kept in a data folder, one at least. */
+/** The stored tunnels of a data folder; at least one. */
 export function storedTunnels(folder: string): StoredTunnels {
   return JSON.parse(readFileSync(join(folder, 'tunnels.json'), 'utf8')) as StoredTunnels;
 }
 
-/** Fills a data folder with tunnels, by copying one that an agent wrote there. */
+/** Fills a data folder with copies of a tunnel that an agent stored. */
 export function multiplyTunnels(folder: string, count: number): void {
   const stored = storedTunnels(folder);
   const [sample] = stored.tunnels;

@@ -7,7 +7,7 @@ process.on('exit', () => {
   for (const folder of folders) rmSync(folder, { recursive: true, force: true });
 });
 
-/** A folder that is removed when the bench ends. */
+/** A folder that is removed when the benchmark ends. */
 export function temporaryFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'bench-'));
   folders.push(folder);

@@ -1,6 +1,6 @@
 import { connect, type Socket } from 'node:net';
 
-/** One connection that carries one request at a time; as cheap as it gets, for it shares the machine with the server. */
+/** A connection for one request at a time; minimal, because it shares the machine with the server. */
 export class KeepAliveClient {
   readonly #socket: Socket;
   #received = '';
@@ -14,7 +14,7 @@ export class KeepAliveClient {
     this.#socket.on('data', (text: string) => this.#take(text));
   }
 
-  /** Sends a request and resolves with the status once the whole answer is there; that has to say its length. */
+  /** Sends a request; resolves with the status of the complete response, which must have a Content-Length. */
   request(method: string, path: string, body = ''): Promise<number> {
     const length =
       body === '' ? '' : `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n`;

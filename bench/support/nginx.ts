@@ -5,7 +5,7 @@ import { freePort, startChild } from './process.ts';
 
 const NGINX = '/usr/sbin/nginx';
 
-/** nginx on loopback as a plain HTTP proxy to the upstream, without a tunnel; null where it is not installed. */
+/** nginx on loopback as a plain HTTP proxy to the upstream, without a tunnel; null if not installed. */
 export async function startNginx(upstreamPort: number): Promise<{ port: number; stop(): Promise<void> } | null> {
   if (!existsSync(NGINX)) return null;
   const folder = temporaryFolder();

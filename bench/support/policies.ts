@@ -1,4 +1,4 @@
-/** As the agent's default policies are: a header or two on every response. */
+/** Like the agent's default policies: one or two headers on every response. */
 export const DEFAULT_POLICY = JSON.stringify({
   inbound: [],
   outbound: [
@@ -14,7 +14,7 @@ export const DEFAULT_POLICY = JSON.stringify({
   ],
 });
 
-/** What people guard a device with; none of them holds for the requests that are measured. */
+/** Typical protection of a device; no rule matches the measured requests. */
 export const EXPRESSIONS = [
   "req.url.path.startsWith('/admin')",
   "'x-debug' in req.headers && req.headers['x-debug'][0] == '1'",

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 
-/** A child process that announces itself with one line of JSON on standard output. */
+/** A child process that prints a line of JSON when it is ready. */
 export interface Child<T> {
   process: ChildProcess;
   ready: T;
@@ -18,7 +18,7 @@ process.on('exit', () => {
   for (const child of running) child.kill('SIGKILL');
 });
 
-/** Starts one of the bench's own scripts, built beside this one, with the service's Node options; waits for its line. */
+/** Starts one of the benchmark's scripts with the service's Node options; waits for its line. */
 export async function startScript<T>(name: string, args: string[] = []): Promise<Child<T>> {
   const script = new URL(`./${name}.js`, import.meta.url).pathname;
   return startChild(process.execPath, ['--expose-gc', script, ...args], {}, (line) =>
@@ -26,7 +26,7 @@ export async function startScript<T>(name: string, args: string[] = []): Promise
   );
 }
 
-/** Starts any program and waits until a line of its output is recognised. */
+/** Starts any program and waits for a matching line of its output. */
 export async function startChild<T>(
   command: string,
   args: string[],
@@ -60,7 +60,7 @@ export async function startChild<T>(
   };
 }
 
-/** Resident memory of a process, in MiB; null where there is no /proc. */
+/** Resident memory of a process in MiB; null without /proc. */
 export function residentMiB(pid: number | undefined): number | null {
   try {
     const match = /^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'));
@@ -70,7 +70,7 @@ export function residentMiB(pid: number | undefined): number | null {
   }
 }
 
-/** A port that nobody listens on, for programs that cannot be told to choose. */
+/** A free port, for programs that cannot choose one. */
 export async function freePort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import { temporaryFolder } from './folders.ts';
 import { startScript } from './process.ts';
 
-/** What a load came to; latencies in milliseconds. */
+/** The result of a load; latencies in milliseconds. */
 export interface LoadResult {
   requests: number;
   bytes: number;
@@ -14,7 +14,7 @@ export interface LoadResult {
   p99: number;
 }
 
-/** Where a load goes. */
+/** The target of a load. */
 export interface Target {
   port: number;
   /** Sent as Host and SNI. */
@@ -23,14 +23,14 @@ export interface Target {
 }
 
 const WRK = '/usr/bin/wrk';
-/** wrk takes the name to send from the URL, and would look it up. */
+/** wrk takes the Host header from the URL, and would resolve the name. */
 const TO_LOOPBACK = `
   local resolve = wrk.resolve
   wrk.resolve = function(_, service) return resolve("127.0.0.1", service) end
 `;
 const UNITS: Record<string, number> = { us: 0.001, ms: 1, s: 1000 };
 
-/** Who makes the requests: wrk where it is installed, for it takes a fifth of the processor time that a script does. */
+/** The load generator: wrk if installed, because it takes a fifth of the script's processor time. */
 export const requestsBy = existsSync(WRK) ? 'wrk' : 'a script of Node';
 
 /** Small GETs on keep-alive connections, one request at a time on each. */
@@ -50,7 +50,7 @@ async function runWrk({ port, name, tls }: Target, connections: number, seconds:
   const options = ['-t1', `-c${connections}`, `-d${seconds}`, '--latency', '-s', script];
   const { stdout } = await promisify(execFile)(WRK, [...options, `${tls ? 'https' : 'http'}://${name}:${port}/`]);
   const [, requests, took] = /(\d+) requests in ([\d.]+)s/.exec(stdout) ?? [];
-  if (requests === undefined || /Non-2xx|Socket errors/.test(stdout)) throw new Error(`wrk reports:\n${stdout}`);
+  if (requests === undefined || /Non-2xx|Socket errors/.test(stdout)) throw new Error(`wrk failed:\n${stdout}`);
   const percentile = (rank: number) => {
     const [, value, unit] = new RegExp(`^ +${rank}% +([\\d.]+)(us|ms|s)$`, 'm').exec(stdout) ?? [];
     return Number(value) * (UNITS[unit ?? ''] ?? Number.NaN);

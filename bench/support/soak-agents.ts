@@ -1,4 +1,4 @@
-/** What a process of agents is told, as JSON. */
+/** The argument of an agent process, as JSON. */
 export interface SoakAgents {
   address: string;
   caFile: string;
@@ -9,16 +9,16 @@ export interface SoakAgents {
   /** Number of its first agent. */
   first: number;
   count: number;
-  /** Whether its endpoints get requests. */
+  /** Whether its endpoints receive requests. */
   traffic: boolean;
-  /** Mean time, in milliseconds, that an agent stays before it reconnects. */
+  /** Mean time until an agent reconnects, in milliseconds. */
   stayMs: number;
 }
 
-/** What it has to say when it ends. */
-export interface SoakTally {
+/** The output at its end. */
+export interface SoakTotals {
   requests: number;
-  /** One line for each request to a live endpoint that was not answered as it should be. */
+  /** One line for each request to an online endpoint without the expected response. */
   lost: string[];
   reconnects: number;
 }

@@ -7,7 +7,7 @@ import { type Child, freePort, startChild } from './process.ts';
 
 const SSHD = '/usr/sbin/sshd';
 
-/** The yardstick: `ssh -R` through a private sshd on loopback to the upstream; null where no sshd is installed. */
+/** The baseline: `ssh -R` through a private sshd on loopback to the upstream; null without sshd. */
 export async function startSshTunnel(upstreamPort: number): Promise<{ port: number; stop(): Promise<void> } | null> {
   if (!existsSync(SSHD)) return null;
   const folder = temporaryFolder();
@@ -19,7 +19,7 @@ export async function startSshTunnel(upstreamPort: number): Promise<{ port: numb
   writeFileSync(join(folder, 'config'), sshdConfig(folder, sshdPort));
   if (process.getuid?.() === 0) mkdirSync('/run/sshd', { recursive: true });
   const listening = (line: string) => (line.includes('Server listening') ? true : undefined);
-  // sshd and ssh speak on standard error: a shell joins it with standard output.
+  // sshd and ssh write to standard error, which a shell joins with standard output.
   const sshd = await startChild('sh', ['-c', `exec ${SSHD} -D -e -f ${folder}/config 2>&1`], {}, listening);
   const ssh = await startClient(folder, sshdPort, port, upstreamPort);
   return {

@@ -31,14 +31,14 @@ it('a fresh device has no problems and stays unchanged', async () => {
   expect(readdirSync(folder)).toEqual([]);
 });
 
-it('says which Node is too old', async () => {
+it('names a Node.js version that is too old', async () => {
   const folder = temporaryFolder();
   expect((await examine(folder))('node')).toEqual([success(/^v/)]);
   const old = await examine(folder, {}, { nodeVersion: 'v20.18.3' });
   expect(old('node')).toEqual([failure(/v20\.18\.3 is too old/, /20\.19/)]);
 });
 
-it('says when the default policies cannot be used', async () => {
+it('reports unusable default policies', async () => {
   const folder = temporaryFolder();
   writeFileSync(join(folder, 'mine.json'), '{"inbound": [');
   const found = await examine(folder, { DEFAULT_POLICIES: 'mine.json' });
@@ -56,7 +56,7 @@ it.each([
   expect((await examine(temporaryFolder(), {}, { service }))('service')).toEqual([found]);
 });
 
-it('the service has the settings of its unit: its folder, its file, and the authtoken that it is given', async () => {
+it('for the service, uses the settings of its unit: folder, settings file and authtoken', async () => {
   const root = temporaryFolder();
   const load = () => loadSettings(serviceEnvironment(AGENT_SERVICE, { root }), root);
   expect(load).toThrow(/NGROK_AUTHTOKEN is not set, but AGENT_GATEWAY=remote needs one/);
@@ -173,7 +173,7 @@ describe('check of the saved tunnels', () => {
     write(folder, 'tunnels.json', '{"version":7,"tunnels":[]}');
     const found = await examine(folder);
     expect(found('tunnels-file')).toEqual([failure(/newer version of device-agent/, null)]);
-    // What depends on it is not known, which is no further problem.
+    // Checks that depend on it are skipped, which is no further problem.
     expect(found('upstreams')).toEqual([
       { status: 'skipped', detail: expect.stringMatching(/cannot read/), advice: null },
     ]);

@@ -8,10 +8,10 @@ import type { Finding } from '../../src/doctor/finding.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { silentLog } from '../support/silent-log.ts';
 
-/** Findings by the check that made them. */
+/** Findings by check. */
 export type Examined = (check: string) => Pick<Finding, 'status' | 'detail' | 'advice'>[];
 
-/** Examines a device whose working folder and environment are given; AGENT_PORT is any free one unless set. */
+/** Examines a device with this working folder and environment; AGENT_PORT is a free port by default. */
 export async function examine(
   folder: string,
   env: Record<string, string> = {},
@@ -26,7 +26,7 @@ export async function examine(
       .map(({ status, detail, advice }) => ({ status, detail, advice }));
 }
 
-/** Puts tunnels on the disk, as an agent would have. */
+/** Stores tunnels like an agent. */
 export async function keepTunnels(folder: string, tunnels: Partial<Tunnel>[]): Promise<void> {
   await mkdir(join(folder, 'data'), { recursive: true, mode: 0o700 });
   const stored = tunnels.map((tunnel, at) => ({

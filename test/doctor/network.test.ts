@@ -36,7 +36,7 @@ const resolve = async (name: string) => {
   return ['127.0.0.1'];
 };
 
-describe('with a gateway that is as it should be', () => {
+describe('with a correct gateway', () => {
   it('all checks pass, and no endpoint stays on the gateway', async () => {
     const folder = temporaryFolder();
     const port = await takenPort();

@@ -5,7 +5,7 @@ import { runChecks } from '../../src/doctor/run-checks.ts';
 
 const check = (title: string, run: Check['run']): Check => ({ name: title.toLowerCase(), title, run });
 
-it('a check that hangs or breaks keeps nobody else from being heard, and order stays', async () => {
+it('reports all checks in order, even when one hangs or fails', async () => {
   const findings = await runChecks(
     [
       check('Hangs', () => new Promise(() => {})),
@@ -22,7 +22,7 @@ it('a check that hangs or breaks keeps nobody else from being heard, and order s
   ]);
 });
 
-it('a secret is shown nowhere, whoever quotes it', async () => {
+it('never shows a secret, even when an error quotes it', async () => {
   const [finding] = await runChecks(
     [check('A', async () => ({ status: 'failed', detail: 'bad token hush-hush', advice: 'not hush-hush' }))],
     ['hush-hush', ''],
@@ -31,7 +31,7 @@ it('a secret is shown nowhere, whoever quotes it', async () => {
   expect(finding).toMatchObject({ detail: 'bad token (not shown)', advice: 'not (not shown)' });
 });
 
-it('the report fits in columns, with what to do below what is wrong', () => {
+it('the report has columns, with the remedy below each problem', () => {
   const of = (title: string) => ({ check: 'x', title });
   const report = renderReport(
     [
@@ -53,7 +53,7 @@ it('the report fits in columns, with what to do below what is wrong', () => {
   ]);
 });
 
-it('colours are for terminals that want them', () => {
+it('uses colours only in terminals that support them', () => {
   const finding = { check: 'x', title: 'X', status: 'ok', detail: 'fine', advice: null } as const;
   expect(renderReport([finding], true)).toContain('\u001b[32m✔\u001b[0m X');
   expect(wantsColor({ isTTY: true }, {})).toBe(true);

@@ -16,7 +16,7 @@ import { unless } from '../support/requirements.ts';
 const BUILD_MS = 300_000;
 const FREE = ['AGENT_PORT=0', 'GATEWAY_HTTP_PORT=0', 'GATEWAY_HTTPS_PORT=0'];
 
-/** unshare waits for its one child, which is process 1 in there. */
+/** unshare waits for its child, which is process 1 of the namespace. */
 const childOf = (pid = 0) => Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8'));
 
 describe('the image', unless(NO_IMAGE_BUILDER), () => {
@@ -53,9 +53,7 @@ describe('the image', unless(NO_IMAGE_BUILDER), () => {
         if (found) return found;
         await Promise.race([
           once(child.stdout, 'data'),
-          ended.then(() =>
-            Promise.reject(new Error(`the container ended before it logged: ${text}: ${said.join('\n')}`)),
-          ),
+          ended.then(() => Promise.reject(new Error(`container ended before it logged: ${text}: ${said.join('\n')}`))),
         ]);
       }
     };

@@ -7,10 +7,10 @@ import { expect, it } from 'vitest';
 import packageJson from '../../package.json' with { type: 'json' };
 
 const DEPENDENCIES = Object.keys(packageJson.dependencies).sort();
-/** Colours of a package's own debug output, where it happens to be installed; nothing is missing without it. */
+/** An optional package for coloured debug output. */
 const OPTIONAL = 'supports-color';
 
-/** The packages, Node.js's own left out, that files of the build name in a place that one of these finds. */
+/** The packages that files of the build import, found with these expressions; without Node.js's own modules. */
 function packagesNamed(files: readonly string[], ...places: RegExp[]): string[] {
   const texts = files.map((name) => readFileSync(name, 'utf8'));
   const names = texts.flatMap((text) =>
@@ -21,7 +21,7 @@ function packagesNamed(files: readonly string[], ...places: RegExp[]): string[] 
 
 const IMPORTS = [/ from '([^']+)';$/gm, /\bimport\('([^']+)'\)/g];
 
-/** The type files that an importer of the package reads; the compiler also writes some that no exported file imports. */
+/** The type files that exported files reach; the compiler also writes others. */
 function typesFrom(file: string, found = new Set<string>()): Set<string> {
   if (found.has(file)) return found;
   found.add(file);
@@ -50,13 +50,13 @@ it('the types keep the doc comments on members of resources', () => {
   const resources = readdirSync('src/management/resources').map((name) => `management/resources/${name}`);
   for (const name of resources) {
     const types = readFileSync(join('dist', name.replace('.ts', '.d.ts')), 'utf8');
-    // What an inferred type says of a member, the compiler leaves out.
+    // The compiler drops the doc comments of inferred types.
     const comments = readFileSync(join('src', name), 'utf8').match(/(?<=^ +)\/\*\* .* \*\/$/gm) ?? [];
     for (const comment of comments) expect(types).toContain(comment);
   }
 });
 
-it('the package holds program, types, licences and documentation, and no link in it is dead', async () => {
+it('the package holds program, types, licences and documentation, without dead links', async () => {
   const { stdout } = await promisify(execFile)('npm', ['pack', '--dry-run', '--json', '--ignore-scripts']);
   const [packed] = JSON.parse(stdout) as [{ files: { path: string }[] }];
   const paths = packed.files.map(({ path }) => path);

@@ -16,7 +16,7 @@ const CHANGELOG = `# Changelog
 - The first release
 `;
 
-it('releaseNotes returns the section of the version that is tagged', () => {
+it('releaseNotes returns the section of the tagged version', () => {
   expect(releaseNotes('v1.1.0', '1.1.0', CHANGELOG)).toBe('### Added\n\n- A thing\n');
   expect(releaseNotes('v1.0.0', '1.0.0', CHANGELOG)).toBe('- The first release\n');
 });

@@ -11,11 +11,11 @@ const CODE = "export const name = 'some code';\n";
 interface FakePackage {
   license?: string;
   files: Record<string, string>;
-  /** Whether the program only names it, and has no use for what it exports. */
+  /** Whether the program imports it without using its exports. */
   unused?: boolean;
 }
 
-/** What the build writes for a program that uses these packages. */
+/** The build's output for a program with these packages. */
 async function licencesOf(packages: Record<string, FakePackage>): Promise<string> {
   const home = realpathSync(mkdtempSync(join(tmpdir(), 'licenses-')));
   onTestFinished(() => rmSync(home, { recursive: true }));

@@ -5,7 +5,7 @@ import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, it, onTestFinished } from 'vitest';
 
-/** What a program does with the client; each line that has to be refused says so. */
+/** A program that uses the client; lines with type errors are marked. */
 const PROGRAM = `
 import {
   type Fetch, ManagementClient, type ManagementClientOptions, ManagementError, type ProvisionEvent, type ReservedDomain,
@@ -14,7 +14,7 @@ import {
 
 declare const passedOn: number | undefined;
 declare const ownFetch: Fetch;
-/** As undici and node-fetch have it: types of their own, which are not those of the global one. */
+/** Like undici and node-fetch: their types differ from the global fetch. */
 interface OtherRequest {
   method?: string;
   headers?: [string, string][] | Record<string, string>;
@@ -42,13 +42,13 @@ export async function main(signal: AbortSignal): Promise<unknown> {
   const edge = await client.tlsEdges.create({ hostports: ['a.example.com:443'], tls_termination: {} });
   const { backend, enabled } = await client.tlsEdges.backend.replace(edge.id, { backend_id: 'bkdhr_1' });
   for await (const bot of client.botUsers.all({ limit: passedOn, beforeId: undefined, signal })) bot.active satisfies boolean;
-  // @ts-expect-error there is no such member
+  // @ts-expect-error unknown member
   await client.botUsers.create({ nam: 'x' });
-  // @ts-expect-error the service would refuse it
+  // @ts-expect-error the API refuses this value
   await client.tlsEdges.create({ tls_termination: { terminate_at: 'agent' } });
-  // @ts-expect-error a domain keeps its name
+  // @ts-expect-error a domain's name cannot change
   await client.reservedDomains.update(domain.id, { domain: 'b.example.com' });
-  // @ts-expect-error a key is needed
+  // @ts-expect-error an API key is required
   new ManagementClient({ baseUrl: 'https://api.gateway.example.com' });
   try {
     const onProgress = (event: ProvisionEvent) => event.step === 'dns' && event.found;
