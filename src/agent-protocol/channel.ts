@@ -43,7 +43,6 @@ export class Channel {
   /** 0 until the connection opens the stream. */
   id = 0;
   receiver: ChannelReceiver = NOBODY;
-  readonly #host: ChannelHost;
 
   #sendWindow = WINDOW;
   #credited = 0;
@@ -62,9 +61,7 @@ export class Channel {
   #aborted = false;
   #closed = false;
 
-  constructor(host: ChannelHost) {
-    this.#host = host;
-  }
+  constructor(private readonly host: ChannelHost) {}
 
   /** Whether both directions are closed. */
   get closed(): boolean {
@@ -75,7 +72,7 @@ export class Channel {
   open(id: number): void {
     this.id = id;
     this.#synDue = true;
-    this.#host.ready(this);
+    this.host.ready(this);
   }
 
   /**
@@ -89,7 +86,7 @@ export class Channel {
     this.#waitingLength += bytes.length;
     trackBuffer(bytes.length);
     this.#full = this.#waitingLength >= SEND_HIGH_WATER;
-    if (this.id !== 0) this.#host.ready(this);
+    if (this.id !== 0) this.host.ready(this);
     return !this.#full;
   }
 
@@ -97,7 +94,7 @@ export class Channel {
   end(): void {
     if (this.#ending || this.#closed) return;
     this.#ending = true;
-    if (this.id !== 0) this.#host.ready(this);
+    if (this.id !== 0) this.host.ready(this);
   }
 
   /**
@@ -121,7 +118,7 @@ export class Channel {
   /** Ends the stream with RST immediately; for streams that must not carry a FIN. */
   reset(code: MuxError): void {
     if (this.#closed) return;
-    if (this.id !== 0) this.#host.reset(this.id, code);
+    if (this.id !== 0) this.host.reset(this.id, code);
     this.#close();
   }
 
@@ -196,8 +193,8 @@ export class Channel {
     this.#receiveWindow -= length;
     if (this.#aborted && length > 0) {
       // An SDK task that waits for credit notices a reset only when credit wakes it.
-      this.#host.windowIncrement(this.id, WINDOW);
-      this.#host.reset(this.id, MuxError.cancelled);
+      this.host.windowIncrement(this.id, WINDOW);
+      this.host.reset(this.id, MuxError.cancelled);
       this.#close();
     }
   }
@@ -224,7 +221,7 @@ export class Channel {
     this.#sendWindow = Math.min(this.#sendWindow + increment, WINDOW);
     this.#credited += increment;
     this.receiver.onCredit?.(this.#credited);
-    if (this.#waitingLength > 0) this.#host.ready(this);
+    if (this.#waitingLength > 0) this.host.ready(this);
   }
 
   /** Closes the stream because its connection has ended. */
@@ -238,7 +235,7 @@ export class Channel {
   }
 
   #grant(bytes: number): void {
-    this.#host.windowIncrement(this.id, bytes);
+    this.host.windowIncrement(this.id, bytes);
     this.#receiveWindow += bytes;
     this.#uncredited = 0;
   }
@@ -247,7 +244,7 @@ export class Channel {
     this.#closed = true;
     this.#waiting = [];
     this.#waitingLength = 0;
-    this.#host.forget(this);
+    this.host.forget(this);
     this.receiver.onClosed?.(error);
   }
 }

@@ -32,8 +32,6 @@ export interface ConnectionUser {
  * delayed ACK.
  */
 export class Connection implements ChannelHost, FrameHandler {
-  readonly #socket: Duplex;
-  readonly #user: ConnectionUser;
   readonly #decoder: FrameDecoder;
   readonly #out = new FrameWriter();
   readonly #channels = new Map<number, Channel>();
@@ -52,19 +50,20 @@ export class Connection implements ChannelHost, FrameHandler {
   /** Streams that the peer may have open. */
   maxInbound = MAX_INBOUND;
 
-  constructor(socket: Duplex, user: ConnectionUser) {
-    this.#socket = socket;
-    this.#user = user;
+  constructor(
+    private readonly socket: Duplex,
+    private readonly user: ConnectionUser,
+  ) {
     this.#decoder = new FrameDecoder(this);
   }
 
   /** Starts reading. */
   start(): void {
-    this.#socket.on('data', (chunk: Buffer) => this.#read(chunk));
-    this.#socket.on('drain', () => this.#flush());
-    this.#socket.on('error', (error) => this.#end(error));
-    this.#socket.on('end', () => this.#socket.destroy());
-    this.#socket.on('close', () => this.#end(new Error('connection closed by the peer')));
+    this.socket.on('data', (chunk: Buffer) => this.#read(chunk));
+    this.socket.on('drain', () => this.#flush());
+    this.socket.on('error', (error) => this.#end(error));
+    this.socket.on('end', () => this.socket.destroy());
+    this.socket.on('close', () => this.#end(new Error('connection closed by the peer')));
   }
 
   /** Creates a stream for {@link open}. Bytes written to it earlier are sent when it opens. */
@@ -89,8 +88,8 @@ export class Connection implements ChannelHost, FrameHandler {
     if (this.#ended) return;
     // After a revocation the queue holds the reasons why endpoints end.
     this.#flush();
-    this.#socket.end();
-    setTimeout(() => this.#socket.destroy(), CLOSE_GRACE_MS).unref();
+    this.socket.end();
+    setTimeout(() => this.socket.destroy(), CLOSE_GRACE_MS).unref();
     this.#end(reason);
   }
 
@@ -149,7 +148,7 @@ export class Connection implements ChannelHost, FrameHandler {
     channel.id = streamId;
     this.#inbound += 1;
     this.#channels.set(streamId, channel);
-    this.#user.accept(channel);
+    this.user.accept(channel);
     return channel;
   }
 
@@ -183,7 +182,7 @@ export class Connection implements ChannelHost, FrameHandler {
     this.#flushDue = false;
     if (this.#ended) return;
     for (const channel of this.#ready) {
-      if (this.#out.length + this.#socket.writableLength >= OUTPUT_HIGH_WATER) break;
+      if (this.#out.length + this.socket.writableLength >= OUTPUT_HIGH_WATER) break;
       this.#ready.delete(channel);
       if (channel.flushInto(this.#out)) this.#ready.add(channel);
     }
@@ -191,19 +190,19 @@ export class Connection implements ChannelHost, FrameHandler {
     this.#readSinceFlush = false;
     if (this.#out.length === 0) return;
     this.#writeOut();
-    if (this.#socket.writableLength > OUTPUT_LIMIT) this.#socket.destroy(new Error('the peer does not read'));
+    if (this.socket.writableLength > OUTPUT_LIMIT) this.socket.destroy(new Error('the peer does not read'));
   }
 
   #writeOut(): void {
     const [first, ...others] = this.#out.take();
     if (others.length === 0) {
-      this.#socket.write(first);
+      this.socket.write(first);
       return;
     }
-    this.#socket.cork();
-    this.#socket.write(first);
-    for (const piece of others) this.#socket.write(piece);
-    this.#socket.uncork();
+    this.socket.cork();
+    this.socket.write(first);
+    for (const piece of others) this.socket.write(piece);
+    this.socket.uncork();
   }
 
   #end(reason: Error): void {
@@ -211,6 +210,6 @@ export class Connection implements ChannelHost, FrameHandler {
     this.#ended = true;
     this.#decoder.stop();
     for (const channel of [...this.#channels.values()]) channel.lose(reason);
-    this.#user.ended(reason);
+    this.user.ended(reason);
   }
 }

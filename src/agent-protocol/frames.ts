@@ -49,7 +49,6 @@ export interface FrameHandler {
  * arrives, so a long frame needs no memory here.
  */
 export class FrameDecoder {
-  readonly #handler: FrameHandler;
   /** Bytes read of the current header, including the word after it in RST and WNDINC frames. */
   #seen = 0;
   #first = 0;
@@ -59,9 +58,7 @@ export class FrameDecoder {
   #inPayload = false;
   #ended = false;
 
-  constructor(handler: FrameHandler) {
-    this.#handler = handler;
-  }
+  constructor(private readonly handler: FrameHandler) {}
 
   /**
    * Decodes the next bytes from the peer.
@@ -74,7 +71,7 @@ export class FrameDecoder {
       if (this.#inPayload) {
         const end = Math.min(chunk.length, at + this.#payloadLeft);
         this.#payloadLeft -= end - at;
-        this.#handler.onPayload(chunk.subarray(at, end));
+        this.handler.onPayload(chunk.subarray(at, end));
         at = end;
         if (this.#payloadLeft === 0) this.#endData();
       } else {
@@ -104,13 +101,13 @@ export class FrameDecoder {
     if (type === GOAWAY) {
       // The Rust SDK sends a length that is 8 too small, so the bytes that follow cannot be parsed.
       this.stop();
-      this.#handler.onGoAway();
+      this.handler.onGoAway();
       return;
     }
     if (type > GOAWAY) throw new ProtocolViolation(`unknown frame type ${type}`);
     if (this.#id === 0) throw new ProtocolViolation('frame for stream 0');
     if (type === DATA) {
-      this.#handler.onData(this.#id, length, (this.#first & SYN) !== 0);
+      this.handler.onData(this.#id, length, (this.#first & SYN) !== 0);
       this.#payloadLeft = length;
       this.#inPayload = true;
       if (length === 0) this.#endData();
@@ -122,13 +119,13 @@ export class FrameDecoder {
   #endData(): void {
     this.#inPayload = false;
     this.#seen = 0;
-    this.#handler.onDataEnd((this.#first & FIN) !== 0);
+    this.handler.onDataEnd((this.#first & FIN) !== 0);
   }
 
   #takeControl(): void {
     this.#seen = 0;
-    if (((this.#first >>> 4) & 0xf) === RST) this.#handler.onReset(this.#id);
-    else this.#handler.onWindowIncrement(this.#id, this.#value & ID_MASK);
+    if (((this.#first >>> 4) & 0xf) === RST) this.handler.onReset(this.#id);
+    else this.handler.onWindowIncrement(this.#id, this.#value & ID_MASK);
   }
 }
 

@@ -6,23 +6,19 @@ import { MuxError } from './frames.ts';
 
 /** Answers heartbeats by echoing their bytes. */
 export class HeartbeatEcho implements ChannelReceiver {
-  readonly #channel: Channel;
-
-  constructor(channel: Channel) {
-    this.#channel = channel;
-  }
+  constructor(private readonly channel: Channel) {}
 
   onData(payload: Buffer): void {
     // A peer that does not read the echoes uses up its window and stops.
-    if (!this.#channel.write(payload)) this.#channel.pause();
+    if (!this.channel.write(payload)) this.channel.pause();
   }
 
   onDrain(): void {
-    this.#channel.resume();
+    this.channel.resume();
   }
 
   onEnd(): void {
-    this.#channel.end();
+    this.channel.end();
   }
 }
 
@@ -31,13 +27,10 @@ export class HeartbeatEcho implements ChannelReceiver {
  * second. The stream ends with the connection.
  */
 export class HeartbeatProbe implements ChannelReceiver {
-  readonly #channel: Channel;
   #asked: Promise<boolean> | null = null;
   #answer: ((answered: boolean) => void) | null = null;
 
-  constructor(channel: Channel) {
-    this.#channel = channel;
-  }
+  constructor(private readonly channel: Channel) {}
 
   /**
    * Sends one heartbeat. Concurrent calls share its answer.
@@ -51,7 +44,7 @@ export class HeartbeatProbe implements ChannelReceiver {
   }
 
   #beat(ms: number): Promise<boolean> {
-    this.#channel.write(randomBytes(4));
+    this.channel.write(randomBytes(4));
     return new Promise((resolve) => {
       const timer = setTimeout(() => this.#answer?.(false), ms);
       this.#answer = (answered) => {
@@ -68,7 +61,7 @@ export class HeartbeatProbe implements ChannelReceiver {
   }
 
   onEnd(): void {
-    this.#channel.reset(MuxError.none);
+    this.channel.reset(MuxError.none);
   }
 
   onClosed(): void {

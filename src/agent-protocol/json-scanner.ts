@@ -13,7 +13,6 @@ const MAX_DEPTH = 64;
  * with `@ngrok/ngrok` 1.7.0). Each byte is scanned once, so a body sent byte by byte costs no more than one sent whole.
  */
 export class JsonScanner {
-  readonly #limit: number;
   #body = Buffer.alloc(0);
   #length = 0;
   #depth = 0;
@@ -21,9 +20,7 @@ export class JsonScanner {
   #escaped = false;
 
   /** @param limit longest object accepted, in bytes */
-  constructor(limit: number) {
-    this.#limit = limit;
-  }
+  constructor(private readonly limit: number) {}
 
   /**
    * Appends the next piece.
@@ -77,7 +74,7 @@ export class JsonScanner {
 
   #keep(piece: Buffer): void {
     const length = this.#length + piece.length;
-    if (length > this.#limit) throw new SyntaxError('the body is too long');
+    if (length > this.limit) throw new SyntaxError('the body is too long');
     if (length > this.#body.length) {
       const larger = Buffer.allocUnsafe(Math.max(length, 2 * this.#length));
       this.#body.copy(larger, 0, 0, this.#length);

@@ -23,26 +23,25 @@ export type RpcHandler = (body: unknown, size: number) => Promise<RpcAnswer>;
  * SDKs wait without a timeout, and hold back all their other RPCs meanwhile.
  */
 export class RpcResponder implements ChannelReceiver {
-  readonly #channel: Channel;
-  readonly #handler: RpcHandler;
-  readonly #onBug: (error: unknown) => void;
   readonly #request: JsonScanner;
   #answering = false;
   #peerDone = false;
   #consumed: (() => void) | undefined;
 
   /** @param onBug called with every error other than {@link RpcError} */
-  constructor(channel: Channel, handler: RpcHandler, onBug: (error: unknown) => void, maxBody = MAX_BODY) {
-    this.#channel = channel;
-    this.#handler = handler;
-    this.#onBug = onBug;
+  constructor(
+    private readonly channel: Channel,
+    private readonly handler: RpcHandler,
+    private readonly onBug: (error: unknown) => void,
+    maxBody = MAX_BODY,
+  ) {
     this.#request = new JsonScanner(maxBody);
   }
 
   onData(payload: Buffer): void {
     if (this.#answering) return;
     try {
-      if (this.#request.push(payload)) this.#answer(this.#handler(this.#request.parse(), this.#request.length));
+      if (this.#request.push(payload)) this.#answer(this.handler(this.#request.parse(), this.#request.length));
     } catch (error) {
       this.#answer(Promise.reject(new RpcError('ERR_NGROK_301', 'the request is not a JSON object', { cause: error })));
     }
@@ -71,14 +70,14 @@ export class RpcResponder implements ChannelReceiver {
     } catch (error) {
       body = { Error: this.#errorText(error) };
     }
-    this.#channel.write(Buffer.from(JSON.stringify(body)));
-    this.#channel.end();
+    this.channel.write(Buffer.from(JSON.stringify(body)));
+    this.channel.end();
     if (this.#peerDone) this.#consume();
   }
 
   #errorText(error: unknown): string {
     if (error instanceof RpcError) return rpcErrorText(error);
-    this.#onBug(error);
+    this.onBug(error);
     return rpcErrorText(new RpcError('ERR_NGROK_741', 'internal error; see the log of the gateway'));
   }
 
@@ -94,29 +93,27 @@ export class RpcResponder implements ChannelReceiver {
  * without one.
  */
 export class RpcCall implements ChannelReceiver {
-  readonly #channel: Channel;
   readonly #answer = new JsonScanner(MAX_BODY);
-  readonly #settle: { resolve: (body: unknown) => void; reject: (error: Error) => void };
 
-  constructor(channel: Channel, settle: { resolve: (body: unknown) => void; reject: (error: Error) => void }) {
-    this.#channel = channel;
-    this.#settle = settle;
-  }
+  constructor(
+    private readonly channel: Channel,
+    private readonly settle: { resolve: (body: unknown) => void; reject: (error: Error) => void },
+  ) {}
 
   onData(payload: Buffer): void {
     try {
-      if (this.#answer.push(payload)) this.#settle.resolve(this.#answer.parse());
+      if (this.#answer.push(payload)) this.settle.resolve(this.#answer.parse());
     } catch (error) {
-      this.#settle.reject(new Error('the answer is not a JSON object', { cause: error }));
+      this.settle.reject(new Error('the answer is not a JSON object', { cause: error }));
     }
   }
 
   onEnd(): void {
-    this.#settle.reject(new Error('the peer ended the call without an answer'));
-    this.#channel.end();
+    this.settle.reject(new Error('the peer ended the call without an answer'));
+    this.channel.end();
   }
 
   onClosed(error?: Error): void {
-    this.#settle.reject(error ?? new Error('the call was closed'));
+    this.settle.reject(error ?? new Error('the call was closed'));
   }
 }

@@ -7,16 +7,14 @@ const PREFIX_LENGTH = 4;
  * in the first frame.
  */
 export class TypedStream implements ChannelReceiver {
-  readonly #channel: Channel;
-  readonly #serve: (type: number, channel: Channel) => ChannelReceiver;
   #type = 0;
   #seen = 0;
 
   /** @param serve creates the receiver for a stream of the given type */
-  constructor(channel: Channel, serve: (type: number, channel: Channel) => ChannelReceiver) {
-    this.#channel = channel;
-    this.#serve = serve;
-  }
+  constructor(
+    private readonly channel: Channel,
+    private readonly serve: (type: number, channel: Channel) => ChannelReceiver,
+  ) {}
 
   onData(payload: Buffer): void {
     let at = 0;
@@ -25,13 +23,13 @@ export class TypedStream implements ChannelReceiver {
       this.#seen += 1;
     }
     if (this.#seen < PREFIX_LENGTH) return;
-    const receiver = this.#serve(this.#type >>> 0, this.#channel);
-    this.#channel.receiver = receiver;
+    const receiver = this.serve(this.#type >>> 0, this.channel);
+    this.channel.receiver = receiver;
     if (at < payload.length) receiver.onData(payload.subarray(at));
   }
 
   /** The stream ended before its type was complete. */
   onEnd(): void {
-    this.#channel.end();
+    this.channel.end();
   }
 }

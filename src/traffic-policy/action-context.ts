@@ -40,16 +40,11 @@ export type PrepareAction = (config: unknown, context: ActionContext) => Prepare
 
 /** The place of an action, and helpers to prepare it. */
 export class ActionContext {
-  readonly phase: Phase;
-  /** Phase, rule and action. */
-  readonly place: string;
-  readonly policy: PolicyContext;
-
-  constructor(phase: Phase, place: string, policy: PolicyContext) {
-    this.phase = phase;
-    this.place = place;
-    this.policy = policy;
-  }
+  constructor(
+    readonly phase: Phase /** Phase, rule and action. */,
+    readonly place: string,
+    readonly policy: PolicyContext,
+  ) {}
 
   get ports(): PolicyPorts {
     return this.policy.ports;

@@ -26,22 +26,20 @@ const UNIT_MS = 30e-6;
 
 /** An RE2 expression, which takes linear time: tenants write the policies, and JavaScript's engine may never finish. */
 export class RegularExpression {
-  readonly #compiled: RE2JS;
   readonly size: number;
 
-  constructor(compiled: RE2JS) {
-    this.#compiled = compiled;
+  constructor(private readonly compiled: RE2JS) {
     this.size = compiled.programSize();
   }
 
   /** @returns whether the pattern occurs anywhere in the text */
   test(text: string): boolean {
-    return this.#compiled.test(text);
+    return this.compiled.test(text);
   }
 
   /** @returns the first match and its groups; null without a match */
   first(text: string): string[] | null {
-    const matcher = this.#compiled.matcher(text);
+    const matcher = this.compiled.matcher(text);
     if (!matcher.find()) return null;
     return Array.from({ length: matcher.groupCount() + 1 }, (_, group) => matcher.group(group) ?? '');
   }
@@ -52,7 +50,7 @@ export class RegularExpression {
    * @throws {PolicyFailure} when it exceeds the budget
    */
   replace(text: string, replacement: string, all: boolean, budget: Budget): string {
-    const matcher = this.#compiled.matcher(text);
+    const matcher = this.compiled.matcher(text);
     let result = '';
     let end = 0;
     let replaced = false;

@@ -17,11 +17,9 @@ export interface PoliciesInForceOptions {
 
 /** The policies that tunnels run with; applies changed default policies to running tunnels. */
 export class PoliciesInForce {
-  readonly #options: PoliciesInForceOptions;
   #defaults: PolicyInput;
 
-  constructor(options: PoliciesInForceOptions) {
-    this.#options = options;
+  constructor(private readonly options: PoliciesInForceOptions) {
     this.#defaults = options.defaults;
   }
 
@@ -43,7 +41,7 @@ export class PoliciesInForce {
    */
   async useDefaults(defaults: PolicyInput): Promise<void> {
     if (isDeepStrictEqual(defaults, this.#defaults)) return;
-    const { supervisors, isActive, limiter } = this.#options;
+    const { supervisors, isActive, limiter } = this.options;
     const before = this.#defaults;
     this.#defaults = defaults;
     const affected = [...supervisors()].filter(
@@ -66,7 +64,7 @@ export class PoliciesInForce {
 
   /** @returns why the tunnel is not online now; null when it is, or was removed */
   async #reopen(supervisor: TunnelSupervisor): Promise<TunnelStatus['lastError']> {
-    const { isActive } = this.#options;
+    const { isActive } = this.options;
     if (!isActive(supervisor)) return null;
     try {
       return await supervisor.reopen();

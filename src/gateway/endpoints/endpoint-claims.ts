@@ -22,11 +22,7 @@ const NAME_ATTEMPTS = 10;
 
 /** Finds addresses for endpoints: chooses a free one where the agent names none, and takes over those of dead sessions. */
 export class EndpointClaims {
-  readonly #options: EndpointClaimsOptions;
-
-  constructor(options: EndpointClaimsOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: EndpointClaimsOptions) {}
 
   /**
    * Prepares an address for binding. Call {@link check} again right before binding.
@@ -63,7 +59,7 @@ export class EndpointClaims {
    */
   checkPool(endpoint: OnlineEndpoint): void {
     const required = authoritiesOf(endpoint);
-    if (this.#options.endpoints.holders(endpoint).every((holder) => authoritiesOf(holder) === required)) return;
+    if (this.options.endpoints.holders(endpoint).every((holder) => authoritiesOf(holder) === required)) return;
     throw new RpcError(
       'ERR_NGROK_301',
       `mutual TLS: all endpoints that share ${urlOf(endpoint)} must name the same certificate authorities in the same order`,
@@ -81,20 +77,20 @@ export class EndpointClaims {
   }
 
   get #ports(): TcpPortAllocator {
-    const { tcpPorts } = this.#options;
+    const { tcpPorts } = this.options;
     if (tcpPorts) return tcpPorts;
     throw new RpcError('ERR_NGROK_332', 'tcp endpoints are disabled on this gateway: GATEWAY_TCP_PORTS is off');
   }
 
   /** The endpoints that must go offline before the address can be bound. */
   #conflicting(address: EndpointAddress, pooled: boolean): readonly OnlineEndpoint[] {
-    const holders = this.#options.endpoints.holders(address);
+    const holders = this.options.endpoints.holders(address);
     const shares = (holder: OnlineEndpoint) => holder.pooled && holder.protocol === address.protocol;
     return pooled && holders.every(shares) ? [] : holders;
   }
 
   #freeName({ protocol, internal, port }: WantedAddress): string {
-    const { endpoints, baseDomain } = this.#options;
+    const { endpoints, baseDomain } = this.options;
     for (let attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
       const host = randomEndpointName(internal ? 'internal' : baseDomain);
       if (endpoints.holders({ protocol, internal, host, port: port ?? 0 }).length === 0) return host;

@@ -25,14 +25,11 @@ export interface PolicyTarget {
 
 /** Compiles the policies of endpoints. Their counters survive a reconnect of the agent. */
 export class EndpointPolicies {
-  readonly #options: EndpointPoliciesOptions;
   readonly #states = new PolicyStates();
   /** The last compiled policy, which is valid for all endpoints of its kind: agents bind hundreds with one text. */
   #latest: { kind: string; policy: CompiledPolicy } | null = null;
 
-  constructor(options: EndpointPoliciesOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: EndpointPoliciesOptions) {}
 
   /** Loads the modules that the policy and the rules around it need. */
   load(text: string, frame?: PolicyFrame): Promise<void> {
@@ -57,7 +54,7 @@ export class EndpointPolicies {
   }
 
   #portsOf(url: string): Partial<PolicyPorts> {
-    const { ipPolicies, fetch, log } = this.#options;
+    const { ipPolicies, fetch, log } = this.options;
     return {
       state: this.#states.of(url),
       ipPolicies,

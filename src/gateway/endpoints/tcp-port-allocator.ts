@@ -36,13 +36,10 @@ const MAX_ATTEMPTS = 50;
 
 /** Allocates and opens the ports of tcp endpoints. */
 export class TcpPortAllocator {
-  readonly #options: TcpPortAllocatorOptions;
   /** Ports that are open or being opened. */
   readonly #open = new Map<number, { opened: Promise<void>; leases: number }>();
 
-  constructor(options: TcpPortAllocatorOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: TcpPortAllocatorOptions) {}
 
   /**
    * Opens a port.
@@ -52,7 +49,7 @@ export class TcpPortAllocator {
    */
   async claim(wanted: number | null): Promise<{ port: number; lease: PortLease }> {
     const claimed = wanted === null ? await this.#choose() : { port: wanted, lease: await this.#openWanted(wanted) };
-    const { memory, log } = this.#options;
+    const { memory, log } = this.options;
     memory.remember(claimed.port).catch((error: unknown) => {
       // The endpoint works; only a later allocation may choose its port too early.
       log.warn({ port: claimed.port, reason: messageOf(error) }, 'tcp port not recorded');
@@ -61,7 +58,7 @@ export class TcpPortAllocator {
   }
 
   async #openWanted(port: number): Promise<PortLease> {
-    const { first, last } = this.#options.range;
+    const { first, last } = this.options.range;
     if (port >= first && port <= last) return this.#lease(port);
     throw new RpcError('ERR_NGROK_307', `port ${port} is outside this gateway's tcp ports ${first} to ${last}`);
   }
@@ -80,7 +77,7 @@ export class TcpPortAllocator {
   }
 
   #candidates(): number[] {
-    const { range, memory } = this.#options;
+    const { range, memory } = this.options;
     const isFree = (port: number) => port >= range.first && port <= range.last && !this.#open.has(port);
     const used = memory.used();
     const known = new Set(used);
@@ -91,7 +88,7 @@ export class TcpPortAllocator {
   }
 
   async #lease(port: number): Promise<PortLease> {
-    const { opener } = this.#options;
+    const { opener } = this.options;
     const entry = this.#open.get(port) ?? { opened: opener.open(port), leases: 0 };
     this.#open.set(port, entry);
     entry.leases += 1;

@@ -8,11 +8,7 @@ const ANSWER_MS = 10_000;
 
 /** Sends commands to an agent. Their formats were measured with `@ngrok/ngrok` 1.7.0. */
 export class AgentCommands {
-  readonly #connection: Connection;
-
-  constructor(connection: Connection) {
-    this.#connection = connection;
-  }
+  constructor(private readonly connection: Connection) {}
 
   /**
    * Asks the agent to stop. Resolves when the agent has called its handler, which decides what happens.
@@ -38,20 +34,20 @@ export class AgentCommands {
    * command after a reconnect.
    */
   stopTunnel(id: string, message: string, code: string): void {
-    const channel = this.#connection.channel();
+    const channel = this.connection.channel();
     const receiver: ChannelReceiver = { onData() {}, onEnd: () => channel.end() };
     channel.receiver = receiver;
     channel.write(commandFrame(StreamType.stopTunnel, { Id: id, Message: message, ErrorCode: code }));
-    this.#connection.open(channel);
+    this.connection.open(channel);
   }
 
   async #call(type: number, body: object): Promise<void> {
-    const channel = this.#connection.channel();
+    const channel = this.connection.channel();
     channel.write(commandFrame(type, body));
     const answer = new Promise<unknown>((resolve, reject) => {
       channel.receiver = new RpcCall(channel, { resolve, reject });
     });
-    this.#connection.open(channel);
+    this.connection.open(channel);
     try {
       const { Error: refused } = CommandAnswer.parse(await withDeadline(answer, 'the command to the agent', ANSWER_MS));
       if (refused) throw new Error(refused);

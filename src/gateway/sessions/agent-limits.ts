@@ -11,12 +11,9 @@ const ENDPOINT_BYTES = 1024;
  * as much memory. All sessions of an authtoken share one allowance, because their number is not limited.
  */
 export class OptionBytes {
-  readonly #limit: number;
   readonly #taken = new Map<string, number>();
 
-  constructor(limit: number) {
-    this.#limit = limit;
-  }
+  constructor(private readonly limit: number) {}
 
   /**
    * Takes bytes from the allowance of an authtoken.
@@ -29,10 +26,10 @@ export class OptionBytes {
   take(credentialId: string, size: number): () => void {
     let bytes = size + ENDPOINT_BYTES;
     const taken = this.#taken.get(credentialId) ?? 0;
-    if (taken + bytes > this.#limit) {
+    if (taken + bytes > this.limit) {
       throw new RpcError(
         'ERR_NGROK_350',
-        `option limit reached: all endpoints of an authtoken can have ${this.#limit} bytes of options and policies; unbind some`,
+        `option limit reached: all endpoints of an authtoken can have ${this.limit} bytes of options and policies; unbind some`,
       );
     }
     this.#taken.set(credentialId, taken + bytes);

@@ -41,13 +41,11 @@ export interface Bound {
 
 /** Puts the endpoints and labelled tunnels that agents request online. */
 export class EndpointBinder {
-  readonly #options: EndpointBinderOptions;
   readonly #claims: EndpointClaims;
   readonly #leases = new WeakMap<BoundEndpoint, PortLease>();
 
-  constructor(options: EndpointBinderOptions) {
+  constructor(private readonly options: EndpointBinderOptions) {
     const { endpoints, tcpPorts, addresses } = options;
-    this.#options = options;
     this.#claims = new EndpointClaims({ ...addresses, endpoints, tcpPorts });
   }
 
@@ -64,11 +62,11 @@ export class EndpointBinder {
       'ERR_NGROK_301',
       'the options of the endpoint are',
     );
-    const wanted = wantedAddress(request, options, this.#options.addresses);
+    const wanted = wantedAddress(request, options, this.options.addresses);
     const { protocol } = wanted;
     const { ForwardsTo: forwardsTo, Extra: extra } = request;
     const demands = demandsOf(request.Opts, { protocol, forwardsTo, ipPolicyRef: extra.IPPolicyRef });
-    await this.#options.policies.load(policyOf(options), demands.frame);
+    await this.options.policies.load(policyOf(options), demands.frame);
     const { address, lease } = await this.#claims.claim(owner, wanted, extra.PoolingEnabled);
     try {
       // Nothing is awaited from here on, so an address that is free now is free when the endpoint goes online.
@@ -76,7 +74,7 @@ export class EndpointBinder {
       const endpoint = this.#endpoint(owner, address, request, options, demands);
       this.#claims.checkPool(endpoint);
       hold(endpoint);
-      this.#options.endpoints.add(endpoint);
+      this.options.endpoints.add(endpoint);
       if (lease) this.#leases.set(endpoint, lease);
       return { endpoint, answer: answerOf(endpoint, request, options) };
     } catch (error) {
@@ -101,15 +99,15 @@ export class EndpointBinder {
       );
     }
     owner.credential.authorize({ kind: 'labels', labels });
-    const id = this.#options.ids.next('tn');
+    const id = this.options.ids.next('tn');
     const tunnel = new LabeledTunnel({ id, publicId: id, labels, forwardsTo, metadata, http2Upstream: false }, owner);
-    this.#options.endpoints.addLabeled(tunnel);
+    this.options.endpoints.addLabeled(tunnel);
     return tunnel;
   }
 
   /** Takes an endpoint or labelled tunnel offline and closes its connections. */
   unbind(listener: BoundEndpoint | LabeledTunnel, reason: Error): void {
-    const { endpoints } = this.#options;
+    const { endpoints } = this.options;
     if (listener instanceof LabeledTunnel) {
       endpoints.removeLabeled(listener);
     } else {
@@ -130,7 +128,7 @@ export class EndpointBinder {
     const { id, publicId } = this.#identify(request.Id);
     const url = urlOf(address);
     const target = { protocol, url, internal, frame };
-    const policy = asRpcError(() => this.#options.policies.compile(policyOf(options), target));
+    const policy = asRpcError(() => this.options.policies.compile(policyOf(options), target));
     const particulars = {
       id,
       publicId,
@@ -153,7 +151,7 @@ export class EndpointBinder {
 
   /** An agent that reconnects keeps its endpoint id, unless another endpoint online has it. */
   #identify(offered: string): { id: string; publicId: string } {
-    const { endpoints, ids } = this.#options;
+    const { endpoints, ids } = this.options;
     const fresh = ids.next('ep');
     if (offered === '') return { id: fresh, publicId: fresh };
     if (!ENDPOINT_ID.test(offered)) throw new RpcError('ERR_NGROK_301', 'the endpoint id is malformed');

@@ -36,18 +36,14 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   stage: Stage = 'waiting';
   /** Whether data was written while the stream was waiting. */
   hasData = false;
-  readonly channel: Channel;
-  readonly lane: Lane;
-  /** Length of the stream's type and header, which precede the user's bytes. */
-  readonly preamble: number;
-  readonly #observer: GatedChannelObserver;
 
   /** @param channel not open yet, with the preamble written; this becomes its receiver */
-  constructor(channel: Channel, lane: Lane, preamble: number, observer: GatedChannelObserver) {
-    this.channel = channel;
-    this.lane = lane;
-    this.preamble = preamble;
-    this.#observer = observer;
+  constructor(
+    readonly channel: Channel,
+    readonly lane: Lane /** Length of the stream's type and header, which precede the user's bytes. */,
+    readonly preamble: number,
+    private readonly observer: GatedChannelObserver,
+  ) {
     channel.receiver = this;
   }
 
@@ -55,7 +51,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
     const room = this.channel.write(bytes);
     if (this.stage === 'waiting' && !this.hasData) {
       this.hasData = true;
-      this.#observer.dataWritten(this);
+      this.observer.dataWritten(this);
     }
     return room;
   }
@@ -85,12 +81,12 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   }
 
   onData(payload: Buffer): void {
-    if (this.stage !== 'answered') this.#observer.answered(this);
+    if (this.stage !== 'answered') this.observer.answered(this);
     this.receiver.onData(payload);
   }
 
   onEnd(): void {
-    if (this.stage !== 'answered') this.#observer.answered(this);
+    if (this.stage !== 'answered') this.observer.answered(this);
     this.receiver.onEnd();
   }
 
@@ -99,11 +95,11 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   }
 
   onCredit(total: number): void {
-    if (this.stage !== 'answered') this.#observer.credited(this, total);
+    if (this.stage !== 'answered') this.observer.credited(this, total);
   }
 
   onClosed(error?: Error): void {
-    this.#observer.closed(this);
+    this.observer.closed(this);
     this.receiver.onClosed?.(error);
   }
 }

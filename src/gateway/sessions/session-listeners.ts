@@ -21,8 +21,6 @@ export interface SessionListenersDeps {
 
 /** The endpoints and labelled tunnels of one session. */
 export class SessionListeners {
-  readonly #owner: ListenerOwner;
-  readonly #deps: SessionListenersDeps;
   /** By the agent's ids. */
   readonly #byId = new Map<string, Listener>();
   /** Number of endpoints being bound. */
@@ -30,10 +28,10 @@ export class SessionListeners {
   /** Returns the bytes taken from the authtoken's allowance. */
   readonly #release = new WeakMap<Listener, () => void>();
 
-  constructor(owner: ListenerOwner, deps: SessionListenersDeps) {
-    this.#owner = owner;
-    this.#deps = deps;
-  }
+  constructor(
+    private readonly owner: ListenerOwner,
+    private readonly deps: SessionListenersDeps,
+  ) {}
 
   values(): Iterable<Listener> {
     return this.#byId.values();
@@ -47,10 +45,10 @@ export class SessionListeners {
     this.#requireUnusedId(request.Id);
     const release = this.#takeAllowance(size);
     this.#pending += 1;
-    const { binder, log } = this.#deps;
+    const { binder, log } = this.deps;
     const hold = (bound: BoundEndpoint) => this.#hold(bound, release);
     const { endpoint, answer } = await binder
-      .bind(this.#owner, request, hold)
+      .bind(this.owner, request, hold)
       .catch((error: unknown) => {
         release();
         throw error;
@@ -61,7 +59,7 @@ export class SessionListeners {
     if (this.#byId.get(endpoint.id) !== endpoint) {
       throw new RpcError('ERR_NGROK_741', 'the endpoint was taken offline while it was being bound');
     }
-    log.debug({ session: this.#owner.id, url: endpoint.url }, 'endpoint online');
+    log.debug({ session: this.owner.id, url: endpoint.url }, 'endpoint online');
     return this.#answer(endpoint, answer);
   }
 
@@ -70,16 +68,16 @@ export class SessionListeners {
    * @throws {RpcError} when the session may not bind the labels
    */
   bindLabeled(request: BindLabeledRequest, size: number): RpcAnswer {
-    const { binder, log } = this.#deps;
+    const { binder, log } = this.deps;
     const release = this.#takeAllowance(size);
     let tunnel: LabeledTunnel;
     try {
-      tunnel = binder.bindLabeled(this.#owner, request);
+      tunnel = binder.bindLabeled(this.owner, request);
     } catch (error) {
       release();
       throw error;
     }
-    log.debug({ session: this.#owner.id, labels: tunnel.labels }, 'labelled tunnel online');
+    log.debug({ session: this.owner.id, labels: tunnel.labels }, 'labelled tunnel online');
     this.#hold(tunnel, release);
     return this.#answer(tunnel, { Id: tunnel.id });
   }
@@ -88,12 +86,12 @@ export class SessionListeners {
   unbind(id: string, reason: Error): void {
     const listener = this.#byId.get(id);
     if (!listener) return;
-    const { binder, log } = this.#deps;
+    const { binder, log } = this.deps;
     this.#byId.delete(id);
     this.#release.get(listener)?.();
     binder.unbind(listener, reason);
     const { publicId } = listener;
-    log.debug({ session: this.#owner.id, id: publicId, reason: messageOf(reason) }, 'endpoint offline');
+    log.debug({ session: this.owner.id, id: publicId, reason: messageOf(reason) }, 'endpoint offline');
   }
 
   unbindAll(reason: Error): void {
@@ -101,11 +99,11 @@ export class SessionListeners {
   }
 
   #takeAllowance(size: number): () => void {
-    const { maxListeners, optionBytes } = this.#deps;
+    const { maxListeners, optionBytes } = this.deps;
     if (this.#byId.size + this.#pending >= maxListeners) {
       throw new RpcError('ERR_NGROK_350', `endpoint limit reached: one session can have ${maxListeners} endpoints`);
     }
-    return optionBytes.take(this.#owner.credential.id, size);
+    return optionBytes.take(this.owner.credential.id, size);
   }
 
   #requireUnusedId(id: string): void {
@@ -127,6 +125,6 @@ export class SessionListeners {
   #open(listener: Listener): void {
     if (this.#byId.get(listener.id) !== listener) return;
     listener.lane.ready = true;
-    this.#owner.gate.admit();
+    this.owner.gate.admit();
   }
 }

@@ -43,7 +43,6 @@ export interface SessionServerOptions {
 
 /** Accepts the connections of agents, and holds the sessions that have authenticated. */
 export class SessionServer implements SessionDirectory {
-  readonly #options: SessionServerOptions;
   readonly #server: Server;
   readonly #connected = new Set<AgentSession>();
   readonly #maxUnauthenticated: number;
@@ -64,8 +63,7 @@ export class SessionServer implements SessionDirectory {
   #renewAt = 0;
   #renewal: NodeJS.Timeout | undefined;
 
-  constructor(options: SessionServerOptions) {
-    this.#options = options;
+  constructor(private readonly options: SessionServerOptions) {
     this.#maxUnauthenticated = options.unauthenticated ?? MAX_UNAUTHENTICATED;
     this.#limits = { ...AGENT_LIMITS, ...options.limits };
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
@@ -85,7 +83,7 @@ export class SessionServer implements SessionDirectory {
    * @throws the system's error when it cannot listen on the port
    */
   async start(): Promise<number | null> {
-    const { host, port, log } = this.#options;
+    const { host, port, log } = this.options;
     if (port === null) return null;
     await this.#renew();
     this.#server.on('connection', (socket: Socket) => this.#trackHandshake(socket));
@@ -107,7 +105,7 @@ export class SessionServer implements SessionDirectory {
       socket.destroy();
       return;
     }
-    const { access, binder, ids, log } = this.#options;
+    const { access, binder, ids, log } = this.options;
     socket.setNoDelay(true);
     socket.setKeepAlive(true);
     const address = socket.remoteAddress ?? '';
@@ -193,7 +191,7 @@ export class SessionServer implements SessionDirectory {
 
   async #renew(): Promise<void> {
     const now = Date.now();
-    const { cert, key, renewAt } = await this.#options.issueCertificate();
+    const { cert, key, renewAt } = await this.options.issueCertificate();
     this.#server.setSecureContext({ cert, key, minVersion: 'TLSv1.2' });
     this.#issuedAt = now;
     this.#renewAt = renewAt;
@@ -206,7 +204,7 @@ export class SessionServer implements SessionDirectory {
     try {
       await this.#renew();
     } catch (error) {
-      this.#options.log.error({ err: error }, 'agent certificate not renewed; retrying in a minute');
+      this.options.log.error({ err: error }, 'agent certificate not renewed; retrying in a minute');
     }
   }
 

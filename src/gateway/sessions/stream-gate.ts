@@ -21,15 +21,12 @@ const MAX_UNANSWERED_WITH_DATA = 62;
  * many streams blocks or drops the whole session.
  */
 export class StreamGate implements GatedChannelObserver {
-  readonly #connection: Connection;
   /** Every stream that counts towards the limit, including aborted ones that the agent has not confirmed. */
   readonly #counted = new Set<GatedChannel>();
   readonly #waiting = new Set<GatedChannel>();
   #offered = 0;
 
-  constructor(connection: Connection) {
-    this.#connection = connection;
-  }
+  constructor(private readonly connection: Connection) {}
 
   /**
    * Creates a stream to a listener; it opens as soon as the agent can accept it.
@@ -40,7 +37,7 @@ export class StreamGate implements GatedChannelObserver {
   open(lane: Lane, preamble: Buffer): GatedChannel {
     if (lane.closed) throw new Error('the listener is offline');
     if (this.#counted.size >= MAX_STREAMS) throw new StreamsExhausted();
-    const channel = this.#connection.channel();
+    const channel = this.connection.channel();
     channel.write(preamble);
     const stream = new GatedChannel(channel, lane, preamble.length, this);
     this.#counted.add(stream);
@@ -61,7 +58,7 @@ export class StreamGate implements GatedChannelObserver {
       stream.stage = 'offered';
       this.#offered += 1;
       lane.unanswered.add(stream);
-      this.#connection.open(stream.channel);
+      this.connection.open(stream.channel);
     }
   }
 

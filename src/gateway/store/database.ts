@@ -26,8 +26,6 @@ interface OpenOptions {
  * Reads are synchronous. Writes are transactions passed to {@link Database.write}, which resolve when they are on disk.
  */
 export class Database {
-  readonly #engine: Libsql.Database;
-  readonly #file: string;
   readonly #statements: PreparedStatements;
   /** Statements that return rows as arrays of values. */
   readonly #rawStatements: PreparedStatements;
@@ -37,13 +35,11 @@ export class Database {
   readonly #afterCommit = new Set<() => void>();
 
   private constructor(
-    engine: Libsql.Database,
-    file: string,
+    private readonly engine: Libsql.Database,
+    private readonly file: string,
     /** False for a temporary copy, whose changes are lost when the process ends. */
     readonly isDurable: boolean,
   ) {
-    this.#engine = engine;
-    this.#file = file;
     this.#statements = new PreparedStatements(engine, 'objects');
     this.#rawStatements = new PreparedStatements(engine, 'values');
     this.#writes = new GroupCommit(engine, file, () => {
@@ -69,7 +65,7 @@ export class Database {
       return database;
     } catch (error) {
       // Not close(), which would change a damaged database.
-      if (database) database.#engine.close();
+      if (database) database.engine.close();
       throw asOperatorError(error, file);
     }
   }
@@ -182,20 +178,19 @@ export class Database {
     if (this.isDurable) this.#checkpoint();
     this.#statements.clear();
     this.#rawStatements.clear();
-    this.#engine.close();
+    this.engine.close();
   }
 
   #prepareFile(older: OlderSchema): void {
-    this.#engine.exec('PRAGMA journal_mode = WAL');
+    this.engine.exec('PRAGMA journal_mode = WAL');
     // FULL, not NORMAL: in WAL mode, NORMAL loses the latest commits in a power cut.
-    this.#engine.exec('PRAGMA synchronous = FULL');
-    this.#engine.exec('PRAGMA foreign_keys = ON');
+    this.engine.exec('PRAGMA synchronous = FULL');
+    this.engine.exec('PRAGMA foreign_keys = ON');
     const [problem] = this.all<{ quick_check: string }>('PRAGMA quick_check(1)');
-    if (problem?.quick_check !== 'ok')
-      throw new OperatorError(damaged(this.#file, problem?.quick_check ?? 'no answer'));
-    migrate(this.#engine, this.#file, older);
+    if (problem?.quick_check !== 'ok') throw new OperatorError(damaged(this.file, problem?.quick_check ?? 'no answer'));
+    migrate(this.engine, this.file, older);
     this.#checkpoint();
-    this.#engine.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`);
+    this.engine.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`);
   }
 
   /**

@@ -20,9 +20,6 @@ interface PendingWrite {
  * the commit is on disk.
  */
 export class GroupCommit {
-  readonly #engine: Libsql.Database;
-  readonly #file: string;
-  readonly #committed: () => void;
   #pending: PendingWrite[] = [];
   /** Cancels the scheduled flush; null without one. */
   #cancelFlush: (() => void) | null = null;
@@ -32,11 +29,11 @@ export class GroupCommit {
    * @param file the database's path, for errors
    * @param committed called after every commit, before its writes resolve; must not throw
    */
-  constructor(engine: Libsql.Database, file: string, committed: () => void) {
-    this.#engine = engine;
-    this.#file = file;
-    this.#committed = committed;
-  }
+  constructor(
+    private readonly engine: Libsql.Database,
+    private readonly file: string,
+    private readonly committed: () => void,
+  ) {}
 
   /** Whether a transaction is running. */
   get isRunning(): boolean {
@@ -78,11 +75,11 @@ export class GroupCommit {
     const done: PendingWrite[] = [];
     this.#isRunning = true;
     try {
-      this.#engine.exec('BEGIN IMMEDIATE');
+      this.engine.exec('BEGIN IMMEDIATE');
       for (const write of batch) {
         if (this.#runInSavepoint(write)) done.push(write);
       }
-      this.#engine.exec('COMMIT');
+      this.engine.exec('COMMIT');
     } catch (error) {
       this.#rollBack();
       if (isBusy(error)) this.#wait(batch, error);
@@ -92,7 +89,7 @@ export class GroupCommit {
       this.#isRunning = false;
       if (this.#pending.length > 0 && !this.#cancelFlush) this.#flushSoon();
     }
-    this.#committed();
+    this.committed();
     for (const write of done) write.settle();
   }
 
@@ -100,7 +97,7 @@ export class GroupCommit {
   #wait(batch: PendingWrite[], cause: unknown): void {
     const now = performance.now();
     for (const write of batch) {
-      if (write.deadline <= now) write.reject(new DatabaseBusy(this.#file, cause));
+      if (write.deadline <= now) write.reject(new DatabaseBusy(this.file, cause));
     }
     this.#pending.unshift(...batch.filter(({ deadline }) => deadline > now));
     const timer = setTimeout(() => this.#flush(), BUSY_PAUSE_MS);
@@ -108,27 +105,27 @@ export class GroupCommit {
   }
 
   #fail(batch: readonly PendingWrite[], error: unknown): void {
-    const reason = isUnwritable(error) ? new DatabaseUnwritable(this.#file, error) : error;
+    const reason = isUnwritable(error) ? new DatabaseUnwritable(this.file, error) : error;
     for (const write of batch) write.reject(reason);
   }
 
   /** Whether the work succeeded; if not, its changes are rolled back and its promise is rejected. */
   #runInSavepoint(write: PendingWrite): boolean {
-    this.#engine.exec('SAVEPOINT request');
+    this.engine.exec('SAVEPOINT request');
     try {
       write.run();
     } catch (error) {
-      this.#engine.exec('ROLLBACK TO request');
-      this.#engine.exec('RELEASE request');
+      this.engine.exec('ROLLBACK TO request');
+      this.engine.exec('RELEASE request');
       write.reject(error);
       return false;
     }
-    this.#engine.exec('RELEASE request');
+    this.engine.exec('RELEASE request');
     return true;
   }
 
   #rollBack(): void {
     // A full or failing disk may already have ended the transaction.
-    if (this.#engine.inTransaction) this.#engine.exec('ROLLBACK');
+    if (this.engine.inTransaction) this.engine.exec('ROLLBACK');
   }
 }

@@ -5,15 +5,13 @@ export type SqlValue = string | number | bigint | boolean | Uint8Array | Date | 
 
 /** Prepared statements, each created on first use. */
 export class PreparedStatements {
-  readonly #engine: Libsql.Database;
-  readonly #rows: 'objects' | 'values';
   readonly #known = new Map<string, { statement: Libsql.Statement; parameters: number }>();
 
   /** @param rows how rows are returned: as objects keyed by column, or as arrays of values */
-  constructor(engine: Libsql.Database, rows: 'objects' | 'values') {
-    this.#engine = engine;
-    this.#rows = rows;
-  }
+  constructor(
+    private readonly engine: Libsql.Database,
+    private readonly rows: 'objects' | 'values',
+  ) {}
 
   /**
    * @param parameters the values for its placeholders, bound with {@link bind}
@@ -22,9 +20,9 @@ export class PreparedStatements {
   prepare(sql: string, parameters: readonly SqlValue[]): Libsql.Statement {
     let prepared = this.#known.get(sql);
     if (!prepared) {
-      const statement = this.#engine.prepare(sql);
+      const statement = this.engine.prepare(sql);
       prepared = {
-        statement: this.#rows === 'values' ? statement.raw() : statement,
+        statement: this.rows === 'values' ? statement.raw() : statement,
         parameters: sql.split('?').length - 1,
       };
       this.#known.set(sql, prepared);

@@ -38,7 +38,6 @@ const END = '~';
 
 /** A table of resources. Change it only inside {@link Database.write}. */
 export class Table<Columns extends Identified> {
-  readonly #database: Database;
   readonly #columns: [name: string, column: Column<unknown>][];
   readonly #select: string;
   readonly #get: string;
@@ -48,11 +47,10 @@ export class Table<Columns extends Identified> {
   readonly #delete: string;
 
   constructor(
-    database: Database,
+    protected readonly database: Database,
     readonly name: string,
     columns: Columns,
   ) {
-    this.#database = database;
     this.#columns = Object.entries(columns);
     const names = this.#columns.map(([column]) => column);
     this.#select = `SELECT ${names.join(', ')} FROM ${name}`;
@@ -66,7 +64,7 @@ export class Table<Columns extends Identified> {
   /** @param id any text, even if no id can have this form */
   get(id: string): RowOf<Columns> | null {
     if (id.includes('\0')) return null;
-    const values = this.#database.values(this.#get, [id]);
+    const values = this.database.values(this.#get, [id]);
     return values && this.#read(values);
   }
 
@@ -85,21 +83,21 @@ export class Table<Columns extends Identified> {
   }
 
   insert(row: RowOf<Columns>): void {
-    this.#database.run(this.#insert, this.#write(row));
+    this.database.run(this.#insert, this.#write(row));
   }
 
   /** Writes all columns of an existing row. */
   update(row: RowOf<Columns>): void {
-    this.#database.run(this.#update, [...this.#write(row), row.id as string]);
+    this.database.run(this.#update, [...this.#write(row), row.id as string]);
   }
 
   /** @returns whether the row existed */
   delete(id: string): boolean {
-    return this.#database.run(this.#delete, [id]) > 0;
+    return this.database.run(this.#delete, [id]) > 0;
   }
 
   #rows(sql: string, parameters: readonly SqlValue[]): RowOf<Columns>[] {
-    return this.#database.allValues(sql, parameters).map((values) => this.#read(values));
+    return this.database.allValues(sql, parameters).map((values) => this.#read(values));
   }
 
   #read(values: readonly unknown[]): RowOf<Columns> {

@@ -37,12 +37,10 @@ export type TlsCertificateRow = RowOf<typeof columns>;
 /** Certificates with their private keys, which are encrypted at rest. */
 export class TlsCertificates extends Table<typeof columns> {
   readonly #box: SecretsBox;
-  readonly #database: Database;
 
   constructor(database: Database, box: SecretsBox) {
     super(database, 'tls_certificates', columns);
     this.#box = box;
-    this.#database = database;
   }
 
   insertWithKey(row: Omit<TlsCertificateRow, 'private_key'>, privateKeyPem: string): TlsCertificateRow {
@@ -58,7 +56,7 @@ export class TlsCertificates extends Table<typeof columns> {
 
   /** The number of private keys that were encrypted with another key. */
   sealedOtherwise(): number {
-    const rows = this.#database.all<{ id: string; private_key: ArrayBuffer }>(
+    const rows = this.database.all<{ id: string; private_key: ArrayBuffer }>(
       'SELECT id, private_key FROM tls_certificates',
     );
     return rows.filter(({ id, private_key }) => !this.#opens(Buffer.from(private_key), id)).length;

@@ -27,14 +27,12 @@ export type TlsEdgeRow = RowOf<typeof columns>;
 
 /** TLS edges. Their hostports and references are also stored in separate tables with constraints. */
 export class TlsEdges extends Table<typeof columns> {
-  readonly #database: Database;
   #touched = new Set<string>();
   /** False without any edge. Checked with every bind, because most gateways have none. */
   #mayServe: boolean;
 
   constructor(database: Database) {
     super(database, 'tls_edges', columns);
-    this.#database = database;
     this.#mayServe = database.get('SELECT 1 FROM tls_edge_hostports LIMIT 1') !== null;
   }
 
@@ -59,8 +57,8 @@ export class TlsEdges extends Table<typeof columns> {
   override update(row: TlsEdgeRow): void {
     this.#touched.add(row.id);
     super.update(row);
-    this.#database.run('DELETE FROM tls_edge_hostports WHERE edge_id = ?', [row.id]);
-    this.#database.run('DELETE FROM tls_edge_references WHERE edge_id = ?', [row.id]);
+    this.database.run('DELETE FROM tls_edge_hostports WHERE edge_id = ?', [row.id]);
+    this.database.run('DELETE FROM tls_edge_references WHERE edge_id = ?', [row.id]);
     this.#link(row);
   }
 
@@ -68,7 +66,7 @@ export class TlsEdges extends Table<typeof columns> {
   holderOf(hostport: string): string | null {
     if (!this.#mayServe) return null;
     const sql = 'SELECT edge_id FROM tls_edge_hostports WHERE hostport = ?';
-    return this.#database.get<{ edge_id: string }>(sql, [hostport])?.edge_id ?? null;
+    return this.database.get<{ edge_id: string }>(sql, [hostport])?.edge_id ?? null;
   }
 
   /** The distinct hosts that edges serve at or below a reserved domain, which may be a wildcard. */
@@ -82,7 +80,7 @@ export class TlsEdges extends Table<typeof columns> {
 
   #hosts(condition: string, parameters: string[]): { reversed_host: string }[] {
     const sql = `SELECT DISTINCT reversed_host FROM tls_edge_hostports WHERE ${condition}`;
-    return this.#database.all(sql, parameters);
+    return this.database.all(sql, parameters);
   }
 
   #link(row: TlsEdgeRow): void {
@@ -90,14 +88,14 @@ export class TlsEdges extends Table<typeof columns> {
     for (const hostport of row.hostports ?? []) {
       const host = hostport.slice(0, hostport.lastIndexOf(':'));
       const sql = 'INSERT INTO tls_edge_hostports (hostport, edge_id, reversed_host) VALUES (?, ?, ?)';
-      this.#database.run(sql, [hostport, row.id, reverseLabels(host)]);
+      this.database.run(sql, [hostport, row.id, reverseLabels(host)]);
     }
     for (const id of row.ip_restriction?.ip_policy_ids ?? []) {
-      this.#database.run('INSERT INTO tls_edge_references (edge_id, ip_policy_id) VALUES (?, ?)', [row.id, id]);
+      this.database.run('INSERT INTO tls_edge_references (edge_id, ip_policy_id) VALUES (?, ?)', [row.id, id]);
     }
     for (const id of row.mutual_tls?.certificate_authority_ids ?? []) {
       const sql = 'INSERT INTO tls_edge_references (edge_id, certificate_authority_id) VALUES (?, ?)';
-      this.#database.run(sql, [row.id, id]);
+      this.database.run(sql, [row.id, id]);
     }
   }
 }

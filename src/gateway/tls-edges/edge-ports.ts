@@ -21,27 +21,24 @@ const RETRY_MS = 30_000;
 
 /** The further ports that hostports of TLS edges name. Each is open as long as an edge is served there. */
 export class EdgePorts {
-  readonly #options: EdgePortsOptions;
   readonly #servers = new Map<number, Server>();
   readonly #connections = new Set<Socket>();
   readonly #onChanged = () => this.#update();
   #publicPorts: ReadonlySet<number> = new Set();
   #retry: NodeJS.Timeout | undefined;
 
-  constructor(options: EdgePortsOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: EdgePortsOptions) {}
 
   /** @param publicPorts numbers of the shared port */
   start(publicPorts: readonly number[]): void {
     this.#publicPorts = new Set(publicPorts);
-    this.#options.index.on('changed', this.#onChanged);
+    this.options.index.on('changed', this.#onChanged);
     this.#update();
   }
 
   /** Stops listening and closes all connections. */
   stop(): void {
-    this.#options.index.off('changed', this.#onChanged);
+    this.options.index.off('changed', this.#onChanged);
     clearTimeout(this.#retry);
     for (const port of [...this.#servers.keys()]) this.#close(port);
     for (const socket of this.#connections) socket.destroy();
@@ -49,13 +46,13 @@ export class EdgePorts {
 
   #update(): void {
     const wanted = new Set<number>();
-    for (const { port } of this.#options.index.served()) if (!this.#publicPorts.has(port)) wanted.add(port);
+    for (const { port } of this.options.index.served()) if (!this.#publicPorts.has(port)) wanted.add(port);
     for (const port of [...this.#servers.keys()]) if (!wanted.has(port)) this.#close(port);
     for (const port of wanted) if (!this.#servers.has(port)) this.#open(port);
   }
 
   #open(port: number): void {
-    const { accept, routeAt, host, log } = this.#options;
+    const { accept, routeAt, host, log } = this.options;
     if (this.#servers.size >= MAX_PORTS) {
       log.error({ port, max_ports: MAX_PORTS }, 'TLS edge port not opened: too many ports');
       return;

@@ -33,29 +33,27 @@ const HTTP = ['http/1.1'];
 
 /** Takes connections through the modules of a TLS edge, in order, to its backend. */
 export class TlsEdges implements TlsEdgeRouter {
-  readonly #options: TlsEdgesOptions;
   readonly #fixedResponses = new FixedResponses();
   readonly #prepared = new WeakMap<TlsEdgeRow, Promise<PreparedEdge>>();
   readonly #responseBackend: (id: string) => HttpResponseBackendRow | null;
   readonly #groupBackend: (id: string) => TunnelGroupBackendRow | null;
   #ports: EdgePorts | null = null;
 
-  constructor(options: TlsEdgesOptions) {
+  constructor(private readonly options: TlsEdgesOptions) {
     const { database, httpResponseBackends, tunnelGroupBackends } = options.store;
-    this.#options = options;
     this.#responseBackend = untilCommit(database, (id) => httpResponseBackends.get(id));
     this.#groupBackend = untilCommit(database, (id) => tunnelGroupBackends.get(id));
   }
 
   hasName(name: string): boolean {
-    return this.#options.index.hasName(name);
+    return this.options.index.hasName(name);
   }
 
   routeAt(ports: () => readonly number[], isHidden = (_host: string, _name: string): boolean => false): TlsRoute {
     return {
       serve: async (pending) => {
         const { hello, hostName } = pending;
-        const served = hello && hostName !== '' ? this.#options.index.find(hostName, ports()) : undefined;
+        const served = hello && hostName !== '' ? this.options.index.find(hostName, ports()) : undefined;
         if (!hello || !served || isHidden(served.host, hostName)) return false;
         await this.#serve(pending, new HelloTls(hello), served);
         return true;
@@ -64,7 +62,7 @@ export class TlsEdges implements TlsEdgeRouter {
   }
 
   openPorts(host: string, shared: readonly number[], accept: (socket: Socket, route: TlsRoute) => void): void {
-    const { index, log } = this.#options;
+    const { index, log } = this.options;
     this.#ports = new EdgePorts({ index, routeAt: (port) => this.routeAt(() => [port]), accept, host, log });
     this.#ports.start(shared);
   }
@@ -90,7 +88,7 @@ export class TlsEdges implements TlsEdgeRouter {
     }
     const isAnswered = edge.backendId !== null && this.#responseBackend(edge.backendId) !== null;
     const options = { demands: edge.demands, ...(isAnswered && { protocols: HTTP }) };
-    const secured = await this.#options.handshakes.secure(pending, options);
+    const secured = await this.options.handshakes.secure(pending, options);
     if (secured === null) return;
     const tls = clientTls(secured, edge.demands.clientAuthorities);
     this.#route(secured, new ClientConnection(secured, startedAt, tls), edge, endpoint);
@@ -98,7 +96,7 @@ export class TlsEdges implements TlsEdgeRouter {
 
   /** Runs the traffic policy and connects the client to the backend or to an internal endpoint. */
   #route(client: Socket, connection: ClientConnection, edge: PreparedEdge, endpoint: PolicyEndpoint): void {
-    const { internal, streams } = this.#options;
+    const { internal, streams } = this.options;
     const result = runConnectPhase(edge.policy, { connection, endpoint }, internal);
     if (result.kind === 'upstream') {
       this.#connect(client, connection, edge);
@@ -116,14 +114,14 @@ export class TlsEdges implements TlsEdgeRouter {
   #prepare(row: TlsEdgeRow): Promise<PreparedEdge> {
     const cached = this.#prepared.get(row);
     if (cached) return cached;
-    const prepared = prepareEdge(row, this.#options);
+    const prepared = prepareEdge(row, this.options);
     this.#prepared.set(row, prepared);
     prepared.catch(() => this.#prepared.delete(row));
     return prepared;
   }
 
   #connect(client: Socket, connection: PolicyConnection, { backendId, demands }: PreparedEdge): void {
-    const { withLabels, streams, log } = this.#options;
+    const { withLabels, streams, log } = this.options;
     const response = backendId === null ? null : this.#responseBackend(backendId);
     if (response) {
       this.#fixedResponses.serve(client, response);

@@ -102,19 +102,15 @@ function unauthorized({ code, message }: TokenRefused): PolicyError {
 }
 
 class TokenVerifier {
-  readonly #rules: TokenRules;
-  readonly #keySets: KeySets;
-  readonly #context: ActionContext;
-
-  constructor(rules: TokenRules, keySets: KeySets, context: ActionContext) {
-    this.#rules = rules;
-    this.#keySets = keySets;
-    this.#context = context;
-  }
+  constructor(
+    private readonly rules: TokenRules,
+    private readonly keySets: KeySets,
+    private readonly context: ActionContext,
+  ) {}
 
   /** @throws {TokenRefused} */
   async verify(request: PolicyRequest, place: TokenPlace): Promise<object> {
-    const scope = this.#context.scopeOf(request);
+    const scope = this.context.scopeOf(request);
     const { token, property } = await findToken(request, place, scope);
     const payload = await this.#payloadOf(token, place, scope);
     return {
@@ -128,7 +124,7 @@ class TokenVerifier {
   }
 
   async #payloadOf(token: string, place: TokenPlace, scope: PolicyScope): Promise<JWTPayload> {
-    const { issuers, audiences, algorithms } = this.#rules;
+    const { issuers, audiences, algorithms } = this.rules;
     const options: JWTVerifyOptions = {
       issuer: issuers.map((template) => template.text(scope)),
       algorithms: [...algorithms],
@@ -137,7 +133,7 @@ class TokenVerifier {
     if (audiences.length > 0) options.audience = audiences.map((template) => template.text(scope));
     // An access token declares its type (RFC 9068, section 4).
     if (place.type === 'at+jwt' || place.type === 'it+jwt') options.typ = place.type;
-    const urls = this.#rules.keySetUrls.map((template) => template.text(scope));
+    const urls = this.rules.keySetUrls.map((template) => template.text(scope));
     for (const stale of [false, true]) {
       for (const url of urls) {
         const payload = await this.#tryKeySet(token, url, stale, options);
@@ -149,15 +145,15 @@ class TokenVerifier {
 
   /** @returns null when the set has no key for the token */
   async #tryKeySet(token: string, url: string, stale: boolean, options: JWTVerifyOptions): Promise<JWTPayload | null> {
-    const { ports } = this.#context;
+    const { ports } = this.context;
     try {
-      const keys = await this.#keySets.get(url, ports.fetch, ports.clock.now(), stale);
+      const keys = await this.keySets.get(url, ports.fetch, ports.clock.now(), stale);
       return (await jwtVerify(token, keys, options)).payload;
     } catch (error) {
       if (error instanceof errors.JWKSNoMatchingKey) return null;
       if (error instanceof errors.JWKSMultipleMatchingKeys) return tryEach(error, token, options);
       if (error instanceof errors.JOSEError) throw refusedFor(error);
-      this.#context.trouble('ERR_NGROK_3403', `cannot fetch ${url}: ${messageOf(error)}`);
+      this.context.trouble('ERR_NGROK_3403', `cannot fetch ${url}: ${messageOf(error)}`);
       return null;
     }
   }

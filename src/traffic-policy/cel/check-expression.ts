@@ -72,19 +72,16 @@ interface Place {
 }
 
 class Check {
-  readonly #declarations: Declarations;
-  readonly #findings: Findings;
-  readonly #patterns: Budget;
   /** Parts of the expression seen so far. */
   #visited = 0;
   /** Variables among them. */
   #variables = 0;
 
-  constructor(declarations: Declarations, findings: Findings, patterns: Budget) {
-    this.#declarations = declarations;
-    this.#findings = findings;
-    this.#patterns = patterns;
-  }
+  constructor(
+    private readonly declarations: Declarations,
+    private readonly findings: Findings,
+    private readonly patterns: Budget,
+  ) {}
 
   visit(expr: Expr | undefined, place: Place): void {
     const kind = expr?.exprKind;
@@ -129,13 +126,13 @@ class Check {
     if (place.bound.has(root) || (kind.case === 'identExpr' && TYPES.has(name))) return;
     this.#requireRoot(root);
     this.#variables++;
-    if (root === 'actions') this.#findings.readsResults = true;
+    if (root === 'actions') this.findings.readsResults = true;
     this.#modernize(expr);
     this.#noteUnknown(qualifiedName(expr) ?? name);
   }
 
   #requireRoot(root: string): void {
-    if (this.#declarations.roots.has(root)) return;
+    if (this.declarations.roots.has(root)) return;
     const elsewhere = root === 'req' || root === 'res';
     throw refusal('ERR_NGROK_2200', elsewhere ? `${root} is not available in this phase` : `unknown variable ${root}`);
   }
@@ -152,15 +149,15 @@ class Check {
   }
 
   #isDeclared(name: string): boolean {
-    const { names } = this.#declarations;
+    const { names } = this.declarations;
     return names.has(name) || [...names].some((each) => each.startsWith(`${name}.`));
   }
 
   #noteUnknown(name: string): void {
-    const { names, open } = this.#declarations;
+    const { names, open } = this.declarations;
     const parts = name.split('.');
     if (parts.some((_, at) => open.has(parts.slice(0, at + 1).join('.')))) return;
-    if (!names.has(name)) this.#findings.unknown.add(name);
+    if (!names.has(name)) this.findings.unknown.add(name);
   }
 
   /** Handles `has(a.b)`: the library looks for b in the map a and does not know variables with dotted names. */
@@ -168,10 +165,10 @@ class Check {
     this.visit(select.operand, place);
     const parent = qualifiedName(select.operand);
     if (parent === null || place.bound.has(parent.split('.', 1)[0] ?? '')) return;
-    this.#findings.unknown.delete(parent);
-    this.#findings.guarded.add(parent);
+    this.findings.unknown.delete(parent);
+    this.findings.guarded.add(parent);
     const name = `${parent}.${select.field}`;
-    if (this.#declarations.names.has(name)) becomeCall(expr, '@has', [textLiteral(name)]);
+    if (this.declarations.names.has(name)) becomeCall(expr, '@has', [textLiteral(name)]);
   }
 
   #call(expr: Expr, call: CallExpr, place: Place): void {
@@ -193,9 +190,9 @@ class Check {
     }
     for (const arg of call.args) this.visit(arg, place);
     if (call.function === 'matches') this.#checkLiteralPattern(call.args.at(-1));
-    if (call.function === '_[_]') this.#noteVariable(this.#findings.indexed, first);
-    if (call.function === '@in') this.#noteVariable(this.#findings.guarded, second);
-    if (call.function === 'size') this.#noteVariable(this.#findings.guarded, call.target ?? first);
+    if (call.function === '_[_]') this.#noteVariable(this.findings.indexed, first);
+    if (call.function === '@in') this.#noteVariable(this.findings.guarded, second);
+    if (call.function === 'size') this.#noteVariable(this.findings.guarded, call.target ?? first);
   }
 
   /** Rejects an invalid pattern now: it would silently disable its rule. */
@@ -203,8 +200,8 @@ class Check {
     const kind = pattern?.exprKind;
     if (kind?.case !== 'constExpr' || kind.value.constantKind.case !== 'stringValue') return;
     const text = kind.value.constantKind.value;
-    checkedPattern(text, '', this.#patterns);
-    this.#findings.patternCost += patternCost(text);
+    checkedPattern(text, '', this.patterns);
+    this.findings.patternCost += patternCost(text);
   }
 
   #requireCall(name: string, isMethod: boolean, args: number, qualified: string | null = null): void {
@@ -214,7 +211,7 @@ class Check {
       throw refusal('ERR_NGROK_2200', hint ?? problem);
     }
     const root = rootReadBy(name);
-    if (root !== null && !this.#declarations.roots.has(root)) {
+    if (root !== null && !this.declarations.roots.has(root)) {
       throw refusal('ERR_NGROK_2200', `${name} is not available in this phase`);
     }
   }
@@ -226,19 +223,19 @@ class Check {
       throw refusal('ERR_NGROK_2200', "has() needs a member: has(req.content_length) or has(req.headers['x'])");
     }
     for (const part of kind.value.args) this.visit(part, place);
-    this.#noteVariable(this.#findings.guarded, kind.value.args[0]);
+    this.#noteVariable(this.findings.guarded, kind.value.args[0]);
     becomeCall(expr, '@hasKey', kind.value.args);
   }
 
   #noteVariable(found: Set<string>, expr: Expr | undefined): void {
     const name = qualifiedName(expr);
-    if (name !== null && this.#declarations.names.has(name)) found.add(name);
+    if (name !== null && this.declarations.names.has(name)) found.add(name);
   }
 
   #loop(loop: ComprehensionExpr, place: Place): void {
     this.visit(loop.iterRange, place);
     if (place.loops >= MAX_LOOPS) throw refusal('ERR_NGROK_2200', `loops are nested more than ${MAX_LOOPS} deep`);
-    if (this.#declarations.roots.has(loop.iterVar)) {
+    if (this.declarations.roots.has(loop.iterVar)) {
       throw refusal('ERR_NGROK_2200', `${loop.iterVar} is already the name of a variable; choose another name`);
     }
     const inside = { bound: new Set([...place.bound, loop.iterVar, loop.accuVar]), loops: place.loops + 1 };

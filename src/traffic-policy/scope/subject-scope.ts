@@ -30,29 +30,21 @@ interface Derived {
 
 /** The scope of one request or connection. */
 export class SubjectScope implements PolicyScope {
-  readonly connection: PolicyConnection;
-  readonly endpoint: PolicyEndpoint;
-  readonly request: PolicyRequest | null;
   response: PolicyResponse | null = null;
   readonly createdAt: number;
   readonly variables: Readonly<Record<string, CelInput | undefined>>;
   readonly budget = new Budget();
-  readonly #ports: PolicyPorts;
   #vars = new Map<string, CelInput>();
   readonly #results: Map<string, CelInput>;
   #derived: Derived = {};
   readonly #certificates: { client?: Record<string, CelInput>; server?: Record<string, CelInput> } = {};
 
   constructor(
-    ports: PolicyPorts,
-    connection: PolicyConnection,
-    endpoint: PolicyEndpoint,
-    request: PolicyRequest | null,
+    private readonly ports: PolicyPorts,
+    readonly connection: PolicyConnection,
+    readonly endpoint: PolicyEndpoint,
+    readonly request: PolicyRequest | null,
   ) {
-    this.#ports = ports;
-    this.connection = connection;
-    this.endpoint = endpoint;
-    this.request = request;
     this.createdAt = ports.wallClock();
     this.#results = new Map(connection.results);
     // Every request on the connection reads the results of the connection's own phase.
@@ -72,15 +64,15 @@ export class SubjectScope implements PolicyScope {
   }
 
   now(): number {
-    return this.#ports.wallClock();
+    return this.ports.wallClock();
   }
 
   random(): number {
-    return this.#ports.clock.random();
+    return this.ports.clock.random();
   }
 
   secret(vault: string, name: string): string | null {
-    return this.#ports.secret(vault, name);
+    return this.ports.secret(vault, name);
   }
 
   setVariable(name: string, value: CelInput): void {

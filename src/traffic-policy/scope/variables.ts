@@ -32,11 +32,7 @@ export const DECLARATIONS: Readonly<Record<Phase, Declarations>> = {
 
 /** Getters with dotted names, as the CEL library looks them up; each computes its value when read. */
 class Variables {
-  readonly scope: PolicyScope;
-
-  constructor(scope: PolicyScope) {
-    this.scope = scope;
-  }
+  constructor(readonly scope: PolicyScope) {}
 }
 
 for (const [name, read] of Object.entries(TABLE)) {

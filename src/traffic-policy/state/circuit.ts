@@ -17,16 +17,13 @@ interface Counts {
 
 /** A circuit breaker over a rolling window. After some time open, it admits one request as a probe. */
 export class Circuit {
-  readonly #options: CircuitOptions;
   readonly #counts: Counts[] = Array.from({ length: BUCKETS }, () => ({ slot: -1, requests: 0, failures: 0 }));
   /** When it opened, or admitted the last probe; null while it is closed. */
   #openSince: number | null = null;
   /** Counts how often it opened, closed or probed: outcomes of requests from earlier eras are ignored. */
   #era = 0;
 
-  constructor(options: CircuitOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: CircuitOptions) {}
 
   /**
    * Decides whether a request may go to the upstream. When the outcome of a probe is not recorded in time, another
@@ -36,7 +33,7 @@ export class Circuit {
    */
   admit(nowMs: number): number | null {
     if (this.#openSince === null) return this.#era;
-    if (nowMs - this.#openSince < this.#options.trippedMs) return null;
+    if (nowMs - this.#openSince < this.options.trippedMs) return null;
     this.#openSince = nowMs;
     return ++this.#era;
   }
@@ -83,10 +80,10 @@ export class Circuit {
       requests += counts.requests;
       failures += counts.failures;
     }
-    return requests >= this.#options.volumeThreshold && failures / requests >= this.#options.errorThreshold;
+    return requests >= this.options.volumeThreshold && failures / requests >= this.options.errorThreshold;
   }
 
   #slot(nowMs: number): number {
-    return Math.floor(nowMs / (this.#options.windowMs / BUCKETS));
+    return Math.floor(nowMs / (this.options.windowMs / BUCKETS));
   }
 }

@@ -10,19 +10,16 @@ export interface KeyHolder {
  * full, the limit with the most keys drops half of them.
  */
 export class KeyRoom {
-  readonly #limit: number;
   readonly #holders = new Set<KeyHolder>();
   #keys = 0;
 
-  constructor(limit: number) {
-    this.#limit = limit;
-  }
+  constructor(private readonly limit: number) {}
 
   /** Call it for every key that a holder adds. */
   added(holder: KeyHolder): void {
     this.#holders.add(holder);
     this.#keys += 1;
-    if (this.#keys <= this.#limit) return;
+    if (this.#keys <= this.limit) return;
     let largest = holder;
     for (const other of this.#holders) if (other.keys > largest.keys) largest = other;
     largest.forgetHalf();
