@@ -57,7 +57,6 @@ export class Connection implements ChannelHost, FrameHandler {
     this.#decoder = new FrameDecoder(this);
   }
 
-  /** Starts reading. */
   start(): void {
     this.socket.on('data', (chunk: Buffer) => this.#read(chunk));
     this.socket.on('drain', () => this.#flush());

@@ -151,7 +151,6 @@ export type BindLabeledRequest = z.output<typeof BindLabeledRequest>;
 
 export const UnbindRequest = z.object({ Id: text });
 
-/** The agent's answer to a command. */
 export const CommandAnswer = z.object({ Error: text });
 
 /**

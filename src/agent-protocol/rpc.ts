@@ -8,7 +8,6 @@ import { RpcError, rpcErrorText } from './rpc-error.ts';
 /** Longest request or response, in bytes. */
 const MAX_BODY = 1_048_576;
 
-/** The answer to a request. */
 export interface RpcAnswer {
   body: object;
   /** Called when the caller has processed the answer. */

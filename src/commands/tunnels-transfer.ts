@@ -19,7 +19,6 @@ import { loadSettings, type Settings } from '../settings/agent-settings.ts';
 /** Stands for standard output and input, as everywhere. */
 const STANDARD = '-';
 
-/** What became of one tunnel. */
 interface Outcome {
   domain: string;
   result: 'created' | 'unchanged' | 'kept' | 'failed';

@@ -1,12 +1,12 @@
 import { join } from 'node:path';
 import { CleanupStack } from '../lib/cleanup-stack.ts';
 import { ExpressMessages } from '../lib/express-messages.ts';
-import type { Log } from '../lib/log.ts';
 import type { EdgeLimits } from '../settings/gateway-limits.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { VERSION } from '../version.ts';
 import { issueEmbeddedAuthtoken } from './access/embedded.ts';
 import { ipPolicyRules } from './access/ip-policy-rules.ts';
+import type { ManagementApiDependencies } from './api/management-api.ts';
 import { HttpChallenges } from './certificates/challenges/challenge-http.ts';
 import { TlsAlpnChallenges } from './certificates/challenges/challenge-tls-alpn.ts';
 import { TxtChallenges } from './certificates/challenges/challenge-txt.ts';
@@ -23,7 +23,6 @@ import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { apiHost, connectHost, sessionAddress } from './endpoints/gateway-hosts.ts';
 import type { Labels } from './endpoints/label-selector.ts';
-import type { LiveView } from './endpoints/live-view.ts';
 import type { GatewayOptions } from './gateway-options.ts';
 import { TrafficCounters } from './metrics/traffic-counters.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
@@ -36,7 +35,6 @@ import { TlsEdgeIndex } from './tls-edges/edge-index.ts';
 import { LiveWithEdges } from './tls-edges/edge-live.ts';
 import { TlsEdges } from './tls-edges/tls-edges.ts';
 
-/** A running gateway. */
 export interface Gateway {
   /** `host:port` for the SDK's `serverAddr`. */
   readonly sessionAddress: string;
@@ -183,15 +181,10 @@ function edgeServerLimits(limits: EdgeLimits) {
   };
 }
 
-interface ApiParts {
+interface ApiParts extends Omit<ManagementApiDependencies, 'checkTrafficPolicy' | 'clock'> {
   messages: ExpressMessages;
-  store: Store;
-  live: LiveView;
-  counters: TrafficCounters;
-  log: Log;
   domains: DomainSettings;
   ipPolicies: PolicyPorts['ipPolicies'];
-  wakeCertificateRenewal: () => void;
 }
 
 async function managementApi(options: GatewayOptions & { apiUrl: string }, parts: ApiParts) {

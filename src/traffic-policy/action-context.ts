@@ -23,7 +23,6 @@ export interface PolicyContext {
   /** Whether any expression so far reads results of actions; otherwise actions record nothing. */
   recordsResults: boolean;
   readonly troubles: TroubleLog;
-  /** The budget for compiling patterns. */
   readonly patterns: Budget;
   /** Phases with expressions in them. */
   readonly dynamicPhases: Set<Phase>;

@@ -16,7 +16,6 @@ import { CONNECT, REQUEST, RESPONSE, type RequestResult, sequence } from './run-
 import type { ConnectOutcome, PolicyError, ResponseOutcome } from './steps.ts';
 import { TroubleLog } from './trouble-log.ts';
 
-/** The parameters of a compilation. */
 export interface Compilation {
   readonly target: {
     readonly protocol: EndpointProtocol;

@@ -20,7 +20,6 @@ export interface CompiledPolicy {
   readonly mayExpire: boolean;
 }
 
-/** The empty policy. */
 export const NO_POLICY: CompiledPolicy = {
   onTcpConnect: null,
   onHttpRequest: null,

@@ -62,7 +62,6 @@ interface PlacedRule {
   readonly actions: readonly { readonly type: string }[];
 }
 
-/** A policy in either shape. */
 interface EitherShape<Rule> {
   enabled?: boolean | undefined;
   inbound?: Rule[] | undefined;

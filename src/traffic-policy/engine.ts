@@ -9,7 +9,6 @@ import { loadCertificateLibrary } from './scope/certificate-variables.ts';
 export { type CompiledPolicy, NO_POLICY } from './compiled-policy.ts';
 export { PolicyRefused } from './policy-refused.ts';
 
-/** Options for compiling a policy. */
 export interface CompileOptions {
   /** Access to the outside; missing ports do nothing. */
   readonly ports?: Partial<PolicyPorts>;

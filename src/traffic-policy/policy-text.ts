@@ -36,7 +36,6 @@ export interface RawRule {
 
 const RULE_LISTS = ['inbound', 'outbound', ...PHASES] as const;
 
-/** The rules of a phase. */
 const Rules = z.array(Rule).max(MAX_RULES).nullish();
 
 const Document = z

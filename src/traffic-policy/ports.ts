@@ -2,7 +2,6 @@ import { type Clock, systemClock } from '../lib/clock.ts';
 import { fetchDocument } from './fetch-document.ts';
 import { PolicyState } from './state/policy-state.ts';
 
-/** A rule of an IP policy. */
 export interface IpRule {
   readonly cidr: string;
   readonly action: 'allow' | 'deny';

@@ -13,7 +13,6 @@ export interface BearerAuthOptions {
   attempts?: AttemptLimiter;
 }
 
-/** Requires the API token. */
 export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }: BearerAuthOptions): RequestHandler {
   return (req, res, next) => {
     const given = /^Bearer +(\S+)$/i.exec(req.headers.authorization ?? '')?.[1];

@@ -21,7 +21,6 @@ export interface HealthSource {
 
 const Count = z.int().nonnegative();
 
-/** The answer of `/status`. */
 export const StatusReport = z.object({
   version: z.string(),
   uptime_seconds: Count,

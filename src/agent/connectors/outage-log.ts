@@ -16,7 +16,6 @@ export class OutageLog {
     private readonly log: Log,
   ) {}
 
-  /** The outage begins. */
   begin(): void {
     this.#start = this.clock.now();
     this.#nextReminderMs = MINUTE_MS;

@@ -2,7 +2,6 @@ import type { Socket } from 'node:net';
 import { connect as connectTls, type PeerCertificate, type TLSSocket } from 'node:tls';
 import type { GatewayAddress } from './gateway-address.ts';
 
-/** Answer to a TLS handshake. */
 export interface TlsAnswer {
   /** The certificate presented; null when the answer is not TLS. */
   certificate: { subject: string; issuer: string; validFrom: Date; validTo: Date } | null;

@@ -8,7 +8,6 @@ import type { TunnelSupervisor } from './tunnel-supervisor.ts';
 export interface PoliciesInForceOptions {
   /** In force on every tunnel without a policy of its own. */
   defaults: PolicyInput;
-  /** All current tunnels. */
   supervisors: () => Iterable<TunnelSupervisor>;
   /** False for a tunnel that is being removed: it must not be opened again. */
   isActive: (supervisor: TunnelSupervisor) => boolean;

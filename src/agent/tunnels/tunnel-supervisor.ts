@@ -11,7 +11,6 @@ import type { OpenTunnel } from './tunnel-opener.ts';
 
 export interface TunnelSupervisorOptions {
   open: () => Promise<OpenTunnel>;
-  /** The current status of the session. */
   session: () => SessionStatus;
   limiter: Limiter;
   clock: Clock;

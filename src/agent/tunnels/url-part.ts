@@ -1,6 +1,5 @@
 import { AgentError } from '../errors/agent-error.ts';
 
-/** Anything with a URL. */
 interface Addressed {
   readonly url: string;
 }

@@ -13,7 +13,7 @@ export interface ApiContext {
   log: Log;
   /** Called when a domain may need a certificate, or no longer needs one. */
   wakeCertificateRenewal: () => void;
-  /** Why a traffic policy document is refused, or null. */
+  /** Why a traffic policy document (JSON or YAML) is refused, or null. */
   checkTrafficPolicy: (document: string) => Refusal | null;
   domains: DomainSettings;
 }

@@ -5,7 +5,6 @@ import type { ReadableResource } from '../../management/resources/resource.ts';
 export interface Links {
   /** URI of a path that starts with `/`. */
   to(path: string): string;
-  /** URI of one resource. */
   of(resource: Pick<ReadableResource, 'path'>, id: string): string;
   ref(resource: Pick<ReadableResource, 'path'>, id: string): Ref;
   refOrNull(resource: Pick<ReadableResource, 'path'>, id: string | null): Ref | null;

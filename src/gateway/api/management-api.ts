@@ -1,11 +1,8 @@
 import express, { type Express } from 'express';
 import { type Clock, systemClock } from '../../lib/clock.ts';
-import type { Log } from '../../lib/log.ts';
 import { answerUnconditionally } from '../../lib/unconditional-answers.ts';
 import { openApiDocument } from '../../management/openapi.ts';
-import type { Refusal } from '../../management/resources/refusal.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
-import type { LiveView } from '../endpoints/live-view.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import type { Store } from '../store/store.ts';
 import type { ApiContext } from './api-context.ts';
@@ -23,7 +20,6 @@ import { refuse } from './refuse.ts';
 import { type Guards, noQuery } from './resource-router.ts';
 import { createRouters } from './routes.ts';
 
-/** Settings of the management API. */
 export interface ManagementApiSettings {
   /** The origin at which clients reach the API, without a path; every `uri` starts with it. */
   baseUrl: string;
@@ -43,16 +39,8 @@ export const DEFAULT_LIMITS: Pick<ManagementApiSettings, 'rateLimit' | 'failedAt
   body: { maxBytes: 1024 * 1024, timeoutMs: 30_000 },
 };
 
-/** What the management API depends on. */
-export interface ManagementApiDependencies {
-  store: Store;
-  live: LiveView;
+export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'domains'> {
   counters: TrafficCounters;
-  log: Log;
-  /** Called when a domain may need a certificate, or no longer needs one. */
-  wakeCertificateRenewal: () => void;
-  /** Why a traffic policy document (JSON or YAML) is refused, or null. */
-  checkTrafficPolicy: (document: string) => Refusal | null;
   clock?: Clock;
 }
 

@@ -22,7 +22,6 @@ export function endpointActions(context: ApiContext): ReadActions<typeof endpoin
   );
 }
 
-/** Actions on the tunnels that are online. */
 export function tunnelActions(context: ApiContext): ReadActions<typeof tunnels> {
   return liveActions(
     tunnels,

@@ -6,7 +6,6 @@ import type { Links } from './links.ts';
 import { unknownId } from './refuse.ts';
 import { badRequest, readBody, readPageQuery } from './request.ts';
 
-/** The actions of a read-only resource. */
 export interface ReadActions<R extends ReadableResource> {
   /** @throws {ApiError} 404 when the id is unknown */
   get(id: string): z.output<R['answer']>;
@@ -93,7 +92,6 @@ export const noQuery: Handler = (req, _res, next) => {
   next();
 };
 
-/** The `:id` of a route. */
 export function idOf({ params }: Pick<Request, 'params'>): string {
   return String(params.id);
 }

@@ -1,4 +1,3 @@
-/** One block of a PEM text. */
 export interface PemBlock {
   /** `CERTIFICATE`, `PRIVATE KEY`, … */
   type: string;

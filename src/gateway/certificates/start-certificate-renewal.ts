@@ -6,7 +6,6 @@ import { CertificateRenewal, type ManagedTable } from './certificate-renewal.ts'
 import { chooseIssuer, type IssuerParts } from './choose-issuer.ts';
 import { claimGatewayNames, ownNames } from './gateway-names.ts';
 
-/** Settings of automatic certificates. */
 export interface CertificateRenewalSettings {
   /** null: the gateway's own CA issues the certificates of reserved domains. */
   acme: AcmeSettings | null;

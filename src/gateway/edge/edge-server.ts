@@ -31,7 +31,6 @@ const MINUTE = 60_000;
 
 /** The gateway's public side: routes HTTP and HTTPS requests to the endpoint of their host. */
 export class EdgeServer {
-  readonly #options: EdgeServerOptions;
   readonly #proxy: HttpProxy;
   readonly #routing: Routing;
   readonly #http: Server;
@@ -44,10 +43,9 @@ export class EdgeServer {
     this.#tls.remove(endpoint);
   };
 
-  constructor(options: EdgeServerOptions) {
+  constructor(private readonly options: EdgeServerOptions) {
     const { counters, log, services = new Map() } = options;
     const limits: HttpLimits = { ...HTTP_LIMITS, ...options.httpLimits };
-    this.#options = options;
     const internal: InternalLookup = (...address) => options.endpoints.internal(...address);
     const clients = new ClientConnections(internal);
     this.#proxy = new HttpProxy({
@@ -84,7 +82,7 @@ export class EdgeServer {
    * @throws the system's error when a port is unavailable
    */
   async start(): Promise<{ httpPort: number; httpsPort: number }> {
-    const { endpoints, host, httpPort, httpsPort } = this.#options;
+    const { endpoints, host, httpPort, httpsPort } = this.options;
     endpoints.on('removed', this.#onRemoved);
     try {
       await this.#tls.prepare();
@@ -102,7 +100,7 @@ export class EdgeServer {
 
   /** Stops listening and closes all connections. */
   async stop(): Promise<void> {
-    this.#options.endpoints.off('removed', this.#onRemoved);
+    this.options.endpoints.off('removed', this.#onRemoved);
     this.#proxy.close();
     this.#tls.stop();
     this.#services.close();
@@ -120,7 +118,7 @@ export class EdgeServer {
   }
 
   #httpsHandler(limits: HttpLimits, clients: ClientConnections, internal: InternalLookup): HttpsHandler {
-    const { counters, log } = this.#options;
+    const { counters, log } = this.options;
     const onRequest = (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'https');
     const handler = { onRequest, services: this.#services };
     const http1 = new Http1Clients({ limits, counters, log });
@@ -157,7 +155,7 @@ export class EdgeServer {
   }
 
   #fail(req: ClientRequest, res: ClientResponse, error: unknown): void {
-    this.#options.log.error({ err: error }, 'request failed unexpectedly');
+    this.options.log.error({ err: error }, 'request failed unexpectedly');
     answerError(req, res, internalFailure());
   }
 }

@@ -18,11 +18,7 @@ export type Scheme = 'http' | 'https';
 
 /** Finds the endpoint of each request, and answers requests that have none. */
 export class Routing {
-  readonly #options: RoutingOptions;
-
-  constructor(options: RoutingOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: RoutingOptions) {}
 
   /** @returns where the request goes; null when it has been answered already */
   route(req: ClientRequest, res: ClientResponse, scheme: Scheme): Admission | null {
@@ -37,7 +33,7 @@ export class Routing {
       answerError(req, res, unknownExpectation());
       return null;
     }
-    const { endpoints, services, challenges, clients, proxy, counters } = this.#options;
+    const { endpoints, services, challenges, clients, proxy, counters } = this.options;
     const host = hostNameOf(req.headers.host ?? '');
     const proof = scheme === 'http' ? challenges?.http.answer(host, req.url ?? '') : undefined;
     if (proof !== undefined) return answerChallenge(req, res, proof);

@@ -5,7 +5,6 @@ import { answerError } from './http/error-response.ts';
 import { hostNameOf } from './http/host-name.ts';
 import { type HttpLimits, sweepInterval } from './http/http-limits.ts';
 
-/** The request and response classes of a server. */
 export type MessageClasses = Pick<ServerOptions, 'IncomingMessage' | 'ServerResponse'>;
 
 /** The gateway's own services over HTTPS, such as the management API. Nothing is proxied, so Node's parser serves them. */

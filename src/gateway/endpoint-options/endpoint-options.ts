@@ -35,7 +35,6 @@ const flag = z.boolean().nullish();
 /** An option without settings. */
 const bare = z.looseObject({}).nullish();
 
-/** Options that all endpoints share. */
 const Common = z.object({ IPRestriction: IpRestriction.nullish() });
 
 /** As SDKs send them in a BIND. */
@@ -169,7 +168,6 @@ function parse<Schema extends z.ZodObject>(schema: Schema, opts: unknown): z.out
   throw new RpcError('ERR_NGROK_301', `the options of the endpoint are invalid: ${problems.join('; ')}`);
 }
 
-/** The options that are set. */
 function optionsSet(opts: unknown): [name: string, value: unknown][] {
   return Object.entries(opts ?? {}).filter(([name, value]) => isSet(value) && !READ_ELSEWHERE.has(name));
 }

@@ -12,7 +12,6 @@ export interface AddressSettings {
   baseDomain: string;
   /** The ports shared by all public endpoints that are told apart by name. */
   ports: Readonly<Record<'http' | 'https', number>>;
-  /** The host in the addresses of TCP endpoints. */
   tcpHost: string;
 }
 
@@ -55,7 +54,6 @@ export function wantedAddress(
   return { protocol, internal, host: host === null ? null : checkEndpointName(host), port: publicPort };
 }
 
-/** The public URL of an endpoint. */
 export function urlOf({ protocol, host, port }: Omit<EndpointAddress, 'internal'>): string {
   return `${protocol}://${host}${port === DEFAULT_PORTS[protocol] ? '' : `:${port}`}`;
 }

@@ -24,10 +24,8 @@ export class EndpointRegistry
   implements EndpointDirectory
 {
   readonly #all = new Set<OnlineEndpoint>();
-  /** Public ids of all endpoints. */
   readonly #ids = new Set<string>();
   readonly #named: Readonly<Record<NamedProtocol, Pools>> = { http: new Map(), https: new Map(), tls: new Map() };
-  /** By port. */
   readonly #tcp: Pools = new Map();
   /** By URL. Kept apart, so that no client reaches an internal endpoint by naming it. */
   readonly #internal: Pools = new Map();
@@ -47,7 +45,6 @@ export class EndpointRegistry
     return this.#poolFor(scheme, host)?.first;
   }
 
-  /** The endpoint bound to a TCP port. */
   onTcpPort(port: number): OnlineEndpoint | undefined {
     return nextOf(this.#tcp.get(String(port)));
   }
@@ -66,7 +63,6 @@ export class EndpointRegistry
     return [...this.#all];
   }
 
-  /** Whether an endpoint online has this public id. */
   hasId(publicId: string): boolean {
     return this.#ids.has(publicId);
   }

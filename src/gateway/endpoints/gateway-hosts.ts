@@ -5,7 +5,6 @@ export function connectHost(baseDomain: string): string {
   return `connect.${baseDomain}`;
 }
 
-/** The host of the management API. */
 export function apiHost(baseDomain: string): string {
   return `api.${baseDomain}`;
 }

@@ -76,7 +76,6 @@ export interface LiveEndpoint {
   internal: boolean;
 }
 
-/** A view on which nothing is ever online. */
 export const nothingOnline: LiveView = {
   sessions: () => [],
   tunnels: () => [],

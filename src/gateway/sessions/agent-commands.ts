@@ -19,7 +19,6 @@ export class AgentCommands {
     return this.#call(StreamType.stop, {});
   }
 
-  /** Asks the agent to restart. */
   restart(): Promise<void> {
     return this.#call(StreamType.restart, {});
   }

@@ -8,7 +8,6 @@ import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
 import { Lane } from './gated-channel.ts';
 import type { StreamGate } from './stream-gate.ts';
 
-/** The session that a listener belongs to. */
 export interface ListenerOwner extends EndpointOwner {
   /** `ts_…` */
   readonly id: string;

@@ -34,7 +34,6 @@ const PROBE_MS = 1_000;
 const MAX_AUTH_BODY = 65_536;
 const MAX_AUTH_STREAMS = 4;
 
-/** All sessions of the gateway. */
 export interface SessionDirectory {
   /**
    * Adds a session that has just authenticated, and ends older ones of the same agent.
@@ -51,11 +50,9 @@ export interface AgentSessionDeps {
   access: AgentAccess;
   binder: EndpointBinder;
   directory: SessionDirectory;
-  /** Listeners that the session can have. */
   maxListeners: number;
   optionBytes: OptionBytes;
   ids: IdSource;
-  /** IP address of the agent. */
   address: string;
   refusals: RefusalLog;
   log: Log;
@@ -106,7 +103,6 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     return this.#agent;
   }
 
-  /** IP address of the agent. */
   get address(): string {
     return this.#deps.address;
   }

@@ -71,7 +71,6 @@ export class SessionServer implements SessionDirectory {
     this.#server = createServer({ handshakeTimeout: HANDSHAKE_MS });
   }
 
-  /** The sessions that are online. */
   get sessions(): Iterable<AgentSession> {
     return this.#sessions;
   }

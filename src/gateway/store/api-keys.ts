@@ -11,9 +11,6 @@ const columns = {
 };
 
 export type ApiKeyRow = RowOf<typeof columns>;
-export type ApiKeys = Table<typeof columns>;
 
 /** API keys; only their hashes are stored. */
-export function apiKeys(database: Database): ApiKeys {
-  return new Table(database, 'api_keys', columns);
-}
+export const apiKeys = (database: Database) => new Table(database, 'api_keys', columns);

@@ -11,16 +11,12 @@ const httpResponseColumns = {
 const tunnelGroupColumns = { ...common, labels: json<Record<string, string>>() };
 
 export type HttpResponseBackendRow = RowOf<typeof httpResponseColumns>;
-export type HttpResponseBackends = Table<typeof httpResponseColumns>;
 export type TunnelGroupBackendRow = RowOf<typeof tunnelGroupColumns>;
-export type TunnelGroupBackends = Table<typeof tunnelGroupColumns>;
 
 /** Backends that answer every request with one fixed response. */
-export function httpResponseBackends(database: Database): HttpResponseBackends {
-  return new Table(database, 'http_response_backends', httpResponseColumns);
-}
+export const httpResponseBackends = (database: Database) =>
+  new Table(database, 'http_response_backends', httpResponseColumns);
 
 /** Backends that balance connections over the online tunnels with specific labels. */
-export function tunnelGroupBackends(database: Database): TunnelGroupBackends {
-  return new Table(database, 'tunnel_group_backends', tunnelGroupColumns);
-}
+export const tunnelGroupBackends = (database: Database) =>
+  new Table(database, 'tunnel_group_backends', tunnelGroupColumns);

@@ -4,9 +4,6 @@ import { flag, type RowOf, Table, text } from './table.ts';
 const columns = { id: text, created_at: text, name: text, active: flag };
 
 export type BotUserRow = RowOf<typeof columns>;
-export type BotUsers = Table<typeof columns>;
 
 /** Identities that own authtokens; service users are the same rows under their newer name. */
-export function botUsers(database: Database): BotUsers {
-  return new Table(database, 'bot_users', columns);
-}
+export const botUsers = (database: Database) => new Table(database, 'bot_users', columns);

@@ -20,9 +20,6 @@ const columns = {
 };
 
 export type CertificateAuthorityRow = RowOf<typeof columns>;
-export type CertificateAuthorities = Table<typeof columns>;
 
 /** CA certificates that TLS edges verify client certificates with. */
-export function certificateAuthorities(database: Database): CertificateAuthorities {
-  return new Table(database, 'certificate_authorities', columns);
-}
+export const certificateAuthorities = (database: Database) => new Table(database, 'certificate_authorities', columns);

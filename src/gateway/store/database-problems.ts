@@ -10,7 +10,6 @@ export class DatabaseBusy extends OperatorError {
 
 /** The disk cannot be written: nothing was changed. */
 export class DatabaseUnwritable extends OperatorError {
-  /** Whether the disk is full. */
   readonly isFull: boolean;
 
   constructor(file: string, cause: unknown) {

@@ -10,9 +10,6 @@ const columns = {
 };
 
 export type EndpointConfigurationRow = RowOf<typeof columns>;
-export type EndpointConfigurations = Table<typeof columns>;
 
 /** Endpoint configurations, which reserved domains refer to. */
-export function endpointConfigurations(database: Database): EndpointConfigurations {
-  return new Table(database, 'endpoint_configurations', columns);
-}
+export const endpointConfigurations = (database: Database) => new Table(database, 'endpoint_configurations', columns);

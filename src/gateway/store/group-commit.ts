@@ -35,7 +35,6 @@ export class GroupCommit {
     private readonly committed: () => void,
   ) {}
 
-  /** Whether a transaction is running. */
   get isRunning(): boolean {
     return this.#isRunning;
   }

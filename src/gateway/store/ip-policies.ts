@@ -5,16 +5,10 @@ const policyColumns = { id: text, created_at: text, description: nullable(text),
 const ruleColumns = { ...policyColumns, ip_policy_id: text, cidr: text, action: text };
 
 export type IpPolicyRow = RowOf<typeof policyColumns>;
-export type IpPolicies = Table<typeof policyColumns>;
 export type IpPolicyRuleRow = RowOf<typeof ruleColumns>;
-export type IpPolicyRules = Table<typeof ruleColumns>;
 
 /** Named sets of rules about source addresses. */
-export function ipPolicies(database: Database): IpPolicies {
-  return new Table(database, 'ip_policies', policyColumns);
-}
+export const ipPolicies = (database: Database) => new Table(database, 'ip_policies', policyColumns);
 
 /** The rules of all IP policies; they are deleted with their policy. */
-export function ipPolicyRules(database: Database): IpPolicyRules {
-  return new Table(database, 'ip_policy_rules', ruleColumns);
-}
+export const ipPolicyRules = (database: Database) => new Table(database, 'ip_policy_rules', ruleColumns);

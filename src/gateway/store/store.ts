@@ -2,19 +2,14 @@ import { existsSync } from 'node:fs';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { createIdSource, type IdSource, ksuidOf } from '../../lib/ids.ts';
 import type { SecretsBox } from '../../lib/secrets-box.ts';
-import { type ApiKeys, apiKeys } from './api-keys.ts';
-import {
-  type HttpResponseBackends,
-  httpResponseBackends,
-  type TunnelGroupBackends,
-  tunnelGroupBackends,
-} from './backends.ts';
-import { type BotUsers, botUsers } from './bot-users.ts';
-import { type CertificateAuthorities, certificateAuthorities } from './certificate-authorities.ts';
+import { apiKeys } from './api-keys.ts';
+import { httpResponseBackends, tunnelGroupBackends } from './backends.ts';
+import { botUsers } from './bot-users.ts';
+import { certificateAuthorities } from './certificate-authorities.ts';
 import { Credentials } from './credentials.ts';
 import { Database } from './database.ts';
-import { type EndpointConfigurations, endpointConfigurations } from './endpoint-configurations.ts';
-import { type IpPolicies, type IpPolicyRules, ipPolicies, ipPolicyRules } from './ip-policies.ts';
+import { endpointConfigurations } from './endpoint-configurations.ts';
+import { ipPolicies, ipPolicyRules } from './ip-policies.ts';
 import type { OlderSchema } from './migrate.ts';
 import { OwnDomains } from './own-domains.ts';
 import { ReservedDomains } from './reserved-domains.ts';
@@ -23,7 +18,7 @@ import { TlsCertificates } from './tls-certificates.ts';
 import { TlsEdges } from './tls-edges.ts';
 
 /** The gateway's persistent data. */
-export interface Store {
+export interface Store extends ReturnType<typeof createTables> {
   database: Database;
   /** Encrypts the secrets in the database and in files beside it. */
   box: SecretsBox;
@@ -32,20 +27,7 @@ export interface Store {
   now(): string;
   /** Random id of this gateway's account, created with the database. */
   account: string;
-  apiKeys: ApiKeys;
-  botUsers: BotUsers;
-  certificateAuthorities: CertificateAuthorities;
-  credentials: Credentials;
-  endpointConfigurations: EndpointConfigurations;
-  httpResponseBackends: HttpResponseBackends;
-  ipPolicies: IpPolicies;
-  ipPolicyRules: IpPolicyRules;
-  ownDomains: OwnDomains;
-  reservedDomains: ReservedDomains;
   tcpPorts: UsedTcpPorts;
-  tlsCertificates: TlsCertificates;
-  tlsEdges: TlsEdges;
-  tunnelGroupBackends: TunnelGroupBackends;
 }
 
 /**
@@ -64,7 +46,24 @@ export function openStore(
   older: 'upgrade' | 'refuse' = 'upgrade',
 ): Store {
   const database = openDatabase(file, older);
-  const tables = {
+  const tables = createTables(database, box);
+  const latest = Object.values(tables)
+    .flatMap((table) => table.page(null, 1).map((row) => ksuidOf(row.id)))
+    .reduce<string | null>((greatest, ksuid) => (greatest === null || ksuid > greatest ? ksuid : greatest), null);
+  const now = () => timestamp(wallClock());
+  return {
+    database,
+    box,
+    ...tables,
+    tcpPorts: new UsedTcpPorts(database, now),
+    ids: createIdSource(latest, wallClock),
+    now,
+    account: database.get<{ value: string }>("SELECT value FROM facts WHERE name = 'account'")?.value ?? '',
+  };
+}
+
+function createTables(database: Database, box: SecretsBox) {
+  return {
     apiKeys: apiKeys(database),
     botUsers: botUsers(database),
     certificateAuthorities: certificateAuthorities(database),
@@ -78,19 +77,6 @@ export function openStore(
     tlsCertificates: new TlsCertificates(database, box),
     tlsEdges: new TlsEdges(database),
     tunnelGroupBackends: tunnelGroupBackends(database),
-  };
-  const latest = Object.values(tables)
-    .flatMap((table) => table.page(null, 1).map((row) => ksuidOf(row.id)))
-    .reduce<string | null>((greatest, ksuid) => (greatest === null || ksuid > greatest ? ksuid : greatest), null);
-  const now = () => timestamp(wallClock());
-  return {
-    database,
-    box,
-    ...tables,
-    tcpPorts: new UsedTcpPorts(database, now),
-    ids: createIdSource(latest, wallClock),
-    now,
-    account: database.get<{ value: string }>("SELECT value FROM facts WHERE name = 'account'")?.value ?? '',
   };
 }
 

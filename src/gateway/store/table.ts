@@ -77,7 +77,6 @@ export class Table<Columns extends Identified> {
     return this.#rows(this.#page, [before ?? END, limit]);
   }
 
-  /** The rows that match a condition. */
   where(condition: string, parameters: readonly SqlValue[]): RowOf<Columns>[] {
     return this.#rows(`${this.#select} WHERE ${condition}`, parameters);
   }

@@ -1,16 +1,12 @@
 import type { SecretsBox } from '../../lib/secrets-box.ts';
+import type { AuthorityFacts } from './certificate-authorities.ts';
 import type { Database } from './database.ts';
 import { blob, json, nullable, type RowOf, Table, text } from './table.ts';
 
 /** Facts about a certificate, read when it is stored. */
-export interface CertificateFacts {
-  subject_common_name: string;
+export interface CertificateFacts extends AuthorityFacts {
   issuer_common_name: string;
   subject_alternative_names: { dns_names: string[]; ips: string[] };
-  not_before: string;
-  not_after: string;
-  key_usages: string[];
-  extended_key_usages: string[];
   private_key_type: string;
   serial_number: string;
   subject_organization: string;

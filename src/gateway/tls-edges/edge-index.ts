@@ -56,7 +56,6 @@ export class TlsEdgeIndex extends EventEmitter<{ changed: [] }> {
     return coveringNames(name).some((host) => this.#hosts.has(host));
   }
 
-  /** All hostports. */
   served(): Iterable<ServedEdge> {
     return this.#served.values();
   }

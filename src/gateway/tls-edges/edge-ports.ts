@@ -6,7 +6,6 @@ import type { TlsEdgeIndex } from './edge-index.ts';
 
 export interface EdgePortsOptions {
   index: TlsEdgeIndex;
-  /** The route of the edges at a port. */
   routeAt(port: number): TlsRoute;
   /** Takes a connection to a further port. */
   accept(socket: Socket, route: TlsRoute): void;

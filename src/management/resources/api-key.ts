@@ -12,7 +12,6 @@ export interface ApiKeyCreate extends z.input<typeof ApiKeyCreate> {
 export const ApiKeyUpdate = body(annotations(604, 605));
 export interface ApiKeyUpdate extends z.input<typeof ApiKeyUpdate> {}
 
-/** A key for the management API. */
 export const ApiKey = z.object({
   ...COMMON_ANSWER,
   ...ANNOTATIONS_ANSWER,

@@ -34,7 +34,6 @@ export interface Endpoint extends z.output<typeof Endpoint> {
   type: string;
   /** Deprecated alias of `url`. */
   public_url?: string | undefined;
-  /** The owner. */
   principal?: Ref | undefined;
 }
 

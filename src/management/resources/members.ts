@@ -86,7 +86,6 @@ export const COMMON_ANSWER = {
   created_at: z.string().meta({ description: 'RFC 3339, UTC.' }),
 };
 
-/** The annotations in responses. */
 export const ANNOTATIONS_ANSWER = {
   description: orNull(z.string()),
   metadata: orNull(z.string()),

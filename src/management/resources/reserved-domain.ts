@@ -6,7 +6,6 @@ import { UNKNOWN_ID } from './resource.ts';
 
 const REGIONS = ['au', 'eu', 'ap', 'us', 'jp', 'in', 'sa'] as const;
 
-/** The policy for automatic certificates. */
 export const CertificatePolicyBody = body({
   authority: z.enum(['letsencrypt'], refused(435, 'must be letsencrypt')).default('letsencrypt'),
   private_key_type: z.enum(['rsa', 'ecdsa'], refused(1909, 'must be rsa or ecdsa')).default('rsa'),

@@ -6,7 +6,6 @@ import type { PolicyAnswer, PolicyClose, PreparedAction } from '../steps.ts';
 
 const FORBIDDEN = 403;
 
-/** Closes the connection. */
 export const CLOSE: PolicyClose = { kind: 'close' };
 
 /** Rejects a request with an empty response, or closes a connection. */

@@ -26,7 +26,6 @@ export function removeHeaders(config: unknown, context: ActionContext): Prepared
   };
 }
 
-/** @returns the names of the removed headers */
 function remove(headers: string[], names: ReadonlySet<string>, collect: boolean): Set<string> | null {
   const removed = collect ? new Set<string>() : null;
   let kept = 0;

@@ -6,7 +6,6 @@ import type { Template } from '../templates.ts';
 const MAX_BODY = 64 * 1024;
 const MAX_TOKEN = 16 * 1024;
 
-/** The place of a token in a request. */
 export interface TokenPlace {
   readonly type: string;
   readonly method: 'header' | 'body';

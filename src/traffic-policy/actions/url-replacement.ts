@@ -6,7 +6,6 @@ import { checkedPattern, compileCost, type RegularExpression, regularExpression 
 /** Servers reject longer URLs anyway. */
 const MAX_URL = 16 * 1024;
 
-/** The result of a replacement. */
 export interface Replacement {
   readonly url: string;
   /** The first match and its groups; empty without a pattern or match. */

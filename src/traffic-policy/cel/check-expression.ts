@@ -45,7 +45,6 @@ export interface Findings {
   readonly indexed: Set<string>;
   /** Variables that are checked for a key first. */
   readonly guarded: Set<string>;
-  /** Whether it reads results of actions. */
   readsResults: boolean;
   /** The cost of compiling its patterns, in units of a budget. */
   patternCost: number;

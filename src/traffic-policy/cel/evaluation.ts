@@ -29,7 +29,6 @@ export function currentContext(): EvaluationContext {
   return current;
 }
 
-/** Evaluates a plan in a context. */
 export function evaluateIn<T>(context: EvaluationContext, plan: (variables: Record<string, CelInput>) => T): T {
   const outer = current;
   current = context;

@@ -1,6 +1,5 @@
 import { type CelMap, celMap } from '@bufbuild/cel';
 
-/** The query parameters, each with all its values. */
 export function queryParameters(query: string): CelMap {
   const values = new Map<string, string[]>();
   for (const [name, value] of new URLSearchParams(query)) {

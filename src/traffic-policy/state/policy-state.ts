@@ -17,7 +17,6 @@ export class PolicyState {
     this.#onAdded = onAdded;
   }
 
-  /** The number of entries. */
   get size(): number {
     return this.#entries.size;
   }

@@ -20,7 +20,6 @@ const NUDGE = Buffer.from([0, 0, 4, 0x20, 0, 0, 0, 1, 0, 0, 0, 1]);
 const GRANTED = Buffer.from(JSON.stringify({ Version: '3', ClientId: 'loopback' }));
 
 export interface LoopbackGateway extends SdkServer {
-  /** Closes all connections. */
   close(): void;
 }
 

@@ -16,7 +16,6 @@ export interface NgrokConnectorOptions {
   log: Log;
 }
 
-/** Connects to a gateway with the ngrok SDK. */
 export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> implements Connector {
   #link: GatewayLink | null = null;
   #supervisor: SessionSupervisor | null = null;

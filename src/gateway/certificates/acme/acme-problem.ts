@@ -60,7 +60,6 @@ export function parseProblem(text: string): ProblemDocument {
   }
 }
 
-/** Whether a value has the form of a problem document. */
 export function isProblem(value: unknown): value is ProblemDocument {
   if (typeof value !== 'object' || value === null) return false;
   const { type, detail } = value as { type?: unknown; detail?: unknown };

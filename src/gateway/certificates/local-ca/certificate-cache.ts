@@ -25,7 +25,6 @@ export class CertificateCache {
     this.#now = now;
   }
 
-  /** Whether the name's certificate is cached. */
   has(name: string): boolean {
     return this.#entries.has(name);
   }

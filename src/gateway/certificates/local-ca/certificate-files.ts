@@ -13,7 +13,6 @@ export interface CertifiedKey {
   key: string;
 }
 
-/** A server certificate of the local CA. */
 export interface Leaf extends CertifiedKey {
   /** When to replace it, in milliseconds since 1970. */
   renewAt: number;
@@ -21,7 +20,6 @@ export interface Leaf extends CertifiedKey {
 
 export interface CertificateFilesOptions {
   dir: string;
-  /** The CA that issues the certificates. */
   ca: X509Certificate;
   /** Issues a missing certificate. */
   issue(names: readonly string[]): Promise<CertifiedKey>;

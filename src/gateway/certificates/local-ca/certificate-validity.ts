@@ -16,7 +16,6 @@ const BACKDATING = DAY;
  */
 const EARLIEST_PLAUSIBLE = Date.parse('2025-01-01T00:00:00Z');
 
-/** The validity period of a certificate. */
 export interface Validity {
   notBefore: Date;
   notAfter: Date;
@@ -32,7 +31,6 @@ export function caValidity(now: number): Validity {
   return { notBefore: new Date(0), notAfter: new Date(Math.max(now, EARLIEST_PLAUSIBLE) + CA_LIFE) };
 }
 
-/** Whether a CA certificate is due for renewal. */
 export function isCaDue(ca: X509Certificate, now: number): boolean {
   return Date.parse(ca.validTo) - now < CA_RENEW_BEFORE;
 }

@@ -39,7 +39,6 @@ export async function certifyCa(keyPem: string, now: number): Promise<string> {
 /** What {@link certifyLeaf} needs to know. */
 export interface LeafRequest {
   caPem: string;
-  /** The CA's key, PEM. */
   keyPem: string;
   /** Host names and IP addresses. */
   names: readonly string[];

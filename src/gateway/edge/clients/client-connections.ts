@@ -29,12 +29,9 @@ interface Visit extends Admission {
 export class ClientConnections {
   readonly #opened = new WeakMap<Socket, { at: number; plan: HandshakePlan }>();
   readonly #visits = new WeakMap<Socket, Visit>();
-  readonly #internal: InternalLookup;
 
   /** @param internal finds the endpoints that policies forward to */
-  constructor(internal: InternalLookup) {
-    this.#internal = internal;
-  }
+  constructor(private readonly internal: InternalLookup) {}
 
   /**
    * Registers a connection that is ready for requests.
@@ -62,7 +59,7 @@ export class ClientConnections {
     }
     if (visit.result.kind !== 'internal' || visit.inside === null) return visit;
     // The endpoint that was online for an earlier request may be offline now.
-    const target = internalTarget(visit.result.url, this.#internal);
+    const target = internalTarget(visit.result.url, this.internal);
     return target ? { endpoint: target, connection: visit.inside } : null;
   }
 
@@ -70,7 +67,7 @@ export class ClientConnections {
     const { demands, connectPhase } = this.#opened.get(socket)?.plan ?? DEFAULT_PLAN;
     if (connectPhase?.endpoint === endpoint) return connectPhase.result;
     const connect: PolicyConnect = { connection, endpoint };
-    const result = runConnectPhase(endpoint.policy, connect, this.#internal);
+    const result = runConnectPhase(endpoint.policy, connect, this.internal);
     // The handshake was performed for another endpoint and cannot be repeated.
     const isMet = !connect.termination || meetsClientDemands(connect.termination, demands);
     return isMet ? result : { kind: 'rejected' };

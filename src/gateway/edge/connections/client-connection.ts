@@ -13,33 +13,31 @@ export class ClientConnection implements PolicyConnection {
   readonly clientPort: number;
   readonly serverIp: string;
   readonly serverPort: number;
-  readonly startedAt: number;
-  readonly tls: PolicyTls | null;
   results?: NonNullable<PolicyConnection['results']>;
-  readonly #socket: Socket;
 
   /** @param startedAt milliseconds since 1970 */
-  constructor(socket: Socket, startedAt: number, tls: PolicyTls | null) {
-    this.#socket = socket;
+  constructor(
+    private readonly socket: Socket,
+    readonly startedAt: number,
+    readonly tls: PolicyTls | null,
+  ) {
     this.clientIp = withoutMapping(socket.remoteAddress ?? UNKNOWN);
     this.clientPort = socket.remotePort ?? 0;
     this.serverIp = withoutMapping(socket.localAddress ?? UNKNOWN);
     this.serverPort = socket.localPort ?? 0;
-    this.startedAt = startedAt;
-    this.tls = tls;
   }
 
   /** The same connection for another endpoint's policy, without the results of this one. */
   forNextPolicy(): ClientConnection {
-    return new ClientConnection(this.#socket, this.startedAt, this.tls);
+    return new ClientConnection(this.socket, this.startedAt, this.tls);
   }
 
   bytesIn(): number {
-    return this.#socket.bytesRead;
+    return this.socket.bytesRead;
   }
 
   bytesOut(): number {
-    return this.#socket.bytesWritten;
+    return this.socket.bytesWritten;
   }
 }
 
@@ -72,36 +70,37 @@ export class HelloTls implements PolicyTls {
 class ClientTls implements PolicyTls {
   readonly ja4 = null;
   readonly verifiedBy: readonly string[];
-  readonly #socket: TLSSocket;
 
-  constructor(socket: TLSSocket, verifiedBy: readonly string[] = []) {
-    this.#socket = socket;
+  constructor(
+    private readonly socket: TLSSocket,
+    verifiedBy: readonly string[] = [],
+  ) {
     this.verifiedBy = verifiedBy;
   }
 
   get sni(): string | null {
     // Node's types declare it for clients only. On a server it holds the name in the ClientHello, or false.
-    const { servername } = this.#socket as TLSSocket & { servername?: string | false };
+    const { servername } = this.socket as TLSSocket & { servername?: string | false };
     return servername || null;
   }
 
   get version(): string | null {
-    return this.#socket.getProtocol()?.replace('TLSv', '') ?? null;
+    return this.socket.getProtocol()?.replace('TLSv', '') ?? null;
   }
 
   get cipherSuite(): string | null {
-    return this.#socket.getCipher()?.standardName ?? null;
+    return this.socket.getCipher()?.standardName ?? null;
   }
 
   get alpn(): string | null {
-    return this.#socket.alpnProtocol || null;
+    return this.socket.alpnProtocol || null;
   }
 
   get clientCertificate(): Uint8Array | null {
-    return this.#socket.getPeerX509Certificate()?.raw ?? null;
+    return this.socket.getPeerX509Certificate()?.raw ?? null;
   }
 
   get serverCertificate(): Uint8Array | null {
-    return this.#socket.getX509Certificate()?.raw ?? null;
+    return this.socket.getX509Certificate()?.raw ?? null;
   }
 }

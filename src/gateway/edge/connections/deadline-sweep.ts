@@ -1,4 +1,3 @@
-/** Something with a deadline. */
 export interface Timed {
   /** @param now milliseconds of `performance.now()` */
   checkTime(now: number): void;
@@ -7,17 +6,14 @@ export interface Timed {
 /** Checks the deadlines of all its members at intervals; a timer for each would cost more. */
 export class DeadlineSweep<T extends Timed> implements Iterable<T> {
   readonly #members = new Set<T>();
-  readonly #interval: number;
   #timer: NodeJS.Timeout | undefined;
 
   /** @param interval milliseconds */
-  constructor(interval: number) {
-    this.#interval = interval;
-  }
+  constructor(private readonly interval: number) {}
 
   add(member: T): void {
     this.#members.add(member);
-    this.#timer ??= setInterval(() => this.#sweep(), this.#interval).unref();
+    this.#timer ??= setInterval(() => this.#sweep(), this.interval).unref();
   }
 
   /** @returns whether it was a member */

@@ -7,12 +7,9 @@ export class HeaderBlock {
   /** The text so far. Once complete, every line has its CR LF, and the empty line is left out. */
   text = '';
   complete = false;
-  readonly #limit: number;
 
   /** @param limit in bytes */
-  constructor(limit: number) {
-    this.#limit = limit;
-  }
+  constructor(private readonly limit: number) {}
 
   /** @param before text to prepend to the next bytes */
   start(before: string): void {
@@ -42,7 +39,7 @@ export class HeaderBlock {
 
   #append(bytes: Buffer, at: number): number {
     const before = this.text.length;
-    const to = Math.min(bytes.length, at + this.#limit + END.length);
+    const to = Math.min(bytes.length, at + this.limit + END.length);
     const text = this.text + bytes.toString('latin1', at, to);
     const end = text.indexOf(END, Math.max(0, before - END.length + 1));
     this.#check(end === -1 ? text.length : end);
@@ -52,6 +49,6 @@ export class HeaderBlock {
   }
 
   #check(length: number): void {
-    if (length > this.#limit) throw new HeadersTooLong();
+    if (length > this.limit) throw new HeadersTooLong();
   }
 }

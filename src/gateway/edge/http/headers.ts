@@ -33,7 +33,6 @@ const NEVER_TRAILERS: ReadonlySet<string> = new Set([
 
 /** The client, for the X-Forwarded headers. */
 export interface Forwarded {
-  /** IP address. */
   address: string;
   protocol: 'http' | 'https';
 }

@@ -19,7 +19,6 @@ import { answerInstead } from './policy-outcome.ts';
 import type { RequestBody } from './request-body.ts';
 import { ResponseWriter } from './response-writer.ts';
 
-/** What an exchange consists of. */
 export interface ExchangeParts {
   req: ClientRequest;
   res: ClientResponse;
@@ -48,7 +47,6 @@ const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TR
 
 /** Sends one request to the upstream and streams its response to the client. */
 export class Exchange implements ExchangeEvents {
-  protected readonly parts: ExchangeParts;
   #connection: UpstreamLink | null = null;
   #outgoing: OutgoingRequest | null = null;
   #head: ResponseHead | null = null;
@@ -58,9 +56,7 @@ export class Exchange implements ExchangeEvents {
   /** Whether the request may safely be sent twice. */
   #repeatable = false;
 
-  constructor(parts: ExchangeParts) {
-    this.parts = parts;
-  }
+  constructor(protected readonly parts: ExchangeParts) {}
 
   /** @throws {Error} when the request cannot be written */
   start(): void {

@@ -47,17 +47,13 @@ export interface HttpProxyOptions {
 
 /** Takes clients' requests through the policies of their endpoints, and to the upstreams. */
 export class HttpProxy {
-  readonly #options: HttpProxyOptions;
   readonly #upstreams = new Map<GatewayEndpoint, Upstream>();
   /** Endpoints that have gone offline, for requests whose policy was still running. */
   readonly #removed = new WeakSet<GatewayEndpoint>();
   readonly #openConnections = new OpenConnections();
 
-  constructor(options: HttpProxyOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: HttpProxyOptions) {}
 
-  /** Answers a request. */
   handle(req: ClientRequest, res: ClientResponse, admission: Admission): void {
     this.#process(EdgeRequest.received(req, res, admission));
   }
@@ -85,7 +81,7 @@ export class HttpProxy {
         if (this.#removed.has(endpoint)) answerError(req, res, endpointRemoved());
         else this.#applyOutcome(settled, request);
       })
-      .catch((error: unknown) => this.#options.onFailure(req, res, error));
+      .catch((error: unknown) => this.options.onFailure(req, res, error));
   }
 
   #applyOutcome(outcome: RequestOutcome | undefined, request: EdgeRequest): void {
@@ -98,7 +94,7 @@ export class HttpProxy {
       return;
     }
     const { req, res, policy } = request;
-    const { counters } = this.#options;
+    const { counters } = this.options;
     request.body?.stop();
     if (outcome.kind === 'close') {
       counters.refusedByPolicy += 1;
@@ -108,7 +104,7 @@ export class HttpProxy {
 
   /** Forwards a request to an internal endpoint, through that endpoint's own policy. */
   #forwardInternally(outcome: Forward, request: EdgeRequest): void {
-    const target = internalTarget(outcome.url, this.#options.internal);
+    const target = internalTarget(outcome.url, this.options.internal);
     if (!target) this.#resume(outcome, TARGET_OFFLINE, request);
     else if (request.forwards >= MAX_FORWARDS) this.#resume(outcome, TOO_MANY_FORWARDS, request);
     else {
@@ -125,7 +121,7 @@ export class HttpProxy {
   /** Continues as the action says when a request could not be forwarded. */
   #resume(outcome: Forward, failure: ForwardFailure, request: EdgeRequest): void {
     if (outcome.resume === null) {
-      this.#options.counters.upstreamFailures += 1;
+      this.options.counters.upstreamFailures += 1;
       request.body?.stop();
       answerPolicyError(request.req, request.res, forwardError(failure));
       return;
@@ -143,7 +139,7 @@ export class HttpProxy {
       return;
     }
     const { pool, upgraded } = this.#upstreamOf(endpoint);
-    const { counters } = this.#options;
+    const { counters } = this.options;
     const parts = { req, res, request, body, policy, pool, from: clientOf(request), onFailure, counters };
     const onConnected = (client: Duplex, stream: Duplex) => {
       counters.responded(SWITCHING_PROTOCOLS);
@@ -178,7 +174,7 @@ export class HttpProxy {
   #upstreamOf(endpoint: GatewayEndpoint): Upstream {
     let upstream = this.#upstreams.get(endpoint);
     if (!upstream) {
-      upstream = { pool: poolOf(endpoint, this.#options.limits), upgraded: new Set() };
+      upstream = { pool: poolOf(endpoint, this.options.limits), upgraded: new Set() };
       this.#upstreams.set(endpoint, upstream);
     }
     return upstream;

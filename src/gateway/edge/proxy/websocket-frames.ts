@@ -41,7 +41,6 @@ export function frameHead(opcode: number, length: number): Buffer {
 
 /** Parses a client's frames from pieces of any size, without buffering messages. */
 export class FrameReader {
-  readonly #events: FrameEvents;
   /** Bytes of an incomplete head. */
   #head = Buffer.alloc(0);
   #opcode = 0;
@@ -56,9 +55,7 @@ export class FrameReader {
   /** Nothing follows a close frame (section 5.5.1). */
   #closed = false;
 
-  constructor(events: FrameEvents) {
-    this.#events = events;
-  }
+  constructor(private readonly events: FrameEvents) {}
 
   /** @throws {WebSocketFault} when the client violates the protocol */
   push(chunk: Buffer): void {
@@ -109,7 +106,7 @@ export class FrameReader {
     this.#maskAt = (this.#maskAt + piece.length) & 3;
     this.#remaining -= piece.length;
     if (this.#opcode >= Opcode.close) this.#control.push(piece);
-    else this.#events.onBytes(piece);
+    else this.events.onBytes(piece);
     if (this.#remaining === 0) this.#finish();
     return chunk.subarray(piece.length);
   }
@@ -117,7 +114,7 @@ export class FrameReader {
   #finish(): void {
     if (this.#opcode < Opcode.close) return;
     this.#closed = this.#opcode === Opcode.close;
-    this.#events.onControl(this.#opcode, Buffer.concat(this.#control));
+    this.events.onControl(this.#opcode, Buffer.concat(this.#control));
   }
 }
 

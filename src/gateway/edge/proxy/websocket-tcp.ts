@@ -23,7 +23,6 @@ const SUBPROTOCOL = 'binary';
 
 const SWITCHING_PROTOCOLS = 101;
 
-/** A client whose WebSocket is converted to TCP. */
 export interface ConvertedClient {
   upgrade: Upgrade;
   from: ClientInfo;

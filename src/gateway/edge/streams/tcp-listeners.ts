@@ -26,14 +26,12 @@ const MAX_CONNECTIONS = 8192;
 
 /** The public ports of tcp endpoints. Each is open while a session holds it. */
 export class TcpListeners implements PortOpener {
-  readonly #options: TcpListenersOptions;
   readonly #servers = new Map<number, Server>();
   readonly #clients = new Set<Socket>();
   readonly #streams: StreamProxy;
   readonly #onRemoved = (endpoint: GatewayEndpoint) => this.#streams.remove(endpoint);
 
-  constructor(options: TcpListenersOptions) {
-    this.#options = options;
+  constructor(private readonly options: TcpListenersOptions) {
     const { endpoints, limits, counters, log } = options;
     const internal: InternalLookup = (...address) => endpoints.internal(...address);
     this.#streams = new StreamProxy({ internal, idleTimeout: limits?.streamIdleTimeout, counters, log });
@@ -41,7 +39,7 @@ export class TcpListeners implements PortOpener {
   }
 
   async open(port: number): Promise<void> {
-    const { host, limits, log } = this.#options;
+    const { host, limits, log } = this.options;
     const server = createServer({ allowHalfOpen: true, noDelay: true });
     server.maxConnections = limits?.connections ?? MAX_CONNECTIONS;
     server.on('connection', (socket) => this.#serve(socket, port));
@@ -59,7 +57,7 @@ export class TcpListeners implements PortOpener {
 
   /** Closes all ports and connections. */
   stop(): void {
-    this.#options.endpoints.off('removed', this.#onRemoved);
+    this.options.endpoints.off('removed', this.#onRemoved);
     for (const port of [...this.#servers.keys()]) this.close(port);
     for (const client of this.#clients) client.destroy();
   }
@@ -69,7 +67,7 @@ export class TcpListeners implements PortOpener {
     client.once('close', () => this.#clients.delete(client));
     // An error is followed by 'close'.
     client.on('error', () => {});
-    const endpoint = this.#options.endpoints.onTcpPort(port);
+    const endpoint = this.options.endpoints.onTcpPort(port);
     if (endpoint) this.#streams.serve(client, endpoint);
     else resetConnection(client);
   }

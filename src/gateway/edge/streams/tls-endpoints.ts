@@ -22,14 +22,10 @@ export interface TlsEndpointsOptions {
  * certificate or one of the gateway's own.
  */
 export class TlsEndpoints implements TlsRoute {
-  readonly #options: TlsEndpointsOptions;
-
-  constructor(options: TlsEndpointsOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: TlsEndpointsOptions) {}
 
   async serve(pending: PendingConnection): Promise<boolean> {
-    const { lookup, internal, handshakes, streams } = this.#options;
+    const { lookup, internal, handshakes, streams } = this.options;
     const { socket, hello, hostName, handshakeDone } = pending;
     const endpoint = hello && hostName !== '' ? lookup(hostName) : undefined;
     if (!endpoint || !hello) return false;

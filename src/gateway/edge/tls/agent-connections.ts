@@ -1,6 +1,5 @@
 import type { TLSSocket } from 'node:tls';
 
-/** Serves agents. */
 export interface AgentServer {
   /** Takes a connection over. */
   accept(secured: TLSSocket): void;

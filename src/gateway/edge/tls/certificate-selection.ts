@@ -21,14 +21,12 @@ export interface CertificateSelectionOptions {
 
 /** Chooses the certificate that the public TLS ports present. */
 export class CertificateSelection {
-  readonly #options: CertificateSelectionOptions;
   readonly #leaves: CertificateCache;
   readonly #default: CertificateCache;
   readonly #contexts = new TlsContexts();
 
-  constructor(options: CertificateSelectionOptions) {
+  constructor(private readonly options: CertificateSelectionOptions) {
     const { ca, defaultNames } = options;
-    this.#options = options;
     this.#leaves = new CertificateCache(ca, 1024);
     this.#default = new CertificateCache({ issue: () => ca.issue(defaultNames) }, 1);
   }
@@ -55,14 +53,14 @@ export class CertificateSelection {
     const pair = name === '' ? null : this.#domainPair(name);
     if (pair) return pair;
     // Certificates are issued for served names only. A name that has just gone offline keeps its cached one, to say so.
-    const servedAs = this.#options.servedAs(name);
+    const servedAs = this.options.servedAs(name);
     const certified = servedAs === null ? null : certifiedName(name, servedAs);
     const known = certified ?? [name, parentWildcard(name)].find((each) => this.#leaves.has(each));
     return known === undefined ? this.#default.leafFor('') : this.#leaves.leafFor(known);
   }
 
   #domainPair(name: string): CertifiedKey | null {
-    const { domains, log } = this.#options;
+    const { domains, log } = this.options;
     try {
       return domains?.pairFor(name) ?? null;
     } catch (err) {

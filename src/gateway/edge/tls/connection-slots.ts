@@ -3,17 +3,15 @@ import { resetConnection } from '../http/reset-connection.ts';
 
 /** Limits the client connections of a port. A new one replaces an idle one, or else the oldest that may be evicted. */
 export class ConnectionSlots {
-  readonly #limit: number;
-  readonly #closeIdle: () => boolean;
   readonly #taken = new Set<Socket>();
   /** Oldest first. */
   readonly #evictable = new Set<Socket>();
 
   /** @param closeIdle closes one idle connection; returns false when there is none */
-  constructor(limit: number, closeIdle: () => boolean) {
-    this.#limit = limit;
-    this.#closeIdle = closeIdle;
-  }
+  constructor(
+    private readonly limit: number,
+    private readonly closeIdle: () => boolean,
+  ) {}
 
   /**
    * Takes a slot until the connection closes.
@@ -21,7 +19,7 @@ export class ConnectionSlots {
    * @returns false when all slots are taken by busy connections; the new connection has been reset then
    */
   take(socket: Socket): boolean {
-    if (this.#taken.size >= this.#limit && !this.#closeIdle() && !this.#evictOldest()) {
+    if (this.#taken.size >= this.limit && !this.closeIdle() && !this.#evictOldest()) {
       resetConnection(socket);
       return false;
     }

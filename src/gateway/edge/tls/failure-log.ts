@@ -4,19 +4,16 @@ const INTERVAL_MS = 60_000;
 
 /** Logs failed TLS connections at most once a minute: a broken certificate fails at every connection, and anyone may connect. */
 export class FailureLog {
-  readonly #log: Log;
   #failures = 0;
   #loggedAt = Number.NEGATIVE_INFINITY;
 
-  constructor(log: Log) {
-    this.#log = log;
-  }
+  constructor(private readonly log: Log) {}
 
   report(error: unknown): void {
     this.#failures += 1;
     const now = performance.now();
     if (now - this.#loggedAt < INTERVAL_MS) return;
-    this.#log.error({ err: error, failures: this.#failures }, 'TLS connection failed');
+    this.log.error({ err: error, failures: this.#failures }, 'TLS connection failed');
     this.#loggedAt = now;
     this.#failures = 0;
   }

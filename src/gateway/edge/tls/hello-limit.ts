@@ -5,18 +5,15 @@ import type { Socket } from 'node:net';
  * oldest is closed. None of them counts as a client connection yet.
  */
 export class HelloLimit {
-  readonly #limit: number;
   /** Oldest first. */
   readonly #sockets = new Set<Socket>();
 
-  constructor(limit: number) {
-    this.#limit = limit;
-  }
+  constructor(private readonly limit: number) {}
 
   /** Counts a connection until the promise settles. */
   async during<T>(socket: Socket, promise: Promise<T>): Promise<T> {
     this.#sockets.add(socket);
-    if (this.#sockets.size > this.#limit) {
+    if (this.#sockets.size > this.limit) {
       const [oldest] = this.#sockets;
       oldest?.destroy();
     }

@@ -7,7 +7,6 @@ import type { ConnectionSlots } from './connection-slots.ts';
 import type { Handshakes } from './handshakes.ts';
 import type { PendingConnection, TlsRoute } from './tls-route.ts';
 
-/** A connection admitted to HTTPS. */
 export interface HttpsConnection {
   /** What the handshake demands of the client; null for the defaults. */
   readonly demands: TlsTermination | null;
@@ -15,7 +14,6 @@ export interface HttpsConnection {
   serve(secured: TLSSocket): void;
 }
 
-/** Serves HTTPS. */
 export interface HttpsHandler {
   /**
    * Runs the part of the policy that comes before the handshake.
@@ -50,14 +48,10 @@ const HTTP2_OR_1 = ['h2', ...HTTP1];
 
 /** The route of last resort: performs the handshake and serves HTTPS, whatever the host name. */
 export class HttpsRoute implements TlsRoute {
-  readonly #options: HttpsRouteOptions;
-
-  constructor(options: HttpsRouteOptions) {
-    this.#options = options;
-  }
+  constructor(private readonly options: HttpsRouteOptions) {}
 
   async serve(pending: PendingConnection): Promise<true> {
-    const { https, endpointFor, handshakes, http2, agents } = this.#options;
+    const { https, endpointFor, handshakes, http2, agents } = this.options;
     const endpoint = endpointFor(pending.hostName);
     const admitted = https.admit(pending, endpoint);
     if (admitted === null) {
@@ -82,7 +76,7 @@ export class HttpsRoute implements TlsRoute {
     secured: TLSSocket,
     https: HttpsConnection,
   ): void {
-    const { slots } = this.#options;
+    const { slots } = this.options;
     slots.allowEviction(socket);
     secured.once('readable', () => slots.preventEviction(socket));
     agents.detect(secured, () => https.serve(secured));

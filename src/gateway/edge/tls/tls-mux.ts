@@ -44,12 +44,10 @@ const UNRECOGNIZED_NAME = Buffer.from('15030300020270', 'hex');
  * prefer when its key type differs from that of the certificate that SNICallback finds.
  */
 export class TlsMux {
-  readonly #options: TlsMuxOptions;
   readonly #hellos: HelloLimit;
   readonly #failures: FailureLog;
 
-  constructor(options: TlsMuxOptions) {
-    this.#options = options;
+  constructor(private readonly options: TlsMuxOptions) {
     this.#hellos = new HelloLimit(options.limits.hellos);
     this.#failures = new FailureLog(options.log);
   }
@@ -60,7 +58,7 @@ export class TlsMux {
    * @param only the single route of a further port; left out: the connection came to the shared port
    */
   accept(socket: Socket, only?: TlsRoute): void {
-    const { limits, slots } = this.#options;
+    const { limits, slots } = this.options;
     // An error is followed by 'close'.
     socket.on('error', () => {});
     const timer = setTimeout(() => socket.destroy(), limits.handshakeTimeout);
@@ -79,7 +77,7 @@ export class TlsMux {
     const hello = await this.#hellos.during(socket, readClientHello(socket));
     if (socket.destroyed) return;
     const pending = { socket, hello, hostName: hostNameOf(hello?.serverName ?? ''), handshakeDone };
-    const { routes, challenges, agents, slots } = this.#options;
+    const { routes, challenges, agents, slots } = this.options;
     if (!only && answerValidation(pending, challenges)) return;
     if (!only && agents?.name === pending.hostName) {
       await this.#serveAgent(pending, agents);
@@ -92,7 +90,7 @@ export class TlsMux {
   }
 
   async #serveAgent(pending: PendingConnection, agents: AgentConnections): Promise<void> {
-    const secured = await this.#hellos.during(pending.socket, this.#options.handshakes.secure(pending));
+    const secured = await this.#hellos.during(pending.socket, this.options.handshakes.secure(pending));
     if (secured) agents.accept(secured);
   }
 }

@@ -12,14 +12,13 @@ const SWEEP_MS = 250;
 export class Http2UpstreamPool implements UpstreamLinks, Http2StreamOwner {
   readonly responseTimeout: number;
   readonly #queue: StreamQueue;
-  readonly #endpoint: GatewayEndpoint;
-  readonly #limits: UpstreamLimits;
   readonly #sessions = new DeadlineSweep<Http2UpstreamSession>(SWEEP_MS);
   readonly #streams = new DeadlineSweep<Http2UpstreamStream>(SWEEP_MS);
 
-  constructor(endpoint: GatewayEndpoint, limits: UpstreamLimits) {
-    this.#endpoint = endpoint;
-    this.#limits = limits;
+  constructor(
+    private readonly endpoint: GatewayEndpoint,
+    private readonly limits: UpstreamLimits,
+  ) {
     this.#queue = new StreamQueue(limits.streamWait);
     this.responseTimeout = limits.responseTimeout;
   }
@@ -60,7 +59,7 @@ export class Http2UpstreamPool implements UpstreamLinks, Http2StreamOwner {
   #newSession(from: ClientInfo): Http2UpstreamSession {
     const onOver = () => this.#sessions.delete(session);
     const session: Http2UpstreamSession = new Http2UpstreamSession(
-      { endpoint: this.#endpoint, limits: this.#limits, queue: this.#queue },
+      { endpoint: this.endpoint, limits: this.limits, queue: this.#queue },
       from,
       onOver,
     );

@@ -26,10 +26,6 @@ export interface Http2StreamOwner {
 export class Http2UpstreamStream implements UpstreamLink {
   reused = false;
   unanswered = true;
-  /** Whether the request must not reuse a session. */
-  readonly needsNewSession: boolean;
-  readonly from: ClientInfo;
-  readonly #owner: Http2StreamOwner;
   #session: Http2UpstreamSession | null = null;
   #stream: ClientHttp2Stream | null = null;
   #user: ExchangeEvents | null = null;
@@ -43,20 +39,20 @@ export class Http2UpstreamStream implements UpstreamLink {
   /** When the response's head, or reading the request, is overdue; in milliseconds of `performance.now()`. */
   #deadline = Number.POSITIVE_INFINITY;
 
-  constructor(from: ClientInfo, needsNewSession: boolean, owner: Http2StreamOwner) {
-    this.from = from;
-    this.needsNewSession = needsNewSession;
-    this.#owner = owner;
-  }
+  constructor(
+    readonly from: ClientInfo /** Whether the request must not reuse a session. */,
+    readonly needsNewSession: boolean,
+    private readonly owner: Http2StreamOwner,
+  ) {}
 
   send(outgoing: OutgoingRequest, user: ExchangeEvents): void {
-    const session = this.#owner.sessionFor(this);
+    const session = this.owner.sessionFor(this);
     const headers = requestHeaders(outgoing, session.scheme);
     this.#user = user;
     this.#session = session;
     this.#isHead = outgoing.request.method === 'HEAD';
     this.reused = session.used;
-    this.#deadline = performance.now() + this.#owner.responseTimeout;
+    this.#deadline = performance.now() + this.owner.responseTimeout;
     session.opened
       .then((opened) => this.#start(opened, headers, outgoing.body !== null))
       .catch((error: unknown) => this.fail(asError(error)));
@@ -64,7 +60,7 @@ export class Http2UpstreamStream implements UpstreamLink {
 
   write(bytes: Buffer): boolean {
     const room = this.#stream?.write(bytes) ?? false;
-    if (!room) this.#deadline = performance.now() + this.#owner.responseTimeout;
+    if (!room) this.#deadline = performance.now() + this.owner.responseTimeout;
     return room;
   }
 
@@ -93,7 +89,7 @@ export class Http2UpstreamStream implements UpstreamLink {
     this.#session = null;
     if (this.#stream && !this.#stream.destroyed) this.#stream.close(Http2Code.cancel);
     this.#stream = null;
-    this.#owner.remove(this);
+    this.owner.remove(this);
   }
 
   /** Ends the request and reports the error to its user. */
@@ -200,7 +196,7 @@ export class Http2UpstreamStream implements UpstreamLink {
 
   #requestSent(): void {
     this.#wholeRequestSent = true;
-    this.#deadline = performance.now() + this.#owner.responseTimeout;
+    this.#deadline = performance.now() + this.owner.responseTimeout;
   }
 }
 

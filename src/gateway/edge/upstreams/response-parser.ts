@@ -48,7 +48,6 @@ export class ResponseParser {
     return this.#state === 'idle';
   }
 
-  /** Whether the head of a response is expected. */
   get awaitsHead(): boolean {
     return this.#state === 'head';
   }
@@ -63,7 +62,6 @@ export class ResponseParser {
     return this.#started;
   }
 
-  /** Expects the response to a request. */
   expect(request: { method: string; upgrade: boolean }, events: ResponseEvents): void {
     this.#events = events;
     this.#state = 'head';

@@ -7,7 +7,6 @@ import { ResponseParser } from './response-parser.ts';
 import type { StreamQueue } from './stream-queue.ts';
 import type { ExchangeEvents, OutgoingRequest, UpstreamLimits, UpstreamLink } from './upstream-link.ts';
 
-/** The pool of a connection. */
 export interface ConnectionOwner {
   /** Waits for a stream when the agent has none free. */
   readonly queue: StreamQueue;
@@ -15,7 +14,6 @@ export interface ConnectionOwner {
   spare(): ByteChannel | null;
   /** The connection can take another request. */
   idle(connection: UpstreamConnection): void;
-  /** The connection has ended. */
   remove(connection: UpstreamConnection): void;
 }
 
@@ -27,11 +25,6 @@ const KEEP_ALIVE_MARGIN = 1000;
 /** One stream to the upstream that carries HTTP/1, one request at a time. */
 export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   reused = false;
-  /** The client for whose request the stream is opened. */
-  readonly from: ClientInfo;
-  readonly #endpoint: GatewayEndpoint;
-  readonly #limits: UpstreamLimits;
-  readonly #owner: ConnectionOwner;
   readonly #parser: ResponseParser;
   #channel: ByteChannel | null = null;
   #user: ExchangeEvents | null = null;
@@ -47,11 +40,12 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   #idleSince = 0;
   #leaveQueue: (() => void) | undefined;
 
-  constructor(endpoint: GatewayEndpoint, limits: UpstreamLimits, from: ClientInfo, owner: ConnectionOwner) {
-    this.#endpoint = endpoint;
-    this.#limits = limits;
-    this.from = from;
-    this.#owner = owner;
+  constructor(
+    private readonly endpoint: GatewayEndpoint,
+    private readonly limits: UpstreamLimits /** The client for whose request the stream is opened. */,
+    readonly from: ClientInfo,
+    private readonly owner: ConnectionOwner,
+  ) {
     this.#parser = new ResponseParser(limits.maxHeaderSize);
   }
 
@@ -73,7 +67,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#wholeRequestSent = body === null;
     if (this.#channel) this.#start(this.#channel, head);
     else {
-      this.#leaveQueue = this.#owner.queue.enter(
+      this.#leaveQueue = this.owner.queue.enter(
         () => this.#open(),
         (channel) => this.#connected(channel, head),
         (error) => this.fail(asError(error)),
@@ -109,7 +103,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#leaveQueue?.();
     this.#channel?.abort();
     this.#channel = null;
-    this.#owner.remove(this);
+    this.owner.remove(this);
   }
 
   /** Ends the connection and returns its open stream. */
@@ -180,11 +174,11 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   /** Opens a stream or, when the agent has reached its limit, takes that of an idle connection. */
   #open(): ByteChannel {
     try {
-      return this.#endpoint.openChannel(this.from);
+      return this.endpoint.openChannel(this.from);
     } catch (error) {
       // A stream with a PROXY header belongs to one client.
       const isFull = error instanceof StreamsExhausted && !this.from.proxyHeader;
-      const spare = isFull ? this.#owner.spare() : null;
+      const spare = isFull ? this.owner.spare() : null;
       if (spare === null) throw error;
       this.reused = true;
       return spare;
@@ -205,7 +199,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   }
 
   #extendDeadline(): void {
-    this.#deadline = performance.now() + this.#limits.responseTimeout;
+    this.#deadline = performance.now() + this.limits.responseTimeout;
   }
 
   /** @param clean whether no bytes follow the response, which the next request could take for its own */
@@ -220,15 +214,15 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#idleSince = performance.now();
     this.#deadline = this.#idleSince + idle;
     this.#channel?.resume();
-    this.#owner.idle(this);
+    this.owner.idle(this);
   }
 
   /** Milliseconds that the connection can wait for another request; 0 when it must be closed. */
   #idleTimeout(): number {
     const { head } = this.#parser;
     if (!this.#wholeRequestSent || head === null || !head.keepAlive) return 0;
-    if (head.keepAliveSeconds === null) return this.#limits.keepAlive;
-    return Math.min(this.#limits.keepAlive, head.keepAliveSeconds * 1000 - KEEP_ALIVE_MARGIN);
+    if (head.keepAliveSeconds === null) return this.limits.keepAlive;
+    return Math.min(this.limits.keepAlive, head.keepAliveSeconds * 1000 - KEEP_ALIVE_MARGIN);
   }
 
   #handOver(user: ExchangeEvents, rest: Buffer): void {

@@ -15,7 +15,6 @@ export interface UpstreamLimits {
   streamWait: number;
 }
 
-/** A request for an upstream. */
 export interface OutgoingRequest {
   /** As the policy left it. */
   readonly request: PolicyRequest;
@@ -64,7 +63,6 @@ export interface UpstreamLink {
    * @param trailers flat name, value list
    */
   finishRequest(trailers: readonly string[]): void;
-  /** Pauses the response. */
   pause(): void;
   resume(): void;
   /** Aborts the request without notifying its user. */

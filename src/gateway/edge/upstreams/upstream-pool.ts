@@ -17,15 +17,14 @@ const STALE_AFTER = 1000;
 /** The connections to one endpoint's upstream. */
 export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   readonly queue: StreamQueue;
-  readonly #endpoint: GatewayEndpoint;
-  readonly #limits: UpstreamLimits;
   readonly #all = new DeadlineSweep<UpstreamConnection>(SWEEP_MS);
   /** The most recently used one is taken first, so that surplus ones time out. */
   readonly #idle: UpstreamConnection[] = [];
 
-  constructor(endpoint: GatewayEndpoint, limits: UpstreamLimits) {
-    this.#endpoint = endpoint;
-    this.#limits = limits;
+  constructor(
+    private readonly endpoint: GatewayEndpoint,
+    private readonly limits: UpstreamLimits,
+  ) {
     this.queue = new StreamQueue(limits.streamWait);
   }
 
@@ -44,7 +43,7 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   }
 
   takeNew(from: ClientInfo): UpstreamConnection {
-    const connection = new UpstreamConnection(this.#endpoint, this.#limits, from, this);
+    const connection = new UpstreamConnection(this.endpoint, this.limits, from, this);
     this.#all.add(connection);
     return connection;
   }

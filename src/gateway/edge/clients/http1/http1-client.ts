@@ -46,8 +46,6 @@ export interface Http1ClientOptions {
  * has been written, so pipelining clients cost no more than others.
  */
 export class Http1Client implements IdleClient {
-  readonly #socket: Socket;
-  readonly #options: Http1ClientOptions;
   readonly #responses: Http1ResponseOptions;
   readonly #block: HeaderBlock;
   /** Reused for all bodies of the connection. */
@@ -64,9 +62,10 @@ export class Http1Client implements IdleClient {
   #headersBegun = false;
 
   /** Takes over a connection. */
-  constructor(socket: Socket, options: Http1ClientOptions) {
-    this.#socket = socket;
-    this.#options = options;
+  constructor(
+    private readonly socket: Socket,
+    private readonly options: Http1ClientOptions,
+  ) {
     const { keepAlive, counters } = options;
     this.#responses = { keepAlive, counters, onEnd: () => this.#responseWritten() };
     this.#block = new HeaderBlock(options.limits.headerBytes);
@@ -82,17 +81,17 @@ export class Http1Client implements IdleClient {
   }
 
   get idleSince(): number | null {
-    const { destroyed, writableLength } = this.#socket;
+    const { destroyed, writableLength } = this.socket;
     return this.#response !== null || writableLength > 0 || destroyed ? null : this.#waitingSince;
   }
 
   destroy(): void {
-    this.#socket.destroy();
+    this.socket.destroy();
   }
 
   /** Ends a connection whose headers are overdue, or that has been idle for too long. */
   checkTime(now: number): void {
-    const { headersTimeout, keepAliveTimeout } = this.#options.limits;
+    const { headersTimeout, keepAliveTimeout } = this.options.limits;
     if (this.#response !== null || this.#closing) return;
     if (now - this.#waitingSince < (this.#headersDue ? headersTimeout : keepAliveTimeout)) return;
     if (this.#headersBegun) this.#reject(requestTimeout());
@@ -108,7 +107,7 @@ export class Http1Client implements IdleClient {
   };
 
   readonly #onDrain = (): void => {
-    if (this.#response === null) this.#socket.resume();
+    if (this.#response === null) this.socket.resume();
     else this.#response.emit('drain');
   };
 
@@ -122,18 +121,18 @@ export class Http1Client implements IdleClient {
   readonly #onClose = (): void => {
     this.#request?.abort();
     this.#response?.abort();
-    this.#options.onDone(this);
+    this.options.onDone(this);
   };
 
   #read(bytes: Buffer): void {
     for (let at = 0; at < bytes.length && !this.#closing; ) {
       const request = this.#request;
-      if (request === null && !this.#socket.writableNeedDrain) at = this.#readHead(bytes, at);
+      if (request === null && !this.socket.writableNeedDrain) at = this.#readHead(bytes, at);
       else if (request !== null && !request.complete) at = this.#readBody(request, bytes, at);
       else {
         // The next request waits for this response, or for the client to read the last one.
-        this.#socket.pause();
-        this.#socket.unshift(at === 0 ? bytes : bytes.subarray(at));
+        this.socket.pause();
+        this.socket.unshift(at === 0 ? bytes : bytes.subarray(at));
         return;
       }
     }
@@ -151,7 +150,7 @@ export class Http1Client implements IdleClient {
     block.start('');
     if (text === '') return end;
     const head = parseHttp1Head(text);
-    const { services } = this.#options.handler;
+    const { services } = this.options.handler;
     if (!services?.serves(head.headers.host)) {
       this.#begin(head);
       return end;
@@ -176,17 +175,17 @@ export class Http1Client implements IdleClient {
 
   #begin(head: Http1Head): void {
     const upgrade = head.upgrade === null ? null : { protocol: head.upgrade, accept: () => this.#handOver() };
-    const request = new Http1Request(head, this.#socket, upgrade, head.length === null ? this.#decoder() : null);
-    const response = new Http1Response(this.#socket, head, this.#responses);
+    const request = new Http1Request(head, this.socket, upgrade, head.length === null ? this.#decoder() : null);
+    const response = new Http1Response(this.socket, head, this.#responses);
     this.#headersBegun = false;
     this.#headersDue = false;
     this.#request = request;
     this.#response = response;
-    this.#options.handler.onRequest(request, response);
+    this.options.handler.onRequest(request, response);
   }
 
   #decoder(): ChunkedDecoder {
-    this.#chunks ??= new ChunkedDecoder(this.#options.limits.headerBytes, true);
+    this.#chunks ??= new ChunkedDecoder(this.options.limits.headerBytes, true);
     this.#chunks.start();
     return this.#chunks;
   }
@@ -206,7 +205,7 @@ export class Http1Client implements IdleClient {
 
   /** Makes the connection ready for another request. */
   #next(): void {
-    const socket = this.#socket;
+    const socket = this.socket;
     this.#request = null;
     this.#response = null;
     this.#waitingSince = performance.now();
@@ -217,8 +216,8 @@ export class Http1Client implements IdleClient {
 
   /** Answers a malformed or late request. */
   #reject(error: ApiError): void {
-    if (this.#closing || this.#socket.destroyed) return;
-    const response = this.#response ?? new Http1Response(this.#socket, NO_HEAD, this.#responses);
+    if (this.#closing || this.socket.destroyed) return;
+    const response = this.#response ?? new Http1Response(this.socket, NO_HEAD, this.#responses);
     this.#response = response;
     response.shouldKeepAlive = false;
     if (response.destroyed) this.#close();
@@ -230,21 +229,21 @@ export class Http1Client implements IdleClient {
   #errorFor(error: unknown): ApiError {
     if (error instanceof HeadersTooLong) return headersTooLong();
     if (error instanceof MalformedMessage) return malformedRequest(error.message);
-    this.#options.log.error({ err: error }, 'HTTP/1 connection failed unexpectedly');
+    this.options.log.error({ err: error }, 'HTTP/1 connection failed unexpectedly');
     return internalFailure();
   }
 
   /** Ends the connection at once, so that an incomplete response does not look complete. */
   #abort(): void {
     this.#response?.destroy();
-    this.#socket.destroy();
+    this.socket.destroy();
   }
 
   /** Ends the connection and lets the client read the last response, which a reset would discard. */
   #close(): void {
     if (this.#closing) return;
     this.#closing = true;
-    const socket = this.#socket;
+    const socket = this.socket;
     // Called once everything has left, however slowly the client reads.
     socket.end(() => {
       const timer = setTimeout(() => socket.destroy(), LINGER_MS).unref();
@@ -254,9 +253,9 @@ export class Http1Client implements IdleClient {
   }
 
   #handOver(): Socket {
-    const socket = this.#socket;
+    const socket = this.socket;
     socket.off('data', this.#onData).off('drain', this.#onDrain).off('end', this.#onEnd).off('close', this.#onClose);
-    this.#options.onDone(this);
+    this.options.onDone(this);
     return socket.pause();
   }
 }

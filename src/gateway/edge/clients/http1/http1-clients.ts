@@ -13,13 +13,11 @@ export interface Http1ClientsOptions {
 
 /** The connections to one public port that speak HTTP/1. */
 export class Http1Clients implements Iterable<Http1Client> {
-  readonly #options: Http1ClientsOptions;
   readonly #keepAlive: string;
   readonly #clients: DeadlineSweep<Http1Client>;
   readonly #onDone = (client: Http1Client): void => void this.#clients.delete(client);
 
-  constructor(options: Http1ClientsOptions) {
-    this.#options = options;
+  constructor(private readonly options: Http1ClientsOptions) {
     this.#clients = new DeadlineSweep(sweepInterval(options.limits));
     const seconds = Math.floor(options.limits.keepAliveTimeout / 1000);
     this.#keepAlive = `Connection: keep-alive\r\nKeep-Alive: timeout=${seconds}\r\n`;
@@ -31,7 +29,7 @@ export class Http1Clients implements Iterable<Http1Client> {
    * @param handler serves its requests
    */
   accept(socket: Socket, handler: Http1Handler): void {
-    const { limits, counters, log } = this.#options;
+    const { limits, counters, log } = this.options;
     const options = { limits, keepAlive: this.#keepAlive, handler, onDone: this.#onDone, counters, log };
     this.#clients.add(new Http1Client(socket, options));
   }

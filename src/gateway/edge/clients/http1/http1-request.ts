@@ -6,38 +6,31 @@ import type { Http1Head } from './http1-head.ts';
 
 const NO_TRAILERS: string[] = [];
 
-/** An HTTP/1 request. */
 export class Http1Request implements ClientRequest {
   readonly method: string;
   readonly url: string;
   readonly httpVersion: string;
   readonly headers: Http1Head['headers'];
   readonly rawHeaders: string[];
-  readonly socket: Socket;
   readonly body: Readable | null;
-  readonly upgrade: Upgrade | null;
   rawTrailers = NO_TRAILERS;
   complete: boolean;
   /** Missing bytes of a body that is not chunked. */
   #left: number;
-  readonly #chunks: ChunkedDecoder | null;
 
   /** @param chunks decodes a chunked body; null for others */
   constructor(
     { method, target, version, headers, rawHeaders, length }: Http1Head,
-    socket: Socket,
-    upgrade: Upgrade | null,
-    chunks: ChunkedDecoder | null,
+    readonly socket: Socket,
+    readonly upgrade: Upgrade | null,
+    private readonly chunks: ChunkedDecoder | null,
   ) {
     this.method = method;
     this.url = target;
     this.httpVersion = version;
     this.headers = headers;
     this.rawHeaders = rawHeaders;
-    this.socket = socket;
-    this.upgrade = upgrade;
     this.#left = length ?? 0;
-    this.#chunks = chunks;
     this.complete = length === 0;
     this.body = this.complete ? null : new Readable({ read: () => this.#resume() });
     // The response reports a lost connection.
@@ -52,7 +45,7 @@ export class Http1Request implements ClientRequest {
    * @throws {MalformedMessage} when the chunks are malformed
    */
   take(bytes: Buffer, at: number): number {
-    if (this.#chunks !== null) return this.#takeChunk(this.#chunks, bytes, at);
+    if (this.chunks !== null) return this.#takeChunk(this.chunks, bytes, at);
     const end = Math.min(bytes.length, at + this.#left);
     this.#left -= end - at;
     this.#receive(at === 0 && end === bytes.length ? bytes : bytes.subarray(at, end));

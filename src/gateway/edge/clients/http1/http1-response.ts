@@ -19,7 +19,6 @@ export interface Http1ResponseOptions {
   onEnd(): void;
 }
 
-/** The response to an HTTP/1 request. */
 export class Http1Response extends EventEmitter implements ClientResponse {
   shouldKeepAlive: boolean;
   headersSent = false;

@@ -32,9 +32,6 @@ export interface Http2ClientOptions {
 
 /** One HTTP/2 connection of a client. */
 export class Http2Client implements IdleClient {
-  readonly #session: ServerHttp2Session;
-  readonly #socket: TLSSocket;
-  readonly #options: Http2ClientOptions;
   readonly #resets: Allowance;
   readonly #controlFrames: Allowance;
   /** The responses on open streams. */
@@ -42,10 +39,11 @@ export class Http2Client implements IdleClient {
   #idleSince = performance.now();
   #hasRequested = false;
 
-  constructor(session: ServerHttp2Session, socket: TLSSocket, options: Http2ClientOptions) {
-    this.#session = session;
-    this.#socket = socket;
-    this.#options = options;
+  constructor(
+    private readonly session: ServerHttp2Session,
+    private readonly socket: TLSSocket,
+    private readonly options: Http2ClientOptions,
+  ) {
     this.#resets = new Allowance(RESETS.burst, RESETS.perSecond, this.#idleSince);
     this.#controlFrames = new Allowance(CONTROL_FRAMES.burst, CONTROL_FRAMES.perSecond, this.#idleSince);
     session.setLocalWindowSize(CONNECTION_WINDOW);
@@ -62,11 +60,11 @@ export class Http2Client implements IdleClient {
   }
 
   get idleSince(): number | null {
-    return this.#responses.size > 0 || this.#socket.destroyed ? null : this.#idleSince;
+    return this.#responses.size > 0 || this.socket.destroyed ? null : this.#idleSince;
   }
 
   destroy(): void {
-    this.#socket.destroy();
+    this.socket.destroy();
   }
 
   /**
@@ -74,14 +72,14 @@ export class Http2Client implements IdleClient {
    * the client is gone.
    */
   watch(): void {
-    const { idleTimeout, pingTimeout } = this.#options.limits;
-    this.#session.setTimeout(idleTimeout, () => {
-      const timer = setTimeout(() => this.#socket.destroy(), pingTimeout).unref();
-      const sent = this.#session.ping((error) => {
+    const { idleTimeout, pingTimeout } = this.options.limits;
+    this.session.setTimeout(idleTimeout, () => {
+      const timer = setTimeout(() => this.socket.destroy(), pingTimeout).unref();
+      const sent = this.session.ping((error) => {
         clearTimeout(timer);
-        if (error === null) this.#session.setTimeout(idleTimeout);
+        if (error === null) this.session.setTimeout(idleTimeout);
       });
-      if (!sent) this.#socket.destroy();
+      if (!sent) this.socket.destroy();
     });
   }
 
@@ -90,7 +88,7 @@ export class Http2Client implements IdleClient {
    * trickle in do not count as use.
    */
   checkTime(now: number): void {
-    const { headersTimeout, keepAliveTimeout, idleTimeout } = this.#options.limits;
+    const { headersTimeout, keepAliveTimeout, idleTimeout } = this.options.limits;
     for (const response of this.#responses) if (response.isStalled(now, idleTimeout)) response.destroy();
     if (this.#responses.size > 0 || now - this.#idleSince < (this.#hasRequested ? keepAliveTimeout : headersTimeout))
       return;
@@ -98,12 +96,12 @@ export class Http2Client implements IdleClient {
   }
 
   #serve(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, raw: readonly string[]): void {
-    const { onRequest, counters } = this.#options;
+    const { onRequest, counters } = this.options;
     const response = new Http2Response(stream, headers[':method'] === 'HEAD', counters);
     this.#responses.add(response);
     this.#hasRequested = true;
     stream.on('error', () => {}).on('close', () => this.#closed(stream, response));
-    onRequest(new Http2Request(stream, headers, raw, this.#socket), response);
+    onRequest(new Http2Request(stream, headers, raw, this.socket), response);
   }
 
   #closed(stream: ServerHttp2Stream, response: Http2Response): void {
@@ -118,8 +116,8 @@ export class Http2Client implements IdleClient {
   }
 
   #end(code: number): void {
-    const socket = this.#socket;
-    this.#session.destroy(undefined, code);
+    const socket = this.socket;
+    this.session.destroy(undefined, code);
     const timer = setTimeout(() => socket.destroy(), LINGER_MS).unref();
     socket.once('close', () => clearTimeout(timer));
   }

@@ -25,18 +25,16 @@ const PSEUDO_HEADERS = 4;
  * acknowledgements), by Node (invalid and empty frames) and by {@link Http2Client}.
  */
 export class Http2Clients implements Iterable<Http2Client> {
-  readonly #options: Http2ClientsOptions;
   readonly #clients: DeadlineSweep<Http2Client>;
 
-  constructor(options: Http2ClientsOptions) {
-    this.#options = options;
+  constructor(private readonly options: Http2ClientsOptions) {
     this.#clients = new DeadlineSweep(sweepInterval(options.limits));
   }
 
   /** Takes over a connection that has negotiated `h2`. */
   accept(socket: TLSSocket): void {
     this.#start(socket).catch((error: unknown) => {
-      this.#options.log.error({ err: error }, 'HTTP/2 connection failed unexpectedly');
+      this.options.log.error({ err: error }, 'HTTP/2 connection failed unexpectedly');
       socket.destroy();
     });
   }
@@ -51,7 +49,7 @@ export class Http2Clients implements Iterable<Http2Client> {
     if (socket.destroyed) return;
     // Node's own TLS server sets this on its sockets; a session waits for it.
     Object.assign(socket, { secureConnecting: false });
-    const { limits, onRequest, counters } = this.#options;
+    const { limits, onRequest, counters } = this.options;
     const session = performServerHandshake(socket, {
       maxHeaderListPairs: MAX_HEADER_LINES + PSEUDO_HEADERS,
       maxSessionInvalidFrames: 100,

@@ -10,27 +10,26 @@ export class Http2Request implements ClientRequest {
   readonly httpVersion = '2.0';
   readonly method: string | undefined;
   readonly url: string | undefined;
-  readonly headers: IncomingHttpHeaders;
   readonly rawHeaders: string[];
-  readonly socket: Socket;
   readonly body: ClientBody | null;
   readonly upgrade = null;
   rawTrailers: string[] = [];
-  readonly #stream: ServerHttp2Stream;
 
   /**
    * @param headers as parsed by Node; modified here
    * @param raw the same as a flat name, value list
    * @param socket of the connection
    */
-  constructor(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, raw: readonly string[], socket: Socket) {
-    this.#stream = stream;
+  constructor(
+    private readonly stream: ServerHttp2Stream,
+    readonly headers: IncomingHttpHeaders,
+    raw: readonly string[],
+    readonly socket: Socket,
+  ) {
     this.method = headers[':method'];
     this.url = headers[':path'];
     this.rawHeaders = rawHeadersOf(headers[':authority'], raw);
     headers.host = headers[':authority'] ?? headers.host;
-    this.headers = headers;
-    this.socket = socket;
     this.body = stream.endAfterHeaders ? null : stream;
     stream.on('trailers', (_trailers: object, _flags: number, rawTrailers: string[]) => {
       this.rawTrailers = rawTrailers;
@@ -38,7 +37,7 @@ export class Http2Request implements ClientRequest {
   }
 
   get complete(): boolean {
-    return this.#stream.readableEnded;
+    return this.stream.readableEnded;
   }
 }
 
