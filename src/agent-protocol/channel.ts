@@ -26,7 +26,6 @@ export interface ChannelReceiver extends ByteReceiver {
 
 const NOBODY: ChannelReceiver = { onData() {}, onEnd() {} };
 
-/** What a channel needs from its connection. */
 export interface ChannelHost {
   /** Schedules a call of {@link Channel.flushInto}. */
   ready(channel: Channel): void;
@@ -63,7 +62,6 @@ export class Channel {
 
   constructor(private readonly host: ChannelHost) {}
 
-  /** Whether both directions are closed. */
   get closed(): boolean {
     return this.#closed;
   }

@@ -70,7 +70,6 @@ export class Connection implements ChannelHost, FrameHandler {
     return new Channel(this);
   }
 
-  /** Opens a stream to the peer. */
   open(channel: Channel): void {
     if (this.#ended) {
       channel.lose(new Error('the session has ended'));

@@ -17,7 +17,6 @@ export const StreamType = {
   heartbeat: 0xffffffff,
 } as const;
 
-/** Encodes the type that opens a stream. */
 export function streamPrefix(type: number): Buffer {
   const prefix = Buffer.alloc(4);
   prefix.writeUInt32BE(type);

@@ -15,7 +15,6 @@ export interface GatewayUplink
   addresses: Record<string, string>;
   /** Follows the agent's log level. */
   setLogLevel(level: LogLevel): void;
-  /** Describes a loopback port that the gateway listens on. */
   describePort(port: number): string | undefined;
   stop(): Promise<void>;
 }

@@ -42,7 +42,6 @@ export async function startTunnel(
   print(options.json ? JSON.stringify(tunnel, null, 2) : `${tunnel.url} -> ${tunnel.forwards_to}`);
 }
 
-/** Prints one tunnel with its state. */
 export async function showTunnel(name: string, options: JsonOption): Promise<void> {
   const tunnel = await callAgent<TunnelDetail>(loadSettings(), 'GET', tunnelPath(name));
   if (options.json) return print(JSON.stringify(tunnel, null, 2));

@@ -3,7 +3,7 @@ import { request as requestHttps } from 'node:https';
 import { withDeadline } from '../lib/deadline.ts';
 import { connectionFor } from '../lib/proxied-connection.ts';
 import type { ProxyRules } from '../lib/proxy-rules.ts';
-import { type Check, failed, ok, type Result, skipped } from './finding.ts';
+import { type Check, check, failed, ok, type Result, skipped } from './finding.ts';
 import type { Reach } from './gateway-reach.ts';
 
 /** Certificates and tokens stand this much. */
@@ -27,21 +27,17 @@ export interface ClockSources {
 
 /** How far this machine's clock is off, by what can be had from outside. */
 export function clockCheck({ now, reach, dateFrom, proxies, patience }: ClockSources): Check {
-  return {
-    name: 'clock',
-    title: 'Clock',
-    run: async () => {
-      const shown = new Date(now()).toISOString();
-      if (now() < NEVER_SET) return failed(`shows ${shown}: never set`, SET_IT);
-      const [skew, found] = await Promise.all([
-        dateFrom === null ? null : skewAgainst(dateFrom, now, proxies, ANSWER_MS * patience),
-        reach,
-      ]);
-      if (skew !== null && dateFrom !== null) return judgeSkew(skew, dateFrom, shown);
-      if (!found) return skipped(`shows ${shown}; no reference to compare with`);
-      return judgeValidity(found, now(), shown);
-    },
-  };
+  return check('clock', 'Clock', async () => {
+    const shown = new Date(now()).toISOString();
+    if (now() < NEVER_SET) return failed(`shows ${shown}: never set`, SET_IT);
+    const [skew, found] = await Promise.all([
+      dateFrom === null ? null : skewAgainst(dateFrom, now, proxies, ANSWER_MS * patience),
+      reach,
+    ]);
+    if (skew !== null && dateFrom !== null) return judgeSkew(skew, dateFrom, shown);
+    if (!found) return skipped(`shows ${shown}; no reference to compare with`);
+    return judgeValidity(found, now(), shown);
+  });
 }
 
 function judgeSkew(skew: number, source: string, shown: string): Result {

@@ -1,19 +1,15 @@
 import { loadDefaultPolicies } from '../agent/tunnels/default-policies.ts';
 import { messageOf } from '../lib/errors.ts';
-import { type Check, failed, ok } from './finding.ts';
+import { type Check, check, failed, ok } from './finding.ts';
 
 /** Whether the file of the default policies can be used; the agent does not start without. */
 export function defaultPoliciesCheck(path: string): Check {
-  return {
-    name: 'default-policies',
-    title: 'Default policies',
-    run: async () => {
-      try {
-        await loadDefaultPolicies(path);
-        return ok(path);
-      } catch (error) {
-        return failed(messageOf(error), 'correct the file, or unset DEFAULT_POLICIES to use the packaged policies');
-      }
-    },
-  };
+  return check('default-policies', 'Default policies', async () => {
+    try {
+      await loadDefaultPolicies(path);
+      return ok(path);
+    } catch (error) {
+      return failed(messageOf(error), 'correct the file, or unset DEFAULT_POLICIES to use the packaged policies');
+    }
+  });
 }

@@ -1,7 +1,6 @@
 /** `skipped`: check failed, or does not apply; no problem by itself. */
 export type FindingStatus = 'ok' | 'failed' | 'skipped';
 
-/** One line of the report. */
 export interface Finding {
   /** Stable name of the check, for programs. */
   check: string;
@@ -19,6 +18,10 @@ export interface Check {
   name: string;
   title: string;
   run(): Promise<Result | Result[]>;
+}
+
+export function check(name: string, title: string, run: Check['run']): Check {
+  return { name, title, run };
 }
 
 /** What a check found; name and title are added by whoever runs it. */

@@ -4,7 +4,7 @@ import { ProxyFailure } from '../lib/dial.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
 import { hostPort } from '../lib/ip-address.ts';
 import { displayProxy } from '../lib/proxy-rules.ts';
-import { type Check, failed, ok, type Result, skipped } from './finding.ts';
+import { type Check, check, failed, ok, type Result, skipped } from './finding.ts';
 
 /** What came of looking at who answers at the gateway's address. */
 export type Reach = { presented: TlsAnswer } | { error: unknown };
@@ -27,17 +27,13 @@ export function gatewayCheck(
   reach: Promise<Reach> | null,
   isCloud: boolean,
 ): Check {
-  return {
-    name: 'gateway',
-    title: 'Gateway',
-    run: async () => {
-      if (!link || !reach) return skipped('embedded in the agent');
-      const found = await reach;
-      const where =
-        hostPort(link.address.host, link.address.port) + (link.proxy ? ` (through ${displayProxy(link.proxy)})` : '');
-      return 'error' in found ? unreachable(where, found.error) : judge(where, found.presented, isCloud);
-    },
-  };
+  return check('gateway', 'Gateway', async () => {
+    if (!link || !reach) return skipped('embedded in the agent');
+    const found = await reach;
+    const where =
+      hostPort(link.address.host, link.address.port) + (link.proxy ? ` (through ${displayProxy(link.proxy)})` : '');
+    return 'error' in found ? unreachable(where, found.error) : judge(where, found.presented, isCloud);
+  });
 }
 
 /** Whether an authtoken may be sent there. */

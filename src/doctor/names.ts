@@ -4,7 +4,7 @@ import type { GatewayLink } from '../agent/connectors/sdk/gateway-link.ts';
 import { withDeadline } from '../lib/deadline.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
 import { displayProxy } from '../lib/proxy-rules.ts';
-import { type Check, failed, ok, type Result, skipped, summarize } from './finding.ts';
+import { type Check, check, failed, ok, type Result, skipped, summarize } from './finding.ts';
 
 const LOOKUP_MS = 5_000;
 /** Names that are asked for: getaddrinfo has few threads, and a silent name server keeps each for seconds. */
@@ -22,21 +22,17 @@ export const systemResolve: Resolve = async (name) => {
 
 /** Whether the gateway's name is known here; null: the gateway is the embedded one. */
 export function gatewayNameCheck(link: Pick<GatewayLink, 'address' | 'proxy'> | null, resolve: Resolve): Check {
-  return {
-    name: 'gateway-dns',
-    title: 'DNS of the gateway',
-    run: async () => {
-      if (!link) return skipped('embedded in the agent: needs no name');
-      const { host } = link.address;
-      if (isIP(host) !== 0) return skipped(`${host} is an address already`);
-      if (link.proxy) return skipped(`${displayProxy(link.proxy)} resolves ${host}`);
-      try {
-        return ok(`${host} is ${(await resolve(host)).join(', ')}`);
-      } catch (error) {
-        return failed(`${host} has no address (${messageOf(error)})`, `${CHECK_NAME_SERVER}, and NGROK_SERVER_ADDR`);
-      }
-    },
-  };
+  return check('gateway-dns', 'DNS of the gateway', async () => {
+    if (!link) return skipped('embedded in the agent: needs no name');
+    const { host } = link.address;
+    if (isIP(host) !== 0) return skipped(`${host} is an address already`);
+    if (link.proxy) return skipped(`${displayProxy(link.proxy)} resolves ${host}`);
+    try {
+      return ok(`${host} is ${(await resolve(host)).join(', ')}`);
+    } catch (error) {
+      return failed(`${host} has no address (${messageOf(error)})`, `${CHECK_NAME_SERVER}, and NGROK_SERVER_ADDR`);
+    }
+  });
 }
 
 /**
@@ -46,21 +42,17 @@ export function gatewayNameCheck(link: Pick<GatewayLink, 'address' | 'proxy'> | 
  * @param isEmbedded its names are known to browsers and curl, on this machine
  */
 export function domainNamesCheck(domains: Promise<readonly string[]>, isEmbedded: boolean, resolve: Resolve): Check {
-  return {
-    name: 'domains-dns',
-    title: 'DNS of the domains',
-    run: async () => {
-      // Internal names are for policies of the gateway alone.
-      const named = (await domains)
-        .map((domain) => domain.replace(/:\d+$/, ''))
-        .filter((host) => !host.endsWith('.internal'));
-      const hosts = [...new Set(named)];
-      if (hosts.length === 0) return skipped('no public names');
-      if (isEmbedded) return skipped('embedded gateway: names are for this machine only');
-      const results = await Promise.all(hosts.slice(0, MAX_NAMES).map((host) => lookUp(host, resolve)));
-      return summarize(results, (count) => (count === 1 ? '1 name resolves' : `${count} names resolve`));
-    },
-  };
+  return check('domains-dns', 'DNS of the domains', async () => {
+    // Internal names are for policies of the gateway alone.
+    const named = (await domains)
+      .map((domain) => domain.replace(/:\d+$/, ''))
+      .filter((host) => !host.endsWith('.internal'));
+    const hosts = [...new Set(named)];
+    if (hosts.length === 0) return skipped('no public names');
+    if (isEmbedded) return skipped('embedded gateway: names are for this machine only');
+    const results = await Promise.all(hosts.slice(0, MAX_NAMES).map((host) => lookUp(host, resolve)));
+    return summarize(results, (count) => (count === 1 ? '1 name resolves' : `${count} names resolve`));
+  });
 }
 
 async function lookUp(host: string, resolve: Resolve): Promise<Result> {

@@ -1,18 +1,14 @@
-import { type Check, failed, ok } from './finding.ts';
+import { type Check, check, failed, ok } from './finding.ts';
 
 /** The oldest Node that the program is built for, as package.json's `engines` says. */
 const OLDEST = [20, 19] as const;
 
 /** @param version of the running Node, such as `v20.19.0` */
 export function nodeVersionCheck(version = process.version): Check {
-  return {
-    name: 'node',
-    title: 'Node',
-    run: async () => {
-      const [major = 0, minor = 0] = version.replace(/^v/, '').split('.').map(Number);
-      const isNewEnough = major > OLDEST[0] || (major === OLDEST[0] && minor >= OLDEST[1]);
-      if (isNewEnough) return ok(`${version} (${process.platform} ${process.arch})`);
-      return failed(`${version} is too old`, `install Node ${OLDEST.join('.')} or newer`);
-    },
-  };
+  return check('node', 'Node', async () => {
+    const [major = 0, minor = 0] = version.replace(/^v/, '').split('.').map(Number);
+    const isNewEnough = major > OLDEST[0] || (major === OLDEST[0] && minor >= OLDEST[1]);
+    if (isNewEnough) return ok(`${version} (${process.platform} ${process.arch})`);
+    return failed(`${version} is too old`, `install Node ${OLDEST.join('.')} or newer`);
+  });
 }

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { hasErrno, messageOf } from '../lib/errors.ts';
 import type { Settings } from '../settings/agent-settings.ts';
-import { type Check, failed, ok, type Result, skipped } from './finding.ts';
+import { type Check, check, failed, ok, type Result, skipped } from './finding.ts';
 import type { RunningAgent } from './running-agent.ts';
 
 /** A port that the agent listens on, and the setting that changes it. */
@@ -15,20 +15,16 @@ interface Port {
 
 /** Whether the ports that the agent needs can be had; while an agent runs, they are its own. */
 export function portsCheck(settings: Settings, agent: Promise<RunningAgent>): Check {
-  return {
-    name: 'ports',
-    title: 'Ports',
-    run: async () => {
-      const { status, holdsFolder } = await agent;
-      if (status) return ok('used by the running agent');
-      if (holdsFolder) return skipped('a running agent uses them, if these are its settings');
-      const ports = portsOf(settings).filter(({ port }) => port !== 0);
-      const results = await Promise.all(ports.map(tryPort));
-      const taken = results.filter((result) => result !== null);
-      if (taken.length > 0) return taken;
-      return ok(ports.length === 0 ? 'any free port' : `free: ${ports.map(({ port }) => port).join(', ')}`);
-    },
-  };
+  return check('ports', 'Ports', async () => {
+    const { status, holdsFolder } = await agent;
+    if (status) return ok('used by the running agent');
+    if (holdsFolder) return skipped('a running agent uses them, if these are its settings');
+    const ports = portsOf(settings).filter(({ port }) => port !== 0);
+    const results = await Promise.all(ports.map(tryPort));
+    const taken = results.filter((result) => result !== null);
+    if (taken.length > 0) return taken;
+    return ok(ports.length === 0 ? 'any free port' : `free: ${ports.map(({ port }) => port).join(', ')}`);
+  });
 }
 
 function portsOf({ api, gateway }: Settings): Port[] {

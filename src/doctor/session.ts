@@ -24,7 +24,6 @@ export interface SessionSources {
   /** Null: the same. */
   link: Pick<GatewayLink, 'connect' | 'close'> | null;
   names: Promise<readonly Name[]>;
-  /** The tunnels of the running agent. */
   live: () => Promise<readonly TunnelDetail[]>;
   patience: number;
 }

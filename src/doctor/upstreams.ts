@@ -6,7 +6,7 @@ import { UpstreamGuard } from '../agent/upstreams/upstream-guard.ts';
 import { ApiError, messageOf } from '../lib/errors.ts';
 import { Limiter } from '../lib/limiter.ts';
 import type { Settings } from '../settings/agent-settings.ts';
-import { type Check, failed, ok, type Result, skipped, summarize } from './finding.ts';
+import { type Check, check, failed, ok, type Result, skipped, summarize } from './finding.ts';
 
 const START_IT = 'start the upstream, or change what the tunnel forwards to';
 const ANSWER_MS = 3_000;
@@ -17,18 +17,14 @@ const MAX_TRYING = 16;
 export function upstreamsCheck(tunnels: Promise<readonly Tunnel[]>, settings: Settings, patience: number): Check {
   const guard = new UpstreamGuard(settings.allowUpstreams);
   const limiter = new Limiter(MAX_TRYING);
-  return {
-    name: 'upstreams',
-    title: 'Upstreams',
-    run: async () => {
-      const upstreams = [...new Set((await tunnels).map(({ forwards_to }) => forwards_to))];
-      if (upstreams.length === 0) return skipped('no tunnels');
-      const tried = upstreams.map((upstream) =>
-        limiter.run(() => tryUpstream(upstream, guard, settings, ANSWER_MS * patience)),
-      );
-      return summarize(await Promise.all(tried), (count) => (count === 1 ? '1 answers' : `${count} answer`));
-    },
-  };
+  return check('upstreams', 'Upstreams', async () => {
+    const upstreams = [...new Set((await tunnels).map(({ forwards_to }) => forwards_to))];
+    if (upstreams.length === 0) return skipped('no tunnels');
+    const tried = upstreams.map((upstream) =>
+      limiter.run(() => tryUpstream(upstream, guard, settings, ANSWER_MS * patience)),
+    );
+    return summarize(await Promise.all(tried), (count) => (count === 1 ? '1 answers' : `${count} answer`));
+  });
 }
 
 async function tryUpstream(text: string, guard: UpstreamGuard, settings: Settings, ms: number): Promise<Result> {

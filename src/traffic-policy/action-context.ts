@@ -24,7 +24,6 @@ export interface PolicyContext {
   recordsResults: boolean;
   readonly troubles: TroubleLog;
   readonly patterns: Budget;
-  /** Phases with expressions in them. */
   readonly dynamicPhases: Set<Phase>;
   /** Reports what is valid but probably a mistake. */
   warn(place: string, message: string): void;

@@ -17,7 +17,6 @@ export function framed(rules: RulesByPhase<RawRule>, frame: PolicyFrame | undefi
   return all;
 }
 
-/** Whether there is nothing in a frame. */
 export function isEmptyFrame(frame: PolicyFrame | undefined): boolean {
   return PHASES.every((phase) => !frame?.before[phase]?.length && !frame?.after[phase]?.length);
 }

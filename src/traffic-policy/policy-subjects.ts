@@ -36,7 +36,6 @@ export interface PolicyConnection {
   results?: Map<string, CelInput>;
 }
 
-/** The endpoint that the client connected to. */
 export interface PolicyEndpoint {
   readonly id: string;
   readonly url: string;

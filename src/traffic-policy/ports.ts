@@ -7,7 +7,6 @@ export interface IpRule {
   readonly action: 'allow' | 'deny';
 }
 
-/** A log line of the action log. */
 export interface PolicyLogEntry {
   readonly endpointId: string;
   readonly clientIp: string;

@@ -6,7 +6,6 @@ import { AgentError } from '../errors/agent-error.ts';
 import { AttemptLimiter } from './attempt-limiter.ts';
 
 export interface BearerAuthOptions {
-  /** The API token now in use. */
   token: () => string;
   /** Identifies the client whose wrong attempts are slowed down: {@link directClient} or {@link forwardedClient}. */
   clientOf: (req: IncomingMessage) => string;
@@ -37,7 +36,6 @@ export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }:
   };
 }
 
-/** The peer of the connection. */
 export function directClient(req: IncomingMessage): string {
   return clientNetwork(req.socket.remoteAddress ?? '');
 }

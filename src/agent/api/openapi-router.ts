@@ -2,7 +2,6 @@ import { Router } from 'express';
 import { methodNotAllowed } from './error-handler.ts';
 import { noQuery } from './parse-input.ts';
 
-/** `/openapi.json`: the description of this API. */
 export function openApiRouter(version: string): Router {
   const router = Router();
   router

@@ -21,7 +21,6 @@ export type CreatedTunnel = z.infer<typeof CreatedTunnel>;
 export const ListedTunnel = TunnelMembers.extend({ url_part: z.string(), policy: z.string() });
 export type ListedTunnel = z.infer<typeof ListedTunnel>;
 
-/** A single tunnel with its status. */
 export const TunnelDetail = ListedTunnel.extend({
   status: z.enum(TUNNEL_STATES),
   since: z.iso.datetime(),

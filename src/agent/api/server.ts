@@ -34,7 +34,6 @@ export interface ServerLimits {
   headersMs: number;
   requestMs: number;
   idleMs: number;
-  /** How often the limits are checked. */
   checkMs: number;
   connections: number;
 }

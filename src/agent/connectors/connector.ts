@@ -4,7 +4,6 @@ import type { TrafficPolicyDocument } from '../../traffic-policy/document.ts';
 export const TUNNEL_PROTOCOLS = ['http', 'tcp', 'tls'] as const;
 export type TunnelProtocol = (typeof TUNNEL_PROTOCOLS)[number];
 
-/** What the connector binds for one tunnel. */
 export interface EndpointRequest {
   protocol: TunnelProtocol;
   /** Hostname to bind, for tcp `host:port`; if left out, the gateway chooses. */

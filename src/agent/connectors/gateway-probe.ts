@@ -5,7 +5,6 @@ import { probeTls } from './tls-probe.ts';
 /** Probes a gateway once; ends when the signal aborts. */
 export type Probe = (signal: AbortSignal) => Promise<ProbeAnswer>;
 
-/** The answer at a gateway's address. */
 export interface ProbeAnswer {
   /** Subject of the presented certificate, such as `CN=portal.hotel.example`; null when TLS failed before that. */
   certificate: string | null;

@@ -1,6 +1,5 @@
 import type { Endpoint, EndpointRequest } from './connector.ts';
 
-/** One authenticated connection to a gateway. */
 export interface GatewaySession {
   /** Resolves with the reason when the session ends, by close() too; never rejects. */
   readonly lost: Promise<string>;
@@ -10,7 +9,6 @@ export interface GatewaySession {
   close(): Promise<void>;
 }
 
-/** A session could not be started. */
 export class SessionRefused extends Error {
   /** @param code the gateway's; null when the gateway did not refuse it */
   constructor(

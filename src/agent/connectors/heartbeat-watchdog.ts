@@ -21,7 +21,6 @@ export class HeartbeatWatchdog {
     private readonly progress: ProgressMonitor,
   ) {}
 
-  /** The gateway answered a heartbeat. */
   beat(): void {
     this.#ticks = 0;
   }

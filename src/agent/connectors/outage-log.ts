@@ -22,7 +22,6 @@ export class OutageLog {
     this.#reasons.clear();
   }
 
-  /** An attempt failed. */
   failure(message: string, code: string | null): void {
     const lastedMs = this.#lastedMs();
     const isNew = !this.#reasons.has(message) && this.#reasons.size < MAX_REASONS;

@@ -129,7 +129,6 @@ export class SessionSupervisor {
     });
   }
 
-  /** Makes attempts until the signal aborts. */
   async #attemptAgainAndAgain(signal: AbortSignal): Promise<never> {
     for (;;) {
       this.deps.progress.report();

@@ -6,7 +6,6 @@ export class InterruptibleWait {
 
   constructor(private readonly clock: Clock) {}
 
-  /** Ends the current wait. */
   interrupt(): void {
     this.#interrupt();
   }

@@ -21,7 +21,6 @@ export interface ImportRules {
 
 /** Identifies `tunnels.json` and exports. */
 const OwnFile = z.object({ tunnels: z.array(z.unknown()) });
-/** A format that this version does not support. */
 const NewerFile = z.object({ version: z.number().gt(TUNNELS_VERSION) });
 /** The file of ngrok's sample agent in Python: details of tunnels by their URL. */
 const SampleFile = z.record(z.string(), z.record(z.string(), z.unknown()));

@@ -21,7 +21,6 @@ export class TunnelList {
   /** @param reservedDomains domains that no tunnel may use */
   constructor(private readonly reservedDomains: readonly string[]) {}
 
-  /** In order of creation. */
   values(): Iterable<TunnelSupervisor> {
     return this.#supervisors.values();
   }

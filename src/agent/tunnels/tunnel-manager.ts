@@ -79,7 +79,6 @@ export class TunnelManager {
     await this.options.store.settled();
   }
 
-  /** All tunnels in order of creation. */
   list(): TunnelView[] {
     return [...this.#list.values()];
   }

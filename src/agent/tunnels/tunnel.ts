@@ -5,7 +5,6 @@ import { PolicyInput } from '../../traffic-policy/document.ts';
 import { TUNNEL_PROTOCOLS } from '../connectors/connector.ts';
 import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
 
-/** `forwards_to` as clients send it. */
 const ForwardsTo = z
   .union([z.string(), z.number()], { error: 'must be a port, host:port, http(s)://host:port or unix:/path' })
   .transform((input, context): Upstream => {
@@ -55,7 +54,6 @@ export const TunnelRequest = z
   );
 export type TunnelRequest = z.infer<typeof TunnelRequest>;
 
-/** A tunnel as it is kept on the disk. */
 export interface Tunnel {
   readonly id: string;
   /** This version writes one of {@link TUNNEL_PROTOCOLS}; later ones may support more. */

@@ -5,7 +5,6 @@ import { type RelayOptions, UpstreamRelay } from './upstream-relay.ts';
 
 /** An upstream that the SDK can forward to. */
 export interface PreparedUpstream {
-  /** The address for the SDK. */
   forwardTo: string;
   /** Closes the relay, if there is one. */
   release(): Promise<void>;

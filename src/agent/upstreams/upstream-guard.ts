@@ -7,7 +7,6 @@ import type { UpstreamRules } from '../../settings/upstream-rules.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 
-/** Resolves a name to all its addresses. */
 export type Lookup = (name: string) => Promise<LookupAddress[]>;
 
 const LOOKUP_MS = 5_000;

@@ -14,7 +14,6 @@ export interface RelayOptions {
   log: Log;
   /** Folder of mode 0700 for the relay's socket. */
   socketFolder: string;
-  /** Whether to verify the certificates of https upstreams. */
   verifyTls: boolean;
   /** Deadline for connecting, TLS included. */
   connectMs: number;

@@ -4,7 +4,6 @@ import { domainToASCII } from 'node:url';
 import { canonicalIpv6, hostPort } from '../../lib/ip-address.ts';
 import { MAX_SOCKET_PATH } from '../../lib/unix-socket.ts';
 
-/** An upstream reached over TCP. */
 export interface TcpUpstream {
   kind: 'tcp';
   /** Null when it was left out. */
@@ -14,7 +13,6 @@ export interface TcpUpstream {
   port: number;
 }
 
-/** An upstream that listens on a unix socket. */
 export interface UnixUpstream {
   kind: 'unix';
   path: string;

@@ -5,7 +5,6 @@ import { refuse } from './refuse.ts';
 const HEADERS = ['service-version', 'ngrok-version'];
 const SUPPORTED = '2';
 
-/** Requires a header with a supported version of the API. */
 export const requireVersion: Handler = (req, _res, next) => {
   const sent = HEADERS.map((name) => req.headers[name]).filter((value) => value !== undefined);
   if (sent.length === 0) {

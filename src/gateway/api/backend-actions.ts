@@ -49,7 +49,6 @@ function tunnelsWith(live: LiveView, selector: Labels): LiveTunnel[] {
   return live.tunnels().filter((tunnel) => matchesLabels(tunnel, selector));
 }
 
-/** Whether a tunnel belongs to the group of a label selector. */
 export function matchesLabels({ labels }: LiveTunnel, selector: Labels): boolean {
   return labels !== null && matchesSelector(labels, selector);
 }

@@ -4,7 +4,6 @@ import type { ApiError } from '../../lib/errors.ts';
 import type { Handler } from './handler.ts';
 import { refuse } from './refuse.ts';
 
-/** Limits on request bodies. */
 export interface BodyLimits {
   maxBytes: number;
   /** Milliseconds until the whole body must have arrived. */

@@ -35,7 +35,6 @@ export interface TunnelSessionActions extends ReadActions<typeof tunnelSessions>
   command(id: string, command: SessionCommand): void;
 }
 
-/** Actions on the sessions of connected agents. */
 export function tunnelSessionActions(context: ApiContext): TunnelSessionActions {
   const { live } = context;
   return {

@@ -15,7 +15,6 @@ export interface PageRequest {
   beforeId: string | null;
 }
 
-/** @returns the 400 for a rejected request */
 export function badRequest({ code, text }: Refusal): ApiError {
   return new ApiError(400, errorCode(code), text);
 }

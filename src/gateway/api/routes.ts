@@ -27,7 +27,6 @@ import { type Detachable, type ReservedDomainActions, reservedDomainActions } fr
 import { type Guards, idOf, readRouter, resourceRouter, strictRouter } from './resource-router.ts';
 import { type TlsEdgeActions, tlsEdgeActions } from './tls-edge-actions.ts';
 
-/** The routers of every operation of the API. */
 export function createRouters(context: ApiContext, guards: Guards): Router[] {
   const { links } = context;
   const domains = reservedDomainActions(context);

@@ -16,7 +16,6 @@ export interface Stored<R extends Resource, Row> {
     update(row: Row): void;
     delete(id: string): unknown;
   };
-  /** The row as an API response shows it. */
   shown(row: Row): z.output<R['answer']>;
   /** Writes a changed row; the default updates it. */
   update?(row: Row): void;

@@ -15,7 +15,6 @@ const ISSUE_TIMEOUT_MS = 5 * 60_000;
 /** Interval of checks. The wall clock may jump, by years on a Pi without a clock battery. */
 const CHECK_INTERVAL_MS = 60_000;
 
-/** A table of names with automatic certificates. */
 export interface ManagedTable<Row extends ManagedDomainRow> {
   get(id: string): Row | null;
   managed(): Row[];

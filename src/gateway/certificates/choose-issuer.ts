@@ -18,7 +18,6 @@ export interface Challenges {
   txt: TxtChallenges;
 }
 
-/** What issuers depend on. */
 export interface IssuerParts {
   ca: LocalCa;
   store: Store;

@@ -3,7 +3,6 @@ export interface PemBlock {
   type: string;
   /** Whether headers precede the data, for example `Proc-Type`. */
   hasHeaders: boolean;
-  /** The original text of the block. */
   text: string;
 }
 

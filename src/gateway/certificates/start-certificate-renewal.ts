@@ -51,7 +51,6 @@ export async function startCertificateRenewal(
   return { dnsPort, wake: () => provisioner.wake() };
 }
 
-/** @returns its port */
 async function startChallengeDns(
   { host, port, nameServer }: ChallengeDnsSettings,
   { domains, challenges, log }: ProvisioningParts,

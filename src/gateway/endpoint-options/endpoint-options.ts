@@ -32,7 +32,6 @@ export interface EndpointDemands {
 /** The Go SDK omits or sends empty members that the others send as null. */
 const text = z.string().nullish();
 const flag = z.boolean().nullish();
-/** An option without settings. */
 const bare = z.looseObject({}).nullish();
 
 const Common = z.object({ IPRestriction: IpRestriction.nullish() });

@@ -6,7 +6,6 @@ import { isInternalName } from './domain-names.ts';
 import type { EndpointAddress, EndpointProtocol } from './endpoint.ts';
 import { checkEndpointName } from './endpoint-name.ts';
 
-/** The addresses that a gateway offers. */
 export interface AddressSettings {
   /** Names that the gateway chooses are below it; lower case. */
   baseDomain: string;

@@ -45,7 +45,6 @@ export interface EndpointAddress {
   readonly protocol: EndpointProtocol;
   /** Lower-case hostname; can be a wildcard: `*.example.com`. */
   readonly host: string;
-  /** Port of the public URL. */
   readonly port: number;
   /** Whether only the policies of other endpoints can reach it. */
   readonly internal: boolean;

@@ -20,7 +20,6 @@ export class RoundRobin<T> {
     this.#waiting.add(member);
   }
 
-  /** @returns whether it was a member */
   remove(member: T): boolean {
     return this.#waiting.delete(member);
   }

@@ -9,7 +9,6 @@ export interface PortLease {
   end(): void;
 }
 
-/** Listens on ports for clients. */
 export interface PortOpener {
   /** @throws the system's error when it cannot listen on the port */
   open(port: number): Promise<void>;
@@ -20,7 +19,6 @@ export interface PortOpener {
 export interface PortMemory {
   /** Every port ever used, least recently used first. */
   used(): number[];
-  /** Records that a port is in use. */
   remember(port: number): Promise<void>;
 }
 

@@ -1,7 +1,6 @@
 import type { Socket } from 'node:net';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 
-/** Protocols of clients' connections. */
 export const CONNECTION_KINDS = ['http', 'https', 'tls', 'tcp'] as const;
 export type ConnectionKind = (typeof CONNECTION_KINDS)[number];
 
@@ -19,7 +18,6 @@ export class TrafficCounters {
   refusedByPolicy = 0;
   /** Requests without a complete response of the upstream. */
   upstreamFailures = 0;
-  /** Open connections of clients. */
   readonly connections: Record<ConnectionKind, number> = { http: 0, https: 0, tls: 0, tcp: 0 };
   /** By error code; codes are the gateway's own and few. */
   readonly bindsRefused = new Map<string, number>();

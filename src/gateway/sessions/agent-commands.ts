@@ -23,7 +23,6 @@ export class AgentCommands {
     return this.#call(StreamType.restart, {});
   }
 
-  /** Asks the agent to update itself. */
   update(version: string, permitMajorVersion: boolean): Promise<void> {
     return this.#call(StreamType.update, { Version: version, PermitMajorVersion: permitMajorVersion });
   }

@@ -16,7 +16,6 @@ export interface GatedChannelObserver {
   closed(channel: GatedChannel): void;
 }
 
-/** The streams of one listener. */
 export class Lane {
   /** Whether the agent has registered the listener; it drops streams opened earlier. */
   ready = false;

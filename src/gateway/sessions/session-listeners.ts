@@ -9,7 +9,6 @@ import type { BoundEndpoint } from './bound-endpoint.ts';
 import type { EndpointBinder } from './endpoint-binder.ts';
 import type { LabeledTunnel } from './labeled-tunnel.ts';
 
-/** What a session can bind. */
 export type Listener = BoundEndpoint | LabeledTunnel;
 
 export interface SessionListenersDeps {

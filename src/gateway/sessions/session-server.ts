@@ -98,7 +98,6 @@ export class SessionServer implements SessionDirectory {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** Serves a connection of an agent. */
   accept(socket: TLSSocket): void {
     if (this.#stopped) {
       socket.destroy();

@@ -68,7 +68,6 @@ export function prepareDatabaseFile(file: string): void {
   }
 }
 
-/** The message about a damaged database. */
 export function damaged(file: string, problem: string): string {
   return `the database ${file} is damaged (${problem}): move it and its -wal and -shm files aside, then put a backup (made with "device-agent gateway backup") in its place`;
 }

@@ -16,7 +16,6 @@ export interface ProvisioningJob {
   attempts: number;
 }
 
-/** The state of a name's certificate. */
 export const CERTIFICATE_STATES = ['ready', 'uploaded', 'provisioning', 'dns_error', 'internal_error', 'none'] as const;
 export type CertificateState = (typeof CERTIFICATE_STATES)[number];
 

@@ -6,7 +6,6 @@ import { createKey, loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.
 import type { Database } from './database.ts';
 import { openDatabase, openStore, type Store } from './store.ts';
 
-/** Where a gateway stores its data. */
 export interface StoreLocation {
   /** The program's data folder; the gateway's is `gateway/` below it. */
   dataDir: string;

@@ -9,7 +9,6 @@ export interface EdgePortsOptions {
   routeAt(port: number): TlsRoute;
   /** Takes a connection to a further port. */
   accept(socket: Socket, route: TlsRoute): void;
-  /** Address to listen on. */
   host: string;
   log: Log;
 }

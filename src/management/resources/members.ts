@@ -1,7 +1,6 @@
 import { z } from 'zod';
 import { errorCode, type Refusal, refused, WRONG_VALUE } from './refusal.ts';
 
-/** A reference to another resource. */
 export const Ref = z.object({ id: z.string(), uri: z.string() });
 export interface Ref extends z.output<typeof Ref> {}
 

@@ -45,7 +45,6 @@ export const TunnelGroupBackend = z.object({
   tunnels: z.array(Ref).default([]),
 });
 export interface TunnelGroupBackend extends z.output<typeof TunnelGroupBackend> {
-  /** The tunnels that are online now. */
   tunnels: Ref[];
 }
 

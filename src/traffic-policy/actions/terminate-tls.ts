@@ -19,7 +19,6 @@ const TerminateTlsConfig = z.strictObject({
   mutual_tls_verification_strategy: z.enum(['require-and-verify', 'require-any', 'request']).optional(),
 });
 
-/** Sets how the edge terminates TLS. */
 export function terminateTls(config: unknown, context: ActionContext): PreparedAction {
   if (context.policy.protocol === 'http' || context.policy.protocol === 'tcp') {
     throw refusal('ERR_NGROK_2205', `is not supported: a ${context.policy.protocol} endpoint has no TLS to terminate`);

@@ -7,7 +7,6 @@ import { becomeCall, type CallExpr, type ComprehensionExpr, type Expr, qualified
 
 /** All variables, and those that are available in the phase of the expression. */
 export interface Declarations {
-  /** The dotted names of all variables. */
   readonly names: ReadonlySet<string>;
   /** The first parts of the names that are available in this phase. */
   readonly roots: ReadonlySet<string>;
@@ -73,7 +72,6 @@ interface Place {
 class Check {
   /** Parts of the expression seen so far. */
   #visited = 0;
-  /** Variables among them. */
   #variables = 0;
 
   constructor(

@@ -8,7 +8,6 @@ import { ENVIRONMENT } from './environment.ts';
 import { type EvaluationContext, evaluateIn } from './evaluation.ts';
 import { parseExpression } from './syntax.ts';
 
-/** A CEL expression, ready to be evaluated. */
 export class Expression {
   readonly text: string;
   readonly findings: Findings;

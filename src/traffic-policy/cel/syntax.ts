@@ -83,7 +83,6 @@ export function becomeCall(expr: Expr, name: string, args: readonly Expr[]): voi
   expr.exprKind = call.exprKind;
 }
 
-/** Makes a node for a string. */
 export function textLiteral(text: string): Expr {
   return parse(JSON.stringify(text)).expr;
 }

@@ -6,7 +6,6 @@ import { CERTIFICATE_FIELDS } from './certificate-variables.ts';
 /** The readers of variables by their dotted names. */
 export type VariableTable = Readonly<Record<string, (scope: PolicyScope) => CelInput | undefined>>;
 
-/** Variables of every phase. */
 export const CONNECTION_VARIABLES: VariableTable = {
   'conn.client_ip': ({ connection }) => connection.clientIp,
   'conn.client_port': ({ connection }) => BigInt(connection.clientPort),

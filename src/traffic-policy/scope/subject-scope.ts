@@ -28,7 +28,6 @@ interface Derived {
   userAgent?: UserAgent;
 }
 
-/** The scope of one request or connection. */
 export class SubjectScope implements PolicyScope {
   response: PolicyResponse | null = null;
   readonly createdAt: number;

@@ -1,4 +1,3 @@
-/** The fields of a User-Agent header. */
 export interface UserAgent {
   name: string;
   version: string;

@@ -1,6 +1,5 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 
-/** The signed request of a webhook. */
 export interface Webhook {
   readonly method: string;
   /** The URL that the sender used, with scheme and host. */

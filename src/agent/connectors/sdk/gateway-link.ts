@@ -41,11 +41,9 @@ export interface GatewayLink {
   /** Null: connections are direct. */
   readonly proxy: ProxyServer | null;
   readonly dial: Dial;
-  /** Checks whether the gateway answers. */
   readonly probe: Probe;
   /** Starts one session; as {@link connectNgrokSession} does. */
   connect(): Promise<GatewaySession>;
-  /** Progress of sessions that are online. */
   readonly progress: ProgressMonitor;
   /** Call this when no session is left. */
   close(): void;

@@ -72,7 +72,6 @@ class NgrokSession implements GatewaySession {
   #sdk: { session: Session; builders: EndpointBuilders } | null = null;
   readonly #rpc: RpcQueue;
   readonly #endpoints = new Set<NgrokEndpoint>();
-  /** Listeners not closed yet. */
   readonly #listeners = new Set<Listener>();
 
   constructor(private readonly options: NgrokSessionOptions) {

@@ -1,6 +1,5 @@
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto';
 
-/** A certificate and its key, PEM. */
 export interface RelayCertificate {
   cert: string;
   key: string;

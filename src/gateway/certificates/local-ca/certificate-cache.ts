@@ -18,7 +18,6 @@ export class CertificateCache {
   readonly #now: () => number;
   readonly #entries: BoundedMap<string, Entry>;
 
-  /** @param limit the number of certificates to keep */
   constructor(ca: Pick<LocalCa, 'issue'>, limit: number, now: () => number = Date.now) {
     this.#ca = ca;
     this.#entries = new BoundedMap(limit);

@@ -1,4 +1,3 @@
-/** A connection that may be idle. */
 export interface IdleClient {
   /** When its last request ended, in milliseconds of `performance.now()`; null while it carries one. */
   readonly idleSince: number | null;

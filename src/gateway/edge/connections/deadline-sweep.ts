@@ -16,7 +16,6 @@ export class DeadlineSweep<T extends Timed> implements Iterable<T> {
     this.#timer ??= setInterval(() => this.#sweep(), this.interval).unref();
   }
 
-  /** @returns whether it was a member */
   delete(member: T): boolean {
     if (!this.#members.delete(member)) return false;
     if (this.#members.size === 0) {

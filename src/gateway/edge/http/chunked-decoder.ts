@@ -38,7 +38,6 @@ export class ChunkedDecoder {
     this.#strict = strict;
   }
 
-  /** Starts a new body. */
   start(): void {
     this.trailers = null;
     this.#state = 'size';

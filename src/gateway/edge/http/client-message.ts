@@ -46,7 +46,6 @@ export interface ClientRequest {
   readonly upgrade: Upgrade | null;
 }
 
-/** The response to a {@link ClientRequest}. */
 export interface ClientResponse {
   /** Whether the connection stays open for another request; ignored with HTTP/2. */
   shouldKeepAlive: boolean;

@@ -4,7 +4,6 @@ import type { ClientRequest, ClientResponse } from './client-message.ts';
 /** Header that marks errors of the edge; upstreams cannot set it. */
 export const ERROR_CODE_HEADER = 'ngrok-error-code';
 
-/** The parts of a request that its error response depends on. */
 type AnsweredRequest = Pick<ClientRequest, 'headers' | 'complete'>;
 
 /** Stands in for a request that could not be parsed. */

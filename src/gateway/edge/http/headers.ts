@@ -92,7 +92,6 @@ export function responseHeaders(raw: readonly string[], connection: string | und
   return headers;
 }
 
-/** The trailers that may be forwarded. */
 export function passableTrailers(raw: readonly string[]): [name: string, value: string][] {
   const trailers: [string, string][] = [];
   for (let at = 0; at < raw.length; at += 2) {

@@ -21,7 +21,6 @@ export class ResponseTimeout extends Error {
 /** Start of the body with which the SDK itself answers 502 when it cannot reach the upstream. */
 export const DIAL_FAILURE_TEXT = 'failed to dial backend';
 
-/** Converts a thrown value to an error. */
 export function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(String(thrown));
 }

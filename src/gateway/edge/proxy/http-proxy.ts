@@ -166,7 +166,6 @@ export class HttpProxy {
     for (const side of upstream.upgraded) side.destroy();
   }
 
-  /** Ends everything. */
   close(): void {
     for (const endpoint of [...this.#upstreams.keys()]) this.remove(endpoint);
   }

@@ -68,7 +68,6 @@ export class ResponseWriter {
     setImmediate(() => this.#res.destroy(code));
   }
 
-  /** Writes the pieces that have arrived. */
   flush(): void {
     const res = this.#res;
     const sink = this.#sink;

@@ -77,7 +77,6 @@ export interface UpstreamLinks {
    * @param repeatable whether the request may be sent again if the connection is stale
    */
   take(from: ClientInfo, repeatable: boolean): UpstreamLink;
-  /** Opens a new connection. */
   takeNew(from: ClientInfo): UpstreamLink;
   /** Closes all connections; pending requests fail with the reason. */
   destroy(reason: Error): void;

@@ -14,7 +14,6 @@ const SWEEP_MS = 250;
  */
 const STALE_AFTER = 1000;
 
-/** The connections to one endpoint's upstream. */
 export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   readonly queue: StreamQueue;
   readonly #all = new DeadlineSweep<UpstreamConnection>(SWEEP_MS);

@@ -34,7 +34,6 @@ export interface Http2ClientOptions {
 export class Http2Client implements IdleClient {
   readonly #resets: Allowance;
   readonly #controlFrames: Allowance;
-  /** The responses on open streams. */
   readonly #responses = new Set<Http2Response>();
   #idleSince = performance.now();
   #hasRequested = false;
