@@ -85,20 +85,20 @@ describe('an authtoken', () => {
     const session = await connect(other.authtoken, other);
     for (let i = 0; i < 2; i++) expect(await bindCode(session, 'cam.example.com')).toBe('ERR_NGROK_319');
     const logged = lines.filter(({ msg }) => /online|refused/.test(String(msg)));
-    const who = {
+    const agent = {
       address: '127.0.0.1',
       session: expect.stringMatching(/^ts_/),
       credential: expect.stringMatching(/^cr_/),
     };
     expect(logged).toEqual([
       expect.objectContaining({ msg: 'agent refused', address: '127.0.0.1', code: 'ERR_NGROK_107', times: 1 }),
-      expect.objectContaining({ ...who, msg: 'agent session online' }),
-      expect.objectContaining({ ...who, msg: 'endpoint refused', code: 'ERR_NGROK_319', times: 1 }),
+      expect.objectContaining({ ...agent, msg: 'agent session online' }),
+      expect.objectContaining({ ...agent, msg: 'endpoint refused', code: 'ERR_NGROK_319', times: 1 }),
     ]);
     expect(JSON.stringify(lines)).not.toContain(other.authtoken.split('_').at(-1));
   });
 
-  it('is not accepted as an API key, and an API key is no authtoken', async () => {
+  it('is not accepted as an API key, and an API key not as an authtoken', async () => {
     const { authtoken } = await account();
     const withAuthtoken = new ManagementClient({ baseUrl: gateway.apiUrl, apiKey: authtoken, ca: gateway.sessionCa });
     await expect(withAuthtoken.botUsers.list()).rejects.toMatchObject({ status: 403, code: 'ERR_NGROK_206' });
@@ -188,7 +188,7 @@ describe('a revoked permission', () => {
     ['the authtoken is deleted', 'ERR_NGROK_107', ({ credential }) => client.credentials.delete(credential.id)],
   ] satisfies [string, string, (owner: Awaited<ReturnType<typeof account>>) => Promise<unknown>][])(
     'ends the agent’s session when %s, and no other',
-    async (_, refusedWith, takeAway) => {
+    async (_, refusedWith, revoke) => {
       const [mine, others] = [await account(), await account()];
       const endpoints = [
         await serve(await connect(mine.authtoken), 'one.localhost'),
@@ -196,7 +196,7 @@ describe('a revoked permission', () => {
       ];
       await serve(await connect(others.authtoken), 'other.localhost');
       expect(await publicStatus('one.localhost')).toBe(200);
-      await takeAway(mine);
+      await revoke(mine);
       expect(await publicStatus('one.localhost')).toBe(404);
       expect(await publicStatus('two.localhost')).toBe(404);
       expect(await Promise.all(endpoints.map(({ ended }) => ended))).toEqual(['ERR_NGROK_300', 'ERR_NGROK_300']);

@@ -18,7 +18,7 @@ const HOUR = 3_600_000;
 const ECDSA = { certificate_management_policy: { authority: 'letsencrypt', private_key_type: 'ecdsa' } };
 const RSA = { certificate_management_policy: { authority: 'letsencrypt', private_key_type: 'rsa' } };
 /** Enough for validations, paused polls and 4096-bit keys. */
-const PATIENCE = { timeout: 60_000, interval: 100 };
+const POLLING = { timeout: 60_000, interval: 100 };
 
 interface Status {
   renews_at: string | null;
@@ -80,7 +80,7 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
     return { certificate: body.certificate, ...(body.certificate_management_status as Status) };
   };
   const issued = async (id: string, of = client) => {
-    await expect.poll(async () => (await read(id, of)).provisioning_job, PATIENCE).toBeNull();
+    await expect.poll(async () => (await read(id, of)).provisioning_job, POLLING).toBeNull();
     return read(id, of);
   };
   const isFromAcmeCa = (certificate: X509Certificate) => !certificate.verify(localCaKey());
@@ -95,7 +95,7 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
     });
     // The record does not exist yet.
     const id = String(body.id);
-    await expect.poll(async () => (await read(id)).provisioning_job?.error_code, PATIENCE).toBe('DNS_ERROR');
+    await expect.poll(async () => (await read(id)).provisioning_job?.error_code, POLLING).toBe('DNS_ERROR');
     const { provisioning_job: job } = await read(id);
     expect(job?.msg).toBe(
       `The DNS record plain.example.test must be a CNAME to ${body.cname_target}. Found: no such record.`,
@@ -147,32 +147,32 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
     expect(Math.abs(Date.parse(String(renews_at)) - twoThirds)).toBeLessThanOrEqual(1000);
 
     ahead = twoThirds - Date.now() - HOUR;
-    await client.call('PATCH', `/reserved_domains/${id}`, { description: 'wakes the provisioner' });
+    await client.call('PATCH', `/reserved_domains/${id}`, { description: 'wakes the renewal' });
     expect((await read(id)).provisioning_job).toBeNull();
     expect((await client.presented('renewed.example.test')).serialNumber).toBe(first.serialNumber);
 
     ahead += HOUR + 2000;
     await client.call('PATCH', `/reserved_domains/${id}`, { description: 'wakes it again' });
     await expect
-      .poll(async () => (await client.presented('renewed.example.test')).serialNumber, PATIENCE)
+      .poll(async () => (await client.presented('renewed.example.test')).serialNumber, POLLING)
       .not.toBe(first.serialNumber);
     expect(isFromAcmeCa(await client.presented('renewed.example.test'))).toBe(true);
   });
 
   const failed = async (id: string, code: string) => {
-    await expect.poll(async () => (await read(id)).provisioning_job?.error_code, PATIENCE).toBe(code);
+    await expect.poll(async () => (await read(id)).provisioning_job?.error_code, POLLING).toBe(code);
     return (await read(id)).provisioning_job;
   };
   /** Advances the clock to the next attempt. */
   const retry = async (id: string) => {
     const { provisioning_job: job } = await read(id);
     ahead += Date.parse(String(job?.retries_at)) + 1000 - Date.now();
-    await client.call('PATCH', `/reserved_domains/${id}`, { description: 'wakes the provisioner' });
+    await client.call('PATCH', `/reserved_domains/${id}`, { description: 'wakes the renewal' });
   };
 
   it('succeeds on its own after a wrong CNAME is corrected', async () => {
-    const challenge = '_acme-challenge.mended.example.test';
-    const id = await reserve('*.mended.example.test', {});
+    const challenge = '_acme-challenge.corrected.example.test';
+    const id = await reserve('*.corrected.example.test', {});
     const { body } = await client.call('GET', `/reserved_domains/${id}`);
     resolver.remove(challenge);
     resolver.cname(challenge, 'elsewhere.test');
@@ -185,14 +185,14 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
     resolver.cname(challenge, String(body.acme_challenge_cname_target));
     await retry(id);
     await issued(id);
-    expect(isFromAcmeCa(await client.presented('door.mended.example.test'))).toBe(true);
+    expect(isFromAcmeCa(await client.presented('door.corrected.example.test'))).toBe(true);
   });
 
   it('reports an unreachable CA, and succeeds once it is reachable', async () => {
     await ca.pause();
     let id: string;
     try {
-      id = await reserve('patient.example.test', ECDSA);
+      id = await reserve('waiting.example.test', ECDSA);
       expect((await failed(id, 'INTERNAL_ERROR'))?.msg).toContain(`is unreachable: ${CA}`);
     } finally {
       await ca.resume();
@@ -200,15 +200,15 @@ describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVE
     expect((await read(id)).certificate).toBeNull();
     await retry(id);
     await issued(id);
-    expect(isFromAcmeCa(await client.presented('patient.example.test'))).toBe(true);
+    expect(isFromAcmeCa(await client.presented('waiting.example.test'))).toBe(true);
   });
 
   it('serves the local CA’s certificate after the policy is detached', async () => {
-    const id = await reserve('leaving.example.test', ECDSA);
+    const id = await reserve('detached.example.test', ECDSA);
     await issued(id);
-    expect(isFromAcmeCa(await client.presented('leaving.example.test'))).toBe(true);
+    expect(isFromAcmeCa(await client.presented('detached.example.test'))).toBe(true);
     await client.call('DELETE', `/reserved_domains/${id}/certificate_management_policy`);
-    expect(isFromAcmeCa(await client.presented('leaving.example.test'))).toBe(false);
+    expect(isFromAcmeCa(await client.presented('detached.example.test'))).toBe(false);
   });
 
   it('forwards challenges of others to the endpoint of the name', async () => {

@@ -35,7 +35,7 @@ const box: Seal = {
 };
 
 /** Polls with short pauses. */
-const impatientClock: Clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(Math.min(ms, 50), signal) };
+const fastClock: Clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(Math.min(ms, 50), signal) };
 
 describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
   let resolver: NameServer;
@@ -112,7 +112,7 @@ describe('certificates from a real ACME CA', unless(NO_ACME_SERVER), () => {
         dnsServers: [RESOLVER],
         ...options,
       },
-      { http, tlsAlpn, txt, clock: impatientClock },
+      { http, tlsAlpn, txt, clock: fastClock },
     );
   }
 

@@ -23,7 +23,7 @@ const net = `127.79.${process.pid % 250}`;
 const [RESOLVER, GATEWAY, CA] = [`${net}.1`, `${net}.2`, `${net}.3`];
 
 /** Enough for validations and paused polls. */
-const PATIENCE = { timeout: 60_000, interval: 100 };
+const POLLING = { timeout: 60_000, interval: 100 };
 const CHALLENGE = '_acme-challenge.gateway.test';
 
 describe('claiming the gateway’s own names', () => {
@@ -121,7 +121,7 @@ describe('the gateway’s own names', { timeout: 120_000, ...unless(NO_ACME_SERV
     const serial = async (name: string) => (await client.presented(name)).serialNumber;
     const job = (domain: string) => gateway.store.ownDomains.byName(domain)?.job;
     const issued = async (domain: string) => {
-      await expect.poll(() => job(domain), PATIENCE).toBeNull();
+      await expect.poll(() => job(domain), POLLING).toBeNull();
       return gateway.store.ownDomains.byName(domain)?.renews_at ?? '';
     };
     return { gateway, lines, isPublic, serial, job, issued };
@@ -130,7 +130,7 @@ describe('the gateway’s own names', { timeout: 120_000, ...unless(NO_ACME_SERV
   it('are validated with DNS, served to clients, kept over restarts and renewed', async () => {
     const first = await start('public', true);
     for (const name of ['*.gateway.test', 'gateway.test']) {
-      await expect.poll(() => first.job(name)?.error_code, PATIENCE).toBe('DNS_ERROR');
+      await expect.poll(() => first.job(name)?.error_code, POLLING).toBe('DNS_ERROR');
       expect(first.job(name)?.msg).toBe(
         `The DNS record ${CHALLENGE} must be a CNAME to gateway.acme.gateway.test. Found: no such record.`,
       );
@@ -165,7 +165,7 @@ describe('the gateway’s own names', { timeout: 120_000, ...unless(NO_ACME_SERV
 
     ahead += Date.parse(renewsAt) + 3_600_000 - Date.now();
     const fourth = await start('public', true);
-    await expect.poll(() => fourth.serial('door.gateway.test'), PATIENCE).not.toBe(serial);
+    await expect.poll(() => fourth.serial('door.gateway.test'), POLLING).not.toBe(serial);
     expect(await fourth.isPublic('door.gateway.test')).toBe(true);
     await fourth.gateway.close();
 
