@@ -26,6 +26,6 @@ it('device-agent gateway health says by its exit code whether the gateway is ali
   await gateway.kill();
   expect(await deviceAgent(['gateway', 'health'], folder, env)).toMatchObject({
     code: 3,
-    stderr: expect.stringContaining('no gateway'),
+    stderr: expect.stringContaining('gateway unreachable'),
   });
 });

@@ -18,7 +18,7 @@ describe('an agent whose API is on the loopback of IPv6', unless(NO_IPV6), () =>
     const { code, stdout } = await deviceAgent(['doctor'], folder, env);
     expect([code, stdout]).toEqual([
       0,
-      expect.stringMatching(/\n✔ Agent {2,}version .* running[\s\S]*Nothing is wrong/),
+      expect.stringMatching(/\n✔ Agent {2,}version .* running[\s\S]*No problems found/),
     ]);
   });
 });

@@ -8,7 +8,7 @@ import { getPublic } from '../support/gateway.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 
 /** Gateway, operator and device as they are: processes of their own, with nothing between them but what is printed. */
-describe('a gateway of one’s own, from the first start to a tunnel', () => {
+describe('a gateway of one’s own, from the first start to a tunnel', { shuffle: false }, () => {
   const [root, removeRoot] = makeFolder();
   const folder = (name: string) => {
     const path = join(root, name);

@@ -20,7 +20,8 @@ const policies = (value: string, expression = 'true') =>
     ],
   });
 
-describe('an agent that is told to read its settings again (SIGHUP)', () => {
+// In order: wrong API tokens are throttled, and later tests would wait for that.
+describe('an agent that reloads its settings (SIGHUP)', { shuffle: false }, () => {
   const [folder, removeFolder] = makeFolder();
   let agent: AgentProcess;
   let api: string;

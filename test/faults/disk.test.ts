@@ -80,7 +80,7 @@ describe('under a running agent and its gateway', () => {
     const before = await Furnished.start(disk.path);
     const filler = join(disk.path, 'filler');
     fill(filler);
-    await before.expectNoChanges(/the disk is full: make room on it/);
+    await before.expectNoChanges(/the disk is full: free some space/);
     rmSync(filler);
     await before.add('later');
     expect(await before.device.agent.end()).toBe(0);
@@ -142,7 +142,7 @@ it('a file of another user is an error that says what to do, and nothing changes
     const before = contents(folder);
     const { code, stderr } = await runAsNobody(folder);
     expect(code, stderr).toBe(1);
-    expect(stderr).toMatch(/EACCES.*(with chown|make it readable)/s);
+    expect(stderr).toMatch(/EACCES.*(chown|make it readable)/s);
     expect(stderr).toContain(path);
     expect(contents(folder), name).toEqual(before);
     chownSync(path, NOBODY, NOBODY);

@@ -69,7 +69,7 @@ describe('a request', () => {
     expect(service.received).toHaveLength(1);
   });
 
-  it('is refused at the door with a key that cannot be a header, without showing it', () => {
+  it('rejects an API key that cannot be a header, without showing it', () => {
     expect(() => clientOf({ url: 'http://127.0.0.1' }, { apiKey: 'se\ncret' })).toThrow(
       /^apiKey is missing, empty or holds a blank$/,
     );
@@ -84,20 +84,20 @@ describe('a request', () => {
     ['https://127.0.0.1?pass-word', /^baseUrl must have no query/],
     ['https://127.0.0.1/#pass-word', /^baseUrl must have no query/],
     ['//pass-word', /^baseUrl must be/],
-  ])('is refused at the door with the base URL %s, without repeating it', (url, why) => {
+  ])('rejects the base URL %s without repeating it', (url, why) => {
     expect(() => clientOf({ url })).toThrow(why);
   });
 
   it.each([{ retries: Number.NaN }, { retries: -1 }, { timeoutMs: 0 }, { timeoutMs: 2 ** 31 }])(
-    'is refused at the door with %o',
+    'rejects the options %o',
     (options) => {
       expect(() => clientOf({ url: 'http://127.0.0.1' }, options)).toThrow(/^(?:retries|timeoutMs) must be/);
     },
   );
 
-  it('is refused at the door with an authority that nothing would look at', () => {
+  it('rejects a CA that would not be used', () => {
     expect(() => clientOf({ url: 'https://127.0.0.1' }, { ca: '/etc/gateway-ca.pem' })).toThrow(/^ca must be .* PEM/);
-    expect(() => clientOf({ url: 'https://127.0.0.1' }, { ca: 'PEM', fetch })).toThrow(/^give ca or fetch/);
+    expect(() => clientOf({ url: 'https://127.0.0.1' }, { ca: 'PEM', fetch })).toThrow(/^pass ca or fetch/);
   });
 
   it('goes to ngrok’s cloud when no base URL is given', async () => {

@@ -64,7 +64,7 @@ describe('the service under systemd', { timeout: 120_000, shuffle: false, ...unl
     await machine.write(SETTINGS, 'AGENT_GATEWAY=embedded\n');
     const before = await pid();
     const again = await machine.deviceAgent('service', 'install');
-    expect([again.code, again.stdout]).toEqual([0, expect.stringContaining('is as it should be')]);
+    expect([again.code, again.stdout]).toEqual([0, expect.stringContaining('up to date')]);
     expect(await pid()).toBe(before);
     expect((await machine.run('systemctl', 'restart', 'device-agent')).code).toBe(0);
     await reports('reports: online, 127.0.0.1:');
@@ -104,7 +104,7 @@ describe('the service under systemd', { timeout: 120_000, shuffle: false, ...unl
     const unit = '/etc/systemd/system/device-agent.service';
     await machine.run('sed', '-i', 's/^Restart=always$/Restart=no/', unit);
     const { code, stderr } = await machine.deviceAgent('service', 'install');
-    expect([code, stderr]).toEqual([1, expect.stringMatching(/was edited and stays as it is.*systemctl edit/)]);
+    expect([code, stderr]).toEqual([1, expect.stringMatching(/was edited and is left unchanged.*systemctl edit/)]);
     expect((await machine.run('grep', '-c', '^Restart=no$', unit)).stdout).toBe('1\n');
     expect((await status()).stdout).toContain(`unit: ${unit} (edited)`);
     await machine.run('sed', '-i', 's/^Restart=no$/Restart=always/', unit);

@@ -34,10 +34,14 @@ export function errorHandler(log: Log): ErrorRequestHandler {
   };
 }
 
+export function bodyTooLarge(): AgentError {
+  return new AgentError('ERR_AGENT_BODY_TOO_LARGE', 'the body is larger than 256 KiB');
+}
+
 /** Express and its body parser put a status on errors that are the client's, such as a malformed percent-encoding. */
 function fromExpress(error: unknown): AgentError | null {
   if (!(error instanceof Error) || !('status' in error)) return null;
-  if (error.status === 413) return new AgentError('ERR_AGENT_BODY_TOO_LARGE', 'the body is larger than 256 KiB');
+  if (error.status === 413) return bodyTooLarge();
   if (error.status !== 400) return null;
   return new AgentError('ERR_AGENT_INVALID_REQUEST', error.message, { cause: error });
 }

@@ -1,7 +1,11 @@
 import { isUtf8 } from 'node:buffer';
-import express, { type RequestHandler } from 'express';
+import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import { checkJson, JsonTextError } from '../../lib/json-text.ts';
 import { AgentError } from '../errors/agent-error.ts';
+import { bodyTooLarge } from './error-handler.ts';
+
+/** So much of a body that is too large is still read: a client that is cut off while it sends may miss the answer. */
+const MAX_READ = 4 * 1024 * 1024;
 
 /**
  * Reads a JSON body of at most 256 KiB into `req.body`. Any other content type is refused: a web page could send it
@@ -19,6 +23,7 @@ export const jsonBody: RequestHandler[] = [
     if (encoding.toLowerCase() !== 'identity') throw unsupported(`send the body uncompressed, without ${encoding}`);
     next();
   },
+  cutOffEndlessBody,
   express.json({
     limit: '256kb',
     type: () => true,
@@ -30,6 +35,19 @@ export const jsonBody: RequestHandler[] = [
     next();
   },
 ];
+
+/** Express answers a body that is too large when it has read all of it, which may never be. */
+function cutOffEndlessBody(req: Request, _res: Response, next: NextFunction): void {
+  let bytes = 0;
+  const count = (piece: Buffer) => {
+    bytes += piece.length;
+    if (bytes <= MAX_READ) return;
+    req.off('data', count).pause();
+    next(bodyTooLarge());
+  };
+  req.on('data', count);
+  next();
+}
 
 /** Unlike Express, names the place of a syntax error and refuses bytes that are not UTF-8. */
 function checkBody(bytes: Buffer): void {

@@ -14,6 +14,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { errorBody, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import { hostPort } from '../../lib/ip-address.ts';
 import type { Log } from '../../lib/log.ts';
+import { replaceInvalidTarget } from '../../lib/request-target.ts';
 import { AgentError } from '../errors/agent-error.ts';
 
 /** Where to listen: a port (0: any free one), or a unix socket in a folder of mode 0700. */
@@ -57,7 +58,11 @@ export async function startServer(
   log: Log,
   { headersMs, requestMs, idleMs, checkMs, connections }: ServerLimits = LIMITS,
 ): Promise<RunningServer> {
-  const server = createServer({ connectionsCheckingInterval: checkMs, keepAliveTimeout: idleMs }, app);
+  const server = createServer({ connectionsCheckingInterval: checkMs, keepAliveTimeout: idleMs });
+  server.on('request', (req, res) => {
+    replaceInvalidTarget(req);
+    app(req, res);
+  });
   server.headersTimeout = headersMs;
   server.requestTimeout = requestMs;
   server.maxConnections = connections;

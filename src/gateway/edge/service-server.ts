@@ -1,5 +1,6 @@
 import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http';
 import type { Socket } from 'node:net';
+import { replaceInvalidTarget } from '../../lib/request-target.ts';
 import { misdirected } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
 import { hostNameOf } from './http/host-name.ts';
@@ -31,6 +32,7 @@ export class ServiceServer {
     this.#server.on('request', (req, res) => {
       const host = hostNameOf(req.headers.host ?? '');
       const service = services.get(host);
+      replaceInvalidTarget(req);
       if (service) service(req, res);
       else answerError(req, res, misdirected(host));
     });

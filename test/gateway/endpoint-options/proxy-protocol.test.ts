@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { Agent, createServer, type Server } from 'node:http';
 import { type AddressInfo, createServer as createRawServer, type Socket } from 'node:net';
 import type { Listener, Session } from '@ngrok/ngrok';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { ask } from '../../support/http-request.ts';
 
@@ -27,6 +27,9 @@ beforeAll(async () => {
   http = createServer((req, res) => res.end(`${req.url}`));
   upstream.listen(0, '127.0.0.1');
   await once(upstream, 'listening');
+});
+beforeEach(() => {
+  headers.length = 0;
 });
 afterAll(async () => {
   await session.close();
@@ -61,7 +64,6 @@ it('the PROXY header tells an HTTP upstream its client, and clients share no con
 
 it('the PROXY header supports version 2', async () => {
   await bind('v2.localhost', '2');
-  headers.length = 0;
   expect((await ask(gateway.httpPort, 'v2.localhost', { path: '/x' })).body).toBe('/x');
   const [header = Buffer.alloc(0)] = headers;
   expect(header.subarray(0, 14).toString('latin1')).toBe('\r\n\r\n\0\r\nQUIT\n\x21\x11');
