@@ -299,7 +299,7 @@ describe('endpoints and sessions online', () => {
     expect((await client.tunnelSessions.list()).items).toHaveLength(1);
   });
 
-  it('are listed with their protocol, whatever it is', async () => {
+  it('of every protocol are listed', async () => {
     const session = await connect((await account()).authtoken);
     const tcp = await session.tcpEndpoint().poolingEnabled(true).listen(false);
     await session.tlsEndpoint().domain('raw.localhost').listen(false);

@@ -51,7 +51,7 @@ async function scrape(authorization: string | null = `Bearer ${apiKey}`) {
   return { status: res.statusCode, type: res.headers['content-type'], body: await text(res) };
 }
 
-/** The value of a sample such as `sessions` or `responses_total{class="2xx"}`; undefined if absent. */
+/** The value of a sample, for example `sessions` or `responses_total{class="2xx"}`; undefined if absent. */
 async function read(sample: string): Promise<number | undefined> {
   const prefix = `device_agent_gateway_${sample} `;
   const line = (await scrape()).body.split('\n').find((each) => each.startsWith(prefix));

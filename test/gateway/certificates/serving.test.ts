@@ -72,7 +72,7 @@ describe('an uploaded certificate', () => {
   });
 });
 
-describe('a wildcard endpoint without a certificate of its own', () => {
+describe('a wildcard endpoint without its own certificate', () => {
   it('uses one certificate of the local CA for all names', async () => {
     await create('/reserved_domains', { domain: '*.many.example.com' });
     // Another gateway on the same folder has replaced the authtoken.

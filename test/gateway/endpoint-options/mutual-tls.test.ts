@@ -77,7 +77,7 @@ async function get(host: string, { as, sni = host, headers = {}, agent }: GetOpt
 }
 
 describe('mutualTlsca', () => {
-  it('accepts clients with a certificate of the CAs, and tells the upstream its subject', async () => {
+  it('accepts clients with a certificate of the CAs, and sends the upstream its subject', async () => {
     const { status, body } = await get(await bind(), { as: client });
     expect(status).toBe(200);
     const { 'ngrok-mtls-subject-cn': name, ...seen } = JSON.parse(body);

@@ -43,7 +43,7 @@ async function bind(host: string, version: string): Promise<Listener> {
   return listener;
 }
 
-it('the PROXY header tells an HTTP upstream its client, and clients share no connection', async () => {
+it('the PROXY header names the client to an HTTP upstream, and clients share no connection', async () => {
   await bind('v1.localhost', '1');
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
   let local = 0;

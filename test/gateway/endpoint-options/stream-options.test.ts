@@ -97,7 +97,7 @@ describe.each([
     await expect(bind((builder) => builder.denyCidr('::/0'))).rejects.toEqual(refused('ERR_NGROK_393'));
   });
 
-  it('tell the upstream the client in a PROXY header', async () => {
+  it('send the client’s address to the upstream in a PROXY header', async () => {
     const first = await say(await bind((builder) => builder.proxyProto('1')));
     expect(first).toMatch(/^hello PROXY TCP4 127\.0\.0\.1 127\.0\.0\.1 \d+ \d+\r\nme$/);
     const second = await say(await bind((builder) => builder.proxyProto('2')));

@@ -81,7 +81,7 @@ it('lookup never finds internal endpoints by public name', () => {
   expect(endpoints.internal('http', 'core.internal', 443)).toBeUndefined();
 });
 
-it('withLabels rotates the tunnels that match, whatever other selectors are used in between', () => {
+it('withLabels rotates the matching tunnels, independently of other selectors', () => {
   const tunnel = (id: string, labels: Record<string, string>) => new LabeledTunnel({ ...common(id), labels }, owner);
   const [one, two, other] = [
     tunnel('tn_1', { app: 'cam', site: 'a' }),

@@ -333,12 +333,15 @@ describe('the header of a proxied connection', () => {
     expect(await agent.proxyHeader()).toMatchObject({ Proto: 'tls', EdgeType: '2', PassthroughTLS: false });
   });
 
-  it.each([true, false])('tells a labelled tunnel whether the edge passes TLS through: %s', async (PassthroughTLS) => {
-    const gateway = await SessionGateway.start();
-    const agent = await rawAgent(gateway);
-    await agent.call(0, auth(gateway));
-    const { Id } = await agent.call(BIND_LABELED, { Labels: { app: 'cam' } });
-    gateway.endpoints.withLabels({ app: 'cam' })?.openStream(client('tls', PassthroughTLS));
-    expect(await agent.proxyHeader()).toMatchObject({ Id, Proto: 'tls', EdgeType: '2', PassthroughTLS });
-  });
+  it.each([true, false])(
+    'reports to a labelled tunnel whether the edge passes TLS through: %s',
+    async (PassthroughTLS) => {
+      const gateway = await SessionGateway.start();
+      const agent = await rawAgent(gateway);
+      await agent.call(0, auth(gateway));
+      const { Id } = await agent.call(BIND_LABELED, { Labels: { app: 'cam' } });
+      gateway.endpoints.withLabels({ app: 'cam' })?.openStream(client('tls', PassthroughTLS));
+      expect(await agent.proxyHeader()).toMatchObject({ Id, Proto: 'tls', EdgeType: '2', PassthroughTLS });
+    },
+  );
 });

@@ -54,7 +54,7 @@ export class EdgeScene {
     return answer;
   }
 
-  /** Creates an edge for a host, with a tunnel group of its own as backend. */
+  /** Creates an edge for a host, with its own tunnel group as backend. */
   async edge(host: string, modules: object = {}): Promise<string> {
     const backend_id = await this.create('/backends/tunnel_group', { labels: { host } });
     return this.create('/edges/tls', { hostports: [`${host}:443`], backend: { backend_id }, ...modules });

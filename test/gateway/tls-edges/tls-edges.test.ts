@@ -310,7 +310,7 @@ describe('a hostport', () => {
   });
 
   it('is served again after a restart', async () => {
-    // A gateway of its own: the second one replaces the authtoken of the first.
+    // A separate gateway: the second one replaces the authtoken of the first.
     const first = await EdgeScene.start();
     onTestFinished(() => first.close());
     await first.edge(host, { tls_termination: { terminate_at: 'edge', min_version: '1.3' } });

@@ -1,5 +1,5 @@
 /**
- * Where the first request in a text ends, to a reader that believes whatever it sees and checks nothing.
+ * Where the first request in a text ends for a reader that validates nothing.
  *
  * @returns -1 when it does not end yet
  */

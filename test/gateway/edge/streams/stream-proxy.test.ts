@@ -209,7 +209,7 @@ describe('the phase on_tcp_connect', () => {
   });
 
   for (const type of ['close-connection', 'deny']) {
-    it(`cuts them with ${type} before the upstream hears of them`, async () => {
+    it(`cuts them with ${type} before they reach the upstream`, async () => {
       const policy = { on_tcp_connect: [{ expressions: ["conn.client_ip == '127.0.0.1'"], actions: [{ type }] }] };
       const endpoint = await endpointTo((socket) => socket.end('welcome'), policy);
       expect(await fateOf(await clientOf(endpoint))).toBe('ECONNRESET');

@@ -13,7 +13,7 @@ let gateway: TestGateway;
 let session: Session;
 /** Sends a greeting, then echoes. */
 let plain: Server;
-/** The same, with a certificate of its own. */
+/** The same, with its own certificate. */
 let secure: Server;
 let own: Issued;
 const closing: Server[] = [];

@@ -17,7 +17,7 @@ interface Outcome {
   rest: string;
 }
 
-/** Feeds pieces to a parser as a connection would, and returns the outcome. */
+/** Feeds pieces to a parser like a connection, and returns the outcome. */
 function parse(
   pieces: readonly (string | Buffer)[],
   request = { method: 'GET', upgrade: false },
@@ -125,7 +125,7 @@ describe('the parser of a connection', () => {
     upgraded,
   });
 
-  it('tells how far the response has come', () => {
+  it('reports the progress of the response', () => {
     const parser = new ResponseParser(LIMIT);
     const idle = { idle: true, awaitsHead: false, started: false, upgraded: false };
     expect(stateOf(parser)).toEqual(idle);

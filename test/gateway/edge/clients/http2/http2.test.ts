@@ -191,7 +191,7 @@ describe('HTTP/2 responses', () => {
     expect(headers.connection).toBeUndefined();
   });
 
-  it('are sent whatever headers are repeated', async () => {
+  it('are sent for any repeated headers', async () => {
     const known = Object.values(constants).filter((name) => /^[a-z][a-z-]+$/.test(String(name)));
     const names = known.filter(
       (name) => !/^(?:connection|content-length|keep-alive|transfer-encoding)$/.test(`${name}`),
