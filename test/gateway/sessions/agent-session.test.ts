@@ -240,8 +240,8 @@ describe('an endpoint that is already online', () => {
   });
 });
 
-describe('the end of a session', () => {
-  it('comes when its heartbeats stop, as after close()', async () => {
+describe('a session', () => {
+  it('ends when its heartbeats stop, as after close()', async () => {
     const gateway = await SessionGateway.start();
     const session = await gateway.agent().heartbeatInterval(1).heartbeatTolerance(1).connect();
     await listen(session, 'silent.localhost', 9);
@@ -249,7 +249,7 @@ describe('the end of a session', () => {
     await offline(gateway.endpoints, 'silent.localhost');
   });
 
-  it('does not come while heartbeats arrive', async () => {
+  it('stays online while heartbeats arrive', async () => {
     const gateway = await SessionGateway.start();
     const beats: number[] = [];
     const twice = new Promise<void>((resolve) => {
@@ -267,7 +267,7 @@ describe('the end of a session', () => {
     expect([...gateway.server.sessions]).toHaveLength(1);
   });
 
-  it('is followed by a reconnect that keeps names and ids', async () => {
+  it('keeps names and ids when it reconnects', async () => {
     const gateway = await SessionGateway.start();
     const link = await SilentLink.to(gateway.port);
     const port = await upstream((_req, res) => res.end('back again'));
@@ -285,7 +285,7 @@ describe('the end of a session', () => {
     expect(gateway.endpoints.lookup('https', 'back.localhost')).toBeUndefined();
   });
 
-  it('comes when the same agent opens a new connection', async () => {
+  it('ends when the same agent opens a new connection', async () => {
     const gateway = await SessionGateway.start();
     const raw = () => rawAgent(gateway);
     const first = await raw();
