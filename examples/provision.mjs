@@ -1,9 +1,9 @@
-// Prepares a site and prints its authtoken:
+// Provisions a site and prints its authtoken:
 //
 //   MANAGEMENT_API_URL=https://api.ngrok.com MANAGEMENT_API_KEY=… \
 //     node examples/provision.mjs '*.sitea.example.com' 'site A'
 //
-// A gateway of your own needs MANAGEMENT_API_CA_CERT=gateway-ca.pem too. Inside this repository run `npm run build` first.
+// Your own gateway also requires MANAGEMENT_API_CA_CERT=gateway-ca.pem. In this repository, run `npm run build` first.
 import { readFileSync } from 'node:fs';
 import { ManagementClient, provision, zoneFileLine } from 'device-agent/management';
 
@@ -20,7 +20,7 @@ const site = await provision(client, { domain, bot, wait: false });
 process.stdout.write(`${site.records.map(zoneFileLine).join('\n')}\n`);
 process.stdout.write(`authtoken: ${site.authtoken.kind === 'created' ? site.authtoken.token : site.authtoken.kind}\n`);
 
-// Everything else of the API is at hand as well: who may bind what?
+// The client covers the whole API. This lists what each authtoken can bind:
 for await (const credential of client.credentials.all()) {
   process.stdout.write(`${credential.id} ${credential.owner_id} ${credential.acl?.join(' ') || '(everything)'}\n`);
 }

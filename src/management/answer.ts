@@ -12,14 +12,14 @@ const ErrorBody = z.object({
 });
 
 /**
- * Why there is no answer.
+ * The error of a call without a response.
  *
- * @param name of the operation, such as `GET /bot_users`; so below
+ * @param name the operation, for example `GET /bot_users`
  */
 export function noAnswer(name: string, error: unknown): ManagementError {
   if (error instanceof DeadlineExceeded) return new ManagementError(error.message, { status: null, code: TIMEOUT });
-  // Node's fetch raises a TypeError that says only "fetch failed"; what happened is in the cause. That has no message
-  // but a code when several addresses were tried.
+  // Node's fetch throws a TypeError "fetch failed" with the reason in its cause. After attempts at several addresses, the
+  // cause has a code but no message.
   const reason = error instanceof TypeError && error.cause !== undefined ? error.cause : error;
   const why = messageOf(reason) || String((reason as { code?: unknown }).code);
   const text = `${name}: API unreachable: ${why}`;
@@ -27,8 +27,8 @@ export function noAnswer(name: string, error: unknown): ManagementError {
 }
 
 /**
- * @returns the answer's JSON; undefined for a 204
- * @throws {ManagementError} when it is a refusal, or no JSON
+ * @returns the response's JSON; undefined for a 204
+ * @throws {ManagementError} when the response is an error or not JSON
  */
 export function readAnswer(name: string, answer: FetchAnswer, text: string): unknown {
   if (answer.status === 204) return undefined;
@@ -40,15 +40,15 @@ export function readAnswer(name: string, answer: FetchAnswer, text: string): unk
     if (isSuccess) throw unreadable(name, answer.status, 'the response is not JSON', cause);
   }
   if (isSuccess) return json;
-  throw refusal(name, answer, json);
+  throw apiError(name, answer, json);
 }
 
-/** An answer that says success but is not what the operation promises. */
+/** The error of a successful response that does not match the operation. */
 export function unreadable(name: string, status: number, why: string, cause?: unknown): ManagementError {
   return new ManagementError(`${name}: ${why}`, { status, code: UNREADABLE_ANSWER, cause });
 }
 
-function refusal(name: string, answer: FetchAnswer, json: unknown): ManagementError {
+function apiError(name: string, answer: FetchAnswer, json: unknown): ManagementError {
   const { data } = ErrorBody.safeParse(json);
   const details = data?.details ?? {};
   const code = data?.error_code ?? null;

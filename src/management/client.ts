@@ -48,10 +48,10 @@ import type { TunnelSession } from './resources/tunnel-session.ts';
 import { type ManagementClientOptions, Transport } from './transport.ts';
 
 /**
- * A typed client of the management API, for a gateway of one's own and for ngrok's cloud alike.
+ * A typed client of the management API of a gateway or of ngrok's cloud.
  *
- * Every method takes a `signal` last and rejects with a ManagementError. Reading calls are repeated when
- * the network or the service fails; changing ones only when the service said that it did not take them.
+ * Every method accepts a `signal` and rejects with a ManagementError. Reads are retried after network and server errors,
+ * writes only when the API reported that it did not process them.
  *
  * @example
  * const client = new ManagementClient({ baseUrl: 'https://api.gateway.example.com', apiKey });
@@ -61,15 +61,15 @@ import { type ManagementClientOptions, Transport } from './transport.ts';
 export class ManagementClient {
   /** Hostnames held for the account. */
   readonly reservedDomains: ReservedDomains;
-  /** Hostports and what happens to their TLS traffic. */
+  /** TLS edges: hostports with modules for their traffic. */
   readonly tlsEdges: TlsEdges;
-  /** Identities that own authtokens and belong to no person. */
+  /** Identities of devices that own authtokens. */
   readonly botUsers: Collection<BotUserCreate, BotUserUpdate, BotUser>;
-  /** The newer name of bot users: the same identities. */
+  /** The newer name of bot users, with the same identities. */
   readonly serviceUsers: Collection<BotUserCreate, BotUserUpdate, BotUser>;
-  /** Backends that answer every request with one fixed response. */
+  /** Backends that send a fixed response. */
   readonly httpResponseBackends: Collection<HttpResponseBackendCreate, HttpResponseBackendUpdate, HttpResponseBackend>;
-  /** Backends of all the tunnels that are online with certain labels. */
+  /** Backends that forward to the online tunnels with specific labels. */
   readonly tunnelGroupBackends: Collection<TunnelGroupBackendCreate, TunnelGroupBackendUpdate, TunnelGroupBackend>;
   /** Named sets of rules on source addresses. */
   readonly ipPolicies: Collection<IpPolicyCreate, IpPolicyUpdate, IpPolicy>;
@@ -83,11 +83,11 @@ export class ManagementClient {
   >;
   /** Certificates, uploaded or issued; their private keys are never shown. */
   readonly tlsCertificates: Collection<TlsCertificateCreate, TlsCertificateUpdate, TlsCertificate>;
-  /** Authtokens of agents; `token` is in the answer to `create` only. */
+  /** Authtokens of agents; only the response to `create` contains `token`. */
   readonly credentials: Collection<CredentialCreate, CredentialUpdate, Credential>;
-  /** Keys for this API; `token` is in the answer to `create` only. */
+  /** Keys for this API; only the response to `create` contains `token`. */
   readonly apiKeys: Collection<ApiKeyCreate, ApiKeyUpdate, ApiKey>;
-  /** What domains refer to for HTTP and HTTPS. */
+  /** Configurations that domains refer to for HTTP and HTTPS. */
   readonly endpointConfigurations: Collection<
     EndpointConfigurationCreate,
     EndpointConfigurationUpdate,
@@ -95,12 +95,12 @@ export class ManagementClient {
   >;
   /** Public URLs that are online. */
   readonly endpoints: ReadableCollection<Endpoint>;
-  /** What agents have bound. */
+  /** Tunnels of connected agents. */
   readonly tunnels: ReadableCollection<Tunnel>;
-  /** Agents that are connected. */
+  /** Sessions of connected agents. */
   readonly tunnelSessions: TunnelSessions;
 
-  /** @throws {TypeError} when an option cannot be used */
+  /** @throws {TypeError} when an option is invalid */
   constructor(options: ManagementClientOptions) {
     const transport = new Transport(options);
     this.reservedDomains = new ReservedDomains(transport, OPERATIONS.reservedDomains);
@@ -124,54 +124,54 @@ export class ManagementClient {
 
 /** Hostnames held for the account. */
 export class ReservedDomains extends Collection<ReservedDomainCreate, ReservedDomainUpdate, ReservedDomain> {
-  /** Ends automatic certificates for the domain and takes the automatic one off it. */
+  /** Disables automatic certificates for the domain and detaches the current one. */
   async detachCertificateManagementPolicy(id: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(OPERATIONS.reservedDomains.detachCertificateManagementPolicy, { id, signal });
   }
 
-  /** Takes an uploaded certificate off the domain; an automatic one goes with its policy. */
+  /** Detaches an uploaded certificate. For an automatic one, detach its policy. */
   async detachCertificate(id: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(OPERATIONS.reservedDomains.detachCertificate, { id, signal });
   }
 
-  /** Unlinks the endpoint configuration for HTTP; there may be none. */
+  /** Detaches the HTTP endpoint configuration, if any. */
   async detachHttpEndpointConfiguration(id: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(OPERATIONS.reservedDomains.detachHttpEndpointConfiguration, { id, signal });
   }
 
-  /** Unlinks the endpoint configuration for HTTPS; there may be none. */
+  /** Detaches the HTTPS endpoint configuration, if any. */
   async detachHttpsEndpointConfiguration(id: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(OPERATIONS.reservedDomains.detachHttpsEndpointConfiguration, { id, signal });
   }
 }
 
-/** Hostports and what happens to their TLS traffic, with one member for each module. */
+/** TLS edges and their modules. */
 export class TlsEdges extends Collection<TlsEdgeCreate, TlsEdgeUpdate, TlsEdge> {
-  /** Where the traffic goes. */
+  /** Backend that receives the traffic. */
   readonly backend = new EdgeModule<BackendModuleBody, BackendModule>(this.transport, OPERATIONS.tlsEdgeBackend);
-  /** Which source addresses are let in. */
+  /** Allowed source addresses. */
   readonly ipRestriction = new EdgeModule<IpRestrictionModuleBody, IpRestrictionModule>(
     this.transport,
     OPERATIONS.tlsEdgeIpRestriction,
   );
-  /** Which client certificates are demanded. */
+  /** Required client certificates. */
   readonly mutualTls = new EdgeModule<MutualTlsModuleBody, MutualTlsModule>(
     this.transport,
     OPERATIONS.tlsEdgeMutualTls,
   );
-  /** Who ends TLS, and from which version on. */
+  /** Where TLS is terminated, and the minimum version. */
   readonly tlsTermination = new EdgeModule<TlsTerminationModuleBody, TlsTerminationModule>(
     this.transport,
     OPERATIONS.tlsEdgeTlsTermination,
   );
-  /** The traffic policy that is applied, as JSON or YAML. */
+  /** The traffic policy, as JSON or YAML. */
   readonly trafficPolicy = new EdgeModule<TrafficPolicyModuleBody, TrafficPolicyModule>(
     this.transport,
     OPERATIONS.tlsEdgeTrafficPolicy,
   );
 }
 
-/** Connections of agents. */
+/** Sessions of agents. */
 export class TunnelSessions extends ReadableCollection<TunnelSession> {
   /** Asks the agent to restart itself. */
   async restart(id: string, { signal }: CallOptions = {}): Promise<void> {

@@ -2,26 +2,26 @@ import { Resolver } from 'node:dns/promises';
 import { messageOf } from '../lib/errors.ts';
 import type { ReservedDomain } from './resources/reserved-domain.ts';
 
-/** A DNS record that the owner of a domain has to add. */
+/** A DNS record that the domain's owner must add. */
 export interface CnameRecord {
-  /** Such as `*.sitea.example.com`. */
+  /** For example `*.sitea.example.com`. */
   name: string;
   target: string;
-  /** `traffic` leads visitors to the service, `certificate` lets it prove that the domain may have one. */
+  /** `traffic` points clients to the gateway, `certificate` delegates the ACME challenge to it. */
   purpose: 'traffic' | 'certificate';
 }
 
-/** What DNS says about a record. */
+/** Result of a DNS check. */
 export interface CnameFinding {
   inPlace: boolean;
-  /** For people: what was found instead. */
+  /** What was found, as text. */
   found: string;
 }
 
-/** How deep a chain of CNAMEs may be; resolvers give up at about the same. */
+/** Maximum length of a CNAME chain, similar to resolvers. */
 const MAX_CHAIN = 8;
 
-/** The records that a domain needs; none when the service owns the name above it. */
+/** The records that a domain requires; none below the gateway's own domain. */
 export function requiredRecords(domain: ReservedDomain): CnameRecord[] {
   const records: CnameRecord[] = [];
   if (domain.cname_target !== null) {
@@ -38,30 +38,30 @@ export function requiredRecords(domain: ReservedDomain): CnameRecord[] {
   return records;
 }
 
-/** The record as a line of a zone file (RFC 1035, section 5.1), which most providers take as they are. */
+/** Formats the record as a line of a zone file (RFC 1035, section 5.1). */
 export function zoneFileLine({ name, target }: CnameRecord): string {
   return `${name}. 300 IN CNAME ${target}.`;
 }
 
-/** Looks records up with a resolver of its own, so that no cache of this process stands in between. */
+/** Checks records with its own resolver, which bypasses the process's cache. */
 export class CnameChecker {
   readonly #resolver: Resolver;
 
   /**
-   * @param servers resolvers to ask, `ip` or `ip:port`; left out: those of the system
-   * @param timeoutMs milliseconds for one question
+   * @param servers resolvers, `ip` or `ip:port`; default: the system's
+   * @param timeoutMs milliseconds per query
    */
   constructor(servers?: readonly string[], timeoutMs = 3000) {
     this.#resolver = new Resolver({ timeout: timeoutMs, tries: 2 });
     if (servers) this.#resolver.setServers(servers);
   }
 
-  /** Whether the record is in place, itself or through a chain of CNAMEs. Lookups that fail count as not. */
+  /** Checks whether the record points to its target, also through other CNAMEs. Failed lookups count as missing. */
   async check(record: CnameRecord): Promise<CnameFinding> {
     const target = normalize(record.target);
-    // Under a wildcard any name shows what visitors will meet.
+    // For a wildcard, any name below it is representative.
     let name = record.name.replace(/^\*/, 'device-agent-check');
-    let found = 'no CNAME record (a provider’s proxy mode hides it: switch it off)';
+    let found = 'no CNAME record (turn off the DNS provider’s proxy mode, which hides it)';
     try {
       for (let hop = 0; hop < MAX_CHAIN; hop += 1) {
         const [next] = await this.#cname(name);

@@ -5,15 +5,15 @@ import type { ManagementError } from './management-error.ts';
 import type { Operation } from './operations.ts';
 import type { Call, Transport } from './transport.ts';
 
-/** What every method takes as its last argument. */
+/** Options of every method. */
 export interface CallOptions {
-  /** Ends the call, and the wait before a repetition. */
+  /** Aborts the call, including waits between retries. */
   signal?: AbortSignal | undefined;
 }
 
-/** Which part of a list to fetch. */
+/** Selects a part of a list. */
 export interface ListOptions extends CallOptions {
-  /** Items a page, from 1 to 100; the service's own default is 100. */
+  /** Items per page, from 1 to 100. Default: 100. */
   limit?: number | undefined;
   /** Only items older than this id. */
   beforeId?: string | undefined;
@@ -22,11 +22,11 @@ export interface ListOptions extends CallOptions {
 /** One page of a list, newest first. */
 export interface Page<T> {
   items: T[];
-  /** Where the next page is; null: this is the last one. */
+  /** URI of the next page; null: this is the last page. */
   nextPageUri: string | null;
 }
 
-/** An operation that takes a body which may be written as `Body`, and answers with an `Answer`. */
+/** An operation with the request body `Body` and the response `Answer`. */
 type Changing<Body, Answer> = Operation<z.ZodType<unknown, Body>, z.ZodType<Answer>>;
 type Reading<Answer> = Operation<null, z.ZodType<Answer>>;
 
@@ -47,7 +47,7 @@ interface ModuleOperations<Body, Answer> {
   delete: Operation<null, null>;
 }
 
-/** Calls an operation and reads its answer; members that the schema does not know are dropped. */
+/** Calls an operation and parses its response, without members that the schema does not define. */
 async function call<Answer>(
   transport: Transport,
   operation: Operation<z.ZodType | null, z.ZodType<Answer>>,
@@ -60,26 +60,26 @@ function readAs<T>(schema: z.ZodType<T>, json: unknown, operation: Operation): T
   const result = schema.safeParse(json, { error: validationMessage });
   if (result.success) return result.data;
   const issue = result.error.issues[0];
-  const where = issue?.path.map(String).join('.') || 'the answer';
+  const where = issue?.path.map(String).join('.') || 'the response';
   throw unreadable(`${operation.method} ${operation.path}`, 200, `${where}: ${issue?.message}`);
 }
 
-/** What every list answers besides its items, which stand under a key that differs from kind to kind. */
+/** The common member of all lists. The items' key depends on the resource. */
 const Envelope = z.looseObject({ next_page_uri: z.string().nullish() });
 
-/** Resources of one kind that can only be read. */
+/** Read-only resources of one kind. */
 export class ReadableCollection<Answer> {
   constructor(
     protected readonly transport: Transport,
     protected readonly reads: ReadOperations<Answer>,
   ) {}
 
-  /** @throws {ManagementError} `isNotFound` when there is none with this id */
+  /** @throws {ManagementError} `isNotFound` when the id does not exist */
   get(id: string, { signal }: CallOptions = {}): Promise<Answer> {
     return call(this.transport, this.reads.get, { id, signal });
   }
 
-  /** One page, newest first. */
+  /** Lists one page, newest first. */
   list({ limit, beforeId, signal }: ListOptions = {}): Promise<Page<Answer>> {
     const query = new URLSearchParams();
     if (beforeId !== undefined) query.set('before_id', beforeId);
@@ -88,22 +88,22 @@ export class ReadableCollection<Answer> {
   }
 
   /**
-   * Everything, newest first, page by page as the loop gets there. What is created meanwhile is not seen.
+   * Iterates over all items, newest first, and fetches pages as needed. Items created meanwhile are not included.
    *
-   * @param options `limit` is the size of a page
+   * @param options `limit` is the page size
    */
   async *all(options: ListOptions = {}): AsyncGenerator<Answer, void, undefined> {
     let page = await this.list(options);
     yield* page.items;
     while (page.nextPageUri !== null && page.items.length > 0) {
       const next = await this.#page(this.#queryOf(page.nextPageUri), options.signal);
-      if (next.nextPageUri === page.nextPageUri) throw this.#badPage('a page names itself as the next one');
+      if (next.nextPageUri === page.nextPageUri) throw this.#badPage('next_page_uri refers to the same page');
       page = next;
       yield* page.items;
     }
   }
 
-  /** Only the query is taken over: wherever the URI points, the key goes nowhere but to the base URL. */
+  /** Uses only the query of the URI, so that the API key is sent only to the base URL. */
   #queryOf(uri: string): URLSearchParams {
     if (!URL.canParse(uri)) throw this.#badPage('next_page_uri is not an absolute URI');
     return new URL(uri).searchParams;
@@ -131,20 +131,20 @@ export class Collection<Create, Update, Answer> extends ReadableCollection<Answe
   }
 
   /**
-   * Makes a new one. Not repeated after a failure that leaves open whether the service took it: look at the list then.
+   * Creates a resource. Not retried when a failure leaves the outcome unknown: check the list then.
    *
-   * @throws {ManagementError} `hasCode()` tells why the service refuses
+   * @throws {ManagementError} `hasCode()` tells the reason
    */
   create(body: Create, { signal }: CallOptions = {}): Promise<Answer> {
     return call(this.transport, this.operations.create, { body, signal });
   }
 
-  /** Changes what the body names and leaves the rest; text is cleared by `""`, a list by `[]`. */
+  /** Changes the members in the body. `""` clears a text, `[]` a list. */
   update(id: string, body: Update, { signal }: CallOptions = {}): Promise<Answer> {
     return call(this.transport, this.operations.update, { id, body, signal });
   }
 
-  /** @throws {ManagementError} `isNotFound` when it is gone already; `hasCode()` tells why the service keeps it */
+  /** @throws {ManagementError} `isNotFound` when it does not exist; `hasCode()` tells why it cannot be deleted */
   async delete(id: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(this.operations.delete, { id, signal });
   }
@@ -157,7 +157,7 @@ export class EdgeModule<Body, Answer> {
     private readonly operations: ModuleOperations<Body, Answer>,
   ) {}
 
-  /** Sets the module to what the body says; what is not sent takes its default, whatever was stored. */
+  /** Replaces the module. Members that are not in the body get their defaults. */
   replace(edgeId: string, body: Body, { signal }: CallOptions = {}): Promise<Answer> {
     return call(this.transport, this.operations.replace, { id: edgeId, body, signal });
   }
@@ -167,7 +167,7 @@ export class EdgeModule<Body, Answer> {
     return call(this.transport, this.operations.get, { id: edgeId, signal });
   }
 
-  /** Removes the module; it may be absent already. */
+  /** Removes the module. Succeeds when there is none. */
   async delete(edgeId: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(this.operations.delete, { id: edgeId, signal });
   }

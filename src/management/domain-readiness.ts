@@ -3,9 +3,9 @@ import type { CnameChecker, CnameRecord } from './cname-record.ts';
 import type { Run } from './provision-run.ts';
 import type { ReservedDomain } from './resources/reserved-domain.ts';
 
-/** Raised when the time for waiting is over. What was made stays; a later run goes on from there. */
+/** Raised when the wait times out. Created resources stay; a later run continues from there. */
 export class NotReadyInTime extends OperatorError {
-  /** Exit code of its own, so that a script can tell "not yet" from "refused". */
+  /** A separate exit code, so that scripts can distinguish "not yet" from a failure. */
   static readonly EXIT_CODE = 5;
 
   constructor(what: string) {
@@ -13,19 +13,18 @@ export class NotReadyInTime extends OperatorError {
   }
 }
 
-/** Often enough for a person who watches, seldom enough for the resolver and the API. */
 const DNS_INTERVAL_MS = 5000;
 const CERTIFICATE_INTERVAL_MS = 3000;
 
-/** Waits until every record is found, and reports each when its state changes. */
+/** Waits until all records are found. Reports changes of their state. */
 export async function awaitRecords(records: readonly CnameRecord[], checker: CnameChecker, run: Run): Promise<void> {
-  const told = new Map<string, string>();
+  const reported = new Map<string, string>();
   let missing = records;
   for (;;) {
     const findings = await Promise.all(missing.map(async (record) => ({ record, ...(await checker.check(record)) })));
     for (const { record, inPlace, found } of findings) {
-      if (told.get(record.name) !== found) run.report({ step: 'dns', record, inPlace, found });
-      told.set(record.name, found);
+      if (reported.get(record.name) !== found) run.report({ step: 'dns', record, inPlace, found });
+      reported.set(record.name, found);
     }
     missing = findings.filter(({ inPlace }) => !inPlace).map(({ record }) => record);
     if (missing.length === 0) return;
@@ -36,18 +35,18 @@ export async function awaitRecords(records: readonly CnameRecord[], checker: Cna
 /**
  * Waits until the domain has its certificate.
  *
- * @returns the domain as it is then
+ * @returns the updated domain
  */
 export async function awaitCertificate(run: Run, domain: ReservedDomain): Promise<ReservedDomain> {
   let current = await retryNow(run, domain);
-  let told = '';
+  let reported = '';
   while (current.certificate === null) {
     const job = current.certificate_management_status?.provisioning_job ?? null;
     const message = job?.msg ?? 'The certificate is pending.';
     const state = job?.error_code == null ? 'waiting' : 'failing';
-    if (told !== state + message)
+    if (reported !== state + message)
       run.report({ step: 'certificate', state, message, retriesAt: job?.retries_at ?? null });
-    told = state + message;
+    reported = state + message;
     await pause(
       run,
       CERTIFICATE_INTERVAL_MS,
@@ -60,8 +59,7 @@ export async function awaitCertificate(run: Run, domain: ReservedDomain): Promis
 }
 
 /**
- * A service that looked before the records were there looks again only after an ever longer pause;
- * setting the policy anew makes it look at once.
+ * Retries a failed DNS check at once by updating the policy. The gateway itself retries with growing delays.
  */
 async function retryNow({ client, signal }: Run, { id }: ReservedDomain): Promise<ReservedDomain> {
   const domain = await client.reservedDomains.get(id, { signal });

@@ -9,7 +9,7 @@ import type { Fetch, FetchAnswer } from './fetch.ts';
 
 /** Options that Node's own fetch does not have. */
 export interface FetchOptions {
-  /** PEM of the CA to trust instead of the public ones. */
+  /** PEM of the CA to trust instead of the public CAs. */
   ca?: string;
   proxies?: ProxyRules;
 }

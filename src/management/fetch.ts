@@ -1,4 +1,4 @@
-/** A request to be made. */
+/** An HTTP request. */
 export interface FetchRequest {
   method: string;
   headers: Record<string, string>;
@@ -8,12 +8,12 @@ export interface FetchRequest {
   body?: string;
 }
 
-/** The part of the response to a {@link FetchRequest} that the client reads. */
+/** The members of a response that the client uses. */
 export interface FetchAnswer {
   readonly status: number;
   readonly headers: { get(name: string): string | null };
   text(): Promise<string>;
 }
 
-/** The part of `fetch` that the client uses, so that another implementation fits: undici's, with your own proxy. */
+/** A subset of `fetch` that allows for other implementations, for example undici's with a proxy. */
 export type Fetch = (url: string, request: FetchRequest) => Promise<FetchAnswer>;

@@ -1,35 +1,35 @@
-/** What is known of a failed call. */
+/** Details of a failed call. */
 export interface ManagementFailure {
-  /** HTTP status; null when there was no answer. */
+  /** HTTP status; null without a response. */
   status: number | null;
   code: string | null;
   operationId?: string | null;
   details?: Record<string, string>;
-  /** Milliseconds that the service asks to wait. */
+  /** Milliseconds from Retry-After. */
   retryAfterMs?: number | null;
   cause?: unknown;
 }
 
-/** Codes of our own, for failures that are not an answer of the service. */
+/** Codes of the client's own errors. */
 export const UNREACHABLE = 'ERR_MANAGEMENT_UNREACHABLE';
 export const TIMEOUT = 'ERR_MANAGEMENT_TIMEOUT';
 export const UNREADABLE_ANSWER = 'ERR_MANAGEMENT_ANSWER';
 
-/** Every failure of a call to the management API, except that the caller aborted it. */
+/** A failed call to the management API. Aborted calls reject with the signal's reason instead. */
 export class ManagementError extends Error {
-  /** HTTP status of the answer; null when there was none. */
+  /** HTTP status of the response; null without a response. */
   readonly status: number | null;
   /**
-   * `ERR_NGROK_<n>` from the service, null when it gave none; from this client `ERR_MANAGEMENT_UNREACHABLE`,
-   * `ERR_MANAGEMENT_TIMEOUT`, or `ERR_MANAGEMENT_ANSWER` when the answer is not what was promised.
+   * `ERR_NGROK_<n>` from the API, or null if it sent none. From this client: `ERR_MANAGEMENT_UNREACHABLE`,
+   * `ERR_MANAGEMENT_TIMEOUT`, or `ERR_MANAGEMENT_ANSWER` for an invalid response.
    */
   readonly code: string | null;
-  /** Name of the call in the service's own log. */
+  /** Id of the call in the gateway's log. */
   readonly operationId: string | null;
   readonly details: Readonly<Record<string, string>>;
   readonly retryAfterMs: number | null;
 
-  /** @param message what went wrong, for people; never a secret */
+  /** @param message never contains a secret */
   constructor(message: string, failure: ManagementFailure) {
     super(message, { cause: failure.cause });
     this.name = 'ManagementError';
@@ -45,7 +45,7 @@ export class ManagementError extends Error {
     return this.status === 404;
   }
 
-  /** The API key is missing, malformed, unknown or revoked, or may not do this. */
+  /** The API key is missing, malformed, unknown, revoked or not permitted. */
   get isUnauthorized(): boolean {
     return this.status === 401 || this.status === 403;
   }
@@ -54,7 +54,7 @@ export class ManagementError extends Error {
     return this.status === 429;
   }
 
-  /** Whether the service refused with this code, given by its number: 413 is `ERR_NGROK_413`. */
+  /** Whether the error has this ngrok code: 413 means `ERR_NGROK_413`. */
   hasCode(number: number): boolean {
     return this.code === `ERR_NGROK_${number}`;
   }

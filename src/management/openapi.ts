@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { ErrorBody, errorResponse, type Json, jsonSchema } from '../lib/openapi.ts';
 import { allOperations, type Operation } from './operations.ts';
 
-/** What stands in the document besides the operations. */
+/** Members of the document besides the operations. */
 export interface OpenApiOptions {
   /** Public base URL of the service. */
   baseUrl: string;
@@ -10,19 +10,18 @@ export interface OpenApiOptions {
   version: string;
 }
 
-const REFUSALS = {
+const ERRORS = {
   400: 'The request is not valid, or conflicts with something that exists.',
   403: 'The API key is missing, malformed, unknown or revoked.',
-  404: 'There is nothing with this id, or nothing at this path.',
-  415: 'The body is declared to be something other than JSON.',
-  429: 'Too many requests; Retry-After says when to come back.',
-  500: 'A fault of the service.',
-  503: 'The service cannot do it just now; Retry-After says when to come back.',
+  404: 'The id or the path does not exist.',
+  415: 'The Content-Type is not JSON.',
+  429: 'Too many requests; Retry-After says when to retry.',
+  500: 'Internal error.',
+  503: 'Temporarily unavailable; Retry-After says when to retry.',
 };
 
 /**
- * Describes the whole API as an OpenAPI 3.1 document, from the same schemas and the same table of
- * operations that server and client use.
+ * Generates the OpenAPI 3.1 document of the API from the schemas and operations that server and client use.
  */
 export function openApiDocument({ baseUrl, version }: OpenApiOptions): Json {
   const paths: Record<string, Json> = {};
@@ -36,7 +35,7 @@ export function openApiDocument({ baseUrl, version }: OpenApiOptions): Json {
       title: 'Management API',
       version,
       description:
-        'In requests a member that is null counts as not sent; PATCH and PUT bodies may repeat the id of the path, and PUT bodies may wrap a module as {id, module}.',
+        'In requests, null members count as absent. PATCH and PUT bodies may repeat the id of the path, and PUT bodies may wrap a module as {id, module}.',
     },
     servers: [{ url: baseUrl }],
     security: [{ apiKey: [] }],
@@ -45,7 +44,7 @@ export function openApiDocument({ baseUrl, version }: OpenApiOptions): Json {
       securitySchemes: { apiKey: { type: 'http', scheme: 'bearer' } },
       schemas: { Error: jsonSchema(ErrorBody, 'output') },
       responses: Object.fromEntries(
-        Object.entries(REFUSALS).map(([status, text]) => [`Error${status}`, errorResponse(text)]),
+        Object.entries(ERRORS).map(([status, text]) => [`Error${status}`, errorResponse(text)]),
       ),
     },
   };
@@ -65,17 +64,17 @@ function describe(id: string, family: string, operation: Operation): Json {
     responses: {
       [operation.status]: success(operation),
       ...Object.fromEntries(
-        Object.keys(REFUSALS).map((status) => [status, { $ref: `#/components/responses/Error${status}` }]),
+        Object.keys(ERRORS).map((status) => [status, { $ref: `#/components/responses/Error${status}` }]),
       ),
     },
   };
 }
 
-/** One of the two is required; OpenAPI cannot say so. */
+/** One of the two is required, which OpenAPI cannot express. */
 const VERSION_HEADERS = ['Service-Version', 'Ngrok-Version'].map((name) => ({
   name,
   in: 'header',
-  description: 'Version of the API; either of the two names is needed.',
+  description: 'Version of the API; one of Service-Version and Ngrok-Version is required.',
   schema: { const: '2' },
 }));
 
@@ -83,7 +82,7 @@ const PAGE_PARAMETERS = [
   {
     name: 'limit',
     in: 'query',
-    description: 'Items a page.',
+    description: 'Items per page.',
     schema: { type: 'integer', minimum: 1, maximum: 100, default: 100 },
   },
   { name: 'before_id', in: 'query', description: 'Only items older than this id.', schema: { type: 'string' } },
@@ -93,16 +92,16 @@ function pathParameters({ path }: Operation): Json[] {
   return path.includes('{id}') ? [{ name: 'id', in: 'path', required: true, schema: { type: 'string' } }] : [];
 }
 
-/** A body that is not sent counts as an empty one. */
+/** A missing body counts as an empty one. */
 function requestBody(body: z.ZodType): Json {
   const content = { 'application/json': { schema: jsonSchema(body, 'input') } };
   return { required: !body.safeParse({}).success, content };
 }
 
 function success({ answer, listKey }: Operation): Json {
-  if (!answer) return { description: 'Done; there is no body.' };
+  if (!answer) return { description: 'Success without a body.' };
   const schema = listKey === null ? answer : listOf(listKey, answer);
-  return { description: 'Done.', content: { 'application/json': { schema: jsonSchema(schema, 'output') } } };
+  return { description: 'Success.', content: { 'application/json': { schema: jsonSchema(schema, 'output') } } };
 }
 
 function listOf(key: string, item: z.ZodType): z.ZodType {

@@ -16,7 +16,7 @@ import { tunnels } from './resources/tunnel.ts';
 import { tunnelGroupBackends } from './resources/tunnel-group-backend.ts';
 import { tunnelSessions } from './resources/tunnel-session.ts';
 
-/** One operation of the API; server, client and OpenAPI document take it from here. */
+/** An operation of the API, shared by server, client and OpenAPI document. */
 export interface Operation<
   Body extends z.ZodType | null = z.ZodType | null,
   Answer extends z.ZodType | null = z.ZodType | null,
@@ -27,10 +27,10 @@ export interface Operation<
   summary: string;
   /** The request's body; null: none. */
   body: Body;
-  /** What a success answers; null: 204 without a body. For a list: one item. */
+  /** Schema of the response; null: 204 without a body. For a list: one item. */
   answer: Answer;
   status: 200 | 201 | 204;
-  /** The member of the answer that holds the items; null: the answer is no list. */
+  /** The response's member with the items; null: not a list. */
   listKey: string | null;
 }
 
@@ -42,7 +42,7 @@ function remove(path: string, summary: string): Operation<null, null> {
   return { method: 'DELETE', path, summary, body: null, answer: null, status: 204, listKey: null };
 }
 
-/** The operations of a resource that can only be read. */
+/** The operations of a read-only resource. */
 function readable<A extends z.ZodType>({ path, name, answer, listKey }: ReadableResource<A>) {
   const list: Operation<null, A> = { ...get(path, `List every ${name}, newest first`, answer), listKey };
   return { get: get(`${path}/{id}`, `Get one ${name}`, answer), list };
@@ -64,7 +64,7 @@ function writable<C extends z.ZodType, U extends z.ZodType, A extends z.ZodType>
   const update: Operation<U, A> = {
     method: 'PATCH',
     path: item,
-    summary: `Update one ${name}; what is not sent stays`,
+    summary: `Update one ${name}; absent members stay unchanged`,
     body: resource.update,
     answer,
     status: 200,
@@ -92,7 +92,7 @@ function edgeModule<B extends z.ZodType, A extends z.ZodType>(
   return { replace, get: get(path, `Get ${what}`, answer), delete: remove(path, `Remove ${what}`) };
 }
 
-/** Asks a session's agent to do something. */
+/** Sends a command to a session's agent. */
 function sessionAction(action: 'restart' | 'stop' | 'update'): Operation<null, null> {
   const path = `${tunnelSessions.path}/{id}/${action}`;
   return { ...remove(path, `Ask the agent of a tunnel session to ${action}`), method: 'POST' };
@@ -145,7 +145,7 @@ export const OPERATIONS = {
   },
 };
 
-/** Every operation with a name of its own, such as `botUsers.create`. */
+/** All operations with their ids, for example `botUsers.create`. */
 export function allOperations(): { id: string; family: string; operation: Operation }[] {
   return Object.entries<Record<string, Operation>>(OPERATIONS).flatMap(([family, operations]) =>
     Object.entries(operations).map(([name, operation]) => ({ id: `${family}.${name}`, family, operation })),

@@ -4,7 +4,7 @@ import type { CnameRecord } from './cname-record.ts';
 import type { BotUser } from './resources/bot-user.ts';
 import type { ReservedDomain } from './resources/reserved-domain.ts';
 
-/** What happens while a site is provisioned, in this order. Waiting is reported whenever its cause changes. */
+/** Progress of provisioning, in this order. Waits are reported when their cause changes. */
 export type ProvisionEvent =
   | { step: 'domain'; outcome: 'created' | 'found' | 'updated'; domain: ReservedDomain }
   | { step: 'bot'; outcome: 'created' | 'found'; bot: BotUser }
@@ -12,24 +12,24 @@ export type ProvisionEvent =
   | { step: 'dns'; record: CnameRecord; inPlace: boolean; found: string }
   | { step: 'certificate'; state: 'waiting' | 'failing' | 'ready'; message: string; retriesAt: string | null };
 
-/** How provisioning goes about it. */
+/** Options of provisioning. */
 export interface ProvisionOptions {
   onProgress?: ((event: ProvisionEvent) => void) | undefined;
-  /** Resolvers for checking DNS records, `ip` or `ip:port`; left out: those of the system. */
+  /** Resolvers for checking DNS records, `ip` or `ip:port`; default: the system's. */
   dnsServers?: readonly string[] | undefined;
   /** Milliseconds to wait for DNS and the certificate together. Default: 30 minutes. */
   waitMs?: number | undefined;
   signal?: AbortSignal | undefined;
-  /** Time and chance, for tests. */
+  /** For tests. */
   clock?: Clock | undefined;
 }
 
-/** One run of the workflow: what all of its steps share. */
+/** Shared state of one run. */
 export interface Run {
   client: ManagementClient;
   report: (event: ProvisionEvent) => void;
   clock: Clock;
-  /** On the clock's scale. */
+  /** Compared with `clock.now()`. */
   deadline: number;
   signal: AbortSignal | undefined;
 }

@@ -10,7 +10,7 @@ import type { Credential } from './resources/credential.ts';
 import { parseHostname } from './resources/hostname.ts';
 import type { ReservedDomain } from './resources/reserved-domain.ts';
 
-/** What a site of devices shall have. */
+/** The resources of a site of devices. */
 export interface ProvisionPlan {
   /** Usually a wildcard: `*.sitea.example.com`. */
   domain: string;
@@ -18,51 +18,49 @@ export interface ProvisionPlan {
   bot: string;
   /** Whether to wait for DNS and the certificate. Default: true. */
   wait?: boolean | undefined;
-  /** Whether to replace the authtoken of an earlier run, which ends what is online with it. Default: false. */
+  /** Whether to replace the authtoken of an earlier run, which ends its sessions. Default: false. */
   rotate?: boolean | undefined;
   /** Default: `rsa`. */
   privateKeyType?: 'rsa' | 'ecdsa' | undefined;
 }
 
-/** The authtoken, or what came of it. */
+/** The site's authtoken. */
 export type Authtoken =
-  /** Its value is known now and never again. Those it was to replace that could not be deleted are still good. */
+  /** `token` is shown only once. Old authtokens in `notDeleted` are still valid. */
   | { kind: 'created'; id: string; token: string; notDeleted: { id: string; reason: string }[] }
-  /** An earlier run made it; its value cannot be shown again. */
+  /** Created by an earlier run; its value is not available again. */
   | { kind: 'existing'; id: string }
-  /** The service lets people make authtokens, but not programs. */
+  /** The API cannot create authtokens; create it in the dashboard. */
   | { kind: 'by-hand'; owner: string; acl: string };
 
-/** What there is after {@link provision}. */
+/** Result of {@link provision}. */
 export interface Provisioned {
   domain: ReservedDomain;
   bot: BotUser;
-  /** Records that the domain needs, whether or not they are in place. */
+  /** Records that the domain requires, present or not. */
   records: CnameRecord[];
-  /** `none`: the service's own certificate covers the name. */
+  /** `none`: the gateway's own certificate covers the name. */
   certificate: 'ready' | 'pending' | 'none';
   authtoken: Authtoken;
 }
 
-/** How the credentials made here are told from others of the same owner. */
+/** Marks the credentials of this workflow. */
 const MARK = 'device-agent setup';
 
 /**
- * A name below the service's own, or a direct subdomain of it, takes no policy of its own:
- * the service's certificate covers it.
+ * Error codes for names that the gateway's own certificate covers, which cannot have a certificate policy.
  */
 const POLICY_NOT_NEEDED = [439, 447];
 
 const WAIT_MS = 30 * 60_000;
 
 /**
- * Makes what a site of devices needs: a reserved domain with automatic certificates, a bot user, and an
- * authtoken that may bind names of that domain. Whatever exists already is found and kept, so a run that
- * was interrupted or timed out is simply repeated.
+ * Creates the resources of a site of devices: a reserved domain with automatic certificates, a bot user, and an authtoken
+ * that can bind names of that domain. Existing resources are reused, so an interrupted run can be repeated.
  *
- * @throws {ManagementError} when the service refuses or cannot be reached
- * @throws {OperatorError} exit code 2 for a domain that is no hostname and an empty name of the bot user, 1 for an inactive bot user
- * @throws {NotReadyInTime} when DNS or the certificate takes longer than allowed
+ * @throws {ManagementError} when the API rejects a call or is unreachable
+ * @throws {OperatorError} exit code 2 for an invalid domain or an empty bot user name, 1 for an inactive bot user
+ * @throws {NotReadyInTime} when DNS or the certificate takes too long
  */
 export async function provision(
   client: ManagementClient,
@@ -71,8 +69,8 @@ export async function provision(
 ): Promise<Provisioned> {
   const name = parseHostname(plan.domain);
   if (typeof name !== 'string') throw new OperatorError(`${plan.domain}: ${name.text}`, 2);
-  // It would be found in any bot user that somebody left without a name.
-  if (plan.bot.trim() === '') throw new OperatorError('the bot user needs a name', 2);
+  // An empty name would match any unnamed bot user.
+  if (plan.bot.trim() === '') throw new OperatorError('bot user name must not be empty', 2);
   const clock = options.clock ?? systemClock;
   const deadline = clock.now() + (options.waitMs ?? WAIT_MS);
   const run: Run = { client, clock, deadline, report: options.onProgress ?? (() => {}), signal: options.signal };
@@ -85,7 +83,7 @@ export async function provision(
     await awaitRecords(records, new CnameChecker(options.dnsServers), run);
     if (certificateState(domain) === 'pending') domain = await awaitCertificate(run, domain);
   }
-  // Last, for its value is shown once: a run that is interrupted while waiting must not have made it.
+  // Created last, as its value is shown once: an interrupted wait must not lose it.
   const authtoken = await ensureAuthtoken(run, bot, `bind:${name}`, plan.rotate === true);
   return { domain, bot, records, certificate: certificateState(domain), authtoken };
 }
@@ -100,7 +98,7 @@ async function ensureDomain(run: Run, name: string, keyType: 'rsa' | 'ecdsa'): P
   const policy = { authority: 'letsencrypt', private_key_type: keyType } as const;
   for await (const found of client.reservedDomains.all({ signal })) {
     if (found.domain !== name) continue;
-    // An uploaded certificate is the owner's choice; names of the service itself have no CNAME target.
+    // Keep uploaded certificates. The gateway's own names have no CNAME target.
     if (certificateState(found) !== 'none' || found.cname_target === null) {
       report({ step: 'domain', outcome: 'found', domain: found });
       return found;
@@ -132,7 +130,7 @@ async function createDomain(
 async function ensureBot({ client, report, signal }: Run, name: string): Promise<BotUser> {
   let inactive: BotUser | null = null;
   let active: BotUser | null = null;
-  // Names are not unique. The oldest is taken: one that is added later must not change what a run finds.
+  // Names are not unique. The oldest is used, so that later ones do not change the result.
   for await (const found of client.botUsers.all({ signal })) {
     if (found.name !== name) continue;
     if (found.active) active = found;
@@ -140,7 +138,7 @@ async function ensureBot({ client, report, signal }: Run, name: string): Promise
   }
   if (!active && inactive) {
     throw new OperatorError(
-      `the bot user ${JSON.stringify(name)} (${inactive.id}) is inactive, so its authtokens are refused: activate it or choose another name`,
+      `the bot user ${JSON.stringify(name)} (${inactive.id}) is inactive and its authtokens are rejected: activate it or choose another name`,
     );
   }
   const bot = active ?? (await client.botUsers.create({ name }, { signal }));
@@ -156,39 +154,39 @@ async function ensureAuthtoken(run: Run, bot: BotUser, rule: string, rotate: boo
     if (newest && !rotate) return { kind: 'existing', id: newest.id };
     const body = { owner_id: bot.id, acl: [rule], description: bot.name, metadata: MARK };
     const { id, token } = await client.credentials.create(body, { signal });
-    // The old ones go last: whatever fails before leaves the devices with a token that works.
+    // Old ones are deleted last, so that devices keep a valid authtoken after a failure.
     const notDeleted = await deleteAll(run, existing);
     return token === null ? { kind: 'existing', id } : { kind: 'created', id, token, notDeleted };
   } catch (error) {
-    const hasNoSuchPath = error instanceof ManagementError && error.isNotFound && error.code === null;
-    if (!hasNoSuchPath) throw error;
+    const isUnsupported = error instanceof ManagementError && error.isNotFound && error.code === null;
+    if (!isUnsupported) throw error;
     return { kind: 'by-hand', owner: bot.id, acl: rule };
   }
 }
 
-/** @returns those that are still there: nothing may keep the value of the new authtoken from being told */
+/** @returns those that could not be deleted; never throws, so that the new authtoken is always shown */
 async function deleteAll(
   { client, signal }: Run,
   old: readonly Credential[],
 ): Promise<{ id: string; reason: string }[]> {
-  const left: { id: string; reason: string }[] = [];
+  const failures: { id: string; reason: string }[] = [];
   for (const { id } of old) {
     try {
       await client.credentials.delete(id, { signal });
     } catch (error) {
       if (error instanceof ManagementError && error.isNotFound) continue;
-      left.push({ id, reason: messageOf(error) });
+      failures.push({ id, reason: messageOf(error) });
     }
   }
-  return left;
+  return failures;
 }
 
-/** @returns those that earlier runs made for this bot user and rule, newest first */
+/** @returns the credentials of earlier runs for this bot user and rule, newest first */
 async function findCredentials({ client, signal }: Run, bot: BotUser, rule: string): Promise<Credential[]> {
   const found: Credential[] = [];
   for await (const credential of client.credentials.all({ signal })) {
-    const isOurs = credential.owner_id === bot.id && credential.metadata === MARK;
-    if (isOurs && credential.acl?.length === 1 && credential.acl[0] === rule) found.push(credential);
+    const isOwn = credential.owner_id === bot.id && credential.metadata === MARK;
+    if (isOwn && credential.acl?.length === 1 && credential.acl[0] === rule) found.push(credential);
   }
   return found;
 }

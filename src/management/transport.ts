@@ -8,29 +8,29 @@ import type { Fetch } from './fetch.ts';
 import { ManagementError } from './management-error.ts';
 import type { Operation } from './operations.ts';
 
-/** Where the API is and how to call it. */
+/** Options of the management client. */
 export interface ManagementClientOptions {
   /** The management URL of a gateway of your own. Default: ngrok's cloud, `https://api.ngrok.com`. */
   baseUrl?: string | undefined;
   apiKey: string;
   /** Version of the API; 2 is the only one. */
   version?: string | undefined;
-  /** Milliseconds for one attempt, from its start to the last byte of the answer. Default: 30 s. */
+  /** Milliseconds for one attempt, including the response's body. Default: 30 s. */
   timeoutMs?: number | undefined;
-  /** How often a call is repeated at most, where repeating is safe. Default: 3. */
+  /** Maximum retries of a call, where a retry is safe. Default: 3. */
   retries?: number | undefined;
   /**
-   * PEM of the authority that signed the service's certificate, if it is no public one: `ca.pem` of a gateway.
-   * Not together with `fetch`, which knows itself whom to trust.
+   * PEM of the CA of the API's certificate, if it is not a public CA: a gateway's `ca.pem`. Cannot be combined with
+   * `fetch`.
    */
   ca?: string | undefined;
-  /** What makes the requests, in place of the global `fetch`. */
+  /** Replaces the global `fetch`. */
   fetch?: Fetch | undefined;
-  /** Time and chance, for tests. */
+  /** For tests. */
   clock?: Clock | undefined;
 }
 
-/** The particulars of one call. */
+/** Arguments of one call. */
 export interface Call {
   /** Fills `{id}` in the operation's path. */
   id?: string;
@@ -39,15 +39,15 @@ export interface Call {
   signal?: AbortSignal | undefined;
 }
 
-/** Beyond it a timer fires at once. */
+/** Timers with longer delays fire at once. */
 const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
 const RETRY_DELAYS = { baseMs: 250, maxMs: 10_000 };
-/** A service that wants us to wait longer gets no second call from here; the caller decides. */
+/** Calls are not retried when Retry-After asks for more; the caller decides. */
 const LONGEST_WAIT_MS = 60_000;
 
 /** The options with their defaults. */
 interface Settings {
-  /** Without a slash at its end. */
+  /** Without a trailing slash. */
   baseUrl: string;
   apiKey: string;
   version: string;
@@ -56,14 +56,14 @@ interface Settings {
   clock: Clock;
 }
 
-/** Makes single calls: headers, deadline, retries, errors. Knows operations, not resources. */
+/** Calls operations: headers, deadlines, retries and errors. */
 export class Transport {
   readonly #options: Settings;
   readonly #fetch: Promise<Fetch>;
 
-  /** @throws {TypeError} when an option cannot be used */
+  /** @throws {TypeError} when an option is invalid */
   constructor(options: ManagementClientOptions) {
-    // One by one: callers pass on options of their own, and those that are undefined must not take a default's place.
+    // Destructured with defaults: a spread would let undefined options override them.
     const {
       baseUrl = CLOUD_API,
       apiKey,
@@ -73,8 +73,9 @@ export class Transport {
       clock = systemClock,
     } = options;
     const protocol = checkBaseUrl(baseUrl);
-    // Checked here, for fetch would quote the whole key in its complaint.
-    if (!/^[\x21-\x7e]+$/.test(apiKey ?? '')) throw new TypeError('apiKey is missing, empty or holds a blank');
+    // Checked here, because fetch would quote the whole key in its error.
+    if (!/^[\x21-\x7e]+$/.test(apiKey ?? ''))
+      throw new TypeError('apiKey is missing, empty or contains invalid characters');
     if (!(timeoutMs >= 1 && timeoutMs <= LONGEST_TIMEOUT_MS)) {
       throw new TypeError(`timeoutMs must be from 1 to ${LONGEST_TIMEOUT_MS}`);
     }
@@ -84,21 +85,21 @@ export class Transport {
   }
 
   /**
-   * Calls an operation, again if that is safe and may help.
+   * Calls an operation. Retries it if that is safe and can help.
    *
-   * @returns the answer's JSON; undefined for a 204
+   * @returns the response's JSON; undefined for a 204
    * @throws {ManagementError} when it fails
-   * @throws the signal's reason, or an AbortError, when the caller aborts
+   * @throws the signal's reason or an AbortError when the caller aborts
    */
   async send(operation: Operation, call: Call): Promise<unknown> {
-    // What waits here listens to a signal of this call's own: a program may share one among all of its calls.
+    // A separate signal per call: programs may share one among many calls, and Node warns at 11 listeners.
     const { signal } = call;
     return signal
-      ? withOwnSignal(signal, (own) => this.#repeat(operation, { ...call, signal: own }))
-      : this.#repeat(operation, call);
+      ? withOwnSignal(signal, (own) => this.#sendWithRetries(operation, { ...call, signal: own }))
+      : this.#sendWithRetries(operation, call);
   }
 
-  async #repeat(operation: Operation, call: Call): Promise<unknown> {
+  async #sendWithRetries(operation: Operation, call: Call): Promise<unknown> {
     const { retries, clock } = this.#options;
     for (let attempt = 0; ; attempt += 1) {
       try {
@@ -125,7 +126,7 @@ export class Transport {
       const answer = await fetch(url, {
         method: operation.method,
         headers: this.#headers(body !== undefined),
-        // A redirect could carry the key elsewhere; the answer is reported instead.
+        // Redirects are reported, not followed: they could send the key to another host.
         redirect: 'manual',
         signal: limit,
         ...(body !== undefined && { body: JSON.stringify(body) }),
@@ -143,7 +144,7 @@ export class Transport {
     const { apiKey, version } = this.#options;
     return {
       authorization: `Bearer ${apiKey}`,
-      // The service's own name of the header, and the one that ngrok's cloud wants.
+      // The gateway's name of the header, and ngrok's.
       'service-version': version,
       'ngrok-version': version,
       accept: 'application/json',
@@ -155,38 +156,36 @@ export class Transport {
 
 /**
  * @returns the URL's scheme
- * @throws {TypeError} when paths cannot be put after it, never quoting it: it may hold a password
+ * @throws {TypeError} when it is invalid; the message does not quote it, as it may contain a password
  */
 function checkBaseUrl(text: string): string {
   const url = URL.canParse(text) ? new URL(text) : null;
   if (url?.protocol !== 'https:' && url?.protocol !== 'http:')
     throw new TypeError('baseUrl must be an http or https URL');
-  if (url.username || url.password)
-    throw new TypeError('baseUrl must have no user name or password: apiKey is all it takes');
+  if (url.username || url.password) throw new TypeError('baseUrl must have no user name or password: use apiKey');
   if (/[?#]/.test(text)) throw new TypeError('baseUrl must have no query or fragment');
   return url.protocol;
 }
 
 function fillId(path: string, id: string | undefined): string {
   if (!path.includes('{id}')) return path;
-  // An empty id would address the whole collection, and dots its parent.
-  if (!id || id === '.' || id === '..') throw new TypeError(`${JSON.stringify(id)} is not an id`);
+  // An empty id would address the collection, dots its parent.
+  if (!id || id === '.' || id === '..') throw new TypeError(`${JSON.stringify(id)} is not a valid id`);
   return path.replace('{id}', () => encodeURIComponent(id));
 }
 
 /**
- * When to try again: never after a call that may have changed something, unless the service itself says
- * that it did not take it (429, 503) and when to come back.
+ * The delay before a retry. A call that may have changed something is retried only after a 429 or 503 with Retry-After.
  *
- * @param backoff milliseconds to wait when the service names none
- * @returns milliseconds, or null for not at all
+ * @param backoff milliseconds to wait without Retry-After
+ * @returns milliseconds, or null for no retry
  */
 function retryDelay({ method }: Operation, error: ManagementError, backoff: number): number | null {
   const { status, retryAfterMs } = error;
   if ((status === 429 || status === 503) && retryAfterMs !== null) {
-    // With jitter on top, so that a fleet that was told the same second does not come back in it.
+    // With jitter, so that a fleet does not retry in step.
     return retryAfterMs > LONGEST_WAIT_MS ? null : retryAfterMs + backoff;
   }
-  const mayPass = status === null || status === 429 || status >= 500;
-  return method === 'GET' && mayPass ? backoff : null;
+  const isTransient = status === null || status === 429 || status >= 500;
+  return method === 'GET' && isTransient ? backoff : null;
 }

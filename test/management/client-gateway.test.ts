@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { ManagementClient } from '../../src/management/client.ts';
 import { allOperations } from '../../src/management/operations.ts';
 import { issueCertificate } from '../support/certificates.ts';
@@ -7,11 +7,12 @@ import { ENDPOINT, SESSION, TUNNEL } from '../support/online-agent.ts';
 
 let server: ManagementServer;
 let client: ManagementClient;
-/** Operations that succeeded, as `METHOD /path/{id}`. */
-const succeeded = new Set<string>();
-const commands: string[] = [];
+let succeeded: Set<string>;
+let commands: string[];
 
-beforeAll(async () => {
+beforeEach(async () => {
+  succeeded = new Set();
+  commands = [];
   server = await startManagementServer({
     live: {
       sessions: () => [SESSION],
@@ -20,11 +21,12 @@ beforeAll(async () => {
       command: (id, command) => id === SESSION.id && commands.push(command) > 0,
     },
   });
-  client = new ManagementClient({ baseUrl: server.url, apiKey: server.apiKey, fetch: remember });
+  client = new ManagementClient({ baseUrl: server.url, apiKey: server.apiKey, fetch: recordSuccess });
+  return () => server.close();
 });
-afterAll(() => server.close());
 
-const remember: typeof fetch = async (input, init) => {
+/** Records successful operations in `succeeded`, as `METHOD /path/{id}`. */
+const recordSuccess: typeof fetch = async (input, init) => {
   const answer = await fetch(input, init);
   const path = new URL(String(input)).pathname.replace(/\/[a-z]+_[0-9A-Za-z]{27}/, '/{id}');
   if (answer.ok) succeeded.add(`${init?.method} ${path}`);
@@ -39,8 +41,8 @@ interface Resources<C, U> {
   delete(id: string): Promise<void>;
 }
 
-/** Takes one resource through its life; `update` must show in the answer. */
-async function live<C, U extends object>(resources: Resources<C, U>, create: C, update: U): Promise<void> {
+/** Creates, lists, updates, gets and deletes one resource. */
+async function crud<C, U extends object>(resources: Resources<C, U>, create: C, update: U): Promise<void> {
   const { id } = await resources.create(create);
   expect((await resources.list()).items[0]?.id).toBe(id);
   expect(await resources.update(id, update)).toMatchObject(update);
@@ -49,34 +51,33 @@ async function live<C, U extends object>(resources: Resources<C, U>, create: C, 
   await expect(resources.get(id)).rejects.toMatchObject({ isNotFound: true });
 }
 
-// The last test checks what the others have used.
-describe('the client against the gateway', { shuffle: false }, () => {
-  it('takes every kind of resource through its life', async () => {
+const workflows = {
+  async 'creates, reads, updates and deletes every kind of resource'() {
     const description = { description: 'second' };
     const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=a', names: ['a.example.com'] });
     const authority = await issueCertificate({ subject: 'CN=authority', ca: true });
-    await live(client.reservedDomains, { domain: '*.a.example.com' }, description);
-    await live(client.tlsEdges, { hostports: ['b.example.com:443'] }, description);
-    await live(client.botUsers, {}, { name: 'second', active: false });
-    await live(client.serviceUsers, { name: 'first' }, { name: 'second' });
-    await live(client.httpResponseBackends, { headers: { A: 'b' } }, { body: 'short and stout', status_code: 418 });
-    await live(client.tunnelGroupBackends, { labels: { app: 'web' } }, { labels: { app: 'db' } });
-    await live(client.ipPolicies, {}, description);
-    await live(client.certificateAuthorities, { ca_pem: authority.certificatePem }, description);
-    await live(
+    await crud(client.reservedDomains, { domain: '*.a.example.com' }, description);
+    await crud(client.tlsEdges, { hostports: ['b.example.com:443'] }, description);
+    await crud(client.botUsers, {}, { name: 'second', active: false });
+    await crud(client.serviceUsers, { name: 'first' }, { name: 'second' });
+    await crud(client.httpResponseBackends, { headers: { A: 'b' } }, { body: 'short and stout', status_code: 418 });
+    await crud(client.tunnelGroupBackends, { labels: { app: 'web' } }, { labels: { app: 'db' } });
+    await crud(client.ipPolicies, {}, description);
+    await crud(client.certificateAuthorities, { ca_pem: authority.certificatePem }, description);
+    await crud(
       client.tlsCertificates,
       { certificate_pem: certificatePem, private_key_pem: privateKeyPem },
       description,
     );
-    await live(client.credentials, { acl: ['bind:*.example.com'] }, { acl: ['bind:a.example.com'] });
-    await live(client.apiKeys, {}, description);
-    await live(client.endpointConfigurations, { type: 'http' }, description);
+    await crud(client.credentials, { acl: ['bind:*.example.com'] }, { acl: ['bind:a.example.com'] });
+    await crud(client.apiKeys, {}, description);
+    await crud(client.endpointConfigurations, { type: 'http' }, description);
     const policy = await client.ipPolicies.create({});
     const rule = { cidr: '203.0.113.0/24', action: 'allow' as const, ip_policy_id: policy.id };
-    await live(client.ipPolicyRules, rule, { cidr: '198.51.100.0/24' });
-  });
+    await crud(client.ipPolicyRules, rule, { cidr: '198.51.100.0/24' });
+  },
 
-  it('detaches what hangs on a domain', async () => {
+  async 'detaches policy, certificate and configurations of a domain'() {
     const { id } = await client.reservedDomains.create({ domain: 'c.example.com', certificate_management_policy: {} });
     const http = await client.endpointConfigurations.create({ type: 'http' });
     const https = await client.endpointConfigurations.create({ type: 'https' });
@@ -94,9 +95,9 @@ describe('the client against the gateway', { shuffle: false }, () => {
       http_endpoint_configuration: null,
       https_endpoint_configuration: null,
     });
-  });
+  },
 
-  it('sets, reads and removes every module of an edge', async () => {
+  async 'replaces, reads and deletes every module of a TLS edge'() {
     const backend = await client.httpResponseBackends.create({});
     const policy = await client.ipPolicies.create({});
     const { certificatePem } = await issueCertificate({ subject: 'CN=authority', ca: true });
@@ -124,9 +125,9 @@ describe('the client against the gateway', { shuffle: false }, () => {
       await module.delete(id);
       await expect(module.get(id)).rejects.toMatchObject({ isNotFound: true });
     }
-  });
+  },
 
-  it('sees what is online and speaks to its sessions', async () => {
+  async 'lists online objects and sends commands to sessions'() {
     expect(await client.tunnelSessions.get(SESSION.id)).toMatchObject({
       ip: SESSION.ip,
       agent_version: SESSION.agentVersion,
@@ -140,9 +141,13 @@ describe('the client against the gateway', { shuffle: false }, () => {
     await client.tunnelSessions.stop(SESSION.id);
     await client.tunnelSessions.update(SESSION.id);
     expect(commands).toEqual(['restart', 'stop', 'update']);
-  });
+  },
+};
 
-  it('reads a long list whole, in order, though the base URL is not where it listens', async () => {
+describe('the client against the gateway', () => {
+  it.each(Object.entries(workflows))('%s', (_title, run) => run());
+
+  it('reads all pages of a list in order, although next_page_uri has another base URL', async () => {
     const ids: string[] = [];
     for (let n = 0; n < 7; n += 1) ids.unshift((await client.ipPolicies.create({})).id);
     const seen: string[] = [];
@@ -151,18 +156,19 @@ describe('the client against the gateway', { shuffle: false }, () => {
     expect(new Set(seen).size).toBe(seen.length);
   });
 
-  it('gets the code and the operation of a refusal', async () => {
+  it('rejects with the code and operation id of an error', async () => {
     await client.reservedDomains.create({ domain: 'twice.example.com' });
     await expect(client.reservedDomains.create({ domain: 'twice.example.com' })).rejects.toMatchObject({
       status: 400,
       code: 'ERR_NGROK_413',
       operationId: expect.stringMatching(/^op_/),
     });
-    const stranger = new ManagementClient({ baseUrl: server.url, apiKey: 'not_mine' });
-    await expect(stranger.botUsers.list()).rejects.toMatchObject({ status: 403, isUnauthorized: true });
+    const unauthorized = new ManagementClient({ baseUrl: server.url, apiKey: 'not_mine' });
+    await expect(unauthorized.botUsers.list()).rejects.toMatchObject({ status: 403, isUnauthorized: true });
   });
 
-  it('has by now used every operation there is', () => {
+  it('supports every operation', async () => {
+    for (const run of Object.values(workflows)) await run();
     const missing = allOperations().filter(({ operation: { method, path } }) => !succeeded.has(`${method} ${path}`));
     expect(missing.map(({ id }) => id)).toEqual([]);
   });

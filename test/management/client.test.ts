@@ -40,8 +40,8 @@ async function failure(work: Promise<unknown>): Promise<ManagementError> {
   throw error;
 }
 
-describe('a request', () => {
-  it('carries the key, the version under both names, and a type only with a body', async () => {
+describe('ManagementClient requests', () => {
+  it('send the API key, both version headers, and a Content-Type only with a body', async () => {
     const service = await serve(json(201, BOT), json(200, BOT), (_, res) => void res.writeHead(204).end());
     const client = clientOf({ url: `${service.url}/` });
     await client.botUsers.create({ name: 'a' });
@@ -60,7 +60,7 @@ describe('a request', () => {
     expect(remove).toMatchObject({ method: 'DELETE', url: '/bot_users/bot_1' });
   });
 
-  it('keeps an id within its place in the path, and refuses what would lead out of it', async () => {
+  it('escape ids in the path, and reject ids that would change it', async () => {
     const service = await serve(json(200, BOT));
     const client = clientOf(service);
     await client.botUsers.get('../api_keys?x=$&');
@@ -69,9 +69,9 @@ describe('a request', () => {
     expect(service.received).toHaveLength(1);
   });
 
-  it('rejects an API key that cannot be a header, without showing it', () => {
+  it('require an API key that is valid in a header, and do not show an invalid one', () => {
     expect(() => clientOf({ url: 'http://127.0.0.1' }, { apiKey: 'se\ncret' })).toThrow(
-      /^apiKey is missing, empty or holds a blank$/,
+      /^apiKey is missing, empty or contains invalid characters$/,
     );
     // An environment variable that is not set, in a program without types.
     const { UNSET_KEY: apiKey } = {} as Record<string, string>;
@@ -84,23 +84,23 @@ describe('a request', () => {
     ['https://127.0.0.1?pass-word', /^baseUrl must have no query/],
     ['https://127.0.0.1/#pass-word', /^baseUrl must have no query/],
     ['//pass-word', /^baseUrl must be/],
-  ])('rejects the base URL %s without repeating it', (url, why) => {
+  ])('reject the base URL %s without quoting it', (url, why) => {
     expect(() => clientOf({ url })).toThrow(why);
   });
 
   it.each([{ retries: Number.NaN }, { retries: -1 }, { timeoutMs: 0 }, { timeoutMs: 2 ** 31 }])(
-    'rejects the options %o',
+    'reject the options %o',
     (options) => {
       expect(() => clientOf({ url: 'http://127.0.0.1' }, options)).toThrow(/^(?:retries|timeoutMs) must be/);
     },
   );
 
-  it('rejects a CA that would not be used', () => {
+  it('reject a CA that would have no effect', () => {
     expect(() => clientOf({ url: 'https://127.0.0.1' }, { ca: '/etc/gateway-ca.pem' })).toThrow(/^ca must be .* PEM/);
     expect(() => clientOf({ url: 'https://127.0.0.1' }, { ca: 'PEM', fetch })).toThrow(/^pass ca or fetch/);
   });
 
-  it('goes to ngrok’s cloud when no base URL is given', async () => {
+  it('use ngrok’s cloud without a base URL', async () => {
     const asked: string[] = [];
     const fetch = async (url: string) => {
       asked.push(url);
@@ -111,8 +111,8 @@ describe('a request', () => {
   });
 });
 
-describe('an answer', () => {
-  it('may lack optional members and have unknown ones, as the cloud’s do', async () => {
+describe('responses', () => {
+  it('may omit optional members and contain unknown ones, as those of the cloud do', async () => {
     const service = await serve(
       json(200, {
         id: 'rd_1',
@@ -141,7 +141,7 @@ describe('an answer', () => {
     });
   });
 
-  it('that is not what was promised is an error naming the member, and is not asked for again', async () => {
+  it('that do not match the schema are errors with the member’s name, without a retry', async () => {
     const service = await serve(json(200, { ...BOT, active: 'yes' }), (_, res) => void res.end('<html>'));
     const error = await failure(clientOf(service).botUsers.get('bot_1'));
     expect(error).toMatchObject({ code: 'ERR_MANAGEMENT_ANSWER', message: expect.stringContaining('active') });
@@ -150,8 +150,8 @@ describe('an answer', () => {
   });
 });
 
-describe('a refusal', () => {
-  it('becomes one error with status, code, message and operation', async () => {
+describe('error responses', () => {
+  it('become errors with status, code, message and operation id', async () => {
     const service = await serve(refuse(404, 'ERR_NGROK_222'));
     const error = await failure(clientOf(service).botUsers.get('bot_x'));
     expect(error).toMatchObject({
@@ -165,7 +165,7 @@ describe('a refusal', () => {
     expect(error.message).toBe('GET /bot_users/{id}: No. (ERR_NGROK_222)');
   });
 
-  it('is understood without a code, without JSON and with odd details', async () => {
+  it('are accepted without a code, without JSON and with invalid details', async () => {
     const service = await serve(
       json(404, { status_code: 404, msg: 'Not Found', details: { path: '/x' } }),
       (_, res) => void res.writeHead(400).end('<html>oops</html>'),
@@ -181,15 +181,15 @@ describe('a refusal', () => {
     });
   });
 
-  it('never repeats the key', async () => {
+  it('never expose the API key', async () => {
     const service = await serve(refuse(403, 'ERR_NGROK_203'));
     const error = await failure(clientOf(service).botUsers.get('b'));
     expect(JSON.stringify({ ...error, message: error.message, stack: error.stack })).not.toContain('secretpart');
   });
 });
 
-describe('the key', () => {
-  it('does not follow a redirect to another origin', async () => {
+describe('the API key', () => {
+  it('is not sent to another origin after a redirect', async () => {
     const thief = await serve(json(200, BOT));
     const service = await serve((_, res) => void res.writeHead(307, { location: `${thief.url}/bot_users/b` }).end());
     const error = await failure(clientOf(service).botUsers.get('b'));
@@ -197,7 +197,7 @@ describe('the key', () => {
     expect(thief.received).toHaveLength(0);
   });
 
-  it('does not follow next_page_uri to another origin, yet paging goes on', async () => {
+  it('is not sent to another origin in next_page_uri, and paging continues', async () => {
     const thief = await serve(json(200, { bot_users: [] }));
     const service = await serve(
       json(200, { bot_users: [BOT], uri: 'u', next_page_uri: `${thief.url}/elsewhere?before_id=bot_1&limit=1` }),
@@ -215,14 +215,14 @@ describe('the key', () => {
 });
 
 describe('paging', () => {
-  it('fetches a page only when the loop gets there', async () => {
+  it('fetches a page only when the loop reaches it', async () => {
     const next = 'https://api.example.com/bot_users?before_id=bot_1&limit=1';
     const service = await serve(json(200, { bot_users: [BOT], next_page_uri: next }));
     for await (const _ of clientOf(service).botUsers.all()) break;
     expect(service.received).toHaveLength(1);
   });
 
-  it('ends at an empty page and does not go round in circles', async () => {
+  it('ends at an empty page and rejects a page that refers to itself', async () => {
     const next = 'https://api.example.com/bot_users?before_id=bot_1&limit=1';
     const empty = await serve(json(200, { bot_users: [], next_page_uri: next }));
     for await (const _ of clientOf(empty).botUsers.all()) expect.unreachable();
@@ -234,7 +234,7 @@ describe('paging', () => {
     expect(circle.received).toHaveLength(2);
   });
 
-  it('reads the items under the key of their kind', async () => {
+  it('reads the items from the list key of the resource', async () => {
     const service = await serve(json(200, { keys: [{ id: 'ak_1', uri: 'u', created_at: 'c' }], next_page_uri: null }));
     const page = await clientOf(service).apiKeys.list({ beforeId: 'ak_2', limit: 5 });
     expect(page).toEqual({ items: [expect.objectContaining({ id: 'ak_1', token: null })], nextPageUri: null });
@@ -243,7 +243,7 @@ describe('paging', () => {
 });
 
 describe('retries', () => {
-  it('repeat a GET after faults of service and network, with growing jitter', async () => {
+  it('repeat a GET after server and network errors, with growing jitter', async () => {
     const service = await serve(
       refuse(500, null),
       (_, res) => void res.destroy(),
@@ -255,20 +255,20 @@ describe('retries', () => {
     expect(clock.slept).toEqual([125, 250, 500]);
   });
 
-  it('are as many as usual when the options that are passed on are undefined', async () => {
+  it('keep their default number when the option is undefined', async () => {
     const service = await serve(refuse(500, null));
     const options = { version: undefined, timeoutMs: undefined, retries: undefined, ca: undefined, fetch: undefined };
     expect(await failure(clientOf(service, options).botUsers.get('bot_1'))).toMatchObject({ status: 500 });
     expect(service.received.map(({ headers }) => headers['service-version'])).toEqual(['2', '2', '2', '2']);
   });
 
-  it('give up after the given number, with the last failure', async () => {
+  it('end after the given number with the last error', async () => {
     const service = await serve(refuse(500, 'ERR_NGROK_1'));
     expect(await failure(clientOf(service, { retries: 2 }).botUsers.get('b'))).toMatchObject({ status: 500 });
     expect(service.received).toHaveLength(3);
   });
 
-  it.each(['create', 'update', 'delete'] as const)('never repeat a %s that may have happened', async (what) => {
+  it.each(['create', 'update', 'delete'] as const)('never repeat a %s that may have succeeded', async (what) => {
     const service = await serve(
       (_, res) => void res.destroy(),
       refuse(500, null),
@@ -285,14 +285,14 @@ describe('retries', () => {
     expect(service.received).toHaveLength(4);
   });
 
-  it.each([429, 503])('wait as long as a %i says before any repetition, plus jitter', async (status) => {
+  it.each([429, 503])('wait for the Retry-After of a %i plus jitter', async (status) => {
     const service = await serve(refuse(status, 'ERR_NGROK_226', { 'retry-after': '7' }), json(201, BOT));
     const clock = new InstantClock(0.5);
     await clientOf(service, { clock }).botUsers.create({});
     expect(clock.slept).toEqual([7125]);
   });
 
-  it('understand Retry-After as a date', async () => {
+  it('accept Retry-After as a date', async () => {
     const date = new Date(Date.now() + 20_000).toUTCString();
     const service = await serve(refuse(503, null, { 'retry-after': date }), json(201, BOT));
     const clock = new InstantClock(0);
@@ -308,7 +308,7 @@ describe('retries', () => {
     expect(service.received).toHaveLength(1);
   });
 
-  it('are not made for what a repetition cannot mend', async () => {
+  it('are not made after permanent errors', async () => {
     const service = await serve(refuse(400, 'ERR_NGROK_215'));
     await failure(clientOf(service).botUsers.list());
     expect(service.received).toHaveLength(1);
@@ -316,7 +316,7 @@ describe('retries', () => {
 });
 
 describe('deadlines', () => {
-  it('end a call whose answer does not come, or stops halfway', async () => {
+  it('end a call without a response, or with an incomplete one', async () => {
     const service = await serve(
       () => {},
       (_, res) => void res.writeHead(200, { 'content-type': 'application/json' }).write('{"id":'),
@@ -327,7 +327,7 @@ describe('deadlines', () => {
     }
   });
 
-  it('hold for a fetch of one’s own that goes on whatever its signal says', async () => {
+  it('apply to a custom fetch that ignores its signal', async () => {
     const client = clientOf(
       { url: 'http://127.0.0.1' },
       { timeoutMs: 50, retries: 0, fetch: () => new Promise(() => {}) },
@@ -335,7 +335,7 @@ describe('deadlines', () => {
     expect(await failure(client.botUsers.get('b'))).toMatchObject({ code: 'ERR_MANAGEMENT_TIMEOUT', status: null });
   });
 
-  it('are called off when the answer is there', async () => {
+  it('are cancelled after the response', async () => {
     const running = new Set<number>();
     class WatchedClock extends InstantClock {
       override readonly after = (ms: number) => {
@@ -353,7 +353,7 @@ describe('deadlines', () => {
     expect(seen).toEqual([[30_000], []]);
   });
 
-  it('say why the service cannot be reached', async () => {
+  it('report why the API is unreachable', async () => {
     const service = await startHttpService();
     await service.close();
     const error = await failure(clientOf(service, { retries: 0 }).botUsers.get('b'));
@@ -365,7 +365,7 @@ describe('deadlines', () => {
 });
 
 describe('a signal', () => {
-  it('ends many calls, and is not burdened by each of them', async () => {
+  it('aborts many calls without accumulating listeners', async () => {
     class WaitingClock extends InstantClock {
       override sleep = (_ms: number, signal?: AbortSignal) => systemClock.sleep(20, signal);
     }
@@ -385,14 +385,14 @@ describe('a signal', () => {
     for (const outcome of await outcomes) expect(outcome).toMatchObject({ reason: { message: 'shutting down' } });
   });
 
-  it('ends a call under way with its own reason', async () => {
+  it('aborts a running call with its own reason', async () => {
     const abort = new AbortController();
     const service = await serve(() => abort.abort(new Error('changed my mind')));
     await expect(clientOf(service).botUsers.get('b', { signal: abort.signal })).rejects.toThrow('changed my mind');
     expect(service.received).toHaveLength(1);
   });
 
-  it('ends the wait before a repetition', async () => {
+  it('aborts the wait before a retry', async () => {
     const abort = new AbortController();
     const service = await serve((request, res) => {
       refuse(503, null, { 'retry-after': '30' })(request, res);
