@@ -38,6 +38,16 @@ function get<A extends z.ZodType>(path: string, summary: string, answer: A): Ope
   return { method: 'GET', path, summary, body: null, answer, status: 200, listKey: null };
 }
 
+function change<B extends z.ZodType, A extends z.ZodType>(
+  method: 'POST' | 'PATCH' | 'PUT',
+  path: string,
+  summary: string,
+  body: B,
+  answer: A,
+): Operation<B, A> {
+  return { method, path, summary, body, answer, status: method === 'POST' ? 201 : 200, listKey: null };
+}
+
 function remove(path: string, summary: string): Operation<null, null> {
   return { method: 'DELETE', path, summary, body: null, answer: null, status: 204, listKey: null };
 }
@@ -52,24 +62,8 @@ function readable<A extends z.ZodType>({ path, name, answer, listKey }: Readable
 function writable<C extends z.ZodType, U extends z.ZodType, A extends z.ZodType>(resource: Resource<C, U, A>) {
   const { path, name, answer } = resource;
   const item = `${path}/{id}`;
-  const create: Operation<C, A> = {
-    method: 'POST',
-    path,
-    summary: `Create a new ${name}`,
-    body: resource.create,
-    answer,
-    status: 201,
-    listKey: null,
-  };
-  const update: Operation<U, A> = {
-    method: 'PATCH',
-    path: item,
-    summary: `Update one ${name}; absent members stay unchanged`,
-    body: resource.update,
-    answer,
-    status: 200,
-    listKey: null,
-  };
+  const create = change('POST', path, `Create a new ${name}`, resource.create, answer);
+  const update = change('PATCH', item, `Update one ${name}; absent members stay unchanged`, resource.update, answer);
   return { create, ...readable(resource), update, delete: remove(item, `Delete one ${name}`) };
 }
 
@@ -80,15 +74,7 @@ function edgeModule<B extends z.ZodType, A extends z.ZodType>(
 ) {
   const path = `${tlsEdges.path}/{id}/${name}`;
   const what = `the ${name} module of a TLS edge`;
-  const replace: Operation<B, A> = {
-    method: 'PUT',
-    path,
-    summary: `Replace ${what}`,
-    body,
-    answer,
-    status: 200,
-    listKey: null,
-  };
+  const replace = change('PUT', path, `Replace ${what}`, body, answer);
   return { replace, get: get(path, `Get ${what}`, answer), delete: remove(path, `Remove ${what}`) };
 }
 

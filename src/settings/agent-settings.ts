@@ -4,7 +4,7 @@ import type { ProxyRules } from '../lib/proxy-rules.ts';
 import { systemCas, type TrustedCas } from '../lib/trusted-cas.ts';
 import { PACKAGED_POLICIES } from '../packaged-policies.ts';
 import { type LogSettings, logSettings, proxyRules } from './common-settings.ts';
-import { loadWith, parseSettings } from './parse-settings.ts';
+import { type Assemble, loadWith, parseSettings } from './parse-settings.ts';
 import { readCertificates, readSecretFile } from './setting-files.ts';
 import { gatherTexts, type Texts, withoutSettingsFile } from './setting-sources.ts';
 import { parseUpstreamRules, type UpstreamRules } from './upstream-rules.ts';
@@ -177,11 +177,7 @@ function operatingSystemCas(problems: string[]): TrustedCas | null {
   }
 }
 
-function authtokenReader(
-  values: Parsed,
-  path: (value: string) => string,
-  problems: string[],
-): (() => string) | undefined {
+const authtokenReader: Assemble<(() => string) | undefined> = (values, path, problems) => {
   const { NGROK_AUTHTOKEN: token, NGROK_AUTHTOKEN_FILE: file } = values;
   rejectBoth('NGROK_AUTHTOKEN', values, problems);
   if (token !== null) return () => token;
@@ -192,7 +188,7 @@ function authtokenReader(
     last = readSecretFile('NGROK_AUTHTOKEN_FILE', path(file), []) || last;
     return last;
   };
-}
+};
 
 /** Both variables in one source are ambiguous; across sources, the stronger source wins. */
 function rejectBoth(name: 'NGROK_AUTHTOKEN' | 'AGENT_API_TOKEN', values: Parsed, problems: string[]): void {

@@ -2,7 +2,7 @@ import type { PortRange } from '../lib/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from './certificate-settings.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';
 import type { AgentLimits, EdgeLimits } from './gateway-limits.ts';
-import { loadWith } from './parse-settings.ts';
+import { type Assemble, loadWith } from './parse-settings.ts';
 import { readCertificates } from './setting-files.ts';
 import { ACME_DIRECTORIES, LOCAL_CA } from './variable-kinds.ts';
 import type { Parsed } from './variables.ts';
@@ -43,11 +43,7 @@ export function loadGatewayServerSettings(
   return loadWith(gatewayServerSettings, env, folder);
 }
 
-function gatewayServerSettings(
-  values: Parsed,
-  path: (value: string) => string,
-  problems: string[],
-): GatewayServerSettings {
+const gatewayServerSettings: Assemble<GatewayServerSettings> = (values, path, problems) => {
   const requests = values.GATEWAY_API_RATE_LIMIT ?? 0;
   const delayMs = values.GATEWAY_API_AUTH_DELAY ?? 0;
   return {
@@ -75,7 +71,7 @@ function gatewayServerSettings(
       failedAttempts: { free: 10, windowMs: 60_000, delayMs, maxDelayMs: 20 * delayMs },
     },
   };
-}
+};
 
 function edgeLimits(values: Parsed): EdgeLimits {
   const milliseconds = (seconds: number | null) => (seconds ?? 0) * 1000;

@@ -15,17 +15,14 @@ import { type RpcAnswer, RpcResponder } from '../../agent-protocol/rpc.ts';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { TypedStream } from '../../agent-protocol/typed-stream.ts';
 import type { IdSource } from '../../lib/ids.ts';
-import type { Log } from '../../lib/log.ts';
 import type { Credential } from '../endpoints/endpoint-owner.ts';
 import type { AgentAccess } from './agent-access.ts';
 import { AgentCommands } from './agent-commands.ts';
 import { type AgentInfo, agentInfo } from './agent-info.ts';
-import type { OptionBytes } from './agent-limits.ts';
 import type { ListenerOwner } from './agent-listener.ts';
-import type { EndpointBinder } from './endpoint-binder.ts';
 import { watchHeartbeats } from './heartbeat-timeout.ts';
 import type { RefusalLog } from './refusal-log.ts';
-import { type Listener, SessionListeners } from './session-listeners.ts';
+import { type Listener, SessionListeners, type SessionListenersDeps } from './session-listeners.ts';
 import { StreamGate } from './stream-gate.ts';
 
 const AUTH_DEADLINE_MS = 10_000;
@@ -46,16 +43,12 @@ export interface SessionDirectory {
   remove(session: AgentSession): void;
 }
 
-export interface AgentSessionDeps {
+export interface AgentSessionDeps extends SessionListenersDeps {
   access: AgentAccess;
-  binder: EndpointBinder;
   directory: SessionDirectory;
-  maxListeners: number;
-  optionBytes: OptionBytes;
   ids: IdSource;
   address: string;
   refusals: RefusalLog;
-  log: Log;
 }
 
 /** One connection of an agent, from the end of its TLS handshake. */

@@ -1,17 +1,12 @@
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
-import type { ClientInfo, EndpointProtocol, OnlineEndpoint } from '../endpoints/endpoint.ts';
+import type { ClientInfo, EndpointAddress, EndpointProtocol, OnlineEndpoint } from '../endpoints/endpoint.ts';
 import { bindingOf } from '../endpoints/endpoint-address.ts';
 import { AgentListener, type ListenerOwner, type ListenerParticulars } from './agent-listener.ts';
 
-export interface EndpointParticulars extends ListenerParticulars {
+export interface EndpointParticulars extends ListenerParticulars, EndpointAddress {
   url: string;
-  protocol: EndpointProtocol;
-  host: string;
-  port: number;
-  /** Whether only the policies of other endpoints can reach it. */
-  internal: boolean;
   /** Whether it shares its address with other endpoints. */
   pooled: boolean;
   policy: CompiledPolicy;

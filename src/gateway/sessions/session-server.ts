@@ -3,14 +3,10 @@ import type { AddressInfo, Socket } from 'node:net';
 import { createServer, type Server, type TLSSocket } from 'node:tls';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { withDeadline } from '../../lib/deadline.ts';
-import type { IdSource } from '../../lib/ids.ts';
-import type { Log } from '../../lib/log.ts';
 import type { AgentLimits } from '../../settings/gateway-limits.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
-import type { AgentAccess } from './agent-access.ts';
 import { AGENT_LIMITS, OptionBytes } from './agent-limits.ts';
-import { AgentSession, type SessionDirectory } from './agent-session.ts';
-import type { EndpointBinder } from './endpoint-binder.ts';
+import { AgentSession, type AgentSessionDeps, type SessionDirectory } from './agent-session.ts';
 import { RefusalLog } from './refusal-log.ts';
 
 /**
@@ -24,10 +20,7 @@ const HANDSHAKE_MS = 10_000;
 const STOP_MS = 2_000;
 const RENEWAL_CHECK_MS = 60_000;
 
-export interface SessionServerOptions {
-  access: AgentAccess;
-  binder: EndpointBinder;
-  ids: IdSource;
+export interface SessionServerOptions extends Pick<AgentSessionDeps, 'access' | 'binder' | 'ids' | 'log'> {
   /** Issues the certificate that agents see; called again at `renewAt`, in Unix milliseconds. */
   issueCertificate(): Promise<{ cert: string; key: string; renewAt: number }>;
   host: string;
@@ -38,7 +31,6 @@ export interface SessionServerOptions {
   /** Omitted: the defaults. */
   limits?: Partial<AgentLimits> | undefined;
   counters: TrafficCounters;
-  log: Log;
 }
 
 /** Accepts the connections of agents, and holds the sessions that have authenticated. */

@@ -1,11 +1,8 @@
 import type { Database } from './database.ts';
-import { blob, nullable, type RowOf, Table, text } from './table.ts';
+import { annotatedColumns, blob, nullable, type RowOf, Table, text } from './table.ts';
 
 const columns = {
-  id: text,
-  created_at: text,
-  description: nullable(text),
-  metadata: nullable(text),
+  ...annotatedColumns,
   owner_id: nullable(text),
   secret_hash: blob,
 };

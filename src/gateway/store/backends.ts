@@ -1,14 +1,13 @@
 import type { Database } from './database.ts';
-import { integer, json, nullable, type RowOf, Table, text } from './table.ts';
+import { annotatedColumns, integer, json, nullable, type RowOf, Table, text } from './table.ts';
 
-const common = { id: text, created_at: text, description: nullable(text), metadata: nullable(text) };
 const httpResponseColumns = {
-  ...common,
+  ...annotatedColumns,
   body: text,
   headers: nullable(json<Record<string, string>>()),
   status_code: integer,
 };
-const tunnelGroupColumns = { ...common, labels: json<Record<string, string>>() };
+const tunnelGroupColumns = { ...annotatedColumns, labels: json<Record<string, string>>() };
 
 export type HttpResponseBackendRow = RowOf<typeof httpResponseColumns>;
 export type TunnelGroupBackendRow = RowOf<typeof tunnelGroupColumns>;

@@ -1,5 +1,5 @@
 import type { Database } from './database.ts';
-import { json, nullable, type RowOf, Table, text } from './table.ts';
+import { annotatedColumns, json, type RowOf, Table, text } from './table.ts';
 
 /** Facts about a CA certificate, read when it is stored. */
 export interface AuthorityFacts {
@@ -11,10 +11,7 @@ export interface AuthorityFacts {
 }
 
 const columns = {
-  id: text,
-  created_at: text,
-  description: nullable(text),
-  metadata: nullable(text),
+  ...annotatedColumns,
   ca_pem: text,
   facts: json<AuthorityFacts>(),
 };

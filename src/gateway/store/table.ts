@@ -33,6 +33,9 @@ interface Identified {
 
 export type RowOf<Columns> = { [Name in keyof Columns]: Columns[Name] extends Column<infer T> ? T : never };
 
+/** The columns of most tables. */
+export const annotatedColumns = { id: text, created_at: text, description: nullable(text), metadata: nullable(text) };
+
 /** Greater than every identifier. */
 const END = '~';
 

@@ -1,7 +1,7 @@
 import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { AuthorityFacts } from './certificate-authorities.ts';
 import type { Database } from './database.ts';
-import { blob, json, nullable, type RowOf, Table, text } from './table.ts';
+import { annotatedColumns, blob, json, nullable, type RowOf, Table, text } from './table.ts';
 
 /** Facts about a certificate, read when it is stored. */
 export interface CertificateFacts extends AuthorityFacts {
@@ -17,10 +17,7 @@ export interface CertificateFacts extends AuthorityFacts {
 }
 
 const columns = {
-  id: text,
-  created_at: text,
-  description: nullable(text),
-  metadata: nullable(text),
+  ...annotatedColumns,
   certificate_pem: text,
   private_key: blob,
   facts: json<CertificateFacts>(),

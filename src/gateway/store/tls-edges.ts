@@ -1,5 +1,5 @@
 import type { Database } from './database.ts';
-import { json, nullable, type RowOf, Table, text } from './table.ts';
+import { annotatedColumns, json, nullable, type RowOf, Table } from './table.ts';
 
 /** The stored modules of an edge, with the ids that they refer to. */
 export interface EdgeModules {
@@ -11,10 +11,7 @@ export interface EdgeModules {
 }
 
 const columns = {
-  id: text,
-  created_at: text,
-  description: nullable(text),
-  metadata: nullable(text),
+  ...annotatedColumns,
   hostports: nullable(json<string[]>()),
   backend: nullable(json<NonNullable<EdgeModules['backend']>>()),
   ip_restriction: nullable(json<NonNullable<EdgeModules['ip_restriction']>>()),

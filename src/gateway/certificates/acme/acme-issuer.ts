@@ -1,8 +1,6 @@
 import type { Client } from 'acme-client';
 import type { Clock } from '../../../lib/clock.ts';
-import type { HttpChallenges } from '../challenges/challenge-http.ts';
-import type { TlsAlpnChallenges } from '../challenges/challenge-tls-alpn.ts';
-import type { TxtChallenges } from '../challenges/challenge-txt.ts';
+import type { Challenges } from '../choose-issuer.ts';
 import {
   type CertificateIssuer,
   type IssuedCertificate,
@@ -30,10 +28,7 @@ export interface AcmeIssuerOptions {
   dnsServers: readonly string[] | null;
 }
 
-export interface AcmeIssuerDeps {
-  http: HttpChallenges;
-  tlsAlpn: TlsAlpnChallenges;
-  txt: TxtChallenges;
+export interface AcmeIssuerDeps extends Challenges {
   clock: Clock;
 }
 
