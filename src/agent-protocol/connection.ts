@@ -16,7 +16,6 @@ const CLOSE_GRACE_MS = 250;
 /** Agents never use this stream id, and ignore credit for it. */
 const UNUSED_STREAM_ID = 1;
 
-/** Receives a connection's events. */
 export interface ConnectionUser {
   /** The peer has opened a stream. Set the channel's receiver before returning. */
   accept(channel: Channel): void;

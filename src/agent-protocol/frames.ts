@@ -37,7 +37,6 @@ export interface FrameHandler {
   onData(streamId: number, length: number, syn: boolean): void;
   /** A piece of the current DATA frame's payload; never empty. */
   onPayload(piece: Buffer): void;
-  /** The current DATA frame is complete. */
   onDataEnd(fin: boolean): void;
   onReset(streamId: number): void;
   onWindowIncrement(streamId: number, increment: number): void;

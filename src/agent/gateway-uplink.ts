@@ -13,7 +13,6 @@ export interface GatewayUplink
   extends Pick<GatewayLinkOptions, 'authtoken' | 'serverAddr' | 'authorities' | 'proxies'> {
   /** For `/status`. */
   addresses: Record<string, string>;
-  /** Follows the agent's log level. */
   setLogLevel(level: LogLevel): void;
   describePort(port: number): string | undefined;
   stop(): Promise<void>;

@@ -5,7 +5,6 @@ import { VERSION } from '../version.ts';
 import { addGatewayCommand } from './gateway.ts';
 import { addSetupCommand } from './setup.ts';
 
-/** What the exit codes of all commands mean. */
 export const EXIT_CODES: Readonly<Record<number, string>> = {
   0: 'success',
   1: 'failed or refused',

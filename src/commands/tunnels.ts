@@ -8,7 +8,6 @@ interface JsonOption {
   json?: boolean;
 }
 
-/** Prints all tunnels as a table, or as JSON. */
 export async function listTunnels(options: JsonOption): Promise<void> {
   const tunnels = await callAgent<ListedTunnel[]>(loadSettings(), 'GET', '/tunnels');
   if (options.json) return print(JSON.stringify(tunnels, null, 2));

@@ -48,7 +48,6 @@ export interface Gateway {
   readonly dnsPort: number | null;
   /** File with the CA's certificate, for `curl --cacert`. */
   readonly caFile: string;
-  /** Origin of the management API. */
   readonly apiUrl: string;
   readonly endpoints: EndpointRegistry;
   readonly sessions: SessionServer;

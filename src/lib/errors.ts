@@ -7,9 +7,7 @@ export interface ApiErrorOptions {
   cause?: unknown;
 }
 
-/**
- * An error that an API reports to its caller. Any other exception is a bug and becomes a 500 without details.
- */
+/** An error that an API reports to its caller. Any other exception is a bug and becomes a 500 without details. */
 export class ApiError extends Error {
   readonly details: Record<string, string>;
   readonly retryAfter: number | null;

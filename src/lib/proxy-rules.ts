@@ -1,7 +1,6 @@
 import { parseCidr } from './cidr.ts';
 import { hostPort, parseAddress } from './ip-address.ts';
 
-/** A proxy server. */
 export interface ProxyServer {
   kind: 'http' | 'https' | 'socks5';
   host: string;
@@ -10,7 +9,6 @@ export interface ProxyServer {
   credentials: { user: string; password: string } | null;
 }
 
-/** Destination of a connection. */
 export interface Destination {
   /** Name or address; an IPv6 address without brackets. */
   host: string;

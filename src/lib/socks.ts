@@ -61,7 +61,6 @@ function encodeAddress({ host, port }: Destination): Buffer {
   return Buffer.concat([Buffer.from([NAME]), lengthPrefixed(host), ports]);
 }
 
-/** Skips the address that the proxy connects from. */
 async function skipAddress(socket: Socket, type: number | undefined): Promise<void> {
   if (type === IPV4) return void (await read(socket, 4 + 2));
   if (type === IPV6) return void (await read(socket, 16 + 2));

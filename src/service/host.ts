@@ -19,12 +19,10 @@ export interface Host {
   run(command: string, ...args: string[]): Promise<string>;
 }
 
-/** This machine. */
 export function thisHost(): Host {
   return { root: '', isBooted: existsSync('/run/systemd/system'), run };
 }
 
-/** The paths of the running program. */
 export function thisProgram(): ProgramPaths {
   const [node, cli] = process.argv;
   if (node === undefined || cli === undefined) throw new OperatorError('cannot determine the path of this program');

@@ -3,7 +3,6 @@ import { readIfAny } from './install.ts';
 import { type Service, unitFileOf } from './service.ts';
 import { isEdited, type ProgramPaths, unitText } from './unit.ts';
 
-/** State of a service. */
 export interface ServiceState {
   /** `running` includes readiness. */
   state: 'not installed' | 'stopped' | 'starting' | 'running' | 'stopping' | 'failing';

@@ -163,7 +163,6 @@ const HARDENING = [
   'SystemCallErrorNumber=EPERM',
 ];
 
-/** Quotes a path for a unit. */
 function quotePath(path: string): string {
   if (!/^[\w@.,+=~ /-]+$/.test(path)) {
     throw new OperatorError(

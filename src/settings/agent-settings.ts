@@ -34,7 +34,6 @@ export type GatewaySettings =
       proxies: ProxyRules;
     };
 
-/** Settings of the agent. */
 export interface Settings {
   gateway: GatewaySettings;
   api: {
@@ -54,10 +53,8 @@ export interface Settings {
   log: LogSettings;
 }
 
-/** The authtoken's file of the service. */
 export const AUTHTOKEN_FILE = '/etc/device-agent/authtoken';
 
-/** Settings that a reload applies. */
 const RELOADABLE: ReadonlySet<string> = new Set<VariableName>([
   'LOG_LEVEL',
   'DEFAULT_POLICIES',

@@ -2,7 +2,6 @@ import type { LogFormat, LogLevel } from '../lib/log.ts';
 import type { ProxyRules } from '../lib/proxy-rules.ts';
 import type { Parsed } from './variables.ts';
 
-/** Settings of the log. */
 export interface LogSettings {
   level: LogLevel;
   format: LogFormat;

@@ -45,7 +45,6 @@ const ACTIONS = {
 
 export type ActionType = keyof typeof ACTIONS;
 
-/** An action that this gateway runs. */
 export type GatewayAction = {
   [Type in ActionType]: (typeof ACTIONS)[Type]['runsOn'] extends 'gateway' ? Type : never;
 }[ActionType];

@@ -4,7 +4,6 @@ import { type PolicyProblem, PolicyRefused, ProblemList } from './policy-refused
 import type { EndpointProtocol } from './policy-subjects.ts';
 import { standalonePorts } from './ports.ts';
 
-/** A problem of a policy. */
 export interface PolicyFinding extends PolicyProblem {
   /** A policy with an error cannot run; a warning points out a probable mistake. */
   readonly severity: 'error' | 'warning';

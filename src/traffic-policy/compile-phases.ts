@@ -174,7 +174,6 @@ function checkReached(own: RulesByPhase<RawRule>, frame: PolicyFrame, { problems
   }
 }
 
-/** Compiles the rules of a phase to one function; null without rules. */
 function compilePhase<S extends Subject, Response extends PolicyResponse | undefined, Result>(
   rules: RulesByPhase<RawRule>,
   compiler: PhaseCompiler<S, Response, Result>,

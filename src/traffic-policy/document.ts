@@ -31,7 +31,6 @@ export type PolicyRule = z.infer<typeof PolicyRule>;
 
 const Rules = z.array(PolicyRule);
 
-/** The error for a policy with keys of both shapes. */
 export const MIXED_SHAPES = {
   error: 'inbound, outbound and enabled cannot be mixed with on_tcp_connect, on_http_request and on_http_response',
   // By default, zod would report this only when everything else is valid.

@@ -1,4 +1,3 @@
-/** A problem of a policy, with its place. */
 export interface PolicyProblem {
   /** `ERR_NGROK_…` of ngrok's catalogue. */
   readonly code: string;
@@ -57,7 +56,6 @@ export class ProblemList {
     }
   }
 
-  /** @throws {PolicyRefused} when there are problems */
   throwIfAny(): void {
     if (this.problems.length > 0) throw new PolicyRefused(this.problems);
   }

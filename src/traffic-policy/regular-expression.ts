@@ -37,7 +37,6 @@ export class RegularExpression {
     return this.compiled.test(text);
   }
 
-  /** @returns the first match and its groups; null without a match */
   first(text: string): string[] | null {
     const matcher = this.compiled.matcher(text);
     if (!matcher.find()) return null;

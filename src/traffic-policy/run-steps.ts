@@ -69,7 +69,6 @@ export const REQUEST: OutcomeKind<RequestResult> = {
   },
 };
 
-/** Continues with the next steps when forwarding fails. */
 function continued<Result>(outcome: PolicyForward<Result>, goOn: (resumed: Result) => Result): PolicyForward<Result> {
   const { resume } = outcome;
   return resume ? { ...outcome, resume: (failure) => goOn(resume(failure)) } : outcome;

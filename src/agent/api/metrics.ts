@@ -60,7 +60,6 @@ export class Metrics {
     });
   }
 
-  /** A request was answered. */
   count(labels: Record<'side' | 'method' | 'route', string>, status: string, seconds: number): void {
     this.#durations.observe(labels, seconds);
     this.#requests.inc({ ...labels, status });

@@ -8,7 +8,6 @@ import { jsonBody } from './json-body.ts';
 import { noQuery, parseInput, querySchema } from './parse-input.ts';
 import { presentCreated, presentDetail, presentItem } from './present.ts';
 
-/** Query of `GET /tunnels`. */
 export const ListQuery = querySchema({ protocol: z.enum(TUNNEL_PROTOCOLS).optional() });
 
 /** `/tunnels`: list, start, show and delete. */

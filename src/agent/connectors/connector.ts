@@ -23,7 +23,6 @@ export interface EndpointEnd {
   message: string;
 }
 
-/** A public URL that is online. */
 export interface Endpoint {
   readonly url: string;
   /** Resolves when the endpoint ends without a call of close(); never rejects. */
@@ -38,7 +37,6 @@ export interface Endpoint {
 export const SESSION_STATES = ['connecting', 'online', 'offline', 'stopped'] as const;
 export type SessionState = (typeof SESSION_STATES)[number];
 
-/** Status of the session, as the API reports it. */
 export interface SessionStatus {
   /** `connecting` before the first success, `offline` after a loss. */
   state: SessionState;

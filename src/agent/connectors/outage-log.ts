@@ -35,7 +35,6 @@ export class OutageLog {
     );
   }
 
-  /** @returns the seconds it lasted */
   end(): number {
     const seconds = Math.round(this.#lastedMs() / 100) / 10;
     this.#start = null;

@@ -57,7 +57,6 @@ export class SessionSupervisor {
     return this.#status;
   }
 
-  /** The session that is online, or null. */
   get session(): GatewaySession | null {
     return this.#session;
   }
@@ -66,7 +65,6 @@ export class SessionSupervisor {
     this.#running ??= this.#run();
   }
 
-  /** Closes the session and stops all attempts. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     await this.#session?.close();

@@ -1,17 +1,13 @@
 import type { z } from 'zod';
 import { formatPath } from '../../lib/validation-messages.ts';
 
-/** The place of a problem with the whole document. */
 const WHOLE = '(document)';
 
-/** All problems that a schema found, each with its place. */
 export function problemList(error: z.ZodError): string[] {
   return Object.entries(problemsOf(error)).map(([place, problem]) => `${place}: ${problem}`);
 }
 
-/**
- * All problems that a schema found, by place such as `policy.inbound[0].actions`. Each unknown member has its own.
- */
+/** All problems that a schema found, by place such as `policy.inbound[0].actions`. Each unknown member has its own. */
 export function problemsOf(error: z.ZodError): Record<string, string> {
   // A Map keeps the problem of a member called `__proto__`, which assigning to an object would lose.
   const problems = new Map<string, string>();

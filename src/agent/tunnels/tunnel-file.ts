@@ -20,7 +20,6 @@ export interface TunnelFile {
   damaged: readonly string[];
 }
 
-/** @param path of `tunnels.json` */
 export async function readTunnelFile(path: string): Promise<TunnelFile> {
   const [main, backup, damaged] = await Promise.all([load(path), load(backupOf(path)), setAside(path)]);
   return { path, main, backup, damaged };

@@ -49,7 +49,6 @@ export function parseTunnels(text: string, source: string, rules: ImportRules): 
   throw new OperatorError(`nothing was imported: ${source} has problems:${list}`, 2);
 }
 
-/** The members in which a tunnel differs from the imported one. */
 export function differencesBetween(tunnel: Tunnel, imported: ImportedTunnel): string[] {
   const { id: _id, url: _url, created_at: _created, ...kept } = tunnel;
   const [there, wanted] = [withoutNull(kept), withoutNull(imported)];

@@ -83,7 +83,6 @@ export class TunnelManager {
     return [...this.#list.values()];
   }
 
-  /** How many tunnels are in each state. */
   counts(): Readonly<Record<TunnelState, number>> {
     return this.#list.counts;
   }

@@ -10,9 +10,7 @@ import type { Codec } from './durable-file.ts';
 import { problemList } from './problems.ts';
 import { StoredTunnel, type Tunnel } from './tunnel.ts';
 
-/**
- * Adding members or values keeps the version. Removing a member or changing its meaning needs a new one.
- */
+/** Adding members or values keeps the version. Removing a member or changing its meaning needs a new one. */
 export const TUNNELS_VERSION = 1;
 
 export const StoredTunnels = z.object({ version: z.literal(TUNNELS_VERSION), tunnels: z.array(StoredTunnel) });
@@ -24,7 +22,6 @@ const Content = StoredTunnels.extend({ tunnels: z.array(z.unknown()) });
 /** Tunnels are immutable, so each is serialised once. */
 const texts = new WeakMap<Tunnel, string>();
 
-/** The file in which an agent keeps its tunnels. */
 export function tunnelsFile(dataDir: string): string {
   return join(dataDir, 'tunnels.json');
 }
@@ -109,7 +106,6 @@ export class TunnelStore {
     return this.#change((tunnels) => tunnels.delete(id));
   }
 
-  /** Resolves when no write is pending. */
   async settled(): Promise<void> {
     await this.#writing;
   }

@@ -3,7 +3,6 @@ import { openPrivateFolder } from '../folders/runtime-folder.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 import { type RelayOptions, UpstreamRelay } from './upstream-relay.ts';
 
-/** An upstream that the SDK can forward to. */
 export interface PreparedUpstream {
   forwardTo: string;
   /** Closes the relay, if there is one. */
@@ -17,9 +16,7 @@ export interface PreparedUpstream {
 export class UpstreamDialer {
   constructor(private readonly options: RelayOptions) {}
 
-  /**
-   * @throws {AgentError} 400 when the upstream is an address that is not allowed
-   */
+  /** @throws {AgentError} 400 when the upstream is an address that is not allowed */
   async prepare(upstream: Upstream, protocol: TunnelProtocol): Promise<PreparedUpstream> {
     if (upstream.kind === 'tcp' && !isNamed(upstream)) {
       this.options.guard.checkLiteral(upstream);

@@ -65,7 +65,6 @@ export function displayUpstream(upstream: Upstream): string {
   return upstream.scheme === null ? authority : `${upstream.scheme}://${authority}`;
 }
 
-/** Whether the upstream is a name that has to be resolved. */
 export function isNamed(upstream: TcpUpstream): boolean {
   return upstream.host !== 'localhost' && isIP(upstream.host) === 0;
 }

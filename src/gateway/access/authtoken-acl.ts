@@ -14,7 +14,6 @@ export interface AgentCredential {
   ownerId: string | null;
 }
 
-/** Whether an answer of {@link AuthtokenAcl} is a refusal. */
 export function isRefusal(answer: object): answer is Refusal {
   return 'code' in answer;
 }

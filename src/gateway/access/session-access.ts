@@ -4,7 +4,6 @@ import type { Credential } from '../endpoints/endpoint-owner.ts';
 import type { AgentAccess } from '../sessions/agent-access.ts';
 import { type AuthtokenAcl, isRefusal } from './authtoken-acl.ts';
 
-/** Checks the authtokens of agents for their sessions. */
 export class SessionAccess implements AgentAccess {
   constructor(private readonly accounts: AuthtokenAcl) {}
 

@@ -10,9 +10,7 @@ export interface Links {
   refOrNull(resource: Pick<ReadableResource, 'path'>, id: string | null): Ref | null;
 }
 
-/**
- * @param baseUrl the origin at which clients reach the API, without a path: ngrok's Go client replaces paths
- */
+/** @param baseUrl the origin at which clients reach the API, without a path: ngrok's Go client replaces paths */
 export function createLinks(baseUrl: string): Links {
   const { origin } = new URL(baseUrl);
   const links: Links = {

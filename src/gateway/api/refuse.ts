@@ -11,7 +11,6 @@ export function refuse(status: number, code: number, message: string, options?: 
   return new ApiError(status, errorCode(code), message, options);
 }
 
-/** The error for an unknown id in a path. */
 export function unknownId(resource: Pick<ReadableResource, 'name' | 'unknownIdCode'>): ApiError {
   return refuse(404, resource.unknownIdCode, `no ${resource.name} has this id`);
 }

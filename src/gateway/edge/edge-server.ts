@@ -98,7 +98,6 @@ export class EdgeServer {
     }
   }
 
-  /** Stops listening and closes all connections. */
   async stop(): Promise<void> {
     this.options.endpoints.off('removed', this.#onRemoved);
     this.#proxy.close();

@@ -32,9 +32,7 @@ export interface TcpPortAllocatorOptions {
 /** Ports in use by other programs are skipped this often; after that, something else is wrong. */
 const MAX_ATTEMPTS = 50;
 
-/** Allocates and opens the ports of tcp endpoints. */
 export class TcpPortAllocator {
-  /** Ports that are open or being opened. */
   readonly #open = new Map<number, { opened: Promise<void>; leases: number }>();
 
   constructor(private readonly options: TcpPortAllocatorOptions) {}

@@ -35,7 +35,6 @@ export class TrafficCounters {
     });
   }
 
-  /** Counts a refused request of an agent by its error code. */
   refused(counts: Map<string, number>, error: unknown): void {
     const code = error instanceof RpcError ? error.code : INTERNAL_ERROR;
     counts.set(code, (counts.get(code) ?? 0) + 1);

@@ -123,9 +123,7 @@ function createDatabase(file: string): void {
   }
 }
 
-/**
- * Whether the database was ever used with a log. A backup was not, but the engine would apply any log it finds.
- */
+/** Whether the database was ever used with a log. A backup was not, but the engine would apply any log it finds. */
 function hasLogs(file: string): boolean {
   const header = Buffer.alloc(WRITE_VERSION_AT + 1);
   const descriptor = openSync(file, 'r');

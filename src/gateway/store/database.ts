@@ -163,7 +163,6 @@ export class Database {
     }
   }
 
-  /** The problems that a full integrity check finds. */
   problems(): string[] {
     const rows = this.all<{ integrity_check: string }>('PRAGMA integrity_check');
     const broken = this.all('PRAGMA foreign_key_check').map((row) => `dangling reference ${JSON.stringify(row)}`);

@@ -1,7 +1,6 @@
 import type { Database } from './database.ts';
 import type { SqlValue } from './prepared-statements.ts';
 
-/** How the values of a column are read and written. */
 export interface Column<T> {
   read(value: unknown): T;
   write(value: T): SqlValue;
@@ -33,7 +32,6 @@ interface Identified {
 
 export type RowOf<Columns> = { [Name in keyof Columns]: Columns[Name] extends Column<infer T> ? T : never };
 
-/** The columns of most tables. */
 export const annotatedColumns = { id: text, created_at: text, description: nullable(text), metadata: nullable(text) };
 
 /** Greater than every identifier. */
@@ -93,7 +91,6 @@ export class Table<Columns extends Identified> {
     this.database.run(this.#update, [...this.#write(row), row.id as string]);
   }
 
-  /** @returns whether the row existed */
   delete(id: string): boolean {
     return this.database.run(this.#delete, [id]) > 0;
   }

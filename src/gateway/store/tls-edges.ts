@@ -59,7 +59,6 @@ export class TlsEdges extends Table<typeof columns> {
     this.#link(row);
   }
 
-  /** The edge that serves a hostport, or null. */
   holderOf(hostport: string): string | null {
     if (!this.#mayServe) return null;
     const sql = 'SELECT edge_id FROM tls_edge_hostports WHERE hostport = ?';

@@ -4,7 +4,6 @@ import { coveringNames } from '../endpoints/domain-names.ts';
 import type { Store } from '../store/store.ts';
 import type { TlsEdgeRow } from '../store/tls-edges.ts';
 
-/** One hostport of an edge. */
 export interface ServedEdge {
   readonly row: TlsEdgeRow;
   /** Perhaps a wildcard. */

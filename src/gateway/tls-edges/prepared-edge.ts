@@ -8,7 +8,6 @@ import type { TlsEdgeRow } from '../store/tls-edges.ts';
 import type { ServedEdge } from './edge-index.ts';
 import { edgeEndpointId } from './edge-live.ts';
 
-/** A TLS edge whose modules are compiled. */
 export interface PreparedEdge {
   /** Runs before the handshake: restricts the client's address. */
   readonly restriction: CompiledPolicy;
@@ -67,7 +66,6 @@ function pemOf(id: string, authorities: Parts['store']['certificateAuthorities']
   return row.ca_pem;
 }
 
-/** An edge as policies see it. */
 export function endpointOf(served: ServedEdge): PolicyEndpoint {
   const { host, port } = served;
   return { id: edgeEndpointId(served), url: `tls://${host}:${port}`, protocol: 'tls', host, port };

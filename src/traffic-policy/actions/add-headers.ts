@@ -45,7 +45,6 @@ function appendWithHost(headers: string[], added: readonly string[]): void {
   }
 }
 
-/** Replaces the Host header of a request. */
 export function replaceHost(headers: string[], value: string): void {
   for (let at = 0; at < headers.length; at += 2) {
     if (headers[at]?.toLowerCase() === 'host') headers[at + 1] = value;

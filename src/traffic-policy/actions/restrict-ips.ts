@@ -63,7 +63,6 @@ export function restrictIps(config: unknown, context: ActionContext): PreparedAc
   };
 }
 
-/** The error that a successful action records. */
 export const NO_ERROR = { code: '', message: '' };
 
 /** The ranges of a list; those with `${…}` are evaluated for each request. */

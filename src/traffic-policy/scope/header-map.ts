@@ -30,7 +30,6 @@ export function headerMap(flat: readonly string[]): CelMap {
   return celMap(map);
 }
 
-/** The first value of a header; undefined when it is missing. */
 export function firstValue(flat: readonly string[], wanted: string): string | undefined {
   for (let at = 0; at < flat.length; at += 2) {
     const name = flat[at] as string;
@@ -39,7 +38,6 @@ export function firstValue(flat: readonly string[], wanted: string): string | un
   return undefined;
 }
 
-/** All values of a header. */
 export function allValues(flat: readonly string[], wanted: string): string[] {
   const values = flat.filter((_, at) => at % 2 === 1 && (flat[at - 1] as string).toLowerCase() === wanted);
   return values.map(headerText);

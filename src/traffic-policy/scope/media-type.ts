@@ -1,4 +1,3 @@
-/** The parts of a Content-Type header. */
 export interface MediaType {
   /** For example `text/html`; empty without the header. */
   type: string;

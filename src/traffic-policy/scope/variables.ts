@@ -43,7 +43,6 @@ for (const [name, read] of Object.entries(TABLE)) {
   });
 }
 
-/** @returns the variables of a scope by dotted name */
 export function variablesOf(scope: PolicyScope): Readonly<Record<string, CelInput | undefined>> {
   return new Variables(scope) as unknown as Readonly<Record<string, CelInput | undefined>>;
 }

@@ -95,7 +95,6 @@ export class SlidingWindow implements KeyHolder {
   }
 }
 
-/** Drops the slots that have left the window. */
 function forget(bucket: Bucket, before: number): void {
   let gone = 0;
   while (gone < bucket.slots.length && (bucket.slots[gone] ?? 0) < before) bucket.total -= bucket.counts[gone++] ?? 0;

@@ -2,7 +2,6 @@ import type { Listener } from '@ngrok/ngrok';
 import type { Endpoint, EndpointEnd } from '../connector.ts';
 import { parseListenerClosed } from './sdk-error.ts';
 
-/** An endpoint with a listener of the SDK. */
 export class NgrokEndpoint implements Endpoint {
   readonly ended: Promise<EndpointEnd>;
   #settleEnded: (end: EndpointEnd) => void = () => {};

@@ -8,7 +8,6 @@ export type AcmeCaOptions = Pick<AcmeSettings, 'directoryUrl' | 'contactEmail' |
 
 const directory = z.object({ meta: z.object({ caaIdentities: z.array(z.string()).optional() }).optional() });
 
-/** A certificate authority and our account with it. */
 export class AcmeCa {
   /** URL of the account. Each process asks for it again, because the account may no longer exist. */
   #accountUrl: string | null = null;

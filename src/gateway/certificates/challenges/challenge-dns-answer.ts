@@ -10,7 +10,6 @@ import {
   TRUNCATED_RESPONSE,
 } from 'dns-packet';
 
-/** The zone with the challenges of wildcard domains. */
 export interface ChallengeZone {
   /** Lower case, without a final dot. */
   name: string;

@@ -21,7 +21,6 @@ export interface Leaf extends CertifiedKey {
 export interface CertificateFilesOptions {
   dir: string;
   ca: X509Certificate;
-  /** Issues a missing certificate. */
   issue(names: readonly string[]): Promise<CertifiedKey>;
   log: Log;
   /** The wall clock in milliseconds. */

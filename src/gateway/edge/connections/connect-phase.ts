@@ -13,7 +13,6 @@ export type ConnectResult =
 const UPSTREAM: ConnectResult = { kind: 'upstream' };
 const REJECTED: ConnectResult = { kind: 'rejected' };
 
-/** Runs the phase on_tcp_connect of a policy. */
 export function runConnectPhase(
   { onTcpConnect }: CompiledPolicy,
   connect: PolicyConnect,

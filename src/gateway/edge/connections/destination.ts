@@ -6,7 +6,6 @@ import type { ClientConnection } from './client-connection.ts';
 import { runConnectPhase } from './connect-phase.ts';
 import { MAX_FORWARDS } from './internal-targets.ts';
 
-/** The endpoint whose upstream gets a connection. */
 export interface Destination {
   readonly endpoint: GatewayEndpoint;
   /** Endpoints whose policies have forwarded the connection. */

@@ -1,7 +1,6 @@
 import { isIPv4, isIPv6 } from 'node:net';
 import { addressBytes } from '../../../lib/ip-address.ts';
 
-/** The two ends of a client's connection. */
 export interface ConnectionEnds {
   readonly clientIp: string;
   readonly clientPort: number;

@@ -31,7 +31,6 @@ const NEVER_TRAILERS: ReadonlySet<string> = new Set([
   ERROR_CODE_HEADER,
 ]);
 
-/** The client, for the X-Forwarded headers. */
 export interface Forwarded {
   address: string;
   protocol: 'http' | 'https';

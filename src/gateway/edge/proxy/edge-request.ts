@@ -58,7 +58,6 @@ export class EdgeRequest implements PolicyRequest {
     this.#expectContinue = parts.expectContinue;
   }
 
-  /** The request as the client sent it. */
   static received(req: ClientRequest, res: ClientResponse, { endpoint, connection }: Admission): EdgeRequest {
     const protocol = endpoint.protocol === 'https' ? 'https' : 'http';
     const client = { address: connection.clientIp, protocol } as const;

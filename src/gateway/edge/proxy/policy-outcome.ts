@@ -45,7 +45,6 @@ export function answerInstead(
   }
 }
 
-/** Answers with an error of the policy engine. */
 export function answerPolicyError(
   req: ClientRequest,
   res: ClientResponse,

@@ -41,7 +41,6 @@ export function frameHead(opcode: number, length: number): Buffer {
 
 /** Parses a client's frames from pieces of any size, without buffering messages. */
 export class FrameReader {
-  /** Bytes of an incomplete head. */
   #head = Buffer.alloc(0);
   #opcode = 0;
   /** Missing bytes of the frame's payload. */

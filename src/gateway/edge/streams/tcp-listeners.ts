@@ -55,7 +55,6 @@ export class TcpListeners implements PortOpener {
     this.#servers.delete(port);
   }
 
-  /** Closes all ports and connections. */
   stop(): void {
     this.options.endpoints.off('removed', this.#onRemoved);
     for (const port of [...this.#servers.keys()]) this.close(port);

@@ -1,7 +1,6 @@
 import type { TLSSocket } from 'node:tls';
 
 export interface AgentServer {
-  /** Takes a connection over. */
   accept(secured: TLSSocket): void;
 }
 

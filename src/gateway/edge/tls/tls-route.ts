@@ -8,7 +8,6 @@ export interface PendingConnection {
   readonly hello: ClientHello | null;
   /** The host name in the SNI extension, in lower case; empty without one. */
   readonly hostName: string;
-  /** Stops the handshake timeout. */
   handshakeDone(): void;
 }
 

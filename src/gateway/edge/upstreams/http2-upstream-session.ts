@@ -17,7 +17,6 @@ const SESSION_WINDOW = 1_048_576;
 /** Concurrent requests when the upstream's settings have no limit (RFC 9113, 6.5.2). */
 const DEFAULT_STREAMS = 100;
 
-/** What the sessions to one upstream share. */
 export interface SharedParts {
   endpoint: GatewayEndpoint;
   limits: UpstreamLimits;
@@ -83,7 +82,6 @@ export class Http2UpstreamSession {
     if (this.#streams === 0 && now - this.#idleSince >= this.#keepAlive) this.destroy();
   }
 
-  /** Ends the session and all its requests. */
   destroy(): void {
     this.#over = true;
     this.#transport?.destroy();

@@ -14,7 +14,6 @@ import type { ExchangeEvents, OutgoingRequest, UpstreamLink } from './upstream-l
 const END_STREAM = 1;
 const NO_TRAILERS: string[] = [];
 
-/** Assigns sessions to streams. */
 export interface Http2StreamOwner {
   readonly responseTimeout: number;
   /** @throws when no session can be opened */
@@ -22,7 +21,6 @@ export interface Http2StreamOwner {
   remove(stream: Http2UpstreamStream): void;
 }
 
-/** One request to an upstream that speaks HTTP/2. */
 export class Http2UpstreamStream implements UpstreamLink {
   reused = false;
   unanswered = true;

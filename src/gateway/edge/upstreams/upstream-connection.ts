@@ -114,7 +114,6 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     return channel;
   }
 
-  /** Ends the connection and reports the error to its user. */
   fail(error: Error): void {
     const user = this.#user;
     this.abort();

@@ -22,7 +22,6 @@ export interface OutgoingRequest {
   readonly body: 'length' | 'chunked' | null;
   /** Whether the client waits for the upstream's `100 Continue`. */
   readonly awaitsContinue: boolean;
-  /** Whether the client accepts trailers. */
   readonly trailers: boolean;
   /** The protocol that the client asks to switch to. */
   readonly upgrade: string | undefined;
@@ -69,7 +68,6 @@ export interface UpstreamLink {
   abort(): void;
 }
 
-/** The connections to one endpoint's upstream. */
 export interface UpstreamLinks {
   /**
    * Takes a connection for one request.

@@ -17,7 +17,6 @@ import { Http1Response, type Http1ResponseOptions } from './http1-response.ts';
 /** Milliseconds for the client to read the last response, before bytes that it still sends reset the connection. */
 const LINGER_MS = 1000;
 
-/** Serves the requests of a connection. */
 export interface Http1Handler {
   /** Answers a request; throws nothing. */
   onRequest(req: ClientRequest, res: ClientResponse): void;
@@ -58,7 +57,6 @@ export class Http1Client implements IdleClient {
   #waitingSince = performance.now();
   /** Whether the headers timeout applies: headers have begun, or none has arrived yet. */
   #headersDue = true;
-  /** Whether a part of the headers has arrived. */
   #headersBegun = false;
 
   /** Takes over a connection. */

@@ -31,7 +31,6 @@ export class Http1Response extends EventEmitter implements ClientResponse {
   #bodyless = false;
   /** Whether the end of the connection delimits the body. */
   #untilClose = false;
-  /** The head until it is sent. */
   #head = '';
   #trailers = '';
 

@@ -30,7 +30,6 @@ export interface Http2ClientOptions {
   counters: TrafficCounters;
 }
 
-/** One HTTP/2 connection of a client. */
 export class Http2Client implements IdleClient {
   readonly #resets: Allowance;
   readonly #controlFrames: Allowance;

@@ -5,7 +5,6 @@ import { MalformedMessage } from '../../http/header-fields.ts';
 import { Http2Code } from '../../http/http2-code.ts';
 import { http2Headers } from '../../http/http2-headers.ts';
 
-/** The response on one stream of an HTTP/2 connection. */
 export class Http2Response implements ClientResponse {
   /** Ignored: the end of a stream does not close the connection. */
   shouldKeepAlive = true;
