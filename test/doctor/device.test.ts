@@ -59,7 +59,7 @@ it.each([
 it('for the service, uses the settings of its unit: folder, settings file and authtoken', async () => {
   const root = temporaryFolder();
   const load = () => loadSettings(serviceEnvironment(AGENT_SERVICE, { root }), root);
-  expect(load).toThrow(/NGROK_AUTHTOKEN is not set, but AGENT_GATEWAY=remote needs one/);
+  expect(load).toThrow(/NGROK_AUTHTOKEN is not set, but AGENT_GATEWAY=remote requires it/);
   mkdirSync(join(root, 'etc/device-agent'), { recursive: true });
   writeFileSync(join(root, 'etc/device-agent/authtoken'), '\n');
   expect(load).toThrow(/NGROK_AUTHTOKEN is not set/);

@@ -176,7 +176,7 @@ describe('behind a proxy', () => {
     };
     const found = await examine(folder, env);
     expect(found('gateway-dns')).toEqual([skip(/^http:\/\/127\.0\.0\.1:\d+ resolves gw\.example\.com/)]);
-    expect(found('gateway')).toEqual([failure(/the proxy http:\/\/127.* answers 407/, /HTTPS_PROXY.*NO_PROXY/)]);
+    expect(found('gateway')).toEqual([failure(/proxy http:\/\/127.*: it responded with 407/, /HTTPS_PROXY.*NO_PROXY/)]);
     expect(JSON.stringify(found('gateway'))).not.toContain('hush');
   });
 });
