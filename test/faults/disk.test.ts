@@ -48,7 +48,7 @@ class Furnished {
     ]);
     expect(await this.device.delete('kept')).toBe(500);
     await expect(this.client.botUsers.create({ name: 'refused' })).rejects.toMatchObject({ status: 503 });
-    expect(await this.device.agent.logged('a management request failed')).toMatchObject({
+    expect(await this.device.agent.logged('management request failed')).toMatchObject({
       err: { message: expect.stringMatching(reason) },
     });
     await this.expectKept(['kept']);
@@ -96,7 +96,7 @@ describe('under a running agent and its gateway', () => {
     const disk = FailingDisk.mount();
     const before = await Furnished.start(disk.path);
     disk.fail();
-    await before.expectNoChanges(/file system is read-only.*look at dmesg/);
+    await before.expectNoChanges(/file system is read-only.*check dmesg/);
     expect(await before.device.agent.end()).toBe(0);
     disk.repair();
     const after = await Furnished.resume(disk.path, before.apiKey);
