@@ -55,7 +55,9 @@ describe('the encryption key', () => {
 
   it('that is damaged is refused with its name', () => {
     writeFileSync(keyFile(), 'short');
-    expect(() => openGatewayStore({ dataDir, encryptionKey: null })).toThrow(/encryption\.key does not hold/);
+    expect(() => openGatewayStore({ dataDir, encryptionKey: null })).toThrow(
+      /encryption\.key does not contain an encryption key/,
+    );
   });
 
   it('that is missing beside its database is never replaced', () => {
