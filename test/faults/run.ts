@@ -10,6 +10,8 @@ import { networkFaultTools } from '../support/network.ts';
 /** Where faults are provoked. */
 const TESTS = ['test/faults', 'test/agent/tunnels/durable-file', 'test/gateway/store/crash'];
 const REPORT = 'docs/reliability.md';
+/** The end of the report: updated by hand, because such a run takes hours. */
+const MUTATION_TESTING = 'test/faults/mutation-testing.md';
 /** Times are judged here, so that fewer tests run at once than in `npm test`. */
 const WORKERS = '--maxWorkers=2';
 
@@ -52,7 +54,7 @@ function writeReport(lines: string, ms: number): void {
     machine: describeMachine(),
     minutes: Math.round(ms / 60_000),
   };
-  writeFileSync(REPORT, faultReport(findings, run));
+  writeFileSync(REPORT, `${faultReport(findings, run)}\n${readFileSync(MUTATION_TESTING, 'utf8')}`);
   process.stdout.write(`${REPORT} is written.\n`);
 }
 
