@@ -20,10 +20,10 @@ interface DoctorOptions {
 type Load<T> = (env: NodeJS.ProcessEnv, folder: string) => T;
 
 /**
- * Prints what is wrong with this device, or that nothing is, and ends the process: 0 when nothing is, 1 otherwise.
+ * Diagnoses this device, prints the findings and exits: 0 without problems, 1 otherwise.
  *
- * @param options.json a list for programs instead of a screen for people
- * @param options.service looks at the service of systemd, with its settings
+ * @param options.json prints JSON
+ * @param options.service checks the systemd service, with its settings
  */
 export async function doctor(options: DoctorOptions): Promise<void> {
   if (options.service) requireRoot();
@@ -32,7 +32,7 @@ export async function doctor(options: DoctorOptions): Promise<void> {
   const unknown = read(unknownSettings);
   const findings = await diagnose(read(loadSettings), {
     log: await createLog('silent', 'json'),
-    // What is wrong with these settings is said with all the others.
+    // The check of the settings reports the error.
     dateFrom: management instanceof OperatorError ? null : management.apiUrl,
     unknownSettings: unknown instanceof OperatorError ? [] : unknown,
     ...(options.service && { service: () => serviceState(AGENT_SERVICE, thisProgram(), thisHost()) }),
@@ -42,7 +42,7 @@ export async function doctor(options: DoctorOptions): Promise<void> {
     ? JSON.stringify({ ok: isSound, version: VERSION, findings }, null, 2)
     : renderReport(findings, wantsColor(process.stdout, process.env));
   await new Promise((resolve) => process.stdout.write(`${text}\n`, resolve));
-  // A check that gave up may have left a connection attempt behind, and nothing waits for that.
+  // A check that timed out may have left a connection attempt behind.
   process.exit(isSound ? 0 : 1);
 }
 

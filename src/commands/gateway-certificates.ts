@@ -1,7 +1,7 @@
 import type { ManagedDomainRow } from '../gateway/store/managed-domains.ts';
 import type { Store } from '../gateway/store/store.ts';
 
-/** Prints how the certificates stand that the gateway obtains by itself: its own names' first. */
+/** Prints the status of automatic certificates, those of the gateway's own names first. */
 export function listCertificates({ ownDomains, reservedDomains, tlsCertificates }: Store): void {
   const managed = [...ownDomains.managed(), ...reservedDomains.managed()];
   if (managed.length === 0) {

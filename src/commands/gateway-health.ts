@@ -9,8 +9,8 @@ import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 const DEADLINE_MS = 5000;
 
 /**
- * Asks the gateway on this machine whether it is alive, for containers and scripts: it has to answer a request to its
- * management API, whatever it says.
+ * Checks that the gateway on this machine is alive, for containers and scripts. Any response of its management API will
+ * do.
  *
  * @throws {OperatorError} exit code 3 when it does not answer
  */
@@ -22,7 +22,7 @@ export async function gatewayHealth(): Promise<void> {
     ...place,
     servername: name,
     headers: { host: name },
-    // Whoever could answer in its place here could end it as well; and its certificate may be any.
+    // Any certificate will do: another program on this machine that answers instead could also stop the gateway.
     rejectUnauthorized: false,
     agent: false,
     signal: AbortSignal.timeout(DEADLINE_MS),

@@ -10,11 +10,7 @@ import { logUnknownSettings } from '../settings/unknown-settings.ts';
 import { serviceReport } from './service-manager.ts';
 import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
 
-/**
- * Runs a gateway by itself until SIGTERM or SIGINT.
- *
- * @throws {OperatorError} when it cannot start
- */
+/** Runs a standalone gateway until SIGTERM or SIGINT. */
 export async function runGateway(): Promise<void> {
   const settings = loadGatewayServerSettings();
   const log = await createLog(settings.log.level, settings.log.format);

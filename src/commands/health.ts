@@ -4,7 +4,7 @@ import { loadSettings } from '../settings/agent-settings.ts';
 const DEADLINE_MS = 5000;
 
 /**
- * Asks the agent on this device whether it is alive, for containers and scripts.
+ * Checks that the agent on this device is alive, for containers and scripts.
  *
  * @throws {OperatorError} exit code 3 when it does not answer
  */

@@ -14,10 +14,7 @@ export const EXIT_CODES: Readonly<Record<number, string>> = {
   5: 'not ready in time',
 };
 
-/**
- * Builds the command line. The code of a command is loaded only when that command runs, so that the agent's memory
- * holds nothing that only another command needs.
- */
+/** Builds the command line. The code of a command is loaded only when that command runs, which saves memory. */
 export function buildProgram(): Command {
   const command = new Command('device-agent')
     .description('Keep tunnels from this device open, through ngrok’s cloud or your own gateway.')
@@ -58,7 +55,7 @@ Settings come from the environment and from .env in the current folder; docs/set
   return command;
 }
 
-/** Lets the usage errors of each command name that command's help; those of the default command name its parent's. */
+/** Makes usage errors point to the command's help; those of the default command point to its parent's. */
 function pointToHelp(command: Command, line: string): void {
   command.showHelpAfterError(`(run ${line} --help for usage)`);
   if (command.commands.length > 0) command.helpCommand('help [command]', 'Show help for a command');

@@ -3,12 +3,9 @@ import { messageOf, OperatorError } from '../lib/errors.ts';
 import type { Log } from '../lib/log.ts';
 import type { SettingsSource } from '../settings/agent-settings.ts';
 
-/**
- * Reads the settings again at each SIGHUP, and takes over what can change while the agent runs. Signals that come while
- * it is at it lead to one more reading.
- */
+/** Reloads the settings at each SIGHUP. Signals during a reload cause one more reload. */
 export function reloadOnHangup(source: SettingsSource, agent: Pick<Agent, 'reload'>, log: Log): void {
-  // The end of a terminal is the end of what runs on it, as ever.
+  // Closing a terminal ends its programs, as usual.
   if (process.stdout.isTTY) return;
   let wanted = false;
   let isWorking = false;

@@ -8,7 +8,7 @@ import { serviceReport } from './service-manager.ts';
 import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
 
 /**
- * Runs the agent until SIGTERM or SIGINT; SIGHUP makes it read its settings again.
+ * Runs the agent until SIGTERM or SIGINT; SIGHUP reloads its settings.
  *
  * @throws {OperatorError} when it cannot start
  */
@@ -24,7 +24,7 @@ export async function run(): Promise<void> {
     const agent = await starting;
     await Promise.all([report?.stop(), agent.stop()]);
   };
-  // Before anything else: a signal that nobody expects ends the process.
+  // Installed first: a signal without a handler would end the process.
   runUntilStopped({ stop }, log);
   reloadOnHangup(source, { reload: async (next) => (await starting).reload(next) }, log);
   starting = startAgent(settings, log);
@@ -35,7 +35,7 @@ export async function run(): Promise<void> {
 }
 
 function programOf(agent: Agent): SupervisedProgram {
-  // Keeping the session makes progress whether there is a network or not.
+  // The session supervisor makes progress with or without a network.
   return { describe: () => describe(agent.status()), silentMs: () => agent.silentMs() };
 }
 

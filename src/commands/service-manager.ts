@@ -2,7 +2,7 @@ import type { Log } from '../lib/log.ts';
 import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
 import { loadServiceManager } from '../settings/service-manager-settings.ts';
 
-/** What systemd is to be told of a program; null where it did not start this process. */
+/** Reports the program's state to systemd; null when systemd did not start this process. */
 export async function serviceReport(program: SupervisedProgram, log: Log): Promise<ServiceReport | null> {
   const settings = loadServiceManager();
   if (settings === null) return null;

@@ -9,25 +9,25 @@ interface ServiceOptions {
   purge?: boolean;
 }
 
-/** As systemctl's own: 3 does not run, 4 is not there. */
+/** The same as systemctl's; 3 for all other states. */
 const EXIT_CODES: Partial<Record<ServiceState['state'], number>> = { running: 0, 'not installed': 4 };
 
 const chosen = ({ gateway }: ServiceOptions): Service => (gateway ? GATEWAY_SERVICE : AGENT_SERVICE);
-const tell = (line: string) => void process.stdout.write(`${line}\n`);
+const print = (line: string) => void process.stdout.write(`${line}\n`);
 
 export async function install(options: ServiceOptions): Promise<void> {
   requireRoot();
-  await installService(chosen(options), thisProgram(), thisHost(), tell);
+  await installService(chosen(options), thisProgram(), thisHost(), print);
 }
 
 export async function uninstall(options: ServiceOptions): Promise<void> {
   requireRoot();
-  await uninstallService(chosen(options), options.purge === true, thisHost(), tell);
+  await uninstallService(chosen(options), options.purge === true, thisHost(), print);
 }
 
-/** Sets the process's exit code by the state. */
+/** Prints the state and sets the exit code. */
 export async function status(options: ServiceOptions): Promise<void> {
   const { state, lines } = await serviceState(chosen(options), thisProgram(), thisHost());
-  for (const line of lines) tell(line);
+  for (const line of lines) print(line);
   process.exitCode = EXIT_CODES[state] ?? 3;
 }

@@ -2,17 +2,17 @@ import { type CnameRecord, zoneFileLine } from '../management/cname-record.ts';
 import type { Authtoken, Provisioned } from '../management/provision.ts';
 import type { ProvisionEvent } from '../management/provision-run.ts';
 
-/** Where the device's agent connects to. */
+/** The gateway that the device's agent connects to. */
 export interface GatewayAddress {
-  /** `host:port`; null: not known here. */
+  /** `host:port`; null when unknown. */
   serverAddr: string | null;
-  /** Path of the CA certificate on the device; null: none is needed, or not known here. */
+  /** Path of the CA certificate on the device; null when unknown or not needed. */
   caCert: string | null;
   /** Whether it is ngrok's cloud, which needs neither. */
   isCloud: boolean;
 }
 
-/** One line, or a few, on what just happened. */
+/** Formats a step of the setup for people. */
 export function describeProgress(event: ProvisionEvent): string {
   switch (event.step) {
     case 'domain':
@@ -38,10 +38,10 @@ function describeRecords(records: readonly CnameRecord[]): string {
   return ['', 'Add these records where the domain is managed:', '', ...lines, ''].join('\n');
 }
 
-/** The lines for the device's `.env`; those that only the operator can fill in are comments. */
+/** Lines for the device's `.env`; those that the operator must complete are comments. */
 export function envLines({ authtoken, domain }: Provisioned, gateway: GatewayAddress): string[] {
   const token = authtoken.kind === 'created' ? `NGROK_AUTHTOKEN=${authtoken.token}` : '# NGROK_AUTHTOKEN=';
-  // A site of one name has it for its tunnel.
+  // Without a wildcard, the tunnel needs the only name.
   const agentDomain = domain.domain.startsWith('*.') ? [`AGENT_DOMAIN=${domain.domain.replace(/^\*/, 'agent')}`] : [];
   if (gateway.isCloud) return [token, ...agentDomain];
   const address = gateway.serverAddr ?? '';
@@ -53,7 +53,7 @@ export function envLines({ authtoken, domain }: Provisioned, gateway: GatewayAdd
   ];
 }
 
-/** The last words of a run. */
+/** Formats the result of the setup for people. */
 export function describeResult(result: Provisioned, env: readonly string[]): string {
   const pending =
     result.certificate === 'pending' ? ['The certificate is pending; the gateway gets it once DNS is in place.'] : [];

@@ -77,7 +77,6 @@ function parsed<T>({ parse, allowed }: Variable<T>, text: string): T {
   }
 }
 
-/** Runs the workflow and prints its progress. */
 async function runSetup(options: SetupOptions, settings: ManagementSettings, output: SetupOutput): Promise<void> {
   const { provision } = await import('../management/provision.ts');
   const { ManagementError } = await import('../management/management-error.ts');
@@ -152,7 +151,7 @@ function hintFor(error: ManagementError): string {
   return error.status === 404 ? '; check that MANAGEMENT_API_URL is the management API' : '';
 }
 
-/** Explains to the operator what to do about a failed call. */
+/** Adds advice for the operator to the error of a failed call. */
 function explained(error: ManagementError): OperatorError {
   const exitCode = error.status === null ? EXIT_UNREACHABLE : error.isUnauthorized ? 2 : 1;
   // OpenSSL's messages end with a line break.

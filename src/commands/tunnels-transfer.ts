@@ -16,26 +16,26 @@ import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import { createLog } from '../lib/log.ts';
 import { loadSettings, type Settings } from '../settings/agent-settings.ts';
 
-/** Stands for standard output and input, as everywhere. */
+/** Standard output or input. */
 const STANDARD = '-';
 
 interface Outcome {
   domain: string;
   result: 'created' | 'unchanged' | 'kept' | 'failed';
-  /** Why it is not as the file says; null when it is. */
+  /** Why the tunnel differs from the file; null when it does not. */
   reason: string | null;
 }
 
 /**
- * Writes the tunnels as they are on the disk, whether an agent runs or not.
+ * Exports the saved tunnels, whether an agent runs or not.
  *
- * @param file where to; `-` or left out, standard output
- * @throws {OperatorError} when they cannot be read, or the file not be written
+ * @param file `-` or left out: standard output
+ * @throws {OperatorError} when the tunnels cannot be read or the file cannot be written
  */
 export async function exportTunnels(file: string | undefined): Promise<void> {
   const found = await readTunnelFile(tunnelsFile(loadSettings().dataDir));
   const { main, backup, path } = found;
-  // Most often it is another folder that was meant, and an empty export would be taken for a backup.
+  // DATA_DIR is probably wrong, and an empty export could be mistaken for a backup.
   if (!existsSync(dirname(path))) {
     throw new OperatorError(
       `data folder not found: ${dirname(path)}; set DATA_DIR to the agent's (the service uses /var/lib/device-agent)`,
@@ -54,7 +54,7 @@ export async function exportTunnels(file: string | undefined): Promise<void> {
 
 async function writeExport(file: string, text: string): Promise<void> {
   try {
-    // A device or a link such as /dev/stdout would be replaced by the file, for everybody.
+    // The file would replace a device or a link such as /dev/stdout, for all programs.
     if (!(await isReplaceable(file))) throw new OperatorError(`${file} is not a regular file; choose another name`, 2);
     // Policies may hold passwords.
     await writeDurably(file, text, 0o600);
@@ -74,11 +74,11 @@ async function isReplaceable(file: string): Promise<boolean> {
 }
 
 /**
- * Makes the tunnels of a file, as far as they are not there: by the agent's API when it runs, else on the disk. Those
- * that are there and differ are left as they are.
+ * Creates the missing tunnels of a file: through the API of a running agent, else on the disk. Existing tunnels that
+ * differ are kept.
  *
  * @param file `-`: standard input
- * @throws {OperatorError} exit code 2 when the file cannot be used as a whole, 1 when a tunnel is not as the file says
+ * @throws {OperatorError} exit code 2 when the file is unusable, 1 when a tunnel still differs from the file
  */
 export async function importTunnels(file: string, options: { json?: boolean }): Promise<void> {
   const settings = loadSettings();
@@ -113,7 +113,7 @@ async function readText(file: string, source: string): Promise<string> {
 
 async function throughAgent(tunnels: readonly ImportedTunnel[], settings: Settings): Promise<Outcome[]> {
   const present = tunnelsIn(await readTunnelFile(tunnelsFile(settings.dataDir)));
-  // Whether it answers at all is better said once than for every tunnel.
+  // Reports an unreachable agent once instead of for every tunnel.
   await callAgent(settings, 'GET', '/status');
   return eachAbsent(tunnels, present, (body) => callAgent(settings, 'POST', '/tunnels', { body }));
 }
@@ -131,7 +131,7 @@ async function ontoDisk(tunnels: readonly ImportedTunnel[], settings: Settings):
   }
 }
 
-/** One after another, so that they come in the order of the file. */
+/** Creates them one after another, in the order of the file. */
 async function eachAbsent(
   tunnels: readonly ImportedTunnel[],
   present: readonly Tunnel[],
@@ -167,7 +167,7 @@ async function attempt(
   }
 }
 
-/** What the agent binds at its next start; then it learns the URL. */
+/** The tunnel as the agent binds it at its next start, which determines the final URL. */
 function stored({ protocol, domain, forwards_to, policy, ...more }: ImportedTunnel): Tunnel {
   const url = `${protocol === 'http' ? 'https' : protocol}://${domain}`;
   const created_at = new Date().toISOString();

@@ -24,7 +24,7 @@ export async function listTunnels(options: JsonOption): Promise<void> {
 /**
  * Starts a tunnel and prints its URL.
  *
- * @throws {OperatorError} exit code 2 when the policy file cannot be used, 1 when the agent refuses
+ * @throws {OperatorError} exit code 2 when the policy file is unusable, 1 when the agent refuses
  */
 export async function startTunnel(
   forwardsTo: string,
@@ -56,7 +56,6 @@ export async function showTunnel(name: string, options: JsonOption): Promise<voi
   print(rows.map(([label, value]) => `${`${label}:`.padEnd(13)}${value}`).join('\n'));
 }
 
-/** Closes a tunnel and forgets it. */
 export async function deleteTunnel(name: string): Promise<void> {
   await callAgent(loadSettings(), 'DELETE', tunnelPath(name));
 }

@@ -1,11 +1,11 @@
 import type { Log } from '../lib/log.ts';
 
-/** Milliseconds that a stop may take before the process ends regardless; everything answered is on disk anyway. */
+/** Milliseconds before a slow stop ends the process; all acknowledged changes are on the disk already. */
 const STOP_DEADLINE_MS = 4500;
 
 /**
- * Keeps the process running until SIGTERM or SIGINT, then stops what runs and exits: 0, or 1 when stopping failed.
- * A second signal ends it at once.
+ * Stops the program at SIGTERM or SIGINT and exits: 0, or 1 when stopping failed. A second signal ends the process
+ * immediately.
  */
 export function runUntilStopped(running: { stop(): Promise<void> }, log: Log): void {
   let stopping = false;
@@ -19,7 +19,7 @@ export function runUntilStopped(running: { stop(): Promise<void> }, log: Log): v
   process.on('SIGINT', onSignal);
 }
 
-/** Logs what nobody caught and ends the process, for whoever supervises it to start it anew. */
+/** Logs uncaught errors and ends the process, so that a supervisor restarts it. */
 export function endOnUnexpectedError(log: Log): void {
   process.on('uncaughtException', (error) => {
     log.fatal({ err: error }, 'unexpected error; exiting');
@@ -39,6 +39,6 @@ async function end(running: { stop(): Promise<void> }, log: Log): Promise<void> 
     process.exit(1);
   }
   log.info('stopped');
-  // The SDK's threads may outlive its sessions; nothing is left to wait for.
+  // The SDK's threads may outlive its sessions.
   process.exit(0);
 }

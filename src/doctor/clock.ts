@@ -6,26 +6,25 @@ import type { ProxyRules } from '../lib/proxy-rules.ts';
 import { type Check, check, failed, ok, type Result, skipped } from './finding.ts';
 import type { Reach } from './gateway-reach.ts';
 
-/** Certificates and tokens stand this much. */
+/** Certificates and tokens tolerate this much skew. */
 const TOLERATED_MS = 60_000;
-/** The program is younger than this: a clock that shows less was never set. */
+/** Older than this program: a clock that shows an earlier time was never set. */
 const NEVER_SET = Date.parse('2025-01-01T00:00:00Z');
 const SET_IT = 'run sudo timedatectl set-ntp true; without a battery-backed clock, wait for the network at boot';
 const ANSWER_MS = 4_000;
 
 export interface ClockSources {
-  /** Milliseconds since 1970 by this machine's clock. */
+  /** The time of this machine's clock, in milliseconds since 1970. */
   now: () => number;
   /** Null: the gateway is the embedded one. */
   reach: Promise<Reach> | null;
-  /** Origin of a service whose answers say what time it is; null: none is known. */
+  /** Origin of a server whose `Date` header gives the right time; null when unknown. */
   dateFrom: string | null;
-  /** On the way there. */
   proxies: ProxyRules;
   patience: number;
 }
 
-/** How far this machine's clock is off, by what can be had from outside. */
+/** Compares the clock with a server's `Date` header, or else with the validity of the gateway's certificate. */
 export function clockCheck({ now, reach, dateFrom, proxies, patience }: ClockSources): Check {
   return check('clock', 'Clock', async () => {
     const shown = new Date(now()).toISOString();
@@ -62,21 +61,21 @@ function judgeValidity(reach: Reach, now: number, shown: string): Result {
   return ok(`${shown}, within the validity of the gateway's certificate`);
 }
 
-/** @returns milliseconds by which this machine is ahead; null when the service does not tell */
+/** @returns milliseconds by which this machine's clock is ahead; null when the server gives no time */
 async function skewAgainst(origin: string, now: () => number, proxies: ProxyRules, ms: number): Promise<number | null> {
   try {
     const asked = now();
     const date = Date.parse(
       (await withDeadline(dateOf(new URL(origin), proxies, ms), 'asking for the time', ms)) ?? '',
     );
-    // A Date header has whole seconds: on the average half a second has passed in it.
+    // A Date header has whole seconds: half a second has passed on average.
     return Number.isNaN(date) ? null : (asked + now()) / 2 - (date + 500);
   } catch {
-    return null; // the time is a by-product here: whether that service answers is for others to say
+    return null; // other checks report an unreachable server
   }
 }
 
-/** The `Date` of an answer. Nothing is sent and nothing else believed, so whoever answers may: a wrong clock breaks TLS. */
+/** Reads the `Date` header of a response. Ignores certificate errors, which a wrong clock causes; sends no secrets. */
 function dateOf(origin: URL, proxies: ProxyRules, ms: number): Promise<string | undefined> {
   const tls = { rejectUnauthorized: false };
   const createConnection = connectionFor(origin, proxies, tls, AbortSignal.timeout(ms));

@@ -5,11 +5,11 @@ import { diskAdvice } from '../lib/durable-write.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
 import { type Check, failed, ok, type Result } from './finding.ts';
 
-/** Below this, the next write of the tunnels or of a certificate may be the one that fails. */
+/** With less free space, the next write of the tunnels or of a certificate may fail. */
 const MIN_FREE_BYTES = 8 * 1024 * 1024;
 const OTHERS_MAY_WRITE = 0o022;
 
-/** Whose the data folder is, who may write to it, and whether there is room. */
+/** Checks the data folder's owner, permissions and free space. */
 export function dataFolderCheck(path: string): Check {
   return { name: 'data-folder', title: 'Data folder', run: () => inspect(path) };
 }
@@ -60,7 +60,7 @@ async function nearestFolder(path: string): Promise<string> {
 
 function ownership(path: string, { uid }: { uid: number }): Result | null {
   const user = process.geteuid?.() ?? 0;
-  // root looks at the folder of whichever user the agent runs as.
+  // root may check the folder of any user.
   if (user === 0 || user === uid) return null;
   return failed(
     `${path} belongs to user ${uid}, not to this user (${user})`,
@@ -68,7 +68,7 @@ function ownership(path: string, { uid }: { uid: number }): Result | null {
   );
 }
 
-/** What an agent left there that was once started as another user, with sudo mostly. */
+/** Finds a file of another user, which an agent leaves when it was started with sudo, for example. */
 async function foreignFile(path: string, owner: number): Promise<Result | null> {
   for (const folder of [path, join(path, 'gateway')]) {
     for (const name of await namesIn(folder)) {
@@ -92,7 +92,7 @@ async function namesIn(folder: string): Promise<string[]> {
   }
 }
 
-/** Only writing shows it: a file system may say one thing and do another. */
+/** Writes a file: permissions alone do not reveal a read-only or failing file system. */
 async function unwritable(path: string): Promise<Result | null> {
   const file = join(path, `.doctor-${process.pid}`);
   try {

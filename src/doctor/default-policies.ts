@@ -2,7 +2,7 @@ import { loadDefaultPolicies } from '../agent/tunnels/default-policies.ts';
 import { messageOf } from '../lib/errors.ts';
 import { type Check, check, failed, ok } from './finding.ts';
 
-/** Whether the file of the default policies can be used; the agent does not start without. */
+/** Checks the file of the default policies; the agent does not start without a valid one. */
 export function defaultPoliciesCheck(path: string): Check {
   return check('default-policies', 'Default policies', async () => {
     try {

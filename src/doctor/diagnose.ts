@@ -29,27 +29,25 @@ import { upstreamsCheck } from './upstreams.ts';
 
 export interface Surroundings {
   log: Log;
-  /** Milliseconds since 1970. */
   now?: () => number;
   resolve?: Resolve;
   nodeVersion?: string;
-  /** Left out: no service is meant. */
+  /** Left out: the systemd service is not checked. */
   service?: () => Promise<ServiceState>;
-  /** Names that are set and look like settings, but are none. */
+  /** Variables that look like settings but are unrecognised. */
   unknownSettings?: readonly string[];
-  /** How many times longer than usual to wait for anything; 1 when left out. */
+  /** Factor for all timeouts; 1 by default. */
   patience?: number;
-  /** Origin of a service that is known to tell the right time. */
+  /** Origin of a server whose clock is right. */
   dateFrom?: string | null;
 }
 
 const REACH_MS = 4_000;
 
 /**
- * Finds out what keeps an agent from working with these settings. Nothing is changed, and an agent that runs is left
- * alone.
+ * Diagnoses what keeps an agent from working with these settings. Changes nothing and leaves a running agent alone.
  *
- * @param settings or why there are none
+ * @param settings an error when they are invalid
  */
 export async function diagnose(settings: Settings | Error, surroundings: Surroundings): Promise<Finding[]> {
   const { nodeVersion, service, patience = 1 } = surroundings;

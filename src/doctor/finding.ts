@@ -1,19 +1,19 @@
-/** `skipped`: check failed, or does not apply; no problem by itself. */
+/** `skipped`: the check does not apply, or could not run because of another problem. */
 export type FindingStatus = 'ok' | 'failed' | 'skipped';
 
 export interface Finding {
   /** Stable name of the check, for programs. */
   check: string;
-  /** What was looked at, for people. */
+  /** Name of the check, for people. */
   title: string;
   status: FindingStatus;
-  /** What was found, or why nothing was looked at. */
+  /** The result, or why the check was skipped. */
   detail: string;
-  /** What to do about it; null when there is nothing to do. */
+  /** How to fix it; null when no action is needed. */
   advice: string | null;
 }
 
-/** Looks at one thing; several lines when several things of a kind are wrong. */
+/** Checks one thing; returns several results when several items have problems. */
 export interface Check {
   name: string;
   title: string;
@@ -24,23 +24,23 @@ export function check(name: string, title: string, run: Check['run']): Check {
   return { name, title, run };
 }
 
-/** What a check found; name and title are added by whoever runs it. */
+/** A finding without the name and title of its check. */
 export type Result = Pick<Finding, 'status' | 'detail' | 'advice'>;
 
 export const ok = (detail: string): Result => ({ status: 'ok', detail, advice: null });
 export const failed = (detail: string, advice: string | null): Result => ({ status: 'failed', detail, advice });
 export const skipped = (detail: string): Result => ({ status: 'skipped', detail, advice: null });
 
-/** Raised by what a check depends on, when that is not known: the check is skipped then, as the reason is said elsewhere. */
+/** Thrown when a check lacks its input: the check is skipped, because another check reports the reason. */
 export class NotKnown extends Error {}
 
-/** Lines for many things of a kind: those that are wrong one by one, up to here, and one for all the others. */
+/** Problems of one check that are listed; one more line counts the others. */
 const MAX_LINES = 10;
 
 /**
- * Puts the results for many things together so that they fit on a screen.
+ * Summarises the results for many items so that they fit on a screen.
  *
- * @param good says how many are as they should be
+ * @param good formats the number of items without problems
  */
 export function summarize(results: readonly Result[], good: (count: number) => string): Result[] {
   const wrong = results.filter(({ status }) => status === 'failed');

@@ -6,10 +6,10 @@ import { hostPort } from '../lib/ip-address.ts';
 import { displayProxy } from '../lib/proxy-rules.ts';
 import { type Check, check, failed, ok, type Result, skipped } from './finding.ts';
 
-/** What came of looking at who answers at the gateway's address. */
+/** The result of a TLS connection to the gateway's address. */
 export type Reach = { presented: TlsAnswer } | { error: unknown };
 
-/** What Node says of a certificate that is sound but of somebody else's signing. */
+/** Node's error codes for a valid certificate of an unknown CA. */
 const UNKNOWN_AUTHORITY = new Set([
   'DEPTH_ZERO_SELF_SIGNED_CERT',
   'SELF_SIGNED_CERT_IN_CHAIN',
@@ -17,11 +17,11 @@ const UNKNOWN_AUTHORITY = new Set([
   'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
   'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
 ]);
-/** Those who may vouch for the gateway vouch for this one, under another name. */
+/** A trusted CA signed the certificate, but for another name. */
 const OTHER_NAME = 'ERR_TLS_CERT_ALTNAME_INVALID';
 const CLOCK_OR_AGE = new Set(['CERT_NOT_YET_VALID', 'CERT_HAS_EXPIRED']);
 
-/** Whether the gateway answers, and is who it should be; null: the gateway is the embedded one. */
+/** Checks that the gateway answers with a trusted certificate; null: the gateway is embedded. */
 export function gatewayCheck(
   link: Pick<GatewayLink, 'address' | 'proxy'> | null,
   reach: Promise<Reach> | null,
@@ -36,7 +36,7 @@ export function gatewayCheck(
   });
 }
 
-/** Whether an authtoken may be sent there. */
+/** Whether it is safe to send an authtoken there. */
 export function isTrusted(reach: Reach): boolean {
   return 'presented' in reach && reach.presented.distrust === null;
 }

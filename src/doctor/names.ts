@@ -7,12 +7,12 @@ import { displayProxy } from '../lib/proxy-rules.ts';
 import { type Check, check, failed, ok, type Result, skipped, summarize } from './finding.ts';
 
 const LOOKUP_MS = 5_000;
-/** Names that are asked for: getaddrinfo has few threads, and a silent name server keeps each for seconds. */
+/** Names to look up: getaddrinfo has few threads, and an unresponsive name server blocks each for seconds. */
 const MAX_NAMES = 50;
 
 const CHECK_NAME_SERVER = 'check the network and its name server (resolvectl status, /etc/resolv.conf)';
 
-/** Addresses of a name, as the system resolves it. */
+/** Resolves a name to its addresses. */
 export type Resolve = (name: string) => Promise<string[]>;
 
 export const systemResolve: Resolve = async (name) => {
@@ -20,7 +20,7 @@ export const systemResolve: Resolve = async (name) => {
   return found.map(({ address }) => address);
 };
 
-/** Whether the gateway's name is known here; null: the gateway is the embedded one. */
+/** Checks that the gateway's name resolves here; null: the gateway is embedded. */
 export function gatewayNameCheck(link: Pick<GatewayLink, 'address' | 'proxy'> | null, resolve: Resolve): Check {
   return check('gateway-dns', 'DNS of the gateway', async () => {
     if (!link) return skipped('embedded in the agent: needs no name');
@@ -36,14 +36,14 @@ export function gatewayNameCheck(link: Pick<GatewayLink, 'address' | 'proxy'> | 
 }
 
 /**
- * Whether the public finds the tunnels' names.
+ * Checks that the tunnels' domains resolve.
  *
- * @param domains a hostname each, for tcp with its port
- * @param isEmbedded its names are known to browsers and curl, on this machine
+ * @param domains hostnames; those of tcp tunnels with a port
+ * @param isEmbedded names of the embedded gateway only resolve in browsers and curl on this machine
  */
 export function domainNamesCheck(domains: Promise<readonly string[]>, isEmbedded: boolean, resolve: Resolve): Check {
   return check('domains-dns', 'DNS of the domains', async () => {
-    // Internal names are for policies of the gateway alone.
+    // Only the gateway's policies use internal names.
     const named = (await domains)
       .map((domain) => domain.replace(/:\d+$/, ''))
       .filter((host) => !host.endsWith('.internal'));

@@ -1,9 +1,9 @@
 import { type Check, check, failed, ok } from './finding.ts';
 
-/** The oldest Node that the program is built for, as package.json's `engines` says. */
+/** The oldest supported version of Node, as in `engines` of package.json. */
 const OLDEST = [20, 19] as const;
 
-/** @param version of the running Node, such as `v20.19.0` */
+/** @param version of the running Node, for example `v20.19.0` */
 export function nodeVersionCheck(version = process.version): Check {
   return check('node', 'Node', async () => {
     const [major = 0, minor = 0] = version.replace(/^v/, '').split('.').map(Number);

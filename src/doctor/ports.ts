@@ -13,7 +13,7 @@ interface Port {
   port: number;
 }
 
-/** Whether the ports that the agent needs can be had; while an agent runs, they are its own. */
+/** Checks that the agent's ports are free, unless a running agent uses them. */
 export function portsCheck(settings: Settings, agent: Promise<RunningAgent>): Check {
   return check('ports', 'Ports', async () => {
     const { status, holdsFolder } = await agent;
@@ -39,7 +39,7 @@ function portsOf({ api, gateway }: Settings): Port[] {
   ];
 }
 
-/** @returns what is in the way; null when nothing is */
+/** @returns why the port is unavailable; null when it is free */
 async function tryPort({ what, setting, host, port }: Port): Promise<Result | null> {
   const server = createServer();
   try {

@@ -3,12 +3,12 @@ import type { Finding, FindingStatus } from './finding.ts';
 const MARKS: Readonly<Record<FindingStatus, string>> = { ok: '✔', failed: '✖', skipped: '-' };
 const COLORS: Readonly<Record<FindingStatus, number>> = { ok: 32, failed: 31, skipped: 90 };
 
-/** Whether colours are welcome: on a terminal, unless NO_COLOR says otherwise (no-color.org). */
+/** Whether to use colours: on a terminal, unless NO_COLOR is set (no-color.org). */
 export function wantsColor(stream: { isTTY?: boolean }, env: NodeJS.ProcessEnv): boolean {
   return stream.isTTY === true && !env.NO_COLOR && env.TERM !== 'dumb';
 }
 
-/** The findings as one screen for people: a line each, and under what is wrong what to do. */
+/** Renders the findings for people: one line each, with the advice below each problem. */
 export function renderReport(findings: readonly Finding[], color: boolean): string {
   const width = Math.max(0, ...findings.map(({ title }) => title.length));
   const paint = (text: string, code: number) => (color ? `\u001b[${code}m${text}\u001b[0m` : text);

@@ -2,14 +2,14 @@ import { withDeadline } from '../lib/deadline.ts';
 import { messageOf } from '../lib/errors.ts';
 import { type Check, type Finding, failed, NotKnown, skipped } from './finding.ts';
 
-/** Milliseconds for each check, so that the whole takes no longer either: all of them run at the same time. */
+/** Milliseconds for each check, and in total: all checks run concurrently. */
 const CHECK_MS = 9_500;
 
 /**
- * Runs all checks and puts what they found in their order.
+ * Runs all checks and returns their findings in order.
  *
- * @param secrets never appear in the result, whatever a gateway or the system quotes
- * @param patience how many times longer than usual each may take
+ * @param secrets removed from the findings, even when an error quotes them
+ * @param patience factor for all timeouts
  */
 export async function runChecks(
   checks: readonly Check[],
@@ -30,7 +30,6 @@ async function runCheck({ name, title, run }: Check, deadlineMs: number): Promis
     return [results].flat().map((result) => ({ check: name, title, ...result }));
   } catch (error) {
     if (error instanceof NotKnown) return [{ check: name, title, ...skipped(error.message) }];
-    // Whatever stands in the way of a check is itself something to know.
     return [{ check: name, title, ...failed(`check failed: ${messageOf(error)}`, null) }];
   }
 }

@@ -6,25 +6,25 @@ import { messageOf, OperatorError } from '../lib/errors.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { type Check, failed, ok, type Result, skipped } from './finding.ts';
 
-/** What can be found out about an agent that runs already. */
+/** What is known about an agent that is already running. */
 export interface RunningAgent {
-  /** Whether a process holds the data folder; null: this user may not look. */
+  /** Whether a process holds the data folder; null: this user may not read it. */
   holdsFolder: boolean | null;
-  /** Where the local API should be; null when the settings leave that open. */
+  /** Address of the local API; null when the settings leave its port open. */
   address: string | null;
-  /** What answers there as an agent's API; null: nothing does. */
+  /** The response of the agent's API; null when unreachable. */
   status: StatusReport | null;
-  /** Why nothing was learnt there. */
+  /** Why the status is unknown. */
   problem: string | null;
 }
 
 const ASK_MS = 3_000;
-/** Tunnels whose state is asked for, so that a thousand of them do not make the check slow. */
+/** Tunnels whose state is requested, so that a thousand of them do not slow down the check. */
 const MAX_ASKED = 100;
 
-/** Looks for an agent on the data folder, and at the address of the local API. */
+/** Looks for an agent that holds the data folder or answers at the local API's address. */
 export async function findRunningAgent(settings: Settings, patience: number): Promise<RunningAgent> {
-  const holdsFolder = await isDataFolderHeld(settings.dataDir).catch(() => null); // not ours to look into
+  const holdsFolder = await isDataFolderHeld(settings.dataDir).catch(() => null); // unreadable
   if (settings.api.port === 0) {
     return { holdsFolder, address: null, status: null, problem: 'its port is unknown with AGENT_PORT=0' };
   }
@@ -33,20 +33,20 @@ export async function findRunningAgent(settings: Settings, patience: number): Pr
     const status = await callAgent<StatusReport>(settings, 'GET', '/status', { deadlineMs: ASK_MS * patience });
     return { holdsFolder, address, status, problem: null };
   } catch (error) {
-    // What the command line advises whoever starts an agent is of no use here.
+    // The message advises to start the agent; only its cause is useful here.
     const reason = error instanceof OperatorError && error.cause !== undefined ? error.cause : error;
     return { holdsFolder, address, status: null, problem: `${address}: ${messageOf(reason)}` };
   }
 }
 
-/** The tunnels of a running agent with their states, up to a bound. */
+/** The first {@link MAX_ASKED} tunnels of a running agent, with their states. */
 export async function liveTunnels(settings: Settings, patience: number): Promise<TunnelDetail[]> {
   const ask = <T>(path: string) => callAgent<T>(settings, 'GET', path, { deadlineMs: ASK_MS * patience });
   const listed = await ask<ListedTunnel[]>('/tunnels');
   return Promise.all(listed.slice(0, MAX_ASKED).map(({ url_part }) => ask<TunnelDetail>(tunnelPath(url_part))));
 }
 
-/** Whether an agent runs, and whether there are two that are in each other's way. */
+/** Reports a running agent, and a conflict between two agents. */
 export function runningAgentCheck(agent: Promise<RunningAgent>, dataDir: string): Check {
   return { name: 'agent', title: 'Agent', run: async () => judge(await agent, dataDir) };
 }

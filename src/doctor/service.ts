@@ -10,7 +10,7 @@ const ADVICE: Readonly<Record<ServiceState['state'], string | null>> = {
   failing: 'see the other problems here and the log: journalctl -u device-agent',
 };
 
-/** Whether the service of systemd runs, and will after the next boot. */
+/** Checks that the systemd service runs, and starts at boot. */
 export function serviceCheck(find: () => Promise<ServiceState>): Check {
   return { name: 'service', title: 'Service', run: async () => judge(await find()) };
 }

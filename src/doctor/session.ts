@@ -11,7 +11,7 @@ import { isTrusted, type Reach } from './gateway-reach.ts';
 import type { RunningAgent } from './running-agent.ts';
 import { upstreamAdvice } from './upstreams.ts';
 
-/** A name that a tunnel, or the agent's own API, has to be able to bind. */
+/** A domain that a tunnel or the agent's own API needs to bind. */
 export interface Name {
   domain: string;
   protocol: string;
@@ -19,9 +19,8 @@ export interface Name {
 
 export interface SessionSources {
   agent: Promise<RunningAgent>;
-  /** Null: the gateway is the embedded one. */
+  /** Null when the gateway is embedded; so is `link`. */
   reach: Promise<Reach> | null;
-  /** Null: the same. */
   link: Pick<GatewayLink, 'connect' | 'close'> | null;
   names: Promise<readonly Name[]>;
   live: () => Promise<readonly TunnelDetail[]>;
@@ -35,16 +34,16 @@ interface Findings {
 
 const CONNECT_MS = 3_500;
 const BIND_ALL_MS = 1_500;
-/** What a name answers in the moment in which it is tried. */
+/** The policy of a domain while it is being checked. */
 const CLOSED: TrafficPolicyDocument = {
   on_http_request: [{ actions: [{ type: 'deny', config: { status_code: 503 } }] }],
 };
 const EMBEDDED = 'embedded gateway: creates its own';
-/** The authtoken's rules do not allow a name, or an address. */
+/** The authtoken's ACL or reservations do not allow a domain or an address. */
 const DENIED: readonly string[] = ['ERR_NGROK_308', 'ERR_NGROK_316', 'ERR_NGROK_356'];
 const ONLINE_ELSEWHERE = 'ERR_NGROK_334';
 
-/** Whether the gateway takes the authtoken, and whether that may bind the names of the tunnels. */
+/** Checks that the gateway accepts the authtoken, and that it may bind the tunnels' domains. */
 export function sessionChecks(sources: SessionSources): Check[] {
   let findings: Promise<Findings> | null = null;
   const examined = () => {
@@ -80,7 +79,7 @@ async function examine({ agent, reach, link, names, live, patience }: SessionSou
   }
   try {
     const authtoken = ok('accepted by the gateway');
-    // A running agent that cannot be asked may serve these names: they are not to be touched.
+    // A running agent whose API is unreachable may serve these domains.
     if (running.holdsFolder !== false)
       return { authtoken, rights: [skipped('a running agent may be using the domains')] };
     return { authtoken, rights: await tryNames(session, names, BIND_ALL_MS * patience) };
@@ -95,7 +94,7 @@ function neither(reason: string): Findings {
 }
 
 function judgeRunning({ state, since, last_error }: StatusReport['session']): Result {
-  if (state === 'online') return ok(`the running agent has been online with it since ${since}`);
+  if (state === 'online') return ok(`the running agent has been online since ${since}`);
   const advice = last_error?.code ? NEW_AUTHTOKEN : 'follow the advice on the gateway; the agent keeps retrying';
   return failed(`the running agent is ${state}${because(last_error)}`, advice);
 }
@@ -116,11 +115,11 @@ function because(error: TunnelDetail['last_error']): string {
 }
 
 const NEW_AUTHTOKEN =
-  'set NGROK_AUTHTOKEN to a valid one: device-agent setup --rotate makes it, or the dashboard of ngrok';
+  'set NGROK_AUTHTOKEN to a valid one: create it with device-agent setup --rotate, or in the ngrok dashboard';
 
 function refused(error: unknown): Result {
   if (error instanceof DeadlineExceeded) {
-    return failed(error.message, 'the gateway takes connections but does not answer: look at its log');
+    return failed(error.message, 'the gateway accepts connections but does not answer: check its log');
   }
   const code = error instanceof SessionRefused ? error.code : null;
   return failed(
@@ -160,7 +159,7 @@ async function tryName(session: GatewaySession, { domain, protocol }: Name, ms: 
   }
 }
 
-/** Null for what says by itself what to do. */
+/** Null for errors whose message contains the advice. */
 function adviceFor(code: string, domain: string): string | null {
   if (code.startsWith('ERR_AGENT_UPSTREAM_')) return upstreamAdvice(code);
   if (code === ONLINE_ELSEWHERE) return 'another agent uses this domain: stop it there, or delete the tunnel here';

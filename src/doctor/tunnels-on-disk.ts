@@ -3,7 +3,7 @@ import { backupOf } from '../agent/tunnels/durable-file.ts';
 import type { FileContent, TunnelFile } from '../agent/tunnels/tunnel-file.ts';
 import { type Check, failed, ok, type Result } from './finding.ts';
 
-/** Damage in the tunnels' file and in the copy before it. */
+/** Checks the file of the tunnels and its backup copy for damage. */
 export function tunnelFileCheck(file: Promise<TunnelFile>): Check {
   return { name: 'tunnels-file', title: 'Tunnels on disk', run: async () => judge(await file) };
 }

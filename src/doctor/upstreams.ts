@@ -10,10 +10,10 @@ import { type Check, check, failed, ok, type Result, skipped, summarize } from '
 
 const START_IT = 'start the upstream, or change what the tunnel forwards to';
 const ANSWER_MS = 3_000;
-/** Upstreams that are tried at the same time. */
+/** Upstreams that are checked concurrently. */
 const MAX_TRYING = 16;
 
-/** Whether what the tunnels lead to is there, and allowed. */
+/** Checks that the tunnels' upstreams are allowed and accept connections. */
 export function upstreamsCheck(tunnels: Promise<readonly Tunnel[]>, settings: Settings, patience: number): Check {
   const guard = new UpstreamGuard(settings.allowUpstreams);
   const limiter = new Limiter(MAX_TRYING);
@@ -50,27 +50,27 @@ async function tryUpstream(text: string, guard: UpstreamGuard, settings: Setting
   }
 }
 
-/** What to do about an upstream that the agent refuses, by the code of the refusal. */
+/** The advice for an upstream that the agent rejects, by error code. */
 export function upstreamAdvice(code: string | null): string {
   if (code === 'ERR_AGENT_UPSTREAM_UNKNOWN')
     return 'check the name and the name server, or change what the tunnel forwards to';
   return 'change AGENT_ALLOW_UPSTREAMS, or what the tunnel forwards to';
 }
 
-/** Whether there was no connection that TLS could have been spoken over. */
+/** Whether the connection failed before TLS began. */
 function isUnreachable(error: unknown): boolean {
   return error instanceof AggregateError || (error instanceof Error && 'syscall' in error) || error instanceof NoAnswer;
 }
 
-interface Way {
+interface ReachOptions {
   guard: UpstreamGuard;
-  /** Whether a certificate has to be valid. */
+  /** Whether to verify the certificate. */
   verify: boolean;
   ms: number;
 }
 
-/** Connects as a tunnel would, to an address that was checked; nothing is sent. */
-async function reach(upstream: Upstream, { guard, verify, ms }: Way): Promise<void> {
+/** Connects to an allowed upstream as a tunnel would, but sends no data. */
+async function reach(upstream: Upstream, { guard, verify, ms }: ReachOptions): Promise<void> {
   if (upstream.kind === 'unix') return opened(connectTcp(await guard.resolveSocket(upstream.path)), 'connect', ms);
   const { host, port, scheme } = upstream;
   const target = { host, port, autoSelectFamily: true };
@@ -79,7 +79,7 @@ async function reach(upstream: Upstream, { guard, verify, ms }: Way): Promise<vo
   return opened(connectTls({ ...target, ...name, rejectUnauthorized: verify }), 'secureConnect', ms);
 }
 
-/** OpenSSL's message is for those who read its source; what went wrong is a member of its own. */
+/** `reason` is readable, unlike OpenSSL's full message. */
 function tlsProblem(error: unknown): string {
   return error instanceof Error && 'reason' in error ? String(error.reason) : messageOf(error);
 }

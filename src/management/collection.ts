@@ -167,7 +167,7 @@ export class EdgeModule<Body, Answer> {
     return call(this.transport, this.operations.get, { id: edgeId, signal });
   }
 
-  /** Removes the module. Succeeds when there is none. */
+  /** Removes the module; succeeds when it does not exist. */
   async delete(edgeId: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(this.operations.delete, { id: edgeId, signal });
   }

@@ -8,7 +8,7 @@ import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const FREE_PORTS = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0' };
 
-it('prints one screen without colours into a pipe, and exits with 0 when nothing is wrong', async () => {
+it('doctor prints no colours into a pipe, and exits with 0 without problems', async () => {
   const { code, stdout, stderr } = await deviceAgent(['doctor'], temporaryFolder(), FREE_PORTS);
   expect([code, stderr]).toEqual([0, '']);
   expect(stdout).toMatch(/^✔ Node {2,}v[\s\S]*\n✔ Settings {2,}valid; gateway: the embedded gateway\n/);
@@ -16,7 +16,7 @@ it('prints one screen without colours into a pipe, and exits with 0 when nothing
   expect(stdout).not.toContain('\u001b');
 });
 
-it('names every setting that is wrong, in JSON as well, and exits with 1', async () => {
+it('doctor reports every invalid setting, also with --json, and exits with 1', async () => {
   const env = { ...FREE_PORTS, AGENT_PORT: 'http', LOG_LEVEL: 'loud', AGENT_API_TOKEN: 'a secret with blanks' };
   const { code, stdout } = await deviceAgent(['doctor', '--json'], temporaryFolder(), env);
   expect(code).toBe(1);
@@ -31,7 +31,7 @@ it('names every setting that is wrong, in JSON as well, and exits with 1', async
   expect(stdout).not.toContain('a secret');
 });
 
-it('names what is no setting in the files of settings', async () => {
+it('doctor reports unrecognised settings in settings files', async () => {
   const folder = temporaryFolder();
   writeFileSync(join(folder, '.env'), 'AGENT_DOMIAN=me.localhost\nCOMPOSE_PROJECT_NAME=pi\n');
   writeFileSync(join(folder, 'settings.env'), 'NGROK_AUTH_TOKEN=super-secret-authtoken\n');
@@ -52,14 +52,14 @@ it('names what is no setting in the files of settings', async () => {
   expect(stdout).not.toContain('super-secret');
 });
 
-it('never prints the authtoken', async () => {
+it('doctor never prints the authtoken', async () => {
   const env = { ...FREE_PORTS, NGROK_AUTHTOKEN: 'super-secret-authtoken', NGROK_SERVER_ADDR: '127.0.0.1:1' };
   const { code, stdout } = await deviceAgent(['doctor'], temporaryFolder(), env);
   expect([code, stdout]).toEqual([1, expect.stringMatching(/\n✖ Gateway {2,}127\.0\.0\.1:1 is unreachable/)]);
   expect(stdout).not.toContain('super-secret');
 });
 
-it('trusts for ngrok’s cloud whom the SDK trusts', () => {
+it('doctor trusts the same CAs as the SDK for ngrok’s cloud', () => {
   const scope = dirname(dirname(createRequire(import.meta.url).resolve('@ngrok/ngrok')));
   const native = readdirSync(scope, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.node'));
   expect(native.length).toBeGreaterThan(0);

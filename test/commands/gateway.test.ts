@@ -43,12 +43,12 @@ function run(...args: string[]): Promise<unknown> {
   return program.parseAsync(['gateway', ...args], { from: 'user' });
 }
 
-it('gateway runs the gateway', async () => {
+it('gateway runs a standalone gateway', async () => {
   await run();
   expect(runs).toBe(1);
 });
 
-it('gateway api-key create prints a key that works, alone on its line, also beside a running gateway', async () => {
+it('gateway api-key create prints only a valid key to standard output, also while the gateway runs', async () => {
   const running = openGatewayStore({ dataDir, encryptionKey: null });
   await run('api-key', 'create', '--description', 'laptop');
   expect(process.stderr.write).toHaveBeenCalledWith(expect.stringContaining(`of the gateway in ${dataDir}`));
@@ -59,7 +59,7 @@ it('gateway api-key create prints a key that works, alone on its line, also besi
   running.database.close();
 });
 
-it('gateway backup copies the database of a running gateway, and never overwrites', async () => {
+it('gateway backup copies the database of a running gateway, and never overwrites a file', async () => {
   const running = openGatewayStore({ dataDir, encryptionKey: null });
   await run('api-key', 'create');
   const file = join(dataDir, 'copy.db');
@@ -73,14 +73,14 @@ it('gateway backup copies the database of a running gateway, and never overwrite
 });
 
 it.each([['backup', 'copy.db'], ['certificates']])(
-  'gateway %s makes no gateway where there is none',
+  'gateway %s does not create a missing gateway',
   async (...args) => {
     await expect(run(...args)).rejects.toThrow(`there is no gateway in ${dataDir}: `);
     expect(readdirSync(dataDir)).toEqual([]);
   },
 );
 
-it('a gateway of an older version that still runs keeps its schema: gateway backup copies it, what needs more refuses', async () => {
+it('gateway backup copies the database of an older running gateway, and other commands refuse to migrate it', async () => {
   const file = join(dataDir, 'gateway', 'gateway.db');
   openGatewayStore({ dataDir, encryptionKey: null }).database.close();
   const running = Database.open(file);
@@ -97,7 +97,7 @@ it('a gateway of an older version that still runs keeps its schema: gateway back
   running.close();
 });
 
-it('gateway certificates shows how those stand that are obtained automatically', async () => {
+it('gateway certificates shows the status of automatic certificates', async () => {
   const store = openGatewayStore({ dataDir, encryptionKey: null });
   await run('certificates');
   expect(printed).toBe('');

@@ -3,7 +3,7 @@ import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 
-it('device-agent health says by its exit code whether the agent is alive', async () => {
+it('health exits with 0 when the agent is alive, else with 3', async () => {
   const [folder, remove] = makeFolder();
   onTestFinished(remove);
   const agent = AgentProcess.start(folder);
@@ -16,7 +16,7 @@ it('device-agent health says by its exit code whether the agent is alive', async
   });
 });
 
-it('device-agent gateway health says by its exit code whether the gateway is alive', async () => {
+it('gateway health exits with 0 when the gateway is alive, else with 3', async () => {
   const [folder, remove] = makeFolder();
   onTestFinished(remove);
   const gateway = await GatewayProcess.start(folder);

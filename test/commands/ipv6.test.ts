@@ -3,8 +3,8 @@ import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { NO_IPV6, unless } from '../support/requirements.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 
-describe('an agent whose API is on the loopback of IPv6', unless(NO_IPV6), () => {
-  it('is reached there by the command line, and is sound to doctor', async () => {
+describe('an agent whose API listens on the IPv6 loopback address', unless(NO_IPV6), () => {
+  it('answers the command line, and doctor finds no problems', async () => {
     const [folder, remove] = makeFolder();
     const agent = AgentProcess.start(folder, { AGENT_HOST: '::1' });
     onTestFinished(async () => {

@@ -7,8 +7,8 @@ import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { getPublic } from '../support/gateway.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 
-/** Gateway, operator and device as they are: processes of their own, with nothing between them but what is printed. */
-describe('a gateway of one’s own, from the first start to a tunnel', { shuffle: false }, () => {
+/** Gateway, operator and device run as separate processes that share only what the commands print. */
+describe('a standalone gateway, from the first start to a tunnel', { shuffle: false }, () => {
   const [root, removeRoot] = makeFolder();
   const folder = (name: string) => {
     const path = join(root, name);
@@ -52,7 +52,7 @@ describe('a gateway of one’s own, from the first start to a tunnel', { shuffle
     );
   });
 
-  it('sets a site up with a key that was made beside the running gateway', async () => {
+  it('setup creates a site with an API key that was created while the gateway runs', async () => {
     const made = await deviceAgent(['gateway', 'api-key', 'create', '--description', 'laptop'], folder('gateway'));
     expect(made.stdout).toMatch(/^\w{27}_\w+\n$/);
     operator = {
@@ -69,7 +69,7 @@ describe('a gateway of one’s own, from the first start to a tunnel', { shuffle
     firstRun = stdout;
   });
 
-  it('carries a tunnel of an agent that was started with the lines that setup printed', async () => {
+  it('an agent with the printed .env lines opens a tunnel', async () => {
     const lines = firstRun.slice(firstRun.indexOf('.env:') + 5);
     expect(lines.trim().split('\n')).toEqual([
       expect.stringMatching(/^NGROK_AUTHTOKEN=\w{27}_\w+$/),
@@ -91,34 +91,34 @@ describe('a gateway of one’s own, from the first start to a tunnel', { shuffle
       url: `https://cam.sitea.example.com:${up.https}`,
     });
     expect(await visit('cam.sitea.example.com')).toMatchObject({ status: 200, body: 'the camera' });
-    // Another site's name is not for this authtoken.
+    // The authtoken may not bind another site's domain.
     expect(await (await post('cam.siteb.example.com')).json()).toMatchObject({ error_code: 'ERR_NGROK_316' });
   });
 
-  it('finds everything when setup is run again', async () => {
+  it('setup finds everything when it runs again', async () => {
     const { code, stdout } = await setup('--no-wait');
     expect(code).toBe(0);
     expect(stdout).toMatch(/^domain +\*\.sitea\.example\.com \(rd_\w+\) found$/m);
     expect(stdout).toMatch(/^bot user +site A \(bot_\w+\) found$/m);
     expect(stdout).toMatch(/^authtoken +cr_\w+ exists from an earlier run/m);
-    // A key of 4096 bits takes its time.
+    // Generating a 4096-bit key is slow.
     await expect
       .poll(async () => JSON.parse((await setup('--no-wait', '--json')).stdout).certificate, { timeout: 25_000 })
       .toBe('ready');
   });
 
-  it('says what to set when the gateway’s CA is unknown', async () => {
+  it('setup names the setting to change when the gateway’s CA is unknown', async () => {
     const { code, stderr } = await deviceAgent(
       ['setup', '--domain', 'a.example.com', '--bot', 'b'],
       folder('laptop'),
-      // A name that the system's resolver knows: only the signature is in the way.
+      // The system resolves this name, so that only the CA is wrong.
       { MANAGEMENT_API_URL: `https://localhost:${up.https}`, MANAGEMENT_API_KEY: 'a_b' },
     );
     expect(code).toBe(3);
     expect(stderr).toMatch(/set MANAGEMENT_API_CA_CERT to .* or remove it if a public CA/);
   });
 
-  it('comes back after a kill with everything, and the agent to it', async () => {
+  it('a killed gateway restarts with all its data, and the agent reconnects', async () => {
     await gateway.end('SIGKILL');
     const seen = device.lines.length;
     await startGateway({ GATEWAY_HTTPS_PORT: String(up.https) });

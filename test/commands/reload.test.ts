@@ -56,7 +56,7 @@ describe('an agent that reloads its settings (SIGHUP)', { shuffle: false }, () =
     write('policies.json', policies('one'));
     write('.env', 'AGENT_DOMIAN=me.localhost\n');
     settings(`AGENT_API_TOKEN=${FIRST_TOKEN}`);
-    // As systemd does: what is in the file is also in the environment, as it was at the start.
+    // Like systemd: the environment contains the file's values from the start.
     agent = AgentProcess.start(folder, { SETTINGS_FILE: 'settings.env', AGENT_API_TOKEN: FIRST_TOKEN });
     api = await agent.ready();
     own = new URL(String((await agent.logged('remote API online')).url));
@@ -74,12 +74,12 @@ describe('an agent that reloads its settings (SIGHUP)', { shuffle: false }, () =
     removeFolder();
   });
 
-  it('was told at its start of what looks like a setting in .env and is none', async () => {
+  it('logs unrecognised settings in .env at the start', async () => {
     const warning = await agent.logged('unrecognised settings');
     expect(warning).toMatchObject({ level: 'warn', settings: ['AGENT_DOMIAN'] });
   });
 
-  it('puts new default policies in force, and leaves tunnels with policies of their own alone', async () => {
+  it('applies new default policies, except to tunnels with their own policy', async () => {
     expect([await shown('plain.localhost'), await shown('own.localhost')]).toEqual(['one', 'mine']);
     const before = await tunnel('own');
     write('policies.json', policies('two'));
@@ -89,14 +89,14 @@ describe('an agent that reloads its settings (SIGHUP)', { shuffle: false }, () =
     expect(await tunnel('own')).toEqual(before);
   });
 
-  it('takes a new API token, also in the place of one that is still in its environment', async () => {
+  it('uses a new API token, even when its environment still contains the old one', async () => {
     expect(await remote(FIRST_TOKEN)).toBe(200);
     settings('AGENT_API_TOKEN=the-second-token-of-two');
     await reload(DONE);
     expect([await remote(FIRST_TOKEN), await remote('the-second-token-of-two')]).toEqual([401, 200]);
   });
 
-  it('goes back to the generated token when the other one is no longer set', async () => {
+  it('uses the generated API token again when no other is set', async () => {
     settings();
     await reload(DONE);
     const generated = readFileSync(join(folder, 'data/api-token'), 'utf8').trim();
@@ -104,14 +104,14 @@ describe('an agent that reloads its settings (SIGHUP)', { shuffle: false }, () =
   });
 
   it.each([
-    ['a value that is not allowed', () => settings('LOG_LEVEL=loud'), /LOG_LEVEL="loud"/],
-    ['policies that are no JSON', () => write('policies.json', '{'), /policies\.json.*not JSON/],
+    ['a value that is not supported', () => settings('LOG_LEVEL=loud'), /LOG_LEVEL="loud"/],
+    ['policies that are not JSON', () => write('policies.json', '{'), /policies\.json.*not JSON/],
     [
-      'policies that the gateway refuses',
+      'policies that the gateway rejects',
       () => write('policies.json', policies('bad', '1 +')),
       /refused by the gateway/,
     ],
-  ])('refuses %s as a whole, and says why', async (_what, spoil, reason) => {
+  ])('rejects %s, keeps all previous settings and logs the reason', async (_what, spoil, reason) => {
     settings('AGENT_API_TOKEN=a-token-that-never-counts');
     spoil();
     expect(await reload(REFUSED)).toMatchObject({ level: 'error', reason: expect.stringMatching(reason) });
@@ -120,7 +120,7 @@ describe('an agent that reloads its settings (SIGHUP)', { shuffle: false }, () =
     expect(await tunnel('plain')).toMatchObject({ status: 'online', policy: policies('one') });
   });
 
-  it('changes the log level, and names the settings that need a restart', async () => {
+  it('changes the log level, and logs the settings that need a restart', async () => {
     settings('LOG_LEVEL=warn', 'AGENT_DOMAIN=other.localhost');
     const from = agent.lines.length;
     const { settings: named } = await reload('changed settings need a restart');
@@ -129,14 +129,14 @@ describe('an agent that reloads its settings (SIGHUP)', { shuffle: false }, () =
   });
 });
 
-it('an agent that is told so while it starts does it when it has started', async () => {
+it('SIGHUP during the start reloads the settings after the start', async () => {
   const [folder, removeFolder] = makeFolder();
   onTestFinished(removeFolder);
   const pipe = join(folder, 'policies.json');
   execFileSync('mkfifo', [pipe]);
   const agent = AgentProcess.start(folder, { DEFAULT_POLICIES: pipe });
   onTestFinished(async () => void (await agent.end()));
-  // Opening it waits until the agent reads it, which then waits for what is written.
+  // Opening the file blocks until the agent reads it, and the agent then waits for its content.
   const start = await open(pipe, 'w');
   agent.child.kill('SIGHUP');
   await start.writeFile(policies('one'));

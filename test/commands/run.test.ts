@@ -36,7 +36,7 @@ async function start(env: Record<string, string> = {}): Promise<AgentProcess> {
 }
 
 const run = (env: Record<string, string> = {}) => deviceAgent(['run'], folder, { ...FREE, ...env });
-/** @param to where a shell sends what the command prints */
+/** @param to shell redirection of the command's output */
 const exportTunnels = (to: string) =>
   outcomeOf('sh', ['-c', `"$0" "$1" tunnels export ${to}`, process.execPath, CLI], folder);
 const oneLine = /^device-agent: [^\n]+\n$/;
@@ -55,8 +55,8 @@ const saved = (...names: string[]) => JSON.stringify({ version: 1, tunnels: name
 const domains = async (api: string) =>
   ((await (await fetch(`${api}/tunnels`)).json()) as { domain: string }[]).map(({ domain }) => domain);
 
-describe('an agent that cannot start says so in one line', () => {
-  it('when another agent has the data folder', async () => {
+describe('an agent that cannot start prints one line', () => {
+  it('when another agent uses the data folder', async () => {
     const first = await start();
     const { code, stderr } = await run();
     expect(stderr).toMatch(oneLine);
@@ -65,7 +65,7 @@ describe('an agent that cannot start says so in one line', () => {
     expect((await fetch(`${await first.api()}/readyz`)).status).toBe(200);
   });
 
-  it('when something else listens on its port', async () => {
+  it('when its port is in use', async () => {
     const port = await takenPort();
     const { code, stderr } = await run({ AGENT_PORT: String(port) });
     expect(stderr).toMatch(oneLine);
@@ -74,7 +74,7 @@ describe('an agent that cannot start says so in one line', () => {
     expect(code).toBe(1);
   });
 
-  it('when something else listens on a port of the embedded gateway', async () => {
+  it('when a port of the embedded gateway is in use', async () => {
     const port = await takenPort();
     const { code, stderr } = await run({ GATEWAY_HTTPS_PORT: String(port) });
     expect(stderr).toMatch(oneLine);
@@ -83,7 +83,7 @@ describe('an agent that cannot start says so in one line', () => {
     expect(code).toBe(1);
   });
 
-  it('when the database of its gateway is not there for this machine, which a gateway elsewhere does without', async () => {
+  it('when the embedded gateway’s database does not support this machine; an agent with a remote gateway starts', async () => {
     const gateway = await GatewayProcess.start(temporary());
     onTestFinished(() => gateway.kill());
     write(
@@ -108,7 +108,7 @@ describe('an agent that cannot start says so in one line', () => {
     });
   });
 
-  it('when the default policies are damaged, with file, place and what is wrong', async () => {
+  it('when the default policies are damaged, with the file, position and problem', async () => {
     write('policies.json', '{\n  "inbound": [],\n  "outbound": [,]\n}');
     const { code, stderr } = await run({ DEFAULT_POLICIES: 'policies.json' });
     expect(stderr).toMatch(oneLine);
@@ -117,7 +117,7 @@ describe('an agent that cannot start says so in one line', () => {
     expect(code).not.toBe(0);
   });
 
-  it('when the default policies are no policies', async () => {
+  it('when the default policies are not valid', async () => {
     write('policies.json', '{"inbound": [{"actions": [{"type": "teleport"}]}]}');
     const { code, stderr } = await run({ DEFAULT_POLICIES: 'policies.json' });
     expect(stderr).toContain(join(folder, 'policies.json'));
@@ -125,7 +125,7 @@ describe('an agent that cannot start says so in one line', () => {
     expect(code).not.toBe(0);
   });
 
-  it('when the tunnels are of a newer version, and leaves them as they are', async () => {
+  it('when a newer version wrote the tunnels, and does not change the file', async () => {
     const newer = '{"version":2,"tunnels":{}}';
     write('data/tunnels.json', newer);
     const { code, stderr } = await run();
@@ -136,8 +136,8 @@ describe('an agent that cannot start says so in one line', () => {
   });
 });
 
-describe('wrong settings end it with code 2', () => {
-  it('naming every variable, its value and what is allowed', async () => {
+describe('invalid settings end the agent with exit code 2', () => {
+  it('with every variable, its value and the allowed values', async () => {
     const { code, stderr } = await run({ AGENT_PORT: '70000', LOG_LEVEL: 'loud' });
     expect(code).toBe(2);
     expect(stderr).toContain('AGENT_PORT="70000"');
@@ -146,14 +146,14 @@ describe('wrong settings end it with code 2', () => {
     expect(stderr).not.toContain('    at ');
   });
 
-  it('without showing a secret', async () => {
+  it('and do not show secrets', async () => {
     const { code, stderr } = await run({ NGROK_AUTHTOKEN: 'secret token' });
     expect(code).toBe(2);
     expect(stderr).toContain('NGROK_AUTHTOKEN');
     expect(stderr).not.toContain('secret');
   });
 
-  it('also when they stand in .env', async () => {
+  it('also when they are in .env', async () => {
     write('.env', 'AGENT_DOMAIN=not_a_name\n');
     const { code, stderr } = await run();
     expect(code).toBe(2);
@@ -161,7 +161,7 @@ describe('wrong settings end it with code 2', () => {
   });
 });
 
-/** Runs a program in a terminal that is full, and that nobody reads any more, once it is to end; ends as the program does. */
+/** Runs a program in a terminal; SIGTERM fills the terminal first and ends its reader. Exits with the program's code. */
 const STALLED_TERMINAL = `
   mkfifo log; exec 3<>log
   script -qc "tty > tty; timeout 30 $0 $* & echo \\$! > pid; wait \\$!; echo \\$? > code" -- /dev/null > log &
@@ -171,9 +171,9 @@ const STALLED_TERMINAL = `
   kill -9 $!; exit $(cat code)`;
 
 it.each([
-  ['json', 'a disk that is full', 'exec "$0" "$@" > /dev/full'],
-  ['pretty', 'a terminal that nobody reads', STALLED_TERMINAL],
-])('runs and stops as ever when its log (%s) goes to %s', unless(NO_DEV_FULL), async (format, _to, script) => {
+  ['json', 'a full disk', 'exec "$0" "$@" > /dev/full'],
+  ['pretty', 'a terminal that is not read', STALLED_TERMINAL],
+])('run starts and stops normally when its log (%s) goes to %s', unless(NO_DEV_FULL), async (format, _to, script) => {
   const { first: port } = await freePorts(1);
   const env = { AGENT_PORT: String(port), LOG_FORMAT: format };
   const agent = AgentProcess.start(folder, env, [], ['sh', '-c', script]);
@@ -183,8 +183,8 @@ it.each([
   expect(await agent.end()).toBe(0);
 });
 
-describe('tunnels that are damaged on the disk', () => {
-  it('are set aside, and the last good copy is used', async () => {
+describe('damaged tunnel files', () => {
+  it('are kept under another name, and the last good copy is used', async () => {
     const torn = saved('one', 'two').slice(0, -9);
     write('data/tunnels.json', torn);
     write('data/tunnels.json.bak', saved('one'));
@@ -195,7 +195,7 @@ describe('tunnels that are damaged on the disk', () => {
     expect(agent.lines.find(({ level }) => level === 'error')).toMatchObject({ msg: 'damaged file set aside' });
   });
 
-  it('are set aside when there is no copy, and the agent starts without tunnels', async () => {
+  it('are kept under another name, and without a copy the agent starts without tunnels', async () => {
     write('data/tunnels.json', '\0'.repeat(100));
     const agent = await start();
     expect(await domains(await agent.api())).toEqual([]);
@@ -204,7 +204,7 @@ describe('tunnels that are damaged on the disk', () => {
 });
 
 describe('the command line', () => {
-  it('shows its help, with every command, and what the exit codes mean', async () => {
+  it('--help shows every command and the exit codes', async () => {
     const { code, stdout } = await deviceAgent(['--help'], folder);
     expect(code).toBe(0);
     expect(stdout).toMatch(/^ {2}run /m);
@@ -214,12 +214,12 @@ describe('the command line', () => {
     expect([tunnels.code, tunnels.stdout.match(/^ {2}(list|start|show|delete)\b/gm)?.length]).toEqual([0, 4]);
   });
 
-  it('shows its version', async () => {
+  it('--version shows the version', async () => {
     const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
     expect(await deviceAgent(['--version'], folder)).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
   });
 
-  it('refuses what it does not know with code 2', async () => {
+  it('unknown commands and options exit with 2', async () => {
     for (const args of [['fly'], ['run', '--fast'], ['tunnels', 'start'], ['tunnels', 'show']]) {
       const { code, stderr } = await deviceAgent(args, folder);
       expect([args, code]).toEqual([args, 2]);
@@ -227,22 +227,22 @@ describe('the command line', () => {
     }
   });
 
-  it('leaves it to its reader how much to read', async () => {
+  it('a closed pipe on standard output is not an error', async () => {
     write('data/tunnels.json', saved(...Array.from({ length: 2000 }, (_, at) => `cam${at}`)));
     expect(await exportTunnels('| head -c 1')).toEqual({ code: 0, stdout: '{', stderr: '' });
   });
 
-  it('says in one line that there is no room for its output', unless(NO_DEV_FULL), async () => {
+  it('a full disk on standard output prints a one-line error', unless(NO_DEV_FULL), async () => {
     expect(await exportTunnels('> /dev/full')).toEqual({ code: 1, stdout: '', stderr: expect.stringMatching(oneLine) });
   });
 
-  it('logs as people read it with LOG_FORMAT=pretty', async () => {
-    const taken = String(await takenPort()); // with which it ends by itself
+  it('LOG_FORMAT=pretty logs readable lines', async () => {
+    const taken = String(await takenPort()); // makes the start fail
     const { stdout } = await run({ LOG_FORMAT: 'pretty', GATEWAY_HTTPS_PORT: taken });
     expect(stdout).toMatch(/^\[\d\d:\d\d:\d\d\] INFO: local API listening\n {4}url: "http:\/\/127\.0\.0\.1:\d+"\n/);
   });
 
-  it('shows where an error comes from with --debug alone', async () => {
+  it('only --debug shows stack traces', async () => {
     const wrong = { AGENT_PORT: 'x' };
     expect((await deviceAgent(['run'], folder, wrong)).stderr).not.toMatch(/\n {4}at /);
     expect((await deviceAgent(['--debug', 'run'], folder, wrong)).stderr).toMatch(/\n {4}at /);

@@ -48,7 +48,7 @@ async function setup(
 }
 
 describe('device-agent setup', () => {
-  it('prints records to paste, the authtoken once, and the lines for .env', async () => {
+  it('prints DNS records to paste, the authtoken once, and the lines for .env', async () => {
     const { out } = await setup(['--no-wait', '--server-addr', 'gw.example.com:4443', '--ca-cert', 'ca.pem']);
     expect(out).toMatch(/^ {2}\*\.sitea\.example\.com\. 300 IN CNAME \S+\.cname\.gateway\.test\.$/m);
     expect(out).toMatch(/^ {2}_acme-challenge\.sitea\.example\.com\. 300 IN CNAME \S+\.acme\.gateway\.test\.$/m);
@@ -64,13 +64,13 @@ describe('device-agent setup', () => {
     ]);
   });
 
-  it('leaves the one name of a site without a wildcard to its tunnel', async () => {
+  it('sets no AGENT_DOMAIN for a site without a wildcard', async () => {
     const { out } = await setup(['--no-wait', '--domain', 'cam.example.com', '--json']);
     expect(JSON.parse(out)).toMatchObject({ domain: { domain: 'cam.example.com' }, authtoken: { kind: 'created' } });
     expect(JSON.parse(out).env.join(' ')).not.toContain('AGENT_DOMAIN');
   });
 
-  it('waits, shows progress, and ends when DNS and certificate are there', async () => {
+  it('waits for DNS and certificate, and shows progress', async () => {
     await setup(['--no-wait']);
     const [domain] = server.store.reservedDomains.page(null, 1);
     if (!domain) throw new Error('no domain');
@@ -84,7 +84,7 @@ describe('device-agent setup', () => {
     expect(out).not.toContain('not there yet');
   });
 
-  it('says on a second run that the token cannot be shown again, and how to get a new one', async () => {
+  it('a second run says that the authtoken cannot be shown again, and how to replace it', async () => {
     const first = await setup(['--no-wait']);
     const token = /NGROK_AUTHTOKEN=(\S+)/.exec(first.out)?.[1] ?? '';
     const { out } = await setup(['--no-wait']);
@@ -93,7 +93,7 @@ describe('device-agent setup', () => {
     expect(out).toMatch(/^# NGROK_AUTHTOKEN=$/m);
   });
 
-  it('names the old authtoken when deleting it failed', async () => {
+  it('--rotate names the old authtoken when deleting it failed', async () => {
     const first = await setup(['--no-wait']);
     const old = /cr_\w+/.exec(first.out)?.[0] ?? '';
     server.store.credentials.delete = () => {
@@ -104,7 +104,7 @@ describe('device-agent setup', () => {
     expect(out).toMatch(new RegExp(`cannot delete the replaced authtoken ${old}, which still works`));
   });
 
-  it('gives a program the result alone on standard output', async () => {
+  it('--json prints only the result to standard output', async () => {
     const { out, progress } = await setup(['--no-wait', '--json']);
     expect(JSON.parse(out)).toMatchObject({
       domain: { domain: '*.sitea.example.com' },
@@ -134,7 +134,7 @@ describe('device-agent setup', () => {
     });
   });
 
-  it('tells to check MANAGEMENT_API_URL when it answers 404', async () => {
+  it('a 404 names MANAGEMENT_API_URL', async () => {
     const other = createServer((_request, response) => response.writeHead(404).end('not found'));
     other.listen(0, '127.0.0.1');
     onTestFinished(() => void other.close());
@@ -143,7 +143,7 @@ describe('device-agent setup', () => {
     await expect(setup(['--no-wait'], { apiUrl })).rejects.toThrow(/404; check that MANAGEMENT_API_URL/);
   });
 
-  it('says in one line what is wrong, as a program of its own', async () => {
+  it('the CLI prints errors in one line', async () => {
     const [folder, remove] = makeFolder();
     onTestFinished(remove);
     const env = { MANAGEMENT_API_URL: server.url, MANAGEMENT_API_KEY: server.apiKey };
@@ -154,7 +154,7 @@ describe('device-agent setup', () => {
     });
   });
 
-  it('refuses wrong options', async () => {
+  it('rejects invalid options', async () => {
     await expect(setup(['--timeout', 'soon'])).rejects.toThrow('number of minutes');
     await expect(setup(['--key-type', 'dsa'])).rejects.toThrow('Allowed choices');
     await expect(setup(['--dns-server', '127.0.0.1', 'dns.example.com'])).rejects.toThrow(/list of IP addresses/);

@@ -9,7 +9,7 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-/** Something that listens where the agent should; resolves with the requests it gets. */
+/** Starts a server at the agent's address; resolves with the list of its requests. */
 async function listen(listener: RequestListener, host = '127.0.0.1'): Promise<IncomingMessage[]> {
   const requests: IncomingMessage[] = [];
   const server = createServer((req, res) => {
@@ -42,7 +42,7 @@ describe('the API token', () => {
   });
 });
 
-it('a token that is missing or wrong is said to be had from the data folder, or to be set', async () => {
+it('a 401 names DATA_DIR and AGENT_API_TOKEN', async () => {
   const body = { error_code: 'ERR_AGENT_UNAUTHORIZED', status_code: 401, msg: 'the token is wrong', details: {} };
   await listen((_req, res) => res.writeHead(401).end(JSON.stringify(body)));
   await expect(listTunnels({})).rejects.toMatchObject({
@@ -51,7 +51,7 @@ it('a token that is missing or wrong is said to be had from the data folder, or 
   });
 });
 
-it.each(['', '.', '..'])('the name "%s" is none of a tunnel, and asks the agent for nothing', async (name) => {
+it.each(['', '.', '..'])('the tunnel name "%s" is rejected without a request', async (name) => {
   const requests = await listen((_req, res) => res.end('[]'));
   for (const command of [() => showTunnel(name, {}), () => deleteTunnel(name)]) {
     await expect(command()).rejects.toMatchObject({
@@ -62,13 +62,13 @@ it.each(['', '.', '..'])('the name "%s" is none of a tunnel, and asks the agent 
   expect(requests).toEqual([]);
 });
 
-describe('what is no answer of an agent', () => {
+describe('an unexpected response', () => {
   it.each([
     [404, 'text/html', '<h1>Not found</h1>'],
     [404, 'application/json', '{"detail":"Not found"}'],
     [200, 'text/html', '<h1>Welcome</h1>'],
     [500, 'application/json', 'null'],
-  ])('such as %i %s %s is exit code 3, not a missing tunnel', async (status, type, body) => {
+  ])('%i %s %s exits with 3, not as a missing tunnel', async (status, type, body) => {
     await listen((_req, res) => res.writeHead(status, { 'content-type': type }).end(body));
     for (const command of [() => showTunnel('cam', {}), () => deleteTunnel('cam')]) {
       await expect(command()).rejects.toMatchObject({
@@ -79,7 +79,7 @@ describe('what is no answer of an agent', () => {
     }
   });
 
-  it('because it broke off says so', async () => {
+  it('that is incomplete exits with 3', async () => {
     await listen((req, res) => {
       res.writeHead(200, { 'content-length': 100 }).write('[', () => req.socket.destroy());
     });
@@ -89,14 +89,14 @@ describe('what is no answer of an agent', () => {
     });
   });
 
-  it('because none comes says how long it waited', async () => {
+  it('that does not arrive exits with 3 and names the timeout', async () => {
     vi.spyOn(AbortSignal, 'timeout').mockReturnValue(AbortSignal.abort(new Error('over')));
     await listen(() => {});
     await expect(listTunnels({})).rejects.toMatchObject({ exitCode: 3, message: expect.stringContaining('45 s') });
   });
 });
 
-it('AGENT_PORT=0 leaves the port unknown, which is said', async () => {
+it('AGENT_PORT=0 exits with an error: the port is unknown', async () => {
   vi.stubEnv('AGENT_PORT', '0');
   await expect(listTunnels({})).rejects.toMatchObject({
     exitCode: 2,

@@ -18,7 +18,7 @@ vi.setConfig({ testTimeout: 90_000 });
 
 const DENY = { inbound: [{ name: 'no', actions: [{ type: 'deny' }] }] };
 const DEFAULTS = readFileSync('defaults/policies.json', 'utf8');
-/** As ngrok's sample agent in Python keeps its tunnels. */
+/** The tunnel file of ngrok's sample agent in Python. */
 const SAMPLE = {
   'https://one.localhost': {
     protocol: 'http',
@@ -63,7 +63,7 @@ const IMPORTED = [
 ];
 
 describe('import without an agent', () => {
-  it('saves the tunnels of the sample agent’s file once, and the next start brings the tunnels up', async () => {
+  it('saves the tunnels of the sample agent’s file once, and the next start opens them', async () => {
     const { write, brief, tunnels, start } = setUp();
     write('sample.json', SAMPLE);
     expect(await tunnels(['import', 'sample.json'])).toEqual({
@@ -99,7 +99,7 @@ describe('import without an agent', () => {
     expect(brief()).toEqual([...IMPORTED, ['four.localhost', 'localhost:8004', null]]);
   });
 
-  it('imports nothing when anything in the file is wrong, and names all of it', async () => {
+  it('imports nothing from a file with errors, and reports all of them', async () => {
     const { folder, write, tunnels } = setUp();
     write('bad.json', {
       'https://fine.localhost': { forwards_to: '8001' },
@@ -118,7 +118,7 @@ describe('import without an agent', () => {
     expect(existsSync(join(folder, 'data'))).toBe(false);
   });
 
-  it('says what a file is not', async () => {
+  it('rejects files that are missing, damaged, newer or not of tunnels', async () => {
     const { folder, write, tunnels } = setUp();
     write('list.json', ['https://one.localhost']);
     write('edited.json', { version: 1, tunnels: [{ id: 5 }] });
@@ -158,7 +158,7 @@ it('a running agent exports, and imports through its API', async () => {
   const fromInput = ['-c', '"$0" "$1" tunnels import - < backup.json', process.execPath, CLI];
   const imported = await outcomeOf('sh', fromInput, folder, env);
   expect(imported.stdout).toBe('unchanged  one.localhost\ncreated    two.localhost\nunchanged  three.localhost\n');
-  // What the agent refuses, it refuses here as well.
+  // Reports the tunnels that the agent rejects.
   write('far.json', { 'https://far.localhost': { forwards_to: '8.8.8.8:53' } });
   const far = await tunnels(['import', 'far.json'], env);
   expect(far).toMatchObject({
@@ -167,14 +167,14 @@ it('a running agent exports, and imports through its API', async () => {
   });
 });
 
-it('an agent that runs and cannot be asked keeps its file to itself', async () => {
+it('import changes nothing when a running agent’s API is unreachable', async () => {
   const { write, tunnels, start } = setUp();
   write('sample.json', SAMPLE);
   await start().ready();
   expect(await tunnels(['import', 'sample.json'], { AGENT_PORT: '1' })).toMatchObject({ code: 3, stdout: '' });
 });
 
-it('exports into no folder, through no link, and not to where there is no folder', async () => {
+it('export rejects a folder, a link and a missing folder', async () => {
   const { folder, tunnels } = setUp();
   mkdirSync(join(folder, 'data'));
   mkdirSync(join(folder, 'folder'));
@@ -194,9 +194,9 @@ it('exports into no folder, through no link, and not to where there is no folder
   expect(readlinkSync(join(folder, 'link'))).toBe('/dev/null');
 });
 
-it('exports the last good copy of a damaged file, and nothing when there is none', async () => {
+it('exports the last good copy of a damaged file, and fails without a copy', async () => {
   const { folder, write, tunnels } = setUp();
-  // A folder that is not there is another one than that of the agent.
+  // A missing data folder means that DATA_DIR is wrong.
   expect(await tunnels(['export'])).toMatchObject({ code: 1, stdout: '', stderr: expect.stringContaining('DATA_DIR') });
   mkdirSync(join(folder, 'data'));
   expect(await tunnels(['export'])).toMatchObject({ code: 0, stdout: '{"version":1,"tunnels":[\n\n]}\n' });

@@ -173,7 +173,7 @@ describe('check of the saved tunnels', () => {
     write(folder, 'tunnels.json', '{"version":7,"tunnels":[]}');
     const found = await examine(folder);
     expect(found('tunnels-file')).toEqual([failure(/newer version of device-agent/, null)]);
-    // Checks that depend on it are skipped, which is no further problem.
+    // Skipped checks do not count as problems.
     expect(found('upstreams')).toEqual([
       { status: 'skipped', detail: expect.stringMatching(/cannot read/), advice: null },
     ]);

@@ -104,7 +104,7 @@ describe.concurrent(`${TUNNELS} tunnels serve again within ${LIMIT_MS / 1000} s 
         times.push(...(await scene.recovered(noticed)));
       }
       expectRecovery('half-open link, from when it was noticed', times, LIMIT_MS, ROUNDS);
-      // Our own gateway hands every endpoint over at once: none is reported as online elsewhere.
+      // This gateway hands over each endpoint immediately, so the agent never sees one online elsewhere.
       const codes = agent.lines.map((line) => line.code).filter((code) => code !== undefined && code !== null);
       expect(codes).toEqual([]);
     }),

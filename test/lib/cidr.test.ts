@@ -35,7 +35,7 @@ describe('parseCidr', () => {
     ['2001:DB8:0:0::/32', '2001:db8::/32', false],
     ['::10.1.2.3', '::a01:203/128', false],
     ['::ffff:10.0.0.0/104', '::ffff:a00:0/104', false],
-  ])('brings %s into the form %s', (text, canonical, hasHostBits) => {
+  ])('converts %s to the canonical form %s', (text, canonical, hasHostBits) => {
     expect(parseCidr(text)).toMatchObject({ text, canonical, hasHostBits });
   });
 });

@@ -7,7 +7,7 @@ it.each([
   ['gateway.example', 'gateway.example:443'],
   ['192.0.2.1', '192.0.2.1:443'],
   ['2001:db8::1', '[2001:db8::1]:443'],
-])('writes %s with a port', (host, text) => {
+])('hostPort formats %s with a port', (host, text) => {
   expect(hostPort(host, 443)).toBe(text);
 });
 
@@ -15,7 +15,7 @@ it.each([
   ['2001:db8:1:2::9', '2001:db8:1:2:ffff::1'],
   ['2001:db8::1', '2001:db8:0:0:5:6:7:8'],
   ['::ffff:192.0.2.1', '192.0.2.1'],
-])('counts %s and %s as one client', (one, other) => {
+])('clientNetwork treats %s and %s as one client', (one, other) => {
   expect(clientNetwork(one)).toBe(clientNetwork(other));
 });
 
@@ -23,7 +23,7 @@ it.each([
   ['2001:db8:1:2::1', '2001:db8:1:3::1'],
   ['192.0.2.1', '192.0.2.2'],
   ['not:an:address', 'nor:this'],
-])('counts %s and %s as two clients', (one, other) => {
+])('clientNetwork treats %s and %s as different clients', (one, other) => {
   expect(clientNetwork(one)).not.toBe(clientNetwork(other));
 });
 
@@ -34,7 +34,7 @@ it.each([
   ['example.com', undefined],
   ['::192.0.2.1', '000000000000000000000000c0000201'],
   ['fe80::1%eth0', 'fe800000000000000000000000000001'],
-])('turns %s into bytes', (text, hex) => {
+])('addressBytes converts %s to bytes', (text, hex) => {
   expect(addressBytes(text)?.toString('hex')).toBe(hex);
 });
 

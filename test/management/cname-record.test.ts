@@ -18,13 +18,13 @@ afterAll(() => dns.close());
 const check = () => new CnameChecker([dns.address]).check(record);
 
 describe('the check of a record', () => {
-  it('asks for a name below the wildcard and compares without regard to case', async () => {
+  it('queries a name below the wildcard and ignores case', async () => {
     dns.records.set('*.sitea.example.com', 'ABC.cname.Gateway.example');
     expect(await check()).toEqual({ inPlace: true, found: 'CNAME abc.cname.gateway.example' });
     expect(dns.asked.at(-1)).toMatch(/^[a-z-]+\.sitea\.example\.com$/);
   });
 
-  it('follows a chain, but not for ever', async () => {
+  it('follows a chain of limited length', async () => {
     dns.records.set('*.sitea.example.com', 'one.example.com');
     dns.records.set('one.example.com', 'abc.cname.gateway.example');
     expect((await check()).inPlace).toBe(true);
@@ -33,13 +33,13 @@ describe('the check of a record', () => {
     expect((await check()).inPlace).toBe(false);
   });
 
-  it('says what is there instead', async () => {
+  it('reports the record that exists instead', async () => {
     expect((await check()).found).toContain('no CNAME record');
     dns.records.set('*.sitea.example.com', 'old.example.net');
     expect(await check()).toEqual({ inPlace: false, found: 'CNAME old.example.net' });
   });
 
-  it('takes a failing resolver for "not yet", and says so', async () => {
+  it('reports a failing resolver as a missing record, with the reason', async () => {
     dns.failing = true;
     expect(await check()).toEqual({ inPlace: false, found: expect.stringContaining('ESERVFAIL') });
   });
@@ -60,7 +60,7 @@ describe('the records of a domain', () => {
     ]);
   });
 
-  it('are one for a plain name and none for a name of the service', () => {
+  it('are one for a plain name, and none below the gateway’s own domain', () => {
     expect(requiredRecords(domain({ domain: 'a.example.com', cname_target: 'a.b.c' }))).toHaveLength(1);
     expect(requiredRecords(domain({ domain: 'a.gateway.example' }))).toEqual([]);
   });

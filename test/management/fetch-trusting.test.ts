@@ -30,7 +30,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true }));
 
-/** A service under a name that only the client itself can resolve, with a certificate of our own authority. */
+/** Starts an API at a name that only the client resolves, with a certificate of the test's CA. */
 async function serve(answer: RequestListener): Promise<string> {
   const server = createServer(await ca.issue(['api.localhost']), answer);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -44,8 +44,8 @@ async function serve(answer: RequestListener): Promise<string> {
 const clientOf = (baseUrl: string, pem = ca.caPem) =>
   new ManagementClient({ baseUrl, apiKey: 'key_1', ca: pem, retries: 0, timeoutMs: 500 });
 
-describe('a client with an authority of its own', () => {
-  it('reads and writes below localhost, with no help of the system’s resolver', async () => {
+describe('a client with its own CA', () => {
+  it('reads and writes below localhost without the system’s resolver', async () => {
     const received: [IncomingMessage, string][] = [];
     const url = await serve(async (req, res) => {
       received.push([req, await text(req)]);
@@ -63,12 +63,12 @@ describe('a client with an authority of its own', () => {
     });
   });
 
-  it('takes an answer without a body', async () => {
+  it('accepts a response without a body', async () => {
     const url = await serve((_req, res) => res.writeHead(204).end());
     await expect(clientOf(url).botUsers.delete('bot_1')).resolves.toBeUndefined();
   });
 
-  it('reports a refusal, and a redirect that it does not follow', async () => {
+  it('reports a redirect without following it', async () => {
     const url = await serve((req, res) => {
       if (req.url === '/elsewhere') throw new Error('it was followed');
       res.writeHead(302, { location: '/elsewhere' }).end();
@@ -79,19 +79,19 @@ describe('a client with an authority of its own', () => {
     });
   });
 
-  it('trusts no other authority', async () => {
+  it('rejects a certificate of another CA before it sends a request', async () => {
     const other = await mkdtemp(join(tmpdir(), 'trusting-'));
     onTestFinished(() => rm(other, { recursive: true }));
     let asked = false;
     const url = await serve(() => {
       asked = true;
     });
-    const stranger = clientOf(url, (await openLocalCa(other, silentLog)).caPem);
-    await expect(stranger.botUsers.get('bot_1')).rejects.toMatchObject({ code: UNREACHABLE });
+    const distrustful = clientOf(url, (await openLocalCa(other, silentLog)).caPem);
+    await expect(distrustful.botUsers.get('bot_1')).rejects.toMatchObject({ code: UNREACHABLE });
     expect(asked).toBe(false);
   });
 
-  it('waits no longer than it may, nor than its caller wants to', async () => {
+  it('stops waiting at its timeout, and when the caller aborts', async () => {
     const url = await serve((_req, res) => void res.writeHead(200).write('{'));
     await expect(clientOf(url).botUsers.get('bot_1')).rejects.toMatchObject({ code: TIMEOUT });
     const abort = new AbortController();
@@ -109,7 +109,7 @@ describe('a client behind a proxy', () => {
   it.each([
     ['http', () => TestProxy.http({ credentials: 'me:secret' })],
     ['socks5', () => TestProxy.socks({ credentials: 'me:secret' })],
-  ])('reaches the service through %s, which alone knows the name', async (scheme, start) => {
+  ])('sends requests through %s, and the proxy resolves the name', async (scheme, start) => {
     const received: string[] = [];
     const url = await serve(async (req, res) => {
       received.push(await text(req));
@@ -124,7 +124,7 @@ describe('a client behind a proxy', () => {
     expect(proxy.asked).toEqual([host]);
   });
 
-  it('reaches a service without TLS, by the proxy for those', async () => {
+  it('uses the http proxy for an API without TLS', async () => {
     const server = createPlain((_req, res) => res.writeHead(204).end());
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     onTestFinished(() => void server.close());
@@ -135,7 +135,7 @@ describe('a client behind a proxy', () => {
     expect(proxy.asked).toEqual([address]);
   });
 
-  it('trusts nobody else for it, and says which proxy does not connect', async () => {
+  it('rejects another host’s certificate, and names a proxy that refuses to connect', async () => {
     const url = await serve((_req, res) => res.writeHead(204).end());
     const { host, port } = new URL(url);
     const elsewhere = await TestProxy.http();

@@ -19,7 +19,7 @@ const document = openApiDocument({ baseUrl: 'https://gateway.example.com', versi
 };
 
 describe('the OpenAPI document', () => {
-  it('describes every operation under its path and method, once', () => {
+  it('describes every operation once, under its path and method', () => {
     const described = Object.values(document.paths).flatMap((path) =>
       Object.values(path).map((one) => one.operationId),
     );
@@ -33,7 +33,7 @@ describe('the OpenAPI document', () => {
     }
   });
 
-  it('holds schemas that a validator can compile', () => {
+  it('contains schemas that a validator can compile', () => {
     const ajv = new Ajv2020();
     const answers = Object.values(document.paths).flatMap((path) => Object.values(path));
     const schemas = answers.flatMap(({ requestBody, responses }) => [
@@ -47,21 +47,21 @@ describe('the OpenAPI document', () => {
     for (const { schema } of schemas) expect(() => ajv.compile(schema)).not.toThrow();
   });
 
-  it('promises members that may be null, and leaves out only those a domain never had', () => {
+  it('requires nullable members, except those that a domain never had', () => {
     const domain = document.paths['/reserved_domains/{id}']?.get?.responses['200']?.content?.['application/json']
       ?.schema as { required: string[]; properties: object };
     const optional = Object.keys(domain.properties).filter((name) => !domain.required.includes(name));
     expect(optional).toEqual(['description', 'metadata']);
   });
 
-  it('asks for a body only where one without members is refused', () => {
+  it('requires a body only where an empty one is rejected', () => {
     const isNeeded = (path: string, method: string) => document.paths[path]?.[method]?.requestBody?.required;
     expect(isNeeded('/bot_users', 'post')).toBe(false);
     expect(isNeeded('/reserved_domains', 'post')).toBe(true);
     expect(isNeeded('/edges/tls/{id}/backend', 'put')).toBe(true);
   });
 
-  it('is the same for the wire: it survives JSON', () => {
+  it('is unchanged by JSON serialisation', () => {
     expect(JSON.parse(JSON.stringify(document))).toEqual(document);
   });
 });

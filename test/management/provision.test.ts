@@ -23,7 +23,7 @@ beforeEach(async () => {
 });
 afterEach(() => Promise.all([server.close(), dns.close()]));
 
-/** Options that look at the test's DNS server, with `act` called at every event. */
+/** Options with the test's DNS server; calls `act` at every event. */
 function watching(act: (event: ProvisionEvent) => unknown = () => {}): ProvisionOptions & { events: ProvisionEvent[] } {
   const events: ProvisionEvent[] = [];
   return {
@@ -56,7 +56,7 @@ async function counts() {
 }
 
 describe('the first run', () => {
-  it('makes domain with policy, bot user and an authtoken that may bind the domain only', async () => {
+  it('creates the domain with a certificate policy, the bot user and an authtoken for this domain only', async () => {
     const site = await provision(client, { ...plan, wait: false });
     expect(site.domain).toMatchObject({
       domain: DOMAIN,
@@ -74,13 +74,13 @@ describe('the first run', () => {
     });
   });
 
-  it('waits for DNS and for the certificate, and tells each change once', async () => {
+  it('waits for DNS and the certificate, and reports each change once', async () => {
     const options = watching((event) => {
       if (event.step === 'certificate' && event.state === 'waiting') {
         void server.store.reservedDomains.page(null, 1).map(({ id }) => storeCertificate(server.store, id));
       }
       if (event.step !== 'dns' || event.inPlace) return;
-      // One record is wrong at first, then right; the other comes at once.
+      // One record is wrong at first, the other exists at once.
       const wrong = dns.records.get(event.record.name) === undefined;
       dns.records.set(
         event.record.name,
@@ -110,7 +110,7 @@ describe('the first run', () => {
     ]);
   });
 
-  it('has no authtoken made when waiting ends early, so that none is lost', async () => {
+  it('creates no authtoken when waiting fails, because its value would be lost', async () => {
     const run = provision(client, plan, { ...watching(), waitMs: 60_000 });
     await expect(run).rejects.toThrow(NotReadyInTime);
     await expect(run).rejects.toThrow(
@@ -126,7 +126,7 @@ describe('the first run', () => {
     expect((await counts()).credentials).toBe(0);
   });
 
-  it('has a job that failed for want of records tried again at once, once they are there', async () => {
+  it('retries a failed certificate job as soon as the DNS records exist', async () => {
     const { domain } = await provision(client, { ...plan, wait: false });
     await failForDns(server.store, domain.id);
     const options = watching((event) => {
@@ -143,14 +143,14 @@ describe('the first run', () => {
       },
     });
     expect((await provision(watched, plan, options)).certificate).toBe('ready');
-    // Whole, for another service may know no default for either.
+    // Complete, because another API may have no defaults for these members.
     const policy = { authority: 'letsencrypt', private_key_type: 'rsa' };
     expect(sent).toEqual([JSON.stringify({ certificate_management_policy: policy })]);
     const states = options.events.flatMap((event) => (event.step === 'certificate' ? [event.state] : []));
     expect(states).toEqual(['waiting', 'ready']);
   });
 
-  it('reports why the certificate does not come', async () => {
+  it('reports why the certificate is not issued', async () => {
     const { domain } = await provision(client, { ...plan, wait: false });
     const options = watching((event) => {
       addRecords(event);
@@ -167,7 +167,7 @@ describe('the first run', () => {
 });
 
 describe('the second run', () => {
-  it('finds everything, makes nothing, and cannot show the token again', async () => {
+  it('finds everything, creates nothing, and cannot show the authtoken again', async () => {
     const first = await provision(client, { ...plan, wait: false });
     const second = await provision(client, { domain: '*.SiteA.example.com.', bot: 'site A', wait: false });
     expect(second.authtoken).toEqual({
@@ -178,7 +178,7 @@ describe('the second run', () => {
     expect(await counts()).toEqual({ domains: 1, bots: 1, credentials: 1 });
   });
 
-  it('replaces the authtoken when asked to, and no other', async () => {
+  it('replaces only the site’s authtoken with rotate', async () => {
     const first = await provision(client, { ...plan, wait: false });
     const other = await client.credentials.create({ owner_id: first.bot.id, acl: [`bind:${DOMAIN}`] });
     const rotated = await provision(client, { ...plan, wait: false, rotate: true });
@@ -188,7 +188,7 @@ describe('the second run', () => {
     expect(left.sort()).toEqual([other.id, rotated.authtoken.kind === 'created' && rotated.authtoken.id].sort());
   });
 
-  it('tells the new authtoken also when the old one cannot be deleted, or is gone by then', async () => {
+  it('returns the new authtoken even when the old one cannot be deleted, or is already deleted', async () => {
     const { authtoken: first } = await provision(client, { ...plan, wait: false });
     const beforeDeletion = (act: () => Promise<unknown>) =>
       new ManagementClient({
@@ -216,7 +216,7 @@ describe('the second run', () => {
     expect((await counts()).credentials).toBe(1);
   });
 
-  it('goes on where a run stopped after its first step', async () => {
+  it('continues a run that stopped after its first step', async () => {
     await client.reservedDomains.create({ domain: DOMAIN });
     const options = watching();
     const site = await provision(client, { ...plan, wait: false, privateKeyType: 'ecdsa' }, options);
@@ -225,15 +225,15 @@ describe('the second run', () => {
     expect((await counts()).domains).toBe(1);
   });
 
-  it('finds a domain and a bot user behind many others', async () => {
+  it('finds a domain and a bot user on a later page', async () => {
     const first = await provision(client, { ...plan, wait: false });
     await Promise.all(Array.from({ length: 120 }, (_, n) => client.botUsers.create({ name: `site ${n}` })));
     expect((await provision(client, { ...plan, wait: false })).bot.id).toBe(first.bot.id);
   });
 });
 
-describe('what is there already', () => {
-  it('keeps the oldest active bot user of the name, and refuses an inactive one', async () => {
+describe('existing resources', () => {
+  it('uses the oldest active bot user of the name, and rejects an inactive one', async () => {
     const inactive = await client.botUsers.create({ name: 'site A', active: false });
     await expect(provision(client, { ...plan, wait: false })).rejects.toThrow(`(${inactive.id}) is inactive`);
     const oldest = await client.botUsers.create({ name: 'site A' });
@@ -241,7 +241,7 @@ describe('what is there already', () => {
     expect((await provision(client, { ...plan, wait: false })).bot.id).toBe(oldest.id);
   });
 
-  it('needs no records, policy or waiting for a name of the service itself', async () => {
+  it('need no records, policy or waiting below the gateway’s own domain', async () => {
     const site = await provision(client, { domain: '*.sitea.gateway.test', bot: 'site A' }, watching());
     expect(site).toMatchObject({ records: [], certificate: 'none', domain: { certificate_management_policy: null } });
     expect(dns.asked).toEqual([]);
@@ -251,15 +251,15 @@ describe('what is there already', () => {
   });
 });
 
-describe('refusals', () => {
-  it('names what is wrong with domain and bot user before anything is made', async () => {
+describe('errors', () => {
+  it('an invalid domain or bot user is reported before anything is created', async () => {
     await expect(provision(client, { ...plan, domain: 'a.*.example.com' })).rejects.toMatchObject({ exitCode: 2 });
-    // Such as from a shell variable that is not set; there may well be bot users without a name.
+    // An unset shell variable must not select a bot user without a name.
     await expect(provision(client, { ...plan, bot: ' ' })).rejects.toMatchObject({ exitCode: 2 });
     expect(await counts()).toEqual({ domains: 0, bots: 0, credentials: 0 });
   });
 
-  it('leaves the authtoken to people where the service has no path for it', async () => {
+  it('returns instructions to create the authtoken by hand when the API has no path for it', async () => {
     const bot = { id: 'bot_1', uri: 'u', name: 'site A', active: true, created_at: 'c' };
     const domain = { id: 'rd_1', uri: 'u', created_at: 'c', domain: DOMAIN, cname_target: 'a.b.c' };
     const service = await startHttpService(

@@ -116,7 +116,7 @@ describe('settings', () => {
   it('AGENT_GATEWAY=embedded overrides other settings, and unsupported values are rejected', () => {
     const env = { NGROK_AUTHTOKEN: 't', NGROK_SERVER_ADDR: 'gw.example.com:443' };
     expect(load({ ...env, AGENT_GATEWAY: 'embedded' }).gateway).toMatchObject({ kind: 'embedded', chosen: true });
-    // What else it would need is not known.
+    // Settings that depend on the unsupported value are not reported.
     expect(problemOf({ AGENT_GATEWAY: 'cloud' }).message).toMatch(
       /settings:\n {2}AGENT_GATEWAY="cloud".*auto, remote, embedded$/,
     );

@@ -29,7 +29,7 @@ export interface SupervisorDeps {
   online(): void;
   offline(): void;
   clock: Clock;
-  /** Told of every attempt; an established session reports its own progress. */
+  /** Receives every attempt; an established session reports its own progress. */
   progress: ProgressMonitor;
   log: Log;
 }

@@ -44,11 +44,7 @@ export const tunnelsCodec: Codec<StoredTunnels> = {
   },
 };
 
-/**
- * Drops only the tunnels that are not valid.
- *
- * @throws Error when none is valid
- */
+/** Drops the invalid tunnels; throws when all are invalid. */
 function validTunnels(records: readonly unknown[], leaveOut: (reason: string) => void): Tunnel[] {
   const valid: Tunnel[] = [];
   const problems: string[] = [];

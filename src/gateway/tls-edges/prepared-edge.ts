@@ -15,7 +15,7 @@ export interface PreparedEdge {
   readonly demands: HandshakeDemands | null;
   /** Runs after the handshake, if there is one. */
   readonly policy: CompiledPolicy;
-  /** Null when there is none, or it is disabled. */
+  /** Null when missing or disabled. */
   readonly backendId: string | null;
 }
 

@@ -135,7 +135,7 @@ describe('the protocols that a client offers', () => {
     expect(await handshake(['acme-tls/1', 'http/1.1'])).toBe('http/1.1');
   });
 
-  it('close the connection when none is supported, like a validation without an order', async () => {
+  it('close the connection when no offered protocol is supported, or a validation has no order', async () => {
     await expect(handshake(['h2'])).rejects.toThrow(/no application protocol/i);
     await expect(handshake(['acme-tls/1'])).rejects.toThrow(/no application protocol/i);
   });

@@ -9,7 +9,7 @@ export interface IdleClient {
  * Closes the connection that has been idle longest, to free its slot. Looks at all of them: this happens only when all slots
  * are taken, and costs much less than the handshake that follows.
  *
- * @returns false when none is idle
+ * @returns false when all are busy
  */
 export function closeLongestIdle(...groups: Iterable<IdleClient>[]): boolean {
   let [longest, since]: [IdleClient | null, number] = [null, Number.POSITIVE_INFINITY];

@@ -7,7 +7,7 @@ export class ConnectionSlots {
   /** Oldest first. */
   readonly #evictable = new Set<Socket>();
 
-  /** @param closeIdle closes one idle connection; returns false when there is none */
+  /** @param closeIdle closes one idle connection; returns false when all are busy */
   constructor(
     private readonly limit: number,
     private readonly closeIdle: () => boolean,

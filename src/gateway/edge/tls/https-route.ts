@@ -22,11 +22,7 @@ export interface HttpsHandler {
    * @returns null when the policy rejects the connection
    */
   admit(pending: PendingConnection, endpoint: GatewayEndpoint | undefined): HttpsConnection | null;
-  /**
-   * Closes one idle connection.
-   *
-   * @returns false when there is none
-   */
+  /** Closes one idle connection; returns false when all are busy. */
   closeIdle(): boolean;
 }
 
