@@ -31,11 +31,7 @@ export function parseJson(text: string): unknown {
   return JSON.parse(text);
 }
 
-/**
- * Checks the syntax and the depth of a JSON text.
- *
- * @throws {JsonTextError}
- */
+/** Checks syntax and depth of a JSON text; throws a {@link JsonTextError}. */
 export function checkJson(text: string): void {
   const open: ('}' | ']')[] = [];
   const next = (): Next => (open.length === 0 ? 'end of input' : open.at(-1) === '}' ? ', or }' : ', or ]');

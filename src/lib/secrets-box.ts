@@ -21,11 +21,7 @@ export class SecretsBox {
     this.#key = key;
   }
 
-  /**
-   * Encrypts a text.
-   *
-   * @param owner authenticated with the text: boxes of different owners cannot be swapped
-   */
+  /** Encrypts a text and binds it to its owner: boxes of different owners cannot be swapped. */
   seal(plain: string, owner: string): Buffer {
     const nonce = randomBytes(NONCE_BYTES);
     const cipher = createCipheriv('aes-256-gcm', this.#key, nonce).setAAD(Buffer.from(owner));

@@ -32,11 +32,7 @@ export async function awaitRecords(records: readonly CnameRecord[], checker: Cna
   }
 }
 
-/**
- * Waits until the domain has its certificate.
- *
- * @returns the updated domain
- */
+/** Waits until the domain has its certificate; returns the updated domain. */
 export async function awaitCertificate(run: Run, domain: ReservedDomain): Promise<ReservedDomain> {
   let current = await retryNow(run, domain);
   let reported = '';

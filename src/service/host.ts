@@ -10,12 +10,7 @@ export interface Host {
   readonly root: string;
   /** Whether systemd is running; false in a chroot, for example while an image is built. */
   readonly isBooted: boolean;
-  /**
-   * Runs a system command.
-   *
-   * @returns its standard output
-   * @throws {OperatorError} with the command's error output
-   */
+  /** Runs a command and returns its standard output; throws an {@link OperatorError} with its error output. */
   run(command: string, ...args: string[]): Promise<string>;
 }
 

@@ -29,11 +29,7 @@ export interface PolicyContext {
   warn(place: string, message: string): void;
 }
 
-/**
- * Makes an action ready to run.
- *
- * @throws {PolicyRefused} when its configuration is invalid
- */
+/** Prepares an action; throws {@link PolicyRefused} when its configuration is invalid. */
 export type PrepareAction = (config: unknown, context: ActionContext) => PreparedAction;
 
 /** The place of an action, and helpers to prepare it. */

@@ -161,7 +161,7 @@ describe('invalid settings end the agent with exit code 2', () => {
   });
 });
 
-/** Runs a program in a terminal; SIGTERM fills the terminal first and ends its reader. Exits with the program's code. */
+/** Runs a program in a terminal; SIGTERM first fills the terminal. Exits with the program's exit code. */
 const STALLED_TERMINAL = `
   mkfifo log; exec 3<>log
   script -qc "tty > tty; timeout 30 $0 $* & echo \\$! > pid; wait \\$!; echo \\$? > code" -- /dev/null > log &

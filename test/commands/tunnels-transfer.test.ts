@@ -118,7 +118,7 @@ describe('import without an agent', () => {
     expect(existsSync(join(folder, 'data'))).toBe(false);
   });
 
-  it('rejects files that are missing, damaged, newer or not of tunnels', async () => {
+  it('rejects missing, damaged and newer files, and accepts an empty list', async () => {
     const { folder, write, tunnels } = setUp();
     write('list.json', ['https://one.localhost']);
     write('edited.json', { version: 1, tunnels: [{ id: 5 }] });

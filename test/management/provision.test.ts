@@ -241,7 +241,7 @@ describe('existing resources', () => {
     expect((await provision(client, { ...plan, wait: false })).bot.id).toBe(oldest.id);
   });
 
-  it('need no records, policy or waiting below the gateway’s own domain', async () => {
+  it('needs no records, policy or waiting below the gateway’s own domain', async () => {
     const site = await provision(client, { domain: '*.sitea.gateway.test', bot: 'site A' }, watching());
     expect(site).toMatchObject({ records: [], certificate: 'none', domain: { certificate_management_policy: null } });
     expect(dns.asked).toEqual([]);

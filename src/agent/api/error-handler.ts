@@ -8,11 +8,7 @@ export const noSuchPath: RequestHandler = (req) => {
   throw new AgentError('ERR_AGENT_NO_SUCH_PATH', `no such path: ${req.path}`);
 };
 
-/**
- * Answers all other methods on a known path.
- *
- * @param allowed the supported methods, as in the header Allow
- */
+/** Answers unsupported methods on a known path; `allowed` is the value of the header Allow. */
 export function methodNotAllowed(allowed: string): RequestHandler {
   return (req, res) => {
     res.set('Allow', allowed);

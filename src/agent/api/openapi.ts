@@ -34,15 +34,11 @@ const ERRORS = {
 };
 const ALWAYS = [400, 401, 403, 429, 500] as const;
 
+const Alive = z.object({ status: z.literal('alive') });
+const Ready = z.object({ status: z.literal('ready') });
+
 const OPERATIONS: Operation[] = [
-  {
-    id: 'listTunnels',
-    method: 'get',
-    path: '/tunnels',
-    summary: 'List the tunnels, in order of creation',
-    query: ListQuery,
-    answer: z.array(ListedTunnel),
-  },
+  get('/tunnels', 'listTunnels', 'List the tunnels, in order of creation', z.array(ListedTunnel), { query: ListQuery }),
   {
     id: 'startTunnel',
     method: 'post',
@@ -52,14 +48,7 @@ const OPERATIONS: Operation[] = [
     answer: CreatedTunnel,
     errors: [409, 413, 415, 501, 502, 503],
   },
-  {
-    id: 'getTunnel',
-    method: 'get',
-    path: '/tunnels/{url_part}',
-    summary: 'Show a tunnel with its status',
-    answer: TunnelDetail,
-    errors: [404, 409],
-  },
+  get('/tunnels/{url_part}', 'getTunnel', 'Show a tunnel with its status', TunnelDetail, { errors: [404, 409] }),
   {
     id: 'deleteTunnel',
     method: 'delete',
@@ -68,31 +57,18 @@ const OPERATIONS: Operation[] = [
     answer: null,
     errors: [404, 409],
   },
-  {
-    id: 'getLiveness',
-    method: 'get',
-    path: '/healthz',
-    summary: 'Check that the process answers',
-    answer: z.object({ status: z.literal('alive') }),
-  },
-  {
-    id: 'getReadiness',
-    method: 'get',
-    path: '/readyz',
-    summary: 'Check that the session and all tunnels are online',
-    answer: z.object({ status: z.literal('ready') }),
-    errors: [503],
-  },
-  { id: 'getStatus', method: 'get', path: '/status', summary: 'Show the status of the agent', answer: StatusReport },
-  { id: 'getMetrics', method: 'get', path: '/metrics', summary: 'Metrics for Prometheus', answer: 'text' },
-  {
-    id: 'getOpenApi',
-    method: 'get',
-    path: '/openapi.json',
-    summary: 'This document',
-    answer: z.record(z.string(), z.unknown()),
-  },
+  get('/healthz', 'getLiveness', 'Check that the process answers', Alive),
+  get('/readyz', 'getReadiness', 'Check that the session and all tunnels are online', Ready, { errors: [503] }),
+  get('/status', 'getStatus', 'Show the status of the agent', StatusReport),
+  get('/metrics', 'getMetrics', 'Metrics for Prometheus', 'text'),
+  get('/openapi.json', 'getOpenApi', 'This document', z.record(z.string(), z.unknown())),
 ];
+
+type Details = Pick<Operation, 'query' | 'errors'>;
+
+function get(path: string, id: string, summary: string, answer: Operation['answer'], details: Details = {}): Operation {
+  return { id, method: 'get', path, summary, answer, ...details };
+}
 
 /** Describes the agent's API as an OpenAPI 3.1 document, from the schemas that validate its requests. */
 export function openApiDocument(version: string): Json {

@@ -25,11 +25,7 @@ export class HeartbeatWatchdog {
     this.#ticks = 0;
   }
 
-  /**
-   * Resolves when heartbeats have gone unanswered for too long.
-   *
-   * @throws AbortError when the signal aborts first
-   */
+  /** Resolves when heartbeats have gone unanswered for too long; throws AbortError when the signal aborts. */
   async untilSilent(signal: AbortSignal): Promise<void> {
     while (this.#ticks < SILENT_TICKS) {
       await this.clock.sleep(TICK_MS, signal);

@@ -97,11 +97,7 @@ async function lock(path: string, folder: string, other: string): Promise<() => 
   };
 }
 
-/**
- * Whether a process holds the data folder.
- *
- * @throws the system's error when this user may not read it
- */
+/** Whether a process holds the data folder; throws the system's error when this user may not read it. */
 export async function isDataFolderHeld(path: string): Promise<boolean> {
   return (await isHeld(join(path, LOCK_FOLDER))) || (await isHeld(`${runtimePath(path)}-${LOCK_FOLDER}`));
 }

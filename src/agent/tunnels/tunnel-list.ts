@@ -49,11 +49,7 @@ export class TunnelList {
     return supervisor ? this.#urlParts().shortestFor(supervisor) : url;
   }
 
-  /**
-   * Claims a domain for a tunnel that is being created.
-   *
-   * @throws {AgentError} 409 when it is in use
-   */
+  /** Claims a domain for a new tunnel; throws an {@link AgentError} 409 when it is in use. */
   claimDomain(domain: string): void {
     this.refuseReserved(domain);
     if (this.#domains.has(domain)) {

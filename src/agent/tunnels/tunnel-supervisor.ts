@@ -96,11 +96,7 @@ export class TunnelSupervisor {
     this.#wait.interrupt();
   }
 
-  /**
-   * Stops supervision and closes the endpoint; start() resumes.
-   *
-   * @throws when the endpoint could not be closed
-   */
+  /** Closes the endpoint until start() is called again; throws when it could not be closed. */
   async close(): Promise<void> {
     this.#endLoop();
     await this.#binding.close();

@@ -202,11 +202,7 @@ export class CertificateRenewal<Row extends ManagedDomainRow> {
     log.warn({ err: error, domain, error_code: known.code, retries_at, expires_at }, 'certificate not issued');
   }
 
-  /**
-   * Writes the outcome of an order, unless the domain has changed meanwhile.
-   *
-   * @returns whether it was written
-   */
+  /** Writes the outcome of an order; returns false when the domain has changed meanwhile. */
   #change(ordered: Row, next: (row: Row) => Row): Promise<boolean> {
     const { domains, store } = this.dependencies;
     return store.database.write(() => {

@@ -28,11 +28,7 @@ export function readKeyPair(certificatePem: string, privateKeyPem: string): { le
   return { leaf, key };
 }
 
-/**
- * Parses and validates an uploaded CA certificate.
- *
- * @throws {ApiError} 1910 … 1920 when it is invalid
- */
+/** Parses an uploaded CA certificate; throws an {@link ApiError} 1910 … 1920 when it is invalid. */
 export function readAuthority(caPem: string): X509Certificate {
   const blocks = parsePem(caPem);
   const [block] = blocks ?? [];

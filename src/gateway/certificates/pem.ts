@@ -9,11 +9,7 @@ export interface PemBlock {
 const BEGIN = '-----BEGIN ';
 const DASHES = '-----';
 
-/**
- * Parses PEM blocks and ignores the text between them (RFC 7468, section 2).
- *
- * @returns null when a block is not closed
- */
+/** Parses PEM blocks, ignoring text between them (RFC 7468, section 2); returns null when one is not closed. */
 export function parsePem(text: string): PemBlock[] | null {
   const blocks: PemBlock[] = [];
   let at = text.indexOf(BEGIN);

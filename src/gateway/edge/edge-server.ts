@@ -75,12 +75,7 @@ export class EdgeServer {
     });
   }
 
-  /**
-   * Listens on both ports.
-   *
-   * @returns the chosen ports
-   * @throws the system's error when a port is unavailable
-   */
+  /** Listens on both ports and returns them; throws the system's error when one is unavailable. */
   async start(): Promise<{ httpPort: number; httpsPort: number }> {
     const { endpoints, host, httpPort, httpsPort } = this.options;
     endpoints.on('removed', this.#onRemoved);

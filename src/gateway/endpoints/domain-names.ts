@@ -17,11 +17,7 @@ export interface DnsTargets {
   acme_challenge_cname_target: string | null;
 }
 
-/**
- * Derives a gateway's names and zones from its base domain.
- *
- * @param baseDomain lower case
- */
+/** Derives a gateway's names and zones from its base domain, which is lower case. */
 export function gatewayDomains(baseDomain: string): DomainSettings {
   return { baseDomain, cnameZone: `cname.${baseDomain}`, acmeZone: `acme.${baseDomain}` };
 }

@@ -83,11 +83,7 @@ export class EndpointBinder {
     }
   }
 
-  /**
-   * Puts a labelled tunnel online for a session.
-   *
-   * @throws {RpcError} when the session may not have it
-   */
+  /** Puts a labelled tunnel online; throws an {@link RpcError} when the session may not bind it. */
   bindLabeled(owner: ListenerOwner, request: BindLabeledRequest): LabeledTunnel {
     const { Labels: labels, ForwardsTo: forwardsTo, ForwardsProto, Metadata: metadata } = request;
     if (Object.keys(labels).length === 0)

@@ -90,11 +90,7 @@ export class Database {
     return this.#commits;
   }
 
-  /**
-   * Calls the listener after every commit, before the write resolves.
-   *
-   * @param listener must not throw
-   */
+  /** Calls the listener after every commit, before the write resolves. It must not throw. */
   onCommit(listener: () => void): void {
     this.#afterCommit.add(listener);
   }
@@ -122,11 +118,7 @@ export class Database {
     return this.#rawStatements.prepare(sql, parameters).all(bind(parameters)) as unknown[][];
   }
 
-  /**
-   * Changes rows; only inside {@link write}.
-   *
-   * @returns how many rows changed
-   */
+  /** Changes rows, only inside {@link write}; returns how many. */
   run(sql: string, parameters: readonly SqlValue[] = []): number {
     if (!this.#writes.isRunning) throw new Error('change outside a transaction');
     return this.#statements.prepare(sql, parameters).run(bind(parameters)).changes;

@@ -12,11 +12,7 @@ export interface TokenOptions {
   owner_id?: string | null | undefined;
 }
 
-/**
- * Creates an API key; call it inside a transaction.
- *
- * @returns its row and the key, which is not stored
- */
+/** Creates an API key inside a transaction; returns its row and the key, which is not stored. */
 export function issueApiKey(store: Store, options: TokenOptions): { row: ApiKeyRow; token: string } {
   const { token, common } = issue(store, 'ak', options);
   store.apiKeys.insert(common);

@@ -5,11 +5,7 @@ import { type Refusal, refused } from './refusal.ts';
 
 const MISSING = 1405;
 
-/**
- * Checks an address range such as `203.0.113.0/24` or `2001:db8::/32`.
- *
- * @returns the canonical form, or the refusal
- */
+/** Returns the canonical form of an address range such as `203.0.113.0/24` or `2001:db8::/32`, or the refusal. */
 export function parseRange(text: string): string | Refusal {
   const range = parseCidr(text);
   if (range === null) return { code: 1406, text: 'must be an address range such as 203.0.113.0/24 or 2001:db8::/32' };

@@ -37,11 +37,7 @@ export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> im
     return this.#link?.progress.silentMs ?? 0;
   }
 
-  /**
-   * Connects, and reconnects until stop().
-   *
-   * @throws what opening the link throws
-   */
+  /** Connects, and reconnects until stop(); throws what opening the link throws. */
   async start(): Promise<void> {
     const { openLink, clock, log } = this.options;
     const link = await openLink();

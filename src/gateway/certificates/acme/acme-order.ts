@@ -55,11 +55,7 @@ export class AcmeOrder {
     return new AcmeOrder(order, client, conversation, clock);
   }
 
-  /**
-   * Proves control of the name.
-   *
-   * @throws {ValidationFailed} when the CA did not find the expected response
-   */
+  /** Proves control of the name; throws {@link ValidationFailed} when the CA did not find the expected response. */
   async authorize(type: ChallengeType, publish: Publish): Promise<void> {
     for (const authorization of await this.client.getAuthorizations(this.#order)) {
       // The CA keeps a valid authorization for some time.
@@ -67,12 +63,7 @@ export class AcmeOrder {
     }
   }
 
-  /**
-   * Requests the certificate.
-   *
-   * @param csr PEM
-   * @returns the certificate and its chain, PEM
-   */
+  /** Requests the certificate for a CSR (PEM); returns the certificate and its chain as PEM. */
   async finalize(csr: string | Buffer): Promise<string> {
     await this.#settle('the order', (status) => status !== 'pending');
     this.#expect('ready');

@@ -34,12 +34,7 @@ export class ChallengeDns {
     this.#connections = new ChallengeDnsConnections((packet, address) => this.#answer(packet, address, 'tcp'));
   }
 
-  /**
-   * Starts listening.
-   *
-   * @returns the port
-   * @throws the system's error, for example `EACCES` or `EADDRINUSE`
-   */
+  /** Listens and returns the port; throws the system's error, for example `EACCES` or `EADDRINUSE`. */
   async start(): Promise<number> {
     for (let attempt = 1; ; attempt += 1) {
       const tcp = createServer((socket) => this.#connections.take(socket));

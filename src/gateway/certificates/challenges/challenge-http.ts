@@ -4,11 +4,7 @@ const PREFIX = '/.well-known/acme-challenge/';
 export class HttpChallenges {
   readonly #answers = new Map<string, string>();
 
-  /**
-   * Publishes an answer.
-   *
-   * @returns withdraws it
-   */
+  /** Publishes an answer; the returned function withdraws it. */
   publish(domain: string, token: string, keyAuthorization: string): () => void {
     const key = `${domain} ${token}`;
     this.#answers.set(key, keyAuthorization);

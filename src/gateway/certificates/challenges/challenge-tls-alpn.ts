@@ -11,11 +11,7 @@ const HANDSHAKE_MS = 10_000;
 export class TlsAlpnChallenges {
   readonly #contexts = new Map<string, SecureContext>();
 
-  /**
-   * Publishes a challenge's certificate.
-   *
-   * @returns withdraws it
-   */
+  /** Publishes a challenge's certificate; the returned function withdraws it. */
   publish(domain: string, certificatePem: string | Buffer, privateKeyPem: string | Buffer): () => void {
     const context = createSecureContext({ cert: certificatePem, key: privateKeyPem });
     this.#contexts.set(domain, context);

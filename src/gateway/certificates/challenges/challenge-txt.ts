@@ -21,11 +21,7 @@ export class TxtChallenges {
     };
   }
 
-  /**
-   * The values at a name.
-   *
-   * @param name lower case, without a final dot
-   */
+  /** The values at a name (lower case, without a final dot). */
   lookup(name: string): string[] {
     return [...(this.#values.get(name) ?? [])];
   }

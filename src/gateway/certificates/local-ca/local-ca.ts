@@ -19,12 +19,7 @@ export interface LocalCa {
    * @param names host names and IP addresses that the certificate is for; the first one is its subject
    */
   issue(names: readonly string[]): Promise<Leaf>;
-  /**
-   * Issues a certificate for a key. It is not stored.
-   *
-   * @param names as for {@link LocalCa.issue}
-   * @returns PEM
-   */
+  /** Issues a certificate (PEM) for a key, with names as in {@link LocalCa.issue}. It is not stored. */
   certify(names: readonly string[], privateKeyPem: string): Promise<string>;
 }
 

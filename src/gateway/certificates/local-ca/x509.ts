@@ -12,12 +12,7 @@ import { caValidity, leafValidity } from './certificate-validity.ts';
 const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
 const CA_NAME = 'CN=device-agent local CA';
 
-/**
- * Issues a CA certificate for a key.
- *
- * @param now milliseconds since 1970
- * @returns the certificate, PEM
- */
+/** Issues a CA certificate (PEM) for a key; `now` is in milliseconds since 1970. */
 export async function certifyCa(keyPem: string, now: number): Promise<string> {
   const keys = await signingKeys(createPrivateKey(keyPem));
   const certificate = await x509.X509CertificateGenerator.createSelfSigned({
@@ -47,11 +42,7 @@ export interface LeafRequest {
   now: number;
 }
 
-/**
- * Issues a server's certificate.
- *
- * @returns PEM
- */
+/** Issues a server's certificate, as PEM. */
 export async function certifyLeaf({ caPem, keyPem, names, leafKey, now }: LeafRequest): Promise<string> {
   const ca = new x509.X509Certificate(caPem);
   const caKeys = await signingKeys(createPrivateKey(keyPem));

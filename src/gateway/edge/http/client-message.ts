@@ -77,11 +77,7 @@ export interface ClientResponse {
   write(chunk: Buffer): boolean;
   addTrailers(trailers: readonly [name: string, value: string][]): void;
   end(last?: Buffer): void;
-  /**
-   * Aborts the response, so that the client sees that it is incomplete.
-   *
-   * @param code reset code for HTTP/2
-   */
+  /** Aborts the response, which the client sees as incomplete; `code` is the reset code for HTTP/2. */
   destroy(code?: number): void;
   on(event: 'close', listener: () => void): unknown;
   once(event: 'close' | 'drain', listener: () => void): unknown;

@@ -47,11 +47,7 @@ export function parseFields(text: string, at: number): string[] {
   return fields;
 }
 
-/**
- * Formats a header line, with its CR LF.
- *
- * @throws {Error} when the value contains invalid characters
- */
+/** Formats a header line with its CR LF; throws when the value contains invalid characters. */
 export function headerLine(name: string, value: string): string {
   if (UNWRITABLE.test(value)) throw new Error(`invalid character in the header ${name}`);
   return `${name}: ${value}\r\n`;

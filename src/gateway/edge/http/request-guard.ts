@@ -3,11 +3,7 @@ import type { ClientRequest } from './client-message.ts';
 /** More header lines than any client sends. */
 export const MAX_HEADER_LINES = 200;
 
-/**
- * Checks a well-formed request for what must not be proxied.
- *
- * @returns the problem, or null
- */
+/** Returns why a well-formed request must not be proxied, or null. */
 export function faultOf(req: ClientRequest): string | null {
   const { rawHeaders } = req;
   if (rawHeaders.length > 2 * MAX_HEADER_LINES) return 'too many headers';

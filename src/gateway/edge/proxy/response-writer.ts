@@ -56,11 +56,7 @@ export class ResponseWriter {
     this.begin();
   }
 
-  /**
-   * Aborts the response, so that it looks incomplete.
-   *
-   * @param code reset code for HTTP/2
-   */
+  /** Aborts the response, which the client sees as incomplete; `code` is the reset code for HTTP/2. */
   abort(code?: number): void {
     this.#connection = null;
     this.flush();

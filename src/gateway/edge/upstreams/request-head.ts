@@ -1,11 +1,7 @@
 import { headerLine } from '../http/header-fields.ts';
 import type { OutgoingRequest } from './upstream-link.ts';
 
-/**
- * Formats the request line and headers for the upstream.
- *
- * @throws {Error} when a header contains invalid characters
- */
+/** Formats the request line and headers; throws when a header contains invalid characters. */
 export function requestHead({ request, body, awaitsContinue, trailers, upgrade }: OutgoingRequest): Buffer {
   const { method, target, headers } = request;
   let text = `${method} ${target} HTTP/1.1\r\n`;

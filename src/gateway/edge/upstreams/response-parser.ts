@@ -109,11 +109,7 @@ export class ResponseParser {
     return at;
   }
 
-  /**
-   * Takes the end of the connection.
-   *
-   * @returns whether it completes the response
-   */
+  /** Takes the end of the connection; returns whether it completes the response. */
   end(): boolean {
     if (this.#state !== 'close') return false;
     this.#complete(NO_TRAILERS);

@@ -23,11 +23,7 @@ export class Http1Clients implements Iterable<Http1Client> {
     this.#keepAlive = `Connection: keep-alive\r\nKeep-Alive: timeout=${seconds}\r\n`;
   }
 
-  /**
-   * Takes over a connection.
-   *
-   * @param handler serves its requests
-   */
+  /** Takes over a connection; `handler` serves its requests. */
   accept(socket: Socket, handler: Http1Handler): void {
     const { limits, counters, log } = this.options;
     const options = { limits, keepAlive: this.#keepAlive, handler, onDone: this.#onDone, counters, log };
