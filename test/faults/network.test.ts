@@ -146,7 +146,7 @@ async function within(act: (network: Network) => Promise<void>): Promise<void> {
   }
 }
 
-describe.concurrent('over a network of its own, the agent comes back by itself, and the log stays short, after', () => {
+describe.concurrent('in its own network namespace, the agent recovers with a short log after', () => {
   for (const fault of faults) {
     it(fault.name, { timeout: 60_000 + ROUNDS * 120_000, ...unless(NO_NETWORKS) }, () =>
       within((network) =>
@@ -187,7 +187,7 @@ describe.concurrent('over a network of its own, the agent comes back by itself, 
   );
 });
 
-describe.concurrent('the agent comes back by itself', () => {
+describe.concurrent('the agent recovers automatically', () => {
   const late = 'a link on which every answer takes 2 s';
   it(`over ${late}, and serves meanwhile`, { timeout: 180_000 }, () =>
     Scene.play({ tunnels: 5, patienceMs: 10_000 }, async (scene) => {

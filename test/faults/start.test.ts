@@ -65,7 +65,7 @@ describe.concurrent('an agent that starts', () => {
       expect((await state(api, 'tunnel-0')).status).toBe('offline');
       expect(JSON.stringify(agent.lines)).not.toContain(revoked);
       scene.writeAuthtoken();
-      // The gateway refused for reasons of its own: it is asked again at the pace of the back-off, at most 30 s apart.
+      // After a refusal, the agent retries with backoff, at most 30 s apart.
       expectRecovery('authtoken replaced', await scene.recovered(), 35_000);
     }),
   );
@@ -104,7 +104,7 @@ describe.concurrent('an agent that starts', () => {
     }),
   );
 
-  it('takes over domains of a dead session at once', { timeout: 60_000 }, () =>
+  it('replaces the endpoints of a dead session immediately', { timeout: 60_000 }, () =>
     Scene.play({ tunnels: 3 }, async (scene) => {
       await scene.rehearse();
       const dying = await FlakyProxy.start(() => scene.gateway.sessionAddress);
