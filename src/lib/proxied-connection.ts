@@ -2,6 +2,7 @@ import type { Duplex } from 'node:stream';
 import { type ConnectionOptions, connect as connectTls } from 'node:tls';
 import { dialThrough } from './dial.ts';
 import { type Destination, type ProxyRules, proxyFor } from './proxy-rules.ts';
+import { checkServerIdentity } from './server-identity.ts';
 
 type Done = (error: Error | null, connection: Duplex) => void;
 
@@ -43,7 +44,7 @@ function secure(
 ): Promise<Duplex> {
   return new Promise((resolve, reject) => {
     const isAddress = /^[\d.]+$|:/.test(host);
-    const tls = connectTls({ ...options, socket, host, ...(!isAddress && { servername: host }) });
+    const tls = connectTls({ checkServerIdentity, ...options, socket, host, ...(!isAddress && { servername: host }) });
     tls.once('secureConnect', () => resolve(tls));
     tls.once('error', reject);
   });

@@ -1,4 +1,5 @@
 import { createPrivateKey, type webcrypto } from 'node:crypto';
+import { isIP } from 'node:net';
 import 'reflect-metadata';
 import * as x509 from '@peculiar/x509';
 
@@ -59,5 +60,5 @@ export async function issueCertificate(options: IssueOptions): Promise<Issued> {
 
 function alternativeName(value: string): x509.JsonGeneralName {
   if (value.includes('@')) return { type: 'email', value };
-  return { type: /^[\d.]+$/.test(value) ? 'ip' : 'dns', value };
+  return { type: isIP(value) ? 'ip' : 'dns', value };
 }

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { connect as connectTls, type PeerCertificate, type TLSSocket } from 'node:tls';
+import { checkServerIdentity } from '../../lib/server-identity.ts';
 import type { GatewayAddress } from './gateway-address.ts';
 
 export interface TlsAnswer {
@@ -35,6 +36,7 @@ export function probeTls(
     const tls = connectTls({
       socket,
       host,
+      checkServerIdentity,
       rejectUnauthorized: false,
       ...(ca !== undefined && { ca }),
       ...(serverName !== undefined && { servername: serverName }),

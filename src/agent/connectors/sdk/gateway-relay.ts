@@ -5,6 +5,7 @@ import { withDeadline } from '../../../lib/deadline.ts';
 import type { Dial } from '../../../lib/dial.ts';
 import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log.ts';
+import { checkServerIdentity } from '../../../lib/server-identity.ts';
 import type { GatewayAddress } from '../gateway-address.ts';
 import { makeRelayCertificate } from './relay-certificate.ts';
 
@@ -109,7 +110,7 @@ export class GatewayRelay {
     const tcp = await dial(address, signal);
     tcp.setKeepAlive(true, KEEP_ALIVE_MS);
     const names = serverName !== undefined && { servername: serverName };
-    const tls = connectTls({ socket: tcp, host, ca: Buffer.from(ca), ...names });
+    const tls = connectTls({ socket: tcp, host, checkServerIdentity, ca: Buffer.from(ca), ...names });
     tls.on('close', () => tcp.destroy());
     try {
       await once(tls, 'secureConnect', { signal });
