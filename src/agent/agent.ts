@@ -4,7 +4,7 @@ import { CleanupStack } from '../lib/cleanup-stack.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { OperatorError } from '../lib/errors.ts';
 import type { Log, LogLevel } from '../lib/log.ts';
-import { isLoopbackHost } from '../lib/loopback-host.ts';
+import { isLoopbackHost } from '../lib/network/loopback-host.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { VERSION } from '../version.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';

@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import { createFolder } from '../lib/create-folder.ts';
-import { hostPort } from '../lib/ip-address.ts';
 import type { Log, LogLevel } from '../lib/log.ts';
-import { NO_PROXIES } from '../lib/proxy-rules.ts';
+import { hostPort } from '../lib/network/ip-address.ts';
+import { NO_PROXIES } from '../lib/network/proxy-rules.ts';
 import { startError } from '../lib/start-error.ts';
 import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-address.ts';

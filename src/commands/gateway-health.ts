@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
 import { apiHost } from '../gateway/endpoints/gateway-hosts.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../lib/errors.ts';
-import { hostPort, isUnspecified } from '../lib/ip-address.ts';
+import { hostPort, isUnspecified } from '../lib/network/ip-address.ts';
 import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 
 const DEADLINE_MS = 5000;

@@ -1,9 +1,9 @@
 import type { GatewayLink } from '../agent/connectors/sdk/gateway-link.ts';
 import type { TlsAnswer } from '../agent/connectors/tls-probe.ts';
-import { ProxyFailure } from '../lib/dial.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
-import { hostPort } from '../lib/ip-address.ts';
-import { displayProxy } from '../lib/proxy-rules.ts';
+import { ProxyFailure } from '../lib/network/dial.ts';
+import { hostPort } from '../lib/network/ip-address.ts';
+import { displayProxy } from '../lib/network/proxy-rules.ts';
 import { type Check, check, failed, ok, type Result, skipped } from './finding.ts';
 
 /** The result of a TLS connection to the gateway's address. */

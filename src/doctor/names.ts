@@ -3,7 +3,7 @@ import { isIP } from 'node:net';
 import type { GatewayLink } from '../agent/connectors/sdk/gateway-link.ts';
 import { withDeadline } from '../lib/deadline.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
-import { displayProxy } from '../lib/proxy-rules.ts';
+import { displayProxy } from '../lib/network/proxy-rules.ts';
 import { type Check, check, failed, ok, type Result, skipped, summarize } from './finding.ts';
 
 const LOOKUP_MS = 5_000;

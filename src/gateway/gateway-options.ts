@@ -1,5 +1,5 @@
 import type { Log } from '../lib/log.ts';
-import type { PortRange } from '../lib/port-range.ts';
+import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from '../settings/certificate-settings.ts';
 import type { AgentLimits, EdgeLimits } from '../settings/gateway-limits.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';

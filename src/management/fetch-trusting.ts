@@ -3,8 +3,8 @@ import { type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import type { LookupFunction } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { connectionFor } from '../lib/proxied-connection.ts';
-import { NO_PROXIES, type ProxyRules } from '../lib/proxy-rules.ts';
+import { connectionFor } from '../lib/network/proxied-connection.ts';
+import { NO_PROXIES, type ProxyRules } from '../lib/network/proxy-rules.ts';
 import type { Fetch, FetchAnswer } from './fetch.ts';
 
 /** Options that Node's own fetch does not have. */

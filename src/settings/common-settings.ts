@@ -1,5 +1,5 @@
 import type { LogFormat, LogLevel } from '../lib/log.ts';
-import type { ProxyRules } from '../lib/proxy-rules.ts';
+import type { ProxyRules } from '../lib/network/proxy-rules.ts';
 import type { Parsed } from './variables.ts';
 
 export interface LogSettings {

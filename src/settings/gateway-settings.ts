@@ -1,4 +1,4 @@
-import type { PortRange } from '../lib/port-range.ts';
+import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from './certificate-settings.ts';
 import { type LogSettings, logSettings } from './common-settings.ts';
 import type { AgentLimits, EdgeLimits } from './gateway-limits.ts';

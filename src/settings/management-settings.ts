@@ -1,4 +1,4 @@
-import type { ProxyRules } from '../lib/proxy-rules.ts';
+import type { ProxyRules } from '../lib/network/proxy-rules.ts';
 import { proxyRules } from './common-settings.ts';
 import { loadWith } from './parse-settings.ts';
 import { readCertificates } from './setting-files.ts';

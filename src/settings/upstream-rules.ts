@@ -2,10 +2,10 @@ import type { Stats } from 'node:fs';
 import { lstat, realpath } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { BoundedMap } from '../lib/bounded-map.ts';
-import { type Cidr, cidrList, parseCidr } from '../lib/cidr.ts';
-import { embeddedIpv4 } from '../lib/embedded-ipv4.ts';
 import { hasErrno } from '../lib/errors.ts';
-import { type IpAddress, parseAddress } from '../lib/ip-address.ts';
+import { type Cidr, cidrList, parseCidr } from '../lib/network/cidr.ts';
+import { embeddedIpv4 } from '../lib/network/embedded-ipv4.ts';
+import { type IpAddress, parseAddress } from '../lib/network/ip-address.ts';
 
 /** A rule of AGENT_ALLOW_UPSTREAMS. */
 type Rule = PortRange & ({ networks: readonly Cidr[] } | { host: string } | { suffix: string });

@@ -1,6 +1,6 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
-import type { PortRange } from '../lib/port-range.ts';
-import { type ProxyRules, type ProxyServer, parseNoProxy, parseProxy } from '../lib/proxy-rules.ts';
+import type { PortRange } from '../lib/network/port-range.ts';
+import { type ProxyRules, type ProxyServer, parseNoProxy, parseProxy } from '../lib/network/proxy-rules.ts';
 
 /** A setting: an environment variable with its meaning, its default and the values that it allows. */
 export interface Variable<T> {

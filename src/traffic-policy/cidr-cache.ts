@@ -1,5 +1,5 @@
 import { BoundedMap } from '../lib/bounded-map.ts';
-import { type Cidr, parseCidr } from '../lib/cidr.ts';
+import { type Cidr, parseCidr } from '../lib/network/cidr.ts';
 
 const MAX_RANGES = 1000;
 /** No range is longer: a full IPv6 address has 39 characters. */

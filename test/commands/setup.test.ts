@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { addSetupCommand } from '../../src/commands/setup.ts';
-import { NO_PROXIES } from '../../src/lib/proxy-rules.ts';
+import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';
 import type { ManagementSettings } from '../../src/settings/management-settings.ts';
 import { deviceAgent } from '../support/agent-process.ts';
 import { type DnsServer, startDnsServer } from '../support/dns-server.ts';

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { type LocalCa, openLocalCa } from '../../src/gateway/certificates/local-ca/local-ca.ts';
-import { type ProxyRules, parseProxy } from '../../src/lib/proxy-rules.ts';
+import { type ProxyRules, parseProxy } from '../../src/lib/network/proxy-rules.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { fetchTrusting } from '../../src/management/fetch-trusting.ts';
 import { TIMEOUT, UNREACHABLE } from '../../src/management/management-error.ts';

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { createServer } from 'node:net';
-import type { PortRange } from '../../src/lib/port-range.ts';
+import type { PortRange } from '../../src/lib/network/port-range.ts';
 
 /** Consecutive free ports below the ephemeral range. */
 export async function freePorts(count: number): Promise<PortRange> {

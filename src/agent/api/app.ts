@@ -1,6 +1,6 @@
 import express, { type Express, type RequestHandler } from 'express';
 import type { Log } from '../../lib/log.ts';
-import { isLoopbackHost } from '../../lib/loopback-host.ts';
+import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
 import { answerUnconditionally } from '../../lib/unconditional-answers.ts';
 import { bearerAuth, directClient, forwardedClient } from './bearer-auth.ts';
 import { errorHandler, noSuchPath } from './error-handler.ts';

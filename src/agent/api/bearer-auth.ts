@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { RequestHandler } from 'express';
-import { clientNetwork } from '../../lib/ip-address.ts';
+import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { AttemptLimiter } from './attempt-limiter.ts';
 

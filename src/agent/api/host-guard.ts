@@ -1,5 +1,5 @@
 import type { RequestHandler } from 'express';
-import { isLoopbackHost } from '../../lib/loopback-host.ts';
+import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
 import { AgentError } from '../errors/agent-error.ts';
 
 /** Headers that proxies and tunnels add for the client they forward. */

@@ -12,8 +12,8 @@ import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { errorBody, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import { hostPort } from '../../lib/ip-address.ts';
 import type { Log } from '../../lib/log.ts';
+import { hostPort } from '../../lib/network/ip-address.ts';
 import { replaceInvalidTarget } from '../../lib/request-target.ts';
 import { AgentError } from '../errors/agent-error.ts';
 

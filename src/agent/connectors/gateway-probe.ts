@@ -1,4 +1,4 @@
-import type { Dial } from '../../lib/dial.ts';
+import type { Dial } from '../../lib/network/dial.ts';
 import type { GatewayAddress } from './gateway-address.ts';
 import { probeTls } from './tls-probe.ts';
 

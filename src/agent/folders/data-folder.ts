@@ -5,7 +5,7 @@ import { systemClock } from '../../lib/clock.ts';
 import { createFolder } from '../../lib/create-folder.ts';
 import { diskAdvice } from '../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import { MAX_SOCKET_PATH } from '../../lib/unix-socket.ts';
+import { MAX_SOCKET_PATH } from '../../lib/network/unix-socket.ts';
 import { askLockOwner, LockSocket } from './lock-socket.ts';
 import { openPrivateFolder, runtimePath } from './runtime-folder.ts';
 

@@ -3,7 +3,7 @@ import { lstat, mkdir, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import { MAX_SOCKET_PATH } from '../../lib/unix-socket.ts';
+import { MAX_SOCKET_PATH } from '../../lib/network/unix-socket.ts';
 
 /** Length of the longest name given to a socket in the folder. */
 const LONGEST_NAME = 24;

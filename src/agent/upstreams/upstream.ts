@@ -1,8 +1,8 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
 import { posix } from 'node:path';
 import { domainToASCII } from 'node:url';
-import { canonicalIpv6, hostPort } from '../../lib/ip-address.ts';
-import { MAX_SOCKET_PATH } from '../../lib/unix-socket.ts';
+import { canonicalIpv6, hostPort } from '../../lib/network/ip-address.ts';
+import { MAX_SOCKET_PATH } from '../../lib/network/unix-socket.ts';
 
 export interface TcpUpstream {
   kind: 'tcp';

@@ -1,6 +1,6 @@
 import { randomInt } from 'node:crypto';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
-import { hasInvalidPunycode } from '../../lib/punycode.ts';
+import { hasInvalidPunycode } from '../../lib/network/punycode.ts';
 import { quote } from '../../lib/quote.ts';
 
 const MAX_NAME = 253;

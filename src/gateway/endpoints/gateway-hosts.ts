@@ -1,4 +1,4 @@
-import { hostPort, isUnspecified } from '../../lib/ip-address.ts';
+import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
 
 /** The host that agents connect to. */
 export function connectHost(baseDomain: string): string {

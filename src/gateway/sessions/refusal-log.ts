@@ -1,7 +1,7 @@
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { BoundedMap } from '../../lib/bounded-map.ts';
-import { clientNetwork } from '../../lib/ip-address.ts';
 import type { Log } from '../../lib/log.ts';
+import { clientNetwork } from '../../lib/network/ip-address.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 
 const QUIET_MS = 60_000;

@@ -1,5 +1,5 @@
 import { domainToASCII } from 'node:url';
-import { hasInvalidPunycode } from '../../lib/punycode.ts';
+import { hasInvalidPunycode } from '../../lib/network/punycode.ts';
 import type { Refusal } from './refusal.ts';
 
 const UNQUALIFIED: Refusal = { code: 448, text: 'the name is not fully qualified: use a name such as app.example.com' };

@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events';
 import type { Clock } from '../../../lib/clock.ts';
-import { hostPort } from '../../../lib/ip-address.ts';
 import type { Log } from '../../../lib/log.ts';
+import { hostPort } from '../../../lib/network/ip-address.ts';
 import type { Connector, Endpoint, EndpointRequest, SessionStatus } from '../connector.ts';
 import { SessionSupervisor } from '../session-supervisor.ts';
 import type { GatewayLink } from './gateway-link.ts';

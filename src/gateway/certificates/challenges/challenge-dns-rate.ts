@@ -1,5 +1,5 @@
 import type { Clock } from '../../../lib/clock.ts';
-import { clientNetwork } from '../../../lib/ip-address.ts';
+import { clientNetwork } from '../../../lib/network/ip-address.ts';
 
 const WINDOW_MS = 1000;
 /** A validation takes a resolver a handful of queries; CAs validate from several networks. */

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
-import { withoutMapping } from '../../../lib/ip-address.ts';
+import { withoutMapping } from '../../../lib/network/ip-address.ts';
 import type { PolicyConnection, PolicyTls } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientHello } from '../tls/client-hello.ts';
 

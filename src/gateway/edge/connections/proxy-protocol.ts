@@ -1,5 +1,5 @@
 import { isIPv4, isIPv6 } from 'node:net';
-import { addressBytes } from '../../../lib/ip-address.ts';
+import { addressBytes } from '../../../lib/network/ip-address.ts';
 
 export interface ConnectionEnds {
   readonly clientIp: string;

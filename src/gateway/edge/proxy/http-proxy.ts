@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream';
-import { hostPort } from '../../../lib/ip-address.ts';
+import { hostPort } from '../../../lib/network/ip-address.ts';
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';

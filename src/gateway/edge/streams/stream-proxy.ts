@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
-import { hostPort } from '../../../lib/ip-address.ts';
 import type { Log } from '../../../lib/log.ts';
+import { hostPort } from '../../../lib/network/ip-address.ts';
 import type { PolicyConnection } from '../../../traffic-policy/policy-subjects.ts';
 import type { AgentUpstream, ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';

@@ -1,5 +1,5 @@
 import { type CelFunc, type CelList, CelScalar, celFunc, celMethod, listType } from '@bufbuild/cel';
-import { parseAddress } from '../../../lib/ip-address.ts';
+import { parseAddress } from '../../../lib/network/ip-address.ts';
 import { cachedCidr } from '../../cidr-cache.ts';
 import { currentContext } from '../evaluation.ts';
 

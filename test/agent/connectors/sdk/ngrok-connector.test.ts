@@ -17,7 +17,7 @@ import { makeRelayCertificate } from '../../../../src/agent/connectors/sdk/relay
 import { openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
 import { systemClock } from '../../../../src/lib/clock.ts';
 import { createLog, type Log } from '../../../../src/lib/log.ts';
-import { NO_PROXIES } from '../../../../src/lib/proxy-rules.ts';
+import { NO_PROXIES } from '../../../../src/lib/network/proxy-rules.ts';
 import { FlakyProxy } from '../../../support/flaky-proxy.ts';
 import { startTestGateway, type TestGateway } from '../../../support/gateway.ts';
 import { SteeredClock } from '../../../support/steered-clock.ts';

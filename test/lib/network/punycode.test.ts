@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { hasInvalidPunycode } from '../../src/lib/punycode.ts';
+import { hasInvalidPunycode } from '../../../src/lib/network/punycode.ts';
 
 it.each(['example.com', 'xn--bcher-kva.example', 'a.xn--ls8h', 'xn--fa-hia.de', 'xn--p1ai', 'axn--a.de'])(
   'hasInvalidPunycode accepts %s',

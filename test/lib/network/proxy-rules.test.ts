@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { displayProxy, NO_PROXIES, parseNoProxy, parseProxy, proxyFor } from '../../src/lib/proxy-rules.ts';
+import { displayProxy, NO_PROXIES, parseNoProxy, parseProxy, proxyFor } from '../../../src/lib/network/proxy-rules.ts';
 
 describe('parseProxy', () => {
   it.each([

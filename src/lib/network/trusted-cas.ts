@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { rootCertificates } from 'node:tls';
-import { hasErrno } from './errors.ts';
+import { hasErrno } from '../errors.ts';
 
 /** The CAs that a server is verified with. `host`: those of the operating system, as PEM; the SDK finds them itself. */
 export type TrustedCas = { pem: string | Uint8Array } | { host: string };

@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { checkServerIdentity } from '../../src/lib/server-identity.ts';
-import { issueCertificate } from '../support/certificates.ts';
+import { checkServerIdentity } from '../../../src/lib/network/server-identity.ts';
+import { issueCertificate } from '../../support/certificates.ts';
 
 it.each([
   ['::1', true],

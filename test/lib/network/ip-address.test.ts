@@ -1,7 +1,7 @@
 import { isIPv6 } from 'node:net';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { addressBytes, clientNetwork, hostPort, parseAddress } from '../../src/lib/ip-address.ts';
+import { addressBytes, clientNetwork, hostPort, parseAddress } from '../../../src/lib/network/ip-address.ts';
 
 it.each([
   ['gateway.example', 'gateway.example:443'],

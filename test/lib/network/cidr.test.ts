@@ -1,8 +1,8 @@
 import { BlockList } from 'node:net';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parseCidr } from '../../src/lib/cidr.ts';
-import { parseAddress } from '../../src/lib/ip-address.ts';
+import { parseCidr } from '../../../src/lib/network/cidr.ts';
+import { parseAddress } from '../../../src/lib/network/ip-address.ts';
 
 describe('parseCidr', () => {
   it.each([

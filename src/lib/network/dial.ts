@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { type RequestOptions, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { connect, type LookupFunction, type Socket } from 'node:net';
-import { messageOf } from './errors.ts';
+import { messageOf } from '../errors.ts';
 import { hostPort } from './ip-address.ts';
 import { type Destination, displayProxy, type ProxyServer } from './proxy-rules.ts';
 import { connectBySocks } from './socks.ts';
