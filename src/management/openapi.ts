@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { ErrorBody, errorResponse, type Json, jsonSchema } from '../lib/openapi.ts';
 import { allOperations, type Operation } from './operations.ts';
+import { idPattern } from './resources/resource.ts';
 
 /** Members of the document besides the operations. */
 export interface OpenApiOptions {
@@ -35,10 +36,12 @@ export function openApiDocument({ baseUrl, version }: OpenApiOptions): Json {
       title: 'Management API',
       version,
       description:
-        'In requests, null members count as absent. PATCH and PUT bodies may repeat the id of the path, and PUT bodies may wrap a module as {id, module}.',
+        'In requests, null members count as absent. PATCH and PUT bodies may repeat the id of the path, and PUT bodies may wrap a module as {id, module}. Changes are durable when they are answered.',
+      license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
     servers: [{ url: baseUrl }],
     security: [{ apiKey: [] }],
+    tags: [...new Set(allOperations().map(({ family }) => family))].map((name) => ({ name })),
     paths,
     components: {
       securitySchemes: { apiKey: { type: 'http', scheme: 'bearer' } },
@@ -58,7 +61,7 @@ function describe(id: string, family: string, operation: Operation): Json {
     parameters: [
       ...VERSION_HEADERS,
       ...pathParameters(operation),
-      ...(operation.listKey === null ? [] : PAGE_PARAMETERS),
+      ...(operation.listKey === null ? [] : pageParameters(operation)),
     ],
     ...(operation.body && { requestBody: requestBody(operation.body) }),
     responses: {
@@ -75,27 +78,56 @@ const VERSION_HEADERS = ['Service-Version', 'Ngrok-Version'].map((name) => ({
   name,
   in: 'header',
   description: 'Version of the API; one of Service-Version and Ngrok-Version is required.',
-  schema: { const: '2' },
+  // Not `const`, which some generators of clients do not know.
+  schema: { type: 'string', enum: ['2'] },
 }));
 
-const PAGE_PARAMETERS = [
-  {
-    name: 'limit',
-    in: 'query',
-    description: 'Items per page.',
-    schema: { type: 'integer', minimum: 1, maximum: 100, default: 100 },
-  },
-  { name: 'before_id', in: 'query', description: 'Only items older than this id.', schema: { type: 'string' } },
-];
+function pageParameters({ idPrefix }: Operation): Json[] {
+  return [
+    {
+      name: 'limit',
+      in: 'query',
+      description: 'Items per page.',
+      schema: { type: 'integer', minimum: 1, maximum: 100, default: 100 },
+    },
+    {
+      name: 'before_id',
+      in: 'query',
+      description: 'Only items older than this id, which may be deleted.',
+      schema: { type: 'string', pattern: idPattern(idPrefix) },
+    },
+  ];
+}
 
-function pathParameters({ path }: Operation): Json[] {
-  return path.includes('{id}') ? [{ name: 'id', in: 'path', required: true, schema: { type: 'string' } }] : [];
+function pathParameters({ path, idPrefix }: Operation): Json[] {
+  const schema = { type: 'string', pattern: idPattern(idPrefix) };
+  return path.includes('{id}') ? [{ name: 'id', in: 'path', required: true, schema }] : [];
 }
 
 /** A missing body counts as an empty one. */
 function requestBody(body: z.ZodType): Json {
-  const content = { 'application/json': { schema: jsonSchema(body, 'input') } };
+  const content = { 'application/json': { schema: nullMeansAbsent(jsonSchema(body, 'input')) } };
   return { required: !body.safeParse({}).success, content };
+}
+
+/** Lets the optional members of an object be null, at every level. */
+function nullMeansAbsent(schema: Json): Json {
+  if (typeof schema.properties !== 'object') return schema;
+  const required = new Set(schema.required as string[] | undefined);
+  const properties = Object.entries(schema.properties as Record<string, Json>).map(([name, member]) => {
+    const inner = nullMeansAbsent(member);
+    return [name, required.has(name) ? inner : nullable(inner)];
+  });
+  return { ...schema, properties: Object.fromEntries(properties) };
+}
+
+function nullable(schema: Json): Json {
+  if (Array.isArray(schema.anyOf)) return { ...schema, anyOf: [...schema.anyOf, { type: 'null' }] };
+  return {
+    ...schema,
+    type: [schema.type, 'null'],
+    ...(Array.isArray(schema.enum) && { enum: [...schema.enum, null] }),
+  };
 }
 
 function success({ answer, listKey }: Operation): Json {

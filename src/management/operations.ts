@@ -24,6 +24,8 @@ export interface Operation<
   method: 'GET' | 'POST' | 'PATCH' | 'PUT' | 'DELETE';
   /** `{id}` stands for the resource's id. */
   path: string;
+  /** The prefix of the resource's ids. */
+  idPrefix: string;
   summary: string;
   /** The request's body; null: none. */
   body: Body;
@@ -34,37 +36,46 @@ export interface Operation<
   listKey: string | null;
 }
 
-function get<A extends z.ZodType>(path: string, summary: string, answer: A): Operation<null, A> {
-  return { method: 'GET', path, summary, body: null, answer, status: 200, listKey: null };
+/** Where an operation's path begins, and the ids below it. */
+type Collection = Pick<ReadableResource, 'path' | 'idPrefix'>;
+
+function get<A extends z.ZodType>(of: Collection, below: string, summary: string, answer: A): Operation<null, A> {
+  return { method: 'GET', ...at(of, below), summary, body: null, answer, status: 200, listKey: null };
 }
 
 function change<B extends z.ZodType, A extends z.ZodType>(
   method: 'POST' | 'PATCH' | 'PUT',
-  path: string,
+  of: Collection,
+  below: string,
   summary: string,
   body: B,
   answer: A,
 ): Operation<B, A> {
-  return { method, path, summary, body, answer, status: method === 'POST' ? 201 : 200, listKey: null };
+  return { method, ...at(of, below), summary, body, answer, status: method === 'POST' ? 201 : 200, listKey: null };
 }
 
-function remove(path: string, summary: string): Operation<null, null> {
-  return { method: 'DELETE', path, summary, body: null, answer: null, status: 204, listKey: null };
+function remove(of: Collection, below: string, summary: string): Operation<null, null> {
+  return { method: 'DELETE', ...at(of, below), summary, body: null, answer: null, status: 204, listKey: null };
+}
+
+function at({ path, idPrefix }: Collection, below: string): Collection {
+  return { path: path + below, idPrefix };
 }
 
 /** The operations of a read-only resource. */
-function readable<A extends z.ZodType>({ path, name, answer, listKey }: ReadableResource<A>) {
-  const list: Operation<null, A> = { ...get(path, `List every ${name}, newest first`, answer), listKey };
-  return { get: get(`${path}/{id}`, `Get one ${name}`, answer), list };
+function readable<A extends z.ZodType>(resource: ReadableResource<A>) {
+  const { name, answer, listKey } = resource;
+  const list: Operation<null, A> = { ...get(resource, '', `List every ${name}, newest first`, answer), listKey };
+  return { get: get(resource, '/{id}', `Get one ${name}`, answer), list };
 }
 
 /** The five operations of a resource. */
 function writable<C extends z.ZodType, U extends z.ZodType, A extends z.ZodType>(resource: Resource<C, U, A>) {
-  const { path, name, answer } = resource;
-  const item = `${path}/{id}`;
-  const create = change('POST', path, `Create a new ${name}`, resource.create, answer);
-  const update = change('PATCH', item, `Update one ${name}; absent members stay unchanged`, resource.update, answer);
-  return { create, ...readable(resource), update, delete: remove(item, `Delete one ${name}`) };
+  const { name, answer } = resource;
+  const create = change('POST', resource, '', `Create a new ${name}`, resource.create, answer);
+  const updating = `Update one ${name}; absent members stay unchanged`;
+  const update = change('PATCH', resource, '/{id}', updating, resource.update, answer);
+  return { create, ...readable(resource), update, delete: remove(resource, '/{id}', `Delete one ${name}`) };
 }
 
 /** The three operations of one module of a TLS edge. */
@@ -72,35 +83,39 @@ function edgeModule<B extends z.ZodType, A extends z.ZodType>(
   name: TlsEdgeModuleName,
   { body, answer }: { body: B; answer: A },
 ) {
-  const path = `${tlsEdges.path}/{id}/${name}`;
+  const below = `/{id}/${name}`;
   const what = `the ${name} module of a TLS edge`;
-  const replace = change('PUT', path, `Replace ${what}`, body, answer);
-  return { replace, get: get(path, `Get ${what}`, answer), delete: remove(path, `Remove ${what}`) };
+  return {
+    replace: change('PUT', tlsEdges, below, `Replace ${what}`, body, answer),
+    get: get(tlsEdges, below, `Get ${what}`, answer),
+    delete: remove(tlsEdges, below, `Remove ${what}`),
+  };
 }
 
 /** Sends a command to a session's agent. */
 function sessionAction(action: 'restart' | 'stop' | 'update'): Operation<null, null> {
-  const path = `${tunnelSessions.path}/{id}/${action}`;
-  return { ...remove(path, `Ask the agent of a tunnel session to ${action}`), method: 'POST' };
+  const summary = `Ask the agent of a tunnel session to ${action}`;
+  return { ...remove(tunnelSessions, `/{id}/${action}`, summary), method: 'POST' };
 }
-
-const domain = `${reservedDomains.path}/{id}`;
 
 /** Every operation of the API, by family. */
 export const OPERATIONS = {
   reservedDomains: {
     ...writable(reservedDomains),
     detachCertificateManagementPolicy: remove(
-      `${domain}/certificate_management_policy`,
+      reservedDomains,
+      '/{id}/certificate_management_policy',
       'Detach the certificate management policy of a reserved domain',
     ),
-    detachCertificate: remove(`${domain}/certificate`, 'Detach the certificate of a reserved domain'),
+    detachCertificate: remove(reservedDomains, '/{id}/certificate', 'Detach the certificate of a reserved domain'),
     detachHttpEndpointConfiguration: remove(
-      `${domain}/http_endpoint_configuration`,
+      reservedDomains,
+      '/{id}/http_endpoint_configuration',
       'Detach the HTTP endpoint configuration of a reserved domain',
     ),
     detachHttpsEndpointConfiguration: remove(
-      `${domain}/https_endpoint_configuration`,
+      reservedDomains,
+      '/{id}/https_endpoint_configuration',
       'Detach the HTTPS endpoint configuration of a reserved domain',
     ),
   },

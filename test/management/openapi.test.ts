@@ -61,6 +61,14 @@ describe('the OpenAPI document', () => {
     expect(isNeeded('/edges/tls/{id}/backend', 'put')).toBe(true);
   });
 
+  it('lets optional members of requests be null, also inside modules, but no required one', () => {
+    const schema = document.paths['/edges/tls']?.post?.requestBody?.content['application/json']?.schema ?? {};
+    const accepts = new Ajv2020().compile(schema);
+    expect(accepts({ description: null, hostports: null, tls_termination: { min_version: null } })).toBe(true);
+    expect(accepts({ backend: { backend_id: null } })).toBe(false);
+    expect(accepts({ unknown: null })).toBe(false);
+  });
+
   it('is unchanged by JSON serialisation', () => {
     expect(JSON.parse(JSON.stringify(document))).toEqual(document);
   });

@@ -1,8 +1,8 @@
-import type { z } from 'zod';
+import { z } from 'zod';
 import { ApiError } from '../../lib/errors.ts';
 import { validationMessage } from '../../lib/validation-messages.ts';
 import { errorCode, type Refusal, refusalOf } from '../../management/resources/refusal.ts';
-import type { ReadableResource } from '../../management/resources/resource.ts';
+import { idPattern, type ReadableResource } from '../../management/resources/resource.ts';
 
 /** Maximum and default number of items on a page. */
 const MAX_PAGE = 100;
@@ -28,32 +28,42 @@ export function badRequest({ code, text }: Refusal): ApiError {
  * @throws {ApiError} 400 with the schema's code for the violation
  */
 export function readBody<S extends z.ZodType>(schema: S, method: string, raw: unknown): z.output<S> {
-  const result = schema.safeParse(normalizeBody(method, raw), { error: validationMessage });
+  const result = schema.safeParse(normalizeBody(schema, method, raw), { error: validationMessage });
   if (!result.success) throw badRequest(refusalOf(result.error));
   return result.data;
 }
 
-function normalizeBody(method: string, raw: unknown): unknown {
+function normalizeBody(schema: z.ZodType, method: string, raw: unknown): unknown {
   if (raw === undefined) return {};
   if (!isObject(raw)) throw badRequest({ code: 213, text: 'the body must be a JSON object' });
-  const sent = withoutNulls(raw);
-  if (method === 'POST') return sent;
-  const { id: _, ...members } = sent;
-  const wrapped = method === 'PUT' && Object.keys(members).length === 1 && isObject(members.module);
-  return wrapped ? members.module : members;
+  return withoutNulls(schema, method === 'POST' ? raw : withoutWrapping(method, raw));
 }
 
-/** Maps with keys of the sender's choice. Dropping a label would let a group include more tunnels. */
-const MAPS = ['headers', 'labels'];
+function withoutWrapping(method: string, { id: _, ...members }: Record<string, unknown>): Record<string, unknown> {
+  const isWrapped = method === 'PUT' && Object.keys(members).length === 1 && isObject(members.module);
+  return isWrapped && isObject(members.module) ? members.module : members;
+}
 
-/** Modules and policies are one level down; unlimited recursion would follow hostile nesting. */
-function withoutNulls(value: Readonly<Record<string, unknown>>, depth = 2): Record<string, unknown> {
-  const holdsMembers = (key: string) => depth > 1 && !MAPS.includes(key);
+/** Without the members that are null, as far as the schema knows them. */
+function withoutNulls(schema: z.ZodType, value: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const known = membersOf(schema);
+  if (known === null) return value;
   return Object.fromEntries(
     Object.entries(value)
-      .filter(([, member]) => member !== null)
-      .map(([key, member]) => [key, isObject(member) && holdsMembers(key) ? withoutNulls(member, depth - 1) : member]),
+      .filter(([key, member]) => member !== null || !Object.hasOwn(known, key))
+      .map(([key, member]) => {
+        const inner = Object.hasOwn(known, key) ? known[key] : undefined;
+        return [key, inner !== undefined && isObject(member) ? withoutNulls(inner, member) : member];
+      }),
   );
+}
+
+/** The schemas of an object's members; null for any other schema, such as a map with keys of the sender's choice. */
+function membersOf(schema: unknown): Readonly<Record<string, z.ZodType>> | null {
+  if (schema instanceof z.ZodObject) return schema.shape;
+  if (schema instanceof z.ZodOptional || schema instanceof z.ZodDefault) return membersOf(schema.unwrap());
+  if (schema instanceof z.ZodPipe) return membersOf(schema.in);
+  return null;
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {
@@ -95,6 +105,6 @@ function readLimit(text = ''): number {
 
 function readCursor(prefix: string, text = ''): string | null {
   if (text === '') return null;
-  if (new RegExp(`^${prefix}[0-9A-Za-z]{1,27}$`).test(text)) return text;
+  if (new RegExp(idPattern(prefix)).test(text)) return text;
   throw badRequest({ code: 227, text: `before_id must be an id that starts with ${prefix}` });
 }

@@ -68,9 +68,10 @@ export function reservedDomainActions(context: ApiContext): ReservedDomainAction
     async update(id, body) {
       const answer = await database.write(() => {
         const row = stored(id);
-        checkCertificateSource(context, row.domain, body);
-        checkConfigurations(context, body);
-        const next = applyUpdate(row, body, store.now());
+        const changes = withoutPresentCertificate(body, row);
+        checkCertificateSource(context, row.domain, changes);
+        checkConfigurations(context, changes);
+        const next = applyUpdate(row, changes, store.now());
         replace(row, next);
         return shown(next);
       });
@@ -104,11 +105,19 @@ function checkName({ domains }: ApiContext, domain: string): void {
     throw refuse(400, 450, 'domain: the gateway uses this name itself; choose another name');
 }
 
+/** Terraform repeats the certificate's id in every update, also beside a policy. */
+function withoutPresentCertificate(body: Update, row: ReservedDomainRow): Update {
+  return body.certificate_id === row.certificate_id ? { ...body, certificate_id: undefined } : body;
+}
+
 function checkCertificateSource(
   { store, domains }: ApiContext,
   domain: string,
   { certificate_id, certificate_management_policy }: Pick<Update, 'certificate_id' | 'certificate_management_policy'>,
 ): void {
+  if (certificate_id !== undefined && certificate_management_policy !== undefined) {
+    throw refuse(400, 434, 'certificate_id and certificate_management_policy exclude each other');
+  }
   if (isUnderBaseDomain(domain, domains)) {
     const why = "names below the gateway's own domain use the gateway's certificate";
     if (certificate_management_policy) throw refuse(400, 439, `certificate_management_policy: ${why}`);

@@ -4,6 +4,9 @@ import type { Refusal } from './refusal.ts';
 
 const UNQUALIFIED: Refusal = { code: 448, text: 'the name is not fully qualified: use a name such as app.example.com' };
 
+/** What every accepted hostname matches. */
+export const HOSTNAME_PATTERN = /^(\*\.)?([^\s*_./:]{1,63}\.)+[^\s*_./:]{1,63}\.?$/;
+
 /**
  * Checks a hostname and brings it into canonical form: lower case, punycode, no trailing dot.
  *

@@ -1,5 +1,8 @@
-import { parseHostname } from './hostname.ts';
+import { HOSTNAME_PATTERN, parseHostname } from './hostname.ts';
 import type { Refusal } from './refusal.ts';
+
+/** What every accepted hostport matches. */
+export const HOSTPORT_PATTERN = new RegExp(HOSTNAME_PATTERN.source.replace('$', ':\\d+$'));
 
 /**
  * Checks a `host:port` and brings its host into canonical form.

@@ -4,6 +4,7 @@ import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, idOf, parsed, Ref
 import { type Refusal, refused } from './refusal.ts';
 
 const MISSING = 1405;
+const RANGE_PATTERN = /^[0-9A-Fa-f:.]+\/\d{1,3}$/;
 
 /** Returns the canonical form of an address range such as `203.0.113.0/24` or `2001:db8::/32`, or the refusal. */
 export function parseRange(text: string): string | Refusal {
@@ -19,7 +20,7 @@ export function parseRange(text: string): string | Refusal {
 
 export const IpPolicyRuleCreate = body({
   ...annotations(),
-  cidr: parsed(parseRange, MISSING),
+  cidr: parsed(parseRange, MISSING, RANGE_PATTERN),
   ip_policy_id: z.string(refused(MISSING, 'is missing or not a string')).pipe(idOf(['ipp_'], 229)),
   action: z
     .string(refused(MISSING, 'is missing or not a string'))
@@ -32,7 +33,10 @@ export interface IpPolicyRuleCreate extends z.input<typeof IpPolicyRuleCreate> {
   ip_policy_id: string;
 }
 
-export const IpPolicyRuleUpdate = body({ ...annotations(), cidr: parsed(parseRange, MISSING).optional() });
+export const IpPolicyRuleUpdate = body({
+  ...annotations(),
+  cidr: parsed(parseRange, MISSING, RANGE_PATTERN).optional(),
+});
 export interface IpPolicyRuleUpdate extends z.input<typeof IpPolicyRuleUpdate> {}
 
 /** Allows or denies an address range. */

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { errorCode, type Refusal, refused, WRONG_VALUE } from './refusal.ts';
+import { idPattern } from './resource.ts';
 
 export const Ref = z.object({ id: z.string(), uri: z.string() });
 export interface Ref extends z.output<typeof Ref> {}
@@ -46,8 +47,16 @@ export function annotations(descriptionCode?: number, metadataCode?: number) {
  */
 export function idOf(prefixes: readonly string[], code: number) {
   const message = refused(code, `must be an id that starts with ${prefixes.join(' or ')}`);
-  // KSUIDs have 27 characters; some very old ids of ngrok's cloud are shorter.
-  return z.string(message).regex(new RegExp(`^(?:${prefixes.join('|')})[0-9A-Za-z]{1,27}$`), message);
+  return z.string(message).regex(new RegExp(idPattern(...prefixes)), message);
+}
+
+/** Like {@link idOf} for a member that may be missing; official clients send `""` for it. */
+export function optionalIdOf(prefixes: readonly string[], code: number) {
+  return z
+    .literal('')
+    .or(idOf(prefixes, code))
+    .transform((id) => (id === '' ? undefined : id))
+    .optional();
 }
 
 /** Whether all values differ. */
@@ -60,14 +69,18 @@ export function areDistinct(values: readonly unknown[]): boolean {
  *
  * @param parse returns the canonical form, or the refusal
  * @param missing error code for a missing value or a non-string
+ * @param pattern for readers and generators of the OpenAPI document: matches whatever the parser accepts
  */
-export function parsed(parse: (text: string) => string | Refusal, missing: number) {
-  return z.string(refused(missing, 'is missing or not a string')).transform((value, ctx) => {
-    const result = parse(value);
-    if (typeof result === 'string') return result;
-    ctx.issues.push({ code: 'custom', message: `${errorCode(result.code)}: ${result.text}`, input: value });
-    return z.NEVER;
-  });
+export function parsed(parse: (text: string) => string | Refusal, missing: number, pattern: RegExp) {
+  return z
+    .string(refused(missing, 'is missing or not a string'))
+    .meta({ pattern: pattern.source })
+    .transform((value, ctx) => {
+      const result = parse(value);
+      if (typeof result === 'string') return result;
+      ctx.issues.push({ code: 'custom', message: `${errorCode(result.code)}: ${result.text}`, input: value });
+      return z.NEVER;
+    });
 }
 
 /** A member of a response that is null when it was never set. Some services omit it. */

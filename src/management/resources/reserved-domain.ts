@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { parseHostname } from './hostname.ts';
-import { alwaysNull, body, COMMON_ANSWER, idOf, orNull, parsed, Ref, text } from './members.ts';
-import { type Refusal, refused } from './refusal.ts';
+import { HOSTNAME_PATTERN, parseHostname } from './hostname.ts';
+import { alwaysNull, body, COMMON_ANSWER, optionalIdOf, orNull, parsed, Ref, text } from './members.ts';
+import { type Refusal, refused, WRONG_VALUE } from './refusal.ts';
 import { UNKNOWN_ID } from './resource.ts';
 
 const REGIONS = ['au', 'eu', 'ap', 'us', 'jp', 'in', 'sa'] as const;
@@ -12,17 +12,11 @@ export const CertificatePolicyBody = body({
 });
 
 const certificate = {
-  certificate_id: idOf(['cert_'], 227).optional(),
+  certificate_id: optionalIdOf(['cert_'], 227),
   certificate_management_policy: CertificatePolicyBody.optional(),
 };
 
 const annotations = { description: text(4096, 420).optional(), metadata: text(4096, 421).optional() };
-
-/** An uploaded certificate and an automatic one exclude each other. */
-function hasOneSource(domain: { certificate_id?: unknown; certificate_management_policy?: unknown }): boolean {
-  return domain.certificate_id === undefined || domain.certificate_management_policy === undefined;
-}
-const ONE_SOURCE = refused(434, 'certificate_id and certificate_management_policy exclude each other');
 
 /** A wildcard for a whole top-level domain would claim names of others. */
 function parseReservable(name: string): string | Refusal {
@@ -32,37 +26,59 @@ function parseReservable(name: string): string | Refusal {
     : hostname;
 }
 
-export const ReservedDomainCreate = body({
-  domain: parsed(parseReservable, 448),
+const name = parsed(parseReservable, 448, HOSTNAME_PATTERN);
+
+const createMembers = body({
+  domain: name.optional().meta({ description: 'Required, here or as name.' }),
+  name: name.optional().meta({ description: 'Deprecated alias of domain, which Terraform configurations use.' }),
   region: z.enum(['', ...REGIONS], refused(400, `must be one of ${REGIONS.join(', ')}`)).optional(),
+  // ngrok's clients send it empty.
+  resolves_to: z.array(z.unknown()).max(0, refused(WRONG_VALUE, 'is not supported; leave it empty')).optional(),
   ...annotations,
   ...certificate,
-}).refine(hasOneSource, ONE_SOURCE);
-export interface ReservedDomainCreate extends z.input<typeof ReservedDomainCreate> {
+});
+
+export interface ReservedDomainCreate extends Omit<z.input<typeof createMembers>, 'name' | 'resolves_to'> {
   /** For example `cam.example.com`, or `*.example.com` for all names below it. It cannot be changed later. */
   domain: string;
   /** Deprecated: checked, but not stored. `""` means not set. */
   region?: '' | (typeof REGIONS)[number] | undefined;
-  /** An uploaded certificate. Not together with `certificate_management_policy`. */
+  /** An uploaded certificate; `""` means none. Not together with `certificate_management_policy`. */
   certificate_id?: string | undefined;
   /** Enables automatic certificates. Not together with `certificate_id`. */
   certificate_management_policy?: z.input<typeof CertificatePolicyBody> | undefined;
 }
 
+export const ReservedDomainCreate = withDomain(createMembers);
+
+/** Resolves the alias. The input's type requires `domain`, since our own client does not know the alias. */
+function withDomain(members: typeof createMembers) {
+  const schema = members.transform(({ name, resolves_to: _, domain = name, ...rest }, ctx) => {
+    const refuse = (member: string, message: string) => {
+      ctx.issues.push({ code: 'custom', path: [member], message, input: domain });
+      return z.NEVER;
+    };
+    if (domain === undefined) return refuse('domain', refused(448, 'is missing or not a string'));
+    if (name !== undefined && name !== domain) return refuse('name', refused(WRONG_VALUE, 'differs from domain'));
+    return { ...rest, domain };
+  });
+  return schema as z.ZodType<z.output<typeof schema>, ReservedDomainCreate>;
+}
+
 export const ReservedDomainUpdate = body({
   ...annotations,
   ...certificate,
-  http_endpoint_configuration_id: idOf(['ec_'], 227).optional(),
-  https_endpoint_configuration_id: idOf(['ec_'], 227).optional(),
-}).refine(hasOneSource, ONE_SOURCE);
+  http_endpoint_configuration_id: optionalIdOf(['ec_'], 227),
+  https_endpoint_configuration_id: optionalIdOf(['ec_'], 227),
+});
 export interface ReservedDomainUpdate extends z.input<typeof ReservedDomainUpdate> {
-  /** An uploaded certificate. It ends a `certificate_management_policy`. */
+  /** An uploaded certificate. It ends a `certificate_management_policy`. The present id and `""` change nothing. */
   certificate_id?: string | undefined;
   /** Enables automatic certificates in place of an uploaded one. */
   certificate_management_policy?: z.input<typeof CertificatePolicyBody> | undefined;
-  /** One of type `http`. */
+  /** One of type `http`; `""` changes nothing. */
   http_endpoint_configuration_id?: string | undefined;
-  /** One of type `https`. */
+  /** One of type `https`; `""` changes nothing. */
   https_endpoint_configuration_id?: string | undefined;
 }
 

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { parseHostport } from './hostport.ts';
+import { HOSTPORT_PATTERN, parseHostport } from './hostport.ts';
 import {
   ANNOTATIONS_ANSWER,
   alwaysNull,
@@ -80,7 +80,7 @@ export interface TrafficPolicyModuleBody extends z.input<typeof TrafficPolicyMod
 const members = {
   ...annotations(7073, 7074),
   hostports: z
-    .array(parsed(parseHostport, 7104))
+    .array(parsed(parseHostport, 7104, HOSTPORT_PATTERN))
     .max(MAX_HOSTPORTS, refused(7129, `more than ${MAX_HOSTPORTS} hostports`))
     .refine(areDistinct, ONCE)
     .optional(),

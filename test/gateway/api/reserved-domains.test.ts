@@ -172,9 +172,23 @@ describe('POST /reserved_domains', () => {
     [{ certificate_id: 'cert_unknown' }, 1965],
     [{ certificate_id: 'rd_1' }, 227],
     [{ error_redirect_url: 'https://x' }, 214],
+    [{ error_redirect_url: null }, 214],
+    [{ '': null }, 214],
+    [{ name: 'other.example.com' }, 215],
+    [{ domain: undefined, name: '10.0.0.1' }, 411],
+    [{ resolves_to: [{ value: 'eu' }] }, 215],
     [{ id: 'rd_1' }, 214],
   ])('refuses %j with ERR_NGROK_%i', async (body, code) => {
     expect(await create(body)).toMatchObject(refusal(code));
+  });
+
+  // ngrok's Terraform provider sends them; its documentation names a domain by `name`.
+  it('accepts name in place of domain, and empty members', async () => {
+    const name = freshName();
+    const sent = { name, region: '', description: '', metadata: '', certificate_id: '', resolves_to: [] };
+    const { status, body } = await server.call('POST', '/reserved_domains', sent);
+    expect(status).toBe(201);
+    expect(body).toMatchObject({ domain: name, certificate: null });
   });
 
   it('accepts 4096 bytes of metadata', async () => {
@@ -237,6 +251,25 @@ describe('PATCH /reserved_domains/{id}', () => {
     expect(await update(id, both)).toMatchObject(refusal(434));
     expect((await server.call('GET', `/reserved_domains/${id}`)).body).toEqual(body);
   });
+
+  it.each(['none', 'uploaded', 'automatic'])(
+    'ignores an empty id and the present one: certificate %s',
+    async (kind) => {
+      const { id } = await create({
+        ...(kind === 'uploaded' && { certificate_id: certificateId }),
+        ...(kind === 'automatic' && { certificate_management_policy: POLICY }),
+      });
+      const present = kind === 'automatic' ? await issueFor(id) : kind === 'uploaded' ? certificateId : '';
+      const before = await server.call('GET', `/reserved_domains/${id}`);
+      const policy = kind === 'automatic' && { certificate_management_policy: POLICY };
+      for (const certificate_id of ['', present]) {
+        const sent = { description: 'b', metadata: '', certificate_id, http_endpoint_configuration_id: '', ...policy };
+        const { status, body } = await update(id, sent);
+        expect(status).toBe(200);
+        expect(body).toEqual({ ...before.body, description: 'b', metadata: '' });
+      }
+    },
+  );
 
   it('restarts the job for the same policy only if it is failing', async () => {
     const { id } = await create({ certificate_management_policy: POLICY });
