@@ -150,12 +150,17 @@ export class Http2UpstreamStream implements UpstreamLink {
 
   #onInterim(head: ResponseHead): void {
     if (++this.#interim > MAX_INTERIM) this.fail(new MalformedMessage('too many interim responses'));
+    else if (head.status < 100 || head.status === 101) this.fail(invalidStatus(head));
     else this.#notify((user) => user.onInterim(head));
   }
 
   #onResponse(stream: ClientHttp2Stream, head: ResponseHead, flags: number): void {
     this.unanswered = false;
     this.#session?.answered();
+    if (head.status < 200 || head.status > 599) {
+      this.fail(invalidStatus(head));
+      return;
+    }
     if (!this.#isHead && head.status !== 204 && head.status !== 304) this.#missing = head.length;
     this.#notify((user) => user.onHead(head));
     // Complete at once, so that a response without a body leaves as one frame again.
@@ -207,6 +212,11 @@ function requestHeaders({ request, awaitsContinue, trailers }: OutgoingRequest, 
   if (awaitsContinue) headers.expect = '100-continue';
   if (trailers) headers.te = 'trailers';
   return headers;
+}
+
+/** nghttp2 accepts any three digits. */
+function invalidStatus({ status }: ResponseHead): MalformedMessage {
+  return new MalformedMessage(`invalid status ${status}`);
 }
 
 function headOf(headers: IncomingHttpHeaders, raw: readonly string[]): ResponseHead {

@@ -62,6 +62,11 @@ export class ResponseParser {
     return this.#started;
   }
 
+  /** Whether the current response, or the last one, has no body whatever its headers say. */
+  get bodyless(): boolean {
+    return this.#bodyless;
+  }
+
   expect(request: { method: string; upgrade: boolean }, events: ResponseEvents): void {
     this.#events = events;
     this.#state = 'head';
@@ -139,7 +144,8 @@ export class ResponseParser {
       return;
     }
     this.head = head;
-    if (this.#bodyless || status === 204 || status === 304) {
+    this.#bodyless ||= status === 204 || status === 304;
+    if (this.#bodyless) {
       this.#state = 'length';
       this.#left = 0;
     } else {

@@ -12,8 +12,16 @@ export interface ConnectionOwner {
   readonly queue: StreamQueue;
   /** Takes the stream of a connection that has just become idle. */
   spare(): ByteChannel | null;
-  /** The connection can take another request. */
-  idle(connection: UpstreamConnection): void;
+  /**
+   * The connection has answered and can take another request.
+   *
+   * @param hadBody whether the response could have a body
+   */
+  idle(connection: UpstreamConnection, hadBody: boolean): void;
+  /** The upstream has closed a connection that it had promised to keep, after so many idle milliseconds. */
+  closedEarly(idleTime: number): void;
+  /** The upstream has sent bytes that belong to no response; on any connection, the next client could get such bytes. */
+  sentLateBytes(): void;
   remove(connection: UpstreamConnection): void;
 }
 
@@ -38,6 +46,10 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
    */
   #deadline = Number.POSITIVE_INFINITY;
   #idleSince = 0;
+  /** Milliseconds without a request before the current one. */
+  #idleBefore = 0;
+  /** Whether the request can have reached the upstream, so that bytes can be its response. */
+  #sent = false;
   #leaveQueue: (() => void) | undefined;
 
   constructor(
@@ -62,6 +74,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     const { request, body, upgrade } = outgoing;
     const head = requestHead(outgoing);
     this.#user = user;
+    if (this.reused) this.#idleBefore = this.idleTime;
     this.#parser.expect({ method: request.method, upgrade: upgrade !== undefined }, user);
     this.#chunked = body === 'chunked';
     this.#wholeRequestSent = body === null;
@@ -130,14 +143,16 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
 
   onData(bytes: Buffer): void {
     const user = this.#user;
-    // Unsolicited bytes: another request could take them for its response.
-    if (user === null) {
-      this.abort();
+    // Another request could take such bytes for its response.
+    if (user === null || !this.#sent) {
+      this.owner.sentLateBytes();
+      this.fail(new ConnectionLost());
       return;
     }
     try {
       this.#take(user, bytes);
     } catch (error) {
+      if (this.reused && this.#parser.awaitsHead) this.owner.sentLateBytes();
       // Includes exceptions of our own: they cost one request, never the session.
       this.fail(asError(error));
     }
@@ -146,7 +161,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   onEnd(): void {
     try {
       if (this.#parser.end()) this.#finish(false);
-      else this.fail(new ConnectionLost());
+      else this.#lost();
     } catch (error) {
       this.fail(asError(error));
     }
@@ -159,6 +174,12 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   }
 
   onClosed(error?: Error): void {
+    this.#lost(error);
+  }
+
+  #lost(error?: Error): void {
+    if (this.#user === null) this.owner.closedEarly(this.idleTime);
+    else if (this.reused && this.unanswered) this.owner.closedEarly(this.#idleBefore);
     this.fail(new ConnectionLost(error));
   }
 
@@ -166,8 +187,11 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     const taken = this.#parser.push(bytes);
     // The user may have aborted in between.
     if (this.#user !== user) return;
-    if (this.#parser.idle) this.#finish(taken === bytes.length);
-    else if (this.#parser.upgraded) this.#handOver(user, bytes.subarray(taken));
+    if (this.#parser.idle) {
+      const isClean = taken === bytes.length;
+      if (!isClean) this.owner.sentLateBytes();
+      this.#finish(isClean);
+    } else if (this.#parser.upgraded) this.#handOver(user, bytes.subarray(taken));
   }
 
   /** Opens a stream or, when the agent has reached its limit, takes that of an idle connection. */
@@ -194,6 +218,13 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   #start(channel: ByteChannel, head: Buffer): void {
     this.#extendDeadline();
     channel.write(head);
+    // What is written in one turn leaves at its end. A new stream has no bytes of an earlier response.
+    this.#sent = !this.reused;
+    if (this.reused) {
+      setImmediate(() => {
+        this.#sent = true;
+      });
+    }
     this.#user?.onSent();
   }
 
@@ -213,7 +244,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#idleSince = performance.now();
     this.#deadline = this.#idleSince + idle;
     this.#channel?.resume();
-    this.owner.idle(this);
+    this.owner.idle(this, !this.#parser.bodyless);
   }
 
   /** Milliseconds that the connection can wait for another request; 0 when it must be closed. */

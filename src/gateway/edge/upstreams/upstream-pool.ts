@@ -13,12 +13,25 @@ const SWEEP_MS = 250;
  * that moment is lost, so only repeatable ones may be. Servers wait for two seconds or longer.
  */
 const STALE_AFTER = 1000;
+/** Milliseconds without reuse for requests that cannot be repeated, after the upstream has closed a connection early. */
+const FRESH_MS = 300_000;
+
+/** Milliseconds that a connection must be quiet after a response without a body: broken servers send one regardless. */
+const QUIET_MS = 50;
+/** Milliseconds without reuse after the upstream has sent bytes that belong to no response. */
+const DISTRUST_MS = 60_000;
 
 export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   readonly queue: StreamQueue;
   readonly #all = new DeadlineSweep<UpstreamConnection>(SWEEP_MS);
   /** The most recently used one is taken first, so that surplus ones time out. */
   readonly #idle: UpstreamConnection[] = [];
+  /** Those that have just answered: bytes that follow the response may still be on their way. */
+  readonly #resting = new Set<UpstreamConnection>();
+  /** Until when requests that cannot be repeated get new connections, in milliseconds of `performance.now()`. */
+  #freshUntil = Number.NEGATIVE_INFINITY;
+  /** Until when all requests do. */
+  #distrustUntil = Number.NEGATIVE_INFINITY;
 
   constructor(
     private readonly endpoint: GatewayEndpoint,
@@ -37,7 +50,7 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
     const idle = this.#idle;
     const at = proxyHeader ? idle.findIndex(({ from }) => from.address === address) : idle.length - 1;
     const connection = idle[at];
-    if (!connection || !(repeatable || connection.idleTime < STALE_AFTER)) return undefined;
+    if (!connection || !(repeatable || this.#isLive(connection))) return undefined;
     return at === idle.length - 1 ? idle.pop() : idle.splice(at, 1)[0];
   }
 
@@ -47,23 +60,55 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
     return connection;
   }
 
-  idle(connection: UpstreamConnection): void {
-    this.#idle.push(connection);
-    this.queue.retry();
+  idle(connection: UpstreamConnection, hadBody: boolean): void {
+    if (performance.now() < this.#distrustUntil) {
+      connection.abort();
+      return;
+    }
+    const rested = () => this.#rested(connection);
+    this.#resting.add(connection);
+    // The second one runs after the sockets have been read once more.
+    if (hadBody) setImmediate(setImmediate, rested);
+    else setTimeout(rested, QUIET_MS).unref();
   }
 
   spare(): ByteChannel | null {
     const connection = this.#idle.at(-1);
-    return connection && connection.idleTime < STALE_AFTER ? connection.release() : null;
+    if (connection === undefined) return null;
+    if (this.#isLive(connection)) return connection.release();
+    // Frees the stream instead.
+    connection.abort();
+    return null;
+  }
+
+  closedEarly(idleTime: number): void {
+    if (idleTime < STALE_AFTER) this.#freshUntil = performance.now() + FRESH_MS;
+  }
+
+  sentLateBytes(): void {
+    this.#distrustUntil = performance.now() + DISTRUST_MS;
+    for (const connection of [...this.#idle, ...this.#resting]) connection.abort();
   }
 
   remove(connection: UpstreamConnection): void {
     if (!this.#all.delete(connection)) return;
+    this.#resting.delete(connection);
     const at = this.#idle.indexOf(connection);
     if (at !== -1) this.#idle.splice(at, 1);
   }
 
   destroy(reason: Error): void {
     for (const connection of [...this.#all]) connection.fail(reason);
+  }
+
+  /** Whether a request that cannot be repeated may use an idle connection. */
+  #isLive({ idleTime }: UpstreamConnection): boolean {
+    return idleTime < STALE_AFTER && performance.now() >= this.#freshUntil;
+  }
+
+  #rested(connection: UpstreamConnection): void {
+    if (!this.#resting.delete(connection)) return;
+    this.#idle.push(connection);
+    this.queue.retry();
   }
 }

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
-import { createServer as createRawServer, type Socket } from 'node:net';
+import { createServer as createRawServer } from 'node:net';
 import { Duplex } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
@@ -271,26 +271,36 @@ describe('lost connections', () => {
     expect([answer.status, answer.headers['ngrok-error-code']]).toEqual([502, 'ERR_NGROK_3007']);
   });
 
-  it('on a reused stream repeat a GET, but never a POST', async () => {
-    let served = 0;
-    const sockets: Socket[] = [];
-    const server = createRawServer((socket) => {
-      sockets.push(socket);
-      let requests = 0;
-      socket.on('error', () => {});
-      // Answers the first request of a connection and closes it on the second without a response.
-      socket.on('data', () => {
-        requests += 1;
-        served += 1;
-        if (requests === 1) socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok');
-        else socket.end();
+  describe('on a reused stream', () => {
+    /** An upstream that answers the first request of a connection, and closes it on the second without a response. */
+    async function serveOnce() {
+      const seen = { requests: 0 };
+      const server = createRawServer((socket) => {
+        let requests = 0;
+        socket.on('error', () => {});
+        socket.on('data', () => {
+          requests += 1;
+          seen.requests += 1;
+          if (requests === 1) socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok');
+          else socket.end();
+        });
       });
+      const { host } = await edge.serveRaw(newHost(), server);
+      return { seen, send: (options = {}) => ask(edge.httpPort, host, options) };
+    }
+
+    it('repeat a GET', async () => {
+      const { send } = await serveOnce();
+      for (let at = 0; at < 3; at++) expect((await send()).body).toBe('ok');
     });
-    const { host } = await edge.serveRaw(newHost(), server);
-    for (let at = 0; at < 3; at++) expect((await ask(edge.httpPort, host)).body).toBe('ok');
-    served = 0;
-    expect((await ask(edge.httpPort, host, { body: 'pay' })).status).toBe(502);
-    expect(served).toBe(1);
+
+    it('never repeat a POST, but the next ones get new streams', async () => {
+      const { seen, send } = await serveOnce();
+      await send();
+      expect((await send({ body: 'pay' })).status).toBe(502);
+      expect(seen.requests).toBe(2);
+      for (let at = 0; at < 3; at++) expect((await send({ body: 'pay' })).status).toBe(200);
+    });
   });
 
   it.each([

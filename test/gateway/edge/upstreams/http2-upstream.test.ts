@@ -7,7 +7,7 @@ import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { collect, type DirectEndpoint, TestEdge } from '../../../support/edge.ts';
 import { ask } from '../../../support/http-request.ts';
 import { answerOn, askHttp2, openHttp2 } from '../../../support/http2-client.ts';
-import { block, Code, Flag, Frame, frame, uint32 } from '../../../support/raw-http2.ts';
+import { block, Code, type Fields, Flag, Frame, frame, uint32 } from '../../../support/raw-http2.ts';
 
 type Handler = (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, raw: string[]) => void;
 
@@ -277,6 +277,21 @@ describe('an HTTP/2 upstream', () => {
   });
 });
 
+/** An endpoint whose HTTP/2 upstream answers the first request with these frames; returns its host. */
+async function serveFrames(...answer: Buffer[]): Promise<string> {
+  const server = createRawServer((socket) => {
+    socket.on('error', () => {}).write(frame(Frame.settings, 0, 0));
+    let seen = Buffer.alloc(0);
+    socket.on('data', (chunk: Buffer) => {
+      seen = Buffer.concat([seen, chunk]);
+      if (isAsked(seen)) socket.write(Buffer.concat(answer));
+    });
+  });
+  const endpoint = await edge.serveRaw(`up-${++names}.localhost`, server, { protocol: 'http' });
+  endpoint.http2Upstream = true;
+  return endpoint.host;
+}
+
 /** Whether the first request is among what a client has sent. */
 function isAsked(bytes: Buffer): boolean {
   const flags = [0, Flag.priority].map((more) => Flag.endStream | Flag.endHeaders | more);
@@ -309,30 +324,30 @@ describe('an upstream without HTTP/2', () => {
   });
 
   it('leaves the response incomplete when it ends in the middle of a body', async () => {
-    const server = createRawServer((socket) => {
-      const head = frame(
-        Frame.headers,
-        Flag.endHeaders,
-        1,
-        block([
-          [':status', '200'],
-          ['content-length', '10'],
-        ]),
-      );
-      const rest = [frame(Frame.data, 0, 1, 'abc'), frame(Frame.reset, 0, 1, uint32(Code.none))];
-      socket.on('error', () => {}).write(frame(Frame.settings, 0, 0));
-      let seen = Buffer.alloc(0);
-      socket.on('data', (chunk: Buffer) => {
-        seen = Buffer.concat([seen, chunk]);
-        if (isAsked(seen)) socket.write(Buffer.concat([head, ...rest]));
-      });
-    });
-    const endpoint = await edge.serveRaw(`up-${++names}.localhost`, server, { protocol: 'http' });
-    endpoint.http2Upstream = true;
-    const request = `GET / HTTP/1.1\r\nHost: ${endpoint.host}\r\n\r\n`;
+    const head: Fields = [
+      [':status', '200'],
+      ['content-length', '10'],
+    ];
+    const host = await serveFrames(
+      frame(Frame.headers, Flag.endHeaders, 1, block(head)),
+      frame(Frame.data, 0, 1, 'abc'),
+      frame(Frame.reset, 0, 1, uint32(Code.none)),
+    );
+    const request = `GET / HTTP/1.1\r\nHost: ${host}\r\n\r\n`;
     const answer = await edge.raw(request + request);
     expect(answer.split('HTTP/1.1 ')).toHaveLength(2);
     expect(answer).toMatch(/\r\n\r\nabc$/);
+  });
+
+  it.each(
+    ['000', '099', '101', '600', '999'].flatMap((status) => [
+      { status, flags: Flag.endHeaders },
+      { status, flags: Flag.endHeaders | Flag.endStream },
+    ]),
+  )('causes a 502 with the status $status and flags $flags', async ({ status, flags }) => {
+    const host = await serveFrames(frame(Frame.headers, flags, 1, block([[':status', status]])));
+    const answer = await edge.raw(`GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+    expect(answer).toMatch(/^HTTP\/1\.1 502 /);
   });
 
   it('may send a content-length in response to HEAD', async () => {

@@ -38,7 +38,6 @@ describe('a stream is reused', () => {
   it.each([
     ['a body of known length', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'],
     ['chunks', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n'],
-    ['no body', 'HTTP/1.1 204 No Content\r\n\r\n'],
     ['HTTP/1.0 and keep-alive', 'HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok'],
   ])('after a response with %s', async (_what, bytes) => {
     const endpoint = await serveBytes(bytes);

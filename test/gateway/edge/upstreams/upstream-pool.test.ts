@@ -1,0 +1,205 @@
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import type { ByteChannel, ByteReceiver } from '../../../../src/agent-protocol/byte-channel.ts';
+import type { ExchangeEvents, OutgoingRequest } from '../../../../src/gateway/edge/upstreams/upstream-link.ts';
+import { UpstreamPool } from '../../../../src/gateway/edge/upstreams/upstream-pool.ts';
+import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
+
+const LIMITS = { responseTimeout: 60_000, keepAlive: 10_000, maxHeaderSize: 65_536, streamWait: 5000 };
+const FROM: ClientInfo = { address: '192.0.2.1:1', protocol: 'http' };
+const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
+const LATE = 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil';
+
+/** A stream to the upstream that the test plays. */
+class PlayedChannel implements ByteChannel {
+  receiver: ByteReceiver = { onData() {}, onEnd() {} };
+  aborted = false;
+  write(): boolean {
+    return true;
+  }
+  end(): void {}
+  pause(): void {}
+  resume(): void {}
+  abort(): void {
+    this.aborted = true;
+  }
+  answer(text: string): void {
+    this.receiver.onData(Buffer.from(text));
+  }
+}
+
+/** A pool whose clock the test moves. */
+function setUp({ streams = Number.POSITIVE_INFINITY } = {}) {
+  const channels: PlayedChannel[] = [];
+  const openChannel = () => {
+    if (channels.filter(({ aborted }) => !aborted).length >= streams) throw new StreamsExhausted();
+    const channel = new PlayedChannel();
+    channels.push(channel);
+    return channel;
+  };
+  const pool = new UpstreamPool({ openChannel } as Partial<GatewayEndpoint> as GatewayEndpoint, LIMITS);
+  // Days, so that no time counts from the start of the process.
+  let now = 5 * 86_400_000;
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => now);
+  onTestFinished(() => {
+    clock.mockRestore();
+    pool.destroy(new Error('test over'));
+  });
+  const pass = (ms: number) => {
+    now += ms;
+  };
+  return { pool, channels, pass };
+}
+
+type Scene = ReturnType<typeof setUp>;
+
+function send({ pool }: Scene, method = 'GET') {
+  const result = { body: '', failed: null as Error | null };
+  const connection = pool.take(FROM, method !== 'POST');
+  const user: ExchangeEvents = {
+    onSent() {},
+    onDrain() {},
+    onInterim() {},
+    onHead() {},
+    onBody: (piece) => {
+      result.body += piece;
+    },
+    onComplete() {},
+    onUpgrade() {},
+    onFailed: (error) => {
+      result.failed = error;
+    },
+  };
+  const request = { method, target: '/', headers: ['Host', 'a'] } as Partial<OutgoingRequest['request']>;
+  const outgoing = { request, body: null, awaitsContinue: false, trailers: false, upgrade: undefined };
+  connection.send(outgoing as OutgoingRequest, user);
+  return result;
+}
+
+/** Two turns of the event loop, after which a connection can serve again. */
+async function quietTurn(): Promise<void> {
+  for (let turn = 0; turn < 3; turn++) await new Promise(setImmediate);
+}
+
+/** A scene in which the first stream has answered, and can be reused. */
+async function withIdleStream(options = {}) {
+  const scene = setUp(options);
+  send(scene);
+  const [first] = scene.channels as [PlayedChannel];
+  first.answer(OK);
+  await quietTurn();
+  return { ...scene, first };
+}
+
+describe('a stream to an upstream', () => {
+  it('serves again only after the event loop has read once more', async () => {
+    const scene = setUp();
+    send(scene);
+    scene.channels[0]?.answer(OK);
+    send(scene);
+    expect(scene.channels).toHaveLength(2);
+    await quietTurn();
+    send(scene);
+    expect(scene.channels).toHaveLength(2);
+  });
+
+  it.each([
+    ['HEAD', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n'],
+    ['GET', 'HTTP/1.1 204 No Content\r\n\r\n'],
+    ['GET', 'HTTP/1.1 304 Not Modified\r\n\r\n'],
+  ])('serves again only after a quiet time when the response to %s is %j', async (method, answer) => {
+    vi.useFakeTimers({ toFake: ['setTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const scene = setUp();
+    send(scene, method);
+    scene.channels[0]?.answer(answer);
+    await quietTurn();
+    send(scene);
+    expect(scene.channels).toHaveLength(2);
+    vi.advanceTimersByTime(50);
+    send(scene);
+    expect(scene.channels).toHaveLength(2);
+  });
+
+  it('fails when bytes arrive before the next request has left: they belong to no response', async () => {
+    const scene = await withIdleStream();
+    const result = send(scene);
+    scene.first.answer(LATE);
+    expect([result.body, result.failed?.name, scene.first.aborted]).toEqual(['', 'ConnectionLost', true]);
+  });
+});
+
+describe('an upstream that has sent late bytes', () => {
+  it.each<[string, (scene: Scene & { first: PlayedChannel }) => unknown]>([
+    ['on an idle stream', ({ first }) => first.answer(LATE)],
+    [
+      'together with a response',
+      async (scene) => {
+        send(scene);
+        await quietTurn();
+        scene.first.answer(OK + LATE);
+      },
+    ],
+    [
+      'that are not HTTP, while a response is due',
+      async (scene) => {
+        send(scene);
+        await quietTurn();
+        scene.first.answer('a body\r\n\r\n');
+      },
+    ],
+  ])('%s gets a new stream for every request, for a minute', async (_when, misbehave) => {
+    const scene = await withIdleStream();
+    await misbehave(scene);
+    for (let count = 2; count < 5; count++) {
+      send(scene);
+      expect(scene.channels).toHaveLength(count);
+      scene.channels.at(-1)?.answer(OK);
+      await quietTurn();
+    }
+    scene.pass(60_000);
+    send(scene);
+    scene.channels.at(-1)?.answer(OK);
+    await quietTurn();
+    send(scene);
+    expect(scene.channels).toHaveLength(5);
+  });
+});
+
+describe('an upstream that has closed a stream early', () => {
+  it.each<[string, (scene: Scene & { first: PlayedChannel }) => void]>([
+    ['while it was idle', ({ first }) => first.receiver.onEnd()],
+    [
+      'as a request arrived',
+      (scene) => {
+        send(scene);
+        scene.first.receiver.onEnd();
+      },
+    ],
+  ])('%s gets requests that cannot be repeated on new streams', async (_when, close) => {
+    const scene = await withIdleStream();
+    scene.pass(300);
+    close(scene);
+    send(scene);
+    scene.channels.at(-1)?.answer(OK);
+    await quietTurn();
+    expect(scene.channels).toHaveLength(2);
+    expect(send(scene, 'POST').failed).toBeNull();
+    expect(scene.channels).toHaveLength(3);
+    send(scene);
+    expect(scene.channels).toHaveLength(3);
+  });
+
+  it('gives up an idle stream when the agent has no more', async () => {
+    const scene = await withIdleStream({ streams: 2 });
+    send(scene);
+    scene.first.receiver.onEnd();
+    send(scene);
+    send(scene);
+    for (const channel of scene.channels.slice(1)) channel.answer(OK);
+    await quietTurn();
+    const posted = send(scene, 'POST');
+    await vi.waitFor(() => expect(scene.channels).toHaveLength(4));
+    scene.channels.at(-1)?.answer(OK);
+    expect(posted.body).toBe('ok');
+  });
+});
