@@ -3,6 +3,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import { createServer, type Server, type TLSSocket } from 'node:tls';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { withDeadline } from '../../lib/deadline.ts';
+import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-server-options.ts';
 import type { AgentLimits } from '../../settings/gateway-limits.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { AGENT_LIMITS, OptionBytes } from './agent-limits.ts';
@@ -182,7 +183,7 @@ export class SessionServer implements SessionDirectory {
   async #renew(): Promise<void> {
     const now = Date.now();
     const { cert, key, renewAt } = await this.options.issueCertificate();
-    this.#server.setSecureContext({ cert, key, minVersion: 'TLSv1.2' });
+    this.#server.setSecureContext({ ...TLS_SERVER_OPTIONS, cert, key });
     this.#issuedAt = now;
     this.#renewAt = renewAt;
   }

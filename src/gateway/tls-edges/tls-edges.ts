@@ -52,10 +52,10 @@ export class TlsEdges implements TlsEdgeRouter {
   routeAt(ports: () => readonly number[], isHidden = (_host: string, _name: string): boolean => false): TlsRoute {
     return {
       serve: async (pending) => {
-        const { hello, hostName } = pending;
-        const served = hello && hostName !== '' ? this.options.index.find(hostName, ports()) : undefined;
-        if (!hello || !served || isHidden(served.host, hostName)) return false;
-        await this.#serve(pending, new HelloTls(hello), served);
+        const { hostName } = pending;
+        const served = hostName === '' ? undefined : this.options.index.find(hostName, ports());
+        if (!served || isHidden(served.host, hostName)) return false;
+        await this.#serve(pending, served);
         return true;
       },
     };
@@ -71,12 +71,12 @@ export class TlsEdges implements TlsEdgeRouter {
     this.#ports?.stop();
   }
 
-  async #serve(pending: PendingConnection, hello: HelloTls, served: ServedEdge): Promise<void> {
-    const { socket, handshakeDone } = pending;
+  async #serve(pending: PendingConnection, served: ServedEdge): Promise<void> {
+    const { socket, hostName, handshakeDone } = pending;
     const endpoint = endpointOf(served);
     const edge = await this.#prepare(served.row);
     const startedAt = Date.now();
-    const unsecured = new ClientConnection(socket, startedAt, hello);
+    const unsecured = new ClientConnection(socket, startedAt, new HelloTls(hostName));
     if (!isAllowed(edge.restriction, { connection: unsecured, endpoint })) {
       resetConnection(socket);
       return;

@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream';
 import { createSecureContext, type SecureContext, TLSSocket } from 'node:tls';
+import { TLS_SERVER_OPTIONS } from '../../../lib/network/tls-server-options.ts';
 
 /** The only protocol that a validating client offers (RFC 8737, section 6.2). */
 export const ACME_TLS_PROTOCOL = 'acme-tls/1';
@@ -13,7 +14,7 @@ export class TlsAlpnChallenges {
 
   /** Publishes a challenge's certificate; the returned function withdraws it. */
   publish(domain: string, certificatePem: string | Buffer, privateKeyPem: string | Buffer): () => void {
-    const context = createSecureContext({ cert: certificatePem, key: privateKeyPem });
+    const context = createSecureContext({ ...TLS_SERVER_OPTIONS, cert: certificatePem, key: privateKeyPem });
     this.#contexts.set(domain, context);
     return () => {
       if (this.#contexts.get(domain) === context) this.#contexts.delete(domain);

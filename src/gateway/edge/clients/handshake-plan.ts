@@ -27,14 +27,14 @@ export const DEFAULT_PLAN: HandshakePlan = { demands: null, connectPhase: null }
  * @returns null when the policy rejects the connection
  */
 export function planHandshake(
-  { socket, hello }: PendingConnection,
+  { socket, hostName }: PendingConnection,
   endpoint: GatewayEndpoint | undefined,
   internal: InternalLookup,
 ): HandshakePlan | null {
-  if (!endpoint || !hello) return DEFAULT_PLAN;
+  if (!endpoint) return DEFAULT_PLAN;
   const { policy, tls } = endpoint;
   if (!policy.terminatesTls) return { demands: tls, connectPhase: null };
-  const connection = new ClientConnection(socket, Date.now(), new HelloTls(hello));
+  const connection = new ClientConnection(socket, Date.now(), new HelloTls(hostName));
   const connect: PolicyConnect = { connection, endpoint };
   const result = runConnectPhase(policy, connect, internal);
   if (result.kind === 'rejected') return null;

@@ -2,7 +2,6 @@ import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { withoutMapping } from '../../../lib/network/ip-address.ts';
 import type { PolicyConnection, PolicyTls } from '../../../traffic-policy/policy-subjects.ts';
-import type { ClientHello } from '../tls/client-hello.ts';
 
 /** The address of a socket that has closed already. */
 const UNKNOWN = '0.0.0.0';
@@ -53,7 +52,6 @@ export function clientTls(socket: Socket, verifiedBy?: readonly string[]): Polic
 
 /** What a ClientHello reveals: all that is known before the handshake, or when the edge does not terminate TLS. */
 export class HelloTls implements PolicyTls {
-  readonly sni: string | null;
   readonly version = null;
   readonly cipherSuite = null;
   readonly alpn = null;
@@ -61,9 +59,8 @@ export class HelloTls implements PolicyTls {
   readonly clientCertificate = null;
   readonly serverCertificate = null;
 
-  constructor({ serverName }: ClientHello) {
-    this.sni = serverName || null;
-  }
+  /** @param sni in lower case */
+  constructor(readonly sni: string | null) {}
 }
 
 /** The result of a handshake; looked up only when a policy asks. */
@@ -79,8 +76,8 @@ class ClientTls implements PolicyTls {
   }
 
   get sni(): string | null {
-    // Node's types declare it for clients only. On a server it holds the name in the ClientHello, or false.
-    const { servername } = this.socket as TLSSocket & { servername?: string | false };
+    // Node's types declare it for clients only. Handshakes sets it to the name that the connection was routed by.
+    const { servername } = this.socket as TLSSocket & { servername?: string };
     return servername || null;
   }
 

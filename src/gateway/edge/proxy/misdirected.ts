@@ -2,7 +2,6 @@ import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { EDGE_TERMINATION, type GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { ClientRequest } from '../http/client-message.ts';
-import { hostNameOf } from '../http/host-name.ts';
 
 /**
  * Whether a request's TLS connection must not serve its host (RFC 9110, 15.5.20). Browsers send requests for several hosts
@@ -30,8 +29,7 @@ function demandsHandshake({ tls, policy }: GatewayEndpoint): boolean {
 
 function isNamed(socket: Socket, host: string): boolean {
   // Node's types declare it for clients only.
-  const { servername } = socket as Socket & { servername?: string | false };
-  return hostNameOf(servername || '') === host;
+  return (socket as Socket & { servername?: string }).servername === host;
 }
 
 function isCovered(socket: Socket, host: string): boolean {

@@ -26,11 +26,11 @@ export class TlsEndpoints implements TlsRoute {
 
   async serve(pending: PendingConnection): Promise<boolean> {
     const { lookup, internal, handshakes, streams } = this.options;
-    const { socket, hello, hostName, handshakeDone } = pending;
-    const endpoint = hello && hostName !== '' ? lookup(hostName) : undefined;
-    if (!endpoint || !hello) return false;
+    const { socket, hostName, handshakeDone } = pending;
+    const endpoint = hostName === '' ? undefined : lookup(hostName);
+    if (!endpoint) return false;
     const startedAt = Date.now();
-    const to = findDestination(endpoint, new ClientConnection(socket, startedAt, new HelloTls(hello)), internal);
+    const to = findDestination(endpoint, new ClientConnection(socket, startedAt, new HelloTls(hostName)), internal);
     if (to === null) {
       resetConnection(socket);
       return true;

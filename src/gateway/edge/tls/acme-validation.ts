@@ -14,7 +14,7 @@ export function answerValidation(
   { socket, hello }: PendingConnection,
   challenges: Pick<TlsAlpnChallenges, 'context'> | undefined,
 ): boolean {
-  if (hello?.protocols.length !== 1 || hello.protocols[0] !== ACME_TLS_PROTOCOL) return false;
+  if (hello.protocols.length !== 1 || hello.protocols[0] !== ACME_TLS_PROTOCOL) return false;
   const context = challenges?.context(hello.serverName);
   if (context === undefined) return false;
   answerTlsAlpn(socket, context);

@@ -45,7 +45,8 @@ export class Handshakes {
     handshakeDone();
     // The connection's new owner handles errors from now on.
     secured.off('error', end);
-    return secured;
+    // OpenSSL knows no name when it resumes a session of TLS 1.2.
+    return Object.assign(secured, { servername: hostName });
   }
 
   #withAuthorities(demands: HandshakeDemands): HandshakeDemands {

@@ -57,10 +57,9 @@ export class HttpsRoute implements TlsRoute {
     const { demands } = admitted;
     // The gateway's own services use HTTP/1.1 only.
     const protocols = endpoint && http2 ? HTTP2_OR_1 : HTTP1;
-    // Without a ClientHello, OpenSSL fails the handshake with the right alert.
     const secured = await handshakes.secure(pending, { protocols, ...(demands && { demands }) });
     if (secured === null) return true;
-    const mayBeAgent = pending.hostName === '' && pending.hello?.protocols.length === 0;
+    const mayBeAgent = pending.hostName === '' && pending.hello.protocols.length === 0;
     if (agents && mayBeAgent) this.#detectAgent(agents, pending, secured, admitted);
     else admitted.serve(secured);
     return true;

@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import { createSecureContext, type SecureContext, type SecureVersion } from 'node:tls';
+import { TLS_SERVER_OPTIONS } from '../../../lib/network/tls-server-options.ts';
 import type { CertifiedKey } from '../../certificates/local-ca/certificate-files.ts';
 import type { HandshakeDemands } from './handshake-demands.ts';
 
@@ -54,6 +55,7 @@ function createContext(pair: CertifiedKey, demands: HandshakeDemands): SecureCon
   const { minVersion, maxVersion, clientAuthorities } = demands;
   return createSecureContext({
     ...pair,
+    ...TLS_SERVER_OPTIONS,
     minVersion: VERSIONS[minVersion],
     maxVersion: VERSIONS[maxVersion],
     ...(minVersion < '1.2' && { ciphers: OLD_CIPHERS }),

@@ -35,7 +35,8 @@ export interface TlsLimits {
 
 export const TLS_LIMITS: TlsLimits = { handshakeTimeout: 10_000, hellos: 1024, connections: 8192 };
 
-/** The fatal alert unrecognized_name (RFC 6066, section 3), as a complete record. */
+/** Fatal alerts (RFC 8446, section 6), as complete records. */
+const DECODE_ERROR = Buffer.from('15030300020232', 'hex');
 const UNRECOGNIZED_NAME = Buffer.from('15030300020270', 'hex');
 
 /**
@@ -76,7 +77,12 @@ export class TlsMux {
   async #serve(socket: Socket, handshakeDone: () => void, only: TlsRoute | undefined): Promise<void> {
     const hello = await this.#hellos.during(socket, readClientHello(socket));
     if (socket.destroyed) return;
-    const pending = { socket, hello, hostName: hostNameOf(hello?.serverName ?? ''), handshakeDone };
+    if (hello === null) {
+      // OpenSSL might find a name in it, and routing, certificate and policy would be those of another.
+      socket.end(DECODE_ERROR);
+      return;
+    }
+    const pending = { socket, hello, hostName: hostNameOf(hello.serverName), handshakeDone };
     const { routes, challenges, agents, slots } = this.options;
     if (!only && answerValidation(pending, challenges)) return;
     if (!only && agents?.name === pending.hostName) {

@@ -4,8 +4,7 @@ import type { ClientHello } from './client-hello.ts';
 /** A TLS connection before its handshake: its ClientHello has been parsed, but its bytes are still unread. */
 export interface PendingConnection {
   readonly socket: Socket;
-  /** Null when the connection does not begin with a ClientHello. */
-  readonly hello: ClientHello | null;
+  readonly hello: ClientHello;
   /** The host name in the SNI extension, in lower case; empty without one. */
   readonly hostName: string;
   handshakeDone(): void;

@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { parseClientHello, readClientHello } from '../../../../src/gateway/edge/tls/client-hello.ts';
 import { fuzz } from '../../../support/fuzz.ts';
+import { inRecords } from '../../../support/tls-records.ts';
 
 /** The ClientHello of Node's client. */
 async function helloOf(options: ConnectionOptions): Promise<Buffer> {
@@ -19,17 +20,6 @@ async function helloOf(options: ConnectionOptions): Promise<Buffer> {
   socket.destroy();
   server.close();
   return bytes;
-}
-
-/** The same message in records of that many bytes. */
-function inRecords(hello: Buffer, size: number): Buffer {
-  const message = hello.subarray(5);
-  const records: Buffer[] = [];
-  for (let at = 0; at < message.length; at += size) {
-    const part = message.subarray(at, at + size);
-    records.push(Buffer.from([22, 3, 1, part.length >> 8, part.length & 0xff]), part);
-  }
-  return Buffer.concat(records);
 }
 
 let hello: Buffer;

@@ -2,10 +2,13 @@ import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
+import { connect } from 'node:net';
+import { Duplex } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import type { ConnectionOptions, TLSSocket } from 'node:tls';
+import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type Issued, issueCertificate } from '../../../support/certificates.ts';
+import { inRecords } from '../../../support/tls-records.ts';
 import { PolicyScene } from '../proxy/policy-scene.ts';
 
 /** The options of terminate-tls at https endpoints. */
@@ -34,6 +37,8 @@ interface Visited {
   status: number | undefined;
   body: string;
   certificate: X509Certificate | undefined;
+  session: Buffer | undefined;
+  resumed: boolean;
 }
 
 async function openTls(host: string, options: ConnectionOptions = {}): Promise<Visited> {
@@ -41,8 +46,9 @@ async function openTls(host: string, options: ConnectionOptions = {}): Promise<V
   const req = request({ ...target, agent: false, headers: { host }, ...options });
   req.end();
   const [res] = (await once(req, 'response')) as [IncomingMessage];
-  const certificate = (res.socket as TLSSocket).getPeerX509Certificate();
-  return { status: res.statusCode, body: await text(res), certificate };
+  const socket = res.socket as TLSSocket;
+  const facts = { certificate: socket.getPeerX509Certificate(), session: socket.getSession() };
+  return { status: res.statusCode, resumed: socket.isSessionReused(), ...facts, body: await text(res) };
 }
 const asCamera = () => ({ cert: camera.certificatePem, key: camera.privateKeyPem });
 
@@ -50,6 +56,21 @@ it('terminate-tls accepts only the allowed TLS versions', async () => {
   const host = await bind({ min_version: '1.3' });
   await expect(openTls(host, { maxVersion: 'TLSv1.2' })).rejects.toThrow(/version/);
   expect((await openTls(host)).status).toBe(200);
+});
+
+it('terminate-tls accepts no old version in a ClientHello of many records', async () => {
+  const host = await bind({ min_version: '1.3' });
+  const socket = connect(scene.gateway.httpsPort, '127.0.0.1');
+  const wire = new Duplex({
+    read: () => {},
+    write: (chunk: Buffer, _, done) => {
+      wire._write = (later, encoding, callback) => void socket.write(later, encoding as BufferEncoding, callback);
+      socket.write(inRecords(chunk, Math.ceil(chunk.length / 40)), done);
+    },
+  });
+  socket.on('data', (bytes) => wire.push(bytes)).on('close', () => wire.push(null));
+  const client = connectTls({ socket: wire, servername: host, maxVersion: 'TLSv1.2', rejectUnauthorized: false });
+  await expect(once(client, 'secureConnect').finally(() => socket.destroy())).rejects.toThrow();
 });
 
 it('terminate-tls presents its own certificate', async () => {
@@ -71,6 +92,33 @@ it('terminate-tls rejects clients without a certificate, and exposes it to later
   await expect(openTls(host)).rejects.toThrow();
   const other = await issueCertificate({ subject: 'CN=other' });
   await expect(openTls(host, { cert: other.certificatePem, key: other.privateKeyPem })).rejects.toThrow();
+});
+
+it('a resumed session of TLS 1.2 keeps the name of its ClientHello', async () => {
+  const denySni = (name: string) => ({ expressions: [`conn.tls.sni == '${name}'`], actions: [{ type: 'deny' }] });
+  const mutual = { mutual_tls_certificate_authorities: [ca.certificatePem] };
+  const open = await bind(mutual);
+  const denied = await bind({}, { on_http_request: [denySni(`h${names + 1}.localhost`)] });
+  for (const [host, status] of [
+    [open, 200],
+    [denied, 403],
+  ] as const) {
+    let session: Buffer | undefined;
+    const visit = async (more: ConnectionOptions = {}) => {
+      const visited = await openTls(host, { maxVersion: 'TLSv1.2', ...asCamera(), ...more });
+      session = visited.session;
+      return visited;
+    };
+    expect(await visit()).toMatchObject({ status, resumed: false });
+    expect(await visit({ session })).toMatchObject({ status, resumed: true });
+  }
+});
+
+it('conn.tls.sni is in lower case in every phase', async () => {
+  const name = `h${names + 1}.localhost`;
+  const expressions = [`conn.tls.sni == '${name}'`];
+  await bind({}, { on_http_request: [{ expressions, actions: [{ type: 'deny' }] }] });
+  expect((await openTls(name, { servername: name.toUpperCase() })).status).toBe(403);
 });
 
 it('requests on a connection for another name get a 421', async () => {
