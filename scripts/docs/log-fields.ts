@@ -58,7 +58,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   settings: 'names of settings',
   signal: 'signal',
   silent_ms: 'milliseconds without progress',
-  status: 'HTTP status',
+  status: 'HTTP status; `aborted` when the client left before a response',
   tcp: 'ports for tcp endpoints',
   times: 'how often it happened since the last such line',
   type: 'type of the agent’s request',

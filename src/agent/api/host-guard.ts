@@ -12,7 +12,10 @@ const FORWARDING = ['forwarded', 'x-forwarded-for', 'x-forwarded-host'];
  */
 export function hostGuard(): RequestHandler {
   return (req, _res, next) => {
-    const { host = '', origin, 'sec-fetch-site': site } = req.headers;
+    const { host, origin, 'sec-fetch-site': site } = req.headers;
+    if (host === undefined) {
+      throw new AgentError('ERR_AGENT_INVALID_REQUEST', 'malformed request: the Host header is missing');
+    }
     if (!isLoopbackHost(host.replace(/:\d*$/, ''))) {
       throw new AgentError(
         'ERR_AGENT_HOST_NOT_ALLOWED',

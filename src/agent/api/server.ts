@@ -1,21 +1,13 @@
 import { once } from 'node:events';
 import { chmod, rm } from 'node:fs/promises';
-import {
-  createServer,
-  type IncomingMessage,
-  type RequestListener,
-  type Server,
-  type ServerResponse,
-  STATUS_CODES,
-} from 'node:http';
+import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
-import { errorBody, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import { ApiError, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
+import { answerProtocolErrors } from '../../lib/protocol-errors.ts';
 import { replaceInvalidTarget } from '../../lib/request-target.ts';
-import { AgentError } from '../errors/agent-error.ts';
 
 /** Where to listen: a port (0: any free one), or a unix socket in a folder of mode 0700. */
 export type Listen = { host: string; port: number } | { path: string };
@@ -58,7 +50,12 @@ export async function startServer(
   log: Log,
   { headersMs, requestMs, idleMs, checkMs, connections }: ServerLimits = LIMITS,
 ): Promise<RunningServer> {
-  const server = createServer({ connectionsCheckingInterval: checkMs, keepAliveTimeout: idleMs });
+  // The app refuses requests without a Host header: Node would answer them without a body.
+  const server = createServer({
+    connectionsCheckingInterval: checkMs,
+    keepAliveTimeout: idleMs,
+    requireHostHeader: false,
+  });
   server.on('request', (req, res) => {
     replaceInvalidTarget(req);
     app(req, res);
@@ -66,9 +63,7 @@ export async function startServer(
   server.headersTimeout = headersMs;
   server.requestTimeout = requestMs;
   server.maxConnections = connections;
-  answerMalformed(server);
-  // Replaces Node's 417: a server may ignore expectations it does not support (RFC 9110, 10.1.1).
-  server.on('checkExpectation', (req, res) => server.emit('request', req, res));
+  answerProtocolErrors(server, (status, message) => new ApiError(status, 'ERR_AGENT_INVALID_REQUEST', message));
   const closeIdle = trackIdleConnections(server);
   try {
     if ('path' in listen) {
@@ -128,30 +123,6 @@ function addressOf(server: Server): Pick<RunningServer, 'address' | 'port'> {
   const bound = server.address() as AddressInfo | string;
   if (typeof bound === 'string') return { address: bound, port: null };
   return { address: hostPort(bound.address, bound.port), port: bound.port };
-}
-
-/** Answers malformed requests with an error body, too. */
-function answerMalformed(server: Server): void {
-  const latest = new WeakMap<Duplex, ServerResponse<IncomingMessage>>();
-  server.on('request', ({ socket }, response) => latest.set(socket, response));
-  server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-    // Extra bytes after the client's last request: it is still answered, and then the connection ends.
-    if (error.code === 'HPE_CLOSED_CONNECTION') return;
-    const response = latest.get(socket);
-    if (error.code === 'ECONNRESET' || !socket.writable) socket.destroy();
-    // The request has its answer: the client would take a second one for the answer to its next request.
-    else if (response?.headersSent && !(response.req.complete && response.writableFinished)) socket.end();
-    else socket.end(malformedAnswer(error));
-  });
-}
-
-function malformedAnswer(error: NodeJS.ErrnoException): string {
-  const answer = new AgentError('ERR_AGENT_INVALID_REQUEST', `malformed request: ${error.code ?? error.message}`);
-  const body = JSON.stringify(errorBody(answer));
-  return (
-    `HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\nConnection: close\r\n` +
-    `Content-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
-  );
 }
 
 function explain(listen: Listen, error: unknown): OperatorError {

@@ -17,7 +17,8 @@ export function operation(ids: IdSource, log: Log): Handler {
         operation: id,
         method: req.method,
         path: req.path,
-        status: res.statusCode,
+        // Without a response, the default status would look like success.
+        status: res.headersSent ? res.statusCode : 'aborted',
         duration_ms: Math.round(performance.now() - startedAt),
         api_key: res.locals.apiKeyId,
       };

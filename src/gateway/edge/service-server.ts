@@ -1,7 +1,9 @@
 import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http';
 import type { Socket } from 'node:net';
+import { ApiError } from '../../lib/errors.ts';
+import { answerProtocolErrors } from '../../lib/protocol-errors.ts';
 import { replaceInvalidTarget } from '../../lib/request-target.ts';
-import { misdirected } from './http/edge-errors.ts';
+import { malformedRequest, misdirected } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
 import { hostNameOf } from './http/host-name.ts';
 import { type HttpLimits, sweepInterval } from './http/http-limits.ts';
@@ -24,9 +26,12 @@ export class ServiceServer {
       connectionsCheckingInterval: sweepInterval(limits),
       keepAliveTimeout: limits.keepAliveTimeout,
       insecureHTTPParser: false,
+      // Node would answer without a body.
+      requireHostHeader: false,
       ...messages,
     });
     this.#server.timeout = limits.idleTimeout;
+    answerProtocolErrors(this.#server, (status, message) => new ApiError(status, 'ERR_NGROK_3004', message));
     // Node enforces its timeouts only once the server is listening.
     this.#server.emit('listening');
     this.#server.on('request', (req, res) => {
@@ -34,6 +39,7 @@ export class ServiceServer {
       const service = services.get(host);
       replaceInvalidTarget(req);
       if (service) service(req, res);
+      else if (host === '') answerError(req, res, malformedRequest('exactly one Host header is required'));
       else answerError(req, res, misdirected(host));
     });
   }

@@ -7,6 +7,7 @@ import { text } from 'node:stream/consumers';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { type Listen, type ServerLimits, startServer } from '../../../src/agent/api/server.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
+import { setUpApi } from '../../support/api-set-up.ts';
 import { silentLog } from '../../support/silent-log.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
@@ -86,6 +87,17 @@ it('a malformed request gets an error body', async () => {
   });
 });
 
+it('a request without a Host header gets an error body', async () => {
+  const server = await start((await setUpApi()).local);
+  const socket = net.connect(server.port ?? 0, '127.0.0.1');
+  socket.write('GET /tunnels HTTP/1.1\r\nConnection: close\r\n\r\n');
+  const answer = await text(socket);
+  expect(JSON.parse(answer.split('\r\n\r\n')[1] ?? '')).toMatchObject({
+    error_code: 'ERR_AGENT_INVALID_REQUEST',
+    status_code: 400,
+  });
+});
+
 it('a request with a malformed body gets one answer only', async () => {
   const server = await start((_req, res) => res.writeHead(403).end('no'));
   const socket = net.connect(server.port ?? 0, '127.0.0.1');
@@ -132,7 +144,7 @@ describe('a slow client', () => {
     const dribble = setInterval(() => socket.write('x'), 20);
     onTestFinished(() => clearInterval(dribble));
     await closing(socket);
-    expect(answer).toContain('ERR_HTTP_REQUEST_TIMEOUT');
+    expect(answer).toContain('the request did not arrive in time');
   });
 
   it('does not delay others, and connections are limited', async () => {

@@ -5,6 +5,7 @@ import request from 'supertest';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { issueApiKey, issueCredential } from '../../../src/gateway/store/issue-token.ts';
 import { type Answer, type ManagementServer, startManagementServer } from '../../support/management-server.ts';
+import { until } from '../../support/until.ts';
 
 let server: ManagementServer;
 beforeAll(async () => {
@@ -237,6 +238,18 @@ describe('bodies', () => {
     socket.destroy();
     await slow.close();
   });
+});
+
+it('a request that the client aborts is not logged as a success', async () => {
+  const logged = server.logged().length;
+  const socket = connect(Number(new URL(server.url).port), '127.0.0.1');
+  socket.write(
+    `POST /bot_users HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${server.apiKey}\r\nService-Version: 2\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{`,
+    () => socket.resetAndDestroy(),
+  );
+  const lines = () => server.logged().slice(logged);
+  await until(() => lines() !== '', 'the line in the log');
+  expect(JSON.parse(lines())).toMatchObject({ msg: 'management request', status: 'aborted' });
 });
 
 describe('queries', () => {

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import type { RequestListener } from 'node:http';
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -54,6 +55,31 @@ describe("the gateway's own service answers", () => {
     socket.write(head);
     socket.once('data', (bytes) => String(bytes).startsWith('HTTP/1.1 100 ') && socket.write('ok'));
     expect(answers((await collect(socket)).toString())).toEqual(['<POST /d ok>']);
+  });
+});
+
+describe('after its first request, a connection', () => {
+  async function second(bytes: string): Promise<string> {
+    const socket = enter(await startEdge());
+    socket.write(`GET /e HTTP/1.1\r\n${API}\r\n`);
+    await once(socket, 'data');
+    socket.write(bytes);
+    return (await collect(socket)).toString();
+  }
+
+  it.each([
+    ['an unknown method', `JUMP / HTTP/1.1\r\n${API}\r\n`, 400],
+    ['no Host header', 'GET / HTTP/1.1\r\nConnection: close\r\n\r\n', 400],
+    ['headers over the limit', `GET / HTTP/1.1\r\n${API}A: ${'a'.repeat(70_000)}\r\n\r\n`, 431],
+  ])('gets an error with a body for %s', async (_what, bytes, status) => {
+    const text = await second(bytes);
+    expect(answers(text)).toEqual([`HTTP/1.1 ${status}`]);
+    expect(JSON.parse(text.slice(text.indexOf('\r\n\r\n')))).toMatchObject({ status_code: status, details: {} });
+  });
+
+  it('may send unknown expectations, which are ignored', async () => {
+    const bytes = `GET /x HTTP/1.1\r\n${API}Expect: wonders\r\nConnection: close\r\n\r\n`;
+    expect(answers(await second(bytes))).toEqual(['<GET /x >']);
   });
 });
 
