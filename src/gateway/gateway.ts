@@ -17,7 +17,7 @@ import { EdgeServer } from './edge/edge-server.ts';
 import { lazyListener } from './edge/lazy-listener.ts';
 import type { TlsRouteParts } from './edge/public-tls.ts';
 import { AgentConnections } from './edge/tls/agent-connections.ts';
-import { type DomainSettings, gatewayDomains } from './endpoints/domain-names.ts';
+import { type DomainSettings, gatewayDomains, ownDomainOf } from './endpoints/domain-names.ts';
 import { urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
@@ -99,6 +99,7 @@ async function startParts(
   const challenges = { http: new HttpChallenges(), tlsAlpn: new TlsAlpnChallenges(), txt: new TxtChallenges() };
   const byLocalCa = options.acme?.ownNames === 'all' ? null : nameForAgents;
   const domainCertificates = new DomainCertificates(store, byLocalCa, log);
+  const domainOf = (name: string) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains);
   const counters = new TrafficCounters();
   const authorityPem = (id: string) => store.certificateAuthorities.get(id)?.ca_pem ?? null;
   const agents = new AgentConnections(nameForAgents);
@@ -113,6 +114,7 @@ async function startParts(
     tlsEdges,
     ca,
     domainCertificates,
+    domainOf,
     authorityPem,
     challenges,
     services,

@@ -53,6 +53,8 @@ export interface PublicTlsOptions {
   ca: LocalCa;
   /** Certificates of reserved domains; left out: all certificates come from the CA. */
   domainCertificates?: Pick<DomainCertificates, 'pairFor'>;
+  /** The domain or wildcard of this gateway that a name belongs to, online or not; left out: it has no domains. */
+  domainOf?: (name: string) => string | null;
   /** Answers to certificate authorities that validate a name. */
   challenges?: { http: HttpChallenges; tlsAlpn: TlsAlpnChallenges };
   /** The gateway's own services over HTTPS, such as the management API, by lower-case hostname. */
@@ -90,13 +92,14 @@ export class PublicTls {
   #ports: readonly number[] = [USUAL_PORT];
 
   constructor(options: PublicTlsOptions, https: HttpsHandler) {
-    const { endpoints, services, host, counters, log, agents } = options;
+    const { endpoints, services, host, counters, log, agents, domainOf = () => null } = options;
     this.#options = options;
     this.#certificates = new CertificateSelection({
       ca: options.ca,
       domains: options.domainCertificates,
       defaultNames: [...new Set([DEFAULT_NAME, host])],
       servedAs: (name) => this.#servedAs(name),
+      domainOf,
       log,
     });
     const limits = { ...TLS_LIMITS, ...options.tlsLimits };
@@ -110,14 +113,12 @@ export class PublicTls {
       () => this.#ports,
       (edgeHost, name) => this.#isHidden(edgeHost, name),
     );
-    const httpsRoute = new HttpsRoute({
-      https,
-      handshakes,
-      slots,
-      endpointFor: (name) => (services?.has(name) ? undefined : endpoints.peek('https', name)),
-      agents,
-      http2: (options.httpLimits?.streams ?? HTTP_LIMITS.streams) > 0,
-    });
+    const endpointFor = (name: string) => (services?.has(name) ? undefined : endpoints.peek('https', name));
+    const allowsHttp2 = (options.httpLimits?.streams ?? HTTP_LIMITS.streams) > 0;
+    // The gateway's own services use HTTP/1.1 only. Over HTTP/2, names without a certificate would get 421 for any host.
+    const http2 = (name: string) =>
+      allowsHttp2 && !services?.has(name) && (endpointFor(name) !== undefined || domainOf(name) !== null);
+    const httpsRoute = new HttpsRoute({ https, handshakes, slots, endpointFor, agents, http2 });
     const tlsEndpoints = new TlsEndpoints({ lookup: (name) => endpoints.lookup('tls', name), ...parts });
     const routes = [...(edgeRoute ? [edgeRoute] : []), tlsEndpoints, httpsRoute];
     const challenges = options.challenges?.tlsAlpn;

@@ -27,6 +27,12 @@ export function isUnderBaseDomain(domain: string, { baseDomain }: DomainSettings
   return domain.endsWith(`.${baseDomain}`);
 }
 
+/** The base domain, or the wildcard below it, when it covers a name; null when it does not, as one wildcard is one level. */
+export function ownDomainOf(name: string, { baseDomain }: DomainSettings): string | null {
+  if (name === baseDomain) return baseDomain;
+  return name.slice(name.indexOf('.')) === `.${baseDomain}` ? `*.${baseDomain}` : null;
+}
+
 /**
  * Whether a name belongs to internal endpoints, which are not in DNS and need no reservation. The gateway's own names stay
  * public, even with a base domain like gateway.internal.

@@ -16,14 +16,22 @@ export interface CertificateSelectionOptions {
   defaultNames: readonly string[];
   /** The name or wildcard under which a name is being served, so that a certificate may be issued; null when it is not. */
   servedAs: (name: string) => string | null;
+  /** The domain or wildcard of this gateway that a name belongs to, online or not; null for foreign names. */
+  domainOf: (name: string) => string | null;
   log: Log;
 }
+
+/** Names below a wildcard that clients reject, for example `*.localhost`: each needs a certificate, and clients invent them. */
+const MAX_INVENTED = 64;
+const HOST_NAME = /^[a-z0-9.-]{1,253}$/;
 
 /** Chooses the certificate that the public TLS ports present. */
 export class CertificateSelection {
   readonly #leaves: CertificateCache;
   readonly #default: CertificateCache;
   readonly #contexts = new TlsContexts();
+  /** Names that were offline and got a certificate all the same. */
+  readonly #invented = new Set<string>();
 
   constructor(private readonly options: CertificateSelectionOptions) {
     const { ca, defaultNames } = options;
@@ -52,11 +60,24 @@ export class CertificateSelection {
   async #pairFor(name: string): Promise<CertifiedKey> {
     const pair = name === '' ? null : this.#domainPair(name);
     if (pair) return pair;
-    // Certificates are issued for served names only. A name that has just gone offline keeps its cached one, to say so.
     const servedAs = this.options.servedAs(name);
-    const certified = servedAs === null ? null : certifiedName(name, servedAs);
+    const certified = servedAs === null ? this.#offlineName(name) : certifiedName(name, servedAs);
+    // A name that has just gone offline keeps its cached certificate, to say so.
     const known = certified ?? [name, parentWildcard(name)].find((each) => this.#leaves.has(each));
     return known === undefined ? this.#default.leafFor('') : this.#leaves.leafFor(known);
+  }
+
+  /**
+   * The name of the certificate with which an offline endpoint's clients learn that it is offline. Clients must not make the
+   * gateway issue any number of certificates: one for each domain of the operator, and a few more.
+   */
+  #offlineName(name: string): string | null {
+    const domain = this.options.domainOf(name);
+    if (domain === null) return null;
+    const certified = certifiedName(name, domain);
+    if (certified === domain) return certified;
+    if (this.#invented.size < MAX_INVENTED && HOST_NAME.test(name)) this.#invented.add(name);
+    return this.#invented.has(name) ? name : null;
   }
 
   #domainPair(name: string): CertifiedKey | null {

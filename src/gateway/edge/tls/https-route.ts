@@ -34,8 +34,8 @@ export interface HttpsRouteOptions {
   endpointFor(hostName: string): GatewayEndpoint | undefined;
   /** Agents that connect without a host name. */
   agents: AgentConnections | undefined;
-  /** Whether clients may use HTTP/2. */
-  http2: boolean;
+  /** Whether clients that request a name may use HTTP/2. */
+  http2(hostName: string): boolean;
 }
 
 /** Clients that offer protocols, but none of these, are refused. */
@@ -55,8 +55,7 @@ export class HttpsRoute implements TlsRoute {
       return true;
     }
     const { demands } = admitted;
-    // The gateway's own services use HTTP/1.1 only.
-    const protocols = endpoint && http2 ? HTTP2_OR_1 : HTTP1;
+    const protocols = http2(pending.hostName) ? HTTP2_OR_1 : HTTP1;
     const secured = await handshakes.secure(pending, { protocols, ...(demands && { demands }) });
     if (secured === null) return true;
     const mayBeAgent = pending.hostName === '' && pending.hello.protocols.length === 0;
