@@ -28,7 +28,11 @@ const Domain = z.string({ error: 'must be a hostname' }).transform((input, conte
 /** Body of `POST /tunnels`; null counts as not sent. */
 export const TunnelRequest = z
   .strictObject({
-    protocol: z.enum(TUNNEL_PROTOCOLS, { error: `must be one of ${TUNNEL_PROTOCOLS.join(', ')}` }),
+    protocol: z
+      .enum(TUNNEL_PROTOCOLS, { error: `must be one of ${TUNNEL_PROTOCOLS.join(', ')}` })
+      .nullish()
+      .meta({ default: 'http' })
+      .transform((protocol) => protocol ?? 'http'),
     forwards_to: ForwardsTo,
     domain: Domain.nullish(),
     policy: PolicyInput.nullish(),

@@ -23,6 +23,8 @@ describe('POST /tunnels', () => {
       .post('/tunnels')
       .send({ ...device342, domain: 'B.localhost.', policy });
     expect(second.body).toMatchObject({ domain: 'b.localhost', policy });
+    const third = await request(local).post('/tunnels').send({ forwards_to: 8001, domain: 'c.localhost' });
+    expect(third.body).toMatchObject({ protocol: 'http', domain: 'c.localhost' });
   });
 
   it('lists all problems of a body at once, by place', async () => {

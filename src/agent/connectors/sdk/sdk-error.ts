@@ -8,7 +8,7 @@ export interface SdkError {
   message: string;
 }
 
-/** HTTP status by error code of the gateway; 502 for all others. */
+/** HTTP status by error code of the gateway; 400 for {@link POLICY_CODE}, 502 for all others. */
 const STATUS_BY_CODE: Readonly<Record<string, number>> = {
   // The endpoint is already online.
   ERR_NGROK_334: 409,
@@ -20,7 +20,14 @@ const STATUS_BY_CODE: Readonly<Record<string, number>> = {
   ERR_NGROK_356: 403,
   ERR_NGROK_399: 403,
   ERR_NGROK_332: 501,
+  // No tcp port is free.
+  ERR_NGROK_18021: 503,
 };
+
+/** ngrok's codes for traffic policies. */
+const POLICY_CODE = /^ERR_NGROK_22\d\d$/;
+/** A line of such a refusal: `on_http_request[0].expressions[0]: <problem>`. */
+const POLICY_PROBLEM = /^(\w+(?:\[\d+\]|\.[\w-]+)*): (.+)$/;
 
 /** Messages of the SDK when the connection broke during a call; a gateway's refusals never match. */
 const BROKEN_CONNECTION =
@@ -65,7 +72,18 @@ export function toApiError(error: unknown, secret: string): ApiError {
   if (error instanceof DeadlineExceeded) return offline(message, error);
   if (code === null && BROKEN_CONNECTION.test(message)) return offline(message);
   if (code === null) return new AgentError('ERR_AGENT_GATEWAY_REFUSED', message);
+  if (POLICY_CODE.test(code)) return new ApiError(400, code, message, { details: policyProblems(message) });
   return new ApiError(STATUS_BY_CODE[code] ?? 502, code, message);
+}
+
+/** The problems that the gateway found in a policy, by place. */
+function policyProblems(message: string): Record<string, string> {
+  const details: Record<string, string> = {};
+  for (const line of message.split('\n')) {
+    const [, place, problem] = POLICY_PROBLEM.exec(line) ?? [];
+    if (place !== undefined && problem !== undefined) details[`policy.${place}`] = problem;
+  }
+  return details;
 }
 
 function redact(text: string, secret: string): string {
