@@ -1,8 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdir, stat, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { join, resolve } from 'node:path';
+import { build } from 'rolldown';
 import { expect, it, onTestFinished } from 'vitest';
 import { type DataFolder, openDataFolder } from '../../../src/agent/folders/data-folder.ts';
 import { OperatorError } from '../../../src/lib/errors.ts';
@@ -70,17 +70,25 @@ it('the error for a file in place of the data folder asks for a folder', async (
 
 /** A process of its own that holds the lock by the same means. */
 async function startOwner(path: string): Promise<ChildProcess> {
-  const vite = fileURLToPath(new URL('../../../node_modules/vite/dist/node/index.js', import.meta.url));
-  const module = fileURLToPath(new URL('../../../src/agent/folders/data-folder.ts', import.meta.url));
-  const script = `
-    const { createServer } = await import(${JSON.stringify(vite)});
-    const server = await createServer({ configFile: false, server: { middlewareMode: true, ws: false }, logLevel: 'silent' });
-    const { openDataFolder } = await server.ssrLoadModule(${JSON.stringify(module)});
+  const program = `
+    import { openDataFolder } from ${JSON.stringify(resolve('src/agent/folders/data-folder.ts'))};
     await openDataFolder(${JSON.stringify(path)});
     process.stdout.write('held');
     setInterval(() => {}, 1_000);
   `;
-  const owner = spawn(process.execPath, ['--input-type=module', '-e', script], {
+  const bundle = await build({
+    input: 'owner',
+    platform: 'node',
+    plugins: [
+      {
+        name: 'owner',
+        resolveId: (id) => (id === 'owner' ? id : null),
+        load: (id) => (id === 'owner' ? program : null),
+      },
+    ],
+    write: false,
+  });
+  const owner = spawn(process.execPath, ['--input-type=module', '-e', bundle.output[0].code], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   onTestFinished(() => void owner.kill('SIGKILL'));

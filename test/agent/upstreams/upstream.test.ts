@@ -86,7 +86,7 @@ describe('parseUpstream', () => {
     );
     const input = fc.oneof(
       fc.string(),
-      fc.webUrl(),
+      fc.tuple(fc.webAuthority(), fc.string()).map(([authority, path]) => `http://${authority}/${path}`),
       fc.ipV4(),
       fc.ipV6(),
       fc.array(piece, { maxLength: 7 }).map((p) => p.join('')),

@@ -4,10 +4,10 @@ import { type AddressInfo, connect } from 'node:net';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
-import { collect } from '../../support/edge.ts';
-import { agentSession, startTestGateway, type TestGateway } from '../../support/gateway.ts';
-import { ask } from '../../support/http-request.ts';
-import { askHttp2, openHttp2 } from '../../support/http2-client.ts';
+import { collect } from '../support/edge.ts';
+import { agentSession, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { ask } from '../support/http-request.ts';
+import { askHttp2, openHttp2 } from '../support/http2-client.ts';
 
 const LARGE = Buffer.alloc(8 * 1_048_576, 'payload ');
 
