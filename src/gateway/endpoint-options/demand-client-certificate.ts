@@ -1,4 +1,5 @@
 import { X509Certificate } from 'node:crypto';
+import { hyphenated } from '../../lib/header-spelling.ts';
 import type { PolicyConnection } from '../../traffic-policy/policy-subjects.ts';
 import type { PolicyError, PreparedAction } from '../../traffic-policy/steps.ts';
 
@@ -57,7 +58,7 @@ function isVerifiedBy(verifiedBy: readonly string[], authorities: readonly strin
 
 function removeClaimed(headers: string[]): void {
   for (let at = headers.length - 2; at >= 0; at -= 2) {
-    if (NAMES.has((headers[at] as string).toLowerCase())) headers.splice(at, 2);
+    if (NAMES.has(hyphenated((headers[at] as string).toLowerCase()))) headers.splice(at, 2);
   }
 }
 

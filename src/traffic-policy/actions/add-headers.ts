@@ -1,3 +1,4 @@
+import { hyphenated } from '../../lib/header-spelling.ts';
 import { AddHeadersConfig } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
@@ -6,7 +7,10 @@ import type { PolicyRequest, Subject } from '../policy-subjects.ts';
 import type { PreparedAction } from '../steps.ts';
 import { headerTemplates } from './header-names.ts';
 
-/** Appends headers, but replaces `host`: a request has exactly one. */
+/**
+ * Appends headers, but replaces `host`: a request has exactly one. Of a request's other headers, those are removed that
+ * upstreams could take for an added one: with underscores.
+ */
 export function addHeaders(config: unknown, context: ActionContext): PreparedAction {
   const headers = headerTemplates(parseConfig(AddHeadersConfig, config).headers, context);
   const valuesFor = (subject: Subject) => headers.constant ?? headers.flat(context.scopeOf(subject));
@@ -18,9 +22,11 @@ export function addHeaders(config: unknown, context: ActionContext): PreparedAct
   return {
     ends: false,
     on_http_request: () => {
-      const append = headers.has('host') ? appendWithHost : appendAll;
+      const append = headers.names.has('host') ? appendWithHost : appendAll;
+      const lookalikes = new Set([...headers.names].map(hyphenated));
       return (request) => {
         const added = valuesFor(request);
+        removeLookalikes(request.headers, headers.names, lookalikes);
         append(request.headers, added);
         return done(request, added);
       };
@@ -31,6 +37,15 @@ export function addHeaders(config: unknown, context: ActionContext): PreparedAct
       return done(request, added);
     },
   };
+}
+
+function removeLookalikes(headers: string[], names: ReadonlySet<string>, lookalikes: ReadonlySet<string>): void {
+  for (let at = headers.length - 2; at >= 0; at -= 2) {
+    const name = headers[at] as string;
+    if (!name.includes('_')) continue;
+    const lower = name.toLowerCase();
+    if (lookalikes.has(hyphenated(lower)) && !names.has(lower)) headers.splice(at, 2);
+  }
 }
 
 /** A plain loop: spreading the list would be the slowest part of the default policy. */

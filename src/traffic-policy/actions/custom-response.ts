@@ -13,7 +13,7 @@ export function customResponse(config: unknown, context: ActionContext): Prepare
   const { status_code: status = 200, body: text = '', headers: given = {} } = parseConfig(CustomResponseConfig, config);
   const body = context.template(text, 'config.body');
   const headers = headerTemplates(given, context);
-  const infersType = !headers.has('content-type');
+  const infersType = !headers.names.has('content-type');
   const answerWith = (text: string, headers: readonly string[]): PolicyAnswer => {
     const body = WITHOUT_BODY.has(status) ? '' : text;
     const type = infersType && body !== '' ? ['content-type', mediaTypeOf(body)] : [];

@@ -35,14 +35,14 @@ export class HeaderTemplates {
   /** Alternating names and values, the values as bytes; null when a value depends on the request. */
   readonly constant: readonly string[] | null;
 
+  /** Lower case. */
+  readonly names: ReadonlySet<string>;
+
   constructor(templates: readonly (readonly [string, Template])[]) {
     this.#templates = templates;
+    this.names = new Set(templates.map(([name]) => name));
     const flat = templates.flatMap(([name, { constant }]) => (constant === null ? [] : [name, headerBytes(constant)]));
     this.constant = flat.length === templates.length * 2 ? flat : null;
-  }
-
-  has(name: string): boolean {
-    return this.#templates.some(([each]) => each === name);
   }
 
   /**

@@ -24,7 +24,7 @@ export function redirect(config: unknown, context: ActionContext): PreparedActio
   const { from = null, to, status_code: status = 302, headers: given = {} } = parseConfig(RedirectConfig, config);
   const replacement = new UrlReplacement(from === '' ? null : from, to, false, context);
   const headers = headerTemplates(given, context);
-  if (headers.has('location')) throw refusal('ERR_NGROK_2219', 'config.to sets location', 'config.headers');
+  if (headers.names.has('location')) throw refusal('ERR_NGROK_2219', 'config.to sets location', 'config.headers');
   return {
     ends: false,
     on_http_request: () => (request) => {

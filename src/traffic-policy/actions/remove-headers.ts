@@ -1,3 +1,4 @@
+import { hyphenated } from '../../lib/header-spelling.ts';
 import { RemoveHeadersConfig } from '../action-config.ts';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
@@ -6,11 +7,12 @@ import type { PolicyRequest } from '../policy-subjects.ts';
 import type { PreparedAction } from '../steps.ts';
 import { configurableName } from './header-names.ts';
 
-/** Removes headers, in any case of their names. */
+/** Removes headers, in any case of their names, and those that upstreams could take for them: with underscores. */
 export function removeHeaders(config: unknown, context: ActionContext): PreparedAction {
   const names = new Set(parseConfig(RemoveHeadersConfig, config).headers.map(configurableName));
+  const lookalikes = new Set([...names].map(hyphenated));
   const removeFrom = (request: PolicyRequest, headers: string[]) => {
-    const removed = remove(headers, names, context.policy.recordsResults);
+    const removed = remove(headers, { names, lookalikes }, context.policy.recordsResults);
     request.scope?.changed();
     if (removed) context.record(request, 'remove_headers', { headers_removed: [...removed] });
     return undefined;
@@ -26,13 +28,19 @@ export function removeHeaders(config: unknown, context: ActionContext): Prepared
   };
 }
 
-function remove(headers: string[], names: ReadonlySet<string>, collect: boolean): Set<string> | null {
+interface Removed {
+  readonly names: ReadonlySet<string>;
+  /** The names as others would spell them with hyphens. */
+  readonly lookalikes: ReadonlySet<string>;
+}
+
+function remove(headers: string[], { names, lookalikes }: Removed, collect: boolean): Set<string> | null {
   const removed = collect ? new Set<string>() : null;
   let kept = 0;
   for (let at = 0; at < headers.length; at += 2) {
     const name = headers[at] as string;
     const lower = name.toLowerCase();
-    if (names.has(lower)) {
+    if (names.has(lower) || (lower.includes('_') && lookalikes.has(hyphenated(lower)))) {
       removed?.add(lower);
       continue;
     }

@@ -95,8 +95,8 @@ describe('mutualTlsca', () => {
     await expect(get(host, { as: unknownClient })).rejects.toThrow(/ECONNRESET|socket hang up|disconnected|alert/);
   });
 
-  it('removes these headers when clients send them', async () => {
-    const { body } = await get(await bind(), { as: client, headers: { 'Ngrok-Mtls-Subject-Cn': 'root' } });
+  it.each(['Ngrok-Mtls-Subject-Cn', 'Ngrok_Mtls-Subject_CN'])('removes %s when clients send it', async (name) => {
+    const { body } = await get(await bind(), { as: client, headers: { [name]: 'root' } });
     expect(body).not.toContain('root');
   });
 

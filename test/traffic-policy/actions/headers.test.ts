@@ -24,6 +24,29 @@ describe('add-headers and remove-headers', () => {
     expect(bodyOf(outcome)).toBe('{"x-a":"GET-203.0.113.7","x-n":"5","host":"inner.local"}["cookie"]');
   });
 
+  it('remove headers that upstreams could take for the named one: with underscores', async () => {
+    const lookalikes = [
+      'X_User',
+      'a',
+      'x_User-id',
+      'b',
+      'X-User_ID',
+      'c',
+      'x_other',
+      'kept',
+      'X-User',
+      'd',
+      'x-user-id',
+      'e',
+    ];
+    const add = onRequest({ type: 'add-headers', config: { headers: { 'X-User': '1', x_user_id: '2' } } });
+    const added = (await runRequest(add, { headers: [...lookalikes] })).request.headers.slice(2);
+    expect(added).toEqual(['x_other', 'kept', 'X-User', 'd', 'x-user-id', 'e', 'x-user', '1', 'x_user_id', '2']);
+    const remove = onRequest({ type: 'remove-headers', config: { headers: ['X-User', 'x-user-id'] } });
+    const left = (await runRequest(remove, { headers: [...lookalikes] })).request.headers.slice(2);
+    expect(left).toEqual(['x_other', 'kept']);
+  });
+
   it('take effect for later rules', async () => {
     const text = JSON.stringify({
       on_http_request: [

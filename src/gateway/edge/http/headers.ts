@@ -1,3 +1,4 @@
+import { hyphenated } from '../../../lib/header-spelling.ts';
 import { ERROR_CODE_HEADER } from './error-response.ts';
 
 /** Headers that concern one connection only (RFC 9110, 7.6.1), and those that the proxy writes again. */
@@ -38,7 +39,8 @@ export interface Forwarded {
 
 /**
  * The headers of a request for the upstream: names, order and duplicates as the client sent them, without those of the
- * client's connection, and with the X-Forwarded headers.
+ * client's connection, and with the X-Forwarded headers. Names with underscores are left out when upstreams could take
+ * them for a header that the gateway writes or removes.
  *
  * @param raw flat name, value list
  * @param connection the request's Connection header, which may name further headers to remove
@@ -52,8 +54,9 @@ export function requestHeaders(raw: readonly string[], connection: string | unde
   let forwardedHost = false;
   for (let at = 0; at < raw.length; at += 2) {
     const name = raw[at] as string;
-    const lower = name.toLowerCase();
-    if (HOP_BY_HOP.has(lower) || dropped?.has(lower)) continue;
+    const written = name.toLowerCase();
+    const lower = hyphenated(written);
+    if (HOP_BY_HOP.has(lower) || dropped?.has(lower) || (lower !== written && isOurs(lower))) continue;
     if (lower === 'host') host = raw[at + 1] as string;
     else if (lower === 'x-forwarded-for') forwardedFor = headers.length + 1;
     else if (lower === 'x-forwarded-proto') forwardedProto = headers.length + 1;
@@ -64,6 +67,11 @@ export function requestHeaders(raw: readonly string[], connection: string | unde
   appendTo(headers, forwardedProto, 'X-Forwarded-Proto', from.protocol);
   if (!forwardedHost) headers.push('X-Forwarded-Host', host);
   return headers;
+}
+
+/** Whether the gateway writes a header, or relies on it. */
+function isOurs(lower: string): boolean {
+  return lower.startsWith('x-forwarded-') || lower === 'content-length';
 }
 
 function appendTo(headers: string[], at: number, name: string, value: string): void {
@@ -84,7 +92,7 @@ export function responseHeaders(raw: readonly string[], connection: string | und
   for (let at = 0; at < raw.length; at += 2) {
     const name = raw[at] as string;
     const lower = name.toLowerCase();
-    if (HOP_BY_HOP.has(lower) || lower === ERROR_CODE_HEADER || dropped?.has(lower)) continue;
+    if (HOP_BY_HOP.has(lower) || lower === ERROR_CODE_HEADER || dropped?.has(hyphenated(lower))) continue;
     if (status === 204 && lower === 'content-length') continue;
     headers.push(name, raw[at + 1] as string);
   }
@@ -95,7 +103,7 @@ export function passableTrailers(raw: readonly string[]): [name: string, value: 
   const trailers: [string, string][] = [];
   for (let at = 0; at < raw.length; at += 2) {
     const name = raw[at] as string;
-    const lower = name.toLowerCase();
+    const lower = hyphenated(name.toLowerCase());
     if (HOP_BY_HOP.has(lower) || NEVER_TRAILERS.has(lower) || lower.startsWith('x-forwarded-')) continue;
     trailers.push([name, raw[at + 1] as string]);
   }
@@ -112,12 +120,12 @@ export function headerValue(raw: readonly string[], wanted: string): string | un
   return value;
 }
 
-/** The headers that a Connection header names; undefined for its usual values. */
+/** The headers that a Connection header names, hyphenated; undefined for its usual values. */
 function namedIn(connection: string | undefined): ReadonlySet<string> | undefined {
   if (connection === undefined || /^(?:keep-alive|close)$/i.test(connection)) return undefined;
   const names = connection
     .toLowerCase()
     .split(',')
-    .map((name) => name.trim());
+    .map((name) => hyphenated(name.trim()));
   return new Set(names.filter((name) => !NEVER_DROPPED.has(name)));
 }

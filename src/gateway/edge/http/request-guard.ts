@@ -9,11 +9,16 @@ export function faultOf(req: ClientRequest): string | null {
   if (rawHeaders.length > 2 * MAX_HEADER_LINES) return 'too many headers';
   const hosts = countOf(rawHeaders, 'host');
   if (hosts > 1 || (hosts === 0 && req.httpVersion !== '1.0')) return 'exactly one Host header is required';
+  if (!HOST.test(req.headers.host ?? '')) return 'malformed Host header';
   // After CONNECT, the upstream would no longer read HTTP.
   if (req.url?.charCodeAt(0) !== SLASH || req.method === 'CONNECT') return 'the request target must be a path';
+  // Only clients use fragments (RFC 9110, 4.1).
+  if (req.url.includes('#')) return 'the request target must not contain a fragment';
   return null;
 }
 
+/** A name or address, perhaps with a port (RFC 9110, 7.2); empty when the client has none. */
+const HOST = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i;
 const SLASH = 0x2f;
 
 function countOf(rawHeaders: readonly string[], wanted: string): number {

@@ -24,7 +24,7 @@ import { UpstreamPool } from '../upstreams/upstream-pool.ts';
 import { EdgeRequest } from './edge-request.ts';
 import { Exchange } from './exchange.ts';
 import { answerByPolicy, answerPolicyError } from './policy-outcome.ts';
-import { UpgradeExchange } from './upgrade.ts';
+import { isForwarded, UpgradeExchange } from './upgrade.ts';
 import { convertWebSocket, rejectPlainRequest } from './websocket-tcp.ts';
 
 const SWITCHING_PROTOCOLS = 101;
@@ -150,8 +150,8 @@ export class HttpProxy {
     };
     if (upgrade === null) new Exchange(parts).start();
     else if (endpoint.websocketTcp) convertWebSocket(request, { upgrade, from: parts.from, onConnected, counters });
-    // HTTP/2 has no upgrades, and an upgrade to it concerns the client's own connection only (RFC 9110, 7.8).
-    else if (endpoint.http2Upstream || /^h2c?$/i.test(upgrade.protocol)) new Exchange(parts).start();
+    // HTTP/2 has no upgrades.
+    else if (endpoint.http2Upstream || !isForwarded(upgrade)) new Exchange(parts).start();
     else new UpgradeExchange(parts, upgrade, onConnected).start();
   }
 

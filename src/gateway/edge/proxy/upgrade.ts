@@ -4,10 +4,22 @@ import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import { ChannelDuplex } from '../../../agent-protocol/channel-duplex.ts';
 import { pipeBoth } from '../connections/pipe-both.ts';
 import type { Upgrade } from '../http/client-message.ts';
+import { MalformedMessage } from '../http/header-fields.ts';
 import { headerValue, responseHeaders } from '../http/headers.ts';
 import type { ResponseHead } from '../http/response-head.ts';
 import { Exchange, type ExchangeParts } from './exchange.ts';
 import { answerInstead } from './policy-outcome.ts';
+
+/**
+ * The protocols that clients and upstreams can switch to: WebSocket, Docker's and Kubernetes' streams. Nothing that carries
+ * further HTTP requests, such as h2c: they would pass by the policy.
+ */
+const FORWARDED: ReadonlySet<string> = new Set(['websocket', 'tcp', 'spdy/3.1']);
+
+/** Whether the upstream gets to know that the client asks for a protocol. Spelled otherwise, upstreams could read another. */
+export function isForwarded({ protocol }: Upgrade): boolean {
+  return FORWARDED.has(protocol.toLowerCase());
+}
 
 /** Called with both sides once they are connected. */
 export type OnConnected = (client: Duplex, upstream: Duplex) => void;
@@ -25,6 +37,12 @@ export class UpgradeExchange extends Exchange {
 
   override onUpgrade(head: ResponseHead, channel: ByteChannel, rest: Buffer): void {
     const { req, res, request, policy, counters } = this.parts;
+    const protocol = headerValue(head.headers, 'upgrade') ?? '';
+    if (protocol.toLowerCase() !== this.#upgrade.protocol.toLowerCase()) {
+      channel.abort();
+      this.onFailed(new MalformedMessage('upgrade to another protocol than the requested one'));
+      return;
+    }
     const response = { status: head.status, headers: responseHeaders(head.headers, head.connection, head.status) };
     this.giveUp();
     this.notifyPolicy(head.status);
@@ -41,7 +59,6 @@ export class UpgradeExchange extends Exchange {
       stream.destroy();
       return;
     }
-    const protocol = headerValue(head.headers, 'upgrade') ?? this.#upgrade.protocol;
     socket.write(headText(response.status, protocol, response.headers, head.reason), 'latin1');
     this.#onConnected(socket, stream);
     pipeBoth(socket, stream);

@@ -143,17 +143,39 @@ describe('an upgrade', () => {
     expect(text).toMatch(/^HTTP\/1\.1 502 /);
   });
 
-  it('to HTTP/2 is ignored, and the request is served', async () => {
-    let upgrade: string | undefined = 'unset';
-    const { host } = await edge.serve(newHost(), (req, res) => {
-      upgrade = req.headers.upgrade;
-      res.end('one');
-    });
-    const text = await edge.raw(
-      `GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n`,
+  // Some servers strip more than a space and a tab.
+  it.each(['h2c', 'h2', 'H2C', 'h2c\xa0', '\xa0h2c', 'h2c, websocket', 'websocket, h2c', 'TLS/1.2', 'other'])(
+    'to %j is ignored, and the request is served',
+    async (protocol) => {
+      let upgrade: string | undefined = 'unset';
+      const { host } = await edge.serve(newHost(), (req, res) => {
+        upgrade = req.headers.upgrade;
+        res.end('one');
+      });
+      const text = await edge.raw(
+        `GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: ${protocol}\r\nHTTP2-Settings: AAMAAABk\r\n\r\n`,
+      );
+      expect(text).toMatch(/^HTTP\/1\.1 200 .*one$/s);
+      expect(upgrade).toBeUndefined();
+    },
+  );
+
+  it.each([
+    ['websocket', 'Upgrade: h2c\r\n'],
+    ['websocket', 'Upgrade: websocket\r\nUpgrade: h2c\r\n'],
+    ['tcp', ''],
+  ])('to %s gets a 502 when the upstream agrees with %j', async (protocol, agreed) => {
+    const answer = `HTTP/1.1 101 Switching Protocols\r\n${agreed}Connection: Upgrade\r\n\r\n`;
+    const { host } = await edge.serveRaw(
+      newHost(),
+      createRawServer((socket: Socket) => {
+        socket.on('error', () => {}).on('data', () => socket.write(answer));
+      }),
     );
-    expect(text).toMatch(/^HTTP\/1\.1 200 .*one$/s);
-    expect(upgrade).toBeUndefined();
+    const text = await edge.raw(
+      `GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: Upgrade\r\nUpgrade: ${protocol}\r\n\r\n`,
+    );
+    expect(text).toMatch(/^HTTP\/1\.1 502 .*ERR_NGROK_3004/s);
   });
 
   it.each([HANDSHAKE, 'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAA\r\n'])(
@@ -174,13 +196,13 @@ describe('an upgrade', () => {
       socket.on('error', () => {});
       socket.once('data', (head: Buffer) => {
         received.push(head.subarray(head.indexOf('\r\n\r\n') + 4));
-        socket.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: raw\r\nConnection: Upgrade\r\n\r\nfrom upstream');
+        socket.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: tcp\r\nConnection: Upgrade\r\n\r\nfrom upstream');
         socket.on('data', (chunk: Buffer) => received.push(chunk)).on('end', () => socket.end(' the end'));
       });
     });
     const { host } = await edge.serveRaw(newHost(), server);
     const client = edge.connect();
-    client.write(`GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\nfrom client`);
+    client.write(`GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\nfrom client`);
     client.end();
     const text = (await collect(client)).toString();
     expect(text).toMatch(/^HTTP\/1\.1 101 Switching Protocols\r\n.*\r\n\r\nfrom upstream the end$/s);
