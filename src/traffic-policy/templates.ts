@@ -24,7 +24,9 @@ export class Template {
     if (this.constant !== null) return this.constant;
     return orFail(() => {
       const texts = this.#parts.map((part) => (typeof part === 'string' ? part : textOf(part.evaluate(scope))));
-      return boundedText(texts.join(''));
+      const text = boundedText(texts.join(''));
+      scope.budget.spend(text.length);
+      return text;
     });
   }
 

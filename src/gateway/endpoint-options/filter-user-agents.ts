@@ -23,7 +23,7 @@ export function filterUserAgents(
     ends: false,
     on_http_request: () => (request) => {
       const agent = firstValue(request.headers, 'user-agent');
-      const budget = new Budget();
+      const budget = new Budget(() => performance.now());
       const matches = (pattern: RegularExpression) => {
         budget.spend(pattern.size * (agent?.length ?? 0));
         return pattern.test(agent ?? '');

@@ -1,22 +1,36 @@
+import { currentTurn } from '../../lib/loop-turn.ts';
 import { PolicyFailure } from '../policy-failure.ts';
 
-/** One unit is about 30 ns of work: one phase of one request cannot block the process for long. */
+/** One unit is about 30 ns of work; most text costs less. The wall clock ends a phase earlier when they cost more. */
 const UNITS = 5_000_000;
 
-/** Strings that an expression builds; the edge's own limits are lower. */
+/** The time that the expressions of a phase may take: nothing else runs in the process meanwhile. */
+const MAX_MS = 20;
+
+/** Units between two looks at the clock, which takes as long as two units. */
+const UNITS_PER_LOOK = 2000;
+
+/** Strings and bytes that an expression builds; the edge's own limits are lower. */
 const MAX_TEXT = 64 * 1024;
 
 /** Lists that an expression builds. */
 const MAX_LIST = 2048;
 
-/** Limits the cost of the expressions of one phase: tenants write the policies. */
+/** Limits the cost of the expressions of one phase, in units and in time: tenants write the policies. */
 export class Budget {
   #left = UNITS;
+  #lookAt = UNITS - UNITS_PER_LOOK;
+  #spentMs = 0;
+  #lookedAt = 0;
+  #turn = -1;
+
+  /** @param now milliseconds on a monotonic clock; omitted: the time does not matter */
+  constructor(private readonly now: () => number = () => 0) {}
 
   /** @throws {PolicyFailure} when nothing is left */
   spend(units: number): void {
     this.#left -= units;
-    if (this.#left < 0) throw new PolicyFailure('ERR_NGROK_2300', 'the policy exceeds its computing time');
+    if (this.#left < this.#lookAt) this.#look();
   }
 
   get isExhausted(): boolean {
@@ -25,6 +39,22 @@ export class Budget {
 
   renew(): void {
     this.#left = UNITS;
+    this.#lookAt = UNITS - UNITS_PER_LOOK;
+    this.#spentMs = 0;
+    this.#turn = -1;
+  }
+
+  #look(): void {
+    const now = this.now();
+    const turn = currentTurn();
+    // Time between two turns of the event loop was spent waiting, for example for a body. When the whole process stands
+    // still, for example a suspended machine, that alone must not fail a request.
+    if (turn === this.#turn) this.#spentMs += Math.min(now - this.#lookedAt, MAX_MS / 2);
+    this.#turn = turn;
+    this.#lookedAt = now;
+    if (this.#spentMs > MAX_MS) this.#left = -1;
+    this.#lookAt = Math.max(0, this.#left - UNITS_PER_LOOK);
+    if (this.#left < 0) throw new PolicyFailure('ERR_NGROK_2300', 'the policy exceeds its computing time');
   }
 }
 

@@ -30,12 +30,12 @@ const TYPES: ReadonlySet<string> = new Set([
 /** A loop in a loop; no policy needs deeper ones. */
 const MAX_LOOPS = 2;
 
+/** A deeper tree could exceed the stack, here or when it runs; V8 ends the process when that happens in a pattern. */
+const MAX_DEPTH = 700;
+
 /** The cost of an iteration, and of each part of the expression in it, in units of the budget. */
 const TURN_COST = 10;
 const NODE_COST = 5;
-
-/** The extra cost of a variable: every iteration computes it again, and it can be as large as a request. */
-const VARIABLE_COST = 300;
 
 /** The results of the check, apart from errors. */
 export interface Findings {
@@ -72,7 +72,7 @@ interface Place {
 class Check {
   /** Parts of the expression seen so far. */
   #visited = 0;
-  #variables = 0;
+  #depth = 0;
 
   constructor(
     private readonly declarations: Declarations,
@@ -84,6 +84,14 @@ class Check {
     const kind = expr?.exprKind;
     if (expr === undefined || kind === undefined) return;
     this.#visited++;
+    if (++this.#depth > MAX_DEPTH) {
+      throw refusal('ERR_NGROK_2200', `the expression has more than ${MAX_DEPTH} operators in a row`);
+    }
+    this.#visitKind(expr, kind, place);
+    this.#depth--;
+  }
+
+  #visitKind(expr: Expr, kind: Expr['exprKind'], place: Place): void {
     switch (kind.case) {
       case 'identExpr':
       case 'selectExpr':
@@ -122,7 +130,6 @@ class Check {
     }
     if (place.bound.has(root) || (kind.case === 'identExpr' && TYPES.has(name))) return;
     this.#requireRoot(root);
-    this.#variables++;
     if (root === 'actions') this.findings.readsResults = true;
     this.#modernize(expr);
     this.#noteUnknown(qualifiedName(expr) ?? name);
@@ -236,9 +243,8 @@ class Check {
       throw refusal('ERR_NGROK_2200', `${loop.iterVar} is already the name of a variable; choose another name`);
     }
     const inside = { bound: new Set([...place.bound, loop.iterVar, loop.accuVar]), loops: place.loops + 1 };
-    const [visited, variables] = [this.#visited, this.#variables];
+    const visited = this.#visited;
     this.visit(loop.loopStep, inside);
-    const read = (this.#variables - variables) * VARIABLE_COST;
-    limitLoop(loop, TURN_COST + (this.#visited - visited) * NODE_COST + read);
+    limitLoop(loop, TURN_COST + (this.#visited - visited) * NODE_COST);
   }
 }

@@ -1,4 +1,5 @@
 import { type CelFunc, celEnv } from '@bufbuild/cel';
+import { strings } from '@bufbuild/cel/ext';
 import { ENCODING_FUNCTIONS } from './functions/encoding-functions.ts';
 import { HASH_FUNCTIONS } from './functions/hash-functions.ts';
 import { LIST_FUNCTIONS } from './functions/list-functions.ts';
@@ -6,20 +7,26 @@ import { NETWORK_FUNCTIONS } from './functions/network-functions.ts';
 import { REQUEST_FUNCTIONS, RESPONSE_FUNCTIONS } from './functions/request-functions.ts';
 import { TEXT_FUNCTIONS } from './functions/text-functions.ts';
 import { TIME_FUNCTIONS } from './functions/time-functions.ts';
+import { metered } from './metered-environment.ts';
+import { PRICES } from './prices.ts';
 
 /** CEL's standard library and the functions that ngrok adds to it. */
-export const ENVIRONMENT = celEnv({
-  funcs: [
-    ...TEXT_FUNCTIONS,
-    ...LIST_FUNCTIONS,
-    ...TIME_FUNCTIONS,
-    ...HASH_FUNCTIONS,
-    ...ENCODING_FUNCTIONS,
-    ...NETWORK_FUNCTIONS,
-    ...REQUEST_FUNCTIONS,
-    ...RESPONSE_FUNCTIONS,
-  ],
-});
+export const ENVIRONMENT = metered(
+  celEnv({
+    funcs: [
+      ...strings,
+      ...TEXT_FUNCTIONS,
+      ...LIST_FUNCTIONS,
+      ...TIME_FUNCTIONS,
+      ...HASH_FUNCTIONS,
+      ...ENCODING_FUNCTIONS,
+      ...NETWORK_FUNCTIONS,
+      ...REQUEST_FUNCTIONS,
+      ...RESPONSE_FUNCTIONS,
+    ],
+  }),
+  PRICES,
+);
 
 /** Operators that the library implements without a function. */
 const OPERATORS: readonly [name: string, operands: number][] = [

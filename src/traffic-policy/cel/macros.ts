@@ -1,5 +1,5 @@
 import { parse } from '@bufbuild/cel';
-import type { CallExpr, ComprehensionExpr, Expr } from './syntax.ts';
+import { type CallExpr, type ComprehensionExpr, callOf, type Expr } from './syntax.ts';
 
 /**
  * Translates `list.sortBy(x, key)` in place into a call with the list and the list of its keys.
@@ -32,18 +32,14 @@ function mapOf(list: Expr, name: string, element: Expr): Expr {
 }
 
 /**
- * Charges the budget for every iteration, so that loops end with it.
+ * Charges the budget for the elements of the range and for every iteration, so that loops end with it.
  *
  * @param cost of one iteration, in units of the budget
  */
 export function limitLoop(loop: ComprehensionExpr, cost: number): void {
-  const { loopCondition } = loop;
-  const tick = parse(`f(${cost}) && true`).expr;
-  if (tick.exprKind.case !== 'callExpr' || loopCondition === undefined) throw new Error('a condition was expected');
-  const { args } = tick.exprKind.value;
-  const call = args[0]?.exprKind;
-  if (call?.case !== 'callExpr') throw new Error('a call was expected');
-  call.value.function = '@tick';
-  args[1] = loopCondition;
-  loop.loopCondition = tick;
+  const { iterRange, loopCondition } = loop;
+  if (loopCondition === undefined || iterRange === undefined) throw new Error('a loop was expected');
+  const tick = callOf('@tick', [parse(String(cost)).expr]);
+  loop.loopCondition = callOf('_&&_', [tick, loopCondition]);
+  loop.iterRange = callOf('@range', [iterRange]);
 }

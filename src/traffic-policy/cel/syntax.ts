@@ -74,13 +74,18 @@ export function qualifiedName(expr: Expr | undefined): string | null {
   return parent === null ? null : `${parent}.${kind.value.field}`;
 }
 
-/** Replaces a node in place with a function call. */
-export function becomeCall(expr: Expr, name: string, args: readonly Expr[]): void {
+/** A function call as a tree. */
+export function callOf(name: string, args: readonly Expr[]): Expr {
   const call = parse(`f(${args.map(() => '0').join(',')})`).expr;
   if (call.exprKind.case !== 'callExpr') throw new Error('a call was expected');
   call.exprKind.value.function = name;
   call.exprKind.value.args.splice(0, args.length, ...args);
-  expr.exprKind = call.exprKind;
+  return call;
+}
+
+/** Replaces a node in place with a function call. */
+export function becomeCall(expr: Expr, name: string, args: readonly Expr[]): void {
+  expr.exprKind = callOf(name, args).exprKind;
 }
 
 export function textLiteral(text: string): Expr {

@@ -9,6 +9,7 @@ const MAX_DEPTH = 20;
 
 /** A value can contain another one many times, so that its JSON is larger than the memory it takes. */
 const MAX_NODES = 10_000;
+const MAX_CHARACTERS = 256 * 1024;
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
@@ -31,19 +32,24 @@ export function textOf(value: CelValue): string {
  * @throws Error for types, and for values that are too large or nested too deeply
  */
 export function jsonOf(value: CelValue): Json {
-  return converted(value, 0, { left: MAX_NODES });
+  return converted(value, 0, { nodes: MAX_NODES, characters: MAX_CHARACTERS });
 }
 
-function converted(value: CelValue, depth: number, nodes: { left: number }): Json {
-  if (depth > MAX_DEPTH || --nodes.left < 0) throw new Error('the value is too large');
+function converted(value: CelValue, depth: number, left: { nodes: number; characters: number }): Json {
+  if (depth > MAX_DEPTH || --left.nodes < 0 || left.characters < 0) throw new Error('the value is too large');
+  if (typeof value === 'string' || value instanceof Uint8Array) left.characters -= value.length;
   if (value === null || typeof value === 'boolean' || typeof value === 'string') return value;
   if (typeof value === 'bigint') return wholeNumber(value);
   if (typeof value === 'number') return Number.isFinite(value) ? value : String(value);
   if (isCelUint(value)) return wholeNumber(value.value);
   if (value instanceof Uint8Array) return Buffer.from(value).toString('base64');
-  if (isCelList(value)) return Array.from(value, (element) => converted(element, depth + 1, nodes));
+  if (isCelList(value)) return Array.from(value, (element) => converted(element, depth + 1, left));
   if (isCelMap(value)) {
-    const members = Array.from(value, ([key, member]) => [textOf(key), converted(member, depth + 1, nodes)] as const);
+    const members = Array.from(value, ([key, member]) => {
+      const name = textOf(key);
+      left.characters -= name.length;
+      return [name, converted(member, depth + 1, left)] as const;
+    });
     return Object.fromEntries(members);
   }
   if (isReflectMessage(value, TimestampSchema)) return toJson(TimestampSchema, value.message as Timestamp);

@@ -72,16 +72,17 @@ export const RESPONSE_VARIABLES: VariableTable = {
 };
 
 function requestHeader({ request, budget }: PolicyScope, name: string): string | undefined {
-  return charged(request ? firstValue(request.headers, name) : undefined, budget);
+  return charged(request?.headers ?? [], name, budget);
 }
 
 function responseHeader({ response, budget }: PolicyScope, name: string): string | undefined {
-  return charged(response ? firstValue(response.headers, name) : undefined, budget);
+  return charged(response?.headers ?? [], name, budget);
 }
 
-/** Charges for the length of a header: most are parsed at every read. */
-function charged(header: string | undefined, budget: Budget): string | undefined {
-  budget.spend(header?.length ?? 0);
+/** Charges for the search and for the length of the header: most are parsed at every read. */
+function charged(headers: readonly string[], name: string, budget: Budget): string | undefined {
+  const header = firstValue(headers, name);
+  budget.spend(headers.length + (header?.length ?? 0));
   return header;
 }
 

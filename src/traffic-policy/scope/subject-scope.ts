@@ -7,6 +7,7 @@ import type {
   PolicyRequest,
   PolicyResponse,
   PolicyScope,
+  PolicyTls,
 } from '../policy-subjects.ts';
 import type { PolicyPorts } from '../ports.ts';
 import { certificateVariables } from './certificate-variables.ts';
@@ -28,15 +29,23 @@ interface Derived {
   userAgent?: UserAgent;
 }
 
+/** The cost of what is parsed once for many reads, per character or byte, in units of the budget. */
+const PATTERN_COST = 10;
+const CERTIFICATE_COST = 20;
+
+type Certificate = Record<string, CelInput> | null;
+
+/** Parsed once per connection: it takes about a millisecond. Null for a side that presented none. */
+const certificates = new WeakMap<PolicyTls, { client?: Certificate; server?: Certificate }>();
+
 export class SubjectScope implements PolicyScope {
   response: PolicyResponse | null = null;
   readonly createdAt: number;
   readonly variables: Readonly<Record<string, CelInput | undefined>>;
-  readonly budget = new Budget();
+  readonly budget: Budget;
   #vars = new Map<string, CelInput>();
   readonly #results: Map<string, CelInput>;
   #derived: Derived = {};
-  readonly #certificates: { client?: Record<string, CelInput>; server?: Record<string, CelInput> } = {};
 
   constructor(
     private readonly ports: PolicyPorts,
@@ -45,6 +54,7 @@ export class SubjectScope implements PolicyScope {
     readonly request: PolicyRequest | null,
   ) {
     this.createdAt = ports.wallClock();
+    this.budget = new Budget(() => ports.clock.now());
     this.#results = new Map(connection.results);
     // Every request on the connection reads the results of the connection's own phase.
     if (request === null) connection.results = this.#results;
@@ -91,46 +101,70 @@ export class SubjectScope implements PolicyScope {
   }
 
   get requestHeaders(): CelMap {
-    this.#derived.requestHeaders ??= headerMap(this.request?.headers ?? []);
+    this.#derived.requestHeaders ??= headerMap(this.#charged(this.request?.headers));
     return this.#derived.requestHeaders;
   }
 
   get responseHeaders(): CelMap {
-    this.#derived.responseHeaders ??= headerMap(this.response?.headers ?? []);
+    this.#derived.responseHeaders ??= headerMap(this.#charged(this.response?.headers));
     return this.#derived.responseHeaders;
   }
 
   get requestCookies(): CelMap {
-    this.#derived.requestCookies ??= requestCookies(this.request?.headers ?? []);
+    this.#derived.requestCookies ??= requestCookies(this.#charged(this.request?.headers));
     return this.#derived.requestCookies;
   }
 
   get responseCookies(): CelMap {
-    this.#derived.responseCookies ??= responseCookies(this.response?.headers ?? []);
+    this.#derived.responseCookies ??= responseCookies(this.#charged(this.response?.headers));
     return this.#derived.responseCookies;
   }
 
   get path(): string {
-    this.#derived.path ??= decodedPath(pathOf(this.request?.target ?? ''));
+    this.#derived.path ??= decodedPath(pathOf(this.#target));
     return this.#derived.path;
   }
 
   get queryParameters(): CelMap {
-    this.#derived.queryParameters ??= queryParameters(queryOf(this.request?.target ?? ''));
+    this.#derived.queryParameters ??= queryParameters(queryOf(this.#target));
     return this.#derived.queryParameters;
   }
 
   get userAgent(): UserAgent {
-    const header = this.variables['req.user_agent'];
-    this.#derived.userAgent ??= parseUserAgent(typeof header === 'string' ? header : '');
+    this.#derived.userAgent ??= this.#parsedUserAgent();
     return this.#derived.userAgent;
+  }
+
+  #parsedUserAgent(): UserAgent {
+    const header = this.variables['req.user_agent'];
+    const text = typeof header === 'string' ? header : '';
+    this.budget.spend(text.length * PATTERN_COST);
+    return parseUserAgent(text);
   }
 
   certificate(side: 'client' | 'server'): Record<string, CelInput> | undefined {
     const { tls } = this.connection;
-    const der = side === 'client' ? tls?.clientCertificate : tls?.serverCertificate;
-    if (!der) return undefined;
-    this.#certificates[side] ??= certificateVariables(der);
-    return this.#certificates[side];
+    if (tls === null) return undefined;
+    const known = certificates.get(tls) ?? {};
+    certificates.set(tls, known);
+    if (known[side] === undefined) {
+      const der = side === 'client' ? tls.clientCertificate : tls.serverCertificate;
+      if (der) this.budget.spend(der.length * CERTIFICATE_COST);
+      known[side] = der && certificateVariables(der);
+    }
+    return known[side] ?? undefined;
+  }
+
+  get #target(): string {
+    const target = this.request?.target ?? '';
+    this.budget.spend(target.length);
+    return target;
+  }
+
+  #charged(headers: readonly string[] = []): readonly string[] {
+    let length = 0;
+    for (const part of headers) length += part.length;
+    this.budget.spend(length);
+    return headers;
   }
 }

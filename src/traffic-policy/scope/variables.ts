@@ -1,5 +1,6 @@
 import type { CelInput } from '@bufbuild/cel';
 import type { Declarations } from '../cel/check-expression.ts';
+import { sizeOf } from '../cel/metered-environment.ts';
 import type { Phase } from '../document.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import { CONNECTION_VARIABLES } from './connection-variables.ts';
@@ -30,6 +31,9 @@ export const DECLARATIONS: Readonly<Record<Phase, Declarations>> = {
   on_http_response: { names: NAMES, open: OPEN, roots: new Set([...ANYWHERE, 'req', 'res']) },
 };
 
+/** Reading a variable costs this much, and one unit for each character, byte, element or member. */
+const READ_COST = 10;
+
 /** Getters with dotted names, as the CEL library looks them up; each computes its value when read. */
 class Variables {
   constructor(readonly scope: PolicyScope) {}
@@ -38,7 +42,9 @@ class Variables {
 for (const [name, read] of Object.entries(TABLE)) {
   Object.defineProperty(Variables.prototype, name, {
     get(this: Variables) {
-      return read(this.scope);
+      const value = read(this.scope);
+      this.scope.budget.spend(READ_COST + sizeOf(value));
+      return value;
     },
   });
 }

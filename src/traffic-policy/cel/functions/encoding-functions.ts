@@ -13,8 +13,6 @@ import {
 import { messageOf } from '../../../lib/errors.ts';
 import { queryParameters } from '../../scope/query-parameters.ts';
 import { parseUrl } from '../../scope/url-parts.ts';
-import { boundedText } from '../budget.ts';
-import { currentContext } from '../evaluation.ts';
 import { celOf, jsonOf, textOf } from '../values.ts';
 
 const { BOOL, BYTES, DYN, STRING } = CelScalar;
@@ -62,21 +60,17 @@ export const ENCODING_FUNCTIONS: readonly CelFunc[] = [
     if (url === null) throw new Error(`${JSON.stringify(text)} is not a URL`);
     return celMap(new Map(Object.entries({ ...url, query_params: queryParameters(url.query) })));
   }),
-  ...oneText('url.escape', 'escapeUrl', (text) => boundedText(encodeURIComponent(text))),
+  ...oneText('url.escape', 'escapeUrl', encodeURIComponent),
   ...oneText('url.unescape', 'unescapeUrl', (text) => decodeURIComponent(text.replaceAll('+', ' '))),
   ...test('isURL', (text) => parseUrl(text) !== null),
 ];
 
 /** A function of one string, both as `name(s)` and as `s.method()`. */
 function oneText(name: string, method: string, run: (text: string) => CelInput): CelFunc[] {
-  const metered = (text: string) => {
-    currentContext().budget.spend(text.length);
-    return run(text);
-  };
   return [
-    celFunc(name, [STRING], DYN, metered),
+    celFunc(name, [STRING], DYN, run),
     celMethod(method, STRING, [], DYN, function () {
-      return metered(this);
+      return run(this);
     }),
   ];
 }
@@ -85,7 +79,6 @@ function oneText(name: string, method: string, run: (text: string) => CelInput):
 function test(method: string, run: (text: string) => boolean): CelFunc[] {
   return [
     celMethod(method, STRING, [], BOOL, function () {
-      currentContext().budget.spend(this.length);
       try {
         return run(this);
       } catch {
@@ -96,13 +89,11 @@ function test(method: string, run: (text: string) => boolean): CelFunc[] {
 }
 
 function encodeBase64(data: string | Uint8Array): string {
-  currentContext().budget.spend(data.length);
-  return boundedText(Buffer.from(data as string).toString('base64'));
+  return Buffer.from(data as string).toString('base64');
 }
 
 /** @throws Error for invalid base64; Node would skip invalid characters */
 function decodeBase64(text: string): Uint8Array {
-  currentContext().budget.spend(text.length);
   const bare = text.replace(/=+$/, '').replaceAll('-', '+').replaceAll('_', '/');
   if (!/^[A-Za-z0-9+/]*$/.test(bare) || bare.length % 4 === 1) throw new Error('not base64');
   return new Uint8Array(Buffer.from(bare, 'base64'));
@@ -115,13 +106,10 @@ function decodeUtf8(bytes: Uint8Array): string {
 }
 
 function encodeJson(value: CelValue): string {
-  const text = boundedText(JSON.stringify(jsonOf(value)));
-  currentContext().budget.spend(text.length);
-  return text;
+  return JSON.stringify(jsonOf(value));
 }
 
 function decodeJson(text: string): CelInput {
-  currentContext().budget.spend(text.length);
   try {
     return celOf(JSON.parse(text));
   } catch (error) {
@@ -136,5 +124,5 @@ function encodeQuery(map: CelMap): string {
     const values = isCelList(value) ? [...value] : [value];
     for (const each of values) query.append(textOf(key), textOf(each));
   }
-  return boundedText(query.toString());
+  return query.toString();
 }

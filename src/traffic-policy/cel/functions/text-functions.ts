@@ -1,23 +1,13 @@
-import {
-  type CelFunc,
-  type CelList,
-  CelScalar,
-  celFunc,
-  celMethod,
-  isCelError,
-  isCelList,
-  listType,
-} from '@bufbuild/cel';
-import { strings } from '@bufbuild/cel/ext';
+import { type CelFunc, CelScalar, celFunc, celMethod, listType } from '@bufbuild/cel';
 import { compileCost, regularExpression } from '../../regular-expression.ts';
-import { boundedText, checkListSize, checkTextLength } from '../budget.ts';
+import { checkListSize, checkTextLength } from '../budget.ts';
 import { currentContext } from '../evaluation.ts';
 
-const { BOOL, BYTES, INT, STRING } = CelScalar;
+const { BOOL, INT, STRING } = CelScalar;
 const TEXTS = listType(STRING);
 
-/** Functions that the library lacks or implements differently. */
-const OWN: readonly CelFunc[] = [
+/** Functions on strings that the library lacks or implements differently. */
+export const TEXT_FUNCTIONS: readonly CelFunc[] = [
   // The library's version takes quadratic time.
   celMethod('replace', STRING, [STRING, STRING], STRING, function (from, to) {
     return replace(this, from, to, Number.POSITIVE_INFINITY);
@@ -44,22 +34,15 @@ const OWN: readonly CelFunc[] = [
   celMethod('reverse', STRING, [], STRING, function () {
     return [...this].reverse().join('');
   }),
-  // Like the library's versions, but charged to the budget.
+  // The library's version makes a list of all characters.
   celFunc('size', [STRING], INT, codePoints),
   celMethod('size', STRING, [], INT, function () {
     return codePoints(this);
   }),
-  celFunc('bytes', [STRING], BYTES, (text) => new Uint8Array(Buffer.from(text))),
-];
-
-/** All functions on strings, with limits. */
-export const TEXT_FUNCTIONS: readonly CelFunc[] = [
-  ...[...strings, ...OWN].map(metered),
   celFunc('matches', [STRING, STRING], BOOL, matches),
   celMethod('matches', STRING, [STRING], BOOL, function (pattern) {
     return matches(this, pattern);
   }),
-  celFunc('_+_', [STRING, STRING], STRING, (left, right) => boundedText(left + right)),
 ];
 
 function codePoints(text: string): bigint {
@@ -70,7 +53,7 @@ function codePoints(text: string): bigint {
 
 function matches(text: string, pattern: string): boolean {
   const { budget } = currentContext();
-  budget.spend(pattern.length + compileCost(pattern));
+  budget.spend(compileCost(pattern));
   const expression = regularExpression(pattern);
   budget.spend(expression.size * text.length);
   return expression.test(text);
@@ -89,28 +72,4 @@ function replace(text: string, from: string, to: string, times: number): string 
 function parts(list: string[]): string[] {
   checkListSize(list.length);
   return list;
-}
-
-/** Wraps a function: charges for the length of its arguments and limits the length of its result. */
-function metered(func: CelFunc): CelFunc {
-  const run = (target: string | CelList | undefined, args: (string | bigint | CelList)[]) => {
-    currentContext().budget.spend(sizeOf(target) + args.reduce((sum: number, arg) => sum + sizeOf(arg), 0));
-    const result = func.call(0, target, args);
-    if (result === undefined) throw new Error(`found no matching overload for '${func.name}'`);
-    if (isCelError(result)) throw result;
-    return typeof result === 'string' ? boundedText(result) : result;
-  };
-  return func.target === undefined
-    ? celFunc(func.name, func.arguments, CelScalar.DYN, (...args) => run(undefined, args))
-    : celMethod(func.name, func.target, func.arguments, CelScalar.DYN, function (...args) {
-        return run(this as string | CelList, args);
-      });
-}
-
-function sizeOf(value: unknown): number {
-  if (typeof value === 'string') return value.length;
-  if (!isCelList(value)) return 1;
-  let size = 0;
-  for (const element of value) size += typeof element === 'string' ? element.length : 1;
-  return size;
 }

@@ -1,6 +1,7 @@
 import { type CelFunc, CelScalar, celMethod, objectType } from '@bufbuild/cel';
 import { TimestampSchema, timestampMs } from '@bufbuild/protobuf/wkt';
 import { BoundedMap } from '../../../lib/bounded-map.ts';
+import { currentContext } from '../evaluation.ts';
 
 const { INT, STRING } = CelScalar;
 const TIMESTAMP = objectType(TimestampSchema);
@@ -43,10 +44,14 @@ function shifted(ms: number, zone: string): Date {
 }
 
 const CACHED = 100;
+/** The cost of a format that is not cached, and of using one, in units of the budget. */
+const FORMAT_COST = 5000;
+const USE_COST = 150;
 const formats = new BoundedMap<string, Intl.DateTimeFormat>(CACHED);
 
 /** The zone's wall clock as if it were UTC, in whole seconds. */
 function wallTime(ms: number, zone: string): number {
+  currentContext().budget.spend(USE_COST);
   let format = formats.get(zone);
   if (!format) {
     const numeric = {
@@ -57,6 +62,7 @@ function wallTime(ms: number, zone: string): number {
       minute: 'numeric',
       second: 'numeric',
     } as const;
+    currentContext().budget.spend(FORMAT_COST);
     // Throws for an unknown zone.
     format = new Intl.DateTimeFormat('en-US', { ...numeric, hourCycle: 'h23', timeZone: zone });
     formats.set(zone, format);

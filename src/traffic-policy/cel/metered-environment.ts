@@ -1,0 +1,105 @@
+import { type CelEnv, type CelFunc, type CelResult, type CelValue, isCelList, isCelMap } from '@bufbuild/cel';
+import type { Budget } from './budget.ts';
+import { checkTextLength } from './budget.ts';
+import { currentContext } from './evaluation.ts';
+
+/** The cost of a function, in units of the budget. */
+export interface Price {
+  /** Of each call. */
+  readonly call: number;
+  /** Of each character, byte, element or member that the function takes or returns. */
+  readonly part: number;
+  /** Which arguments it reads with all that they contain. */
+  readonly deep: 'none' | 'lists' | 'all';
+}
+
+type FuncGroup = NonNullable<ReturnType<CelEnv['funcs']['find']>>;
+
+/**
+ * Makes every function of an environment charge the budget for what it takes and returns.
+ *
+ * @param prices by the names of the functions
+ * @throws Error when a function has no price
+ */
+export function metered(env: CelEnv, prices: Readonly<Record<string, Price>>): CelEnv {
+  const groups = new Map<string, FuncGroup>();
+  for (const { name } of env.funcs) {
+    const price = Object.hasOwn(prices, name) ? prices[name] : undefined;
+    const group = env.funcs.find(name);
+    if (price === undefined || group === undefined) throw new Error(`the function ${name} has no price`);
+    groups.set(name, new MeteredGroup(group, price));
+  }
+  const funcs: CelEnv['funcs'] = Object.create(env.funcs, { find: { value: (name: string) => groups.get(name) } });
+  return Object.create(env, { funcs: { value: funcs } });
+}
+
+/** All functions of one name; replaces the library's group, which also unpacks messages that no policy has. */
+class MeteredGroup implements FuncGroup {
+  readonly name: string;
+  readonly #overloads: readonly CelFunc[];
+  readonly #price: Price;
+
+  constructor(group: FuncGroup, price: Price) {
+    this.name = group.name;
+    this.#overloads = [...group];
+    this.#price = price;
+  }
+
+  [Symbol.iterator](): IterableIterator<CelFunc> {
+    return this.#overloads[Symbol.iterator]();
+  }
+
+  /** @throws {PolicyFailure} when nothing is left; the library turns what functions throw into values instead */
+  call(id: number, target: CelValue | undefined, args: CelValue[]): CelResult | undefined {
+    const { budget } = currentContext();
+    const { call, part, deep } = this.#price;
+    let parts = target === undefined ? 0 : sizeOf(target);
+    for (let at = 0; at < args.length; at++) parts += sizeOf(args[at]);
+    budget.spend(call + part * parts);
+    if (deep !== 'none') {
+      for (const value of [target, ...args]) {
+        if (deep === 'all' || !isCelMap(value)) spendOnElements(value, part, budget);
+      }
+    }
+    const result = this.#call(id, target, args);
+    if (typeof result === 'string' || typeof result === 'object') {
+      const size = sizeOf(result);
+      if (typeof result === 'string' || result instanceof Uint8Array) checkTextLength(size);
+      budget.spend(part * size);
+    }
+    return result;
+  }
+
+  #call(id: number, target: CelValue | undefined, args: CelValue[]): CelResult | undefined {
+    for (let at = 0; at < this.#overloads.length; at++) {
+      const result = this.#overloads[at]?.call(id, target, args);
+      if (result !== undefined) return result;
+    }
+    return undefined;
+  }
+}
+
+/** The characters, bytes, elements or members of a value, without the elements of elements. */
+export function sizeOf(value: unknown): number {
+  if (typeof value === 'string') return value.length;
+  if (typeof value !== 'object' || value === null) return 1;
+  if (isCelList(value) || isCelMap(value)) return value.size;
+  return value instanceof Uint8Array ? value.length : 1;
+}
+
+/** Charges while it counts: a small value can contain another one very often. */
+function spendOnElements(value: unknown, part: number, budget: Budget): void {
+  if (typeof value !== 'object' || value === null) return;
+  if (isCelList(value)) for (let at = 0; at < value.size; at++) spendOnValue(value.get(at), part, budget);
+  else if (isCelMap(value)) {
+    for (const [key, member] of value) {
+      budget.spend(part * sizeOf(key));
+      spendOnValue(member, part, budget);
+    }
+  }
+}
+
+function spendOnValue(value: unknown, part: number, budget: Budget): void {
+  budget.spend(part * sizeOf(value));
+  spendOnElements(value, part, budget);
+}
