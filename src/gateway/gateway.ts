@@ -104,7 +104,8 @@ async function startParts(
   const authorityPem = (id: string) => store.certificateAuthorities.get(id)?.ca_pem ?? null;
   const agents = new AgentConnections(nameForAgents);
   const ipPolicies = ipPolicyRules(store);
-  const policies = new EndpointPolicies({ ipPolicies, fetch: options.fetchForPolicies, log });
+  const hasCertificateAuthority = (id: string) => authorityPem(id) !== null;
+  const policies = new EndpointPolicies({ ipPolicies, hasCertificateAuthority, fetch: options.fetchForPolicies, log });
   const edgeIndex = new TlsEdgeIndex(store, log);
   const withLabels = (labels: Labels) => endpoints.withLabels(labels);
   const tlsEdges = (parts: TlsRouteParts) =>

@@ -25,6 +25,8 @@ export interface PolicyContext {
   readonly troubles: TroubleLog;
   readonly patterns: Budget;
   readonly dynamicPhases: Set<Phase>;
+  /** Names that set-vars sets in each phase, up to the rule being compiled. */
+  readonly vars: Readonly<Record<Phase, Set<string>>>;
   /** Reports what is valid but probably a mistake. */
   warn(place: string, message: string): void;
 }
@@ -50,7 +52,11 @@ export class ActionContext {
       this.policy.dynamicPhases.add(this.phase);
       const expression = compileExpression(text, DECLARATIONS[this.phase], this.policy.patterns);
       if (expression.findings.readsResults) this.policy.recordsResults = true;
-      for (const name of expression.findings.unknown) this.warn(`${field}: unknown variable ${name}`);
+      for (const name of expression.findings.vars) {
+        if (!this.policy.vars[this.phase].has(name)) {
+          throw refusal('ERR_NGROK_2200', `unknown variable vars.${name}: no earlier set-vars of this phase sets it`);
+        }
+      }
       return expression;
     });
   }

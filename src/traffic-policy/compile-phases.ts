@@ -51,6 +51,7 @@ export function compilePhases(text: string, { target, frame, ports, problems, wa
     troubles: new TroubleLog(ports),
     patterns: new Budget(),
     dynamicPhases: new Set(),
+    vars: { on_tcp_connect: new Set(), on_http_request: new Set(), on_http_response: new Set() },
     warn,
   };
   const connect = compilePhase<PolicyConnect, undefined, ConnectOutcome>(
@@ -73,7 +74,7 @@ export function compilePhases(text: string, { target, frame, ports, problems, wa
     onHttpResponse: response,
     onUpstreamDone: types.has('circuit-breaker') ? notifyWatchers : null,
     terminatesTls: types.has('terminate-tls'),
-    mayExpire: types.has('restrict-ips'),
+    mayExpire: types.has('restrict-ips') || types.has('terminate-tls'),
   };
 }
 

@@ -16,7 +16,7 @@ export interface CompiledPolicy {
   readonly onUpstreamDone: ((request: PolicyRequest, status: number | null) => void) | null;
   /** Whether it has the action terminate-tls: the edge then terminates TLS for a tls endpoint. */
   readonly terminatesTls: boolean;
-  /** Whether it can become invalid later: the IP policies of restrict-ips can be deleted. */
+  /** Whether it can become invalid later: IP policies and certificate authorities that it names can be deleted. */
   readonly mayExpire: boolean;
 }
 

@@ -132,4 +132,6 @@ export interface PolicyScope extends EvaluationContext {
   setVariable(name: string, value: CelInput): void;
   /** Records the result of an action, as `actions.ngrok.<action>`. */
   setResult(action: string, result: object): void;
+  /** @returns undefined when the action has not run */
+  result(action: string): CelInput | undefined;
 }

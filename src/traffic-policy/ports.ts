@@ -42,6 +42,8 @@ export interface PolicyPorts {
    * @returns null when one of the policies does not exist
    */
   ipPolicies(ids: readonly string[]): readonly IpRule[] | null;
+  /** Whether a certificate authority with this identifier exists. */
+  hasCertificateAuthority(id: string): boolean;
   /** @returns null for an unknown secret */
   secret(vault: string, name: string): string | null;
   /**
@@ -63,6 +65,7 @@ export function standalonePorts(): PolicyPorts {
     wallClock: Date.now,
     state: new PolicyState(),
     ipPolicies: () => null,
+    hasCertificateAuthority: () => false,
     secret: () => null,
     fetch: fetchDocument,
     onLog: () => {},

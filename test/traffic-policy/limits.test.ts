@@ -188,6 +188,25 @@ describe('circuit-breaker', () => {
     expect(ask(policy).status).toBe(503);
   });
 
+  it.each([
+    ['at 0, with the first failure', 0, [200, 200, 200, 500]],
+    ['at 0, also when the failure came first', 0, [500, 200, 200, 200]],
+    ['above, whatever came last', 0.5, [500, 500, 500, 200]],
+  ])('opens %s', (_, error_threshold, statuses) => {
+    const policy = setUp({ type: 'circuit-breaker', config: { ...config, error_threshold } }).compile();
+    for (const status of statuses) {
+      expect(ask(policy).status).toBe(200);
+      failing(policy, 1, status);
+    }
+    expect(ask(policy).status).toBe(503);
+  });
+
+  it('stays closed at a threshold of 0 while nothing fails', () => {
+    const policy = setUp({ type: 'circuit-breaker', config: { ...config, error_threshold: 0 } }).compile();
+    failing(policy, 20, 200);
+    expect(ask(policy).status).toBe(200);
+  });
+
   it('stays closed below its thresholds, and ignores requests from before its window', () => {
     const { clock, compile } = setUp({ type: 'circuit-breaker', config });
     const policy = compile();

@@ -147,13 +147,10 @@ describe('checkPolicy', () => {
     expect(findings).toEqual([expect.objectContaining({ code: 'ERR_NGROK_2230', place: 'on_http_request' })]);
   });
 
-  it.each([
-    ["req.headers['x'][0] == 'a'", /lacks the key/],
-    ['req.nonsense == 1', /unknown variable req\.nonsense/],
-  ])('warns about %s', (expression, warning) => {
-    const text = JSON.stringify({ on_http_request: [{ expressions: [expression], ...deny }] });
+  it('warns about a key that may be missing', () => {
+    const text = JSON.stringify({ on_http_request: [{ expressions: ["req.headers['x'][0] == 'a'"], ...deny }] });
     expect(checkPolicy(text, ['https'])).toEqual([
-      expect.objectContaining({ severity: 'warning', message: expect.stringMatching(warning) }),
+      expect.objectContaining({ severity: 'warning', message: expect.stringMatching(/lacks the key/) }),
     ]);
   });
 
@@ -164,6 +161,46 @@ describe('checkPolicy', () => {
       expect(checkPolicy(text, ['https'])).toEqual([]);
     },
   );
+});
+
+describe('a variable that does not exist', () => {
+  const limit = { name: 'a', algorithm: 'sliding_window', capacity: 1, rate: '60s' };
+  const rules = (...rest: object[]) => JSON.stringify({ on_http_request: rest });
+  const denied = (expression: string) => ({ expressions: [expression], ...deny });
+  const setsOne = { actions: [{ type: 'set-vars', config: { vars: [{ one: 1 }] } }] };
+
+  it.each<[string, object[]]>([
+    ['req.nonsense', [denied('req.nonsense == 1')]],
+    ['req.nonsense', [denied('has(req.nonsense)')]],
+    ['conn.tls.client', [denied('has(conn.tls.client)')]],
+    ['req', [denied("req['method'] == 'GET'")]],
+    ['req.user_agent.nme', [denied('[1].exists(x, x == 1 && req.user_agent.nme == "a")')]],
+    ['actions.ngrok.terminate_tls.client.subjct', [denied("actions.ngrok.terminate_tls.client.subjct == 'CN=a'")]],
+    ['actions.ngrok.basic_auth.authorized', [denied('!actions.ngrok.basic_auth.authorized')]],
+    ['actions.ngrok.oauth.identity.email', [denied("actions.ngrok.oauth.identity.email != ''")]],
+    ['actions.ngrok.oauth', [denied('!has(actions.ngrok.oauth)')]],
+    ['vars.two', [setsOne, denied('vars.two == 1')]],
+    ['vars.one', [denied('vars.one == 1'), setsOne]],
+    ['req.nonsense', [{ actions: [{ type: 'custom-response', config: { body: ['$', '{req.nonsense}'].join('') } }] }]],
+    ['req.nonsense', [{ actions: [{ type: 'rate-limit', config: { ...limit, bucket_key: ['req.nonsense'] } }] }]],
+    ['vars.two', [setsOne, { actions: [{ type: 'rate-limit', config: { ...limit, bucket_key: ['vars.two'] } }] }]],
+  ])('%s is refused with the policy: %j', (name, policy) => {
+    const [finding, ...more] = checkPolicy(rules(...policy), ['https']);
+    expect(more).toEqual([]);
+    expect(finding).toMatchObject({ severity: 'error', code: expect.stringMatching(/^ERR_NGROK_22(?:00|24)$/) });
+    expect(finding?.message).toMatch(new RegExp(`unknown variable ${name}(?![\\w.])`));
+  });
+
+  it.each([
+    [denied('has(vars.two)')],
+    [setsOne, denied('vars.one == 1 && has(vars.one)')],
+    [denied('actions.ngrok.jwt_validation.tokens[0].payload.sub == "a"')],
+    [denied('actions.ngrok.add_headers.headers_added.x == "a" && has(actions.ngrok.redirect)')],
+    [denied('has(actions.ngrok.terminate_tls.client.subject) && has(req.url.port) && has(req.headers.host)')],
+    [denied('json.encode(actions.ngrok) == "" || actions.ngrok.log.metadata.who.name == "a"')],
+  ])('others are accepted: %j', (...policy) => {
+    expect(checkPolicy(rules(...policy), ['https']).filter(({ severity }) => severity === 'error')).toEqual([]);
+  });
 });
 
 describe('a running policy', () => {

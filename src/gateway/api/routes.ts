@@ -13,7 +13,8 @@ import { tlsCertificates } from '../../management/resources/tls-certificate.ts';
 import { type TlsEdgeModuleName, tlsEdgeModules, tlsEdges } from '../../management/resources/tls-edge.ts';
 import { tunnels } from '../../management/resources/tunnel.ts';
 import { tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
-import { tunnelSessions } from '../../management/resources/tunnel-session.ts';
+import { TunnelSessionUpdateBody, tunnelSessions } from '../../management/resources/tunnel-session.ts';
+import type { SessionCommand } from '../endpoints/live-view.ts';
 import type { ApiContext } from './api-context.ts';
 import { httpResponseBackendActions, tunnelGroupBackendActions } from './backend-actions.ts';
 import { botUserActions } from './bot-user-actions.ts';
@@ -95,12 +96,18 @@ function moduleRouter(actions: TlsEdgeActions, guards: Guards): Router {
 
 function commandRouter(actions: TunnelSessionActions, guards: Guards): Router {
   const router = strictRouter();
-  for (const command of ['restart', 'stop', 'update'] as const) {
-    const path: string = `${tunnelSessions.path}/:id/${command}`;
-    router.post(path, ...guards.plain, (req, res) => {
+  const path = (command: SessionCommand): string => `${tunnelSessions.path}/:id/${command}`;
+  for (const command of ['restart', 'stop'] as const) {
+    // ngrok's TypeScript client sends the id as a text.
+    router.post(path(command), ...guards.plain, (req, res) => {
       actions.command(idOf(req), command);
       res.status(204).end();
     });
   }
+  router.post(path('update'), ...guards.withBody, (req, res) => {
+    readBody(TunnelSessionUpdateBody, 'POST', req.body);
+    actions.command(idOf(req), 'update');
+    res.status(204).end();
+  });
   return router;
 }

@@ -9,6 +9,8 @@ import type { EndpointProtocol } from './endpoint.ts';
 export interface EndpointPoliciesOptions {
   /** Looks up the rules of IP policies. */
   ipPolicies: PolicyPorts['ipPolicies'];
+  /** Omitted: there are no certificate authorities. */
+  hasCertificateAuthority?: PolicyPorts['hasCertificateAuthority'];
   /** Fetches the URLs that policies name; omitted: from the public internet. */
   fetch?: PolicyPorts['fetch'] | undefined;
   log: Log;
@@ -54,10 +56,11 @@ export class EndpointPolicies {
   }
 
   #portsOf(url: string): Partial<PolicyPorts> {
-    const { ipPolicies, fetch, log } = this.options;
+    const { ipPolicies, hasCertificateAuthority, fetch, log } = this.options;
     return {
       state: this.#states.of(url),
       ipPolicies,
+      ...(hasCertificateAuthority && { hasCertificateAuthority }),
       ...(fetch && { fetch }),
       onLog: ({ endpointId, clientIp, place, metadata }) =>
         log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'traffic policy log'),

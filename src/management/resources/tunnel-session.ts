@@ -17,6 +17,9 @@ export const TunnelSession = z.object({
 });
 export interface TunnelSession extends z.output<typeof TunnelSession> {}
 
+/** Agents choose their version, so there is nothing to ask for; ngrok's TypeScript client repeats the id. */
+export const TunnelSessionUpdateBody = z.strictObject({ id: z.string().optional() });
+
 export const tunnelSessions = {
   name: 'tunnel session',
   path: '/tunnel_sessions',

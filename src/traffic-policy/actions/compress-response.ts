@@ -5,10 +5,9 @@ import type { ContentEncoding, PolicyRequest, PolicyResponse } from '../policy-s
 import { allValues, firstValue } from '../scope/header-map.ts';
 import type { PreparedAction } from '../steps.ts';
 
-const ALGORITHMS = ['gzip', 'deflate', 'br', 'compress'] as const;
-type Algorithm = (typeof ALGORITHMS)[number];
+const ALGORITHMS: readonly ContentEncoding[] = ['gzip', 'deflate', 'br'];
 
-function isAlgorithm(name: string): name is Algorithm {
+function isAlgorithm(name: string): name is ContentEncoding {
   return ALGORITHMS.some((known) => known === name);
 }
 
@@ -16,7 +15,7 @@ const CompressResponseConfig = z.strictObject({
   algorithms: z
     .array(
       z.string().refine(isAlgorithm, {
-        error: 'must be gzip, deflate, br or compress',
+        error: 'must be gzip, deflate or br',
         params: { ngrok: 'ERR_NGROK_2214' },
       }),
     )
@@ -33,11 +32,6 @@ export function compressResponse(config: unknown, context: ActionContext): Prepa
   const { algorithms = ALGORITHMS } = parseConfig(CompressResponseConfig, config);
   return {
     ends: false,
-    // One page of ngrok's documentation allows it there.
-    on_http_request: () => {
-      context.warn('compress-response has no effect in on_http_request; use on_http_response');
-      return () => undefined;
-    },
     on_http_response: () => (request, response) => {
       const isEncoded = !/^(?:identity)?$/i.test(firstValue(response.headers, 'content-encoding')?.trim() ?? '');
       const encoding = isEncoded || !isCompressible(request, response) ? null : negotiate(algorithms, request);
@@ -57,12 +51,11 @@ function isCompressible({ method }: PolicyRequest, { status, headers }: PolicyRe
 }
 
 /** @returns the encoding that the client prefers, on a tie the first in the policy; null when it accepts none */
-function negotiate(algorithms: readonly Algorithm[], request: PolicyRequest): ContentEncoding | null {
+function negotiate(algorithms: readonly ContentEncoding[], request: PolicyRequest): ContentEncoding | null {
   const accepted = qualities(allValues(request.headers, 'accept-encoding').join(','));
   let best: ContentEncoding | null = null;
   let bestQuality = 0;
   for (const name of algorithms) {
-    if (name === 'compress') continue; // Node has no LZW
     const quality = accepted.get(name) ?? accepted.get('*') ?? 0;
     if (quality > bestQuality) [best, bestQuality] = [name, quality];
   }

@@ -30,7 +30,9 @@ export function setVars(config: unknown, context: ActionContext): PreparedAction
     const [name, value] = only;
     if (!/^[A-Za-z_]\w{0,127}$/.test(name))
       throw refusal('ERR_NGROK_2252', `${name} is not a valid variable name`, field);
-    return { name, valueIn: context.value(value, `${field}.${name}`) };
+    const valueIn = context.value(value, `${field}.${name}`);
+    context.policy.vars[context.phase].add(name);
+    return { name, valueIn };
   });
   const run = (subject: Subject) => {
     const scope = context.scopeOf(subject);

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
 import { refusal } from '../policy-refused.ts';
+import type { PolicyPorts } from '../ports.ts';
 import type { PreparedAction } from '../steps.ts';
 import type { Template } from '../templates.ts';
 
@@ -41,7 +42,7 @@ export function terminateTls(config: unknown, context: ActionContext): PreparedA
   const authorities = (parsed.mutual_tls_certificate_authorities ?? []).map((text, at) =>
     context.template(text, `config.mutual_tls_certificate_authorities[${at}]`),
   );
-  checkPem(certificate, privateKey, authorities);
+  checkPem(certificate, privateKey, authorities, context.ports);
   const clientVerification = parsed.mutual_tls_verification_strategy ?? 'require-and-verify';
   return {
     ends: false,
@@ -55,21 +56,29 @@ export function terminateTls(config: unknown, context: ActionContext): PreparedA
         clientAuthorities: authorities.map((authority) => authority.text(scope)),
         clientVerification,
       };
+      context.record(connect, 'terminate_tls', {});
       return undefined;
     },
   };
 }
 
 /** Checks certificates that are known now: with an invalid one no handshake could succeed. */
-function checkPem(certificate: Template | null, privateKey: Template | null, authorities: readonly Template[]): void {
+function checkPem(
+  certificate: Template | null,
+  privateKey: Template | null,
+  authorities: readonly Template[],
+  ports: Pick<PolicyPorts, 'hasCertificateAuthority'>,
+): void {
   const leaf = certificateIn(certificate?.constant, 'config.server_certificate');
   const key = privateKey?.constant;
   if (leaf && typeof key === 'string' && !isKeyOf(leaf, key)) {
     throw refusal('ERR_NGROK_2204', 'is not the key of server_certificate', 'config.server_private_key');
   }
   for (const [at, { constant }] of authorities.entries()) {
-    if (!constant?.startsWith('ca_')) {
-      certificateIn(constant, `config.mutual_tls_certificate_authorities[${at}]`);
+    const field = `config.mutual_tls_certificate_authorities[${at}]`;
+    if (!constant?.startsWith('ca_')) certificateIn(constant, field);
+    else if (!ports.hasCertificateAuthority(constant)) {
+      throw refusal('ERR_NGROK_2204', `no certificate authority has the id ${constant}`, field);
     }
   }
 }

@@ -8,7 +8,7 @@ import { requestUrl } from '../scope/http-variables.ts';
 import { parseMediaType } from '../scope/media-type.ts';
 import type { PolicyError, PreparedAction } from '../steps.ts';
 import type { Template } from '../templates.ts';
-import { isKnownProvider, verifierOf } from '../webhooks/providers.ts';
+import { isKnownProvider, SUPPORTED_PROVIDERS, verifierOf } from '../webhooks/providers.ts';
 import type { Verify } from '../webhooks/webhook.ts';
 import { NO_ERROR } from './restrict-ips.ts';
 
@@ -27,23 +27,22 @@ const CODE = 'ERR_NGROK_3204';
 /** Admits only webhooks with a valid signature of their provider. */
 export function verifyWebhook(config: unknown, context: ActionContext): PreparedAction {
   const { provider, secret: text, enforce = true } = parseConfig(VerifyWebhookConfig, config);
-  if (text === undefined && provider !== 'sns') throw refusal('ERR_NGROK_2234', 'is missing', 'config.secret');
   const verify = verifierOf(provider);
-  if (!verify) context.warn(`config.provider: this gateway cannot verify webhooks of ${provider} yet; it rejects them`);
+  if (!verify) {
+    const message = `this gateway cannot verify webhooks of ${provider}; it supports ${SUPPORTED_PROVIDERS.join(', ')}`;
+    throw refusal('ERR_NGROK_2222', message, 'config.provider');
+  }
+  if (text === undefined && provider !== 'sns') throw refusal('ERR_NGROK_2234', 'is missing', 'config.secret');
   const secret = context.template(text ?? '', 'config.secret');
   return {
     ends: false,
     on_http_request: () => async (request) => {
-      const problem = await problemOf(request, verify ?? notYet(provider), secret, context);
+      const problem = await problemOf(request, verify, secret, context);
       const error = problem === null ? NO_ERROR : { code: CODE, message: problem };
       context.record(request, 'verify_webhook', { verified: problem === null, error });
       return problem === null || !enforce ? undefined : refused(problem);
     },
   };
-}
-
-function notYet(provider: string): Verify {
-  return () => `this gateway cannot verify webhooks of ${provider} yet`;
 }
 
 function refused(problem: string): PolicyError {

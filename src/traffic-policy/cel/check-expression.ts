@@ -8,6 +8,8 @@ import { becomeCall, type CallExpr, type ComprehensionExpr, type Expr, qualified
 /** All variables, and those that are available in the phase of the expression. */
 export interface Declarations {
   readonly names: ReadonlySet<string>;
+  /** Names inside the value of a variable. */
+  readonly members: ReadonlySet<string>;
   /** The first parts of the names that are available in this phase. */
   readonly roots: ReadonlySet<string>;
   /** Namespaces whose members are known only when the policy runs. */
@@ -39,7 +41,8 @@ const NODE_COST = 5;
 
 /** The results of the check, apart from errors. */
 export interface Findings {
-  readonly unknown: Set<string>;
+  /** Names below `vars.` that must have been set. */
+  readonly vars: Set<string>;
   /** Variables that are indexed by a key, which fails when the key is missing. */
   readonly indexed: Set<string>;
   /** Variables that are checked for a key first. */
@@ -57,7 +60,7 @@ export interface Findings {
  * @throws {PolicyRefused} for an unknown function or variable
  */
 export function checkExpression(expr: Expr, declarations: Declarations, patterns: Budget): Findings {
-  const sets = { unknown: new Set<string>(), indexed: new Set<string>(), guarded: new Set<string>() };
+  const sets = { vars: new Set<string>(), indexed: new Set<string>(), guarded: new Set<string>() };
   const findings: Findings = { ...sets, readsResults: false, patternCost: 0 };
   new Check(declarations, findings, patterns).visit(expr, { bound: new Set(), loops: 0 });
   return findings;
@@ -129,10 +132,18 @@ class Check {
       return;
     }
     if (place.bound.has(root) || (kind.case === 'identExpr' && TYPES.has(name))) return;
+    this.#requireVariable(this.#read(expr, root));
+  }
+
+  /** @returns the name that is read, in the current spelling */
+  #read(expr: Expr, root: string): string {
     this.#requireRoot(root);
     if (root === 'actions') this.findings.readsResults = true;
     this.#modernize(expr);
-    this.#noteUnknown(qualifiedName(expr) ?? name);
+    const name = qualifiedName(expr) ?? root;
+    const [, variable] = name.split('.');
+    if (root === 'vars' && variable !== undefined) this.findings.vars.add(variable);
+    return name;
   }
 
   #requireRoot(root: string): void {
@@ -157,21 +168,26 @@ class Check {
     return names.has(name) || [...names].some((each) => each.startsWith(`${name}.`));
   }
 
-  #noteUnknown(name: string): void {
-    const { names, open } = this.declarations;
+  /** A rule that reads what does not exist would never match, and let through what it is there to reject. */
+  #requireVariable(name: string): void {
+    const { names, members, open } = this.declarations;
     const parts = name.split('.');
     if (parts.some((_, at) => open.has(parts.slice(0, at + 1).join('.')))) return;
-    if (!names.has(name)) this.findings.unknown.add(name);
+    if (!names.has(name) && !members.has(name)) throw refusal('ERR_NGROK_2200', `unknown variable ${name}`);
   }
 
   /** Handles `has(a.b)`: the library looks for b in the map a and does not know variables with dotted names. */
   #has(expr: Expr, select: { operand?: Expr | undefined; field: string }, place: Place): void {
-    this.visit(select.operand, place);
-    const parent = qualifiedName(select.operand);
-    if (parent === null || place.bound.has(parent.split('.', 1)[0] ?? '')) return;
-    this.findings.unknown.delete(parent);
-    this.findings.guarded.add(parent);
+    const { operand } = select;
+    const root = qualifiedName(operand)?.split('.', 1)[0];
+    if (operand === undefined || root === undefined || place.bound.has(root)) {
+      this.visit(operand, place);
+      return;
+    }
+    const parent = this.#read(operand, root);
     const name = `${parent}.${select.field}`;
+    this.#requireVariable(name);
+    this.findings.guarded.add(parent);
     if (this.declarations.names.has(name)) becomeCall(expr, '@has', [textLiteral(name)]);
   }
 

@@ -6,6 +6,14 @@ import { CERTIFICATE_FIELDS } from './certificate-variables.ts';
 /** The readers of variables by their dotted names. */
 export type VariableTable = Readonly<Record<string, (scope: PolicyScope) => CelInput | undefined>>;
 
+const HANDSHAKE_VARIABLES: VariableTable = {
+  'conn.tls.version': ({ connection }) => connection.tls?.version ?? '',
+  'conn.tls.sni': ({ connection }) => connection.tls?.sni ?? '',
+  'conn.tls.cipher_suite': ({ connection }) => connection.tls?.cipherSuite ?? '',
+  ...certificateTable('client'),
+  ...certificateTable('server'),
+};
+
 export const CONNECTION_VARIABLES: VariableTable = {
   'conn.client_ip': ({ connection }) => connection.clientIp,
   'conn.client_port': ({ connection }) => BigInt(connection.clientPort),
@@ -16,14 +24,10 @@ export const CONNECTION_VARIABLES: VariableTable = {
   'conn.bytes_out': ({ connection }) => BigInt(connection.bytesOut()),
   'conn.ts.start': ({ connection }) => timestampFromMs(connection.startedAt),
   'conn.ts.end': () => undefined,
-  'conn.tls.version': ({ connection }) => connection.tls?.version ?? '',
-  'conn.tls.sni': ({ connection }) => connection.tls?.sni ?? '',
-  'conn.tls.cipher_suite': ({ connection }) => connection.tls?.cipherSuite ?? '',
+  ...HANDSHAKE_VARIABLES,
   'conn.tls.negotiated_alpn': ({ connection }) => connection.tls?.alpn ?? '',
   'conn.tls.ja4_fingerprint': ({ connection }) => connection.tls?.ja4 ?? '',
   'conn.tls.session_resumed': () => false,
-  ...certificateTable('client'),
-  ...certificateTable('server'),
   ...emptyLocationVariables(),
   'endpoint.addr': ({ endpoint }) => `${endpoint.host}:${endpoint.port}`,
   'endpoint.host': ({ endpoint }) => endpoint.host,
@@ -34,6 +38,7 @@ export const CONNECTION_VARIABLES: VariableTable = {
   'time.now': (scope) => new Date(scope.now()).toISOString(),
   vars: (scope) => scope.vars,
   actions: (scope) => scope.actions,
+  ...terminationTable(),
 };
 
 function certificateTable(side: 'client' | 'server'): VariableTable {
@@ -42,6 +47,29 @@ function certificateTable(side: 'client' | 'server'): VariableTable {
     (scope: PolicyScope) => scope.certificate(side)?.[field],
   ];
   return Object.fromEntries(CERTIFICATE_FIELDS.map(read));
+}
+
+/** The results of terminate-tls: the handshake that it asked for has happened since. */
+function terminationTable(): VariableTable {
+  const action = 'actions.ngrok.terminate_tls';
+  const table: VariableTable = {
+    [action]: (scope) => scope.result('terminate_tls'),
+    ...Object.fromEntries(
+      Object.entries(HANDSHAKE_VARIABLES).map(([name, read]) => [name.replace('conn.tls', action), read]),
+    ),
+    // Without a handshake there is no request that could read them.
+    ...Object.fromEntries(
+      ['error_code', 'error_message', 'error.code', 'error.message'].map((name) => [`${action}.${name}`, () => '']),
+    ),
+    // About identifiers of authorities; unknown ones are refused.
+    [`${action}.warnings`]: () => NOTHING,
+  };
+  return Object.fromEntries(
+    Object.entries(table).map(([name, read]) => [
+      name,
+      (scope: PolicyScope) => (scope.result('terminate_tls') === undefined ? undefined : read(scope)),
+    ]),
+  );
 }
 
 /** Variables that need a database of locations and networks. The gateway has none, so all are empty. */

@@ -92,6 +92,10 @@ export class SubjectScope implements PolicyScope {
     this.#results.set(action, celOf(result));
   }
 
+  result(action: string): CelInput | undefined {
+    return this.#results.get(action);
+  }
+
   get vars(): CelMap {
     return celMap(this.#vars);
   }

@@ -3,14 +3,16 @@ import type { Declarations } from '../cel/check-expression.ts';
 import { sizeOf } from '../cel/metered-environment.ts';
 import type { Phase } from '../document.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
+import { OPEN_RESULTS, RESULT_NAMES } from './action-results.ts';
 import { CONNECTION_VARIABLES } from './connection-variables.ts';
 import { REQUEST_VARIABLES, RESPONSE_VARIABLES } from './http-variables.ts';
 
 const TABLE = { ...CONNECTION_VARIABLES, ...REQUEST_VARIABLES, ...RESPONSE_VARIABLES };
 const NAMES: ReadonlySet<string> = new Set(Object.keys(TABLE));
+const MEMBERS: ReadonlySet<string> = new Set(RESULT_NAMES);
 const OPEN: ReadonlySet<string> = new Set([
   'vars',
-  'actions',
+  ...OPEN_RESULTS,
   'req.headers',
   'req.trailers',
   'req.cookies',
@@ -26,9 +28,9 @@ const ANYWHERE = ['conn', 'endpoint', 'time', 'vars', 'actions'];
 
 /** The variables that expressions can read, by phase. */
 export const DECLARATIONS: Readonly<Record<Phase, Declarations>> = {
-  on_tcp_connect: { names: NAMES, open: OPEN, roots: new Set(ANYWHERE) },
-  on_http_request: { names: NAMES, open: OPEN, roots: new Set([...ANYWHERE, 'req']) },
-  on_http_response: { names: NAMES, open: OPEN, roots: new Set([...ANYWHERE, 'req', 'res']) },
+  on_tcp_connect: { names: NAMES, members: MEMBERS, open: OPEN, roots: new Set(ANYWHERE) },
+  on_http_request: { names: NAMES, members: MEMBERS, open: OPEN, roots: new Set([...ANYWHERE, 'req']) },
+  on_http_response: { names: NAMES, members: MEMBERS, open: OPEN, roots: new Set([...ANYWHERE, 'req', 'res']) },
 };
 
 /** Reading a variable costs this much, and one unit for each character, byte, element or member. */

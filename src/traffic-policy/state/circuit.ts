@@ -1,5 +1,5 @@
 export interface CircuitOptions {
-  /** Share of failures, 0 to 1, at which it opens. */
+  /** Share of failures, 0 to 1, at which it opens; at 0 a single failure opens it. */
   readonly errorThreshold: number;
   /** Requests within the window below which it never opens. */
   readonly volumeThreshold: number;
@@ -50,7 +50,7 @@ export class Circuit {
     const counts = this.#current(nowMs);
     counts.requests++;
     if (failed) counts.failures++;
-    if (failed && this.#isFailing(nowMs)) this.#open(nowMs);
+    if (this.#isFailing(nowMs)) this.#open(nowMs);
   }
 
   #open(nowMs: number): void {
@@ -80,7 +80,8 @@ export class Circuit {
       requests += counts.requests;
       failures += counts.failures;
     }
-    return requests >= this.options.volumeThreshold && failures / requests >= this.options.errorThreshold;
+    const { volumeThreshold, errorThreshold } = this.options;
+    return failures > 0 && requests >= volumeThreshold && failures / requests >= errorThreshold;
   }
 
   #slot(nowMs: number): number {

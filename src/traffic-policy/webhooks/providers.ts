@@ -13,6 +13,8 @@ const VERIFIERS: ReadonlyMap<string, Verify> = new Map([
   ['twilio', twilio],
 ]);
 
+export const SUPPORTED_PROVIDERS: readonly string[] = [...VERIFIERS.keys()];
+
 /** All providers in ngrok's documentation. */
 const DOCUMENTED: ReadonlySet<string> = new Set(
   `aftership airship alchemy sns autodesk bitbucket bolt box brex buildkite calendly castle chargify circleci clearbit

@@ -261,4 +261,13 @@ describe('endpoints, tunnels and sessions', () => {
       expect((await server.call('POST', `/tunnel_sessions/ts_unknown/${command}`)).status).toBe(404);
     },
   );
+
+  it('POST /tunnel_sessions/{id}/update refuses unknown members, and accepts the id', async () => {
+    const before = commands.length;
+    const path = `/tunnel_sessions/${SESSION.id}/update`;
+    expect((await server.call('POST', path, { version: '2.0.0' })).status).toBe(400);
+    expect(commands).toHaveLength(before);
+    expect((await server.call('POST', path, { id: SESSION.id })).status).toBe(204);
+    expect(commands).toHaveLength(before + 1);
+  });
 });

@@ -1,9 +1,11 @@
+import { X509Certificate } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { checkPolicy } from '../../../src/traffic-policy/check-policy.ts';
-import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
+import { compilePolicy, loadFor } from '../../../src/traffic-policy/engine.ts';
+import type { PolicyTls } from '../../../src/traffic-policy/policy-subjects.ts';
 import { issueCertificate } from '../../support/certificates.ts';
-import { connectionFrom, ENDPOINT } from '../fake-request.ts';
-import { onConnect } from './run-action.ts';
+import { connectionFrom, ENDPOINT, requestFor } from '../fake-request.ts';
+import { bodyOf, onConnect, respondWith } from './run-action.ts';
 
 describe('terminate-tls', () => {
   it('sets the TLS versions, certificate and client verification for the edge', () => {
@@ -17,7 +19,7 @@ describe('terminate-tls', () => {
         { expressions: ["conn.client_ip == '203.0.113.7'"], actions: [{ type: 'terminate-tls', config }] },
       ],
     });
-    const policy = compilePolicy(text, 'tls');
+    const policy = compilePolicy(text, 'tls', { ports: { hasCertificateAuthority: (id) => id === 'ca_1' } });
     expect(policy.terminatesTls).toBe(true);
     const connect = { connection: connectionFrom(), endpoint: ENDPOINT };
     expect(policy.onTcpConnect?.(connect)).toBeUndefined();
@@ -33,6 +35,75 @@ describe('terminate-tls', () => {
     const other = { connection: connectionFrom('192.0.2.1'), endpoint: ENDPOINT };
     policy.onTcpConnect?.(other);
     expect(other).not.toHaveProperty('termination');
+  });
+
+  const parties = ['subject', 'issuer'].flatMap((name) => [
+    name,
+    ...['common_name', 'country', 'locality', 'organization', 'organizational_unit'].map((part) => `${name}.${part}`),
+    ...['postal_code', 'province', 'street_address'].map((part) => `${name}.${part}`),
+  ]);
+  const certificate = [
+    ...parties,
+    ...['san', 'san.dns_names', 'san.email_addresses', 'san.ip_addresses', 'san.uris'],
+    ...['serial_number', 'signature_algorithm', 'validity.not_before', 'validity.not_after'],
+    ...['extensions', 'extensions[0].id', 'extensions[0].critical', 'extensions[0].value'],
+  ];
+  const documented = [
+    ...certificate.map((name) => `client.${name}`),
+    ...certificate.map((name) => `server.${name}`),
+    ...['cipher_suite', 'sni', 'version', 'warnings', 'error_code', 'error_message'],
+  ];
+
+  it('gives its 68 documented variables a value in expressions, texts and bucket keys', async () => {
+    const presented = async (subject: string) => {
+      const { certificatePem } = await issueCertificate({ subject, names: ['a.example.com'] });
+      return new X509Certificate(certificatePem).raw;
+    };
+    const tls: PolicyTls = {
+      ...{ sni: 'cam.example.com', version: '1.3', cipherSuite: 'TLS_AES_256_GCM_SHA384', alpn: 'h2', ja4: null },
+      clientCertificate: await presented('CN=camera 7, O=Fleet'),
+      serverCertificate: await presented('CN=cam.example.com'),
+    };
+    const connection = { ...connectionFrom(), tls };
+    expect(documented).toHaveLength(68);
+    const limit = { name: 'clients', algorithm: 'sliding_window', capacity: 9, rate: '60s' };
+    const keys: Record<string, string> = {};
+    for (const name of documented) {
+      const own = `actions.ngrok.terminate_tls.${name}`;
+      const expressions = [/^(?:warnings|error)/.test(name) ? `size(${own}) == 0` : `${own} == conn.tls.${name}`];
+      const actions = [
+        { type: 'rate-limit', config: { ...limit, bucket_key: [own] } },
+        respondWith(`actions.ngrok.rate_limit.bucket_key + string(type(${own}) != null_type)`),
+      ];
+      const text = JSON.stringify({
+        on_tcp_connect: [{ actions: [{ type: 'terminate-tls' }] }],
+        on_http_request: [{ expressions, actions }],
+      });
+      await loadFor(text);
+      const policy = compilePolicy(text, 'https');
+      policy.onTcpConnect?.({ connection, endpoint: ENDPOINT });
+      keys[name] = bodyOf(await policy.onHttpRequest?.(requestFor({ connection })));
+    }
+    expect(Object.entries(keys).filter(([, key]) => !key.endsWith(']true') || key.includes('null'))).toEqual([]);
+    expect(keys).toMatchObject({ 'client.subject.common_name': '["camera 7"]true', version: '["1.3"]true' });
+  });
+
+  it('leaves its variables without a value where it did not run', async () => {
+    const expressions = ['has(actions.ngrok.terminate_tls) || has(actions.ngrok.terminate_tls.version)'];
+    const text = JSON.stringify({ on_http_request: [{ expressions, actions: [{ type: 'deny' }] }] });
+    expect(await compilePolicy(text, 'https').onHttpRequest?.(requestFor())).toBeUndefined();
+  });
+
+  it('is refused with the id of an unknown authority', () => {
+    const config = { mutual_tls_certificate_authorities: ['ca_1', 'ca_2'] };
+    const ports = { hasCertificateAuthority: (id: string) => id === 'ca_1' };
+    expect(checkPolicy(onConnect({ type: 'terminate-tls', config }), ['https'], { ports })).toMatchObject([
+      {
+        code: 'ERR_NGROK_2204',
+        place: 'on_tcp_connect[0].actions[0].config.mutual_tls_certificate_authorities[1]',
+        message: 'no certificate authority has the id ca_2',
+      },
+    ]);
   });
 
   it('accepts a certificate with its own key only, and quotes neither in errors', async () => {

@@ -2,7 +2,6 @@ import 'reflect-metadata';
 import { createHash, createHmac, createSign, generateKeyPairSync, webcrypto } from 'node:crypto';
 import * as x509 from '@peculiar/x509';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { checkPolicy } from '../../../src/traffic-policy/check-policy.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PolicyPorts } from '../../../src/traffic-policy/ports.ts';
 import { type FakeRequest, requestFor } from '../fake-request.ts';
@@ -131,14 +130,6 @@ describe('verify-webhook', () => {
     ];
     const outcome = await ask(JSON.stringify({ on_http_request: [{ actions }] }), { body: BODY });
     expect(outcome?.kind === 'answer' && outcome.body.toString()).toBe('false');
-  });
-
-  it('rejects webhooks of unsupported providers, with a warning for the author', async () => {
-    const text = policyText('zoom', SECRET);
-    expect(checkPolicy(text, ['https'])).toMatchObject([
-      { severity: 'warning', message: expect.stringMatching(/zoom/) },
-    ]);
-    expect(await ask(text, { body: BODY })).toMatchObject({ status: 403, message: expect.stringMatching(/zoom yet/) });
   });
 
   it('rejects bodies of more than 1 MiB', async () => {

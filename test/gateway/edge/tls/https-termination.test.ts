@@ -84,11 +84,16 @@ it('terminate-tls presents its own certificate', async () => {
 it('terminate-tls rejects clients without a certificate, and exposes it to later phases', async () => {
   // biome-ignore lint/suspicious/noTemplateCurlyInString: the policy's own
   const headers = { 'x-who': '${conn.tls.client.subject.common_name}' };
-  const on_http_request = [{ actions: [{ type: 'add-headers', config: { headers } }] }];
+  const on_http_request = [
+    { actions: [{ type: 'add-headers', config: { headers } }] },
+    { expressions: ["actions.ngrok.terminate_tls.client.subject == 'CN=thief'"], actions: [{ type: 'deny' }] },
+  ];
   const host = await bind({ mutual_tls_certificate_authorities: [ca.certificatePem] }, { on_http_request });
   const { status, body } = await openTls(host, asCamera());
   expect(status).toBe(200);
   expect(JSON.parse(body).headers).toMatchObject({ 'x-who': 'camera 7' });
+  const thief = await issueCertificate({ subject: 'CN=thief', issuer: ca });
+  expect((await openTls(host, { cert: thief.certificatePem, key: thief.privateKeyPem })).status).toBe(403);
   await expect(openTls(host)).rejects.toThrow();
   const other = await issueCertificate({ subject: 'CN=other' });
   await expect(openTls(host, { cert: other.certificatePem, key: other.privateKeyPem })).rejects.toThrow();
@@ -119,6 +124,11 @@ it('conn.tls.sni is in lower case in every phase', async () => {
   const expressions = [`conn.tls.sni == '${name}'`];
   await bind({}, { on_http_request: [{ expressions, actions: [{ type: 'deny' }] }] });
   expect((await openTls(name, { servername: name.toUpperCase() })).status).toBe(403);
+});
+
+it('an endpoint that demands certificates of an unknown authority cannot be bound', async () => {
+  const bound = bind({ mutual_tls_certificate_authorities: ['ca_2abcdefghijklmnopqrstuvwxyz'] });
+  await expect(bound).rejects.toThrow(/ERR_NGROK_9026|no certificate authority has the id/);
 });
 
 it('requests on a connection for another name get a 421', async () => {
