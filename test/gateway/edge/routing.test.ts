@@ -40,7 +40,7 @@ describe('routing over HTTP', () => {
     const answer = await ask(edge.httpPort, "a&b'c.localhost", { headers });
     expect(answer.headers['content-type']).toBe('text/html; charset=utf-8');
     expect(answer.body).toContain('ERR_NGROK_3200');
-    expect(answer.body).toContain('a&amp;b&#39;c.localhost');
+    expect(answer.body).toContain('a&#38;b&#39;c.localhost');
   });
 
   it('redirects to an HTTPS-only endpoint and keeps the method of a POST', async () => {
