@@ -5,7 +5,7 @@ import { parseConfig } from '../action-problems.ts';
 import { PolicyFailure } from '../policy-failure.ts';
 import { refusal } from '../policy-refused.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
-import { firstValue } from '../scope/header-map.ts';
+import { allValues } from '../scope/header-map.ts';
 import type { PolicyError, PreparedAction } from '../steps.ts';
 import type { Template } from '../templates.ts';
 
@@ -30,7 +30,9 @@ export function basicAuth(config: unknown, context: ActionContext): PreparedActi
   return {
     ends: false,
     on_http_request: () => (request) => {
-      const presented = presentedCredentials(firstValue(request.headers, 'authorization'));
+      // With several headers, the upstream might read another one.
+      const [header, ...more] = allValues(request.headers, 'authorization');
+      const presented = more.length > 0 ? null : presentedCredentials(header);
       const digest = digestOf(presented ?? '');
       let authorized = false;
       // Compares all of them, so that the duration does not reveal which one came close.

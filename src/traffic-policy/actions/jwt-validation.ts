@@ -1,4 +1,11 @@
-import { decodeProtectedHeader, errors, type JWTPayload, type JWTVerifyOptions, jwtVerify } from 'jose';
+import {
+  decodeProtectedHeader,
+  errors,
+  type JWTPayload,
+  type JWTVerifyGetKey,
+  type JWTVerifyOptions,
+  jwtVerify,
+} from 'jose';
 import { z } from 'zod';
 import { messageOf } from '../../lib/errors.ts';
 import type { ActionContext } from '../action-context.ts';
@@ -128,6 +135,7 @@ class TokenVerifier {
     const options: JWTVerifyOptions = {
       issuer: issuers.map((template) => template.text(scope)),
       algorithms: [...algorithms],
+      requiredClaims: ['exp'],
       currentDate: new Date(scope.now()),
     };
     if (audiences.length > 0) options.audience = audiences.map((template) => template.text(scope));
@@ -146,35 +154,50 @@ class TokenVerifier {
   /** @returns null when the set has no key for the token */
   async #tryKeySet(token: string, url: string, stale: boolean, options: JWTVerifyOptions): Promise<JWTPayload | null> {
     const { ports } = this.context;
+    const unusable = (problem: string, error: unknown): null => {
+      this.context.trouble('ERR_NGROK_3403', `${problem} ${url}: ${messageOf(error)}`);
+      return null;
+    };
+    let keys: JWTVerifyGetKey;
     try {
-      const keys = await this.keySets.get(url, ports.fetch, ports.clock.now(), stale);
-      return (await jwtVerify(token, keys, options)).payload;
+      keys = await this.keySets.get(url, ports.fetch, ports.clock.now(), stale);
+    } catch (error) {
+      return unusable('cannot fetch', error);
+    }
+    try {
+      return await verifyWith(keys, token, options);
     } catch (error) {
       if (error instanceof errors.JWKSNoMatchingKey) return null;
-      if (error instanceof errors.JWKSMultipleMatchingKeys) return tryEach(error, token, options);
       if (error instanceof errors.JOSEError) throw refusedFor(error);
-      this.context.trouble('ERR_NGROK_3403', `cannot fetch ${url}: ${messageOf(error)}`);
-      return null;
+      return unusable('cannot use a key of', error);
     }
   }
 }
 
-/** The token names no key, and several keys fit. */
-async function tryEach(
+async function verifyWith(keys: JWTVerifyGetKey, token: string, options: JWTVerifyOptions): Promise<JWTPayload> {
+  try {
+    return (await jwtVerify(token, keys, options)).payload;
+  } catch (error) {
+    if (!(error instanceof errors.JWKSMultipleMatchingKeys)) throw error;
+    return verifyWithAny(error, token, options);
+  }
+}
+
+/** The token names no key, and several fit. Those that cannot be used, such as short RSA keys, are skipped. */
+async function verifyWithAny(
   keys: InstanceType<typeof errors.JWKSMultipleMatchingKeys>,
   token: string,
   options: JWTVerifyOptions,
-): Promise<JWTPayload | null> {
+): Promise<JWTPayload> {
   for await (const key of keys) {
     try {
       return (await jwtVerify(token, key, options)).payload;
     } catch (error) {
-      if (error instanceof errors.JWSSignatureVerificationFailed) continue;
-      if (error instanceof errors.JOSEError) throw refusedFor(error);
-      throw error;
+      const isAnothers = error instanceof errors.JWSSignatureVerificationFailed;
+      if (error instanceof errors.JOSEError && !isAnothers) throw error;
     }
   }
-  return null;
+  throw new errors.JWKSNoMatchingKey();
 }
 
 function refusedFor(error: InstanceType<typeof errors.JOSEError>): TokenRefused {

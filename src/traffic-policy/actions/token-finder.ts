@@ -1,5 +1,5 @@
 import type { PolicyRequest, PolicyScope } from '../policy-subjects.ts';
-import { firstValue } from '../scope/header-map.ts';
+import { allValues, firstValue } from '../scope/header-map.ts';
 import { parseMediaType } from '../scope/media-type.ts';
 import type { Template } from '../templates.ts';
 
@@ -52,8 +52,15 @@ export async function findToken(
 }
 
 function fromHeader(request: PolicyRequest, name: string): string {
-  const value = firstValue(request.headers, name.toLowerCase());
-  if (value === undefined) throw new TokenRefused('ERR_NGROK_3408', 'This endpoint requires a token.');
+  const values = allValues(request.headers, name.toLowerCase());
+  return only(values, new TokenRefused('ERR_NGROK_3408', 'This endpoint requires a token.'));
+}
+
+/** With several values, the upstream might read another one than the one that was checked. */
+function only(values: readonly string[], missing: TokenRefused): string {
+  const [value, ...more] = values;
+  if (value === undefined) throw missing;
+  if (more.length > 0) throw new TokenRefused('ERR_NGROK_3416', 'The request has more than one token.');
   return value;
 }
 
@@ -71,26 +78,37 @@ async function fromBody(request: PolicyRequest, name: string): Promise<string> {
   const body = await request.readBody(MAX_BODY);
   if (body === null || body.length === 0)
     throw new TokenRefused('ERR_NGROK_3411', 'This endpoint requires a token in the body.');
-  const value = type === 'application/json' ? memberOf(body, name) : formValue(body, name);
-  if (value === null) throw new TokenRefused('ERR_NGROK_3412', 'The body has no token.');
-  return value;
+  const values = (type === 'application/json' ? jsonMembers : formValues)(body.toString(), name.toLowerCase());
+  return only(values, new TokenRefused('ERR_NGROK_3412', 'The body has no token.'));
 }
 
-function memberOf(body: Buffer, name: string): string | null {
+/** The value of a member in any case, once for each member of that name. */
+function jsonMembers(text: string, name: string): string[] {
   let parsed: unknown;
   try {
-    parsed = JSON.parse(body.toString());
+    parsed = JSON.parse(text);
   } catch {
-    return null; // not JSON: the body holds no token
+    return []; // not JSON: the body holds no token
   }
-  if (typeof parsed !== 'object' || parsed === null) return null;
-  const wanted = name.toLowerCase();
-  const found = Object.entries(parsed).find(([key]) => key.toLowerCase() === wanted)?.[1];
-  return typeof found === 'string' ? found : null;
+  if (typeof parsed !== 'object' || parsed === null) return [];
+  const isWanted = (key: string) => key.toLowerCase() === name;
+  const value = Object.entries(parsed).find(([key]) => isWanted(key))?.[1];
+  if (typeof value !== 'string') return [];
+  return memberNames(text).flatMap((key) => (isWanted(key) ? [value] : []));
 }
 
-function formValue(body: Buffer, name: string): string | null {
-  const wanted = name.toLowerCase();
-  for (const [key, value] of new URLSearchParams(body.toString())) if (key.toLowerCase() === wanted) return value;
-  return null;
+/** The names of an object's members, with repeated ones, of which JSON.parse() keeps the last. */
+function memberNames(json: string): string[] {
+  const names: string[] = [];
+  let depth = 0;
+  for (const [token] of json.matchAll(/"(?:[^"\\]|\\.)*"(?:\s*:)?|[{}[\]]/g)) {
+    if (token === '{' || token === '[') depth++;
+    else if (token === '}' || token === ']') depth--;
+    else if (depth === 1 && token.endsWith(':')) names.push(JSON.parse(token.slice(0, -1)));
+  }
+  return names;
+}
+
+function formValues(text: string, name: string): string[] {
+  return [...new URLSearchParams(text)].flatMap(([key, value]) => (key.toLowerCase() === name ? [value] : []));
 }

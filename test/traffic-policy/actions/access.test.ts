@@ -93,6 +93,7 @@ describe('basic-auth', () => {
     ['no colon', basic('jo'), 401],
     ['another scheme', ['Authorization', 'Bearer abc'], 401],
     ['invalid base64', ['Authorization', 'Basic ???'], 401],
+    ['two headers', [...basic('jo:correct horse'), ...basic('root:other')], 401],
   ])('decides on a request with %s', async (_, headers, result) => {
     const { outcome } = await runRequest(onRequest({ type: 'basic-auth', config }), { headers });
     expect(statusOf(outcome)).toBe(result);

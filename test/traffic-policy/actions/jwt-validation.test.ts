@@ -1,3 +1,4 @@
+import { generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
 import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/lib/clock.ts';
@@ -115,6 +116,34 @@ describe('jwt-validation', () => {
     expect(await ask(bearer(unsigned))).toMatchObject({ status: 401 });
   });
 
+  it('rejects a token that never expires', async () => {
+    const { exp: _, ...claims } = JSON.parse(Buffer.from((await token()).split('.')[1] ?? '', 'base64url').toString());
+    const jwt = new SignJWT(claims).setProtectedHeader({ alg: 'ES256', kid: 'k1' }).sign(ours.privateKey);
+    expect(await ask(bearer(await jwt))).toMatchObject({ status: 401, message: expect.stringMatching(/exp /) });
+  });
+
+  it.each([
+    ['one of several', ['short', 'long'], 'short', 401],
+    ['the only one', ['short'], 'short', 401],
+    ['beside a proper one', ['short', 'long'], 'long', 200],
+  ])(
+    'rejects tokens of an RSA key with 1,024 bits, which is %s without a name',
+    async (_, published, signer, status) => {
+      const pairs: Record<string, { publicKey: KeyObject; privateKey: KeyObject }> = {
+        short: generateKeyPairSync('rsa', { modulusLength: 1024 }),
+        long: generateKeyPairSync('rsa', { modulusLength: 2048 }),
+      };
+      const encode = (part: object) => Buffer.from(JSON.stringify(part)).toString('base64url');
+      const exp = Math.floor(Date.now() / 1000) + 300;
+      const signed = `${encode({ alg: 'RS256' })}.${encode({ iss: ISSUER, aud: 'cameras', sub: 'jo', exp })}`;
+      const key = (name: string) => pairs[name] as (typeof pairs)[string];
+      const jwt = `${signed}.${sign('sha256', Buffer.from(signed), key(signer).privateKey).toString('base64url')}`;
+      const keys = published.map((name) => key(name).publicKey.export({ format: 'jwk' }));
+      const fetch = async () => Buffer.from(JSON.stringify({ keys }));
+      expect(await ask(bearer(jwt), policyText(), { fetch })).toMatchObject({ status });
+    },
+  );
+
   it('requires the configured token type', async () => {
     const text = policyText([{ ...HEADER, type: 'at+jwt' }]);
     expect(await ask(bearer(await token()), text)).toMatchObject({ status: 401 });
@@ -125,6 +154,7 @@ describe('jwt-validation', () => {
     ['no header', {}, '3408'],
     ['no prefix', { headers: ['Authorization', 'abc'] }, '3413'],
     ['nothing after the prefix', { headers: ['Authorization', 'Bearer '] }, '3406'],
+    ['two headers', { headers: ['Authorization', 'Bearer a.b.c', 'authorization', 'Bearer d.e.f'] }, '3416'],
     ['rubbish', bearer('abc'), '3416'],
     ['rubbish in three parts', bearer('a.b.c'), '3416'],
   ])('rejects %s', async (_, fake, code) => {
@@ -144,6 +174,26 @@ describe('jwt-validation', () => {
       expect(await ask({ method: 'PUT', headers: form, body: `a=1&token=${jwt}` }, text)).toMatchObject({
         status: 200,
       });
+    });
+
+    it.each([
+      ['JSON', json, (jwt: string) => `{"token": "${jwt}", "TOKEN": "other"}`],
+      ['JSON, with a number', json, (jwt: string) => `{"token": "${jwt}", "Token": 5}`],
+      ['JSON, with one name', json, (jwt: string) => `{"token": "other", "token" : "${jwt}"}`],
+      [
+        'JSON, with escapes',
+        json,
+        (jwt: string) => `{"a": {"b": ["token"]}, "t\\u006fken": "other", "token": "${jwt}"}`,
+      ],
+      ['a form', ['Content-Type', 'application/x-www-form-urlencoded'], (jwt: string) => `token=${jwt}&TOKEN=other`],
+    ])('rejects two tokens in %s', async (_, headers, bodyFor) => {
+      const body = bodyFor(await token());
+      expect(await ask({ method: 'POST', headers, body }, text)).toMatchObject({ code: 'ERR_NGROK_3416' });
+    });
+
+    it('accepts one token beside others of the same name deeper in the JSON', async () => {
+      const body = `{"a": {"token": "x:"}, "b": "\\"token\\":", "token": "${await token()}"}`;
+      expect(await ask({ method: 'POST', headers: json, body }, text)).toMatchObject({ status: 200 });
     });
 
     it.each<[string, FakeRequest, string]>([
