@@ -1,4 +1,5 @@
 import { type ZodType, z } from 'zod';
+import { policyOfObject } from './policy-object.ts';
 import { RpcError } from './rpc-error.ts';
 
 // Messages were recorded with `@ngrok/ngrok` 1.7.0; members that only the Go SDK sends come from its public source.
@@ -13,7 +14,11 @@ export const StreamType = {
   stop: 5,
   update: 6,
   bindLabeled: 7,
+  /** The Go SDK's `Diagnose`. */
+  serverInfo: 8,
   stopTunnel: 9,
+  /** The Go SDK's `Update`. */
+  patchTunnel: 10,
   heartbeat: 0xffffffff,
 } as const;
 
@@ -24,6 +29,8 @@ export function streamPrefix(type: number): Buffer {
 }
 
 const MAX_METADATA = 4096;
+/** Length of an endpoint's name and of its description. */
+const MAX_ANNOTATION = 255;
 
 /**
  * A member that Go sends as `null` or omits where other SDKs send it empty. It is a single transform: zod's own pipe of
@@ -83,8 +90,11 @@ export const AuthRequest = z.object({
 });
 export type AuthRequest = z.output<typeof AuthRequest>;
 
-/** A certificate and its key, PEM in base64. */
-const TlsTerminationOption = z.object({ cert: z.string(), key: z.string() });
+/** A certificate and its key, PEM in base64; both empty for one of the gateway's, which most SDKs send back as `{}`. */
+const TlsTerminationOption = z.object({ cert: text, key: text });
+
+/** Older SDKs send an object (Python to 1.3, Java 1.0, JavaScript to 1.3). */
+const policy = z.preprocess((value) => (typeof value === 'object' && value ? policyOfObject(value) : value), text);
 
 /**
  * The options that set an endpoint's address and how its connections are carried; the others become policy rules. The
@@ -105,10 +115,38 @@ export const EndpointOptions = z.object({
     .pipe(z.union([z.literal(0), z.literal(1), z.literal(2)])),
   MutualTLSAtAgent: flag,
   TLSTermination: TlsTerminationOption.nullish(),
-  Policy: text,
+  Policy: policy,
   TrafficPolicy: text,
 });
 export type EndpointOptions = z.output<typeof EndpointOptions>;
+
+const annotation = text.refine((value) => value.length <= MAX_ANNOTATION);
+
+/** A member that no SDK known to us sends could restrict access, so it is refused rather than ignored. */
+const unknownMember = z.unknown().refine((value) => (Array.isArray(value) ? value.length === 0 : !value));
+
+const BindExtra = z.preprocess(
+  (extra) => extra ?? {},
+  z
+    .object({
+      Token: text,
+      IPPolicyRef: text,
+      Metadata: metadata,
+      Name: annotation,
+      Description: annotation,
+      /** The Go SDK's first version sends a single one. */
+      Binding: text,
+      Bindings: z.array(z.string()).nullish(),
+      PoolingEnabled: flag,
+      /** Of the answer; it says nothing. */
+      TunnelID: z.unknown().optional(),
+    })
+    .catchall(unknownMember)
+    .transform(({ Binding, Bindings, TunnelID: _, ...extra }) => ({
+      ...extra,
+      Bindings: [...(Bindings ?? []), ...(Binding === '' ? [] : [Binding])],
+    })),
+);
 
 export const BindRequest = z.object({
   Id: text,
@@ -116,21 +154,20 @@ export const BindRequest = z.object({
   ForwardsTo: metadata,
   ForwardsProto: text,
   Opts: z.unknown(),
-  Extra: z
-    .object({
-      Token: text,
-      IPPolicyRef: text,
-      Metadata: metadata,
-      Bindings: z
-        .array(z.string())
-        .nullish()
-        .transform((bindings) => bindings ?? []),
-      PoolingEnabled: flag,
-    })
-    .nullish()
-    .transform((extra) => extra ?? { Token: '', IPPolicyRef: '', Metadata: '', Bindings: [], PoolingEnabled: false }),
+  Extra: BindExtra,
 });
 export type BindRequest = z.output<typeof BindRequest>;
+
+/** Changes an endpoint that is online; absent members stay as they are. */
+export const PatchRequest = z.object({
+  TunnelId: z.string(),
+  Name: annotation.nullish(),
+  Description: annotation.nullish(),
+  Metadata: metadata.nullish(),
+  PoolingEnabled: z.boolean().nullish(),
+  TrafficPolicy: z.string().nullish(),
+});
+export type PatchRequest = z.output<typeof PatchRequest>;
 
 const MAX_LABELS = 50;
 const labelText = z

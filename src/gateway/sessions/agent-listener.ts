@@ -2,6 +2,7 @@ import type { Duplex } from 'node:stream';
 import type { ByteChannel } from '../../agent-protocol/byte-channel.ts';
 import { ChannelDuplex } from '../../agent-protocol/channel-duplex.ts';
 import { StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
+import { ksuidOf } from '../../lib/ids.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { AgentUpstream, ClientInfo, EndpointProtocol } from '../endpoints/endpoint.ts';
 import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
@@ -25,15 +26,12 @@ export interface ListenerParticulars {
   http2Upstream: boolean;
 }
 
-/** `EdgeType` of a proxied connection. SDKs read it for labelled listeners, which have no protocol of their own. */
-const EDGE_TYPES: Readonly<Record<EndpointProtocol, string>> = { tcp: '1', tls: '2', http: '3', https: '3' };
-
 /** What an agent has bound here (SDKs call it a listener): the gateway opens streams to it. */
 export abstract class AgentListener implements AgentUpstream {
   readonly id: string;
   readonly publicId: string;
   readonly forwardsTo: string;
-  readonly metadata: string;
+  metadata: string;
   readonly http2Upstream: boolean;
   readonly owner: ListenerOwner;
   readonly boundAt = new Date();
@@ -51,34 +49,43 @@ export abstract class AgentListener implements AgentUpstream {
     this.owner = owner;
   }
 
+  /** `EdgeType` in the header of a connection. */
+  protected abstract edgeTypeOf(protocol: EndpointProtocol): string;
+
   /** Whether the client's own TLS bytes are forwarded; the SDK must not wrap them in TLS again. */
   protected abstract isPassthrough(client: ClientInfo): boolean;
+
+  /** `tn_…`: an endpoint and its tunnel share their KSUID; a labelled tunnel has its own id. */
+  get tunnelId(): string {
+    return `tn_${ksuidOf(this.publicId)}`;
+  }
 
   get isResponsive(): boolean {
     return this.lane.unanswered.size === 0;
   }
 
   openChannel(client: ClientInfo): ByteChannel {
-    return this.owner.gate.open(this.lane, proxyPreamble(this.id, client, this.isPassthrough(client)));
+    return this.owner.gate.open(this.lane, this.#preamble(client));
   }
 
   openStream(client: ClientInfo): Duplex {
     return new ChannelDuplex(this.openChannel(client));
   }
-}
 
-/** Type and header of a PROXY stream. Its length is little endian, unlike everything else (`@ngrok/ngrok` 1.7.0). */
-function proxyPreamble(id: string, { address, protocol }: ClientInfo, passthrough: boolean): Buffer {
-  const header = Buffer.from(
-    JSON.stringify({
-      Id: id,
-      ClientAddr: address,
-      Proto: protocol,
-      EdgeType: EDGE_TYPES[protocol],
-      PassthroughTLS: passthrough,
-    }),
-  );
-  const length = Buffer.alloc(8);
-  length.writeBigInt64LE(BigInt(header.length));
-  return Buffer.concat([streamPrefix(StreamType.proxy), length, header]);
+  /** Type and header of a PROXY stream. Its length is little endian, unlike everything else (`@ngrok/ngrok` 1.7.0). */
+  #preamble(client: ClientInfo): Buffer {
+    const { address, protocol } = client;
+    const header = Buffer.from(
+      JSON.stringify({
+        Id: this.id,
+        ClientAddr: address,
+        Proto: protocol,
+        EdgeType: this.edgeTypeOf(protocol),
+        PassthroughTLS: this.isPassthrough(client),
+      }),
+    );
+    const length = Buffer.alloc(8);
+    length.writeBigInt64LE(BigInt(header.length));
+    return Buffer.concat([streamPrefix(StreamType.proxy), length, header]);
+  }
 }

@@ -6,6 +6,7 @@ import {
   AuthRequest,
   BindLabeledRequest,
   BindRequest,
+  PatchRequest,
   parseMessage,
   StreamType,
   streamPrefix,
@@ -24,6 +25,9 @@ import { watchHeartbeats } from './heartbeat-timeout.ts';
 import type { RefusalLog } from './refusal-log.ts';
 import { type Listener, SessionListeners, type SessionListenersDeps } from './session-listeners.ts';
 import { StreamGate } from './stream-gate.ts';
+
+/** What agents show of the service they are connected to. */
+const GATEWAY = { Region: 'self-hosted', AccountName: 'device-agent gateway', PlanName: 'self-hosted', Banner: '' };
 
 const AUTH_DEADLINE_MS = 10_000;
 const PROBE_MS = 1_000;
@@ -166,6 +170,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   }
 
   async #serve(type: number, body: unknown, size: number): Promise<RpcAnswer> {
+    if (type === StreamType.serverInfo) return { body: { Region: GATEWAY.Region } };
     if (type === StreamType.auth) return this.#authenticate(parseMessage(AuthRequest, body, 'ERR_NGROK_109'));
     if (!this.#credential) throw new RpcError('ERR_NGROK_4018', 'the session has not authenticated');
     switch (type) {
@@ -179,6 +184,8 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
         return { body: {} };
       case StreamType.bindLabeled:
         return this.#listeners.bindLabeled(parseMessage(BindLabeledRequest, body, 'ERR_NGROK_301'), size);
+      case StreamType.patchTunnel:
+        return this.#listeners.update(parseMessage(PatchRequest, body, 'ERR_NGROK_301'), size);
       default:
         throw new RpcError('ERR_NGROK_332', `requests of type ${type} are not supported by this gateway`);
     }
@@ -210,7 +217,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     const who = { session: this.#id, credential: credential.id, address: this.address };
     this.#deps.log.info({ ...who, agent: extra.clienttype, version: extra.version }, 'agent session online');
     const version = request.Version.includes('3') ? '3' : '2';
-    return { body: { Version: version, ClientId: this.#id, Extra: {} } };
+    return { body: { Version: version, ClientId: this.#id, Extra: { ...GATEWAY, AgentSessionID: this.#id } } };
   }
 
   #heartbeatProbe(): HeartbeatProbe {

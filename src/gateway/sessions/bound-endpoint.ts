@@ -1,5 +1,6 @@
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
+import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import type { ClientInfo, EndpointAddress, EndpointProtocol, OnlineEndpoint } from '../endpoints/endpoint.ts';
 import { bindingOf } from '../endpoints/endpoint-address.ts';
@@ -10,9 +11,13 @@ export interface EndpointParticulars extends ListenerParticulars, EndpointAddres
   /** Whether it shares its address with other endpoints. */
   pooled: boolean;
   policy: CompiledPolicy;
+  /** The rules around the policy that the endpoint's options require. */
+  frame: PolicyFrame;
   tls: TlsTermination | null;
   proxyProtocol: 0 | 1 | 2;
   websocketTcp: boolean;
+  name: string;
+  description: string;
 }
 
 /** A public URL and the agent's listener behind it. */
@@ -23,10 +28,15 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
   readonly port: number;
   readonly internal: boolean;
   readonly pooled: boolean;
-  readonly policy: CompiledPolicy;
+  policy: CompiledPolicy;
   readonly tls: TlsTermination | null;
   readonly proxyProtocol: 0 | 1 | 2;
   readonly websocketTcp: boolean;
+  readonly frame: PolicyFrame;
+  name: string;
+  description: string;
+  /** When its agent last changed it. */
+  updatedAt = this.boundAt;
 
   constructor(particulars: EndpointParticulars, owner: ListenerOwner) {
     super(particulars, owner);
@@ -40,10 +50,18 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
     this.tls = particulars.tls;
     this.proxyProtocol = particulars.proxyProtocol;
     this.websocketTcp = particulars.websocketTcp;
+    this.frame = particulars.frame;
+    this.name = particulars.name;
+    this.description = particulars.description;
   }
 
   get binding(): Binding {
     return bindingOf(this);
+  }
+
+  /** Undefined: only edges have a type (`EdgeType` 0 in ngrok's Go SDK). */
+  protected override edgeTypeOf(): string {
+    return '0';
   }
 
   /** A policy can make the edge terminate TLS although the agent did not ask for it. */

@@ -2,6 +2,7 @@ import {
   type BindLabeledRequest,
   type BindRequest,
   EndpointOptions,
+  type PatchRequest,
   parseMessage,
 } from '../../agent-protocol/messages.ts';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
@@ -36,7 +37,7 @@ const PUBLIC_ID = /^ep_[0-9A-Za-z]{27}$/;
 /** The result of a BIND: the endpoint, and the answer that the SDK sends back when it reconnects. */
 export interface Bound {
   endpoint: BoundEndpoint;
-  answer: { Id: string; URL: string; Proto: string; Opts: object; Extra: { Token: string } };
+  answer: { Id: string; URL: string; Proto: string; Opts: object; Extra: { Token: string; TunnelID: string } };
 }
 
 /** Puts the endpoints and labelled tunnels that agents request online. */
@@ -81,6 +82,32 @@ export class EndpointBinder {
       lease?.end();
       throw error;
     }
+  }
+
+  /**
+   * Changes an endpoint that is online.
+   *
+   * @throws {RpcError} when the policy is invalid, or the change needs a new endpoint; nothing is changed then
+   */
+  async update(endpoint: BoundEndpoint, changes: PatchRequest): Promise<void> {
+    const { Name, Description, Metadata, PoolingEnabled, TrafficPolicy } = changes;
+    if ((PoolingEnabled ?? endpoint.pooled) !== endpoint.pooled) {
+      throw new RpcError('ERR_NGROK_301', 'pooling cannot be changed while the endpoint is online; bind it again');
+    }
+    if (typeof TrafficPolicy === 'string') endpoint.policy = await this.#replacement(endpoint, TrafficPolicy);
+    endpoint.name = Name ?? endpoint.name;
+    endpoint.description = Description ?? endpoint.description;
+    endpoint.metadata = Metadata ?? endpoint.metadata;
+    endpoint.updatedAt = new Date();
+  }
+
+  async #replacement(endpoint: BoundEndpoint, text: string): Promise<CompiledPolicy> {
+    const { policies } = this.options;
+    const { protocol, url, internal, frame } = endpoint;
+    await policies.load(text, frame);
+    const policy = asRpcError(() => policies.compile(text, { protocol, url, internal, frame }));
+    if (policy.terminatesTls === endpoint.policy.terminatesTls) return policy;
+    throw new RpcError('ERR_NGROK_301', 'terminate-tls cannot be added or removed while the endpoint is online');
   }
 
   /** Puts a labelled tunnel online; throws an {@link RpcError} when the session may not bind it. */
@@ -135,12 +162,15 @@ export class EndpointBinder {
       port: address.port,
       pooled: request.Extra.PoolingEnabled,
       policy,
+      frame,
       tls: terminationOf(address, options, { clientAuthorities, byPolicy: policy.terminatesTls }),
       proxyProtocol: options.ProxyProto,
       websocketTcp,
       http2Upstream: speaksHttp2(request.ForwardsProto),
       forwardsTo: request.ForwardsTo,
       metadata: request.Extra.Metadata,
+      name: request.Extra.Name,
+      description: request.Extra.Description,
     };
     return new BoundEndpoint(particulars, owner);
   }
@@ -194,5 +224,11 @@ function answerOf(endpoint: BoundEndpoint, request: BindRequest, options: Endpoi
   opts.MutualTLSAtAgent = options.MutualTLSAtAgent;
   opts.ProxyProto = proxyProtocol;
   if (protocol === 'tls' && endpoint.tls) opts.TLSTermination = options.TLSTermination ?? OWN_CERTIFICATE;
-  return { Id: id, URL: url, Proto: protocol, Opts: opts, Extra: { Token: tokenFor(endpoint) } };
+  return {
+    Id: id,
+    URL: url,
+    Proto: protocol,
+    Opts: opts,
+    Extra: { Token: tokenFor(endpoint), TunnelID: endpoint.tunnelId },
+  };
 }

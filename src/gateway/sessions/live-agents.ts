@@ -1,6 +1,5 @@
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { messageOf } from '../../lib/errors.ts';
-import { ksuidOf } from '../../lib/ids.ts';
 import type { Log } from '../../lib/log.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type {
@@ -43,7 +42,7 @@ export class LiveAgents implements LiveView {
 
   tunnels(): readonly LiveTunnel[] {
     return this.#online().map(([session, listener]) => ({
-      id: tunnelId(listener),
+      id: listener.tunnelId,
       sessionId: session.id,
       startedAt: timestamp(listener.boundAt.getTime()),
       metadata: listener.metadata,
@@ -109,11 +108,11 @@ function showEndpoint(session: AgentSession, endpoint: BoundEndpoint): LiveEndpo
     port: endpoint.port,
     url: endpoint.url,
     createdAt: boundAt,
-    updatedAt: boundAt,
+    updatedAt: timestamp(endpoint.updatedAt.getTime()),
     metadata: endpoint.metadata,
-    description: '',
-    name: '',
-    tunnelId: tunnelId(endpoint),
+    description: endpoint.description,
+    name: endpoint.name,
+    tunnelId: endpoint.tunnelId,
     sessionId: session.id,
     edgeId: null,
     ownerId: session.credential.ownerId,
@@ -133,9 +132,4 @@ function stopForbidden(session: AgentSession): void {
       session.stopListener(listener, error.message, error.code);
     }
   }
-}
-
-/** An endpoint and its tunnel share their KSUID; a labelled tunnel has its own id. */
-function tunnelId({ publicId }: Listener): string {
-  return `tn_${ksuidOf(publicId)}`;
 }

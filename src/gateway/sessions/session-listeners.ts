@@ -1,4 +1,4 @@
-import type { BindLabeledRequest, BindRequest } from '../../agent-protocol/messages.ts';
+import type { BindLabeledRequest, BindRequest, PatchRequest } from '../../agent-protocol/messages.ts';
 import type { RpcAnswer } from '../../agent-protocol/rpc.ts';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { messageOf } from '../../lib/errors.ts';
@@ -26,6 +26,8 @@ export class SessionListeners {
   #pending = 0;
   /** Returns the bytes taken from the authtoken's allowance. */
   readonly #release = new WeakMap<Listener, () => void>();
+  /** The same for what the last update took. */
+  readonly #releaseUpdate = new WeakMap<Listener, () => void>();
 
   constructor(
     private readonly owner: ListenerOwner,
@@ -81,6 +83,28 @@ export class SessionListeners {
     return this.#answer(tunnel, { Id: tunnel.id });
   }
 
+  /**
+   * @param size bytes of the request
+   * @throws {RpcError} when the endpoint is unknown or cannot be changed so
+   */
+  async update(request: PatchRequest, size: number): Promise<RpcAnswer> {
+    const endpoint = this.#named(request.TunnelId);
+    const { binder, optionBytes, log } = this.deps;
+    const release = optionBytes.take(this.owner.credential.id, size);
+    try {
+      await binder.update(endpoint, request);
+    } catch (error) {
+      release();
+      throw error;
+    }
+    this.#releaseUpdate.get(endpoint)?.();
+    this.#releaseUpdate.set(endpoint, release);
+    // It went offline meanwhile.
+    if (this.#byId.get(endpoint.id) !== endpoint) release();
+    log.debug({ session: this.owner.id, url: endpoint.url }, 'endpoint changed');
+    return { body: {} };
+  }
+
   /** Takes a listener offline. Unknown ids are ignored: SDKs unbind more than once. */
   unbind(id: string, reason: Error): void {
     const listener = this.#byId.get(id);
@@ -88,6 +112,7 @@ export class SessionListeners {
     const { binder, log } = this.deps;
     this.#byId.delete(id);
     this.#release.get(listener)?.();
+    this.#releaseUpdate.get(listener)?.();
     binder.unbind(listener, reason);
     const { publicId } = listener;
     log.debug({ session: this.owner.id, id: publicId, reason: messageOf(reason) }, 'endpoint offline');
@@ -103,6 +128,15 @@ export class SessionListeners {
       throw new RpcError('ERR_NGROK_350', `endpoint limit reached: one session can have ${maxListeners} endpoints`);
     }
     return optionBytes.take(this.owner.credential.id, size);
+  }
+
+  /** The endpoint with this id of the agent's, of the management API, or of its tunnel. */
+  #named(id: string): BoundEndpoint {
+    for (const listener of this.#byId.values()) {
+      const isNamed = [listener.id, listener.publicId, listener.tunnelId].includes(id);
+      if (isNamed && !('labels' in listener)) return listener;
+    }
+    throw new RpcError('ERR_NGROK_301', 'no endpoint of this session has this id');
   }
 
   #requireUnusedId(id: string): void {

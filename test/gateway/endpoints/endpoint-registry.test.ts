@@ -18,6 +18,9 @@ function endpoint(protocol: EndpointProtocol, host: string, { port = 443, intern
       tls: protocol === 'https' ? EDGE_TERMINATION : null,
       proxyProtocol: 0,
       websocketTcp: false,
+      frame: { before: {}, after: {} },
+      name: '',
+      description: '',
     },
     owner,
   );

@@ -387,7 +387,7 @@ describe('a hostile or broken agent', () => {
     const gateway = await SessionGateway.start();
     const agent = await rawAgent(gateway);
     await agent.call(0, auth(gateway));
-    expect((await agent.call(8, {})).Error).toMatch(/ERR_NGROK_332$/);
+    expect((await agent.call(11, {})).Error).toMatch(/ERR_NGROK_332$/);
     expect((await agent.call(2, { Id: 'ep_unknown' })).Error).toBeUndefined();
     expect((await agent.call(0, auth(gateway))).Error).toMatch(/ERR_NGROK_109$/);
   });

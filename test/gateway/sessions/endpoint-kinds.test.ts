@@ -299,10 +299,10 @@ describe('the header of a proxied connection', () => {
   });
 
   it.each([
-    ['https', { Proto: 'https', EdgeType: '3', PassthroughTLS: false }],
-    ['http', { Proto: 'http', EdgeType: '3', PassthroughTLS: false }],
-    ['tcp', { Proto: 'tcp', EdgeType: '1', PassthroughTLS: false }],
-    ['tls', { Proto: 'tls', EdgeType: '2', PassthroughTLS: true }],
+    ['https', { Proto: 'https', EdgeType: '0', PassthroughTLS: false }],
+    ['http', { Proto: 'http', EdgeType: '0', PassthroughTLS: false }],
+    ['tcp', { Proto: 'tcp', EdgeType: '0', PassthroughTLS: false }],
+    ['tls', { Proto: 'tls', EdgeType: '0', PassthroughTLS: true }],
   ] as const)('says what kind of endpoint it came to: %s', async (Proto, members) => {
     const gateway = await SessionGateway.start();
     const agent = await rawAgent(gateway);
@@ -321,7 +321,7 @@ describe('the header of a proxied connection', () => {
     const TLSTermination = { cert: Buffer.from(cert).toString('base64'), key: Buffer.from(key).toString('base64') };
     await agent.call(BIND, { Id: '', Proto: 'tls', Opts: { Domain: 'a.localhost', TLSTermination } });
     gateway.endpoints.lookup('tls', 'a.localhost')?.openStream(client('tls'));
-    expect(await agent.proxyHeader()).toMatchObject({ Proto: 'tls', EdgeType: '2', PassthroughTLS: false });
+    expect(await agent.proxyHeader()).toMatchObject({ Proto: 'tls', EdgeType: '0', PassthroughTLS: false });
   });
 
   it('says that the edge terminates TLS because of a policy', async () => {
@@ -330,7 +330,7 @@ describe('the header of a proxied connection', () => {
     await agent.call(0, auth(gateway));
     await agent.call(BIND, { Id: '', Proto: 'tls', Opts: { Domain: 'a.localhost' } });
     gateway.endpoints.lookup('tls', 'a.localhost')?.openStream(client('tls', false));
-    expect(await agent.proxyHeader()).toMatchObject({ Proto: 'tls', EdgeType: '2', PassthroughTLS: false });
+    expect(await agent.proxyHeader()).toMatchObject({ Proto: 'tls', EdgeType: '0', PassthroughTLS: false });
   });
 
   it.each([true, false])(
