@@ -40,6 +40,7 @@ export default defineConfig({
     // Every test stands alone. The seed is printed; --sequence.seed repeats the order.
     sequence: { shuffle: { tests: true } },
     globalSetup: 'test/support/fresh-build.ts',
+    setupFiles: 'test/support/long-uptime.ts',
     reporters: ['default', new SkippedReporter()],
     coverage: {
       provider: 'v8',

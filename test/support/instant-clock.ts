@@ -1,10 +1,11 @@
 import { type Clock, systemClock } from '../../src/lib/clock.ts';
+import { UPTIME_MS } from './uptime.ts';
 
 /** A clock whose sleeps take no time but are recorded. */
 export class InstantClock implements Clock {
   /** The requested sleeps in milliseconds, in order. */
   readonly slept: number[] = [];
-  #now = 0;
+  #now = UPTIME_MS;
 
   constructor(private readonly chance = 0.5) {}
 

@@ -1,4 +1,5 @@
 import type { Clock } from '../../src/lib/clock.ts';
+import { UPTIME_MS } from './uptime.ts';
 
 interface Sleeper {
   at: number;
@@ -7,7 +8,7 @@ interface Sleeper {
 
 /** A clock that only the test advances. */
 export class SteeredClock implements Clock {
-  #now = 0;
+  #now = UPTIME_MS;
   readonly #sleepers = new Set<Sleeper>();
   /** The result of random(). */
   chance: () => number = () => 0.5;

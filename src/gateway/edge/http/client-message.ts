@@ -16,7 +16,7 @@ export interface ClientHeaders {
 }
 
 /** The body of a request, as a subset of Node's streams. It starts to flow with the first listener to `data`. */
-export type ClientBody = Pick<Readable, 'destroyed' | 'on' | 'off' | 'pause' | 'resume'>;
+export type ClientBody = Pick<Readable, 'destroyed' | 'on' | 'off' | 'pause' | 'resume' | 'readableLength'>;
 
 /** A client's request to switch its connection to another protocol. */
 export interface Upgrade {

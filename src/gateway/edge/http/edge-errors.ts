@@ -16,8 +16,7 @@ export const malformedRequest = (why: string): ApiError => new ApiError(400, 'ER
 
 export const headersTooLong = (): ApiError => new ApiError(431, 'ERR_NGROK_3004', 'Bad request: headers too long.');
 
-export const requestTimeout = (): ApiError =>
-  new ApiError(408, 'ERR_NGROK_3004', 'Bad request: headers not received in time.');
+export const requestTimeout = (): ApiError => new ApiError(408, 'ERR_NGROK_3004', 'Bad request: not received in time.');
 
 export const unknownExpectation = (): ApiError =>
   new ApiError(417, 'ERR_NGROK_3004', 'Bad request: unsupported expectation.');

@@ -1,4 +1,4 @@
-/** Limits on HTTP clients. Requests themselves have no time limit, as streams last. */
+/** Limits on HTTP clients. A request as a whole has no time limit, as streams last. */
 export interface HttpLimits {
   /** Bytes of a request's headers, and of a response's. */
   headerBytes: number;
@@ -6,9 +6,11 @@ export interface HttpLimits {
   headersTimeout: number;
   /** Milliseconds that an idle connection stays open for another request. */
   keepAliveTimeout: number;
-  /** Milliseconds without a byte in either direction; also how long an HTTP/2 client may leave a response unread. */
+  /** Milliseconds in which a client that is waited for must send or take some bytes; see `Progress`. */
+  progressTimeout: number;
+  /** Milliseconds without a byte in either direction. */
   idleTimeout: number;
-  /** Milliseconds in which an idle HTTP/2 client has to answer a PING. */
+  /** Milliseconds in which an HTTP/2 client has to answer a PING, unless other bytes move. */
   pingTimeout: number;
   /** Concurrent connections on the plain port; beyond it, the longest idle one is closed, or else the newest. */
   connections: number;
@@ -20,13 +22,16 @@ export const HTTP_LIMITS: HttpLimits = {
   headerBytes: 64 * 1024,
   headersTimeout: 30_000,
   keepAliveTimeout: 60_000,
+  // With the interval between two checks, 30 s.
+  progressTimeout: 25_000,
   idleTimeout: 360_000,
-  pingTimeout: 30_000,
+  pingTimeout: 15_000,
   connections: 8192,
   streams: 100,
 };
 
 /** Milliseconds between checks of deadlines: often enough for short limits. */
-export function sweepInterval({ headersTimeout, keepAliveTimeout, idleTimeout }: HttpLimits): number {
-  return Math.min(5000, Math.ceil(Math.min(headersTimeout, keepAliveTimeout, idleTimeout) / 4));
+export function sweepInterval(limits: HttpLimits): number {
+  const { headersTimeout, keepAliveTimeout, progressTimeout, idleTimeout } = limits;
+  return Math.min(5000, Math.ceil(Math.min(headersTimeout, keepAliveTimeout, progressTimeout, idleTimeout) / 4));
 }

@@ -9,6 +9,7 @@ import { answerError, WITHOUT_REQUEST } from '../../http/error-response.ts';
 import { HeaderBlock } from '../../http/header-block.ts';
 import { HeadersTooLong, MalformedMessage } from '../../http/header-fields.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
+import { BodyProgress } from '../body-progress.ts';
 import type { IdleClient } from '../idle-clients.ts';
 import { type Http1Head, NO_HEAD, parseHttp1Head } from './http1-head.ts';
 import { Http1Request } from './http1-request.ts';
@@ -16,6 +17,14 @@ import { Http1Response, type Http1ResponseOptions } from './http1-response.ts';
 
 /** Milliseconds for the client to read the last response, before bytes that it still sends reset the connection. */
 const LINGER_MS = 1000;
+
+/** Bytes of further requests that are read while a response is pending. Reading on shows when the client leaves. */
+const MAX_POSTPONED = 16_384;
+
+/** Requests of one connection that are served before others get their turn. */
+const REQUESTS_PER_TURN = 4;
+
+const NOTHING = Buffer.alloc(0);
 
 export interface Http1Handler {
   /** Answers a request; throws nothing. */
@@ -42,7 +51,7 @@ export interface Http1ClientOptions {
 
 /**
  * One HTTP/1 connection of a client. Requests are processed one at a time: the next is read once the response to the last
- * has been written, so pipelining clients cost no more than others.
+ * has been written, and after a few it is the turn of other connections, so pipelining clients cost no more than others.
  */
 export class Http1Client implements IdleClient {
   readonly #responses: Http1ResponseOptions;
@@ -52,7 +61,13 @@ export class Http1Client implements IdleClient {
   /** The current request; null between two. */
   #request: Http1Request | null = null;
   #response: Http1Response | null = null;
+  #body: BodyProgress | null = null;
   #closing = false;
+  /** Bytes that wait for the response to the current request, for the client to read the last one, or for their turn. */
+  #postponed: Buffer = NOTHING;
+  /** When there were too many of them to read on. */
+  #postponedSince = Number.POSITIVE_INFINITY;
+  #continues = false;
   /** When the connection began to wait for the client, in milliseconds of `performance.now()`. */
   #waitingSince = performance.now();
   /** Whether the headers timeout applies: headers have begun, or none has arrived yet. */
@@ -87,25 +102,39 @@ export class Http1Client implements IdleClient {
     this.socket.destroy();
   }
 
-  /** Ends a connection whose headers are overdue, or that has been idle for too long. */
+  /** Ends a connection whose request is overdue, or that has been idle for too long. */
   checkTime(now: number): void {
     const { headersTimeout, keepAliveTimeout } = this.options.limits;
-    if (this.#response !== null || this.#closing) return;
+    if (this.#closing) return;
+    if (this.#request !== null && this.#response !== null) {
+      this.#checkRequest(this.#request, this.#response, now);
+      return;
+    }
     if (now - this.#waitingSince < (this.#headersDue ? headersTimeout : keepAliveTimeout)) return;
     if (this.#headersBegun) this.#reject(requestTimeout());
     else this.#close();
   }
 
-  readonly #onData = (bytes: Buffer): void => {
-    try {
-      this.#read(bytes);
-    } catch (error) {
-      this.#reject(this.#errorFor(error));
+  #checkRequest(request: Http1Request, response: Http1Response, now: number): void {
+    const { progressTimeout } = this.options.limits;
+    if (now - this.#postponedSince >= progressTimeout) this.#abort();
+    if (request.complete) return;
+    if (response.destroyed) {
+      if (now - this.#waitingSince >= progressTimeout) this.#close();
+      return;
     }
+    this.#body ??= new BodyProgress(request, response, progressTimeout, now);
+    if (this.#body.isStalled(now)) this.#reject(requestTimeout());
+  }
+
+  readonly #onData = (bytes: Buffer): void => {
+    if (this.#closing) return;
+    if (this.#postponed.length > 0) this.#postpone(Buffer.concat([this.#postponed, bytes]));
+    else this.#process(bytes);
   };
 
   readonly #onDrain = (): void => {
-    if (this.#response === null) this.socket.resume();
+    if (this.#response === null) this.#continue();
     else this.#response.emit('drain');
   };
 
@@ -122,19 +151,61 @@ export class Http1Client implements IdleClient {
     this.options.onDone(this);
   };
 
-  #read(bytes: Buffer): void {
-    for (let at = 0; at < bytes.length && !this.#closing; ) {
-      const request = this.#request;
-      if (request === null && !this.socket.writableNeedDrain) at = this.#readHead(bytes, at);
-      else if (request !== null && !request.complete) at = this.#readBody(request, bytes, at);
-      else {
-        // The next request waits for this response, or for the client to read the last one.
-        this.socket.pause();
-        this.socket.unshift(at === 0 ? bytes : bytes.subarray(at));
-        return;
-      }
+  #process(bytes: Buffer): void {
+    try {
+      const end = this.#read(bytes);
+      if (end < bytes.length && !this.#closing) this.#postpone(bytes.subarray(end));
+    } catch (error) {
+      this.#reject(this.#errorFor(error));
     }
   }
+
+  /** @returns the position after what can be read now */
+  #read(bytes: Buffer): number {
+    let at = 0;
+    for (let begun = 0; at < bytes.length && !this.#closing; ) {
+      const request = this.#request;
+      if (request !== null && !request.complete) {
+        at = this.#readBody(request, bytes, at);
+        continue;
+      }
+      if (request !== null || this.socket.writableNeedDrain) break;
+      if (begun === REQUESTS_PER_TURN) {
+        this.#continue();
+        break;
+      }
+      at = this.#readHead(bytes, at);
+      begun += 1;
+    }
+    return at;
+  }
+
+  #postpone(bytes: Buffer): void {
+    const { socket } = this;
+    const isUpgrade = this.#request !== null && this.#request.upgrade !== null;
+    // They belong to the other protocol, perhaps with the end of the client's side.
+    if (isUpgrade) socket.pause().unshift(bytes);
+    else this.#postponed = bytes;
+    if (!isUpgrade && bytes.length <= MAX_POSTPONED) return;
+    this.#postponedSince = Math.min(this.#postponedSince, performance.now());
+    socket.pause();
+  }
+
+  /** Processes what was postponed, in a later turn. */
+  #continue(): void {
+    if (this.#continues) return;
+    this.#continues = true;
+    setImmediate(this.#onTurn);
+  }
+
+  readonly #onTurn = (): void => {
+    this.#continues = false;
+    const bytes = this.#postponed;
+    this.#postponed = NOTHING;
+    if (this.#postponedSince < Number.POSITIVE_INFINITY) this.socket.resume();
+    this.#postponedSince = Number.POSITIVE_INFINITY;
+    if (!this.#closing && !this.socket.destroyed) this.#process(bytes);
+  };
 
   #readHead(bytes: Buffer, at: number): number {
     const block = this.#block;
@@ -197,8 +268,11 @@ export class Http1Client implements IdleClient {
   #responseWritten(): void {
     if (!this.#response?.shouldKeepAlive) this.#close();
     else if (this.#request?.complete) this.#next();
-    // Discard the rest of the body, which precedes the next request.
-    else this.#request?.body?.resume();
+    else {
+      // Discard the rest of the body, which precedes the next request.
+      this.#waitingSince = performance.now();
+      this.#request?.body?.resume();
+    }
   }
 
   /** Makes the connection ready for another request. */
@@ -206,9 +280,9 @@ export class Http1Client implements IdleClient {
     const socket = this.socket;
     this.#request = null;
     this.#response = null;
+    this.#body = null;
     this.#waitingSince = performance.now();
-    // A client that does not read its responses gets no more of them.
-    if (socket.writableNeedDrain) socket.pause();
+    if (this.#postponed.length > 0) this.#continue();
     else if (socket.isPaused()) socket.resume();
   }
 

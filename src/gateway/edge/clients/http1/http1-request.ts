@@ -2,11 +2,12 @@ import type { Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import type { ChunkedDecoder } from '../../http/chunked-decoder.ts';
 import type { ClientRequest, Upgrade } from '../../http/client-message.ts';
+import type { ReceivedRequest } from '../body-progress.ts';
 import type { Http1Head } from './http1-head.ts';
 
 const NO_TRAILERS: string[] = [];
 
-export class Http1Request implements ClientRequest {
+export class Http1Request implements ClientRequest, ReceivedRequest {
   readonly method: string;
   readonly url: string;
   readonly httpVersion: string;
@@ -14,6 +15,9 @@ export class Http1Request implements ClientRequest {
   readonly rawHeaders: string[];
   readonly body: Readable | null;
   rawTrailers = NO_TRAILERS;
+  received = 0;
+  /** gRPC is HTTP/2 only. */
+  readonly isDialogue = false;
   complete: boolean;
   /** Missing bytes of a body that is not chunked. */
   #left: number;
@@ -67,6 +71,7 @@ export class Http1Request implements ClientRequest {
 
   /** Pauses the client when the reader is slow. */
   #receive(piece: Buffer): void {
+    this.received += piece.length;
     if (this.body?.push(piece) === false) this.socket.pause();
   }
 

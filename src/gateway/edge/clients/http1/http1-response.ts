@@ -24,6 +24,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
   headersSent = false;
   destroyed = false;
   chunkedEncoding = false;
+  continued = false;
   readonly #socket: Socket;
   readonly #options: Http1ResponseOptions;
   readonly #isHttp10: boolean;
@@ -82,6 +83,7 @@ export class Http1Response extends EventEmitter implements ClientResponse {
   writeInterim(status: number, headers: readonly string[], reason = STATUS_CODES[status] ?? ''): void {
     // HTTP/1.0 has no interim responses (RFC 9110, 15.2).
     if (this.headersSent || this.#isHttp10) return;
+    this.continued ||= status === 100;
     let text = `HTTP/1.1 ${status} ${reason}\r\n`;
     for (let at = 0; at < headers.length; at += 2) text += headerLine(headers[at] as string, headers[at + 1] as string);
     this.#send(`${text}\r\n`);

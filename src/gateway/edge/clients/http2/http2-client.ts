@@ -2,8 +2,11 @@ import type { IncomingHttpHeaders, ServerHttp2Session, ServerHttp2Stream } from 
 import type { TLSSocket } from 'node:tls';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
+import { requestTimeout } from '../../http/edge-errors.ts';
+import { answerError } from '../../http/error-response.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
 import { Http2Code } from '../../http/http2-code.ts';
+import { BodyProgress } from '../body-progress.ts';
 import type { IdleClient } from '../idle-clients.ts';
 import { Allowance } from './http2-allowance.ts';
 import { Http2Request } from './http2-request.ts';
@@ -30,11 +33,24 @@ export interface Http2ClientOptions {
   counters: TrafficCounters;
 }
 
+/** A request whose stream is open. */
+interface Http2Exchange {
+  readonly request: Http2Request;
+  readonly response: Http2Response;
+  /** Set once the body has not arrived for a while. */
+  body?: BodyProgress;
+}
+
 export class Http2Client implements IdleClient {
   readonly #resets: Allowance;
   readonly #controlFrames: Allowance;
-  readonly #responses = new Set<Http2Response>();
+  readonly #exchanges = new Set<Http2Exchange>();
   #idleSince = performance.now();
+  /** Bytes of the connection when they last grew, and when that was. */
+  #moved = 0;
+  #movedAt = this.#idleSince;
+  /** Bytes received when the client last answered a PING; null while one is unanswered. */
+  #provenAt: number | null = 0;
   #hasRequested = false;
 
   constructor(
@@ -58,7 +74,7 @@ export class Http2Client implements IdleClient {
   }
 
   get idleSince(): number | null {
-    return this.#responses.size > 0 || this.socket.destroyed ? null : this.#idleSince;
+    return this.#exchanges.size > 0 || this.socket.destroyed ? null : this.#idleSince;
   }
 
   destroy(): void {
@@ -66,45 +82,70 @@ export class Http2Client implements IdleClient {
   }
 
   /**
-   * Pings the client whenever it has been idle for too long. Responses may take longer, as streaming gRPC calls do, unless
-   * the client is gone.
+   * Ends requests that the client does not send, responses that it does not read, and a connection that has carried no
+   * request for too long or whose client is gone. Bytes that trickle in do not count as use.
    */
-  watch(): void {
-    const { idleTimeout, pingTimeout } = this.options.limits;
-    this.session.setTimeout(idleTimeout, () => {
-      const timer = setTimeout(() => this.socket.destroy(), pingTimeout).unref();
-      const sent = this.session.ping((error) => {
-        clearTimeout(timer);
-        if (error === null) this.session.setTimeout(idleTimeout);
-      });
-      if (!sent) this.socket.destroy();
-    });
+  checkTime(now: number): void {
+    const { headersTimeout, keepAliveTimeout } = this.options.limits;
+    if (this.#exchanges.size > 0) {
+      for (const exchange of this.#exchanges) this.#checkExchange(exchange, now);
+      this.#checkPresence(now);
+    } else if (now - this.#idleSince >= (this.#hasRequested ? keepAliveTimeout : headersTimeout)) {
+      this.#end(Http2Code.noError);
+    }
+  }
+
+  #checkExchange(exchange: Http2Exchange, now: number): void {
+    const { request, response } = exchange;
+    const { progressTimeout } = this.options.limits;
+    if (response.isStalled(progressTimeout, now)) response.destroy();
+    if (request.complete || request.body === null) return;
+    exchange.body ??= new BodyProgress(request, response, progressTimeout, now);
+    if (!exchange.body.isStalled(now)) return;
+    if (response.headersSent) response.destroy(Http2Code.cancel);
+    else answerError(request, response, requestTimeout());
   }
 
   /**
-   * Ends responses that the client does not read, and a connection that has carried no request for too long. Bytes that
-   * trickle in do not count as use.
+   * Pings the client when bytes of it have arrived since its last answer, or when it has been silent for long. After some
+   * errors of a client, nghttp2 stops reading without a word, which hides the end of the connection, too. Responses may take
+   * as long as they need, as streaming gRPC calls do.
    */
-  checkTime(now: number): void {
-    const { headersTimeout, keepAliveTimeout, idleTimeout } = this.options.limits;
-    for (const response of this.#responses) if (response.isStalled(now, idleTimeout)) response.destroy();
-    if (this.#responses.size > 0 || now - this.#idleSince < (this.#hasRequested ? keepAliveTimeout : headersTimeout))
+  #checkPresence(now: number): void {
+    const { idleTimeout, pingTimeout } = this.options.limits;
+    const { session, socket } = this;
+    const moved = socket.bytesRead + socket.bytesWritten;
+    if (moved !== this.#moved) {
+      this.#moved = moved;
+      this.#movedAt = now;
+    }
+    if (this.#provenAt === null) {
+      if (now - this.#movedAt >= pingTimeout) socket.destroy();
       return;
-    this.#end(Http2Code.noError);
+    }
+    if (socket.bytesRead === this.#provenAt && now - this.#movedAt < idleTimeout) return;
+    this.#provenAt = null;
+    this.#movedAt = now;
+    const sent = session.ping(() => {
+      this.#provenAt = socket.bytesRead;
+    });
+    if (!sent) socket.destroy();
   }
 
   #serve(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, raw: readonly string[]): void {
     const { onRequest, counters } = this.options;
     const response = new Http2Response(stream, headers[':method'] === 'HEAD', counters);
-    this.#responses.add(response);
+    const request = new Http2Request(stream, headers, raw, this.socket);
+    const exchange = { request, response };
+    this.#exchanges.add(exchange);
     this.#hasRequested = true;
-    stream.on('error', () => {}).on('close', () => this.#closed(stream, response));
-    onRequest(new Http2Request(stream, headers, raw, this.socket), response);
+    stream.on('error', () => {}).on('close', () => this.#closed(stream, exchange));
+    onRequest(request, response);
   }
 
-  #closed(stream: ServerHttp2Stream, response: Http2Response): void {
+  #closed(stream: ServerHttp2Stream, exchange: Http2Exchange): void {
     const now = performance.now();
-    this.#responses.delete(response);
+    this.#exchanges.delete(exchange);
     this.#idleSince = now;
     if (stream.rstCode !== Http2Code.noError && !this.#resets.take(now)) this.#end(Http2Code.enhanceYourCalm);
   }

@@ -60,7 +60,6 @@ export class Http2Clients implements Iterable<Http2Client> {
       },
     });
     const client = new Http2Client(session, socket, { limits, onRequest, counters });
-    client.watch();
     this.#clients.add(client);
     session.once('close', () => this.#clients.delete(client));
   }

@@ -1,12 +1,13 @@
 import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import type { Socket } from 'node:net';
 import type { ClientBody, ClientRequest } from '../../http/client-message.ts';
+import type { ReceivedRequest } from '../body-progress.ts';
 
 /**
  * An HTTP/2 request in the form of HTTP/1.1 (RFC 9113, 8.3.1), so that the proxy has to know one form only. nghttp2 has
  * already rejected requests that RFC 9113 calls malformed.
  */
-export class Http2Request implements ClientRequest {
+export class Http2Request implements ClientRequest, ReceivedRequest {
   readonly httpVersion = '2.0';
   readonly method: string | undefined;
   readonly url: string | undefined;
@@ -14,6 +15,7 @@ export class Http2Request implements ClientRequest {
   readonly body: ClientBody | null;
   readonly upgrade = null;
   rawTrailers: string[] = [];
+  received = 0;
 
   /**
    * @param headers as parsed by Node; modified here
@@ -30,7 +32,7 @@ export class Http2Request implements ClientRequest {
     this.url = headers[':path'];
     this.rawHeaders = rawHeadersOf(headers[':authority'], raw);
     headers.host = headers[':authority'] ?? headers.host;
-    this.body = stream.endAfterHeaders ? null : stream;
+    this.body = stream.endAfterHeaders ? null : this.#counted(stream);
     stream.on('trailers', (_trailers: object, _flags: number, rawTrailers: string[]) => {
       this.rawTrailers = rawTrailers;
     });
@@ -38,6 +40,20 @@ export class Http2Request implements ClientRequest {
 
   get complete(): boolean {
     return this.stream.readableEnded;
+  }
+
+  get isDialogue(): boolean {
+    return this.headers['content-type']?.startsWith('application/grpc') === true;
+  }
+
+  /** Node counts the bytes of a connection only, and a listener to `data` would start the stream. */
+  #counted(stream: ServerHttp2Stream): ServerHttp2Stream {
+    const push = stream.push;
+    stream.push = (chunk: Buffer | null, encoding) => {
+      this.received += chunk?.length ?? 0;
+      return push.call(stream, chunk, encoding);
+    };
+    return stream;
   }
 }
 

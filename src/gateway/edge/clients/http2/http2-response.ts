@@ -1,9 +1,16 @@
 import type { OutgoingHttpHeaders, ServerHttp2Stream, ServerStreamResponseOptions } from 'node:http2';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
+import { Progress } from '../../connections/progress.ts';
 import type { ClientResponse } from '../../http/client-message.ts';
 import { MalformedMessage } from '../../http/header-fields.ts';
 import { Http2Code } from '../../http/http2-code.ts';
 import { http2Headers } from '../../http/http2-headers.ts';
+
+/**
+ * Bytes of a body that Node gets at a time. It reports only when all that it got has left, so that more would hide the
+ * progress of a slow client; less would cost a tenth of the throughput.
+ */
+const PORTION = 65_536;
 
 export class Http2Response implements ClientResponse {
   /** Ignored: the end of a stream does not close the connection. */
@@ -14,10 +21,16 @@ export class Http2Response implements ClientResponse {
   #head: OutgoingHttpHeaders | null = null;
   #bodyless: boolean;
   #trailers: OutgoingHttpHeaders | null = null;
-  #written = 0;
-  /** Bytes that the client had taken when they last grew, and when that was. */
-  #taken = 0;
-  #takenAt = 0;
+  /** The part of the body that Node has not got yet. */
+  readonly #waiting: Buffer[] = [];
+  /** Bytes of the body that Node has got. */
+  #given = 0;
+  #ended = false;
+  #awaitsDrain = false;
+  #whenDrained: (() => void) | null = null;
+  /** Null until a part of the body had to wait. */
+  #progress: Progress | null = null;
+  continued = false;
 
   /** @param bodyless whether the request is HEAD */
   constructor(stream: ServerHttp2Stream, bodyless: boolean, counters: TrafficCounters) {
@@ -35,19 +48,19 @@ export class Http2Response implements ClientResponse {
   }
 
   /**
-   * Whether a part of the body waits, and the client has taken none of it for too long. Its other frames do not count: each
-   * stream has its own flow-control window, which may stay closed.
+   * Whether a part of the body waits, and the client takes too little of it. Its other frames do not count: each stream has
+   * its own flow-control window, which may stay closed.
    *
+   * @param period milliseconds
    * @param now milliseconds of `performance.now()`
    */
-  isStalled(now: number, limit: number): boolean {
+  isStalled(period: number, now: number): boolean {
     const waiting = this.#stream.writableLength;
-    const taken = this.#written - waiting;
-    if (waiting === 0 || taken !== this.#taken) {
-      this.#taken = taken;
-      this.#takenAt = now;
-    }
-    return now - this.#takenAt >= limit;
+    const taken = this.#given - waiting;
+    this.#progress ??= new Progress(period, now, taken);
+    if (waiting > 0) return this.#progress.isStalled(now, taken);
+    this.#progress.restart(now, taken);
+    return false;
   }
 
   /** @throws {MalformedMessage} for an invalid status; Node would throw only later, when no error can be sent any more */
@@ -64,6 +77,7 @@ export class Http2Response implements ClientResponse {
     if (this.destroyed || this.#stream.headersSent) return;
     const head = http2Headers(headers);
     head[':status'] = status;
+    this.continued ||= status === 100;
     this.#stream.additionalHeaders(head);
   }
 
@@ -81,9 +95,7 @@ export class Http2Response implements ClientResponse {
 
   write(chunk: Buffer): boolean {
     this.#respond({ waitForTrailers: true });
-    if (this.#bodyless || this.destroyed) return true;
-    this.#written += chunk.length;
-    return this.#stream.write(chunk);
+    return this.#bodyless || this.destroyed || this.#send(chunk);
   }
 
   addTrailers(trailers: readonly [name: string, value: string][]): void {
@@ -96,11 +108,9 @@ export class Http2Response implements ClientResponse {
     if (this.#trailers === null) this.#respond({ endStream: empty });
     else this.#respond({ waitForTrailers: true });
     if (this.destroyed || this.#bodyless) return;
-    if (empty) this.#stream.end();
-    else {
-      this.#written += last.length;
-      this.#stream.end(last);
-    }
+    this.#ended = true;
+    if (!empty) this.#send(last);
+    else if (this.#waiting.length === 0) this.#stream.end();
   }
 
   destroy(code: number = Http2Code.internalError): void {
@@ -113,9 +123,38 @@ export class Http2Response implements ClientResponse {
   }
 
   once(event: 'close' | 'drain', listener: () => void): this {
-    this.#stream.once(event, listener);
+    if (event === 'drain') this.#whenDrained = listener;
+    else this.#stream.once(event, listener);
     return this;
   }
+
+  #send(chunk: Buffer): boolean {
+    this.#waiting.push(chunk);
+    this.#feed();
+    return !this.#awaitsDrain;
+  }
+
+  #feed(): void {
+    const stream = this.#stream;
+    while (this.#waiting.length > 0 && stream.writableLength < PORTION) {
+      const next = this.#waiting.shift() as Buffer;
+      this.#given += next.length;
+      if (this.#ended && this.#waiting.length === 0) stream.end(next);
+      else stream.write(next);
+    }
+    if (this.#awaitsDrain || !stream.writableNeedDrain) return;
+    this.#awaitsDrain = true;
+    stream.once('drain', this.#onDrain);
+  }
+
+  readonly #onDrain = (): void => {
+    this.#awaitsDrain = false;
+    this.#feed();
+    if (this.#awaitsDrain) return;
+    const drained = this.#whenDrained;
+    this.#whenDrained = null;
+    drained?.();
+  };
 
   /** Without `waitForTrailers`, Node would end a stream in an orderly way before it resets it. */
   #respond(options: ServerStreamResponseOptions): void {

@@ -130,3 +130,100 @@ it('an empty line after a body does not start a request', async () => {
   socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab\r\n');
   expect(String(await collect(socket)).match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 204']);
 });
+
+describe('a client that is waited for is disconnected when it stops or trickles', () => {
+  const read: OnRequest = (req) => req.body?.resume();
+  const post = (headers: string, body = 'a') => `POST / HTTP/1.1\r\nHost: h\r\n${headers}\r\n\r\n${body}`;
+
+  it.each<[string, string, OnRequest, RegExp]>([
+    ['within a body', post('Content-Length: 100000'), read, /^HTTP\/1\.1 408 /],
+    ['within a chunked body', post('Transfer-Encoding: chunked', 'fffff\r\na'), read, /^HTTP\/1\.1 408 /],
+    ['within a body after its response', post('Content-Length: 100000'), sayNo, /^HTTP\/1\.1 403 /],
+    [
+      'within a body that it was asked for',
+      post('Content-Length: 100000\r\nExpect: 100-continue', ''),
+      (req, res) => {
+        res.writeInterim(100, []);
+        read(req, res);
+      },
+      /^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 408 /,
+    ],
+    ['behind a request without a response', GET + 'a'.repeat(20_000), () => {}, /^$/],
+  ])('%s', async (_where, bytes, onRequest, answered) => {
+    const socket = await enter(onRequest, { progressTimeout: 200 });
+    socket.write(bytes);
+    const trickle = setInterval(() => socket.write('a'), 50);
+    onTestFinished(() => clearInterval(trickle));
+    expect(String(await collect(socket))).toMatch(answered);
+  });
+});
+
+describe('a client that is not waited for stays connected', () => {
+  it.each<[string, string, OnRequest]>([
+    ['while its upstream does not read the body', 'POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\na', () => {}],
+    [
+      'while it has not been asked for the body',
+      'POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n',
+      (req) => req.body?.resume(),
+    ],
+    [
+      'while both sides may speak at any time',
+      CHUNKED,
+      (req, res) => {
+        req.body?.resume();
+        res.writeHead(200, []);
+        res.write(Buffer.from('first'));
+      },
+    ],
+  ])('%s', async (_when, bytes, onRequest) => {
+    let finish = () => {};
+    const socket = await enter(
+      (req, res) => {
+        onRequest(req, res);
+        finish = () => {
+          if (!res.headersSent) res.writeHead(200, []);
+          res.end(Buffer.from('last'));
+        };
+      },
+      { progressTimeout: 100 },
+    );
+    socket.write(bytes);
+    await wait(400);
+    finish();
+    const [answered] = (await once(socket.resume(), 'data')) as [Buffer];
+    expect(String(answered)).toContain('last');
+  });
+});
+
+it('bytes behind a request do not hide that the client leaves', async () => {
+  let closed: Promise<unknown> | undefined;
+  const asked = new Promise<void>((resolve) => {
+    void enter((_req, res) => {
+      closed = new Promise((done) => res.once('close', () => done('closed')));
+      resolve();
+    }).then((socket) => {
+      socket.write(`${GET}${GET}`);
+      void asked.then(() => socket.destroy());
+    });
+  });
+  await asked;
+  expect(await closed).toBe('closed');
+});
+
+it('pipelined requests leave turns to other connections', async () => {
+  const turns = new Set<number>();
+  let turn = 0;
+  const count = () => {
+    turn += 1;
+    ticking = setImmediate(count);
+  };
+  let ticking = setImmediate(count);
+  onTestFinished(() => clearImmediate(ticking));
+  const socket = await enter((req, res) => {
+    turns.add(turn);
+    sayNo(req, res);
+  });
+  socket.write(GET.repeat(99) + LAST);
+  expect(String(await collect(socket)).match(/HTTP\/1\.1 403/g)).toHaveLength(100);
+  expect(turns.size).toBeGreaterThan(20);
+});

@@ -3,6 +3,7 @@ import { createServer as createHttp1Server } from 'node:http';
 import { createServer as createHttp2Server } from 'node:http2';
 import type { Server } from 'node:net';
 import { Duplex } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type DirectEndpoint, TestEdge } from '../../../../support/edge.ts';
 import { askHttp2, openHttp2 } from '../../../../support/http2-client.ts';
@@ -169,8 +170,56 @@ describe('limits', () => {
     await limited.close();
   });
 
+  it('allow a client to take the first bytes of a response late', async () => {
+    const limited = await TestEdge.start({ httpLimits: { progressTimeout: 4000, idleTimeout: 4000 } });
+    await limited.serve(HOST, (_req, res) => res.end('ok'), { protocol: 'https' });
+    const raw = await connect(limited);
+    raw.send(frame(Frame.settings, 0, 0, setting(4, 0)), frame(Frame.headers, ALL, 1, block(FIELDS)));
+    expect(await raw.outcome(1)).toEqual({ answered: true });
+    // Deadlines are checked once a second here.
+    await delay(1500);
+    raw.send(frame(Frame.windowUpdate, 0, 1, uint32(100)));
+    expect(await raw.next(({ type }) => type === Frame.data)).toMatchObject({ payload: Buffer.from('ok') });
+    await limited.close();
+  });
+
+  it.each<[string, Fields]>([
+    ['of unknown length', []],
+    ['of known length', [['content-length', '100000']]],
+  ])('reject a request whose body, %s, stops or trickles', async (_what, more) => {
+    const limited = await TestEdge.start({ httpLimits: { progressTimeout: 200 } });
+    await limited.serve(HOST, (req) => req.resume(), { protocol: 'https' });
+    const raw = await connect(limited);
+    const fields: Fields = [[':method', 'POST'], ...FIELDS.slice(1), ...more];
+    const grpc: Fields = [...fields.slice(0, 4), ['content-type', 'application/grpc']];
+    raw.send(frame(Frame.headers, Flag.endHeaders, 1, block(grpc)));
+    raw.send(frame(Frame.headers, Flag.endHeaders, 3, block(fields)));
+    const timer = setInterval(() => raw.send(frame(Frame.data, 0, 3, 'a')), 50);
+    expect(await raw.outcome(3)).toEqual({ answered: true });
+    expect(await raw.next(({ stream, type }) => stream === 3 && type === Frame.data)).toBeTruthy();
+    clearInterval(timer);
+    raw.send(frame(Frame.ping, 0, 0, '12345678'));
+    await raw.next(({ type, flags }) => type === Frame.ping && flags === Flag.ack);
+    // Either side of a gRPC call may speak at any time.
+    expect(await Promise.race([raw.outcome(1), delay(300, 'open')])).toBe('open');
+    await limited.close();
+  });
+
+  it('close a connection whose client leaves after an error that makes nghttp2 stop reading', async () => {
+    const limited = await TestEdge.start({ httpLimits: { progressTimeout: 100, pingTimeout: 100 } });
+    const serving = await limited.serve(HOST, () => {}, { protocol: 'https' });
+    const raw = await connect(limited);
+    raw.send(frame(Frame.headers, ALL, 1, block(FIELDS)));
+    await expect.poll(() => serving.streams.length).toBe(1);
+    raw.send(frame(Frame.data, 0, 1, 'more'));
+    await raw.end();
+    raw.socket.destroy();
+    await expect.poll(() => serving.streams[0]?.destroyed, { timeout: 5000 }).toBe(true);
+    await limited.close();
+  });
+
   it('end unread responses despite PINGs, but none that is merely idle', async () => {
-    const limited = await TestEdge.start({ httpLimits: { idleTimeout: 200 } });
+    const limited = await TestEdge.start({ httpLimits: { progressTimeout: 200 } });
     let finish = () => {};
     const serving = await limited.serve(
       HOST,
