@@ -1,5 +1,6 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { defineConfig, type RolldownOptions } from 'rolldown';
+import { billOfMaterials } from './packaging/bill-of-materials.ts';
 import { thirdPartyLicenses } from './packaging/third-party-licenses.ts';
 
 /**
@@ -19,7 +20,7 @@ const program: RolldownOptions = {
   ...options,
   input: { cli: 'src/cli.ts', 'management/public': 'src/management/public.ts' },
   output: { ...output, dir: 'dist' },
-  plugins: [thirdPartyLicenses(import.meta.dirname)],
+  plugins: [thirdPartyLicenses(import.meta.dirname), billOfMaterials(import.meta.dirname)],
 };
 
 /** What developers run; a container image is built without it. */

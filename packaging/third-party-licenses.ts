@@ -1,24 +1,13 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { dirname, join } from 'node:path';
-import type { OutputBundle, Plugin } from 'rolldown';
+import { join } from 'node:path';
+import type { Plugin } from 'rolldown';
+import { type BundledPackage, packagesIn } from './bundled-packages.ts';
 
 const FILE = 'THIRD-PARTY-LICENSES.txt';
 const PERMITTED = new Set(['0BSD', 'Apache-2.0', 'BSD-2-Clause', 'BSD-3-Clause', 'ISC', 'MIT']);
 const RULE = `\n\n${'-'.repeat(80)}\n\n`;
 /** Every licence says so; what does not is no more than a mention of one. */
 const DISCLAIMER = /\bAS\s+IS\b/;
-/** What the bundler itself adds. */
-const RUNTIME = 'rolldown/runtime.js';
-
-interface Package {
-  folder: string;
-  name: string;
-  version: string;
-  license: string;
-  /** Those of its files of which the bundle has code. */
-  modules: string[];
-}
 
 /**
  * Writes the licences of the packages whose code is in the bundle into a file beside it: code may be passed on only
@@ -51,36 +40,8 @@ export function isPermitted(expression: string): boolean {
   return choices.some((choice) => choice.split(' AND ').every((name) => PERMITTED.has(name)));
 }
 
-function packagesIn(bundle: OutputBundle, home: string): Package[] {
-  const found = new Map<string, Package>();
-  for (const output of Object.values(bundle)) {
-    if (output.type !== 'chunk') continue;
-    for (const [id, { renderedLength }] of Object.entries(output.modules)) {
-      if (renderedLength === 0) continue;
-      const file = id.endsWith(RUNTIME) ? createRequire(import.meta.url).resolve('rolldown') : id;
-      const owner = packageOf(file);
-      const known = found.get(owner.folder);
-      if (known) known.modules.push(file);
-      else if (owner.folder !== home) found.set(owner.folder, { ...owner, modules: [file] });
-    }
-  }
-  return [...found.values()].sort((a, b) => `${a.name} ${a.version}`.localeCompare(`${b.name} ${b.version}`, 'en'));
-}
-
-/** The package that a file belongs to: a package.json without a name and a version only says how to read a folder. */
-function packageOf(file: string): Omit<Package, 'modules'> {
-  for (let folder = dirname(file); ; folder = dirname(folder)) {
-    const manifest = join(folder, 'package.json');
-    if (existsSync(manifest)) {
-      const { name, version, license = '' } = JSON.parse(readFileSync(manifest, 'utf8'));
-      if (name && version) return { folder, name, version, license };
-    }
-    if (folder === dirname(folder)) throw new Error(`${file} is in the bundle, but belongs to no package`);
-  }
-}
-
 /** One section for each text, headed by the packages that it is for. */
-function licenceText(packages: Package[], home: string): string {
+function licenceText(packages: BundledPackage[], home: string): string {
   const sections = new Map<string, string[]>();
   for (const entry of packages) {
     const text = termsOf(entry, home);
@@ -91,7 +52,7 @@ function licenceText(packages: Package[], home: string): string {
 }
 
 /** The terms as the package has them: in files of their own, else in its README, else in its sources. */
-function termsOf(entry: Package, home: string): string {
+function termsOf(entry: BundledPackage, home: string): string {
   const text = [fromFiles, fromReadme, fromSources]
     .map((find) => find(entry, home))
     .find((found) => DISCLAIMER.test(found));
@@ -99,7 +60,7 @@ function termsOf(entry: Package, home: string): string {
   throw new Error(`${entry.name} ${entry.version} comes without the text of its licence (${entry.license})`);
 }
 
-function fromFiles({ folder }: Package): string {
+function fromFiles({ folder }: BundledPackage): string {
   const names = readdirSync(folder).filter((name) => /^(licen[cs]e|copying|copyright|notice)/i.test(name));
   return names
     .sort()
@@ -107,14 +68,14 @@ function fromFiles({ folder }: Package): string {
     .join('\n\n');
 }
 
-function fromReadme({ folder }: Package): string {
+function fromReadme({ folder }: BundledPackage): string {
   const file = join(folder, 'README.md');
   const heading = /^(?:#+ licen[cs]e|licen[cs]e\n-+)\n/im;
   return existsSync(file) ? (readText(file).split(heading)[1]?.split(/^#/m)[0]?.trim() ?? '') : '';
 }
 
 /** What its sources begin with; as that only sums up Apache-2.0, then the text, from the program's own licence. */
-function fromSources({ license, modules }: Package, home: string): string {
+function fromSources({ license, modules }: BundledPackage, home: string): string {
   const notices = [...new Set(modules.map(topComment))].filter((text) => text.includes('Copyright'));
   const shortest = notices.filter((text) => !notices.some((other) => other !== text && text.startsWith(other)));
   return [...shortest, ...(license.includes('Apache-2.0') ? [readText(join(home, 'LICENSE'))] : [])].join('\n\n');

@@ -10,6 +10,8 @@ const PROGRAM = join(ROOT, 'dist/cli.js');
 const TYPES = join(ROOT, 'dist/management/public.d.ts');
 const SOURCES = [
   'src',
+  'packaging/bill-of-materials.ts',
+  'packaging/bundled-packages.ts',
   'packaging/third-party-licenses.ts',
   'test/faults/fleet-agents.ts',
   'test/faults/gateway-writer.ts',

@@ -78,6 +78,7 @@ it('the package holds program, types, licences and documentation, without dead l
     'dist/*.d.ts',
     'dist/*.js',
     'dist/THIRD-PARTY-LICENSES.txt',
+    'dist/sbom.cdx.json',
     'docs/',
     'examples/provision.mjs',
     'package.json',
