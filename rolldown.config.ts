@@ -36,6 +36,13 @@ function tools(): RolldownOptions[] {
     },
     {
       ...options,
+      // Finds the checkout by its own place.
+      external: ['@ngrok/ngrok', 'libsql', /scripts\/build\.js$/],
+      input: ['run', 'attackers', 'honest-clients'].map((name) => `test/attack/${name}.ts`),
+      output: { ...output, dir: 'build/attack' },
+    },
+    {
+      ...options,
       external: ['@ngrok/ngrok', 'libsql', 'rolldown/parseAst'],
       input: 'scripts/docs/write-docs.ts',
       output: { ...output, dir: 'build/docs' },

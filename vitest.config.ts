@@ -12,6 +12,7 @@ const UNIT = [
     'agent/tunnels',
     'agent/upstreams',
     'agent-protocol',
+    'attack',
     'docs',
     'gateway/access',
     'gateway/edge',

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { cpus, machine, release, tmpdir, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { VERSION } from '../../src/version.ts';
@@ -10,8 +10,8 @@ import { networkFaultTools } from '../support/network.ts';
 /** Where faults are provoked. */
 const TESTS = ['test/faults', 'test/agent/tunnels/durable-file', 'test/gateway/store/crash'];
 const REPORT = 'docs/reliability.md';
-/** The end of the report: updated by hand, because such a run takes hours. */
-const MUTATION_TESTING = 'test/faults/mutation-testing.md';
+/** The end of the report: what `npm run attack -- --report` found, and what is updated by hand. */
+const FURTHER = ['test/attack/last-run.md', 'test/faults/mutation-testing.md'];
 /** Times are judged here, so that fewer tests run at once than in `npm test`. */
 const WORKERS = '--maxWorkers=2';
 
@@ -54,7 +54,8 @@ function writeReport(lines: string, ms: number): void {
     machine: describeMachine(),
     minutes: Math.round(ms / 60_000),
   };
-  writeFileSync(REPORT, `${faultReport(findings, run)}\n${readFileSync(MUTATION_TESTING, 'utf8')}`);
+  const further = FURTHER.filter((path) => existsSync(path)).map((path) => readFileSync(path, 'utf8'));
+  writeFileSync(REPORT, [faultReport(findings, run), ...further].join('\n'));
   process.stdout.write(`${REPORT} is written.\n`);
 }
 

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { issueCredential } from '../../src/gateway/store/issue-token.ts';
 import { openGatewayStore } from '../../src/gateway/store/open-gateway-store.ts';
+import type { Store } from '../../src/gateway/store/store.ts';
 import { AgentProcess } from './agent-process.ts';
 import { freePorts } from './free-ports.ts';
 
@@ -15,6 +16,7 @@ export class GatewayProcess {
     /** An authtoken that may bind every name and stays valid after restarts. */
     readonly authtoken: string,
     private readonly env: Record<string, string>,
+    private readonly launcher: string[],
     /** Outside the ephemeral range: a client that dials such a port can otherwise get it as its own local port. */
     firstPort: number,
   ) {
@@ -25,12 +27,23 @@ export class GatewayProcess {
     };
   }
 
-  /** @param folder its working folder, which must exist */
-  static async start(folder: string, env: Record<string, string> = {}): Promise<GatewayProcess> {
+  /**
+   * @param folder its working folder, which must exist
+   * @param options.launcher prefix of the command line
+   * @param options.prepare writes to the database before the start
+   */
+  static async start(
+    folder: string,
+    env: Record<string, string> = {},
+    { launcher = [], prepare = () => {} }: { launcher?: string[]; prepare?: (store: Store) => void } = {},
+  ): Promise<GatewayProcess> {
     const store = openGatewayStore({ dataDir: join(folder, 'data'), encryptionKey: null });
-    const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
+    const { token } = await store.database.write(() => {
+      prepare(store);
+      return issueCredential(store, { acl: [] });
+    });
     store.database.close();
-    const gateway = new GatewayProcess(folder, token, env, (await freePorts(3)).first);
+    const gateway = new GatewayProcess(folder, token, env, launcher, (await freePorts(3)).first);
     await gateway.restart();
     return gateway;
   }
@@ -42,6 +55,10 @@ export class GatewayProcess {
 
   get httpsPort(): number {
     return Number(this.#ports.GATEWAY_HTTPS_PORT);
+  }
+
+  get httpPort(): number {
+    return Number(this.#ports.GATEWAY_HTTP_PORT);
   }
 
   /** `host:port` for agents. */
@@ -60,7 +77,7 @@ export class GatewayProcess {
   /** Kills the process, if it is running, and starts a new one. */
   async restart(): Promise<void> {
     await this.kill();
-    this.#running = AgentProcess.start(this.folder, { ...this.env, ...this.#ports }, ['gateway']);
+    this.#running = AgentProcess.start(this.folder, { ...this.env, ...this.#ports }, ['gateway'], this.launcher);
     await this.#running.logged('gateway listening');
   }
 

@@ -32,7 +32,8 @@ export const Code = {
   calm: 11,
 } as const;
 
-const PREFACE = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n';
+/** What an HTTP/2 client sends first (RFC 9113, 3.4). */
+export const PREFACE = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n';
 const HEAD = 9;
 
 export interface ReceivedFrame {

@@ -1,0 +1,159 @@
+import { type ClientHttp2Session, connect } from 'node:http2';
+import { Agent, request } from 'node:https';
+import { connect as connectTcp } from 'node:net';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { buffer } from 'node:stream/consumers';
+import { connect as connectTls } from 'node:tls';
+import { quantile } from '../support/finding.ts';
+
+/** Honest clients, in a process of their own. Argument: {@link Visit}, as JSON. Prints {@link Visited}. */
+export interface Visit {
+  httpsPort: number;
+  ca: string;
+  hosts: string[];
+  seconds: number;
+}
+
+export interface Visited {
+  kinds: { kind: string; requests: number; failures: Record<string, number>; p50: number; p99: number; max: number }[];
+  /** Milliseconds by which this process itself was late, 99th percentile. */
+  lateP99: number;
+}
+
+/** A request without a complete answer by then has failed. */
+const PATIENCE_MS = 10_000;
+
+const { httpsPort, ca, hosts, seconds } = JSON.parse(process.argv[2] ?? '') as Visit;
+const kept = new Agent({ keepAlive: true, maxSockets: 2 });
+let count = 0;
+
+/** Honest clients come from addresses of their own, one for each host. */
+const addressFor = (host: string) => ({
+  host: '127.0.0.1',
+  port: httpsPort,
+  localAddress: `127.0.4.${1 + hosts.indexOf(host)}`,
+});
+
+interface Wanted {
+  path: string;
+  body?: Buffer;
+  expected: (answer: Buffer) => boolean;
+}
+
+const echo = (): Wanted => {
+  const path = `/echo/${count++}`;
+  return { path, expected: (answer) => answer.toString() === `${path} 0` };
+};
+const upload = (): Wanted => {
+  const path = `/upload/${count++}`;
+  return { path, body: Buffer.alloc(65_536), expected: (answer) => answer.toString() === `${path} 65536` };
+};
+const download = (): Wanted => ({ path: '/bytes/1000000', expected: (answer) => answer.length === 1_000_000 });
+
+/** One request by HTTP/1.1; like a browser, it repeats a request for which a kept connection was closed. */
+function ask(host: string, wanted: Wanted, agent: Agent | false): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const req = request({
+      ...addressFor(host),
+      servername: host,
+      ca,
+      agent,
+      path: wanted.path,
+      method: wanted.body ? 'POST' : 'GET',
+      headers: { host: `${host}:${httpsPort}` },
+      signal: AbortSignal.timeout(PATIENCE_MS),
+    });
+    let answered = false;
+    req.once('response', (res) => {
+      answered = true;
+      buffer(res)
+        .then((answer) => resolve(check(Number(res.statusCode), answer, wanted)), reject)
+        .catch(reject);
+    });
+    req.once('error', (error: NodeJS.ErrnoException) => {
+      const retry = req.reusedSocket && !answered && !wanted.body && error.code === 'ECONNRESET';
+      if (retry) ask(host, wanted, false).then(resolve, reject);
+      else reject(error);
+    });
+    req.end(wanted.body);
+  });
+}
+
+function check(status: number, answer: Buffer, { expected }: Wanted): void {
+  if (status !== 200) throw new Error(`status ${status} ${/ERR_\w+/.exec(answer.toString())?.[0] ?? ''}`);
+  if (!expected(answer)) throw new Error('wrong body');
+}
+
+const sessions = new Map<string, ClientHttp2Session>();
+
+/** The client's HTTP/2 connection to a host, opened again when the last one is closed. */
+function sessionTo(host: string): ClientHttp2Session {
+  const open = sessions.get(host);
+  if (open && !open.closed && !open.destroyed) return open;
+  const session = connect(`https://${host}:${httpsPort}`, {
+    createConnection: () =>
+      connectTls({ socket: connectTcp(addressFor(host)), servername: host, ca, ALPNProtocols: ['h2'] }),
+  });
+  session.on('error', () => session.destroy());
+  sessions.set(host, session);
+  return session;
+}
+
+function askHttp2(host: string, wanted: Wanted): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const stream = sessionTo(host).request({ ':path': wanted.path }, { signal: AbortSignal.timeout(PATIENCE_MS) });
+    let status = 0;
+    stream.once('response', (headers) => {
+      status = Number(headers[':status']);
+    });
+    stream.once('error', reject);
+    buffer(stream)
+      .then((answer) => resolve(check(status, answer, wanted)), reject)
+      .catch(reject);
+  });
+}
+
+const KINDS: { kind: string; everyMs: number; ask(host: string): Promise<void> }[] = [
+  { kind: 'HTTP/1.1, kept connections', everyMs: 100, ask: (host) => ask(host, echo(), kept) },
+  { kind: 'HTTP/1.1, a new connection each', everyMs: 500, ask: (host) => ask(host, echo(), false) },
+  { kind: 'HTTP/2', everyMs: 100, ask: (host) => askHttp2(host, echo()) },
+  { kind: 'POST of 64 KiB', everyMs: 500, ask: (host) => ask(host, upload(), kept) },
+  { kind: 'download of 1 MB', everyMs: 2000, ask: (host) => ask(host, download(), kept) },
+];
+
+const delay = monitorEventLoopDelay();
+delay.enable();
+const kinds = await Promise.all(KINDS.map(visit));
+process.stdout.write(`${JSON.stringify({ kinds, lateP99: delay.percentile(99) / 1e6 } satisfies Visited)}\n`, () =>
+  process.exit(),
+);
+
+/** Sends requests of one kind at a steady rate, however long answers take. */
+async function visit({ kind, everyMs, ask }: (typeof KINDS)[number]): Promise<Visited['kinds'][number]> {
+  const times: number[] = [];
+  const failures: Record<string, number> = {};
+  const asked: Promise<void>[] = [];
+  const one = async (host: string) => {
+    const from = performance.now();
+    try {
+      await ask(host);
+    } catch (error) {
+      const { code, message, name } = error as NodeJS.ErrnoException;
+      const reason = name === 'AbortError' || name === 'TimeoutError' ? 'no answer in 10 s' : (code ?? message);
+      failures[reason] = (failures[reason] ?? 0) + 1;
+    }
+    times.push(performance.now() - from);
+  };
+  const end = performance.now() + seconds * 1000;
+  await new Promise<void>((resolve) => {
+    const timer = setInterval(() => {
+      asked.push(one(hosts[asked.length % hosts.length] ?? ''));
+      if (performance.now() < end) return;
+      clearInterval(timer);
+      resolve();
+    }, everyMs);
+  });
+  await Promise.all(asked);
+  const [p50 = 0, p99 = 0, max = 0] = [0.5, 0.99, 1].map((share) => quantile(times, share));
+  return { kind, requests: times.length, failures, p50, p99, max };
+}

@@ -1,0 +1,92 @@
+import type { TLSSocket } from 'node:tls';
+import { FrameDecoder, type FrameHandler, FrameWriter } from '../../src/agent-protocol/frames.ts';
+import { StreamType, streamPrefix } from '../../src/agent-protocol/messages.ts';
+import { type Life, openTls } from './attack.ts';
+
+const HEARTBEAT_MS = 5_000;
+const HEARTBEAT_STREAM = 3;
+
+/** An agent that keeps to the protocol as far as its attack needs; it keeps nothing that it receives. */
+export class HostileAgent implements FrameHandler {
+  #nextId = 5;
+  #stream = 0;
+  readonly #answers = new Map<number, () => void>();
+  readonly #writer = new FrameWriter();
+  readonly #timer: NodeJS.Timeout;
+
+  private constructor(
+    readonly socket: TLSSocket,
+    /** Called for every stream that the gateway opens, for a client. */
+    private readonly onClient: (stream: number) => void,
+  ) {
+    const decoder = new FrameDecoder(this);
+    socket.on('data', (chunk: Buffer) => decoder.push(chunk));
+    this.send(HEARTBEAT_STREAM, streamPrefix(StreamType.heartbeat), { syn: true });
+    this.#timer = setInterval(() => this.send(HEARTBEAT_STREAM, Buffer.alloc(4)), HEARTBEAT_MS);
+    socket.once('close', () => {
+      clearInterval(this.#timer);
+      for (const resolve of this.#answers.values()) resolve();
+    });
+  }
+
+  /** Opens a session with the hostile tenant's authtoken. */
+  static async open(life: Life, onClient: (agent: HostileAgent, stream: number) => void = () => {}) {
+    const socket = await openTls(life.target.sessionPort, 'localhost', life);
+    const agent: HostileAgent = new HostileAgent(socket, (stream) => onClient(agent, stream));
+    const extra = { AuthToken: life.target.authtoken, Metadata: '' };
+    await agent.call(StreamType.auth, JSON.stringify({ Version: ['3', '2'], ClientId: '', Extra: extra }));
+    return agent;
+  }
+
+  /** Sends a request; resolves when it is answered or the session has ended. */
+  call(type: number, body: string): Promise<void> {
+    const id = this.#nextId;
+    this.#nextId += 2;
+    return new Promise((resolve) => {
+      if (this.socket.destroyed) return resolve();
+      this.#answers.set(id, resolve);
+      this.send(id, streamPrefix(type), { syn: true });
+      // More than a window would wait for credit, and frames have a length limit.
+      const bytes = Buffer.from(body);
+      for (let at = 0; at < bytes.length; at += 16_384) this.send(id, bytes.subarray(at, at + 16_384));
+    });
+  }
+
+  send(stream: number, payload: Buffer, flags: { syn?: boolean; fin?: boolean } = {}): void {
+    this.#writer.data(stream, [payload], payload.length, { syn: false, fin: false, ...flags });
+    this.flush();
+  }
+
+  flush(): void {
+    if (this.socket.writable) this.socket.write(Buffer.concat(this.#writer.take()));
+  }
+
+  onData(stream: number, _length: number, syn: boolean): void {
+    this.#stream = stream;
+    if (syn && stream % 2 === 0) this.onClient(stream);
+  }
+
+  onPayload(piece: Buffer): void {
+    this.#writer.windowIncrement(this.#stream, piece.length);
+    this.flush();
+  }
+
+  onDataEnd(fin: boolean): void {
+    if (fin) this.#answered(this.#stream);
+  }
+
+  onReset(stream: number): void {
+    this.#answered(stream);
+  }
+
+  onWindowIncrement(): void {}
+
+  onGoAway(): void {
+    this.socket.destroy();
+  }
+
+  #answered(stream: number): void {
+    this.#answers.get(stream)?.();
+    this.#answers.delete(stream);
+  }
+}

@@ -1,0 +1,178 @@
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import type { AddressInfo, Server } from 'node:net';
+import { cpus, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { issueCredential } from '../../src/gateway/store/issue-token.ts';
+import { persistTunnels } from '../faults/persisted-tunnels.ts';
+import { AgentProcess } from '../support/agent-process.ts';
+import { GatewayProcess } from '../support/gateway-process.ts';
+import { processResources } from '../support/process-resources.ts';
+import type { AttackResult, Target } from './attack.ts';
+import type { Order } from './attackers.ts';
+import type { Visit, Visited } from './honest-clients.ts';
+import { attackReport, isWithstood, type Outcome } from './report.ts';
+import { brokenUpstream, honestUpstream } from './upstreams.ts';
+
+const HEAP_MIB = 256;
+const DESCRIPTORS = 256;
+/** Honest clients alone, to compare with. */
+const QUIET_SECONDS = 15;
+const HONEST = ['honest-1.localhost', 'honest-2.localhost'];
+const BROKEN = 'broken.localhost';
+const REPORT = 'test/attack/last-run.md';
+const PAGE = 'docs/reliability.md';
+
+/**
+ * `npm run attack [-- minutes] [--only name] [--report]`: a small gateway under a mixed attack, with honest agents and
+ * clients beside it. Fails when one of the honest ones notices. `--only` carries out the attacks whose name contains the
+ * text, `--report` writes the result of all into docs/reliability.md.
+ */
+async function main(args: string[]): Promise<number> {
+  const { values, positionals } = parseArgs({
+    args,
+    options: { only: { type: 'string', default: '' }, report: { type: 'boolean', default: false } },
+    allowPositionals: true,
+  });
+  const minutes = Number(positionals[0] ?? 30);
+  if (!(minutes > 0) || positionals.length > 1 || (values.report && values.only !== ''))
+    throw new Error('usage: npm run attack -- [minutes] [--only name | --report]');
+  if (process.platform !== 'linux' || cpus().length < 2) throw new Error('the attack needs Linux and two cores');
+  // The gateway has a core of its own; everything that starts from here shares another one.
+  execFileSync('taskset', ['-cp', '1', String(process.pid)], { stdio: 'ignore' });
+  const outcome = await attack(minutes, values.only);
+  const report = attackReport(outcome);
+  process.stdout.write(`\n${report}\n`);
+  if (values.report) writeReport(report);
+  return isWithstood(outcome) ? 0 : 1;
+}
+
+async function attack(minutes: number, only: string): Promise<Outcome> {
+  const folder = mkdtempSync(join(tmpdir(), 'attack-'));
+  const ends: (() => unknown)[] = [() => rmSync(folder, { recursive: true })];
+  try {
+    let authtoken = '';
+    const gateway = await GatewayProcess.start(
+      folder,
+      { NODE_OPTIONS: `--max-old-space-size=${HEAP_MIB}` },
+      {
+        launcher: ['taskset', '-c', '0', 'prlimit', `--nofile=${DESCRIPTORS}`],
+        prepare: (store) => {
+          authtoken = issueCredential(store, { acl: [], owner_id: null, description: 'hostile tenant' }).token;
+        },
+      },
+    );
+    ends.unshift(() => gateway.kill());
+    const [honest, broken] = [await listening(honestUpstream()), await listening(brokenUpstream())];
+    ends.unshift(
+      () => honest.server.close(),
+      () => broken.server.close(),
+    );
+    const agents = HONEST.map((host) => startAgent(folder, gateway, host, honest.port));
+    agents.push(startAgent(folder, gateway, BROKEN, broken.port));
+    ends.unshift(...agents.map((agent) => () => agent.end('SIGKILL')));
+    await Promise.all(agents.map((agent) => agent.ready()));
+
+    const visit: Visit = { httpsPort: gateway.httpsPort, ca: gateway.sessionCa, hosts: HONEST, seconds: QUIET_SECONDS };
+    process.stdout.write(`honest clients alone for ${QUIET_SECONDS} s\n`);
+    const quiet = await visited(visit);
+
+    process.stdout.write(`attack for ${minutes} min\n`);
+    const target: Target = {
+      httpPort: gateway.httpPort,
+      httpsPort: gateway.httpsPort,
+      sessionPort: Number(gateway.sessionAddress.split(':')[1]),
+      host: HONEST[0] ?? '',
+      brokenHost: BROKEN,
+      authtoken,
+    };
+    const pid = gateway.process.child.pid;
+    const gatewayExit = once(gateway.process.child, 'exit').then(([code, signal]) => String(code ?? signal));
+    const attackers = program('attackers', { target, only } satisfies Order);
+    ends.unshift(() => attackers.kill('SIGKILL'));
+    const printed = text(attackers.stdout as NodeJS.ReadableStream);
+    const watch = watchResources(pid);
+    const underAttack = await Promise.race([
+      visited({ ...visit, seconds: minutes * 60 }),
+      // The clients would go on for the whole time.
+      gatewayExit.then((how) => {
+        throw new Error(`the gateway ended: ${how}`);
+      }),
+    ]);
+    const { peaks, stop } = watch;
+    stop();
+    attackers.kill('SIGTERM');
+    const results = JSON.parse(await printed) as AttackResult[];
+    const sessionsLost = agents
+      .slice(0, HONEST.length)
+      .flatMap(({ lines }) => lines.filter(({ msg }) => msg === 'session lost').map(({ reason }) => String(reason)));
+    return {
+      date: new Date().toISOString().slice(0, 10),
+      minutes,
+      heapMib: HEAP_MIB,
+      descriptors: DESCRIPTORS,
+      quiet,
+      underAttack,
+      results,
+      sessionsLost,
+      peaks,
+    };
+  } finally {
+    for (const end of ends) await end();
+  }
+}
+
+function startAgent(folder: string, gateway: GatewayProcess, domain: string, port: number): AgentProcess {
+  const device = join(folder, domain);
+  persistTunnels(device, [{ domain, forwards_to: `localhost:${port}`, url: `https://${domain}:${gateway.httpsPort}` }]);
+  return AgentProcess.start(device, {
+    NGROK_AUTHTOKEN: gateway.authtoken,
+    NGROK_SERVER_ADDR: gateway.sessionAddress,
+    NGROK_CA_CERT: gateway.caFile,
+    DEFAULT_POLICIES: fileURLToPath(new URL('../../defaults/policies.json', import.meta.url)),
+  });
+}
+
+async function listening(server: Server): Promise<{ server: Server; port: number }> {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return { server, port: (server.address() as AddressInfo).port };
+}
+
+/** A program of this folder; its argument is JSON. */
+function program(name: string, argument: object): ChildProcess {
+  const script = fileURLToPath(new URL(`${name}.js`, import.meta.url));
+  return spawn(process.execPath, [script, JSON.stringify(argument)], { stdio: ['ignore', 'pipe', 'inherit'] });
+}
+
+async function visited(visit: Visit): Promise<Visited> {
+  return JSON.parse(await text(program('honest-clients', visit).stdout as NodeJS.ReadableStream)) as Visited;
+}
+
+/** The gateway's highest use of memory and descriptors. */
+function watchResources(pid: number | undefined): { peaks: Outcome['peaks']; stop(): void } {
+  const peaks = { rssMib: 0, descriptors: 0 };
+  const timer = setInterval(() => {
+    // The process may have ended.
+    if (!existsSync(`/proc/${pid}/fd`)) return;
+    const { rssMib, fds } = processResources(pid);
+    peaks.rssMib = Math.max(peaks.rssMib, Math.round(rssMib));
+    peaks.descriptors = Math.max(peaks.descriptors, fds);
+  }, 500);
+  return { peaks, stop: () => clearInterval(timer) };
+}
+
+/** Replaces the chapter in the page, or appends it, and keeps it for the next `npm run faults -- --report`. */
+function writeReport(report: string): void {
+  const page = readFileSync(PAGE, 'utf8');
+  const before = existsSync(REPORT) ? readFileSync(REPORT, 'utf8') : '';
+  writeFileSync(PAGE, before === '' ? `${page}\n${report}` : page.replace(before, () => report));
+  writeFileSync(REPORT, report);
+  process.stdout.write(`${PAGE} and ${REPORT} are written.\n`);
+}
+
+process.exit(await main(process.argv.slice(2)));

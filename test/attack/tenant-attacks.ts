@@ -1,0 +1,100 @@
+import { StreamType } from '../../src/agent-protocol/messages.ts';
+import { type Attack, held, type Life, openTls, repeat } from './attack.ts';
+import { HostileAgent } from './hostile-agent.ts';
+
+const COSTLY = 'costly.localhost';
+const DRIPPING = 'dripping.localhost';
+const MANY_BINDINGS = `{"Id":"b","Proto":"https","Opts":{},"Extra":{"Bindings":[${'1,'.repeat(520_000)}1]}}`;
+const SMALL_POLICIES = 30;
+
+const bind = (agent: HostileAgent, proto: string, opts: object) =>
+  agent.call(StreamType.bind, JSON.stringify({ Id: '', Proto: proto, Opts: opts, Extra: { PoolingEnabled: true } }));
+
+const policy = (...rules: object[]) => JSON.stringify({ on_http_request: rules });
+const EXPRESSIONS = [
+  'lists.range(900).all(a, lists.range(900).all(b, [[1, 2], [3], [4, [5]]].flatten().reverse().size() > 0))',
+  'lists.range(2000).map(a, lists.range(2000).slice(0, 1000)).flatten().size() > 0',
+];
+const COSTLY_POLICY = policy(
+  ...EXPRESSIONS.map((expression) => ({
+    expressions: [expression],
+    actions: [{ type: 'add-headers', config: { headers: { x: 'y' } } }],
+  })),
+  { actions: [{ type: 'custom-response', config: { status_code: 200, body: 'x' } }] },
+);
+/** Rules that take long to compile: each pattern is another one. */
+const LARGE_POLICY = (seed: number) =>
+  policy(
+    ...Array.from({ length: 100 }, (_, index) => ({
+      expressions: [`req.url.path.matches('^/(a|b${seed}x${index}){1,50}[^/]*(c|d)+$')`],
+      actions: [{ type: 'deny', config: { status_code: 403 } }],
+    })),
+  );
+
+/** Sends GETs to a host of the tenant, one after another as fast as they are answered. */
+async function ask(life: Life, host: string, options: { reads?: boolean } = {}): Promise<void> {
+  const socket = await openTls(life.target.httpsPort, host, life);
+  const get = `GET / HTTP/1.1\r\nHost: ${host}\r\n\r\n`;
+  if (options.reads === false) socket.write(get);
+  else await repeat(socket, 50, () => socket.write(get));
+  await held(socket, options);
+}
+
+/** One tenant with a valid authtoken, and clients that work with him. */
+export const TENANT_ATTACKS: Attack[] = [
+  {
+    name: 'tenant: costly expressions',
+    width: 1,
+    async live(life) {
+      const agent = await HostileAgent.open(life);
+      await bind(agent, 'https', { Domain: COSTLY, TrafficPolicy: COSTLY_POLICY });
+      await held(agent.socket);
+    },
+  },
+  { name: 'tenant: clients of costly expressions', width: 5, live: (life) => ask(life, COSTLY) },
+  {
+    name: 'tenant: responses in frames of one byte',
+    width: 1,
+    async live(life) {
+      const agent = await HostileAgent.open(life, (self, stream) => {
+        self.send(stream, Buffer.from('HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n'));
+        for (let count = 0; count < 100_000; count++) self.send(stream, Buffer.alloc(1));
+      });
+      await bind(agent, 'https', { Domain: DRIPPING });
+      await held(agent.socket);
+    },
+  },
+  { name: 'tenant: clients that do not read those', width: 5, live: (life) => ask(life, DRIPPING, { reads: false }) },
+  {
+    name: 'tenant: BIND with 520,000 wrong bindings',
+    width: 1,
+    async live(life) {
+      const agent = await HostileAgent.open(life);
+      while (!agent.socket.destroyed) await agent.call(StreamType.bind, MANY_BINDINGS);
+    },
+  },
+  {
+    name: 'tenant: all tcp ports',
+    width: 1,
+    async live(life) {
+      const agent = await HostileAgent.open(life);
+      for (let count = 0; count < 1100 && !agent.socket.destroyed; count++) await bind(agent, 'tcp', {});
+      await held(agent.socket);
+    },
+  },
+  {
+    name: 'tenant: 30 policies of 100 rules',
+    width: 1,
+    async live(life) {
+      const agent = await HostileAgent.open(life);
+      for (let seed = 0; seed < SMALL_POLICIES && !agent.socket.destroyed; seed++)
+        await bind(agent, 'https', { Domain: `large-${seed}.localhost`, TrafficPolicy: LARGE_POLICY(seed) });
+      await held(agent.socket);
+    },
+  },
+  {
+    name: 'tenant: sessions, as many as possible',
+    width: 20,
+    live: async (life) => held((await HostileAgent.open(life)).socket),
+  },
+];
