@@ -51,7 +51,7 @@ export class Routing {
       } else if (admission.endpoint !== endpoint) proxy.trackForwarded(endpoint, req, res);
       return admission;
     }
-    const secure = scheme === 'http' ? endpoints.lookup('https', host) : undefined;
+    const secure = scheme === 'http' ? (endpoints.peek('https', host) ?? endpoints.peek('tls', host)) : undefined;
     if (secure) redirect(req, res, host, secure.port);
     else answerError(req, res, unknownHost(host));
     return null;
@@ -67,7 +67,7 @@ function answerChallenge(req: ClientRequest, res: ClientResponse, proof: string)
   return null;
 }
 
-/** Redirects a plain HTTP request for an endpoint that is HTTPS only. */
+/** Redirects a plain HTTP request for an endpoint that has TLS only. */
 function redirect(req: ClientRequest, res: ClientResponse, host: string, port: number): void {
   const repeatable = req.method === 'GET' || req.method === 'HEAD';
   closeUnlessBodyRead(req, res);

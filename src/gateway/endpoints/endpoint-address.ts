@@ -98,10 +98,10 @@ function addressOfToken(token: string): string | null {
 
 function parseAddress(text: string, protocol: EndpointProtocol): [host: string | null, port: number | null] {
   const [, scheme, host = '', port, rest = ''] = URL_PARTS.exec(text) ?? [];
-  if (rest.startsWith('/') && rest !== '/') {
+  if (rest.startsWith('@') || (rest.startsWith('/') && rest !== '/')) {
     throw new RpcError(
       'ERR_NGROK_9037',
-      `the URL of an endpoint cannot have a path, query or fragment: ${quote(rest)}`,
+      `the URL of an endpoint cannot have credentials, a path, query or fragment: ${quote(rest)}`,
     );
   }
   if (rest !== '' && rest !== '/') throw new RpcError('ERR_NGROK_9034', `the address ${quote(text)} is malformed`);

@@ -35,14 +35,17 @@ export function urlRewrite(config: unknown, context: ActionContext): PreparedAct
   };
 }
 
-/** The parts of a URL for the request line and the Host header, without characters that would end either. */
+/**
+ * The parts of a URL for the request line and the Host header, without characters that would end either. A pattern may
+ * have taken the authority with the path, as `/.*` does: the present one is kept then.
+ */
 function partsOf(url: string): { authority: string | null; target: string } {
-  const match = /^(?:[a-z][a-z0-9+.-]*:\/\/([^/?#]*))?([^#]*)/i.exec(url);
-  const authority = match?.[1] ?? null;
+  const [, given, path = ''] = /^(?:[a-z][a-z0-9+.-]*:(?:\/\/([^/?#]*))?)?([^#]*)/i.exec(url) ?? [];
+  const authority = given === undefined || (given === '' && path !== '') ? null : given;
   if (authority !== null && !/^[\w.:[\]-]+$/.test(authority)) {
     throw new PolicyFailure('ERR_NGROK_2300', 'the rewritten URL has no host');
   }
-  const rest = (match?.[2] ?? '').replace(/[^\x21-\x7e]/gu, percentEncoded);
+  const rest = path.replace(/[^\x21-\x7e]/gu, percentEncoded);
   return { authority, target: rest.startsWith('/') ? rest : `/${rest}` };
 }
 

@@ -14,6 +14,7 @@ beforeAll(async () => {
   edge = await TestEdge.start({ challenges });
   await edge.serve('plain.localhost', (_req, res) => res.end('plain'));
   await edge.serve('secure.localhost', (_req, res) => res.end('secure'), { protocol: 'https' });
+  await edge.serve('pass.localhost', (_req, res) => res.end(), { protocol: 'tls' });
 });
 afterAll(() => edge.close());
 
@@ -43,11 +44,13 @@ describe('routing over HTTP', () => {
     expect(answer.body).toContain('a&#38;b&#39;c.localhost');
   });
 
-  it('redirects to an HTTPS-only endpoint and keeps the method of a POST', async () => {
+  it('redirects to an endpoint that has TLS only and keeps the method of a POST', async () => {
     const get = await ask(edge.httpPort, 'secure.localhost', { path: '/a?b=c' });
     expect([get.status, get.headers.location]).toEqual([302, 'https://secure.localhost:9999/a?b=c']);
     const post = await ask(edge.httpPort, 'secure.localhost', { body: 'x' });
     expect(post.status).toBe(308);
+    const tls = await ask(edge.httpPort, 'pass.localhost', { path: '/a' });
+    expect([tls.status, tls.headers.location]).toEqual([302, 'https://pass.localhost:9999/a']);
   });
 
   it('answers an HTTP-01 challenge, and reads no expected body as a request', async () => {

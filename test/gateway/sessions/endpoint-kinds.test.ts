@@ -272,6 +272,7 @@ describe('the address of an endpoint', () => {
 
   it.each([
     ['https', { URL: 'https://a.localhost/x' }, 9037],
+    ['https', { URL: 'https://invalid@a.localhost' }, 9037],
     ['https', { URL: 'https://a.localhost?x' }, 9034],
     ['https', { URL: 'tcp://a.localhost:1' }, 9036],
     ['https', { URL: 'https://a.localhost:99999' }, 9030],

@@ -59,6 +59,14 @@ describe('url-rewrite', () => {
       '/-h-t-t-p-s-:-/-/-c-a-m-.-e-x-a-m-p-l-e-.-c-o-m-',
       'cam.example.com',
     ],
+    ['a path with the slashes of the authority', { from: '/.*', to: '/new' }, '/x?y=1', '/new', 'cam.example.com'],
+    [
+      'the authority with its path',
+      { from: `\${req.url.authority}/products/?([.*]+)?`, to: '/products.php?query=$1' },
+      '/products/*',
+      '/products.php?query=*',
+      'cam.example.com',
+    ],
     ['nothing', { from: 'nope', to: 'x' }, '/x', '/x', 'cam.example.com'],
   ])('replaces %s', async (_, config, target, rewritten, host) => {
     const { request, outcome } = await runRequest(onRequest({ type: 'url-rewrite', config }), { target });

@@ -2,7 +2,7 @@
 export const Opcode = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const;
 
 /** Close codes (RFC 6455, section 7.4.1). */
-export const CloseCode = { normal: 1000, protocolError: 1002, unsupportedData: 1003, internalError: 1011 } as const;
+export const CloseCode = { normal: 1000, protocolError: 1002, internalError: 1011 } as const;
 
 /** Invalid data from a client; closes the connection with the code. */
 export class WebSocketFault extends Error {
@@ -16,7 +16,7 @@ export class WebSocketFault extends Error {
 }
 
 export interface FrameEvents {
-  /** A piece of a binary message, unmasked. Message boundaries are dropped. */
+  /** A piece of a message, unmasked. Boundaries and whether it was text or binary are dropped. */
   onBytes(piece: Buffer): void;
   onControl(opcode: number, payload: Buffer): void;
 }
@@ -90,8 +90,6 @@ export class FrameReader {
     } else {
       check(this.#opcode <= Opcode.binary, 'unknown opcode');
       check((this.#opcode === Opcode.continuation) === this.#open, 'unexpected continuation or message');
-      if (this.#opcode === Opcode.text)
-        throw new WebSocketFault(CloseCode.unsupportedData, 'text messages not supported');
       this.#open = !isFinal;
     }
     head.copy(this.#mask, 0, head.length - MASK_LENGTH);

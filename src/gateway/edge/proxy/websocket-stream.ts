@@ -16,7 +16,7 @@ const PING_EVERY = 60_000;
 type Done = (error?: Error | null) => void;
 
 /**
- * The bytes in a client's binary WebSocket messages, as a stream. In both directions, the end is a close frame; a connection
+ * The bytes in a client's WebSocket messages, as a stream; what the upstream sends goes out as binary messages. In both directions, the end is a close frame; a connection
  * that closes without one is an error.
  */
 export class WebSocketStream extends Duplex {

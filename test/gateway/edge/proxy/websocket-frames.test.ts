@@ -41,6 +41,11 @@ describe('FrameReader', () => {
     expect(read([clientFrame(2, payload)]).bytes.equals(payload)).toBe(true);
   });
 
+  it('reads text like binary messages', () => {
+    const wire = Buffer.concat([clientFrame(1, Buffer.from('ü'), false), clientFrame(0, Buffer.from('ber'))]);
+    expect(read([wire]).bytes.toString()).toBe('über');
+  });
+
   it('ignores everything after a close frame', () => {
     const wire = Buffer.concat([clientFrame(8, Buffer.from([0x03, 0xe8])), clientFrame(2, Buffer.from('late'))]);
     expect(read([wire])).toEqual({ bytes: Buffer.alloc(0), controls: [[8, '\x03\xe8']] });
@@ -59,7 +64,6 @@ describe('FrameReader', () => {
       Buffer.concat([clientFrame(2, Buffer.alloc(1), false), clientFrame(2, Buffer.alloc(1))]),
       1002,
     ],
-    ['text', clientFrame(1, Buffer.from('a')), 1003],
     ['a length beyond all', Buffer.concat([Buffer.from([0x82, 0xff]), Buffer.alloc(8, 0xff), MASK]), 1002],
   ])('rejects %s', (_what, wire, code) => {
     expect(() => read([wire])).toThrow(WebSocketFault);
