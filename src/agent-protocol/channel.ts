@@ -1,5 +1,6 @@
 import { trackBuffer } from '../lib/minor-gc.ts';
 import type { ByteReceiver } from './byte-channel.ts';
+import { ByteQueue } from './byte-queue.ts';
 import { type FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
 
 // Window sizes and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
@@ -17,6 +18,14 @@ const MAX_FRAME = 65_536;
  * that size cost both sides more than the pause. The wait ends: the SDK credits everything it has read.
  */
 const WORTHWHILE_WINDOW = 65_536;
+/** Writes of one turn that are sent without copying: a request's head and body. */
+const UNCOPIED = 8;
+/**
+ * Smaller pieces count as small. The first ones of a turn are passed on as they arrive, the others together at its end:
+ * a write to a client that does not read costs hundreds of bytes, whatever its size.
+ */
+const SMALL = 512;
+const SMALL_PIECES_PER_TURN = 16;
 
 /** Receives a channel's events. After `onClosed` the stream no longer counts towards the peer's limit. */
 export interface ChannelReceiver extends ByteReceiver {
@@ -27,8 +36,14 @@ export interface ChannelReceiver extends ByteReceiver {
 const NOBODY: ChannelReceiver = { onData() {}, onEnd() {} };
 
 export interface ChannelHost {
+  /** Number of the current turn of the event loop. */
+  readonly turn: number;
   /** Schedules a call of {@link Channel.flushInto}. */
   ready(channel: Channel): void;
+  /** Schedules a call of {@link Channel.deliver}. */
+  holds(channel: Channel): void;
+  /** Counts bytes that the channel holds from now on, or no longer. */
+  hold(bytes: number): void;
   windowIncrement(streamId: number, increment: number): void;
   reset(streamId: number, code: MuxError): void;
   forget(channel: Channel): void;
@@ -45,8 +60,7 @@ export class Channel {
 
   #sendWindow = WINDOW;
   #credited = 0;
-  #waiting: Buffer[] = [];
-  #waitingLength = 0;
+  readonly #waiting = new ByteQueue(UNCOPIED);
   #full = false;
   #synDue = false;
   #ending = false;
@@ -56,6 +70,12 @@ export class Channel {
   #uncredited = 0;
   #paused = false;
   #finReceived = false;
+  /** Received bytes that the receiver gets later. */
+  #held: ByteQueue | null = null;
+  #smallPieces = 0;
+  #smallPiecesTurn = 0;
+  /** Bytes that the receiver keeps on behalf of the stream. */
+  #kept = 0;
 
   #aborted = false;
   #closed = false;
@@ -64,6 +84,18 @@ export class Channel {
 
   get closed(): boolean {
     return this.#closed;
+  }
+
+  /** Bytes held in memory for this stream. */
+  get memory(): number {
+    return this.#waiting.length + (this.#held?.length ?? 0) + this.#kept;
+  }
+
+  /** The receiver keeps this many further bytes until the stream closes. */
+  keep(bytes: number): void {
+    if (this.#closed) return;
+    this.#kept += bytes;
+    this.host.hold(bytes);
   }
 
   /** Opens the stream from our side: its first frame carries SYN. */
@@ -81,9 +113,9 @@ export class Channel {
   write(bytes: Buffer): boolean {
     if (this.#ending || this.#closed || bytes.length === 0) return !this.#full;
     this.#waiting.push(bytes);
-    this.#waitingLength += bytes.length;
+    this.host.hold(bytes.length);
     trackBuffer(bytes.length);
-    this.#full = this.#waitingLength >= SEND_HIGH_WATER;
+    this.#full = this.#waiting.length >= SEND_HIGH_WATER;
     if (this.id !== 0) this.host.ready(this);
     return !this.#full;
   }
@@ -107,8 +139,7 @@ export class Channel {
       this.#close();
       return;
     }
-    this.#waiting = [];
-    this.#waitingLength = 0;
+    this.#drop();
     if (this.#uncredited > 0 && !this.#finReceived) this.#grant(this.#uncredited);
     this.end();
   }
@@ -117,71 +148,61 @@ export class Channel {
   reset(code: MuxError): void {
     if (this.#closed) return;
     if (this.id !== 0) this.host.reset(this.id, code);
+    this.#drop();
     this.#close();
   }
 
-  /** Withholds credit; the peer stops when the window is used up. */
+  /** Ends the stream because it holds too much memory. */
+  cut(reason: Error): void {
+    if (this.#closed) return;
+    this.#drop();
+    this.#cancel(reason);
+  }
+
+  /** Holds what arrives, and withholds credit; the peer stops when the window is used up. */
   pause(): void {
     this.#paused = true;
   }
 
-  /** Credits the bytes received while paused. */
+  /** Passes on what was held, and credits it. */
   resume(): void {
     if (!this.#paused) return;
     this.#paused = false;
-    this.#credit();
+    if (this.#held === null) this.#credit();
+    else this.host.holds(this);
+  }
+
+  /** Passes on what was held, unless the stream is paused again. */
+  deliver(): void {
+    if (this.#paused || this.#closed) return;
+    this.#deliver();
+    if (!this.#paused) this.#credit();
   }
 
   /** Writes as much as the window allows; returns whether more could be sent right away. */
   flushInto(out: FrameWriter): boolean {
     if (this.#closed || this.#finSent) return false;
-    const [payload, length] = this.#takePayload(Math.min(this.#allowed(), MAX_FRAME));
-    const fin = this.#ending && this.#waitingLength === 0;
+    const length = Math.min(this.#allowed(), MAX_FRAME, this.#waiting.length);
+    const fin = this.#ending && this.#waiting.length === length;
     if (length > 0 || this.#synDue || fin) {
       this.#sendWindow -= length;
-      out.data(this.id, payload, length, { syn: this.#synDue, fin });
+      this.host.hold(-length);
+      out.data(this.id, this.#waiting.take(length), length, { syn: this.#synDue, fin });
       this.#synDue = false;
     }
     if (fin) this.#finSent = true;
-    if (fin || (this.#full && this.#waitingLength < SEND_HIGH_WATER)) {
+    if (fin || (this.#full && this.#waiting.length < SEND_HIGH_WATER)) {
       this.#full = false;
       this.receiver.onDrain?.();
     }
     if (fin && this.#finReceived) this.#close();
-    return !this.#finSent && this.#waitingLength > 0 && this.#allowed() > 0;
+    return !this.#finSent && this.#waiting.length > 0 && this.#allowed() > 0;
   }
 
   /** How many bytes may be sent now. */
   #allowed(): number {
-    const isWorthwhile = this.#sendWindow >= Math.min(this.#waitingLength, WORTHWHILE_WINDOW);
+    const isWorthwhile = this.#sendWindow >= Math.min(this.#waiting.length, WORTHWHILE_WINDOW);
     return isWorthwhile ? this.#sendWindow : 0;
-  }
-
-  #takePayload(limit: number): [Buffer[], number] {
-    if (this.#waitingLength <= limit) {
-      const all: [Buffer[], number] = [this.#waiting, this.#waitingLength];
-      this.#waiting = [];
-      this.#waitingLength = 0;
-      return all;
-    }
-    const taken: Buffer[] = [];
-    let left = limit;
-    let used = 0;
-    while (left > 0) {
-      const piece = this.#waiting[used] as Buffer;
-      if (piece.length > left) {
-        taken.push(piece.subarray(0, left));
-        this.#waiting[used] = piece.subarray(left);
-        left = 0;
-      } else {
-        taken.push(piece);
-        left -= piece.length;
-        used += 1;
-      }
-    }
-    this.#waiting.splice(0, used);
-    this.#waitingLength -= limit;
-    return [taken, limit];
   }
 
   /** Called when a DATA frame of `length` bytes begins. */
@@ -189,24 +210,21 @@ export class Channel {
     if (length > this.#receiveWindow) throw new ProtocolViolation('more data than the window of the stream allows');
     if (this.#finReceived && length > 0) throw new ProtocolViolation('data after the end of a stream');
     this.#receiveWindow -= length;
-    if (this.#aborted && length > 0) {
-      // An SDK task that waits for credit notices a reset only when credit wakes it.
-      this.host.windowIncrement(this.id, WINDOW);
-      this.host.reset(this.id, MuxError.cancelled);
-      this.#close();
-    }
+    if (this.#aborted && length > 0) this.#cancel();
   }
 
   receivePayload(piece: Buffer): void {
     if (this.#aborted || this.#closed) return;
     this.#uncredited += piece.length;
-    this.receiver.onData(piece);
+    if (this.#mayPass(piece)) this.receiver.onData(piece);
+    else this.#hold(piece);
     if (!this.#paused) this.#credit();
   }
 
   receiveFin(): void {
     if (this.#closed || this.#finReceived) return;
     this.#finReceived = true;
+    this.#deliver();
     if (!this.#aborted) this.receiver.onEnd();
     if (this.#finSent) this.#close();
   }
@@ -219,12 +237,38 @@ export class Channel {
     this.#sendWindow = Math.min(this.#sendWindow + increment, WINDOW);
     this.#credited += increment;
     this.receiver.onCredit?.(this.#credited);
-    if (this.#waitingLength > 0) this.host.ready(this);
+    if (this.#waiting.length > 0) this.host.ready(this);
   }
 
   /** Closes the stream because its connection has ended. */
   lose(error: Error): void {
     if (!this.#closed) this.#close(error);
+  }
+
+  #mayPass(piece: Buffer): boolean {
+    if (this.#paused || this.#held !== null) return false;
+    if (piece.length >= SMALL) return true;
+    if (this.#smallPiecesTurn !== this.host.turn) {
+      this.#smallPiecesTurn = this.host.turn;
+      this.#smallPieces = 0;
+    }
+    this.#smallPieces += 1;
+    return this.#smallPieces <= SMALL_PIECES_PER_TURN;
+  }
+
+  #hold(piece: Buffer): void {
+    this.#held ??= new ByteQueue(0);
+    this.#held.push(piece);
+    this.host.hold(piece.length);
+    if (!this.#paused) this.host.holds(this);
+  }
+
+  #deliver(): void {
+    const held = this.#held;
+    if (held === null) return;
+    this.#held = null;
+    this.host.hold(-held.length);
+    for (const piece of held.take(held.length)) if (!this.#aborted) this.receiver.onData(piece);
   }
 
   #credit(): void {
@@ -238,10 +282,26 @@ export class Channel {
     this.#uncredited = 0;
   }
 
+  /** Resets the stream. An SDK task that waits for credit notices that only when credit wakes it. */
+  #cancel(error?: Error): void {
+    this.host.windowIncrement(this.id, WINDOW);
+    this.host.reset(this.id, MuxError.cancelled);
+    this.#close(error);
+  }
+
+  /** Drops what is queued in both directions. */
+  #drop(): void {
+    this.host.hold(-this.memory);
+    this.#waiting.clear();
+    this.#held = null;
+    this.#kept = 0;
+  }
+
   #close(error?: Error): void {
+    this.#deliver();
+    if (this.#closed) return;
     this.#closed = true;
-    this.#waiting = [];
-    this.#waitingLength = 0;
+    this.#drop();
     this.host.forget(this);
     this.receiver.onClosed?.(error);
   }

@@ -2,19 +2,51 @@ import type { Duplex } from 'node:stream';
 import { trackBuffer } from '../lib/minor-gc.ts';
 import { Channel, type ChannelHost } from './channel.ts';
 import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
+import type { MemoryBudget, MemoryUser } from './memory-budget.ts';
 
 // Limits and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
 
 /** Bytes in the socket's buffer at which streams have to wait. */
 const OUTPUT_HIGH_WATER = 262_144;
-/** The buffer only exceeds this when the peer provokes answers and does not read them. */
-const OUTPUT_LIMIT = 8 * 1_048_576;
-/** Streams that the peer may have open; an SDK has one RPC and one heartbeat stream at a time. */
-export const MAX_INBOUND = 64;
+/** Bytes held for streams below this are not reported to the memory budget. */
+const MEMORY_FLOOR = 65_536;
+/** What a received chunk costs besides its bytes: chunks of one byte must not be cheap. */
+const CHUNK_BYTES = 64;
+/**
+ * Frames of one connection that are decoded in one turn of the event loop; the rest waits until the other connections
+ * have had theirs. Opening a stream costs as much as several frames.
+ */
+const FRAMES_PER_TURN = 1024;
+const FRAMES_PER_STREAM = 16;
+/**
+ * Frames that come to nothing: data for streams that are closed or never existed, and streams that the peer opens and
+ * resets. When a client leaves, some 32 frames are on their way; SDKs never reset a stream that they opened.
+ */
+const USELESS_FRAMES = 100_000;
+const USELESS_FRAMES_PER_MS = 10;
+const USELESS_FRAMES_PER_RESET = 100;
 /** Time for the peer to close its side, in milliseconds; then the socket is destroyed. */
 const CLOSE_GRACE_MS = 250;
 /** Agents never use this stream id, and ignore credit for it. */
 const UNUSED_STREAM_ID = 1;
+
+/** What the peer may use of a connection. */
+export interface ConnectionLimits {
+  /** Streams that it may have open. */
+  streams: number;
+  /** Bytes that it may send in total. */
+  received: number;
+  /** Bytes of answers to its frames that it may leave unread. */
+  unread: number;
+}
+
+/** Limits until the peer has authenticated: a heartbeat and one request. */
+export const UNAUTHENTICATED_LIMITS: ConnectionLimits = { streams: 4, received: 16_384, unread: 65_536 };
+/**
+ * Limits of agents. An SDK has one RPC and one heartbeat stream at a time. The unread bytes hold what its streams carry
+ * and 16,000 control frames.
+ */
+export const AGENT_LIMITS: ConnectionLimits = { streams: 64, received: Number.POSITIVE_INFINITY, unread: 524_288 };
 
 export interface ConnectionUser {
   /** The peer has opened a stream. Set the channel's receiver before returning. */
@@ -30,7 +62,7 @@ export interface ConnectionUser {
  * without effect: SDKs leave Nagle's algorithm on, and without it their next small write waits some 40 ms for the
  * delayed ACK.
  */
-export class Connection implements ChannelHost, FrameHandler {
+export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   readonly #decoder: FrameDecoder;
   readonly #out = new FrameWriter();
   readonly #channels = new Map<number, Channel>();
@@ -44,10 +76,21 @@ export class Connection implements ChannelHost, FrameHandler {
   #currentId = 0;
   #currentLength = 0;
   #ended = false;
+  /** Channels with received bytes to pass on at the end of the turn. */
+  readonly #holding = new Set<Channel>();
+  /** Bytes that were received but not decoded in this turn. */
+  #rest: Buffer | null = null;
+  #frames = 0;
+  /** When the useless frames received so far will be forgiven, in milliseconds of `performance.now()`. */
+  #uselessUntil = 0;
+  #received = 0;
+  #held = 0;
+  #reported = 0;
+  #limits = UNAUTHENTICATED_LIMITS;
+  #budget: MemoryBudget | null = null;
+  turn = 0;
   /** When the last bytes arrived, in milliseconds of `performance.now()`. */
   lastReadAt = performance.now();
-  /** Streams that the peer may have open. */
-  maxInbound = MAX_INBOUND;
 
   constructor(
     private readonly socket: Duplex,
@@ -62,6 +105,17 @@ export class Connection implements ChannelHost, FrameHandler {
     this.socket.on('error', (error) => this.#end(error));
     this.socket.on('end', () => this.socket.destroy());
     this.socket.on('close', () => this.#end(new Error('connection closed by the peer')));
+  }
+
+  /** The peer has authenticated: lifts those limits; what it makes the gateway hold counts against the budget. */
+  trust(budget: MemoryBudget): void {
+    this.#limits = AGENT_LIMITS;
+    this.#budget = budget;
+  }
+
+  /** Whether the peer has sent anything yet. */
+  get isSilent(): boolean {
+    return this.#received === 0;
   }
 
   /** Creates a stream for {@link open}. Bytes written to it earlier are sent when it opens. */
@@ -84,7 +138,7 @@ export class Connection implements ChannelHost, FrameHandler {
   close(reason: Error): void {
     if (this.#ended) return;
     // After a revocation the queue holds the reasons why endpoints end.
-    this.#flush();
+    this.#send();
     this.socket.end();
     setTimeout(() => this.socket.destroy(), CLOSE_GRACE_MS).unref();
     this.#end(reason);
@@ -94,17 +148,38 @@ export class Connection implements ChannelHost, FrameHandler {
     if (this.#ended) return;
     this.lastReadAt = performance.now();
     trackBuffer(chunk.length);
+    this.#received += chunk.length + CHUNK_BYTES;
+    if (this.#received > this.#limits.received) this.close(new Error('too much sent before authentication'));
+    else this.#decode(chunk);
+  }
+
+  #decode(chunk: Buffer): void {
     this.#readSinceFlush = true;
     this.#scheduleFlush();
     try {
-      this.#decoder.push(chunk);
+      const decoded = this.#decoder.push(chunk);
+      if (decoded === chunk.length || this.#ended) return;
+      this.#rest = chunk.subarray(decoded);
+      this.socket.pause();
     } catch (error) {
       if (!(error instanceof ProtocolViolation)) throw error;
       this.close(error);
     }
   }
 
+  #count(frames: number): void {
+    this.#frames += frames;
+    if (this.#frames >= FRAMES_PER_TURN) this.#decoder.stop();
+  }
+
+  #countUseless(frames: number): void {
+    this.#uselessUntil = Math.max(this.#uselessUntil, this.lastReadAt) + frames / USELESS_FRAMES_PER_MS;
+    if (this.#uselessUntil - this.lastReadAt <= USELESS_FRAMES / USELESS_FRAMES_PER_MS) return;
+    throw new ProtocolViolation('too many frames for streams that are closed');
+  }
+
   onData(streamId: number, length: number, syn: boolean): void {
+    this.#count(syn ? FRAMES_PER_STREAM : 1);
     const channel = syn ? this.#accept(streamId) : this.#channels.get(streamId);
     this.#current = channel ?? null;
     this.#currentId = streamId;
@@ -122,15 +197,19 @@ export class Connection implements ChannelHost, FrameHandler {
     if (channel) {
       if (fin) channel.receiveFin();
     } else if (this.#currentLength > 0) {
+      this.#countUseless(1);
       this.reset(this.#currentId, MuxError.streamClosed);
     }
   }
 
   onReset(streamId: number): void {
+    this.#count(1);
+    if (streamId % 2 === 1 && this.#channels.has(streamId)) this.#countUseless(USELESS_FRAMES_PER_RESET);
     this.#channels.get(streamId)?.receiveReset();
   }
 
   onWindowIncrement(streamId: number, increment: number): void {
+    this.#count(1);
     this.#channels.get(streamId)?.receiveCredit(increment);
   }
 
@@ -140,7 +219,7 @@ export class Connection implements ChannelHost, FrameHandler {
 
   #accept(streamId: number): Channel {
     if (streamId % 2 === 0 || this.#channels.has(streamId)) throw new ProtocolViolation('stream id not allowed');
-    if (this.#inbound >= this.maxInbound) throw new ProtocolViolation('too many streams opened');
+    if (this.#inbound >= this.#limits.streams) throw new ProtocolViolation('too many streams opened');
     const channel = new Channel(this);
     channel.id = streamId;
     this.#inbound += 1;
@@ -164,8 +243,29 @@ export class Connection implements ChannelHost, FrameHandler {
     this.#scheduleFlush();
   }
 
+  holds(channel: Channel): void {
+    this.#holding.add(channel);
+    this.#scheduleFlush();
+  }
+
+  hold(bytes: number): void {
+    this.#held += bytes;
+  }
+
+  /** Ends the stream that holds the most memory. */
+  shed(): void {
+    let most: Channel | null = null;
+    for (const channel of this.#channels.values()) if (channel.memory > (most?.memory ?? 0)) most = channel;
+    const reason = new Error('memory limit reached');
+    // SDKs hang when a request of theirs is reset.
+    if (most === null || most.id % 2 === 1) this.socket.destroy(reason);
+    else most.cut(reason);
+    this.#reportMemory();
+  }
+
   forget(channel: Channel): void {
     this.#ready.delete(channel);
+    this.#holding.delete(channel);
     if (this.#channels.delete(channel.id) && channel.id % 2 === 1) this.#inbound -= 1;
   }
 
@@ -175,9 +275,31 @@ export class Connection implements ChannelHost, FrameHandler {
     setImmediate(() => this.#flush());
   }
 
+  /** Ends a turn: passes on what was held, sends what is queued, and decodes on. */
   #flush(): void {
     this.#flushDue = false;
     if (this.#ended) return;
+    this.turn += 1;
+    for (const channel of this.#holding) {
+      this.#holding.delete(channel);
+      channel.deliver();
+    }
+    this.#send();
+    this.#reportMemory();
+    this.#frames = 0;
+    if (!this.#ended) this.#decodeRest();
+  }
+
+  #decodeRest(): void {
+    this.#decoder.resume();
+    const rest = this.#rest;
+    if (rest === null) return;
+    this.#rest = null;
+    this.#decode(rest);
+    if (this.#rest === null) this.socket.resume();
+  }
+
+  #send(): void {
     for (const channel of this.#ready) {
       if (this.#out.length + this.socket.writableLength >= OUTPUT_HIGH_WATER) break;
       this.#ready.delete(channel);
@@ -187,7 +309,15 @@ export class Connection implements ChannelHost, FrameHandler {
     this.#readSinceFlush = false;
     if (this.#out.length === 0) return;
     this.#writeOut();
-    if (this.socket.writableLength > OUTPUT_LIMIT) this.socket.destroy(new Error('the peer does not read'));
+    if (this.socket.writableLength > this.#limits.unread) this.socket.destroy(new Error('the peer does not read'));
+  }
+
+  #reportMemory(): void {
+    const held = this.#held + this.socket.writableLength;
+    const bytes = held < MEMORY_FLOOR || this.#ended ? 0 : held;
+    if (bytes === this.#reported) return;
+    this.#reported = bytes;
+    this.#budget?.report(this, bytes);
   }
 
   #writeOut(): void {
@@ -207,6 +337,7 @@ export class Connection implements ChannelHost, FrameHandler {
     this.#ended = true;
     this.#decoder.stop();
     for (const channel of [...this.#channels.values()]) channel.lose(reason);
+    this.#reportMemory();
     this.user.ended(reason);
   }
 }

@@ -55,18 +55,19 @@ export class FrameDecoder {
   #value = 0;
   #payloadLeft = 0;
   #inPayload = false;
-  #ended = false;
+  #stopped = false;
 
   constructor(private readonly handler: FrameHandler) {}
 
   /**
    * Decodes the next bytes from the peer.
    *
+   * @returns how many; fewer than given when the handler has called {@link stop}
    * @throws {ProtocolViolation} when they cannot be a frame; the decoder cannot be used afterwards
    */
-  push(chunk: Buffer): void {
+  push(chunk: Buffer): number {
     let at = 0;
-    while (at < chunk.length && !this.#ended) {
+    while (at < chunk.length && !this.#stopped) {
       if (this.#inPayload) {
         const end = Math.min(chunk.length, at + this.#payloadLeft);
         this.#payloadLeft -= end - at;
@@ -77,11 +78,16 @@ export class FrameDecoder {
         this.#takeHeaderByte(chunk[at++] as number);
       }
     }
+    return at;
   }
 
-  /** Ignores all further bytes. */
+  /** Decodes no further bytes until {@link resume}. */
   stop(): void {
-    this.#ended = true;
+    this.#stopped = true;
+  }
+
+  resume(): void {
+    this.#stopped = false;
   }
 
   #takeHeaderByte(byte: number): void {

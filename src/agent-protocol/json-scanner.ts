@@ -4,9 +4,17 @@ const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 const OPEN_BRACKET = 0x5b;
 const CLOSE_BRACKET = 0x5d;
+const COMMA = 0x2c;
 
 /** Messages have a few levels. JSON.stringify() overflows the stack at some thousands, which would end the process. */
 const MAX_DEPTH = 64;
+
+/** Limits of one object. */
+export interface JsonLimits {
+  bytes: number;
+  /** Members and elements on all levels. Parsing and validating them takes far longer than reading their bytes. */
+  values: number;
+}
 
 /**
  * Finds the end of a JSON object that arrives in pieces: SDKs do not half-close the stream after a request (measured
@@ -16,17 +24,17 @@ export class JsonScanner {
   #body = Buffer.alloc(0);
   #length = 0;
   #depth = 0;
+  #values = 1;
   #inString = false;
   #escaped = false;
 
-  /** @param limit longest object accepted, in bytes */
-  constructor(private readonly limit: number) {}
+  constructor(private readonly limits: JsonLimits) {}
 
   /**
    * Appends the next piece.
    *
    * @returns true once the object is complete; the rest of the piece is ignored
-   * @throws {SyntaxError} when the bytes cannot become an object within the limit
+   * @throws {SyntaxError} when the bytes cannot become an object within the limits
    */
   push(piece: Buffer): boolean {
     const end = this.#endIn(piece);
@@ -64,6 +72,9 @@ export class JsonScanner {
       } else if (byte === CLOSE_BRACE || byte === CLOSE_BRACKET) {
         depth -= 1;
         if (depth === 0) end = at + 1;
+      } else if (byte === COMMA) {
+        this.#values += 1;
+        if (this.#values > this.limits.values) throw new SyntaxError('the body has too many values');
       }
     }
     this.#depth = depth;
@@ -74,7 +85,7 @@ export class JsonScanner {
 
   #keep(piece: Buffer): void {
     const length = this.#length + piece.length;
-    if (length > this.limit) throw new SyntaxError('the body is too long');
+    if (length > this.limits.bytes) throw new SyntaxError('the body is too long');
     if (length > this.#body.length) {
       const larger = Buffer.allocUnsafe(Math.max(length, 2 * this.#length));
       this.#body.copy(larger, 0, 0, this.#length);

@@ -51,6 +51,15 @@ const flag = orEmpty<boolean>(false);
 /** Opaque text that the gateway stores for the agent. */
 const metadata = text.refine((value) => value.length <= MAX_METADATA);
 
+/** A list of texts. Its length is checked first: each wrong element would become a problem of its own. */
+function texts(max: number) {
+  return z.transform((value: unknown, context): string[] => {
+    if (Array.isArray(value) && value.length <= max && value.every((item) => typeof item === 'string')) return value;
+    context.issues.push({ code: 'custom', message: `is not a list of up to ${max} texts`, input: value });
+    return z.NEVER;
+  });
+}
+
 const NANOSECONDS_PER_MS = 1e6;
 
 const milliseconds = (fallback: number) =>
@@ -84,7 +93,7 @@ const AuthExtra = z.preprocess(
 );
 
 export const AuthRequest = z.object({
-  Version: z.array(z.string()),
+  Version: texts(16),
   ClientId: text,
   Extra: AuthExtra,
 });
@@ -136,7 +145,7 @@ const BindExtra = z.preprocess(
       Description: annotation,
       /** The Go SDK's first version sends a single one. */
       Binding: text,
-      Bindings: z.array(z.string()).nullish(),
+      Bindings: texts(16).nullish(),
       PoolingEnabled: flag,
       /** Of the answer; it says nothing. */
       TunnelID: z.unknown().optional(),
@@ -189,16 +198,22 @@ export const UnbindRequest = z.object({ Id: text });
 
 export const CommandAnswer = z.object({ Error: text });
 
+/** Invalid members that an error message names. */
+const MAX_NAMED = 5;
+const MAX_PLACE = 100;
+
 /**
  * Validates a message.
  *
  * @param code error code when it is invalid
  * @param subject start of the error message
- * @throws {RpcError} that lists the invalid members
+ * @throws {RpcError} that lists the first invalid members
  */
 export function parseMessage<T>(schema: ZodType<T>, body: unknown, code: string, subject = 'the request is'): T {
   const parsed = schema.safeParse(body);
   if (parsed.success) return parsed.data;
-  const places = parsed.error.issues.map(({ path }) => path.join('.')).join(', ');
-  throw new RpcError(code, `${subject} invalid: ${places || 'not an object'}`, { cause: parsed.error });
+  const { issues } = parsed.error;
+  const places = issues.slice(0, MAX_NAMED).map(({ path }) => path.join('.').slice(0, MAX_PLACE));
+  if (issues.length > MAX_NAMED) places.push('…');
+  throw new RpcError(code, `${subject} invalid: ${places.join(', ') || 'not an object'}`, { cause: parsed.error });
 }

@@ -1,12 +1,12 @@
 import type { Channel, ChannelReceiver } from './channel.ts';
-import { JsonScanner } from './json-scanner.ts';
+import { type JsonLimits, JsonScanner } from './json-scanner.ts';
 import { RpcError, rpcErrorText } from './rpc-error.ts';
 
 // Conventions measured with `@ngrok/ngrok` 1.7.0: one JSON object each way, the caller does not half-close, and it reads
 // the answer until FIN. Its FIN afterwards says that it has processed the answer.
 
-/** Longest request or response, in bytes. */
-const MAX_BODY = 1_048_576;
+/** Limits of a request or response. */
+const BODY_LIMITS: JsonLimits = { bytes: 1_048_576, values: 8192 };
 
 export interface RpcAnswer {
   body: object;
@@ -14,8 +14,14 @@ export interface RpcAnswer {
   consumed?: () => void;
 }
 
-/** @param size bytes of the request's body */
-export type RpcHandler = (body: unknown, size: number) => Promise<RpcAnswer>;
+export interface RpcRequest {
+  /** Bytes of its body. */
+  size: number;
+  /** Parses the body. Large ones take milliseconds. */
+  parse(): unknown;
+}
+
+export type RpcHandler = (request: RpcRequest) => Promise<RpcAnswer>;
 
 /**
  * Answers the request on an RPC stream that the peer opened: one JSON object in, one out, then FIN. It always answers:
@@ -32,17 +38,18 @@ export class RpcResponder implements ChannelReceiver {
     private readonly channel: Channel,
     private readonly handler: RpcHandler,
     private readonly onBug: (error: unknown) => void,
-    maxBody = MAX_BODY,
+    limits = BODY_LIMITS,
   ) {
-    this.#request = new JsonScanner(maxBody);
+    this.#request = new JsonScanner(limits);
   }
 
   onData(payload: Buffer): void {
     if (this.#answering) return;
+    this.channel.keep(payload.length);
     try {
-      if (this.#request.push(payload)) this.#answer(this.handler(this.#request.parse(), this.#request.length));
+      if (this.#request.push(payload)) this.#answer(this.handler(this.#whole()));
     } catch (error) {
-      this.#answer(Promise.reject(new RpcError('ERR_NGROK_301', 'the request is not a JSON object', { cause: error })));
+      this.#answer(Promise.reject(notJson(error)));
     }
   }
 
@@ -57,6 +64,18 @@ export class RpcResponder implements ChannelReceiver {
   onClosed(): void {
     this.#peerDone = true;
     this.#consume();
+  }
+
+  #whole(): RpcRequest {
+    const request = this.#request;
+    const parse = () => {
+      try {
+        return request.parse();
+      } catch (error) {
+        throw notJson(error);
+      }
+    };
+    return { size: request.length, parse };
   }
 
   async #answer(answer: Promise<RpcAnswer>): Promise<void> {
@@ -87,12 +106,16 @@ export class RpcResponder implements ChannelReceiver {
   }
 }
 
+function notJson(cause: unknown): RpcError {
+  return new RpcError('ERR_NGROK_301', 'the request is not a JSON object', { cause });
+}
+
 /**
  * Reads the answer to a request of ours: one JSON object. Rejects when the answer is malformed or the stream ends
  * without one.
  */
 export class RpcCall implements ChannelReceiver {
-  readonly #answer = new JsonScanner(MAX_BODY);
+  readonly #answer = new JsonScanner(BODY_LIMITS);
 
   constructor(
     private readonly channel: Channel,

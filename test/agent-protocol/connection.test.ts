@@ -4,7 +4,9 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type Channel, type ChannelReceiver, WINDOW } from '../../src/agent-protocol/channel.ts';
 import { Connection } from '../../src/agent-protocol/connection.ts';
-import { settle } from '../support/until.ts';
+import { HeartbeatEcho } from '../../src/agent-protocol/heartbeat.ts';
+import { MemoryBudget } from '../../src/agent-protocol/memory-budget.ts';
+import { settle, until } from '../support/until.ts';
 import { MuxPeer } from './mux-peer.ts';
 
 class Recorder implements ChannelReceiver {
@@ -24,10 +26,11 @@ class Recorder implements ChannelReceiver {
   }
 }
 
-function connect(accept: (channel: Channel) => void = () => {}) {
+function connect(accept: (channel: Channel) => void = () => {}, budget = Number.POSITIVE_INFINITY) {
   const [socket, far] = duplexPair();
   const ended: Error[] = [];
   const connection = new Connection(socket, { accept, ended: (reason) => ended.push(reason) });
+  connection.trust(new MemoryBudget(budget));
   connection.start();
   return { connection, peer: new MuxPeer(far), ended, socket };
 }
@@ -131,6 +134,7 @@ describe('Connection: sending', () => {
   it('keeps its buffer bounded while the socket is not drained', async () => {
     const socket = new Duplex({ read() {}, write() {} });
     const connection = new Connection(socket, { accept() {}, ended() {} });
+    connection.trust(new MemoryBudget(Number.POSITIVE_INFINITY));
     connection.start();
     for (let count = 0; count < 100; count++) open(connection).channel.write(Buffer.alloc(100_000));
     await settle();
@@ -247,9 +251,134 @@ describe('Connection: receiving', () => {
   function connectUnread(): { ended: Error[]; far: Duplex } {
     const [socket, far] = duplexPair();
     const ended: Error[] = [];
-    new Connection(socket, { accept() {}, ended: (reason) => ended.push(reason) }).start();
+    const connection = new Connection(socket, { accept() {}, ended: (reason) => ended.push(reason) });
+    connection.trust(new MemoryBudget(Number.POSITIVE_INFINITY));
+    connection.start();
     return { ended, far };
   }
+});
+
+describe('Connection: peers that use too much', () => {
+  /** One-byte DATA frames of a stream. */
+  function tinyFrames(id: number, count: number): Buffer {
+    const frames = Buffer.alloc(9 * count);
+    for (let at = 0; at < frames.length; at += 9) frames.set([0, 0, 1, 0x10, 0, 0, 0, id, at & 0xff], at);
+    return frames;
+  }
+
+  it('ends a connection that sends more than it needs before authentication, also in pieces of one byte', async () => {
+    for (const size of [1, 9000]) {
+      const [socket, far] = duplexPair();
+      const ended: Error[] = [];
+      const echo = (channel: Channel) => {
+        channel.receiver = new HeartbeatEcho(channel);
+      };
+      new Connection(socket, { accept: echo, ended: (reason) => ended.push(reason) }).start();
+      far.write(Buffer.from('000000120000000b', 'hex'));
+      let sent = 0;
+      for (const frames = tinyFrames(11, 20_000); ended.length === 0 && sent < frames.length; sent += size) {
+        far.write(frames.subarray(sent, sent + size));
+        await settle();
+      }
+      expect(ended.map(String)).toEqual(['Error: too much sent before authentication']);
+      expect(sent).toBeLessThan(20_000);
+    }
+  });
+
+  it('joins what arrives in tiny frames while the receiver is paused, and passes it on later', async () => {
+    const { connection, peer } = connect();
+    const pieces: Buffer[] = [];
+    const channel = connection.channel();
+    channel.receiver = { onData: (piece) => void pieces.push(piece), onEnd() {} };
+    connection.open(channel);
+    await settle();
+    channel.pause();
+    peer.socket.write(tinyFrames(2, WINDOW));
+    await until(() => channel.memory === WINDOW, 'the whole window is held');
+    expect(pieces).toEqual([]);
+    expect(peer.frames.filter(({ kind }) => kind === 'credit')).toEqual([]);
+    channel.resume();
+    await until(() => peer.frames.some(({ kind }) => kind === 'credit'), 'credit');
+    expect(pieces.length).toBeLessThan(100);
+    const content = Buffer.concat(pieces);
+    expect(content.length).toBe(WINDOW);
+    expect(content.every((byte, at) => byte === ((9 * at) & 0xff))).toBe(true);
+    expect(channel.memory).toBe(0);
+  });
+
+  it.each(['a FIN', 'the loss of the connection'])(
+    'passes on what it holds for a paused receiver before %s',
+    async (end) => {
+      const { connection, peer, socket } = connect();
+      const { channel, recorder } = open(connection);
+      await settle();
+      channel.pause();
+      peer.sendData(2, 'held', { fin: end === 'a FIN' });
+      await settle();
+      if (end !== 'a FIN') {
+        expect(recorder.received).toBe(0);
+        socket.destroy();
+        await once(socket, 'close');
+      }
+      expect(recorder.received).toBe(4);
+      expect(recorder.events.at(-1)).toBe(end === 'a FIN' ? 'end' : 'closed: connection closed by the peer');
+    },
+  );
+
+  it('passes tiny frames of one turn on in few pieces', async () => {
+    const { connection, peer } = connect();
+    let pieces = 0;
+    const channel = connection.channel();
+    channel.receiver = { onData: () => void pieces++, onEnd() {} };
+    connection.open(channel);
+    await settle();
+    peer.socket.write(tinyFrames(2, 1000));
+    await settle();
+    expect(channel.memory).toBe(0);
+    expect(pieces).toBeLessThan(20);
+  });
+
+  it('decodes a limited number of frames in a turn, and all of them in the end', async () => {
+    const { connection, peer } = connect();
+    const { recorder } = open(connection);
+    await settle();
+    peer.socket.write(tinyFrames(2, 100_000));
+    await until(() => recorder.received > 0, 'the first frames');
+    expect(recorder.received).toBeLessThan(2000);
+    await until(() => recorder.received === 100_000, 'all frames');
+  });
+
+  it('ends a connection that opens and resets stream after stream', async () => {
+    const { peer, ended } = connect((channel) => {
+      channel.receiver = { onData() {}, onEnd() {} };
+    });
+    for (let id = 3; id < 10_000 && ended.length === 0; id += 2) {
+      peer.send.data(id, [], 0, { syn: true, fin: false });
+      peer.send.reset(id, 6);
+      peer.flush();
+      if (id % 100 === 1) await settle();
+    }
+    expect(ended.map(({ message }) => message)).toEqual(['too many frames for streams that are closed']);
+  });
+
+  it('resets the stream that holds the most at the memory limit, so that the peer notices; the others continue', async () => {
+    const { connection, peer, ended } = connect(undefined, 300_000);
+    const [first, second] = [open(connection), open(connection)];
+    await settle();
+    for (const { channel } of [first, second]) channel.pause();
+    peer.sendData(2, Buffer.alloc(200_000));
+    peer.sendData(4, Buffer.alloc(150_000));
+    await settle();
+    expect(first.recorder).toMatchObject({ received: 0, events: ['closed: memory limit reached'] });
+    expect(peer.frames.filter(({ kind }) => kind !== 'data')).toMatchObject([
+      { kind: 'credit', id: 2 },
+      { kind: 'reset', id: 2 },
+    ]);
+    second.channel.resume();
+    await settle();
+    expect(second.recorder).toMatchObject({ received: 150_000, events: [] });
+    expect(ended).toEqual([]);
+  });
 });
 
 describe('Connection: endings', () => {

@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream';
 import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
-import { Connection, type ConnectionUser, MAX_INBOUND } from '../../agent-protocol/connection.ts';
+import { Connection, type ConnectionUser } from '../../agent-protocol/connection.ts';
 import { HeartbeatEcho, HeartbeatProbe } from '../../agent-protocol/heartbeat.ts';
 import {
   AuthRequest,
@@ -12,7 +12,7 @@ import {
   streamPrefix,
   UnbindRequest,
 } from '../../agent-protocol/messages.ts';
-import { type RpcAnswer, RpcResponder } from '../../agent-protocol/rpc.ts';
+import { type RpcAnswer, type RpcRequest, RpcResponder } from '../../agent-protocol/rpc.ts';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { TypedStream } from '../../agent-protocol/typed-stream.ts';
 import type { IdSource } from '../../lib/ids.ts';
@@ -21,8 +21,10 @@ import type { AgentAccess } from './agent-access.ts';
 import { AgentCommands } from './agent-commands.ts';
 import { type AgentInfo, agentInfo } from './agent-info.ts';
 import type { ListenerOwner } from './agent-listener.ts';
+import type { AgentMemory } from './agent-memory.ts';
 import { watchHeartbeats } from './heartbeat-timeout.ts';
 import type { RefusalLog } from './refusal-log.ts';
+import type { RequestTurns } from './request-turns.ts';
 import { type Listener, SessionListeners, type SessionListenersDeps } from './session-listeners.ts';
 import { StreamGate } from './stream-gate.ts';
 
@@ -31,9 +33,10 @@ const GATEWAY = { Region: 'self-hosted', AccountName: 'device-agent gateway', Pl
 
 const AUTH_DEADLINE_MS = 10_000;
 const PROBE_MS = 1_000;
-/** Limits for connections that have not authenticated: bytes kept for a stream, and streams. */
-const MAX_AUTH_BODY = 65_536;
-const MAX_AUTH_STREAMS = 4;
+/** How long a refused agent may take to read the answer. */
+const REFUSED_MS = 2_000;
+/** Limits of the request of an agent that has not authenticated. */
+const AUTH_LIMITS = { bytes: 8192, values: 256 };
 
 export interface SessionDirectory {
   /**
@@ -53,6 +56,8 @@ export interface AgentSessionDeps extends SessionListenersDeps {
   ids: IdSource;
   address: string;
   refusals: RefusalLog;
+  turns: RequestTurns;
+  memory: AgentMemory;
 }
 
 /** One connection of an agent, from the end of its TLS handshake. */
@@ -67,7 +72,8 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   #id = '';
   #credential: Credential | null = null;
   #agent: AgentInfo | null = null;
-  #authenticating = false;
+  /** Whether it has sent the one request that it may send without a credential. */
+  #asked = false;
   #ended = false;
   #authTimer: NodeJS.Timeout | undefined;
   #stopHeartbeatTimeout = () => {};
@@ -75,7 +81,6 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   constructor(socket: Duplex, deps: AgentSessionDeps) {
     this.#deps = deps;
     this.#connection = new Connection(socket, this);
-    this.#connection.maxInbound = MAX_AUTH_STREAMS;
     this.gate = new StreamGate(this.#connection);
     this.commands = new AgentCommands(this.#connection);
     this.#listeners = new SessionListeners(this, deps);
@@ -111,7 +116,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
 
   /** Starts serving; ends the session when the agent does not authenticate in time. */
   start(): void {
-    this.#authTimer = setTimeout(() => this.end(new Error('authentication timed out')), AUTH_DEADLINE_MS).unref();
+    this.#endWithin(AUTH_DEADLINE_MS, 'authentication timed out');
     this.#connection.start();
   }
 
@@ -136,6 +141,11 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     return !this.#ended && (answered || this.#connection.lastReadAt > heardBefore);
   }
 
+  /** Whether the peer has sent nothing since the handshake. */
+  get isSilent(): boolean {
+    return this.#connection.isSilent;
+  }
+
   accept(channel: Channel): void {
     channel.receiver = new TypedStream(channel, (type) => this.#receiverFor(type, channel));
   }
@@ -152,21 +162,34 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
 
   #receiverFor(type: number, channel: Channel): ChannelReceiver {
     if (type === StreamType.heartbeat) return new HeartbeatEcho(channel);
-    const limit = this.#credential ? undefined : MAX_AUTH_BODY;
     const report = (error: unknown) => this.#deps.log.error({ err: error, type }, 'agent request failed');
-    return new RpcResponder(channel, (body, size) => this.#serveCounted(type, body, size), report, limit);
+    if (this.#credential) return new RpcResponder(channel, (request) => this.#serveInTurn(type, request), report);
+    if (this.#asked) this.end(new Error('second request before authentication'));
+    this.#asked = true;
+    return new RpcResponder(channel, (request) => this.#serveCounted(type, request), report, AUTH_LIMITS);
   }
 
-  async #serveCounted(type: number, body: unknown, size: number): Promise<RpcAnswer> {
+  async #serveInTurn(type: number, request: RpcRequest): Promise<RpcAnswer> {
+    await this.#deps.turns.next(this.credential.id, request.size);
+    return this.#serveCounted(type, request);
+  }
+
+  async #serveCounted(type: number, request: RpcRequest): Promise<RpcAnswer> {
     try {
-      return await this.#serve(type, body, size);
+      return await this.#serve(type, request.parse(), request.size);
     } catch (error) {
       const { refusals, address } = this.#deps;
       const who = this.#credential ? { address, session: this.#id, credential: this.#credential.id } : { address };
       if (type === StreamType.auth) refusals.session(who, error);
       if (type === StreamType.bind || type === StreamType.bindLabeled) refusals.endpoint(who, error);
+      if (!this.#credential) this.#endWithin(REFUSED_MS, 'the agent was refused');
       throw error;
     }
+  }
+
+  #endWithin(ms: number, reason: string): void {
+    clearTimeout(this.#authTimer);
+    this.#authTimer = setTimeout(() => this.end(new Error(reason)), ms).unref();
   }
 
   async #serve(type: number, body: unknown, size: number): Promise<RpcAnswer> {
@@ -192,8 +215,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   }
 
   async #authenticate(request: AuthRequest): Promise<RpcAnswer> {
-    if (this.#authenticating) throw new RpcError('ERR_NGROK_109', 'the session has already authenticated');
-    this.#authenticating = true;
+    if (this.#credential) throw new RpcError('ERR_NGROK_109', 'the session has already authenticated');
     const { Extra: extra } = request;
     const credential = await this.#deps.access.authenticate(extra.authtoken);
     if (this.#ended) throw new RpcError('ERR_NGROK_741', 'the session has ended');
@@ -207,7 +229,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
       this.#credential = null;
       throw error;
     }
-    this.#connection.maxInbound = MAX_INBOUND;
+    this.#connection.trust(this.#deps.memory.ofSession(credential.id));
     clearTimeout(this.#authTimer);
     this.#stopHeartbeatTimeout = watchHeartbeats(
       { interval: extra.heartbeatinterval, tolerance: extra.heartbeattolerance },

@@ -7,8 +7,10 @@ import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-server-options.ts';
 import type { AgentLimits } from '../../settings/gateway-limits.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { AGENT_LIMITS, OptionBytes } from './agent-limits.ts';
+import { AgentMemory } from './agent-memory.ts';
 import { AgentSession, type AgentSessionDeps, type SessionDirectory } from './agent-session.ts';
 import { RefusalLog } from './refusal-log.ts';
+import { RequestTurns } from './request-turns.ts';
 
 /**
  * Connections that have not authenticated, and as many with an unfinished handshake. When there are more, the oldest are
@@ -31,6 +33,8 @@ export interface SessionServerOptions extends Pick<AgentSessionDeps, 'access' | 
   unauthenticated?: number;
   /** Omitted: the defaults. */
   limits?: Partial<AgentLimits> | undefined;
+  /** Omitted: a share of the machine's memory. */
+  memory?: AgentMemory;
   counters: TrafficCounters;
 }
 
@@ -42,6 +46,8 @@ export class SessionServer implements SessionDirectory {
   readonly #limits: AgentLimits;
   readonly #optionBytes: OptionBytes;
   readonly #refusals: RefusalLog;
+  readonly #turns = new RequestTurns();
+  readonly #memory: AgentMemory;
   /** Sessions that have not authenticated, in order of arrival. */
   readonly #unauthenticated = new Set<AgentSession>();
   /**
@@ -61,6 +67,7 @@ export class SessionServer implements SessionDirectory {
     this.#limits = { ...AGENT_LIMITS, ...options.limits };
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
     this.#refusals = new RefusalLog(options.counters, options.log);
+    this.#memory = options.memory ?? new AgentMemory();
     this.#server = createServer({ handshakeTimeout: HANDSHAKE_MS });
   }
 
@@ -106,6 +113,8 @@ export class SessionServer implements SessionDirectory {
       maxListeners: this.#limits.endpoints,
       optionBytes: this.#optionBytes,
       refusals: this.#refusals,
+      turns: this.#turns,
+      memory: this.#memory,
     });
     this.#connected.add(session);
     this.#unauthenticated.add(session);

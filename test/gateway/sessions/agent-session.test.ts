@@ -377,10 +377,40 @@ describe('a hostile or broken agent', () => {
     ['authenticates with a body that is not an object', 0, '[]', /ERR_NGROK_301$/],
     ['authenticates with an empty object', 0, '{}', /ERR_NGROK_109$/],
     ['sends an unknown request', 4711, '{}', /ERR_NGROK_4018$/],
-    ['exceeds the size limit of AUTH', 0, `{"x":"${'y'.repeat(100_000)}"}`, /ERR_NGROK_301$/],
+    ['exceeds the size limit of AUTH', 0, `{"x":"${'y'.repeat(9000)}"}`, /ERR_NGROK_301$/],
   ])('that %s gets an answer', async (_what, type, body, error) => {
     const agent = await rawAgent(await SessionGateway.start());
     expect((await agent.callText(type, body)).Error).toMatch(error);
+  });
+
+  it('has one try to authenticate', async () => {
+    const gateway = await SessionGateway.start();
+    const agent = await rawAgent(gateway);
+    expect((await agent.call(0, {})).Error).toMatch(/ERR_NGROK_109$/);
+    agent.call(0, auth(gateway)).catch(() => {});
+    await once(agent.peer.socket, 'close');
+    expect([...gateway.server.sessions]).toEqual([]);
+  });
+
+  it('that sends thousands of wrong values gets a short answer', async () => {
+    const gateway = await SessionGateway.start();
+    const many = `[${'1,'.repeat(6000)}1]`;
+    const unknown = await rawAgent(gateway);
+    expect((await unknown.callText(0, `{"Version":${many}}`)).Error).toMatch(/ERR_NGROK_301$/);
+    const agent = await rawAgent(gateway);
+    await agent.call(0, auth(gateway));
+    const endless = `[${'1,'.repeat(120_000)}1]`;
+    const labels = `{${Array.from({ length: 4000 }, (_, at) => `"${at}=":1`).join(',')}}`;
+    for (const [type, body] of [
+      [1, `{"Proto":"https","Extra":{"Bindings":${endless}}}`],
+      [1, `{"Proto":"https","Extra":{"Bindings":${many}}}`],
+      [7, `{"Labels":${labels}}`],
+    ] as const) {
+      const { Error: error } = await agent.callText(type, body);
+      expect(error).toMatch(/ERR_NGROK_301$/);
+      expect(String(error).length).toBeLessThan(1000);
+    }
+    expect((await agent.call(1, { Id: '', Proto: 'https', Opts: { Domain: 'fine.localhost' } })).Error).toBeUndefined();
   });
 
   it('that sends an unknown request after authentication gets an answer', async () => {

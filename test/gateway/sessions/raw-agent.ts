@@ -30,5 +30,5 @@ export async function rawAgent(gateway: SessionGateway) {
     expect(bytes.readUInt32BE(0)).toBe(3);
     return JSON.parse(bytes.subarray(12, 12 + Number(bytes.readBigInt64LE(4))).toString());
   }
-  return { proxyHeader, callText, call: (type: number, body: object) => callText(type, JSON.stringify(body)) };
+  return { peer, proxyHeader, callText, call: (type: number, body: object) => callText(type, JSON.stringify(body)) };
 }

@@ -1,0 +1,38 @@
+/** Holds bytes that somebody else has yet to read. */
+export interface MemoryUser {
+  /** Gives some of them up. */
+  shed(): void;
+}
+
+/** Limits the bytes that its users hold together. Beyond the limit, the user with the most gives some up. */
+export class MemoryBudget implements MemoryUser {
+  readonly #held = new Map<MemoryUser, number>();
+  #total = 0;
+
+  /** @param whole the budget that this one is a share of */
+  constructor(
+    private readonly limit: number,
+    private readonly whole: MemoryBudget | null = null,
+  ) {}
+
+  /** Records how many bytes a user holds now. */
+  report(user: MemoryUser, bytes: number): void {
+    const before = this.#held.get(user) ?? 0;
+    this.#total += bytes - before;
+    if (bytes === 0) this.#held.delete(user);
+    else this.#held.set(user, bytes);
+    this.whole?.report(this, this.#total);
+    if (bytes > before && this.#total > this.limit) this.shed();
+  }
+
+  shed(): void {
+    let most: MemoryUser | null = null;
+    let bytes = 0;
+    for (const [user, held] of this.#held) {
+      if (held <= bytes) continue;
+      most = user;
+      bytes = held;
+    }
+    most?.shed();
+  }
+}

@@ -1,0 +1,36 @@
+import { totalmem } from 'node:os';
+import { MemoryBudget } from '../../agent-protocol/memory-budget.ts';
+import { BoundedMap } from '../../lib/bounded-map.ts';
+
+const MIB = 1_048_576;
+/** Share of the machine's or container's memory for data that agents and clients have yet to read. */
+const SHARE = 1 / 8;
+const [LEAST, MOST] = [64 * MIB, 512 * MIB];
+const MAX_REMEMBERED = 10_000;
+
+/**
+ * The memory for data on its way through agent sessions. One authtoken can have half of it, and one session a quarter.
+ * Beyond a limit, the stream that holds the most ends.
+ */
+export class AgentMemory {
+  readonly #whole: MemoryBudget;
+  readonly #authtokens = new BoundedMap<string, MemoryBudget>(MAX_REMEMBERED);
+
+  /** @param limit bytes for all sessions together; omitted: a share of the memory */
+  constructor(private readonly limit = Math.min(MOST, Math.max(LEAST, availableMemory() * SHARE))) {
+    this.#whole = new MemoryBudget(limit);
+  }
+
+  /** The budget of a further session of an authtoken. */
+  ofSession(credentialId: string): MemoryBudget {
+    const ofAuthtoken = this.#authtokens.get(credentialId) ?? new MemoryBudget(this.limit / 2, this.#whole);
+    this.#authtokens.set(credentialId, ofAuthtoken);
+    return new MemoryBudget(this.limit / 4, ofAuthtoken);
+  }
+}
+
+/** Bytes of the machine, or of the container when that has fewer. */
+function availableMemory(): number {
+  // 0 or more than the machine has: there is no limit.
+  return Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY);
+}

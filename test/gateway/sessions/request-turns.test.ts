@@ -1,0 +1,40 @@
+import { expect, it } from 'vitest';
+import { RequestTurns } from '../../../src/gateway/sessions/request-turns.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
+import { settle } from '../../support/until.ts';
+
+const MIB = 1_048_576;
+
+/** Asks for turns, and records in which order they come. */
+function setUp() {
+  const clock = new SteeredClock();
+  const turns = new RequestTurns(clock);
+  const handled: string[] = [];
+  const ask = (id: string, size = 100) => {
+    void turns.next(id, size).then(() => handled.push(id));
+  };
+  return { clock, handled, ask };
+}
+
+it('handles one request of each authtoken in a turn of the event loop', async () => {
+  const { handled, ask } = setUp();
+  for (let count = 0; count < 100; count++) ask('many');
+  ask('one');
+  while (!handled.includes('one')) await new Promise((resolve) => setImmediate(resolve));
+  expect(handled.length).toBeLessThan(4);
+});
+
+it('handles ten thousand small requests at once, and lets an authtoken with too many large ones wait', async () => {
+  const { clock, handled, ask } = setUp();
+  for (let count = 0; count < 10_000; count++) ask('small');
+  for (let count = 0; count < 1000; count++) ask('large', MIB);
+  while (handled.filter((id) => id === 'small').length < 10_000) await settle();
+  const early = handled.length - 10_000;
+  expect(early).toBeGreaterThan(100);
+  expect(early).toBeLessThan(400);
+  await clock.advance(10_000);
+  expect(handled.length - 10_000).toBeGreaterThan(early);
+  ask('other');
+  await settle();
+  expect(handled).toContain('other');
+});
