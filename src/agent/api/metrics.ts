@@ -1,4 +1,5 @@
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { addProcessMetrics } from '../../lib/process-metrics.ts';
 import { SESSION_STATES, type SessionStatus } from '../connectors/connector.ts';
 import { TUNNEL_STATES, type TunnelState } from '../tunnels/tunnel.ts';
 
@@ -27,7 +28,7 @@ export class Metrics {
   });
 
   constructor(source: MetricsSource) {
-    collectDefaultMetrics({ register: this.registry });
+    addProcessMetrics(this.registry);
     const registers = [this.registry];
     new Gauge({
       name: 'device_agent_tunnels',

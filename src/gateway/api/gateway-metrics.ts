@@ -1,4 +1,5 @@
-import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
+import { Counter, Gauge, Registry } from 'prom-client';
+import { addProcessMetrics } from '../../lib/process-metrics.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 import { CONNECTION_KINDS, type TrafficCounters } from '../metrics/traffic-counters.ts';
 import { CERTIFICATE_STATES } from '../store/managed-domains.ts';
@@ -24,7 +25,7 @@ export class GatewayMetrics {
   });
 
   constructor({ live, counters, store }: MetricsSource) {
-    collectDefaultMetrics({ register: this.registry });
+    addProcessMetrics(this.registry);
     this.#addOnline(live);
     this.#addTraffic(counters);
     this.#addRefusals(counters);

@@ -71,7 +71,9 @@ describe('the metrics', () => {
     ]) {
       expect(text).toContain(`${line}\n`);
     }
-    expect(text).toContain('process_resident_memory_bytes');
+    for (const name of ['process_resident_memory_bytes', 'process_cpu_seconds_total', 'nodejs_eventloop_utilization']) {
+      expect(text).toMatch(new RegExp(`^${name} [\\d.e-]+$`, 'm'));
+    }
   });
 
   it('do not grow with the paths that clients request', async () => {
