@@ -27,6 +27,11 @@ const PROMISES: Record<string, (endpoint: Endpoint) => Promise<void>> = {
     expect(answer.headers['strict-transport-security']).toBe('max-age=31536000');
     expect(JSON.parse(answer.body).headers['x-client']).toBe('127.0.0.1');
   },
+  'no-ai-bots': async (endpoint) => {
+    const agent = 'AppleWebKit/537.36 (KHTML, like Gecko; compatible; GPTBot/1.2; +https://openai.com/gptbot)';
+    expect(await endpoint.status({ headers: { 'user-agent': `Mozilla/5.0 ${agent}` } })).toBe(404);
+    expect(await endpoint.status()).toBe(200);
+  },
   'spare-the-device': async (endpoint) => {
     for (let request = 0; request < 3; request++) expect(await endpoint.status()).toBe(200);
     expect(await endpoint.status()).toBe(429);

@@ -1,3 +1,6 @@
+import Bowser from 'bowser';
+import { crawlerIn } from './crawlers.ts';
+
 export interface UserAgent {
   name: string;
   version: string;
@@ -14,68 +17,53 @@ export interface UserAgent {
 /** Text beyond this is ignored: it would only cost time in the patterns. */
 const MAX_LENGTH = 512;
 
-/** Browsers by product, specific ones before those whose name they also carry. */
-const BROWSERS: readonly [product: string, name: string][] = [
-  ['Edg', 'Edge'],
-  ['EdgA', 'Edge'],
-  ['EdgiOS', 'Edge'],
-  ['OPR', 'Opera'],
-  ['SamsungBrowser', 'Samsung Browser'],
-  ['Firefox', 'Firefox'],
-  ['FxiOS', 'Firefox'],
-  ['CriOS', 'Chrome'],
+/** ngrok's names, where they differ from the library's. */
+const NAMES: ReadonlyMap<string, string> = new Map([
+  ['Microsoft Edge', 'Edge'],
+  ['Samsung Internet for Android', 'Samsung Browser'],
   ['HeadlessChrome', 'Headless Chrome'],
-  ['Chrome', 'Chrome'],
-];
+  ['Chrome OS', 'ChromeOS'],
+]);
 
-const SYSTEMS: readonly [pattern: RegExp, name: string][] = [
-  [/Windows Phone(?: OS)? ([\d.]+)/, 'Windows Phone'],
-  [/Windows NT ([\d.]+)/, 'Windows'],
-  [/Android ([\d.]+)/, 'Android'],
-  [/(?:iPhone|iPad|iPod)[^)]{0,40} OS ([\d_]+)/, 'iOS'],
-  [/Mac OS X ([\d_.]+)/, 'macOS'],
-  [/CrOS \w+ ([\d.]+)/, 'ChromeOS'],
-  [/Linux()/, 'Linux'],
-];
+const BROWSERS: ReadonlySet<string> = new Set(Object.values(Bowser.BROWSER_MAP));
+const DESKTOPS: ReadonlySet<string> = new Set(['Windows', 'macOS', 'Linux', 'ChromeOS']);
 
 /** Parses a User-Agent header; missing fields are empty or false. */
 export function parseUserAgent(header: string): UserAgent {
-  const text = header.slice(0, MAX_LENGTH);
-  const is_bot = /bot\b|crawler|spider|slurp|facebookexternalhit|headless/i.test(text);
-  const is_tablet = /iPad|Tablet/.test(text) || (/Android/.test(text) && !/Mobile/.test(text));
-  const is_mobile = !is_tablet && /Mobi|iPhone|iPod|Windows Phone/.test(text);
-  const [os, os_version] = systemOf(text);
+  // The library rejects empty texts.
+  const text = header.slice(0, MAX_LENGTH) || '-';
+  const { browser, os, platform } = Bowser.parse(text);
+  const crawler = crawlerIn(text);
+  const known = BROWSERS.has(browser.name ?? '') ? browser : productOf(text);
+  const { name = '', version = '' } = crawler ?? known;
+  const osName = named(os.name);
+  const is_mobile = platform.type === 'mobile';
+  const is_tablet = platform.type === 'tablet';
   return {
-    ...productOf(text),
-    os,
-    os_version,
-    device:
-      /\b(iPhone|iPad|iPod)\b/.exec(text)?.[1] ?? /Android [\d.]+; ([^;)]{1,40}?)(?: Build|[;)])/.exec(text)?.[1] ?? '',
+    name: named(name),
+    version,
+    os: osName,
+    os_version: os.version?.replace(/^NT /, '') ?? '',
+    device: platform.model ?? /Android [\d.]+; ([^;)]{1,40}?)(?: Build|[;)])/.exec(text)?.[1] ?? '',
     url: /\+?(https?:\/\/[^\s;)]{1,200})/.exec(text)?.[1] ?? '',
     is_mobile,
     is_tablet,
-    is_desktop: !is_mobile && !is_tablet && !is_bot && ['Windows', 'macOS', 'Linux', 'ChromeOS'].includes(os),
-    is_bot,
+    is_desktop: !is_mobile && !is_tablet && crawler === null && DESKTOPS.has(osName),
+    is_bot: crawler !== null,
   };
 }
 
-function productOf(text: string): { name: string; version: string } {
-  const products = new Map(
-    Array.from(text.matchAll(/([A-Za-z][\w-]{0,40})\/(\d[\w.]{0,30})/g), (m) => [m[1], m[2] ?? '']),
-  );
-  for (const [product, name] of BROWSERS) {
-    const version = products.get(product);
-    if (version !== undefined) return { name, version };
-  }
-  if (products.has('Safari')) return { name: 'Safari', version: products.get('Version') ?? '' };
-  for (const [name = '', version] of products) if (name !== 'Mozilla') return { name, version };
-  return { name: products.size === 0 ? (text.split(/[\s/(]/, 1)[0] ?? '') : '', version: '' };
+function named(name = ''): string {
+  return NAMES.get(name) ?? name;
 }
 
-function systemOf(text: string): [name: string, version: string] {
-  for (const [pattern, name] of SYSTEMS) {
-    const match = pattern.exec(text);
-    if (match) return [name, (match[1] ?? '').replaceAll('_', '.')];
+/** The first product of a client that is no browser, such as curl. */
+function productOf(text: string): { name: string; version: string } {
+  for (const [, name = '', version = ''] of text.matchAll(/([A-Za-z][\w-]{0,40})\/(\d[\w.]{0,30})/g)) {
+    if (!ENGINES.has(name)) return { name, version };
   }
-  return ['', ''];
+  return { name: /^[^\s/(-]*/.exec(text)?.[0] ?? '', version: '' };
 }
+
+/** Products that every browser names. */
+const ENGINES: ReadonlySet<string> = new Set(['Mozilla', 'AppleWebKit', 'Gecko', 'Safari', 'Version']);
