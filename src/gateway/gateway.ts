@@ -104,8 +104,13 @@ async function startParts(
   const authorityPem = (id: string) => store.certificateAuthorities.get(id)?.ca_pem ?? null;
   const agents = new AgentConnections(nameForAgents);
   const ipPolicies = ipPolicyRules(store);
-  const hasCertificateAuthority = (id: string) => authorityPem(id) !== null;
-  const policies = new EndpointPolicies({ ipPolicies, hasCertificateAuthority, fetch: options.fetchForPolicies, log });
+  const policies = new EndpointPolicies({
+    ipPolicies,
+    hasCertificateAuthority: (id) => authorityPem(id) !== null,
+    fetch: options.fetchForPolicies,
+    share: options.agentLimits?.policyShare,
+    log,
+  });
   const edgeIndex = new TlsEdgeIndex(store, log);
   const withLabels = (labels: Labels) => endpoints.withLabels(labels);
   const tlsEdges = (parts: TlsRouteParts) =>

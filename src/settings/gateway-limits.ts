@@ -22,4 +22,6 @@ export interface AgentLimits {
   readonly endpoints: number;
   /** Bytes of options and policies of all endpoints of one authtoken. */
   readonly optionBytes: number;
+  /** The share of one processor core that the policies of one authtoken may take, 0 to 1. */
+  readonly policyShare: number;
 }

@@ -64,6 +64,7 @@ const gatewayServerSettings: Assemble<GatewayServerSettings> = (values, path, pr
       sessions: values.GATEWAY_MAX_SESSIONS ?? 0,
       endpoints: values.GATEWAY_MAX_ENDPOINTS ?? 0,
       optionBytes: values.GATEWAY_MAX_OPTIONS ?? 0,
+      policyShare: (values.GATEWAY_MAX_POLICY_TIME ?? 0) / 100,
     },
     limits: {
       rateLimit: requests === 0 ? null : { requests, windowMs: 60_000 },

@@ -142,6 +142,12 @@ const STANDALONE_GATEWAY = {
     4_294_967_296,
     1_048_576,
   ),
+  GATEWAY_MAX_POLICY_TIME: count(
+    'Percent of one processor core that the traffic policies of one authtoken may take on average; beyond it, its requests get 503',
+    25,
+    100,
+    1,
+  ),
   GATEWAY_HANDSHAKE_TIMEOUT: count('Seconds a TLS handshake may take', 10, 600, 1),
   GATEWAY_HEADERS_TIMEOUT: count('Seconds the headers of a request may take to arrive', 30, 600, 1),
   GATEWAY_HEADERS_LIMIT: count('Bytes of the headers of a request or a response', 65_536, 1_048_576, 1024),

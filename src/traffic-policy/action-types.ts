@@ -5,6 +5,8 @@ interface ActionTraits {
   readonly onConnect?: true;
   /** Whether it authenticates clients: an endpoint has at most one such action. */
   readonly authenticates?: true;
+  /** Whether it takes less time than measuring it, unless its configuration has expressions. */
+  readonly instant?: true;
 }
 
 /**
@@ -12,14 +14,14 @@ interface ActionTraits {
  * actions/actions.ts and for a sample of its configuration in the tests.
  */
 const ACTIONS = {
-  'add-headers': { runsOn: 'gateway' },
-  'custom-response': { runsOn: 'gateway' },
-  deny: { runsOn: 'gateway', onConnect: true },
-  'remove-headers': { runsOn: 'gateway' },
+  'add-headers': { runsOn: 'gateway', instant: true },
+  'custom-response': { runsOn: 'gateway', instant: true },
+  deny: { runsOn: 'gateway', onConnect: true, instant: true },
+  'remove-headers': { runsOn: 'gateway', instant: true },
   'ai-gateway': { runsOn: 'cloud' },
   'basic-auth': { runsOn: 'gateway', authenticates: true },
   'circuit-breaker': { runsOn: 'gateway' },
-  'close-connection': { runsOn: 'gateway', onConnect: true },
+  'close-connection': { runsOn: 'gateway', onConnect: true, instant: true },
   'compress-response': { runsOn: 'gateway' },
   'forward-internal': { runsOn: 'gateway', onConnect: true },
   'http-request': { runsOn: 'cloud' },

@@ -5,7 +5,8 @@ import { CLOSE } from './actions/deny.ts';
 import { Budget } from './cel/budget.ts';
 import { compileRules, type PhaseCompiler } from './compile-rules.ts';
 import type { CompiledPolicy } from './compiled-policy.ts';
-import { PHASES, PolicyNotApplicable, type RulesByPhase, toTrafficPolicy } from './document.ts';
+import { PHASES, type Phase, PolicyNotApplicable, type RulesByPhase, toTrafficPolicy } from './document.ts';
+import { meteredConnections, meteredRequests } from './metered-phases.ts';
 import { PolicyFailure } from './policy-failure.ts';
 import { framed, type PolicyFrame } from './policy-frame.ts';
 import { type ProblemList, refusal } from './policy-refused.ts';
@@ -13,7 +14,7 @@ import type { EndpointProtocol, PolicyConnect, PolicyRequest, PolicyResponse, Su
 import { parsePolicyText, type RawPolicy, type RawRule } from './policy-text.ts';
 import type { PolicyPorts } from './ports.ts';
 import { CONNECT, REQUEST, RESPONSE, type RequestResult, sequence } from './run-steps.ts';
-import type { ConnectOutcome, PolicyError, ResponseOutcome } from './steps.ts';
+import type { ConnectOutcome, ConnectStep, PolicyError, RequestStep, ResponseOutcome } from './steps.ts';
 import { TroubleLog } from './trouble-log.ts';
 
 export interface Compilation {
@@ -68,14 +69,28 @@ export function compilePhases(text: string, { target, frame, ports, problems, wa
   );
   const response = compilePhase(rules, responseCompiler(policy), policy, problems);
   const types = new Set(actions.map(({ type }) => type));
+  const onTcpConnect: ConnectStep | null = connect && ((subject) => connect(subject, undefined));
+  const onHttpRequest: RequestStep | null = request && ((subject) => request(subject, undefined));
+  const metering = { time: ports.processorTime, troubles: policy.troubles };
+  const isMetered = (phase: Phase) => policy.dynamicPhases.has(phase) || !isInstant(rules[phase] ?? []);
+  const metersRequests = isMetered('on_http_request') || isMetered('on_http_response');
   return {
-    onTcpConnect: connect && ((subject) => connect(subject, undefined)),
-    onHttpRequest: request && ((subject) => request(subject, undefined)),
-    onHttpResponse: response,
+    onTcpConnect:
+      onTcpConnect && isMetered('on_tcp_connect') ? meteredConnections(onTcpConnect, metering) : onTcpConnect,
+    onHttpRequest: metersRequests ? meteredRequests(onHttpRequest, metering) : onHttpRequest,
+    onHttpResponse:
+      response && isMetered('on_http_response')
+        ? (subject, answer) => metering.time.run(() => response(subject, answer))
+        : response,
     onUpstreamDone: types.has('circuit-breaker') ? notifyWatchers : null,
     terminatesTls: types.has('terminate-tls'),
     mayExpire: types.has('restrict-ips') || types.has('terminate-tls'),
   };
+}
+
+/** Whether its actions take next to no time, apart from expressions. */
+function isInstant(rules: readonly RawRule[]): boolean {
+  return rules.every(({ actions }) => actions.every(({ type }) => traitsOf(type)?.instant === true));
 }
 
 function connectCompiler(policy: PolicyContext): PhaseCompiler<PolicyConnect, undefined, ConnectOutcome> {
@@ -184,7 +199,7 @@ function compilePhase<S extends Subject, Response extends PolicyResponse | undef
   const { phase, kind, fail } = compiler;
   const steps = compileRules(rules[phase] ?? [], compiler, policy, problems);
   if (steps.length === 0) return null;
-  const run = sequence(steps, kind, fail);
+  const run = sequence(steps, kind, fail, (work) => policy.ports.processorTime.run(work));
   if (!policy.dynamicPhases.has(phase)) return run;
   return (subject, response) => {
     scopeOf(subject, policy.ports).begin(response ?? null);

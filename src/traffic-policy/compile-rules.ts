@@ -28,11 +28,12 @@ export function compileRules<S extends Subject, Response, Result>(
   policy: PolicyContext,
   problems: ProblemList,
 ): PlacedStep<S, Response, Result>[] {
+  const around = <T>(work: () => T) => policy.ports.processorTime.run(work);
   return rules.flatMap((rule) => {
     const conditions = compileConditions(rule, compiler.phase, policy, problems);
     const steps = compileActions(rule, compiler, policy, problems);
     if (rule.expressions.length === 0) return steps;
-    const run = sequence(steps, compiler.kind, compiler.fail);
+    const run = sequence(steps, compiler.kind, compiler.fail, around);
     return [
       {
         place: rule.place,

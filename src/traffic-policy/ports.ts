@@ -1,6 +1,7 @@
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { fetchDocument } from './fetch-document.ts';
 import { PolicyState } from './state/policy-state.ts';
+import { ProcessorTime } from './state/processor-time.ts';
 
 export interface IpRule {
   readonly cidr: string;
@@ -36,6 +37,8 @@ export interface PolicyPorts {
   wallClock(): number;
   /** State that survives a recompilation of the policy: one object per endpoint URL. */
   readonly state: PolicyState;
+  /** Of all policies of an authtoken together. */
+  readonly processorTime: ProcessorTime;
   /**
    * The current rules of all these IP policies. The same object means an unchanged list.
    *
@@ -58,12 +61,13 @@ export interface PolicyPorts {
   onTrouble(trouble: PolicyTrouble): void;
 }
 
-/** Ports with the system's clock and the network, and without anything else. */
+/** Ports with the system's clock and the network, without a limit of processor time and without anything else. */
 export function standalonePorts(): PolicyPorts {
   return {
     clock: systemClock,
     wallClock: Date.now,
     state: new PolicyState(),
+    processorTime: new ProcessorTime(1, { now: () => 0 }),
     ipPolicies: () => null,
     hasCertificateAuthority: () => false,
     secret: () => null,

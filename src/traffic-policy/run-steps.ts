@@ -21,11 +21,13 @@ export interface OutcomeKind<Result> {
  * Joins steps into one that runs them in order until one has an outcome.
  *
  * @param fail makes an outcome of a thrown error
+ * @param around runs the steps after one that had to wait
  */
 export function sequence<Subject, Response, Result>(
   steps: readonly PlacedStep<Subject, Response, Result>[],
   kind: OutcomeKind<Result>,
   fail: (place: string, error: unknown) => Result,
+  around: <T>(work: () => T) => T,
 ): (subject: Subject, response: Response) => Result | undefined {
   const runFrom = (from: number, subject: Subject, response: Response): Result | undefined => {
     for (let at = from; at < steps.length; at++) {
@@ -39,7 +41,7 @@ export function sequence<Subject, Response, Result>(
       if (result === undefined) continue;
       return kind.settle(
         result,
-        () => runFrom(at + 1, subject, response),
+        () => around(() => runFrom(at + 1, subject, response)),
         (error) => fail(step.place, error),
       );
     }

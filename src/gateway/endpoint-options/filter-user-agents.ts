@@ -1,3 +1,4 @@
+import { systemClock } from '../../lib/clock.ts';
 import { Budget } from '../../traffic-policy/cel/budget.ts';
 import type { RegularExpression } from '../../traffic-policy/regular-expression.ts';
 import { firstValue } from '../../traffic-policy/scope/header-map.ts';
@@ -23,7 +24,7 @@ export function filterUserAgents(
     ends: false,
     on_http_request: () => (request) => {
       const agent = firstValue(request.headers, 'user-agent');
-      const budget = new Budget(() => performance.now());
+      const budget = new Budget(systemClock);
       const matches = (pattern: RegularExpression) => {
         budget.spend(pattern.size * (agent?.length ?? 0));
         return pattern.test(agent ?? '');

@@ -1,9 +1,11 @@
+import { type Clock, systemClock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
 import { compiledLater } from '../../traffic-policy/compiled-policy.ts';
 import { type CompiledPolicy, compilePolicy, loadFor, NO_POLICY } from '../../traffic-policy/engine.ts';
 import { isEmptyFrame, type PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
 import { PolicyStates } from '../../traffic-policy/state/policy-state.ts';
+import { ProcessorTimes } from '../../traffic-policy/state/processor-time.ts';
 import type { EndpointProtocol } from './endpoint.ts';
 
 export interface EndpointPoliciesOptions {
@@ -13,6 +15,9 @@ export interface EndpointPoliciesOptions {
   hasCertificateAuthority?: PolicyPorts['hasCertificateAuthority'];
   /** Fetches the URLs that policies name; omitted: from the public internet. */
   fetch?: PolicyPorts['fetch'] | undefined;
+  /** The share of one processor core that the policies of one authtoken may take, 0 to 1; omitted: all of it. */
+  share?: number | undefined;
+  clock?: Clock;
   log: Log;
 }
 
@@ -20,6 +25,8 @@ export interface PolicyTarget {
   protocol: EndpointProtocol;
   /** Key of the policy's counters, such as rate limits. */
   url: string;
+  /** Whose processor time the policy takes: the id of an authtoken or of an edge. */
+  payer: string;
   /** Whether only the policies of other endpoints can reach it. */
   internal: boolean;
   frame: PolicyFrame;
@@ -31,7 +38,11 @@ export class EndpointPolicies {
   /** The last compiled policy, which is valid for all endpoints of its kind: agents bind hundreds with one text. */
   #latest: { kind: string; policy: CompiledPolicy } | null = null;
 
-  constructor(private readonly options: EndpointPoliciesOptions) {}
+  readonly #times: ProcessorTimes;
+
+  constructor(private readonly options: EndpointPoliciesOptions) {
+    this.#times = new ProcessorTimes(options.share ?? 1, options.clock ?? systemClock);
+  }
 
   /** Loads the modules that the policy and the rules around it need. */
   load(text: string, frame?: PolicyFrame): Promise<void> {
@@ -44,8 +55,9 @@ export class EndpointPolicies {
    * @throws {PolicyRefused} when any part of it is invalid
    */
   compile(text: string, target: PolicyTarget): CompiledPolicy {
-    const { protocol, url, internal, frame } = target;
-    const compile = () => compilePolicy(text, protocol, { ports: this.#portsOf(url), internal, frame });
+    const { protocol, internal, frame } = target;
+    const ports = this.#portsOf(target);
+    const compile = () => ports.processorTime.run(() => compilePolicy(text, protocol, { ports, internal, frame }));
     if (!isEmptyFrame(frame)) return compile();
     const kind = `${protocol} ${internal} ${text}`;
     // Known to be valid, so it is compiled on first use. Not shared: counters belong to one endpoint.
@@ -55,10 +67,11 @@ export class EndpointPolicies {
     return policy;
   }
 
-  #portsOf(url: string): Partial<PolicyPorts> {
+  #portsOf({ url, payer }: PolicyTarget): Partial<PolicyPorts> & Pick<PolicyPorts, 'processorTime'> {
     const { ipPolicies, hasCertificateAuthority, fetch, log } = this.options;
     return {
       state: this.#states.of(url),
+      processorTime: this.#times.of(payer),
       ipPolicies,
       ...(hasCertificateAuthority && { hasCertificateAuthority }),
       ...(fetch && { fetch }),

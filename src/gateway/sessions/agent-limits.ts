@@ -1,7 +1,12 @@
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import type { AgentLimits } from '../../settings/gateway-limits.ts';
 
-export const AGENT_LIMITS: AgentLimits = { sessions: 1000, endpoints: 10_000, optionBytes: 64 * 1_048_576 };
+export const AGENT_LIMITS: AgentLimits = {
+  sessions: 1000,
+  endpoints: 10_000,
+  optionBytes: 64 * 1_048_576,
+  policyShare: 1,
+};
 
 /** Memory that every endpoint takes besides its options. */
 const ENDPOINT_BYTES = 1024;

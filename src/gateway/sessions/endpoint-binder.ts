@@ -103,9 +103,11 @@ export class EndpointBinder {
 
   async #replacement(endpoint: BoundEndpoint, text: string): Promise<CompiledPolicy> {
     const { policies } = this.options;
-    const { protocol, url, internal, frame } = endpoint;
+    const { protocol, url, internal, frame, owner } = endpoint;
     await policies.load(text, frame);
-    const policy = asRpcError(() => policies.compile(text, { protocol, url, internal, frame }));
+    const policy = asRpcError(() =>
+      policies.compile(text, { protocol, url, payer: owner.credential.id, internal, frame }),
+    );
     if (policy.terminatesTls === endpoint.policy.terminatesTls) return policy;
     throw new RpcError('ERR_NGROK_301', 'terminate-tls cannot be added or removed while the endpoint is online');
   }
@@ -150,7 +152,7 @@ export class EndpointBinder {
     const { protocol, internal } = address;
     const { id, publicId } = this.#identify(request.Id);
     const url = urlOf(address);
-    const target = { protocol, url, internal, frame };
+    const target = { protocol, url, payer: owner.credential.id, internal, frame };
     const policy = asRpcError(() => this.options.policies.compile(policyOf(options), target));
     const particulars = {
       id,

@@ -32,7 +32,7 @@ const ANSWERS = 'bkdhr_';
 export async function prepareEdge(row: TlsEdgeRow, { store, policies }: Parts): Promise<PreparedEdge> {
   const { ip_restriction, traffic_policy, backend } = row;
   const compile = (text: string) =>
-    policies.compile(text, { protocol: 'tls', url: row.id, internal: false, frame: NO_FRAME });
+    policies.compile(text, { protocol: 'tls', url: row.id, payer: row.id, internal: false, frame: NO_FRAME });
   const text = traffic_policy?.enabled ? traffic_policy.value : '';
   await policies.load(text);
   const restriction = ip_restriction?.enabled ? compile(restrictionText(ip_restriction.ip_policy_ids)) : NO_POLICY;

@@ -1,3 +1,4 @@
+import type { Clock } from '../../lib/clock.ts';
 import { currentTurn } from '../../lib/loop-turn.ts';
 import { PolicyFailure } from '../policy-failure.ts';
 
@@ -7,8 +8,8 @@ const UNITS = 5_000_000;
 /** The time that the expressions of a phase may take: nothing else runs in the process meanwhile. */
 const MAX_MS = 20;
 
-/** Units between two looks at the clock, which takes as long as two units. */
-const UNITS_PER_LOOK = 2000;
+/** Units between two looks at the clock, which takes as long as a few units. */
+const UNITS_PER_LOOK = 4000;
 
 /** Strings and bytes that an expression builds; the edge's own limits are lower. */
 const MAX_TEXT = 64 * 1024;
@@ -20,12 +21,11 @@ const MAX_LIST = 2048;
 export class Budget {
   #left = UNITS;
   #lookAt = UNITS - UNITS_PER_LOOK;
-  #spentMs = 0;
-  #lookedAt = 0;
-  #turn = -1;
+  /** The last look at the clock; null before the first one, which most phases never reach. */
+  #last: { at: number; turn: number; spentMs: number } | null = null;
 
-  /** @param now milliseconds on a monotonic clock; omitted: the time does not matter */
-  constructor(private readonly now: () => number = () => 0) {}
+  /** @param clock omitted: the time does not matter */
+  constructor(private readonly clock: Pick<Clock, 'now'> | null = null) {}
 
   /** @throws {PolicyFailure} when nothing is left */
   spend(units: number): void {
@@ -40,21 +40,24 @@ export class Budget {
   renew(): void {
     this.#left = UNITS;
     this.#lookAt = UNITS - UNITS_PER_LOOK;
-    this.#spentMs = 0;
-    this.#turn = -1;
+    this.#last = null;
   }
 
   #look(): void {
-    const now = this.now();
-    const turn = currentTurn();
-    // Time between two turns of the event loop was spent waiting, for example for a body. When the whole process stands
-    // still, for example a suspended machine, that alone must not fail a request.
-    if (turn === this.#turn) this.#spentMs += Math.min(now - this.#lookedAt, MAX_MS / 2);
-    this.#turn = turn;
-    this.#lookedAt = now;
-    if (this.#spentMs > MAX_MS) this.#left = -1;
+    if (this.clock && this.#elapsed(this.clock.now()) > MAX_MS) this.#left = -1;
     this.#lookAt = Math.max(0, this.#left - UNITS_PER_LOOK);
     if (this.#left < 0) throw new PolicyFailure('ERR_NGROK_2300', 'the policy exceeds its computing time');
+  }
+
+  /** The time since the first look, without waits. */
+  #elapsed(now: number): number {
+    const turn = currentTurn();
+    let spentMs = this.#last?.spentMs ?? 0;
+    // Time between two turns of the event loop was spent waiting, for example for a body. When the whole process stands
+    // still, for example a suspended machine, that alone must not fail a request.
+    if (this.#last?.turn === turn) spentMs += Math.min(now - this.#last.at, MAX_MS / 2);
+    this.#last = { at: now, turn, spentMs };
+    return spentMs;
   }
 }
 

@@ -54,7 +54,7 @@ export class SubjectScope implements PolicyScope {
     readonly request: PolicyRequest | null,
   ) {
     this.createdAt = ports.wallClock();
-    this.budget = new Budget(() => ports.clock.now());
+    this.budget = new Budget(ports.clock);
     this.#results = new Map(connection.results);
     // Every request on the connection reads the results of the connection's own phase.
     if (request === null) connection.results = this.#results;

@@ -1,0 +1,90 @@
+import { BoundedMap } from '../../lib/bounded-map.ts';
+import type { Clock } from '../../lib/clock.ts';
+import { currentTurn } from '../../lib/loop-turn.ts';
+
+/** The time that policies may take at once, when they took little before. As much can be owed. */
+const RESERVE_MS = 1000;
+
+/** The time that policies may take in one turn of the event loop before their next request has to wait. */
+const TURN_MS = 10;
+
+/** Limits the processor time of the policies of one authtoken: everything in the process waits while they run. */
+export class ProcessorTime {
+  #leftMs = RESERVE_MS;
+  #refilledAt: number;
+  #isRunning = false;
+  #turn = -1;
+  #turnMs = 0;
+
+  /** @param share of one processor core that is refilled, 0 to 1 */
+  constructor(
+    private readonly share: number,
+    private readonly clock: Pick<Clock, 'now'>,
+  ) {
+    this.#refilledAt = clock.now();
+  }
+
+  /** Runs work and charges for the time it takes. Work within work is charged once. */
+  run<T>(work: () => T): T {
+    if (this.#isRunning) return work();
+    this.#isRunning = true;
+    const start = this.clock.now();
+    try {
+      return work();
+    } finally {
+      this.#isRunning = false;
+      const now = this.clock.now();
+      this.#charge(now - start, now);
+    }
+  }
+
+  /** Charges for work that was not measured. */
+  spend(ms: number): void {
+    this.#charge(ms, this.clock.now());
+  }
+
+  get isSpent(): boolean {
+    if (this.#leftMs <= 0) this.#charge(0, this.clock.now());
+    return this.#leftMs <= 0;
+  }
+
+  /** Milliseconds until it is no longer spent; 0 when it is not. */
+  get waitMs(): number {
+    return this.isSpent ? Math.ceil((1 - this.#leftMs) / this.share) : 0;
+  }
+
+  /** Whether others should run first. */
+  get hadItsTurn(): boolean {
+    return this.#turnMs > TURN_MS && this.#turn === currentTurn();
+  }
+
+  #charge(ms: number, now: number): void {
+    const refilled = Math.min(RESERVE_MS, this.#leftMs + (now - this.#refilledAt) * this.share);
+    this.#leftMs = Math.max(-RESERVE_MS, refilled - ms);
+    this.#refilledAt = now;
+    const turn = currentTurn();
+    if (turn !== this.#turn) this.#turnMs = 0;
+    this.#turn = turn;
+    this.#turnMs += ms;
+  }
+}
+
+/** More than authtokens that are in use at the same time. */
+const MAX_OWNERS = 10_000;
+
+/** The processor time of all authtokens. */
+export class ProcessorTimes {
+  readonly #byOwner = new BoundedMap<string, ProcessorTime>(MAX_OWNERS);
+
+  constructor(
+    private readonly share: number,
+    private readonly clock: Pick<Clock, 'now'>,
+  ) {}
+
+  /** @param owner id of an authtoken, or of what else has policies */
+  of(owner: string): ProcessorTime {
+    const time = this.#byOwner.get(owner) ?? new ProcessorTime(this.share, this.clock);
+    this.#byOwner.set(owner, time);
+    return time;
+  }
+}

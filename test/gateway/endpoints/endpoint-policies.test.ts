@@ -1,0 +1,126 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import { EndpointPolicies } from '../../../src/gateway/endpoints/endpoint-policies.ts';
+import type { CompiledPolicy } from '../../../src/traffic-policy/engine.ts';
+import { silentLog } from '../../support/silent-log.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
+import { connectionFrom, ENDPOINT, requestFor, responseOf } from '../../traffic-policy/fake-request.ts';
+
+const ADD_HEADER = { type: 'add-headers', config: { headers: { 'x-a': 'b' } } };
+const EXPRESSION = { expressions: ["req.url.path == '/'"], actions: [ADD_HEADER] };
+const BUSY = { kind: 'error', status: 503, code: 'ERR_NGROK_5001' };
+
+/** Policies of which every step appears to take `ms`. */
+function setUp({ ms, share }: { ms: number; share: number }) {
+  const clock = new SteeredClock();
+  clock.skip(5 * 24 * 3_600_000);
+  let step = 0;
+  const now = () => {
+    clock.skip(step);
+    return clock.now();
+  };
+  const policies = new EndpointPolicies({
+    ipPolicies: () => null,
+    share,
+    clock: { ...clock, now } as SteeredClock,
+    log: silentLog,
+  });
+  const compile = (document: object, payer: string) => {
+    const target = { protocol: 'https', url: `https://${payer}.example.com`, payer, internal: false } as const;
+    step = 0;
+    const policy = policies.compile(JSON.stringify(document), { ...target, frame: { before: {}, after: {} } });
+    // Equal policies are compiled when they are first used.
+    void policy.onHttpRequest;
+    step = ms;
+    return policy;
+  };
+  const useUp = async (policy: CompiledPolicy) => {
+    for (let times = 0; times < 10; times++) {
+      await ask(policy);
+      await nextTurn();
+    }
+    step = 0;
+  };
+  return { clock, compile, useUp };
+}
+
+const ask = (policy: CompiledPolicy) => policy.onHttpRequest?.(requestFor());
+
+describe('the processor time of an authtoken', () => {
+  it('is used up by its policies, which then answer 503 until it is refilled', async () => {
+    const { clock, compile, useUp } = setUp({ ms: 300, share: 0.1 });
+    const policy = compile({ on_http_request: [EXPRESSION] }, 'hostile');
+    const sibling = compile({ on_http_request: [EXPRESSION, EXPRESSION] }, 'hostile');
+    expect(ask(policy)).toBeUndefined();
+    await useUp(policy);
+    expect(ask(policy)).toMatchObject({ ...BUSY, headers: ['retry-after', expect.stringMatching(/^[1-9]\d?$/)] });
+    expect(ask(sibling)).toMatchObject(BUSY);
+    clock.skip(20_000);
+    expect(ask(policy)).toBeUndefined();
+  });
+
+  it('is not shared with other authtokens', async () => {
+    const { compile, useUp } = setUp({ ms: 300, share: 0.01 });
+    const hostile = compile({ on_http_request: [EXPRESSION] }, 'hostile');
+    const honest = compile({ on_http_request: [EXPRESSION] }, 'honest');
+    await useUp(hostile);
+    expect(ask(hostile)).toMatchObject(BUSY);
+    expect(ask(honest)).toBeUndefined();
+  });
+
+  it.each<[string, object]>([
+    ['expressions in responses', { on_http_response: [EXPRESSION] }],
+    [
+      'a password',
+      { on_http_request: [{ actions: [{ type: 'basic-auth', config: { credentials: ['jo:correct horse'] } }] }] },
+    ],
+    ['patterns', { on_http_request: [{ actions: [{ type: 'url-rewrite', config: { from: '/a(.*)', to: '/b$1' } }] }] }],
+    ['compression', { on_http_response: [{ actions: [{ type: 'compress-response' }] }] }],
+  ])('is charged for %s', async (_, document) => {
+    const { compile } = setUp({ ms: 300, share: 0.01 });
+    const policy = compile(document, 'hostile');
+    for (let times = 0; times < 10; times++) {
+      const request = requestFor();
+      await policy.onHttpRequest?.(request);
+      policy.onHttpResponse?.(request, responseOf());
+      await nextTurn();
+    }
+    expect(ask(policy)).toMatchObject(BUSY);
+  });
+
+  it('is not measured for fixed answers and headers', async () => {
+    const { compile, useUp } = setUp({ ms: 300, share: 0.01 });
+    const hostile = compile({ on_http_request: [EXPRESSION] }, 'hostile');
+    const fixed = compile({ on_http_request: [{ actions: [ADD_HEADER] }] }, 'hostile');
+    await useUp(hostile);
+    expect(ask(fixed)).toBeUndefined();
+  });
+
+  it('closes connections that a policy would have to inspect while none is left', async () => {
+    const { compile } = setUp({ ms: 300, share: 0.01 });
+    const rule = { expressions: ["conn.client_ip == '1.1.1.1'"], actions: [{ type: 'deny' }] };
+    const policy = compile({ on_tcp_connect: [rule] }, 'hostile');
+    const connect = () => policy.onTcpConnect?.({ connection: connectionFrom(), endpoint: ENDPOINT });
+    expect(connect()).toBeUndefined();
+    for (let times = 0; times < 10; times++) connect();
+    expect(connect()).toEqual({ kind: 'close' });
+  });
+
+  it('is divided into turns of the event loop, so that others run in between', async () => {
+    const { compile } = setUp({ ms: 12, share: 1 });
+    const policy = compile({ on_http_request: [EXPRESSION] }, 'busy');
+    const other = compile({ on_http_request: [EXPRESSION] }, 'other');
+    await nextTurn();
+    expect(ask(policy)).toBeUndefined();
+    let isDone = false;
+    const waiting = Promise.resolve(ask(policy)).then(() => {
+      isDone = true;
+    });
+    expect(ask(other)).toBeUndefined();
+    for (let microtasks = 0; microtasks < 20; microtasks++) await null;
+    expect(isDone).toBe(false);
+    await nextTurn();
+    await waiting;
+    expect(isDone).toBe(true);
+  });
+});
