@@ -221,6 +221,24 @@ describe('the port of a tcp endpoint', () => {
     await expect(session.tcpEndpoint().listen(false)).rejects.toEqual(code('ERR_NGROK_18021'));
   });
 
+  it('is taken from the authtoken with the most when no port is free', async () => {
+    const gateway = await start({ ports: 3 });
+    const { store } = gateway;
+    const greedy = await agentSession(gateway).connect();
+    const held = [1, 2, 3].map(() => greedy.tcpEndpoint().listen(false));
+    const newest = (await Promise.all(held)).find((one) => one.id() === gateway.endpoints.list().at(-1)?.id);
+    const ended = expect(newest?.forward('tcp://127.0.0.1:9')).rejects.toThrow('tcp port limit reached');
+    const { token } = await store.database.write(() => issueCredential(store, { acl: [] }));
+    const other = await agentSession(gateway).authtoken(token).connect();
+    const own = await other.tcpEndpoint().listen(false);
+    expect(portOf(own)).toBe(portOf(newest as Listener));
+    await ended;
+    for (const session of [other, greedy]) {
+      await expect(session.tcpEndpoint().listen(false)).rejects.toEqual(code('ERR_NGROK_18021'));
+    }
+    expect(gateway.endpoints.list()).toHaveLength(3);
+  });
+
   it('moves to a new session when the old connection is half open', async () => {
     const gateway = await start();
     const link = await SilentLink.to(gateway.sessionPort);

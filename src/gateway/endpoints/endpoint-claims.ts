@@ -2,9 +2,10 @@ import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import type { EndpointAddress, OnlineEndpoint } from './endpoint.ts';
 import { type AddressSettings, bindingOf, urlOf, type WantedAddress } from './endpoint-address.ts';
 import { randomEndpointName } from './endpoint-name.ts';
-import type { EndpointOwner } from './endpoint-owner.ts';
+import { type EndpointOwner, haveOneOwner } from './endpoint-owner.ts';
 import type { EndpointRegistry } from './endpoint-registry.ts';
-import type { PortLease, TcpPortAllocator } from './tcp-port-allocator.ts';
+import { newestOfLargestShare } from './fair-share.ts';
+import { NO_TCP_PORT, type PortLease, type TcpPortAllocator } from './tcp-port-allocator.ts';
 
 export interface EndpointClaimsOptions extends AddressSettings {
   endpoints: EndpointRegistry;
@@ -34,7 +35,7 @@ export class EndpointClaims {
     if (protocol === 'tcp' && !internal && port === null) return this.#claimAnyPort(owner, wanted);
     const address = { protocol, internal, host: host ?? this.#freeName(wanted), port: port ?? 0 };
     owner.credential.authorize(bindingOf(address));
-    for (const holder of this.#conflicting(address, pooled)) await takeOver(holder, owner, pooled);
+    for (const holder of this.#conflicting(owner, address, pooled)) await takeOver(holder, owner, pooled);
     const lease = protocol === 'tcp' && !internal ? await this.#openPort(address.port) : null;
     return { address, lease };
   }
@@ -47,8 +48,8 @@ export class EndpointClaims {
   check(owner: EndpointOwner, address: EndpointAddress, pooled: boolean): void {
     owner.credential.authorize(bindingOf(address));
     if (!owner.online) throw new RpcError('ERR_NGROK_741', 'the session ended while the endpoint was being bound');
-    const [holder] = this.#conflicting(address, pooled);
-    if (holder) throw alreadyOnline(holder, pooled);
+    const [holder] = this.#conflicting(owner, address, pooled);
+    if (holder) throw alreadyOnline(holder, owner, pooled);
   }
 
   /**
@@ -68,8 +69,20 @@ export class EndpointClaims {
 
   async #claimAnyPort(owner: EndpointOwner, { protocol, host }: WantedAddress): Promise<Claim> {
     owner.credential.authorize({ kind: 'any-address' });
-    const { port, lease } = await this.#ports.claim(null);
+    const { port, lease } = await this.#ports.claim(null).catch((error: unknown) => {
+      if (!(error instanceof RpcError) || error.code !== NO_TCP_PORT || !this.#freePort(owner)) throw error;
+      return this.#ports.claim(null);
+    });
     return { address: { protocol, internal: false, host: host ?? '', port }, lease };
+  }
+
+  /** Frees a port: takes the newest tcp endpoint of the authtoken with the most offline. */
+  #freePort({ credential }: EndpointOwner): boolean {
+    const online = this.options.endpoints.list().filter(({ protocol, internal }) => protocol === 'tcp' && !internal);
+    const newest = newestOfLargestShare(online, ({ owner }) => owner.credential.id, credential.id);
+    const reason = 'tcp port limit reached: its authtoken has more tcp endpoints than any other';
+    newest?.owner.stopListener(newest, reason, NO_TCP_PORT);
+    return newest !== null;
   }
 
   async #openPort(port: number): Promise<PortLease> {
@@ -83,9 +96,10 @@ export class EndpointClaims {
   }
 
   /** The endpoints that must go offline before the address can be bound. */
-  #conflicting(address: EndpointAddress, pooled: boolean): readonly OnlineEndpoint[] {
+  #conflicting(owner: EndpointOwner, address: EndpointAddress, pooled: boolean): readonly OnlineEndpoint[] {
     const holders = this.options.endpoints.holders(address);
-    const shares = (holder: OnlineEndpoint) => holder.pooled && holder.protocol === address.protocol;
+    const shares = (holder: OnlineEndpoint) =>
+      holder.pooled && holder.protocol === address.protocol && haveOneOwner(holder.owner.credential, owner.credential);
     return pooled && holders.every(shares) ? [] : holders;
   }
 
@@ -103,7 +117,7 @@ export class EndpointClaims {
 async function takeOver(holder: OnlineEndpoint, claimant: EndpointOwner, pooled: boolean): Promise<void> {
   const session = holder.owner;
   const ours = session.credential.id === claimant.credential.id && session !== claimant;
-  if (!ours || (await session.isAlive())) throw alreadyOnline(holder, pooled);
+  if (!ours || (await session.isAlive())) throw alreadyOnline(holder, claimant, pooled);
   session.end(new Error('agent unresponsive: another session of its authtoken bound the endpoint'));
 }
 
@@ -111,8 +125,14 @@ function authoritiesOf({ tls }: OnlineEndpoint): string {
   return tls?.clientAuthorities.join('\n') ?? '';
 }
 
-function alreadyOnline(holder: OnlineEndpoint, pooled: boolean): RpcError {
+function alreadyOnline(holder: OnlineEndpoint, claimant: EndpointOwner, pooled: boolean): RpcError {
   const url = urlOf(holder);
+  if (!haveOneOwner(holder.owner.credential, claimant.credential)) {
+    return new RpcError(
+      'ERR_NGROK_334',
+      `the endpoint ${url} is already online with an authtoken of another owner; only authtokens of one bot user can share a URL`,
+    );
+  }
   if (pooled === holder.pooled) {
     return new RpcError(
       'ERR_NGROK_334',

@@ -21,6 +21,13 @@ export interface EndpointOwner {
   readonly online: boolean;
   /** Probes the agent; resolves to false when it does not answer within a second. */
   isAlive(): Promise<boolean>;
+  /** Takes an endpoint offline and notifies the agent why; `code` is an `ERR_NGROK_…`. */
+  stopListener(endpoint: { readonly id: string }, message: string, code: string): void;
   /** Ends the session, and takes its endpoints offline before it returns. */
   end(reason: Error): void;
+}
+
+/** Whether two authtokens have one owner. An authtoken without an owner shares with itself only. */
+export function haveOneOwner(one: Credential, other: Credential): boolean {
+  return one.id === other.id || (one.ownerId !== null && one.ownerId === other.ownerId);
 }

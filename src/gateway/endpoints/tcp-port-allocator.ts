@@ -29,6 +29,9 @@ export interface TcpPortAllocatorOptions {
   log: Log;
 }
 
+/** Code of the error when every port is in use. */
+export const NO_TCP_PORT = 'ERR_NGROK_18021';
+
 /** Ports in use by other programs are skipped this often; after that, something else is wrong. */
 const MAX_ATTEMPTS = 50;
 
@@ -69,7 +72,7 @@ export class TcpPortAllocator {
         failure = error as Error;
       }
     }
-    throw failure ?? new RpcError('ERR_NGROK_18021', 'no tcp port available: all ports of this gateway are in use');
+    throw failure ?? new RpcError(NO_TCP_PORT, 'no tcp port available: all ports of this gateway are in use');
   }
 
   #candidates(): number[] {

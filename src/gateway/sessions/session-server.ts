@@ -5,17 +5,16 @@ import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { withDeadline } from '../../lib/deadline.ts';
 import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-server-options.ts';
 import type { AgentLimits } from '../../settings/gateway-limits.ts';
+import { newestOfLargestShare } from '../endpoints/fair-share.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 import { AGENT_LIMITS, OptionBytes } from './agent-limits.ts';
 import { AgentMemory } from './agent-memory.ts';
 import { AgentSession, type AgentSessionDeps, type SessionDirectory } from './agent-session.ts';
+import { type PendingConnection, PendingConnections } from './pending-connections.ts';
 import { RefusalLog } from './refusal-log.ts';
 import { RequestTurns } from './request-turns.ts';
 
-/**
- * Connections that have not authenticated, and as many with an unfinished handshake. When there are more, the oldest are
- * closed: agents authenticate within moments, and idle connections must not block them.
- */
+/** Connections that have not authenticated, and as many with an unfinished handshake. */
 const MAX_UNAUTHENTICATED = 256;
 const SESSION_ID = /^ts_[0-9A-Za-z]{27}$/;
 const HANDSHAKE_MS = 10_000;
@@ -42,19 +41,15 @@ export interface SessionServerOptions extends Pick<AgentSessionDeps, 'access' | 
 export class SessionServer implements SessionDirectory {
   readonly #server: Server;
   readonly #connected = new Set<AgentSession>();
-  readonly #maxUnauthenticated: number;
   readonly #limits: AgentLimits;
   readonly #optionBytes: OptionBytes;
   readonly #refusals: RefusalLog;
   readonly #turns = new RequestTurns();
   readonly #memory: AgentMemory;
-  /** Sessions that have not authenticated, in order of arrival. */
-  readonly #unauthenticated = new Set<AgentSession>();
-  /**
-   * Connections with an unfinished handshake, in order of arrival. The key is the peer's address: a TLS socket does not
-   * expose its raw socket.
-   */
-  readonly #handshaking = new Map<string, Socket>();
+  readonly #unauthenticated: PendingConnections<AgentSession>;
+  readonly #handshaking: PendingConnections<Handshake>;
+  /** By the peer's address and port: a TLS socket does not expose its raw socket. */
+  readonly #handshakes = new Map<string, Handshake>();
   readonly #sessions = new Set<AgentSession>();
   #stopped = false;
   /** When the current certificate was issued, in Unix milliseconds. */
@@ -63,7 +58,10 @@ export class SessionServer implements SessionDirectory {
   #renewal: NodeJS.Timeout | undefined;
 
   constructor(private readonly options: SessionServerOptions) {
-    this.#maxUnauthenticated = options.unauthenticated ?? MAX_UNAUTHENTICATED;
+    const { unauthenticated: limit = MAX_UNAUTHENTICATED } = options;
+    const reason = new Error('too many connections that have not authenticated');
+    this.#unauthenticated = new PendingConnections(limit, (session) => session.end(reason));
+    this.#handshaking = new PendingConnections(limit, ({ socket }) => socket.destroy());
     this.#limits = { ...AGENT_LIMITS, ...options.limits };
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
     this.#refusals = new RefusalLog(options.counters, options.log);
@@ -87,7 +85,7 @@ export class SessionServer implements SessionDirectory {
     await this.#renew();
     this.#server.on('connection', (socket: Socket) => this.#trackHandshake(socket));
     this.#server.on('secureConnection', (socket) => {
-      this.#handshaking.delete(peerOf(socket));
+      this.#endHandshake(peerOf(socket));
       this.accept(socket);
     });
     this.#server.on('tlsClientError', (error) => log.debug({ err: error }, 'agent TLS handshake failed'));
@@ -123,10 +121,6 @@ export class SessionServer implements SessionDirectory {
       this.#unauthenticated.delete(session);
     });
     session.start();
-    const [oldest] = this.#unauthenticated;
-    if (this.#unauthenticated.size <= this.#maxUnauthenticated || oldest === undefined) return;
-    this.#unauthenticated.delete(oldest);
-    oldest.end(new Error('too many connections that have not authenticated'));
   }
 
   /** Stops listening and ends every session, within 2 s. */
@@ -137,7 +131,7 @@ export class SessionServer implements SessionDirectory {
     const closed = once(this.#server, 'close');
     this.#server.close();
     for (const session of [...this.#connected]) session.end(new Error('the gateway is stopping'));
-    for (const socket of this.#handshaking.values()) socket.destroy();
+    for (const { socket } of this.#handshakes.values()) socket.destroy();
     if (listening) await withDeadline(closed, 'closing the sessions', STOP_MS);
   }
 
@@ -160,33 +154,28 @@ export class SessionServer implements SessionDirectory {
     this.#sessions.delete(session);
   }
 
-  /**
-   * Frees a slot: ends the newest session of the authtoken with the most sessions. It fails when the new session's own
-   * authtoken would then have as many, so that no authtoken can take all slots.
-   */
+  /** Frees a slot: ends the newest session of the authtoken with the most sessions. */
   #makeRoom(added: AgentSession): boolean {
-    const held = new Map<string, AgentSession[]>();
-    for (const session of this.#sessions) {
-      const { id } = session.credential;
-      const others = held.get(id);
-      if (others) others.push(session);
-      else held.set(id, [session]);
-    }
-    const own = held.get(added.credential.id)?.length ?? 0;
-    const [most = []] = [...held.values()].sort((one, other) => other.length - one.length);
-    if (most.length <= own + 1) return false;
-    most.at(-1)?.end(new Error('session limit reached: its authtoken has more sessions than any other'));
+    const newest = newestOfLargestShare(this.#sessions, ({ credential }) => credential.id, added.credential.id);
+    if (newest === null) return false;
+    newest.end(new Error('session limit reached: its authtoken has more sessions than any other'));
     return true;
   }
 
   #trackHandshake(socket: Socket): void {
-    const peer = peerOf(socket);
-    this.#handshaking.set(peer, socket);
+    const handshake = new Handshake(socket);
+    this.#handshakes.set(handshake.peer, handshake);
+    this.#handshaking.add(handshake);
     socket.once('close', () => {
-      if (this.#handshaking.get(peer) === socket) this.#handshaking.delete(peer);
+      if (this.#handshakes.get(handshake.peer) === handshake) this.#endHandshake(handshake.peer);
     });
-    const [oldest] = this.#handshaking.values();
-    if (this.#handshaking.size > this.#maxUnauthenticated) oldest?.destroy();
+  }
+
+  #endHandshake(peer: string): void {
+    const handshake = this.#handshakes.get(peer);
+    if (!handshake) return;
+    this.#handshakes.delete(peer);
+    this.#handshaking.delete(handshake);
   }
 
   async #renew(): Promise<void> {
@@ -217,6 +206,21 @@ export class SessionServer implements SessionDirectory {
         older.end(new Error('the agent has reconnected'));
       }
     }
+  }
+}
+
+/** A connection with an unfinished handshake. */
+class Handshake implements PendingConnection {
+  readonly peer: string;
+  readonly address: string;
+
+  constructor(readonly socket: Socket) {
+    this.peer = peerOf(socket);
+    this.address = socket.remoteAddress ?? '';
+  }
+
+  get isSilent(): boolean {
+    return this.socket.bytesRead === 0;
   }
 }
 

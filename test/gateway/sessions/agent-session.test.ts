@@ -352,6 +352,25 @@ describe('idle connections', () => {
   });
 });
 
+describe('silent TCP connections', () => {
+  it('are closed before an agent that is still in its handshake', async () => {
+    const gateway = await SessionGateway.start(0, undefined, { unauthenticated: 4 });
+    const slow = connect(gateway.port, '127.0.0.1').on('error', () => {});
+    onTestFinished(() => void slow.destroy());
+    slow.write(Buffer.from('160301', 'hex'));
+    await once(slow, 'connect');
+    await gateway.rawClient();
+    const crowd = Array.from({ length: 12 }, () => connect(gateway.port, '127.0.0.1').on('error', () => {}));
+    onTestFinished(() => crowd.forEach((socket) => void socket.destroy()));
+    let closed = false;
+    slow.resume().on('close', () => {
+      closed = true;
+    });
+    await once((crowd[7] as Socket).resume(), 'close');
+    expect(closed).toBe(false);
+  });
+});
+
 describe('a hostile or broken agent', () => {
   it.each([
     ['speaks another protocol', 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'],

@@ -11,10 +11,17 @@ const BIND_LABELED = 7;
 
 const code = (errorCode: string) => expect.objectContaining({ errorCode });
 
-/** Connects an agent whose authtoken has these ACL rules. */
-async function connect(gateway: SessionGateway, acl: string[] = []): Promise<Session> {
-  const { token } = await gateway.store.database.write(() => issueCredential(gateway.store, { acl }));
+/** Connects an agent whose authtoken has these ACL rules and this owner. */
+async function connect(gateway: SessionGateway, acl: string[] = [], owner_id?: string): Promise<Session> {
+  const { store } = gateway;
+  const { token } = await store.database.write(() => issueCredential(store, { acl, ...(owner_id && { owner_id }) }));
   return gateway.agent().authtoken(token).connect();
+}
+
+async function botUser({ store }: SessionGateway): Promise<string> {
+  const row = { id: store.ids.next('bot'), created_at: store.now(), name: 'site', active: true };
+  await store.database.write(() => store.botUsers.insert(row));
+  return row.id;
 }
 
 describe('endpoints with the same name', () => {
@@ -53,7 +60,8 @@ describe('pooled endpoints', () => {
 
   it('share a URL across agents and within one, and take turns until they go offline', async () => {
     const gateway = await SessionGateway.start();
-    const [first, second] = [await connect(gateway), await connect(gateway)];
+    const owner = await botUser(gateway);
+    const [first, second] = [await connect(gateway, [], owner), await connect(gateway, [], owner)];
     const port = (name: string) => upstream((_req, res) => res.end(name));
     const listeners: Listener[] = [];
     for (const [session, name] of [
@@ -80,7 +88,7 @@ describe('pooled endpoints', () => {
     const gateway = await SessionGateway.start();
     const link = await SilentLink.to(gateway.port);
     const port = await upstream((_req, res) => res.end('alive'));
-    for (const session of [await gateway.agent({ port: link.port }).connect(), await connect(gateway)]) {
+    for (const session of [await gateway.agent({ port: link.port }).connect(), await gateway.agent().connect()]) {
       const listener = await pooled(session).listen(false);
       listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
     }
@@ -91,9 +99,23 @@ describe('pooled endpoints', () => {
     for (const _ of [1, 2, 3, 4]) expect(await gateway.get('pool.localhost')).toContain('alive');
   });
 
+  it.each(['another owner', 'no owner'])('are not shared with an authtoken of %s', async (whose) => {
+    const gateway = await SessionGateway.start();
+    const none = whose === 'no owner';
+    const first = await connect(gateway, [], none ? undefined : await botUser(gateway));
+    const second = await connect(gateway, [], none ? undefined : await botUser(gateway));
+    await pooled(first).listen(false);
+    await pooled(first).listen(false);
+    await expect(pooled(second).listen(false)).rejects.toEqual(code('ERR_NGROK_334'));
+    const internal = (session: Session) => session.httpEndpoint().domain('pool.internal').poolingEnabled(true);
+    await internal(first).listen(false);
+    await expect(internal(second).listen(false)).rejects.toEqual(code('ERR_NGROK_334'));
+    expect(new Set(gateway.endpoints.list().map(({ owner }) => owner.credential.id)).size).toBe(1);
+  });
+
   it('are refused when an endpoint without pooling is online, and vice versa', async () => {
     const gateway = await SessionGateway.start();
-    const [first, second] = [await connect(gateway), await connect(gateway)];
+    const [first, second] = [await gateway.agent().connect(), await gateway.agent().connect()];
     const alone = await first.httpEndpoint().domain('pool.localhost').listen(false);
     await expect(pooled(second).listen(false)).rejects.toEqual(code('ERR_NGROK_18016'));
     await alone.close();
