@@ -89,12 +89,9 @@ export async function openTcp(port: number, { from, signal }: Life): Promise<Soc
 
 /** A TLS connection, open. */
 export async function openTls(port: number, servername: string, life: Life, alpn = 'http/1.1'): Promise<TLSSocket> {
-  const socket = connectTls({
-    socket: await openTcp(port, life),
-    servername,
-    rejectUnauthorized: false,
-    ALPNProtocols: [alpn],
-  });
+  // The types lack localAddress.
+  const address = { host: HOST, port, localAddress: life.from };
+  const socket = connectTls({ ...address, servername, rejectUnauthorized: false, ALPNProtocols: [alpn] });
   await opened(socket, 'secureConnect', life.signal);
   return socket;
 }

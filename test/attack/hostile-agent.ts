@@ -72,7 +72,9 @@ export class HostileAgent implements FrameHandler {
   }
 
   onDataEnd(fin: boolean): void {
-    if (fin) this.#answered(this.#stream);
+    if (!fin || !this.#answers.has(this.#stream)) return;
+    this.send(this.#stream, Buffer.alloc(0), { fin: true });
+    this.#answered(this.#stream);
   }
 
   onReset(stream: number): void {

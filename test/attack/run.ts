@@ -93,7 +93,6 @@ async function attack(minutes: number, only: string): Promise<Outcome> {
     const pid = gateway.process.child.pid;
     const gatewayExit = once(gateway.process.child, 'exit').then(([code, signal]) => String(code ?? signal));
     const attackers = program('attackers', { target, only } satisfies Order);
-    ends.unshift(() => attackers.kill('SIGKILL'));
     const printed = text(attackers.stdout as NodeJS.ReadableStream);
     const watch = watchResources(pid);
     const underAttack = await Promise.race([
@@ -146,7 +145,9 @@ async function listening(server: Server): Promise<{ server: Server; port: number
 /** A program of this folder; its argument is JSON. */
 function program(name: string, argument: object): ChildProcess {
   const script = fileURLToPath(new URL(`${name}.js`, import.meta.url));
-  return spawn(process.execPath, [script, JSON.stringify(argument)], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, [script, JSON.stringify(argument)], { stdio: ['ignore', 'pipe', 'inherit'] });
+  process.once('exit', () => child.kill('SIGKILL'));
+  return child;
 }
 
 async function visited(visit: Visit): Promise<Visited> {
@@ -175,4 +176,5 @@ function writeReport(report: string): void {
   process.stdout.write(`${PAGE} and ${REPORT} are written.\n`);
 }
 
+for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(1));
 process.exit(await main(process.argv.slice(2)));

@@ -51,9 +51,9 @@ export const TENANT_ATTACKS: Attack[] = [
       await held(agent.socket);
     },
   },
-  { name: 'tenant: clients of costly expressions', width: 5, live: (life) => ask(life, COSTLY) },
+  { name: 'tenant: costly expressions, by clients', width: 5, live: (life) => ask(life, COSTLY) },
   {
-    name: 'tenant: responses in frames of one byte',
+    name: 'tenant: frames of one byte',
     width: 1,
     async live(life) {
       const agent = await HostileAgent.open(life, (self, stream) => {
@@ -64,7 +64,11 @@ export const TENANT_ATTACKS: Attack[] = [
       await held(agent.socket);
     },
   },
-  { name: 'tenant: clients that do not read those', width: 5, live: (life) => ask(life, DRIPPING, { reads: false }) },
+  {
+    name: 'tenant: frames of one byte, by clients that do not read',
+    width: 5,
+    live: (life) => ask(life, DRIPPING, { reads: false }),
+  },
   {
     name: 'tenant: BIND with 520,000 wrong bindings',
     width: 1,
