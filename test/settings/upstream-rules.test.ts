@@ -1,7 +1,7 @@
-import { mkdir, symlink, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { parseUpstreamRules } from '../../src/settings/upstream-rules.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
@@ -33,6 +33,11 @@ describe('UpstreamRules.allowsAddress', () => {
     ['fd00::/8', 'fdff::1', true],
     ['[fd00::/8]:81', 'fdff::1', false],
     ['[::1]:80', '::1', true],
+    ['loopback , private', '10.0.0.1', true],
+    ['any:65535', '8.8.8.8', false],
+    ['any:1-65535', '8.8.8.8', true],
+    ['unix,loopback', '127.0.0.1', true],
+    ['192.168.1.0/24', 'not-an-address', false],
   ])('rules %s, address %s: %s', (rules, address, allowed) => {
     expect(parseUpstreamRules(rules).allowsAddress(address, 80)).toBe(allowed);
   });
@@ -54,11 +59,18 @@ describe('UpstreamRules.allowsAddress', () => {
     '2001:0:4136:e378:8000:63bf:5601:5601',
     '::ffff:0.0.0.0',
     'fe80::1',
+    'febf::1',
     'fe80::1%eth0',
+    'fec0::1',
+    'feff::1',
     'fd00:ec2::254',
+    'fd20:ce::254',
     '100.100.100.200',
+    '168.63.129.16',
+    '192.0.0.192',
     '224.0.0.1',
     'ff02::1',
+    '240.0.0.1',
     '255.255.255.255',
   ])('no rule allows %s', (address) => {
     const rules = parseUpstreamRules('any,0.0.0.0/0,::/0,evil.example,*.example,169.254.169.254,fd00::/8');
@@ -98,6 +110,14 @@ describe('UpstreamRules.allowsAddress', () => {
     ['host:0', 'a port or a range'],
     ['host:90-80', 'a port or a range'],
     ['host:http', 'a port or a range'],
+    ['host:65536', 'a port or a range'],
+    ['host:x80', 'a port or a range'],
+    ['host:80x', 'a port or a range'],
+    ['[::1]x', 'not a host'],
+    ['x[::1]', 'not a host'],
+    ['0x7f', 'not a host'],
+    ['host.0x', 'not a host'],
+    ['host.12', 'not a host'],
     ['ho st', 'ho st'],
     ['http://host', 'http://host'],
     ['*', 'not a host'],
@@ -124,6 +144,31 @@ describe('UpstreamRules with unix sockets', () => {
     expect(await rules.allowsSocket(path)).toBe(true);
     expect(await rules.allowsSocket('/run/docker.sock')).toBe(false);
     expect(await rules.allowsSocket('/var/run/docker.sock')).toBe(false);
+  });
+
+  it('`unix` is a keyword among others, and only as a whole entry', async () => {
+    const path = join(temporaryFolder(), 'app.sock');
+    expect(await parseUpstreamRules('loopback,UNIX').allowsSocket(path)).toBe(true);
+    for (const text of ['unix-host', 'my.unix', 'unixhost']) {
+      const rules = parseUpstreamRules(text);
+      expect(await rules.allowsSocket(path)).toBe(false);
+      expect(rules.allowsAddress('8.8.8.8', 80, text)).toBe(true);
+    }
+  });
+
+  it('`unix` rejects sockets of another user', async () => {
+    const path = join(temporaryFolder(), 'other.sock');
+    await writeFile(path, '');
+    await chmod(path, 0o666);
+    const owner = vi.spyOn(process, 'geteuid').mockReturnValue(Number(process.geteuid?.()) + 1);
+    onTestFinished(() => owner.mockRestore());
+    expect(await parseUpstreamRules('unix').allowsSocket(path)).toBe(false);
+  });
+
+  it('an error other than a missing file is not taken for permission', async () => {
+    const file = join(temporaryFolder(), 'file');
+    await writeFile(file, '');
+    await expect(parseUpstreamRules('unix').allowsSocket(join(file, 'app.sock'))).rejects.toThrow('ENOTDIR');
   });
 
   it('`unix` rejects sockets that are closed to other users', async () => {
@@ -155,7 +200,7 @@ describe('UpstreamRules with unix sockets', () => {
   it('`unix:/path` allows that socket, or all in that folder', async () => {
     const folder = temporaryFolder();
     await mkdir(join(folder, 'apps'));
-    const rules = parseUpstreamRules(`unix:${folder}/apps/,unix:/run/app.sock`);
+    const rules = parseUpstreamRules(`unix:${folder}/apps//,unix:/run/app.sock`);
     expect(await rules.allowsSocket(join(folder, 'apps/one.sock'))).toBe(true);
     expect(await rules.allowsSocket(join(folder, 'apps-not.sock'))).toBe(false);
     expect(await rules.allowsSocket('/run/app.sock')).toBe(true);

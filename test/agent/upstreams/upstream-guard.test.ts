@@ -39,12 +39,27 @@ describe("the agent's own API", () => {
   it('and other ports of the process are refused with what they are', async () => {
     const refused = (port: number) => guarded().check(parseUpstream(`localhost:${port}`));
     await expect(refused(PORT)).rejects.toThrow("port 4040 is the agent's own API");
-    await expect(refused(GATEWAY_PORT)).rejects.toThrow("port 8443 is the gateway's https port");
+    await expect(refused(GATEWAY_PORT)).rejects.toMatchObject({
+      details: { forwards_to: "port 8443 is the gateway's https port" },
+    });
   });
 
   it('does not block other ports and hosts', async () => {
     await guarded().check(parseUpstream(`localhost:${PORT + 1}`));
     await guarded().check(parseUpstream(`192.168.0.7:${PORT}`));
+  });
+});
+
+it.each([
+  ['an address', '8.8.8.8:80', 'private'],
+  ['localhost', 'localhost:80', 'private'],
+  ['loopback', '127.0.0.1:80', 'private'],
+  ['a private address', '10.0.0.1:80', 'loopback'],
+])('%s is refused when the rules do not allow it, with what they allow', async (_, forwardsTo, rules) => {
+  await expect(new UpstreamGuard(parseUpstreamRules(rules)).check(parseUpstream(forwardsTo))).rejects.toMatchObject({
+    code: 'ERR_AGENT_UPSTREAM_NOT_ALLOWED',
+    message: `upstream not allowed: ${forwardsTo}; AGENT_ALLOW_UPSTREAMS allows ${rules}, and link-local, metadata and multicast addresses are never allowed`,
+    details: { forwards_to: `${forwardsTo} is not allowed` },
   });
 });
 
@@ -74,6 +89,12 @@ describe('a named upstream', () => {
     await expect(failing.check(camera)).rejects.toMatchObject({ ...unknown, details });
   });
 
+  it('is looked up by the system, with all its addresses', async () => {
+    const guard = new UpstreamGuard(parseUpstreamRules('loopback'));
+    const addresses = await guard.resolve(parseUpstream('localhost:80') as TcpUpstream);
+    expect(addresses).toContainEqual({ address: '127.0.0.1', family: 4 });
+  });
+
   it('is looked up once for concurrent connections, and again for later ones', async () => {
     let lookups = 0;
     const guard = new UpstreamGuard(parseUpstreamRules('private'), async () => {
@@ -100,5 +121,10 @@ describe('a unix socket', () => {
     await expect(elsewhere.check({ kind: 'unix', path: join(folder, 'app.sock') })).rejects.toMatchObject(refused);
     await expect(elsewhere.resolveSocket(join(folder, 'link.sock'))).rejects.toMatchObject(refused);
     await expect(guard.resolveSocket(join(folder, 'missing.sock'))).rejects.toThrow(/cannot check unix:.*ENOENT/);
+    await expect(guard.check({ kind: 'unix', path: join(folder, 'app.sock/below') })).rejects.toMatchObject({
+      code: 'ERR_AGENT_UPSTREAM_NOT_ALLOWED',
+      message: expect.stringMatching(/cannot check unix:.*ENOTDIR/),
+      cause: expect.objectContaining({ code: 'ENOTDIR' }),
+    });
   });
 });
