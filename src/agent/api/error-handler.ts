@@ -1,4 +1,4 @@
-import type { ErrorRequestHandler, RequestHandler } from 'express';
+import type { ErrorRequestHandler, RequestHandler, Response } from 'express';
 import { ApiError, errorBody } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log.ts';
 import { AgentError } from '../errors/agent-error.ts';
@@ -16,18 +16,23 @@ export function methodNotAllowed(allowed: string): RequestHandler {
   };
 }
 
-/** The one place that turns an error into an answer. */
+/** Turns errors of handlers into answers. */
 export function errorHandler(log: Log): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const known = error instanceof ApiError ? error : fromExpress(error);
     if (!known) log.error({ err: error, method: req.method, path: req.path }, 'unexpected error in the API');
     else if (known.status === 500) log.error({ err: known }, 'API request failed');
     if (res.headersSent) return void res.destroy();
-    const answer = known ?? new AgentError('ERR_AGENT_INTERNAL', 'internal error: see the log of the agent');
-    if (answer.retryAfter !== null) res.set('Retry-After', String(answer.retryAfter));
-    if (answer.status === 413) res.set('Connection', 'close');
-    res.status(answer.status).json(errorBody(answer));
+    sendError(res, known ?? new AgentError('ERR_AGENT_INTERNAL', 'internal error: see the log of the agent'));
   };
+}
+
+/** The one place that answers with an error. */
+export function sendError(res: Response, error: ApiError): void {
+  if (error.retryAfter !== null) res.set('Retry-After', String(error.retryAfter));
+  // What follows of the body is not read.
+  if (error.status === 413) res.set('Connection', 'close');
+  res.status(error.status).json(errorBody(error));
 }
 
 export function bodyTooLarge(): AgentError {

@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import { checkJson, JsonTextError } from '../../lib/json-text.ts';
 import { AgentError } from '../errors/agent-error.ts';
-import { bodyTooLarge } from './error-handler.ts';
+import { bodyTooLarge, sendError } from './error-handler.ts';
 
 /** So much of a body that is too large is still read: a client that is cut off while it sends may miss the answer. */
 const MAX_READ = 4 * 1024 * 1024;
@@ -36,14 +36,14 @@ export const jsonBody: RequestHandler[] = [
   },
 ];
 
-/** Express answers a body that is too large when it has read all of it, which may never be. */
-function cutOffEndlessBody(req: Request, _res: Response, next: NextFunction): void {
+/** The parser passes on that a body is too large when it has read all of it, which may never be. */
+function cutOffEndlessBody(req: Request, res: Response, next: NextFunction): void {
   let bytes = 0;
   const count = (piece: Buffer) => {
     bytes += piece.length;
     if (bytes <= MAX_READ) return;
     req.off('data', count).pause();
-    next(bodyTooLarge());
+    sendError(res, bodyTooLarge());
   };
   req.on('data', count);
   next();
