@@ -208,8 +208,7 @@ describe('circuit-breaker', () => {
   });
 
   it('stays closed below its thresholds, and ignores requests from before its window', () => {
-    const { clock, compile } = setUp({ type: 'circuit-breaker', config });
-    const policy = compile();
+    const policy = setUp({ type: 'circuit-breaker', config }).compile();
     for (let time = 0; time < 10; time++) {
       failing(policy, 1, 200);
       failing(policy, 1, 200);
@@ -223,7 +222,6 @@ describe('circuit-breaker', () => {
       other.clock.skip(4000);
     }
     expect(ask(fresh).status).toBe(200);
-    expect(clock.now()).toBe(0);
   });
 
   it('does nothing without enforcement, and accepts its old names', () => {

@@ -180,6 +180,7 @@ describe('a variable that does not exist', () => {
     ['actions.ngrok.oauth.identity.email', [denied("actions.ngrok.oauth.identity.email != ''")]],
     ['actions.ngrok.oauth', [denied('!has(actions.ngrok.oauth)')]],
     ['vars.two', [setsOne, denied('vars.two == 1')]],
+    ['vars.two', [setsOne, denied("vars['two'] == 1")]],
     ['vars.one', [denied('vars.one == 1'), setsOne]],
     ['req.nonsense', [{ actions: [{ type: 'custom-response', config: { body: ['$', '{req.nonsense}'].join('') } }] }]],
     ['req.nonsense', [{ actions: [{ type: 'rate-limit', config: { ...limit, bucket_key: ['req.nonsense'] } }] }]],
@@ -190,6 +191,15 @@ describe('a variable that does not exist', () => {
     expect(finding).toMatchObject({ severity: 'error', code: expect.stringMatching(/^ERR_NGROK_22(?:00|24)$/) });
     expect(finding?.message).toMatch(new RegExp(`unknown variable ${name}(?![\\w.])`));
   });
+
+  it.each(['actions["ngrok"]', 'actions.ngrok["terminate_tls"].version', 'actions.ngrok.terminate_tls["client"]'])(
+    'cannot hide in an index: %s',
+    (name) => {
+      expect(checkPolicy(rules(denied(`${name} == 1`)), ['https'])).toMatchObject([
+        { severity: 'error', message: expect.stringMatching(/^actions\S* cannot be indexed/) },
+      ]);
+    },
+  );
 
   it.each([
     [denied('has(vars.two)')],

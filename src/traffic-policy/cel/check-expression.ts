@@ -210,16 +210,15 @@ class Check {
     }
     for (const arg of call.args) this.visit(arg, place);
     if (call.function === 'matches') this.#checkLiteralPattern(call.args.at(-1));
-    if (call.function === '_[_]') this.#noteVariable(this.findings.indexed, first);
+    if (call.function === '_[_]') this.#checkIndex(first, second, place);
     if (call.function === '@in') this.#noteVariable(this.findings.guarded, second);
     if (call.function === 'size') this.#noteVariable(this.findings.guarded, call.target ?? first);
   }
 
   /** Rejects an invalid pattern now: it would silently disable its rule. */
   #checkLiteralPattern(pattern: Expr | undefined): void {
-    const kind = pattern?.exprKind;
-    if (kind?.case !== 'constExpr' || kind.value.constantKind.case !== 'stringValue') return;
-    const text = kind.value.constantKind.value;
+    const text = literalText(pattern);
+    if (text === null) return;
     checkedPattern(text, '', this.patterns);
     this.findings.patternCost += patternCost(text);
   }
@@ -233,6 +232,17 @@ class Check {
     const root = rootReadBy(name);
     if (root !== null && !this.declarations.roots.has(root)) {
       throw refusal('ERR_NGROK_2200', `${name} is not available in this phase`);
+    }
+  }
+
+  #checkIndex(container: Expr | undefined, key: Expr | undefined, place: Place): void {
+    this.#noteVariable(this.findings.indexed, container);
+    const name = qualifiedName(container);
+    if (name === null || place.bound.has(name.split('.', 1)[0] ?? '')) return;
+    const text = literalText(key);
+    if (name === 'vars' && text !== null) this.findings.vars.add(text);
+    if (/^actions(?:\.ngrok(?:\.terminate_tls)?)?$/.test(name)) {
+      throw refusal('ERR_NGROK_2200', `${name} cannot be indexed; write its members with dots`);
     }
   }
 
@@ -263,4 +273,11 @@ class Check {
     this.visit(loop.loopStep, inside);
     limitLoop(loop, TURN_COST + (this.#visited - visited) * NODE_COST);
   }
+}
+
+/** @returns null for what is not a literal string */
+function literalText(expr: Expr | undefined): string | null {
+  const kind = expr?.exprKind;
+  if (kind?.case !== 'constExpr' || kind.value.constantKind.case !== 'stringValue') return null;
+  return kind.value.constantKind.value;
 }
