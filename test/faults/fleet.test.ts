@@ -53,11 +53,12 @@ async function returnsTo(gatewayIsAwayMs: number): Promise<number[]> {
         clock,
         progress: new ProgressMonitor(clock),
         log: silentLog,
+        findRoute: () => async () => null,
         online: () => {},
         offline: () => {},
         probe: async () => {
           if (!isUp) throw new Error('connect ECONNREFUSED');
-          return { certificate: 'CN=gateway.example' };
+          return { certificate: 'CN=gateway.example', peer: null };
         },
         connect: async () => {
           const line = new Line();

@@ -8,6 +8,8 @@ export type Probe = (signal: AbortSignal) => Promise<ProbeAnswer>;
 export interface ProbeAnswer {
   /** Subject of the presented certificate, such as `CN=portal.hotel.example`; null when TLS failed before that. */
   certificate: string | null;
+  /** IP address that was connected to: the gateway's, or the proxy's; null when it had closed again. */
+  peer: string | null;
 }
 
 /**
@@ -21,9 +23,10 @@ export interface ProbeAnswer {
  */
 export async function probeGateway(address: GatewayAddress, dial: Dial, signal: AbortSignal): Promise<ProbeAnswer> {
   const socket = await dial(address, signal);
+  const peer = socket.remoteAddress ?? null;
   try {
     const { certificate } = await probeTls(socket, address, { signal });
-    return { certificate: certificate?.subject ?? null };
+    return { certificate: certificate?.subject ?? null, peer };
   } finally {
     socket.destroy();
   }

@@ -5,6 +5,8 @@ export interface GatewaySession {
   readonly lost: Promise<string>;
   /** Binds an endpoint; as `Connector.open` does. */
   open(request: EndpointRequest): Promise<Endpoint>;
+  /** Ends the session without asking the gateway, which cannot be reached over its connection any longer. */
+  end(reason: string): void;
   /** Unbinds all endpoints, if the gateway answers in time, and ends the session. */
   close(): Promise<void>;
 }

@@ -9,6 +9,7 @@ import { type GatewaySession, SessionRefused } from './gateway-session.ts';
 import { OutageLog } from './outage-log.ts';
 import type { ProgressMonitor } from './progress-monitor.ts';
 import { waitUntilReachable } from './reconnect-delay.ts';
+import { type FindRoute, untilRouteChanges } from './route-watch.ts';
 
 const BACKOFF = { baseMs: 500, maxMs: 30_000 };
 /** A session that lives this long resets the backoff. */
@@ -26,6 +27,8 @@ export interface SupervisorDeps {
   probe: Probe;
   /** Starts one session; rejects with {@link SessionRefused}, or never settles. */
   connect(): Promise<GatewaySession>;
+  /** Finds routes for one session at a time. */
+  findRoute: () => FindRoute;
   online(): void;
   offline(): void;
   clock: Clock;
@@ -45,6 +48,8 @@ export class SessionSupervisor {
   /** Failed attempts and short-lived sessions in a row while the gateway was reachable. */
   #failures = 0;
   #pending = 0;
+  /** Where the last attempt connected to. */
+  #peer: string | null = null;
   /** Takes the next session, whichever attempt it is from; null while one is online. */
   #accept: ((session: GatewaySession) => void) | null = null;
 
@@ -79,7 +84,7 @@ export class SessionSupervisor {
         const session = await this.#establish();
         const onlineSince = this.deps.clock.now();
         this.#online(session);
-        const reason = await session.lost;
+        const reason = await this.#untilLost(session);
         this.#lost(reason);
         this.#failures = this.deps.clock.now() - onlineSince >= STABLE_MS ? 0 : this.#failures + 1;
         await this.#backOff(this.#stopping.signal);
@@ -87,6 +92,19 @@ export class SessionSupervisor {
     } catch (error) {
       if (!this.#stopping.signal.aborted) throw error;
     }
+  }
+
+  #untilLost(session: GatewaySession): Promise<string> {
+    return withOwnSignal(this.#stopping.signal, (over) => {
+      const { findRoute, clock } = this.deps;
+      if (this.#peer !== null) {
+        untilRouteChanges(this.#peer, findRoute(), clock, over).then(
+          (reason) => session.end(reason),
+          () => {}, // aborted: the session is over already
+        );
+      }
+      return session.lost;
+    });
   }
 
   #online(session: GatewaySession): void {
@@ -131,6 +149,7 @@ export class SessionSupervisor {
     for (;;) {
       this.deps.progress.report();
       const answer = await this.#waitUntilReachable(signal);
+      this.#peer = answer.peer;
       this.deps.progress.report();
       await this.#awaitPending(signal);
       try {

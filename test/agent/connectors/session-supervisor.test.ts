@@ -2,6 +2,7 @@ import { expect, it } from 'vitest';
 import type { Endpoint } from '../../../src/agent/connectors/connector.ts';
 import { type GatewaySession, SessionRefused } from '../../../src/agent/connectors/gateway-session.ts';
 import { ProgressMonitor } from '../../../src/agent/connectors/progress-monitor.ts';
+import type { Route } from '../../../src/agent/connectors/route-watch.ts';
 import { SessionSupervisor } from '../../../src/agent/connectors/session-supervisor.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
@@ -20,6 +21,10 @@ class FakeSession implements GatewaySession {
     return Promise.reject(new Error('not in these tests'));
   }
 
+  end(reason: string): void {
+    this.lose(reason);
+  }
+
   async close(): Promise<void> {
     this.closed = true;
     this.lose('closed');
@@ -36,6 +41,7 @@ async function supervised() {
   const log = await createLog('info', 'json', { write: (line) => void lines.push(JSON.parse(line)) });
   const world = {
     network: 'up' as Network,
+    route: { address: '192.0.2.7', device: 'wlan0' } as Route | null,
     connect: async (): Promise<GatewaySession> => session(),
     probes: 0,
     probing: 0,
@@ -56,6 +62,7 @@ async function supervised() {
     log,
     online: () => void world.events.push('online'),
     offline: () => void world.events.push('offline'),
+    findRoute: () => async () => world.route,
     probe: async (signal) => {
       world.probes += 1;
       world.probing += 1;
@@ -63,7 +70,7 @@ async function supervised() {
       try {
         if (world.network === 'refusing') throw new Error('connect ECONNREFUSED');
         if (world.network === 'black hole') await new Promise((_, reject) => signal.addEventListener('abort', reject));
-        return { certificate: 'CN=somebody' };
+        return { certificate: 'CN=somebody', peer: '203.0.113.1' };
       } finally {
         world.probing -= 1;
       }
@@ -75,6 +82,36 @@ async function supervised() {
   });
   return { clock, progress, lines, world, supervisor, session };
 }
+
+it('comes back within 5 s of a new address of the device, which ends no connection by itself', async () => {
+  const { clock, lines, world, supervisor } = await supervised();
+  supervisor.start();
+  await clock.advance(MINUTE);
+  world.route = null;
+  await clock.advance(MINUTE);
+  expect(world.sessions).toHaveLength(1);
+  world.route = { address: '198.51.100.9', device: 'wwan0' };
+  await clock.advance(5_000);
+  expect(world.sessions).toHaveLength(2);
+  expect(supervisor.status.state).toBe('online');
+  expect(lines.find(({ msg }) => msg === 'session lost')?.reason).toContain('from 192.0.2.7 to 198.51.100.9');
+  await clock.advance(HOUR);
+  expect(world.sessions).toHaveLength(2);
+  await supervisor.stop();
+});
+
+it('keeps its session when an old address comes back, or routes change for a moment', async () => {
+  const { clock, world, supervisor } = await supervised();
+  supervisor.start();
+  await clock.advance(MINUTE);
+  const before = world.route;
+  for (const route of [null, before, { address: '198.51.100.9', device: 'wwan0' }, before, null, before]) {
+    world.route = route;
+    await clock.advance(1_500);
+  }
+  expect(world.sessions).toHaveLength(1);
+  await supervisor.stop();
+});
 
 it.each<Network>(['refusing', 'black hole'])(
   'comes back within 5 s of an outage of any length (%s)',

@@ -3,6 +3,7 @@ import type { Clock } from '../../../lib/clock.ts';
 import type { Log } from '../../../lib/log.ts';
 import { hostPort } from '../../../lib/network/ip-address.ts';
 import type { Connector, Endpoint, EndpointRequest, SessionStatus } from '../connector.ts';
+import { findRoute } from '../route-watch.ts';
 import { SessionSupervisor } from '../session-supervisor.ts';
 import type { GatewayLink } from './gateway-link.ts';
 import { offline } from './sdk-error.ts';
@@ -49,6 +50,7 @@ export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> im
       gateway: hostPort(address.host, address.port),
       probe,
       connect,
+      findRoute,
       online: () => void this.emit('online'),
       offline: () => void this.emit('offline'),
       clock,

@@ -129,6 +129,10 @@ class NgrokSession implements GatewaySession {
     }
   }
 
+  end(reason: string): void {
+    this.#end(reason);
+  }
+
   async close(): Promise<void> {
     this.#end('closed by the agent', true);
     await this.#released;

@@ -1,0 +1,85 @@
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { isIPv6 } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import type { Clock } from '../../lib/clock.ts';
+import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
+
+/** How packets for an address leave this device. */
+export interface Route {
+  /** The device's own address on that way. */
+  readonly address: string;
+  /** Name of the network interface that has it. */
+  readonly device: string;
+}
+
+/** Finds the route to an IP address; null when there is none. */
+export type FindRoute = (peer: string) => Promise<Route | null>;
+
+/** Half the time in which a device should be back with a new address; with that, it wakes less than once a second. */
+const CHECK_MS = 1_500;
+
+/**
+ * Watches the route to a session's peer. When the router was restarted, or the device went from LTE to Wi-Fi, nobody tells
+ * the session that its connection is dead, and heartbeats take many seconds to.
+ *
+ * @param peer IP address of the gateway or proxy that the session is connected to
+ * @returns the reason why a connection made before cannot work any longer; never, when the peer is this machine
+ * @throws AbortError when the signal aborts
+ */
+export async function untilRouteChanges(
+  peer: string,
+  find: FindRoute,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<string> {
+  if (isLoopbackHost(peer)) return new Promise(() => {});
+  let first = await find(peer);
+  let seen = 0;
+  for (;;) {
+    await clock.sleep(CHECK_MS, signal);
+    const now = await find(peer);
+    first ??= now;
+    // Without any route, the old one may come back, and the connection with it.
+    const hasMoved = now !== null && first !== null && (now.address !== first.address || now.device !== first.device);
+    // Routes change in several steps; a second look sees the result.
+    seen = hasMoved ? seen + 1 : 0;
+    if (seen === 2) return `this device's address changed from ${first?.address} to ${now?.address}`;
+  }
+}
+
+/**
+ * Asks the kernel, by a UDP socket that sends nothing. While an address is still there, another one of the same interface
+ * counts as the same: temporary IPv6 addresses follow each other every day, and connections keep theirs.
+ *
+ * @returns for one session, whose first route it remembers
+ */
+export function findRoute(): FindRoute {
+  let held: Route | null = null;
+  return async (peer) => {
+    const address = await sourceAddress(peer);
+    if (address === null) return null;
+    const owners = Object.entries(networkInterfaces()).flatMap(([device, all = []]) =>
+      all.map((each) => ({ device, address: each.address })),
+    );
+    const route = { address, device: owners.find((each) => each.address === address)?.device ?? '' };
+    const keeps = held !== null && owners.some((each) => each.address === held?.address);
+    if (!(keeps && held?.device === route.device)) held = route;
+    return held;
+  };
+}
+
+async function sourceAddress(peer: string): Promise<string | null> {
+  const socket = createSocket(isIPv6(peer) ? 'udp6' : 'udp4');
+  try {
+    // Any port: connecting a UDP socket sends nothing.
+    socket.connect(9, peer);
+    await once(socket, 'connect');
+    return socket.address().address;
+  } catch {
+    // No route.
+    return null;
+  } finally {
+    socket.close();
+  }
+}
