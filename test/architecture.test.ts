@@ -76,13 +76,7 @@ const ARROWS: Record<string, string[]> = {
     'traffic-policy',
     'settings',
   ],
-  [`${EDGE}/upstreams`]: [
-    `${EDGE}/connections`,
-    `${EDGE}/http`,
-    'gateway/endpoints',
-    'agent-protocol',
-    'traffic-policy',
-  ],
+  [`${EDGE}/upstreams`]: [`${EDGE}/http`, 'gateway/endpoints', 'agent-protocol', 'traffic-policy'],
   [`${EDGE}/clients`]: [
     `${EDGE}/connections`,
     `${EDGE}/tls`,

@@ -63,12 +63,17 @@ export class EdgeServer {
     this.#services = new ServiceServer(services, limits, options.serviceMessages);
     this.#tls = new PublicTls(options, this.#httpsHandler(limits, clients, internal));
     const plain = new Http1Clients({ limits, counters, log });
-    const slots = new ConnectionSlots(limits.connections, () => closeLongestIdle(plain));
+    const slots = new ConnectionSlots({
+      limit: limits.connections,
+      closeIdle: () => closeLongestIdle(plain),
+      progressTimeout: limits.progressTimeout,
+    });
     const http = { onRequest: (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'http') };
     // One direction of an upgraded connection may end before the other, but not over TLS.
     this.#https = this.#listener(false, (socket) => this.#tls.accept(socket));
     this.#http = this.#listener(true, (socket) => {
       if (!slots.take(socket)) return;
+      slots.expectProgress(socket);
       counters.connected(socket, 'http');
       clients.opened(socket);
       plain.accept(socket, http);

@@ -103,7 +103,12 @@ export class PublicTls {
       log,
     });
     const limits = { ...TLS_LIMITS, ...options.tlsLimits };
-    const slots = new ConnectionSlots(limits.connections, () => https.closeIdle());
+    const { progressTimeout = HTTP_LIMITS.progressTimeout } = options.httpLimits ?? {};
+    const slots = new ConnectionSlots({
+      limit: limits.connections,
+      closeIdle: () => https.closeIdle(),
+      progressTimeout,
+    });
     const handshakes = new Handshakes(this.#certificates, options.authorityPem ?? (() => null));
     this.#streams = new StreamProxy({ idleTimeout: options.streamIdleTimeout, counters, log });
     const internal: InternalLookup = (...address) => endpoints.internal(...address);

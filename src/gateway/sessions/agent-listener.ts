@@ -65,7 +65,7 @@ export abstract class AgentListener implements AgentUpstream {
   }
 
   openChannel(client: ClientInfo): ByteChannel {
-    return this.owner.gate.open(this.lane, this.#preamble(client));
+    return this.owner.gate.open(this.lane, this.#preamble(client), hostOf(client.address));
   }
 
   openStream(client: ClientInfo): Duplex {
@@ -88,4 +88,9 @@ export abstract class AgentListener implements AgentUpstream {
     length.writeBigInt64LE(BigInt(header.length));
     return Buffer.concat([streamPrefix(StreamType.proxy), length, header]);
   }
+}
+
+/** @param address `ip:port`, or `[ip]:port` for IPv6 */
+function hostOf(address: string): string {
+  return address.slice(0, address.lastIndexOf(':')).replace(/^\[|\]$/g, '');
 }

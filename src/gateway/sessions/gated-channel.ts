@@ -1,5 +1,6 @@
 import type { ByteChannel, ByteReceiver } from '../../agent-protocol/byte-channel.ts';
 import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
+import { ClientShares } from '../../lib/network/client-shares.ts';
 
 /** Progress of a stream: queued here, sent, header credited by the agent, reacted to by the agent. */
 export type Stage = 'waiting' | 'offered' | 'accepted' | 'answered';
@@ -24,6 +25,7 @@ export class Lane {
   /** Streams sent to the agent without a reaction so far, in order of sending. */
   readonly unanswered = new Set<GatedChannel>();
   readonly streams = new Set<GatedChannel>();
+  readonly shares = new ClientShares<GatedChannel>();
 }
 
 const NOBODY: ByteReceiver = { onData() {}, onEnd() {} };
@@ -35,18 +37,24 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   stage: Stage = 'waiting';
   /** Whether data was written while the stream was waiting. */
   hasData = false;
+  /** Whether it was aborted to make room. */
+  displaced = false;
+  /** When bytes last moved, in milliseconds of `performance.now()`. */
+  movedAt = performance.now();
 
   /** @param channel not open yet, with the preamble written; this becomes its receiver */
   constructor(
     readonly channel: Channel,
     readonly lane: Lane /** Length of the stream's type and header, which precede the user's bytes. */,
-    readonly preamble: number,
+    readonly preamble: number /** Address of the client that it was opened for. */,
+    readonly client: string,
     private readonly observer: GatedChannelObserver,
   ) {
     channel.receiver = this;
   }
 
   write(bytes: Buffer): boolean {
+    this.movedAt = performance.now();
     const room = this.channel.write(bytes);
     if (this.stage === 'waiting' && !this.hasData) {
       this.hasData = true;
@@ -80,6 +88,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   }
 
   onData(payload: Buffer): void {
+    this.movedAt = performance.now();
     if (this.stage !== 'answered') this.observer.answered(this);
     this.receiver.onData(payload);
   }

@@ -15,6 +15,8 @@ const MAX_UNANSWERED = 56;
  * that connect and stay silent would block all others.
  */
 const MAX_UNANSWERED_WITH_DATA = 62;
+/** Streams aborted to make room that the agent has not confirmed yet. */
+const MAX_DISPLACED = 8;
 
 /**
  * Opens the proxied streams of one session within the SDK's limits. Bursts are queued here, because an SDK that gets too
@@ -32,16 +34,22 @@ export class StreamGate implements GatedChannelObserver {
    * Creates a stream to a listener; it opens as soon as the agent can accept it.
    *
    * @param preamble the stream's type and header, sent in its first frame
-   * @throws {StreamsExhausted} at the session's stream limit; Error when the session or the listener has ended
+   * @param client address of the client that it is for
+   * @throws {StreamsExhausted} at the session's stream limit, perhaps after making room for a later attempt; Error when the
+   *   session or the listener has ended
    */
-  open(lane: Lane, preamble: Buffer): GatedChannel {
+  open(lane: Lane, preamble: Buffer, client: string): GatedChannel {
     if (lane.closed) throw new Error('the listener is offline');
-    if (this.#counted.size >= MAX_STREAMS) throw new StreamsExhausted();
+    if (this.#counted.size >= MAX_STREAMS) {
+      this.#makeRoom(lane, client);
+      throw new StreamsExhausted();
+    }
     const channel = this.connection.channel();
     channel.write(preamble);
-    const stream = new GatedChannel(channel, lane, preamble.length, this);
+    const stream = new GatedChannel(channel, lane, preamble.length, client, this);
     this.#counted.add(stream);
     lane.streams.add(stream);
+    lane.shares.add(client, stream);
     this.#waiting.add(stream);
     this.admit();
     if (channel.closed) throw new Error('the session has ended');
@@ -98,8 +106,32 @@ export class StreamGate implements GatedChannelObserver {
   closed(stream: GatedChannel): void {
     if (!this.#counted.delete(stream)) return;
     stream.lane.streams.delete(stream);
+    stream.lane.shares.delete(stream.client, stream);
     this.#settle(stream);
     if (this.#waiting.size > 0) this.admit();
+  }
+
+  /**
+   * Aborts the stream with the least progress of the listener that has at least two more than this one, or else of the client
+   * network that has at least two more here.
+   */
+  #makeRoom(lane: Lane, client: string): void {
+    let largest = lane;
+    let displaced = 0;
+    for (const stream of this.#counted) {
+      if (stream.lane.streams.size > largest.streams.size) largest = stream.lane;
+      if (stream.displaced) displaced += 1;
+    }
+    if (displaced >= MAX_DISPLACED) return;
+    const isOther = largest.streams.size >= lane.streams.size + 2;
+    const share = isOther ? largest.shares.largest : lane.shares.excessFor(client);
+    let least: GatedChannel | undefined;
+    for (const stream of share) {
+      if (!stream.displaced && (least === undefined || stream.movedAt < least.movedAt)) least = stream;
+    }
+    if (least === undefined) return;
+    least.displaced = true;
+    least.cut(new StreamsExhausted());
   }
 
   #settle(stream: GatedChannel): void {

@@ -22,15 +22,16 @@ export function withoutMapping(address: string): string {
 }
 
 /**
- * Groups addresses by client: an IPv6 client usually controls a whole /64.
+ * Groups addresses by client: an IPv6 client may control a whole /56 (RIPE-690, section 4.2).
  *
  * @param address other texts are returned unchanged, except for the prefix of an IPv4-mapped address
  */
 export function clientNetwork(address: string): string {
   const parsed = address.includes(':') ? parseAddress(address) : null;
   if (!(parsed instanceof IPv6)) return withoutMapping(address);
-  const prefix = parsed.parts.slice(0, 4).map((group) => group.toString(16));
-  return `${prefix.join(':')}::/64`;
+  const [first = 0, second = 0, third = 0, fourth = 0] = parsed.parts;
+  const prefix = [first, second, third, fourth & 0xff00].map((group) => group.toString(16));
+  return `${prefix.join(':')}::/56`;
 }
 
 /**

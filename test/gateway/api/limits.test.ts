@@ -67,7 +67,7 @@ describe('failed authentications', () => {
     const { clock, slept } = steeredClock();
     const attempts = new FailedAttempts({ free: 2, windowMs: 60_000, delayMs: 100, maxDelayMs: 300 }, clock);
     for (const last of ['1', '2', '3:4:5:6']) await attempts.slowDown(`2001:db8::${last}`);
-    await attempts.slowDown('2001:db8:0:1::1');
+    await attempts.slowDown('2001:db8:0:100::1');
     expect(slept).toEqual([100]);
   });
 

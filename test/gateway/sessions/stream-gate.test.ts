@@ -8,6 +8,7 @@ import { MuxPeer } from '../../agent-protocol/mux-peer.ts';
 import { settle } from '../../support/until.ts';
 
 const PREAMBLE = Buffer.from('type and header');
+const CLIENT = '192.0.2.1';
 
 function setUp() {
   const [socket, far] = duplexPair();
@@ -30,7 +31,7 @@ function takeHeader(peer: MuxPeer, ids: number[]): void {
 describe('StreamGate', () => {
   it('sends the whole preamble in the frame that opens the stream', async () => {
     const { gate, peer, lane } = setUp();
-    gate.open(lane, PREAMBLE).write(Buffer.from('GET /'));
+    gate.open(lane, PREAMBLE, CLIENT).write(Buffer.from('GET /'));
     await settle();
     expect(peer.frames).toMatchObject([{ syn: true, fin: false }]);
     expect(peer.received(2).toString()).toBe('type and headerGET /');
@@ -39,7 +40,7 @@ describe('StreamGate', () => {
   it('holds streams back until the agent has registered the listener', async () => {
     const { gate, opened } = setUp();
     const lane = new Lane();
-    gate.open(lane, PREAMBLE);
+    gate.open(lane, PREAMBLE, CLIENT);
     await settle();
     expect(opened()).toEqual([]);
     lane.ready = true;
@@ -50,7 +51,7 @@ describe('StreamGate', () => {
 
   it('has at most 32 streams in flight whose header the agent has not credited', async () => {
     const { gate, peer, lane, opened } = setUp();
-    for (let count = 0; count < 40; count++) gate.open(lane, PREAMBLE);
+    for (let count = 0; count < 40; count++) gate.open(lane, PREAMBLE, CLIENT);
     await settle();
     expect(opened()).toHaveLength(32);
     takeHeader(peer, opened().slice(0, 5));
@@ -60,7 +61,7 @@ describe('StreamGate', () => {
 
   it('holds back the streams of an unresponsive listener, and no others', async () => {
     const { gate, peer, lane, opened } = setUp();
-    for (let count = 0; count < 80; count++) gate.open(lane, PREAMBLE);
+    for (let count = 0; count < 80; count++) gate.open(lane, PREAMBLE, CLIENT);
     for (let round = 0; round < 4; round++) {
       await settle();
       takeHeader(peer, opened().slice(round * 20, round * 20 + 20));
@@ -70,7 +71,7 @@ describe('StreamGate', () => {
 
     const other = new Lane();
     other.ready = true;
-    gate.open(other, PREAMBLE);
+    gate.open(other, PREAMBLE, CLIENT);
     await settle();
     expect(opened()).toHaveLength(57);
 
@@ -81,7 +82,7 @@ describe('StreamGate', () => {
 
   it('opens streams with data before silent ones while the listener has room', async () => {
     const { gate, peer, lane, opened } = setUp();
-    const silent = Array.from({ length: 70 }, () => gate.open(lane, PREAMBLE));
+    const silent = Array.from({ length: 70 }, () => gate.open(lane, PREAMBLE, CLIENT));
     for (let round = 0; round < 3; round++) {
       await settle();
       takeHeader(peer, opened().slice(round * 20, round * 20 + 20));
@@ -100,31 +101,55 @@ describe('StreamGate', () => {
 
   it('rejects the 501st stream, and opens one again after another has ended', async () => {
     const { gate, peer, lane } = setUp();
-    const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE));
-    expect(() => gate.open(lane, PREAMBLE)).toThrow(StreamsExhausted);
+    const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE, CLIENT));
+    expect(() => gate.open(lane, PREAMBLE, CLIENT)).toThrow(StreamsExhausted);
     await settle();
     streams[0]?.abort();
     await settle();
-    expect(() => gate.open(lane, PREAMBLE)).toThrow(StreamsExhausted);
+    expect(() => gate.open(lane, PREAMBLE, CLIENT)).toThrow(StreamsExhausted);
     peer.sendData(2, '', { fin: true });
     await settle();
-    gate.open(lane, PREAMBLE);
+    gate.open(lane, PREAMBLE, CLIENT);
+  });
+
+  it.each<[string, boolean, string, number]>([
+    ['of the listener with most streams to another listener', true, CLIENT, 1],
+    ['of the client with most streams to another client', false, '192.0.2.2', 1],
+    ['of nobody to the client that has them all', false, CLIENT, 0],
+  ])('gives the stream with the least progress %s when none is left', async (_whose, other, client, expected) => {
+    const { gate, peer, lane } = setUp();
+    const displaced: number[] = [];
+    const streams = Array.from({ length: 500 }, (_, at) => {
+      const stream = gate.open(lane, PREAMBLE, CLIENT);
+      stream.receiver = { onData() {}, onEnd() {}, onClosed: () => displaced.push(at) };
+      return stream;
+    });
+    await settle();
+    for (const stream of streams) if (stream !== streams[7]) stream.write(Buffer.from('more'));
+    const newcomer = new Lane();
+    newcomer.ready = true;
+    const open = () => gate.open(other ? newcomer : lane, PREAMBLE, client);
+    expect(open).toThrow(StreamsExhausted);
+    expect(displaced).toEqual([7].slice(0, expected));
+    peer.sendData(2 + 2 * 7, '', { fin: true });
+    await settle();
+    if (expected === 1) open();
   });
 
   it('frees the slot of a stream aborted before it opened, without sending anything', async () => {
     const { gate, peer } = setUp();
     const lane = new Lane();
-    const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE));
+    const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE, CLIENT));
     for (const stream of streams) stream.abort();
     await settle();
-    gate.open(lane, PREAMBLE);
+    gate.open(lane, PREAMBLE, CLIENT);
     expect(peer.frames).toEqual([]);
   });
 
   it('throws when the session has ended', () => {
     const { connection, gate, lane } = setUp();
     connection.close(new Error('over'));
-    expect(() => gate.open(lane, PREAMBLE)).toThrow('the session has ended');
+    expect(() => gate.open(lane, PREAMBLE, CLIENT)).toThrow('the session has ended');
     expect(lane.streams.size).toBe(0);
   });
 
@@ -132,7 +157,7 @@ describe('StreamGate', () => {
     const { gate, peer, lane } = setUp();
     const errors: string[] = [];
     for (let count = 0; count < 3; count++) {
-      gate.open(lane, PREAMBLE).receiver = {
+      gate.open(lane, PREAMBLE, CLIENT).receiver = {
         onData() {},
         onEnd() {},
         onClosed: (error) => errors.push(String(error?.message)),
@@ -143,6 +168,6 @@ describe('StreamGate', () => {
     await settle();
     expect(errors).toEqual(['the endpoint is offline', 'the endpoint is offline', 'the endpoint is offline']);
     expect(peer.frames.filter((one) => one.fin).map((one) => one.id)).toEqual([2, 4, 6]);
-    expect(() => gate.open(lane, PREAMBLE)).toThrow('the listener is offline');
+    expect(() => gate.open(lane, PREAMBLE, CLIENT)).toThrow('the listener is offline');
   });
 });

@@ -34,7 +34,7 @@ export class QueryRate {
   }
 }
 
-/** The /24 of an IPv4 address, the /64 of an IPv6 one: one owner usually holds all of its addresses. */
+/** The /24 of an IPv4 address, the /56 of an IPv6 one: one owner usually holds all of its addresses. */
 function networkOf(address: string): string {
   return clientNetwork(address).replace(/^(\d+\.\d+\.\d+\.)\d+$/, '$1');
 }

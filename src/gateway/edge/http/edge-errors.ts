@@ -1,7 +1,7 @@
 import { ApiError } from '../../../lib/errors.ts';
 import { StreamsExhausted } from '../../endpoints/endpoint.ts';
 import { MalformedMessage } from './header-fields.ts';
-import { ResponseTimeout } from './upstream-failure.ts';
+import { ConnectionLost, ResponseTimeout } from './upstream-failure.ts';
 
 export const unknownHost = (host: string): ApiError =>
   new ApiError(404, 'ERR_NGROK_3200', `The endpoint ${host} is offline: no agent has it open.`);
@@ -34,7 +34,8 @@ export const internalFailure = (): ApiError =>
  */
 export function upstreamFailure(cause: unknown): ApiError {
   if (cause instanceof ApiError) return cause;
-  if (cause instanceof StreamsExhausted) {
+  const isDisplaced = cause instanceof ConnectionLost && cause.cause instanceof StreamsExhausted;
+  if (cause instanceof StreamsExhausted || isDisplaced) {
     return new ApiError(503, 'ERR_NGROK_3007', 'The agent has reached its connection limit.', {
       retryAfter: 1,
       cause,

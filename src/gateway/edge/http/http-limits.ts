@@ -1,3 +1,5 @@
+import { PROGRESS_MS } from '../../../lib/progress.ts';
+
 /** Limits on HTTP clients. A request as a whole has no time limit, as streams last. */
 export interface HttpLimits {
   /** Bytes of a request's headers, and of a response's. */
@@ -22,8 +24,7 @@ export const HTTP_LIMITS: HttpLimits = {
   headerBytes: 64 * 1024,
   headersTimeout: 30_000,
   keepAliveTimeout: 60_000,
-  // With the interval between two checks, 30 s.
-  progressTimeout: 25_000,
+  progressTimeout: PROGRESS_MS,
   idleTimeout: 360_000,
   pingTimeout: 15_000,
   connections: 8192,

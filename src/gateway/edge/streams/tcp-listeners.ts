@@ -7,6 +7,7 @@ import type { EndpointDirectory, InternalLookup } from '../../endpoints/endpoint
 import type { PortOpener } from '../../endpoints/tcp-port-allocator.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import { resetConnection } from '../http/reset-connection.ts';
+import { ConnectionSlots } from '../tls/connection-slots.ts';
 import { StreamProxy } from './stream-proxy.ts';
 
 export interface TcpListenersOptions {
@@ -21,7 +22,7 @@ export interface TcpListenersOptions {
   log: Log;
 }
 
-/** Concurrent connections on each port; further ones are closed at once instead of starving the others. */
+/** Concurrent connections on each port; see {@link ConnectionSlots}. */
 const MAX_CONNECTIONS = 8192;
 
 /** The public ports of tcp endpoints. Each is open while a session holds it. */
@@ -41,8 +42,10 @@ export class TcpListeners implements PortOpener {
   async open(port: number): Promise<void> {
     const { host, limits, log } = this.options;
     const server = createServer({ allowHalfOpen: true, noDelay: true });
-    server.maxConnections = limits?.connections ?? MAX_CONNECTIONS;
-    server.on('connection', (socket) => this.#serve(socket, port));
+    const slots = new ConnectionSlots({ limit: limits?.connections ?? MAX_CONNECTIONS, closeIdle: () => false });
+    server.on('connection', (socket) => {
+      if (slots.take(socket)) this.#serve(socket, port);
+    });
     server.listen(port, host);
     await once(server, 'listening');
     server.on('error', (error) => log.error({ err: error, port }, 'tcp endpoint listener failed'));

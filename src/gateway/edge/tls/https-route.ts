@@ -60,19 +60,19 @@ export class HttpsRoute implements TlsRoute {
     if (secured === null) return true;
     const mayBeAgent = pending.hostName === '' && pending.hello.protocols.length === 0;
     if (agents && mayBeAgent) this.#detectAgent(agents, pending, secured, admitted);
-    else admitted.serve(secured);
+    else this.#serve(pending, secured, admitted);
     return true;
   }
 
-  #detectAgent(
-    agents: AgentConnections,
-    { socket }: PendingConnection,
-    secured: TLSSocket,
-    https: HttpsConnection,
-  ): void {
+  #detectAgent(agents: AgentConnections, pending: PendingConnection, secured: TLSSocket, https: HttpsConnection): void {
     const { slots } = this.options;
-    slots.allowEviction(socket);
-    secured.once('readable', () => slots.preventEviction(socket));
-    agents.detect(secured, () => https.serve(secured));
+    slots.allowEviction(pending.socket);
+    secured.once('readable', () => slots.preventEviction(pending.socket));
+    agents.detect(secured, () => this.#serve(pending, secured, https));
+  }
+
+  #serve({ socket }: PendingConnection, secured: TLSSocket, https: HttpsConnection): void {
+    this.options.slots.expectProgress(socket);
+    https.serve(secured);
   }
 }

@@ -1,5 +1,5 @@
+import { DeadlineSweep } from '../../../lib/deadline-sweep.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
-import { DeadlineSweep } from '../connections/deadline-sweep.ts';
 import { Http2UpstreamSession } from './http2-upstream-session.ts';
 import { type Http2StreamOwner, Http2UpstreamStream } from './http2-upstream-stream.ts';
 import { StreamQueue } from './stream-queue.ts';

@@ -1,6 +1,6 @@
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
+import { DeadlineSweep } from '../../../lib/deadline-sweep.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
-import { DeadlineSweep } from '../connections/deadline-sweep.ts';
 import { StreamQueue } from './stream-queue.ts';
 import { type ConnectionOwner, UpstreamConnection } from './upstream-connection.ts';
 import type { UpstreamLimits, UpstreamLinks } from './upstream-link.ts';

@@ -243,6 +243,21 @@ describe('a connection to the public TLS port', () => {
     expect(await served(await openTls(edge))).toContain('served');
   });
 
+  it('that has made the least progress is evicted for a client of another network', async () => {
+    const { edge, held, hold } = await startFull(2);
+    const [first, second] = [edge.connect(), edge.connect()];
+    await hold(first, 'plain.localhost');
+    await hold(second, 'plain.localhost');
+    const other = connect({ port: edge.httpPort, host: '127.0.0.1', localAddress: '127.0.0.2' }).on('error', () => {});
+    onTestFinished(() => void other.destroy());
+    await hold(other, 'plain.localhost');
+    await closed(first.resume());
+    held[2]?.end('served');
+    expect(String((await once(other, 'data'))[0])).toContain('served');
+    expect(second.closed).toBe(false);
+    second.destroy();
+  });
+
   it('is limited in the same way without TLS', async () => {
     const { edge, hold } = await startFull(1);
     const hungUp = (socket: Socket) => new Promise((resolve) => socket.resume().once('close', resolve));

@@ -1,7 +1,7 @@
 import type { TLSSocket } from 'node:tls';
+import { DeadlineSweep } from '../../../../lib/deadline-sweep.ts';
 import type { Log } from '../../../../lib/log.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
-import { DeadlineSweep } from '../../connections/deadline-sweep.ts';
 import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
 import { type HttpLimits, sweepInterval } from '../../http/http-limits.ts';
 import { MAX_HEADER_LINES } from '../../http/request-guard.ts';

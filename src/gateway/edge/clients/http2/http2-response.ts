@@ -1,6 +1,6 @@
 import type { OutgoingHttpHeaders, ServerHttp2Stream, ServerStreamResponseOptions } from 'node:http2';
+import { Progress } from '../../../../lib/progress.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
-import { Progress } from '../../connections/progress.ts';
 import type { ClientResponse } from '../../http/client-message.ts';
 import { MalformedMessage } from '../../http/header-fields.ts';
 import { Http2Code } from '../../http/http2-code.ts';

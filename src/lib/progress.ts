@@ -1,6 +1,9 @@
 /** Bytes per second below which a client counts as stalled; a trickle would keep a place for ever. */
 const MIN_RATE = 240;
 
+/** Milliseconds of a period. With the interval between two checks, a client is disconnected after about 30 s. */
+export const PROGRESS_MS = 25_000;
+
 /** Whether a client that is waited for makes progress: its bytes have to move at a minimum rate in each period. */
 export class Progress {
   #since: number;

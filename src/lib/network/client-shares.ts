@@ -1,0 +1,41 @@
+import { clientNetwork } from './ip-address.ts';
+
+/** What clients hold of something limited, by the network of their address, the oldest first. */
+export class ClientShares<T> {
+  readonly #shares = new Map<string, Set<T>>();
+
+  /** @param address of the client; undefined when its connection has ended already */
+  add(address: string | undefined, item: T): void {
+    const network = clientNetwork(address ?? '');
+    const share = this.#shares.get(network) ?? new Set();
+    this.#shares.set(network, share.add(item));
+  }
+
+  /** @param address as in {@link add} */
+  delete(address: string | undefined, item: T): void {
+    const network = clientNetwork(address ?? '');
+    const share = this.#shares.get(network);
+    share?.delete(item);
+    if (share?.size === 0) this.#shares.delete(network);
+  }
+
+  /** The share of the network that holds most. */
+  get largest(): ReadonlySet<T> {
+    let largest: ReadonlySet<T> = NONE;
+    for (const share of this.#shares.values()) if (share.size > largest.size) largest = share;
+    return largest;
+  }
+
+  /**
+   * The share that has to give something up for another client. Looks at all: this happens only when nothing is left.
+   *
+   * @returns empty when no network holds at least two more than the client's
+   */
+  excessFor(address: string | undefined): ReadonlySet<T> {
+    const own = this.#shares.get(clientNetwork(address ?? ''))?.size ?? 0;
+    const { largest } = this;
+    return largest.size >= own + 2 ? largest : NONE;
+  }
+}
+
+const NONE: ReadonlySet<never> = new Set();
