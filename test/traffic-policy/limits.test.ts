@@ -91,6 +91,24 @@ describe('rate-limit', () => {
     expect(ask(policy, '192.0.2.2', ['X-Key', 'a']).status).toBe(429);
   });
 
+  it('tells long keys apart, and keys of several parts', () => {
+    const { compile } = setUp({
+      type: 'rate-limit',
+      config: { ...LIMIT, capacity: 1, bucket_key: ['conn.client_ip', "getReqHeader('x-key')"] },
+    });
+    const policy = compile();
+    const long = 'k'.repeat(500);
+    for (const [ip, key] of [
+      ['192.0.2.1', `${long}a`],
+      ['192.0.2.1', `${long}b`],
+      ['192.0.2.2', `${long}a`],
+      ['192.0.2.1', 'k'],
+    ] as const) {
+      expect(ask(policy, ip, ['X-Key', key]).status).toBe(200);
+      expect(ask(policy, ip, ['X-Key', key]).status).toBe(429);
+    }
+  });
+
   it('never admits more than its capacity in any window, and never rejects for longer than a window and a slot', () => {
     const gaps = fc.array(fc.integer({ min: 0, max: 20_000 }), { minLength: 1, maxLength: 200 });
     fc.assert(

@@ -144,10 +144,25 @@ describe('jwt-validation', () => {
     },
   );
 
-  it('requires the configured token type', async () => {
-    const text = policyText([{ ...HEADER, type: 'at+jwt' }]);
+  it.each(['at+jwt', 'it+jwt'])('requires the configured token type %s', async (type) => {
+    const text = policyText([{ ...HEADER, type }]);
     expect(await ask(bearer(await token()), text)).toMatchObject({ status: 401 });
-    expect(await ask(bearer(await token({ typ: 'at+jwt' })), text)).toMatchObject({ status: 200 });
+    expect(await ask(bearer(await token({ typ: type })), text)).toMatchObject({ status: 200 });
+  });
+
+  it('accepts any audience when the policy names none, and a prefix in any case', async () => {
+    const policy = JSON.parse(policyText());
+    policy.on_http_request[0].actions[0].config.audience = undefined;
+    const headers = ['Authorization', `bEARER ${await token({ audience: 'lamps' })}`];
+    expect(await ask({ headers }, JSON.stringify(policy))).toMatchObject({ status: 200 });
+  });
+
+  it('requires every listed token', async () => {
+    const text = policyText([HEADER, { type: 'jwt', method: 'header', name: 'X-Second' }]);
+    const headers = ['Authorization', `Bearer ${await token()}`];
+    expect(await ask({ headers }, text)).toMatchObject({ status: 401, code: 'ERR_NGROK_3408' });
+    const both = [...headers, 'x-second', await token()];
+    expect(await ask({ headers: both }, text)).toMatchObject({ status: 200 });
   });
 
   it.each<[string, FakeRequest, string]>([
@@ -156,6 +171,8 @@ describe('jwt-validation', () => {
     ['nothing after the prefix', { headers: ['Authorization', 'Bearer '] }, '3406'],
     ['two headers', { headers: ['Authorization', 'Bearer a.b.c', 'authorization', 'Bearer d.e.f'] }, '3416'],
     ['rubbish', bearer('abc'), '3416'],
+    ['a token of more than 16 KiB', bearer(`a.${'b'.repeat(16_384)}.c`), '3416'],
+    ['more than three parts', bearer('a.b.c.d'), '3416'],
     ['rubbish in three parts', bearer('a.b.c'), '3416'],
   ])('rejects %s', async (_, fake, code) => {
     expect(await ask(fake)).toMatchObject({ status: 401, code: `ERR_NGROK_${code}` });
@@ -171,9 +188,9 @@ describe('jwt-validation', () => {
       expect(await ask({ method: 'POST', headers: json, body: JSON.stringify({ token: jwt }) }, text)).toMatchObject({
         status: 200,
       });
-      expect(await ask({ method: 'PUT', headers: form, body: `a=1&token=${jwt}` }, text)).toMatchObject({
-        status: 200,
-      });
+      for (const method of ['PUT', 'PATCH']) {
+        expect(await ask({ method, headers: form, body: `a=1&token=${jwt}` }, text)).toMatchObject({ status: 200 });
+      }
     });
 
     it.each([
@@ -255,6 +272,27 @@ describe('jwt-validation', () => {
     fail(new Error('timed out'));
     expect(await strange).toMatchObject({ status: 401 });
     expect(await use(jwt)).toMatchObject({ status: 200 });
+  });
+
+  it('fetches a key set that failed again after ten seconds', async () => {
+    let fetched = 0;
+    let ms = 0;
+    const fetch = async () => {
+      if (fetched++ === 0) throw new Error('timed out');
+      return Buffer.from(keySet);
+    };
+    const policy = compilePolicy(policyText(), 'https', {
+      ports: { fetch, clock: { ...systemClock, now: () => ms } },
+    });
+    const jwt = await token();
+    const use = async () => policy.onHttpRequest?.(requestFor(bearer(jwt)));
+    expect(await use()).toMatchObject({ status: 401 });
+    ms = 9_999;
+    expect(await use()).toMatchObject({ status: 401 });
+    expect(fetched).toBe(1);
+    ms = 10_000;
+    expect(await use()).toMatchObject({ status: 200 });
+    expect(fetched).toBe(2);
   });
 
   it.each([

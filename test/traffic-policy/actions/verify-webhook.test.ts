@@ -122,6 +122,29 @@ describe('verify-webhook', () => {
     expect(await ask(text, { body: BODY })).toMatchObject({ status: 403 });
   });
 
+  it("accepts Svix's signatures under their standard names, but not of another version", async () => {
+    const signature = hmac('sha256', 'svix key', `msg_1.${SECONDS}.${BODY}`).digest('base64');
+    const headers = (version: string) => [
+      ...['webhook-id', 'msg_1', 'webhook-timestamp', SECONDS],
+      ...['webhook-signature', `${version},${signature}`],
+    ];
+    expect(await ask(policyText('svix', SVIX_SECRET), { body: BODY, headers: headers('v1') })).toBeUndefined();
+    expect(await ask(policyText('svix', SVIX_SECRET), { body: BODY, headers: headers('v2') })).toMatchObject({
+      status: 403,
+    });
+  });
+
+  it.each<[string, string[]]>([
+    ['github', ['X-Hub-Signature-256', `sha512=${hmac('sha256', SECRET, BODY).digest('hex')}`]],
+    ['slack', ['X-Slack-Signature', `v0=${hmac('sha256', SECRET, `v0::${BODY}`).digest('hex')}`]],
+    ['stripe', ['Stripe-Signature', `v1=${hmac('sha256', SECRET, `undefined.${BODY}`).digest('hex')}`]],
+    ['stripe', ['Stripe-Signature', `t=${SECONDS},v0=${hmac('sha256', SECRET, `${SECONDS}.${BODY}`).digest('hex')}`]],
+    ['stripe', ['Stripe-Signature', `t=-1,v1=${hmac('sha256', SECRET, `-1.${BODY}`).digest('hex')}`]],
+    ['shopify', ['X-Shopify-Hmac-SHA256', '']],
+  ])('rejects a signature of %s with a part that is missing or of another kind: %j', async (provider, headers) => {
+    expect(await ask(policyText(provider, SECRET), { body: BODY, headers })).toMatchObject({ status: 403 });
+  });
+
   it('admits every request without enforcement, and records the result', async () => {
     const tell = ['$', '{actions.ngrok.verify_webhook.verified}'].join('');
     const actions = [
