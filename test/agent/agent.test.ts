@@ -116,8 +116,8 @@ describe('POST /tunnels', () => {
   it('passes on the gateway’s error code and place for a policy the gateway cannot run', async () => {
     const policy = { inbound: [{ expressions: ['req.method =='], actions: [{ type: 'deny' }] }] };
     const failed = await refusal(device.post({ domain: 'policy.localhost', forwards_to: port, policy }));
-    expect(failed).toMatchObject({ status_code: 502, error_code: 'ERR_NGROK_9026' });
-    expect(failed).toHaveProperty('msg', expect.stringContaining('on_http_request[0].expressions[0]'));
+    expect(failed).toMatchObject({ status_code: 400, error_code: 'ERR_NGROK_9026' });
+    expect(failed).toHaveProperty(['details', 'policy.on_http_request[0].expressions[0]']);
     expect(await device.knowsNothingOf('policy.localhost')).toBe(true);
   });
 

@@ -70,10 +70,10 @@ export class Device {
     return socket;
   }
 
-  /** Whether the gateway does not know a hostname; then it has no certificate for it either. */
+  /** Whether nothing is online at a hostname. */
   async knowsNothingOf(host: string): Promise<boolean> {
-    const failure = await this.get(host).catch((error: NodeJS.ErrnoException) => error.code);
-    return failure === 'ERR_TLS_CERT_ALTNAME_INVALID';
+    const { status, headers } = await this.get(host);
+    return status === 404 && headers['ngrok-error-code'] === 'ERR_NGROK_3200';
   }
 
   /** Where clients connect for a hostname; names below `localhost` need not resolve. */
