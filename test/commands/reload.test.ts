@@ -20,8 +20,7 @@ const policies = (value: string, expression = 'true') =>
     ],
   });
 
-// In order: wrong API tokens are throttled, and later tests would wait for that.
-describe('an agent that reloads its settings (SIGHUP)', { shuffle: false }, () => {
+describe('an agent that reloads its settings (SIGHUP)', () => {
   const [folder, removeFolder] = makeFolder();
   let agent: AgentProcess;
   let api: string;

@@ -13,6 +13,16 @@ export interface BearerAuthOptions {
 }
 
 export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }: BearerAuthOptions): RequestHandler {
+  const refuse = (client: string): AgentError => {
+    const wait = attempts.waitFor(client);
+    if (wait > 0) {
+      return new AgentError('ERR_AGENT_TOO_MANY_ATTEMPTS', 'too many wrong API tokens: retry later', {
+        retryAfter: Math.ceil(wait / 1_000),
+      });
+    }
+    attempts.failed(client);
+    return new AgentError('ERR_AGENT_UNAUTHORIZED', 'wrong API token');
+  };
   return (req, res, next) => {
     const given = /^Bearer +(\S+)$/i.exec(req.headers.authorization ?? '')?.[1];
     res.set('WWW-Authenticate', 'Bearer realm="device-agent"');
@@ -20,17 +30,8 @@ export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }:
     if (given === undefined) {
       throw new AgentError('ERR_AGENT_UNAUTHORIZED', 'API token missing: send Authorization: Bearer <token>');
     }
-    const client = clientOf(req);
-    const wait = attempts.waitFor(client);
-    if (wait > 0) {
-      throw new AgentError('ERR_AGENT_TOO_MANY_ATTEMPTS', 'too many wrong API tokens: retry later', {
-        retryAfter: Math.ceil(wait / 1_000),
-      });
-    }
-    if (!timingSafeEqual(digest(given), digest(token()))) {
-      attempts.failed(client);
-      throw new AgentError('ERR_AGENT_UNAUTHORIZED', 'wrong API token');
-    }
+    // Compared first: guessers behind the owner's address must not lock the owner out.
+    if (!timingSafeEqual(digest(given), digest(token()))) throw refuse(clientOf(req));
     res.removeHeader('WWW-Authenticate');
     next();
   };

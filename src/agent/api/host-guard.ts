@@ -2,8 +2,8 @@ import type { RequestHandler } from 'express';
 import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
 import { AgentError } from '../errors/agent-error.ts';
 
-/** Headers that proxies and tunnels add for the client they forward. */
-const FORWARDING = ['forwarded', 'x-forwarded-for', 'x-forwarded-host'];
+/** Headers that proxies, tunnels and content delivery networks add for the client they forward. */
+const FORWARDING = /^(?:forwarded|via|x-forwarded.*|x-real-ip|.*-(?:connecting|client)-ip)$/;
 
 /**
  * Refuses requests that only a browser on another site's page sends: a foreign Host (DNS rebinding) and cross-site
@@ -16,13 +16,16 @@ export function hostGuard(): RequestHandler {
     if (host === undefined) {
       throw new AgentError('ERR_AGENT_INVALID_REQUEST', 'malformed request: the Host header is missing');
     }
+    if (req.headersDistinct.host?.length !== 1) {
+      throw new AgentError('ERR_AGENT_INVALID_REQUEST', 'malformed request: there are several Host headers');
+    }
     if (!isLoopbackHost(host.replace(/:\d*$/, ''))) {
       throw new AgentError(
         'ERR_AGENT_HOST_NOT_ALLOWED',
         `host not allowed: ${host}; call the local API as 127.0.0.1, [::1] or localhost`,
       );
     }
-    const forwarding = FORWARDING.find((name) => req.headers[name] !== undefined);
+    const forwarding = Object.keys(req.headers).find((name) => FORWARDING.test(name));
     if (forwarding) {
       throw new AgentError(
         'ERR_AGENT_FORWARDED',

@@ -1,5 +1,9 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import { text } from 'node:stream/consumers';
 import request from 'supertest';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { createLocalApp, createRemoteApp } from '../../../src/agent/api/app.ts';
 import { AttemptLimiter } from '../../../src/agent/api/attempt-limiter.ts';
 import { systemClock } from '../../../src/lib/clock.ts';
@@ -50,12 +54,27 @@ describe('the local API', () => {
     ['X-Forwarded-Host', 'localhost'],
     ['Forwarded', 'for=6.6.6.6'],
     ['X-Forwarded-For', ''],
+    ['Via', '1.1 proxy'],
+    ['X-Real-IP', '6.6.6.6'],
+    ['CF-Connecting-IP', '6.6.6.6'],
+    ['True-Client-IP', '6.6.6.6'],
+    ['X-Forwarded-Proto', 'https'],
   ])('refuses requests forwarded by a proxy, with %s: %s', async (name, value) => {
     const { local } = await setUpApi();
     for (const path of ['/tunnels', '/healthz']) {
       const res = await request(local).get(path).set('Host', 'localhost:4040').set(name, value);
       expect([res.status, res.body.error_code]).toEqual([403, 'ERR_AGENT_FORWARDED']);
     }
+  });
+
+  it('refuses a request with a second Host header, which a proxy may have added', async () => {
+    const { local } = await setUpApi();
+    const server = createServer(local).listen(0, '127.0.0.1');
+    onTestFinished(() => void server.close());
+    await once(server, 'listening');
+    const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+    socket.write('GET /tunnels HTTP/1.1\r\nHost: localhost\r\nHost: device.example.com\r\nConnection: close\r\n\r\n');
+    expect(await text(socket)).toMatch(/^HTTP\/1\.1 400 .*ERR_AGENT_INVALID_REQUEST/s);
   });
 
   it('requires the token on any address but loopback, for any host', async () => {
@@ -101,15 +120,16 @@ describe('the remote API', () => {
     expect((await request(createRemoteApp(options, null)).get('/tunnels')).status).toBe(200);
   });
 
-  it('slows down wrong tokens by client address as the gateway saw it, and no other client', async () => {
+  it('slows down wrong tokens by client address as the gateway saw it, never the right one', async () => {
     const { remote } = await setUpApi();
     const call = (from: string, token: string) =>
       request(remote).get('/tunnels').set('X-Forwarded-For', from).auth(token, { type: 'bearer' });
     for (let n = 0; n < 5; n++) expect((await call(`1.2.3.${n}, 6.6.6.6`, 'guess')).status).toBe(401);
-    const sixth = await call('9.9.9.9, 6.6.6.6', TOKEN);
+    const sixth = await call('9.9.9.9, 6.6.6.6', 'guess');
     expect([sixth.status, sixth.body.error_code]).toEqual([429, 'ERR_AGENT_TOO_MANY_ATTEMPTS']);
     expect(Number(sixth.headers['retry-after'])).toBeLessThanOrEqual(2);
-    expect((await call('6.6.6.6, 7.7.7.7', TOKEN)).status).toBe(200);
+    expect((await call('6.6.6.6, 7.7.7.7', 'guess')).status).toBe(401);
+    expect((await call('9.9.9.9, 6.6.6.6', TOKEN)).status).toBe(200);
     expect((await request(remote).get('/tunnels').set('X-Forwarded-For', '6.6.6.6')).status).toBe(401);
   });
 });
