@@ -58,6 +58,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   settings: 'names of settings',
   signal: 'signal',
   silent_ms: 'milliseconds without progress',
+  stalled_ms: 'milliseconds for which nothing was served',
   status: 'HTTP status; `aborted` when the client left before a response',
   tcp: 'ports for tcp endpoints',
   times: 'how often it happened since the last such line',

@@ -10,6 +10,9 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'TLS edges reload failed; keeping the previous ones': 'check the disk and the database',
   'agent certificate not renewed; retrying in a minute': 'check the disk',
   'agent listener failed': 'restart the gateway',
+  'event loop stalled': 'look for expensive policies and a busy machine',
+  'no file descriptor left: new connections are closed':
+    'raise `LimitNOFILE=` of the service (`ulimit -n`), or lower `GATEWAY_MAX_CONNECTIONS`',
   'agent refused': 'correct the authtoken or its limits, as `code` says',
   'agent request failed': 'report it as a bug',
   'certificate authority not recorded in the database': 'check the disk',

@@ -24,6 +24,7 @@ import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
 import { apiHost, connectHost, sessionAddress } from './endpoints/gateway-hosts.ts';
 import type { Labels } from './endpoints/label-selector.ts';
 import type { GatewayOptions } from './gateway-options.ts';
+import { watchProcess } from './metrics/process-watch.ts';
 import { TrafficCounters } from './metrics/traffic-counters.ts';
 import { LiveAgents } from './sessions/live-agents.ts';
 import type { SessionServer } from './sessions/session-server.ts';
@@ -101,6 +102,8 @@ async function startParts(
   const domainCertificates = new DomainCertificates(store, byLocalCa, log);
   const domainOf = (name: string) => store.reservedDomains.covering(name)?.domain ?? ownDomainOf(name, domains);
   const counters = new TrafficCounters();
+  const stopWatching = watchProcess(counters, log);
+  onStop(async () => stopWatching());
   const authorityPem = (id: string) => store.certificateAuthorities.get(id)?.ca_pem ?? null;
   const agents = new AgentConnections(nameForAgents);
   const ipPolicies = ipPolicyRules(store);

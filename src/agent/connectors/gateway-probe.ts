@@ -10,6 +10,8 @@ export interface ProbeAnswer {
   certificate: string | null;
   /** IP address that was connected to: the gateway's, or the proxy's; null when it had closed again. */
   peer: string | null;
+  /** What this machine's clock has to do with it: null when the clock shows a time at which the certificate is valid. */
+  clock: string | null;
 }
 
 /**
@@ -26,8 +28,16 @@ export async function probeGateway(address: GatewayAddress, dial: Dial, signal: 
   const peer = socket.remoteAddress ?? null;
   try {
     const { certificate } = await probeTls(socket, address, { signal });
-    return { certificate: certificate?.subject ?? null, peer };
+    const clock = certificate && clockProblem(certificate, new Date());
+    return { certificate: certificate?.subject ?? null, clock, peer };
   } finally {
     socket.destroy();
   }
+}
+
+function clockProblem({ validFrom, validTo }: { validFrom: Date; validTo: Date }, now: Date): string | null {
+  const shown = `the clock of this machine shows ${now.toISOString().slice(0, 10)}`;
+  if (now < validFrom) return `${shown}, before the certificate is valid (${validFrom.toISOString()}); set the clock`;
+  if (now <= validTo) return null;
+  return `${shown}, after the certificate expired (${validTo.toISOString()}); set the clock or renew the certificate`;
 }

@@ -214,5 +214,6 @@ export class SessionSupervisor {
 }
 
 function describe(error: unknown, answer: ProbeAnswer): string {
-  return `${messageOf(error)} (certificate presented at its address: ${answer.certificate ?? 'none'})`;
+  const { certificate, clock } = answer;
+  return `${messageOf(error)} (certificate presented at its address: ${certificate ?? 'none'})${clock ? `: ${clock}` : ''}`;
 }

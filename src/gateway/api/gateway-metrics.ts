@@ -106,6 +106,11 @@ export class GatewayMetrics {
       'HTTP requests of clients that got no complete response from the upstream.',
       () => counters.upstreamFailures,
     );
+    this.#addCount(
+      'device_agent_gateway_stalled_seconds_total',
+      'Time for which the event loop stood still, in stalls of a second and more.',
+      () => counters.stalledMs / 1000,
+    );
   }
 
   #addRefusals(counters: TrafficCounters): void {

@@ -23,6 +23,9 @@ export class TrafficCounters {
   readonly bindsRefused = new Map<string, number>();
   readonly sessionsRefused = new Map<string, number>();
 
+  /** Milliseconds for which the event loop stood still, in stalls of a second and more. */
+  stalledMs = 0;
+
   responded(status: number): void {
     const digit = Math.trunc(status / 100);
     this.responses[digit] = (this.responses[digit] ?? 0) + 1;

@@ -18,11 +18,21 @@ export function watchHeartbeats(
 ): () => void {
   const timeoutMs = Math.min(agreed.interval + agreed.tolerance + SLACK_MS, MAX_TIMEOUT_MS);
   let timer: NodeJS.Timeout | undefined;
+  let immediate: NodeJS.Immediate | undefined;
+  const left = () => lastReadAt() + timeoutMs - performance.now();
   const check = () => {
-    const left = lastReadAt() + timeoutMs - performance.now();
-    if (left <= 0) onTimeout();
-    else timer = setTimeout(check, left).unref();
+    const ms = left();
+    if (ms > 0) timer = setTimeout(check, ms).unref();
+    // Timers run before sockets are read: after a stall, heartbeats may still wait there.
+    else immediate = setImmediate(judge);
+  };
+  const judge = () => {
+    if (left() > 0) check();
+    else onTimeout();
   };
   check();
-  return () => clearTimeout(timer);
+  return () => {
+    clearTimeout(timer);
+    clearImmediate(immediate);
+  };
 }
