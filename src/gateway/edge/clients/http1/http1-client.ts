@@ -14,6 +14,7 @@ import type { IdleClient } from '../idle-clients.ts';
 import { type Http1Head, NO_HEAD, parseHttp1Head } from './http1-head.ts';
 import { Http1Request } from './http1-request.ts';
 import { Http1Response, type Http1ResponseOptions } from './http1-response.ts';
+import type { UnreadBudget } from './unread-budget.ts';
 
 /** Milliseconds for the client to read the last response, before bytes that it still sends reset the connection. */
 const LINGER_MS = 1000;
@@ -45,6 +46,7 @@ export interface Http1ClientOptions {
   handler: Http1Handler;
   /** Called when the connection is closed or handed over. */
   onDone(client: Http1Client): void;
+  unread: UnreadBudget;
   counters: TrafficCounters;
   log: Log;
 }
@@ -68,6 +70,8 @@ export class Http1Client implements IdleClient {
   /** When there were too many of them to read on. */
   #postponedSince = Number.POSITIVE_INFINITY;
   #continues = false;
+  /** Whether the budget counts bytes of this connection. */
+  #holdsUnread = false;
   /** When the connection began to wait for the client, in milliseconds of `performance.now()`. */
   #waitingSince = performance.now();
   /** Whether the headers timeout applies: headers have begun, or none has arrived yet. */
@@ -148,7 +152,7 @@ export class Http1Client implements IdleClient {
   readonly #onClose = (): void => {
     this.#request?.abort();
     this.#response?.abort();
-    this.options.onDone(this);
+    this.#done();
   };
 
   #process(bytes: Buffer): void {
@@ -186,9 +190,16 @@ export class Http1Client implements IdleClient {
     // They belong to the other protocol, perhaps with the end of the client's side.
     if (isUpgrade) socket.pause().unshift(bytes);
     else this.#postponed = bytes;
+    this.#countUnread();
     if (!isUpgrade && bytes.length <= MAX_POSTPONED) return;
     this.#postponedSince = Math.min(this.#postponedSince, performance.now());
     socket.pause();
+  }
+
+  #countUnread(): void {
+    const bytes = this.#block.text.length + this.#postponed.length;
+    this.#holdsUnread = bytes > 0;
+    this.options.unread.set(this, bytes);
   }
 
   /** Processes what was postponed, in a later turn. */
@@ -202,6 +213,7 @@ export class Http1Client implements IdleClient {
     this.#continues = false;
     const bytes = this.#postponed;
     this.#postponed = NOTHING;
+    this.#countUnread();
     if (this.#postponedSince < Number.POSITIVE_INFINITY) this.socket.resume();
     this.#postponedSince = Number.POSITIVE_INFINITY;
     if (!this.#closing && !this.socket.destroyed) this.#process(bytes);
@@ -212,11 +224,13 @@ export class Http1Client implements IdleClient {
     const end = block.take(bytes, at);
     if (!block.complete) {
       this.#headStarted(block.text);
+      this.#countUnread();
       return end;
     }
     // Some clients send an empty line after a body (RFC 9112, 2.2).
     const text = block.text.startsWith('\r\n') ? block.text.slice(2) : block.text;
     block.start('');
+    if (this.#holdsUnread) this.#countUnread();
     if (text === '') return end;
     const head = parseHttp1Head(text);
     const { services } = this.options.handler;
@@ -324,10 +338,15 @@ export class Http1Client implements IdleClient {
     socket.resume();
   }
 
+  #done(): void {
+    this.options.unread.set(this, 0);
+    this.options.onDone(this);
+  }
+
   #handOver(): Socket {
     const socket = this.socket;
     socket.off('data', this.#onData).off('drain', this.#onDrain).off('end', this.#onEnd).off('close', this.#onClose);
-    this.options.onDone(this);
+    this.#done();
     return socket.pause();
   }
 }

@@ -24,6 +24,9 @@ const CONTROL_FRAMES = { burst: 1000, perSecond: 100 };
 /** Bytes of all bodies in flight to the gateway; those that wait for a slow upstream do not count. */
 const CONNECTION_WINDOW = 1_048_576;
 
+/** Requests of one connection that are served before others get their turn. */
+const REQUESTS_PER_TURN = 8;
+
 /** Milliseconds for the client to read the reason why its connection ends. */
 const LINGER_MS = 1000;
 
@@ -45,6 +48,9 @@ export class Http2Client implements IdleClient {
   readonly #resets: Allowance;
   readonly #controlFrames: Allowance;
   readonly #exchanges = new Set<Http2Exchange>();
+  /** Requests that wait for their turn. */
+  readonly #waiting: Http2Exchange[] = [];
+  #servedInTurn = 0;
   #idleSince = performance.now();
   /** Bytes of the connection when they last grew, and when that was. */
   #moved = 0;
@@ -133,15 +139,31 @@ export class Http2Client implements IdleClient {
   }
 
   #serve(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, raw: readonly string[]): void {
-    const { onRequest, counters } = this.options;
+    const { counters } = this.options;
     const response = new Http2Response(stream, headers[':method'] === 'HEAD', counters);
     const request = new Http2Request(stream, headers, raw, this.socket);
     const exchange = { request, response };
     this.#exchanges.add(exchange);
     this.#hasRequested = true;
     stream.on('error', () => {}).on('close', () => this.#closed(stream, exchange));
-    onRequest(request, response);
+    this.#waiting.push(exchange);
+    if (this.#waiting.length === 1) this.#serveWaiting();
   }
+
+  #serveWaiting(): void {
+    while (this.#servedInTurn < REQUESTS_PER_TURN) {
+      const next = this.#waiting.shift();
+      if (next === undefined) return;
+      if (this.#servedInTurn === 0) setImmediate(this.#onTurn);
+      this.#servedInTurn += 1;
+      if (!next.response.destroyed) this.options.onRequest(next.request, next.response);
+    }
+  }
+
+  readonly #onTurn = (): void => {
+    this.#servedInTurn = 0;
+    this.#serveWaiting();
+  };
 
   #closed(stream: ServerHttp2Stream, exchange: Http2Exchange): void {
     const now = performance.now();

@@ -3,6 +3,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { Http1Clients } from '../../../../../src/gateway/edge/clients/http1/http1-clients.ts';
+import { UnreadBudget } from '../../../../../src/gateway/edge/clients/http1/unread-budget.ts';
 import type { ClientRequest, ClientResponse } from '../../../../../src/gateway/edge/http/client-message.ts';
 import { HTTP_LIMITS } from '../../../../../src/gateway/edge/http/http-limits.ts';
 import { TrafficCounters } from '../../../../../src/gateway/metrics/traffic-counters.ts';
@@ -226,4 +227,44 @@ it('pipelined requests leave turns to other connections', async () => {
   socket.write(GET.repeat(99) + LAST);
   expect(String(await collect(socket)).match(/HTTP\/1\.1 403/g)).toHaveLength(100);
   expect(turns.size).toBeGreaterThan(20);
+});
+
+it('unfinished requests hold a limited amount of memory, and the largest is closed', () => {
+  const closed: string[] = [];
+  const budget = new UnreadBudget(100);
+  const holder = (name: string) => ({ destroy: () => closed.push(name) });
+  const [small, large] = [holder('small'), holder('large')];
+  budget.set(small, 40);
+  budget.set(large, 60);
+  budget.set(small, 41);
+  expect(closed).toEqual(['large']);
+  budget.set(small, 100);
+  budget.set(small, 0);
+  budget.set(large, 100);
+  expect(closed).toEqual(['large']);
+});
+
+it.each([
+  ['heads', 'GET / HTTP/1.1\r\nX: '],
+  ['requests behind others', `${GET}X: `],
+])('clients with large unfinished %s cannot use up the memory', async (_what, begin) => {
+  const clients = new Http1Clients({ limits: HTTP_LIMITS, counters: new TrafficCounters(), log: silentLog });
+  const server = createServer((socket) => clients.accept(socket, { onRequest: () => {} }));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  let closed = 0;
+  const sockets = Array.from({ length: 400 }, () => {
+    const socket = connect(port, '127.0.0.1').on('error', () => {});
+    socket.on('close', () => {
+      closed += 1;
+    });
+    socket.resume().write(begin + 'a'.repeat(63_000));
+    return socket;
+  });
+  onTestFinished(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  await expect.poll(() => closed, { timeout: 20_000 }).toBeGreaterThan(100);
 });

@@ -5,6 +5,7 @@ import type { Server } from 'node:net';
 import { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { TrafficCounters } from '../../../../../src/gateway/metrics/traffic-counters.ts';
 import { type DirectEndpoint, TestEdge } from '../../../../support/edge.ts';
 import { askHttp2, openHttp2 } from '../../../../support/http2-client.ts';
 import {
@@ -275,6 +276,27 @@ describe('limits', () => {
     clearInterval(timer);
     await limited.close();
   });
+});
+
+it('many requests at a time leave turns to other connections', async () => {
+  let [turn, ticking] = [0, setImmediate(() => {})];
+  const tick = () => {
+    turn += 1;
+    ticking = setImmediate(tick);
+  };
+  tick();
+  const turns: number[] = [];
+  const counters = new TrafficCounters();
+  counters.responded = () => turns.push(turn);
+  const busy = await TestEdge.start({ counters });
+  await busy.serve(HOST, () => {}, { protocol: 'https' });
+  const raw = await connect(busy);
+  const misdirected = block([...FIELDS.slice(0, 2), [':authority', 'offline.localhost'], [':path', '/']]);
+  raw.send(...times(80, (at) => frame(Frame.headers, ALL, 1 + 2 * at, misdirected)));
+  await expect.poll(() => turns.length).toBe(80);
+  clearImmediate(ticking);
+  expect(new Set(turns).size).toBeGreaterThanOrEqual(10);
+  await busy.close();
 });
 
 it('serves other clients meanwhile', async () => {
