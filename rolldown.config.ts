@@ -58,6 +58,12 @@ function tools(): RolldownOptions[] {
     },
     {
       ...options,
+      external: ['@ngrok/ngrok', 'libsql', /scripts\/build\.js$/],
+      input: 'test/interop/run.ts',
+      output: { ...output, dir: 'build/interop' },
+    },
+    {
+      ...options,
       external: ['@ngrok/ngrok', 'libsql', 'rolldown/parseAst'],
       input: 'scripts/docs/write-docs.ts',
       output: { ...output, dir: 'build/docs' },

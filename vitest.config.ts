@@ -17,6 +17,7 @@ const UNIT = [
     'gateway/access',
     'gateway/edge',
     'gateway/endpoints',
+    'interop',
     'lib',
     'management',
     'settings',

@@ -19,11 +19,13 @@ export class GatewayProcess {
     private readonly launcher: string[],
     /** Outside the ephemeral range: a client that dials such a port can otherwise get it as its own local port. */
     firstPort: number,
+    ports: Record<string, string>,
   ) {
     this.#ports = {
       GATEWAY_SESSION_PORT: String(firstPort),
       GATEWAY_HTTPS_PORT: String(firstPort + 1),
       GATEWAY_HTTP_PORT: String(firstPort + 2),
+      ...ports,
     };
   }
 
@@ -31,11 +33,16 @@ export class GatewayProcess {
    * @param folder its working folder, which must exist
    * @param options.launcher prefix of the command line
    * @param options.prepare writes to the database before the start
+   * @param options.ports replace free ones, by their settings
    */
   static async start(
     folder: string,
     env: Record<string, string> = {},
-    { launcher = [], prepare = () => {} }: { launcher?: string[]; prepare?: (store: Store) => void } = {},
+    {
+      launcher = [],
+      prepare = () => {},
+      ports = {},
+    }: { launcher?: string[]; prepare?: (store: Store) => void; ports?: Record<string, string> } = {},
   ): Promise<GatewayProcess> {
     const store = openGatewayStore({ dataDir: join(folder, 'data'), encryptionKey: null });
     const { token } = await store.database.write(() => {
@@ -43,7 +50,7 @@ export class GatewayProcess {
       return issueCredential(store, { acl: [] });
     });
     store.database.close();
-    const gateway = new GatewayProcess(folder, token, env, launcher, (await freePorts(3)).first);
+    const gateway = new GatewayProcess(folder, token, env, launcher, (await freePorts(3)).first, ports);
     await gateway.restart();
     return gateway;
   }

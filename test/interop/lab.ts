@@ -1,0 +1,90 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { issueApiKey } from '../../src/gateway/store/issue-token.ts';
+import { GatewayProcess } from '../support/gateway-process.ts';
+import { NameServer } from '../support/name-server.ts';
+import { firstOf, type Missing, NO_LINUX, programMissing } from '../support/requirements.ts';
+
+/** The address that SDKs connect to unless told otherwise is `connect.` below it. */
+const DOMAIN = 'ngrok-agent.com';
+/** Names that suites bind are below these. */
+const NAMES = [DOMAIN, 'ngrok.io', 'ngrok.app', 'example.com'];
+
+/** A gateway, and a network in which all names of `NAMES` are the gateway's. */
+export interface Lab {
+  domain: string;
+  apiUrl: string;
+  apiKey: string;
+  authtoken: string;
+  /** The gateway's certificate authority. */
+  caFile: string;
+  /** Environment of clients: credentials, and trust in the gateway's certificates. */
+  env: Record<string, string>;
+  close(): Promise<void>;
+}
+
+/** Why this machine cannot isolate a client; null when it can. */
+export function labMissing(): Missing {
+  return firstOf(NO_LINUX, programMissing('unshare', '--version'), programMissing('ip', '-V'));
+}
+
+/**
+ * Runs a Node.js script in a namespace without any network but the loopback, where ports 53, 80 and 443 are free.
+ *
+ * @param folder for the files of the name resolution
+ * @returns its exit code
+ */
+export async function runIsolated(folder: string, script: string, args: string[]): Promise<number> {
+  writeFileSync(join(folder, 'resolv.conf'), 'nameserver 127.0.0.1\n');
+  writeFileSync(join(folder, 'hosts'), '127.0.0.1 localhost\n');
+  const command = `ip link set lo up && mount --bind "$0/resolv.conf" /etc/resolv.conf &&
+    mount --bind "$0/hosts" /etc/hosts && exec "$@"`;
+  const user = process.geteuid?.() === 0 ? [] : ['--map-root-user'];
+  const namespace = ['--net', '--mount', ...user, 'sh', '-c', command, folder];
+  const child = spawn('unshare', [...namespace, process.execPath, script, ...args], { stdio: 'inherit' });
+  const [code] = (await once(child, 'exit')) as [number | null];
+  return code ?? 1;
+}
+
+/** Starts name server and gateway; inside {@link runIsolated}. */
+export async function startLab(folder: string): Promise<Lab> {
+  mkdirSync(folder);
+  const names = await NameServer.start('127.0.0.1', 53);
+  for (const name of NAMES.flatMap((name) => [name, `*.${name}`]))
+    names.add({ type: 'A', name, data: '127.0.0.1', ttl: 0 });
+  let apiKey = '';
+  const gateway = await GatewayProcess.start(
+    folder,
+    { GATEWAY_DOMAIN: DOMAIN, GATEWAY_ACME_DIRECTORY: 'local' },
+    {
+      ports: { GATEWAY_HTTPS_PORT: '443', GATEWAY_HTTP_PORT: '80' },
+      prepare: (store) => {
+        apiKey = issueApiKey(store, { description: 'interop' }).token;
+      },
+    },
+  );
+  const { authtoken, caFile } = gateway;
+  const apiUrl = `https://api.${DOMAIN}`;
+  return {
+    domain: DOMAIN,
+    apiUrl,
+    apiKey,
+    authtoken,
+    caFile,
+    env: {
+      PATH: process.env.PATH ?? '',
+      HOME: process.env.HOME ?? '',
+      NGROK_AUTHTOKEN: authtoken,
+      NGROK_API_KEY: apiKey,
+      NGROK_API_BASE_URL: apiUrl,
+      SSL_CERT_FILE: caFile,
+      REQUESTS_CA_BUNDLE: caFile,
+    },
+    async close() {
+      await gateway.kill();
+      await names.stop();
+    },
+  };
+}

@@ -1,0 +1,91 @@
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Case, Client } from './client.ts';
+import { CLIENTS } from './clients.ts';
+import { labMissing, runIsolated, startLab } from './lab.ts';
+import { describe, judge, type Outcome } from './outcome.ts';
+import { compatibilityPage, type LastRuns } from './page.ts';
+
+const LAST_RUNS = 'test/interop/last-runs.json';
+const PAGE = 'docs/compatibility.md';
+/** First argument of the process inside the isolated network. */
+const ISOLATED = '--isolated';
+
+/**
+ * `npm run interop -- <client>… [--report]`: clients that others wrote, tried against a gateway on this machine. Fails
+ * when a case fails that is not expected to. `--report` writes docs/compatibility.md.
+ */
+async function main(args: string[]): Promise<number> {
+  const report = args.includes('--report');
+  const names = args.filter((arg) => arg !== '--report');
+  const unknown = names.filter((name) => !Object.hasOwn(CLIENTS, name));
+  if (names.length === 0 || unknown.length > 0) {
+    process.stderr.write(`usage: npm run interop -- <client>… [--report]\n\n${listOfClients()}\n`);
+    return 2;
+  }
+  let failures = 0;
+  for (const name of names) {
+    const outcomes: Outcome[] = [];
+    for (const [index, client] of (CLIENTS[name] ?? []).entries()) {
+      const missing = labMissing() ?? client.missing();
+      if (missing !== null) throw new Error(`${client.title}: ${missing}; it needs ${client.needs}`);
+      const outcome = await tryClient(client, [name, String(index)]);
+      process.stdout.write(`${describe(outcome)}\n`);
+      failures += outcome.failed.length;
+      outcomes.push(outcome);
+    }
+    if (report) writeReport(name, outcomes);
+  }
+  return failures === 0 ? 0 : 1;
+}
+
+function listOfClients(): string {
+  const lines = Object.entries(CLIENTS).flatMap(([name, clients]) =>
+    clients.map(({ title, needs }) => `  ${name.padEnd(16)}${title}; needs ${needs}`),
+  );
+  return lines.join('\n');
+}
+
+async function tryClient(client: Client, which: string[]): Promise<Outcome> {
+  const folder = mkdtempSync(join(tmpdir(), 'interop-'));
+  try {
+    const sources = join(folder, 'client');
+    mkdirSync(sources);
+    process.stdout.write(`fetching ${client.title}\n`);
+    await client.fetch(sources);
+    const code = await runIsolated(folder, fileURLToPath(import.meta.url), [ISOLATED, folder, ...which]);
+    if (code !== 0) throw new Error(`${client.title}: the run ended with ${code}`);
+    const cases = JSON.parse(readFileSync(join(folder, 'cases.json'), 'utf8')) as Case[];
+    for (const { name, status, output } of cases)
+      if (status === 'failed') process.stdout.write(`--- ${name}\n${output}\n`);
+    return judge(client, cases, new Date().toISOString().slice(0, 10));
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Tries one client; inside the isolated network. */
+async function mainIsolated([folder = '', name = '', index = '']: string[]): Promise<number> {
+  const client = CLIENTS[name]?.[Number(index)];
+  if (!client) throw new Error(`no client ${name} ${index}`);
+  const lab = await startLab(join(folder, 'lab'));
+  try {
+    process.stdout.write(`trying ${client.title}\n`);
+    writeFileSync(join(folder, 'cases.json'), JSON.stringify(await client.run(lab, join(folder, 'client'))));
+  } finally {
+    await lab.close();
+  }
+  return 0;
+}
+
+function writeReport(name: string, outcomes: Outcome[]): void {
+  const lastRuns: LastRuns = { ...(JSON.parse(readFileSync(LAST_RUNS, 'utf8')) as LastRuns), [name]: outcomes };
+  writeFileSync(LAST_RUNS, `${JSON.stringify(lastRuns, null, 2)}\n`);
+  writeFileSync(PAGE, compatibilityPage(lastRuns));
+  process.stdout.write(`${LAST_RUNS} and ${PAGE} are written.\n`);
+}
+
+const args = process.argv.slice(2);
+process.exit(await (args[0] === ISOLATED ? mainIsolated(args.slice(1)) : main(args)));

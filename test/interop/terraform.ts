@@ -1,0 +1,187 @@
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { issueCertificate } from '../support/certificates.ts';
+import { programMissing } from '../support/requirements.ts';
+import type { Case, Client } from './client.ts';
+import type { Lab } from './lab.ts';
+import { type Ended, mustRun, run } from './program.ts';
+
+/** Has an example that is tried, too. */
+const PAGE = 'docs/terraform.md';
+/** The API's address in the example. */
+const DOCUMENTED_API = 'https://api.gateway.example.com';
+const LOCK = '.terraform.lock.hcl';
+const PROVIDER = `terraform {
+  required_providers {
+    ngrok = {
+      source  = "ngrok/ngrok"
+      version = "0.8.0"
+    }
+  }
+}
+`;
+
+/** A resource as it is created and as it is updated; other resources that it needs come with both. */
+interface Scenario {
+  /** Address in the state, such as `ngrok_domain.it`. */
+  address: string;
+  note?: string;
+  created: string;
+  updated: string;
+  beside?: string;
+}
+
+/** The configuration in the page for users. */
+export function documentedExample(page: string): string {
+  const [, example = ''] = /```hcl\n([\s\S]*?)```/.exec(page) ?? [];
+  return example;
+}
+
+async function scenarios({ domain }: Lab): Promise<Scenario[]> {
+  const ca = await issueCertificate({ subject: 'CN=A certificate authority', ca: true });
+  const leaf = await issueCertificate({ subject: 'CN=uploaded.example.com', names: ['uploaded.example.com'] });
+  const uploaded = heredoc('certificate_pem', leaf.certificatePem) + heredoc('private_key_pem', leaf.privateKeyPem);
+  return [
+    described('ngrok_api_key'),
+    described('ngrok_credential', 'acl = ["bind:a.example.com"]', 'acl = ["bind:*.example.com"]'),
+    described('ngrok_certificate_authority', heredoc('ca_pem', ca.certificatePem)),
+    described('ngrok_tls_certificate', uploaded),
+    described('ngrok_ip_policy'),
+    {
+      ...described('ngrok_ip_policy_rule', `${RULE}\ncidr = "192.0.2.0/24"`, `${RULE}\ncidr = "2001:db8::/32"`),
+      beside: 'resource "ngrok_ip_policy" "other" {}',
+    },
+    { address: 'ngrok_service_user.it', created: 'name = "a"', updated: 'name = "b"\nactive = false' },
+    { ...described('ngrok_domain', `domain = "app.${domain}"`), note: "below the gateway's domain" },
+    { ...described('ngrok_domain', 'domain = "plain.example.com"'), note: 'without certificate' },
+    { ...described('ngrok_domain', automatic('rsa'), automatic('ecdsa')), note: 'with an automatic certificate' },
+    {
+      ...described('ngrok_domain', 'domain = "uploaded.example.com"\ncertificate_id = ngrok_tls_certificate.other.id'),
+      note: 'with an uploaded certificate',
+      beside: `resource "ngrok_tls_certificate" "other" {\n${uploaded}}`,
+    },
+  ];
+}
+
+const RULE = 'ip_policy_id = ngrok_ip_policy.other.id\naction = "allow"';
+
+/** A resource whose description and metadata change, and what else is given. */
+function described(type: string, created = '', updated = created): Scenario {
+  return {
+    address: `${type}.it`,
+    created: `description = "a"\nmetadata = "{}"\n${created}`,
+    updated: `description = "b"\nmetadata = ""\n${updated}`,
+  };
+}
+
+function automatic(keyType: string): string {
+  return `domain = "automatic.example.com"
+    certificate_management_policy = { authority = "letsencrypt", private_key_type = "${keyType}" }`;
+}
+
+function heredoc(name: string, text: string): string {
+  return `${name} = <<-EOT\n${text.trimEnd()}\nEOT\n`;
+}
+
+/** Takes one resource through its life, up to the first step that fails. */
+async function live(lab: Lab, folder: string, scenario: Scenario): Promise<Case[]> {
+  const { address, note, created, updated, beside = '' } = scenario;
+  const [type = '', name = ''] = address.split('.');
+  const terraform = terraformIn(folder, lab);
+  const configure = (body: string) =>
+    writeFileSync(join(folder, 'resource.tf'), `${beside}\nresource "${type}" "${name}" {\n${body}\n}\n`);
+  let id = '';
+  return takeSteps(note === undefined ? type : `${type} ${note}`, {
+    async create() {
+      configure(created);
+      const ended = await terraform(APPLY);
+      id = await idOf(terraform, address);
+      return ended;
+    },
+    plan: () => terraform(PLAN),
+    async update() {
+      configure(updated);
+      const ended = await terraform(APPLY);
+      const same = (await idOf(terraform, address)) === id;
+      return same ? ended : { ...ended, code: 1, output: `${ended.output}\nreplaced rather than updated` };
+    },
+    'plan after the update': () => terraform(PLAN),
+    async import() {
+      await terraform(`state rm ${address}`);
+      return terraform(`import -input=false ${address} ${id}`);
+    },
+    destroy: () => terraform(DESTROY),
+  });
+}
+
+const APPLY = 'apply -auto-approve -input=false';
+/** Succeeds only when there is nothing to change. */
+const PLAN = 'plan -detailed-exitcode -input=false';
+const DESTROY = 'destroy -auto-approve -input=false';
+
+type Terraform = (command: string) => Promise<Ended>;
+
+function terraformIn(cwd: string, { env }: Pick<Lab, 'env'>): Terraform {
+  return (command) =>
+    run(['terraform', ...command.split(' '), '-no-color'], { cwd, env: { ...env, ...settings(cwd) } });
+}
+
+/** All folders share the provider that was fetched once. */
+function settings(folder: string): Record<string, string> {
+  return { TF_DATA_DIR: join(folder, '../.terraform'), TF_IN_AUTOMATION: '1', CHECKPOINT_DISABLE: '1' };
+}
+
+async function takeSteps(title: string, steps: Record<string, () => Promise<Ended>>): Promise<Case[]> {
+  const cases: Case[] = [];
+  for (const [step, take] of Object.entries(steps)) {
+    const name = `${title}: ${step}`;
+    const reached = cases.every(({ status }) => status === 'passed');
+    const { code, output } = reached ? await take() : { code: 1, output: 'not reached' };
+    cases.push(code === 0 ? { name, status: 'passed', output: '' } : { name, status: 'failed', output });
+  }
+  return cases;
+}
+
+/** The id of a resource in the state; empty when it is not there. */
+async function idOf(terraform: Terraform, address: string): Promise<string> {
+  const { stdout } = await terraform('show -json');
+  const state = JSON.parse(stdout) as {
+    values?: { root_module: { resources: { address: string; values: { id: string } }[] } };
+  };
+  return state.values?.root_module.resources.find((resource) => resource.address === address)?.values.id ?? '';
+}
+
+function project(sources: string, name: string): string {
+  const folder = join(sources, name);
+  mkdirSync(folder);
+  copyFileSync(join(sources, LOCK), join(folder, LOCK));
+  return folder;
+}
+
+export const terraform: Client = {
+  title: 'Terraform provider ngrok/ngrok 0.8.0',
+  what: 'every resource that the gateway has: create, plan, update, plan, import, destroy; the example of the Terraform page',
+  needs: '`terraform`, registry.terraform.io',
+  missing: () => programMissing('terraform', 'version'),
+  async fetch(sources) {
+    writeFileSync(join(sources, 'provider.tf'), PROVIDER);
+    await mustRun(['terraform', 'init', '-input=false', '-no-color'], { cwd: sources });
+  },
+  async run(lab, sources) {
+    const cases: Case[] = [];
+    for (const [index, scenario] of (await scenarios(lab)).entries()) {
+      const folder = project(sources, String(index));
+      writeFileSync(join(folder, 'provider.tf'), PROVIDER);
+      cases.push(...(await live(lab, folder, scenario)));
+    }
+    const folder = project(sources, 'example');
+    const example = documentedExample(readFileSync(PAGE, 'utf8'));
+    writeFileSync(join(folder, 'main.tf'), example.replace(DOCUMENTED_API, lab.apiUrl));
+    const terraform = terraformIn(folder, lab);
+    const steps = { create: APPLY, plan: PLAN, destroy: DESTROY };
+    const take = ([step, command]: [string, string]) => [step, () => terraform(command)] as const;
+    cases.push(...(await takeSteps(`example of ${PAGE}`, Object.fromEntries(Object.entries(steps).map(take)))));
+    return cases;
+  },
+  expected: {},
+};
