@@ -137,7 +137,7 @@ const STANDALONE_GATEWAY = {
   ),
   GATEWAY_MAX_ENDPOINTS: count('Endpoints of one session', 10_000, 1_000_000, 1),
   GATEWAY_MAX_OPTIONS: count(
-    'Bytes of options and policies of all endpoints of one authtoken, plus 1,024 for each endpoint',
+    'Bytes of options and policies, as sent and compiled, of all endpoints of one authtoken, plus 1,024 for each endpoint',
     67_108_864,
     4_294_967_296,
     1_048_576,

@@ -24,6 +24,8 @@ export interface PolicyContext {
   recordsResults: boolean;
   readonly troubles: TroubleLog;
   readonly patterns: Budget;
+  /** Bytes that the compiled policy takes, so far. */
+  memory: number;
   readonly dynamicPhases: Set<Phase>;
   /** Names that set-vars sets in each phase, up to the rule being compiled. */
   readonly vars: Readonly<Record<Phase, Set<string>>>;
@@ -50,7 +52,9 @@ export class ActionContext {
   expression(text: string, field: string): Expression {
     return atPlace(field, () => {
       this.policy.dynamicPhases.add(this.phase);
-      const expression = compileExpression(text, DECLARATIONS[this.phase], this.policy.patterns);
+      const expression = compileExpression(text, DECLARATIONS[this.phase], this.policy.patterns, (bytes) => {
+        this.policy.memory += bytes;
+      });
       if (expression.findings.readsResults) this.policy.recordsResults = true;
       for (const name of expression.findings.vars) {
         if (!this.policy.vars[this.phase].has(name)) {

@@ -1,3 +1,4 @@
+import { runAtOnce } from '../lib/stepwise.ts';
 import { compilePhases } from './compile-phases.ts';
 import type { CompileOptions } from './engine.ts';
 import { type PolicyProblem, PolicyRefused, ProblemList } from './policy-refused.ts';
@@ -30,7 +31,7 @@ export function checkPolicy(
     const problems = new ProblemList();
     const warn = (place: string, message: string) => warnings.push({ severity: 'warning', code: '', place, message });
     try {
-      compilePhases(text, { target: { protocol, internal, fixedTermination }, ports, problems, warn });
+      runAtOnce(compilePhases(text, { target: { protocol, internal, fixedTermination }, ports, problems, warn }));
     } catch (error) {
       if (!(error instanceof PolicyRefused)) throw error;
       problems.problems.push(...error.problems);

@@ -1,4 +1,5 @@
 import { messageOf } from '../lib/errors.ts';
+import type { Stepwise } from '../lib/stepwise.ts';
 import { type PolicyContext, scopeOf } from './action-context.ts';
 import { traitsOf } from './action-types.ts';
 import { CLOSE } from './actions/deny.ts';
@@ -16,6 +17,9 @@ import type { PolicyPorts } from './ports.ts';
 import { CONNECT, REQUEST, RESPONSE, type RequestResult, sequence } from './run-steps.ts';
 import type { ConnectOutcome, ConnectStep, PolicyError, RequestStep, ResponseOutcome } from './steps.ts';
 import { TroubleLog } from './trouble-log.ts';
+
+/** Measured: what a rule without expressions takes for each character of its text. */
+const BYTES_PER_CHARACTER = 16;
 
 export interface Compilation {
   readonly target: {
@@ -37,7 +41,10 @@ export interface Compilation {
  *
  * @throws {PolicyRefused} when the document as a whole is invalid
  */
-export function compilePhases(text: string, { target, frame, ports, problems, warn }: Compilation): CompiledPolicy {
+export function* compilePhases(
+  text: string,
+  { target, frame, ports, problems, warn }: Compilation,
+): Stepwise<CompiledPolicy> {
   const document = parsePolicyText(text);
   const own = rulesFor(document, target);
   const rules = framed(own, frame);
@@ -51,23 +58,24 @@ export function compilePhases(text: string, { target, frame, ports, problems, wa
     recordsResults: false,
     troubles: new TroubleLog(ports),
     patterns: new Budget(),
+    memory: actions.length === 0 ? 0 : text.length * BYTES_PER_CHARACTER,
     dynamicPhases: new Set(),
     vars: { on_tcp_connect: new Set(), on_http_request: new Set(), on_http_response: new Set() },
     warn,
   };
-  const connect = compilePhase<PolicyConnect, undefined, ConnectOutcome>(
+  const connect = yield* compilePhase<PolicyConnect, undefined, ConnectOutcome>(
     rules,
     connectCompiler(policy),
     policy,
     problems,
   );
-  const request = compilePhase<PolicyRequest, undefined, RequestResult>(
+  const request = yield* compilePhase<PolicyRequest, undefined, RequestResult>(
     rules,
     requestCompiler(policy),
     policy,
     problems,
   );
-  const response = compilePhase(rules, responseCompiler(policy), policy, problems);
+  const response = yield* compilePhase(rules, responseCompiler(policy), policy, problems);
   const types = new Set(actions.map(({ type }) => type));
   const onTcpConnect: ConnectStep | null = connect && ((subject) => connect(subject, undefined));
   const onHttpRequest: RequestStep | null = request && ((subject) => request(subject, undefined));
@@ -85,6 +93,7 @@ export function compilePhases(text: string, { target, frame, ports, problems, wa
     onUpstreamDone: types.has('circuit-breaker') ? notifyWatchers : null,
     terminatesTls: types.has('terminate-tls'),
     mayExpire: types.has('restrict-ips') || types.has('terminate-tls'),
+    memory: policy.memory,
   };
 }
 
@@ -190,14 +199,14 @@ function checkReached(own: RulesByPhase<RawRule>, frame: PolicyFrame, { problems
   }
 }
 
-function compilePhase<S extends Subject, Response extends PolicyResponse | undefined, Result>(
+function* compilePhase<S extends Subject, Response extends PolicyResponse | undefined, Result>(
   rules: RulesByPhase<RawRule>,
   compiler: PhaseCompiler<S, Response, Result>,
   policy: PolicyContext,
   problems: ProblemList,
-): ((subject: S, response: Response) => Result | undefined) | null {
+): Stepwise<((subject: S, response: Response) => Result | undefined) | null> {
   const { phase, kind, fail } = compiler;
-  const steps = compileRules(rules[phase] ?? [], compiler, policy, problems);
+  const steps = yield* compileRules(rules[phase] ?? [], compiler, policy, problems);
   if (steps.length === 0) return null;
   const run = sequence(steps, kind, fail, (work) => policy.ports.processorTime.run(work));
   if (!policy.dynamicPhases.has(phase)) return run;

@@ -1,3 +1,4 @@
+import type { Stepwise } from '../lib/stepwise.ts';
 import { ActionContext, type PolicyContext } from './action-context.ts';
 import { prepareAction } from './actions/actions.ts';
 import { type Expression, ExpressionError } from './cel/expression.ts';
@@ -22,34 +23,37 @@ export interface PhaseCompiler<S extends Subject, Response, Result> {
  *
  * @param problems collects the problems of single expressions and actions
  */
-export function compileRules<S extends Subject, Response, Result>(
+export function* compileRules<S extends Subject, Response, Result>(
   rules: readonly RawRule[],
   compiler: PhaseCompiler<S, Response, Result>,
   policy: PolicyContext,
   problems: ProblemList,
-): PlacedStep<S, Response, Result>[] {
+): Stepwise<PlacedStep<S, Response, Result>[]> {
   const around = <T>(work: () => T) => policy.ports.processorTime.run(work);
-  return rules.flatMap((rule) => {
-    const conditions = compileConditions(rule, compiler.phase, policy, problems);
-    const steps = compileActions(rule, compiler, policy, problems);
-    if (rule.expressions.length === 0) return steps;
-    const run = sequence(steps, compiler.kind, compiler.fail, around);
-    return [
-      {
+  const compiled: PlacedStep<S, Response, Result>[] = [];
+  for (const rule of rules) {
+    const conditions = yield* compileConditions(rule, compiler.phase, policy, problems);
+    const steps = yield* compileActions(rule, compiler, policy, problems);
+    if (rule.expressions.length === 0) compiled.push(...steps);
+    else {
+      const run = sequence(steps, compiler.kind, compiler.fail, around);
+      compiled.push({
         place: rule.place,
-        run: (subject: S, response: Response) => (conditions.hold(subject) ? run(subject, response) : undefined),
-      },
-    ];
-  });
+        run: (subject, response) => (conditions.hold(subject) ? run(subject, response) : undefined),
+      });
+    }
+  }
+  return compiled;
 }
 
-function compileActions<S extends Subject, Response, Result>(
+function* compileActions<S extends Subject, Response, Result>(
   rule: RawRule,
   compiler: PhaseCompiler<S, Response, Result>,
   policy: PolicyContext,
   problems: ProblemList,
-): PlacedStep<S, Response, Result>[] {
-  return rule.actions.flatMap((action, at) => {
+): Stepwise<PlacedStep<S, Response, Result>[]> {
+  const steps: PlacedStep<S, Response, Result>[] = [];
+  for (const [at, action] of rule.actions.entries()) {
     const place = `${rule.place}.actions[${at}]`;
     const run = problems.within(place, () => {
       const prepared = prepareAction(action, new ActionContext(compiler.phase, place, policy));
@@ -60,8 +64,10 @@ function compileActions<S extends Subject, Response, Result>(
       }
       return make();
     });
-    return run ? [{ place, run }] : [];
-  });
+    if (run) steps.push({ place, run });
+    yield;
+  }
+  return steps;
 }
 
 interface Conditions {
@@ -69,12 +75,19 @@ interface Conditions {
   hold(subject: Subject): boolean;
 }
 
-function compileConditions(rule: RawRule, phase: Phase, policy: PolicyContext, problems: ProblemList): Conditions {
+function* compileConditions(
+  rule: RawRule,
+  phase: Phase,
+  policy: PolicyContext,
+  problems: ProblemList,
+): Stepwise<Conditions> {
   const context = new ActionContext(phase, rule.place, policy);
-  const expressions = rule.expressions.flatMap((text, at) => {
-    const field = `expressions[${at}]`;
-    return problems.within(rule.place, () => context.expression(text, field)) ?? [];
-  });
+  const expressions: Expression[] = [];
+  for (const [at, text] of rule.expressions.entries()) {
+    const expression = problems.within(rule.place, () => context.expression(text, `expressions[${at}]`));
+    if (expression) expressions.push(expression);
+    yield;
+  }
   warnOfMissingKeys(expressions, context);
   return {
     hold: (subject) => {

@@ -18,6 +18,8 @@ export interface CompiledPolicy {
   readonly terminatesTls: boolean;
   /** Whether it can become invalid later: IP policies and certificate authorities that it names can be deleted. */
   readonly mayExpire: boolean;
+  /** An estimate of the bytes that it takes. */
+  readonly memory: number;
 }
 
 export const NO_POLICY: CompiledPolicy = {
@@ -27,6 +29,7 @@ export const NO_POLICY: CompiledPolicy = {
   onUpstreamDone: null,
   terminatesTls: false,
   mayExpire: false,
+  memory: 0,
 };
 
 /**
@@ -36,7 +39,7 @@ export const NO_POLICY: CompiledPolicy = {
  */
 export function compiledLater(
   compile: () => CompiledPolicy,
-  { terminatesTls, mayExpire }: Pick<CompiledPolicy, 'terminatesTls' | 'mayExpire'>,
+  { terminatesTls, mayExpire, memory }: Pick<CompiledPolicy, 'terminatesTls' | 'mayExpire' | 'memory'>,
 ): CompiledPolicy {
   let made: CompiledPolicy | null = null;
   const policy = () => {
@@ -58,5 +61,6 @@ export function compiledLater(
     },
     terminatesTls,
     mayExpire,
+    memory,
   };
 }

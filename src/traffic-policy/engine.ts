@@ -1,3 +1,4 @@
+import { runAtOnce, type Stepwise } from '../lib/stepwise.ts';
 import { compilePhases } from './compile-phases.ts';
 import { type CompiledPolicy, NO_POLICY } from './compiled-policy.ts';
 import { isEmptyFrame, type PolicyFrame } from './policy-frame.ts';
@@ -20,11 +21,7 @@ export interface CompileOptions {
   readonly frame?: PolicyFrame;
 }
 
-/**
- * Loads the libraries that only some policies need. Wait for it before running the policy.
- *
- * @param text the policy
- */
+/** Loads the libraries that only some policies need. Wait for it before running a policy from {@link compilePolicy}. */
 export async function loadFor(text: string): Promise<void> {
   // The letters of `conn.tls` can be escaped.
   if (text.includes('tls') || text.includes('\\u') || text.includes('\\x')) await loadCertificateLibrary();
@@ -42,13 +39,34 @@ export function compilePolicy(
   protocol: EndpointProtocol,
   options: CompileOptions = {},
 ): CompiledPolicy {
+  return runAtOnce(compileStepwise(text, protocol, options));
+}
+
+/**
+ * Compiles a policy like {@link compilePolicy}, while other work goes on: a large one takes a tenth of a second. It takes
+ * its time from the processor time in the ports.
+ */
+export async function compileInTurns(
+  text: string,
+  protocol: EndpointProtocol,
+  options: CompileOptions & { ports: Pick<PolicyPorts, 'processorTime'> },
+): Promise<CompiledPolicy> {
+  await loadFor(text + (options.frame ? JSON.stringify(options.frame) : ''));
+  return options.ports.processorTime.runInTurns(compileStepwise(text, protocol, options));
+}
+
+function* compileStepwise(
+  text: string | null,
+  protocol: EndpointProtocol,
+  options: CompileOptions,
+): Stepwise<CompiledPolicy> {
   const { internal = false, fixedTermination = false, frame } = options;
   const isEmpty = text === null || text.trim() === '';
   if (isEmpty && isEmptyFrame(frame)) return NO_POLICY;
   const problems = new ProblemList();
   const ports = { ...standalonePorts(), ...options.ports };
   const target = { protocol, internal, fixedTermination };
-  const policy = compilePhases(isEmpty ? '{}' : text, { target, frame, ports, problems, warn: () => {} });
+  const policy = yield* compilePhases(isEmpty ? '{}' : text, { target, frame, ports, problems, warn: () => {} });
   problems.throwIfAny();
   return policy;
 }

@@ -67,7 +67,7 @@ export function standalonePorts(): PolicyPorts {
     clock: systemClock,
     wallClock: Date.now,
     state: new PolicyState(),
-    processorTime: new ProcessorTime(1, { now: () => 0 }),
+    processorTime: new ProcessorTime(1, { ...systemClock, now: () => 0 }),
     ipPolicies: () => null,
     hasCertificateAuthority: () => false,
     secret: () => null,

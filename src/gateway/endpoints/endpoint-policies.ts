@@ -1,7 +1,7 @@
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
 import { compiledLater } from '../../traffic-policy/compiled-policy.ts';
-import { type CompiledPolicy, compilePolicy, loadFor, NO_POLICY } from '../../traffic-policy/engine.ts';
+import { type CompiledPolicy, compileInTurns, compilePolicy, NO_POLICY } from '../../traffic-policy/engine.ts';
 import { isEmptyFrame, type PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
 import { PolicyStates } from '../../traffic-policy/state/policy-state.ts';
@@ -44,25 +44,24 @@ export class EndpointPolicies {
     this.#times = new ProcessorTimes(options.share ?? 1, options.clock ?? systemClock);
   }
 
-  /** Loads the modules that the policy and the rules around it need. */
-  load(text: string, frame?: PolicyFrame): Promise<void> {
-    return loadFor(text + (frame ? JSON.stringify(frame) : ''));
-  }
-
   /**
+   * Compiles a policy, in several turns of the event loop.
+   *
    * @param text as the agent sent it; empty for none
    * @param target the endpoint; `frame` holds rules that run before and after the policy
    * @throws {PolicyRefused} when any part of it is invalid
    */
-  compile(text: string, target: PolicyTarget): CompiledPolicy {
+  async compile(text: string, target: PolicyTarget): Promise<CompiledPolicy> {
     const { protocol, internal, frame } = target;
-    const ports = this.#portsOf(target);
-    const compile = () => ports.processorTime.run(() => compilePolicy(text, protocol, { ports, internal, frame }));
-    if (!isEmptyFrame(frame)) return compile();
+    const options = { ports: this.#portsOf(target), internal, frame };
+    if (!isEmptyFrame(frame)) return compileInTurns(text, protocol, options);
     const kind = `${protocol} ${internal} ${text}`;
     // Known to be valid, so it is compiled on first use. Not shared: counters belong to one endpoint.
-    if (this.#latest?.kind === kind) return compiledLater(compile, this.#latest.policy);
-    const policy = compile();
+    if (this.#latest?.kind === kind) {
+      const compile = () => options.ports.processorTime.run(() => compilePolicy(text, protocol, options));
+      return compiledLater(compile, this.#latest.policy);
+    }
+    const policy = await compileInTurns(text, protocol, options);
     if (policy !== NO_POLICY && !policy.mayExpire) this.#latest = { kind, policy };
     return policy;
   }

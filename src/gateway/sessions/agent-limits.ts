@@ -12,8 +12,8 @@ export const AGENT_LIMITS: AgentLimits = {
 const ENDPOINT_BYTES = 1024;
 
 /**
- * Limits the policies, certificates and other options that the gateway keeps for agents; compiled they take some ten times
- * as much memory. All sessions of an authtoken share one allowance, because their number is not limited.
+ * Limits the policies, as they were sent and compiled, the certificates and other options that the gateway keeps for
+ * agents. All sessions of an authtoken share one allowance, because their number is not limited.
  */
 export class OptionBytes {
   readonly #taken = new Map<string, number>();
@@ -24,12 +24,12 @@ export class OptionBytes {
    * Takes bytes from the allowance of an authtoken.
    *
    * @param credentialId id of the authtoken
-   * @param size bytes of the request
+   * @param size bytes of the request, or of its compiled policy
    * @returns a function that returns them
    * @throws {RpcError} when the allowance is used up
    */
-  take(credentialId: string, size: number): () => void {
-    let bytes = size + ENDPOINT_BYTES;
+  take(credentialId: string, size: number, overhead = ENDPOINT_BYTES): () => void {
+    let bytes = size + overhead;
     const taken = this.#taken.get(credentialId) ?? 0;
     if (taken + bytes > this.limit) {
       throw new RpcError(

@@ -14,7 +14,7 @@ import { isOfOptions } from '../endpoint-options/option-rules.ts';
 import type { EndpointAddress } from '../endpoints/endpoint.ts';
 import { type AddressSettings, addressOptions, tokenFor, urlOf, wantedAddress } from '../endpoints/endpoint-address.ts';
 import { EndpointClaims } from '../endpoints/endpoint-claims.ts';
-import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts';
+import type { EndpointPolicies, PolicyTarget } from '../endpoints/endpoint-policies.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type { PortLease, TcpPortAllocator } from '../endpoints/tcp-port-allocator.ts';
 import type { ListenerOwner } from './agent-listener.ts';
@@ -67,12 +67,14 @@ export class EndpointBinder {
     const { protocol } = wanted;
     const { ForwardsTo: forwardsTo, Extra: extra } = request;
     const demands = demandsOf(request.Opts, { protocol, forwardsTo, ipPolicyRef: extra.IPPolicyRef });
-    await this.options.policies.load(policyOf(options), demands.frame);
+    const text = policyOf(options);
     const { address, lease } = await this.#claims.claim(owner, wanted, extra.PoolingEnabled);
     try {
+      const target = { ...address, url: urlOf(address), payer: owner.credential.id, frame: demands.frame };
+      const policy = await this.#compile(text, target);
       // Nothing is awaited from here on, so an address that is free now is free when the endpoint goes online.
       this.#claims.check(owner, address, extra.PoolingEnabled);
-      const endpoint = this.#endpoint(owner, address, request, options, demands);
+      const endpoint = this.#endpoint(owner, address, request, options, demands, policy);
       this.#claims.checkPool(endpoint);
       hold(endpoint);
       this.options.endpoints.add(endpoint);
@@ -87,14 +89,19 @@ export class EndpointBinder {
   /**
    * Changes an endpoint that is online.
    *
+   * @param weigh called with the bytes of a new policy; throws when they are too many
    * @throws {RpcError} when the policy is invalid, or the change needs a new endpoint; nothing is changed then
    */
-  async update(endpoint: BoundEndpoint, changes: PatchRequest): Promise<void> {
+  async update(endpoint: BoundEndpoint, changes: PatchRequest, weigh: (memory: number) => void): Promise<void> {
     const { Name, Description, Metadata, PoolingEnabled, TrafficPolicy } = changes;
     if ((PoolingEnabled ?? endpoint.pooled) !== endpoint.pooled) {
       throw new RpcError('ERR_NGROK_301', 'pooling cannot be changed while the endpoint is online; bind it again');
     }
-    if (typeof TrafficPolicy === 'string') endpoint.policy = await this.#replacement(endpoint, TrafficPolicy);
+    if (typeof TrafficPolicy === 'string') {
+      const policy = await this.#replacement(endpoint, TrafficPolicy);
+      weigh(policy.memory);
+      endpoint.policy = policy;
+    }
     endpoint.name = Name ?? endpoint.name;
     endpoint.description = Description ?? endpoint.description;
     endpoint.metadata = Metadata ?? endpoint.metadata;
@@ -102,12 +109,8 @@ export class EndpointBinder {
   }
 
   async #replacement(endpoint: BoundEndpoint, text: string): Promise<CompiledPolicy> {
-    const { policies } = this.options;
     const { protocol, url, internal, frame, owner } = endpoint;
-    await policies.load(text, frame);
-    const policy = asRpcError(() =>
-      policies.compile(text, { protocol, url, payer: owner.credential.id, internal, frame }),
-    );
+    const policy = await this.#compile(text, { protocol, url, payer: owner.credential.id, internal, frame });
     if (policy.terminatesTls === endpoint.policy.terminatesTls) return policy;
     throw new RpcError('ERR_NGROK_301', 'terminate-tls cannot be added or removed while the endpoint is online');
   }
@@ -142,18 +145,28 @@ export class EndpointBinder {
     listener.owner.gate.cut(listener.lane, reason);
   }
 
+  /** @throws {RpcError} when the policy or the options are invalid */
+  async #compile(text: string, target: PolicyTarget): Promise<CompiledPolicy> {
+    try {
+      return await this.options.policies.compile(text, target);
+    } catch (error) {
+      if (!(error instanceof PolicyRefused)) throw error;
+      if (isOfOptions(error)) throw new RpcError('ERR_NGROK_301', messageOf(error), { cause: error });
+      throw new RpcError('ERR_NGROK_9026', `the traffic policy is invalid: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
   #endpoint(
     owner: ListenerOwner,
     address: EndpointAddress,
     request: BindRequest,
     options: EndpointOptions,
     { frame, clientAuthorities, websocketTcp }: EndpointDemands,
+    policy: CompiledPolicy,
   ): BoundEndpoint {
     const { protocol, internal } = address;
     const { id, publicId } = this.#identify(request.Id);
     const url = urlOf(address);
-    const target = { protocol, url, payer: owner.credential.id, internal, frame };
-    const policy = asRpcError(() => this.options.policies.compile(policyOf(options), target));
     const particulars = {
       id,
       publicId,
@@ -200,17 +213,6 @@ function policyOf({ Policy, TrafficPolicy }: EndpointOptions): string {
     throw new RpcError('ERR_NGROK_9025', 'Policy and TrafficPolicy cannot be combined; use TrafficPolicy');
   }
   return TrafficPolicy || Policy;
-}
-
-/** @throws {RpcError} when the policy or the options are invalid */
-function asRpcError(compile: () => CompiledPolicy): CompiledPolicy {
-  try {
-    return compile();
-  } catch (error) {
-    if (!(error instanceof PolicyRefused)) throw error;
-    if (isOfOptions(error)) throw new RpcError('ERR_NGROK_301', messageOf(error), { cause: error });
-    throw new RpcError('ERR_NGROK_9026', `the traffic policy is invalid: ${messageOf(error)}`, { cause: error });
-  }
 }
 
 /** The SDK stores this answer, and sends its options and token back when it reconnects. */

@@ -44,10 +44,16 @@ export class SessionListeners {
    */
   async bind(request: BindRequest, size: number): Promise<RpcAnswer> {
     this.#requireUnusedId(request.Id);
-    const release = this.#takeAllowance(size);
+    const releases = [this.#takeAllowance(size)];
+    const release = () => {
+      for (const one of releases) one();
+    };
     this.#pending += 1;
-    const { binder, log } = this.deps;
-    const hold = (bound: BoundEndpoint) => this.#hold(bound, release);
+    const { binder, optionBytes, log } = this.deps;
+    const hold = (bound: BoundEndpoint) => {
+      releases.push(optionBytes.take(this.owner.credential.id, bound.policy.memory, 0));
+      this.#hold(bound, release);
+    };
     const { endpoint, answer } = await binder
       .bind(this.owner, request, hold)
       .catch((error: unknown) => {
@@ -90,9 +96,13 @@ export class SessionListeners {
   async update(request: PatchRequest, size: number): Promise<RpcAnswer> {
     const endpoint = this.#named(request.TunnelId);
     const { binder, optionBytes, log } = this.deps;
-    const release = optionBytes.take(this.owner.credential.id, size);
+    const releases = [optionBytes.take(this.owner.credential.id, size)];
+    const release = () => {
+      for (const one of releases) one();
+    };
+    const weigh = (memory: number) => releases.push(optionBytes.take(this.owner.credential.id, memory, 0));
     try {
-      await binder.update(endpoint, request);
+      await binder.update(endpoint, request, weigh);
     } catch (error) {
       release();
       throw error;

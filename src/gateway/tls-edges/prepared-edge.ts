@@ -34,9 +34,10 @@ export async function prepareEdge(row: TlsEdgeRow, { store, policies }: Parts): 
   const compile = (text: string) =>
     policies.compile(text, { protocol: 'tls', url: row.id, payer: row.id, internal: false, frame: NO_FRAME });
   const text = traffic_policy?.enabled ? traffic_policy.value : '';
-  await policies.load(text);
-  const restriction = ip_restriction?.enabled ? compile(restrictionText(ip_restriction.ip_policy_ids)) : NO_POLICY;
-  const policy = compile(text);
+  const restriction = ip_restriction?.enabled
+    ? await compile(restrictionText(ip_restriction.ip_policy_ids))
+    : NO_POLICY;
+  const policy = await compile(text);
   const backendId = backend?.enabled ? backend.backend_id : null;
   // The gateway answers fixed responses itself, so no agent could terminate TLS.
   const isTerminated = policy.terminatesTls || backendId?.startsWith(ANSWERS) === true;

@@ -6,6 +6,9 @@ import { checkedPattern, compileCost, type RegularExpression, regularExpression 
 /** Servers reject longer URLs anyway. */
 const MAX_URL = 16 * 1024;
 
+/** Memory of a compiled pattern. */
+const BYTES_PER_INSTRUCTION = 200;
+
 export interface Replacement {
   readonly url: string;
   /** The first match and its groups; empty without a pattern or match. */
@@ -49,6 +52,7 @@ function patternOf(from: string, context: ActionContext): (scope: PolicyScope) =
   const template = context.template(from, 'config.from');
   if (template.constant !== null) {
     const pattern = checkedPattern(template.constant, 'config.from', context.policy.patterns);
+    context.policy.memory += pattern.size * BYTES_PER_INSTRUCTION;
     return () => pattern;
   }
   return (scope) => {

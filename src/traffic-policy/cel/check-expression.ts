@@ -50,6 +50,8 @@ export interface Findings {
   readsResults: boolean;
   /** The cost of compiling its patterns, in units of a budget. */
   patternCost: number;
+  /** The parts of the expression. */
+  nodes: number;
 }
 
 /**
@@ -61,8 +63,10 @@ export interface Findings {
  */
 export function checkExpression(expr: Expr, declarations: Declarations, patterns: Budget): Findings {
   const sets = { vars: new Set<string>(), indexed: new Set<string>(), guarded: new Set<string>() };
-  const findings: Findings = { ...sets, readsResults: false, patternCost: 0 };
-  new Check(declarations, findings, patterns).visit(expr, { bound: new Set(), loops: 0 });
+  const findings: Findings = { ...sets, readsResults: false, patternCost: 0, nodes: 0 };
+  const check = new Check(declarations, findings, patterns);
+  check.visit(expr, { bound: new Set(), loops: 0 });
+  findings.nodes = check.visited;
   return findings;
 }
 
@@ -74,7 +78,7 @@ interface Place {
 
 class Check {
   /** Parts of the expression seen so far. */
-  #visited = 0;
+  visited = 0;
   #depth = 0;
 
   constructor(
@@ -86,7 +90,7 @@ class Check {
   visit(expr: Expr | undefined, place: Place): void {
     const kind = expr?.exprKind;
     if (expr === undefined || kind === undefined) return;
-    this.#visited++;
+    this.visited++;
     if (++this.#depth > MAX_DEPTH) {
       throw refusal('ERR_NGROK_2200', `the expression has more than ${MAX_DEPTH} operators in a row`);
     }
@@ -269,9 +273,9 @@ class Check {
       throw refusal('ERR_NGROK_2200', `${loop.iterVar} is already the name of a variable; choose another name`);
     }
     const inside = { bound: new Set([...place.bound, loop.iterVar, loop.accuVar]), loops: place.loops + 1 };
-    const visited = this.#visited;
+    const visited = this.visited;
     this.visit(loop.loopStep, inside);
-    limitLoop(loop, TURN_COST + (this.#visited - visited) * NODE_COST);
+    limitLoop(loop, TURN_COST + (this.visited - visited) * NODE_COST);
   }
 }
 

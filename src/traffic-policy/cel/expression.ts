@@ -62,6 +62,12 @@ function withoutValues(problem: string, text: string): string {
 }
 
 const CACHED = 1000;
+/** Parts of a cached expression: larger ones would fill the memory with expressions that nobody uses any more. */
+const MAX_CACHED_NODES = 100;
+
+/** Memory of an expression, and of each of its parts. */
+const EXPRESSION_BYTES = 1000;
+const NODE_BYTES = 150;
 
 /** After an outage all agents reconnect at once, most with the same policies. */
 const cache = new Map<Declarations, BoundedMap<string, Expression>>();
@@ -71,9 +77,15 @@ const cache = new Map<Declarations, BoundedMap<string, Expression>>();
  *
  * @param declarations the variables that it may read
  * @param patterns the budget for its patterns; cached ones cost the same, so that the result does not depend on the cache
+ * @param onCompiled called with the bytes that a new expression takes; equal ones share it
  * @throws {PolicyRefused} when it is not CEL, or uses unknown functions or variables
  */
-export function compileExpression(text: string, declarations: Declarations, patterns = new Budget()): Expression {
+export function compileExpression(
+  text: string,
+  declarations: Declarations,
+  patterns = new Budget(),
+  onCompiled = (_bytes: number) => {},
+): Expression {
   const known = cache.get(declarations) ?? new BoundedMap<string, Expression>(CACHED);
   cache.set(declarations, known);
   let expression = known.get(text);
@@ -82,7 +94,8 @@ export function compileExpression(text: string, declarations: Declarations, patt
     const tree = parseExpression(text);
     const findings = checkExpression(tree, declarations, patterns);
     expression = new Expression(text, findings, plan(ENVIRONMENT, tree));
-    known.set(text, expression);
+    if (findings.nodes <= MAX_CACHED_NODES) known.set(text, expression);
+    onCompiled(EXPRESSION_BYTES + findings.nodes * NODE_BYTES);
   }
   return expression;
 }

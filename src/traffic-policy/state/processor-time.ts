@@ -1,12 +1,16 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { currentTurn } from '../../lib/loop-turn.ts';
+import type { Stepwise } from '../../lib/stepwise.ts';
 
 /** The time that policies may take at once, when they took little before. As much can be owed. */
 const RESERVE_MS = 1000;
 
 /** The time that policies may take in one turn of the event loop before their next request has to wait. */
 const TURN_MS = 10;
+
+type ProcessorClock = Pick<Clock, 'now' | 'sleep'>;
 
 /** Limits the processor time of the policies of one authtoken: everything in the process waits while they run. */
 export class ProcessorTime {
@@ -19,7 +23,7 @@ export class ProcessorTime {
   /** @param share of one processor core that is refilled, 0 to 1 */
   constructor(
     private readonly share: number,
-    private readonly clock: Pick<Clock, 'now'>,
+    private readonly clock: ProcessorClock,
   ) {
     this.#refilledAt = clock.now();
   }
@@ -38,19 +42,46 @@ export class ProcessorTime {
     }
   }
 
+  /**
+   * Runs work in several turns of the event loop, while enough time is left for requests.
+   *
+   * @throws what the work throws
+   */
+  async runInTurns<T>(work: Stepwise<T>): Promise<T> {
+    for (;;) {
+      const waitMs = this.#refillMs(RESERVE_MS / 2);
+      if (waitMs > 0) await this.clock.sleep(waitMs);
+      const step = this.run(() => this.#someSteps(work));
+      if (step.done) return step.value;
+      await nextTurn();
+    }
+  }
+
+  #someSteps<T>(work: Stepwise<T>): IteratorResult<undefined, T> {
+    const end = this.clock.now() + TURN_MS / 2;
+    let step = work.next();
+    while (!step.done && this.clock.now() < end) step = work.next();
+    return step;
+  }
+
   /** Charges for work that was not measured. */
   spend(ms: number): void {
     this.#charge(ms, this.clock.now());
   }
 
   get isSpent(): boolean {
-    if (this.#leftMs <= 0) this.#charge(0, this.clock.now());
-    return this.#leftMs <= 0;
+    return this.waitMs > 0;
   }
 
   /** Milliseconds until it is no longer spent; 0 when it is not. */
   get waitMs(): number {
-    return this.isSpent ? Math.ceil((1 - this.#leftMs) / this.share) : 0;
+    return this.#refillMs(0);
+  }
+
+  /** Milliseconds until more than this is left; 0 when it is. */
+  #refillMs(level: number): number {
+    if (this.#leftMs <= level) this.#charge(0, this.clock.now());
+    return this.#leftMs > level ? 0 : Math.ceil((level + 1 - this.#leftMs) / this.share);
   }
 
   /** Whether others should run first. */
@@ -78,7 +109,7 @@ export class ProcessorTimes {
 
   constructor(
     private readonly share: number,
-    private readonly clock: Pick<Clock, 'now'>,
+    private readonly clock: ProcessorClock,
   ) {}
 
   /** @param owner id of an authtoken, or of what else has policies */

@@ -11,7 +11,7 @@ const EXPRESSION = { expressions: ["req.url.path == '/'"], actions: [ADD_HEADER]
 const BUSY = { kind: 'error', status: 503, code: 'ERR_NGROK_5001' };
 
 /** Policies of which every step appears to take `ms`. */
-function setUp({ ms, share }: { ms: number; share: number }) {
+function setUp({ ms, share, compileMs = 0 }: { ms: number; share: number; compileMs?: number }) {
   const clock = new SteeredClock();
   clock.skip(5 * 24 * 3_600_000);
   let step = 0;
@@ -22,13 +22,13 @@ function setUp({ ms, share }: { ms: number; share: number }) {
   const policies = new EndpointPolicies({
     ipPolicies: () => null,
     share,
-    clock: { ...clock, now } as SteeredClock,
+    clock: { now, random: clock.random, sleep: (ms) => clock.sleep(ms), after: (ms, work) => clock.after(ms, work) },
     log: silentLog,
   });
-  const compile = (document: object, payer: string) => {
+  const compile = async (document: object, payer: string) => {
     const target = { protocol: 'https', url: `https://${payer}.example.com`, payer, internal: false } as const;
-    step = 0;
-    const policy = policies.compile(JSON.stringify(document), { ...target, frame: { before: {}, after: {} } });
+    step = compileMs;
+    const policy = await policies.compile(JSON.stringify(document), { ...target, frame: { before: {}, after: {} } });
     // Equal policies are compiled when they are first used.
     void policy.onHttpRequest;
     step = ms;
@@ -49,8 +49,8 @@ const ask = (policy: CompiledPolicy) => policy.onHttpRequest?.(requestFor());
 describe('the processor time of an authtoken', () => {
   it('is used up by its policies, which then answer 503 until it is refilled', async () => {
     const { clock, compile, useUp } = setUp({ ms: 300, share: 0.1 });
-    const policy = compile({ on_http_request: [EXPRESSION] }, 'hostile');
-    const sibling = compile({ on_http_request: [EXPRESSION, EXPRESSION] }, 'hostile');
+    const policy = await compile({ on_http_request: [EXPRESSION] }, 'hostile');
+    const sibling = await compile({ on_http_request: [EXPRESSION, EXPRESSION] }, 'hostile');
     expect(ask(policy)).toBeUndefined();
     await useUp(policy);
     expect(ask(policy)).toMatchObject({ ...BUSY, headers: ['retry-after', expect.stringMatching(/^[1-9]\d?$/)] });
@@ -61,8 +61,8 @@ describe('the processor time of an authtoken', () => {
 
   it('is not shared with other authtokens', async () => {
     const { compile, useUp } = setUp({ ms: 300, share: 0.01 });
-    const hostile = compile({ on_http_request: [EXPRESSION] }, 'hostile');
-    const honest = compile({ on_http_request: [EXPRESSION] }, 'honest');
+    const hostile = await compile({ on_http_request: [EXPRESSION] }, 'hostile');
+    const honest = await compile({ on_http_request: [EXPRESSION] }, 'honest');
     await useUp(hostile);
     expect(ask(hostile)).toMatchObject(BUSY);
     expect(ask(honest)).toBeUndefined();
@@ -78,7 +78,7 @@ describe('the processor time of an authtoken', () => {
     ['compression', { on_http_response: [{ actions: [{ type: 'compress-response' }] }] }],
   ])('is charged for %s', async (_, document) => {
     const { compile } = setUp({ ms: 300, share: 0.01 });
-    const policy = compile(document, 'hostile');
+    const policy = await compile(document, 'hostile');
     for (let times = 0; times < 10; times++) {
       const request = requestFor();
       await policy.onHttpRequest?.(request);
@@ -90,8 +90,8 @@ describe('the processor time of an authtoken', () => {
 
   it('is not measured for fixed answers and headers', async () => {
     const { compile, useUp } = setUp({ ms: 300, share: 0.01 });
-    const hostile = compile({ on_http_request: [EXPRESSION] }, 'hostile');
-    const fixed = compile({ on_http_request: [{ actions: [ADD_HEADER] }] }, 'hostile');
+    const hostile = await compile({ on_http_request: [EXPRESSION] }, 'hostile');
+    const fixed = await compile({ on_http_request: [{ actions: [ADD_HEADER] }] }, 'hostile');
     await useUp(hostile);
     expect(ask(fixed)).toBeUndefined();
   });
@@ -99,17 +99,44 @@ describe('the processor time of an authtoken', () => {
   it('closes connections that a policy would have to inspect while none is left', async () => {
     const { compile } = setUp({ ms: 300, share: 0.01 });
     const rule = { expressions: ["conn.client_ip == '1.1.1.1'"], actions: [{ type: 'deny' }] };
-    const policy = compile({ on_tcp_connect: [rule] }, 'hostile');
+    const policy = await compile({ on_tcp_connect: [rule] }, 'hostile');
     const connect = () => policy.onTcpConnect?.({ connection: connectionFrom(), endpoint: ENDPOINT });
     expect(connect()).toBeUndefined();
     for (let times = 0; times < 10; times++) connect();
     expect(connect()).toEqual({ kind: 'close' });
   });
 
+  it('compiles a large policy in many turns of the event loop', async () => {
+    const { compile } = setUp({ ms: 0, share: 1, compileMs: 1 });
+    let [turns, isCompiled] = [0, false];
+    const count = () => {
+      turns += 1;
+      if (!isCompiled) setImmediate(count);
+    };
+    setImmediate(count);
+    const rules = Array.from({ length: 100 }, (_, at) => ({
+      ...EXPRESSION,
+      expressions: [`req.url.path == '/${at}'`],
+    }));
+    await compile({ on_http_request: rules }, 'busy');
+    isCompiled = true;
+    expect(turns).toBeGreaterThan(20);
+  });
+
+  it('leaves some for requests: compiling waits', async () => {
+    const { clock, compile, useUp } = setUp({ ms: 300, share: 0.01 });
+    await useUp(await compile({ on_http_request: [EXPRESSION] }, 'hostile'));
+    const compiling = compile({ on_http_request: [EXPRESSION, EXPRESSION] }, 'hostile');
+    await nextTurn();
+    expect(clock.delays).toEqual([expect.any(Number)]);
+    await clock.advance(200_000);
+    expect(ask(await compiling)).toBeUndefined();
+  });
+
   it('is divided into turns of the event loop, so that others run in between', async () => {
     const { compile } = setUp({ ms: 12, share: 1 });
-    const policy = compile({ on_http_request: [EXPRESSION] }, 'busy');
-    const other = compile({ on_http_request: [EXPRESSION] }, 'other');
+    const policy = await compile({ on_http_request: [EXPRESSION] }, 'busy');
+    const other = await compile({ on_http_request: [EXPRESSION] }, 'other');
     await nextTurn();
     expect(ask(policy)).toBeUndefined();
     let isDone = false;

@@ -509,6 +509,10 @@ describe('a hostile or broken agent', () => {
     const other = await rawAgent(gateway);
     await other.call(0, { ...auth(gateway), Extra: { AuthToken: token } });
     expect((await other.call(1, large)).Error).toBeUndefined();
+    // A policy counts with the memory that it takes when it is compiled.
+    const rule = { expressions: [`1${'+1'.repeat(60)} > 2`], actions: [{ type: 'deny' }] };
+    const policy = { TrafficPolicy: JSON.stringify({ on_http_request: [rule] }) };
+    expect((await other.call(1, { Proto: 'https', Opts: policy, Extra: {} })).Error).toMatch(/ERR_NGROK_350$/);
     // Refused and ended endpoints take no allowance.
     for (const _ of [1, 2, 3]) await second.call(1, { ...large, Opts: { Domain: 'no_name.localhost' } });
     await first.call(2, { Id: id });
