@@ -65,10 +65,20 @@ export class ConnectionSlots {
     if (slot) slot.evictable = false;
   }
 
-  /** From now on, the connection is reset when the client takes too little of what is sent to it. */
+  /** The connection may be that of an agent, which is never closed for others. */
+  protect(socket: Socket): void {
+    const slot = this.#slots.get(socket);
+    if (!slot) return;
+    slot.evictable = false;
+    slot.isProtected = true;
+  }
+
+  /** The connection is a client's. From now on, it is reset when the client takes too little of what is sent to it. */
   expectProgress(socket: Socket): void {
     const slot = this.#slots.get(socket);
-    if (slot) slot.owesProgress = true;
+    if (!slot) return;
+    slot.isProtected = false;
+    slot.owesProgress = true;
   }
 
   #evictFor(address: string | undefined): boolean {
@@ -87,6 +97,7 @@ export class ConnectionSlots {
 class Slot implements Timed {
   evictable = false;
   evicted = false;
+  isProtected = false;
   owesProgress = false;
   /** When bytes last moved, in milliseconds of `performance.now()`. */
   movedAt = performance.now();
@@ -122,7 +133,7 @@ class Slot implements Timed {
 function leastProgress(slots: ReadonlySet<Slot>): Slot | undefined {
   let least: Slot | undefined;
   for (const slot of slots) {
-    if (slot.evicted) continue;
+    if (slot.evicted || slot.isProtected) continue;
     if (slot.evictable) return slot;
     if (least === undefined || slot.movedAt < least.movedAt) least = slot;
   }

@@ -67,7 +67,7 @@ export class HttpsRoute implements TlsRoute {
   #detectAgent(agents: AgentConnections, pending: PendingConnection, secured: TLSSocket, https: HttpsConnection): void {
     const { slots } = this.options;
     slots.allowEviction(pending.socket);
-    secured.once('readable', () => slots.preventEviction(pending.socket));
+    secured.once('readable', () => slots.protect(pending.socket));
     agents.detect(secured, () => this.#serve(pending, secured, https));
   }
 
