@@ -10,13 +10,14 @@ rmSync(OUTPUT, { recursive: true, force: true });
 
 /** @type {import('node:child_process').ChildProcess | null} */
 let agent = null;
-/** Restarts, one after another. */
+/** Stops and starts, one after another. */
 let restarts = Promise.resolve();
 
-async function restart() {
-  await stop();
+function start() {
   agent = spawn(process.execPath, ['--enable-source-maps', `${OUTPUT}/cli.js`, ...process.argv.slice(2)], {
     stdio: 'inherit',
+    // From Node.js 22 on: packages are compiled once, not at every restart.
+    env: { NODE_COMPILE_CACHE: `${OUTPUT}/compiled`, ...process.env },
   });
 }
 
@@ -37,10 +38,12 @@ const watcher = watch({
   output: { dir: OUTPUT, format: 'esm', sourcemap: true },
 });
 watcher.on('event', (event) => {
+  // The agent stops while its successor is built.
+  if (event.code === 'START') restarts = restarts.then(stop);
   if (event.code === 'ERROR') process.stderr.write(`${event.error.message}\n`);
   if (event.code === 'BUNDLE_END') {
     process.stderr.write(`built in ${event.duration} ms\n`);
-    restarts = restarts.then(restart);
+    restarts = restarts.then(start);
     void event.result.close();
   }
 });

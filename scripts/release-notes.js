@@ -20,7 +20,23 @@ export function releaseNotes(tag, version, changelog) {
   return `${notes}\n`;
 }
 
+/**
+ * npm accepts a provenance only for the repository that package.json names.
+ *
+ * @param {{ url?: string } | undefined} repository of package.json
+ * @param {string | undefined} built `owner/name` of the repository that is released; undefined outside hosted CI
+ * @throws Error when the two differ
+ */
+export function checkRepository(repository, built) {
+  if (built === undefined || repository?.url?.endsWith(`github.com/${built}.git`)) return;
+  const wanted = JSON.stringify({ type: 'git', url: `git+https://github.com/${built}.git` });
+  throw new Error(
+    `package.json does not name this repository, so npm would refuse its provenance: set "repository" to ${wanted}`,
+  );
+}
+
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
+  const { version, repository } = JSON.parse(readFileSync('package.json', 'utf8'));
+  checkRepository(repository, process.env.GITHUB_REPOSITORY);
   process.stdout.write(releaseNotes(process.argv[2] ?? '', version, readFileSync('CHANGELOG.md', 'utf8')));
 }
