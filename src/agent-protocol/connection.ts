@@ -14,10 +14,11 @@ const MEMORY_FLOOR = 65_536;
 const CHUNK_BYTES = 64;
 /**
  * Frames of one connection that are decoded in one turn of the event loop; the rest waits until the other connections
- * have had theirs. Opening a stream costs as much as several frames.
+ * have had theirs. Opening and resetting a stream cost as much as several frames.
  */
-const FRAMES_PER_TURN = 1024;
+const FRAMES_PER_TURN = 512;
 const FRAMES_PER_STREAM = 16;
+const FRAMES_PER_RESET = 8;
 /**
  * Frames that come to nothing: data for streams that are closed or never existed, and streams that the peer opens and
  * resets. When a client leaves, some 32 frames are on their way; SDKs never reset a stream that they opened.
@@ -197,13 +198,14 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     if (channel) {
       if (fin) channel.receiveFin();
     } else if (this.#currentLength > 0) {
+      this.#count(FRAMES_PER_RESET);
       this.#countUseless(1);
       this.reset(this.#currentId, MuxError.streamClosed);
     }
   }
 
   onReset(streamId: number): void {
-    this.#count(1);
+    this.#count(FRAMES_PER_RESET);
     if (streamId % 2 === 1 && this.#channels.has(streamId)) this.#countUseless(USELESS_FRAMES_PER_RESET);
     this.#channels.get(streamId)?.receiveReset();
   }
