@@ -21,7 +21,7 @@ export interface Claim {
 
 const NAME_ATTEMPTS = 10;
 
-/** Finds addresses for endpoints: chooses a free one where the agent names none, and takes over those of dead sessions. */
+/** Finds addresses for endpoints: chooses a free one where the agent names none, and replaces those of dead sessions. */
 export class EndpointClaims {
   constructor(private readonly options: EndpointClaimsOptions) {}
 

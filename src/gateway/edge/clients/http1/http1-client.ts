@@ -30,11 +30,11 @@ const NOTHING = Buffer.alloc(0);
 export interface Http1Handler {
   /** Answers a request; throws nothing. */
   onRequest(req: ClientRequest, res: ClientResponse): void;
-  /** The gateway's own services, which take over connections that request one of their hosts. */
+  /** The gateway's own services, which continue connections that request one of their hosts. */
   services?: {
     /** @param host value of a Host header */
     serves(host: string | undefined): boolean;
-    /** Takes over a connection whose next request is still unread. */
+    /** Continues a connection whose next request is still unread. */
     accept(socket: Socket): void;
   };
 }
