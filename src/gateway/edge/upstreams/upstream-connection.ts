@@ -33,6 +33,9 @@ const KEEP_ALIVE_MARGIN = 1000;
 /** One stream to the upstream that carries HTTP/1, one request at a time. */
 export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   reused = false;
+  static readonly #markSent = (connection: UpstreamConnection): void => {
+    connection.#sent = true;
+  };
   readonly #parser: ResponseParser;
   #channel: ByteChannel | null = null;
   #user: ExchangeEvents | null = null;
@@ -220,11 +223,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     channel.write(head);
     // What is written in one turn leaves at its end. A new stream has no bytes of an earlier response.
     this.#sent = !this.reused;
-    if (this.reused) {
-      setImmediate(() => {
-        this.#sent = true;
-      });
-    }
+    if (this.reused) setImmediate(UpstreamConnection.#markSent, this);
     this.#user?.onSent();
   }
 

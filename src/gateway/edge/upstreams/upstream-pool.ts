@@ -28,6 +28,10 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   readonly #idle: UpstreamConnection[] = [];
   /** Those that have just answered: bytes that follow the response may still be on their way. */
   readonly #resting = new Set<UpstreamConnection>();
+  /** Those that wake at the end of this turn of the event loop: the sockets have been read since they began to rest. */
+  #thisTurn: UpstreamConnection[] = [];
+  /** Those that wake at the end of the next one. */
+  #nextTurn: UpstreamConnection[] = [];
   /** Until when requests that cannot be repeated get new connections, in milliseconds of `performance.now()`. */
   #freshUntil = Number.NEGATIVE_INFINITY;
   /** Until when all requests do. */
@@ -65,11 +69,13 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
       connection.abort();
       return;
     }
-    const rested = () => this.#rested(connection);
     this.#resting.add(connection);
-    // The second one runs after the sockets have been read once more.
-    if (hadBody) setImmediate(setImmediate, rested);
-    else setTimeout(rested, QUIET_MS).unref();
+    if (!hadBody) {
+      setTimeout(() => this.#wake(connection), QUIET_MS).unref();
+      return;
+    }
+    if (this.#thisTurn.length + this.#nextTurn.length === 0) setImmediate(endTurn, this);
+    this.#nextTurn.push(connection);
   }
 
   spare(): ByteChannel | null {
@@ -106,9 +112,22 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
     return idleTime < STALE_AFTER && performance.now() >= this.#freshUntil;
   }
 
-  #rested(connection: UpstreamConnection): void {
+  /** Wakes all that have rested for a whole turn; together, as that costs less than one by one. */
+  endTurn(): void {
+    const awake = this.#thisTurn;
+    this.#thisTurn = this.#nextTurn;
+    this.#nextTurn = [];
+    if (this.#thisTurn.length > 0) setImmediate(endTurn, this);
+    for (const connection of awake) this.#wake(connection);
+  }
+
+  #wake(connection: UpstreamConnection): void {
     if (!this.#resting.delete(connection)) return;
     this.#idle.push(connection);
     this.queue.retry();
   }
+}
+
+function endTurn(pool: UpstreamPool): void {
+  pool.endTurn();
 }
