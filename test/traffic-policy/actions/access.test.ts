@@ -3,7 +3,17 @@ import { checkPolicy } from '../../../src/traffic-policy/check-policy.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PolicyError } from '../../../src/traffic-policy/steps.ts';
 import { connectionFrom, ENDPOINT } from '../fake-request.ts';
-import { bodyOf, headerIn, onConnect, onRequest, respondWith, runRequest, statusOf } from './run-action.ts';
+import {
+  bodyOf,
+  headerIn,
+  onConnect,
+  onRequest,
+  onResponse,
+  respondWith,
+  runRequest,
+  runResponse,
+  statusOf,
+} from './run-action.ts';
 
 describe('restrict-ips', () => {
   it.each<[string, object, string, number | string]>([
@@ -68,6 +78,14 @@ describe('restrict-ips', () => {
     expect(checkPolicy(text, ['https'], { ports: { ipPolicies: () => [] } })).toHaveLength(warnings);
   });
 
+  it('rejects in the phase of the response, too', () => {
+    const text = onResponse({ type: 'restrict-ips', config: { allow: ['10.0.0.0/8'] } });
+    const response = { status: 200, headers: [] };
+    expect(runResponse(text, response).outcome).toMatchObject({ status: 403 });
+    const inside = { connection: connectionFrom('10.1.2.3') };
+    expect(runResponse(text, response, inside).outcome).toBeUndefined();
+  });
+
   it('records its decision and the matching range', async () => {
     const text = onRequest(
       { type: 'restrict-ips', config: { allow: ['203.0.0.0/8'], enforce: false } },
@@ -93,6 +111,9 @@ describe('basic-auth', () => {
     ['no colon', basic('jo'), 401],
     ['another scheme', ['Authorization', 'Bearer abc'], 401],
     ['invalid base64', ['Authorization', 'Basic ???'], 401],
+    ['two blanks', ['Authorization', basic('jo:correct horse')[1]?.replace(' ', '  ') ?? ''], 'passed on'],
+    ['text after the password', ['Authorization', `${basic('jo:correct horse')[1]} x`], 401],
+    ['text before the scheme', ['Authorization', `x${basic('jo:correct horse')[1]}`], 401],
     ['two headers', [...basic('jo:correct horse'), ...basic('root:other')], 401],
   ])('decides on a request with %s', async (_, headers, result) => {
     const { outcome } = await runRequest(onRequest({ type: 'basic-auth', config }), { headers });

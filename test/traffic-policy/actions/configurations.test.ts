@@ -46,6 +46,9 @@ describe('an invalid configuration is rejected', () => {
     ['basic-auth', { credentials: list(11) }, '2218', /credentials/],
     ['basic-auth', { credentials: ['a:short'] }, '2257', /credentials\[0\]/],
     ['basic-auth', { credentials: [`a:${'x'.repeat(129)}`] }, '2258', /at most 128 characters/],
+    ['basic-auth', { credentials: ['longer-name:short'] }, '2257', /credentials\[0\]/],
+    ['basic-auth', { credentials: ['a:password'], realm: 'caf\u00e9' }, '2204', /config\.realm/],
+    ['basic-auth', { credentials: ['a:password'], realm: '\u00e9clair' }, '2204', /config\.realm/],
     ['basic-auth', { credentials: ['nocolon1234'] }, '2204', /user:password/],
     ['basic-auth', { credentials: [`\${req.method}\${req.method}`] }, '2204', /colon/],
     ['rate-limit', { ...limit, algorithm: 'token' }, '2222', /algorithm: must be "sliding_window", not "token"$/],
@@ -105,6 +108,10 @@ describe('an invalid configuration is rejected', () => {
     ['basic-auth', { credentials: ['a:password'] }, '2202'],
   ])('%s %j in on_http_response', (type, config, code) => {
     expect(refusalOf(onResponse({ type, config })).code).toBe(`ERR_NGROK_${code}`);
+  });
+
+  it('deny has no status before any HTTP', () => {
+    expect(refusalOf(onConnect({ type: 'deny', config: { status_code: 403 } })).code).toBe('ERR_NGROK_2204');
   });
 
   it.each<[unknown, 'http' | 'tls', string]>([

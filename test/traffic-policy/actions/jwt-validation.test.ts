@@ -140,7 +140,8 @@ describe('jwt-validation', () => {
       const jwt = `${signed}.${sign('sha256', Buffer.from(signed), key(signer).privateKey).toString('base64url')}`;
       const keys = published.map((name) => key(name).publicKey.export({ format: 'jwk' }));
       const fetch = async () => Buffer.from(JSON.stringify({ keys }));
-      expect(await ask(bearer(jwt), policyText(), { fetch })).toMatchObject({ status });
+      const refusal = { code: 'ERR_NGROK_3403', headers: ['www-authenticate', 'Bearer'] };
+      expect(await ask(bearer(jwt), policyText(), { fetch })).toMatchObject({ status, ...(status === 401 && refusal) });
     },
   );
 
@@ -155,6 +156,44 @@ describe('jwt-validation', () => {
     policy.on_http_request[0].actions[0].config.audience = undefined;
     const headers = ['Authorization', `bEARER ${await token({ audience: 'lamps' })}`];
     expect(await ask({ headers }, JSON.stringify(policy))).toMatchObject({ status: 200 });
+  });
+
+  it('tries all keys for a token that names none, and says why the token is rejected', async () => {
+    const keys = [await exportJWK(theirs.publicKey), await exportJWK(ours.publicKey)];
+    const fetch = async () => Buffer.from(JSON.stringify({ keys }));
+    const unnamed = (claims: JWTPayload) =>
+      new SignJWT({ iss: ISSUER, aud: 'cameras', sub: 'jo', ...claims })
+        .setProtectedHeader({ alg: 'ES256' })
+        .sign(ours.privateKey);
+    const now = Math.floor(Date.now() / 1000);
+    expect(await ask(bearer(await unnamed({ exp: now + 300 })), policyText(), { fetch })).toMatchObject({
+      status: 200,
+    });
+    expect(await ask(bearer(await unnamed({ exp: now - 300 })), policyText(), { fetch })).toMatchObject({
+      message: expect.stringMatching(/expired/),
+    });
+  });
+
+  it('records the token', async () => {
+    const policy = JSON.parse(policyText());
+    const body = ['$', '{json.encode(actions.ngrok.jwt_validation)}'].join('');
+    policy.on_http_request[1].actions[0].config.body = body;
+    const jwt = await token();
+    const outcome = await ask(bearer(jwt), JSON.stringify(policy));
+    const recorded = outcome?.kind === 'answer' ? JSON.parse(outcome.body.toString()) : null;
+    expect(recorded).toMatchObject({
+      error: { code: '', message: '' },
+      tokens: [
+        { location: 'header', location_property: 'authorization', verified: true, signature: jwt.split('.')[2] },
+      ],
+    });
+    expect(recorded.tokens[0]).toMatchObject({ header: { kid: 'k1' }, payload: { sub: 'jo' } });
+  });
+
+  it('fails, rather than rejecting the token, when its own configuration has no value', async () => {
+    const policy = JSON.parse(policyText());
+    policy.on_http_request[0].actions[0].config.issuer.allow_list[0].value = ['$', "{req.headers['x'][0]}"].join('');
+    expect(await ask(bearer(await token()), JSON.stringify(policy))).toMatchObject({ status: 500 });
   });
 
   it('requires every listed token', async () => {
@@ -218,6 +257,8 @@ describe('jwt-validation', () => {
       ['another type', { method: 'POST', headers: ['Content-Type', 'text/plain'], body: 'x' }, '3414'],
       ['no body', { method: 'POST', headers: json }, '3411'],
       ['a body without it', { method: 'POST', headers: json, body: '{"token": 5}' }, '3412'],
+      ['a body that is no object', { method: 'POST', headers: json, body: 'null' }, '3412'],
+      ['a body that is a text', { method: 'POST', headers: json, body: '"token"' }, '3412'],
       ['a body that is no JSON', { method: 'POST', headers: json, body: '{' }, '3412'],
       ['a long body', { method: 'POST', headers: json, body: ' '.repeat(70_000) }, '3411'],
     ])('rejects %s', async (_, fake, code) => {

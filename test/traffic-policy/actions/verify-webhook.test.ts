@@ -146,13 +146,17 @@ describe('verify-webhook', () => {
   });
 
   it('admits every request without enforcement, and records the result', async () => {
-    const tell = ['$', '{actions.ngrok.verify_webhook.verified}'].join('');
+    const tell = ['$', '{json.encode(actions.ngrok.verify_webhook)}'].join('');
     const actions = [
       { type: 'verify-webhook', config: { provider: 'github', secret: SECRET, enforce: false } },
       { type: 'custom-response', config: { body: tell } },
     ];
     const outcome = await ask(JSON.stringify({ on_http_request: [{ actions }] }), { body: BODY });
-    expect(outcome?.kind === 'answer' && outcome.body.toString()).toBe('false');
+    const recorded = (of: typeof outcome) => (of?.kind === 'answer' ? JSON.parse(of.body.toString()) : null);
+    expect(recorded(outcome)).toMatchObject({ verified: false, error: { code: 'ERR_NGROK_3204' } });
+    const headers = ['X-Hub-Signature-256', `sha256=${hmac('sha256', SECRET, BODY).digest('hex')}`];
+    const genuine = await ask(JSON.stringify({ on_http_request: [{ actions }] }), { body: BODY, headers });
+    expect(recorded(genuine)).toEqual({ verified: true, error: { code: '', message: '' } });
   });
 
   it('rejects bodies of more than 1 MiB', async () => {
