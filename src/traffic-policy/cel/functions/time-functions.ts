@@ -1,4 +1,5 @@
-import { type CelFunc, CelScalar, celMethod, objectType } from '@bufbuild/cel';
+import { type CelFunc, CelScalar, celFunc, celMethod, objectType } from '@bufbuild/cel';
+import { create } from '@bufbuild/protobuf';
 import { TimestampSchema, timestampMs } from '@bufbuild/protobuf/wkt';
 import { BoundedMap } from '../../../lib/bounded-map.ts';
 import { currentContext } from '../evaluation.ts';
@@ -27,7 +28,7 @@ const PARTS: Readonly<Record<string, (moment: Date) => number>> = {
 };
 
 /** The parts of a timestamp, in UTC or in a time zone. */
-export const TIME_FUNCTIONS: readonly CelFunc[] = Object.entries(PARTS).flatMap(([name, part]) => [
+const PART_FUNCTIONS: readonly CelFunc[] = Object.entries(PARTS).flatMap(([name, part]) => [
   celMethod(name, TIMESTAMP, [], INT, function () {
     return BigInt(part(new Date(timestampMs(this.message))));
   }),
@@ -35,6 +36,18 @@ export const TIME_FUNCTIONS: readonly CelFunc[] = Object.entries(PARTS).flatMap(
     return BigInt(part(shifted(timestampMs(this.message), zone)));
   }),
 ]);
+
+/** The years 1 to 9999, in seconds since 1970. */
+const [FIRST, LAST] = [-62_135_596_800n, 253_402_300_799n];
+
+export const TIME_FUNCTIONS: readonly CelFunc[] = [
+  ...PART_FUNCTIONS,
+  // The library takes milliseconds.
+  celFunc('timestamp', [INT], TIMESTAMP, (seconds) => {
+    if (seconds < FIRST || seconds > LAST) throw new Error('timestamp: out of range');
+    return create(TimestampSchema, { seconds });
+  }),
+];
 
 function shifted(ms: number, zone: string): Date {
   const fixed = /^([+-]?)(\d\d):(\d\d)$/.exec(zone);
