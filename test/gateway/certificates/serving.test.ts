@@ -120,7 +120,7 @@ describe('a policy, with the gateway’s own CA', () => {
 
 describe('the protocols that a client offers', () => {
   const handshake = async (ALPNProtocols: string[]) => {
-    const options = { host: '127.0.0.1', port: gateway.httpsPort, servername: 'cam.example.com', ALPNProtocols };
+    const options = { host: '127.0.0.1', port: gateway.httpsPort, servername: 'elsewhere.example.net', ALPNProtocols };
     const socket = connect({ ...options, rejectUnauthorized: false });
     try {
       await once(socket, 'secureConnect');

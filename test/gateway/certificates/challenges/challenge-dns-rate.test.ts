@@ -3,7 +3,7 @@ import { QueryRate } from '../../../../src/gateway/certificates/challenges/chall
 
 it.each([
   ['192.0.2.1', '192.0.2.77', '192.0.3.1'],
-  ['2001:db8::1', '2001:db8::5:6:7:8', '2001:db8:0:1::1'],
+  ['2001:db8::1', '2001:db8:0:ff::8', '2001:db8:0:100::1'],
 ])('counts %s together with its neighbours', (address, neighbour, other) => {
   const rate = new QueryRate({ now: () => 0 });
   while (rate.allows(address));
