@@ -79,7 +79,7 @@ it('headers above headerBytes get a 431', async () => {
     return text(socket);
   };
   expect(await ask(3000)).toContain('HTTP/1.1 431 ');
-  expect(await ask(500)).toContain('HTTP/1.1 404 ');
+  expect(await ask(500)).toContain('HTTP/1.1 302 ');
 });
 
 it('headers and handshakes are disconnected after their timeouts', async () => {
