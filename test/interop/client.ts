@@ -25,3 +25,6 @@ export interface Client {
   /** Why a case fails although nothing is broken, by its name. */
   expected: Readonly<Record<string, string>>;
 }
+
+/** Why tests of OAuth fail. */
+export const NO_OAUTH = 'OAuth is not supported; the gateway refuses the option by name';

@@ -1,5 +1,15 @@
 import type { Client } from './client.ts';
+import { go } from './go.ts';
+import { python } from './python.ts';
+import { rust } from './rust.ts';
+import { schemathesis } from './schemathesis.ts';
 import { terraform } from './terraform.ts';
 
 /** All clients that can be tried, by the name on the command line. */
-export const CLIENTS: Record<string, Client[]> = { terraform: [terraform] };
+export const CLIENTS: Record<string, Client[]> = {
+  go,
+  rust: [rust],
+  python: [python],
+  terraform: [terraform],
+  schemathesis: [schemathesis],
+};

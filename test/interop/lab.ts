@@ -3,16 +3,17 @@ import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { issueApiKey } from '../../src/gateway/store/issue-token.ts';
+import { ManagementClient } from '../../src/management/client.ts';
 import { GatewayProcess } from '../support/gateway-process.ts';
 import { NameServer } from '../support/name-server.ts';
 import { firstOf, type Missing, NO_LINUX, programMissing } from '../support/requirements.ts';
 
 /** The address that SDKs connect to unless told otherwise is `connect.` below it. */
 const DOMAIN = 'ngrok-agent.com';
-/** Names that suites bind are below these. */
-const NAMES = [DOMAIN, 'ngrok.io', 'ngrok.app', 'example.com'];
+/** Names that suites bind are below these, too. */
+const FOREIGN_NAMES = ['ngrok.io', 'ngrok.app'];
 
-/** A gateway, and a network in which all names of `NAMES` are the gateway's. */
+/** A gateway, and a network in which the names that SDKs and their suites use are the gateway's. */
 export interface Lab {
   domain: string;
   apiUrl: string;
@@ -52,7 +53,7 @@ export async function runIsolated(folder: string, script: string, args: string[]
 export async function startLab(folder: string): Promise<Lab> {
   mkdirSync(folder);
   const names = await NameServer.start('127.0.0.1', 53);
-  for (const name of NAMES.flatMap((name) => [name, `*.${name}`]))
+  for (const name of [DOMAIN, ...FOREIGN_NAMES].flatMap((name) => [name, `*.${name}`]))
     names.add({ type: 'A', name, data: '127.0.0.1', ttl: 0 });
   let apiKey = '';
   const gateway = await GatewayProcess.start(
@@ -65,8 +66,13 @@ export async function startLab(folder: string): Promise<Lab> {
       },
     },
   );
-  const { authtoken, caFile } = gateway;
+  const { authtoken, caFile, sessionCa: ca } = gateway;
   const apiUrl = `https://api.${DOMAIN}`;
+  const { reservedDomains } = new ManagementClient({ baseUrl: apiUrl, apiKey, ca });
+  for (const name of FOREIGN_NAMES) {
+    const policy = { authority: 'letsencrypt', private_key_type: 'ecdsa' } as const;
+    await reservedDomains.create({ domain: `*.${name}`, certificate_management_policy: policy });
+  }
   return {
     domain: DOMAIN,
     apiUrl,

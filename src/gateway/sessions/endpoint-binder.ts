@@ -152,7 +152,9 @@ export class EndpointBinder {
     } catch (error) {
       if (!(error instanceof PolicyRefused)) throw error;
       if (isOfOptions(error)) throw new RpcError('ERR_NGROK_301', messageOf(error), { cause: error });
-      throw new RpcError('ERR_NGROK_9026', `the traffic policy is invalid: ${messageOf(error)}`, { cause: error });
+      throw new RpcError('ERR_NGROK_9026', `the traffic policy provided is invalid: ${messageOf(error)}`, {
+        cause: error,
+      });
     }
   }
 

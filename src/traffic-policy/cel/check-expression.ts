@@ -201,6 +201,10 @@ class Check {
       return;
     }
     const [first, second] = call.args;
+    if (call.function === '_==_' || call.function === '_!=_') {
+      numberInText(first, second);
+      numberInText(second, first);
+    }
     if (call.function === 'has' && call.target === undefined && call.args.length === 1) {
       this.#hasKey(expr, first, place);
       return;
@@ -277,6 +281,15 @@ class Check {
     this.visit(loop.loopStep, inside);
     limitLoop(loop, TURN_COST + (this.visited - visited) * NODE_COST);
   }
+}
+
+/** Numbers are text under their legacy names: in `res.StatusCode == '200'`, the text becomes a number. */
+function numberInText(variable: Expr | undefined, literal: Expr | undefined): void {
+  const text = literalText(literal);
+  if (literal === undefined || text === null || !/^\d{1,9}$/.test(text)) return;
+  if (!/^(?:req\.ContentLength|res\.(?:ContentLength|StatusCode))$/.test(qualifiedName(variable) ?? '')) return;
+  const { exprKind: kind } = literal;
+  if (kind.case === 'constExpr') kind.value.constantKind = { case: 'int64Value', value: BigInt(text) };
 }
 
 /** @returns null for what is not a literal string */

@@ -27,7 +27,7 @@ const STATUS_BY_CODE: Readonly<Record<string, number>> = {
 /** Codes of a refused traffic policy: our gateway's, and ngrok's for the single problems. */
 const POLICY_CODE = /^ERR_NGROK_(?:9026|22\d\d)$/;
 /** A line of such a refusal, the first with an introduction: `on_http_request[0].expressions[0]: <problem>`. */
-const POLICY_PROBLEM = /^(?:the traffic policy is invalid: )?(\w+(?:\[\d+\]|\.[\w-]+)*): (.+)$/;
+const POLICY_PROBLEM = /^(?:the traffic policy(?: provided)? is invalid: )?(\w+(?:\[\d+\]|\.[\w-]+)*): (.+)$/;
 
 /** Messages of the SDK when the connection broke during a call; a gateway's refusals never match. */
 const BROKEN_CONNECTION =

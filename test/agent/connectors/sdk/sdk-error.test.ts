@@ -21,7 +21,7 @@ it.each(['ERR_NGROK_2200', 'ERR_NGROK_9026'])(
   'answers 400 to a refused policy, with each problem by its place: %s',
   (code) => {
     const message =
-      'failed to start listener: the traffic policy is invalid: on_http_request[0].expressions[1]: no variable x\n' +
+      'failed to start listener: the traffic policy provided is invalid: on_http_request[0].expressions[1]: no variable x\n' +
       `on_http_response[2].actions[0].config.headers: is missing error_code: ${code}`;
     expect(toApiError(new Error(message), SECRET)).toMatchObject({
       status: 400,
