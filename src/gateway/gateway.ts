@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { CleanupStack } from '../lib/cleanup-stack.ts';
+import { descriptorLimit } from '../lib/descriptor-limit.ts';
 import { ExpressMessages } from '../lib/express-messages.ts';
 import type { EdgeLimits } from '../settings/gateway-limits.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
@@ -13,10 +14,13 @@ import { TxtChallenges } from './certificates/challenges/challenge-txt.ts';
 import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { type LocalCa, openLocalCa } from './certificates/local-ca/local-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
+import { type DescriptorShares, descriptorShares } from './descriptor-shares.ts';
 import { EdgeServer } from './edge/edge-server.ts';
+import { HTTP_LIMITS } from './edge/http/http-limits.ts';
 import { lazyListener } from './edge/lazy-listener.ts';
 import type { TlsRouteParts } from './edge/public-tls.ts';
 import { AgentConnections } from './edge/tls/agent-connections.ts';
+import { TLS_LIMITS } from './edge/tls/tls-mux.ts';
 import { type DomainSettings, gatewayDomains, ownDomainOf } from './endpoints/domain-names.ts';
 import { urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
@@ -91,6 +95,7 @@ async function startParts(
   onStop: (stop: () => Promise<void>) => void,
 ) {
   const { host, httpPort, httpsPort, log } = options;
+  const shares = descriptorShares(descriptorLimit());
   const domains = gatewayDomains(options.domain.toLowerCase());
   const { baseDomain } = domains;
   const nameForAgents = connectHost(baseDomain);
@@ -132,7 +137,7 @@ async function startParts(
     host,
     httpPort,
     httpsPort,
-    ...(options.edgeLimits && edgeServerLimits(options.edgeLimits)),
+    ...edgeServerLimits(options.edgeLimits, shares),
     counters,
     log,
   });
@@ -141,7 +146,7 @@ async function startParts(
 
   const { sessions, sessionPort } = await startSessions(
     options,
-    { ca, store, domains, endpoints, policies, ports, counters },
+    { ca, store, domains, endpoints, policies, ports, shares, counters },
     onStop,
   );
   agents.open(sessions);
@@ -182,12 +187,15 @@ async function startParts(
   };
 }
 
-function edgeServerLimits(limits: EdgeLimits) {
-  const { connections, handshakeTimeout, headersTimeout, headerBytes, streams, streamIdleTimeout } = limits;
+/** The limits of the settings, as far as the file descriptors suffice for them. */
+function edgeServerLimits(limits: EdgeLimits | undefined, shares: DescriptorShares) {
+  const { connections: wanted = HTTP_LIMITS.connections, handshakeTimeout, streamIdleTimeout, ...http } = limits ?? {};
+  const connections = Math.min(wanted, shares.connections);
+  const hellos = Math.min(TLS_LIMITS.hellos, shares.hellos);
   return {
-    tlsLimits: { connections, handshakeTimeout },
-    httpLimits: { connections, headersTimeout, headerBytes, streams },
-    streamIdleTimeout,
+    tlsLimits: { connections, hellos, ...(handshakeTimeout !== undefined && { handshakeTimeout }) },
+    httpLimits: { connections, ...http },
+    ...(streamIdleTimeout !== undefined && { streamIdleTimeout }),
   };
 }
 

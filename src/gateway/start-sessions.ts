@@ -1,6 +1,7 @@
 import { AuthtokenAcl } from './access/authtoken-acl.ts';
 import { SessionAccess } from './access/session-access.ts';
 import type { LocalCa } from './certificates/local-ca/local-ca.ts';
+import type { DescriptorShares } from './descriptor-shares.ts';
 import { TcpListeners } from './edge/streams/tcp-listeners.ts';
 import type { DomainSettings } from './endpoints/domain-names.ts';
 import type { EndpointPolicies } from './endpoints/endpoint-policies.ts';
@@ -9,8 +10,9 @@ import { connectHost, tcpHost } from './endpoints/gateway-hosts.ts';
 import { TcpPortAllocator } from './endpoints/tcp-port-allocator.ts';
 import type { GatewayOptions } from './gateway-options.ts';
 import type { TrafficCounters } from './metrics/traffic-counters.ts';
+import { AGENT_LIMITS } from './sessions/agent-limits.ts';
 import { EndpointBinder } from './sessions/endpoint-binder.ts';
-import { SessionServer } from './sessions/session-server.ts';
+import { MAX_UNAUTHENTICATED, SessionServer } from './sessions/session-server.ts';
 import type { Store } from './store/store.ts';
 
 type SessionOptions = Pick<GatewayOptions, 'host' | 'sessionPort' | 'tcpPorts' | 'edgeLimits' | 'agentLimits' | 'log'>;
@@ -23,6 +25,7 @@ interface SessionParts {
   policies: EndpointPolicies;
   /** Ports of the edge, which is already listening. */
   ports: { httpPort: number; httpsPort: number };
+  shares: DescriptorShares;
   counters: TrafficCounters;
 }
 
@@ -33,12 +36,13 @@ interface SessionParts {
  */
 export async function startSessions(
   options: SessionOptions,
-  { ca, store, domains, endpoints, policies, ports, counters }: SessionParts,
+  { ca, store, domains, endpoints, policies, ports, shares, counters }: SessionParts,
   onStop: (stop: () => Promise<void>) => void,
 ) {
   const { host, log } = options;
   const { baseDomain } = domains;
   const { ids } = store;
+  const { sessions: wantedSessions } = { ...AGENT_LIMITS, ...options.agentLimits };
   const sessions = new SessionServer({
     access: new SessionAccess(new AuthtokenAcl(store, domains, ports.httpsPort)),
     binder: new EndpointBinder({
@@ -46,13 +50,14 @@ export async function startSessions(
       ids,
       policies,
       addresses: { baseDomain, ports: { http: ports.httpPort, https: ports.httpsPort }, tcpHost: tcpHost(baseDomain) },
-      tcpPorts: openTcpPorts(options, { endpoints, store, counters }, onStop),
+      tcpPorts: openTcpPorts(options, { endpoints, store, shares, counters }, onStop),
     }),
     ids,
     issueCertificate: () => ca.issue([...new Set([connectHost(baseDomain), host, 'localhost', '127.0.0.1', '::1'])]),
     host,
     port: options.sessionPort,
-    limits: options.agentLimits,
+    unauthenticated: Math.min(MAX_UNAUTHENTICATED, shares.unauthenticated),
+    limits: { ...options.agentLimits, sessions: Math.min(wantedSessions, shares.sessions) },
     counters,
     log,
   });
@@ -64,11 +69,11 @@ export async function startSessions(
 /** @returns null when tcp endpoints are disabled */
 function openTcpPorts(
   { tcpPorts: range = null, edgeLimits: limits, host, log }: SessionOptions,
-  { endpoints, store, counters }: { endpoints: EndpointRegistry; store: Store; counters: TrafficCounters },
+  { endpoints, store, shares, counters }: Pick<SessionParts, 'endpoints' | 'store' | 'shares' | 'counters'>,
   onStop: (stop: () => Promise<void>) => void,
 ): TcpPortAllocator | null {
   if (range === null) return null;
-  const opener = new TcpListeners({ host, endpoints, limits, counters, log });
+  const opener = new TcpListeners({ host, endpoints, limits, connections: shares.tcpConnections, counters, log });
   onStop(async () => opener.stop());
-  return new TcpPortAllocator({ range, opener, memory: store.tcpPorts, log });
+  return new TcpPortAllocator({ range, opener, memory: store.tcpPorts, maxOpen: shares.tcpPorts, log });
 }

@@ -1,6 +1,7 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import { performance } from 'node:perf_hooks';
 import { Counter, Gauge, type Registry } from 'prom-client';
+import { descriptorLimit } from './descriptor-limit.ts';
 
 /**
  * Adds the usual metrics of a process, under the names that prom-client uses. Each is read when it is scraped:
@@ -60,13 +61,8 @@ const GAUGES: readonly [name: string, help: string, value: () => number][] = [
 const LINUX_GAUGES: typeof GAUGES = [
   // Without the descriptor that reads the folder.
   ['process_open_fds', 'Open file descriptors.', () => readdirSync('/proc/self/fd').length - 1],
-  ['process_max_fds', 'Limit on open file descriptors.', maxDescriptors],
+  ['process_max_fds', 'Limit on open file descriptors.', descriptorLimit],
 ];
-
-function maxDescriptors(): number {
-  const [, limit = 'NaN'] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
-  return Number(limit);
-}
 
 /** Since the last scrape, which says more than an average over days. */
 function addUtilization(registry: Registry): void {

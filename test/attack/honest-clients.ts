@@ -1,10 +1,10 @@
 import { type ClientHttp2Session, connect } from 'node:http2';
 import { Agent, request } from 'node:https';
-import { connect as connectTcp } from 'node:net';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { buffer } from 'node:stream/consumers';
 import { connect as connectTls } from 'node:tls';
 import { quantile } from '../support/finding.ts';
+import { within } from '../support/until.ts';
 
 /** Honest clients, in a process of their own. Argument: {@link Visit}, as JSON. Prints {@link Visited}. */
 export interface Visit {
@@ -91,8 +91,10 @@ function sessionTo(host: string): ClientHttp2Session {
   const open = sessions.get(host);
   if (open && !open.closed && !open.destroyed) return open;
   const session = connect(`https://${host}:${httpsPort}`, {
-    createConnection: () =>
-      connectTls({ socket: connectTcp(addressFor(host)), servername: host, ca, ALPNProtocols: ['h2'] }),
+    createConnection: () => {
+      const socket = connectTls({ ...addressFor(host), servername: host, ca, ALPNProtocols: ['h2'] });
+      return socket.once('close', () => session.destroy());
+    },
   });
   session.on('error', () => session.destroy());
   sessions.set(host, session);
@@ -136,10 +138,14 @@ async function visit({ kind, everyMs, ask }: (typeof KINDS)[number]): Promise<Vi
   const one = async (host: string) => {
     const from = performance.now();
     try {
-      await ask(host);
+      // The signals of the requests do not keep the process alive, and HTTP/2 can lose a request with its connection.
+      await within(ask(host), 'the answer', PATIENCE_MS + 1_000);
     } catch (error) {
       const { code, message, name } = error as NodeJS.ErrnoException;
-      const reason = name === 'AbortError' || name === 'TimeoutError' ? 'no answer in 10 s' : (code ?? message);
+      const reason =
+        name === 'AbortError' || name === 'TimeoutError' || /still not after/.test(message)
+          ? 'no answer in 10 s'
+          : (code ?? message);
       failures[reason] = (failures[reason] ?? 0) + 1;
     }
     times.push(performance.now() - from);

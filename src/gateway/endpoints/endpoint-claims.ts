@@ -36,7 +36,7 @@ export class EndpointClaims {
     const address = { protocol, internal, host: host ?? this.#freeName(wanted), port: port ?? 0 };
     owner.credential.authorize(bindingOf(address));
     for (const holder of this.#conflicting(owner, address, pooled)) await takeOver(holder, owner, pooled);
-    const lease = protocol === 'tcp' && !internal ? await this.#openPort(address.port) : null;
+    const lease = protocol === 'tcp' && !internal ? (await this.#claimPort(owner, address.port)).lease : null;
     return { address, lease };
   }
 
@@ -69,10 +69,7 @@ export class EndpointClaims {
 
   async #claimAnyPort(owner: EndpointOwner, { protocol, host }: WantedAddress): Promise<Claim> {
     owner.credential.authorize({ kind: 'any-address' });
-    const { port, lease } = await this.#ports.claim(null).catch((error: unknown) => {
-      if (!(error instanceof RpcError) || error.code !== NO_TCP_PORT || !this.#freePort(owner)) throw error;
-      return this.#ports.claim(null);
-    });
+    const { port, lease } = await this.#claimPort(owner, null);
     return { address: { protocol, internal: false, host: host ?? '', port }, lease };
   }
 
@@ -85,8 +82,14 @@ export class EndpointClaims {
     return newest !== null;
   }
 
-  async #openPort(port: number): Promise<PortLease> {
-    return (await this.#ports.claim(port)).lease;
+  /** @param wanted null: any port */
+  async #claimPort(owner: EndpointOwner, wanted: number | null): Promise<{ port: number; lease: PortLease }> {
+    try {
+      return await this.#ports.claim(wanted);
+    } catch (error) {
+      if (!(error instanceof RpcError) || error.code !== NO_TCP_PORT || !this.#freePort(owner)) throw error;
+      return this.#ports.claim(wanted);
+    }
   }
 
   get #ports(): TcpPortAllocator {

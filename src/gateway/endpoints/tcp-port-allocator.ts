@@ -26,6 +26,8 @@ export interface TcpPortAllocatorOptions {
   range: PortRange;
   opener: PortOpener;
   memory: PortMemory;
+  /** Ports that can be open at once; left out: all of the range. */
+  maxOpen?: number;
   log: Log;
 }
 
@@ -58,11 +60,15 @@ export class TcpPortAllocator {
 
   async #openWanted(port: number): Promise<PortLease> {
     const { first, last } = this.options.range;
-    if (port >= first && port <= last) return this.#lease(port);
+    if (port >= first && port <= last) {
+      if (!this.#open.has(port)) this.#requireRoom();
+      return this.#lease(port);
+    }
     throw new RpcError('ERR_NGROK_307', `port ${port} is outside this gateway's tcp ports ${first} to ${last}`);
   }
 
   async #choose(): Promise<{ port: number; lease: PortLease }> {
+    this.#requireRoom();
     let failure: Error | null = null;
     for (const port of this.#candidates().slice(0, MAX_ATTEMPTS)) {
       if (this.#open.has(port)) continue;
@@ -73,6 +79,12 @@ export class TcpPortAllocator {
       }
     }
     throw failure ?? new RpcError(NO_TCP_PORT, 'no tcp port available: all ports of this gateway are in use');
+  }
+
+  #requireRoom(): void {
+    const { maxOpen = Number.POSITIVE_INFINITY } = this.options;
+    if (this.#open.size < maxOpen) return;
+    throw new RpcError(NO_TCP_PORT, `no tcp port available: the gateway's file descriptors suffice for ${maxOpen}`);
   }
 
   #candidates(): number[] {

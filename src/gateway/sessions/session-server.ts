@@ -15,7 +15,7 @@ import { RefusalLog } from './refusal-log.ts';
 import { RequestTurns } from './request-turns.ts';
 
 /** Connections that have not authenticated, and as many with an unfinished handshake. */
-const MAX_UNAUTHENTICATED = 256;
+export const MAX_UNAUTHENTICATED = 256;
 const SESSION_ID = /^ts_[0-9A-Za-z]{27}$/;
 const HANDSHAKE_MS = 10_000;
 /** Longer than a connection waits before it destroys its socket. */

@@ -18,6 +18,8 @@ export interface TcpListenersOptions {
   };
   /** Left out: the defaults. */
   limits?: Pick<EdgeLimits, 'connections' | 'streamIdleTimeout'> | undefined;
+  /** Limit on the connections of all ports together. */
+  connections: number;
   counters: TrafficCounters;
   log: Log;
 }
@@ -29,11 +31,13 @@ const MAX_CONNECTIONS = 8192;
 export class TcpListeners implements PortOpener {
   readonly #servers = new Map<number, Server>();
   readonly #clients = new Set<Socket>();
+  readonly #total: ConnectionSlots;
   readonly #streams: StreamProxy;
   readonly #onRemoved = (endpoint: GatewayEndpoint) => this.#streams.remove(endpoint);
 
   constructor(private readonly options: TcpListenersOptions) {
-    const { endpoints, limits, counters, log } = options;
+    const { endpoints, limits, connections, counters, log } = options;
+    this.#total = new ConnectionSlots({ limit: connections, closeIdle: () => false });
     const internal: InternalLookup = (...address) => endpoints.internal(...address);
     this.#streams = new StreamProxy({ internal, idleTimeout: limits?.streamIdleTimeout, counters, log });
     endpoints.on('removed', this.#onRemoved);
@@ -44,7 +48,7 @@ export class TcpListeners implements PortOpener {
     const server = createServer({ allowHalfOpen: true, noDelay: true });
     const slots = new ConnectionSlots({ limit: limits?.connections ?? MAX_CONNECTIONS, closeIdle: () => false });
     server.on('connection', (socket) => {
-      if (slots.take(socket)) this.#serve(socket, port);
+      if (this.#total.take(socket) && slots.take(socket)) this.#serve(socket, port);
     });
     server.listen(port, host);
     await once(server, 'listening');
