@@ -57,6 +57,7 @@ function describe(id: string, family: string, operation: Operation): Json {
   return {
     operationId: id,
     summary: operation.summary,
+    description: explain(operation),
     tags: [family],
     parameters: [
       ...VERSION_HEADERS,
@@ -71,6 +72,20 @@ function describe(id: string, family: string, operation: Operation): Json {
       ),
     },
   };
+}
+
+/** What the summary does not say: when a change is durable, how to go on, what cannot be done. */
+function explain({ method, status, listKey, answer }: Operation): string {
+  if (listKey !== null) {
+    return 'Newest first. next_page_uri leads to the next page, and is null on the last one. There is no filter: the parameter is refused with 400 ERR_NGROK_231.';
+  }
+  if (method === 'GET') return 'An unknown id answers 404.';
+  if (status === 201) return 'The new item is durable when the answer arrives, and has an id of its own.';
+  if (method === 'DELETE') return 'It is gone, and its traffic has ended, when the answer arrives.';
+  if (answer === null) return 'The answer does not wait until the agent has done it.';
+  return method === 'PUT'
+    ? 'Members that are left out get their defaults. The change is durable when the answer arrives.'
+    : 'The change is durable when the answer arrives, and applies to new connections.';
 }
 
 /** One of the two is required, which OpenAPI cannot express. */

@@ -100,7 +100,7 @@ export class EndpointClaims {
 
   /** The endpoints that must go offline before the address can be bound. */
   #conflicting(owner: EndpointOwner, address: EndpointAddress, pooled: boolean): readonly OnlineEndpoint[] {
-    const holders = this.options.endpoints.holders(address);
+    const holders = this.options.endpoints.holders(address).filter((holder) => !isOtherLeg(holder, owner, address));
     const shares = (holder: OnlineEndpoint) =>
       holder.pooled && holder.protocol === address.protocol && haveOneOwner(holder.owner.credential, owner.credential);
     return pooled && holders.every(shares) ? [] : holders;
@@ -114,6 +114,13 @@ export class EndpointClaims {
     }
     throw new RpcError('ERR_NGROK_741', 'no free name found; try again or choose a name');
   }
+}
+
+/** Whether an endpoint belongs to another connection of the same agent, which binds each of its endpoints as well. */
+function isOtherLeg(holder: OnlineEndpoint, claimant: EndpointOwner, { protocol }: EndpointAddress): boolean {
+  const { owner } = holder;
+  const isSameAgent = owner.id === claimant.id && owner.credential.id === claimant.credential.id;
+  return isSameAgent && owner !== claimant && holder.protocol === protocol;
 }
 
 /** Ends the holder's session when it has the same credential and is dead. */

@@ -16,6 +16,8 @@ export interface Credential {
 
 /** The agent session that has bound an endpoint, as the registry's users see it. */
 export interface EndpointOwner {
+  /** `ts_…`; further connections of the same agent (legs) have the same. */
+  readonly id: string;
   readonly credential: Credential;
   /** False once the session has ended. */
   readonly online: boolean;

@@ -11,8 +11,15 @@ import type { IdSource } from '../../lib/ids.ts';
 import { type CompiledPolicy, PolicyRefused } from '../../traffic-policy/engine.ts';
 import { demandsOf, type EndpointDemands } from '../endpoint-options/endpoint-options.ts';
 import { isOfOptions } from '../endpoint-options/option-rules.ts';
-import type { EndpointAddress } from '../endpoints/endpoint.ts';
-import { type AddressSettings, addressOptions, tokenFor, urlOf, wantedAddress } from '../endpoints/endpoint-address.ts';
+import type { EndpointAddress, OnlineEndpoint } from '../endpoints/endpoint.ts';
+import {
+  type AddressSettings,
+  addressOptions,
+  tokenFor,
+  urlOf,
+  type WantedAddress,
+  wantedAddress,
+} from '../endpoints/endpoint-address.ts';
 import { EndpointClaims } from '../endpoints/endpoint-claims.ts';
 import type { EndpointPolicies, PolicyTarget } from '../endpoints/endpoint-policies.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
@@ -63,7 +70,7 @@ export class EndpointBinder {
       'ERR_NGROK_301',
       'the options of the endpoint are',
     );
-    const wanted = wantedAddress(request, options, this.options.addresses);
+    const wanted = this.#withName(owner, request, wantedAddress(request, options, this.options.addresses));
     const { protocol } = wanted;
     const { ForwardsTo: forwardsTo, Extra: extra } = request;
     const demands = demandsOf(request.Opts, { protocol, forwardsTo, ipPolicyRef: extra.IPPolicyRef });
@@ -84,6 +91,22 @@ export class EndpointBinder {
       lease?.end();
       throw error;
     }
+  }
+
+  /**
+   * The name for an endpoint that asks for none: that of the same agent's endpoint for the same upstream by the other
+   * scheme. Version 2.3 of ngrok's agent binds http and https, and shows one name (`bind_tls: both`).
+   */
+  #withName(owner: ListenerOwner, { ForwardsTo: forwardsTo }: BindRequest, wanted: WantedAddress): WantedAddress {
+    const { protocol, internal, host } = wanted;
+    if (host !== null || internal || (protocol !== 'http' && protocol !== 'https')) return wanted;
+    const other = protocol === 'http' ? 'https' : 'http';
+    const { endpoints } = this.options;
+    const isSibling = (each: OnlineEndpoint) =>
+      each.owner === owner && each.protocol === other && !each.internal && each.forwardsTo === forwardsTo;
+    const free = (each: OnlineEndpoint) => endpoints.holders({ ...wanted, host: each.host, port: 0 }).length === 0;
+    const sibling = forwardsTo === '' ? undefined : endpoints.list().find((each) => isSibling(each) && free(each));
+    return sibling ? { ...wanted, host: sibling.host } : wanted;
   }
 
   /**

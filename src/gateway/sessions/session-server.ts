@@ -136,7 +136,7 @@ export class SessionServer implements SessionDirectory {
   }
 
   add(session: AgentSession): void {
-    if (session.agent.leg === 0) this.#replace(session);
+    this.#replace(session);
     const { sessions: limit } = this.#limits;
     if (this.#sessions.size >= limit && !this.#makeRoom(session)) {
       throw new RpcError('ERR_NGROK_348', `session limit reached: the gateway has ${limit} sessions`);
@@ -202,7 +202,8 @@ export class SessionServer implements SessionDirectory {
     for (const older of [...this.#sessions]) {
       const sameCredential = older.credential.id === session.credential.id;
       const sameInstance = session.agent.instance !== null && older.agent.instance === session.agent.instance;
-      if (sameCredential && (older.id === session.id || sameInstance)) {
+      const sameLeg = older.agent.leg === session.agent.leg;
+      if (sameCredential && sameLeg && (older.id === session.id || sameInstance)) {
         older.end(new Error('the agent has reconnected'));
       }
     }

@@ -85,6 +85,31 @@ describe('a policy as an object', () => {
   });
 });
 
+it('further connections of one agent share its endpoints, and outlive the first', async () => {
+  const { gateway, session, bind } = await connect();
+  await bind('https', { Domain: 'a.localhost' });
+  const leg = await rawAgent(gateway);
+  const request = auth(gateway, String(session.ClientId));
+  await leg.call(0, { ...request, Extra: { ...request.Extra, LegNumber: 1 } });
+  expect(await leg.call(BIND, { Id: '', Proto: 'https', Opts: { Domain: 'a.localhost' } })).not.toHaveProperty('Error');
+  const [first, second] = gateway.endpoints.list();
+  expect([first?.owner, second?.owner].every((owner) => owner?.online)).toBe(true);
+  first?.owner.end(new Error('cut'));
+  expect(gateway.endpoints.lookup('https', 'a.localhost')).toBe(second);
+});
+
+it('http and https of one upstream get one name when the agent names none', async () => {
+  const { agent, gateway } = await connect();
+  const bind = (Proto: string, ForwardsTo: string) =>
+    agent.call(BIND, { Id: '', Proto, Opts: { Hostname: '' }, ForwardsTo });
+  await bind('https', 'localhost:80');
+  await bind('http', 'localhost:80');
+  await bind('http', 'localhost:81');
+  const [secure, plain, other] = gateway.endpoints.list().map(({ host }) => host);
+  expect(plain).toBe(secure);
+  expect(other).not.toBe(secure);
+});
+
 it('the answers say who and what the agent is connected to', async () => {
   const { agent, session, bind } = await connect();
   expect(session.Extra).toMatchObject({ AgentSessionID: session.ClientId, Region: expect.stringMatching(/./) });
