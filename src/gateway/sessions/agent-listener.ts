@@ -6,6 +6,7 @@ import { ksuidOf } from '../../lib/ids.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { AgentUpstream, ClientInfo, EndpointProtocol } from '../endpoints/endpoint.ts';
 import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
+import type { AgentInfo } from './agent-info.ts';
 import { Lane } from './gated-channel.ts';
 import type { StreamGate } from './stream-gate.ts';
 
@@ -13,6 +14,7 @@ export interface ListenerOwner extends EndpointOwner {
   /** `ts_…` */
   readonly id: string;
   readonly gate: StreamGate;
+  readonly agent: AgentInfo;
 }
 
 export interface ListenerParticulars {

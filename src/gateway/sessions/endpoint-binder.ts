@@ -95,11 +95,13 @@ export class EndpointBinder {
 
   /**
    * The name for an endpoint that asks for none: that of the same agent's endpoint for the same upstream by the other
-   * scheme. Version 2.3 of ngrok's agent binds http and https, and shows one name (`bind_tls: both`).
+   * scheme. Version 2 of ngrok's agent binds http and https, and shows one name (`bind_tls: both`); it gives no client type,
+   * as all SDKs do.
    */
   #withName(owner: ListenerOwner, { ForwardsTo: forwardsTo }: BindRequest, wanted: WantedAddress): WantedAddress {
     const { protocol, internal, host } = wanted;
-    if (host !== null || internal || (protocol !== 'http' && protocol !== 'https')) return wanted;
+    const isVersion2 = owner.agent.clientType === '' && owner.agent.version.startsWith('2.');
+    if (!isVersion2 || host !== null || internal || (protocol !== 'http' && protocol !== 'https')) return wanted;
     const other = protocol === 'http' ? 'https' : 'http';
     const { endpoints } = this.options;
     const isSibling = (each: OnlineEndpoint) =>

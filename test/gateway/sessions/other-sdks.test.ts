@@ -98,8 +98,11 @@ it('further connections of one agent share its endpoints, and outlive the first'
   expect(gateway.endpoints.lookup('https', 'a.localhost')).toBe(second);
 });
 
-it('http and https of one upstream get one name when the agent names none', async () => {
-  const { agent, gateway } = await connect();
+it('http and https of one upstream get one name when version 2 of the agent names none', async () => {
+  const gateway = await SessionGateway.start();
+  const agent = await rawAgent(gateway);
+  const request = auth(gateway);
+  await agent.call(0, { ...request, Extra: { ...request.Extra, Version: '2.3.41' } });
   const bind = (Proto: string, ForwardsTo: string) =>
     agent.call(BIND, { Id: '', Proto, Opts: { Hostname: '' }, ForwardsTo });
   await bind('https', 'localhost:80');
