@@ -29,6 +29,9 @@ const SHARED = [
   ...below(['gateway/api', 'gateway/certificates', 'gateway/store']),
   'test/management/{client-gateway,provision}.test.ts',
   'test/traffic-policy/hostile-text.test.ts',
+  // These wait for deadlines and send megabytes.
+  'test/gateway/edge/clients/{client-progress,http1/http1-client,http2/http2-floods}.test.ts',
+  'test/gateway/edge/{proxy/http-proxy,tls/tls-mux,upstreams/http2-upstream}.test.ts',
 ];
 
 export default defineConfig({

@@ -130,7 +130,8 @@ describe('a connection ends with', () => {
     raw.send(post(1), ...Array.from({ length: 9 }, () => frame(Frame.data, 0, 1, Buffer.alloc(16_384))));
     const outcome = await Promise.race([raw.outcome(1), raw.end()]);
     endpoint.open = opening;
-    expect([undefined, { reset: Code.flowControl }]).toContainEqual(outcome);
+    // nghttp2 ends the stream or, since 1.70, the connection.
+    expect([undefined, null, { reset: Code.flowControl }]).toContainEqual(outcome);
     expect(reached).toEqual([]);
   });
 });
