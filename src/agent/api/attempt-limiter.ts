@@ -1,5 +1,5 @@
 import { BoundedMap } from '../../lib/bounded-map.ts';
-import { type Clock, systemClock } from '../../lib/clock.ts';
+import { type Clock, systemClock } from '../../lib/time/clock.ts';
 
 /** Wrong attempts of a client that get an ordinary answer, and how long each one counts. */
 const BURST = 5;
@@ -7,8 +7,8 @@ const INTERVAL_MS = 2_000;
 const MAX_CLIENTS = 1_024;
 
 /**
- * Finds clients that guess tokens, by their wrong attempts. The right token always works, whoever else uses the client's
- * address. So a guesser learns of each token whether it is right; 192 bits are safe from any number of guesses.
+ * Finds clients that guess tokens, by their wrong attempts. The right token always works, even from an address that others
+ * guess from. So a guesser learns of each token whether it is right; 192 bits are safe from any number of guesses.
  */
 export class AttemptLimiter {
   /** For each client, when all its wrong attempts stop counting. */
