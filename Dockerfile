@@ -47,6 +47,6 @@ VOLUME /data
 # Sockets are in memory, so that the root file system can be read-only.
 ENV PATH=/usr/local/bin:/usr/bin:/bin DATA_DIR=/data TMPDIR=/dev/shm AGENT_GATEWAY=remote
 HEALTHCHECK --interval=60s --timeout=10s --start-period=30s CMD ["node", "dist/cli.js", "health"]
-# Memory for small devices, and processor time of bulk transfers through a gateway (src/lib/minor-gc.ts).
+# Memory for small devices, and processor time of bulk transfers through a gateway (src/lib/process/minor-gc.ts).
 ENTRYPOINT ["node", "--max-semi-space-size=1", "--expose-gc", "dist/cli.js"]
 CMD ["run"]

@@ -1,6 +1,6 @@
 /** A gateway in its own process; SIGUSR2 prints what is online. Argument: its data folder. */
 import { startGateway } from '../src/gateway/gateway.ts';
-import { createLog } from '../src/lib/log.ts';
+import { createLog } from '../src/lib/log/log.ts';
 
 const gateway = await startGateway({
   dataDir: process.argv[2] ?? '',

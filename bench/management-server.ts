@@ -7,8 +7,8 @@ import { nothingOnline } from '../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../src/gateway/metrics/traffic-counters.ts';
 import { issueApiKey } from '../src/gateway/store/issue-token.ts';
 import { openGatewayStore } from '../src/gateway/store/open-gateway-store.ts';
-import { ExpressMessages } from '../src/lib/express-messages.ts';
-import { createLog } from '../src/lib/log.ts';
+import { ExpressMessages } from '../src/lib/http/express-messages.ts';
+import { createLog } from '../src/lib/log/log.ts';
 
 const [rows = '0', dataDir = ''] = process.argv.slice(2);
 const store = openGatewayStore({ dataDir, encryptionKey: null });

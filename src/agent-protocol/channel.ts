@@ -1,4 +1,4 @@
-import { trackBuffer } from '../lib/minor-gc.ts';
+import { trackBuffer } from '../lib/process/minor-gc.ts';
 import type { ByteReceiver } from './byte-channel.ts';
 import { ByteQueue } from './byte-queue.ts';
 import { type FrameWriter, MuxError, ProtocolViolation } from './frames.ts';

@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream';
-import { trackBuffer } from '../lib/minor-gc.ts';
+import { trackBuffer } from '../lib/process/minor-gc.ts';
 import { Channel, type ChannelHost } from './channel.ts';
 import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
 import type { MemoryBudget, MemoryUser } from './memory-budget.ts';

@@ -1,10 +1,10 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CleanupStack } from '../lib/cleanup-stack.ts';
-import { type Clock, systemClock } from '../lib/clock.ts';
 import { OperatorError } from '../lib/errors.ts';
-import type { Log, LogLevel } from '../lib/log.ts';
+import type { Log, LogLevel } from '../lib/log/log.ts';
 import { isLoopbackHost } from '../lib/network/loopback-host.ts';
+import { type Clock, systemClock } from '../lib/time/clock.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { VERSION } from '../version.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';

@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { explainUnreadable, writeDurably } from '../lib/durable-write.ts';
 import { hasErrno, OperatorError } from '../lib/errors.ts';
+import { explainUnreadable, writeDurably } from '../lib/files/durable-write.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 
 /** File in the data folder that holds the token when none was set. */

@@ -1,9 +1,9 @@
 import { join } from 'node:path';
-import { createFolder } from '../lib/create-folder.ts';
-import type { Log, LogLevel } from '../lib/log.ts';
+import { createFolder } from '../lib/files/create-folder.ts';
+import type { Log, LogLevel } from '../lib/log/log.ts';
 import { hostPort } from '../lib/network/ip-address.ts';
 import { NO_PROXIES } from '../lib/network/proxy-rules.ts';
-import { startError } from '../lib/start-error.ts';
+import { startError } from '../lib/process/start-error.ts';
 import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-address.ts';
 import type { GatewayLinkOptions } from './connectors/sdk/gateway-link.ts';

@@ -1,6 +1,6 @@
-import type { Clock } from '../lib/clock.ts';
 import { Limiter } from '../lib/limiter.ts';
-import type { Log } from '../lib/log.ts';
+import type { Log } from '../lib/log/log.ts';
+import type { Clock } from '../lib/time/clock.ts';
 import type { Connector } from './connectors/connector.ts';
 import type { TunnelStatus } from './tunnels/tunnel.ts';
 import { TunnelSupervisor } from './tunnels/tunnel-supervisor.ts';

@@ -1,7 +1,7 @@
 import { diagnose } from '../doctor/diagnose.ts';
 import { renderReport, wantsColor } from '../doctor/report.ts';
 import { OperatorError } from '../lib/errors.ts';
-import { createLog } from '../lib/log.ts';
+import { createLog } from '../lib/log/log.ts';
 import { serviceEnvironment } from '../service/environment.ts';
 import { requireRoot, thisHost, thisProgram } from '../service/host.ts';
 import { AGENT_SERVICE, stateFolderOf } from '../service/service.ts';

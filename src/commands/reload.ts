@@ -1,6 +1,6 @@
 import type { Agent } from '../agent/agent.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
-import type { Log } from '../lib/log.ts';
+import type { Log } from '../lib/log/log.ts';
 import type { SettingsSource } from '../settings/agent-settings.ts';
 
 /** Reloads the settings at each SIGHUP. Signals during a reload cause one more reload. */

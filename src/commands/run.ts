@@ -1,5 +1,5 @@
 import { type Agent, type AgentStatus, startAgent } from '../agent/agent.ts';
-import { createLog } from '../lib/log.ts';
+import { createLog } from '../lib/log/log.ts';
 import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
 import { SettingsSource } from '../settings/agent-settings.ts';
 import { logUnknownSettings } from '../settings/unknown-settings.ts';

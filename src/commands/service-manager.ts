@@ -1,4 +1,4 @@
-import type { Log } from '../lib/log.ts';
+import type { Log } from '../lib/log/log.ts';
 import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
 import { loadServiceManager } from '../settings/service-manager-settings.ts';
 

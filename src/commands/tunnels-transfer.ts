@@ -11,9 +11,9 @@ import type { Tunnel } from '../agent/tunnels/tunnel.ts';
 import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
 import { differencesBetween, type ImportedTunnel, parseTunnels } from '../agent/tunnels/tunnel-import.ts';
 import { TUNNELS_VERSION, TunnelStore, tunnelsCodec, tunnelsFile } from '../agent/tunnels/tunnel-store.ts';
-import { writeDurably } from '../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
-import { createLog } from '../lib/log.ts';
+import { writeDurably } from '../lib/files/durable-write.ts';
+import { createLog } from '../lib/log/log.ts';
 import { loadSettings, type Settings } from '../settings/agent-settings.ts';
 
 /** Standard output or input. */

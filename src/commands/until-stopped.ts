@@ -1,4 +1,4 @@
-import type { Log } from '../lib/log.ts';
+import type { Log } from '../lib/log/log.ts';
 
 /** Milliseconds before a slow stop ends the process; all acknowledged changes are on the disk already. */
 const STOP_DEADLINE_MS = 4500;

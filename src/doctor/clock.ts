@@ -1,8 +1,8 @@
 import { request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
-import { withDeadline } from '../lib/deadline.ts';
 import { connectionFor } from '../lib/network/proxied-connection.ts';
 import type { ProxyRules } from '../lib/network/proxy-rules.ts';
+import { withDeadline } from '../lib/time/deadline.ts';
 import { type Check, check, failed, ok, type Result, skipped } from './finding.ts';
 import type { Reach } from './gateway-reach.ts';
 

@@ -1,8 +1,8 @@
 import { constants } from 'node:fs';
 import { access, lstat, readdir, rm, stat, statfs, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { diskAdvice } from '../lib/durable-write.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
+import { diskAdvice } from '../lib/files/durable-write.ts';
 import { type Check, failed, ok, type Result } from './finding.ts';
 
 /** With less free space, the next write of the tunnels or of a certificate may fail. */

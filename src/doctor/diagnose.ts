@@ -3,11 +3,11 @@ import { type GatewayLink, openGatewayLink, pemOf } from '../agent/connectors/sd
 import { probeTls } from '../agent/connectors/tls-probe.ts';
 import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
 import { tunnelsFile } from '../agent/tunnels/tunnel-store.ts';
-import { systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
-import type { Log } from '../lib/log.ts';
+import type { Log } from '../lib/log/log.ts';
 import { NO_PROXIES, type ProxyServer } from '../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../lib/network/trusted-cas.ts';
+import { systemClock } from '../lib/time/clock.ts';
 import { CLOUD_API } from '../management/cloud-api.ts';
 import type { ServiceState } from '../service/status.ts';
 import type { GatewaySettings, Settings } from '../settings/agent-settings.ts';

@@ -1,9 +1,9 @@
 import { promises as dns } from 'node:dns';
 import { isIP } from 'node:net';
 import type { GatewayLink } from '../agent/connectors/sdk/gateway-link.ts';
-import { withDeadline } from '../lib/deadline.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
 import { displayProxy } from '../lib/network/proxy-rules.ts';
+import { withDeadline } from '../lib/time/deadline.ts';
 import { type Check, check, failed, ok, type Result, skipped, summarize } from './finding.ts';
 
 const LOOKUP_MS = 5_000;

@@ -1,5 +1,5 @@
-import { withDeadline } from '../lib/deadline.ts';
 import { messageOf } from '../lib/errors.ts';
+import { withDeadline } from '../lib/time/deadline.ts';
 import { type Check, type Finding, failed, NotKnown, skipped } from './finding.ts';
 
 /** Milliseconds for each check, and in total: all checks run concurrently. */

@@ -1,4 +1,4 @@
-import type { Log } from '../lib/log.ts';
+import type { Log } from '../lib/log/log.ts';
 import type { PortRange } from '../lib/network/port-range.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from '../settings/certificate-settings.ts';
 import type { AgentLimits, EdgeLimits } from '../settings/gateway-limits.ts';

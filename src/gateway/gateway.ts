@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { CleanupStack } from '../lib/cleanup-stack.ts';
-import { descriptorLimit } from '../lib/descriptor-limit.ts';
-import { ExpressMessages } from '../lib/express-messages.ts';
+import { ExpressMessages } from '../lib/http/express-messages.ts';
+import { descriptorLimit } from '../lib/process/descriptor-limit.ts';
 import type { EdgeLimits } from '../settings/gateway-limits.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
 import { VERSION } from '../version.ts';

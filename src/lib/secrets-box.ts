@@ -1,7 +1,7 @@
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { chmodSync, readFileSync, statSync } from 'node:fs';
-import { createDurablySync, explainUnreadable } from './durable-write.ts';
 import { hasErrno, OperatorError } from './errors.ts';
+import { createDurablySync, explainUnreadable } from './files/durable-write.ts';
 
 const KEY_BYTES = 32;
 const NONCE_BYTES = 12;

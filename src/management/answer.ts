@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { DeadlineExceeded } from '../lib/deadline.ts';
 import { messageOf } from '../lib/errors.ts';
-import { parseRetryAfter } from '../lib/retry-after.ts';
+import { parseRetryAfter } from '../lib/http/retry-after.ts';
+import { DeadlineExceeded } from '../lib/time/deadline.ts';
 import type { FetchAnswer } from './fetch.ts';
 import { ManagementError, TIMEOUT, UNREACHABLE, UNREADABLE_ANSWER } from './management-error.ts';
 

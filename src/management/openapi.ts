@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ErrorBody, errorResponse, type Json, jsonSchema } from '../lib/openapi.ts';
+import { ErrorBody, errorResponse, type Json, jsonSchema } from '../lib/http/openapi.ts';
 import { allOperations, type Operation } from './operations.ts';
 import { idPattern } from './resources/resource.ts';
 

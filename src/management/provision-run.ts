@@ -1,4 +1,4 @@
-import type { Clock } from '../lib/clock.ts';
+import type { Clock } from '../lib/time/clock.ts';
 import type { ManagementClient } from './client.ts';
 import type { CnameRecord } from './cname-record.ts';
 import type { BotUser } from './resources/bot-user.ts';

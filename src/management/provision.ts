@@ -1,5 +1,5 @@
-import { systemClock } from '../lib/clock.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
+import { systemClock } from '../lib/time/clock.ts';
 import type { ManagementClient } from './client.ts';
 import { CnameChecker, type CnameRecord, requiredRecords } from './cname-record.ts';
 import { awaitCertificate, awaitRecords } from './domain-readiness.ts';

@@ -1,6 +1,7 @@
 /** The public entry `device-agent/management`: the typed client and the provisioning workflow. */
-export type { Clock } from '../lib/clock.ts';
+
 export { OperatorError } from '../lib/errors.ts';
+export type { Clock } from '../lib/time/clock.ts';
 export { ManagementClient, type ReservedDomains, type TlsEdges, type TunnelSessions } from './client.ts';
 export { type CnameRecord, zoneFileLine } from './cname-record.ts';
 export type { CallOptions, Collection, EdgeModule, ListOptions, Page, ReadableCollection } from './collection.ts';

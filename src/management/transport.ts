@@ -1,6 +1,6 @@
-import { backoffDelay } from '../lib/backoff.ts';
-import { type Clock, systemClock } from '../lib/clock.ts';
-import { withOwnSignal, withSignal } from '../lib/deadline.ts';
+import { backoffDelay } from '../lib/time/backoff.ts';
+import { type Clock, systemClock } from '../lib/time/clock.ts';
+import { withOwnSignal, withSignal } from '../lib/time/deadline.ts';
 import { noAnswer, readAnswer } from './answer.ts';
 import { chooseFetch } from './choose-fetch.ts';
 import { CLOUD_API } from './cloud-api.ts';

@@ -1,7 +1,7 @@
 import { chmod, chown, readFile, stat } from 'node:fs/promises';
-import { createFolder } from '../lib/create-folder.ts';
-import { writeDurably } from '../lib/durable-write.ts';
 import { hasErrno, OperatorError } from '../lib/errors.ts';
+import { createFolder } from '../lib/files/create-folder.ts';
+import { writeDurably } from '../lib/files/durable-write.ts';
 import type { Host } from './host.ts';
 import { configFolderOf, type Service, settingsFileOf, unitFileOf, userFileOf } from './service.ts';
 import { isEdited, type ProgramPaths, unitText, userText } from './unit.ts';

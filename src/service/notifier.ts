@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { messageOf } from '../lib/errors.ts';
-import type { Log } from '../lib/log.ts';
+import type { Log } from '../lib/log/log.ts';
 import type { ServiceManagerSettings } from '../settings/service-manager-settings.ts';
 
 const SEND_DEADLINE_MS = 10_000;

@@ -1,4 +1,4 @@
-import type { Log } from '../lib/log.ts';
+import type { Log } from '../lib/log/log.ts';
 import type { Notifier } from './notifier.ts';
 
 /** Milliseconds between checks of the program. */

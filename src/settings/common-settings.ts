@@ -1,4 +1,4 @@
-import type { LogFormat, LogLevel } from '../lib/log.ts';
+import type { LogFormat, LogLevel } from '../lib/log/log.ts';
 import type { ProxyRules } from '../lib/network/proxy-rules.ts';
 import type { Parsed } from './variables.ts';
 

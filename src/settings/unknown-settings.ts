@@ -1,4 +1,4 @@
-import type { Log } from '../lib/log.ts';
+import type { Log } from '../lib/log/log.ts';
 import { textsOfFiles } from './setting-sources.ts';
 import { VARIABLES } from './variables.ts';
 

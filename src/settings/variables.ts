@@ -1,4 +1,4 @@
-import { LOG_LEVELS, type LogFormat } from '../lib/log.ts';
+import { LOG_LEVELS, type LogFormat } from '../lib/log/log.ts';
 import type { OwnNamesChoice } from './certificate-settings.ts';
 import { parseUpstreamRules, type UpstreamRules } from './upstream-rules.ts';
 import {

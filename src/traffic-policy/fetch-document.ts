@@ -2,9 +2,9 @@ import { lookup as systemLookup } from 'node:dns';
 import type { IncomingMessage } from 'node:http';
 import { get } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
-import { withDeadline } from '../lib/deadline.ts';
 import { cidrList } from '../lib/network/cidr.ts';
 import { parseAddress } from '../lib/network/ip-address.ts';
+import { withDeadline } from '../lib/time/deadline.ts';
 
 const DEADLINE_MS = 5000;
 

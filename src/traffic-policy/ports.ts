@@ -1,4 +1,4 @@
-import { type Clock, systemClock } from '../lib/clock.ts';
+import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { fetchDocument } from './fetch-document.ts';
 import { PolicyState } from './state/policy-state.ts';
 import { ProcessorTime } from './state/processor-time.ts';

@@ -1,7 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Agent, startAgent } from '../../src/agent/agent.ts';
-import { createLog } from '../../src/lib/log.ts';
+import { createLog } from '../../src/lib/log/log.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';
 
 /** Argument of a process that runs many agents, as JSON. */

@@ -1,6 +1,6 @@
 import { getEventListeners } from 'node:events';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { systemClock } from '../../src/lib/clock.ts';
+import { systemClock } from '../../src/lib/time/clock.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { ManagementError } from '../../src/management/management-error.ts';
 import type { ManagementClientOptions } from '../../src/management/transport.ts';

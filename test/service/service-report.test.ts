@@ -1,6 +1,6 @@
 import { EventEmitter, once } from 'node:events';
 import { expect, it, onTestFinished } from 'vitest';
-import { createLog } from '../../src/lib/log.ts';
+import { createLog } from '../../src/lib/log/log.ts';
 import { ServiceReport } from '../../src/service/service-report.ts';
 
 /** A report on a fake program to a fake systemd. */

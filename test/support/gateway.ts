@@ -7,7 +7,7 @@ import { text } from 'node:stream/consumers';
 import ngrok from '@ngrok/ngrok';
 import { type Gateway, startGateway } from '../../src/gateway/gateway.ts';
 import type { GatewayOptions } from '../../src/gateway/gateway-options.ts';
-import { createLog } from '../../src/lib/log.ts';
+import { createLog } from '../../src/lib/log/log.ts';
 
 /** A gateway on free loopback ports, with a temporary data folder. */
 export interface TestGateway extends Gateway {

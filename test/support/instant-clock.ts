@@ -1,4 +1,4 @@
-import { type Clock, systemClock } from '../../src/lib/clock.ts';
+import { type Clock, systemClock } from '../../src/lib/time/clock.ts';
 import { UPTIME_MS } from './uptime.ts';
 
 /** A clock whose sleeps take no time but are recorded. */

@@ -16,8 +16,8 @@ import { type LiveView, nothingOnline, type Revocation } from '../../src/gateway
 import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
 import { issueApiKey } from '../../src/gateway/store/issue-token.ts';
 import { openStore, type Store } from '../../src/gateway/store/store.ts';
-import { type Clock, systemClock } from '../../src/lib/clock.ts';
 import { SecretsBox } from '../../src/lib/secrets-box.ts';
+import { type Clock, systemClock } from '../../src/lib/time/clock.ts';
 import { openApiDocument } from '../../src/management/openapi.ts';
 import { OpenApiCheck } from './openapi-check.ts';
 

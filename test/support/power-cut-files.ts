@@ -1,5 +1,5 @@
 import { basename, dirname, join } from 'node:path';
-import type { FileOperations } from '../../src/lib/durable-write.ts';
+import type { FileOperations } from '../../src/lib/files/durable-write.ts';
 
 /** Thrown by every operation after the power cut. */
 export class PowerCut extends Error {}

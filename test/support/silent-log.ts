@@ -1,5 +1,5 @@
 import { pino } from 'pino';
-import type { Log } from '../../src/lib/log.ts';
+import type { Log } from '../../src/lib/log/log.ts';
 
 /** A log without output. */
 export const silentLog: Log = pino({ level: 'silent' });

@@ -1,4 +1,4 @@
-import type { Clock } from '../../src/lib/clock.ts';
+import type { Clock } from '../../src/lib/time/clock.ts';
 import { UPTIME_MS } from './uptime.ts';
 
 interface Sleeper {

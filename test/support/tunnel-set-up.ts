@@ -8,7 +8,7 @@ import { TunnelManager, type TunnelManagerOptions } from '../../src/agent/tunnel
 import { type StoredTunnels, TunnelStore, tunnelsCodec } from '../../src/agent/tunnels/tunnel-store.ts';
 import { UpstreamDialer } from '../../src/agent/upstreams/upstream-dialer.ts';
 import { UpstreamGuard } from '../../src/agent/upstreams/upstream-guard.ts';
-import { systemClock } from '../../src/lib/clock.ts';
+import { systemClock } from '../../src/lib/time/clock.ts';
 import { parseUpstreamRules } from '../../src/settings/upstream-rules.ts';
 import { FakeConnector } from './fake-connector.ts';
 import { silentLog } from './silent-log.ts';

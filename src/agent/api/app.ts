@@ -1,7 +1,7 @@
 import express, { type Express, type RequestHandler } from 'express';
-import type { Log } from '../../lib/log.ts';
+import { answerUnconditionally } from '../../lib/http/unconditional-answers.ts';
+import type { Log } from '../../lib/log/log.ts';
 import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
-import { answerUnconditionally } from '../../lib/unconditional-answers.ts';
 import { bearerAuth, directClient, forwardedClient } from './bearer-auth.ts';
 import { errorHandler, noSuchPath } from './error-handler.ts';
 import { type HealthSource, healthRouter, livenessRouter } from './health-router.ts';

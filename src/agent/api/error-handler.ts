@@ -1,6 +1,6 @@
 import type { ErrorRequestHandler, RequestHandler, Response } from 'express';
 import { ApiError, errorBody } from '../../lib/errors.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import { AgentError } from '../errors/agent-error.ts';
 
 /** Answers requests for paths that no router serves. */

@@ -1,5 +1,5 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
-import { addProcessMetrics } from '../../lib/process-metrics.ts';
+import { addProcessMetrics } from '../../lib/process/process-metrics.ts';
 import { SESSION_STATES, type SessionStatus } from '../connectors/connector.ts';
 import { TUNNEL_STATES, type TunnelState } from '../tunnels/tunnel.ts';
 

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ErrorBody, errorResponse, type Json, jsonSchema } from '../../lib/openapi.ts';
+import { ErrorBody, errorResponse, type Json, jsonSchema } from '../../lib/http/openapi.ts';
 import { TunnelRequest } from '../tunnels/tunnel.ts';
 import { StatusReport } from './health-router.ts';
 import { CreatedTunnel, ListedTunnel, TunnelDetail } from './present.ts';

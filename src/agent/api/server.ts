@@ -4,10 +4,10 @@ import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ApiError, hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import type { Log } from '../../lib/log.ts';
+import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
+import { replaceInvalidTarget } from '../../lib/http/request-target.ts';
+import type { Log } from '../../lib/log/log.ts';
 import { hostPort } from '../../lib/network/ip-address.ts';
-import { answerProtocolErrors } from '../../lib/protocol-errors.ts';
-import { replaceInvalidTarget } from '../../lib/request-target.ts';
 
 /** Where to listen: a port (0: any free one), or a unix socket in a folder of mode 0700. */
 export type Listen = { host: string; port: number } | { path: string };

@@ -1,4 +1,4 @@
-import type { Clock } from '../../lib/clock.ts';
+import type { Clock } from '../../lib/time/clock.ts';
 import type { ProgressMonitor } from './progress-monitor.ts';
 
 /** Seconds between heartbeats, and the tolerance that the gateway is asked for on top. */

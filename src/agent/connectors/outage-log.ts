@@ -1,5 +1,5 @@
-import type { Clock } from '../../lib/clock.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
+import type { Clock } from '../../lib/time/clock.ts';
 
 /** New reasons logged per outage. */
 const MAX_REASONS = 5;

@@ -1,4 +1,4 @@
-import type { Clock } from '../../lib/clock.ts';
+import type { Clock } from '../../lib/time/clock.ts';
 
 /** When the session supervisor last made progress; the watchdog restarts an agent that makes none. */
 export class ProgressMonitor {

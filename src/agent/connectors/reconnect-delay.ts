@@ -1,5 +1,5 @@
-import type { Clock } from '../../lib/clock.ts';
-import { withOwnSignal, withSignal } from '../../lib/deadline.ts';
+import type { Clock } from '../../lib/time/clock.ts';
+import { withOwnSignal, withSignal } from '../../lib/time/deadline.ts';
 import type { Probe, ProbeAnswer } from './gateway-probe.ts';
 
 /** Milliseconds between probes: uniform in this range, so that a fleet never probes in step. */

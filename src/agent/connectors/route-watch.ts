@@ -2,8 +2,8 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import type { Clock } from '../../lib/clock.ts';
 import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
+import type { Clock } from '../../lib/time/clock.ts';
 
 /** How packets for an address leave this device. */
 export interface Route {

@@ -1,8 +1,8 @@
-import { backoffDelay } from '../../lib/backoff.ts';
-import type { Clock } from '../../lib/clock.ts';
-import { withDeadline, withOwnSignal } from '../../lib/deadline.ts';
 import { messageOf } from '../../lib/errors.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
+import { backoffDelay } from '../../lib/time/backoff.ts';
+import type { Clock } from '../../lib/time/clock.ts';
+import { withDeadline, withOwnSignal } from '../../lib/time/deadline.ts';
 import type { SessionState, SessionStatus } from './connector.ts';
 import type { Probe, ProbeAnswer } from './gateway-probe.ts';
 import { type GatewaySession, SessionRefused } from './gateway-session.ts';

@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { readdir, rename, rm, stat } from 'node:fs/promises';
 import { join, relative } from 'node:path';
-import { systemClock } from '../../lib/clock.ts';
-import { createFolder } from '../../lib/create-folder.ts';
-import { diskAdvice } from '../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import { createFolder } from '../../lib/files/create-folder.ts';
+import { diskAdvice } from '../../lib/files/durable-write.ts';
 import { MAX_SOCKET_PATH } from '../../lib/network/unix-socket.ts';
+import { systemClock } from '../../lib/time/clock.ts';
 import { askLockOwner, LockSocket } from './lock-socket.ts';
 import { openPrivateFolder, runtimePath } from './runtime-folder.ts';
 

@@ -1,5 +1,6 @@
 import { basename, dirname, join } from 'node:path';
 import type { Adapter } from 'lowdb';
+import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
 import {
   diskAdvice,
   type FileOperations,
@@ -7,9 +8,8 @@ import {
   stage,
   temporaryNameOf,
   withDiskAdvice,
-} from '../../lib/durable-write.ts';
-import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
-import type { Log } from '../../lib/log.ts';
+} from '../../lib/files/durable-write.ts';
+import type { Log } from '../../lib/log/log.ts';
 
 /** Converts the data of a file to text and back. */
 export interface Codec<T> {

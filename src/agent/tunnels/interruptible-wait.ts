@@ -1,4 +1,4 @@
-import type { Clock } from '../../lib/clock.ts';
+import type { Clock } from '../../lib/time/clock.ts';
 
 /** The one wait that a loop is in, which others can end early. */
 export class InterruptibleWait {

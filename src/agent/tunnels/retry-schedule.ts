@@ -1,6 +1,6 @@
-import { type BackoffPolicy, backoffDelay } from '../../lib/backoff.ts';
-import { DeadlineExceeded } from '../../lib/deadline.ts';
 import { ApiError } from '../../lib/errors.ts';
+import { type BackoffPolicy, backoffDelay } from '../../lib/time/backoff.ts';
+import { DeadlineExceeded } from '../../lib/time/deadline.ts';
 
 const RETRY: BackoffPolicy = { baseMs: 500, maxMs: 30_000 };
 /** How long other tunnels go first after one attempt without an answer; doubles with each further one. */

@@ -1,4 +1,4 @@
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import type { OpenTunnel } from './tunnel-opener.ts';
 
 /** A tunnel's endpoint while it has one, and the attempt to bind it while one is under way. */

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import type { Clock } from '../../lib/clock.ts';
 import { Limiter } from '../../lib/limiter.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
+import type { Clock } from '../../lib/time/clock.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
 import type { Connector } from '../connectors/connector.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';

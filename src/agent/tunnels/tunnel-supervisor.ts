@@ -1,7 +1,7 @@
-import type { Clock } from '../../lib/clock.ts';
 import { ApiError, messageOf } from '../../lib/errors.ts';
 import type { Limiter } from '../../lib/limiter.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
+import type { Clock } from '../../lib/time/clock.ts';
 import type { SessionStatus } from '../connectors/connector.ts';
 import { InterruptibleWait } from './interruptible-wait.ts';
 import { RetrySchedule } from './retry-schedule.ts';

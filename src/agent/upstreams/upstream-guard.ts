@@ -1,8 +1,8 @@
 import { promises as dns, type LookupAddress } from 'node:dns';
-import { withDeadline } from '../../lib/deadline.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { embeddedIpv4 } from '../../lib/network/embedded-ipv4.ts';
 import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
+import { withDeadline } from '../../lib/time/deadline.ts';
 import type { UpstreamRules } from '../../settings/upstream-rules.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';

@@ -4,7 +4,7 @@ import type { LookupFunction } from 'node:net';
 import net, { isIP, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import tls from 'node:tls';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { displayUpstream, type TcpUpstream, type Upstream } from './upstream.ts';
 import type { UpstreamGuard } from './upstream-guard.ts';

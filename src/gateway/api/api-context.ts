@@ -1,4 +1,4 @@
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { LiveView } from '../endpoints/live-view.ts';

@@ -1,6 +1,6 @@
 import type { Request, Response } from 'express';
 import { ApiError, errorBody } from '../../lib/errors.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import { DatabaseBusy, DatabaseUnwritable } from '../store/database-problems.ts';
 import type { ErrorHandler } from './handler.ts';
 import { refuse } from './refuse.ts';

@@ -1,4 +1,4 @@
-import type { Clock } from '../../lib/clock.ts';
+import type { Clock } from '../../lib/time/clock.ts';
 import type { Handler } from './handler.ts';
 import { refuse } from './refuse.ts';
 

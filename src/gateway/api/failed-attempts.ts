@@ -1,6 +1,6 @@
 import { BoundedMap } from '../../lib/bounded-map.ts';
-import type { Clock } from '../../lib/clock.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
+import type { Clock } from '../../lib/time/clock.ts';
 import { refuse } from './refuse.ts';
 
 /** When responses to failed authentications are delayed. */

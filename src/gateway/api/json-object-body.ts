@@ -1,6 +1,6 @@
 import { raw } from 'express';
-import { DeadlineExceeded, withDeadline } from '../../lib/deadline.ts';
 import type { ApiError } from '../../lib/errors.ts';
+import { DeadlineExceeded, withDeadline } from '../../lib/time/deadline.ts';
 import type { Handler } from './handler.ts';
 import { refuse } from './refuse.ts';
 

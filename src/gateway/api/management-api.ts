@@ -1,6 +1,6 @@
 import express, { type Express } from 'express';
-import { type Clock, systemClock } from '../../lib/clock.ts';
-import { answerUnconditionally } from '../../lib/unconditional-answers.ts';
+import { answerUnconditionally } from '../../lib/http/unconditional-answers.ts';
+import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';

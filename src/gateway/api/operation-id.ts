@@ -1,5 +1,5 @@
 import type { IdSource } from '../../lib/ids.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import type { Handler } from './handler.ts';
 
 /**

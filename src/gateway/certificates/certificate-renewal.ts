@@ -1,6 +1,6 @@
-import type { Clock } from '../../lib/clock.ts';
-import { withDeadline } from '../../lib/deadline.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
+import type { Clock } from '../../lib/time/clock.ts';
+import { withDeadline } from '../../lib/time/deadline.ts';
 import type { CertificatePolicy, ManagedDomainRow } from '../store/managed-domains.ts';
 import type { Store } from '../store/store.ts';
 import { readKeyPair } from './certificate-upload.ts';

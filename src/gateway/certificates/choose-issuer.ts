@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { systemClock } from '../../lib/clock.ts';
+import { systemClock } from '../../lib/time/clock.ts';
 import type { AcmeSettings } from '../../settings/certificate-settings.ts';
 import { type DomainSettings, dnsTargets } from '../endpoints/domain-names.ts';
 import type { Store } from '../store/store.ts';

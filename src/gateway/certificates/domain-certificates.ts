@@ -1,6 +1,6 @@
 import { createSecureContext } from 'node:tls';
 import { BoundedMap } from '../../lib/bounded-map.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import type { Store } from '../store/store.ts';
 import type { CertifiedKey } from './local-ca/certificate-files.ts';
 

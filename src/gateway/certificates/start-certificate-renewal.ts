@@ -1,5 +1,5 @@
-import { systemClock } from '../../lib/clock.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
+import { systemClock } from '../../lib/time/clock.ts';
 import type { AcmeSettings, ChallengeDnsSettings } from '../../settings/certificate-settings.ts';
 import type { ManagedDomainRow } from '../store/managed-domains.ts';
 import { CertificateRenewal, type ManagedTable } from './certificate-renewal.ts';

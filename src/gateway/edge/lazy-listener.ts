@@ -1,5 +1,5 @@
 import type { RequestListener } from 'node:http';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import { internalFailure } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
 

@@ -1,6 +1,6 @@
 import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import type { HttpChallenges } from '../certificates/challenges/challenge-http.ts';
 import type { TlsAlpnChallenges } from '../certificates/challenges/challenge-tls-alpn.ts';
 import type { DomainCertificates } from '../certificates/domain-certificates.ts';

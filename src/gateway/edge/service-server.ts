@@ -1,8 +1,8 @@
 import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http';
 import type { Socket } from 'node:net';
 import { ApiError } from '../../lib/errors.ts';
-import { answerProtocolErrors } from '../../lib/protocol-errors.ts';
-import { replaceInvalidTarget } from '../../lib/request-target.ts';
+import { answerProtocolErrors } from '../../lib/http/protocol-errors.ts';
+import { replaceInvalidTarget } from '../../lib/http/request-target.ts';
 import { malformedRequest, misdirected } from './http/edge-errors.ts';
 import { answerError } from './http/error-response.ts';
 import { hostNameOf } from './http/host-name.ts';

@@ -1,5 +1,5 @@
 import { X509Certificate } from 'node:crypto';
-import { hyphenated } from '../../lib/header-spelling.ts';
+import { hyphenated } from '../../lib/http/header-spelling.ts';
 import type { PolicyConnection } from '../../traffic-policy/policy-subjects.ts';
 import type { PolicyError, PreparedAction } from '../../traffic-policy/steps.ts';
 

@@ -1,4 +1,4 @@
-import { systemClock } from '../../lib/clock.ts';
+import { systemClock } from '../../lib/time/clock.ts';
 import { Budget } from '../../traffic-policy/cel/budget.ts';
 import type { RegularExpression } from '../../traffic-policy/regular-expression.ts';
 import { firstValue } from '../../traffic-policy/scope/header-map.ts';

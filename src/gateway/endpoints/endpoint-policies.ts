@@ -1,5 +1,5 @@
-import { type Clock, systemClock } from '../../lib/clock.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
+import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { compiledLater } from '../../traffic-policy/compiled-policy.ts';
 import { type CompiledPolicy, compileInTurns, compilePolicy, NO_POLICY } from '../../traffic-policy/engine.ts';
 import { isEmptyFrame, type PolicyFrame } from '../../traffic-policy/policy-frame.ts';

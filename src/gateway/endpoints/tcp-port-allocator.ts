@@ -1,7 +1,7 @@
 import { randomInt } from 'node:crypto';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import type { PortRange } from '../../lib/network/port-range.ts';
 
 /** A lease on an open port; the port closes with its last lease. */

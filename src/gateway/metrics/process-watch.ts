@@ -1,7 +1,7 @@
 import { closeSync, openSync } from 'node:fs';
 import { devNull } from 'node:os';
 import { hasErrno } from '../../lib/errors.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import type { TrafficCounters } from './traffic-counters.ts';
 
 /** One wake-up a second, so that an idle device sleeps. */

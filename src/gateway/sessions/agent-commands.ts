@@ -2,7 +2,7 @@ import type { ChannelReceiver } from '../../agent-protocol/channel.ts';
 import type { Connection } from '../../agent-protocol/connection.ts';
 import { CommandAnswer, StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
 import { RpcCall } from '../../agent-protocol/rpc.ts';
-import { withDeadline } from '../../lib/deadline.ts';
+import { withDeadline } from '../../lib/time/deadline.ts';
 
 const ANSWER_MS = 10_000;
 

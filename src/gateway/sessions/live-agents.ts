@@ -1,6 +1,6 @@
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { messageOf } from '../../lib/errors.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts';
 import type {
   LiveEndpoint,

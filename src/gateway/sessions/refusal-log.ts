@@ -1,6 +1,6 @@
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { BoundedMap } from '../../lib/bounded-map.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
 

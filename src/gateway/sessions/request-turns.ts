@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { BoundedMap } from '../../lib/bounded-map.ts';
-import { type Clock, systemClock } from '../../lib/clock.ts';
+import { type Clock, systemClock } from '../../lib/time/clock.ts';
 
 /** Bytes of requests that an authtoken may send per millisecond. They take some quarter of a processor. */
 const BYTES_PER_MS = 32_768;

@@ -2,7 +2,7 @@ import type { BindLabeledRequest, BindRequest, PatchRequest } from '../../agent-
 import type { RpcAnswer } from '../../agent-protocol/rpc.ts';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { messageOf } from '../../lib/errors.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import type { OptionBytes } from './agent-limits.ts';
 import type { ListenerOwner } from './agent-listener.ts';
 import type { BoundEndpoint } from './bound-endpoint.ts';

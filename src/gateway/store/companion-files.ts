@@ -1,5 +1,5 @@
 import { createHash, X509Certificate } from 'node:crypto';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import type { Store } from './store.ts';
 
 /** Row of `facts` that identifies the CA key last used with the database. */

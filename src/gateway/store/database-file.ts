@@ -11,8 +11,8 @@ import {
   statSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { createDurablySync, withDiskAdvice } from '../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import { createDurablySync, withDiskAdvice } from '../../lib/files/durable-write.ts';
 import { migrate } from './migrate.ts';
 import { sqlEngine } from './sql-engine.ts';
 import { walDamage } from './wal-damage.ts';

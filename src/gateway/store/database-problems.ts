@@ -1,5 +1,5 @@
-import { diskAdvice } from '../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import { diskAdvice } from '../../lib/files/durable-write.ts';
 
 /** Another program has locked the database: nothing was written; a retry may succeed. */
 export class DatabaseBusy extends OperatorError {

@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { explainUnreadable } from '../../lib/durable-write.ts';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
+import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import { createKey, loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
 import type { Database } from './database.ts';
 import { openDatabase, openStore, type Store } from './store.ts';

@@ -1,5 +1,5 @@
 import { EventEmitter } from 'node:events';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import { coveringNames } from '../endpoints/domain-names.ts';
 import type { Store } from '../store/store.ts';
 import type { TlsEdgeRow } from '../store/tls-edges.ts';

@@ -1,6 +1,6 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { messageOf } from '../../lib/errors.ts';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import type { TlsRoute } from '../edge/tls/tls-route.ts';
 import type { TlsEdgeIndex } from './edge-index.ts';
 

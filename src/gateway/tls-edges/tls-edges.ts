@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import type { Log } from '../../lib/log.ts';
+import type { Log } from '../../lib/log/log.ts';
 import type { PolicyConnection, PolicyEndpoint } from '../../traffic-policy/policy-subjects.ts';
 import { ClientConnection, clientTls, HelloTls } from '../edge/connections/client-connection.ts';
 import { isAllowed, runConnectPhase } from '../edge/connections/connect-phase.ts';

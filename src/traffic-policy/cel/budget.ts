@@ -1,5 +1,5 @@
-import type { Clock } from '../../lib/clock.ts';
-import { currentTurn } from '../../lib/loop-turn.ts';
+import type { Clock } from '../../lib/time/clock.ts';
+import { currentTurn } from '../../lib/time/loop-turn.ts';
 import { PolicyFailure } from '../policy-failure.ts';
 
 /** One unit is about 30 ns of work; most text costs less. The wall clock ends a phase earlier when they cost more. */

@@ -1,8 +1,8 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { BoundedMap } from '../../lib/bounded-map.ts';
-import type { Clock } from '../../lib/clock.ts';
-import { currentTurn } from '../../lib/loop-turn.ts';
 import type { Stepwise } from '../../lib/stepwise.ts';
+import type { Clock } from '../../lib/time/clock.ts';
+import { currentTurn } from '../../lib/time/loop-turn.ts';
 
 /** The time that policies may take at once, when they took little before. As much can be owed. */
 const RESERVE_MS = 1000;

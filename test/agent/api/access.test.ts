@@ -6,7 +6,7 @@ import request from 'supertest';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createLocalApp, createRemoteApp } from '../../../src/agent/api/app.ts';
 import { AttemptLimiter } from '../../../src/agent/api/attempt-limiter.ts';
-import { systemClock } from '../../../src/lib/clock.ts';
+import { systemClock } from '../../../src/lib/time/clock.ts';
 import { setUpApi, TOKEN } from '../../support/api-set-up.ts';
 
 describe('the local API', () => {

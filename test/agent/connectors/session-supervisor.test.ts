@@ -4,7 +4,7 @@ import { type GatewaySession, SessionRefused } from '../../../src/agent/connecto
 import { ProgressMonitor } from '../../../src/agent/connectors/progress-monitor.ts';
 import type { Route } from '../../../src/agent/connectors/route-watch.ts';
 import { SessionSupervisor } from '../../../src/agent/connectors/session-supervisor.ts';
-import { createLog } from '../../../src/lib/log.ts';
+import { createLog } from '../../../src/lib/log/log.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 
 const MINUTE = 60_000;

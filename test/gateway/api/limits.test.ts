@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import Libsql from 'libsql';
 import { describe, expect, it } from 'vitest';
 import { FailedAttempts } from '../../../src/gateway/api/failed-attempts.ts';
-import { type Clock, systemClock } from '../../../src/lib/clock.ts';
+import { type Clock, systemClock } from '../../../src/lib/time/clock.ts';
 import { startManagementServer } from '../../support/management-server.ts';
 
 /** A clock that only the test advances, and that records all sleeps. */

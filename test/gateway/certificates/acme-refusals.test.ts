@@ -11,7 +11,7 @@ import { AcmeIssuer } from '../../../src/gateway/certificates/acme/acme-issuer.t
 import { HttpChallenges } from '../../../src/gateway/certificates/challenges/challenge-http.ts';
 import { TlsAlpnChallenges } from '../../../src/gateway/certificates/challenges/challenge-tls-alpn.ts';
 import { TxtChallenges } from '../../../src/gateway/certificates/challenges/challenge-txt.ts';
-import { systemClock } from '../../../src/lib/clock.ts';
+import { systemClock } from '../../../src/lib/time/clock.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { NameServer } from '../../support/name-server.ts';
 

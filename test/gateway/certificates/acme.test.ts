@@ -15,7 +15,7 @@ import { HttpChallenges } from '../../../src/gateway/certificates/challenges/cha
 import { answerTlsAlpn, TlsAlpnChallenges } from '../../../src/gateway/certificates/challenges/challenge-tls-alpn.ts';
 import { TxtChallenges } from '../../../src/gateway/certificates/challenges/challenge-txt.ts';
 import type { IssueRequest } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
-import { type Clock, systemClock } from '../../../src/lib/clock.ts';
+import { type Clock, systemClock } from '../../../src/lib/time/clock.ts';
 import { AcmeServer, NO_ACME_SERVER } from '../../support/acme-server.ts';
 import { NameServer } from '../../support/name-server.ts';
 import { unless } from '../../support/requirements.ts';

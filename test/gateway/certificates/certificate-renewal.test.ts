@@ -7,7 +7,7 @@ import {
 } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
 import type { ReservedDomainRow } from '../../../src/gateway/store/reserved-domains.ts';
 import { openStore } from '../../../src/gateway/store/store.ts';
-import { type Clock, systemClock } from '../../../src/lib/clock.ts';
+import { type Clock, systemClock } from '../../../src/lib/time/clock.ts';
 import { issueCertificate } from '../../support/certificates.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 import { recordingLog } from '../../support/silent-log.ts';

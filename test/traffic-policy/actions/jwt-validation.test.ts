@@ -1,7 +1,7 @@
 import { generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
 import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { systemClock } from '../../../src/lib/clock.ts';
+import { systemClock } from '../../../src/lib/time/clock.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PolicyPorts, PolicyTrouble } from '../../../src/traffic-policy/ports.ts';
 import { type FakeRequest, requestFor } from '../fake-request.ts';

@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { isIPv6 } from 'node:net';
 import { SessionBuilder } from '@ngrok/ngrok';
-import type { Clock } from '../../../lib/clock.ts';
-import type { Log } from '../../../lib/log.ts';
+import type { Log } from '../../../lib/log/log.ts';
 import { type Dial, dialThrough, directDial } from '../../../lib/network/dial.ts';
 import { hostPort } from '../../../lib/network/ip-address.ts';
 import { type ProxyRules, type ProxyServer, proxyFor } from '../../../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../../../lib/network/trusted-cas.ts';
+import type { Clock } from '../../../lib/time/clock.ts';
 import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from '../gateway-address.ts';
 import { type Probe, probeGateway } from '../gateway-probe.ts';
 import { type GatewaySession, SessionRefused } from '../gateway-session.ts';

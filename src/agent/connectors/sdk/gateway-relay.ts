@@ -1,11 +1,11 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { connect as connectTls, createSecureContext, type SecureContext, TLSSocket } from 'node:tls';
-import { withDeadline } from '../../../lib/deadline.ts';
 import { messageOf } from '../../../lib/errors.ts';
-import type { Log } from '../../../lib/log.ts';
+import type { Log } from '../../../lib/log/log.ts';
 import type { Dial } from '../../../lib/network/dial.ts';
 import { checkServerIdentity } from '../../../lib/network/server-identity.ts';
+import { withDeadline } from '../../../lib/time/deadline.ts';
 import type { GatewayAddress } from '../gateway-address.ts';
 import { makeRelayCertificate } from './relay-certificate.ts';
 

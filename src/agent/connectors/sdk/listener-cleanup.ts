@@ -1,8 +1,8 @@
 import { type Listener, SessionBuilder } from '@ngrok/ngrok';
-import type { Clock } from '../../../lib/clock.ts';
-import { withDeadline } from '../../../lib/deadline.ts';
 import { messageOf } from '../../../lib/errors.ts';
-import type { Log } from '../../../lib/log.ts';
+import type { Log } from '../../../lib/log/log.ts';
+import type { Clock } from '../../../lib/time/clock.ts';
+import { withDeadline } from '../../../lib/time/deadline.ts';
 import { openLoopbackGateway } from './loopback-gateway.ts';
 
 /** Waits for the tunnels to reconnect, which need the processor more. */

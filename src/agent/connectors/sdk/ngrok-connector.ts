@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events';
-import type { Clock } from '../../../lib/clock.ts';
-import type { Log } from '../../../lib/log.ts';
+import type { Log } from '../../../lib/log/log.ts';
 import { hostPort } from '../../../lib/network/ip-address.ts';
+import type { Clock } from '../../../lib/time/clock.ts';
 import type { Connector, Endpoint, EndpointRequest, SessionStatus } from '../connector.ts';
 import { findRoute } from '../route-watch.ts';
 import { SessionSupervisor } from '../session-supervisor.ts';

@@ -1,8 +1,8 @@
 import type { Listener, Session, SessionBuilder } from '@ngrok/ngrok';
-import type { Clock } from '../../../lib/clock.ts';
-import { DeadlineExceeded, withDeadline } from '../../../lib/deadline.ts';
 import { messageOf } from '../../../lib/errors.ts';
-import type { Log } from '../../../lib/log.ts';
+import type { Log } from '../../../lib/log/log.ts';
+import type { Clock } from '../../../lib/time/clock.ts';
+import { DeadlineExceeded, withDeadline } from '../../../lib/time/deadline.ts';
 import type { Endpoint, EndpointRequest } from '../connector.ts';
 import { type GatewaySession, SessionRefused } from '../gateway-session.ts';
 import { HeartbeatWatchdog } from '../heartbeat-watchdog.ts';

@@ -1,5 +1,5 @@
-import type { Clock } from '../../../lib/clock.ts';
-import { DeadlineExceeded, withDeadline } from '../../../lib/deadline.ts';
+import type { Clock } from '../../../lib/time/clock.ts';
+import { DeadlineExceeded, withDeadline } from '../../../lib/time/deadline.ts';
 import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
 
 /** Calls beyond this limit are refused; no device has as many tunnels. */

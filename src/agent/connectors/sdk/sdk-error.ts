@@ -1,5 +1,5 @@
-import { DeadlineExceeded } from '../../../lib/deadline.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
+import { DeadlineExceeded } from '../../../lib/time/deadline.ts';
 import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
 
 /** An SDK error, parsed: the gateway's code, if it gave one, and the message. */

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
-import { explainUnreadable, writeDurably } from '../../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
+import { explainUnreadable, writeDurably } from '../../../lib/files/durable-write.ts';
 import { makePrivateKey } from '../issuing/private-key.ts';
 
 /** Encrypts secrets on disk. */

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { Agent, request } from 'node:https';
 import { messageOf } from '../../../lib/errors.ts';
-import { parseRetryAfter } from '../../../lib/retry-after.ts';
+import { parseRetryAfter } from '../../../lib/http/retry-after.ts';
 import { VERSION } from '../../../version.ts';
 import { AcmeProblem, CaUnreachable, parseProblem, problemType } from './acme-problem.ts';
 

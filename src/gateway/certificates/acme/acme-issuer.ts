@@ -1,5 +1,5 @@
 import type { Client } from 'acme-client';
-import type { Clock } from '../../../lib/clock.ts';
+import type { Clock } from '../../../lib/time/clock.ts';
 import type { Challenges } from '../choose-issuer.ts';
 import {
   type CertificateIssuer,

@@ -1,5 +1,5 @@
 import type { Authorization, Client, Order } from 'acme-client';
-import type { Clock } from '../../../lib/clock.ts';
+import type { Clock } from '../../../lib/time/clock.ts';
 import { IssueError } from '../issuing/certificate-issuer.ts';
 import type { Conversation } from './acme-conversation.ts';
 import { AcmeProblem, detailOf, isProblem, type ProblemDocument, problemType } from './acme-problem.ts';

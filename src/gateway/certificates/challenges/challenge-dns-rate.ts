@@ -1,5 +1,5 @@
-import type { Clock } from '../../../lib/clock.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
+import type { Clock } from '../../../lib/time/clock.ts';
 
 const WINDOW_MS = 1000;
 /** A validation takes a resolver a handful of queries; CAs validate from several networks. */

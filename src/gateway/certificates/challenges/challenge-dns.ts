@@ -1,9 +1,9 @@
 import { createSocket, type RemoteInfo, type Socket as UdpSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { type AddressInfo, createServer, isIPv6, type Server } from 'node:net';
-import type { Clock } from '../../../lib/clock.ts';
 import { hasErrno } from '../../../lib/errors.ts';
-import type { Log } from '../../../lib/log.ts';
+import type { Log } from '../../../lib/log/log.ts';
+import type { Clock } from '../../../lib/time/clock.ts';
 import { answerQuery, type ChallengeZone } from './challenge-dns-answer.ts';
 import { QueryRate } from './challenge-dns-rate.ts';
 import { ChallengeDnsConnections } from './challenge-dns-tcp.ts';

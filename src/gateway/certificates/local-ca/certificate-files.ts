@@ -2,9 +2,9 @@ import { createHash, createPrivateKey, X509Certificate } from 'node:crypto';
 import { mkdir, readFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { join } from 'node:path';
-import { writeDurably } from '../../../lib/durable-write.ts';
 import { hasErrno } from '../../../lib/errors.ts';
-import type { Log } from '../../../lib/log.ts';
+import { writeDurably } from '../../../lib/files/durable-write.ts';
+import type { Log } from '../../../lib/log/log.ts';
 import { isPlausible, leafRenewal } from './certificate-validity.ts';
 
 /** A certificate and its private key, both PEM. */

@@ -1,9 +1,9 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { explainUnreadable, writeDurably } from '../../../lib/durable-write.ts';
 import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
-import type { Log } from '../../../lib/log.ts';
+import { explainUnreadable, writeDurably } from '../../../lib/files/durable-write.ts';
+import type { Log } from '../../../lib/log/log.ts';
 import { makePrivateKey } from '../issuing/private-key.ts';
 import { CertificateFiles, type Leaf } from './certificate-files.ts';
 import { isCaDue } from './certificate-validity.ts';

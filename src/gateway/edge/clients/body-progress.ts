@@ -1,4 +1,4 @@
-import { Progress } from '../../../lib/progress.ts';
+import { Progress } from '../../../lib/time/progress.ts';
 import type { ClientRequest } from '../http/client-message.ts';
 
 /** A request whose body has not arrived whole. */

@@ -1,4 +1,4 @@
-import { hyphenated } from '../../../lib/header-spelling.ts';
+import { hyphenated } from '../../../lib/http/header-spelling.ts';
 import { ERROR_CODE_HEADER } from './error-response.ts';
 
 /** Headers that concern one connection only (RFC 9110, 7.6.1), and those that the proxy writes again. */

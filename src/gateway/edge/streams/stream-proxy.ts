@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import type { Log } from '../../../lib/log.ts';
+import type { Log } from '../../../lib/log/log.ts';
 import { hostPort } from '../../../lib/network/ip-address.ts';
 import type { PolicyConnection } from '../../../traffic-policy/policy-subjects.ts';
 import type { AgentUpstream, ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
-import type { Log } from '../../../lib/log.ts';
+import type { Log } from '../../../lib/log/log.ts';
 import type { EdgeLimits } from '../../../settings/gateway-limits.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { EndpointDirectory, InternalLookup } from '../../endpoints/endpoint-directory.ts';

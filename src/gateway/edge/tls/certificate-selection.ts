@@ -1,5 +1,5 @@
 import type { SecureContext } from 'node:tls';
-import type { Log } from '../../../lib/log.ts';
+import type { Log } from '../../../lib/log/log.ts';
 import type { DomainCertificates } from '../../certificates/domain-certificates.ts';
 import { CertificateCache } from '../../certificates/local-ca/certificate-cache.ts';
 import type { CertifiedKey } from '../../certificates/local-ca/certificate-files.ts';

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
-import { DeadlineSweep, type Timed } from '../../../lib/deadline-sweep.ts';
 import { ClientShares } from '../../../lib/network/client-shares.ts';
-import { PROGRESS_MS, Progress } from '../../../lib/progress.ts';
+import { DeadlineSweep, type Timed } from '../../../lib/time/deadline-sweep.ts';
+import { PROGRESS_MS, Progress } from '../../../lib/time/progress.ts';
 import { resetConnection } from '../http/reset-connection.ts';
 
 export interface ConnectionSlotsOptions {

@@ -1,4 +1,4 @@
-import type { Log } from '../../../lib/log.ts';
+import type { Log } from '../../../lib/log/log.ts';
 
 const INTERVAL_MS = 60_000;
 

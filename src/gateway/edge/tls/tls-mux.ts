@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import type { Log } from '../../../lib/log.ts';
+import type { Log } from '../../../lib/log/log.ts';
 import type { TlsAlpnChallenges } from '../../certificates/challenges/challenge-tls-alpn.ts';
 import { hostNameOf } from '../http/host-name.ts';
 import { answerValidation } from './acme-validation.ts';

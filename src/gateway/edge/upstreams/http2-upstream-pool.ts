@@ -1,4 +1,4 @@
-import { DeadlineSweep } from '../../../lib/deadline-sweep.ts';
+import { DeadlineSweep } from '../../../lib/time/deadline-sweep.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import { Http2UpstreamSession } from './http2-upstream-session.ts';
 import { type Http2StreamOwner, Http2UpstreamStream } from './http2-upstream-stream.ts';

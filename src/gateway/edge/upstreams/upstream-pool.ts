@@ -1,5 +1,5 @@
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
-import { DeadlineSweep } from '../../../lib/deadline-sweep.ts';
+import { DeadlineSweep } from '../../../lib/time/deadline-sweep.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import { StreamQueue } from './stream-queue.ts';
 import { type ConnectionOwner, UpstreamConnection } from './upstream-connection.ts';

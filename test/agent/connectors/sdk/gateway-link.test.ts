@@ -8,9 +8,9 @@ import { type GatewayLinkOptions, openGatewayLink } from '../../../../src/agent/
 import { GatewayRelay } from '../../../../src/agent/connectors/sdk/gateway-relay.ts';
 import { NgrokConnector } from '../../../../src/agent/connectors/sdk/ngrok-connector.ts';
 import { openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
-import { systemClock } from '../../../../src/lib/clock.ts';
 import { directDial } from '../../../../src/lib/network/dial.ts';
 import { NO_PROXIES, type ProxyRules, parseNoProxy, parseProxy } from '../../../../src/lib/network/proxy-rules.ts';
+import { systemClock } from '../../../../src/lib/time/clock.ts';
 import { FlakyProxy } from '../../../support/flaky-proxy.ts';
 import { getPublic, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
 import { TestProxy } from '../../../support/proxies.ts';

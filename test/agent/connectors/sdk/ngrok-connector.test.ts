@@ -15,9 +15,9 @@ import { PAUSE_MS } from '../../../../src/agent/connectors/sdk/listener-cleanup.
 import { NgrokConnector } from '../../../../src/agent/connectors/sdk/ngrok-connector.ts';
 import { makeRelayCertificate } from '../../../../src/agent/connectors/sdk/relay-certificate.ts';
 import { openLocalCa } from '../../../../src/gateway/certificates/local-ca/local-ca.ts';
-import { systemClock } from '../../../../src/lib/clock.ts';
-import { createLog, type Log } from '../../../../src/lib/log.ts';
+import { createLog, type Log } from '../../../../src/lib/log/log.ts';
 import { NO_PROXIES } from '../../../../src/lib/network/proxy-rules.ts';
+import { systemClock } from '../../../../src/lib/time/clock.ts';
 import { FlakyProxy } from '../../../support/flaky-proxy.ts';
 import { startTestGateway, type TestGateway } from '../../../support/gateway.ts';
 import { SteeredClock } from '../../../support/steered-clock.ts';

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import type { ApiError } from '../../../../lib/errors.ts';
-import type { Log } from '../../../../lib/log.ts';
+import type { Log } from '../../../../lib/log/log.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import { ChunkedDecoder } from '../../http/chunked-decoder.ts';
 import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';

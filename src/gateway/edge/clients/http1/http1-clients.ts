@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
-import { DeadlineSweep } from '../../../../lib/deadline-sweep.ts';
-import type { Log } from '../../../../lib/log.ts';
+import type { Log } from '../../../../lib/log/log.ts';
+import { DeadlineSweep } from '../../../../lib/time/deadline-sweep.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import { type HttpLimits, sweepInterval } from '../../http/http-limits.ts';
 import { Http1Client, type Http1Handler } from './http1-client.ts';

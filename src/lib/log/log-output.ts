@@ -1,7 +1,7 @@
 import { constants, openSync, write, writeSync } from 'node:fs';
 import { isatty } from 'node:tty';
 import type { DestinationStream } from 'pino';
-import { hasErrno } from './errors.ts';
+import { hasErrno } from '../errors.ts';
 
 /** Maximum bytes in the buffer; further lines are dropped. */
 const MAX_WAITING = 1024 * 1024;

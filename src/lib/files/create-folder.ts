@@ -1,6 +1,6 @@
 import { mkdir } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { hasErrno } from './errors.ts';
+import { hasErrno } from '../errors.ts';
 
 /**
  * Creates a folder and its missing parents. Node's mkdir with `recursive` never returns below /proc, and reports a full

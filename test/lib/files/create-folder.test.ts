@@ -1,9 +1,9 @@
 import { stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { createFolder } from '../../src/lib/create-folder.ts';
-import { NO_LINUX, unless } from '../support/requirements.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
+import { createFolder } from '../../../src/lib/files/create-folder.ts';
+import { NO_LINUX, unless } from '../../support/requirements.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 it('creates every level with the mode, and leaves existing folders unchanged', async () => {
   const folder = temporaryFolder();

@@ -5,9 +5,9 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeEach, expect, it, onTestFinished } from 'vitest';
-import { createLog } from '../../src/lib/log.ts';
-import { LogOutput } from '../../src/lib/log-output.ts';
-import { makeFolder } from '../support/temporary-folder.ts';
+import { createLog } from '../../../src/lib/log/log.ts';
+import { LogOutput } from '../../../src/lib/log/log-output.ts';
+import { makeFolder } from '../../support/temporary-folder.ts';
 
 /** Closed at the end: a write that is still pending would go to another test's file, which got the same number. */
 const heldOpen: number[] = [];

@@ -1,5 +1,5 @@
-import { explainUnwritable } from './durable-write.ts';
-import { hasErrno, messageOf, OperatorError } from './errors.ts';
+import { hasErrno, messageOf, OperatorError } from '../errors.ts';
+import { explainUnwritable } from '../files/durable-write.ts';
 
 /** The component that failed to start. */
 export interface Component {

@@ -1,6 +1,6 @@
 import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { type ApiError, errorBody } from './errors.ts';
+import { type ApiError, errorBody } from '../errors.ts';
 
 /** Statuses other than 400, by the code of Node's error. */
 const STATUSES: Readonly<Record<string, number>> = { ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_HEADER_OVERFLOW: 431 };

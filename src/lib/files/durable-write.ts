@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { closeSync, fsyncSync, linkSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { link, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { hasErrno, messageOf, OperatorError } from './errors.ts';
+import { hasErrno, messageOf, OperatorError } from '../errors.ts';
 
 /** The steps of a durable write; a test simulates a power cut between any two of them. */
 export interface FileOperations {

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { expect, it, onTestFinished } from 'vitest';
-import { startError } from '../../src/lib/start-error.ts';
+import { startError } from '../../../src/lib/process/start-error.ts';
 
 const START = { what: 'the gateway', portSettings: 'GATEWAY_HTTPS_PORT', folder: '/var/lib/gateway' };
 

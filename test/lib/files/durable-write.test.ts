@@ -1,8 +1,8 @@
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { explainUnreadable, writeDurably } from '../../src/lib/durable-write.ts';
-import { temporaryFolder } from '../support/temporary-folder.ts';
+import { explainUnreadable, writeDurably } from '../../../src/lib/files/durable-write.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 it('writeDurably replaces the file with a new one and leaves no temporary file', async () => {
   const folder = temporaryFolder();

@@ -6,7 +6,7 @@ beforeEach(() => {
 });
 
 async function transfer(count: number, bytes: number): Promise<void> {
-  const { trackBuffer } = await import('../../src/lib/minor-gc.ts');
+  const { trackBuffer } = await import('../../../src/lib/process/minor-gc.ts');
   for (let at = 0; at < count; at += 1) trackBuffer(bytes);
 }
 
