@@ -1,11 +1,11 @@
-/** A gateway in its own process; SIGUSR2 prints what is online. Argument: its data folder. */
+/** A gateway in its own process; SIGUSR2 prints what is online. Arguments: its data folder, and its address unless it is loopback's. */
 import { startGateway } from '../src/gateway/gateway.ts';
 import { createLog } from '../src/lib/log/log.ts';
 
 const gateway = await startGateway({
   dataDir: process.argv[2] ?? '',
   domain: 'localhost',
-  host: '127.0.0.1',
+  host: process.argv[3] ?? '127.0.0.1',
   httpPort: 0,
   httpsPort: 0,
   sessionPort: 0,

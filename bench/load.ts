@@ -6,6 +6,8 @@ import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 
 interface Load {
+  /** Default: loopback. */
+  host?: string;
   port: number;
   /** Sent as Host and SNI. */
   name: string;
@@ -17,6 +19,8 @@ interface Load {
   /** Duration, unless `requests` sets a number of requests. */
   seconds?: number;
   requests?: number;
+  /** Prints a line right away: for a load that is stopped rather than awaited. */
+  unattended?: boolean;
 }
 
 const load = JSON.parse(process.argv[2] ?? '{}') as Load;
@@ -32,10 +36,11 @@ let open = load.connections;
 const started = performance.now();
 const end = load.seconds === undefined ? Number.POSITIVE_INFINITY : started + load.seconds * 1000;
 
+if (load.unattended) console.log('{}');
 for (let i = 0; i < load.connections; i++) run(dial());
 
 function dial(): Socket {
-  const address = { host: '127.0.0.1', port: load.port };
+  const address = { host: load.host ?? '127.0.0.1', port: load.port };
   return load.tls ? connectTls({ ...address, servername: load.name, rejectUnauthorized: false }) : connect(address);
 }
 

@@ -1,22 +1,33 @@
-/** `npm run bench [-- traffic|device|management|soak]`: prints the project's figures. Compare only ratios within one run. */
+/**
+ * `npm run bench [-- traffic|device|management|soak|wan|wan-100…]`: prints the project's figures. Compare only ratios within
+ * one run.
+ */
 import { cpus } from 'node:os';
 import { benchDevice } from './device.ts';
 import { benchManagement } from './management.ts';
 import { benchSoak } from './soak.ts';
 import { benchTraffic } from './traffic.ts';
+import { benchWan, WAN_PROFILES } from './wan.ts';
+
+const wan = Object.entries(WAN_PROFILES).map(([name, link]) => [name, () => benchWan(link)] as const);
 
 const BENCHES: Record<string, () => Promise<void>> = {
   traffic: benchTraffic,
   device: benchDevice,
   management: benchManagement,
   soak: benchSoak,
+  wan: async () => {
+    for (const [, bench] of wan) await bench();
+  },
+  ...Object.fromEntries(wan),
 };
-/** Takes minutes, and only runs on request. */
-const LONG = ['soak'];
+/** Take minutes or root, and only run on request. */
+const LONG = ['soak', 'wan', ...Object.keys(WAN_PROFILES)];
 
 const wanted = process.argv.slice(2);
 for (const name of wanted) {
-  if (!BENCHES[name]) throw new Error(`unknown benchmark ${name}; choose one of: ${Object.keys(BENCHES).join(', ')}`);
+  if (!Object.hasOwn(BENCHES, name))
+    throw new Error(`unknown benchmark ${name}; choose one of: ${Object.keys(BENCHES).join(', ')}`);
 }
 console.log(`Node ${process.version}, ${cpus().length} × ${cpus()[0]?.model ?? 'unknown processor'}`);
 for (const name of wanted.length > 0 ? wanted : Object.keys(BENCHES).filter((name) => !LONG.includes(name)))

@@ -18,12 +18,22 @@ process.on('exit', () => {
   for (const child of running) child.kill('SIGKILL');
 });
 
+/** A host that programs run on. */
+export interface Place {
+  /** Start of a command line that runs a program there. */
+  launcher: readonly string[];
+  /** Its IP address on the link to other places. */
+  address: string;
+}
+
+/** This machine. */
+export const HERE: Place = { launcher: [], address: '127.0.0.1' };
+
 /** Starts one of the benchmark's scripts with the service's Node options; waits for its line. */
-export async function startScript<T>(name: string, args: string[] = []): Promise<Child<T>> {
+export async function startScript<T>(name: string, args: string[] = [], at = HERE): Promise<Child<T>> {
   const script = new URL(`./${name}.js`, import.meta.url).pathname;
-  return startChild(process.execPath, ['--expose-gc', script, ...args], {}, (line) =>
-    line.startsWith('{') ? (JSON.parse(line) as T) : undefined,
-  );
+  const recognise = (line: string) => (line.startsWith('{') ? (JSON.parse(line) as T) : undefined);
+  return startChild(process.execPath, ['--expose-gc', script, ...args], {}, recognise, at);
 }
 
 /** Starts any program and waits for a matching line of its output. */
@@ -32,8 +42,10 @@ export async function startChild<T>(
   args: string[],
   env: Record<string, string>,
   recognise: (line: string) => T | undefined,
+  at = HERE,
 ): Promise<Child<T>> {
-  const child = spawn(command, args, { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'inherit'] });
+  const [program = '', ...rest] = [...at.launcher, command, ...args];
+  const child = spawn(program, rest, { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'inherit'] });
   running.add(child);
   child.once('exit', () => running.delete(child));
   const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream });

@@ -3,7 +3,7 @@ import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { temporaryFolder } from './folders.ts';
-import { startScript } from './process.ts';
+import { HERE, type Place, startScript } from './process.ts';
 
 /** The result of a load; latencies in milliseconds. */
 export interface LoadResult {
@@ -16,6 +16,8 @@ export interface LoadResult {
 
 /** The target of a load. */
 export interface Target {
+  /** Default: loopback. */
+  host?: string;
   port: number;
   /** Sent as Host and SNI. */
   name: string;
@@ -40,8 +42,8 @@ export async function sendRequests(to: Target, connections: number, seconds: num
 }
 
 /** Runs the load script. */
-export async function runLoad({ port, name, tls }: Target, load: object): Promise<LoadResult> {
-  return (await startScript<LoadResult>('load', [JSON.stringify({ port, name, tls, ...load })])).ready;
+export async function runLoad({ host, port, name, tls }: Target, load: object, at: Place = HERE): Promise<LoadResult> {
+  return (await startScript<LoadResult>('load', [JSON.stringify({ host, port, name, tls, ...load })], at)).ready;
 }
 
 async function runWrk({ port, name, tls }: Target, connections: number, seconds: number): Promise<LoadResult> {

@@ -1,0 +1,113 @@
+import { ms, section } from './support/figures.ts';
+import { temporaryFolder } from './support/folders.ts';
+import { type Link, type LinkOptions, startLink } from './support/link.ts';
+import { startFrp, startRathole } from './support/peer-tunnels.ts';
+import { startScript } from './support/process.ts';
+import { type LoadResult, runLoad, type Target } from './support/requests.ts';
+import { startSshTunnel } from './support/ssh-tunnel.ts';
+import type { DeviceAgents } from './wan-device.ts';
+
+const CONNECTORS: DeviceAgents['connectors'] = [{ name: 'sdk', env: {} }];
+
+const FAST = { rate: 0, loss: 0, queue: 1000 };
+/** Links by the name of their benchmark. */
+export const WAN_PROFILES = {
+  'wan-20': { ...FAST, delay: 10 },
+  'wan-100': { ...FAST, delay: 50 },
+  'wan-300': { ...FAST, delay: 150 },
+  'wan-lossy': { delay: 30, rate: 20, loss: 0.5, queue: 200 },
+  'wan-100mbit': { delay: 10, rate: 100, loss: 0, queue: 100 },
+} satisfies Record<string, LinkOptions>;
+
+const BULK = 16 * 1024 * 1024;
+/** More than any link here carries while it is measured. */
+const ENDLESS = 4e9;
+/** Until a transfer has reached its speed, in round trips. */
+const SETTLE = 20;
+
+/** One path to the upstream. */
+interface Way extends Target {
+  label: string;
+}
+
+type Figure = (way: Way) => Promise<string>;
+
+/** Throughput and latency over a link with delay: the gateway with each connector, and other tunnels. */
+export async function benchWan(options: LinkOptions): Promise<void> {
+  const link = await startLink(options);
+  const { gateway: near, device } = link;
+  const roundTrip = 2 * options.delay;
+  const upstream = await startScript<{ port: number }>('upstream', [], device);
+  const { ways, stop } = await startWays(link, upstream.ready.port);
+
+  // Long enough for percentiles of small requests, one after another.
+  const seconds = Math.max(3, (30 * roundTrip) / 1000);
+  const load = (way: Way, what: object) => runLoad(way, { path: '/', ...what }, near);
+  const columns: Record<string, Figure> = {
+    'cold first byte': async (way) => ms((await load(way, { connections: 4, requests: 4 })).p50),
+    'one after another p50': async (way) => ms((await load(way, { connections: 1, seconds })).p50),
+    '32 connections': async (way) => rate(await load(way, { connections: 32, seconds })),
+    '16 MiB down': async (way) => speed(await load(way, { connections: 1, requests: 1, path: `/bytes/${BULK}` })),
+    '16 MiB up': async (way) => speed(await load(way, { connections: 1, requests: 1, upload: BULK })),
+    'beside a download p99': (way) => beside(way, { path: `/bytes/${ENDLESS}` }),
+    'beside an upload p99': (way) => beside(way, { path: '/', upload: ENDLESS }),
+  };
+  const beside = async (way: Way, bulk: object) => {
+    const { host, port, name, tls } = way;
+    const transfer = { host, port, name, tls, connections: 1, requests: 1, unattended: true, ...bulk };
+    const other = await startScript('load', [JSON.stringify(transfer)], near);
+    await new Promise((resolve) => setTimeout(resolve, Math.max(1000, SETTLE * roundTrip)));
+    const { p99 } = await load(way, { connections: 4, seconds: seconds + 2 });
+    await other.stop();
+    return ms(p99);
+  };
+
+  const rows = ways.map((way) => [way.label]);
+  for (const figure of Object.values(columns)) {
+    for (const [at, way] of ways.entries()) rows[at]?.push(await figure(way));
+  }
+  section(titleOf(options), [['', ...Object.keys(columns)], ...rows]);
+  await stop();
+  await upstream.stop();
+  await link.stop();
+}
+
+async function startWays({ gateway: near, device }: Link, upstreamPort: number) {
+  const gateway = await startScript<GatewayProcess>('gateway', [temporaryFolder(), near.address], near);
+  const { sessionAddress, authtoken, caFile } = gateway.ready;
+  const env = { NGROK_SERVER_ADDR: sessionAddress, NGROK_AUTHTOKEN: authtoken, NGROK_CA_CERT: caFile };
+  const agents: DeviceAgents = { upstreamPort, env, connectors: CONNECTORS };
+  const ours = await startScript('wan-device', [JSON.stringify(agents)], device);
+  const places = { gateway: near, device };
+  const peers = [
+    ['ssh -R', await startSshTunnel(upstreamPort, places)],
+    ['frp', await startFrp({ ...places, upstreamPort })],
+    ['rathole', await startRathole({ ...places, upstreamPort })],
+  ] as const;
+  const ways: Way[] = CONNECTORS.map(({ name }) => {
+    const label = `device-agent, ${name}`;
+    return { label, host: near.address, port: gateway.ready.httpsPort, name: `${name}.localhost`, tls: true };
+  });
+  for (const [label, peer] of peers) if (peer) ways.push({ label, port: peer.port, name: 'upstream', tls: false });
+  const stop = async () => {
+    for (const [, peer] of peers) await peer?.stop();
+    await ours.stop();
+    await gateway.stop();
+  };
+  return { ways, stop };
+}
+
+interface GatewayProcess {
+  sessionAddress: string;
+  authtoken: string;
+  caFile: string;
+  httpsPort: number;
+}
+
+function titleOf({ delay, rate, loss }: LinkOptions): string {
+  const limits = [rate > 0 && `${rate} Mbit/s`, loss > 0 && `${loss} % of packets lost`].filter(Boolean);
+  return `link with a round trip of ${[`${2 * delay} ms`, ...limits].join(', ')}`;
+}
+
+const rate = ({ requests, seconds }: LoadResult) => `${Math.round(requests / seconds)}/s`;
+const speed = ({ bytes, seconds }: LoadResult) => `${(bytes / seconds / 1e6).toFixed(1)} MB/s`;
