@@ -13,15 +13,15 @@ function judge({ path, main, backup, damaged }: TunnelFile): Result | Result[] {
   const { problem: copy } = problemOf(backupOf(path), backup);
   if (main.state === 'good') {
     const found = [ok(`${count(main.tunnels.length)} in ${path}${kept}`), ...unusable(path, main.leftOut)];
-    return copy === null ? found : [...found, failed(copy, 'the next change replaces it; check dmesg for disk errors')];
+    return copy === null ? found : [...found, failed(copy, 'the next start replaces it; check dmesg for disk errors')];
   }
   const { problem } = problemOf(path, main);
   if (main.state === 'unusable') return failed(problem ?? path, null);
   if (backup.state === 'good') {
     const what = problem ?? `${path} is missing`;
     return failed(
-      `${what}; the copy before the last change has ${count(backup.tunnels.length)}`,
-      'the agent uses that copy at its next start and keeps the damaged file; check the last change and the disk',
+      `${what}; its copy has ${count(backup.tunnels.length)}`,
+      'the agent uses that copy at its next start and keeps the damaged file; check dmesg for disk errors',
     );
   }
   if (main.state === 'missing') return copy === null ? ok(`none yet${kept}`) : failed(copy, null);

@@ -42,22 +42,22 @@ const MAX_DAMAGED = 5;
 
 /**
  * A lowdb adapter that survives a power cut at any instant. The file always has either the complete old or the complete
- * new content, and write() resolves only when the new one is on the disk. The previous content stays beside it as
- * `.bak`, in case the disk itself damages the file.
+ * new content. In case the disk itself damages the file, `.bak` beside it has the same content on other blocks: write()
+ * resolves only when both are on the disk, so that the copy never brings back what was deleted.
  */
 export class DurableFile<T> implements Adapter<T> {
-  /** The text on the disk; null when it does not exist or is unknown after a failure. */
-  #onDisk: string | null = null;
-  /** Whether the file is intact, so that the next write keeps it as the last good copy. */
-  #exists = false;
+  /** The last text that both files are known to have had; null when neither exists. */
+  #text: string | null = null;
+  /** Whether a failed write may have left another text. */
+  #uncertain = false;
   /** The state of a file that a read-only disk kept from being restored; the first write restores it. */
   #unrestored: Exclude<Found<T>, { state: 'good' }> | null = null;
 
   constructor(private readonly options: DurableFileOptions<T>) {}
 
   /**
-   * Reads the file or, when it is damaged or missing, the last good copy. Sets a damaged file aside, and a copy of a file
-   * with parts that are not valid.
+   * Reads the file or, when it is damaged or missing, its copy. Sets a damaged file aside, and a copy of a file with parts
+   * that are not valid.
    *
    * @returns null when neither exists
    * @throws {OperatorError} when a file is unreadable or of a newer version
@@ -66,9 +66,9 @@ export class DurableFile<T> implements Adapter<T> {
     const { path } = this.options;
     const main = await this.#load(path);
     if (main.state === 'good') {
-      this.#exists = true;
-      this.#onDisk = main.text;
+      this.#text = main.text;
       if (main.leftOut.length > 0) await this.#leaveOut(main.data, main.leftOut.join('; '));
+      else await this.#renewBackup(main.text);
       return main.data;
     }
     try {
@@ -84,26 +84,19 @@ export class DurableFile<T> implements Adapter<T> {
     }
   }
 
-  /** Resolves when the data is on the disk; writes nothing when it already is. */
+  /** Resolves when the data is on the disk, twice; writes nothing when it already is. */
   async write(data: T): Promise<void> {
     const text = this.options.codec.encode(data);
-    if (text === this.#onDisk) return;
+    if (text === this.#text && !this.#uncertain) return;
     if (this.#unrestored) await this.#recover(this.#unrestored);
     this.#unrestored = null;
-    const { path } = this.options;
-    let renamed = false;
     try {
-      const temporary = await stage(path, text, MODE, this.#files);
-      if (this.#exists) await this.#keepBackup();
-      await this.#files.rename(temporary, path);
-      renamed = true;
-      await this.#files.syncFolder(dirname(path));
+      await this.#replace([this.options.path, this.#backupPath], text);
     } catch (error) {
-      await this.#undo(renamed);
+      await this.#undo();
       throw error;
     }
-    this.#exists = true;
-    this.#onDisk = text;
+    this.#text = text;
   }
 
   get #files(): FileOperations {
@@ -161,55 +154,54 @@ export class DurableFile<T> implements Adapter<T> {
     }
   }
 
-  /** Makes the current content the backup; neither name is ever missing. */
-  async #keepBackup(): Promise<void> {
-    const { path, log } = this.options;
-    const next = temporaryNameOf(this.#backupPath);
-    await this.#files.remove(next);
+  /** Gives the copy the file's content after a power cut between both, a change by hand, or damage. */
+  async #renewBackup(text: string): Promise<void> {
+    const path = this.#backupPath;
     try {
-      await this.#files.link(path, next);
-    } catch (error) {
-      if (!hasErrno(error, 'ENOENT')) throw error;
-      // The text being written is complete.
-      log.warn({ file: path }, 'file missing; writing it again');
-      this.#exists = false;
-      return;
+      const backup = await this.#files.read(path).catch(() => null); // a copy that cannot be read is replaced
+      if (backup !== text) await this.#replace([path], text);
+    } catch (err) {
+      if (diskAdvice(err) === null) throw err;
+      this.#uncertain = true;
+      this.options.log.error({ err, file: path }, 'copy of the file is out of date');
     }
-    await this.#files.rename(next, this.#backupPath);
   }
 
-  /**
-   * Restores the old content after a failed write. Before the rename it is still in place; after it, the backup goes back.
-   * If that fails as well, the next write repairs the file.
-   */
-  async #undo(renamed: boolean): Promise<void> {
+  /** Gives files in the same folder a new text. All are complete on the disk before the first one gets its name. */
+  async #replace(paths: readonly string[], text: string): Promise<void> {
+    for (const path of paths) await stage(path, text, MODE, this.#files);
+    for (const path of paths) {
+      await this.#files.rename(temporaryNameOf(path), path);
+      this.#uncertain = true;
+    }
+    await this.#files.syncFolder(dirname(this.options.path));
+    this.#uncertain = false;
+  }
+
+  /** Restores the old content after a failed write. If that fails as well, the next write repairs the files. */
+  async #undo(): Promise<void> {
     const { path, log } = this.options;
-    const temporary = temporaryNameOf(path);
+    const both = [path, this.#backupPath];
     try {
-      if (renamed && this.#exists) {
-        await this.#files.remove(temporary);
-        await this.#files.link(this.#backupPath, temporary);
-        await this.#files.rename(temporary, path);
-        await this.#files.syncFolder(dirname(path));
-      } else {
-        // Frees space in case the disk is full.
-        await this.#files.remove(renamed ? path : temporary);
-      }
+      // Frees space in case the disk is full.
+      for (const name of both) await this.#files.remove(temporaryNameOf(name));
+      if (!this.#uncertain) return;
+      if (this.#text !== null) return await this.#replace(both, this.#text);
+      for (const name of both) await this.#files.remove(name);
+      this.#uncertain = false;
     } catch (err) {
-      if (renamed) this.#onDisk = null;
       log.error({ err, file: path }, 'failed write could not be undone');
     }
   }
 
-  /** Replaces the file with the last good copy; sets a damaged file aside first. */
+  /** Replaces the file with its copy; sets a damaged file aside first. */
   async #restore(main: Found<T>, text: string): Promise<void> {
     const { path } = this.options;
     const temporary = await stage(path, text, MODE, this.#files);
     if (main.state === 'damaged') await this.#setAside(path, main.reason);
     await this.#files.rename(temporary, path);
     await this.#files.syncFolder(dirname(path));
-    this.#exists = true;
-    this.#onDisk = text;
+    this.#text = text;
   }
 
   async #discard(path: string, reason: string): Promise<void> {
@@ -242,7 +234,7 @@ export class DurableFile<T> implements Adapter<T> {
   }
 }
 
-/** The file with the content before the last write. */
+/** The copy with the same content. */
 export function backupOf(path: string): string {
   return `${path}.bak`;
 }

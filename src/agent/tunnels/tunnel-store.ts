@@ -35,7 +35,7 @@ export const tunnelsCodec: Codec<StoredTunnels> = {
     if (data && data.version > TUNNELS_VERSION) {
       throw new OperatorError(
         `cannot load the tunnels: a newer version of device-agent saved them (format ${data.version}, this version ` +
-          `supports ${TUNNELS_VERSION}); install that version, or move tunnels.json away to start without tunnels`,
+          `supports ${TUNNELS_VERSION}); install that version, or move tunnels.json and tunnels.json.bak away to start without tunnels`,
       );
     }
     const parsed = Content.safeParse(content, { error: validationMessage });

@@ -87,6 +87,15 @@ describe('tunnels.json', () => {
     expect(reopened.list()).toEqual([tunnel('c'), { ...tunnel('a'), url: 'https://a.localhost:9443' }, tunnel('b')]);
   });
 
+  it('that is damaged brings back no deleted tunnel', async () => {
+    const path = join(temporaryFolder(), 'tunnels.json');
+    const store = await openStore(path);
+    for (const id of ['a', 'b']) await store.save(tunnel(id));
+    await store.remove('a');
+    await writeFile(path, '\0\0\0');
+    expect((await openStore(path)).list()).toEqual([tunnel('b')]);
+  });
+
   it('is not written when nothing changes', async () => {
     const path = join(temporaryFolder(), 'tunnels.json');
     const store = await openStore(path);
