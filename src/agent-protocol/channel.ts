@@ -38,6 +38,7 @@ const NOBODY: ChannelReceiver = { onData() {}, onEnd() {} };
 export interface ChannelHost {
   /** Number of the current turn of the event loop. */
   readonly turn: number;
+  readonly peerHonoursReset: boolean;
   /** Schedules a call of {@link Channel.flushInto}. */
   ready(channel: Channel): void;
   /** Schedules a call of {@link Channel.deliver}. */
@@ -128,8 +129,8 @@ export class Channel {
   }
 
   /**
-   * Ends both directions: FIN, then RST if the peer keeps sending. RST alone does not wake an SDK task that waits to
-   * read, and the stream would keep its slot at the agent.
+   * Ends both directions: with RST if the peer honours it, else FIN, then RST if the peer keeps sending. RST alone does
+   * not wake an SDK task that waits to read, and the stream would keep its slot at the agent.
    */
   abort(): void {
     if (this.#closed || this.#aborted) return;
@@ -137,6 +138,10 @@ export class Channel {
     // Nothing has been sent yet: a stream that ends without its header would end the agent's session.
     if (this.id === 0 || this.#synDue) {
       this.#close();
+      return;
+    }
+    if (this.host.peerHonoursReset) {
+      this.reset(MuxError.cancelled);
       return;
     }
     this.#drop();

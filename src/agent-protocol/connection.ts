@@ -31,6 +31,10 @@ const CLOSE_GRACE_MS = 250;
 /** Agents never use this stream id, and ignore credit for it. */
 const UNUSED_STREAM_ID = 1;
 
+/** Which end of a connection this is. Agents open streams with odd ids from 3 on, gateways with even ones from 2 on. */
+export type Role = 'agent' | 'gateway';
+const FIRST_ID: Readonly<Record<Role, number>> = { agent: 3, gateway: 2 };
+
 /** What the peer may use of a connection. */
 export interface ConnectionLimits {
   /** Streams that it may have open. */
@@ -48,6 +52,12 @@ export const UNAUTHENTICATED_LIMITS: ConnectionLimits = { streams: 4, received: 
  * and 16,000 control frames.
  */
 export const AGENT_LIMITS: ConnectionLimits = { streams: 64, received: Number.POSITIVE_INFINITY, unread: 524_288 };
+/** Limits of a gateway, which opens a stream for each connection of a client. */
+export const GATEWAY_LIMITS: ConnectionLimits = {
+  streams: 16_384,
+  received: Number.POSITIVE_INFINITY,
+  unread: 524_288,
+};
 
 export interface ConnectionUser {
   /** The peer has opened a stream. Set the channel's receiver before returning. */
@@ -57,9 +67,9 @@ export interface ConnectionUser {
 }
 
 /**
- * The server side of a muxado connection: many streams over one socket.
+ * One end of a muxado connection: many streams over one socket.
  *
- * All frames of one event-loop turn are sent in one write. After a turn that only read, the connection sends a frame
+ * All frames of one event-loop turn are sent in one write. After a turn that only read, a gateway's end sends a frame
  * without effect: SDKs leave Nagle's algorithm on, and without it their next small write waits some 40 ms for the
  * delayed ACK.
  */
@@ -68,7 +78,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   readonly #out = new FrameWriter();
   readonly #channels = new Map<number, Channel>();
   readonly #ready = new Set<Channel>();
-  #nextId = 2;
+  #nextId: number;
   #inbound = 0;
   #flushDue = false;
   #readSinceFlush = false;
@@ -87,17 +97,26 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   #received = 0;
   #held = 0;
   #reported = 0;
-  #limits = UNAUTHENTICATED_LIMITS;
+  #limits: ConnectionLimits;
   #budget: MemoryBudget | null = null;
   turn = 0;
   /** When the last bytes arrived, in milliseconds of `performance.now()`. */
   lastReadAt = performance.now();
 
+  /** @param role which end this is; a gateway's expects a peer that has not authenticated */
   constructor(
     private readonly socket: Duplex,
     private readonly user: ConnectionUser,
+    private readonly role: Role = 'gateway',
   ) {
     this.#decoder = new FrameDecoder(this);
+    this.#nextId = FIRST_ID[role];
+    this.#limits = role === 'agent' ? GATEWAY_LIMITS : UNAUTHENTICATED_LIMITS;
+  }
+
+  /** Whether a reset ends a stream at the peer. An SDK's task that waits to read does not notice one. */
+  get peerHonoursReset(): boolean {
+    return this.role === 'agent';
   }
 
   start(): void {
@@ -108,9 +127,14 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.socket.on('close', () => this.#end(new Error('connection closed by the peer')));
   }
 
-  /** The peer has authenticated: lifts those limits; what it makes the gateway hold counts against the budget. */
+  /** The agent has authenticated: lifts those limits; what it makes the gateway hold counts against the budget. */
   trust(budget: MemoryBudget): void {
     this.#limits = AGENT_LIMITS;
+    this.limitMemory(budget);
+  }
+
+  /** From now on, the bytes held for streams count against the budget. */
+  limitMemory(budget: MemoryBudget): void {
     this.#budget = budget;
   }
 
@@ -206,7 +230,9 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
 
   onReset(streamId: number): void {
     this.#count(FRAMES_PER_RESET);
-    if (streamId % 2 === 1 && this.#channels.has(streamId)) this.#countUseless(USELESS_FRAMES_PER_RESET);
+    // A gateway resets the stream of a client that has left.
+    const isUseless = this.role === 'gateway' && this.#isPeers(streamId) && this.#channels.has(streamId);
+    if (isUseless) this.#countUseless(USELESS_FRAMES_PER_RESET);
     this.#channels.get(streamId)?.receiveReset();
   }
 
@@ -220,7 +246,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #accept(streamId: number): Channel {
-    if (streamId % 2 === 0 || this.#channels.has(streamId)) throw new ProtocolViolation('stream id not allowed');
+    if (!this.#isPeers(streamId) || this.#channels.has(streamId)) throw new ProtocolViolation('stream id not allowed');
     if (this.#inbound >= this.#limits.streams) throw new ProtocolViolation('too many streams opened');
     const channel = new Channel(this);
     channel.id = streamId;
@@ -228,6 +254,10 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#channels.set(streamId, channel);
     this.user.accept(channel);
     return channel;
+  }
+
+  #isPeers(streamId: number): boolean {
+    return streamId % 2 !== FIRST_ID[this.role] % 2;
   }
 
   ready(channel: Channel): void {
@@ -259,7 +289,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     let most: Channel | null = null;
     for (const channel of this.#channels.values()) if (channel.memory > (most?.memory ?? 0)) most = channel;
     const reason = new Error('memory limit reached');
-    // SDKs hang when a request of theirs is reset.
+    // SDKs hang when a request of theirs is reset; requests have the agent's odd ids.
     if (most === null || most.id % 2 === 1) this.socket.destroy(reason);
     else most.cut(reason);
     this.#reportMemory();
@@ -268,7 +298,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   forget(channel: Channel): void {
     this.#ready.delete(channel);
     this.#holding.delete(channel);
-    if (this.#channels.delete(channel.id) && channel.id % 2 === 1) this.#inbound -= 1;
+    if (this.#channels.delete(channel.id) && this.#isPeers(channel.id)) this.#inbound -= 1;
   }
 
   #scheduleFlush(): void {
@@ -307,7 +337,8 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
       this.#ready.delete(channel);
       if (channel.flushInto(this.#out)) this.#ready.add(channel);
     }
-    if (this.#out.length === 0 && this.#readSinceFlush) this.#out.windowIncrement(UNUSED_STREAM_ID, 1);
+    if (this.#out.length === 0 && this.#readSinceFlush && this.role === 'gateway')
+      this.#out.windowIncrement(UNUSED_STREAM_ID, 1);
     this.#readSinceFlush = false;
     if (this.#out.length === 0) return;
     this.#writeOut();

@@ -1,0 +1,168 @@
+import { duplexPair } from 'node:stream';
+import { describe, expect, it } from 'vitest';
+import { type Channel, type ChannelReceiver, WINDOW } from '../../src/agent-protocol/channel.ts';
+import { Connection } from '../../src/agent-protocol/connection.ts';
+import { HeartbeatEcho, HeartbeatProbe } from '../../src/agent-protocol/heartbeat.ts';
+import { MemoryBudget } from '../../src/agent-protocol/memory-budget.ts';
+import { settle, until } from '../support/until.ts';
+import { MuxPeer } from './mux-peer.ts';
+
+/** Echoes what it gets; ends and errors go into `events`. */
+class Echo implements ChannelReceiver {
+  readonly events: string[] = [];
+
+  constructor(readonly channel: Channel) {
+    channel.receiver = this;
+  }
+
+  onData(payload: Buffer): void {
+    if (!this.channel.write(payload)) this.channel.pause();
+  }
+
+  onDrain(): void {
+    this.channel.resume();
+  }
+
+  onEnd(): void {
+    this.events.push('end');
+    this.channel.end();
+  }
+
+  onClosed(error?: Error): void {
+    this.events.push(error ? `closed: ${error.message}` : 'closed');
+  }
+}
+
+class Collector implements ChannelReceiver {
+  bytes = Buffer.alloc(0);
+  ended = false;
+  lost: Error | undefined;
+
+  constructor(readonly channel: Channel) {
+    channel.receiver = this;
+  }
+
+  onData(payload: Buffer): void {
+    this.bytes = Buffer.concat([this.bytes, payload]);
+  }
+
+  onEnd(): void {
+    this.ended = true;
+  }
+
+  onClosed(error?: Error): void {
+    this.lost = error;
+  }
+}
+
+/** An agent's and a gateway's end, joined; each echoes the streams that the other opens. */
+function joined() {
+  const [near, far] = duplexPair();
+  const reasons: string[] = [];
+  const end = (socket: typeof near, role: 'agent' | 'gateway') => {
+    const accepted: Echo[] = [];
+    const user = {
+      accept: (channel: Channel) => void accepted.push(new Echo(channel)),
+      ended: (reason: Error) => void reasons.push(`${role}: ${reason.message}`),
+    };
+    const connection = new Connection(socket, user, role);
+    if (role === 'gateway') connection.trust(new MemoryBudget(Number.POSITIVE_INFINITY));
+    connection.start();
+    const open = () => {
+      const collector = new Collector(connection.channel());
+      connection.open(collector.channel);
+      return collector;
+    };
+    return { connection, accepted, open };
+  };
+  return { agent: end(near, 'agent'), gateway: end(far, 'gateway'), reasons };
+}
+
+describe('an agent’s and a gateway’s end of a connection', () => {
+  it('open streams side by side, and carry megabytes both ways', async () => {
+    const { agent, gateway, reasons } = joined();
+    const sent = Buffer.alloc(4 * WINDOW, 'abcdefg');
+    const both = [agent.open(), gateway.open()];
+    expect(both.map(({ channel }) => channel.id)).toEqual([3, 2]);
+    for (const { channel } of both) {
+      channel.write(sent);
+      channel.end();
+    }
+    await until(() => both.every(({ ended }) => ended), 'both echoes');
+    for (const { bytes } of both) expect(bytes.equals(sent)).toBe(true);
+    expect([...agent.accepted, ...gateway.accepted].map(({ events }) => events)).toEqual([
+      ['end', 'closed'],
+      ['end', 'closed'],
+    ]);
+    expect(reasons).toEqual([]);
+  });
+
+  it('answer each other’s heartbeats', async () => {
+    const { agent, gateway } = joined();
+    for (const [asking, asked] of [
+      [agent, gateway],
+      [gateway, agent],
+    ] as const) {
+      const channel = asking.connection.channel();
+      const probe = new HeartbeatProbe(channel);
+      channel.receiver = probe;
+      asking.connection.open(channel);
+      await settle();
+      const [opened] = asked.accepted;
+      if (opened) opened.channel.receiver = new HeartbeatEcho(opened.channel);
+      expect(await probe.ask(5_000)).toBe(true);
+    }
+  });
+
+  it('the agent aborts a stream with a reset, which the gateway’s receiver gets as an error', async () => {
+    const { agent, gateway } = joined();
+    const stream = gateway.open();
+    stream.channel.write(Buffer.from('hello'));
+    await until(() => stream.bytes.length > 0, 'the echo');
+    agent.accepted[0]?.channel.abort();
+    await until(() => stream.channel.closed, 'the reset');
+    expect(stream.lost?.message).toBe('stream reset by the peer');
+    expect(stream.ended).toBe(false);
+  });
+
+  it('the agent sends no frames without effect: its peer delays nothing', async () => {
+    const [near, far] = duplexPair();
+    const user = { accept: (channel: Channel) => void new Collector(channel), ended() {} };
+    new Connection(near, user, 'agent').start();
+    const gateway = new MuxPeer(far);
+    gateway.sendData(2, 'hello', { syn: true });
+    await settle();
+    expect(gateway.chunks).toEqual([]);
+  });
+
+  it.each([
+    ['with an id of the agent’s', (gateway: MuxPeer) => gateway.sendData(5, 'x', { syn: true })],
+    [
+      'with more data than its window',
+      (gateway: MuxPeer) => gateway.sendData(2, Buffer.alloc(WINDOW + 1), { syn: true }),
+    ],
+  ])('the agent ends a connection on which the gateway opens a stream %s', async (_what, misbehave) => {
+    const [near, far] = duplexPair();
+    const reasons: Error[] = [];
+    const user = {
+      accept: (channel: Channel) => void new Collector(channel),
+      ended: (why: Error) => reasons.push(why),
+    };
+    new Connection(near, user, 'agent').start();
+    misbehave(new MuxPeer(far));
+    await until(() => reasons.length > 0, 'the end');
+    expect(reasons[0]?.name).toBe('ProtocolViolation');
+  });
+
+  it('the agent accepts as many streams as a gateway opens, and their resets', async () => {
+    const { agent, gateway, reasons } = joined();
+    for (let round = 0; round < 1000; round++) {
+      const { channel } = gateway.open();
+      await new Promise(setImmediate);
+      channel.reset(6);
+    }
+    await settle();
+    expect(reasons).toEqual([]);
+    expect(agent.accepted).toHaveLength(1000);
+  });
+});
