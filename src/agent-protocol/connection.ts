@@ -1,8 +1,8 @@
 import type { Duplex } from 'node:stream';
+import type { MemoryBudget, MemoryUser } from '../lib/memory-budget.ts';
 import { trackBuffer } from '../lib/process/minor-gc.ts';
 import { Channel, type ChannelHost } from './channel.ts';
 import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
-import type { MemoryBudget, MemoryUser } from './memory-budget.ts';
 
 // Limits and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
 

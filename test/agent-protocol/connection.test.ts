@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { type Channel, type ChannelReceiver, WINDOW } from '../../src/agent-protocol/channel.ts';
 import { Connection } from '../../src/agent-protocol/connection.ts';
 import { HeartbeatEcho } from '../../src/agent-protocol/heartbeat.ts';
-import { MemoryBudget } from '../../src/agent-protocol/memory-budget.ts';
+import { MemoryBudget } from '../../src/lib/memory-budget.ts';
 import { settle, until } from '../support/until.ts';
 import { MuxPeer } from './mux-peer.ts';
 

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { connect, type TLSSocket } from 'node:tls';
+import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 
 /** RFC 9113, section 6. */
 export const Frame = {
@@ -99,14 +99,22 @@ export class RawHttp2 {
     socket.on('close', () => this.#wake());
   }
 
-  /** Connects, and sends the preface and empty settings, or other first bytes. */
+  /** Connects, and sends the preface and empty settings, or other first bytes; from another address of this machine. */
   static async open(
     { httpsPort, ca }: { httpsPort: number; ca: { caPem: string } },
     servername: string,
     beginning: Buffer | string = Buffer.concat([Buffer.from(PREFACE), frame(Frame.settings, 0, 0)]),
+    localAddress = '127.0.0.1',
   ): Promise<RawHttp2> {
-    const options = { host: '127.0.0.1', port: httpsPort, servername, ca: ca.caPem, ALPNProtocols: ['h2'] };
-    const socket = connect(options);
+    const options = {
+      host: '127.0.0.1',
+      localAddress,
+      port: httpsPort,
+      servername,
+      ca: ca.caPem,
+      ALPNProtocols: ['h2'],
+    };
+    const socket = connect(options as ConnectionOptions);
     await once(socket, 'secureConnect');
     const raw = new RawHttp2(socket);
     socket.write(beginning as string, 'latin1');

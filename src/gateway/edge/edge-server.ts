@@ -3,6 +3,7 @@ import type { TLSSocket } from 'node:tls';
 import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
 import type { InternalLookup } from '../endpoints/endpoint-directory.ts';
 import { ClientConnections } from './clients/client-connections.ts';
+import { ClientMemory } from './clients/client-memory.ts';
 import { planHandshake } from './clients/handshake-plan.ts';
 import { Http1Clients } from './clients/http1/http1-clients.ts';
 import { Http2Clients } from './clients/http2/http2-clients.ts';
@@ -61,8 +62,9 @@ export class EdgeServer {
     });
     this.#routing = new Routing({ ...options, clients, proxy: this.#proxy });
     this.#services = new ServiceServer(services, limits, options.serviceMessages);
-    this.#tls = new PublicTls(options, this.#httpsHandler(limits, clients, internal));
-    const plain = new Http1Clients({ limits, counters, log });
+    const memory = new ClientMemory(limits.memory);
+    this.#tls = new PublicTls(options, this.#httpsHandler(limits, memory, clients, internal));
+    const plain = new Http1Clients({ limits, memory, counters, log });
     const slots = new ConnectionSlots({
       limit: limits.connections,
       closeIdle: () => closeLongestIdle(plain),
@@ -116,12 +118,17 @@ export class EdgeServer {
     });
   }
 
-  #httpsHandler(limits: HttpLimits, clients: ClientConnections, internal: InternalLookup): HttpsHandler {
+  #httpsHandler(
+    limits: HttpLimits,
+    memory: ClientMemory,
+    clients: ClientConnections,
+    internal: InternalLookup,
+  ): HttpsHandler {
     const { counters, log } = this.options;
     const onRequest = (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'https');
     const handler = { onRequest, services: this.#services };
-    const http1 = new Http1Clients({ limits, counters, log });
-    const http2 = new Http2Clients({ limits, onRequest, counters, log });
+    const http1 = new Http1Clients({ limits, memory, counters, log });
+    const http2 = new Http2Clients({ limits, memory, onRequest, counters, log });
     return {
       admit: (pending, endpoint) => {
         const plan = planHandshake(pending, endpoint, internal);

@@ -1,6 +1,6 @@
-import { totalmem } from 'node:os';
-import { MemoryBudget } from '../../agent-protocol/memory-budget.ts';
 import { BoundedMap } from '../../lib/bounded-map.ts';
+import { MemoryBudget } from '../../lib/memory-budget.ts';
+import { availableMemory } from '../../lib/process/available-memory.ts';
 
 const MIB = 1_048_576;
 /** Share of the machine's or container's memory for data that agents and clients have yet to read. */
@@ -27,10 +27,4 @@ export class AgentMemory {
     this.#authtokens.set(credentialId, ofAuthtoken);
     return new MemoryBudget(this.limit / 4, ofAuthtoken);
   }
-}
-
-/** Bytes of the machine, or of the container when that has fewer. */
-function availableMemory(): number {
-  // 0 or more than the machine has: there is no limit.
-  return Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY);
 }

@@ -14,6 +14,8 @@ export interface HttpLimits {
   idleTimeout: number;
   /** Milliseconds in which an HTTP/2 client has to answer a PING, unless other bytes move. */
   pingTimeout: number;
+  /** Bytes that all clients of the process may make the gateway hold; left out: a share of the heap. */
+  memory?: number;
   /** Concurrent connections on the plain port; beyond it, the longest idle one is closed, or else the newest. */
   connections: number;
   /** Concurrent requests on one HTTP/2 connection, of the 512 that an agent carries in total; 0 disables HTTP/2. */

@@ -10,11 +10,11 @@ import { HeaderBlock } from '../../http/header-block.ts';
 import { HeadersTooLong, MalformedMessage } from '../../http/header-fields.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
 import { BodyProgress } from '../body-progress.ts';
+import type { ClientMemory, ConnectionMemory, MemoryHolder } from '../client-memory.ts';
 import type { IdleClient } from '../idle-clients.ts';
 import { type Http1Head, NO_HEAD, parseHttp1Head } from './http1-head.ts';
 import { Http1Request } from './http1-request.ts';
 import { Http1Response, type Http1ResponseOptions } from './http1-response.ts';
-import type { UnreadBudget } from './unread-budget.ts';
 
 /** Milliseconds for the client to read the last response, before bytes that it still sends reset the connection. */
 const LINGER_MS = 1000;
@@ -46,7 +46,7 @@ export interface Http1ClientOptions {
   handler: Http1Handler;
   /** Called when the connection is closed or handed over. */
   onDone(client: Http1Client): void;
-  unread: UnreadBudget;
+  memory: ClientMemory;
   counters: TrafficCounters;
   log: Log;
 }
@@ -55,7 +55,7 @@ export interface Http1ClientOptions {
  * One HTTP/1 connection of a client. Requests are processed one at a time: the next is read once the response to the last
  * has been written, and after a few it is the turn of other connections, so pipelining clients cost no more than others.
  */
-export class Http1Client implements IdleClient {
+export class Http1Client implements IdleClient, MemoryHolder {
   readonly #responses: Http1ResponseOptions;
   readonly #block: HeaderBlock;
   /** Reused for all bodies of the connection. */
@@ -70,8 +70,9 @@ export class Http1Client implements IdleClient {
   /** When there were too many of them to read on. */
   #postponedSince = Number.POSITIVE_INFINITY;
   #continues = false;
-  /** Whether the budget counts bytes of this connection. */
-  #holdsUnread = false;
+  readonly #memory: ConnectionMemory;
+  /** Bytes of the current request's head. */
+  #headBytes = 0;
   /** When the connection began to wait for the client, in milliseconds of `performance.now()`. */
   #waitingSince = performance.now();
   /** Whether the headers timeout applies: headers have begun, or none has arrived yet. */
@@ -86,6 +87,7 @@ export class Http1Client implements IdleClient {
     const { keepAlive, counters } = options;
     this.#responses = { keepAlive, counters, onEnd: () => this.#responseWritten() };
     this.#block = new HeaderBlock(options.limits.headerBytes);
+    this.#memory = options.memory.connection(socket.remoteAddress, this);
     socket
       .on('data', this.#onData)
       .on('drain', this.#onDrain)
@@ -106,9 +108,16 @@ export class Http1Client implements IdleClient {
     this.socket.destroy();
   }
 
+  countHeld(): number {
+    const { socket } = this;
+    const unread = this.#block.text.length + this.#postponed.length + (this.#request?.unreadBytes ?? 0);
+    return unread + this.#headBytes + socket.writableLength;
+  }
+
   /** Ends a connection whose request is overdue, or that has been idle for too long. */
   checkTime(now: number): void {
     const { headersTimeout, keepAliveTimeout } = this.options.limits;
+    this.#countMemory();
     if (this.#closing) return;
     if (this.#request !== null && this.#response !== null) {
       this.#checkRequest(this.#request, this.#response, now);
@@ -190,17 +199,13 @@ export class Http1Client implements IdleClient {
     // They belong to the other protocol, perhaps with the end of the client's side.
     if (isUpgrade) socket.pause().unshift(bytes);
     else this.#postponed = bytes;
-    this.#countUnread();
+    this.#countMemory();
     if (!isUpgrade && bytes.length <= MAX_POSTPONED) return;
     this.#postponedSince = Math.min(this.#postponedSince, performance.now());
     socket.pause();
   }
 
-  #countUnread(): void {
-    const bytes = this.#block.text.length + this.#postponed.length;
-    this.#holdsUnread = bytes > 0;
-    this.options.unread.set(this, bytes);
-  }
+  readonly #countMemory = (): void => this.#memory.update(this.countHeld());
 
   /** Processes what was postponed, in a later turn. */
   #continue(): void {
@@ -213,7 +218,7 @@ export class Http1Client implements IdleClient {
     this.#continues = false;
     const bytes = this.#postponed;
     this.#postponed = NOTHING;
-    this.#countUnread();
+    this.#countMemory();
     if (this.#postponedSince < Number.POSITIVE_INFINITY) this.socket.resume();
     this.#postponedSince = Number.POSITIVE_INFINITY;
     if (!this.#closing && !this.socket.destroyed) this.#process(bytes);
@@ -224,13 +229,14 @@ export class Http1Client implements IdleClient {
     const end = block.take(bytes, at);
     if (!block.complete) {
       this.#headStarted(block.text);
-      this.#countUnread();
+      this.#countMemory();
       return end;
     }
     // Some clients send an empty line after a body (RFC 9112, 2.2).
     const text = block.text.startsWith('\r\n') ? block.text.slice(2) : block.text;
     block.start('');
-    if (this.#holdsUnread) this.#countUnread();
+    this.#headBytes = text.length;
+    if (this.#memory.isAffectedBy(text.length)) this.#countMemory();
     if (text === '') return end;
     const head = parseHttp1Head(text);
     const { services } = this.options.handler;
@@ -258,7 +264,8 @@ export class Http1Client implements IdleClient {
 
   #begin(head: Http1Head): void {
     const upgrade = head.upgrade === null ? null : { protocol: head.upgrade, accept: () => this.#handOver() };
-    const request = new Http1Request(head, this.socket, upgrade, head.length === null ? this.#decoder() : null);
+    const chunks = head.length === null ? this.#decoder() : null;
+    const request = new Http1Request(head, this.socket, upgrade, chunks, this.#countMemory);
     const response = new Http1Response(this.socket, head, this.#responses);
     this.#headersBegun = false;
     this.#headersDue = false;
@@ -295,6 +302,7 @@ export class Http1Client implements IdleClient {
     this.#request = null;
     this.#response = null;
     this.#body = null;
+    this.#headBytes = 0;
     this.#waitingSince = performance.now();
     if (this.#postponed.length > 0) this.#continue();
     else if (socket.isPaused()) socket.resume();
@@ -339,7 +347,7 @@ export class Http1Client implements IdleClient {
   }
 
   #done(): void {
-    this.options.unread.set(this, 0);
+    this.#memory.release();
     this.options.onDone(this);
   }
 

@@ -3,11 +3,12 @@ import type { Log } from '../../../../lib/log/log.ts';
 import { DeadlineSweep } from '../../../../lib/time/deadline-sweep.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import { type HttpLimits, sweepInterval } from '../../http/http-limits.ts';
+import type { ClientMemory } from '../client-memory.ts';
 import { Http1Client, type Http1Handler } from './http1-client.ts';
-import { UnreadBudget } from './unread-budget.ts';
 
 export interface Http1ClientsOptions {
   limits: HttpLimits;
+  memory: ClientMemory;
   counters: TrafficCounters;
   log: Log;
 }
@@ -16,7 +17,6 @@ export interface Http1ClientsOptions {
 export class Http1Clients implements Iterable<Http1Client> {
   readonly #keepAlive: string;
   readonly #clients: DeadlineSweep<Http1Client>;
-  readonly #unread = new UnreadBudget();
   readonly #onDone = (client: Http1Client): void => void this.#clients.delete(client);
 
   constructor(private readonly options: Http1ClientsOptions) {
@@ -27,13 +27,13 @@ export class Http1Clients implements Iterable<Http1Client> {
 
   /** Takes over a connection; `handler` serves its requests. */
   accept(socket: Socket, handler: Http1Handler): void {
-    const { limits, counters, log } = this.options;
+    const { limits, memory, counters, log } = this.options;
     const options = {
       limits,
       keepAlive: this.#keepAlive,
       handler,
       onDone: this.#onDone,
-      unread: this.#unread,
+      memory,
       counters,
       log,
     };

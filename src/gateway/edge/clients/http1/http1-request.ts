@@ -3,6 +3,7 @@ import { Readable } from 'node:stream';
 import type { ChunkedDecoder } from '../../http/chunked-decoder.ts';
 import type { ClientRequest, Upgrade } from '../../http/client-message.ts';
 import type { ReceivedRequest } from '../body-progress.ts';
+import { unreadBytes } from '../client-memory.ts';
 import type { Http1Head } from './http1-head.ts';
 
 const NO_TRAILERS: string[] = [];
@@ -22,12 +23,16 @@ export class Http1Request implements ClientRequest, ReceivedRequest {
   /** Missing bytes of a body that is not chunked. */
   #left: number;
 
-  /** @param chunks decodes a chunked body; null for others */
+  /**
+   * @param chunks decodes a chunked body; null for others
+   * @param onUnread called when a piece of the body waits for its reader
+   */
   constructor(
     { method, target, version, headers, rawHeaders, length }: Http1Head,
     readonly socket: Socket,
     readonly upgrade: Upgrade | null,
     private readonly chunks: ChunkedDecoder | null,
+    private readonly onUnread: () => void,
   ) {
     this.method = method;
     this.url = target;
@@ -39,6 +44,11 @@ export class Http1Request implements ClientRequest, ReceivedRequest {
     this.body = this.complete ? null : new Readable({ read: () => this.#resume() });
     // The response reports a lost connection.
     this.body?.on('error', () => {});
+  }
+
+  /** Bytes of memory that the unread part of the body takes. */
+  get unreadBytes(): number {
+    return this.body === null ? 0 : unreadBytes(this.body);
   }
 
   /**
@@ -72,7 +82,10 @@ export class Http1Request implements ClientRequest, ReceivedRequest {
   /** Pauses the client when the reader is slow. */
   #receive(piece: Buffer): void {
     this.received += piece.length;
-    if (this.body?.push(piece) === false) this.socket.pause();
+    const { body } = this;
+    if (body === null) return;
+    if (!body.push(piece)) this.socket.pause();
+    if (body.readableLength > 0) this.onUnread();
   }
 
   #finish(trailers: string[]): void {

@@ -7,6 +7,7 @@ import { answerError } from '../../http/error-response.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
 import { Http2Code } from '../../http/http2-code.ts';
 import { BodyProgress } from '../body-progress.ts';
+import type { ClientMemory, ConnectionMemory, MemoryHolder } from '../client-memory.ts';
 import type { IdleClient } from '../idle-clients.ts';
 import { Allowance } from './http2-allowance.ts';
 import { Http2Request } from './http2-request.ts';
@@ -27,11 +28,15 @@ const CONNECTION_WINDOW = 1_048_576;
 /** Requests of one connection that are served before others get their turn. */
 const REQUESTS_PER_TURN = 8;
 
+/** Memory that an open stream takes besides its head and bodies. */
+const STREAM_BYTES = 6144;
+
 /** Milliseconds for the client to read the reason why its connection ends. */
 const LINGER_MS = 1000;
 
 export interface Http2ClientOptions {
   limits: HttpLimits;
+  memory: ClientMemory;
   onRequest(req: ClientRequest, res: ClientResponse): void;
   counters: TrafficCounters;
 }
@@ -44,7 +49,7 @@ interface Http2Exchange {
   body?: BodyProgress;
 }
 
-export class Http2Client implements IdleClient {
+export class Http2Client implements IdleClient, MemoryHolder {
   readonly #resets: Allowance;
   readonly #controlFrames: Allowance;
   readonly #exchanges = new Set<Http2Exchange>();
@@ -58,12 +63,22 @@ export class Http2Client implements IdleClient {
   /** Bytes received when the client last answered a PING; null while one is unanswered. */
   #provenAt: number | null = 0;
   #hasRequested = false;
+  readonly #memory: ConnectionMemory;
+  /** Bytes that the open requests held when they were last counted. */
+  #held = 0;
+  /** Bytes read, and requests begun, by the last check. */
+  #readBefore = 0;
+  #begun = 0;
+  #begunBefore = 0;
+  /** Bytes since the last request: perhaps those of an unfinished head. */
+  #unfinished = 0;
 
   constructor(
     private readonly session: ServerHttp2Session,
     private readonly socket: TLSSocket,
     private readonly options: Http2ClientOptions,
   ) {
+    this.#memory = options.memory.connection(socket.remoteAddress, this);
     this.#resets = new Allowance(RESETS.burst, RESETS.perSecond, this.#idleSince);
     this.#controlFrames = new Allowance(CONTROL_FRAMES.burst, CONTROL_FRAMES.perSecond, this.#idleSince);
     session.setLocalWindowSize(CONNECTION_WINDOW);
@@ -72,6 +87,7 @@ export class Http2Client implements IdleClient {
     session
       // An error is followed by 'close'.
       .on('error', () => {})
+      .once('close', () => this.#memory.release())
       .on('ping', () => this.#countControlFrame())
       .on('remoteSettings', () => this.#countControlFrame())
       .on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, _flags: number, raw: string[]) =>
@@ -93,12 +109,39 @@ export class Http2Client implements IdleClient {
    */
   checkTime(now: number): void {
     const { headersTimeout, keepAliveTimeout } = this.options.limits;
+    this.#watchHead();
+    this.#memory.update(this.countHeld());
     if (this.#exchanges.size > 0) {
       for (const exchange of this.#exchanges) this.#checkExchange(exchange, now);
       this.#checkPresence(now);
     } else if (now - this.#idleSince >= (this.#hasRequested ? keepAliveTimeout : headersTimeout)) {
       this.#end(Http2Code.noError);
     }
+  }
+
+  countHeld(): number {
+    this.#held = 0;
+    let responses = 0;
+    for (const { request, response } of this.#exchanges) {
+      request.countUnread();
+      this.#held += STREAM_BYTES + request.headBytes + request.unread;
+      responses += response.unread;
+    }
+    return this.#held + responses + this.#unfinished;
+  }
+
+  /** nghttp2 keeps the head of a request to itself until it is complete. */
+  #watchHead(): void {
+    const { bytesRead } = this.socket;
+    if (this.#begun !== this.#begunBefore) this.#unfinished = 0;
+    else this.#unfinished = Math.min(this.#unfinished + bytesRead - this.#readBefore, this.options.limits.headerBytes);
+    this.#begunBefore = this.#begun;
+    this.#readBefore = bytesRead;
+  }
+
+  #hold(bytes: number): void {
+    this.#held += bytes;
+    this.#memory.update(this.#held + this.#unfinished);
   }
 
   #checkExchange(exchange: Http2Exchange, now: number): void {
@@ -141,10 +184,12 @@ export class Http2Client implements IdleClient {
   #serve(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, raw: readonly string[]): void {
     const { counters } = this.options;
     const response = new Http2Response(stream, headers[':method'] === 'HEAD', counters);
-    const request = new Http2Request(stream, headers, raw, this.socket);
+    const request = new Http2Request(stream, headers, raw, this.socket, (bytes) => this.#hold(bytes));
     const exchange = { request, response };
     this.#exchanges.add(exchange);
     this.#hasRequested = true;
+    this.#begun += 1;
+    this.#hold(STREAM_BYTES + request.headBytes);
     stream.on('error', () => {}).on('close', () => this.#closed(stream, exchange));
     this.#waiting.push(exchange);
     if (this.#waiting.length === 1) this.#serveWaiting();
@@ -168,6 +213,7 @@ export class Http2Client implements IdleClient {
   #closed(stream: ServerHttp2Stream, exchange: Http2Exchange): void {
     const now = performance.now();
     this.#exchanges.delete(exchange);
+    this.#hold(-STREAM_BYTES - exchange.request.headBytes - exchange.request.unread);
     this.#idleSince = now;
     if (stream.rstCode !== Http2Code.noError && !this.#resets.take(now)) this.#end(Http2Code.enhanceYourCalm);
   }

@@ -5,10 +5,12 @@ import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
 import { type HttpLimits, sweepInterval } from '../../http/http-limits.ts';
 import { MAX_HEADER_LINES } from '../../http/request-guard.ts';
+import type { ClientMemory } from '../client-memory.ts';
 import { Http2Client } from './http2-client.ts';
 
 export interface Http2ClientsOptions {
   limits: HttpLimits;
+  memory: ClientMemory;
   onRequest(req: ClientRequest, res: ClientResponse): void;
   counters: TrafficCounters;
   log: Log;
@@ -16,6 +18,9 @@ export interface Http2ClientsOptions {
 
 /** Bytes of one body that are buffered for a slow upstream. */
 const STREAM_WINDOW = 131_072;
+
+/** Milliseconds between checks of what unfinished heads hold; only the bytes of their connection show them. */
+const SWEEP_MS = 1000;
 
 /** `:method`, `:scheme`, `:authority` and `:path`. */
 const PSEUDO_HEADERS = 4;
@@ -28,7 +33,7 @@ export class Http2Clients implements Iterable<Http2Client> {
   readonly #clients: DeadlineSweep<Http2Client>;
 
   constructor(private readonly options: Http2ClientsOptions) {
-    this.#clients = new DeadlineSweep(sweepInterval(options.limits));
+    this.#clients = new DeadlineSweep(Math.min(SWEEP_MS, sweepInterval(options.limits)));
   }
 
   /** Takes over a connection that has negotiated `h2`. */
@@ -49,7 +54,7 @@ export class Http2Clients implements Iterable<Http2Client> {
     if (socket.destroyed) return;
     // Node's own TLS server sets this on its sockets; a session waits for it.
     Object.assign(socket, { secureConnecting: false });
-    const { limits, onRequest, counters } = this.options;
+    const { limits, memory, onRequest, counters } = this.options;
     const session = performServerHandshake(socket, {
       maxHeaderListPairs: MAX_HEADER_LINES + PSEUDO_HEADERS,
       maxSessionInvalidFrames: 100,
@@ -59,7 +64,7 @@ export class Http2Clients implements Iterable<Http2Client> {
         initialWindowSize: STREAM_WINDOW,
       },
     });
-    const client = new Http2Client(session, socket, { limits, onRequest, counters });
+    const client = new Http2Client(session, socket, { limits, memory, onRequest, counters });
     this.#clients.add(client);
     session.once('close', () => this.#clients.delete(client));
   }

@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import type { Socket } from 'node:net';
 import type { ClientBody, ClientRequest } from '../../http/client-message.ts';
 import type { ReceivedRequest } from '../body-progress.ts';
+import { unreadBytes } from '../client-memory.ts';
 
 /**
  * An HTTP/2 request in the form of HTTP/1.1 (RFC 9113, 8.3.1), so that the proxy has to know one form only. nghttp2 has
@@ -16,21 +17,28 @@ export class Http2Request implements ClientRequest, ReceivedRequest {
   readonly upgrade = null;
   rawTrailers: string[] = [];
   received = 0;
+  /** Bytes of memory of the unread part of the body, when they were last counted. */
+  unread = 0;
+  /** Bytes of the head. */
+  headBytes = 0;
 
   /**
    * @param headers as parsed by Node; modified here
    * @param raw the same as a flat name, value list
    * @param socket of the connection
+   * @param onUnread called with the growth of {@link unread} when a piece of the body waits for its reader
    */
   constructor(
     private readonly stream: ServerHttp2Stream,
     readonly headers: IncomingHttpHeaders,
     raw: readonly string[],
     readonly socket: Socket,
+    private readonly onUnread: (bytes: number) => void,
   ) {
     this.method = headers[':method'];
     this.url = headers[':path'];
     this.rawHeaders = rawHeadersOf(headers[':authority'], raw);
+    for (const text of raw) this.headBytes += text.length;
     headers.host = headers[':authority'] ?? headers.host;
     this.body = stream.endAfterHeaders ? null : this.#counted(stream);
     stream.on('trailers', (_trailers: object, _flags: number, rawTrailers: string[]) => {
@@ -46,12 +54,21 @@ export class Http2Request implements ClientRequest, ReceivedRequest {
     return this.headers['content-type']?.startsWith('application/grpc') === true;
   }
 
+  /** @returns by how much {@link unread} has grown */
+  countUnread(): number {
+    const before = this.unread;
+    this.unread = unreadBytes(this.stream);
+    return this.unread - before;
+  }
+
   /** Node counts the bytes of a connection only, and a listener to `data` would start the stream. */
   #counted(stream: ServerHttp2Stream): ServerHttp2Stream {
     const push = stream.push;
     stream.push = (chunk: Buffer | null, encoding) => {
       this.received += chunk?.length ?? 0;
-      return push.call(stream, chunk, encoding);
+      const goOn = push.call(stream, chunk, encoding);
+      if (stream.readableLength > 0) this.onUnread(this.countUnread());
+      return goOn;
     };
     return stream;
   }

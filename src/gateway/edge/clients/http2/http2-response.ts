@@ -26,6 +26,7 @@ export class Http2Response implements ClientResponse {
   #trailers: OutgoingHttpHeaders | null = null;
   /** The part of the body that Node has not got yet. */
   readonly #waiting: Buffer[] = [];
+  #waitingBytes = 0;
   /** Bytes of the body that Node has got. */
   #given = 0;
   #ended = false;
@@ -69,6 +70,11 @@ export class Http2Response implements ClientResponse {
     if (waiting > 0) return this.#progress.isStalled(now, taken);
     this.#progress.restart(now, taken);
     return false;
+  }
+
+  /** Bytes of the body that the client has yet to take. */
+  get unread(): number {
+    return this.#waitingBytes + this.#stream.writableLength;
   }
 
   /** @throws {MalformedMessage} for an invalid status; Node would throw only later, when no error can be sent any more */
@@ -138,6 +144,7 @@ export class Http2Response implements ClientResponse {
 
   #send(chunk: Buffer): boolean {
     this.#waiting.push(chunk);
+    this.#waitingBytes += chunk.length;
     this.#feed();
     return !this.#awaitsDrain;
   }
@@ -147,6 +154,7 @@ export class Http2Response implements ClientResponse {
     while (this.#waiting.length > 0 && stream.writableLength < this.#portion) {
       const next = this.#waiting.shift() as Buffer;
       this.#given += next.length;
+      this.#waitingBytes -= next.length;
       if (this.#ended && this.#waiting.length === 0) stream.end(next);
       else stream.write(next);
     }

@@ -2,8 +2,8 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { ClientMemory } from '../../../../../src/gateway/edge/clients/client-memory.ts';
 import { Http1Clients } from '../../../../../src/gateway/edge/clients/http1/http1-clients.ts';
-import { UnreadBudget } from '../../../../../src/gateway/edge/clients/http1/unread-budget.ts';
 import type { ClientRequest, ClientResponse } from '../../../../../src/gateway/edge/http/client-message.ts';
 import { HTTP_LIMITS } from '../../../../../src/gateway/edge/http/http-limits.ts';
 import { TrafficCounters } from '../../../../../src/gateway/metrics/traffic-counters.ts';
@@ -15,7 +15,12 @@ type OnRequest = (req: ClientRequest, res: ClientResponse) => void;
 /** A client's connection whose requests are answered at once; it reads nothing yet. */
 async function enter(onRequest: OnRequest, httpLimits = {}): Promise<Socket> {
   const limits = { ...HTTP_LIMITS, ...httpLimits };
-  const clients = new Http1Clients({ limits, counters: new TrafficCounters(), log: silentLog });
+  const clients = new Http1Clients({
+    limits,
+    memory: new ClientMemory(),
+    counters: new TrafficCounters(),
+    log: silentLog,
+  });
   const server = createServer({ allowHalfOpen: true }, (socket) => clients.accept(socket, { onRequest }));
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -229,26 +234,13 @@ it('pipelined requests leave turns to other connections', async () => {
   expect(turns.size).toBeGreaterThan(20);
 });
 
-it('unfinished requests hold a limited amount of memory, and the largest is closed', () => {
-  const closed: string[] = [];
-  const budget = new UnreadBudget(100);
-  const holder = (name: string) => ({ destroy: () => closed.push(name) });
-  const [small, large] = [holder('small'), holder('large')];
-  budget.set(small, 40);
-  budget.set(large, 60);
-  budget.set(small, 41);
-  expect(closed).toEqual(['large']);
-  budget.set(small, 100);
-  budget.set(small, 0);
-  budget.set(large, 100);
-  expect(closed).toEqual(['large']);
-});
-
 it.each([
   ['heads', 'GET / HTTP/1.1\r\nX: '],
   ['requests behind others', `${GET}X: `],
-])('clients with large unfinished %s cannot use up the memory', async (_what, begin) => {
-  const clients = new Http1Clients({ limits: HTTP_LIMITS, counters: new TrafficCounters(), log: silentLog });
+  ['bodies', 'POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n'],
+])('clients with large unread %s cannot use up the memory', async (_what, begin) => {
+  const options = { limits: HTTP_LIMITS, memory: new ClientMemory(8 * 1_048_576) };
+  const clients = new Http1Clients({ ...options, counters: new TrafficCounters(), log: silentLog });
   const server = createServer((socket) => clients.accept(socket, { onRequest: () => {} }));
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

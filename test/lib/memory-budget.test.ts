@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { MemoryBudget } from '../../src/agent-protocol/memory-budget.ts';
+import { MemoryBudget } from '../../src/lib/memory-budget.ts';
 
 function user() {
   return {

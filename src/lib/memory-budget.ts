@@ -15,6 +15,11 @@ export class MemoryBudget implements MemoryUser {
     private readonly whole: MemoryBudget | null = null,
   ) {}
 
+  /** Bytes that its users hold together. */
+  get held(): number {
+    return this.#total;
+  }
+
   /** Records how many bytes a user holds now. */
   report(user: MemoryUser, bytes: number): void {
     const before = this.#held.get(user) ?? 0;

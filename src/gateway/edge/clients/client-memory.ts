@@ -1,0 +1,107 @@
+import type { Readable } from 'node:stream';
+import { MemoryBudget, type MemoryUser } from '../../../lib/memory-budget.ts';
+import { clientNetwork } from '../../../lib/network/ip-address.ts';
+import { availableHeap } from '../../../lib/process/available-memory.ts';
+
+const MIB = 1_048_576;
+/** Share of the JavaScript heap for what clients have sent and the gateway has yet to pass on, and what they have yet to read. */
+const SHARE = 1 / 8;
+const [LEAST, MOST] = [16 * MIB, 512 * MIB];
+
+/** Smaller changes are not reported: a client with one ordinary request at a time costs nothing. */
+const STEP = 8192;
+
+/** Memory of a buffer besides its bytes. */
+export const BUFFER_BYTES = 128;
+
+/** A connection whose client makes the gateway hold something. */
+export interface MemoryHolder {
+  /** Counts the bytes that it holds now. */
+  countHeld(): number;
+  /** Closes the connection at once. */
+  destroy(): void;
+}
+
+/**
+ * Limits what all clients of the process make the gateway hold: heads and bodies of requests, complete or not, and responses
+ * that they do not read. One network can have half of it. Beyond a limit, the connection that holds the most is closed.
+ */
+export class ClientMemory {
+  readonly #whole: MemoryBudget;
+  readonly #networks = new Map<string, MemoryBudget>();
+
+  /** @param limit bytes; omitted: a share of the heap */
+  constructor(private readonly limit = Math.min(MOST, Math.max(LEAST, availableHeap() * SHARE))) {
+    this.#whole = new MemoryBudget(limit);
+  }
+
+  /** @param address of the client; undefined when its connection has ended already */
+  connection(address: string | undefined, holder: MemoryHolder): ConnectionMemory {
+    return new ConnectionMemory(this, address ?? '', holder);
+  }
+
+  /** Records what a connection holds now. */
+  report(network: string, user: MemoryUser, bytes: number): void {
+    const share = this.#networks.get(network) ?? new MemoryBudget(this.limit / 2, this.#whole);
+    this.#networks.set(network, share);
+    share.report(user, bytes);
+    if (share.held === 0) this.#networks.delete(network);
+  }
+}
+
+/** What one connection holds. */
+export class ConnectionMemory implements MemoryUser {
+  #reported = 0;
+  #network: string | null = null;
+  #released = false;
+
+  constructor(
+    private readonly memory: ClientMemory,
+    private readonly address: string,
+    private readonly holder: MemoryHolder,
+  ) {}
+
+  /** @param bytes that the connection holds now; small changes are ignored */
+  update(bytes: number): void {
+    if (this.#released || Math.abs(bytes - this.#reported) < STEP) return;
+    this.#report(bytes < STEP ? 0 : bytes);
+  }
+
+  /** Whether a head of this size is worth counting, or more than that is to be counted off. */
+  isAffectedBy(bytes: number): boolean {
+    return bytes >= STEP || this.#reported > 0;
+  }
+
+  /** The connection is closed. */
+  release(): void {
+    if (this.#reported > 0) this.#report(0);
+    this.#released = true;
+  }
+
+  /** Closes the connection, unless it holds less by now. */
+  shed(): void {
+    const before = this.#reported;
+    this.update(this.holder.countHeld());
+    if (this.#reported < before) return;
+    this.release();
+    this.holder.destroy();
+  }
+
+  #report(bytes: number): void {
+    this.#reported = bytes;
+    this.#network ??= clientNetwork(this.address);
+    this.memory.report(this.#network, this, bytes);
+  }
+}
+
+/** Bytes of memory that a stream takes for what it has received and nobody has read. */
+export function unreadBytes(stream: Pick<Readable, 'readableLength'>): number {
+  const { readableLength } = stream;
+  return readableLength === 0 ? 0 : readableLength + unreadPieces(stream) * BUFFER_BYTES;
+}
+
+/** Node does not publish the number; later versions keep an array, the front of which may be empty. */
+function unreadPieces(stream: object): number {
+  const { _readableState: state } = stream as { _readableState?: { buffer: { length: number }; bufferIndex?: number } };
+  return state === undefined ? 0 : state.buffer.length - (state.bufferIndex ?? 0);
+}
