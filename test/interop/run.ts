@@ -2,14 +2,19 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { AGENT_NAMES, type AgentName, prepareAgent } from './agents.ts';
 import type { Case, Client } from './client.ts';
 import { CLIENTS } from './clients.ts';
 import { labMissing, runIsolated, startLab } from './lab.ts';
 import { describe, judge, type Outcome } from './outcome.ts';
 import { compatibilityPage, type LastRuns } from './page.ts';
 
+const USAGE = `usage: npm run interop -- <client>… [--report]
+       npm run interop -- prepare [${AGENT_NAMES.join('|')}]…`;
 const LAST_RUNS = 'test/interop/last-runs.json';
 const PAGE = 'docs/compatibility.md';
+/** First argument that builds what `npm test` uses. */
+const PREPARE = 'prepare';
 /** First argument of the process inside the isolated network. */
 const ISOLATED = '--isolated';
 
@@ -22,7 +27,7 @@ async function main(args: string[]): Promise<number> {
   const names = args.filter((arg) => arg !== '--report');
   const unknown = names.filter((name) => !Object.hasOwn(CLIENTS, name));
   if (names.length === 0 || unknown.length > 0) {
-    process.stderr.write(`usage: npm run interop -- <client>… [--report]\n\n${listOfClients()}\n`);
+    process.stderr.write(`${USAGE}\n\n${listOfClients()}\n`);
     return 2;
   }
   let failures = 0;
@@ -39,6 +44,20 @@ async function main(args: string[]): Promise<number> {
     if (report) writeReport(name, outcomes);
   }
   return failures === 0 ? 0 : 1;
+}
+
+/** Builds agents with the SDKs of other languages, for `npm test`: those named, or all. */
+async function prepare(names: string[]): Promise<number> {
+  const isKnown = (name: string): name is AgentName => AGENT_NAMES.some((known) => known === name);
+  if (!names.every(isKnown)) {
+    process.stderr.write(`${USAGE}\n`);
+    return 2;
+  }
+  for (const name of names.length > 0 ? names : AGENT_NAMES) {
+    const missing = await prepareAgent(name);
+    process.stdout.write(`${name}: ${missing === null ? 'ready' : `skipped: ${missing}`}\n`);
+  }
+  return 0;
 }
 
 function listOfClients(): string {
@@ -87,5 +106,6 @@ function writeReport(name: string, outcomes: Outcome[]): void {
   process.stdout.write(`${LAST_RUNS} and ${PAGE} are written.\n`);
 }
 
-const args = process.argv.slice(2);
-process.exit(await (args[0] === ISOLATED ? mainIsolated(args.slice(1)) : main(args)));
+const [command, ...rest] = process.argv.slice(2);
+const commands: Record<string, (args: string[]) => Promise<number>> = { [ISOLATED]: mainIsolated, [PREPARE]: prepare };
+process.exit(await (commands[command ?? '']?.(rest) ?? main(process.argv.slice(2))));
