@@ -59,7 +59,7 @@ export function openGatewayLink(options: GatewayLinkOptions): GatewayLink {
   const progress = new ProgressMonitor(clock);
   const listenerCleanup = new ListenerCleanup({ clock, log });
   const common = { verifyUpstreamTls, listenerCleanup, clock, progress, log };
-  const start = () => connectNgrokSession(builder, { authtoken: authtoken(), ...common });
+  const start = (port: number) => connectNgrokSession(builder, { authtoken: authtoken(), port, ...common });
   const probe: Probe = (signal) => probeGateway(address, dial, signal);
   if (proxy || isIPv6(address.host)) {
     const relay = new GatewayRelay({ address, dial, ca: pemOf(authorities), log });
@@ -77,7 +77,8 @@ export function openGatewayLink(options: GatewayLinkOptions): GatewayLink {
     };
   }
   trust(builder.serverAddr(hostPort(address.host, address.port)), authorities);
-  return { address, proxy, dial, probe, progress, connect: start, close: () => listenerCleanup.close() };
+  const connect = () => start(address.port);
+  return { address, proxy, dial, probe, progress, connect, close: () => listenerCleanup.close() };
 }
 
 /** PEM of the CAs that verify a gateway's certificate outside the SDK. */
@@ -95,12 +96,12 @@ function trust(builder: SessionBuilder, authorities: TrustedCas | null): void {
 async function throughRelay(
   relay: GatewayRelay,
   builder: SessionBuilder,
-  start: () => Promise<GatewaySession>,
+  start: (port: number) => Promise<GatewaySession>,
 ): Promise<GatewaySession> {
   const { address, cert } = await relay.open();
   builder.serverAddr(address).caCert(Buffer.from(cert));
   try {
-    return await start();
+    return await start(parseGatewayAddress(address).port);
   } catch (error) {
     // The SDK only knows that the relay closed the connection.
     if (!(error instanceof SessionRefused) || error.code !== null || relay.failure === null) throw error;

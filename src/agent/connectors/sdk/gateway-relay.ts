@@ -72,7 +72,7 @@ export class GatewayRelay {
   async #listen(): Promise<SdkServer> {
     const { cert, key } = makeRelayCertificate();
     const identity = createSecureContext({ cert, key });
-    const server = createServer({ pauseOnConnect: true, allowHalfOpen: true }, (client) => {
+    const server = createServer({ pauseOnConnect: true, allowHalfOpen: true, noDelay: true }, (client) => {
       this.#clients.add(client);
       client.once('close', () => this.#clients.delete(client));
       client.on('error', () => client.destroy());

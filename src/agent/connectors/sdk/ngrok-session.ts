@@ -10,6 +10,7 @@ import type { ProgressMonitor } from '../progress-monitor.ts';
 import { EndpointBuilders } from './endpoint-builders.ts';
 import type { ListenerCleanup } from './listener-cleanup.ts';
 import { NgrokEndpoint } from './ngrok-endpoint.ts';
+import { setNoDelay } from './no-delay.ts';
 import { RpcQueue } from './rpc-queue.ts';
 import { offline, parseSdkError, toApiError } from './sdk-error.ts';
 
@@ -23,6 +24,8 @@ const CLOSE_DEADLINE_MS = 1000;
 const UNKNOWN_ENDPOINT = 'ERR_NGROK_333';
 
 export interface NgrokSessionOptions {
+  /** Where the SDK connects to. */
+  port: number;
   authtoken: string;
   verifyUpstreamTls: boolean;
   /** Closes the listeners of a lost session. */
@@ -44,6 +47,7 @@ export async function connectNgrokSession(
 ): Promise<GatewaySession> {
   const session = new NgrokSession(options);
   await session.connect(builder);
+  setNoDelay(options.port, options.log);
   return session;
 }
 
