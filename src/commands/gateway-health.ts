@@ -4,7 +4,7 @@ import { request } from 'node:https';
 import { apiHost } from '../gateway/endpoints/gateway-hosts.ts';
 import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../lib/errors.ts';
 import { hostPort, isUnspecified } from '../lib/network/ip-address.ts';
-import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
+import { gatewaySettings } from './settings-place.ts';
 
 const DEADLINE_MS = 5000;
 
@@ -15,7 +15,7 @@ const DEADLINE_MS = 5000;
  * @throws {OperatorError} exit code 3 when it does not answer
  */
 export async function gatewayHealth(): Promise<void> {
-  const { host, domain, httpsPort } = loadGatewayServerSettings();
+  const { host, domain, httpsPort } = gatewaySettings('api');
   const name = apiHost(domain);
   const place = { host: isUnspecified(host) ? 'localhost' : host, port: httpsPort };
   const asked = request({

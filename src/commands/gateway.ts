@@ -32,7 +32,7 @@ export function addGatewayCommand(program: Command, { run, location }: GatewayCo
   gateway
     .command('certificates')
     .description('Show the status of automatic certificates; works while the gateway runs')
-    .action(() => withStore(location(), listCertificates, 'existing'));
+    .action(() => withStore(location(), listCertificates));
   gateway
     .command('api-key')
     .description('Manage API keys of the management API')
@@ -46,17 +46,12 @@ export function addGatewayCommand(program: Command, { run, location }: GatewayCo
 }
 
 /**
- * Opens the store. The database's code is loaded only here: most commands never need it.
- *
- * @param which `existing`: commands that only read do not create a gateway, for example in the wrong folder
+ * Opens the store of a gateway that was started before: in the wrong folder, a command must not create another one. The
+ * database's code is loaded only here: most commands never need it.
  */
-async function withStore(
-  location: StoreLocation,
-  work: (store: Store) => Promise<void> | void,
-  which: 'existing' | 'any' = 'any',
-): Promise<void> {
+async function withStore(location: StoreLocation, work: (store: Store) => Promise<void> | void): Promise<void> {
   const { expectGateway, openGatewayStore } = await import('../gateway/store/open-gateway-store.ts');
-  if (which === 'existing') expectGateway(location);
+  expectGateway(location);
   const store = openGatewayStore(location, 'refuse');
   try {
     await work(store);
@@ -69,7 +64,7 @@ async function listCertificates(store: Store): Promise<void> {
   (await import('./gateway-certificates.ts')).listCertificates(store);
 }
 
-/** Creates an API key and prints it. This creates the first key, also before the gateway's first start. */
+/** Creates an API key and prints it; also the first one. */
 async function createApiKey(store: Store, description: string, dataDir: string): Promise<void> {
   const { issueApiKey } = await import('../gateway/store/issue-token.ts');
   const { row, token } = await store.database.write(() => issueApiKey(store, { description }));

@@ -1,5 +1,5 @@
 import { callAgent } from '../agent/api-client.ts';
-import { loadSettings } from '../settings/agent-settings.ts';
+import { agentSettings } from './settings-place.ts';
 
 const DEADLINE_MS = 5000;
 
@@ -9,6 +9,6 @@ const DEADLINE_MS = 5000;
  * @throws {OperatorError} exit code 3 when it does not answer
  */
 export async function health(): Promise<void> {
-  await callAgent(loadSettings(), 'GET', '/healthz', { deadlineMs: DEADLINE_MS });
+  await callAgent(agentSettings('api'), 'GET', '/healthz', { deadlineMs: DEADLINE_MS });
   process.stdout.write('alive\n');
 }

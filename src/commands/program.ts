@@ -1,8 +1,8 @@
 import { Command } from 'commander';
-import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 import { loadManagementSettings } from '../settings/management-settings.ts';
 import { VERSION } from '../version.ts';
 import { addGatewayCommand } from './gateway.ts';
+import { gatewaySettings } from './settings-place.ts';
 import { addSetupCommand } from './setup.ts';
 
 export const EXIT_CODES: Readonly<Record<number, string>> = {
@@ -38,7 +38,7 @@ export function buildProgram(): Command {
   addTunnelsCommand(command);
   addGatewayCommand(command, {
     run: async () => (await import('./gateway-run.ts')).runGateway(),
-    location: loadGatewayServerSettings,
+    location: () => gatewaySettings('data'),
   });
   addServiceCommand(command);
   addSetupCommand(command, loadManagementSettings);

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { lstat, readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { text as textOf } from 'node:stream/consumers';
-import { callAgent } from '../agent/api-client.ts';
+import { apiAddress, callAgent } from '../agent/api-client.ts';
 import { isDataFolderHeld, openDataFolder } from '../agent/folders/data-folder.ts';
 import { loadDefaultPolicies } from '../agent/tunnels/default-policies.ts';
 import { DurableFile } from '../agent/tunnels/durable-file.ts';
@@ -11,10 +11,11 @@ import type { Tunnel } from '../agent/tunnels/tunnel.ts';
 import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
 import { differencesBetween, type ImportedTunnel, parseTunnels } from '../agent/tunnels/tunnel-import.ts';
 import { TUNNELS_VERSION, TunnelStore, tunnelsCodec, tunnelsFile } from '../agent/tunnels/tunnel-store.ts';
-import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
 import { writeDurably } from '../lib/files/durable-write.ts';
 import { createLog } from '../lib/log/log.ts';
-import { loadSettings, type Settings } from '../settings/agent-settings.ts';
+import type { Settings } from '../settings/agent-settings.ts';
+import { agentSettings, becomeOwnerOf } from './settings-place.ts';
 
 /** Standard output or input. */
 const STANDARD = '-';
@@ -33,13 +34,11 @@ interface Outcome {
  * @throws {OperatorError} when the tunnels cannot be read or the file cannot be written
  */
 export async function exportTunnels(file: string | undefined): Promise<void> {
-  const found = await readTunnelFile(tunnelsFile(loadSettings().dataDir));
+  const found = await readTunnelFile(tunnelsFile(agentSettings('data').dataDir));
   const { main, backup, path } = found;
   // DATA_DIR is probably wrong, and an empty export could be mistaken for a backup.
   if (!existsSync(dirname(path))) {
-    throw new OperatorError(
-      `data folder not found: ${dirname(path)}; set DATA_DIR to the agent's (the service uses /var/lib/device-agent)`,
-    );
+    throw new OperatorError(`no data in ${dirname(path)}: run this in the agent's folder, or set DATA_DIR to its data`);
   }
   if (main.state === 'unusable') throw new OperatorError(main.reason);
   if (main.state === 'damaged' && backup.state !== 'good') {
@@ -81,7 +80,7 @@ async function isReplaceable(file: string): Promise<boolean> {
  * @throws {OperatorError} exit code 2 when the file is unusable, 1 when a tunnel still differs from the file
  */
 export async function importTunnels(file: string, options: { json?: boolean }): Promise<void> {
-  const settings = loadSettings();
+  const settings = agentSettings('data');
   const source = file === STANDARD ? 'standard input' : file;
   const tunnels = parseTunnels(await readText(file, source), source, {
     defaultPolicies: await loadDefaultPolicies(settings.defaultPolicies),
@@ -119,15 +118,45 @@ async function throughAgent(tunnels: readonly ImportedTunnel[], settings: Settin
 }
 
 async function ontoDisk(tunnels: readonly ImportedTunnel[], settings: Settings): Promise<Outcome[]> {
+  await rejectOtherFolder(settings);
+  const log = await createLog('silent', 'json');
+  // From here on, code that is not loaded yet may be unreadable.
+  becomeOwnerOf(settings.dataDir);
   const folder = await openDataFolder(settings.dataDir);
   process.stderr.write(`no agent is running on ${settings.dataDir}: the tunnels start with the agent\n`);
   try {
-    const log = await createLog('silent', 'json');
     const store = new TunnelStore(new DurableFile({ path: tunnelsFile(settings.dataDir), codec: tunnelsCodec, log }));
     await store.open();
     return await eachAbsent(tunnels, store.list(), (imported) => store.save(stored(imported)));
   } finally {
     await folder.release();
+  }
+}
+
+/**
+ * A data folder that no agent would use, created by accident, would look like a success.
+ *
+ * @throws {OperatorError} when there is no data folder, or the agent on this device uses another one
+ */
+async function rejectOtherFolder(settings: Settings): Promise<void> {
+  const { dataDir } = settings;
+  const advice = "run this in the agent's folder, or set DATA_DIR to its data";
+  if (await answers(settings)) {
+    throw new OperatorError(`the agent at ${apiAddress(settings)} uses another folder than ${dataDir}: ${advice}`, 2);
+  }
+  if (existsSync(dataDir)) return;
+  throw new OperatorError(`no data in ${dataDir}: ${advice}, or create that folder for a new agent`, 2);
+}
+
+/** Whether an agent answers at the address in the settings. */
+async function answers(settings: Settings): Promise<boolean> {
+  if (settings.api.port === 0) return false;
+  try {
+    await callAgent(settings, 'GET', '/healthz', { deadlineMs: 5000 });
+    return true;
+  } catch (error) {
+    if (error instanceof OperatorError && error.exitCode === EXIT_UNREACHABLE) return false;
+    throw error;
   }
 }
 

@@ -2,14 +2,14 @@ import { readFileSync } from 'node:fs';
 import type { CreatedTunnel, ListedTunnel, TunnelDetail } from '../agent/api/present.ts';
 import { callAgent, tunnelPath } from '../agent/api-client.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
-import { loadSettings } from '../settings/agent-settings.ts';
+import { agentSettings } from './settings-place.ts';
 
 interface JsonOption {
   json?: boolean;
 }
 
 export async function listTunnels(options: JsonOption): Promise<void> {
-  const tunnels = await callAgent<ListedTunnel[]>(loadSettings(), 'GET', '/tunnels');
+  const tunnels = await callAgent<ListedTunnel[]>(agentSettings('api'), 'GET', '/tunnels');
   if (options.json) return print(JSON.stringify(tunnels, null, 2));
   if (tunnels.length === 0)
     return print('No tunnels. Start one with: device-agent tunnels start 8001 --domain HOSTNAME');
@@ -30,7 +30,7 @@ export async function startTunnel(
   forwardsTo: string,
   options: JsonOption & { domain?: string; protocol: string; policy?: string },
 ): Promise<void> {
-  const tunnel = await callAgent<CreatedTunnel>(loadSettings(), 'POST', '/tunnels', {
+  const tunnel = await callAgent<CreatedTunnel>(agentSettings('api'), 'POST', '/tunnels', {
     body: {
       protocol: options.protocol,
       forwards_to: forwardsTo,
@@ -42,7 +42,7 @@ export async function startTunnel(
 }
 
 export async function showTunnel(name: string, options: JsonOption): Promise<void> {
-  const tunnel = await callAgent<TunnelDetail>(loadSettings(), 'GET', tunnelPath(name));
+  const tunnel = await callAgent<TunnelDetail>(agentSettings('api'), 'GET', tunnelPath(name));
   if (options.json) return print(JSON.stringify(tunnel, null, 2));
   const error = tunnel.last_error;
   const rows = [
@@ -57,7 +57,7 @@ export async function showTunnel(name: string, options: JsonOption): Promise<voi
 }
 
 export async function deleteTunnel(name: string): Promise<void> {
-  await callAgent(loadSettings(), 'DELETE', tunnelPath(name));
+  await callAgent(agentSettings('api'), 'DELETE', tunnelPath(name));
 }
 
 function readPolicy(file: string): unknown {

@@ -28,9 +28,12 @@ export function thisProgram(): ProgramPaths {
 export function requireRoot(): void {
   if (process.platform !== 'linux') throw new OperatorError('services require Linux with systemd');
   if (process.geteuid?.() === 0) return;
-  throw new OperatorError(
-    `root privileges required: run sudo ${[process.execPath, ...process.argv.slice(1)].join(' ')}`,
-  );
+  throw new OperatorError(`root privileges required: run ${withSudo()}`);
+}
+
+/** The command line of this process with sudo; with full paths, as sudo may search other folders. */
+export function withSudo(): string {
+  return `sudo ${[process.execPath, ...process.argv.slice(1)].join(' ')}`;
 }
 
 /** systemctl start waits until the service is ready. */

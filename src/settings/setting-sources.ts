@@ -29,6 +29,16 @@ export function gatherTexts(env: NodeJS.ProcessEnv, folder: string): Texts {
   return sources.reduce((below, above) => ({ ...withoutOverridden(below, above), ...above }));
 }
 
+/**
+ * Whether the environment or `.env` in the folder sets one of the variables.
+ *
+ * @throws {OperatorError} when `.env` is unreadable
+ */
+export function isSetHere(names: readonly VariableName[], env: NodeJS.ProcessEnv, folder: string): boolean {
+  const texts = { ...readDotenv(resolve(folder, '.env')), ...withoutEmpty(env) };
+  return names.some((name) => name in texts);
+}
+
 /** Values in files that contain only settings of this program. */
 export function textsOfFiles(env: NodeJS.ProcessEnv, folder: string): Texts {
   return { ...readDotenv(resolve(folder, '.env')), ...settingsFile(env, folder) };

@@ -8,12 +8,14 @@ import { makeFolder } from '../support/temporary-folder.ts';
 describe('the embedded gateway', () => {
   const [folder, removeFolder] = makeFolder();
   let agent: AgentProcess;
-  let apiKey: string;
+  let apiKey: string | undefined;
   let client: ManagementClient;
 
   const start = async () => {
     agent = AgentProcess.start(folder);
-    const status = await (await fetch(`${await agent.ready()}/status`)).json();
+    const api = await agent.ready();
+    apiKey ??= (await deviceAgent(['gateway', 'api-key', 'create'], folder)).stdout.trim();
+    const status = await (await fetch(`${api}/status`)).json();
     const { gateway_api: baseUrl, gateway_ca: caFile } = (status as { addresses: Record<string, string> }).addresses;
     const ca = readFileSync(String(caFile), 'utf8');
     client = new ManagementClient({ baseUrl: String(baseUrl), apiKey, ca });
@@ -22,7 +24,6 @@ describe('the embedded gateway', () => {
   const onlineHosts = async () => (await client.endpoints.list()).items.map(({ host }) => host).sort();
 
   beforeAll(async () => {
-    apiKey = (await deviceAgent(['gateway', 'api-key', 'create'], folder)).stdout.trim();
     await start();
   });
   afterAll(async () => {

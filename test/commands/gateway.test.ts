@@ -72,10 +72,13 @@ it('gateway backup copies the database of a running gateway, and never overwrite
   running.database.close();
 });
 
-it.each([['backup', 'copy.db'], ['certificates']])('gateway %s does not create a missing gateway', async (...args) => {
-  await expect(run(...args)).rejects.toThrow(`there is no gateway in ${dataDir}: `);
-  expect(readdirSync(dataDir)).toEqual([]);
-});
+it.each([['backup', 'copy.db'], ['certificates'], ['api-key', 'create']])(
+  'gateway %s does not create a missing gateway',
+  async (...args) => {
+    await expect(run(...args)).rejects.toThrow(`no gateway in ${dataDir}: `);
+    expect(readdirSync(dataDir)).toEqual([]);
+  },
+);
 
 it('gateway backup copies the database of an older running gateway, and other commands refuse to migrate it', async () => {
   const file = join(dataDir, 'gateway', 'gateway.db');

@@ -47,13 +47,16 @@ function setUp() {
   const write = (name: string, content: unknown) => writeFileSync(join(folder, name), JSON.stringify(content));
   const onDisk = (): Stored[] => JSON.parse(readFileSync(join(folder, 'data/tunnels.json'), 'utf8')).tunnels;
   const brief = () => onDisk().map(({ domain, forwards_to, policy }) => [domain, forwards_to, policy]);
-  const tunnels = (args: string[], env: Record<string, string> = {}) => deviceAgent(['tunnels', ...args], folder, env);
+  // No agent listens on port 1.
+  const tunnels = (args: string[], env: Record<string, string> = {}) =>
+    deviceAgent(['tunnels', ...args], folder, { AGENT_PORT: '1', ...env });
+  const makeData = () => mkdirSync(join(folder, 'data'));
   const start = () => {
     const agent = AgentProcess.start(folder);
     onTestFinished(async () => void (await agent.end('SIGKILL')));
     return agent;
   };
-  return { folder, write, onDisk, brief, tunnels, start };
+  return { folder, write, onDisk, brief, tunnels, start, makeData };
 }
 
 const IMPORTED = [
@@ -64,8 +67,9 @@ const IMPORTED = [
 
 describe('import without an agent', () => {
   it('saves the tunnels of the sample agent’s file once, and the next start opens them', async () => {
-    const { write, brief, tunnels, start } = setUp();
+    const { write, brief, tunnels, start, makeData } = setUp();
     write('sample.json', SAMPLE);
+    makeData();
     expect(await tunnels(['import', 'sample.json'])).toEqual({
       code: 0,
       stdout: 'created    one.localhost\ncreated    two.localhost\ncreated    three.localhost\n',
@@ -83,8 +87,9 @@ describe('import without an agent', () => {
   });
 
   it('keeps an existing tunnel that differs, and reports it', async () => {
-    const { write, brief, tunnels } = setUp();
+    const { write, brief, tunnels, makeData } = setUp();
     write('sample.json', SAMPLE);
+    makeData();
     await tunnels(['import', 'sample.json']);
     write('other.json', {
       'https://one.localhost': { forwards_to: '9999' },
@@ -119,7 +124,7 @@ describe('import without an agent', () => {
   });
 
   it('rejects missing, damaged and newer files, and accepts an empty list', async () => {
-    const { folder, write, tunnels } = setUp();
+    const { folder, write, tunnels, makeData } = setUp();
     write('list.json', ['https://one.localhost']);
     write('edited.json', { version: 1, tunnels: [{ id: 5 }] });
     writeFileSync(join(folder, 'torn.json'), '{"https://one.localhost":');
@@ -133,6 +138,8 @@ describe('import without an agent', () => {
     ] as const) {
       expect(await tunnels(['import', file])).toMatchObject({ code: 2, stderr: expect.stringMatching(problem) });
     }
+    expect(existsSync(join(folder, 'data'))).toBe(false);
+    makeData();
     write('none.json', { version: 1, tunnels: [] });
     expect(await tunnels(['import', 'none.json'])).toMatchObject({
       code: 0,
@@ -165,6 +172,23 @@ it('a running agent exports, and imports through its API', async () => {
     code: 1,
     stdout: expect.stringMatching(/^failed {5}far\.localhost: .*AGENT_ALLOW_UPSTREAMS/),
   });
+});
+
+it('import in a folder without data creates nothing, with or without an agent on the device', async () => {
+  const { folder, write, tunnels } = setUp();
+  write('sample.json', SAMPLE);
+  expect(await tunnels(['import', 'sample.json'])).toEqual({
+    code: 2,
+    stdout: '',
+    stderr: expect.stringMatching(/no data in .*run this in the agent's folder, or set DATA_DIR/),
+  });
+  const { start } = setUp();
+  const env = { AGENT_PORT: new URL(await start().ready()).port };
+  expect(await tunnels(['import', 'sample.json'], env)).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('uses another folder'),
+  });
+  expect(readdirSync(folder)).toEqual(['sample.json']);
 });
 
 it('import changes nothing when a running agent’s API is unreachable', async () => {

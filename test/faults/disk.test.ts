@@ -10,6 +10,12 @@ import { measured } from '../support/measured.ts';
 import { firstOf, NO_ROOT, programMissing, unless } from '../support/requirements.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 
+async function startDevice(folder: string): Promise<Device> {
+  const device = await Device.start(folder);
+  onTestFinished(async () => void (await device.agent.end('SIGKILL')));
+  return device;
+}
+
 /** A device with its own gateway, and a client of that gateway's management API. */
 class Furnished {
   private constructor(
@@ -20,15 +26,18 @@ class Furnished {
 
   /** One that has a tunnel and a bot user. */
   static async start(folder: string): Promise<Furnished> {
+    const device = await startDevice(folder);
     const apiKey = (await deviceAgent(['gateway', 'api-key', 'create'], folder)).stdout.trim();
-    const furnished = await Furnished.resume(folder, apiKey);
+    const furnished = await Furnished.of(device, apiKey);
     await furnished.add('kept');
     return furnished;
   }
 
   static async resume(folder: string, apiKey: string): Promise<Furnished> {
-    const device = await Device.start(folder);
-    onTestFinished(async () => void (await device.agent.end('SIGKILL')));
+    return Furnished.of(await startDevice(folder), apiKey);
+  }
+
+  static async of(device: Device, apiKey: string): Promise<Furnished> {
     const status = (await (await fetch(`${device.api}/status`)).json()) as { addresses: Record<string, string> };
     const baseUrl = String(status.addresses.gateway_api);
     return new Furnished(device, new ManagementClient({ baseUrl, apiKey, ca: device.ca, retries: 0 }), apiKey);

@@ -16,6 +16,7 @@ const eventually = (condition: () => Promise<boolean>, what: string) =>
 describe('the service under systemd', { timeout: 120_000, shuffle: false, ...unless(NO_SYSTEMD_MACHINE) }, () => {
   const machine = booted as SystemdMachine;
   const status = () => machine.deviceAgent('service', 'status');
+  const pi = ['setpriv', '--reuid=1000', '--regid=1000', '--clear-groups', SystemdMachine.NODE, SystemdMachine.CLI];
   /** Process id of the running agent; kill would take 0 for the caller's process group. */
   const pid = async () => {
     const found = await machine.property('device-agent', 'MainPID');
@@ -87,6 +88,25 @@ describe('the service under systemd', { timeout: 120_000, shuffle: false, ...unl
     await eventually(() => isAnother(before), 'another process after the crash');
   });
 
+  it('commands in another folder use its settings and data, as its user', async () => {
+    await eventually(isUp, 'the service is active');
+    const tunnels = (...args: string[]) => machine.deviceAgent('tunnels', ...args);
+    expect(await tunnels('start', '8001', '-d', 'one.localhost')).toMatchObject({ code: 0 });
+    await machine.run('systemctl', 'stop', 'device-agent');
+    await machine.write('/tmp/more.json', '{"https://two.localhost": {"forwards_to": "8002"}}');
+    expect(await tunnels('import', '/tmp/more.json')).toMatchObject({ code: 0, stdout: 'created    two.localhost\n' });
+    const owners = await machine.run('sh', '-c', 'stat -c %U /var/lib/device-agent/* | sort -u');
+    expect(owners.stdout).toBe('device-agent\n');
+    await machine.run('systemctl', 'start', 'device-agent');
+    expect((await tunnels()).stdout).toMatch(/one\.localhost[\s\S]*two\.localhost/);
+    const refused = await machine.run(...pi, 'tunnels', 'export');
+    expect([refused.code, refused.stderr]).toEqual([
+      1,
+      expect.stringMatching(/only root.*run sudo .* tunnels export; /),
+    ]);
+    expect((await machine.run('ls', '/data')).code).not.toBe(0);
+  });
+
   it('notifies the watchdog, which restarts it when it hangs', async () => {
     await machine.write(DROP_IN, '[Service]\nRestartSec=1\nWatchdogSec=6\n');
     await machine.run('systemctl', 'daemon-reload');
@@ -108,7 +128,6 @@ describe('the service under systemd', { timeout: 120_000, shuffle: false, ...unl
     expect((await machine.run('grep', '-c', '^Restart=no$', unit)).stdout).toBe('1\n');
     expect((await status()).stdout).toContain(`unit: ${unit} (edited)`);
     await machine.run('sed', '-i', 's/^Restart=no$/Restart=always/', unit);
-    const pi = ['setpriv', '--reuid=1000', '--regid=1000', '--clear-groups', SystemdMachine.NODE, SystemdMachine.CLI];
     for (const command of ['install', 'uninstall']) {
       const refused = await machine.run(...pi, 'service', command, '--gateway');
       expect([refused.code, refused.stderr]).toEqual([
@@ -142,6 +161,10 @@ describe('the service under systemd', { timeout: 120_000, shuffle: false, ...unl
     expect(await gateway('ActiveState')).toBe('active');
     expect(await machine.journal('device-agent-gateway')).toContain('gateway listening');
     expect((await machine.deviceAgent('service', 'status', '--gateway')).code).toBe(0);
+    expect((await machine.deviceAgent('gateway', 'api-key', 'create')).stderr).toContain(
+      '/var/lib/device-agent-gateway',
+    );
+    expect((await machine.deviceAgent('gateway', 'backup', '/tmp/copy.db')).code).toBe(0);
     expect((await machine.deviceAgent('service', 'uninstall', '--gateway', '--purge')).code).toBe(0);
   });
 });

@@ -53,7 +53,7 @@ export function expectGateway({ dataDir }: StoreLocation): void {
   // A log without its database is damage, which opening reports.
   if (['gateway.db', 'gateway.db-wal'].some((name) => isThere(join(folder, name)))) return;
   throw new OperatorError(
-    `there is no gateway in ${dataDir}: run this in the gateway's folder and with its settings, or set DATA_DIR`,
+    `no gateway in ${dataDir}: run this in the folder of a gateway that was started before, or set DATA_DIR to its data`,
     2,
   );
 }

@@ -1,0 +1,75 @@
+import { existsSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { OperatorError } from '../lib/errors.ts';
+import { serviceEnvironment } from '../service/environment.ts';
+import { thisHost, withSudo } from '../service/host.ts';
+import { AGENT_SERVICE, GATEWAY_SERVICE, type Service, stateFolderOf, unitFileOf } from '../service/service.ts';
+import { loadSettings, type Settings } from '../settings/agent-settings.ts';
+import { type GatewayServerSettings, loadGatewayServerSettings } from '../settings/gateway-settings.ts';
+import { isSetHere } from '../settings/setting-sources.ts';
+
+/** Where a command runs. */
+export interface Caller {
+  env: NodeJS.ProcessEnv;
+  folder: string;
+  isRoot: boolean;
+  /** Prefix of the machine's paths; empty except in tests. */
+  root: string;
+}
+
+/** `data`: the command works on files; `api`: it only calls a program. */
+type Needs = 'api' | 'data';
+
+/** Settings of the agent that a command is about; see {@link placeOf}. */
+export function agentSettings(needs: Needs, caller: Caller = thisCaller()): Settings {
+  const { env, folder } = placeOf(AGENT_SERVICE, needs, caller);
+  return loadSettings(env, folder);
+}
+
+/** Settings of the gateway that a command is about; see {@link placeOf}. */
+export function gatewaySettings(needs: Needs, caller: Caller = thisCaller()): GatewayServerSettings {
+  const { env, folder } = placeOf(GATEWAY_SERVICE, needs, caller);
+  return loadGatewayServerSettings(env, folder);
+}
+
+/**
+ * Finds the settings of the program that a command is about: those of the current folder if they name a program or there
+ * is data of one, else those of the installed service.
+ *
+ * @throws {OperatorError} when only root can use the service's data
+ */
+function placeOf(
+  service: Service,
+  needs: Needs,
+  { env, folder, isRoot, root }: Caller,
+): Pick<Caller, 'env' | 'folder'> {
+  const here = { env, folder };
+  const isHere = isSetHere(['DATA_DIR', 'SETTINGS_FILE', 'AGENT_HOST', 'AGENT_PORT'], env, folder);
+  if (isHere || hasData(service, folder) || !existsSync(root + unitFileOf(service))) return here;
+  if (isRoot) return { env: serviceEnvironment(service, { root }), folder: root + stateFolderOf(service) };
+  if (needs === 'api') return here;
+  throw new OperatorError(
+    `no data in ${join(folder, 'data')}, and only root can use that of the service ${service.name}: run ` +
+      `${withSudo()}; for another ${service === GATEWAY_SERVICE ? 'gateway' : 'agent'}, run this in its folder or set DATA_DIR`,
+  );
+}
+
+/** Whether the program has run in a folder with the default settings. */
+function hasData(service: Service, folder: string): boolean {
+  const names = service === GATEWAY_SERVICE ? ['gateway/gateway.db'] : ['lock', 'tunnels.json'];
+  return names.some((name) => existsSync(join(folder, 'data', name)));
+}
+
+function thisCaller(): Caller {
+  return { env: process.env, folder: process.cwd(), isRoot: process.geteuid?.() === 0, root: thisHost().root };
+}
+
+/** Gives up root for the owner of a folder, so that files in it stay readable for the program that uses it. */
+export function becomeOwnerOf(folder: string): void {
+  if (process.geteuid?.() !== 0) return;
+  const { uid, gid } = statSync(folder);
+  if (uid === 0) return;
+  process.setgroups?.([gid]);
+  process.setgid?.(gid);
+  process.setuid?.(uid);
+}
