@@ -1,6 +1,7 @@
 import type { ByteChannel, ByteReceiver } from '../../agent-protocol/byte-channel.ts';
 import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
 import { ClientShares } from '../../lib/network/client-shares.ts';
+import { turnTime } from '../../lib/time/loop-turn.ts';
 
 /** Progress of a stream: queued here, sent, header credited by the agent, reacted to by the agent. */
 export type Stage = 'waiting' | 'offered' | 'accepted' | 'answered';
@@ -40,7 +41,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   /** Whether it was aborted to make room. */
   displaced = false;
   /** When bytes last moved, in milliseconds of `performance.now()`. */
-  movedAt = performance.now();
+  movedAt = turnTime();
 
   /** @param channel not open yet, with the preamble written; this becomes its receiver */
   constructor(
@@ -54,7 +55,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   }
 
   write(bytes: Buffer): boolean {
-    this.movedAt = performance.now();
+    this.movedAt = turnTime();
     const room = this.channel.write(bytes);
     if (this.stage === 'waiting' && !this.hasData) {
       this.hasData = true;
@@ -88,7 +89,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   }
 
   onData(payload: Buffer): void {
-    this.movedAt = performance.now();
+    this.movedAt = turnTime();
     if (this.stage !== 'answered') this.observer.answered(this);
     this.receiver.onData(payload);
   }

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
-import { withoutMapping } from '../../../lib/network/ip-address.ts';
+import { hostPort, withoutMapping } from '../../../lib/network/ip-address.ts';
 import type { PolicyConnection, PolicyTls } from '../../../traffic-policy/policy-subjects.ts';
 
 /** The address of a socket that has closed already. */
@@ -13,6 +13,7 @@ export class ClientConnection implements PolicyConnection {
   readonly serverIp: string;
   readonly serverPort: number;
   results?: NonNullable<PolicyConnection['results']>;
+  #client: string | undefined;
 
   /** @param startedAt milliseconds since 1970 */
   constructor(
@@ -29,6 +30,12 @@ export class ClientConnection implements PolicyConnection {
   /** The same connection for another endpoint's policy, without the results of this one. */
   forNextPolicy(): ClientConnection {
     return new ClientConnection(this.socket, this.startedAt, this.tls);
+  }
+
+  /** The client's address and port. */
+  get client(): string {
+    this.#client ??= hostPort(this.clientIp, this.clientPort);
+    return this.#client;
   }
 
   bytesIn(): number {

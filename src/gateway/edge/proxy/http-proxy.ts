@@ -1,5 +1,4 @@
 import type { Duplex } from 'node:stream';
-import { hostPort } from '../../../lib/network/ip-address.ts';
 import type { ForwardFailure, RequestOutcome } from '../../../traffic-policy/steps.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
@@ -185,6 +184,6 @@ function poolOf(endpoint: GatewayEndpoint, limits: UpstreamLimits): UpstreamLink
 }
 
 function clientOf({ connection, endpoint: { protocol, proxyProtocol } }: EdgeRequest): ClientInfo {
-  const from = { address: hostPort(connection.clientIp, connection.clientPort), protocol };
+  const from = { address: connection.client, protocol };
   return proxyProtocol === 0 ? from : { ...from, proxyHeader: proxyHeader(proxyProtocol, connection) };
 }

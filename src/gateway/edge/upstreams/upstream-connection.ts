@@ -1,4 +1,5 @@
 import type { ByteChannel, ByteReceiver } from '../../../agent-protocol/byte-channel.ts';
+import { currentTurn, turnTime } from '../../../lib/time/loop-turn.ts';
 import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../endpoints/endpoint.ts';
 import { passableTrailers } from '../http/headers.ts';
 import { asError, ConnectionLost, ResponseTimeout } from '../http/upstream-failure.ts';
@@ -33,9 +34,6 @@ const KEEP_ALIVE_MARGIN = 1000;
 /** One stream to the upstream that carries HTTP/1, one request at a time. */
 export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   reused = false;
-  static readonly #markSent = (connection: UpstreamConnection): void => {
-    connection.#sent = true;
-  };
   readonly #parser: ResponseParser;
   #channel: ByteChannel | null = null;
   #user: ExchangeEvents | null = null;
@@ -51,8 +49,8 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   #idleSince = 0;
   /** Milliseconds without a request before the current one. */
   #idleBefore = 0;
-  /** Whether the request can have reached the upstream, so that bytes can be its response. */
-  #sent = false;
+  /** The turn of the event loop in which the request was written: it leaves at its end. */
+  #writtenIn = 0;
   #leaveQueue: (() => void) | undefined;
 
   constructor(
@@ -64,9 +62,14 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     this.#parser = new ResponseParser(limits.maxHeaderSize);
   }
 
+  /** Whether the connection waits for a request. */
+  get isIdle(): boolean {
+    return this.#user === null && this.#channel !== null;
+  }
+
   /** Milliseconds since the last request. */
   get idleTime(): number {
-    return performance.now() - this.#idleSince;
+    return turnTime() - this.#idleSince;
   }
 
   get unanswered(): boolean {
@@ -146,8 +149,8 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
 
   onData(bytes: Buffer): void {
     const user = this.#user;
-    // Another request could take such bytes for its response.
-    if (user === null || !this.#sent) {
+    // Another request could take such bytes for its response. A new stream has none of an earlier one.
+    if (user === null || (this.reused && this.#writtenIn === currentTurn())) {
       this.owner.sentLateBytes();
       this.fail(new ConnectionLost());
       return;
@@ -221,14 +224,12 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   #start(channel: ByteChannel, head: Buffer): void {
     this.#extendDeadline();
     channel.write(head);
-    // What is written in one turn leaves at its end. A new stream has no bytes of an earlier response.
-    this.#sent = !this.reused;
-    if (this.reused) setImmediate(UpstreamConnection.#markSent, this);
+    this.#writtenIn = currentTurn();
     this.#user?.onSent();
   }
 
   #extendDeadline(): void {
-    this.#deadline = performance.now() + this.limits.responseTimeout;
+    this.#deadline = turnTime() + this.limits.responseTimeout;
   }
 
   /** @param clean whether no bytes follow the response, which the next request could take for its own */
@@ -240,7 +241,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
       return;
     }
     this.reused = true;
-    this.#idleSince = performance.now();
+    this.#idleSince = turnTime();
     this.#deadline = this.#idleSince + idle;
     this.#channel?.resume();
     this.owner.idle(this, !this.#parser.bodyless);

@@ -1,5 +1,6 @@
 import type { ByteChannel } from '../../../agent-protocol/byte-channel.ts';
 import { DeadlineSweep } from '../../../lib/time/deadline-sweep.ts';
+import { turnTime } from '../../../lib/time/loop-turn.ts';
 import type { ClientInfo, GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import { StreamQueue } from './stream-queue.ts';
 import { type ConnectionOwner, UpstreamConnection } from './upstream-connection.ts';
@@ -26,12 +27,13 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   readonly #all = new DeadlineSweep<UpstreamConnection>(SWEEP_MS);
   /** The most recently used one is taken first, so that surplus ones time out. */
   readonly #idle: UpstreamConnection[] = [];
-  /** Those that have just answered: bytes that follow the response may still be on their way. */
-  readonly #resting = new Set<UpstreamConnection>();
-  /** Those that wake at the end of this turn of the event loop: the sockets have been read since they began to rest. */
-  #thisTurn: UpstreamConnection[] = [];
-  /** Those that wake at the end of the next one. */
-  #nextTurn: UpstreamConnection[] = [];
+  /**
+   * Those that have just answered rest, as bytes that follow the response may still be on their way. These wake at the end of
+   * this turn of the event loop: the sockets have been read since they began to rest.
+   */
+  #wakeNow: UpstreamConnection[] = [];
+  /** These wake at the end of the next turn. */
+  #wakeNext: UpstreamConnection[] = [];
   /** Until when requests that cannot be repeated get new connections, in milliseconds of `performance.now()`. */
   #freshUntil = Number.NEGATIVE_INFINITY;
   /** Until when all requests do. */
@@ -65,17 +67,16 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   }
 
   idle(connection: UpstreamConnection, hadBody: boolean): void {
-    if (performance.now() < this.#distrustUntil) {
+    if (turnTime() < this.#distrustUntil) {
       connection.abort();
       return;
     }
-    this.#resting.add(connection);
     if (!hadBody) {
       setTimeout(() => this.#wake(connection), QUIET_MS).unref();
       return;
     }
-    if (this.#thisTurn.length + this.#nextTurn.length === 0) setImmediate(endTurn, this);
-    this.#nextTurn.push(connection);
+    if (this.#wakeNow.length + this.#wakeNext.length === 0) setImmediate(endTurn, this);
+    this.#wakeNext.push(connection);
   }
 
   spare(): ByteChannel | null {
@@ -88,17 +89,16 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   }
 
   closedEarly(idleTime: number): void {
-    if (idleTime < STALE_AFTER) this.#freshUntil = performance.now() + FRESH_MS;
+    if (idleTime < STALE_AFTER) this.#freshUntil = turnTime() + FRESH_MS;
   }
 
   sentLateBytes(): void {
-    this.#distrustUntil = performance.now() + DISTRUST_MS;
-    for (const connection of [...this.#idle, ...this.#resting]) connection.abort();
+    this.#distrustUntil = turnTime() + DISTRUST_MS;
+    for (const connection of [...this.#all]) if (connection.isIdle) connection.abort();
   }
 
   remove(connection: UpstreamConnection): void {
     if (!this.#all.delete(connection)) return;
-    this.#resting.delete(connection);
     const at = this.#idle.indexOf(connection);
     if (at !== -1) this.#idle.splice(at, 1);
   }
@@ -109,20 +109,20 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
 
   /** Whether a request that cannot be repeated may use an idle connection. */
   #isLive({ idleTime }: UpstreamConnection): boolean {
-    return idleTime < STALE_AFTER && performance.now() >= this.#freshUntil;
+    return idleTime < STALE_AFTER && turnTime() >= this.#freshUntil;
   }
 
   /** Wakes all that have rested for a whole turn; together, as that costs less than one by one. */
   endTurn(): void {
-    const awake = this.#thisTurn;
-    this.#thisTurn = this.#nextTurn;
-    this.#nextTurn = [];
-    if (this.#thisTurn.length > 0) setImmediate(endTurn, this);
+    const awake = this.#wakeNow;
+    this.#wakeNow = this.#wakeNext;
+    this.#wakeNext = [];
+    if (this.#wakeNow.length > 0) setImmediate(endTurn, this);
     for (const connection of awake) this.#wake(connection);
   }
 
   #wake(connection: UpstreamConnection): void {
-    if (!this.#resting.delete(connection)) return;
+    if (!connection.isIdle) return;
     this.#idle.push(connection);
     this.queue.retry();
   }

@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import type { ApiError } from '../../../../lib/errors.ts';
 import type { Log } from '../../../../lib/log/log.ts';
+import { turnTime } from '../../../../lib/time/loop-turn.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import { ChunkedDecoder } from '../../http/chunked-decoder.ts';
 import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
@@ -303,7 +304,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
     this.#response = null;
     this.#body = null;
     this.#headBytes = 0;
-    this.#waitingSince = performance.now();
+    this.#waitingSince = turnTime();
     if (this.#postponed.length > 0) this.#continue();
     else if (socket.isPaused()) socket.resume();
   }
