@@ -1,15 +1,16 @@
+import { basename } from 'node:path';
 import { type CnameRecord, zoneFileLine } from '../management/cname-record.ts';
 import type { Authtoken, Provisioned } from '../management/provision.ts';
 import type { ProvisionEvent } from '../management/provision-run.ts';
 
 /** The gateway that the device's agent connects to. */
 export interface GatewayAddress {
-  /** `host:port`; null when unknown. */
-  serverAddr: string | null;
-  /** Path of the CA certificate on the device; null when unknown or not needed. */
+  /** `host:port`. */
+  serverAddr: string;
+  /** Path of the CA certificate on the device; null when it was not chosen. */
   caCert: string | null;
-  /** Whether it is ngrok's cloud, which needs neither. */
-  isCloud: boolean;
+  /** The CA certificate that the management API was called with; null: the public CAs. */
+  apiCaFile: string | null;
 }
 
 /** Formats a step of the setup for people. */
@@ -38,19 +39,29 @@ function describeRecords(records: readonly CnameRecord[]): string {
   return ['', 'Add these records where the domain is managed:', '', ...lines, ''].join('\n');
 }
 
-/** Lines for the device's `.env`; those that the operator must complete are comments. */
-export function envLines({ authtoken, domain }: Provisioned, gateway: GatewayAddress): string[] {
+/** Says how long the command waits for the records. */
+export function describeWait(minutes: number): string {
+  return `Waiting up to ${minutes} minutes for them and the certificate. Ctrl-C is safe: run the same command again later.`;
+}
+
+/**
+ * Lines for the device's `.env`; those that the operator must complete are comments.
+ *
+ * @param gateway null: ngrok's cloud, the agent's default
+ */
+export function envLines({ authtoken, domain }: Provisioned, gateway: GatewayAddress | null): string[] {
   const token = authtoken.kind === 'created' ? `NGROK_AUTHTOKEN=${authtoken.token}` : '# NGROK_AUTHTOKEN=';
   // Without a wildcard, the tunnel needs the only name.
   const agentDomain = domain.domain.startsWith('*.') ? [`AGENT_DOMAIN=${domain.domain.replace(/^\*/, 'agent')}`] : [];
-  if (gateway.isCloud) return [token, ...agentDomain];
-  const address = gateway.serverAddr ?? '';
-  return [
-    token,
-    address === '' ? '# NGROK_SERVER_ADDR=  (host:port that agents connect to)' : `NGROK_SERVER_ADDR=${address}`,
-    ...(gateway.caCert === null ? [] : [`NGROK_CA_CERT=${gateway.caCert}`]),
-    ...agentDomain,
-  ];
+  if (gateway === null) return [token, ...agentDomain];
+  return [token, `NGROK_SERVER_ADDR=${gateway.serverAddr}`, ...caLines(gateway), ...agentDomain];
+}
+
+function caLines({ caCert, apiCaFile }: GatewayAddress): string[] {
+  if (caCert !== null) return [`NGROK_CA_CERT=${caCert}`];
+  if (apiCaFile !== null)
+    return [`# copy ${apiCaFile} to the device, beside .env`, `NGROK_CA_CERT=${basename(apiCaFile)}`];
+  return ["# NGROK_CA_CERT=gateway-ca.pem  (a copy of the gateway's ca.pem; host with GATEWAY_ACME_OWN_NAMES=all)"];
 }
 
 /** Formats the result of the setup for people. */

@@ -6,7 +6,7 @@ import type { ManagementError } from '../management/management-error.ts';
 import type { ManagementSettings } from '../settings/management-settings.ts';
 import type { Variable } from '../settings/variable-kinds.ts';
 import { VARIABLES } from '../settings/variables.ts';
-import { describeProgress, describeResult, envLines } from './setup-report.ts';
+import { describeProgress, describeResult, describeWait, envLines, type GatewayAddress } from './setup-report.ts';
 
 interface SetupOptions {
   domain: string;
@@ -54,10 +54,15 @@ export function addSetupCommand(
     .addOption(
       new Option('--key-type <type>', "Type of the certificate's key").choices(['rsa', 'ecdsa']).default('rsa'),
     )
-    .option('--server-addr <host:port>', "Address that agents connect to, for the device's .env", (text) =>
-      parsed(VARIABLES.NGROK_SERVER_ADDR, text),
+    .option(
+      '--server-addr <host:port>',
+      "Address that agents connect to (default: the API's host and port with connect. instead of api.)",
+      (text) => parsed(VARIABLES.NGROK_SERVER_ADDR, text),
     )
-    .option('--ca-cert <path>', "Path of the gateway's CA certificate on the device, for its .env")
+    .option(
+      '--ca-cert <path>',
+      "Path of the gateway's CA certificate on the device (default: a copy of MANAGEMENT_API_CA_CERT)",
+    )
     .option('--json', 'Print the result as JSON, and progress to standard error')
     .action((options: SetupOptions) => runSetup(options, settings(), output));
 }
@@ -89,21 +94,49 @@ async function runSetup(options: SetupOptions, settings: ManagementSettings, out
     privateKeyType: options.keyType,
   };
   const client = await managementClient(settings);
+  const gateway = gatewayOf(options, settings);
   const result = await provision(client, plan, {
     waitMs: options.timeout * 60_000,
     ...(options.dnsServer && { dnsServers: options.dnsServer }),
-    onProgress: (event) => progress.write(`${describeProgress(event)}\n`),
+    onProgress: (event) => {
+      progress.write(`${describeProgress(event)}\n`);
+      if (event.step === 'records' && options.wait) progress.write(`${describeWait(options.timeout)}\n`);
+    },
   }).catch((error: unknown) => {
     throw error instanceof ManagementError ? explained(error) : error;
   });
-  const gateway = {
-    serverAddr: options.serverAddr ?? settings.serverAddr,
-    caCert: options.caCert ?? settings.caCert,
-    isCloud: settings.apiUrl?.startsWith(CLOUD_API) === true,
-  };
   const env = envLines(result, gateway);
   const text = options.json ? JSON.stringify({ ...result, env }, null, 2) : describeResult(result, env);
   output.stdout.write(`${text}\n`);
+}
+
+/**
+ * The gateway that the site's devices connect to. Without an address, they would connect to ngrok's cloud.
+ *
+ * @throws {OperatorError} exit code 2 when the address is unknown
+ */
+export function gatewayOf(
+  options: Pick<SetupOptions, 'serverAddr' | 'caCert'>,
+  settings: Pick<ManagementSettings, 'apiUrl' | 'apiCaFile' | 'serverAddr' | 'caCert'>,
+): GatewayAddress | null {
+  const { apiUrl, apiCaFile } = settings;
+  if (apiUrl?.startsWith(CLOUD_API)) return null;
+  const serverAddr = options.serverAddr ?? settings.serverAddr ?? sessionAddressOf(apiUrl ?? '');
+  if (serverAddr === null) {
+    throw new OperatorError(
+      `cannot derive the address that agents connect to from MANAGEMENT_API_URL=${apiUrl}: add --server-addr, ` +
+        "for example connect.gateway.example.com:443; the gateway logs it as 'agents'",
+      2,
+    );
+  }
+  return { serverAddr, caCert: options.caCert ?? settings.caCert, apiCaFile };
+}
+
+/** `api.<domain>` and `connect.<domain>` share the gateway's HTTPS port; null for another URL. */
+function sessionAddressOf(apiUrl: string): string | null {
+  const { protocol, hostname, port } = new URL(apiUrl);
+  if (protocol !== 'https:' || !hostname.startsWith('api.')) return null;
+  return `connect.${hostname.slice('api.'.length)}:${port || 443}`;
 }
 
 async function managementClient({ apiUrl, apiKey, apiCa, proxies }: ManagementSettings): Promise<ManagementClient> {

@@ -10,6 +10,8 @@ export interface ManagementSettings {
   apiKey: string | null;
   /** PEM of the CA to trust; null: the public CAs. */
   apiCa: string | null;
+  /** Name of its file; null when not set. */
+  apiCaFile: string | null;
   proxies: ProxyRules;
   /** As set, for the device's settings that `setup` prints. */
   serverAddr: string | null;
@@ -29,6 +31,7 @@ function managementSettings(values: Parsed, path: (value: string) => string, pro
     apiUrl: values.MANAGEMENT_API_URL,
     apiKey: values.MANAGEMENT_API_KEY,
     apiCa: readCertificates('MANAGEMENT_API_CA_CERT', values, path, problems)?.toString() ?? null,
+    apiCaFile: values.MANAGEMENT_API_CA_CERT,
     proxies: proxyRules(values),
     serverAddr: values.NGROK_SERVER_ADDR,
     caCert: values.NGROK_CA_CERT,

@@ -3,8 +3,9 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { addSetupCommand } from '../../src/commands/setup.ts';
+import { addSetupCommand, gatewayOf } from '../../src/commands/setup.ts';
 import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';
+import { CLOUD_API } from '../../src/management/cloud-api.ts';
 import type { ManagementSettings } from '../../src/settings/management-settings.ts';
 import { deviceAgent } from '../support/agent-process.ts';
 import { type DnsServer, startDnsServer } from '../support/dns-server.ts';
@@ -33,8 +34,9 @@ async function setup(
       apiUrl: server.url,
       apiKey: server.apiKey,
       apiCa: null,
+      apiCaFile: null,
       proxies: NO_PROXIES,
-      serverAddr: null,
+      serverAddr: 'gw.example.com:4443',
       caCert: null,
       ...settings,
     }),
@@ -49,7 +51,7 @@ async function setup(
 
 describe('device-agent setup', () => {
   it('prints DNS records to paste, the authtoken once, and the lines for .env', async () => {
-    const { out } = await setup(['--no-wait', '--server-addr', 'gw.example.com:4443', '--ca-cert', 'ca.pem']);
+    const { out } = await setup(['--no-wait', '--ca-cert', 'ca.pem']);
     expect(out).toMatch(/^ {2}\*\.sitea\.example\.com\. 300 IN CNAME \S+\.cname\.gateway\.test\.$/m);
     expect(out).toMatch(/^ {2}_acme-challenge\.sitea\.example\.com\. 300 IN CNAME \S+\.acme\.gateway\.test\.$/m);
     const env = out
@@ -62,6 +64,28 @@ describe('device-agent setup', () => {
       'NGROK_CA_CERT=ca.pem',
       'AGENT_DOMAIN=agent.sitea.example.com',
     ]);
+  });
+
+  it('derives the gateway’s address from its API, and never leads a device to ngrok’s cloud by accident', async () => {
+    const unknown = { serverAddr: null, apiUrl: `${server.url}/` };
+    await expect(setup(['--no-wait'], unknown)).rejects.toMatchObject({
+      exitCode: 2,
+      message: expect.stringContaining('--server-addr'),
+    });
+    expect(server.store.reservedDomains.page(null, 1)).toEqual([]);
+    for (const [apiUrl, address] of [
+      ['https://api.gw.example.com', 'connect.gw.example.com:443'],
+      ['https://api.localhost:8443/', 'connect.localhost:8443'],
+    ] as const) {
+      expect(gatewayOf({}, { apiUrl, apiCaFile: null, serverAddr: null, caCert: null })?.serverAddr).toBe(address);
+    }
+    expect(gatewayOf({}, { apiUrl: CLOUD_API, apiCaFile: null, serverAddr: null, caCert: null })).toBeNull();
+  });
+
+  it('names the CA file to copy to the device, or to look for', async () => {
+    const { out } = await setup(['--no-wait'], { apiCaFile: '/home/me/gateway-ca.pem' });
+    expect(out).toMatch(/^# copy \/home\/me\/gateway-ca\.pem to the device, .*\nNGROK_CA_CERT=gateway-ca\.pem$/m);
+    expect((await setup(['--no-wait'])).out).toMatch(/^# NGROK_CA_CERT=/m);
   });
 
   it('sets no AGENT_DOMAIN for a site without a wildcard', async () => {
@@ -79,6 +103,7 @@ describe('device-agent setup', () => {
     dns.records.set('*.sitea.example.com', String(records.cname_target));
     dns.records.set('_acme-challenge.sitea.example.com', String(records.acme_challenge_cname_target));
     const { out } = await setup(['--dns-server', dns.address, '--rotate']);
+    expect(out).toContain('Waiting up to 30 minutes');
     expect(out).toContain('*.sitea.example.com is in place');
     expect(out).toMatch(/^NGROK_AUTHTOKEN=/m);
     expect(out).not.toContain('not there yet');
@@ -146,7 +171,11 @@ describe('device-agent setup', () => {
   it('the CLI prints errors in one line', async () => {
     const [folder, remove] = makeFolder();
     onTestFinished(remove);
-    const env = { MANAGEMENT_API_URL: server.url, MANAGEMENT_API_KEY: server.apiKey };
+    const env = {
+      MANAGEMENT_API_URL: server.url,
+      MANAGEMENT_API_KEY: server.apiKey,
+      NGROK_SERVER_ADDR: 'gw.example.com:443',
+    };
     expect(await deviceAgent(['setup', '--domain', 'a b', '--bot', 'site A', '--no-wait'], folder, env)).toEqual({
       code: 2,
       stdout: '',

@@ -249,6 +249,7 @@ describe('settings', () => {
       apiUrl: null,
       apiKey: null,
       apiCa: null,
+      apiCaFile: null,
       serverAddr: 'gw.example.com:443',
       caCert: 'on-the-device.pem',
       proxies: { https: null, http: null, all: null, exempt: expect.any(Function) },
