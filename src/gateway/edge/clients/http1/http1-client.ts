@@ -16,17 +16,13 @@ import type { IdleClient } from '../idle-clients.ts';
 import { type Http1Head, NO_HEAD, parseHttp1Head } from './http1-head.ts';
 import { Http1Request } from './http1-request.ts';
 import { Http1Response, type Http1ResponseOptions } from './http1-response.ts';
+import { PostponedInput } from './postponed-input.ts';
 
 /** Milliseconds for the client to read the last response, before bytes that it still sends reset the connection. */
 const LINGER_MS = 1000;
 
-/** Bytes of further requests that are read while a response is pending. Reading on shows when the client leaves. */
-const MAX_POSTPONED = 16_384;
-
 /** Requests of one connection that are served before others get their turn. */
 const REQUESTS_PER_TURN = 4;
-
-const NOTHING = Buffer.alloc(0);
 
 export interface Http1Handler {
   /** Answers a request; throws nothing. */
@@ -66,11 +62,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
   #response: Http1Response | null = null;
   #body: BodyProgress | null = null;
   #closing = false;
-  /** Bytes that wait for the response to the current request, for the client to read the last one, or for their turn. */
-  #postponed: Buffer = NOTHING;
-  /** When there were too many of them to read on. */
-  #postponedSince = Number.POSITIVE_INFINITY;
-  #continues = false;
+  readonly #postponed: PostponedInput;
   readonly #memory: ConnectionMemory;
   /** Bytes of the current request's head. */
   #headBytes = 0;
@@ -88,6 +80,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
     const { keepAlive, counters } = options;
     this.#responses = { keepAlive, counters, onEnd: () => this.#responseWritten() };
     this.#block = new HeaderBlock(options.limits.headerBytes);
+    this.#postponed = new PostponedInput(socket, this.#onTurn);
     this.#memory = options.memory.connection(socket.remoteAddress, this);
     socket
       .on('data', this.#onData)
@@ -131,7 +124,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
 
   #checkRequest(request: Http1Request, response: Http1Response, now: number): void {
     const { progressTimeout } = this.options.limits;
-    if (now - this.#postponedSince >= progressTimeout) this.#abort();
+    if (now - this.#postponed.fullSince >= progressTimeout) this.#abort();
     if (request.complete) return;
     if (response.destroyed) {
       if (now - this.#waitingSince >= progressTimeout) this.#close();
@@ -143,12 +136,12 @@ export class Http1Client implements IdleClient, MemoryHolder {
 
   readonly #onData = (bytes: Buffer): void => {
     if (this.#closing) return;
-    if (this.#postponed.length > 0) this.#postpone(Buffer.concat([this.#postponed, bytes]));
+    if (this.#postponed.length > 0) this.#postpone(bytes);
     else this.#process(bytes);
   };
 
   readonly #onDrain = (): void => {
-    if (this.#response === null) this.#continue();
+    if (this.#response === null) this.#postponed.continue();
     else this.#response.emit('drain');
   };
 
@@ -185,7 +178,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
       }
       if (request !== null || this.socket.writableNeedDrain) break;
       if (begun === REQUESTS_PER_TURN) {
-        this.#continue();
+        this.#postponed.continue();
         break;
       }
       at = this.#readHead(bytes, at);
@@ -195,33 +188,15 @@ export class Http1Client implements IdleClient, MemoryHolder {
   }
 
   #postpone(bytes: Buffer): void {
-    const { socket } = this;
-    const isUpgrade = this.#request !== null && this.#request.upgrade !== null;
-    // They belong to the other protocol, perhaps with the end of the client's side.
-    if (isUpgrade) socket.pause().unshift(bytes);
-    else this.#postponed = bytes;
+    if (this.#request !== null && this.#request.upgrade !== null) this.#postponed.leaveInSocket(bytes);
+    else this.#postponed.add(bytes);
     this.#countMemory();
-    if (!isUpgrade && bytes.length <= MAX_POSTPONED) return;
-    this.#postponedSince = Math.min(this.#postponedSince, performance.now());
-    socket.pause();
   }
 
   readonly #countMemory = (): void => this.#memory.update(this.countHeld());
 
-  /** Processes what was postponed, in a later turn. */
-  #continue(): void {
-    if (this.#continues) return;
-    this.#continues = true;
-    setImmediate(this.#onTurn);
-  }
-
-  readonly #onTurn = (): void => {
-    this.#continues = false;
-    const bytes = this.#postponed;
-    this.#postponed = NOTHING;
+  readonly #onTurn = (bytes: Buffer): void => {
     this.#countMemory();
-    if (this.#postponedSince < Number.POSITIVE_INFINITY) this.socket.resume();
-    this.#postponedSince = Number.POSITIVE_INFINITY;
     if (!this.#closing && !this.socket.destroyed) this.#process(bytes);
   };
 
@@ -305,7 +280,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
     this.#body = null;
     this.#headBytes = 0;
     this.#waitingSince = turnTime();
-    if (this.#postponed.length > 0) this.#continue();
+    if (this.#postponed.length > 0) this.#postponed.continue();
     else if (socket.isPaused()) socket.resume();
   }
 

@@ -1,0 +1,57 @@
+import type { Socket } from 'node:net';
+
+/** Bytes of further requests that are read while a response is pending. Reading on shows when the client leaves. */
+const MAX_BYTES = 16_384;
+
+const NOTHING = Buffer.alloc(0);
+
+/**
+ * What a client has sent and the connection cannot process yet: it waits for the response to the current request, for the
+ * client to read the last one, or for its turn. Too much of it pauses the socket.
+ */
+export class PostponedInput {
+  #bytes: Buffer = NOTHING;
+  #continues = false;
+  /** When there was too much to read on, in milliseconds of `performance.now()`; infinite while there is not. */
+  fullSince = Number.POSITIVE_INFINITY;
+
+  /** @param process continues with the bytes, in a turn of their own; with none when there was only room to wait for */
+  constructor(
+    private readonly socket: Socket,
+    private readonly process: (bytes: Buffer) => void,
+  ) {}
+
+  get length(): number {
+    return this.#bytes.length;
+  }
+
+  /** Adds bytes behind those that wait. */
+  add(bytes: Buffer): void {
+    this.#bytes = this.#bytes.length === 0 ? bytes : Buffer.concat([this.#bytes, bytes]);
+    if (this.#bytes.length <= MAX_BYTES) return;
+    this.fullSince = Math.min(this.fullSince, performance.now());
+    this.socket.pause();
+  }
+
+  /** Keeps bytes in the socket for another protocol, which may have to see the end of the client's side behind them. */
+  leaveInSocket(bytes: Buffer): void {
+    this.fullSince = Math.min(this.fullSince, performance.now());
+    this.socket.pause().unshift(bytes);
+  }
+
+  /** Processes the bytes in a later turn of the event loop. */
+  continue(): void {
+    if (this.#continues) return;
+    this.#continues = true;
+    setImmediate(this.#onTurn);
+  }
+
+  readonly #onTurn = (): void => {
+    this.#continues = false;
+    const bytes = this.#bytes;
+    this.#bytes = NOTHING;
+    if (this.fullSince < Number.POSITIVE_INFINITY) this.socket.resume();
+    this.fullSince = Number.POSITIVE_INFINITY;
+    this.process(bytes);
+  };
+}
