@@ -143,7 +143,7 @@ const STANDALONE_GATEWAY = {
     1_048_576,
   ),
   GATEWAY_MAX_POLICY_TIME: count(
-    'Percent of one processor core that the traffic policies of one authtoken may take on average; beyond it, its requests get 503',
+    'Percent of one processor core that the traffic policies of one authtoken may take on average, and as much again for compression; beyond it, its requests get 503, or uncompressed responses',
     25,
     100,
     1,

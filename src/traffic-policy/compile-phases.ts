@@ -82,14 +82,15 @@ export function* compilePhases(
   const metering = { time: ports.processorTime, troubles: policy.troubles };
   const isMetered = (phase: Phase) => policy.dynamicPhases.has(phase) || !isInstant(rules[phase] ?? []);
   const metersRequests = isMetered('on_http_request') || isMetered('on_http_response');
+  const isMeteredResponse = response !== null && isMetered('on_http_response');
   return {
     onTcpConnect:
       onTcpConnect && isMetered('on_tcp_connect') ? meteredConnections(onTcpConnect, metering) : onTcpConnect,
     onHttpRequest: metersRequests ? meteredRequests(onHttpRequest, metering) : onHttpRequest,
-    onHttpResponse:
-      response && isMetered('on_http_response')
-        ? (subject, answer) => metering.time.run(() => response(subject, answer))
-        : response,
+    onHttpResponse: isMeteredResponse
+      ? (subject, answer) => metering.time.run(() => response(subject, answer))
+      : response,
+    hadItsTurn: isMeteredResponse ? () => metering.time.hadItsTurn : null,
     onUpstreamDone: types.has('circuit-breaker') ? notifyWatchers : null,
     terminatesTls: types.has('terminate-tls'),
     mayExpire: types.has('restrict-ips') || types.has('terminate-tls'),

@@ -9,6 +9,8 @@ export interface CompiledPolicy {
   readonly onHttpRequest: RequestStep | null;
   /** Runs once per response. It may change or replace the response. */
   readonly onHttpResponse: ResponseStep | null;
+  /** Whether the response phase should wait for another turn of the event loop; null when it takes next to no time. */
+  readonly hadItsTurn: (() => boolean) | null;
   /**
    * Call it once for every request to the upstream, with the status, or null without a response. Skip requests that the
    * client cancelled.
@@ -26,6 +28,7 @@ export const NO_POLICY: CompiledPolicy = {
   onTcpConnect: null,
   onHttpRequest: null,
   onHttpResponse: null,
+  hadItsTurn: null,
   onUpstreamDone: null,
   terminatesTls: false,
   mayExpire: false,
@@ -55,6 +58,9 @@ export function compiledLater(
     },
     get onHttpResponse() {
       return policy().onHttpResponse;
+    },
+    get hadItsTurn() {
+      return policy().hadItsTurn;
     },
     get onUpstreamDone() {
       return policy().onUpstreamDone;

@@ -1,6 +1,7 @@
 import type { CelInput, CelMap } from '@bufbuild/cel';
 import type { EvaluationContext } from './cel/evaluation.ts';
 import type { UserAgent } from './scope/user-agent.ts';
+import type { ProcessorTime } from './state/processor-time.ts';
 
 export type EndpointProtocol = 'http' | 'https' | 'tcp' | 'tls';
 
@@ -96,7 +97,13 @@ export interface PolicyResponse {
   readonly status: number;
   readonly headers: string[];
   /** Set by the action compress-response: the edge compresses the body. */
-  encoding?: ContentEncoding;
+  compression?: Compression;
+}
+
+export interface Compression {
+  readonly encoding: ContentEncoding;
+  /** What the encoder takes its processor time from. */
+  readonly time: ProcessorTime;
 }
 
 export type ContentEncoding = 'gzip' | 'deflate' | 'br';

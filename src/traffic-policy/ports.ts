@@ -39,6 +39,8 @@ export interface PolicyPorts {
   readonly state: PolicyState;
   /** Of all policies of an authtoken together. */
   readonly processorTime: ProcessorTime;
+  /** Of all encoders of compress-response of an authtoken together. */
+  readonly compressionTime: ProcessorTime;
   /**
    * The current rules of all these IP policies. The same object means an unchanged list.
    *
@@ -63,11 +65,13 @@ export interface PolicyPorts {
 
 /** Ports with the system's clock and the network, without a limit of processor time and without anything else. */
 export function standalonePorts(): PolicyPorts {
+  const endless = () => new ProcessorTime(1, { ...systemClock, now: () => 0 });
   return {
     clock: systemClock,
     wallClock: Date.now,
     state: new PolicyState(),
-    processorTime: new ProcessorTime(1, { ...systemClock, now: () => 0 }),
+    processorTime: endless(),
+    compressionTime: endless(),
     ipPolicies: () => null,
     hasCertificateAuthority: () => false,
     secret: () => null,

@@ -15,7 +15,10 @@ export interface EndpointPoliciesOptions {
   hasCertificateAuthority?: PolicyPorts['hasCertificateAuthority'];
   /** Fetches the URLs that policies name; omitted: from the public internet. */
   fetch?: PolicyPorts['fetch'] | undefined;
-  /** The share of one processor core that the policies of one authtoken may take, 0 to 1; omitted: all of it. */
+  /**
+   * The share of one processor core that the policies of one authtoken may take, 0 to 1, and as much again for
+   * compression; omitted: all of it.
+   */
   share?: number | undefined;
   clock?: Clock;
   log: Log;
@@ -39,9 +42,12 @@ export class EndpointPolicies {
   #latest: { kind: string; policy: CompiledPolicy } | null = null;
 
   readonly #times: ProcessorTimes;
+  readonly #compressionTimes: ProcessorTimes;
 
   constructor(private readonly options: EndpointPoliciesOptions) {
-    this.#times = new ProcessorTimes(options.share ?? 1, options.clock ?? systemClock);
+    const { share = 1, clock = systemClock } = options;
+    this.#times = new ProcessorTimes(share, clock);
+    this.#compressionTimes = new ProcessorTimes(share, clock);
   }
 
   /**
@@ -71,6 +77,7 @@ export class EndpointPolicies {
     return {
       state: this.#states.of(url),
       processorTime: this.#times.of(payer),
+      compressionTime: this.#compressionTimes.of(payer),
       ipPolicies,
       ...(hasCertificateAuthority && { hasCertificateAuthority }),
       ...(fetch && { fetch }),

@@ -27,15 +27,20 @@ const CompressResponseConfig = z.strictObject({
     .optional(),
 });
 
-/** Compresses responses for clients that accept it. */
+/** Compresses responses for clients that accept it, while processor time for it is left. */
 export function compressResponse(config: unknown, context: ActionContext): PreparedAction {
   const { algorithms = ALGORITHMS } = parseConfig(CompressResponseConfig, config);
+  const time = context.ports.compressionTime;
   return {
     ends: false,
     on_http_response: () => (request, response) => {
       const isEncoded = !/^(?:identity)?$/i.test(firstValue(response.headers, 'content-encoding')?.trim() ?? '');
-      const encoding = isEncoded || !isCompressible(request, response) ? null : negotiate(algorithms, request);
-      if (encoding !== null) announce(response, encoding);
+      const isDue = !isEncoded && isCompressible(request, response) && !time.isSpent;
+      const encoding = isDue ? negotiate(algorithms, request) : null;
+      if (encoding !== null) {
+        announce(response, encoding);
+        response.compression = { encoding, time };
+      }
       request.scope?.changed();
       context.record(request, 'compress', { already_compressed: isEncoded, negotiated_algorithm: encoding ?? '' });
       return undefined;
@@ -77,7 +82,6 @@ function qualities(header: string): Map<string, number> {
 /** Adjusts the headers to the compressed body. */
 function announce(response: PolicyResponse, encoding: ContentEncoding): void {
   const { headers } = response;
-  response.encoding = encoding;
   const kept: string[] = [];
   for (let at = 0; at < headers.length; at += 2) {
     const lower = (headers[at] as string).toLowerCase();

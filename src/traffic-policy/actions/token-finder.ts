@@ -1,6 +1,7 @@
 import type { PolicyRequest, PolicyScope } from '../policy-subjects.ts';
 import { allValues, firstValue } from '../scope/header-map.ts';
 import { parseMediaType } from '../scope/media-type.ts';
+import type { ProcessorTime } from '../state/processor-time.ts';
 import type { Template } from '../templates.ts';
 
 const MAX_BODY = 64 * 1024;
@@ -29,6 +30,7 @@ export class TokenRefused extends Error {
 }
 
 /**
+ * @param time what reading a body is charged to
  * @returns the token, and the name of its header or member
  * @throws {TokenRefused} when the request has no token
  */
@@ -36,9 +38,10 @@ export async function findToken(
   request: PolicyRequest,
   place: TokenPlace,
   scope: PolicyScope,
+  time: ProcessorTime,
 ): Promise<{ token: string; property: string }> {
   const property = place.name.text(scope);
-  const value = place.method === 'header' ? fromHeader(request, property) : await fromBody(request, property);
+  const value = place.method === 'header' ? fromHeader(request, property) : await fromBody(request, property, time);
   const prefix = place.prefix.text(scope);
   if (!value.toLowerCase().startsWith(prefix.toLowerCase())) {
     throw new TokenRefused('ERR_NGROK_3413', 'The token does not have the required prefix.');
@@ -64,7 +67,7 @@ function only(values: readonly string[], missing: TokenRefused): string {
   return value;
 }
 
-async function fromBody(request: PolicyRequest, name: string): Promise<string> {
+async function fromBody(request: PolicyRequest, name: string, time: ProcessorTime): Promise<string> {
   if (!['POST', 'PUT', 'PATCH'].includes(request.method)) {
     throw new TokenRefused(
       'ERR_NGROK_3415',
@@ -78,7 +81,8 @@ async function fromBody(request: PolicyRequest, name: string): Promise<string> {
   const body = await request.readBody(MAX_BODY);
   if (body === null || body.length === 0)
     throw new TokenRefused('ERR_NGROK_3411', 'This endpoint requires a token in the body.');
-  const values = (type === 'application/json' ? jsonMembers : formValues)(body.toString(), name.toLowerCase());
+  const valuesOf = type === 'application/json' ? jsonMembers : formValues;
+  const values = time.run(() => valuesOf(body.toString(), name.toLowerCase()));
   return only(values, new TokenRefused('ERR_NGROK_3412', 'The body has no token.'));
 }
 

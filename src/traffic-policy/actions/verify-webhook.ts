@@ -9,7 +9,7 @@ import { parseMediaType } from '../scope/media-type.ts';
 import type { PolicyError, PreparedAction } from '../steps.ts';
 import type { Template } from '../templates.ts';
 import { isKnownProvider, SUPPORTED_PROVIDERS, verifierOf } from '../webhooks/providers.ts';
-import type { Verify } from '../webhooks/webhook.ts';
+import type { Verify, Webhook } from '../webhooks/webhook.ts';
 import { NO_ERROR } from './restrict-ips.ts';
 
 const MAX_BODY = 1024 * 1024;
@@ -59,7 +59,8 @@ async function problemOf(
   const scope = context.scopeOf(request);
   const body = await request.readBody(MAX_BODY);
   if (body === null) return 'the body is too long';
-  return verify({
+  const { processorTime } = context.ports;
+  const webhook = (): Webhook => ({
     method: request.method,
     url: requestUrl(scope),
     body,
@@ -69,5 +70,7 @@ async function problemOf(
     header: (name) => firstValue(request.headers, name) ?? '',
     fetch: context.ports.fetch,
     note: (problem) => context.trouble(CODE, problem),
+    measured: (work) => processorTime.run(work),
   });
+  return processorTime.run(() => verify(webhook()));
 }

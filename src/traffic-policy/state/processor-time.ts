@@ -10,7 +10,7 @@ const RESERVE_MS = 1000;
 /** The time that policies may take in one turn of the event loop before their next request has to wait. */
 const TURN_MS = 10;
 
-type ProcessorClock = Pick<Clock, 'now' | 'sleep'>;
+type ProcessorClock = Pick<Clock, 'now' | 'sleep' | 'after'>;
 
 /** Limits the processor time of the policies of one authtoken: everything in the process waits while they run. */
 export class ProcessorTime {
@@ -67,6 +67,20 @@ export class ProcessorTime {
   /** Charges for work that was not measured. */
   spend(ms: number): void {
     this.#charge(ms, this.clock.now());
+  }
+
+  /**
+   * Does work that is charged with {@link spend} as soon as time is left.
+   *
+   * @param ms that the work takes
+   */
+  whenLeft(ms: number, work: () => void): void {
+    const { waitMs } = this;
+    if (waitMs > 0) this.clock.after(waitMs, () => this.whenLeft(ms, work));
+    else {
+      this.spend(ms);
+      work();
+    }
   }
 
   get isSpent(): boolean {

@@ -45,7 +45,7 @@ export const sns: Verify = async (webhook) => {
     webhook.note(`cannot fetch ${message.SigningCertURL}: ${messageOf(error)}`);
     return 'cannot fetch the certificate';
   }
-  return isSigned(message, certificate) ? null : WRONG_SIGNATURE;
+  return webhook.measured(() => isSigned(message, certificate)) ? null : WRONG_SIGNATURE;
 };
 
 function parseMessage(body: Buffer): Message | null {

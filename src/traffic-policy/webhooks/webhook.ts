@@ -14,6 +14,8 @@ export interface Webhook {
   fetch(url: string, maxBytes: number): Promise<Buffer>;
   /** Logs a problem that the sender does not need to know. */
   note(problem: string): void;
+  /** Runs work that follows a wait, so that it is charged like the rest. */
+  measured<T>(work: () => T): T;
 }
 
 /** @returns why a webhook is not trusted, without quoting it; null when it is genuine */

@@ -88,6 +88,21 @@ describe('the processor time of an authtoken', () => {
     expect(ask(policy)).toMatchObject(BUSY);
   });
 
+  it('is limited for compression, too: beyond it, responses stay as they are', async () => {
+    const { clock, compile } = setUp({ ms: 0, share: 0.1 });
+    const policy = await compile({ on_http_response: [{ actions: [{ type: 'compress-response' }] }] }, 'hostile');
+    const compression = () => {
+      const response = responseOf();
+      policy.onHttpResponse?.(requestFor({ headers: ['Accept-Encoding', 'gzip'] }), response);
+      return response.compression;
+    };
+    compression()?.time.spend(5000);
+    expect(compression()).toBeUndefined();
+    expect(ask(policy)).toBeUndefined();
+    clock.skip(30_000);
+    expect(compression()?.encoding).toBe('gzip');
+  });
+
   it('is not measured for fixed answers and headers', async () => {
     const { compile, useUp } = setUp({ ms: 300, share: 0.01 });
     const hostile = await compile({ on_http_request: [EXPRESSION] }, 'hostile');

@@ -9,7 +9,7 @@ describe('compress-response', () => {
 
   it('adjusts the headers to the compressed body', () => {
     const response = compress('gzip', ['Content-Length', '500', 'ETag', '"a"', 'Vary', 'Cookie']);
-    expect(response.encoding).toBe('gzip');
+    expect(response.compression?.encoding).toBe('gzip');
     expect(response.headers).toEqual([
       'ETag',
       'W/"a"',
@@ -32,7 +32,7 @@ describe('compress-response', () => {
     ['identity, gzip;q=0.5', undefined],
     ['', undefined],
   ])('negotiates the encoding for accept-encoding %j', (accepts, encoding) => {
-    expect(compress(accepts).encoding).toBe(encoding);
+    expect(compress(accepts).compression?.encoding).toBe(encoding);
   });
 
   it.each<[string, string[], number, string]>([
@@ -44,13 +44,13 @@ describe('compress-response', () => {
     ['are empty', ['Content-Length', '0'], 200, 'GET'],
   ])('does not compress responses that %s', (_, headers, status, method) => {
     const response = compress('gzip', headers, status, method);
-    expect(response.encoding).toBeUndefined();
+    expect(response.compression?.encoding).toBeUndefined();
     expect(response.headers).toEqual(headers);
   });
 
   it('uses only the algorithms of the policy', () => {
     const only = onResponse({ type: 'compress-response', config: { algorithms: ['br'] } });
     const response = runResponse(only, responseOf(), { headers: ['Accept-Encoding', 'gzip'] }).response;
-    expect(response.encoding).toBeUndefined();
+    expect(response.compression?.encoding).toBeUndefined();
   });
 });

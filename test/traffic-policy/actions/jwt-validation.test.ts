@@ -5,6 +5,7 @@ import { systemClock } from '../../../src/lib/time/clock.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PolicyPorts, PolicyTrouble } from '../../../src/traffic-policy/ports.ts';
 import { type FakeRequest, requestFor } from '../fake-request.ts';
+import { RecordedTime } from '../recorded-time.ts';
 
 type KeyPair = Awaited<ReturnType<typeof generateKeyPair>>;
 
@@ -77,6 +78,19 @@ async function ask(fake: FakeRequest, text = policyText(), ports: Partial<Policy
 const bearer = (value: string) => ({ headers: ['Authorization', `Bearer ${value}`] });
 
 describe('jwt-validation', () => {
+  it('charges for reading the body and for the signature, which follow a wait', async () => {
+    const time = new RecordedTime();
+    const fake = {
+      method: 'POST',
+      headers: ['content-type', 'application/json'],
+      body: JSON.stringify({ token: await token({ key: theirs }) }),
+    };
+    const place = { type: 'jwt', method: 'body', name: 'token' };
+    expect(await ask(fake, policyText([place]), { processorTime: time })).toMatchObject({ status: 401 });
+    expect(time.runs).toBe(2);
+    expect(time.spentMs).toBeGreaterThan(0);
+  });
+
   it('admits a valid token and records its claims', async () => {
     const outcome = await ask(bearer(await token()));
     expect(outcome).toMatchObject({ kind: 'answer', status: 200 });

@@ -5,6 +5,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 import type { PolicyPorts } from '../../../src/traffic-policy/ports.ts';
 import { type FakeRequest, requestFor } from '../fake-request.ts';
+import { RecordedTime } from '../recorded-time.ts';
 
 const NOW = Date.UTC(2026, 5, 1);
 const SECONDS = String(NOW / 1000);
@@ -87,6 +88,14 @@ describe('verify-webhook', () => {
         const recent = String(NOW / 1000 - 240);
         expect(await ask(text, { body: BODY, headers: sign(BODY, recent) })).toBeUndefined();
       });
+  });
+
+  it('charges for the check, which follows the wait for the body', async () => {
+    const time = new RecordedTime();
+    expect(await ask(policyText('gitlab', SECRET), { body: BODY }, { processorTime: time })).toMatchObject({
+      status: 403,
+    });
+    expect(time.runs).toBe(2);
   });
 
   it("verifies the example in GitHub's documentation", async () => {

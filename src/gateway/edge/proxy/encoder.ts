@@ -1,6 +1,6 @@
-import type { Transform } from 'node:stream';
+import type { Transform, TransformCallback } from 'node:stream';
 import { constants, createBrotliCompress, createDeflate, createGzip } from 'node:zlib';
-import type { ContentEncoding } from '../../../traffic-policy/policy-subjects.ts';
+import type { Compression, ContentEncoding } from '../../../traffic-policy/policy-subjects.ts';
 import type { ClientResponse } from '../http/client-message.ts';
 
 /** Flushes every write: server-sent events must not wait in the encoder. */
@@ -18,9 +18,23 @@ const ENCODERS: Readonly<Record<ContentEncoding, () => Transform>> = {
   br: () => createBrotliCompress(BROTLI),
 };
 
-/** A stream that compresses what is written to it and sends it as the body of a response. */
-export function encoderFor(res: ClientResponse, encoding: ContentEncoding): Transform {
+/** Measured: processor time of one write, and bytes that are compressed in a millisecond. */
+const WRITE_MS = 0.05;
+const BYTES_PER_MS = 32_768;
+
+/**
+ * A stream that compresses what is written to it and sends it as the body of a response. It takes no more when the
+ * processor time for compression is used up, until some is left again.
+ */
+export function encoderFor(res: ClientResponse, { encoding, time }: Compression): Transform {
   const encoder = ENCODERS[encoding]();
+  const compress = encoder._transform;
+  encoder._transform = (piece: Buffer, name: BufferEncoding, done: TransformCallback) => {
+    time.whenLeft(WRITE_MS + piece.length / BYTES_PER_MS, () => {
+      // Node fails an assertion for encoders that are closed.
+      if (!encoder.destroyed) compress.call(encoder, piece, name, done);
+    });
+  };
   encoder.on('error', () => res.destroy());
   res.once('close', () => encoder.destroy());
   encoder

@@ -55,6 +55,10 @@ export class Exchange implements ExchangeEvents {
   #resent = false;
   /** Whether the request may safely be sent twice. */
   #repeatable = false;
+  /** What has arrived while the response waits for its turn; null while it does not wait. */
+  #arrived: (() => void)[] | null = null;
+  /** The connection that is paused meanwhile. */
+  #paused: UpstreamLink | null = null;
 
   constructor(protected readonly parts: ExchangeParts) {}
 
@@ -89,17 +93,31 @@ export class Exchange implements ExchangeEvents {
   }
 
   onHead(head: ResponseHead): void {
+    if (this.parts.policy.hadItsTurn?.() === true) {
+      this.#wait(() => this.onHead(head));
+      return;
+    }
     this.#head = head;
     // Wait for the body of a 502: it may come from the agent, not from the upstream.
     if (head.status !== BAD_GATEWAY) this.#begin(null);
   }
 
   onBody(piece: Buffer): void {
+    if (this.#arrived !== null) {
+      this.#arrived.push(() => this.onBody(piece));
+      return;
+    }
     if (this.#writer === null) this.#begin(piece);
     this.#writer?.write(piece);
   }
 
   onComplete(trailers: string[]): void {
+    if (this.#arrived !== null) {
+      this.#arrived.push(() => this.onComplete(trailers));
+      // It may serve another exchange from now on.
+      this.#paused = null;
+      return;
+    }
     if (this.#writer === null) this.#begin(null);
     this.parts.body?.stop();
     if (this.#writer === null) return;
@@ -108,6 +126,10 @@ export class Exchange implements ExchangeEvents {
   }
 
   onFailed(error: Error): void {
+    if (this.#arrived !== null) {
+      this.#arrived.push(() => this.onFailed(error));
+      return;
+    }
     const { body, pool, from } = this.parts;
     if (this.#outgoing && this.#mayResend(error)) {
       this.#resent = true;
@@ -124,6 +146,27 @@ export class Exchange implements ExchangeEvents {
       this.#writer.abort(error instanceof ConnectionLost ? error.resetCode : undefined);
     }
   }
+
+  /** The policies of the authtoken have run for long in this turn: the response phase runs in a later one. */
+  #wait(begin: () => void): void {
+    this.#paused = this.#connection;
+    this.#paused?.pause();
+    this.#arrived = [begin];
+    setImmediate(this.#onTurn);
+  }
+
+  readonly #onTurn = (): void => {
+    if (!this.#over && this.parts.policy.hadItsTurn?.() === true) {
+      setImmediate(this.#onTurn);
+      return;
+    }
+    const arrived = this.#arrived ?? [];
+    const paused = this.#paused;
+    this.#arrived = null;
+    this.#paused = null;
+    for (const arrive of arrived) if (!this.#over) arrive();
+    if (!this.#over) paused?.resume();
+  };
 
   /** Overridden by {@link UpgradeExchange}; others never request an upgrade. */
   onUpgrade(_head: ResponseHead, channel: ByteChannel, _rest: Buffer): void {
@@ -177,7 +220,7 @@ export class Exchange implements ExchangeEvents {
     }
     if (request.awaitsContinue) closeUnlessBodyRead(req, res);
     res.writeHead(response.status, headers, head.reason);
-    const sink = response.encoding === undefined ? res : encoderFor(res, response.encoding);
+    const sink = response.compression === undefined ? res : encoderFor(res, response.compression);
     this.#writer = new ResponseWriter(res, connection, sink);
     this.#writer.begin();
   }

@@ -1,6 +1,6 @@
 import { ApiError } from '../../../lib/errors.ts';
 import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
-import type { ContentEncoding, PolicyRequest, PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
+import type { Compression, PolicyRequest, PolicyResponse } from '../../../traffic-policy/policy-subjects.ts';
 import type { PolicyAnswer, PolicyError } from '../../../traffic-policy/steps.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
@@ -63,12 +63,12 @@ function headersOf({ status, headers, body }: PolicyAnswer): string[] {
 function send(
   req: ClientRequest,
   res: ClientResponse,
-  { status, headers, encoding }: { status: number; headers: string[]; encoding?: ContentEncoding },
+  { status, headers, compression }: { status: number; headers: string[]; compression?: Compression },
   body: Buffer,
 ): void {
   if (res.headersSent || res.destroyed) return;
   closeUnlessBodyRead(req, res);
   res.writeHead(status, headers);
-  if (encoding === undefined) res.end(body);
-  else encoderFor(res, encoding).end(body);
+  if (compression === undefined) res.end(body);
+  else encoderFor(res, compression).end(body);
 }

@@ -1,0 +1,43 @@
+import { EventEmitter } from 'node:events';
+import { setTimeout as delay } from 'node:timers/promises';
+import { gunzipSync } from 'node:zlib';
+import { expect, it } from 'vitest';
+import type { ClientResponse } from '../../../../src/gateway/edge/http/client-message.ts';
+import { encoderFor } from '../../../../src/gateway/edge/proxy/encoder.ts';
+import { ProcessorTime } from '../../../../src/traffic-policy/state/processor-time.ts';
+import { SteeredClock } from '../../../support/steered-clock.ts';
+
+/** A client that takes everything. */
+class Sink extends EventEmitter {
+  readonly pieces: Buffer[] = [];
+  ended = false;
+  write(piece: Buffer): boolean {
+    this.pieces.push(piece);
+    return true;
+  }
+  end(): void {
+    this.ended = true;
+  }
+}
+
+it('the encoder waits while the processor time for compression is used up, and loses nothing', async () => {
+  const clock = new SteeredClock();
+  const time = new ProcessorTime(0.25, clock);
+  const sink = new Sink();
+  const encoder = encoderFor(sink as unknown as ClientResponse, { encoding: 'gzip', time });
+  const pieces = Array.from({ length: 2000 }, (_, at) => Buffer.alloc(65_536, `piece ${at} `));
+  const written = (async () => {
+    for (const piece of pieces) await new Promise<void>((resolve) => void encoder.write(piece, () => resolve()));
+    encoder.end();
+  })();
+  await expect.poll(() => clock.sleeping).toBeGreaterThan(0);
+  expect(time.isSpent).toBe(true);
+  expect(sink.ended).toBe(false);
+  for (let seconds = 0; seconds < 60 && !sink.ended; seconds++) {
+    await clock.advance(1000);
+    await delay(20);
+  }
+  await written;
+  await expect.poll(() => sink.ended).toBe(true);
+  expect(gunzipSync(Buffer.concat(sink.pieces)).equals(Buffer.concat(pieces))).toBe(true);
+});
