@@ -19,7 +19,7 @@ import { type GatewayUplink, gatewayName, openUplink } from './gateway-uplink.ts
 import { OwnEndpoint } from './own-endpoint.ts';
 import { loadDefaultPolicies } from './tunnels/default-policies.ts';
 import { DurableFile } from './tunnels/durable-file.ts';
-import type { TunnelState } from './tunnels/tunnel.ts';
+import type { TunnelState, TunnelStatus } from './tunnels/tunnel.ts';
 import { TunnelManager } from './tunnels/tunnel-manager.ts';
 import { TunnelStore, tunnelsCodec, tunnelsFile } from './tunnels/tunnel-store.ts';
 import { UpstreamDialer } from './upstreams/upstream-dialer.ts';
@@ -29,6 +29,8 @@ import { UpstreamGuard } from './upstreams/upstream-guard.ts';
 export interface AgentStatus {
   session: SessionStatus;
   tunnels: Readonly<Record<TunnelState, number>>;
+  /** The state of the agent's own domain; null without one. */
+  remoteApi: TunnelStatus | null;
 }
 
 /** A running agent; its API answers. */
@@ -129,9 +131,14 @@ async function launch(settings: Settings, log: Log, clock: Clock, cleanup: Clean
   let metrics: Promise<Metrics> | null = null;
   const app: AppOptions = {
     tunnels,
+    remoteApi: own,
     session,
     metrics: () => {
-      metrics ??= loadMetrics({ tunnelCounts: () => tunnels.counts(), session });
+      metrics ??= loadMetrics({
+        tunnelCounts: () => tunnels.counts(),
+        session,
+        remoteApi: () => own?.status.state ?? null,
+      });
       return metrics;
     },
     version: VERSION,
@@ -144,7 +151,7 @@ async function launch(settings: Settings, log: Log, clock: Clock, cleanup: Clean
 
   return {
     started: Promise.all([connector.start(), app.metrics()]).then(() => {}),
-    status: () => ({ session: session(), tunnels: tunnels.counts() }),
+    status: () => ({ session: session(), tunnels: tunnels.counts(), remoteApi: own?.status ?? null }),
     silentMs: () => connector.silentMs,
     reload: async (next) => {
       const policies = await loadDefaultPolicies(next.defaultPolicies);

@@ -39,8 +39,10 @@ function programOf(agent: Agent): SupervisedProgram {
   return { describe: () => describe(agent.status()), silentMs: () => agent.silentMs() };
 }
 
-function describe({ session, tunnels }: AgentStatus): string {
+function describe({ session, tunnels, remoteApi }: AgentStatus): string {
   const { online, connecting, offline, failed } = tunnels;
   const reason = session.state === 'online' || !session.lastError ? '' : ` (${session.lastError.message})`;
-  return `${session.state}, ${session.gateway}${reason}; ${online} of ${online + connecting + offline + failed} tunnels up`;
+  const count = `${online} of ${online + connecting + offline + failed} tunnels up`;
+  const remote = remoteApi?.state === 'failed' ? `; remote API failed (${remoteApi.lastError?.message})` : '';
+  return `${session.state}, ${session.gateway}${reason}; ${count}${remote}`;
 }

@@ -71,7 +71,7 @@ function checksFor(settings: Settings, misspelt: readonly Result[], surroundings
   const isCloud = !isEmbedded && gateway.serverAddr === null;
   const link = isEmbedded ? null : linkTo(gateway, log);
   const reach = isEmbedded || !link ? null : reachBy(link, gateway.authorities, REACH_MS * patience);
-  const own: Name[] = api.domain === null ? [] : [{ domain: api.domain, protocol: 'http' }];
+  const own: Name[] = api.domain === null ? [] : [{ domain: api.domain, protocol: 'http', isOwn: true }];
   const names = tunnels.then((list) => [...own, ...list]);
   return [
     settingsCheck(settings, misspelt),

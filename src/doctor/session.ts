@@ -15,6 +15,8 @@ import { upstreamAdvice } from './upstreams.ts';
 export interface Name {
   domain: string;
   protocol: string;
+  /** Whether it is AGENT_DOMAIN. */
+  isOwn?: boolean;
 }
 
 export interface SessionSources {
@@ -26,6 +28,8 @@ export interface SessionSources {
   live: () => Promise<readonly TunnelDetail[]>;
   patience: number;
 }
+
+type Endpoint = Pick<TunnelDetail, 'url' | 'status' | 'last_error'>;
 
 interface Findings {
   authtoken: Result;
@@ -60,7 +64,8 @@ async function examine({ agent, reach, link, names, live, patience }: SessionSou
   const running = await agent;
   if (running.status) {
     const { session } = running.status;
-    const rights = session.state === 'online' ? await judgeLive(live) : [skipped('the running agent is offline')];
+    const rights =
+      session.state === 'online' ? await judgeLive(live, running.status) : [skipped('the running agent is offline')];
     return { authtoken: judgeRunning(session), rights };
   }
   if (!reach || !link) return neither(EMBEDDED);
@@ -99,15 +104,22 @@ function judgeRunning({ state, since, last_error }: StatusReport['session']): Re
   return failed(`the running agent is ${state}${because(last_error)}`, advice);
 }
 
-async function judgeLive(live: SessionSources['live']): Promise<Result[]> {
+async function judgeLive(live: SessionSources['live'], { remote_api: own }: StatusReport): Promise<Result[]> {
   const tunnels = await live();
-  if (tunnels.length === 0) return [skipped('no tunnels')];
-  const results = tunnels.map(({ url, domain, status, last_error }) => {
-    if (status === 'online') return ok(url);
-    const advice = last_error?.code ? adviceFor(last_error.code, domain) : null;
-    return failed(`${url} ${status === 'failed' ? '' : 'is '}${status}${because(last_error)}`, advice);
-  });
-  return summarize(results, (count) => `${tunnelCount(count)} online at the running agent`);
+  if (tunnels.length === 0 && !own) return [skipped('no tunnels and no AGENT_DOMAIN')];
+  const results = summarize(
+    tunnels.map((tunnel) => judgeEndpoint(tunnel, tunnel)),
+    (count) => `${tunnelCount(count)} online at the running agent`,
+  );
+  if (!own) return results;
+  const remote = judgeEndpoint(own, { domain: new URL(own.url).hostname, protocol: 'http', isOwn: true });
+  return [remote.status === 'ok' ? ok(`remote API online at ${own.url}`) : remote, ...results];
+}
+
+function judgeEndpoint({ url, status, last_error }: Endpoint, name: Name): Result {
+  if (status === 'online') return ok(url);
+  const advice = last_error?.code ? adviceFor(last_error.code, name) : null;
+  return failed(`${url} ${status === 'failed' ? '' : 'is '}${status}${because(last_error)}`, advice);
 }
 
 function because(error: TunnelDetail['last_error']): string {
@@ -146,7 +158,8 @@ async function tryNames(session: GatewaySession, known: SessionSources['names'],
   return summarize(results, (count) => (count === 1 ? '1 domain allowed' : `${count} domains allowed`));
 }
 
-async function tryName(session: GatewaySession, { domain, protocol }: Name, ms: number): Promise<Result> {
+async function tryName(session: GatewaySession, name: Name, ms: number): Promise<Result> {
+  const { domain, protocol } = name;
   if (!isProtocol(protocol)) return skipped(`${domain}: ${protocol} tunnels are not supported by this version`);
   const request = { protocol, domain, forwardTo: 'http://127.0.0.1:9', forwardsTo: 'device-agent doctor' };
   const bound = session.open({ ...request, ...(protocol === 'http' && { trafficPolicy: CLOSED }) });
@@ -155,13 +168,16 @@ async function tryName(session: GatewaySession, { domain, protocol }: Name, ms: 
     return ok(domain);
   } catch (error) {
     if (!(error instanceof ApiError)) return skipped(messageOf(error));
-    return failed(`${domain}: ${error.message} (${error.code})`, adviceFor(error.code, domain));
+    return failed(`${domain}: ${error.message} (${error.code})`, adviceFor(error.code, name));
   }
 }
 
 /** Null for errors whose message contains the advice. */
-function adviceFor(code: string, domain: string): string | null {
+function adviceFor(code: string, { domain, isOwn }: Name): string | null {
   if (code.startsWith('ERR_AGENT_UPSTREAM_')) return upstreamAdvice(code);
+  if (code === ONLINE_ELSEWHERE && isOwn) {
+    return 'another agent has the same AGENT_DOMAIN: set a different one on each device, such as agent-2.site-a.example.com';
+  }
   if (code === ONLINE_ELSEWHERE) return 'another agent uses this domain: stop it there, or delete the tunnel here';
   if (code === 'ERR_NGROK_319') return `reserve ${domain} or a wildcard above it, for example with device-agent setup`;
   if (code === 'ERR_NGROK_332')

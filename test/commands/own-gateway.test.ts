@@ -112,7 +112,7 @@ describe('a standalone gateway, from the first start to a tunnel', { shuffle: fa
       ['setup', '--domain', 'a.example.com', '--bot', 'b'],
       folder('laptop'),
       // The system resolves this name, so that only the CA is wrong.
-      { MANAGEMENT_API_URL: `https://localhost:${up.https}`, MANAGEMENT_API_KEY: 'a_b' },
+      { MANAGEMENT_API_URL: `https://localhost:${up.https}`, MANAGEMENT_API_KEY: 'a_b', NGROK_SERVER_ADDR: 'a.test:1' },
     );
     expect(code).toBe(3);
     expect(stderr).toMatch(/set MANAGEMENT_API_CA_CERT to .* or remove it if a public CA/);

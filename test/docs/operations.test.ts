@@ -18,6 +18,7 @@ afterAll(() => {
 });
 
 const agent = new Metrics({
+  remoteApi: () => 'failed',
   tunnelCounts: () => ({ connecting: 0, online: 0, offline: 0, failed: 0 }),
   session: () => ({ state: 'online', since: new Date(), gateway: '', reconnects: 0, lastError: null }),
 });

@@ -191,6 +191,23 @@ it('a clock outside the certificate’s validity fails', async () => {
   ]);
 });
 
+it('a second agent with the same AGENT_DOMAIN is not ready, and doctor says what to change', async () => {
+  const settings = { ...remote(), AGENT_DOMAIN: 'same.agent.localhost' };
+  const first = AgentProcess.start(temporaryFolder(), settings);
+  onTestFinished(async () => void (await first.end('SIGKILL')));
+  await first.ready();
+  const folder = temporaryFolder();
+  const second = AgentProcess.start(folder, settings);
+  onTestFinished(async () => void (await second.end('SIGKILL')));
+  const { code } = await second.logged('tunnel failed; retrying');
+  expect(code).toBe('ERR_NGROK_334');
+  const api = await second.api();
+  const ready = await fetch(`${api}/readyz`);
+  expect([ready.status, await ready.json()]).toMatchObject([503, { details: { remote_api: expect.any(String) } }]);
+  const found = await examine(folder, { ...settings, AGENT_PORT: new URL(api).port });
+  expect(found('acl')).toEqual([failure(/same\.agent\.localhost.* failed: ERR_NGROK_334/, /same AGENT_DOMAIN/)]);
+});
+
 it('a running agent stays unchanged, and its state is reported', async () => {
   const folder = temporaryFolder();
   const { store } = gateway;

@@ -12,9 +12,10 @@ type TunnelOptions = Parameters<typeof setUpTunnels>[0];
 export async function setUpApi(tunnelOptions: TunnelOptions = {}, overrides: Partial<AppOptions> = {}) {
   const { tunnels, connector, ...rest } = await setUpTunnels(tunnelOptions);
   const session = () => connector.status;
-  const metrics = new Metrics({ tunnelCounts: () => tunnels.counts(), session });
+  const metrics = new Metrics({ tunnelCounts: () => tunnels.counts(), session, remoteApi: () => 'failed' });
   const options: AppOptions = {
     tunnels,
+    remoteApi: null,
     session,
     metrics: async () => metrics,
     version: '1.2.3',

@@ -2,14 +2,23 @@ import { Router } from 'express';
 import { z } from 'zod';
 import { SESSION_STATES, type SessionStatus } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
+import { TUNNEL_STATES, type TunnelStatus } from '../tunnels/tunnel.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import { methodNotAllowed } from './error-handler.ts';
 import type { Metrics } from './metrics.ts';
 import { noQuery } from './parse-input.ts';
 import { LastError } from './present.ts';
 
+/** The endpoint of the agent's own API. */
+export interface RemoteApi {
+  readonly url: string;
+  readonly status: TunnelStatus;
+}
+
 export interface HealthSource {
   tunnels: TunnelManager;
+  /** Null without AGENT_DOMAIN. */
+  remoteApi: RemoteApi | null;
   session: () => SessionStatus;
   metrics: () => Promise<Metrics>;
   version: string;
@@ -32,6 +41,10 @@ export const StatusReport = z.object({
     last_error: LastError,
   }),
   tunnels: z.object({ total: Count, online: Count, connecting: Count, offline: Count, failed: Count }),
+  /** The agent's own domain; null without one. */
+  remote_api: z
+    .object({ url: z.string(), status: z.enum(TUNNEL_STATES), since: z.iso.datetime(), last_error: LastError })
+    .nullable(),
   addresses: z.record(z.string(), z.string().nullable()),
 });
 export type StatusReport = z.infer<typeof StatusReport>;
@@ -74,23 +87,35 @@ export function healthRouter(source: HealthSource): Router {
   return router;
 }
 
-function notReady({ tunnels, session }: HealthSource): Record<string, string> {
+function notReady({ tunnels, session, remoteApi }: HealthSource): Record<string, string> {
   const { state, gateway } = session();
   const { online, connecting, offline, failed } = tunnels.counts();
   const down = connecting + offline + failed;
   return {
     ...(state !== 'online' && { session: `the session with ${gateway} is ${state}` }),
     ...(down > 0 && { tunnels: `${down} of ${online + down} tunnels are not online` }),
+    ...(remoteApi && remoteApi.status.state !== 'online' && { remote_api: describeRemoteApi(remoteApi) }),
   };
 }
 
-function presentStatus({ version, uptime, session, tunnels, addresses }: HealthSource): StatusReport {
+function describeRemoteApi({ url, status: { state, lastError } }: RemoteApi): string {
+  const reason =
+    lastError && `: ${[lastError.message, lastError.code && `(${lastError.code})`].filter(Boolean).join(' ')}`;
+  return `the agent's own domain ${url} is not online (${state})${reason ?? ''}`;
+}
+
+function presentRemoteApi({ url, status: { state, since, lastError } }: RemoteApi): StatusReport['remote_api'] {
+  return { url, status: state, since: since.toISOString(), last_error: lastError };
+}
+
+function presentStatus({ version, uptime, session, tunnels, remoteApi, addresses }: HealthSource): StatusReport {
   const { state, since, gateway, reconnects, lastError } = session();
   return {
     version,
     uptime_seconds: Math.floor(uptime()),
     session: { state, since: since.toISOString(), gateway, reconnects, last_error: lastError },
     tunnels: { total: tunnels.list().length, ...tunnels.counts() },
+    remote_api: remoteApi && presentRemoteApi(remoteApi),
     addresses: addresses(),
   };
 }

@@ -6,6 +6,8 @@ import { TUNNEL_STATES, type TunnelState } from '../tunnels/tunnel.ts';
 export interface MetricsSource {
   tunnelCounts: () => Readonly<Record<TunnelState, number>>;
   session: () => SessionStatus;
+  /** The state of the agent's own domain; null without one. */
+  remoteApi: () => TunnelState | null;
 }
 
 const SECONDS = [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 30];
@@ -48,6 +50,17 @@ export class Metrics {
       collect() {
         const now = source.session().state;
         for (const state of SESSION_STATES) this.set({ state }, state === now ? 1 : 0);
+      },
+    });
+    new Gauge({
+      name: 'device_agent_remote_api_state',
+      help: "1 for the current state of the agent's own domain; absent without AGENT_DOMAIN.",
+      labelNames: ['state'],
+      registers,
+      collect() {
+        const now = source.remoteApi();
+        if (now === null) return this.reset();
+        for (const state of TUNNEL_STATES) this.set({ state }, state === now ? 1 : 0);
       },
     });
     new Counter({

@@ -38,7 +38,34 @@ it('GET /status answers with version, session, tunnels and addresses', async () 
       last_error: { code: null, message: 'connection lost' },
     },
     tunnels: { total: 1, online: 0, connecting: 0, offline: 1, failed: 0 },
+    remote_api: null,
     addresses: { api: '127.0.0.1:4040' },
+  });
+});
+
+it('/readyz and /status count the agent’s own domain', async () => {
+  const remoteApi = {
+    url: 'https://agent.localhost:8443',
+    status: {
+      state: 'failed' as const,
+      since: new Date('2026-08-01T00:00:00Z'),
+      lastError: { code: 'ERR_NGROK_334', message: 'already online' },
+    },
+  };
+  const { local } = await setUpApi({}, { remoteApi });
+  const { status, body } = await request(local).get('/readyz');
+  expect([status, body.details]).toEqual([
+    503,
+    {
+      remote_api:
+        "the agent's own domain https://agent.localhost:8443 is not online (failed): already online (ERR_NGROK_334)",
+    },
+  ]);
+  expect((await request(local).get('/status')).body.remote_api).toEqual({
+    url: remoteApi.url,
+    status: 'failed',
+    since: '2026-08-01T00:00:00.000Z',
+    last_error: remoteApi.status.lastError,
   });
 });
 
@@ -64,6 +91,8 @@ describe('the metrics', () => {
       'device_agent_session_state{state="online"} 1',
       'device_agent_session_state{state="offline"} 0',
       'device_agent_session_reconnects_total 1',
+      'device_agent_remote_api_state{state="failed"} 1',
+      'device_agent_remote_api_state{state="online"} 0',
       'device_agent_api_requests_total{side="local",method="POST",route="/tunnels",status="200"} 1',
       'device_agent_api_requests_total{side="remote",method="GET",route="/tunnels/:url_part",status="200"} 1',
       'device_agent_api_requests_total{side="remote",method="GET",route="none",status="401"} 1',
