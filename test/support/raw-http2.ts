@@ -85,6 +85,26 @@ export function setting(id: number, value: number): Buffer {
   return bytes;
 }
 
+/** The fields of a GET request for `/` of a host, and HEADERS frames of such requests. */
+export function requestsTo(host: string) {
+  const fields: Fields = [
+    [':method', 'GET'],
+    [':scheme', 'https'],
+    [':authority', host],
+    [':path', '/'],
+  ];
+  const without = (name: string): Fields => fields.filter(([field]) => field !== name);
+  const set = (name: string, value: string): Fields =>
+    fields.map((field) => (field[0] === name ? [name, value] : field));
+  /** A request without a body. */
+  const get = (stream: number, sent = fields) =>
+    frame(Frame.headers, Flag.endStream | Flag.endHeaders, stream, block(sent));
+  /** A request whose body follows, with further fields. */
+  const post = (stream: number, further: Fields = []) =>
+    frame(Frame.headers, Flag.endHeaders, stream, block([...set(':method', 'POST'), ...further]));
+  return { fields, without, set, get, post };
+}
+
 /** An HTTP/2 connection with full control of every byte. */
 export class RawHttp2 {
   readonly socket: TLSSocket;

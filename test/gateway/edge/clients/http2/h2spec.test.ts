@@ -3,13 +3,13 @@ import { TestEdge } from '../../../../support/edge.ts';
 import {
   block,
   Code,
-  type Fields,
   Flag,
   Frame,
   frame,
   PREFACE,
   RawHttp2,
   type ReceivedFrame,
+  requestsTo,
   setting,
   uint32,
 } from '../../../../support/raw-http2.ts';
@@ -56,18 +56,8 @@ async function connect(beginning?: string): Promise<RawHttp2> {
 }
 
 const ALL = Flag.endStream | Flag.endHeaders;
-const PSEUDO: Fields = [
-  [':method', 'GET'],
-  [':scheme', 'https'],
-  [':authority', HOST],
-  [':path', '/'],
-];
+const { fields: PSEUDO, without, set, get, post } = requestsTo(HOST);
 const FIELDS = block(PSEUDO);
-const without = (name: string): Fields => PSEUDO.filter(([field]) => field !== name);
-const set = (name: string, value: string): Fields => PSEUDO.map((field) => (field[0] === name ? [name, value] : field));
-const get = (stream: number, fields: Fields = PSEUDO) => frame(Frame.headers, ALL, stream, block(fields));
-const post = (stream: number, fields: Fields = []) =>
-  frame(Frame.headers, Flag.endHeaders, stream, block([...set(':method', 'POST'), ...fields]));
 const ignored = (stream: number) => get(stream, set(':path', '/ignored'));
 const hold = (stream: number) => get(stream, set(':path', '/held'));
 const data = (stream: number, payload: Buffer | string = 'test', flags: number = Flag.endStream) =>

@@ -16,18 +16,14 @@ import {
   Frame,
   frame,
   RawHttp2,
+  requestsTo,
   setting,
   uint32,
 } from '../../../../support/raw-http2.ts';
 
 const HOST = 'flood.localhost';
 const ALL = Flag.endStream | Flag.endHeaders;
-const FIELDS: Fields = [
-  [':method', 'GET'],
-  [':scheme', 'https'],
-  [':authority', HOST],
-  [':path', '/'],
-];
+const { fields: FIELDS, get, set } = requestsTo(HOST);
 
 let edge: TestEdge;
 let endpoint: DirectEndpoint;
@@ -126,7 +122,7 @@ describe('limits', () => {
     const limited = await TestEdge.start({ httpLimits: { streams: 3 } });
     await limited.serve(HOST, (_req, res) => setTimeout(() => res.end('ok'), 50), { protocol: 'https' });
     const raw = await connect(limited);
-    raw.send(...times(5, (at) => frame(Frame.headers, ALL, 1 + 2 * at, block(FIELDS))));
+    raw.send(...times(5, (at) => get(1 + 2 * at)));
     const outcomes = await Promise.all([1, 3, 5, 7, 9].map((stream) => raw.outcome(stream)));
     expect(outcomes.filter((outcome) => outcome && 'answered' in outcome)).toHaveLength(3);
     await limited.close();
@@ -155,7 +151,7 @@ describe('limits', () => {
     const limited = await TestEdge.start({ httpLimits: { idleTimeout: 100, pingTimeout: 100 } });
     await limited.serve(HOST, () => {}, { protocol: 'https' });
     const raw = await connect(limited);
-    raw.send(frame(Frame.headers, ALL, 1, block(FIELDS)));
+    raw.send(get(1));
     await raw.closed();
     await limited.close();
   });
@@ -175,7 +171,7 @@ describe('limits', () => {
     const limited = await TestEdge.start({ httpLimits: { progressTimeout: 4000, idleTimeout: 4000 } });
     await limited.serve(HOST, (_req, res) => res.end('ok'), { protocol: 'https' });
     const raw = await connect(limited);
-    raw.send(frame(Frame.settings, 0, 0, setting(4, 0)), frame(Frame.headers, ALL, 1, block(FIELDS)));
+    raw.send(frame(Frame.settings, 0, 0, setting(4, 0)), get(1));
     expect(await raw.outcome(1)).toEqual({ answered: true });
     // Deadlines are checked once a second here.
     await delay(1500);
@@ -210,7 +206,7 @@ describe('limits', () => {
     const limited = await TestEdge.start({ httpLimits: { progressTimeout: 100, pingTimeout: 100 } });
     const serving = await limited.serve(HOST, () => {}, { protocol: 'https' });
     const raw = await connect(limited);
-    raw.send(frame(Frame.headers, ALL, 1, block(FIELDS)));
+    raw.send(get(1));
     await expect.poll(() => serving.streams.length).toBe(1);
     raw.send(frame(Frame.data, 0, 1, 'more'));
     await raw.end();
@@ -233,7 +229,7 @@ describe('limits', () => {
     );
     const raw = await connect(limited);
     const timer = setInterval(() => raw.send(frame(Frame.ping, 0, 0, '12345678')), 20);
-    raw.send(frame(Frame.windowUpdate, 0, 0, uint32(1_000_000)), frame(Frame.headers, ALL, 1, block(FIELDS)));
+    raw.send(frame(Frame.windowUpdate, 0, 0, uint32(1_000_000)), get(1));
     expect(await raw.outcome(1)).toEqual({ answered: true });
     raw.send(frame(Frame.headers, ALL, 3, block([...FIELDS.slice(0, 3), [':path', '/events']])));
     expect(await raw.outcome(3)).toEqual({ answered: true });
@@ -291,7 +287,7 @@ it('many requests at a time leave turns to other connections', async () => {
   const busy = await TestEdge.start({ counters });
   await busy.serve(HOST, () => {}, { protocol: 'https' });
   const raw = await connect(busy);
-  const misdirected = block([...FIELDS.slice(0, 2), [':authority', 'offline.localhost'], [':path', '/']]);
+  const misdirected = block(set(':authority', 'offline.localhost'));
   raw.send(...times(80, (at) => frame(Frame.headers, ALL, 1 + 2 * at, misdirected)));
   await expect.poll(() => turns.length).toBe(80);
   clearImmediate(ticking);

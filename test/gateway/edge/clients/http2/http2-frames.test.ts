@@ -10,6 +10,7 @@ import {
   Frame,
   frame,
   RawHttp2,
+  requestsTo,
   setting,
   uint32,
 } from '../../../../support/raw-http2.ts';
@@ -54,17 +55,7 @@ async function connect(beginning?: string): Promise<RawHttp2> {
 }
 
 const ALL = Flag.endStream | Flag.endHeaders;
-const PSEUDO: Fields = [
-  [':method', 'GET'],
-  [':scheme', 'https'],
-  [':authority', HOST],
-  [':path', '/'],
-];
-const without = (name: string): Fields => PSEUDO.filter(([field]) => field !== name);
-const set = (name: string, value: string): Fields => PSEUDO.map((field) => (field[0] === name ? [name, value] : field));
-const get = (stream: number, fields: Fields = PSEUDO) => frame(Frame.headers, ALL, stream, block(fields));
-const post = (stream: number, fields: Fields = []) =>
-  frame(Frame.headers, Flag.endHeaders, stream, block([...set(':method', 'POST'), ...fields]));
+const { fields: PSEUDO, without, set, get, post } = requestsTo(HOST);
 
 describe('a connection ends with', () => {
   it.each<[string, Buffer[]]>([
