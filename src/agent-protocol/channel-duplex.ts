@@ -1,7 +1,7 @@
 import { Duplex } from 'node:stream';
 import type { ByteChannel, ByteReceiver } from './byte-channel.ts';
 
-/** Bytes buffered for a slow reader before the sender is slowed down. */
+/** Bytes that are queued before a writer is told to wait. */
 const BUFFER = 65_536;
 
 type Done = (error?: Error | null) => void;
@@ -13,7 +13,8 @@ export class ChannelDuplex extends Duplex implements ByteReceiver {
 
   /** @param channel this stream becomes its receiver */
   constructor(channel: ByteChannel) {
-    super({ readableHighWaterMark: BUFFER, writableHighWaterMark: BUFFER });
+    // What a slow reader leaves waits in the channel, which joins small pieces.
+    super({ readableHighWaterMark: 1, writableHighWaterMark: BUFFER });
     this.#channel = channel;
     channel.receiver = this;
     // Connections break at any time: an error without a listener must not end the process.

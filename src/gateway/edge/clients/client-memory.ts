@@ -1,4 +1,4 @@
-import type { Readable } from 'node:stream';
+import type { Readable, Writable } from 'node:stream';
 import { MemoryBudget, type MemoryUser } from '../../../lib/memory-budget.ts';
 import { clientNetwork } from '../../../lib/network/ip-address.ts';
 import { availableHeap } from '../../../lib/process/available-memory.ts';
@@ -8,11 +8,15 @@ const MIB = 1_048_576;
 const SHARE = 1 / 8;
 const [LEAST, MOST] = [16 * MIB, 512 * MIB];
 
+/** Milliseconds between looks at what no event reports: unfinished heads of HTTP/2, and responses. */
+export const MEMORY_SWEEP_MS = 1000;
+
 /** Smaller changes are not reported: a client with one ordinary request at a time costs nothing. */
 const STEP = 8192;
 
-/** Memory of a buffer besides its bytes. */
-export const BUFFER_BYTES = 128;
+/** Memory of a buffer besides its bytes, and of one that waits to be written. */
+const BUFFER_BYTES = 128;
+const WRITE_BYTES = 384;
 
 /** A connection whose client makes the gateway hold something. */
 export interface MemoryHolder {
@@ -98,6 +102,18 @@ export class ConnectionMemory implements MemoryUser {
 export function unreadBytes(stream: Pick<Readable, 'readableLength'>): number {
   const { readableLength } = stream;
   return readableLength === 0 ? 0 : readableLength + unreadPieces(stream) * BUFFER_BYTES;
+}
+
+/** Bytes of memory that a stream takes for what was written to it and has not left. Measured with Node.js 20. */
+export function unsentBytes(stream: Pick<Writable, 'writableLength'>): number {
+  const { writableLength } = stream;
+  return writableLength === 0 ? 0 : writableLength + unsentPieces(stream) * WRITE_BYTES;
+}
+
+/** Node does not publish the number; the front of the array may be empty. */
+function unsentPieces(stream: object): number {
+  const { _writableState: state } = stream as { _writableState?: { buffered?: unknown[]; bufferedIndex?: number } };
+  return (state?.buffered?.length ?? 0) - (state?.bufferedIndex ?? 0);
 }
 
 /** Node does not publish the number; later versions keep an array, the front of which may be empty. */

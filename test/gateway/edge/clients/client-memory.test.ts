@@ -1,5 +1,6 @@
+import { Readable, Writable } from 'node:stream';
 import { beforeEach, expect, it } from 'vitest';
-import { ClientMemory } from '../../../../src/gateway/edge/clients/client-memory.ts';
+import { ClientMemory, unreadBytes, unsentBytes } from '../../../../src/gateway/edge/clients/client-memory.ts';
 
 const KIB = 1024;
 let closed: string[];
@@ -64,4 +65,16 @@ it('a closed connection holds nothing', () => {
     each.release();
   }
   expect(closed).toEqual([]);
+});
+
+it('pieces of one byte count with the memory that they take', () => {
+  const [received, sent] = [new Readable({ read() {} }), new Writable({ write() {} })];
+  for (let at = 0; at < 1000; at++) {
+    received.push(Buffer.from('a'));
+    sent.write(Buffer.from('a'));
+  }
+  expect(unreadBytes(received)).toBeGreaterThan(50_000);
+  expect(unsentBytes(sent)).toBeGreaterThan(200_000);
+  received.read();
+  expect(unreadBytes(received)).toBe(0);
 });

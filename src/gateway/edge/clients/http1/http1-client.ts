@@ -11,7 +11,7 @@ import { HeaderBlock } from '../../http/header-block.ts';
 import { HeadersTooLong, MalformedMessage } from '../../http/header-fields.ts';
 import type { HttpLimits } from '../../http/http-limits.ts';
 import { BodyProgress } from '../body-progress.ts';
-import type { ClientMemory, ConnectionMemory, MemoryHolder } from '../client-memory.ts';
+import { type ClientMemory, type ConnectionMemory, type MemoryHolder, unsentBytes } from '../client-memory.ts';
 import type { IdleClient } from '../idle-clients.ts';
 import { type Http1Head, NO_HEAD, parseHttp1Head } from './http1-head.ts';
 import { Http1Request } from './http1-request.ts';
@@ -105,7 +105,7 @@ export class Http1Client implements IdleClient, MemoryHolder {
   countHeld(): number {
     const { socket } = this;
     const unread = this.#block.text.length + this.#postponed.length + (this.#request?.unreadBytes ?? 0);
-    return unread + this.#headBytes + socket.writableLength;
+    return unread + this.#headBytes + unsentBytes(socket);
   }
 
   /** Ends a connection whose request is overdue, or that has been idle for too long. */

@@ -3,7 +3,7 @@ import type { Log } from '../../../../lib/log/log.ts';
 import { DeadlineSweep } from '../../../../lib/time/deadline-sweep.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import { type HttpLimits, sweepInterval } from '../../http/http-limits.ts';
-import type { ClientMemory } from '../client-memory.ts';
+import { type ClientMemory, MEMORY_SWEEP_MS } from '../client-memory.ts';
 import { Http1Client, type Http1Handler } from './http1-client.ts';
 
 export interface Http1ClientsOptions {
@@ -20,7 +20,7 @@ export class Http1Clients implements Iterable<Http1Client> {
   readonly #onDone = (client: Http1Client): void => void this.#clients.delete(client);
 
   constructor(private readonly options: Http1ClientsOptions) {
-    this.#clients = new DeadlineSweep(sweepInterval(options.limits));
+    this.#clients = new DeadlineSweep(Math.min(MEMORY_SWEEP_MS, sweepInterval(options.limits)));
     const seconds = Math.floor(options.limits.keepAliveTimeout / 1000);
     this.#keepAlive = `Connection: keep-alive\r\nKeep-Alive: timeout=${seconds}\r\n`;
   }

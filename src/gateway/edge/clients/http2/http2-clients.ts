@@ -5,7 +5,7 @@ import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
 import { type HttpLimits, sweepInterval } from '../../http/http-limits.ts';
 import { MAX_HEADER_LINES } from '../../http/request-guard.ts';
-import type { ClientMemory } from '../client-memory.ts';
+import { type ClientMemory, MEMORY_SWEEP_MS } from '../client-memory.ts';
 import { Http2Client } from './http2-client.ts';
 
 export interface Http2ClientsOptions {
@@ -19,9 +19,6 @@ export interface Http2ClientsOptions {
 /** Bytes of one body that are buffered for a slow upstream. */
 const STREAM_WINDOW = 131_072;
 
-/** Milliseconds between checks of what unfinished heads hold; only the bytes of their connection show them. */
-const SWEEP_MS = 1000;
-
 /** `:method`, `:scheme`, `:authority` and `:path`. */
 const PSEUDO_HEADERS = 4;
 
@@ -33,7 +30,7 @@ export class Http2Clients implements Iterable<Http2Client> {
   readonly #clients: DeadlineSweep<Http2Client>;
 
   constructor(private readonly options: Http2ClientsOptions) {
-    this.#clients = new DeadlineSweep(Math.min(SWEEP_MS, sweepInterval(options.limits)));
+    this.#clients = new DeadlineSweep(Math.min(MEMORY_SWEEP_MS, sweepInterval(options.limits)));
   }
 
   /** Takes over a connection that has negotiated `h2`. */

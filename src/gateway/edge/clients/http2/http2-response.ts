@@ -5,6 +5,7 @@ import type { ClientResponse } from '../../http/client-message.ts';
 import { MalformedMessage } from '../../http/header-fields.ts';
 import { Http2Code } from '../../http/http2-code.ts';
 import { http2Headers } from '../../http/http2-headers.ts';
+import { unsentBytes } from '../client-memory.ts';
 
 /**
  * Bytes of a body that Node gets at a time for a slow client. It reports only when all that it got has left, so that more
@@ -13,7 +14,7 @@ import { http2Headers } from '../../http/http2-headers.ts';
 const PORTION = 65_536;
 
 /** Bytes that a client takes between two checks when it is not slow. */
-const FAST = 1_048_576;
+const FAST = 262_144;
 
 export class Http2Response implements ClientResponse {
   /** Ignored: the end of a stream does not close the connection. */
@@ -72,9 +73,9 @@ export class Http2Response implements ClientResponse {
     return false;
   }
 
-  /** Bytes of the body that the client has yet to take. */
+  /** Bytes of memory of the part of the body that the client has yet to take. */
   get unread(): number {
-    return this.#waitingBytes + this.#stream.writableLength;
+    return this.#waitingBytes + unsentBytes(this.#stream);
   }
 
   /** @throws {MalformedMessage} for an invalid status; Node would throw only later, when no error can be sent any more */
