@@ -1,30 +1,12 @@
 #!/usr/bin/env node
-import { CommanderError } from 'commander';
-import { buildProgram } from './commands/program.ts';
-import { hasErrno, messageOf, OperatorError } from './lib/errors.ts';
+import { isSupportedNode, OLDEST_NODE } from './node-version.ts';
 
-/** Prints one line that says what to do; with `--debug`, the stack trace. */
-function report(error: unknown, debug: boolean): number {
-  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
-  const known = error instanceof OperatorError;
-  const shown = debug && error instanceof Error ? (error.stack ?? error.message) : messageOf(error);
-  process.stderr.write(`device-agent: ${shown}\n`);
-  if (!known && !debug) process.stderr.write('device-agent: unexpected error; run with --debug for the stack trace\n');
-  return known ? error.exitCode : 1;
-}
-
-/** A reader that closes its end early, such as `head`, is no failure: the command continues. */
-function reportBrokenOutput(): void {
-  process.stderr.on('error', () => {}); // nowhere else to report it
-  process.stdout.on('error', (error) => {
-    if (hasErrno(error, 'EPIPE')) return;
-    process.exitCode = report(new OperatorError(`standard output: ${messageOf(error)}`), false);
-  });
-}
-
-reportBrokenOutput();
-try {
-  await buildProgram().parseAsync();
-} catch (error) {
-  process.exitCode = report(error, process.argv.includes('--debug'));
+// Older versions fail while they load the rest, with a stack trace.
+if (isSupportedNode(process.version)) {
+  await import('./main.ts');
+} else {
+  process.stderr.write(
+    `device-agent: Node.js ${process.version} (${process.execPath}) is too old: install Node.js ${OLDEST_NODE} or newer\n`,
+  );
+  process.exitCode = 1;
 }

@@ -219,6 +219,20 @@ describe('the command line', () => {
     expect(await deviceAgent(['--version'], folder)).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
   });
 
+  it('a version of Node.js that is too old ends every command with one line', async () => {
+    const older = "Object.defineProperty(process, 'version', { value: 'v18.20.4' })";
+    const program = [`--import=data:text/javascript,${encodeURIComponent(older)}`, CLI];
+    for (const args of [[], ['--version'], ['tunnels']]) {
+      expect(await outcomeOf(process.execPath, [...program, ...args], folder)).toEqual({
+        code: 1,
+        stdout: '',
+        stderr: expect.stringMatching(
+          /^device-agent: Node\.js v18\.20\.4 .* is too old: install Node\.js 20\.19 or newer\n$/,
+        ),
+      });
+    }
+  });
+
   it('unknown commands and options exit with 2', async () => {
     for (const args of [['fly'], ['run', '--fast'], ['tunnels', 'start'], ['tunnels', 'show']]) {
       const { code, stderr } = await deviceAgent(args, folder);
