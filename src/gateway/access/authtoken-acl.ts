@@ -66,6 +66,12 @@ export class AuthtokenAcl {
     return this.#refuseName(binding.hostname);
   }
 
+  /** Whether an authtoken has ACL rules now. */
+  hasRules(credentialId: string): boolean {
+    const rules = this.#rulesOf(credentialId);
+    return !isRefusal(rules) && rules.length > 0;
+  }
+
   /** An authtoken's ACL rules, or why it is refused; read again after every change of the database. */
   #rulesOf(id: string): string[] | Refusal {
     const at = this.store.database.commits;

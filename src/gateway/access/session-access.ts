@@ -19,6 +19,7 @@ export class SessionAccess implements AgentAccess {
         const denied = accounts.authorize(id, binding);
         if (denied) throw rpcError(denied);
       },
+      hasRules: () => accounts.hasRules(id),
     };
   }
 }

@@ -12,6 +12,8 @@ export interface Credential {
    * @throws {RpcError} when they do not allow the binding, or the credential was revoked
    */
   authorize(binding: Binding): void;
+  /** Whether the credential has rules now; without any, it may bind everything that is free. */
+  hasRules(): boolean;
 }
 
 /** The agent session that has bound an endpoint, as the registry's users see it. */

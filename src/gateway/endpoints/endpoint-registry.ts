@@ -7,6 +7,7 @@ import type {
   OnlineEndpoint,
 } from './endpoint.ts';
 import type { EndpointDirectory } from './endpoint-directory.ts';
+import { haveOneOwner } from './endpoint-owner.ts';
 import { type Labels, matchesSelector } from './label-selector.ts';
 import { RoundRobin } from './round-robin.ts';
 
@@ -30,6 +31,8 @@ export class EndpointRegistry
   /** By URL. Kept apart, so that no client reaches an internal endpoint by naming it. */
   readonly #internal: Pools = new Map();
   readonly #labeled = new RoundRobin<LabeledUpstream>();
+  /** The same, in order of binding. */
+  readonly #labeledInOrder = new Set<LabeledUpstream>();
 
   /**
    * The endpoint that serves a public name: an exact match, else the most specific wildcard. The members of a pool take
@@ -53,9 +56,16 @@ export class EndpointRegistry
     return nextOf(this.#internal.get(internalKey(protocol, host, port)));
   }
 
-  /** The next labelled tunnel that matches the selector. */
+  /**
+   * The next labelled tunnel that matches the selector. The tunnels of one owner take turns: of the one whose authtoken has
+   * rules, which name labels that it may bind, or else of the one who has bound such a tunnel for longest.
+   */
   withLabels(selector: Labels): LabeledUpstream | undefined {
-    return nextOf(this.#labeled, (tunnel) => matchesSelector(tunnel.labels, selector));
+    const matching = [...this.#labeledInOrder].filter(({ labels }) => matchesSelector(labels, selector));
+    const entitled = entitledOf(matching)?.owner.credential;
+    if (entitled === undefined) return undefined;
+    const eligible = new Set(matching.filter(({ owner }) => haveOneOwner(owner.credential, entitled)));
+    return nextOf(this.#labeled, (tunnel) => eligible.has(tunnel));
   }
 
   /** Every endpoint online, in order of binding. */
@@ -104,10 +114,12 @@ export class EndpointRegistry
 
   addLabeled(tunnel: LabeledUpstream): void {
     this.#labeled.add(tunnel);
+    this.#labeledInOrder.add(tunnel);
   }
 
   removeLabeled(tunnel: LabeledUpstream): void {
     this.#labeled.remove(tunnel);
+    this.#labeledInOrder.delete(tunnel);
   }
 
   #poolFor(scheme: NamedProtocol, host: string): RoundRobin<OnlineEndpoint> | undefined {
@@ -136,6 +148,16 @@ function nextOf<T extends { readonly isResponsive: boolean }>(
   isEligible: (member: T) => boolean = () => true,
 ): T | undefined {
   return pool?.next((member) => member.isResponsive && isEligible(member)) ?? pool?.next(isEligible);
+}
+
+/** @param tunnels that match a selector, in order of binding */
+function entitledOf(tunnels: readonly LabeledUpstream[]): LabeledUpstream | undefined {
+  const [first] = tunnels;
+  const credentials = new Map(tunnels.map(({ owner: { credential } }) => [credential.id, credential]));
+  const isShared = [...credentials.values()].every((each) => first && haveOneOwner(each, first.owner.credential));
+  if (isShared) return first;
+  const withRules = new Set([...credentials.values()].filter((each) => each.hasRules()).map(({ id }) => id));
+  return tunnels.find(({ owner }) => withRules.has(owner.credential.id)) ?? first;
 }
 
 /** The most specific wildcard above a name or wildcard; empty at the top. */

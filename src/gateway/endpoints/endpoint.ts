@@ -91,6 +91,7 @@ export interface LabeledUpstream extends AgentUpstream {
   /** `tn_…` */
   readonly publicId: string;
   readonly labels: Labels;
+  readonly owner: Pick<EndpointOwner, 'credential'>;
   readonly isResponsive: boolean;
 }
 

@@ -6,7 +6,12 @@ import { BoundEndpoint } from '../../../src/gateway/sessions/bound-endpoint.ts';
 import { LabeledTunnel } from '../../../src/gateway/sessions/labeled-tunnel.ts';
 import { compilePolicy } from '../../../src/traffic-policy/engine.ts';
 
-const owner = {} as ListenerOwner;
+const owner = ownerWith('cr_1', null);
+
+/** An agent's session with an authtoken. */
+function ownerWith(id: string, ownerId: string | null, hasRules = false): ListenerOwner {
+  return { credential: { id, ownerId, hasRules: () => hasRules } } as ListenerOwner;
+}
 
 function endpoint(protocol: EndpointProtocol, host: string, { port = 443, internal = false } = {}): BoundEndpoint {
   return new BoundEndpoint(
@@ -101,6 +106,22 @@ it('withLabels rotates the matching tunnels, independently of other selectors', 
   expect(endpoints.withLabels({ toString: 'x' })).toBeUndefined();
   endpoints.removeLabeled(two);
   expect(endpoints.withLabels({ site: 'b' })).toBeUndefined();
+});
+
+it('withLabels never mixes the tunnels of several owners: rules come first, then the longest online', () => {
+  const labels = { app: 'cam' };
+  const tunnel = (id: string, of: ListenerOwner) => new LabeledTunnel({ ...common(id), labels }, of);
+  const [first, colleague] = [tunnel('tn_1', ownerWith('cr_1', 'bot_1')), tunnel('tn_2', ownerWith('cr_2', 'bot_1'))];
+  const stranger = tunnel('tn_3', ownerWith('cr_3', null));
+  const entitled = tunnel('tn_4', ownerWith('cr_4', 'bot_4', true));
+  const endpoints = new EndpointRegistry();
+  const served = () => new Set([1, 2, 3, 4].map(() => endpoints.withLabels(labels)));
+  for (const each of [first, stranger, colleague]) endpoints.addLabeled(each);
+  expect(served()).toEqual(new Set([first, colleague]));
+  endpoints.addLabeled(entitled);
+  expect(served()).toEqual(new Set([entitled]));
+  for (const each of [first, colleague, entitled]) endpoints.removeLabeled(each);
+  expect(served()).toEqual(new Set([stranger]));
 });
 
 it('the registry emits added and removed once for each endpoint', () => {
