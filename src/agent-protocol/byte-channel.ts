@@ -25,4 +25,10 @@ export interface ByteChannel {
   /** Slows the sender down; bytes already on the way still arrive. */
   pause(): void;
   resume(): void;
+  /**
+   * From now on, it is used for another client.
+   *
+   * @param client its IP address
+   */
+  usedBy?(client: string): void;
 }

@@ -80,6 +80,8 @@ export class Channel {
 
   #aborted = false;
   #closed = false;
+  /** Whether our RST has ended it, and the peer may notice only later. */
+  wasReset = false;
 
   constructor(private readonly host: ChannelHost) {}
 
@@ -291,6 +293,7 @@ export class Channel {
   #cancel(error?: Error): void {
     this.host.windowIncrement(this.id, WINDOW);
     this.host.reset(this.id, MuxError.cancelled);
+    this.wasReset = !this.host.peerHonoursReset;
     this.#close(error);
   }
 

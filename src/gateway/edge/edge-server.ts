@@ -67,7 +67,7 @@ export class EdgeServer {
     const plain = new Http1Clients({ limits, memory, counters, log });
     const slots = new ConnectionSlots({
       limit: limits.connections,
-      closeIdle: () => closeLongestIdle(plain),
+      closeIdle: (choice) => closeLongestIdle(choice, plain),
       progressTimeout: limits.progressTimeout,
     });
     const http = { onRequest: (req: ClientRequest, res: ClientResponse) => this.#serve(req, res, 'http') };
@@ -141,12 +141,9 @@ export class EdgeServer {
         };
         return { demands: plan.demands, serve };
       },
-      closeIdle: () => {
-        if (closeLongestIdle(http1, http2)) return true;
-        // Node does not report whether it closed any: the next connection may find a free slot.
-        this.#services.closeIdle();
-        return false;
-      },
+      closeIdle: (choice) => closeLongestIdle(choice, http1, http2),
+      // Node does not report whether it closed any: the next connection may find a free slot.
+      onFull: () => this.#services.closeIdle(),
     };
   }
 

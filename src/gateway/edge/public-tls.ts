@@ -106,7 +106,8 @@ export class PublicTls {
     const { progressTimeout = HTTP_LIMITS.progressTimeout } = options.httpLimits ?? {};
     const slots = new ConnectionSlots({
       limit: limits.connections,
-      closeIdle: () => https.closeIdle(),
+      closeIdle: (choice) => https.closeIdle(choice),
+      onFull: () => https.onFull(),
       progressTimeout,
     });
     const handshakes = new Handshakes(this.#certificates, options.authorityPem ?? (() => null));

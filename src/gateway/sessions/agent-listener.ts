@@ -3,6 +3,7 @@ import type { ByteChannel } from '../../agent-protocol/byte-channel.ts';
 import { ChannelDuplex } from '../../agent-protocol/channel-duplex.ts';
 import { StreamType, streamPrefix } from '../../agent-protocol/messages.ts';
 import { ksuidOf } from '../../lib/ids.ts';
+import { hostOf } from '../../lib/network/ip-address.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { AgentUpstream, ClientInfo, EndpointProtocol } from '../endpoints/endpoint.ts';
 import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
@@ -90,9 +91,4 @@ export abstract class AgentListener implements AgentUpstream {
     length.writeBigInt64LE(BigInt(header.length));
     return Buffer.concat([streamPrefix(StreamType.proxy), length, header]);
   }
-}
-
-/** @param address `ip:port`, or `[ip]:port` for IPv6 */
-function hostOf(address: string): string {
-  return address.slice(0, address.lastIndexOf(':')).replace(/^\[|\]$/g, '');
 }

@@ -47,11 +47,23 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   constructor(
     readonly channel: Channel,
     readonly lane: Lane /** Length of the stream's type and header, which precede the user's bytes. */,
-    readonly preamble: number /** Address of the client that it was opened for. */,
-    readonly client: string,
+    readonly preamble: number /** Address of the client that uses it. */,
+    public client: string,
     private readonly observer: GatedChannelObserver,
   ) {
     channel.receiver = this;
+  }
+
+  /** Whether the gateway has ended it with RST, of which the agent sends no confirmation. */
+  get wasReset(): boolean {
+    return this.channel.wasReset;
+  }
+
+  usedBy(client: string): void {
+    if (client === this.client || !this.lane.streams.has(this)) return;
+    this.lane.shares.delete(this.client, this);
+    this.client = client;
+    this.lane.shares.add(client, this);
   }
 
   write(bytes: Buffer): boolean {

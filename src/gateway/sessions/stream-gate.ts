@@ -1,4 +1,5 @@
 import type { Connection } from '../../agent-protocol/connection.ts';
+import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { StreamsExhausted } from '../endpoints/endpoint.ts';
 import { GatedChannel, type GatedChannelObserver, type Lane } from './gated-channel.ts';
 
@@ -17,6 +18,10 @@ const MAX_UNANSWERED = 56;
 const MAX_UNANSWERED_WITH_DATA = 62;
 /** Streams aborted to make room that the agent has not confirmed yet. */
 const MAX_DISPLACED = 8;
+/** Milliseconds for which the room that was made for a client network is kept for it. */
+const PROMISE_MS = 1000;
+/** Milliseconds in which an agent on a busy device notices that a stream was reset. */
+const RESET_MS = 500;
 
 /**
  * Opens the proxied streams of one session within the SDK's limits. Bursts are queued here, because an SDK that gets too
@@ -26,6 +31,11 @@ export class StreamGate implements GatedChannelObserver {
   /** Every stream that counts towards the limit, including aborted ones that the agent has not confirmed. */
   readonly #counted = new Set<GatedChannel>();
   readonly #waiting = new Set<GatedChannel>();
+  /** Networks for which room was made, and until when it is theirs, in milliseconds of `performance.now()`. */
+  readonly #promised = new Map<string, number>();
+  #displaced = 0;
+  /** Streams that the gateway has reset a moment ago. */
+  #resetting = 0;
   #offered = 0;
 
   constructor(private readonly connection: Connection) {}
@@ -40,10 +50,12 @@ export class StreamGate implements GatedChannelObserver {
    */
   open(lane: Lane, preamble: Buffer, client: string): GatedChannel {
     if (lane.closed) throw new Error('the listener is offline');
-    if (this.#counted.size >= MAX_STREAMS) {
-      this.#makeRoom(lane, client);
+    const network = clientNetwork(client);
+    if (this.#taken(network) >= MAX_STREAMS) {
+      this.#makeRoom(lane, network);
       throw new StreamsExhausted();
     }
+    this.#promised.delete(network);
     const channel = this.connection.channel();
     channel.write(preamble);
     const stream = new GatedChannel(channel, lane, preamble.length, client, this);
@@ -105,6 +117,8 @@ export class StreamGate implements GatedChannelObserver {
 
   closed(stream: GatedChannel): void {
     if (!this.#counted.delete(stream)) return;
+    if (stream.displaced) this.#displaced -= 1;
+    if (stream.wasReset) this.#countReset();
     stream.lane.streams.delete(stream);
     stream.lane.shares.delete(stream.client, stream);
     this.#settle(stream);
@@ -115,23 +129,41 @@ export class StreamGate implements GatedChannelObserver {
    * Aborts the stream with the least progress of the listener that has at least two more than this one, or else of the client
    * network that has at least two more here.
    */
-  #makeRoom(lane: Lane, client: string): void {
+  #makeRoom(lane: Lane, network: string): void {
+    if (this.#displaced >= MAX_DISPLACED) return;
     let largest = lane;
-    let displaced = 0;
-    for (const stream of this.#counted) {
-      if (stream.lane.streams.size > largest.streams.size) largest = stream.lane;
-      if (stream.displaced) displaced += 1;
-    }
-    if (displaced >= MAX_DISPLACED) return;
+    for (const { lane: other } of this.#counted) if (other.streams.size > largest.streams.size) largest = other;
     const isOther = largest.streams.size >= lane.streams.size + 2;
-    const share = isOther ? largest.shares.largest : lane.shares.excessFor(client);
+    const share = isOther ? largest.shares.largest : lane.shares.excessFor(network);
     let least: GatedChannel | undefined;
     for (const stream of share) {
       if (!stream.displaced && (least === undefined || stream.movedAt < least.movedAt)) least = stream;
     }
     if (least === undefined) return;
+    this.#promised.set(network, performance.now() + PROMISE_MS);
+    this.#displaced += 1;
     least.displaced = true;
     least.cut(new StreamsExhausted());
+  }
+
+  /** Streams that a network cannot have: those that count, and those that others have been promised. */
+  #taken(network: string): number {
+    let taken = this.#counted.size + this.#resetting;
+    if (this.#promised.size === 0) return taken;
+    const now = performance.now();
+    for (const [other, until] of this.#promised) {
+      if (until <= now) this.#promised.delete(other);
+      else if (other !== network) taken += 1;
+    }
+    return taken;
+  }
+
+  /** The SDK goes on to count a stream until the task that forwards it has noticed the reset. */
+  #countReset(): void {
+    this.#resetting += 1;
+    setTimeout(() => {
+      this.#resetting -= 1;
+    }, RESET_MS).unref();
   }
 
   #settle(stream: GatedChannel): void {

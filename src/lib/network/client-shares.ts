@@ -19,6 +19,11 @@ export class ClientShares<T> {
     if (share?.size === 0) this.#shares.delete(network);
   }
 
+  /** The share of a client's own network; the address is as in {@link add}. */
+  of(address: string | undefined): ReadonlySet<T> {
+    return this.#shares.get(clientNetwork(address ?? '')) ?? NONE;
+  }
+
   /** The share of the network that holds most. */
   get largest(): ReadonlySet<T> {
     let largest: ReadonlySet<T> = NONE;
@@ -32,7 +37,7 @@ export class ClientShares<T> {
    * @returns empty when no network holds at least two more than the client's
    */
   excessFor(address: string | undefined): ReadonlySet<T> {
-    const own = this.#shares.get(clientNetwork(address ?? ''))?.size ?? 0;
+    const own = this.of(address).size;
     const { largest } = this;
     return largest.size >= own + 2 ? largest : NONE;
   }

@@ -11,6 +11,12 @@ export function hostPort(host: string, port: number): string {
   return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
+/** @param address `ip:port`, or `[ip]:port` for IPv6 */
+export function hostOf(address: string): string {
+  const end = address.lastIndexOf(':');
+  return address.startsWith('[') ? address.slice(1, end - 1) : address.slice(0, end);
+}
+
 /** Whether a listener on this address listens on all addresses of the machine (RFC 4291, section 2.5.2). */
 export function isUnspecified(host: string): boolean {
   return host === '0.0.0.0' || host === '::';

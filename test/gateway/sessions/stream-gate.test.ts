@@ -1,11 +1,11 @@
 import { duplexPair } from 'node:stream';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { Connection } from '../../../src/agent-protocol/connection.ts';
 import { StreamsExhausted } from '../../../src/gateway/endpoints/endpoint.ts';
 import { Lane } from '../../../src/gateway/sessions/gated-channel.ts';
 import { StreamGate } from '../../../src/gateway/sessions/stream-gate.ts';
 import { MuxPeer } from '../../agent-protocol/mux-peer.ts';
-import { settle } from '../../support/until.ts';
+import { settle, until } from '../../support/until.ts';
 
 const PREAMBLE = Buffer.from('type and header');
 const CLIENT = '192.0.2.1';
@@ -134,6 +134,41 @@ describe('StreamGate', () => {
     peer.sendData(2 + 2 * 7, '', { fin: true });
     await settle();
     if (expected === 1) open();
+  });
+
+  it('keeps the stream that was freed for a client for that client', async () => {
+    const { gate, peer, lane } = setUp();
+    const other = '192.0.2.2';
+    for (let count = 0; count < 500; count++) gate.open(lane, PREAMBLE, CLIENT);
+    await settle();
+    expect(() => gate.open(lane, PREAMBLE, other)).toThrow(StreamsExhausted);
+    peer.sendData(2, '', { fin: true });
+    await settle();
+    expect(() => gate.open(lane, PREAMBLE, CLIENT)).toThrow(StreamsExhausted);
+    gate.open(lane, PREAMBLE, other);
+  });
+
+  it('counts a stream for the client that uses it now', async () => {
+    const { gate, lane } = setUp();
+    const other = '192.0.2.2';
+    const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE, CLIENT));
+    await settle();
+    for (const stream of streams.slice(0, 400)) stream.usedBy(other);
+    const before = lane.shares.of(other).size;
+    expect(() => gate.open(lane, PREAMBLE, CLIENT)).toThrow(StreamsExhausted);
+    expect([before, streams.filter(({ displaced }) => displaced).map(({ client }) => client)]).toEqual([400, [other]]);
+  });
+
+  it('goes on counting a stream that was reset, until the agent must have noticed', async () => {
+    const { gate, peer, lane } = setUp();
+    const [stream] = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE, CLIENT));
+    await settle();
+    stream?.abort();
+    peer.sendData(2, 'data that crosses the abort');
+    await until(() => lane.streams.size === 499, 'the reset');
+    const open = () => gate.open(lane, PREAMBLE, CLIENT);
+    expect(open).toThrow(StreamsExhausted);
+    await vi.waitFor(open);
   });
 
   it('frees the slot of a stream aborted before it opened, without sending anything', async () => {

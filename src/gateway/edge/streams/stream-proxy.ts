@@ -76,6 +76,7 @@ export class StreamProxy {
     this.#openConnections.add(through, client, () => resetConnection(client));
     const address = hostPort(connection.clientIp, connection.clientPort);
     const leave = this.#queueFor(upstream).enter(
+      address,
       () => (client.destroyed ? null : upstream.openStream({ address, protocol, passthrough })),
       (stream) => {
         if (stream === null) return;

@@ -1,29 +1,56 @@
 import type { Socket } from 'node:net';
+import { BoundedMap } from '../../../lib/bounded-map.ts';
 import { ClientShares } from '../../../lib/network/client-shares.ts';
+import { clientNetwork } from '../../../lib/network/ip-address.ts';
+import { Allowance } from '../../../lib/time/allowance.ts';
 import { DeadlineSweep, type Timed } from '../../../lib/time/deadline-sweep.ts';
 import { PROGRESS_MS, Progress } from '../../../lib/time/progress.ts';
 import { resetConnection } from '../http/reset-connection.ts';
 
+/** Which idle connections may be closed. */
+export interface IdleChoice {
+  /** @param address of the client */
+  isFrom(address: string | undefined): boolean;
+  /** Milliseconds that the connection must have been idle for. */
+  idleFor: number;
+}
+
 export interface ConnectionSlotsOptions {
   /** Simultaneous connections. */
   limit: number;
-  /** Closes one idle connection; returns false when all are busy. */
-  closeIdle(): boolean;
+  /** Closes the longest idle connection of a choice; returns false when all are busy. */
+  closeIdle(choice: IdleChoice): boolean;
+  /** Called when a connection is refused. */
+  onFull?(): void;
   /** Milliseconds; see {@link ConnectionSlots.expectProgress}. */
   progressTimeout?: number;
 }
 
 /** Milliseconds between checks of progress. */
-const SWEEP_MS = 5000;
+const SWEEP_MS = 1000;
+/** Fewer bytes in that time are a trickle. */
+const USEFUL_BYTES = 240;
+/** Milliseconds without more than a trickle, after which a connection is of no use. */
+const USELESS_MS = 3000;
+/** Milliseconds without use, after which a connection of a network that holds no more than others is closed for a new one. */
+const UNUSED_MS = { handshake: 500, idle: 5000, busy: 10_000 };
+const AT_ONCE = { handshake: 0, idle: 0, busy: 0 };
+/** One network may replace connections in a full port this often: the part of all slots in a second, and at least two. */
+const REPLACED_PER_SECOND = 1 / 25;
+/** How many seconds' worth it may replace at once. */
+const REPLACED_BURST_S = 5;
+const MAX_REMEMBERED = 10_000;
 
 /**
- * Limits the client connections of a port. When all slots are taken, a new connection replaces the longest idle one; or
- * that with the least progress of the network that holds most, if that is at least two more than the client's own; or the
- * oldest that may be evicted.
+ * Limits the client connections of a port. When all slots are taken, a new connection replaces one of the network that holds
+ * most to no use, or most at all, if that is at least two more than the client's own; or one of its own network; or one that
+ * has been of no use for long. Of these, an unfinished handshake goes first, then the longest idle connection, then the one
+ * with the least progress.
  */
 export class ConnectionSlots {
   readonly #slots = new Map<Socket, Slot>();
   readonly #shares = new ClientShares<Slot>();
+  readonly #replaced = new BoundedMap<string, Allowance>(MAX_REMEMBERED);
   readonly #sweep: DeadlineSweep<Slot>;
 
   constructor(private readonly options: ConnectionSlotsOptions) {
@@ -36,9 +63,10 @@ export class ConnectionSlots {
    * @returns false when all slots are taken; the new connection has been reset then
    */
   take(socket: Socket): boolean {
-    const { limit, closeIdle } = this.options;
+    const { limit, onFull } = this.options;
     const address = socket.remoteAddress;
-    if (this.#slots.size >= limit && !closeIdle() && !this.#evictFor(address)) {
+    if (this.#slots.size >= limit && !this.#makeRoomFor(address)) {
+      onFull?.();
       resetConnection(socket);
       return false;
     }
@@ -81,15 +109,50 @@ export class ConnectionSlots {
     slot.owesProgress = true;
   }
 
-  #evictFor(address: string | undefined): boolean {
-    const victim = leastProgress(this.#shares.excessFor(address)) ?? this.#oldestEvictable();
-    victim?.evict();
-    return victim !== undefined;
+  /** Looks at all: this happens only when all slots are taken, and costs much less than the handshake that follows. */
+  #makeRoomFor(address: string | undefined): boolean {
+    const now = performance.now();
+    // Without a limit, a client that only connects would take the processor, too: each connection is a handshake.
+    if (!this.#replacements(clientNetwork(address ?? ''), now).take(now)) return false;
+    return (
+      this.#closeOneOf(this.#uselessShare(address, now), AT_ONCE, now) ||
+      this.#closeOneOf(this.#shares.excessFor(address), AT_ONCE, now) ||
+      this.#closeOneOf(this.#shares.of(address), { ...AT_ONCE, busy: UNUSED_MS.busy }, now) ||
+      this.#closeOneOf(this.#slots.values(), UNUSED_MS, now)
+    );
   }
 
-  #oldestEvictable(): Slot | undefined {
-    for (const slot of this.#slots.values()) if (slot.evictable && !slot.evicted) return slot;
-    return undefined;
+  /**
+   * The connections of no use of the network that has most of them.
+   *
+   * @returns none when those are not at least two more than the client's own
+   */
+  #uselessShare(address: string | undefined, now: number): Iterable<Slot> {
+    const useless = new ClientShares<Slot>();
+    for (const slot of this.#slots.values()) if (!slot.evicted && slot.isUseless(now)) useless.add(slot.network, slot);
+    return useless.excessFor(address);
+  }
+
+  #replacements(network: string, now: number): Allowance {
+    const perSecond = Math.max(2, this.options.limit * REPLACED_PER_SECOND);
+    const allowance = this.#replaced.get(network) ?? new Allowance(perSecond * REPLACED_BURST_S, perSecond, now);
+    this.#replaced.set(network, allowance);
+    return allowance;
+  }
+
+  #closeOneOf(slots: Iterable<Slot>, unusedFor: typeof UNUSED_MS, now: number): boolean {
+    const all = [...slots].filter((slot) => !slot.evicted && !slot.isProtected);
+    const leastUseful = (isHandshake: boolean, ms: number) =>
+      all.reduce<Slot | null>((least, slot) => {
+        const isFit = slot.evictable === isHandshake && now - slot.usefulAt >= ms;
+        return isFit && (least === null || slot.usefulAt < least.usefulAt) ? slot : least;
+      }, null);
+    const handshake = leastUseful(true, unusedFor.handshake);
+    if (handshake) return handshake.evict();
+    const networks = new Set(all.map(({ network }) => network));
+    const isFrom = (address: string | undefined) => networks.has(clientNetwork(address ?? ''));
+    if (this.options.closeIdle({ isFrom, idleFor: unusedFor.idle })) return true;
+    return leastUseful(false, unusedFor.busy)?.evict() ?? false;
   }
 }
 
@@ -99,45 +162,43 @@ class Slot implements Timed {
   evicted = false;
   isProtected = false;
   owesProgress = false;
-  /** When bytes last moved, in milliseconds of `performance.now()`. */
-  movedAt = performance.now();
-  #moved = 0;
+  readonly network: string;
+  /** When it last moved more than a trickle of bytes, in milliseconds of `performance.now()`. */
+  usefulAt = performance.now();
   readonly #taken: Progress;
+  /** Bytes moved at the start of the current interval, and when that was. */
+  #from = 0;
+  #since = this.usefulAt;
 
   constructor(
     private readonly socket: Socket,
     progressTimeout: number,
   ) {
-    this.#taken = new Progress(progressTimeout, this.movedAt, 0);
+    this.network = clientNetwork(socket.remoteAddress ?? '');
+    this.#taken = new Progress(progressTimeout, this.usefulAt, 0);
   }
 
   checkTime(now: number): void {
     const { bytesRead } = this.socket;
     const { written, queued } = outputOf(this.socket);
     const taken = written - queued;
-    if (bytesRead + taken !== this.#moved) {
-      this.#moved = bytesRead + taken;
-      this.movedAt = now;
-    }
+    const moved = bytesRead + taken;
+    if (moved - this.#from >= USEFUL_BYTES) this.usefulAt = now;
+    if (now - this.#since >= SWEEP_MS) [this.#since, this.#from] = [now, moved];
     if (queued === 0 || !this.owesProgress) this.#taken.restart(now, taken);
     else if (this.#taken.isStalled(now, taken)) this.evict();
   }
 
-  evict(): void {
+  /** Whether it has yet to finish its handshake, or has hardly moved any bytes for a while. */
+  isUseless(now: number): boolean {
+    return this.evictable || now - this.usefulAt >= USELESS_MS;
+  }
+
+  evict(): true {
     this.evicted = true;
     resetConnection(this.socket);
+    return true;
   }
-}
-
-/** Handshakes come before others: they have yet to prove useful. */
-function leastProgress(slots: ReadonlySet<Slot>): Slot | undefined {
-  let least: Slot | undefined;
-  for (const slot of slots) {
-    if (slot.evicted || slot.isProtected) continue;
-    if (slot.evictable) return slot;
-    if (least === undefined || slot.movedAt < least.movedAt) least = slot;
-  }
-  return least;
 }
 
 /** What the system was given to send, and how much of it waits: Node hides what TLS and HTTP/2 write. */

@@ -3,7 +3,7 @@ import type { TlsTermination } from '../../../traffic-policy/policy-subjects.ts'
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import { resetConnection } from '../http/reset-connection.ts';
 import type { AgentConnections } from './agent-connections.ts';
-import type { ConnectionSlots } from './connection-slots.ts';
+import type { ConnectionSlots, IdleChoice } from './connection-slots.ts';
 import type { Handshakes } from './handshakes.ts';
 import type { PendingConnection, TlsRoute } from './tls-route.ts';
 
@@ -22,8 +22,10 @@ export interface HttpsHandler {
    * @returns null when the policy rejects the connection
    */
   admit(pending: PendingConnection, endpoint: GatewayEndpoint | undefined): HttpsConnection | null;
-  /** Closes one idle connection; returns false when all are busy. */
-  closeIdle(): boolean;
+  /** Closes the longest idle connection of a choice; returns false when all are busy. */
+  closeIdle(choice: IdleChoice): boolean;
+  /** No connection could be closed for a new one. */
+  onFull(): void;
 }
 
 export interface HttpsRouteOptions {

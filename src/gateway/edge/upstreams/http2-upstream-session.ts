@@ -124,7 +124,9 @@ export class Http2UpstreamSession {
 }
 
 function openChannel(endpoint: GatewayEndpoint, from: ClientInfo, queue: StreamQueue): Promise<ByteChannel> {
-  return new Promise((resolve, reject) => void queue.enter(() => endpoint.openChannel(from), resolve, reject));
+  return new Promise(
+    (resolve, reject) => void queue.enter(from.address, () => endpoint.openChannel(from), resolve, reject),
+  );
 }
 
 /** Detects HTTP/1.1 in the first bytes: the agent's own error, or a wrong upstream. */

@@ -1,17 +1,22 @@
+import { clientNetwork, hostOf } from '../../../lib/network/ip-address.ts';
 import { StreamsExhausted } from '../../endpoints/endpoint.ts';
 
-/** Milliseconds between attempts of the first in the queue. */
+/** Milliseconds between attempts. */
 const POLL_MS = 20;
+/** Networks whose turn it is at a time. */
+const NETWORKS_PER_TURN = 32;
 
 /** @returns whether the wait is over, with a stream or without */
 type Attempt = () => boolean;
 
 /**
- * Queues requests and connections for a stream when the agent has reached its limit. Only the first one polls for a free
- * stream: if all did, a large queue would use up the CPU.
+ * Queues requests and connections for a stream when the agent has reached its limit. Client networks take turns, and only
+ * the first one of each polls for a free stream: if all did, a large queue would use up the CPU. The agent may refuse a
+ * stream to one network and grant it to another that has fewer.
  */
 export class StreamQueue {
-  readonly #attempts = new Set<Attempt>();
+  /** By network; the next one in turn is first. */
+  readonly #lines = new Map<string, Set<Attempt>>();
   #timer: NodeJS.Timeout | undefined;
 
   /** @param timeout milliseconds that each waits */
@@ -20,11 +25,17 @@ export class StreamQueue {
   /**
    * Opens a stream now, or when it is its turn.
    *
+   * @param client `ip:port`, or `[ip]:port` for IPv6
    * @param open throws {@link StreamsExhausted} when no stream is free
    * @param onFailure receives any other error, and {@link StreamsExhausted} after the timeout
    * @returns leaves the queue
    */
-  enter<T>(open: () => T, onOpened: (opened: T) => void, onFailure: (error: unknown) => void): () => void {
+  enter<T>(
+    client: string,
+    open: () => T,
+    onOpened: (opened: T) => void,
+    onFailure: (error: unknown) => void,
+  ): () => void {
     const deadline = performance.now() + this.timeout;
     const attempt = () => {
       let opened: T;
@@ -38,22 +49,42 @@ export class StreamQueue {
       onOpened(opened);
       return true;
     };
-    if (this.#attempts.size === 0 && attempt()) return () => {};
-    this.#attempts.add(attempt);
+    if (this.#lines.size === 0 && attempt()) return () => {};
+    const network = clientNetwork(hostOf(client));
+    const line = this.#lines.get(network) ?? new Set();
+    const isFirst = line.size === 0;
+    // An agent without a free stream may make room for this network.
+    if (isFirst && this.#lines.size > 0 && attempt()) return () => {};
+    this.#lines.set(network, line.add(attempt));
     this.#schedule();
-    return () => void this.#attempts.delete(attempt);
+    return () => this.#remove(network, attempt);
   }
 
   /** Retries now: a stream may have become free. */
   retry(): void {
-    if (this.#attempts.size === 0) return;
+    if (this.#lines.size === 0) return;
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    for (const attempt of this.#attempts) {
-      if (!attempt()) break;
-      this.#attempts.delete(attempt);
+    let refused = 0;
+    for (const [network, line] of this.#lines) {
+      if (refused >= Math.min(NETWORKS_PER_TURN, this.#lines.size)) break;
+      const [first] = line;
+      // Moves to the end: a map iterates in insertion order, new entries included.
+      this.#lines.delete(network);
+      if (line.size > 0) this.#lines.set(network, line);
+      if (first === undefined) continue;
+      if (first()) {
+        this.#remove(network, first);
+        refused = 0;
+      } else refused += 1;
     }
-    if (this.#attempts.size > 0) this.#schedule();
+    if (this.#lines.size > 0) this.#schedule();
+  }
+
+  #remove(network: string, attempt: Attempt): void {
+    const line = this.#lines.get(network);
+    line?.delete(attempt);
+    if (line?.size === 0) this.#lines.delete(network);
   }
 
   #schedule(): void {

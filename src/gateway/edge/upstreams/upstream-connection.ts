@@ -1,4 +1,5 @@
 import type { ByteChannel, ByteReceiver } from '../../../agent-protocol/byte-channel.ts';
+import { hostOf } from '../../../lib/network/ip-address.ts';
 import { currentTurn, turnTime } from '../../../lib/time/loop-turn.ts';
 import { type ClientInfo, type GatewayEndpoint, StreamsExhausted } from '../../endpoints/endpoint.ts';
 import { passableTrailers } from '../http/headers.ts';
@@ -67,6 +68,11 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     return this.#user === null && this.#channel !== null;
   }
 
+  /** The next request is another client's, perhaps. */
+  lend({ address }: ClientInfo): void {
+    this.#channel?.usedBy?.(hostOf(address));
+  }
+
   /** Milliseconds since the last request. */
   get idleTime(): number {
     return turnTime() - this.#idleSince;
@@ -87,6 +93,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
     if (this.#channel) this.#start(this.#channel, head);
     else {
       this.#leaveQueue = this.owner.queue.enter(
+        this.from.address,
         () => this.#open(),
         (channel) => this.#connected(channel, head),
         (error) => this.fail(asError(error)),
@@ -210,6 +217,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
       const spare = isFull ? this.owner.spare() : null;
       if (spare === null) throw error;
       this.reused = true;
+      spare.usedBy?.(hostOf(this.from.address));
       return spare;
     }
   }

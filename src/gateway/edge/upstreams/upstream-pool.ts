@@ -48,7 +48,10 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
 
   /** The connection returns to the pool automatically. */
   take(from: ClientInfo, repeatable: boolean): UpstreamConnection {
-    return this.#reusable(from, repeatable) ?? this.takeNew(from);
+    const idle = this.#reusable(from, repeatable);
+    if (!idle) return this.takeNew(from);
+    idle.lend(from);
+    return idle;
   }
 
   /** A connection with a PROXY header takes requests of that client's connection only. */

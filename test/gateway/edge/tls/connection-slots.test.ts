@@ -1,25 +1,39 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import { ConnectionSlots } from '../../../../src/gateway/edge/tls/connection-slots.ts';
+import { until } from '../../../support/until.ts';
 
-/** Slots for three connections, all taken from one address. */
-async function setUp() {
-  const slots = new ConnectionSlots({ limit: 3, closeIdle: () => false });
+const FIRST = '127.0.0.1';
+const SECOND = '127.0.0.2';
+
+/** Slots for some connections, all taken, from one address unless others are given. */
+async function setUp(...addresses: string[]) {
+  const from = addresses.length > 0 ? addresses : [FIRST, FIRST, FIRST];
+  const slots = new ConnectionSlots({ limit: from.length, closeIdle: () => false });
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   onTestFinished(() => void server.close());
+  const clients = new Map<Socket, Socket>();
   const enter = async (from: string): Promise<Socket> => {
     const { port } = server.address() as AddressInfo;
     const client = connect({ port, host: '127.0.0.1', localAddress: from }).on('error', () => {});
     onTestFinished(() => void client.destroy());
     const [socket] = (await once(server, 'connection')) as [Socket];
+    clients.set(socket, client);
     return socket;
   };
-  const sockets = [await enter('127.0.0.1'), await enter('127.0.0.1'), await enter('127.0.0.1')];
+  const sockets: Socket[] = [];
+  for (const address of from) sockets.push(await enter(address));
   for (const socket of sockets) expect(slots.take(socket)).toBe(true);
-  return { slots, sockets, enter };
+  return { slots, sockets, clients, enter };
 }
+/** Replaces the clock and the timers that check progress. */
+function stopClock() {
+  vi.useFakeTimers({ toFake: ['performance', 'setInterval', 'clearInterval'] });
+  onTestFinished(() => void vi.useRealTimers());
+}
+
 const closed = (sockets: Socket[]) => sockets.map((socket) => socket.destroyed);
 
 it('a full port closes an unfinished handshake first', async () => {
@@ -41,4 +55,35 @@ it('a full port closes nothing for a client whose network already has as much', 
   const refused = await enter('127.0.0.1');
   expect(slots.take(refused)).toBe(false);
   expect(closed([...sockets, refused])).toEqual([false, false, false, true]);
+});
+
+it('a full port closes a connection of no use for a client whose connections are in use', async () => {
+  stopClock();
+  const { slots, sockets, clients, enter } = await setUp(FIRST, SECOND, FIRST, SECOND);
+  const [, used, , alsoUsed] = sockets as [Socket, Socket, Socket, Socket];
+  vi.advanceTimersByTime(3500);
+  for (const socket of [used, alsoUsed]) {
+    socket.resume();
+    clients.get(socket)?.write('x'.repeat(500));
+    await until(() => socket.bytesRead === 500, 'the bytes');
+  }
+  vi.advanceTimersByTime(1000);
+  expect(slots.take(await enter(SECOND))).toBe(true);
+  expect(closed(sockets)).toEqual([true, false, false, false]);
+});
+
+it('a full port replaces connections for one network only so often', async () => {
+  stopClock();
+  const { slots, enter } = await setUp();
+  const replace = async () => {
+    const socket = await enter(SECOND);
+    const isTaken = slots.take(socket);
+    slots.allowEviction(socket);
+    return isTaken;
+  };
+  const results: boolean[] = [];
+  for (let count = 0; count < 11; count++) results.push(await replace());
+  expect(results).toEqual([...Array(10).fill(true), false]);
+  vi.advanceTimersByTime(1000);
+  expect(await replace()).toBe(true);
 });

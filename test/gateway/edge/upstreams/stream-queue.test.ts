@@ -1,12 +1,13 @@
 import { expect, it } from 'vitest';
 import { StreamQueue } from '../../../../src/gateway/edge/upstreams/stream-queue.ts';
 import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
+import { until } from '../../../support/until.ts';
 
 /** A queue for an agent without a free stream until `free` is set, with the names that tried and that got one. */
 function setUp(timeout = 60_000) {
   const queue = new StreamQueue(timeout);
   const scene = { free: false, asked: [] as string[] };
-  const enter = (name: string) => {
+  const enter = (name: string, client = '192.0.2.1:1') => {
     let leave = () => {};
     const opened = new Promise<string>((resolve, reject) => {
       const open = () => {
@@ -14,7 +15,7 @@ function setUp(timeout = 60_000) {
         if (!scene.free) throw new StreamsExhausted();
         return name;
       };
-      leave = queue.enter(open, resolve, reject);
+      leave = queue.enter(client, open, resolve, reject);
     });
     return { opened, leave };
   };
@@ -24,7 +25,7 @@ function setUp(timeout = 60_000) {
 it('polls for the first in the queue only, and serves the others in order', async () => {
   const { scene, enter } = setUp();
   const served: string[] = [];
-  const places = ['first', 'second', 'third'].map(enter);
+  const places = ['first', 'second', 'third'].map((name) => enter(name));
   for (const { opened } of places) void opened.then((name) => served.push(name));
   expect(scene.asked).toEqual(['first']);
   scene.free = true;
@@ -46,4 +47,17 @@ it('skips an entry that has left the queue', async () => {
 it('fails an entry after the timeout', async () => {
   const { enter } = setUp(0);
   await expect(enter('first').opened).rejects.toThrow(StreamsExhausted);
+});
+
+it('serves client networks in turn, and those behind one that gets nothing', async () => {
+  const { scene, enter } = setUp();
+  const served: string[] = [];
+  const join = (name: string, client: string) => void enter(name, client).opened.then((got) => served.push(got));
+  for (const name of ['one', 'two', 'three']) join(name, '192.0.2.1:1');
+  join('other', '192.0.2.2:1');
+  expect(scene.asked).toEqual(['one', 'other']);
+  scene.free = true;
+  join('late', '192.0.2.3:1');
+  await until(() => served.length === 5, 'all');
+  expect(served.slice(0, 3).toSorted()).toEqual(['late', 'one', 'other']);
 });

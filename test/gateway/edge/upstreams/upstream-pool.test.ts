@@ -13,12 +13,16 @@ const LATE = 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil';
 class PlayedChannel implements ByteChannel {
   receiver: ByteReceiver = { onData() {}, onEnd() {} };
   aborted = false;
+  users: string[] = [];
   write(): boolean {
     return true;
   }
   end(): void {}
   pause(): void {}
   resume(): void {}
+  usedBy(client: string): void {
+    this.users.push(client);
+  }
   abort(): void {
     this.aborted = true;
   }
@@ -52,9 +56,9 @@ function setUp({ streams = Number.POSITIVE_INFINITY } = {}) {
 
 type Scene = ReturnType<typeof setUp>;
 
-function send({ pool }: Scene, method = 'GET') {
+function send({ pool }: Scene, method = 'GET', from = FROM) {
   const result = { body: '', failed: null as Error | null };
-  const connection = pool.take(FROM, method !== 'POST');
+  const connection = pool.take(from, method !== 'POST');
   const user: ExchangeEvents = {
     onSent() {},
     onDrain() {},
@@ -187,6 +191,12 @@ describe('an upstream that has closed a stream early', () => {
     expect(scene.channels).toHaveLength(3);
     send(scene);
     expect(scene.channels).toHaveLength(3);
+  });
+
+  it('counts for the client of the request that it carries', async () => {
+    const scene = await withIdleStream();
+    send(scene, 'GET', { address: '[2001:db8::1]:2', protocol: 'http' });
+    expect(scene.first.users).toEqual(['2001:db8::1']);
   });
 
   it('gives up an idle stream when the agent has no more', async () => {

@@ -98,6 +98,10 @@ export class Http1Client implements IdleClient, MemoryHolder {
     return this.#response !== null || writableLength > 0 || destroyed ? null : this.#waitingSince;
   }
 
+  get address(): string | undefined {
+    return this.socket.remoteAddress;
+  }
+
   destroy(): void {
     this.socket.destroy();
   }

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders, ServerHttp2Session, ServerHttp2Stream } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
+import { Allowance } from '../../../../lib/time/allowance.ts';
 import type { TrafficCounters } from '../../../metrics/traffic-counters.ts';
 import type { ClientRequest, ClientResponse } from '../../http/client-message.ts';
 import { requestTimeout } from '../../http/edge-errors.ts';
@@ -9,7 +10,7 @@ import { Http2Code } from '../../http/http2-code.ts';
 import { BodyProgress } from '../body-progress.ts';
 import type { ClientMemory, ConnectionMemory, MemoryHolder } from '../client-memory.ts';
 import type { IdleClient } from '../idle-clients.ts';
-import { Allowance } from './http2-allowance.ts';
+
 import { Http2Request } from './http2-request.ts';
 import { Http2Response } from './http2-response.ts';
 
@@ -97,6 +98,10 @@ export class Http2Client implements IdleClient, MemoryHolder {
 
   get idleSince(): number | null {
     return this.#exchanges.size > 0 || this.socket.destroyed ? null : this.#idleSince;
+  }
+
+  get address(): string | undefined {
+    return this.socket.remoteAddress;
   }
 
   destroy(): void {
