@@ -5,7 +5,7 @@ import { nodeBinary } from './node-binary.js';
 
 const TESTS = [
   'test/agent/agent.test.ts',
-  'test/agent/connectors/sdk',
+  'test/agent/connectors',
   'test/agent/api',
   'test/agent-protocol',
   'test/commands/run.test.ts',

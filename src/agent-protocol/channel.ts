@@ -147,7 +147,7 @@ export class Channel {
       return;
     }
     this.#drop();
-    if (this.#uncredited > 0 && !this.#finReceived) this.#grant(this.#uncredited);
+    this.acknowledge();
     this.end();
   }
 
@@ -184,6 +184,11 @@ export class Channel {
     if (this.#paused || this.#closed) return;
     this.#deliver();
     if (!this.#paused) this.#credit();
+  }
+
+  /** Credits what was received so far, however little it is. */
+  acknowledge(): void {
+    if (this.#uncredited > 0 && !this.#closed && !this.#finReceived) this.#grant(this.#uncredited);
   }
 
   /** Writes as much as the window allows; returns whether more could be sent right away. */

@@ -198,6 +198,20 @@ export const UnbindRequest = z.object({ Id: text });
 
 export const CommandAnswer = z.object({ Error: text });
 
+/** Answers that agents get; `Error` is set when the gateway refuses. */
+export const AuthAnswer = z.object({ Error: text, ClientId: text });
+
+export const BindAnswer = z.object({ Error: text, Id: text, URL: text });
+export type BindAnswer = z.output<typeof BindAnswer>;
+
+/** Header of a stream that the gateway opens for a client's connection. */
+export const ProxyHeader = z.object({ Id: z.string(), Proto: text });
+export type ProxyHeader = z.output<typeof ProxyHeader>;
+
+/** The gateway has taken an endpoint offline. */
+export const StopTunnel = z.object({ Id: z.string(), Message: text, ErrorCode: text });
+export type StopTunnel = z.output<typeof StopTunnel>;
+
 /** Invalid members that an error message names. */
 const MAX_NAMED = 5;
 const MAX_PLACE = 100;

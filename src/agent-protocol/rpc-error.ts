@@ -20,3 +20,13 @@ export class RpcError extends Error {
 export function rpcErrorText({ message, code }: RpcError): string {
   return `${message}\n\n${code}`;
 }
+
+/** Reads an `Error` member, as SDKs do: lines that begin with `ERR_NGROK_` are codes, of which the last one counts. */
+export function parseRpcError(text: string): { code: string | null; message: string } {
+  const lines = text.split(/\r?\n/).filter((line) => line !== '');
+  const isCode = (line: string) => line.startsWith('ERR_NGROK_');
+  return {
+    code: lines.findLast(isCode) ?? null,
+    message: lines.filter((line) => !isCode(line)).join('\n'),
+  };
+}

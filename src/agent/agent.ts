@@ -12,10 +12,11 @@ import type { Metrics, MetricsSource } from './api/metrics.ts';
 import { type RunningServer, startServer } from './api/server.ts';
 import { type ApiToken, openApiToken, unknownToken } from './api-token.ts';
 import type { SessionStatus } from './connectors/connector.ts';
-import { NgrokConnector } from './connectors/sdk/ngrok-connector.ts';
+import { GatewayConnector } from './connectors/gateway-connector.ts';
 import { openDataFolder } from './folders/data-folder.ts';
 import { openRuntimeFolder } from './folders/runtime-folder.ts';
 import { type GatewayUplink, gatewayName, openUplink } from './gateway-uplink.ts';
+import { openLink } from './open-link.ts';
 import { OwnEndpoint } from './own-endpoint.ts';
 import { loadDefaultPolicies } from './tunnels/default-policies.ts';
 import { DurableFile } from './tunnels/durable-file.ts';
@@ -114,6 +115,7 @@ async function launch(settings: Settings, log: Log, clock: Clock, cleanup: Clean
       log,
       socketFolder,
       verifyTls: settings.verifyUpstreamTls,
+      upstreamCas: settings.systemCas,
       connectMs: UPSTREAM_CONNECT_MS,
     }),
     defaultPolicies,
@@ -179,22 +181,20 @@ async function openFolders(dataDir: string, log: Log, cleanup: CleanupStack): Pr
   return socketFolder;
 }
 
-/** The connector opens the link to the gateway, and starts an embedded gateway, when it starts itself. */
+/** After the API has started, the connector opens the link to the gateway, and starts an embedded gateway, when it starts itself. */
 function createConnector({ settings, guard, addresses, log, clock, cleanup }: Start) {
   const { gateway, dataDir, verifyUpstreamTls } = settings;
   let uplink: Promise<GatewayUplink> | null = null;
   // `started` rejects with the reason when it cannot be opened.
   cleanup.add(async () => (await uplink?.catch(() => null))?.stop());
-  const openLink = async () => {
+  const open = async () => {
     uplink = openUplink(gateway, dataDir, log);
     const { addresses: gatewayAddresses, describePort, ...target } = await uplink;
     Object.assign(addresses, gatewayAddresses);
     guard.protectOwnPorts(describePort);
-    // Loads the SDK's native code only after the API has started.
-    const { openGatewayLink } = await import('./connectors/sdk/gateway-link.ts');
-    return openGatewayLink({ ...target, verifyUpstreamTls, version: VERSION, log, clock });
+    return openLink(settings.connector, { ...target, verifyUpstreamTls, version: VERSION, log, clock });
   };
-  const connector = new NgrokConnector({ gateway: gatewayName(gateway), openLink, clock, log });
+  const connector = new GatewayConnector({ gateway: gatewayName(gateway), openLink: open, clock, log });
   cleanup.add(() => connector.stop());
   return { connector, setGatewayLogLevel: async (level: LogLevel) => (await uplink)?.setLogLevel(level) };
 }

@@ -6,7 +6,7 @@ import { NO_PROXIES } from '../lib/network/proxy-rules.ts';
 import { startError } from '../lib/process/start-error.ts';
 import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-address.ts';
-import type { GatewayLinkOptions } from './connectors/sdk/gateway-link.ts';
+import type { GatewayLinkOptions } from './connectors/gateway-link.ts';
 
 /** What sessions need to know of their gateway, embedded or not. */
 export interface GatewayUplink

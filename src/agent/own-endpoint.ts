@@ -1,3 +1,4 @@
+import { connect } from 'node:net';
 import { Limiter } from '../lib/limiter.ts';
 import type { Log } from '../lib/log/log.ts';
 import type { Clock } from '../lib/time/clock.ts';
@@ -71,7 +72,10 @@ export class OwnEndpoint {
     const endpoint = await connector.open({
       protocol: 'http',
       domain,
-      forwardTo: `unix:${socket}`,
+      upstream: {
+        connect: async () => connect({ path: socket, allowHalfOpen: true }),
+        address: async () => `unix:${socket}`,
+      },
       forwardsTo: 'device-agent',
     });
     return { endpoint, close: () => endpoint.close(), release: async () => {} };

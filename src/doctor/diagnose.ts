@@ -1,6 +1,8 @@
 import { apiTokenIfAny } from '../agent/api-token.ts';
-import { type GatewayLink, openGatewayLink, pemOf } from '../agent/connectors/sdk/gateway-link.ts';
+import { pemOf } from '../agent/connectors/gateway-ca.ts';
+import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
 import { probeTls } from '../agent/connectors/tls-probe.ts';
+import { openLink } from '../agent/open-link.ts';
 import { readTunnelFile, tunnelsIn } from '../agent/tunnels/tunnel-file.ts';
 import { tunnelsFile } from '../agent/tunnels/tunnel-store.ts';
 import { messageOf } from '../lib/errors.ts';
@@ -10,7 +12,7 @@ import type { TrustedCas } from '../lib/network/trusted-cas.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import { CLOUD_API } from '../management/cloud-api.ts';
 import type { ServiceState } from '../service/status.ts';
-import type { GatewaySettings, Settings } from '../settings/agent-settings.ts';
+import type { ConnectorKind, GatewaySettings, Settings } from '../settings/agent-settings.ts';
 import { VERSION } from '../version.ts';
 import { clockCheck } from './clock.ts';
 import { dataFolderCheck } from './data-folder.ts';
@@ -55,10 +57,14 @@ export async function diagnose(settings: Settings | Error, surroundings: Surroun
   const misspelt = (surroundings.unknownSettings ?? []).map(misspeltSetting);
   if (settings instanceof Error) return runChecks([...first, ...withoutSettings(settings, misspelt)], [], patience);
   const secrets = [...secretsOf(settings), apiTokenIfAny(settings) ?? ''];
-  return runChecks([...first, ...checksFor(settings, misspelt, surroundings)], secrets, patience);
+  return runChecks([...first, ...(await checksFor(settings, misspelt, surroundings))], secrets, patience);
 }
 
-function checksFor(settings: Settings, misspelt: readonly Result[], surroundings: Surroundings): Check[] {
+async function checksFor(
+  settings: Settings,
+  misspelt: readonly Result[],
+  surroundings: Surroundings,
+): Promise<Check[]> {
   const { dataDir, gateway, api } = settings;
   const { log, now = Date.now, resolve = systemResolve, patience = 1 } = surroundings;
   const file = readTunnelFile(tunnelsFile(dataDir));
@@ -69,7 +75,7 @@ function checksFor(settings: Settings, misspelt: readonly Result[], surroundings
   const agent = findRunningAgent(settings, patience);
   const isEmbedded = gateway.kind === 'embedded';
   const isCloud = !isEmbedded && gateway.serverAddr === null;
-  const link = isEmbedded ? null : linkTo(gateway, log);
+  const link = isEmbedded ? null : await linkTo(settings.connector, gateway, log);
   const reach = isEmbedded || !link ? null : reachBy(link, gateway.authorities, REACH_MS * patience);
   const own: Name[] = api.domain === null ? [] : [{ domain: api.domain, protocol: 'http', isOwn: true }];
   const names = tunnels.then((list) => [...own, ...list]);
@@ -106,8 +112,12 @@ function checksFor(settings: Settings, misspelt: readonly Result[], surroundings
   ];
 }
 
-function linkTo(gateway: Extract<GatewaySettings, { kind: 'remote' }>, log: Log): GatewayLink {
-  return openGatewayLink({ ...gateway, verifyUpstreamTls: true, version: VERSION, log, clock: systemClock });
+function linkTo(
+  connector: ConnectorKind,
+  gateway: Extract<GatewaySettings, { kind: 'remote' }>,
+  log: Log,
+): Promise<GatewayLink> {
+  return openLink(connector, { ...gateway, verifyUpstreamTls: true, version: VERSION, log, clock: systemClock });
 }
 
 async function reachBy({ address, dial }: GatewayLink, authorities: TrustedCas | null, ms: number): Promise<Reach> {

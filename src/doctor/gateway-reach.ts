@@ -1,4 +1,4 @@
-import type { GatewayLink } from '../agent/connectors/sdk/gateway-link.ts';
+import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
 import type { TlsAnswer } from '../agent/connectors/tls-probe.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
 import { ProxyFailure } from '../lib/network/dial.ts';

@@ -1,6 +1,6 @@
 import { promises as dns } from 'node:dns';
 import { isIP } from 'node:net';
-import type { GatewayLink } from '../agent/connectors/sdk/gateway-link.ts';
+import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
 import { displayProxy } from '../lib/network/proxy-rules.ts';
 import { withDeadline } from '../lib/time/deadline.ts';

@@ -1,8 +1,8 @@
 import type { StatusReport } from '../agent/api/health-router.ts';
 import type { TunnelDetail } from '../agent/api/present.ts';
-import { TUNNEL_PROTOCOLS, type TunnelProtocol } from '../agent/connectors/connector.ts';
+import { type EndpointUpstream, TUNNEL_PROTOCOLS, type TunnelProtocol } from '../agent/connectors/connector.ts';
+import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
 import { type GatewaySession, SessionRefused } from '../agent/connectors/gateway-session.ts';
-import type { GatewayLink } from '../agent/connectors/sdk/gateway-link.ts';
 import { ApiError, messageOf } from '../lib/errors.ts';
 import { DeadlineExceeded, withDeadline } from '../lib/time/deadline.ts';
 import type { TrafficPolicyDocument } from '../traffic-policy/document.ts';
@@ -41,6 +41,10 @@ const BIND_ALL_MS = 1_500;
 /** The policy of a domain while it is being checked. */
 const CLOSED: TrafficPolicyDocument = {
   on_http_request: [{ actions: [{ type: 'deny', config: { status_code: 503 } }] }],
+};
+const NOBODY: EndpointUpstream = {
+  connect: () => Promise.reject(new Error('not served')),
+  address: async () => 'http://127.0.0.1:9',
 };
 const EMBEDDED = 'embedded gateway: creates its own';
 /** The authtoken's ACL or reservations do not allow a domain or an address. */
@@ -161,7 +165,7 @@ async function tryNames(session: GatewaySession, known: SessionSources['names'],
 async function tryName(session: GatewaySession, name: Name, ms: number): Promise<Result> {
   const { domain, protocol } = name;
   if (!isProtocol(protocol)) return skipped(`${domain}: ${protocol} tunnels are not supported by this version`);
-  const request = { protocol, domain, forwardTo: 'http://127.0.0.1:9', forwardsTo: 'device-agent doctor' };
+  const request = { protocol, domain, upstream: NOBODY, forwardsTo: 'device-agent doctor' };
   const bound = session.open({ ...request, ...(protocol === 'http' && { trafficPolicy: CLOSED }) });
   try {
     await (await withDeadline(bound, `binding ${domain}`, ms, (late) => void late.close())).close();

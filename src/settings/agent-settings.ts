@@ -34,8 +34,12 @@ export type GatewaySettings =
       proxies: ProxyRules;
     };
 
+/** What carries the agent's sessions: ngrok's SDK, or our own code. */
+export type ConnectorKind = 'sdk' | 'native';
+
 export interface Settings {
   gateway: GatewaySettings;
+  connector: ConnectorKind;
   api: {
     host: string;
     port: number;
@@ -48,10 +52,14 @@ export interface Settings {
   };
   allowUpstreams: UpstreamRules;
   verifyUpstreamTls: boolean;
+  /** Reads the operating system's CAs. */
+  systemCas: () => string;
   dataDir: string;
   defaultPolicies: string;
   log: LogSettings;
 }
+
+const CLOUD_HOST = /(?:^|\.)ngrok(?:-agent)?\.(?:com|io)(?::\d+)?$/i;
 
 export const AUTHTOKEN_FILE = '/etc/device-agent/authtoken';
 
@@ -106,6 +114,7 @@ function agentSettings(values: Parsed, path: (value: string) => string, problems
   const gateway = gatewaySettings(values, path, problems);
   return {
     gateway,
+    connector: connectorKind(values, gateway, problems),
     api: {
       host: values.AGENT_HOST ?? '',
       port: values.AGENT_PORT ?? 0,
@@ -115,6 +124,7 @@ function agentSettings(values: Parsed, path: (value: string) => string, problems
     },
     allowUpstreams: values.AGENT_ALLOW_UPSTREAMS ?? parseUpstreamRules('loopback'),
     verifyUpstreamTls: values.AGENT_VERIFY_UPSTREAM_TLS !== 'false',
+    systemCas: () => systemCas(process.env.SSL_CERT_FILE || null),
     dataDir: path(values.DATA_DIR ?? ''),
     defaultPolicies: values.DEFAULT_POLICIES === null ? PACKAGED_POLICIES : path(values.DEFAULT_POLICIES),
     log: logSettings(values),
@@ -162,6 +172,19 @@ function trustedCas(values: Parsed, path: (value: string) => string, problems: s
   if (word === 'host') return operatingSystemCas(problems);
   const pem = readCertificates('NGROK_CA_CERT', values, path, problems);
   return pem === null ? null : { pem };
+}
+
+/** ngrok may change its side of the protocol at any time, together with the SDK. */
+function connectorKind(values: Parsed, gateway: GatewaySettings, problems: string[]): ConnectorKind {
+  const { AGENT_CONNECTOR: kind } = values;
+  if (kind !== 'native') return 'sdk';
+  const isCloud = gateway.kind === 'remote' && (gateway.serverAddr === null || CLOUD_HOST.test(gateway.serverAddr));
+  if (isCloud) {
+    problems.push(
+      'AGENT_CONNECTOR=native: only works with a gateway of your own; set NGROK_SERVER_ADDR to its address, or remove AGENT_CONNECTOR',
+    );
+  }
+  return kind;
 }
 
 /** Reads SSL_CERT_FILE from the process's environment, as the SDK does. */

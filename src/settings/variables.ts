@@ -43,6 +43,11 @@ const CONNECTION = {
     'the path of a PEM file with one or more CA certificates, host, or trusted',
     { otherwise: '`trusted`', example: '/etc/device-agent/gateway-ca.pem' },
   ),
+  AGENT_CONNECTOR: oneOf(
+    'What carries the agent’s sessions. `sdk`: @ngrok/ngrok. `native`: code of this project, for gateways of your own only; chosen automatically there when the SDK has no binary for this platform',
+    ['sdk', 'native'],
+    'sdk',
+  ),
 };
 
 const PROXIES = {

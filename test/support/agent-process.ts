@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { staleBecause } from '../../scripts/build.js';
+import { CHOSEN_CONNECTOR } from './connectors.ts';
 
 export const CLI = fileURLToPath(new URL('../../dist/cli.js', import.meta.url));
 
@@ -47,7 +48,14 @@ export class AgentProcess {
     args: string[] = [],
     launcher: string[] = [],
   ): AgentProcess {
-    const settings = { AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0', LOG_FORMAT: 'json', ...env };
+    const settings = {
+      AGENT_PORT: '0',
+      GATEWAY_HTTP_PORT: '0',
+      GATEWAY_HTTPS_PORT: '0',
+      LOG_FORMAT: 'json',
+      AGENT_CONNECTOR: CHOSEN_CONNECTOR,
+      ...env,
+    };
     return AgentProcess.#spawn([...launcher, process.execPath, CLI, ...args], folder, settings);
   }
 

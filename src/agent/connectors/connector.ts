@@ -1,15 +1,30 @@
 import type { EventEmitter } from 'node:events';
+import type { Socket } from 'node:net';
 import type { TrafficPolicyDocument } from '../../traffic-policy/document.ts';
 
 export const TUNNEL_PROTOCOLS = ['http', 'tcp', 'tls'] as const;
 export type TunnelProtocol = (typeof TUNNEL_PROTOCOLS)[number];
 
+/** Where an endpoint's connections go. */
+export interface EndpointUpstream {
+  /**
+   * Makes one connection, which is checked; TLS is established where the upstream requires it.
+   *
+   * @throws {Error} with the reason when the upstream is unreachable or not allowed
+   */
+  connect(): Promise<Socket>;
+  /**
+   * The address for a connector whose SDK connects on its own: `http://…`, `https://…`, `tcp://host:port`, `tls://…` or
+   * `unix:/path`.
+   */
+  address(): Promise<string>;
+}
+
 export interface EndpointRequest {
   protocol: TunnelProtocol;
   /** Hostname to bind, for tcp `host:port`; if left out, the gateway chooses. */
   domain?: string;
-  /** Where the SDK forwards to: `http://…`, `https://…`, `tcp://host:port`, `tls://…` or `unix:/path`. */
-  forwardTo: string;
+  upstream: EndpointUpstream;
   /** The upstream as the gateway displays it. */
   forwardsTo: string;
   /** In today's shape, already translated from the legacy one. */

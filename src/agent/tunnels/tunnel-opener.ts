@@ -35,13 +35,13 @@ export class TunnelOpener {
   }
 
   async #openOnce({ protocol, upstream, domain, trafficPolicy }: TunnelSpec, defaults: PolicyInput) {
-    const prepared = await this.dialer.prepare(upstream, protocol);
+    const prepared = this.dialer.prepare(upstream, protocol);
     const release = () => prepared.release();
     try {
       const endpoint = await this.connector.open({
         protocol,
         ...(domain !== null && { domain }),
-        forwardTo: prepared.forwardTo,
+        upstream: prepared,
         forwardsTo: displayUpstream(upstream),
         trafficPolicy: trafficPolicy ?? defaultsFor(protocol, defaults),
       });

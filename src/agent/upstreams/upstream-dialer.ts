@@ -1,34 +1,78 @@
-import type { TunnelProtocol } from '../connectors/connector.ts';
+import type { Socket } from 'node:net';
+import type { EndpointUpstream, TunnelProtocol } from '../connectors/connector.ts';
+import { AgentError } from '../errors/agent-error.ts';
 import { openPrivateFolder } from '../folders/runtime-folder.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
+import { type ConnectionOptions, connectUpstream } from './upstream-connection.ts';
 import { type RelayOptions, UpstreamRelay } from './upstream-relay.ts';
 
-export interface PreparedUpstream {
-  forwardTo: string;
-  /** Closes the relay, if there is one. */
-  release(): Promise<void>;
+export type DialerOptions = ConnectionOptions & RelayOptions;
+
+/** Prepares upstreams for connectors. */
+export class UpstreamDialer {
+  constructor(private readonly options: DialerOptions) {}
+
+  /** @throws {AgentError} 400 when the upstream is an address that is not allowed */
+  prepare(upstream: Upstream, protocol: TunnelProtocol): PreparedUpstream {
+    if (upstream.kind === 'tcp' && !isNamed(upstream)) this.options.guard.checkLiteral(upstream);
+    return new PreparedUpstream(upstream, protocol, this.options);
+  }
 }
 
 /**
- * Turns upstreams into addresses for the SDK. It forwards to IP addresses and `localhost` directly, at full speed. Names
- * and unix sockets go through a relay that checks every connection, as do https upstreams that are not verified.
+ * The upstream of one tunnel. The SDK forwards to IP addresses and `localhost` directly, at full speed. Names and unix
+ * sockets go through a relay that checks every connection, as do https upstreams that are not verified.
  */
-export class UpstreamDialer {
-  constructor(private readonly options: RelayOptions) {}
+export class PreparedUpstream implements EndpointUpstream {
+  #relay: UpstreamRelay | null = null;
+  /** Warns once per tunnel: the operator does not always control what a name resolves to. */
+  #warned = false;
 
-  /** @throws {AgentError} 400 when the upstream is an address that is not allowed */
-  async prepare(upstream: Upstream, protocol: TunnelProtocol): Promise<PreparedUpstream> {
-    if (upstream.kind === 'tcp' && !isNamed(upstream)) {
-      this.options.guard.checkLiteral(upstream);
-      // The SDK (1.7.0) aborts the handshake with a self-signed certificate even with verification off.
-      const needsRelay = upstream.scheme === 'https' && !this.options.verifyTls;
-      if (!needsRelay) return { forwardTo: directAddress(upstream, protocol), release: async () => {} };
+  constructor(
+    private readonly upstream: Upstream,
+    private readonly protocol: TunnelProtocol,
+    private readonly options: DialerOptions,
+  ) {}
+
+  async connect(): Promise<Socket> {
+    try {
+      return await connectUpstream(this.upstream, this.options);
+    } catch (error) {
+      this.#logFailure(error);
+      throw error;
     }
-    // Clean-up of old temporary files may have removed the empty folder.
-    await openPrivateFolder(this.options.socketFolder);
-    const relay = new UpstreamRelay(upstream, this.options);
-    await relay.listen();
-    return { forwardTo: `unix:${relay.path}`, release: () => relay.close() };
+  }
+
+  async address(): Promise<string> {
+    const { upstream, options } = this;
+    // The SDK (1.7.0) aborts the handshake with a self-signed certificate even with verification off.
+    const isDirect =
+      upstream.kind === 'tcp' && !isNamed(upstream) && (upstream.scheme !== 'https' || options.verifyTls);
+    if (isDirect) return directAddress(upstream, this.protocol);
+    if (this.#relay === null) {
+      // Clean-up of old temporary files may have removed the empty folder.
+      await openPrivateFolder(options.socketFolder);
+      const relay = new UpstreamRelay(() => this.connect(), options);
+      await relay.listen();
+      this.#relay = relay;
+    }
+    return `unix:${this.#relay.path}`;
+  }
+
+  /** Closes the relay, if there is one. */
+  async release(): Promise<void> {
+    await this.#relay?.close();
+  }
+
+  /** An unreachable upstream may just be switched off, but one that is not allowed needs the operator. */
+  #logFailure(error: unknown): void {
+    const { log } = this.options;
+    const upstream = displayUpstream(this.upstream);
+    log.debug({ err: error, upstream }, 'upstream connection failed');
+    const notAllowed = error instanceof AgentError && error.code === 'ERR_AGENT_UPSTREAM_NOT_ALLOWED';
+    if (!notAllowed || this.#warned) return;
+    this.#warned = true;
+    log.warn({ upstream, reason: error.message }, 'upstream not allowed; connection rejected');
   }
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { offline } from '../../../src/agent/connectors/sdk/sdk-error.ts';
+import { offline } from '../../../src/agent/connectors/gateway-error.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
 import { PolicyInput } from '../../../src/traffic-policy/document.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { offline } from '../../../src/agent/connectors/sdk/sdk-error.ts';
+import { offline } from '../../../src/agent/connectors/gateway-error.ts';
 import { DurableFile } from '../../../src/agent/tunnels/durable-file.ts';
 import { tunnelsCodec } from '../../../src/agent/tunnels/tunnel-store.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
@@ -40,11 +40,12 @@ describe('creating a tunnel', () => {
       {
         protocol: 'http',
         domain: 'cam.localhost',
-        forwardTo: 'http://localhost:8001',
+        upstream: expect.anything(),
         forwardsTo: 'localhost:8001',
         trafficPolicy: { on_http_request: [], on_http_response: [] },
       },
     ]);
+    expect(await connector.requests[0]?.upstream.address()).toBe('http://localhost:8001');
   });
 
   it('keeps the domain that the gateway chose', async () => {

@@ -23,9 +23,9 @@ async function setUp(names: Record<string, string[]> = {}, verifyTls = true) {
   const { log, lines } = recordingLog();
   const dialer = new UpstreamDialer({ guard, log, socketFolder, verifyTls, connectMs: 1_000 });
   const prepare = async (upstream: Upstream) => {
-    const prepared = await dialer.prepare(upstream, 'http');
+    const prepared = dialer.prepare(upstream, 'http');
     onTestFinished(() => prepared.release());
-    return prepared;
+    return { forwardTo: await prepared.address(), release: () => prepared.release() };
   };
   return { socketFolder, guard, names, prepare, lines };
 }

@@ -1,14 +1,14 @@
 import { EventEmitter } from 'node:events';
-import type { Log } from '../../../lib/log/log.ts';
-import { hostPort } from '../../../lib/network/ip-address.ts';
-import type { Clock } from '../../../lib/time/clock.ts';
-import type { Connector, Endpoint, EndpointRequest, SessionStatus } from '../connector.ts';
-import { findRoute } from '../route-watch.ts';
-import { SessionSupervisor } from '../session-supervisor.ts';
+import type { Log } from '../../lib/log/log.ts';
+import { hostPort } from '../../lib/network/ip-address.ts';
+import type { Clock } from '../../lib/time/clock.ts';
+import type { Connector, Endpoint, EndpointRequest, SessionStatus } from './connector.ts';
+import { offline } from './gateway-error.ts';
 import type { GatewayLink } from './gateway-link.ts';
-import { offline } from './sdk-error.ts';
+import { findRoute } from './route-watch.ts';
+import { SessionSupervisor } from './session-supervisor.ts';
 
-export interface NgrokConnectorOptions {
+export interface GatewayConnectorOptions {
   /** Name of the gateway until the link to it is open. */
   gateway: string;
   /** Opens the link to the gateway; may take a while. */
@@ -17,13 +17,14 @@ export interface NgrokConnectorOptions {
   log: Log;
 }
 
-export class NgrokConnector extends EventEmitter<{ online: []; offline: [] }> implements Connector {
+/** Keeps one session with a gateway, over the link that it is given. */
+export class GatewayConnector extends EventEmitter<{ online: []; offline: [] }> implements Connector {
   #link: GatewayLink | null = null;
   #supervisor: SessionSupervisor | null = null;
   /** The status until the supervisor starts. */
   #status: SessionStatus;
 
-  constructor(private readonly options: NgrokConnectorOptions) {
+  constructor(private readonly options: GatewayConnectorOptions) {
     super();
     const { gateway } = options;
     this.#status = { state: 'connecting', since: new Date(), gateway, reconnects: 0, lastError: null };

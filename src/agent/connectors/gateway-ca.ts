@@ -1,3 +1,5 @@
+import type { TrustedCas } from '../../lib/network/trusted-cas.ts';
+
 /**
  * The CA of ngrok's agent ingress, the only one that the SDK trusts there: the PEM in the binary of @ngrok/ngrok 1.7.0.
  */
@@ -25,3 +27,9 @@ KWqZI/HzaltSbgiikf3S2qu6oZHph/BpueCqLKwvJziPQGE+cYdYQzRKPJZbuorj
 1x7y/5om6zp9vGTW4PWVAW/VWw1x4zxtSQ7NrP1Ldh7Xmnb7sw==
 -----END CERTIFICATE-----
 `;
+
+/** PEM of the CAs that verify a gateway's certificate outside the SDK. */
+export function pemOf(authorities: TrustedCas | null): string | Uint8Array {
+  if (!authorities) return CLOUD_CA;
+  return 'pem' in authorities ? authorities.pem : authorities.host;
+}

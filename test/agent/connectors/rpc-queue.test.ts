@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { RpcQueue } from '../../../../src/agent/connectors/sdk/rpc-queue.ts';
-import { SteeredClock } from '../../../support/steered-clock.ts';
+import { RpcQueue } from '../../../src/agent/connectors/rpc-queue.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
 
 /** A queue and calls that end when the test says so. */
 function setUp() {

@@ -1,13 +1,10 @@
-import type { Clock } from '../../../lib/time/clock.ts';
-import { DeadlineExceeded, withDeadline } from '../../../lib/time/deadline.ts';
-import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
+import type { Clock } from '../../lib/time/clock.ts';
+import { DeadlineExceeded, withDeadline } from '../../lib/time/deadline.ts';
+import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 
 /** Calls beyond this limit are refused; no device has as many tunnels. */
 const MAX_WAITING = 4096;
-/** With a few calls queued, the SDK starts the next one without a round trip to JavaScript: 20 % faster (measured). */
-const AT_ONCE = 4;
-
-/** One SDK call that waits for the gateway's answer. */
+/** One call that waits for the gateway's answer. */
 export interface RpcCall<T> {
   /** Names the call in the error of a missed deadline. */
   what: string;
@@ -24,9 +21,8 @@ interface Job {
 }
 
 /**
- * Runs the SDK calls of one session, a few at a time. The SDK runs them one after another, behind a lock and without
- * deadlines. This queue lets each deadline count from about the start of its call, and rejects calls that have not
- * started at once when the session is lost.
+ * Runs the calls of one session, a few at a time. It lets each deadline count from about the start of its call, and
+ * rejects calls that have not started at once when the session is lost.
  */
 export class RpcQueue {
   readonly #waiting: Job[] = [];
@@ -35,12 +31,12 @@ export class RpcQueue {
 
   /**
    * @param onHang called when a call is not answered, which blocks every later one
-   * @param atOnce how many calls the SDK gets at a time
+   * @param atOnce how many calls run at a time
    */
   constructor(
     private readonly clock: Clock,
     private readonly onHang: (error: DeadlineExceeded) => void,
-    private readonly atOnce = AT_ONCE,
+    private readonly atOnce: number,
   ) {}
 
   /**

@@ -1,0 +1,258 @@
+import type { Duplex } from 'node:stream';
+import type { ZodType } from 'zod';
+import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
+import { Connection, type ConnectionUser } from '../../../agent-protocol/connection.ts';
+import { HeartbeatEcho } from '../../../agent-protocol/heartbeat.ts';
+import {
+  AuthAnswer,
+  BindAnswer,
+  CommandAnswer,
+  type ProxyHeader,
+  StopTunnel,
+  StreamType,
+  streamPrefix,
+} from '../../../agent-protocol/messages.ts';
+import { RpcCall, RpcResponder } from '../../../agent-protocol/rpc.ts';
+import { parseRpcError } from '../../../agent-protocol/rpc-error.ts';
+import { TypedStream } from '../../../agent-protocol/typed-stream.ts';
+import { ApiError, messageOf } from '../../../lib/errors.ts';
+import type { Log } from '../../../lib/log/log.ts';
+import { MemoryBudget } from '../../../lib/memory-budget.ts';
+import type { Clock } from '../../../lib/time/clock.ts';
+import { DeadlineExceeded, withDeadline, withSignal } from '../../../lib/time/deadline.ts';
+import type { Endpoint, EndpointRequest, EndpointUpstream } from '../connector.ts';
+import { offline, redact, refusalOf } from '../gateway-error.ts';
+import { type GatewaySession, SessionRefused } from '../gateway-session.ts';
+import type { ProgressMonitor } from '../progress-monitor.ts';
+import { RpcQueue } from '../rpc-queue.ts';
+import { SessionEndpoint } from '../session-endpoint.ts';
+import { ProxyStream } from './proxy-stream.ts';
+import { authRequest, bindRequest, NOT_SUPPORTED } from './requests.ts';
+import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S, SessionHeartbeat } from './session-heartbeat.ts';
+import { connectToGateway, type SessionSocketOptions } from './session-socket.ts';
+import { UpstreamStream } from './upstream-stream.ts';
+
+const CONNECT_DEADLINE_MS = 18_000;
+const BIND_DEADLINE_MS = 15_000;
+const UNBIND_DEADLINE_MS = 5000;
+/** For all endpoints together on stop, for which the process has 5 s. */
+const UNBIND_ALL_DEADLINE_MS = 2000;
+/** The gateway accepts 64 streams of an agent, one of which carries heartbeats. */
+const CALLS_AT_ONCE = 32;
+/** Bytes held for upstreams and for the gateway. */
+const MEMORY = 33_554_432;
+
+/** What later sessions take over from earlier ones. */
+export interface Continuity {
+  /** The gateway's id for this agent; it hands over the endpoints of earlier sessions with the same one. */
+  clientId: string;
+  tlsSession: Buffer | null;
+}
+
+export interface NativeSessionOptions extends Pick<SessionSocketOptions, 'address' | 'dial' | 'ca'> {
+  authtoken: string;
+  version: string;
+  metadata: string;
+  continuity: Continuity;
+  clock: Clock;
+  progress: ProgressMonitor;
+  log: Log;
+}
+
+/**
+ * Starts a session, which never reconnects.
+ *
+ * @throws {SessionRefused} when the gateway is unreachable, cannot be verified, or refuses
+ */
+export async function connectNativeSession(options: NativeSessionOptions): Promise<GatewaySession> {
+  const { address, dial, ca, continuity, clock, authtoken } = options;
+  const work = async (signal: AbortSignal) => {
+    const onTlsSession = (session: Buffer) => {
+      continuity.tlsSession = session;
+    };
+    const socket = await connectToGateway(
+      { address, dial, ca, tlsSession: continuity.tlsSession, onTlsSession },
+      signal,
+    );
+    const session = new NativeSession(socket, options);
+    signal.addEventListener('abort', () => session.end(messageOf(signal.reason)));
+    await session.start();
+    return session;
+  };
+  try {
+    return await withSignal(work, 'starting a session', CONNECT_DEADLINE_MS, undefined, clock);
+  } catch (error) {
+    if (error instanceof SessionRefused) throw error;
+    throw new SessionRefused(null, redact(messageOf(error), authtoken), { cause: error });
+  }
+}
+
+interface Served {
+  endpoint: SessionEndpoint;
+  upstream: EndpointUpstream;
+}
+
+class NativeSession implements GatewaySession, ConnectionUser {
+  readonly lost: Promise<string>;
+  #settleLost: (reason: string) => void = () => {};
+  readonly #over = new AbortController();
+  readonly #connection: Connection;
+  readonly #rpc: RpcQueue;
+  /** By the gateway's ids. */
+  readonly #served = new Map<string, Served>();
+
+  constructor(
+    socket: Duplex,
+    private readonly options: NativeSessionOptions,
+  ) {
+    this.lost = new Promise((resolve) => {
+      this.#settleLost = resolve;
+    });
+    this.#connection = new Connection(socket, this, 'agent');
+    this.#connection.limitMemory(new MemoryBudget(MEMORY));
+    this.#rpc = new RpcQueue(options.clock, (error) => this.end(error.message), CALLS_AT_ONCE);
+  }
+
+  /** Authenticates; rejects when the gateway refuses, or the connection is lost. */
+  async start(): Promise<void> {
+    const { authtoken, version, metadata, continuity, clock, progress } = this.options;
+    this.#connection.start();
+    const heartbeat = new SessionHeartbeat(this.#connection, clock, progress);
+    const { clientId } = continuity;
+    const heartbeats = { heartbeatIntervalS: HEARTBEAT_INTERVAL_S, heartbeatToleranceS: HEARTBEAT_TOLERANCE_S };
+    const request = authRequest({ authtoken, clientId, version, metadata, ...heartbeats });
+    const answer = await this.#call(StreamType.auth, request, AuthAnswer);
+    if (answer.Error !== '') {
+      this.end('refused');
+      const { code, message } = parseRpcError(redact(answer.Error, authtoken));
+      throw new SessionRefused(code, message);
+    }
+    continuity.clientId = answer.ClientId;
+    heartbeat.untilSilent(this.#over.signal).then(
+      () => this.end('the gateway no longer answers heartbeats'),
+      () => {}, // aborted: the session is over already
+    );
+  }
+
+  async open(request: EndpointRequest): Promise<Endpoint> {
+    try {
+      return await this.#rpc.call({
+        what: `binding ${request.domain ?? 'an endpoint'}`,
+        deadlineMs: BIND_DEADLINE_MS,
+        start: () => this.#bind(request),
+        // Only a session that has ended discards it.
+        discard: () => {},
+      });
+    } catch (error) {
+      if (error instanceof ApiError) throw error;
+      const message = messageOf(error);
+      throw error instanceof DeadlineExceeded ? offline(message, error) : refusalOf({ code: null, message });
+    }
+  }
+
+  end(reason: string): void {
+    this.#connection.close(new Error(reason));
+  }
+
+  async close(): Promise<void> {
+    const { clock, log } = this.options;
+    const all = Promise.allSettled(
+      [...this.#served.keys()].map((id) => this.#call(StreamType.unbind, { Id: id }, CommandAnswer)),
+    );
+    try {
+      if (!this.#over.signal.aborted) {
+        await withDeadline(all, 'unbinding all endpoints', UNBIND_ALL_DEADLINE_MS, undefined, clock);
+      }
+    } catch (error) {
+      log.debug({ reason: messageOf(error) }, 'endpoints not unbound');
+    }
+    this.end('closed by the agent');
+  }
+
+  accept(channel: Channel): void {
+    channel.receiver = new TypedStream(channel, (type) => this.#receiverFor(type, channel));
+  }
+
+  ended(reason: Error): void {
+    if (this.#over.signal.aborted) return;
+    this.#over.abort();
+    const { message } = reason;
+    this.#rpc.close(offline(message));
+    for (const { endpoint } of this.#served.values())
+      endpoint.end({ code: null, message: `session ended: ${message}` });
+    this.#served.clear();
+    this.#settleLost(message);
+  }
+
+  #receiverFor(type: number, channel: Channel): ChannelReceiver {
+    switch (type) {
+      case StreamType.proxy:
+        return new ProxyStream(channel, (header) => this.#serve(header, channel));
+      case StreamType.heartbeat:
+        return new HeartbeatEcho(channel);
+      case StreamType.stopTunnel:
+        return this.#responder(channel, (body) => this.#stop(body));
+      default:
+        return this.#responder(channel, () => NOT_SUPPORTED);
+    }
+  }
+
+  #responder(channel: Channel, answer: (body: unknown) => object): RpcResponder {
+    const report = (err: unknown) => this.options.log.error({ err }, 'request of the gateway failed');
+    return new RpcResponder(channel, async (request) => ({ body: answer(request.parse()) }), report);
+  }
+
+  #serve({ Id, Proto }: ProxyHeader, channel: Channel): ChannelReceiver | null {
+    const served = this.#served.get(Id);
+    if (!served) return null;
+    return new UpstreamStream(channel, served.upstream.connect(), Proto === 'http' || Proto === 'https');
+  }
+
+  #stop(body: unknown): object {
+    const { Id, Message, ErrorCode } = StopTunnel.parse(body);
+    this.#served.get(Id)?.endpoint.end({ code: ErrorCode || null, message: redact(Message, this.options.authtoken) });
+    return {};
+  }
+
+  async #bind(request: EndpointRequest): Promise<SessionEndpoint> {
+    const answer = await this.#call(StreamType.bind, bindRequest(request), BindAnswer);
+    if (answer.Error !== '') throw refusalOf(parseRpcError(redact(answer.Error, this.options.authtoken)));
+    const { Id: id, URL: url } = answer;
+    const endpoint = new SessionEndpoint(url, () => this.#unbind(id));
+    this.#served.set(id, { endpoint, upstream: request.upstream });
+    return endpoint;
+  }
+
+  async #unbind(id: string): Promise<void> {
+    this.#served.delete(id);
+    // The end of a session ends its endpoints.
+    if (this.#over.signal.aborted) return;
+    try {
+      await this.#rpc.call(
+        {
+          what: 'unbinding the endpoint',
+          deadlineMs: UNBIND_DEADLINE_MS,
+          start: () => this.#call(StreamType.unbind, { Id: id }, CommandAnswer),
+          discard: () => {},
+        },
+        true,
+      );
+    } catch (error) {
+      // Ending the session makes sure that the endpoint ends.
+      this.end(`endpoint could not be unbound: ${messageOf(error)}`);
+    }
+  }
+
+  /** Sends a request; resolves to the gateway's answer. The gateway opens streams to an endpoint once it is processed. */
+  async #call<T>(type: number, body: object, schema: ZodType<T>): Promise<T> {
+    const channel = this.#connection.channel();
+    channel.write(Buffer.concat([streamPrefix(type), Buffer.from(JSON.stringify(body))]));
+    const answer = new Promise<unknown>((resolve, reject) => {
+      channel.receiver = new RpcCall(channel, { resolve, reject });
+    });
+    this.#connection.open(channel);
+    const parsed = schema.safeParse(await answer);
+    if (!parsed.success) throw new Error('malformed answer of the gateway', { cause: parsed.error });
+    return parsed.data;
+  }
+}

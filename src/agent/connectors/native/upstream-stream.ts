@@ -1,0 +1,105 @@
+import type { Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
+import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
+
+/** How long an upstream may take to read the rest of a stream that has ended, in milliseconds. */
+const LINGER_MS = 60_000;
+/** As the SDK answers (1.7.0); our gateway makes its own page of it. */
+const UNREACHABLE = 'HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\ncontent-length: 22\r\n\r\nfailed to dial backend';
+
+/**
+ * Joins a stream of the session to a connection of the upstream. Each side's end and reset reach the other as what they
+ * are, and a side that does not read slows down only this stream.
+ */
+export class UpstreamStream implements ChannelReceiver {
+  #socket: Socket | null = null;
+  /** Bytes for the upstream until it is connected. */
+  #early: Buffer[] = [];
+  #answered = false;
+  #ended = false;
+  #closed = false;
+
+  /**
+   * @param connecting the upstream's connection, paused
+   * @param isHttp whether clients get a response of their own when the upstream is unreachable
+   */
+  constructor(
+    private readonly channel: Channel,
+    connecting: Promise<Socket>,
+    isHttp: boolean,
+  ) {
+    // The credit tells the gateway that the stream was accepted, so that it opens further ones.
+    channel.acknowledge();
+    channel.pause();
+    connecting.then(
+      (socket) => this.#join(socket),
+      () => this.#fail(isHttp),
+    );
+  }
+
+  onData(payload: Buffer): void {
+    if (!this.#answered) this.channel.acknowledge();
+    if (this.#socket === null) this.#early.push(payload);
+    else if (!this.#socket.write(payload)) this.channel.pause();
+  }
+
+  onEnd(): void {
+    this.#ended = true;
+    this.#socket?.end();
+  }
+
+  onDrain(): void {
+    this.#socket?.resume();
+  }
+
+  onClosed(error?: Error): void {
+    this.#closed = true;
+    this.#early = [];
+    const socket = this.#socket;
+    if (socket === null) return;
+    if (error) reset(socket);
+    else socket.setTimeout(LINGER_MS, () => socket.destroy());
+  }
+
+  #join(socket: Socket): void {
+    if (this.#closed) {
+      socket.destroy();
+      return;
+    }
+    const { channel } = this;
+    this.#socket = socket;
+    socket.on('data', (chunk: Buffer) => {
+      this.#answered = true;
+      if (!channel.write(chunk)) socket.pause();
+    });
+    socket.on('drain', () => channel.resume());
+    socket.on('end', () => channel.end());
+    socket.on('error', () => socket.destroy());
+    socket.on('close', () => {
+      const isInOrder = socket.readableEnded && socket.writableFinished;
+      if (!isInOrder && !channel.closed) channel.abort();
+    });
+    for (const bytes of this.#early) socket.write(bytes);
+    this.#early = [];
+    channel.resume();
+    if (this.#ended) socket.end();
+  }
+
+  #fail(isHttp: boolean): void {
+    if (this.#closed) return;
+    if (isHttp) {
+      this.channel.receiver = { onData() {}, onEnd() {} };
+      this.channel.resume();
+      this.channel.write(Buffer.from(UNREACHABLE));
+      this.channel.end();
+    } else {
+      this.channel.abort();
+    }
+  }
+}
+
+function reset(socket: Socket): void {
+  // Only TCP connections have a reset.
+  if (socket instanceof TLSSocket || socket.remoteAddress === undefined) socket.destroy();
+  else socket.resetAndDestroy();
+}
