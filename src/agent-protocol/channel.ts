@@ -1,7 +1,9 @@
 import { trackBuffer } from '../lib/process/minor-gc.ts';
 import type { ByteReceiver } from './byte-channel.ts';
 import { ByteQueue } from './byte-queue.ts';
+import { CreditPacer, type PacedStream } from './credit-pacer.ts';
 import { type FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
+import type { RoundTrip } from './round-trip.ts';
 
 // Window sizes and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
 
@@ -9,6 +11,13 @@ import { type FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
 export const WINDOW = 262_144;
 /** Received bytes are credited in steps of this size instead of frame by frame. */
 const CREDIT_STEP = 65_536;
+/**
+ * A stream becomes bulk when so many steps of credit follow each other within so many round trips each, after 192 KiB. On
+ * shorter paths, the window does not limit it.
+ */
+const BULK_STEPS = 2;
+const BULK_ROUND_TRIPS = 2;
+const BULK_LEAST_MS = 2;
 /** Queued bytes at which `write` tells the writer to wait. */
 const SEND_HIGH_WATER = 131_072;
 /** Larger frames would delay the connection's other streams. */
@@ -39,6 +48,9 @@ export interface ChannelHost {
   /** Number of the current turn of the event loop. */
   readonly turn: number;
   readonly peerHonoursReset: boolean;
+  readonly roundTrip: RoundTrip;
+  /** Bytes of memory that a stream may be granted credit for. */
+  readonly room: number;
   /** Schedules a call of {@link Channel.flushInto}. */
   ready(channel: Channel): void;
   /** Schedules a call of {@link Channel.deliver}. */
@@ -67,8 +79,14 @@ export class Channel {
   #ending = false;
   #finSent = false;
 
+  /** When the first frame was sent, until its credit arrives: peers credit it at once. */
+  #openedAt: number | null = null;
+
   #receiveWindow = WINDOW;
   #uncredited = 0;
+  #pacer: CreditPacer | null = null;
+  #quickSteps = 0;
+  #steppedAt = 0;
   #paused = false;
   #finReceived = false;
   /** Received bytes that the receiver gets later. */
@@ -146,6 +164,7 @@ export class Channel {
       this.reset(MuxError.cancelled);
       return;
     }
+    if (this.#pacer !== null) this.#uncredited = WINDOW;
     this.#drop();
     this.acknowledge();
     this.end();
@@ -197,6 +216,7 @@ export class Channel {
     const length = Math.min(this.#allowed(), MAX_FRAME, this.#waiting.length);
     const fin = this.#ending && this.#waiting.length === length;
     if (length > 0 || this.#synDue || fin) {
+      if (this.#synDue) this.#openedAt = performance.now();
       this.#sendWindow -= length;
       this.host.hold(-length);
       out.data(this.id, this.#waiting.take(length), length, { syn: this.#synDue, fin });
@@ -228,6 +248,7 @@ export class Channel {
   receivePayload(piece: Buffer): void {
     if (this.#aborted || this.#closed) return;
     this.#uncredited += piece.length;
+    this.#pacer?.receive(piece.length, performance.now());
     if (this.#mayPass(piece)) this.receiver.onData(piece);
     else this.#hold(piece);
     if (!this.#paused) this.#credit();
@@ -236,6 +257,7 @@ export class Channel {
   receiveFin(): void {
     if (this.#closed || this.#finReceived) return;
     this.#finReceived = true;
+    this.#endPacing();
     this.#deliver();
     if (!this.#aborted) this.receiver.onEnd();
     if (this.#finSent) this.#close();
@@ -248,6 +270,7 @@ export class Channel {
   receiveCredit(increment: number): void {
     this.#sendWindow = Math.min(this.#sendWindow + increment, WINDOW);
     this.#credited += increment;
+    this.#measureRoundTrip();
     this.receiver.onCredit?.(this.#credited);
     if (this.#waiting.length > 0) this.host.ready(this);
   }
@@ -284,8 +307,59 @@ export class Channel {
   }
 
   #credit(): void {
-    if (this.#uncredited < CREDIT_STEP || this.#closed || this.#finReceived) return;
+    if (this.#closed || this.#finReceived) return;
+    if (this.#pacer !== null) {
+      this.#pacer.grant(performance.now());
+      return;
+    }
+    if (this.#uncredited < CREDIT_STEP) return;
     this.#grant(this.#uncredited);
+    this.#detectBulk();
+  }
+
+  #detectBulk(): void {
+    const roundTrip = this.host.roundTrip.least;
+    const now = performance.now();
+    const isQuick = now - this.#steppedAt < BULK_ROUND_TRIPS * (roundTrip ?? 0);
+    this.#quickSteps = isQuick ? this.#quickSteps + 1 : 0;
+    this.#steppedAt = now;
+    if (this.#quickSteps < BULK_STEPS || (roundTrip ?? 0) < BULK_LEAST_MS) return;
+    this.#quickSteps = 0;
+    this.#pacer = new CreditPacer(this.#paced(), this.#receiveWindow, now);
+  }
+
+  #paced(): PacedStream {
+    const channel = this;
+    return {
+      get roundTrip() {
+        return channel.host.roundTrip.least ?? 0;
+      },
+      get room() {
+        return channel.host.room;
+      },
+      get withheld() {
+        return channel.#paused;
+      },
+      grant: (bytes) => this.#grant(bytes),
+      onSilence: () => {
+        this.#endPacing();
+        // The peer knows how much credit it has; a full window makes up for all that it may miss.
+        this.#uncredited = WINDOW;
+        if (!this.#paused) this.#credit();
+      },
+    };
+  }
+
+  #endPacing(): void {
+    this.#pacer?.stop();
+    this.#pacer = null;
+  }
+
+  #measureRoundTrip(): void {
+    if (this.#openedAt === null) return;
+    const now = performance.now();
+    this.host.roundTrip.add(now - this.#openedAt, now);
+    this.#openedAt = null;
   }
 
   #grant(bytes: number): void {
@@ -304,6 +378,7 @@ export class Channel {
 
   /** Drops what is queued in both directions. */
   #drop(): void {
+    this.#endPacing();
     this.host.hold(-this.memory);
     this.#waiting.clear();
     this.#held = null;

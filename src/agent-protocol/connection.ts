@@ -3,6 +3,7 @@ import type { MemoryBudget, MemoryUser } from '../lib/memory-budget.ts';
 import { trackBuffer } from '../lib/process/minor-gc.ts';
 import { Channel, type ChannelHost } from './channel.ts';
 import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
+import { RoundTrip } from './round-trip.ts';
 
 // Limits and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
 
@@ -10,6 +11,8 @@ import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolati
 const OUTPUT_HIGH_WATER = 262_144;
 /** Bytes held for streams below this are not reported to the memory budget. */
 const MEMORY_FLOOR = 65_536;
+/** Share of the remaining memory that one stream may be granted credit for. */
+const STREAM_SHARE = 1 / 8;
 /** What a received chunk costs besides its bytes: chunks of one byte must not be cheap. */
 const CHUNK_BYTES = 64;
 /**
@@ -99,6 +102,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   #reported = 0;
   #limits: ConnectionLimits;
   #budget: MemoryBudget | null = null;
+  readonly roundTrip = new RoundTrip();
   turn = 0;
   /** When the last bytes arrived, in milliseconds of `performance.now()`. */
   lastReadAt = performance.now();
@@ -273,6 +277,10 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   reset(streamId: number, code: MuxError): void {
     this.#out.reset(streamId, code);
     this.#scheduleFlush();
+  }
+
+  get room(): number {
+    return (this.#budget?.room ?? 0) * STREAM_SHARE;
   }
 
   holds(channel: Channel): void {

@@ -20,6 +20,12 @@ export class MemoryBudget implements MemoryUser {
     return this.#total;
   }
 
+  /** Bytes until the limit. */
+  get room(): number {
+    const own = Math.max(0, this.limit - this.#total);
+    return this.whole === null ? own : Math.min(own, this.whole.room);
+  }
+
   /** Records how many bytes a user holds now. */
   report(user: MemoryUser, bytes: number): void {
     const before = this.#held.get(user) ?? 0;

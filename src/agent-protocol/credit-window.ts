@@ -1,0 +1,65 @@
+/** Credit that may be outstanding on a stream at most, in bytes. */
+const MOST = 4_194_304;
+/** Rates are the most of so many samples; each takes a round trip, or `LEAST_SAMPLE_MS` on short links. */
+const SAMPLES = 8;
+const LEAST_SAMPLE_MS = 20;
+/** Credit in bandwidth-delay products: as long as more of it makes the stream faster, and then. */
+const STARTING = 2;
+const CRUISING = 1.15;
+/** A stream has its speed when the best rate has not grown by a quarter in so many samples. */
+const FASTER = 1.25;
+const PATIENCE = 3;
+
+/**
+ * How much credit a bulk stream should have outstanding: about what the path holds at the rate at which data arrives. More
+ * would only lengthen the queue in the peer's socket, where small responses wait. The search for the rate is that of the
+ * congestion control BBR (draft-cardwell-iccrg-bbr-congestion-control), on credit instead of packets.
+ */
+export class CreditWindow {
+  /** Bytes. */
+  target: number;
+  #rates: number[] = [];
+  #bytes = 0;
+  #gain = STARTING;
+  #best = 0;
+  #samplesWithoutGrowth = 0;
+
+  /**
+   * @param least credit of a stream that is not bulk
+   * @param step received bytes that wait until they are credited
+   * @param since now, in milliseconds of `performance.now()`
+   */
+  constructor(
+    private readonly least: number,
+    private readonly step: number,
+    private since: number,
+  ) {
+    this.target = least;
+  }
+
+  /**
+   * Records received bytes.
+   *
+   * @param roundTrip milliseconds without queues
+   * @param room bytes of memory that the stream may take
+   */
+  receive(bytes: number, now: number, roundTrip: number, room: number): void {
+    this.#bytes += bytes;
+    const ms = now - this.since;
+    if (ms < Math.max(roundTrip, LEAST_SAMPLE_MS)) return;
+    this.#rates.push(this.#bytes / ms);
+    if (this.#rates.length > SAMPLES) this.#rates.shift();
+    this.#bytes = 0;
+    this.since = now;
+    const rate = Math.max(...this.#rates);
+    this.#start(rate);
+    this.target = Math.max(this.least, Math.min(this.#gain * rate * roundTrip + this.step, MOST, room));
+  }
+
+  #start(rate: number): void {
+    if (this.#gain === CRUISING) return;
+    this.#samplesWithoutGrowth = rate > this.#best * FASTER ? 0 : this.#samplesWithoutGrowth + 1;
+    if (this.#samplesWithoutGrowth === 0) this.#best = rate;
+    else if (this.#samplesWithoutGrowth >= PATIENCE) this.#gain = CRUISING;
+  }
+}
