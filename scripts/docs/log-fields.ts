@@ -50,6 +50,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   place: 'phase and rule of the traffic policy',
   port: 'port',
   problem: 'what failed',
+  problems: 'the first ten problems, with their places',
   reason: 'what failed, as text',
   renews_at: 'when the certificate renews',
   retries_at: 'when the next attempt starts',
@@ -66,4 +67,5 @@ export const FIELDS: Readonly<Record<string, string>> = {
   upstream: 'upstream',
   url: 'URL',
   version: 'version of the agent',
+  warnings: 'number of warnings',
 };

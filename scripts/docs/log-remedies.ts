@@ -54,6 +54,7 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'tcp endpoint listener failed': 'check the limit of open files',
   'tcp port not recorded': 'check the disk',
   'traffic policy failed': 'correct the policy of the endpoint',
+  'traffic policy is probably wrong': 'correct the rules that `problems` names',
   'tunnel failed; retrying': 'fix what `reason` names, such as the authtoken’s ACL',
   'unexpected bind error': 'report it as a bug',
   'unexpected error in the API': 'report it as a bug',

@@ -66,7 +66,10 @@ function* compileStepwise(
   const problems = new ProblemList();
   const ports = { ...standalonePorts(), ...options.ports };
   const target = { protocol, internal, fixedTermination };
-  const policy = yield* compilePhases(isEmpty ? '{}' : text, { target, frame, ports, problems, warn: () => {} });
+  const warnings = new Set<string>();
+  const warn = (place: string, message: string) => warnings.add(`${place}: ${message}`);
+  const policy = yield* compilePhases(isEmpty ? '{}' : text, { target, frame, ports, problems, warn });
   problems.throwIfAny();
+  if (warnings.size > 0) ports.onWarnings([...warnings]);
   return policy;
 }

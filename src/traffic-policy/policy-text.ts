@@ -1,4 +1,4 @@
-import { parse as parseYaml } from 'yaml';
+import { Parser, parse } from 'yaml';
 import { z } from 'zod';
 import { messageOf } from '../lib/errors.ts';
 import { parseJson } from '../lib/json-text.ts';
@@ -91,8 +91,9 @@ function rawRule({ expressions, actions }: z.infer<typeof Rule>, place: string):
 function parseText(text: string): unknown {
   let value: unknown;
   try {
-    value = text.trimStart().startsWith('{') ? parseJsonOrYaml(text) : parseYaml(text, YAML_OPTIONS);
+    value = text.trimStart().startsWith('{') ? parseJsonOrYaml(text) : parseYaml(text);
   } catch (error) {
+    if (error instanceof PolicyRefused) throw error;
     // A quotation may contain a password, and refusals are logged.
     const problem = messageOf(error).replace(/"(?:[^"\\]|\\.)*"/g, '"…"');
     throw refusal('ERR_NGROK_2236', `the policy is neither JSON nor YAML: ${problem}`);
@@ -100,12 +101,35 @@ function parseText(text: string): unknown {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw refusal('ERR_NGROK_2236', 'the policy is not a map of phases');
   }
-  if (isDeep(value)) throw refusal('ERR_NGROK_2250', `the policy is nested more than ${MAX_NESTING} deep`);
+  if (isDeep(value, MAX_NESTING)) throw tooDeep();
   return value;
 }
 
 /** Limits aliases, which can multiply. The core schema has only values of JSON, for example no timestamps. */
 const YAML_OPTIONS = { maxAliasCount: 20, schema: 'core', logLevel: 'error', prettyErrors: false } as const;
+
+/**
+ * Like the library's function, but refuses deep nesting before it: the library goes as deep as the text, and V8 can end the
+ * process when the stack is used up.
+ *
+ * @throws {PolicyRefused} for text that is nested too deeply
+ */
+function parseYaml(text: string): unknown {
+  // Each level takes at least one of these.
+  const levels = text.match(/[[{]|[-?:](?=\s|$)/g)?.length ?? 0;
+  if (levels > MAX_NESTING && isDeepYaml(text)) throw tooDeep();
+  return parse(text, YAML_OPTIONS);
+}
+
+/** The library's parser builds a tree of tokens without recursion. */
+function isDeepYaml(text: string): boolean {
+  for (const document of new Parser().parse(text)) if (isDeep(document, 4 * MAX_NESTING)) return true;
+  return false;
+}
+
+function tooDeep(): PolicyRefused {
+  return refusal('ERR_NGROK_2250', `the policy is nested more than ${MAX_NESTING} deep`);
+}
 
 /** YAML also allows braces, with unquoted keys; but for JSON, the JSON parser has the better errors. */
 function parseJsonOrYaml(text: string): unknown {
@@ -116,8 +140,9 @@ function parseJsonOrYaml(text: string): unknown {
   } catch (error) {
     if (error instanceof PolicyRefused) throw error;
     try {
-      return parseYaml(text, YAML_OPTIONS);
-    } catch {
+      return parseYaml(text);
+    } catch (error) {
+      if (error instanceof PolicyRefused) throw error;
       // The message of JSON.parse would quote the text around the error.
       return parseJson(text);
     }
@@ -149,10 +174,10 @@ function rejectDuplicateNames(text: string): void {
 }
 
 /** Goes level by level: the nesting of a text can exceed the stack. */
-function isDeep(value: object): boolean {
+function isDeep(value: object, limit: number): boolean {
   let level: unknown[] = [value];
   for (let depth = 0; level.length > 0; depth++) {
-    if (depth > MAX_NESTING) return true;
+    if (depth > limit) return true;
     level = level.flatMap((each) => (typeof each === 'object' && each !== null ? Object.values(each) : []));
   }
   return false;

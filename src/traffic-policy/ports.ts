@@ -59,6 +59,8 @@ export interface PolicyPorts {
   fetch(url: string, maxBytes: number): Promise<Buffer>;
   /** Receives the lines of the action log. */
   onLog(entry: PolicyLogEntry): void;
+  /** Receives what is valid in a policy but probably a mistake, with its places, when it is compiled. */
+  onWarnings(warnings: readonly string[]): void;
   /** Receives failures, at most once a minute for each place. */
   onTrouble(trouble: PolicyTrouble): void;
 }
@@ -77,6 +79,7 @@ export function standalonePorts(): PolicyPorts {
     secret: () => null,
     fetch: fetchDocument,
     onLog: () => {},
+    onWarnings: () => {},
     onTrouble: () => {},
   };
 }

@@ -65,7 +65,10 @@ function evaluated(expression: string, variables: Record<string, Value>): Value 
   const roots = new Set([...names].map((name) => name.split('.', 1)[0] ?? ''));
   const inputs = Object.fromEntries(Object.entries(variables).map(([name, value]) => [name, inputOf(value)]));
   try {
-    const compiled = compileExpression(expression, { names, roots, open: names, members: new Set() });
+    const compiled = compileExpression(expression, {
+      ...{ names, roots, open: names, members: new Set() },
+      kinds: new Map(),
+    });
     return described(
       compiled.evaluate({ variables: inputs, budget: new Budget(), random: () => 0, secret: () => null }),
     );

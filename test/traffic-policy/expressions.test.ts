@@ -95,7 +95,6 @@ describe('variables', () => {
     ['req.user_agent.is_mobile && !req.user_agent.is_bot', true],
     ['req.ts.header_received', '2026-07-01T12:30:15.500Z'],
     ['res.status_code >= 500', true],
-    ["res.status_code == '503'", false],
     ['res.headers', expect.objectContaining({ 'content-type': ['text/html'] })],
     ["res.cookies['a'].map(c, c.value)", ['2', '1']],
     ["res.cookies['a'][0].max_age", '60s'],
@@ -253,6 +252,10 @@ describe('an expression is rejected', () => {
     [`'${'a'.repeat(4100)}'`, /longer than 4096/],
     ["req.url.path.matches('^/(?!public)')", /error parsing regexp/],
     ["matches('a', '(')", /error parsing regexp/],
+    ["res.status_code == '503'", /res\.status_code is a number and never equals a text; remove the quotes/],
+    ["'a' != req.content_length", /compare it with a number/],
+    ["res.status_code in [200, '204']", /never equals a text/],
+    ["req.user_agent.is_bot == 'true'", /is a bool and never equals a text; remove the quotes/],
     [`'a'.matches(r'${'\\pL'.repeat(51)}')`, /more than 50 Unicode classes/],
   ];
 

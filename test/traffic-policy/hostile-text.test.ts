@@ -174,6 +174,22 @@ describe('hostile text', () => {
     compile(text);
   });
 
+  it.each([
+    ['brackets', `on_http_request: ${'['.repeat(30_000)}`],
+    ['maps', `on_http_request: ${'{a: '.repeat(10_000)}`],
+    ['lists', `on_http_request:\n${'- '.repeat(30_000)}`],
+    ['keys', `${'? '.repeat(30_000)}a`],
+    ['brackets behind a quote', `{a: 'it''s', b: ${'["]", '.repeat(9000)}`],
+  ])('that nests %s deeply is rejected before the stack is used up', (_, text) => {
+    expect(checkPolicy(text, ['https'])[0]?.code).toBe('ERR_NGROK_2250');
+  });
+
+  it('may have many rules in YAML, which are not nested deeply', () => {
+    const rule =
+      '  - expressions: ["req.url.path == \'/a\'"]\n    actions: [{ type: deny, config: { status_code: 404 } }]\n';
+    expect(checkPolicy(`on_http_request:\n${rule.repeat(100)}`, ['https'])).toEqual([]);
+  });
+
   it('with as many of the most expensive expressions as allowed compiles quickly', () => {
     const rules = Array.from({ length: 15 }, (_, at) => ({
       expressions: [`true${`&&${at}<2`.repeat(600)}`],

@@ -1,3 +1,5 @@
+import { hash } from 'node:crypto';
+import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { compiledLater } from '../../traffic-policy/compiled-policy.ts';
@@ -7,6 +9,10 @@ import type { PolicyPorts } from '../../traffic-policy/ports.ts';
 import { PolicyStates } from '../../traffic-policy/state/policy-state.ts';
 import { ProcessorTimes } from '../../traffic-policy/state/processor-time.ts';
 import type { EndpointProtocol } from './endpoint.ts';
+
+/** Policies with warnings that are remembered, so that each is logged once. */
+const MAX_WARNED = 10_000;
+const LOGGED_WARNINGS = 10;
 
 export interface EndpointPoliciesOptions {
   /** Looks up the rules of IP policies. */
@@ -42,6 +48,8 @@ export class EndpointPolicies {
   #latest: { kind: string; policy: CompiledPolicy } | null = null;
 
   readonly #times: ProcessorTimes;
+  /** Policies whose warnings are in the log already. */
+  readonly #warned = new BoundedMap<string, true>(MAX_WARNED);
   readonly #compressionTimes: ProcessorTimes;
 
   constructor(private readonly options: EndpointPoliciesOptions) {
@@ -83,8 +91,19 @@ export class EndpointPolicies {
       ...(fetch && { fetch }),
       onLog: ({ endpointId, clientIp, place, metadata }) =>
         log.info({ url, endpoint: endpointId, client: clientIp, place, metadata }, 'traffic policy log'),
+      onWarnings: (warnings) => this.#warn(url, warnings),
       onTrouble: ({ place, code, message, times, cause }) =>
         log.warn({ url, place, code, problem: message, times, err: cause }, 'traffic policy failed'),
     };
+  }
+
+  /** Agents bind the same policy whenever they reconnect: each is reported once. */
+  #warn(url: string, warnings: readonly string[]): void {
+    const what = hash('sha256', JSON.stringify([url, warnings]));
+    const isKnown = this.#warned.get(what) !== undefined;
+    this.#warned.set(what, true);
+    if (isKnown) return;
+    const problems = warnings.slice(0, LOGGED_WARNINGS);
+    this.options.log.warn({ url, warnings: warnings.length, problems }, 'traffic policy is probably wrong');
   }
 }

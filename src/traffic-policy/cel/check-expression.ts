@@ -5,11 +5,15 @@ import { callProblem, isNamespaced, rootReadBy } from './environment.ts';
 import { expandSortBy, limitLoop } from './macros.ts';
 import { becomeCall, type CallExpr, type ComprehensionExpr, type Expr, qualifiedName, textLiteral } from './syntax.ts';
 
+export type VariableKind = 'number' | 'bool';
+
 /** All variables, and those that are available in the phase of the expression. */
 export interface Declarations {
   readonly names: ReadonlySet<string>;
   /** Names inside the value of a variable. */
   readonly members: ReadonlySet<string>;
+  /** Of the variables that are never text. */
+  readonly kinds: ReadonlyMap<string, VariableKind>;
   /** The first parts of the names that are available in this phase. */
   readonly roots: ReadonlySet<string>;
   /** Namespaces whose members are known only when the policy runs. */
@@ -217,6 +221,13 @@ class Check {
       this.visit(call.target, place);
     }
     for (const arg of call.args) this.visit(arg, place);
+    if (call.function === '_==_' || call.function === '_!=_') {
+      this.#checkComparison(first, second, place);
+      this.#checkComparison(second, first, place);
+    }
+    if (call.function === '@in' && second?.exprKind.case === 'listExpr') {
+      for (const element of second.exprKind.value.elements) this.#checkComparison(first, element, place);
+    }
     if (call.function === 'matches') this.#checkLiteralPattern(call.args.at(-1));
     if (call.function === '_[_]') this.#checkIndex(first, second, place);
     if (call.function === '@in') this.#noteVariable(this.findings.guarded, second);
@@ -229,6 +240,18 @@ class Check {
     if (text === null) return;
     checkedPattern(text, '', this.patterns);
     this.findings.patternCost += patternCost(text);
+  }
+
+  /** A rule that compares a number with text would never match, and let through what it is there to reject. */
+  #checkComparison(variable: Expr | undefined, literal: Expr | undefined, place: Place): void {
+    const kind = literalKind(literal);
+    const name = qualifiedName(variable);
+    if (kind === null || name === null || place.bound.has(name.split('.', 1)[0] ?? '')) return;
+    const expected = this.declarations.kinds.get(name);
+    if (expected === undefined || expected === kind) return;
+    const isQuoted = kind === 'text' && NUMBER_OR_BOOL[expected].test(literalText(literal) ?? '');
+    const advice = isQuoted ? 'remove the quotes' : `compare it with a ${expected}`;
+    throw refusal('ERR_NGROK_2200', `${name} is a ${expected} and never equals a ${kind}; ${advice}`);
   }
 
   #requireCall(name: string, isMethod: boolean, args: number, qualified: string | null = null): void {
@@ -280,6 +303,25 @@ class Check {
     const visited = this.visited;
     this.visit(loop.loopStep, inside);
     limitLoop(loop, TURN_COST + (this.visited - visited) * NODE_COST);
+  }
+}
+
+const NUMBER_OR_BOOL: Readonly<Record<VariableKind, RegExp>> = { number: /^\d+$/, bool: /^(?:true|false)$/ };
+
+/** @returns null for what is no literal, and for literals of other types */
+function literalKind(expr: Expr | undefined): VariableKind | 'text' | null {
+  const kind = expr?.exprKind;
+  switch (kind?.case === 'constExpr' ? kind.value.constantKind.case : undefined) {
+    case 'stringValue':
+      return 'text';
+    case 'boolValue':
+      return 'bool';
+    case 'int64Value':
+    case 'uint64Value':
+    case 'doubleValue':
+      return 'number';
+    default:
+      return null;
   }
 }
 

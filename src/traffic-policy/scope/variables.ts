@@ -1,5 +1,5 @@
 import type { CelInput } from '@bufbuild/cel';
-import type { Declarations } from '../cel/check-expression.ts';
+import type { Declarations, VariableKind } from '../cel/check-expression.ts';
 import { sizeOf } from '../cel/metered-environment.ts';
 import type { Phase } from '../document.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
@@ -24,13 +24,31 @@ const OPEN: ReadonlySet<string> = new Set([
   'res.content_type.parameters',
   'conn.k8s.pod.metadata.annotations',
 ]);
+/** Variables that are no text, and lack a value at most. Values in HTTP are text, which tempts to compare them with text. */
+const KINDS: ReadonlyMap<string, VariableKind> = new Map([
+  ...['res.status_code', 'req.content_length', 'res.content_length', 'req.url.port', 'endpoint.port'].map(numeric),
+  ...['conn.client_port', 'conn.server_port', 'conn.bytes_in', 'conn.bytes_out'].map(numeric),
+  ...[...NAMES].filter((name) => name.endsWith('.as.number')).map(numeric),
+  ...[...NAMES].filter((name) => /\.is_[a-z_]+$/.test(name)).map((name): [string, VariableKind] => [name, 'bool']),
+]);
+
+function numeric(name: string): [string, VariableKind] {
+  return [name, 'number'];
+}
+
 const ANYWHERE = ['conn', 'endpoint', 'time', 'vars', 'actions'];
 
 /** The variables that expressions can read, by phase. */
 export const DECLARATIONS: Readonly<Record<Phase, Declarations>> = {
-  on_tcp_connect: { names: NAMES, members: MEMBERS, open: OPEN, roots: new Set(ANYWHERE) },
-  on_http_request: { names: NAMES, members: MEMBERS, open: OPEN, roots: new Set([...ANYWHERE, 'req']) },
-  on_http_response: { names: NAMES, members: MEMBERS, open: OPEN, roots: new Set([...ANYWHERE, 'req', 'res']) },
+  on_tcp_connect: { names: NAMES, members: MEMBERS, kinds: KINDS, open: OPEN, roots: new Set(ANYWHERE) },
+  on_http_request: { names: NAMES, members: MEMBERS, kinds: KINDS, open: OPEN, roots: new Set([...ANYWHERE, 'req']) },
+  on_http_response: {
+    names: NAMES,
+    members: MEMBERS,
+    kinds: KINDS,
+    open: OPEN,
+    roots: new Set([...ANYWHERE, 'req', 'res']),
+  },
 };
 
 /** Reading a variable costs this much, and one unit for each character, byte, element or member. */

@@ -46,6 +46,28 @@ function setUp({ ms, share, compileMs = 0 }: { ms: number; share: number; compil
 
 const ask = (policy: CompiledPolicy) => policy.onHttpRequest?.(requestFor());
 
+it('a policy that is probably wrong is logged once, whenever agents bind it', async () => {
+  const lines: object[] = [];
+  const log = { ...silentLog, warn: (fields: object, text: string) => void lines.push({ ...fields, text }) };
+  const policies = new EndpointPolicies({ ipPolicies: () => null, log: log as typeof silentLog });
+  const rule = { expressions: ["req.headers['x-a'][0] == 'b'"], actions: [{ type: 'deny' }] };
+  const frame = { before: {}, after: {} };
+  for (const path of ['/a', '/b']) {
+    const text = JSON.stringify({ on_http_request: [rule, { ...rule, expressions: [`req.url.path == '${path}'`] }] });
+    const target = { protocol: 'https', url: 'https://a.example.com', payer: 'cr_1', internal: false, frame } as const;
+    await policies.compile(text, target);
+    await policies.compile(text, target);
+  }
+  const problem = expect.stringMatching(/^on_http_request\[0\].*req\.headers lacks the key/);
+  const line = {
+    url: 'https://a.example.com',
+    warnings: 1,
+    problems: [problem],
+    text: 'traffic policy is probably wrong',
+  };
+  expect(lines).toEqual([line]);
+});
+
 describe('the processor time of an authtoken', () => {
   it('is used up by its policies, which then answer 503 until it is refilled', async () => {
     const { clock, compile, useUp } = setUp({ ms: 300, share: 0.1 });
