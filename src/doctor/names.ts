@@ -1,7 +1,7 @@
-import { promises as dns } from 'node:dns';
 import { isIP } from 'node:net';
 import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
+import { addressesOf } from '../lib/network/loopback-names.ts';
 import { displayProxy } from '../lib/network/proxy-rules.ts';
 import { withDeadline } from '../lib/time/deadline.ts';
 import { type Check, check, failed, ok, type Result, skipped, summarize } from './finding.ts';
@@ -16,7 +16,7 @@ const CHECK_NAME_SERVER = 'check the network and its name server (resolvectl sta
 export type Resolve = (name: string) => Promise<string[]>;
 
 export const systemResolve: Resolve = async (name) => {
-  const found = await withDeadline(dns.lookup(name, { all: true }), `resolving ${name}`, LOOKUP_MS);
+  const found = await withDeadline(addressesOf(name), `resolving ${name}`, LOOKUP_MS);
   return found.map(({ address }) => address);
 };
 

@@ -5,6 +5,7 @@ import { parseUpstream, type Upstream } from '../agent/upstreams/upstream.ts';
 import { UpstreamGuard } from '../agent/upstreams/upstream-guard.ts';
 import { ApiError, messageOf } from '../lib/errors.ts';
 import { Limiter } from '../lib/limiter.ts';
+import { lookupName } from '../lib/network/loopback-names.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { type Check, check, failed, ok, type Result, skipped, summarize } from './finding.ts';
 
@@ -73,7 +74,7 @@ interface ReachOptions {
 async function reach(upstream: Upstream, { guard, verify, ms }: ReachOptions): Promise<void> {
   if (upstream.kind === 'unix') return opened(connectTcp(await guard.resolveSocket(upstream.path)), 'connect', ms);
   const { host, port, scheme } = upstream;
-  const target = { host, port, autoSelectFamily: true };
+  const target = { host, port, lookup: lookupName, autoSelectFamily: true };
   if (scheme !== 'https') return opened(connectTcp(target), 'connect', ms);
   const name = host === 'localhost' || /^[\d.]+$|:/.test(host) ? {} : { servername: host };
   return opened(connectTls({ ...target, ...name, rejectUnauthorized: verify }), 'secureConnect', ms);

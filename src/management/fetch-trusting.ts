@@ -1,8 +1,7 @@
-import { lookup } from 'node:dns';
 import { type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
-import type { LookupFunction } from 'node:net';
 import { text } from 'node:stream/consumers';
+import { lookupName } from '../lib/network/loopback-names.ts';
 import { connectionFor } from '../lib/network/proxied-connection.ts';
 import { NO_PROXIES, type ProxyRules } from '../lib/network/proxy-rules.ts';
 import type { Fetch, FetchAnswer } from './fetch.ts';
@@ -17,9 +16,6 @@ export interface FetchOptions {
 /**
  * Makes a fetch with Node's http client. Node's own fetch would need an environment variable at the start of the process
  * for either option, or the exact undici that Node was built with.
- *
- * Names below `localhost` resolve to this machine, as in browsers and curl (RFC 6761, section 6.3), even if the system's
- * resolver does not support that.
  */
 export function fetchTrusting({ ca, proxies = NO_PROXIES }: FetchOptions): Fetch {
   return (address, { method, headers, body, signal }) =>
@@ -43,11 +39,6 @@ export function fetchTrusting({ ca, proxies = NO_PROXIES }: FetchOptions): Fetch
       call.end(body);
     });
 }
-
-const lookupName: LookupFunction = (hostname, options, done) => {
-  const isLocal = /(^|\.)localhost$/i.test(hostname);
-  lookup(isLocal ? '127.0.0.1' : hostname, options, done);
-};
 
 async function toAnswer(message: IncomingMessage): Promise<FetchAnswer> {
   const body = await text(message);

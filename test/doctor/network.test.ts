@@ -55,6 +55,21 @@ describe('with a correct gateway', () => {
     expect(gateway.endpoints.list()).toEqual([]);
   });
 
+  it('names below localhost are this machine, for the agent, doctor and upstreams', async () => {
+    const port = await takenPort();
+    const folder = temporaryFolder();
+    await keepTunnels(folder, [{ forwards_to: `camera.localhost:${port}` }]);
+    const env = { ...remote(), NGROK_SERVER_ADDR: `connect.localhost:${gateway.sessionPort}` };
+    const found = await examine(folder, env);
+    expect(found('gateway-dns')).toEqual([success(/^connect\.localhost is 127\.0\.0\.1$/)]);
+    expect(found('gateway')).toEqual([success(/answers as CN=/)]);
+    expect(found('acl')).toEqual([success(/^1 domain allowed/)]);
+    expect(found('upstreams')).toEqual([success(/^1 answers/)]);
+    const agent = AgentProcess.start(folder, env);
+    onTestFinished(async () => void (await agent.end('SIGKILL')));
+    await agent.ready();
+  });
+
   it('names without an address fail', async () => {
     const folder = temporaryFolder();
     const domains = ['known.example.com', 'unknown.example.com', 'unknown.internal', 'later.example.com'];

@@ -1,5 +1,6 @@
-import { type LookupAddress, lookup } from 'node:dns';
+import type { LookupAddress } from 'node:dns';
 import type { LookupFunction } from 'node:net';
+import { addressesOf } from '../../lib/network/loopback-names.ts';
 
 type Answer = (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void;
 
@@ -15,10 +16,14 @@ export function sharedLookup(): LookupFunction {
   const running: Answer[][] = [];
   const ask = (host: string, waiting: Answer[]) => {
     running.push(waiting);
-    lookup(host, { all: true }, (error, addresses) => {
+    const end = (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => {
       running.splice(running.indexOf(waiting), 1);
       for (const answer of waiting) answer(error, addresses);
-    });
+    };
+    addressesOf(host).then(
+      (addresses) => end(null, addresses),
+      (error: NodeJS.ErrnoException) => end(error, []),
+    );
   };
   return (host, options, callback) => {
     const answer: Answer = (error, addresses) => {

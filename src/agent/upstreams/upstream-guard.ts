@@ -1,7 +1,8 @@
-import { promises as dns, type LookupAddress } from 'node:dns';
+import type { LookupAddress } from 'node:dns';
 import { messageOf } from '../../lib/errors.ts';
 import { embeddedIpv4 } from '../../lib/network/embedded-ipv4.ts';
 import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
+import { addressesOf } from '../../lib/network/loopback-names.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { UpstreamRules } from '../../settings/upstream-rules.ts';
 import { AgentError } from '../errors/agent-error.ts';
@@ -11,8 +12,6 @@ export type Lookup = (name: string) => Promise<LookupAddress[]>;
 
 const LOOKUP_MS = 5_000;
 
-const systemLookup: Lookup = (name) => dns.lookup(name, { all: true, verbatim: true });
-
 /** Refuses upstreams that AGENT_ALLOW_UPSTREAMS does not allow. */
 export class UpstreamGuard {
   readonly #lookups = new Map<string, Promise<LookupAddress[]>>();
@@ -21,7 +20,7 @@ export class UpstreamGuard {
 
   constructor(
     private readonly rules: UpstreamRules,
-    private readonly lookup: Lookup = systemLookup,
+    private readonly lookup: Lookup = addressesOf,
   ) {}
 
   /**

@@ -1,6 +1,7 @@
 import { isIPv6 } from 'node:net';
 import { SessionBuilder } from '@ngrok/ngrok';
 import { hostPort } from '../../../lib/network/ip-address.ts';
+import { isBelowLocalhost } from '../../../lib/network/loopback-names.ts';
 import type { TrustedCas } from '../../../lib/network/trusted-cas.ts';
 import { parseGatewayAddress } from '../gateway-address.ts';
 import { pemOf } from '../gateway-ca.ts';
@@ -23,7 +24,7 @@ export function openGatewayLink(options: GatewayLinkOptions): GatewayLink {
   const listenerCleanup = new ListenerCleanup({ clock, log });
   const common = { verifyUpstreamTls, listenerCleanup, clock, progress, log };
   const start = (port: number) => connectNgrokSession(builder, { authtoken: authtoken(), port, ...common });
-  if (proxy || isIPv6(address.host)) {
+  if (proxy || isIPv6(address.host) || isBelowLocalhost(address.host)) {
     const relay = new GatewayRelay({ address, dial, ca: pemOf(authorities), log });
     return {
       ...route,
