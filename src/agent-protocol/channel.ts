@@ -40,6 +40,8 @@ const SMALL_PIECES_PER_TURN = 16;
 export interface ChannelReceiver extends ByteReceiver {
   /** The peer has consumed this many of our bytes in total. */
   onCredit?(total: number): void;
+  /** The stream holds too much memory. The receiver aborts it; left out: it is reset, and `onClosed` follows. */
+  onCut?(reason: Error): void;
 }
 
 const NOBODY: ChannelReceiver = { onData() {}, onEnd() {} };
@@ -182,7 +184,8 @@ export class Channel {
   cut(reason: Error): void {
     if (this.#closed) return;
     this.#drop();
-    this.#cancel(reason);
+    if (this.receiver.onCut) this.receiver.onCut(reason);
+    else this.#cancel(reason);
   }
 
   /** Holds what arrives, and withholds credit; the peer stops when the window is used up. */

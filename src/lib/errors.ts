@@ -23,7 +23,11 @@ export class ApiError extends Error {
     message: string,
     options: ApiErrorOptions = {},
   ) {
+    // A stack trace costs more than the rest of an error response, and its place says nothing here.
+    const { stackTraceLimit } = Error;
+    Error.stackTraceLimit = 0;
     super(message, { cause: options.cause });
+    Error.stackTraceLimit = stackTraceLimit;
     this.name = new.target.name;
     this.details = options.details ?? {};
     this.retryAfter = options.retryAfter ?? null;

@@ -15,9 +15,22 @@ export interface Visit {
 }
 
 export interface Visited {
-  kinds: { kind: string; requests: number; failures: Record<string, number>; p50: number; p99: number; max: number }[];
+  kinds: VisitsOfKind[];
   /** Milliseconds by which this process itself was late, 99th percentile. */
   lateP99: number;
+}
+
+export interface VisitsOfKind {
+  kind: string;
+  /** Whether they come from an address of attackers, whose share they have to do with. */
+  besideAttackers: boolean;
+  requests: number;
+  /** How often, by reason. */
+  failures: Record<string, number>;
+  /** Milliseconds. */
+  p50: number;
+  p99: number;
+  max: number;
 }
 
 /** A request without a complete answer by then has failed. */
@@ -28,10 +41,10 @@ const kept = new Agent({ keepAlive: true, maxSockets: 2 });
 let count = 0;
 
 /** Honest clients come from addresses of their own, one for each host. */
-const addressFor = (host: string) => ({
+const addressFor = (host: string, localAddress = `127.0.4.${1 + hosts.indexOf(host)}`) => ({
   host: '127.0.0.1',
   port: httpsPort,
-  localAddress: `127.0.4.${1 + hosts.indexOf(host)}`,
+  localAddress,
 });
 
 interface Wanted {
@@ -51,10 +64,10 @@ const upload = (): Wanted => {
 const download = (): Wanted => ({ path: '/bytes/1000000', expected: (answer) => answer.length === 1_000_000 });
 
 /** One request by HTTP/1.1; like a browser, it repeats a request for which a kept connection was closed. */
-function ask(host: string, wanted: Wanted, agent: Agent | false): Promise<void> {
+function ask(host: string, wanted: Wanted, agent: Agent | false, from?: string): Promise<void> {
   return new Promise((resolve, reject) => {
     const req = request({
-      ...addressFor(host),
+      ...addressFor(host, from),
       servername: host,
       ca,
       agent,
@@ -115,12 +128,25 @@ function askHttp2(host: string, wanted: Wanted): Promise<void> {
   });
 }
 
-const KINDS: { kind: string; everyMs: number; ask(host: string): Promise<void> }[] = [
+interface Kind {
+  kind: string;
+  besideAttackers?: boolean;
+  everyMs: number;
+  ask(host: string): Promise<void>;
+}
+
+const KINDS: Kind[] = [
   { kind: 'HTTP/1.1, kept connections', everyMs: 100, ask: (host) => ask(host, echo(), kept) },
   { kind: 'HTTP/1.1, a new connection each', everyMs: 500, ask: (host) => ask(host, echo(), false) },
   { kind: 'HTTP/2', everyMs: 100, ask: (host) => askHttp2(host, echo()) },
   { kind: 'POST of 64 KiB', everyMs: 500, ask: (host) => ask(host, upload(), kept) },
   { kind: 'download of 1 MB', everyMs: 2000, ask: (host) => ask(host, download(), kept) },
+  {
+    kind: "a new connection each, at an attacker's address",
+    besideAttackers: true,
+    everyMs: 2000,
+    ask: (host) => ask(host, echo(), false, '127.0.1.1'),
+  },
 ];
 
 const delay = monitorEventLoopDelay();
@@ -131,7 +157,7 @@ process.stdout.write(`${JSON.stringify({ kinds, lateP99: delay.percentile(99) / 
 );
 
 /** Sends requests of one kind at a steady rate, however long answers take. */
-async function visit({ kind, everyMs, ask }: (typeof KINDS)[number]): Promise<Visited['kinds'][number]> {
+async function visit({ kind, besideAttackers = false, everyMs, ask }: Kind): Promise<VisitsOfKind> {
   const times: number[] = [];
   const failures: Record<string, number> = {};
   const asked: Promise<void>[] = [];
@@ -161,5 +187,5 @@ async function visit({ kind, everyMs, ask }: (typeof KINDS)[number]): Promise<Vi
   });
   await Promise.all(asked);
   const [p50 = 0, p99 = 0, max = 0] = [0.5, 0.99, 1].map((share) => quantile(times, share));
-  return { kind, requests: times.length, failures, p50, p99, max };
+  return { kind, besideAttackers, requests: times.length, failures, p50, p99, max };
 }

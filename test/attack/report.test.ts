@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { attackReport, isWithstood, type Outcome } from './report.ts';
 
 const clients = (failures: Record<string, number>, p99: number) => ({
-  kinds: [{ kind: 'HTTP/2', requests: 2000, failures, p50: 2.5, p99, max: 2000 }],
+  kinds: [{ kind: 'HTTP/2', besideAttackers: false, requests: 2000, failures, p50: 2.5, p99, max: 2000 }],
   lateP99: 12,
 });
 
@@ -17,6 +17,7 @@ function outcome(changes: Partial<Outcome> = {}): Outcome {
     results: [{ name: 'heartbeats', connections: 1200, refused: 3, ended: 900 }],
     sessionsLost: [],
     peaks: { rssMib: 200, descriptors: 250 },
+    core: { used: 0.7, waited: 0.2 },
     ...changes,
   };
 }
@@ -26,6 +27,9 @@ it('an attack is withstood only when nobody honest notices it', () => {
   expect(isWithstood(outcome({ underAttack: clients({ ECONNRESET: 1 }, 10) }))).toBe(false);
   expect(isWithstood(outcome({ underAttack: clients({}, 1001) }))).toBe(false);
   expect(isWithstood(outcome({ sessionsLost: ['silent'] }))).toBe(false);
+  const { kinds, lateP99 } = clients({ ECONNRESET: 1 }, 10);
+  const sharing = kinds.map((kind) => ({ ...kind, besideAttackers: true }));
+  expect(isWithstood(outcome({ underAttack: { kinds: sharing, lateP99 } }))).toBe(true);
 });
 
 it('the report has a row for each kind of client and each attack', () => {

@@ -60,7 +60,7 @@ async function attack(minutes: number, only: string): Promise<Outcome> {
       folder,
       { NODE_OPTIONS: `--max-old-space-size=${HEAP_MIB}` },
       {
-        launcher: ['taskset', '-c', '0', 'prlimit', `--nofile=${DESCRIPTORS}`],
+        launcher: ['setsid', 'taskset', '-c', '0', 'prlimit', `--nofile=${DESCRIPTORS}`],
         prepare: (store) => {
           authtoken = issueCredential(store, { acl: [], owner_id: null, description: 'hostile tenant' }).token;
         },
@@ -103,7 +103,7 @@ async function attack(minutes: number, only: string): Promise<Outcome> {
       }),
     ]);
     const { peaks, stop } = watch;
-    stop();
+    const core = stop();
     attackers.kill('SIGTERM');
     const results = JSON.parse(await printed) as AttackResult[];
     const sessionsLost = agents
@@ -119,6 +119,7 @@ async function attack(minutes: number, only: string): Promise<Outcome> {
       results,
       sessionsLost,
       peaks,
+      core,
     };
   } finally {
     for (const end of ends) await end();
@@ -154,8 +155,9 @@ async function visited(visit: Visit): Promise<Visited> {
   return JSON.parse(await text(program('honest-clients', visit).stdout as NodeJS.ReadableStream)) as Visited;
 }
 
-/** The gateway's highest use of memory and descriptors. */
-function watchResources(pid: number | undefined): { peaks: Outcome['peaks']; stop(): void } {
+/** The gateway's highest use of memory and descriptors, and its time on its core. */
+function watchResources(pid: number | undefined): { peaks: Outcome['peaks']; stop(): Outcome['core'] } {
+  const from = { at: performance.now(), ...coreTime(pid) };
   const peaks = { rssMib: 0, descriptors: 0 };
   const timer = setInterval(() => {
     // The process may have ended.
@@ -164,7 +166,21 @@ function watchResources(pid: number | undefined): { peaks: Outcome['peaks']; sto
     peaks.rssMib = Math.max(peaks.rssMib, Math.round(rssMib));
     peaks.descriptors = Math.max(peaks.descriptors, fds);
   }, 500);
-  return { peaks, stop: () => clearInterval(timer) };
+  return {
+    peaks,
+    stop() {
+      clearInterval(timer);
+      const passed = performance.now() - from.at;
+      const { ran, waited } = coreTime(pid);
+      return { used: (ran - from.ran) / passed, waited: (waited - from.waited) / passed };
+    },
+  };
+}
+
+/** Milliseconds for which the main thread of a process ran, and was ready to run but had to wait (proc(5), schedstat). */
+function coreTime(pid: number | undefined): { ran: number; waited: number } {
+  const [ran = 0, waited = 0] = readFileSync(`/proc/${pid}/schedstat`, 'utf8').split(' ');
+  return { ran: Number(ran) / 1e6, waited: Number(waited) / 1e6 };
 }
 
 /** Replaces the chapter in the page, or appends it, and keeps it for the next `npm run faults -- --report`. */

@@ -119,6 +119,11 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
     if (this.stage !== 'answered') this.observer.credited(this, total);
   }
 
+  /** With FIN: an SDK that waits for the upstream does not notice a reset, and the stream keeps its slot there. */
+  onCut(reason: Error): void {
+    this.cut(reason);
+  }
+
   onClosed(error?: Error): void {
     this.observer.closed(this);
     this.receiver.onClosed?.(error);

@@ -21,7 +21,7 @@ const MAX_DISPLACED = 8;
 /** Milliseconds for which the room that was made for a client network is kept for it. */
 const PROMISE_MS = 1000;
 /** Milliseconds in which an agent on a busy device notices that a stream was reset. */
-const RESET_MS = 500;
+const RESET_MS = 1000;
 
 /**
  * Opens the proxied streams of one session within the SDK's limits. Bursts are queued here, because an SDK that gets too

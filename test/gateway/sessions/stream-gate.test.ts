@@ -168,7 +168,28 @@ describe('StreamGate', () => {
     await until(() => lane.streams.size === 499, 'the reset');
     const open = () => gate.open(lane, PREAMBLE, CLIENT);
     expect(open).toThrow(StreamsExhausted);
-    await vi.waitFor(open);
+    await vi.waitFor(open, 5000);
+  });
+
+  it('counts a stream that is ended for its memory until the agent has closed it', async () => {
+    const { connection, gate, peer, lane } = setUp();
+    const streams = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE, CLIENT));
+    const reasons: string[] = [];
+    for (const stream of streams) {
+      stream.receiver = { onData() {}, onEnd() {}, onClosed: (error) => reasons.push(String(error)) };
+    }
+    await settle();
+    streams[0]?.pause();
+    peer.sendData(2, 'held');
+    await settle();
+    connection.shed();
+    await settle();
+    expect(reasons).toEqual(['Error: memory limit reached']);
+    expect(peer.frames.filter(({ id }) => id === 2).at(-1)).toMatchObject({ fin: true });
+    expect(() => gate.open(lane, PREAMBLE, CLIENT)).toThrow(StreamsExhausted);
+    peer.sendData(2, '', { fin: true });
+    await settle();
+    gate.open(lane, PREAMBLE, CLIENT);
   });
 
   it('frees the slot of a stream aborted before it opened, without sending anything', async () => {
