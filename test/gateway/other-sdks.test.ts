@@ -12,31 +12,25 @@ import { until, within } from '../support/until.ts';
 
 // The real SDKs of other languages. Recorded messages, for machines without them, are in sessions/other-sdks.test.ts.
 
-/** What one of the SDKs lacks is left out. */
 interface Sdk {
   agent: AgentName;
   program?: string;
-  /** `TLSTermination` in the options rather than terminate-tls in a policy. */
-  hasEdgeTermination: boolean;
-  hasNames: boolean;
-  /** A binding as an option; without it, a name below `.internal` says so. */
-  hasBinding: boolean;
-  showsSession: boolean;
+  /** Ways to have TLS terminated by the gateway: a policy, or `TLSTermination` in the options. */
+  terminates: ('policy' | 'option')[];
+  /** Other options that the SDK has. Without bindings, a name below `.internal` makes an endpoint internal. */
+  has: ('names' | 'bindings' | 'session id')[];
+  /** The member with the rules of a policy; `inbound` arrives as an object. */
+  rules?: 'inbound';
 }
 
 const GO_1 = { agent: 'go', program: 'version1' } as const;
+const GO_2 = { agent: 'go', program: 'version2' } as const;
 const SDKS: Record<string, Sdk> = {
-  'Python 1.4': { agent: 'python', hasEdgeTermination: true, hasNames: false, hasBinding: false, showsSession: false },
-  'Go 1.12': { ...GO_1, hasEdgeTermination: true, hasNames: true, hasBinding: true, showsSession: false },
-  'Go 2.4': {
-    agent: 'go',
-    program: 'version2',
-    hasEdgeTermination: false,
-    hasNames: true,
-    hasBinding: true,
-    showsSession: true,
-  },
-  'Rust 0.19': { agent: 'rust', hasEdgeTermination: true, hasNames: false, hasBinding: true, showsSession: true },
+  'Python 1.4': { agent: 'python', terminates: ['policy', 'option'], has: [] },
+  'Go 1.12': { ...GO_1, terminates: ['policy', 'option'], has: ['names', 'bindings'] },
+  'Go 2.4': { ...GO_2, terminates: ['policy'], has: ['names', 'bindings', 'session id'] },
+  'Rust 0.19': { agent: 'rust', terminates: ['policy', 'option'], has: ['bindings', 'session id'] },
+  'JavaScript 1.3': { agent: 'javascript', terminates: ['option'], has: [], rules: 'inbound' },
 };
 
 interface WantedEndpoint {
@@ -69,8 +63,10 @@ afterAll(async () => {
   await upstream.close();
 });
 
-const policy = (...actions: object[]) => JSON.stringify({ on_http_request: [{ actions }] });
-const TERMINATE_TLS = JSON.stringify({ on_tcp_connect: [{ actions: [{ type: 'terminate-tls' }] }] });
+const TERMINATIONS = {
+  policy: { policy: JSON.stringify({ on_tcp_connect: [{ actions: [{ type: 'terminate-tls' }] }] }) },
+  option: { edge_termination: true },
+};
 
 /** Runs an agent for the rest of the test. */
 async function start(
@@ -114,7 +110,7 @@ async function listed(suffix: string): Promise<Record<string, unknown>[]> {
 }
 
 for (const [title, sdk] of Object.entries(SDKS)) {
-  const { agent, hasEdgeTermination, hasNames, hasBinding, showsSession } = sdk;
+  const { agent, terminates, has, rules = 'on_http_request' } = sdk;
   const name = title.replace(/\W/g, '').toLowerCase();
 
   describe(title, unless(agentMissing(agent)), () => {
@@ -122,11 +118,11 @@ for (const [title, sdk] of Object.entries(SDKS)) {
       const proxy = await FlakyProxy.start(gateway.sessionAddress);
       onTestFinished(() => proxy.close());
       const endpoints: WantedEndpoint[] = [
-        { protocol: 'tls', domain: `tls.${name}.localhost`, policy: TERMINATE_TLS },
         { protocol: 'https', domain: `web.${name}.localhost` },
+        ...terminates.map((way) => {
+          return { protocol: 'tls', domain: `${way}.${name}.localhost`, ...TERMINATIONS[way] } as const;
+        }),
       ];
-      if (hasEdgeTermination)
-        endpoints.push({ protocol: 'tls', domain: `option.${name}.localhost`, edge_termination: true });
       const urls = endpoints.map(({ domain }) => `https://${domain}/`);
       const answers = () => Promise.all(urls.map((url) => bodyOf(url).catch((error: Error) => error.message)));
       await start(sdk, { servers: [proxy.address], endpoints });
@@ -140,10 +136,11 @@ for (const [title, sdk] of Object.entries(SDKS)) {
     it('keeps internal endpoints internal, and forwards to them', async () => {
       const inner = `inner.${name}.internal`;
       const forward = { type: 'forward-internal', config: { url: `https://${inner}` } };
+      const policy = JSON.stringify({ [rules]: [{ actions: [forward] }] });
       await start(sdk, {
         endpoints: [
-          { protocol: 'https', domain: inner, ...(hasBinding && { binding: 'internal' }) },
-          { protocol: 'https', domain: `outer.${name}.localhost`, policy: policy(forward) },
+          { protocol: 'https', domain: inner, ...(has.includes('bindings') && { binding: 'internal' }) },
+          { protocol: 'https', domain: `outer.${name}.localhost`, policy },
         ],
       });
       expect(await bodyOf(`https://outer.${name}.localhost/`)).toBe('hello');
@@ -151,7 +148,7 @@ for (const [title, sdk] of Object.entries(SDKS)) {
       expect(await listed(inner)).toMatchObject([{ bindings: ['internal'] }]);
     });
 
-    if (hasBinding) {
+    if (has.includes('bindings')) {
       it('is refused a binding that the gateway cannot keep', async () => {
         for (const [binding, code] of [
           ['internal', 'ERR_NGROK_9029'],
@@ -165,13 +162,13 @@ for (const [title, sdk] of Object.entries(SDKS)) {
 
     it('shows who and what it is connected to, and the gateway what the SDK tells', async () => {
       const domain = `named.${name}.localhost`;
-      const annotations = hasNames ? { name: `cam-${name}`, description: 'at the gate' } : {};
+      const annotations = has.includes('names') ? { name: `cam-${name}`, description: 'at the gate' } : {};
       const about = { ...annotations, metadata: 'room 4' };
       const online = await start(sdk, { endpoints: [{ protocol: 'https', domain, ...about }] });
       const [endpoint] = await listed(domain);
       expect(endpoint).toMatchObject(about);
       expect(online.urls).toEqual([endpoint?.url]);
-      if (showsSession) expect(endpoint).toMatchObject({ tunnel_session: { id: online.session } });
+      if (has.includes('session id')) expect(endpoint).toMatchObject({ tunnel_session: { id: online.session } });
     });
   });
 }

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { firstOf, type Missing, programMissing } from '../support/requirements.ts';
@@ -34,6 +34,18 @@ const RECIPES = {
     toolchain: () => programMissing('go', 'version'),
     build: (folder, cwd) => mustRun(['go', 'build', '-o', `${folder}/`, './version1', './version2'], { cwd }),
     start: startProgram,
+  },
+  /** A version whose policies are objects. */
+  javascript: {
+    toolchain: () => programMissing('npm', '--version'),
+    async build(folder, sources) {
+      copyFileSync(join(sources, 'package.json'), join(folder, 'package.json'));
+      await mustRun(['npm', 'install', '--ignore-scripts', '--no-audit'], { cwd: folder });
+    },
+    start: (folder) => ({
+      command: [process.execPath, join(SOURCES, 'javascript/agent.cjs')],
+      env: { SDK: join(folder, 'node_modules/@ngrok/ngrok') },
+    }),
   },
   rust: {
     toolchain: () => programMissing('cargo', '--version'),

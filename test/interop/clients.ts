@@ -1,4 +1,5 @@
 import type { Client } from './client.ts';
+import { openapi } from './generators.ts';
 import { go } from './go.ts';
 import { python } from './python.ts';
 import { rust } from './rust.ts';
@@ -11,5 +12,6 @@ export const CLIENTS: Record<string, Client[]> = {
   rust: [rust],
   python: [python],
   terraform: [terraform],
+  openapi,
   schemathesis: [schemathesis],
 };

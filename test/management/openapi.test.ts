@@ -2,6 +2,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it } from 'vitest';
 import { openApiDocument } from '../../src/management/openapi.ts';
 import { allOperations } from '../../src/management/operations.ts';
+import { unusualTypes } from '../support/openapi-check.ts';
 
 const document = openApiDocument({ baseUrl: 'https://gateway.example.com', version: '1.0.0' }) as unknown as {
   paths: Record<
@@ -67,6 +68,10 @@ describe('the OpenAPI document', () => {
     expect(accepts({ description: null, hostports: null, tls_termination: { min_version: null } })).toBe(true);
     expect(accepts({ backend: { backend_id: null } })).toBe(false);
     expect(accepts({ unknown: null })).toBe(false);
+  });
+
+  it('has no types that generators of clients do not know', () => {
+    expect(unusualTypes(document)).toEqual([]);
   });
 
   it('is unchanged by JSON serialisation', () => {

@@ -78,3 +78,20 @@ function closed(schema: object): object {
   closedSchemas.set(schema, result);
   return result;
 }
+
+/**
+ * The types in a document that generators of clients do not know: several besides null, or null alone outside of
+ * alternatives.
+ */
+export function unusualTypes(document: object): string[] {
+  const found: string[] = [];
+  const visit = (value: unknown, place: string) => {
+    if (typeof value !== 'object' || value === null) return;
+    const { type } = value as { type?: unknown };
+    const several = Array.isArray(type) && type.filter((each) => each !== 'null').length !== 1;
+    if (several || (type === 'null' && !/\/anyOf\/\d+$/.test(place))) found.push(place);
+    for (const [name, member] of Object.entries(value)) visit(member, `${place}/${name}`);
+  };
+  visit(document, '');
+  return found;
+}

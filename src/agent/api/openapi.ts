@@ -12,6 +12,10 @@ interface Operation {
   summary: string;
   query?: z.ZodObject;
   body?: z.ZodType;
+  /** Bodies that any agent accepts, by name. */
+  examples?: Record<string, z.input<typeof TunnelRequest>>;
+  /** Operations on what this one created. */
+  links?: string[];
   /** Null: 204 without a body; 'text': plain text. */
   answer: z.ZodType | 'text' | null;
   /** Statuses besides those that every operation can answer. */
@@ -45,7 +49,13 @@ const OPERATIONS: Operation[] = [
     path: '/tunnels',
     summary: 'Start a tunnel and persist it',
     body: TunnelRequest,
+    examples: {
+      http: { forwards_to: 8080 },
+      tls: { protocol: 'tls', forwards_to: 'localhost:8443' },
+      policy: { forwards_to: 'http://192.168.1.10', policy: { on_http_request: [{ actions: [{ type: 'deny' }] }] } },
+    },
     answer: CreatedTunnel,
+    links: ['getTunnel', 'deleteTunnel'],
     errors: [409, 413, 415, 501, 502, 503],
   },
   get('/tunnels/{url_part}', 'getTunnel', 'Show a tunnel with its status', TunnelDetail, { errors: [404, 409] }),
@@ -96,22 +106,25 @@ export function openApiDocument(version: string): Json {
   };
 }
 
-function describe({ id, summary, path, query, body, answer, errors = [] }: Operation): Json {
+function describe({ id, summary, path, query, body, examples, answer, links, errors = [] }: Operation): Json {
   const pathParameters = path.includes('{url_part}') ? [URL_PART] : [];
   return {
     operationId: id,
     summary,
     parameters: [...pathParameters, ...queryParameters(query)],
-    ...(body && {
-      requestBody: { required: true, content: { 'application/json': { schema: jsonSchema(body, 'input') } } },
-    }),
+    ...(body && { requestBody: requestBody(body, examples) }),
     responses: {
-      ...success(answer),
+      ...success(answer, links),
       ...Object.fromEntries(
         [...ALWAYS, ...errors].map((status) => [status, { $ref: `#/components/responses/Error${status}` }]),
       ),
     },
   };
+}
+
+function requestBody(body: z.ZodType, examples: Operation['examples'] = {}): Json {
+  const named = Object.fromEntries(Object.entries(examples).map(([name, value]) => [name, { value }]));
+  return { required: true, content: { 'application/json': { schema: jsonSchema(body, 'input'), examples: named } } };
 }
 
 const URL_PART = {
@@ -122,16 +135,20 @@ const URL_PART = {
   schema: { type: 'string' },
 };
 
+/** The tunnel that was created, for {@link URL_PART}. */
+const CREATED = '$response.body#/domain';
+
 function queryParameters(query: z.ZodObject | undefined): Json[] {
   const { properties = {} } = query ? jsonSchema(query, 'input') : {};
   return Object.entries(properties as Record<string, Json>).map(([name, schema]) => ({ name, in: 'query', schema }));
 }
 
-function success(answer: Operation['answer']): Json {
+function success(answer: Operation['answer'], links: readonly string[] = []): Json {
   if (answer === null) return { 204: { description: 'Done.' } };
   const content =
     answer === 'text'
       ? { 'text/plain': { schema: { type: 'string' } } }
       : { 'application/json': { schema: jsonSchema(answer, 'output') } };
-  return { 200: { description: 'Done.', content } };
+  const linked = links.map((operationId) => [operationId, { operationId, parameters: { url_part: CREATED } }]);
+  return { 200: { description: 'Done.', content, ...(links.length > 0 && { links: Object.fromEntries(linked) }) } };
 }

@@ -6,7 +6,10 @@ import { TUNNEL_PROTOCOLS } from '../connectors/connector.ts';
 import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
 
 const ForwardsTo = z
-  .union([z.string(), z.number()], { error: 'must be a port, host:port, http(s)://host:port or unix:/path' })
+  .union([z.string(), z.number().meta({ type: 'integer', minimum: 1, maximum: 65_535 })], {
+    error: 'must be a port, host:port, http(s)://host:port or unix:/path',
+  })
+  .meta({ description: 'A port of this device, host:port, http(s)://host:port or unix:/path.' })
   .transform((input, context): Upstream => {
     try {
       return parseUpstream(input);

@@ -18,5 +18,15 @@ export function errorResponse(description: string): Json {
 /** Omits zod's `$schema`: OpenAPI 3.1 declares its own dialect. */
 export function jsonSchema(schema: z.ZodType, io: 'input' | 'output'): Json {
   const { $schema: _, ...rest } = z.toJSONSchema(schema, { io });
-  return rest;
+  return splitTypes(rest) as Json;
+}
+
+/** Writes several types as alternatives: generators of clients know lists of types only with null. */
+function splitTypes(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(splitTypes);
+  if (typeof value !== 'object' || value === null) return value;
+  const schema = Object.fromEntries(Object.entries(value).map(([name, member]) => [name, splitTypes(member)]));
+  const { type, ...rest } = schema;
+  const isList = Array.isArray(type) && type.filter((each) => each !== 'null').length > 1;
+  return isList ? { ...rest, anyOf: type.map((each) => ({ type: each })) } : schema;
 }

@@ -89,7 +89,12 @@ export function orNull<T extends z.ZodType>(schema: T) {
 }
 
 /** An obsolete member: any value of an older service is read as null. */
-export const alwaysNull = z.null().default(null).catch(null);
+export const alwaysNull = z
+  .null()
+  .default(null)
+  .catch(null)
+  // Generators of clients know no type that is only null.
+  .meta({ description: 'Obsolete: always null.', type: ['string', 'null'] });
 
 /** Members of nearly every response. */
 export const COMMON_ANSWER = {

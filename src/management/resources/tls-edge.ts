@@ -157,8 +157,6 @@ export const TlsEdge = z.object({
 export interface TlsEdge extends z.output<typeof TlsEdge> {
   /** `<host>:<port>`, in the order of the request; null when never set. */
   hostports: string[] | null;
-  /** A legacy member: always null. */
-  policy: null;
 }
 
 export const tlsEdges = {

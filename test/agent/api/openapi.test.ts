@@ -2,7 +2,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import request, { type Test } from 'supertest';
 import { describe, expect, it } from 'vitest';
 import { setUpApi, TOKEN } from '../../support/api-set-up.ts';
-import { OpenApiCheck } from '../../support/openapi-check.ts';
+import { OpenApiCheck, unusualTypes } from '../../support/openapi-check.ts';
 
 interface Described {
   parameters: { name: string; in: string }[];
@@ -48,9 +48,22 @@ describe('GET /openapi.json', () => {
     const { schema } = document.paths['/tunnels'].post.requestBody.content['application/json'];
     const isValid = new Ajv2020({ strict: false }).compile(schema);
     expect(isValid(device342)).toBe(true);
+    expect(unusualTypes(document)).toEqual([]);
     expect(isValid({ protocol: 'tcp', forwards_to: 22 })).toBe(true);
     expect(isValid({ ...device342, typo: 1 })).toBe(false);
     expect(isValid({ ...device342, policy: { inbound: [{ actions: [{ type: 'add-headers' }] }] } })).toBe(false);
+  });
+
+  it('has examples of tunnels that start, and links from them to the other operations', async () => {
+    const { local, document } = await setUp();
+    const { requestBody, responses } = document.paths['/tunnels'].post;
+    const { examples } = requestBody.content['application/json'] as { examples: Record<string, { value: object }> };
+    expect(Object.keys(examples)).toEqual(['http', 'tls', 'policy']);
+    for (const { value } of Object.values(examples)) {
+      const { status, body } = await request(local).post('/tunnels').send(value);
+      expect([status, body.forwards_to]).toEqual([200, expect.stringMatching(/:\d+$/)]);
+    }
+    expect(Object.keys(responses['200'].links)).toEqual(['getTunnel', 'deleteTunnel']);
   });
 
   it('describes the answers that the API gives', async () => {
