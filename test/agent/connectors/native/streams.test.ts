@@ -1,0 +1,204 @@
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
+import type { TLSSocket } from 'node:tls';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import type { EndpointUpstream } from '../../../../src/agent/connectors/connector.ts';
+import type { GatewayLink } from '../../../../src/agent/connectors/gateway-link.ts';
+import type { GatewaySession } from '../../../../src/agent/connectors/gateway-session.ts';
+import { openLink } from '../../../../src/agent/open-link.ts';
+import { NO_PROXIES } from '../../../../src/lib/network/proxy-rules.ts';
+import { systemClock } from '../../../../src/lib/time/clock.ts';
+import { upstreamAt } from '../../../support/connectors.ts';
+import { freePorts } from '../../../support/free-ports.ts';
+import { getPublic, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
+import { startRecordingGateway } from '../../../support/recording-gateway.ts';
+import { silentLog } from '../../../support/silent-log.ts';
+
+let gateway: TestGateway;
+let session: GatewaySession;
+
+function link(serverAddr: string, pem: string): Promise<GatewayLink> {
+  return openLink('native', {
+    authtoken: () => gateway.authtoken,
+    serverAddr,
+    authorities: { pem },
+    proxies: NO_PROXIES,
+    verifyUpstreamTls: true,
+    version: '1.0.0',
+    log: silentLog,
+    clock: systemClock,
+  });
+}
+
+beforeAll(async () => {
+  gateway = await startTestGateway({ tcpPorts: await freePorts(8) });
+  session = await (await link(gateway.sessionAddress, gateway.sessionCa)).connect();
+});
+afterAll(async () => {
+  await session.close();
+  await gateway.close();
+});
+
+async function upstream(serve: (socket: Socket) => void): Promise<EndpointUpstream> {
+  const sockets = new Set<Socket>();
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    sockets.add(socket);
+    socket.on('error', () => {});
+    serve(socket);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  return upstreamAt(`tcp://127.0.0.1:${(server.address() as AddressInfo).port}`);
+}
+
+/** A tcp endpoint for the test; connects clients to it. */
+async function endpoint(to: EndpointUpstream): Promise<() => Promise<Socket>> {
+  const bound = await session.open({ protocol: 'tcp', upstream: to, forwardsTo: 'test' });
+  onTestFinished(() => bound.close());
+  return async () => {
+    const client = connect({ port: Number(new URL(bound.url).port), host: '127.0.0.1', allowHalfOpen: true });
+    client.on('error', () => {});
+    onTestFinished(() => void client.destroy());
+    await once(client, 'connect');
+    return client;
+  };
+}
+
+const closeOf = (socket: Socket) =>
+  new Promise<string>((resolve) => socket.once('close', (hadError) => resolve(hadError ? 'reset' : 'closed')));
+
+describe('a stream of the native connector', () => {
+  it('carries megabytes both ways, and half-closes', async () => {
+    const open = await endpoint(
+      await upstream((socket) => {
+        const question: Buffer[] = [];
+        socket.on('data', (chunk) => question.push(chunk)).on('end', () => socket.end(Buffer.concat(question)));
+      }),
+    );
+    const sent = 'abcdefg'.repeat(1_000_000);
+    const client = await open();
+    client.end(sent);
+    expect((await text(client)) === sent).toBe(true);
+  });
+
+  it('lets the upstream speak first', async () => {
+    const open = await endpoint(await upstream((socket) => void socket.write('SSH-2.0-device\r\n')));
+    const [greeting] = await once(await open(), 'data');
+    expect(String(greeting)).toBe('SSH-2.0-device\r\n');
+  });
+
+  it('passes a reset of the upstream on, not as an end', async () => {
+    const open = await endpoint(
+      await upstream((socket) => void socket.write('half', () => socket.once('data', () => socket.resetAndDestroy()))),
+    );
+    const client = await open();
+    await once(client, 'data');
+    let ended = false;
+    client.on('end', () => {
+      ended = true;
+    });
+    const closed = closeOf(client);
+    client.write('now');
+    expect([await closed, ended]).toEqual(['reset', false]);
+  });
+
+  it('ends the connection to the upstream when the client leaves', async () => {
+    let end: (how: string) => void = () => {};
+    const ended = new Promise<string>((resolve) => {
+      end = resolve;
+    });
+    const open = await endpoint(
+      await upstream((socket) => {
+        socket.write('hello');
+        socket.resume().on('end', () => socket.end());
+        void closeOf(socket).then(end);
+      }),
+    );
+    const client = await open();
+    await once(client, 'data');
+    client.resetAndDestroy();
+    expect(await ended).toMatch(/reset|closed/);
+  });
+
+  it('to an upstream that does not read stops alone; the others go on', async () => {
+    const stuck = await endpoint(await upstream((socket) => void socket.pause()));
+    const echoing = await endpoint(await upstream((socket) => void socket.pipe(socket)));
+    const slow = await stuck();
+    const flood = Buffer.alloc(65_536);
+    let sent = 0;
+    while (slow.write(flood) && sent < 64 * flood.length) sent += flood.length;
+    const fast = await echoing();
+    for (let round = 0; round < 50; round++) {
+      fast.write(`round ${round}`);
+      expect(String((await once(fast, 'data'))[0])).toBe(`round ${round}`);
+    }
+  });
+
+  it('gets an answer when the upstream is unreachable: a page by http, a reset by tcp', async () => {
+    const unreachable = { connect: () => Promise.reject(new Error('no')), address: async () => '' };
+    const web = await session.open({
+      protocol: 'http',
+      domain: 'dead.localhost',
+      upstream: unreachable,
+      forwardsTo: 'x',
+    });
+    onTestFinished(() => web.close());
+    const { status, headers, body } = await getPublic(gateway, web.url);
+    expect([status, headers['ngrok-error-code']]).toEqual([502, 'ERR_NGROK_8012']);
+    expect(body).not.toContain('no session');
+    const client = await (await endpoint(unreachable))();
+    expect(await closeOf(client.resume())).toBe('reset');
+  });
+
+  it('is accepted by the hundred while the upstream is silent', async () => {
+    const seen: Socket[] = [];
+    const open = await endpoint(await upstream((socket) => void seen.push(socket)));
+    for (let count = 0; count < 100; count++) (await open()).write('x');
+    await expect.poll(() => seen.length, { timeout: 5000 }).toBe(100);
+  });
+});
+
+describe('a session of the native connector', () => {
+  it('resumes the TLS session of the last one, and keeps the gateway’s id', async () => {
+    const recorder = await startRecordingGateway();
+    const own = await link(recorder.address, recorder.cert);
+    for (const resumed of [false, true]) {
+      const each = await own.connect();
+      await each.open({ protocol: 'http', upstream: upstreamAt('http://127.0.0.1:9'), forwardsTo: 'x' });
+      expect((recorder.sockets.at(-1) as TLSSocket).isSessionReused()).toBe(resumed);
+      await each.close();
+    }
+    const ids = recorder.requests.filter(([type]) => type === 0).map(([, body]) => body.ClientId);
+    expect(ids).toEqual(['', 'ts_1']);
+  });
+
+  it.each([
+    ['malformed JSON members', () => ({ Id: 7, URL: [] }), 'ERR_AGENT_GATEWAY_REFUSED'],
+    ['an error without a code', () => ({ Error: 'no room' }), 'ERR_AGENT_GATEWAY_REFUSED'],
+    ['an error with a code', () => ({ Error: 'in use\n\nERR_NGROK_334' }), 'ERR_NGROK_334'],
+  ])('refuses to open an endpoint on %s, and goes on', async (_what, answer, code) => {
+    const grant = { Version: '3', ClientId: 'ts_1', Extra: {} };
+    const recorder = await startRecordingGateway((type, { Opts }) =>
+      type === 0
+        ? grant
+        : JSON.stringify(Opts).includes('bad.test')
+          ? answer()
+          : { Id: 'ep_1', URL: 'https://good.test' },
+    );
+    const own = await (await link(recorder.address, recorder.cert)).connect();
+    onTestFinished(() => own.close());
+    const request = { protocol: 'http' as const, upstream: upstreamAt('http://127.0.0.1:9'), forwardsTo: 'x' };
+    await expect(own.open({ ...request, domain: 'bad.test' })).rejects.toMatchObject({ code });
+    expect((await own.open({ ...request, domain: 'good.test' })).url).toBe('https://good.test');
+  });
+
+  it('says that commands are not supported, as the SDK does', async () => {
+    const [live] = gateway.sessions.sessions;
+    await expect(live?.commands.stop()).rejects.toThrow('the agent has not defined a callback for this operation');
+  });
+});
