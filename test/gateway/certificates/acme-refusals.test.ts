@@ -4,7 +4,7 @@ import { createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { AcmeAccountKey, type Seal } from '../../../src/gateway/certificates/acme/acme-account-key.ts';
 import { AcmeCa, type AcmeCaOptions } from '../../../src/gateway/certificates/acme/acme-ca.ts';
 import { AcmeIssuer } from '../../../src/gateway/certificates/acme/acme-issuer.ts';
@@ -154,6 +154,40 @@ describe('an ACME CA that does not issue', () => {
     });
     expect(failure.retryAfter).toBeGreaterThan(3590);
     expect(failure.retryAfter).toBeLessThanOrEqual(3600);
+  });
+
+  it.each([
+    ['a rejected nonce', problem(400, 'badNonce', 'old nonce')],
+    ['a refusal', problem(403, 'unauthorized', 'no')],
+  ])('while the clock is two days behind names the clock (%s)', async (_what, reply) => {
+    const date = new Date(Date.now() + 2 * 86_400_000).toUTCString();
+    ca.replies['/order'] = [{ ...reply, headers: { Date: date } }];
+    await expect(issuer().issue(request, neverAborted)).rejects.toMatchObject({
+      message: expect.stringMatching(
+        /The clock of this machine shows \d{4}-.*, 2 days behind the certificate authority's; set it\.$/,
+      ),
+    });
+  });
+
+  it('whose own certificate is not valid at the time of this machine names the clock', async () => {
+    const soon = new Date(Date.now() + 86_400_000);
+    const { certificatePem, privateKeyPem } = await issueCertificate({
+      subject: 'CN=ca',
+      names: ['127.0.0.1'],
+      notBefore: soon,
+      notAfter: new Date(soon.getTime() + 86_400_000),
+    });
+    await ca.stop();
+    const usual = own;
+    onTestFinished(() => {
+      own = usual;
+    });
+    own = { cert: certificatePem, key: privateKeyPem };
+    ca = new ScriptedCa(own);
+    await ca.start();
+    await expect(issuer().issue(request, neverAborted)).rejects.toMatchObject({
+      message: expect.stringMatching(/unreachable: .*; the clock of this machine shows .*, set it if that is wrong\.$/),
+    });
   });
 
   it('that is unreachable at every address is reported with the reason', async () => {

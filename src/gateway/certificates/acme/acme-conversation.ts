@@ -6,6 +6,7 @@ import { messageOf } from '../../../lib/errors.ts';
 import { parseRetryAfter } from '../../../lib/http/retry-after.ts';
 import { VERSION } from '../../../version.ts';
 import { AcmeProblem, CaUnreachable, parseProblem, problemType } from './acme-problem.ts';
+import { clockHint, clockProblem } from './clock-problem.ts';
 
 export type AcmeLibrary = typeof import('acme-client');
 
@@ -16,6 +17,8 @@ export interface Conversation {
   readonly signal: AbortSignal;
   /** `Retry-After` of the last response, in seconds; null without one. */
   retryAfter: number | null;
+  /** What is wrong with this machine's clock, judged by the last response; null when nothing is. */
+  clock: string | null;
 }
 
 /** The slowest request is a finalization, which takes a CA seconds. */
@@ -40,7 +43,7 @@ export async function converse<T>(
   const acme = await loadLibrary();
   // One connection for each request: between two polls, the server may close a connection at any time.
   const agent = new Agent({ keepAlive: false, ...(trust !== null && { ca: trust }) });
-  const conversation = { acme, signal, agent, retryAfter: null };
+  const conversation = { acme, signal, agent, retryAfter: null, clock: null };
   return conversations.run(conversation, () => talk(conversation));
 }
 
@@ -68,6 +71,7 @@ async function send(url: string, method: 'GET' | 'HEAD' | 'POST', body: string |
   if (!conversation) throw new Error('ACME request outside a conversation');
   const response = await exchange(url, method, body, conversation);
   const retryAfterMs = parseRetryAfter(response.headers['retry-after']);
+  conversation.clock = clockProblem(response.headers.date, Date.now());
   conversation.retryAfter = retryAfterMs === null ? null : Math.ceil(retryAfterMs / 1000);
   if (response.status < 400) return response;
   const document = parseProblem(response.data);
@@ -96,7 +100,7 @@ async function exchange(
   } catch (cause) {
     signal.throwIfAborted();
     const reason = deadline.aborted ? `no response within ${REQUEST_MS / 1000} s` : messageOf(cause);
-    throw new CaUnreachable(`${new URL(url).host}: ${reason}`, { cause });
+    throw new CaUnreachable(`${new URL(url).host}: ${reason}${clockHint(cause, Date.now())}`, { cause });
   }
 }
 

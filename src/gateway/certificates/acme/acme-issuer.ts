@@ -13,7 +13,7 @@ import { fits, makePrivateKey } from '../issuing/private-key.ts';
 import type { AcmeCa } from './acme-ca.ts';
 import { type Conversation, converse } from './acme-conversation.ts';
 import { AcmeOrder, type ChallengeType, type Publish, ValidationFailed } from './acme-order.ts';
-import { AcmeProblem, toIssueError } from './acme-problem.ts';
+import { AcmeProblem, FailedByClock, toIssueError } from './acme-problem.ts';
 import { allowedByCaa } from './caa-check.ts';
 
 export interface AcmeIssuerOptions {
@@ -61,7 +61,8 @@ export class AcmeIssuer implements CertificateIssuer {
       return await this.#issue(request, AbortSignal.any([signal, deadline]));
     } catch (error) {
       signal.throwIfAborted();
-      if (error instanceof AcmeProblem && error.type === 'accountDoesNotExist') this.options.ca.forgetAccount();
+      const cause = error instanceof FailedByClock ? error.cause : error;
+      if (cause instanceof AcmeProblem && cause.type === 'accountDoesNotExist') this.options.ca.forgetAccount();
       if (!deadline.aborted) throw toIssueError(error);
       const message = `The certificate authority did not finish within ${ISSUANCE_MS / 60_000} minutes.`;
       throw new IssueError('INTERNAL_ERROR', message, { cause: error });
@@ -74,14 +75,28 @@ export class AcmeIssuer implements CertificateIssuer {
     await checkRecords(domain, targets, lookup);
     const name = { domain, target: targets.acme_challenge_cname_target };
     return converse(this.options.trust, signal, async (conversation) => {
-      const client = await this.options.ca.client(conversation);
-      const order = await this.#authorizedOrder(name, client, conversation, lookup);
-      const privateKeyPem = await makePrivateKey(privateKeyType);
-      const [, csr] = await conversation.acme.crypto.createCsr({ altNames: [domain] }, privateKeyPem);
-      const certificatePem = await order.finalize(csr);
-      if (fits(certificatePem, privateKeyPem, domain)) return { certificatePem, privateKeyPem };
-      throw new IssueError('INTERNAL_ERROR', `The certificate authority sent a certificate that is not for ${domain}.`);
+      try {
+        return await this.#order(name, privateKeyType, conversation, lookup);
+      } catch (error) {
+        throw conversation.clock === null ? error : new FailedByClock(conversation.clock, error);
+      }
     });
+  }
+
+  async #order(
+    name: Name,
+    privateKeyType: IssueRequest['privateKeyType'],
+    conversation: Conversation,
+    lookup: DnsLookup,
+  ): Promise<IssuedCertificate> {
+    const { domain } = name;
+    const client = await this.options.ca.client(conversation);
+    const order = await this.#authorizedOrder(name, client, conversation, lookup);
+    const privateKeyPem = await makePrivateKey(privateKeyType);
+    const [, csr] = await conversation.acme.crypto.createCsr({ altNames: [domain] }, privateKeyPem);
+    const certificatePem = await order.finalize(csr);
+    if (fits(certificatePem, privateKeyPem, domain)) return { certificatePem, privateKeyPem };
+    throw new IssueError('INTERNAL_ERROR', `The certificate authority sent a certificate that is not for ${domain}.`);
   }
 
   /** An order for a validated name; tries each allowed challenge until one succeeds. */

@@ -66,8 +66,23 @@ export function isProblem(value: unknown): value is ProblemDocument {
   return ['undefined', 'string'].includes(typeof type) && ['undefined', 'string'].includes(typeof detail);
 }
 
+/** An order that failed while this machine's clock was wrong, which is probably why. */
+export class FailedByClock extends Error {
+  constructor(
+    readonly clock: string,
+    override readonly cause: unknown,
+  ) {
+    super(clock, { cause });
+    this.name = new.target.name;
+  }
+}
+
 /** Turns the error of an order into the one that the provisioning job shows. */
 export function toIssueError(cause: unknown): IssueError {
+  if (cause instanceof FailedByClock) {
+    const { code, message, retryAfter } = toIssueError(cause.cause);
+    return new IssueError(code, `${message.replace(/\.$/, '')}. ${cause.clock}`, { retryAfter, cause: cause.cause });
+  }
   if (cause instanceof IssueError) return cause;
   if (cause instanceof CaUnreachable) {
     const message = `The certificate authority is unreachable: ${cause.message}.`;
