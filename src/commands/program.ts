@@ -126,6 +126,7 @@ function addServiceCommand(program: Command): void {
     .description('Stop and remove the service; keep settings and data')
     .option('--gateway', 'The standalone gateway instead of the agent')
     .option('--purge', 'Also delete settings, authtoken and data')
+    .option('--yes', 'Do not ask before --purge deletes a gateway')
     .action(async (options) => (await load()).uninstall(options));
   service
     .command('status')

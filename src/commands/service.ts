@@ -1,12 +1,14 @@
+import { OperatorError } from '../lib/errors.ts';
 import { requireRoot, thisHost, thisProgram } from '../service/host.ts';
 import { installService } from '../service/install.ts';
-import { AGENT_SERVICE, GATEWAY_SERVICE, type Service } from '../service/service.ts';
+import { AGENT_SERVICE, GATEWAY_SERVICE, type Service, stateFolderOf } from '../service/service.ts';
 import { type ServiceState, serviceState } from '../service/status.ts';
 import { uninstallService } from '../service/uninstall.ts';
 
 interface ServiceOptions {
   gateway?: boolean;
   purge?: boolean;
+  yes?: boolean;
 }
 
 /** The same as systemctl's; 3 for all other states. */
@@ -22,7 +24,22 @@ export async function install(options: ServiceOptions): Promise<void> {
 
 export async function uninstall(options: ServiceOptions): Promise<void> {
   requireRoot();
+  if (options.purge && !options.yes) await confirmPurge(chosen(options));
   await uninstallService(chosen(options), options.purge === true, thisHost(), print);
+}
+
+/** @throws {OperatorError} exit code 2 without a terminal, 1 when the answer is not yes */
+async function confirmPurge(service: Service): Promise<void> {
+  const { irreplaceable } = service;
+  if (irreplaceable === null) return;
+  const folder = stateFolderOf(service);
+  const loss = `--purge deletes ${irreplaceable} (${folder})`;
+  if (!process.stdin.isTTY) throw new OperatorError(`${loss}: back them up, then add --yes`, 2);
+  const { createInterface } = await import('node:readline/promises');
+  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  const answer = await terminal.question(`${loss}. Devices must then be set up again.\nType "yes" to delete them: `);
+  terminal.close();
+  if (answer.trim() !== 'yes') throw new OperatorError('nothing was changed');
 }
 
 /** Prints the state and sets the exit code. */

@@ -2,7 +2,7 @@ import { chmod, chown, readFile, stat } from 'node:fs/promises';
 import { hasErrno, OperatorError } from '../lib/errors.ts';
 import { createFolder } from '../lib/files/create-folder.ts';
 import { writeDurably } from '../lib/files/durable-write.ts';
-import type { Host } from './host.ts';
+import { type Host, withSudo } from './host.ts';
 import { configFolderOf, type Service, settingsFileOf, unitFileOf, userFileOf } from './service.ts';
 import { isEdited, type ProgramPaths, unitText, userText } from './unit.ts';
 
@@ -11,7 +11,7 @@ export type Tell = (line: string) => void;
 
 /**
  * Installs or updates a service: its user, settings and unit. Enables it at boot, and starts it unless the authtoken is
- * missing. Unchanged files stay untouched.
+ * missing. Without settings that it needs, the service stays disabled. Unchanged files stay untouched.
  *
  * @throws {OperatorError} when the unit was edited or a system command fails
  */
@@ -24,6 +24,12 @@ export async function installService(service: Service, paths: ProgramPaths, host
   const changed = await writeIfChanged(host, unitFileOf(service), unit);
   tell(`${unitFileOf(service)}: ${changed ? 'written' : 'up to date'}`);
   if (host.isBooted) await host.run('systemctl', 'daemon-reload');
+  const { needs } = service;
+  if (needs && !needs.line.test((await readIfAny(host, settingsFileOf(service))) ?? '')) {
+    tell(`${name} is not started yet: ${needs.advice}:`);
+    tell(`  sudo nano ${settingsFileOf(service)}`);
+    return tell(`  ${withSudo()}`);
+  }
   await host.run('systemctl', 'enable', '--quiet', name);
   if (!(await canStart(service, host))) {
     tell(`${name} starts at boot, but still needs the authtoken:`);

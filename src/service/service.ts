@@ -14,6 +14,10 @@ export interface Service {
   environment: readonly string[];
   /** Credential that systemd reads as root and passes to the service; null: none. */
   credential: { name: string; file: string } | null;
+  /** A line that the settings must have before the service can start, and what to do about it. */
+  needs: { line: RegExp; advice: string } | null;
+  /** What `--purge` deletes for good, besides settings; null: nothing that needs a confirmation. */
+  irreplaceable: string | null;
   /** Linux capabilities of the service. */
   capabilities: readonly string[];
   /** Initial content of the settings file. */
@@ -30,6 +34,8 @@ export const AGENT_SERVICE: Service = {
   // Without an authtoken, the service must not start an embedded gateway, which is reachable only locally.
   environment: ['AGENT_GATEWAY=remote'],
   credential: { name: 'ngrok-authtoken', file: AUTHTOKEN_FILE },
+  needs: null,
+  irreplaceable: null,
   capabilities: [],
   settings: `# Settings of the device-agent service; docs/settings.md lists all settings.
 # systemctl reload device-agent applies LOG_LEVEL, DEFAULT_POLICIES and the API token; a restart applies everything.
@@ -50,6 +56,9 @@ export const GATEWAY_SERVICE: Service = {
   reloads: false,
   environment: [],
   credential: null,
+  // Otherwise, it would serve names below localhost, which nobody else can reach.
+  needs: { line: /^\s*GATEWAY_DOMAIN=\S/m, advice: 'set GATEWAY_DOMAIN, the ports and GATEWAY_HOST (docs/gateway.md)' },
+  irreplaceable: "the gateway's accounts, domains and authtokens, its certificate authority and its encryption key",
   // For ports 80, 443 and 53.
   capabilities: ['CAP_NET_BIND_SERVICE'],
   settings: `# Settings of the device-agent-gateway service; docs/settings.md lists all settings.

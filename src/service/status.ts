@@ -28,6 +28,9 @@ export async function serviceState(service: Service, paths: ProgramPaths, host: 
   const file = unitFileOf(service);
   const unit = await readIfAny(host, file);
   if (unit === null) return { state: 'not installed', lines: [`${service.name}: not installed`] };
+  if (!host.isBooted) {
+    return { state: 'stopped', lines: [`${service.name}: installed, but systemd is not running on this machine`] };
+  }
   const shown = await host.run('systemctl', 'show', service.name, `--property=${PROPERTIES.join(',')}`);
   const properties = new Map(
     shown.split('\n').map((line) => {

@@ -152,7 +152,14 @@ describe('the service under systemd', { timeout: 120_000, shuffle: false, ...unl
   });
 
   it('--gateway installs, runs and removes a gateway', async () => {
-    expect((await machine.deviceAgent('service', 'install', '--gateway')).code).toBe(0);
+    const install = () => machine.deviceAgent('service', 'install', '--gateway');
+    const { stdout: next } = await install();
+    expect(next).toMatch(
+      /not started yet: set GATEWAY_DOMAIN.*\n.*settings\.env\n {2}sudo .* service install --gateway\n$/,
+    );
+    expect((await machine.run('systemctl', 'is-enabled', 'device-agent-gateway')).stdout).toBe('disabled\n');
+    await machine.write('/etc/device-agent-gateway/settings.env', 'GATEWAY_DOMAIN=localhost\n');
+    expect((await install()).code).toBe(0);
     const gateway = async (name: string) => machine.property('device-agent-gateway', name);
     await eventually(
       async () => (await gateway('StatusText')).startsWith('serving on port 8443, agents at '),
@@ -165,6 +172,10 @@ describe('the service under systemd', { timeout: 120_000, shuffle: false, ...unl
       '/var/lib/device-agent-gateway',
     );
     expect((await machine.deviceAgent('gateway', 'backup', '/tmp/copy.db')).code).toBe(0);
-    expect((await machine.deviceAgent('service', 'uninstall', '--gateway', '--purge')).code).toBe(0);
+    const purge = (...args: string[]) => machine.deviceAgent('service', 'uninstall', '--gateway', '--purge', ...args);
+    expect(await purge()).toMatchObject({ code: 2, stderr: expect.stringMatching(/certificate authority.*add --yes/) });
+    expect((await machine.run('ls', '/var/lib/device-agent-gateway/gateway/ca-key.pem')).code).toBe(0);
+    expect((await purge('--yes')).code).toBe(0);
+    expect((await machine.run('ls', '/var/lib/device-agent-gateway')).code).not.toBe(0);
   });
 });
