@@ -2,6 +2,7 @@ import type { Client } from './client.ts';
 import { openapi } from './generators.ts';
 import { go } from './go.ts';
 import { python } from './python.ts';
+import { pythonApi } from './python-api.ts';
 import { rust } from './rust.ts';
 import { schemathesis } from './schemathesis.ts';
 import { terraform } from './terraform.ts';
@@ -10,7 +11,7 @@ import { terraform } from './terraform.ts';
 export const CLIENTS: Record<string, Client[]> = {
   go,
   rust: [rust],
-  python: [python],
+  python: [python, pythonApi],
   terraform: [terraform],
   openapi,
   schemathesis: [schemathesis],

@@ -38,7 +38,7 @@ const pythonClient: Client = {
   missing: () => programMissing('python3', '--version'),
   async fetch(sources) {
     await createVenv(sources, ['openapi-python-client==0.29.1', 'ruff']);
-    copyFileSync('test/interop/generated/call.py', join(sources, 'call.py'));
+    copyFileSync('test/interop/programs/generated.py', join(sources, 'call.py'));
   },
   run: (lab, sources) =>
     both(

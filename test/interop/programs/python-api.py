@@ -1,0 +1,71 @@
+"""Takes every resource that ngrok's Python API client and the gateway share through its life; prints a line per step."""
+
+import json
+import os
+import sys
+
+import ngrok
+
+with open(sys.argv[1]) as file:
+    given = json.load(file)
+client = ngrok.Client(os.environ["NGROK_API_KEY"], base_url=os.environ["NGROK_API_BASE_URL"])
+described = dict(description="a", metadata="{}")
+
+
+def live(name, service, created, updated, members):
+    """Create, get, list, update, delete; get again must answer 404."""
+    item = None
+
+    def create():
+        nonlocal item
+        item = service.create(**created)
+        compare(item, created)
+
+    def compare(answer, sent):
+        for member in members:
+            if member in sent:
+                assert getattr(answer, member) == sent[member], f"{member}: {getattr(answer, member)!r}"
+
+    def get():
+        assert service.get(item.id).id == item.id
+
+    def list_():
+        assert item.id in [one.id for one in service.list(limit="100")]
+
+    def update():
+        compare(service.update(item.id, **updated), updated)
+        compare(service.get(item.id), updated)
+
+    def delete():
+        service.delete(item.id)
+        try:
+            service.get(item.id)
+        except ngrok.NotFoundError:
+            return
+        raise AssertionError("it is still there")
+
+    for step in (create, get, list_, update, delete):
+        failure = None
+        try:
+            step()
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+        print(json.dumps({"name": f"{name}: {step.__name__.rstrip('_')}", "failure": failure}), flush=True)
+
+
+changed = dict(description="b", metadata="")
+both = ["description", "metadata"]
+live("api_keys", client.api_keys, described, changed, both)
+live("bot_users", client.bot_users, dict(name="a"), dict(name="b", active=False), ["name", "active"])
+live("service_users", client.service_users, dict(name="a"), dict(name="b", active=False), ["name", "active"])
+live("credentials", client.credentials, dict(described, acl=["bind:a.example.com"]), dict(changed, acl=["bind:b.example.com"]), both + ["acl"])
+live("certificate_authorities", client.certificate_authorities, dict(described, ca_pem=given["ca"]), changed, both)
+live("tls_certificates", client.tls_certificates, dict(described, certificate_pem=given["certificate"], private_key_pem=given["key"]), changed, both)
+live("ip_policies", client.ip_policies, described, changed, both)
+policy = client.ip_policies.create()
+rule = dict(described, cidr="192.0.2.0/24", ip_policy_id=policy.id, action="allow")
+live("ip_policy_rules", client.ip_policy_rules, rule, dict(changed, cidr="2001:db8::/32"), both + ["cidr"])
+live("reserved_domains", client.reserved_domains, dict(described, domain="python.example.com"), changed, both + ["domain"])
+live("backends.tunnel_group", client.backends.tunnel_group, dict(described, labels={"a": "b"}), dict(changed, labels={"c": "d"}), both + ["labels"])
+live("backends.http_response", client.backends.http_response, dict(described, body="x", status_code=404), dict(changed, body="y"), both + ["body"])
+live("edges.tls", client.edges.tls, dict(described, hostports=["python.example.com:443"]), changed, both)
