@@ -28,12 +28,14 @@ function parseReservable(name: string): string | Refusal {
 
 const name = parsed(parseReservable, 448, HOSTNAME_PATTERN);
 
+/** ngrok's clients send it empty, or null. */
+const resolvesTo = z.array(z.unknown()).max(0, refused(WRONG_VALUE, 'is not supported; leave it empty')).optional();
+
 const createMembers = body({
   domain: name.optional().meta({ description: 'Required, here or as name.' }),
   name: name.optional().meta({ description: 'Deprecated alias of domain, which Terraform configurations use.' }),
   region: z.enum(['', ...REGIONS], refused(400, `must be one of ${REGIONS.join(', ')}`)).optional(),
-  // ngrok's clients send it empty.
-  resolves_to: z.array(z.unknown()).max(0, refused(WRONG_VALUE, 'is not supported; leave it empty')).optional(),
+  resolves_to: resolvesTo,
   ...annotations,
   ...certificate,
 });
@@ -66,12 +68,13 @@ function withDomain(members: typeof createMembers) {
 }
 
 export const ReservedDomainUpdate = body({
+  resolves_to: resolvesTo,
   ...annotations,
   ...certificate,
   http_endpoint_configuration_id: optionalIdOf(['ec_'], 227),
   https_endpoint_configuration_id: optionalIdOf(['ec_'], 227),
 });
-export interface ReservedDomainUpdate extends z.input<typeof ReservedDomainUpdate> {
+export interface ReservedDomainUpdate extends Omit<z.input<typeof ReservedDomainUpdate>, 'resolves_to'> {
   /** An uploaded certificate. It ends a `certificate_management_policy`. The present id and `""` change nothing. */
   certificate_id?: string | undefined;
   /** Enables automatic certificates in place of an uploaded one. */

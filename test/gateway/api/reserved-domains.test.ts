@@ -212,6 +212,13 @@ describe('PATCH /reserved_domains/{id}', () => {
     expect((await server.call('GET', `/reserved_domains/${id}`)).body).toEqual(changed.body);
   });
 
+  // ngrok's Python client sends it with every update.
+  it('accepts resolves_to without a value only', async () => {
+    const { id, body } = await create();
+    for (const resolves_to of [null, []]) expect((await update(id, { resolves_to })).body).toEqual(body);
+    expect(await update(id, { resolves_to: [{ value: 'eu' }] })).toMatchObject(refusal(215));
+  });
+
   it.each(['domain', 'region', 'uri', 'created_at'])('refuses to change %s', async (member) => {
     const { id } = await create();
     expect(await update(id, { [member]: 'x' })).toMatchObject(refusal(214));
