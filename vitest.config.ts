@@ -34,6 +34,9 @@ const SHARED = [
   'test/gateway/edge/{proxy/http-proxy,tls/tls-mux,upstreams/http2-upstream}.test.ts',
 ];
 
+/** What runs with the native connector too, in short; `TEST_CONNECTOR=native` runs any test with it. */
+const NATIVE = ['test/agent/{agent,own-gateway,stream-tunnels}.test.ts', 'test/faults/{network,start,stop}.test.ts'];
+
 export default defineConfig({
   test: {
     pool: 'forks',
@@ -66,6 +69,7 @@ export default defineConfig({
           exclude: [...configDefaults.exclude, ...UNIT, ...SHARED],
         },
       },
+      { extends: true, test: { name: 'native', include: NATIVE, env: { TEST_CONNECTOR: 'native' } } },
     ],
   },
 });

@@ -113,6 +113,7 @@ async function memory(sample: string, apart: Record<string, string>): Promise<vo
   for (const [label, env] of [
     ['embedded gateway', {}],
     ['gateway apart', apart],
+    ['gateway apart, native connector', { ...apart, AGENT_CONNECTOR: 'native' }],
   ] as const) {
     for (const count of [0, 100]) {
       const agent = await startAgentProcess(folderWith(sample, count), env);

@@ -7,7 +7,10 @@ import { type LoadResult, runLoad, type Target } from './support/requests.ts';
 import { startSshTunnel } from './support/ssh-tunnel.ts';
 import type { DeviceAgents } from './wan-device.ts';
 
-const CONNECTORS: DeviceAgents['connectors'] = [{ name: 'sdk', env: {} }];
+const CONNECTORS: DeviceAgents['connectors'] = [
+  { name: 'sdk', env: {} },
+  { name: 'native', env: { AGENT_CONNECTOR: 'native' } },
+];
 
 const FAST = { rate: 0, loss: 0, queue: 1000 };
 /** Links by the name of their benchmark. */

@@ -7,8 +7,13 @@ import { faultReport } from '../support/fault-report.ts';
 import { FINDINGS_VARIABLE, type Finding } from '../support/finding.ts';
 import { networkFaultTools } from '../support/network.ts';
 
-/** Where faults are provoked. */
-const TESTS = ['test/faults', 'test/agent/tunnels/durable-file', 'test/gateway/store/crash'];
+/** Where faults are provoked, with each connector. Writing files has nothing to do with it. */
+const TESTS = {
+  sdk: ['test/faults', 'test/agent/tunnels/durable-file', 'test/gateway/store/crash'],
+  native: ['test/faults'],
+};
+/** Without the project of `npm test` that runs some of them with the native connector. */
+const ONCE = '--project=!native';
 const REPORT = 'docs/reliability.md';
 /** The end of the report: what `npm run attack -- --report` found, and what is updated by hand. */
 const FURTHER = ['test/attack/last-run.md', 'test/faults/mutation-testing.md'];
@@ -28,13 +33,15 @@ function main(args: readonly string[]): number {
   writeFileSync(findings, '');
   const started = Date.now();
   try {
-    const env = { ...process.env, FAULTS: 'full', [FINDINGS_VARIABLE]: findings };
-    const vitest = join('node_modules', 'vitest', 'vitest.mjs');
-    const what = passed.length > 0 ? passed : TESTS;
-    const { status } = spawnSync(process.execPath, [vitest, 'run', WORKERS, ...what], { env, stdio: 'inherit' });
-    if (status !== 0) {
-      if (report) process.stderr.write(`A fault test failed: ${REPORT} stays as it is.\n`);
-      return status ?? 1;
+    for (const [connector, tests] of Object.entries(TESTS)) {
+      const env = { ...process.env, FAULTS: 'full', [FINDINGS_VARIABLE]: findings, TEST_CONNECTOR: connector };
+      const vitest = join('node_modules', 'vitest', 'vitest.mjs');
+      const what = ['run', WORKERS, ONCE, ...(passed.length > 0 ? passed : tests)];
+      const { status } = spawnSync(process.execPath, [vitest, ...what], { env, stdio: 'inherit' });
+      if (status !== 0) {
+        if (report) process.stderr.write(`A fault test failed: ${REPORT} stays as it is.\n`);
+        return status ?? 1;
+      }
     }
     if (report) writeReport(readFileSync(findings, 'utf8'), Date.now() - started);
     return 0;
