@@ -1,7 +1,7 @@
 import { setMaxListeners } from 'node:events';
 import { setPriority } from 'node:os';
 import { type Attack, carryOut, type Target } from './attack.ts';
-import { HTTP1_ATTACKS } from './http1-attacks.ts';
+import { HTTP1_ATTACKS, SINGLE_ATTACKS } from './http1-attacks.ts';
 import { HTTP2_ATTACKS } from './http2-attacks.ts';
 import { STRANGER_ATTACKS } from './stranger-attacks.ts';
 import { TENANT_ATTACKS } from './tenant-attacks.ts';
@@ -14,12 +14,6 @@ export interface Order {
   only: string;
 }
 
-const GROUPS: { attacks: Attack[]; from: string[] }[] = [
-  { attacks: [...HTTP1_ATTACKS, ...HTTP2_ATTACKS, ...UPSTREAM_ATTACKS], from: addresses('127.0.1', 8) },
-  { attacks: STRANGER_ATTACKS, from: addresses('127.0.2', 4) },
-  { attacks: TENANT_ATTACKS, from: addresses('127.0.3', 2) },
-];
-
 function addresses(network: string, count: number): string[] {
   return Array.from({ length: count }, (_, at) => `${network}.${at + 1}`);
 }
@@ -27,10 +21,16 @@ function addresses(network: string, count: number): string[] {
 // Honest clients on the same core measure the gateway, not the attackers' need for processor time.
 setPriority(19);
 const { target, only } = JSON.parse(process.argv[2] ?? '') as Order;
+const clients = [...HTTP1_ATTACKS, ...HTTP2_ATTACKS, ...UPSTREAM_ATTACKS];
+const groups: { attacks: Attack[]; from: string[] }[] = [
+  { attacks: only === '' ? clients : [...clients, ...SINGLE_ATTACKS], from: addresses('127.0.1', 8) },
+  { attacks: STRANGER_ATTACKS, from: addresses('127.0.2', 4) },
+  { attacks: TENANT_ATTACKS, from: addresses('127.0.3', 2) },
+];
 const stopping = new AbortController();
 setMaxListeners(0, stopping.signal);
 process.once('SIGTERM', () => stopping.abort());
-const running = GROUPS.flatMap(({ attacks, from }) =>
+const running = groups.flatMap(({ attacks, from }) =>
   attacks.filter(({ name }) => name.includes(only)).map((attack) => carryOut(attack, target, from, stopping.signal)),
 );
 process.stdout.write(`${JSON.stringify(await Promise.all(running))}\n`, () => process.exit());

@@ -5,6 +5,17 @@ const head = (line: string, host: string) => `${line} HTTP/1.1\r\nHost: ${host}\
 const to = (life: Life) => openTls(life.target.httpsPort, life.target.host, life);
 const UNKNOWN = 'nobody.localhost';
 
+async function pipeline(life: Life): Promise<void> {
+  const socket = await openTcp(life.target.httpPort, life);
+  const requests = `${head('GET /', UNKNOWN)}\r\n`.repeat(500);
+  await repeat(socket, 10, () => socket.write(requests));
+}
+
+/** Carried out only when `--only` names them: each would hide the others. */
+export const SINGLE_ATTACKS: Attack[] = [
+  { name: 'fifty clients that pipeline requests for an unknown host', width: 50, live: pipeline },
+];
+
 /** Clients that abuse HTTP/1.1. */
 export const HTTP1_ATTACKS: Attack[] = [
   {
@@ -52,15 +63,7 @@ export const HTTP1_ATTACKS: Attack[] = [
       await held(socket);
     },
   },
-  {
-    name: 'pipelined requests for an unknown host',
-    width: 10,
-    async live(life) {
-      const socket = await openTcp(life.target.httpPort, life);
-      const requests = `${head('GET /', UNKNOWN)}\r\n`.repeat(500);
-      await repeat(socket, 10, () => socket.write(requests));
-    },
-  },
+  { name: 'pipelined requests for an unknown host', width: 10, live: pipeline },
   {
     name: 'pipelined requests whose responses are not read',
     width: 10,

@@ -1,4 +1,6 @@
 import type { Socket } from 'node:net';
+import { clientNetwork } from '../../../../lib/network/ip-address.ts';
+import { runInTurn } from '../../../../lib/time/fair-turns.ts';
 
 /** Bytes of further requests that are read while a response is pending. Reading on shows when the client leaves. */
 const MAX_BYTES = 16_384;
@@ -39,11 +41,11 @@ export class PostponedInput {
     this.socket.pause().unshift(bytes);
   }
 
-  /** Processes the bytes in a later turn of the event loop. */
+  /** Processes the bytes in a later turn of the event loop, of which a client's network has a share. */
   continue(): void {
     if (this.#continues) return;
     this.#continues = true;
-    setImmediate(this.#onTurn);
+    runInTurn(clientNetwork(this.socket.remoteAddress ?? ''), this.#onTurn);
   }
 
   readonly #onTurn = (): void => {

@@ -234,6 +234,32 @@ it('pipelined requests leave turns to other connections', async () => {
   expect(turns.size).toBeGreaterThan(20);
 });
 
+it('fifty connections that pipeline requests leave turns to another client', async () => {
+  let served = 0;
+  let servedBefore = Number.NaN;
+  const other = await enter((req, res) => {
+    servedBefore = served;
+    sayNo(req, res);
+  });
+  await once(other, 'connect');
+  const crowd = Array.from({ length: 50 }, () =>
+    enter((req, res) => {
+      // Others have begun.
+      if (served === 400) other.write(LAST);
+      served += 1;
+      sayNo(req, res);
+    }),
+  );
+  const answers = (await Promise.all(crowd)).map((socket) => {
+    socket.write(GET.repeat(39) + LAST);
+    return collect(socket);
+  });
+  await collect(other);
+  await Promise.all(answers);
+  expect(served).toBe(2000);
+  expect(servedBefore).toBeLessThan(1500);
+});
+
 it.each([
   ['heads', 'GET / HTTP/1.1\r\nX: '],
   ['requests behind others', `${GET}X: `],

@@ -1,0 +1,53 @@
+import { expect, it } from 'vitest';
+import { runInTurn } from '../../../src/lib/time/fair-turns.ts';
+import { currentTurn } from '../../../src/lib/time/loop-turn.ts';
+
+const busy = (ms: number) => {
+  for (const end = performance.now() + ms; performance.now() < end; );
+};
+
+/** Runs tasks of an owner; resolves with the turn of each. */
+function turnsOf(owner: string, count: number, work = () => {}): Promise<number[]> {
+  const turns: number[] = [];
+  return new Promise((resolve) => {
+    for (let at = 0; at < count; at++) {
+      runInTurn(owner, () => {
+        work();
+        if (turns.push(currentTurn()) === count) resolve(turns);
+      });
+    }
+  });
+}
+
+const mostInOne = (turns: number[]) => Math.max(...turns.map((turn) => turns.filter((other) => other === turn).length));
+
+it('an owner with many tasks has a limited number of them in each turn, and others come between', async () => {
+  const [many, few] = await Promise.all([turnsOf('many', 200), turnsOf('few', 2)]);
+  expect(mostInOne(many)).toBeLessThanOrEqual(16);
+  expect(Math.max(...few)).toBeLessThan(Math.max(...many));
+});
+
+it('owners with long tasks take turns, and each turn of the event loop ends in time', async () => {
+  const owners = ['a', 'b', 'c'].map((owner) => turnsOf(owner, 4, () => busy(6)));
+  const turns = (await Promise.all(owners)).flat();
+  expect(mostInOne(turns)).toBe(1);
+  expect(
+    turns
+      .toSorted((one, other) => one - other)
+      .map((turn) => turns.indexOf(turn) % 4)
+      .join(''),
+  ).toBe('000111222333');
+});
+
+it('what a task asks for runs in a later turn', async () => {
+  const turns: number[] = [];
+  await new Promise<void>((resolve) => {
+    const task = () => {
+      turns.push(currentTurn());
+      if (turns.length === 3) resolve();
+      else runInTurn('one', task);
+    };
+    runInTurn('one', task);
+  });
+  expect(new Set(turns).size).toBe(3);
+});
