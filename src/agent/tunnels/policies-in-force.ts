@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { OperatorError } from '../../lib/errors.ts';
 import type { Limiter } from '../../lib/limiter.ts';
-import type { PolicyInput } from '../../traffic-policy/document.ts';
+import { defaultsFor, type PolicyInput } from '../../traffic-policy/document.ts';
 import type { Tunnel, TunnelStatus } from './tunnel.ts';
 import type { TunnelSupervisor } from './tunnel-supervisor.ts';
 
@@ -27,9 +27,10 @@ export class PoliciesInForce {
   }
 
   /** The policy in force on a tunnel: its own, else the defaults. */
-  on({ policy }: Tunnel): object {
+  on({ policy, protocol }: Tunnel): object {
     // Tunnels without their own are bound again whenever the defaults change, so this is what they run.
-    return policy ?? this.#defaults;
+    if (policy !== null) return policy;
+    return protocol === 'tcp' || protocol === 'tls' ? defaultsFor(protocol, this.#defaults) : this.#defaults;
   }
 
   /**

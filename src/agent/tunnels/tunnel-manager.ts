@@ -32,6 +32,8 @@ export interface TunnelManagerOptions {
 
 /** Endpoints bound concurrently once a session is online. */
 const MAX_BINDING = 16;
+/** With more tunnels, a start logs only how many are online: log writes wear out SD cards. */
+const MAX_NAMED_AT_START = 20;
 
 /** The tunnels of this agent: creates and removes them, and keeps the others online. */
 export class TunnelManager {
@@ -41,6 +43,8 @@ export class TunnelManager {
   readonly #limiter = new Limiter(MAX_BINDING);
   readonly #opener: TunnelOpener;
   #stopped = false;
+  /** Tunnels that have been online since the start of the agent. */
+  readonly #seenOnline = new WeakSet<TunnelSupervisor>();
   /** When the session came online; null once all tunnels have settled. */
   #settlingSince: number | null = null;
 
@@ -189,6 +193,7 @@ export class TunnelManager {
         created_at,
       };
       await this.options.store.save(tunnel);
+      this.options.log.info({ url, upstream: tunnel.forwards_to }, 'tunnel created');
       return this.#supervise(tunnel, open);
     } catch (error) {
       await this.#closeUnused(open);
@@ -212,6 +217,7 @@ export class TunnelManager {
       throw error;
     }
     this.#list.delete(supervisor);
+    this.options.log.info({ url: supervisor.url }, 'tunnel deleted');
   }
 
   #supervise(tunnel: Tunnel, open: OpenTunnel | null): TunnelSupervisor {
@@ -231,16 +237,35 @@ export class TunnelManager {
       changed: (before) => this.#supervisorChanged(supervisor, before),
     });
     this.#list.add(supervisor);
+    if (open !== null) this.#seenOnline.add(supervisor);
     supervisor.start(open);
     return supervisor;
   }
 
   #supervisorChanged(supervisor: TunnelSupervisor, before: TunnelState): void {
     this.#list.changed(supervisor, before);
+    this.#logChange(supervisor, before);
     const { connecting, offline, online, failed } = this.#list.counts;
     if (this.#settlingSince === null || connecting + offline > 0) return;
     const after_ms = Math.round(this.options.clock.now() - this.#settlingSince);
     this.#settlingSince = null;
-    this.options.log.info({ online, failed, after_ms }, 'tunnels online');
+    const { log } = this.options;
+    if (failed === 0) log.info({ online, failed, after_ms }, 'tunnels online');
+    else log.warn({ online, failed, after_ms }, 'some tunnels are not online');
+  }
+
+  /** Logs what concerns one tunnel; the loss and the return of a session concern all. */
+  #logChange(supervisor: TunnelSupervisor, before: TunnelState): void {
+    const { connector, log } = this.options;
+    const { url, tunnel, status } = supervisor;
+    const isOnline = status.state === 'online';
+    if (isOnline === (before === 'online')) return;
+    if (isOnline) {
+      const isFirst = !this.#seenOnline.has(supervisor) && this.#list.size <= MAX_NAMED_AT_START;
+      this.#seenOnline.add(supervisor);
+      if (isFirst || before === 'failed') log.info({ url, upstream: tunnel.forwards_to }, 'tunnel online');
+    } else if (connector.status.state === 'online') {
+      log.info({ url, reason: status.lastError?.message }, 'tunnel offline');
+    }
   }
 }

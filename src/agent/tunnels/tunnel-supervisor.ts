@@ -220,7 +220,5 @@ export class TunnelSupervisor {
     this.#status = { state, since, lastError };
     if (before.state === state) return;
     this.options.changed(before.state);
-    if (before.state === 'failed' && state === 'online')
-      this.options.log.info({ url: this.url }, 'tunnel online again');
   }
 }

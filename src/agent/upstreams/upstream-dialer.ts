@@ -1,9 +1,11 @@
 import type { Socket } from 'node:net';
+import { messageOf } from '../../lib/errors.ts';
 import type { EndpointUpstream, TunnelProtocol } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { openPrivateFolder } from '../folders/runtime-folder.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 import { type ConnectionOptions, connectUpstream } from './upstream-connection.ts';
+import { UpstreamOutage } from './upstream-outage.ts';
 import { type RelayOptions, UpstreamRelay } from './upstream-relay.ts';
 
 export type DialerOptions = ConnectionOptions & RelayOptions;
@@ -27,16 +29,21 @@ export class PreparedUpstream implements EndpointUpstream {
   #relay: UpstreamRelay | null = null;
   /** Warns once per tunnel: the operator does not always control what a name resolves to. */
   #warned = false;
+  readonly #outage: UpstreamOutage;
 
   constructor(
     private readonly upstream: Upstream,
     private readonly protocol: TunnelProtocol,
     private readonly options: DialerOptions,
-  ) {}
+  ) {
+    this.#outage = new UpstreamOutage(displayUpstream(upstream), options.log);
+  }
 
   async connect(): Promise<Socket> {
     try {
-      return await connectUpstream(this.upstream, this.options);
+      const socket = await connectUpstream(this.upstream, this.options);
+      this.#outage.answered();
+      return socket;
     } catch (error) {
       this.#logFailure(error);
       throw error;
@@ -64,12 +71,12 @@ export class PreparedUpstream implements EndpointUpstream {
     await this.#relay?.close();
   }
 
-  /** An unreachable upstream may just be switched off, but one that is not allowed needs the operator. */
   #logFailure(error: unknown): void {
     const { log } = this.options;
     const upstream = displayUpstream(this.upstream);
     log.debug({ err: error, upstream }, 'upstream connection failed');
     const notAllowed = error instanceof AgentError && error.code === 'ERR_AGENT_UPSTREAM_NOT_ALLOWED';
+    if (!notAllowed) this.#outage.failed(messageOf(error));
     if (!notAllowed || this.#warned) return;
     this.#warned = true;
     log.warn({ upstream, reason: error.message }, 'upstream not allowed; connection rejected');

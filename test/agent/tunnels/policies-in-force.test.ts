@@ -71,6 +71,14 @@ describe('new default policies', () => {
     expect(connector.bound.get(view.url)?.request.trafficPolicy?.on_http_request).toMatchObject(inbound);
   });
 
+  it('for HTTP are not in force on tcp tunnels', async () => {
+    const { tunnels } = await setUpTunnels();
+    await tunnels.policies.useDefaults(DENIED);
+    const tcp = await tunnels.create(tunnelRequest({ protocol: 'tcp', domain: 'tcp.localhost:20000' }));
+    expect(JSON.stringify(tunnels.policies.on(tcp.tunnel))).not.toContain('on_http_request');
+    expect(tunnels.policies.on(tcp.tunnel)).not.toHaveProperty('outbound');
+  });
+
   it('are tried at once on tunnels refused with the old ones', async () => {
     const clock = new SteeredClock();
     const { tunnels, connector } = await setUpTunnels({ clock });

@@ -319,6 +319,32 @@ describe('supervised tunnels', () => {
     expect(said()).toEqual([1]);
   });
 
+  it('log each change with the URL, and failures of some after a reconnect', async () => {
+    const { log, lines } = recordingLog();
+    const { tunnels, connector } = await setUpTunnels({ log });
+    const a = await tunnels.create(tunnelRequest({ domain: 'a.localhost' }));
+    const b = await tunnels.create(tunnelRequest({ domain: 'b.localhost' }));
+    connector.beforeOpen = async ({ domain }) => {
+      if (domain === 'b.localhost') throw new ApiError(409, 'ERR_NGROK_334', 'already online');
+    };
+    connector.goOffline();
+    connector.goOnline();
+    await until(() => b.status.state === 'failed' && a.status.state === 'online', 'settled');
+    connector.beforeOpen = async () => {};
+    connector.goOffline();
+    connector.goOnline();
+    await until(() => b.status.state === 'online' && a.status.state === 'online', 'online again');
+    await tunnels.remove(a);
+    expect(lines.map(({ msg, url, online, failed }) => [msg, url ?? [online, failed]])).toEqual([
+      ['tunnel created', a.url],
+      ['tunnel created', b.url],
+      ['tunnel failed; retrying', b.url],
+      ['some tunnels are not online', [1, 1]],
+      ['tunnels online', [2, 0]],
+      ['tunnel deleted', a.url],
+    ]);
+  });
+
   it('that are refused are retried at most 30 s apart, with one log line per error code', async () => {
     const clock = latestClock();
     const { log, lines } = recordingLog();
