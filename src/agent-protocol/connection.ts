@@ -65,6 +65,8 @@ export const GATEWAY_LIMITS: ConnectionLimits = {
 export interface ConnectionUser {
   /** The peer has opened a stream. Set the channel's receiver before returning. */
   accept(channel: Channel): void;
+  /** Frames of streams that the gateway opened were sent. */
+  sent?(): void;
   /** The connection has ended, and so have all its channels. Called once. */
   ended(reason: Error): void;
 }
@@ -340,16 +342,19 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #send(): void {
+    let isData = false;
     for (const channel of this.#ready) {
       if (this.#out.length + this.socket.writableLength >= OUTPUT_HIGH_WATER) break;
       this.#ready.delete(channel);
       if (channel.flushInto(this.#out)) this.#ready.add(channel);
+      isData ||= channel.id % 2 === 0;
     }
     if (this.#out.length === 0 && this.#readSinceFlush && this.role === 'gateway')
       this.#out.windowIncrement(UNUSED_STREAM_ID, 1);
     this.#readSinceFlush = false;
     if (this.#out.length === 0) return;
     this.#writeOut();
+    if (isData) this.user.sent?.();
     if (this.socket.writableLength > this.#limits.unread) this.socket.destroy(new Error('the peer does not read'));
   }
 

@@ -26,6 +26,7 @@ import { watchHeartbeats } from './heartbeat-timeout.ts';
 import type { RefusalLog } from './refusal-log.ts';
 import type { RequestTurns } from './request-turns.ts';
 import { type Listener, SessionListeners, type SessionListenersDeps } from './session-listeners.ts';
+import { SilenceWatch } from './silence-watch.ts';
 import { StreamGate } from './stream-gate.ts';
 
 /** What agents show of the service they are connected to. */
@@ -77,6 +78,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   #ended = false;
   #authTimer: NodeJS.Timeout | undefined;
   #stopHeartbeatTimeout = () => {};
+  #silenceWatch: SilenceWatch | null = null;
 
   constructor(socket: Duplex, deps: AgentSessionDeps) {
     this.#deps = deps;
@@ -146,6 +148,10 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     return this.#connection.isSilent;
   }
 
+  sent(): void {
+    this.#silenceWatch?.sent();
+  }
+
   accept(channel: Channel): void {
     channel.receiver = new TypedStream(channel, (type) => this.#receiverFor(type, channel));
   }
@@ -154,6 +160,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     this.#ended = true;
     clearTimeout(this.#authTimer);
     this.#stopHeartbeatTimeout();
+    this.#silenceWatch?.stop();
     this.#listeners.unbindAll(reason);
     if (!this.#credential) return;
     this.#deps.directory.remove(this);
@@ -236,6 +243,11 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
       () => this.#connection.lastReadAt,
       () => this.end(new Error('heartbeat timed out')),
     );
+    this.#silenceWatch = new SilenceWatch({
+      lastReadAt: () => this.#connection.lastReadAt,
+      ask: () => void this.#heartbeatProbe().ask(PROBE_MS),
+      onSilence: () => this.end(new Error('the agent does not answer')),
+    });
     const who = { session: this.#id, credential: credential.id, address: this.address };
     this.#deps.log.info({ ...who, agent: extra.clienttype, version: extra.version }, 'agent session online');
     const version = request.Version.includes('3') ? '3' : '2';

@@ -1,0 +1,64 @@
+/** Agents credit what they read at once: after this long without a sign of life, they are asked for one, in milliseconds. */
+const ASK_MS = 2_000;
+/** Then they have this long. Below the heartbeat of SDKs (10 s), and above the pauses of mobile links. */
+const ANSWER_MS = 6_000;
+
+export interface SilenceWatchDeps {
+  /** When the last bytes arrived, in milliseconds of `performance.now()`. */
+  lastReadAt(): number;
+  /** Sends something that every live agent answers. */
+  ask(): void;
+  /** The agent does not answer. Not called again. */
+  onSilence(): void;
+}
+
+/**
+ * Detects agents that answer nothing while clients wait: they lost power, or `@ngrok/ngrok` 1.7.0 has closed its session,
+ * which keeps the socket. Their heartbeats are missed only later. Nothing runs while nothing is sent.
+ */
+export class SilenceWatch {
+  #timer: NodeJS.Timeout | undefined;
+  #immediate: NodeJS.Immediate | undefined;
+  /** When the first bytes were sent since the last ones arrived. */
+  #unansweredSince = 0;
+
+  constructor(private readonly deps: SilenceWatchDeps) {}
+
+  /** Data was sent to the agent. */
+  sent(): void {
+    if (this.#unansweredSince <= this.deps.lastReadAt()) this.#unansweredSince = performance.now();
+    if (this.#timer === undefined) this.#wait(ASK_MS, () => this.#ask());
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer);
+    clearImmediate(this.#immediate);
+  }
+
+  #ask(): void {
+    if (this.deps.lastReadAt() >= this.#unansweredSince) return;
+    const early = this.#unansweredSince + ASK_MS - performance.now();
+    if (early > 0) {
+      this.#wait(early, () => this.#ask());
+      return;
+    }
+    const askedAt = performance.now();
+    this.#wait(ANSWER_MS, () => this.#judge(askedAt));
+    this.deps.ask();
+  }
+
+  #judge(askedAt: number): void {
+    // Timers run before sockets are read: after a stall, an answer may still wait there.
+    this.#immediate = setImmediate(() => {
+      if (this.deps.lastReadAt() < askedAt) this.deps.onSilence();
+      else this.#ask();
+    });
+  }
+
+  #wait(ms: number, then: () => void): void {
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      then();
+    }, ms).unref();
+  }
+}

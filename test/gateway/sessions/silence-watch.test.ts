@@ -1,0 +1,67 @@
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { SilenceWatch } from '../../../src/gateway/sessions/silence-watch.ts';
+
+let lastReadAt = 0;
+let answers = true;
+const ask = vi.fn(() => {
+  if (answers) setTimeout(read, 300);
+});
+const onSilence = vi.fn();
+const read = () => {
+  lastReadAt = performance.now();
+};
+let watch: SilenceWatch;
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setImmediate', 'clearImmediate', 'performance'] });
+  vi.clearAllMocks();
+  answers = true;
+  read();
+  watch = new SilenceWatch({ lastReadAt: () => lastReadAt, ask, onSilence });
+  vi.advanceTimersByTime(1000);
+});
+afterEach(() => {
+  watch.stop();
+  vi.useRealTimers();
+});
+
+it('an agent that answers nothing is noticed within its heartbeat', () => {
+  answers = false;
+  watch.sent();
+  vi.advanceTimersByTime(2500);
+  expect(ask).toHaveBeenCalledTimes(1);
+  vi.advanceTimersByTime(6000);
+  expect(onSilence).toHaveBeenCalledTimes(1);
+});
+
+it('an agent that falls silent between two requests is noticed, too', () => {
+  answers = false;
+  watch.sent();
+  vi.advanceTimersByTime(1000);
+  read();
+  vi.advanceTimersByTime(500);
+  watch.sent();
+  vi.advanceTimersByTime(8500);
+  expect(onSilence).toHaveBeenCalledTimes(1);
+});
+
+it('an agent whose upstream does not answer is asked, and stays', () => {
+  for (let second = 0; second < 30; second++) {
+    watch.sent();
+    vi.advanceTimersByTime(1000);
+  }
+  expect(ask).toHaveBeenCalled();
+  expect(onSilence).not.toHaveBeenCalled();
+});
+
+it('an agent that answers is not asked, and an idle one has no timers', () => {
+  for (let second = 0; second < 30; second++) {
+    watch.sent();
+    vi.advanceTimersByTime(100);
+    read();
+    vi.advanceTimersByTime(900);
+  }
+  vi.advanceTimersByTime(3000);
+  expect(ask).not.toHaveBeenCalled();
+  expect(vi.getTimerCount()).toBe(0);
+});
