@@ -20,6 +20,8 @@ export interface AgentLimits {
   readonly sessions: number;
   /** Endpoints and labelled tunnels of one session. */
   readonly endpoints: number;
+  /** Connections to the upstreams of one session at a time; at most 500. */
+  readonly connections: number;
   /** Bytes of options and policies of all endpoints of one authtoken. */
   readonly optionBytes: number;
   /** The share of one processor core that the policies of one authtoken may take, 0 to 1. */

@@ -63,6 +63,7 @@ const gatewayServerSettings: Assemble<GatewayServerSettings> = (values, path, pr
     agentLimits: {
       sessions: values.GATEWAY_MAX_SESSIONS ?? 0,
       endpoints: values.GATEWAY_MAX_ENDPOINTS ?? 0,
+      connections: values.GATEWAY_MAX_STREAMS ?? 0,
       optionBytes: values.GATEWAY_MAX_OPTIONS ?? 0,
       policyShare: (values.GATEWAY_MAX_POLICY_TIME ?? 0) / 100,
     },

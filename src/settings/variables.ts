@@ -141,6 +141,12 @@ const STANDALONE_GATEWAY = {
     1,
   ),
   GATEWAY_MAX_ENDPOINTS: count('Endpoints of one session', 10_000, 1_000_000, 1),
+  GATEWAY_MAX_STREAMS: count(
+    'Simultaneous connections to the upstreams of one session. When full, clients wait up to five seconds, then get 503; the SDK of ngrok allows no more than 500',
+    500,
+    500,
+    1,
+  ),
   GATEWAY_MAX_OPTIONS: count(
     'Bytes of options and policies, as sent and compiled, of all endpoints of one authtoken, plus 1,024 for each endpoint',
     67_108_864,

@@ -304,14 +304,22 @@ describe('settings', () => {
 
   it('set the limits on agents of a gateway', () => {
     const limits = (env: Record<string, string>) => loadGatewayServerSettings(env, folder).agentLimits;
-    expect(limits({})).toEqual({ sessions: 1000, endpoints: 10_000, optionBytes: 67_108_864, policyShare: 0.25 });
+    expect(limits({})).toEqual({
+      ...{ sessions: 1000, endpoints: 10_000, connections: 500 },
+      ...{ optionBytes: 67_108_864, policyShare: 0.25 },
+    });
     const env = {
       GATEWAY_MAX_SESSIONS: '20',
       GATEWAY_MAX_ENDPOINTS: '5',
+      GATEWAY_MAX_STREAMS: '7',
       GATEWAY_MAX_OPTIONS: '2000000',
       GATEWAY_MAX_POLICY_TIME: '50',
     };
-    expect(limits(env)).toEqual({ sessions: 20, endpoints: 5, optionBytes: 2_000_000, policyShare: 0.5 });
+    expect(limits(env)).toEqual({
+      ...{ sessions: 20, endpoints: 5, connections: 7 },
+      ...{ optionBytes: 2_000_000, policyShare: 0.5 },
+    });
+    expect(() => limits({ GATEWAY_MAX_STREAMS: '501' })).toThrow(/GATEWAY_MAX_STREAMS="501"/);
     expect(() => limits({ GATEWAY_MAX_OPTIONS: '5' })).toThrow(/GATEWAY_MAX_OPTIONS="5"/);
   });
 

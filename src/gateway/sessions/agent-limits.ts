@@ -4,6 +4,8 @@ import type { AgentLimits } from '../../settings/gateway-limits.ts';
 export const AGENT_LIMITS: AgentLimits = {
   sessions: 1000,
   endpoints: 10_000,
+  // The SDK (1.7.0) drops its session with all connections at the 513th live stream, RPCs and heartbeats included.
+  connections: 500,
   optionBytes: 64 * 1_048_576,
   policyShare: 1,
 };

@@ -52,6 +52,8 @@ export interface SessionDirectory {
 }
 
 export interface AgentSessionDeps extends SessionListenersDeps {
+  /** Connections to its upstreams at a time. */
+  maxStreams: number;
   access: AgentAccess;
   directory: SessionDirectory;
   ids: IdSource;
@@ -83,7 +85,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   constructor(socket: Duplex, deps: AgentSessionDeps) {
     this.#deps = deps;
     this.#connection = new Connection(socket, this);
-    this.gate = new StreamGate(this.#connection);
+    this.gate = new StreamGate(this.#connection, deps.maxStreams);
     this.commands = new AgentCommands(this.#connection);
     this.#listeners = new SessionListeners(this, deps);
   }

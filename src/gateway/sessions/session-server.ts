@@ -109,6 +109,7 @@ export class SessionServer implements SessionDirectory {
       ...{ access, binder, ids, address, log },
       directory: this,
       maxListeners: this.#limits.endpoints,
+      maxStreams: this.#limits.connections,
       optionBytes: this.#optionBytes,
       refusals: this.#refusals,
       turns: this.#turns,

@@ -1,12 +1,11 @@
 import type { Connection } from '../../agent-protocol/connection.ts';
 import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { StreamsExhausted } from '../endpoints/endpoint.ts';
+import { AGENT_LIMITS } from './agent-limits.ts';
 import { GatedChannel, type GatedChannelObserver, type Lane } from './gated-channel.ts';
 
 // The SDK's limits were measured with `@ngrok/ngrok` 1.7.0.
 
-/** The SDK drops its session with all connections at the 513th live stream, RPCs and heartbeats included. */
-const MAX_STREAMS = 500;
 /** The SDK's accept queue holds 64 streams; when it is full, the SDK stops reading the connection. */
 const MAX_OFFERED = 32;
 /** A listener that nobody reads accepts 64 streams; the next one blocks the whole session. */
@@ -38,7 +37,11 @@ export class StreamGate implements GatedChannelObserver {
   #resetting = 0;
   #offered = 0;
 
-  constructor(private readonly connection: Connection) {}
+  /** @param limit streams that may be open at a time */
+  constructor(
+    private readonly connection: Connection,
+    private readonly limit = AGENT_LIMITS.connections,
+  ) {}
 
   /**
    * Creates a stream to a listener; it opens as soon as the agent can accept it.
@@ -51,7 +54,7 @@ export class StreamGate implements GatedChannelObserver {
   open(lane: Lane, preamble: Buffer, client: string): GatedChannel {
     if (lane.closed) throw new Error('the listener is offline');
     const network = clientNetwork(client);
-    if (this.#taken(network) >= MAX_STREAMS) {
+    if (this.#taken(network) >= this.limit) {
       this.#makeRoom(lane, network);
       throw new StreamsExhausted();
     }

@@ -249,6 +249,18 @@ describe('a session', () => {
     await offline(gateway.endpoints, 'silent.localhost');
   });
 
+  it('ends within 9 seconds when it does not answer a client, whatever its heartbeat', async () => {
+    const gateway = await SessionGateway.start();
+    const session = await gateway.agent().heartbeatInterval(600).heartbeatTolerance(600).connect();
+    await listen(session, 'silent.localhost', 9);
+    await session.close();
+    const [endpoint] = gateway.endpoints.list();
+    const began = performance.now();
+    endpoint?.openStream({ address: '1.2.3.4:5', protocol: 'https' }).write('anybody there?');
+    await offline(gateway.endpoints, 'silent.localhost');
+    expect(performance.now() - began).toBeLessThan(9_000);
+  });
+
   it('stays online while heartbeats arrive', async () => {
     const gateway = await SessionGateway.start();
     const beats: number[] = [];

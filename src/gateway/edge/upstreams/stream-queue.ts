@@ -18,6 +18,8 @@ export class StreamQueue {
   /** By network; the next one in turn is first. */
   readonly #lines = new Map<string, Set<Attempt>>();
   #timer: NodeJS.Timeout | undefined;
+  /** When one was served, or the first one came. */
+  #movedAt = 0;
 
   /** @param timeout milliseconds that each waits */
   constructor(private readonly timeout: number) {}
@@ -27,7 +29,8 @@ export class StreamQueue {
    *
    * @param client `ip:port`, or `[ip]:port` for IPv6
    * @param open throws {@link StreamsExhausted} when no stream is free
-   * @param onFailure receives any other error, and {@link StreamsExhausted} after the timeout
+   * @param onFailure receives any other error, and {@link StreamsExhausted} after the timeout: at once when nobody was served
+   *   for half of it and others of the same network are waiting
    * @returns leaves the queue
    */
   enter<T>(
@@ -46,6 +49,7 @@ export class StreamQueue {
         onFailure(error);
         return true;
       }
+      this.#movedAt = performance.now();
       onOpened(opened);
       return true;
     };
@@ -55,6 +59,12 @@ export class StreamQueue {
     const isFirst = line.size === 0;
     // An agent without a free stream may make room for this network.
     if (isFirst && this.#lines.size > 0 && attempt()) return () => {};
+    const now = performance.now();
+    if (!isFirst && now - this.#movedAt > this.timeout / 2) {
+      onFailure(new StreamsExhausted());
+      return () => {};
+    }
+    if (this.#lines.size === 0) this.#movedAt = now;
     this.#lines.set(network, line.add(attempt));
     this.#schedule();
     return () => this.#remove(network, attempt);

@@ -1,4 +1,4 @@
-import { expect, it } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import { StreamQueue } from '../../../../src/gateway/edge/upstreams/stream-queue.ts';
 import { StreamsExhausted } from '../../../../src/gateway/endpoints/endpoint.ts';
 import { until } from '../../../support/until.ts';
@@ -47,6 +47,17 @@ it('skips an entry that has left the queue', async () => {
 it('fails an entry after the timeout', async () => {
   const { enter } = setUp(0);
   await expect(enter('first').opened).rejects.toThrow(StreamsExhausted);
+});
+
+it('answers at once when nobody has been served for half of the timeout', async () => {
+  vi.useFakeTimers({ toFake: ['performance', 'setTimeout', 'clearTimeout'] });
+  onTestFinished(() => void vi.useRealTimers());
+  const { scene, enter } = setUp(60_000);
+  enter('first');
+  vi.advanceTimersByTime(31_000);
+  await expect(enter('next').opened).rejects.toThrow(StreamsExhausted);
+  enter('of another network', '192.0.2.2:1');
+  expect(scene.asked).toContain('of another network');
 });
 
 it('serves client networks in turn, and those behind one that gets nothing', async () => {
