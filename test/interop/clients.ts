@@ -11,7 +11,8 @@ import { terraform } from './terraform.ts';
 export const CLIENTS: Record<string, Client[]> = {
   go,
   rust: [rust],
-  python: [python, pythonApi],
+  python: [python],
+  api: [pythonApi],
   terraform: [terraform],
   openapi,
   schemathesis: [schemathesis],
