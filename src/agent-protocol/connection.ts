@@ -2,6 +2,7 @@ import type { Duplex } from 'node:stream';
 import type { MemoryBudget, MemoryUser } from '../lib/memory-budget.ts';
 import { trackBuffer } from '../lib/process/minor-gc.ts';
 import { Channel, type ChannelHost } from './channel.ts';
+import { FrameAllowance } from './frame-allowance.ts';
 import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
 import { RoundTrip } from './round-trip.ts';
 
@@ -22,12 +23,7 @@ const CHUNK_BYTES = 64;
 const FRAMES_PER_TURN = 512;
 const FRAMES_PER_STREAM = 16;
 const FRAMES_PER_RESET = 8;
-/**
- * Frames that come to nothing: data for streams that are closed or never existed, and streams that the peer opens and
- * resets. When a client leaves, some 32 frames are on their way; SDKs never reset a stream that they opened.
- */
-const USELESS_FRAMES = 100_000;
-const USELESS_FRAMES_PER_MS = 10;
+/** Frames that a stream which the peer opens and resets counts as. */
 const USELESS_FRAMES_PER_RESET = 100;
 /** Time for the peer to close its side, in milliseconds; then the socket is destroyed. */
 const CLOSE_GRACE_MS = 250;
@@ -97,8 +93,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   /** Bytes that were received but not decoded in this turn. */
   #rest: Buffer | null = null;
   #frames = 0;
-  /** When the useless frames received so far will be forgiven, in milliseconds of `performance.now()`. */
-  #uselessUntil = 0;
+  #useless = new FrameAllowance();
   #received = 0;
   #held = 0;
   #reported = 0;
@@ -134,8 +129,9 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   /** The agent has authenticated: lifts those limits; what it makes the gateway hold counts against the budget. */
-  trust(budget: MemoryBudget): void {
+  trust(budget: MemoryBudget, useless = new FrameAllowance()): void {
     this.#limits = AGENT_LIMITS;
+    this.#useless = useless;
     this.limitMemory(budget);
   }
 
@@ -204,8 +200,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #countUseless(frames: number): void {
-    this.#uselessUntil = Math.max(this.#uselessUntil, this.lastReadAt) + frames / USELESS_FRAMES_PER_MS;
-    if (this.#uselessUntil - this.lastReadAt <= USELESS_FRAMES / USELESS_FRAMES_PER_MS) return;
+    if (this.#useless.take(frames, this.lastReadAt)) return;
     throw new ProtocolViolation('too many frames for streams that are closed');
   }
 

@@ -16,6 +16,7 @@ import { type RpcAnswer, type RpcRequest, RpcResponder } from '../../agent-proto
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { TypedStream } from '../../agent-protocol/typed-stream.ts';
 import type { IdSource } from '../../lib/ids.ts';
+import { clientNetwork } from '../../lib/network/ip-address.ts';
 import type { Credential } from '../endpoints/endpoint-owner.ts';
 import type { AgentAccess } from './agent-access.ts';
 import { AgentCommands } from './agent-commands.ts';
@@ -28,6 +29,7 @@ import type { RequestTurns } from './request-turns.ts';
 import { type Listener, SessionListeners, type SessionListenersDeps } from './session-listeners.ts';
 import { SilenceWatch } from './silence-watch.ts';
 import { StreamGate } from './stream-gate.ts';
+import type { UselessFrames } from './useless-frames.ts';
 
 /** What agents show of the service they are connected to. */
 const GATEWAY = { Region: 'self-hosted', AccountName: 'device-agent gateway', PlanName: 'self-hosted', Banner: '' };
@@ -60,6 +62,9 @@ export interface AgentSessionDeps extends SessionListenersDeps {
   address: string;
   refusals: RefusalLog;
   turns: RequestTurns;
+  /** Of agents that have not authenticated. */
+  strangerTurns: RequestTurns;
+  uselessFrames: UselessFrames;
   memory: AgentMemory;
 }
 
@@ -172,15 +177,18 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   #receiverFor(type: number, channel: Channel): ChannelReceiver {
     if (type === StreamType.heartbeat) return new HeartbeatEcho(channel);
     const report = (error: unknown) => this.#deps.log.error({ err: error, type }, 'agent request failed');
-    if (this.#credential) return new RpcResponder(channel, (request) => this.#serveInTurn(type, request), report);
+    const serve = (request: RpcRequest) => this.#serveInTurn(type, request);
+    if (this.#credential) return new RpcResponder(channel, serve, report);
     if (this.#asked) this.end(new Error('second request before authentication'));
     this.#asked = true;
-    return new RpcResponder(channel, (request) => this.#serveCounted(type, request), report, AUTH_LIMITS);
+    return new RpcResponder(channel, serve, report, AUTH_LIMITS);
   }
 
-  async #serveInTurn(type: number, request: RpcRequest): Promise<RpcAnswer> {
-    await this.#deps.turns.next(this.credential.id, request.size);
-    return this.#serveCounted(type, request);
+  #serveInTurn(type: number, request: RpcRequest): Promise<RpcAnswer> {
+    const { turns, strangerTurns, address } = this.#deps;
+    const serve = () => this.#serveCounted(type, request);
+    if (this.#credential) return turns.serve(this.#credential.id, request.size, serve);
+    return strangerTurns.serve(clientNetwork(address), request.size, serve);
   }
 
   async #serveCounted(type: number, request: RpcRequest): Promise<RpcAnswer> {
@@ -238,7 +246,8 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
       this.#credential = null;
       throw error;
     }
-    this.#connection.trust(this.#deps.memory.ofSession(credential.id));
+    const { memory, uselessFrames, address } = this.#deps;
+    this.#connection.trust(memory.ofSession(credential.id), uselessFrames.of(credential.id, address));
     clearTimeout(this.#authTimer);
     this.#stopHeartbeatTimeout = watchHeartbeats(
       { interval: extra.heartbeatinterval, tolerance: extra.heartbeattolerance },

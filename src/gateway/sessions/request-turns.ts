@@ -6,6 +6,8 @@ import { type Clock, systemClock } from '../../lib/time/clock.ts';
 const BYTES_PER_MS = 32_768;
 /** What a request costs besides its bytes. */
 const REQUEST_BYTES = 16_384;
+/** The share of a processor that requests may take, where they take more than their bytes say. */
+const SHARE = 0.25;
 /** How long an authtoken may exceed that after a pause: an agent binds its thousands of endpoints at once. */
 const BURST_MS = 10_000;
 const MAX_REMEMBERED = 10_000;
@@ -23,25 +25,41 @@ interface Line {
 export class RequestTurns {
   readonly #lines = new BoundedMap<string, Line>(MAX_REMEMBERED);
 
-  constructor(private readonly clock: Clock = systemClock) {}
+  constructor(
+    private readonly clock: Clock = systemClock,
+    private readonly burstMs = BURST_MS,
+  ) {}
 
   /**
-   * Resolves when a request may be handled, in the order of the calls.
+   * Handles a request in its turn, in the order of the calls. What one takes longer than its bytes say, later ones wait,
+   * also those of a new connection.
    *
-   * @param credentialId id of the authtoken
+   * @param payer id of the authtoken, or the network of an agent that has not authenticated
    * @param size bytes of the request
+   * @param handle its part before the first wait is measured
    */
-  next(credentialId: string, size: number): Promise<void> {
-    const line = this.#lines.get(credentialId) ?? { last: Promise.resolve(), paidAt: Number.NEGATIVE_INFINITY };
+  async serve<T>(payer: string, size: number, handle: () => Promise<T>): Promise<T> {
+    const line = this.#lines.get(payer) ?? { last: Promise.resolve(), paidAt: Number.NEGATIVE_INFINITY };
     line.last = line.last.then(() => this.#turn(line, size));
-    this.#lines.set(credentialId, line);
-    return line.last;
+    this.#lines.set(payer, line);
+    await line.last;
+    const start = this.clock.now();
+    try {
+      return handle();
+    } finally {
+      line.paidAt += Math.max(0, (this.clock.now() - start) / SHARE - priceOf(size));
+    }
   }
 
   async #turn(line: Line, size: number): Promise<void> {
     await nextTurn();
     const now = this.clock.now();
-    line.paidAt = Math.max(line.paidAt, now - BURST_MS) + (size + REQUEST_BYTES) / BYTES_PER_MS;
+    line.paidAt = Math.max(line.paidAt, now - this.burstMs) + priceOf(size);
     if (line.paidAt > now) await this.clock.sleep(line.paidAt - now);
   }
+}
+
+/** Milliseconds that a request takes from the allowance at least. */
+function priceOf(size: number): number {
+  return (size + REQUEST_BYTES) / BYTES_PER_MS;
 }

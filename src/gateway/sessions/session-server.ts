@@ -3,6 +3,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import { createServer, type Server, type TLSSocket } from 'node:tls';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-server-options.ts';
+import { systemClock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
 import type { AgentLimits } from '../../settings/gateway-limits.ts';
 import { newestOfLargestShare } from '../endpoints/fair-share.ts';
@@ -13,11 +14,14 @@ import { AgentSession, type AgentSessionDeps, type SessionDirectory } from './ag
 import { type PendingConnection, PendingConnections } from './pending-connections.ts';
 import { RefusalLog } from './refusal-log.ts';
 import { RequestTurns } from './request-turns.ts';
+import { UselessFrames } from './useless-frames.ts';
 
 /** Connections that have not authenticated, and as many with an unfinished handshake. */
 export const MAX_UNAUTHENTICATED = 256;
 const SESSION_ID = /^ts_[0-9A-Za-z]{27}$/;
 const HANDSHAKE_MS = 10_000;
+/** Some 4,000 attempts to authenticate from one network at once: thousands of agents may share an address. */
+const STRANGER_BURST_MS = 2000;
 /** Longer than a connection waits before it destroys its socket. */
 const STOP_MS = 2_000;
 const RENEWAL_CHECK_MS = 60_000;
@@ -45,6 +49,8 @@ export class SessionServer implements SessionDirectory {
   readonly #optionBytes: OptionBytes;
   readonly #refusals: RefusalLog;
   readonly #turns = new RequestTurns();
+  readonly #strangerTurns = new RequestTurns(systemClock, STRANGER_BURST_MS);
+  readonly #uselessFrames = new UselessFrames();
   readonly #memory: AgentMemory;
   readonly #unauthenticated: PendingConnections<AgentSession>;
   readonly #handshaking: PendingConnections<Handshake>;
@@ -113,6 +119,8 @@ export class SessionServer implements SessionDirectory {
       optionBytes: this.#optionBytes,
       refusals: this.#refusals,
       turns: this.#turns,
+      strangerTurns: this.#strangerTurns,
+      uselessFrames: this.#uselessFrames,
       memory: this.#memory,
     });
     this.#connected.add(session);

@@ -10,8 +10,11 @@ function setUp() {
   const clock = new SteeredClock();
   const turns = new RequestTurns(clock);
   const handled: string[] = [];
-  const ask = (id: string, size = 100) => {
-    void turns.next(id, size).then(() => handled.push(id));
+  const ask = (id: string, size = 100, ms = 0) => {
+    void turns.serve(id, size, async () => {
+      clock.skip(ms);
+      handled.push(id);
+    });
   };
   return { clock, handled, ask };
 }
@@ -37,4 +40,17 @@ it('handles ten thousand small requests at once, and lets an authtoken with too 
   ask('other');
   await settle();
   expect(handled).toContain('other');
+});
+
+it('lets an authtoken wait whose requests take long, however small they are', async () => {
+  const { clock, handled, ask } = setUp();
+  for (let count = 0; count < 100; count++) ask('expensive', 100, 100);
+  while (clock.sleeping === 0) await settle();
+  const early = handled.length;
+  expect(early).toBeLessThan(60);
+  ask('other');
+  await settle();
+  expect(handled).toContain('other');
+  await clock.advance(60_000);
+  expect(handled.length).toBeGreaterThan(early + 1);
 });
