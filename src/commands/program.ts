@@ -76,6 +76,7 @@ function addTunnelsCommand(program: Command): void {
   const tunnels = program.command('tunnels').description('Show and change the tunnels of the agent on this device');
   const load = () => import('./tunnels.ts');
   defaultCommand(tunnels, 'list')
+    .alias('ls')
     .description('List all tunnels (the default command)')
     .option('--json', 'Print the API’s response')
     .action(async (options) => (await load()).listTunnels(options));
@@ -96,6 +97,7 @@ function addTunnelsCommand(program: Command): void {
     .action(async (tunnel, options) => (await load()).showTunnel(tunnel, options));
   tunnels
     .command('delete')
+    .alias('rm')
     .description('Close and delete a tunnel')
     .argument('<tunnel>', 'first label, hostname or URL of the tunnel')
     .action(async (tunnel) => (await load()).deleteTunnel(tunnel));

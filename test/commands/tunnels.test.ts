@@ -49,6 +49,13 @@ it('tunnels list prints an aligned table, or JSON', async () => {
   expect(items.map((item: { url_part: string }) => item.url_part)).toEqual(['one', 'two-is-longer']);
 });
 
+it('tunnels ls and rm are short for list and delete', async () => {
+  await tunnels('start', '8001', '-d', 'one.localhost');
+  expect((await tunnels('ls')).stdout).toContain('one.localhost');
+  expect(await tunnels('rm', 'one')).toMatchObject({ code: 0, stderr: '' });
+  expect((await tunnels('ls')).stdout).not.toContain('one.localhost');
+});
+
 it('tunnels show prints a tunnel and its state', async () => {
   await tunnels('start', '8001', '-d', 'one.localhost');
   const { code, stdout } = await tunnels('show', 'one');
