@@ -66,7 +66,7 @@ export interface ChannelHost {
 
 /**
  * One stream of a connection: its send queue, flow control and half-close in both directions. All writes of one tick are
- * sent in one DATA frame, including the FIN.
+ * sent in one DATA frame, including the FIN, unless {@link endFrame} separates them.
  */
 export class Channel {
   /** 0 until the connection opens the stream. */
@@ -76,6 +76,8 @@ export class Channel {
   #sendWindow = WINDOW;
   #credited = 0;
   readonly #waiting = new ByteQueue(UNCOPIED);
+  /** Bytes until the frame has to end. */
+  #frameLeft = Number.POSITIVE_INFINITY;
   #full = false;
   #synDue = false;
   #ending = false;
@@ -141,6 +143,11 @@ export class Channel {
     this.#full = this.#waiting.length >= SEND_HIGH_WATER;
     if (this.id !== 0) this.host.ready(this);
     return !this.#full;
+  }
+
+  /** What was written so far and what follows travel in different frames. */
+  endFrame(): void {
+    if (this.#waiting.length > 0) this.#frameLeft = this.#waiting.length;
   }
 
   /** Sends FIN after everything written; the other direction stays open. */
@@ -216,11 +223,12 @@ export class Channel {
   /** Writes as much as the window allows; returns whether more could be sent right away. */
   flushInto(out: FrameWriter): boolean {
     if (this.#closed || this.#finSent) return false;
-    const length = Math.min(this.#allowed(), MAX_FRAME, this.#waiting.length);
+    const length = Math.min(this.#allowed(), MAX_FRAME, this.#waiting.length, this.#frameLeft);
     const fin = this.#ending && this.#waiting.length === length;
     if (length > 0 || this.#synDue || fin) {
       if (this.#synDue) this.#openedAt = performance.now();
       this.#sendWindow -= length;
+      this.#frameLeft = this.#frameLeft === length ? Number.POSITIVE_INFINITY : this.#frameLeft - length;
       this.host.hold(-length);
       out.data(this.id, this.#waiting.take(length), length, { syn: this.#synDue, fin });
       this.#synDue = false;

@@ -58,6 +58,7 @@ export class DirectEndpoint implements GatewayEndpoint {
 
   openStream(client: ClientInfo): Duplex {
     const stream = this.open();
+    if (client.proxyHeader) stream.write(client.proxyHeader);
     this.streams.push(stream);
     this.clients.push(client);
     return stream;

@@ -13,7 +13,7 @@ export interface ClientInfo {
   address: string;
   /** Scheme in which the client reached the edge. */
   protocol: EndpointProtocol;
-  /** PROXY header, for an upstream that expects one on each connection. */
+  /** PROXY header, which precedes everything else, for an upstream that expects one on each connection. */
   proxyHeader?: Buffer;
   /**
    * Whether the client's own TLS bytes are forwarded. When omitted: false for labelled tunnels; for endpoints it follows

@@ -68,7 +68,11 @@ export abstract class AgentListener implements AgentUpstream {
   }
 
   openChannel(client: ClientInfo): ByteChannel {
-    return this.owner.gate.open(this.lane, this.#preamble(client), hostOf(client.address));
+    const channel = this.owner.gate.open(this.lane, this.#preamble(client), hostOf(client.address));
+    // SDKs parse it. They wait for more when what they read with it ends in a CR (`@ngrok/ngrok` 1.7.0): a client's first
+    // bytes end so once in 256 times, and the client perhaps waits for an answer.
+    if (client.proxyHeader) channel.writeApart(client.proxyHeader);
+    return channel;
   }
 
   openStream(client: ClientInfo): Duplex {

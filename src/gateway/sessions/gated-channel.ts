@@ -66,6 +66,12 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
     this.lane.shares.add(client, this);
   }
 
+  /** Writes bytes that the agent has to read apart from those that follow. */
+  writeApart(bytes: Buffer): void {
+    this.write(bytes);
+    this.channel.endFrame();
+  }
+
   write(bytes: Buffer): boolean {
     this.movedAt = turnTime();
     const room = this.channel.write(bytes);

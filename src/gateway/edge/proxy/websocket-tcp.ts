@@ -99,7 +99,5 @@ function acceptance({ headers }: EdgeRequest, key: string): string[] {
 
 /** Announces TCP to the agent, which would otherwise answer in HTTP when the upstream is unreachable. */
 function openUpstream(endpoint: GatewayEndpoint, from: ClientInfo): Duplex {
-  const upstream = endpoint.openStream({ ...from, protocol: 'tcp' });
-  if (from.proxyHeader) upstream.write(from.proxyHeader);
-  return upstream;
+  return endpoint.openStream({ ...from, protocol: 'tcp' });
 }

@@ -75,13 +75,13 @@ export class StreamProxy {
     client.setTimeout(this.#options.idleTimeout, () => resetConnection(client));
     this.#openConnections.add(through, client, () => resetConnection(client));
     const address = hostPort(connection.clientIp, connection.clientPort);
+    const { proxyProtocol } = upstream;
+    const header = proxyProtocol === 0 ? {} : { proxyHeader: proxyHeader(proxyProtocol, connection) };
     const leave = this.#queueFor(upstream).enter(
       address,
-      () => (client.destroyed ? null : upstream.openStream({ address, protocol, passthrough })),
+      () => (client.destroyed ? null : upstream.openStream({ address, protocol, passthrough, ...header })),
       (stream) => {
-        if (stream === null) return;
-        if (upstream.proxyProtocol !== 0) stream.write(proxyHeader(upstream.proxyProtocol, connection));
-        pipeBoth(client, stream);
+        if (stream !== null) pipeBoth(client, stream);
       },
       (error) => {
         this.#options.log.debug({ err: error }, 'connection rejected: cannot open a stream to the upstream');

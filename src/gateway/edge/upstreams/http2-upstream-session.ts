@@ -108,7 +108,6 @@ export class Http2UpstreamSession {
       this.failure = failure;
     });
     this.#transport = stream;
-    if (this.from.proxyHeader) stream.write(this.from.proxyHeader);
     const session = connect(`${this.scheme}://upstream`, {
       createConnection: () => stream,
       maxHeaderListPairs: MAX_HEADER_LINES,

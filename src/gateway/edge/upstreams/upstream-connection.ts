@@ -225,7 +225,6 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   #connected(channel: ByteChannel, head: Buffer): void {
     channel.receiver = this;
     this.#channel = channel;
-    if (this.from.proxyHeader) channel.write(this.from.proxyHeader);
     this.#start(channel, head);
   }
 

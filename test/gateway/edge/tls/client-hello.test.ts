@@ -1,26 +1,10 @@
 import { once } from 'node:events';
 import { connect as connectPlainly, createServer, type Socket } from 'node:net';
-import { type ConnectionOptions, connect } from 'node:tls';
 import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { parseClientHello, readClientHello } from '../../../../src/gateway/edge/tls/client-hello.ts';
 import { fuzz } from '../../../support/fuzz.ts';
-import { inRecords } from '../../../support/tls-records.ts';
-
-/** The ClientHello of Node's client. */
-async function helloOf(options: ConnectionOptions): Promise<Buffer> {
-  const server = createServer();
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const client = connect({ ...options, host: '127.0.0.1', port: (server.address() as { port: number }).port });
-  client.on('error', () => {});
-  const [socket] = (await once(server, 'connection')) as [Socket];
-  const [bytes] = (await once(socket, 'data')) as [Buffer];
-  client.destroy();
-  socket.destroy();
-  server.close();
-  return bytes;
-}
+import { helloOf, inRecords } from '../../../support/tls-records.ts';
 
 let hello: Buffer;
 const expected = { serverName: 'cam.example.com', protocols: ['h2', 'http/1.1'] };

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { request } from 'node:https';
-import { connect, createServer as createTcpServer, type Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import {
   type ConnectionOptions,
@@ -18,6 +18,7 @@ import { agentSession, getPublic, startTestGateway, type TestGateway } from '../
 import { askHttp2, openHttp2 } from '../../../support/http2-client.ts';
 import { listening } from '../../../support/loopback.ts';
 import { recordingLog, silentLog } from '../../../support/silent-log.ts';
+import { helloOf } from '../../../support/tls-records.ts';
 
 describe('agents at the public TLS port', () => {
   let gateway: TestGateway;
@@ -106,16 +107,6 @@ describe('a connection to the public TLS port', () => {
     socket.write(HELLO_START);
     return socket;
   }
-  /** The ClientHello of a client that requests a name. */
-  async function helloFor(servername: string): Promise<Buffer> {
-    const server = createTcpServer();
-    onTestFinished(() => void server.close());
-    const client = connectTls({ host: '127.0.0.1', port: await listening(server), servername }).on('error', () => {});
-    onTestFinished(() => void client.destroy());
-    const [socket] = (await once(server, 'connection')) as [Socket];
-    const [hello] = await once(socket, 'data');
-    return hello;
-  }
   async function openTls(edge: TestEdge, options: ConnectionOptions = {}): Promise<TLSSocket> {
     const target = { host: '127.0.0.1', port: edge.httpsPort, servername: 'site.localhost', ca: edge.ca.caPem };
     const socket = connectTls({ ...target, ...options }).on('error', () => {});
@@ -176,7 +167,7 @@ describe('a connection to the public TLS port', () => {
     const tlsLimits = { hellos: 2, handshakeTimeout: 120_000 };
     const edge = await TestEdge.start({ tlsLimits, agents: new AgentConnections('connect.localhost') });
     onTestFinished(() => edge.close());
-    const hello = await helloFor('connect.localhost');
+    const hello = await helloOf({ servername: 'connect.localhost' });
     const agents: Socket[] = [];
     for (const _ of [1, 2, 3]) {
       const agent = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
@@ -227,7 +218,7 @@ describe('a connection to the public TLS port', () => {
     const { edge } = await startFull(1);
     const slow = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
     onTestFinished(() => void slow.destroy());
-    slow.write(await helloFor('site.localhost'));
+    slow.write(await helloOf({ servername: 'site.localhost' }));
     await once(slow, 'readable');
     expect(await served(await openTls(edge))).toContain('served');
     await closed(slow);
