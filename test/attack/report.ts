@@ -45,7 +45,7 @@ export function attackReport(outcome: Outcome): string {
   return `## Small gateway under attack
 
 \`npm run attack -- ${outcome.minutes} --report\` writes this chapter. A gateway with a heap of ${outcome.heapMib} MiB, ${outcome.descriptors} file
-descriptors and one core is attacked by clients, by strangers on the session port, by a tenant with a valid authtoken, and by
+descriptors and one core is attacked by clients, by connections without an authtoken to the session port, by a tenant with a valid authtoken, and by
 a broken upstream, all at once. Honest clients and agents work beside them, from other addresses. The run is withstood when none
 of their requests fails, 99 % of each kind are answered within ${MAX_P99_MS / 1000} s, and no session of theirs ends. Honest clients at an
 attacker's address share what that address may use, so theirs may fail.
