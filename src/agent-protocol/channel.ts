@@ -3,11 +3,12 @@ import type { ByteReceiver } from './byte-channel.ts';
 import { ByteQueue } from './byte-queue.ts';
 import { CreditPacer, type PacedStream } from './credit-pacer.ts';
 import { type FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
+import { GrowingWindow } from './growing-window.ts';
 import type { RoundTrip } from './round-trip.ts';
 
 // Window sizes and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
 
-/** Initial and maximum window of each direction of a stream, in bytes; fixed by the protocol. */
+/** Initial window of each direction of a stream, in bytes; the maximum too, unless both peers support larger ones. */
 export const WINDOW = 262_144;
 /** Received bytes are credited in steps of this size instead of frame by frame. */
 const CREDIT_STEP = 65_536;
@@ -20,6 +21,8 @@ const BULK_ROUND_TRIPS = 2;
 const BULK_LEAST_MS = 2;
 /** Queued bytes at which `write` tells the writer to wait. */
 const SEND_HIGH_WATER = 131_072;
+/** Streams that have less to send go before the others. */
+const LITTLE = 16_384;
 /** Larger frames would delay the connection's other streams. */
 const MAX_FRAME = 65_536;
 /**
@@ -51,6 +54,8 @@ export interface ChannelHost {
   readonly turn: number;
   readonly peerHonoursReset: boolean;
   readonly roundTrip: RoundTrip;
+  /** Maximum window of a stream, in bytes. */
+  readonly largestWindow: number;
   /** Bytes of memory that a stream may be granted credit for. */
   readonly room: number;
   /** Schedules a call of {@link Channel.flushInto}. */
@@ -59,6 +64,8 @@ export interface ChannelHost {
   holds(channel: Channel): void;
   /** Counts bytes that the channel holds from now on, or no longer. */
   hold(bytes: number): void;
+  /** Counts bytes that the peer may send from now on beyond the window of the protocol, or no longer. */
+  promise(bytes: number): void;
   windowIncrement(streamId: number, increment: number): void;
   reset(streamId: number, code: MuxError): void;
   forget(channel: Channel): void;
@@ -89,6 +96,9 @@ export class Channel {
   #receiveWindow = WINDOW;
   #uncredited = 0;
   #pacer: CreditPacer | null = null;
+  #growing: GrowingWindow | null = null;
+  /** What the peer may send beyond the window of the protocol. */
+  #promised = 0;
   #quickSteps = 0;
   #steppedAt = 0;
   #paused = false;
@@ -114,6 +124,11 @@ export class Channel {
   /** Bytes held in memory for this stream. */
   get memory(): number {
     return this.#waiting.length + (this.#held?.length ?? 0) + this.#kept;
+  }
+
+  /** Whether it has so little to send that others need not wait for it. */
+  get sendsLittle(): boolean {
+    return this.#waiting.length < LITTLE;
   }
 
   /** The receiver keeps this many further bytes until the stream closes. */
@@ -253,6 +268,7 @@ export class Channel {
     if (length > this.#receiveWindow) throw new ProtocolViolation('more data than the window of the stream allows');
     if (this.#finReceived && length > 0) throw new ProtocolViolation('data after the end of a stream');
     this.#receiveWindow -= length;
+    if (this.#promised > 0) this.#promise(this.#receiveWindow);
     if (this.#aborted && length > 0) this.#cancel();
   }
 
@@ -260,6 +276,7 @@ export class Channel {
     if (this.#aborted || this.#closed) return;
     this.#uncredited += piece.length;
     this.#pacer?.receive(piece.length, performance.now());
+    this.#growing?.receive(piece.length, performance.now(), this.host.roundTrip.least, this.host.room);
     if (this.#mayPass(piece)) this.receiver.onData(piece);
     else this.#hold(piece);
     if (!this.#paused) this.#credit();
@@ -279,7 +296,7 @@ export class Channel {
   }
 
   receiveCredit(increment: number): void {
-    this.#sendWindow = Math.min(this.#sendWindow + increment, WINDOW);
+    this.#sendWindow = Math.min(this.#sendWindow + increment, this.host.largestWindow);
     this.#credited += increment;
     this.#measureRoundTrip();
     this.receiver.onCredit?.(this.#credited);
@@ -324,8 +341,25 @@ export class Channel {
       return;
     }
     if (this.#uncredited < CREDIT_STEP) return;
+    if (this.host.largestWindow > WINDOW) {
+      this.#creditAhead();
+      return;
+    }
     this.#grant(this.#uncredited);
     this.#detectBulk();
+  }
+
+  #creditAhead(): void {
+    this.#growing ??= new GrowingWindow(WINDOW, CREDIT_STEP);
+    const bytes = this.#growing.target - this.#receiveWindow;
+    if (bytes >= CREDIT_STEP) this.#grant(bytes);
+    this.#promise(this.#receiveWindow);
+  }
+
+  #promise(window: number): void {
+    const promised = Math.max(0, window - WINDOW);
+    this.host.promise(promised - this.#promised);
+    this.#promised = promised;
   }
 
   #detectBulk(): void {
@@ -390,6 +424,7 @@ export class Channel {
   /** Drops what is queued in both directions. */
   #drop(): void {
     this.#endPacing();
+    this.#promise(0);
     this.host.hold(-this.memory);
     this.#waiting.clear();
     this.#held = null;

@@ -1,9 +1,10 @@
 import type { Duplex } from 'node:stream';
 import type { MemoryBudget, MemoryUser } from '../lib/memory-budget.ts';
 import { trackBuffer } from '../lib/process/minor-gc.ts';
-import { Channel, type ChannelHost } from './channel.ts';
+import { Channel, type ChannelHost, WINDOW } from './channel.ts';
 import { FrameAllowance } from './frame-allowance.ts';
 import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
+import { LARGEST_WINDOW } from './growing-window.ts';
 import { RoundTrip } from './round-trip.ts';
 
 // Limits and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
@@ -98,6 +99,9 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   #held = 0;
   #reported = 0;
   #limits: ConnectionLimits;
+  #largestWindow = WINDOW;
+  /** Bytes that the peer may send beyond the protocol's windows. */
+  #promised = 0;
   #budget: MemoryBudget | null = null;
   readonly roundTrip = new RoundTrip();
   turn = 0;
@@ -117,7 +121,25 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
 
   /** Whether a reset ends a stream at the peer. An SDK's task that waits to read does not notice one. */
   get peerHonoursReset(): boolean {
-    return this.role === 'agent';
+    return this.role === 'agent' || this.#isExtended;
+  }
+
+  get largestWindow(): number {
+    return this.#largestWindow;
+  }
+
+  get #isExtended(): boolean {
+    return this.#largestWindow > WINDOW;
+  }
+
+  /**
+   * The peer is of this project too: windows grow beyond that of the protocol, resets end streams, and nothing has to be
+   * done against delayed acknowledgements.
+   *
+   * @param largestWindow bytes, that both support
+   */
+  extend(largestWindow: number): void {
+    this.#largestWindow = Math.max(WINDOW, Math.min(largestWindow, LARGEST_WINDOW));
   }
 
   start(): void {
@@ -277,7 +299,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   get room(): number {
-    return (this.#budget?.room ?? 0) * STREAM_SHARE;
+    return Math.max(0, (this.#budget?.room ?? 0) - this.#promised) * STREAM_SHARE;
   }
 
   holds(channel: Channel): void {
@@ -287,6 +309,10 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
 
   hold(bytes: number): void {
     this.#held += bytes;
+  }
+
+  promise(bytes: number): void {
+    this.#promised += bytes;
   }
 
   /** Ends the stream that holds the most memory. */
@@ -338,19 +364,25 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
 
   #send(): void {
     let isData = false;
-    for (const channel of this.#ready) {
+    for (const channel of this.#readyInOrder()) {
       if (this.#out.length + this.socket.writableLength >= OUTPUT_HIGH_WATER) break;
       this.#ready.delete(channel);
       if (channel.flushInto(this.#out)) this.#ready.add(channel);
       isData ||= channel.id % 2 === 0;
     }
-    if (this.#out.length === 0 && this.#readSinceFlush && this.role === 'gateway')
+    if (this.#out.length === 0 && this.#readSinceFlush && !this.peerHonoursReset)
       this.#out.windowIncrement(UNUSED_STREAM_ID, 1);
     this.#readSinceFlush = false;
     if (this.#out.length === 0) return;
     this.#writeOut();
     if (isData) this.user.sent?.();
     if (this.socket.writableLength > this.#limits.unread) this.socket.destroy(new Error('the peer does not read'));
+  }
+
+  /** Streams with little to send go first. */
+  *#readyInOrder(): Iterable<Channel> {
+    if (this.#ready.size > 1) for (const channel of this.#ready) if (channel.sendsLittle) yield channel;
+    yield* this.#ready;
   }
 
   #reportMemory(): void {

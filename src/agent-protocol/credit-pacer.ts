@@ -2,6 +2,8 @@ import { CreditWindow } from './credit-window.ts';
 
 /** Credit of a stream that is not bulk; the SDK drops what would make it more (1.7.0). */
 const WINDOW = 262_144;
+/** Credit that may be outstanding on a stream at most, in bytes. */
+const MOST = 4_194_304;
 /** Granted together at most, in bytes; more at once could meet a full window at the peer. */
 const BURST = 131_072;
 const BURST_MS = 2;
@@ -47,7 +49,7 @@ export class CreditPacer {
   ) {
     this.#outstanding = outstanding;
     this.#receivedAt = now;
-    this.#window = new CreditWindow(WINDOW, STEP, now);
+    this.#window = new CreditWindow({ least: WINDOW, most: MOST, step: STEP, starting: 2 }, now);
     this.#wake(this.#silentMs);
   }
 

@@ -1,14 +1,22 @@
-/** Credit that may be outstanding on a stream at most, in bytes. */
-const MOST = 4_194_304;
 /** Rates are the most of so many samples; each takes a round trip, or `LEAST_SAMPLE_MS` on short links. */
 const SAMPLES = 8;
 const LEAST_SAMPLE_MS = 20;
-/** Credit in bandwidth-delay products: as long as more of it makes the stream faster, and then. */
-const STARTING = 2;
+/** Credit in bandwidth-delay products, once more of it does not make the stream faster. */
 const CRUISING = 1.15;
 /** A stream has its speed when the best rate has not grown by a quarter in so many samples. */
 const FASTER = 1.25;
 const PATIENCE = 3;
+
+export interface CreditBounds {
+  /** Credit of a stream that is not bulk, in bytes. */
+  least: number;
+  /** Credit that may be outstanding, in bytes. */
+  most: number;
+  /** Received bytes that wait until they are credited. */
+  step: number;
+  /** Credit in bandwidth-delay products, as long as more of it makes the stream faster. */
+  starting: number;
+}
 
 /**
  * How much credit a bulk stream should have outstanding: about what the path holds at the rate at which data arrives. More
@@ -20,21 +28,17 @@ export class CreditWindow {
   target: number;
   #rates: number[] = [];
   #bytes = 0;
-  #gain = STARTING;
+  #gain: number;
   #best = 0;
   #samplesWithoutGrowth = 0;
 
-  /**
-   * @param least credit of a stream that is not bulk
-   * @param step received bytes that wait until they are credited
-   * @param since now, in milliseconds of `performance.now()`
-   */
+  /** @param since now, in milliseconds of `performance.now()` */
   constructor(
-    private readonly least: number,
-    private readonly step: number,
+    private readonly bounds: CreditBounds,
     private since: number,
   ) {
-    this.target = least;
+    this.target = bounds.least;
+    this.#gain = bounds.starting;
   }
 
   /**
@@ -53,7 +57,8 @@ export class CreditWindow {
     this.since = now;
     const rate = Math.max(...this.#rates);
     this.#start(rate);
-    this.target = Math.max(this.least, Math.min(this.#gain * rate * roundTrip + this.step, MOST, room));
+    const { least, most, step } = this.bounds;
+    this.target = Math.max(least, Math.min(this.#gain * rate * roundTrip + step, most, room));
   }
 
   #start(rate: number): void {

@@ -74,6 +74,14 @@ function withLowerCaseKeys(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, member]) => [key.toLowerCase(), member]));
 }
 
+/**
+ * The largest window of a stream that the sender supports, in bytes. Only this project sends it; others ignore it. 0 for
+ * anything that is not such a number: an extension must not keep anybody offline.
+ */
+const streamWindow = z.transform((value: unknown) =>
+  Number.isSafeInteger(value) && Number(value) > 0 ? Number(value) : 0,
+);
+
 const AuthExtra = z.preprocess(
   withLowerCaseKeys,
   z.object({
@@ -89,6 +97,7 @@ const AuthExtra = z.preprocess(
       .number()
       .nullish()
       .transform((leg) => leg ?? 0),
+    streamwindow: streamWindow,
   }),
 );
 
@@ -199,7 +208,11 @@ export const UnbindRequest = z.object({ Id: text });
 export const CommandAnswer = z.object({ Error: text });
 
 /** Answers that agents get; `Error` is set when the gateway refuses. */
-export const AuthAnswer = z.object({ Error: text, ClientId: text });
+export const AuthAnswer = z.object({
+  Error: text,
+  ClientId: text,
+  Extra: z.object({ StreamWindow: streamWindow }).catch({ StreamWindow: 0 }),
+});
 
 export const BindAnswer = z.object({ Error: text, Id: text, URL: text });
 export type BindAnswer = z.output<typeof BindAnswer>;

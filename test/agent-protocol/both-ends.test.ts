@@ -1,8 +1,11 @@
-import { duplexPair } from 'node:stream';
+import { Duplex, duplexPair } from 'node:stream';
+import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type Channel, type ChannelReceiver, WINDOW } from '../../src/agent-protocol/channel.ts';
 import { Connection } from '../../src/agent-protocol/connection.ts';
+import { LARGEST_WINDOW } from '../../src/agent-protocol/growing-window.ts';
 import { HeartbeatEcho, HeartbeatProbe } from '../../src/agent-protocol/heartbeat.ts';
+import { AuthAnswer, AuthRequest } from '../../src/agent-protocol/messages.ts';
 import { MemoryBudget } from '../../src/lib/memory-budget.ts';
 import { settle, until } from '../support/until.ts';
 import { MuxPeer } from './mux-peer.ts';
@@ -164,5 +167,97 @@ describe('an agent’s and a gateway’s end of a connection', () => {
     await settle();
     expect(reasons).toEqual([]);
     expect(agent.accepted).toHaveLength(1000);
+  });
+});
+
+/** Two ends of a path on which bytes take a while; `flying` is how many are on it, at most. */
+function distant(ms: number): { near: Duplex; far: Duplex; flying: () => number } {
+  let [now, most] = [0, 0];
+  const end = (other: () => Duplex): Duplex =>
+    new Duplex({
+      read() {},
+      write(chunk: Buffer, _encoding, done) {
+        now += chunk.length;
+        most = Math.max(most, now);
+        setTimeout(() => {
+          now -= chunk.length;
+          other().push(chunk);
+        }, ms);
+        done();
+      },
+    });
+  const near: Duplex = end(() => far);
+  const far: Duplex = end(() => near);
+  return { near, far, flying: () => most };
+}
+
+describe('peers that support larger windows', () => {
+  /** Sends bulk from the agent to the gateway. */
+  async function flyingOf(budget: number, mebibytes: number, paused = false): Promise<number> {
+    const { near, far, flying } = distant(20);
+    const user = { accept() {}, ended() {} };
+    const agent = new Connection(near, user, 'agent');
+    const received = new Promise<Collector>((resolve) => {
+      const accept = (channel: Channel) => {
+        const collector = new Collector(channel);
+        collector.onData = (payload) => {
+          count += payload.length;
+          if (paused && count > WINDOW) channel.pause();
+        };
+        resolve(collector);
+      };
+      let count = 0;
+      const gateway = new Connection(far, { accept, ended() {} });
+      gateway.trust(new MemoryBudget(budget));
+      gateway.roundTrip.add(40, performance.now());
+      gateway.extend(LARGEST_WINDOW);
+      gateway.start();
+    });
+    agent.extend(LARGEST_WINDOW);
+    agent.start();
+    const channel = agent.channel();
+    let left = mebibytes;
+    const more = () => {
+      while (left > 0 && channel.write(Buffer.alloc(1_048_576))) left -= 1;
+      if (left-- <= 0) channel.end();
+    };
+    channel.receiver = { onData() {}, onEnd() {}, onDrain: more };
+    agent.open(channel);
+    more();
+    const collector = await received;
+    if (paused) await new Promise((resolve) => setTimeout(resolve, 500));
+    else await until(() => collector.ended, 'all bytes');
+    return flying();
+  }
+
+  it('have megabytes on their way, unlike others', async () => {
+    expect(await flyingOf(128 * 1_048_576, 12)).toBeGreaterThan(6 * WINDOW);
+  });
+
+  it('have no more on their way than memory allows, or than the receiver reads', async () => {
+    expect(await flyingOf(4 * 1_048_576, 4)).toBeLessThan(4 * WINDOW);
+    expect(await flyingOf(128 * 1_048_576, 12, true)).toBeLessThan(6 * WINDOW);
+  });
+
+  it('take anything but a size for no support', () => {
+    fc.assert(
+      fc.property(fc.oneof(fc.anything(), fc.integer(), fc.double()), (value) => {
+        const extra = { AuthToken: 'x', StreamWindow: value };
+        const request = AuthRequest.parse({ Version: ['3'], ClientId: '', Extra: extra }).Extra.streamwindow;
+        const answer = AuthAnswer.parse({ ClientId: 'x', Extra: extra }).Extra.StreamWindow;
+        const [near] = duplexPair();
+        const connection = new Connection(near, { accept() {}, ended() {} });
+        for (const window of [request, answer]) {
+          connection.extend(window);
+          expect(Number.isSafeInteger(connection.largestWindow)).toBe(true);
+          expect(connection.largestWindow).toBeGreaterThanOrEqual(WINDOW);
+          expect(connection.largestWindow).toBeLessThanOrEqual(LARGEST_WINDOW);
+        }
+      }),
+    );
+    expect(AuthRequest.parse({ Version: ['3'], ClientId: '', Extra: {} }).Extra.streamwindow).toBe(0);
+    for (const Extra of [undefined, {}, null, 7, []]) {
+      expect(AuthAnswer.parse({ ClientId: 'x', Extra }).Extra.StreamWindow).toBe(0);
+    }
   });
 });

@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream';
 import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
 import { Connection, type ConnectionUser } from '../../agent-protocol/connection.ts';
+import { LARGEST_WINDOW } from '../../agent-protocol/growing-window.ts';
 import { HeartbeatEcho, HeartbeatProbe } from '../../agent-protocol/heartbeat.ts';
 import {
   AuthRequest,
@@ -262,7 +263,10 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     const who = { session: this.#id, credential: credential.id, address: this.address };
     this.#deps.log.info({ ...who, agent: extra.clienttype, version: extra.version }, 'agent session online');
     const version = request.Version.includes('3') ? '3' : '2';
-    return { body: { Version: version, ClientId: this.#id, Extra: { ...GATEWAY, AgentSessionID: this.#id } } };
+    const window = Math.min(extra.streamwindow, LARGEST_WINDOW);
+    if (window > 0) this.#connection.extend(window);
+    const shown = { ...GATEWAY, AgentSessionID: this.#id, ...(window > 0 && { StreamWindow: window }) };
+    return { body: { Version: version, ClientId: this.#id, Extra: shown } };
   }
 
   #heartbeatProbe(): HeartbeatProbe {

@@ -1,7 +1,9 @@
+import { totalmem } from 'node:os';
 import type { Duplex } from 'node:stream';
 import type { ZodType } from 'zod';
 import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
 import { Connection, type ConnectionUser } from '../../../agent-protocol/connection.ts';
+import { LARGEST_WINDOW } from '../../../agent-protocol/growing-window.ts';
 import { HeartbeatEcho } from '../../../agent-protocol/heartbeat.ts';
 import {
   AuthAnswer,
@@ -39,8 +41,9 @@ const UNBIND_DEADLINE_MS = 5000;
 const UNBIND_ALL_DEADLINE_MS = 2000;
 /** The gateway accepts 64 streams of an agent, one of which carries heartbeats. */
 const CALLS_AT_ONCE = 32;
-/** Bytes held for upstreams and for the gateway. */
-const MEMORY = 33_554_432;
+const MIB = 1_048_576;
+/** Bytes held for upstreams and for the gateway, or promised to it: an eighth of the memory within these bounds. */
+const [LEAST_MEMORY, MOST_MEMORY] = [16 * MIB, 128 * MIB];
 
 /** What later sessions take over from earlier ones. */
 export interface Continuity {
@@ -109,7 +112,7 @@ class NativeSession implements GatewaySession, ConnectionUser {
       this.#settleLost = resolve;
     });
     this.#connection = new Connection(socket, this, 'agent');
-    this.#connection.limitMemory(new MemoryBudget(MEMORY));
+    this.#connection.limitMemory(new MemoryBudget(Math.min(MOST_MEMORY, Math.max(LEAST_MEMORY, totalmem() / 8))));
     this.#rpc = new RpcQueue(options.clock, (error) => this.end(error.message), CALLS_AT_ONCE);
   }
 
@@ -128,6 +131,8 @@ class NativeSession implements GatewaySession, ConnectionUser {
       throw new SessionRefused(code, message);
     }
     continuity.clientId = answer.ClientId;
+    const window = Math.min(answer.Extra.StreamWindow, LARGEST_WINDOW);
+    if (window > 0) this.#connection.extend(window);
     heartbeat.untilSilent(this.#over.signal).then(
       () => this.end('the gateway no longer answers heartbeats'),
       () => {}, // aborted: the session is over already

@@ -48,6 +48,10 @@ export class SessionHeartbeat {
   }
 
   #beat(): void {
-    void this.#probe.ask(TICK_MS * SILENT_TICKS);
+    const sentAt = performance.now();
+    void this.#probe.ask(TICK_MS * SILENT_TICKS).then((answered) => {
+      const now = performance.now();
+      if (answered) this.connection.roundTrip.add(now - sentAt, now);
+    });
   }
 }
