@@ -62,9 +62,11 @@ export function findRoute(): FindRoute {
     const owners = Object.entries(networkInterfaces()).flatMap(([device, all = []]) =>
       all.map((each) => ({ device, address: each.address })),
     );
-    const route = { address, device: owners.find((each) => each.address === address)?.device ?? '' };
+    const device = owners.find((each) => each.address === address)?.device;
+    // The address of an interface whose cable is out is still there, but does not count.
+    if (device === undefined) return null;
     const keeps = held !== null && owners.some((each) => each.address === held?.address);
-    if (!(keeps && held?.device === route.device)) held = route;
+    if (!(keeps && held?.device === device)) held = { address, device };
     return held;
   };
 }

@@ -264,8 +264,12 @@ export class TunnelManager {
       const isFirst = !this.#seenOnline.has(supervisor) && this.#list.size <= MAX_NAMED_AT_START;
       this.#seenOnline.add(supervisor);
       if (isFirst || before === 'failed') log.info({ url, upstream: tunnel.forwards_to }, 'tunnel online');
-    } else if (connector.status.state === 'online') {
-      log.info({ url, reason: status.lastError?.message }, 'tunnel offline');
+      return;
     }
+    // The end of a session reaches its tunnels first, and the connector's status within the same turn of the event loop.
+    setImmediate(() => {
+      const isSessionOld = connector.status.state === 'online' && this.#settlingSince === null;
+      if (isSessionOld) log.info({ url, reason: status.lastError?.message }, 'tunnel offline');
+    });
   }
 }

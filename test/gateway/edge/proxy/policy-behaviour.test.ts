@@ -84,7 +84,10 @@ describe('a failure at run time', () => {
     expect([await endpoint.status(), await endpoint.status()]).toEqual([200, 200]);
     expect(await endpoint.status({ headers: { 'x-a': 'b' } })).toBe(403);
     const lines = scene.lines.filter(({ url }) => String(url).includes(endpoint.host));
-    expect(lines).toMatchObject([{ msg: 'traffic policy failed', code: 'ERR_NGROK_2254' }]);
+    expect(lines).toMatchObject([
+      { msg: 'traffic policy is probably wrong', warnings: 1 },
+      { msg: 'traffic policy failed', code: 'ERR_NGROK_2254' },
+    ]);
   });
 
   it('in a template fails the request with a code, without revealing the policy', async () => {
