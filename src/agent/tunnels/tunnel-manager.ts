@@ -43,8 +43,8 @@ export class TunnelManager {
   readonly #limiter = new Limiter(MAX_BINDING);
   readonly #opener: TunnelOpener;
   #stopped = false;
-  /** Tunnels that have been online since the start of the agent. */
-  readonly #seenOnline = new WeakSet<TunnelSupervisor>();
+  /** Tunnels that have been online since the start of the agent, and the number of the session in which they were last. */
+  readonly #seenOnline = new WeakMap<TunnelSupervisor, number>();
   /** When the session came online; null once all tunnels have settled. */
   #settlingSince: number | null = null;
 
@@ -237,7 +237,7 @@ export class TunnelManager {
       changed: (before) => this.#supervisorChanged(supervisor, before),
     });
     this.#list.add(supervisor);
-    if (open !== null) this.#seenOnline.add(supervisor);
+    if (open !== null) this.#seenOnline.set(supervisor, this.options.connector.status.reconnects);
     supervisor.start(open);
     return supervisor;
   }
@@ -262,14 +262,16 @@ export class TunnelManager {
     if (isOnline === (before === 'online')) return;
     if (isOnline) {
       const isFirst = !this.#seenOnline.has(supervisor) && this.#list.size <= MAX_NAMED_AT_START;
-      this.#seenOnline.add(supervisor);
+      this.#seenOnline.set(supervisor, connector.status.reconnects);
       if (isFirst || before === 'failed') log.info({ url, upstream: tunnel.forwards_to }, 'tunnel online');
       return;
     }
+    const session = this.#seenOnline.get(supervisor);
     // The end of a session reaches its tunnels first, and the connector's status within the same turn of the event loop.
     setImmediate(() => {
-      const isSessionOld = connector.status.state === 'online' && this.#settlingSince === null;
-      if (isSessionOld) log.info({ url, reason: status.lastError?.message }, 'tunnel offline');
+      const { state, reconnects } = connector.status;
+      if (state !== 'online' || reconnects !== session) return;
+      log.info({ url, reason: status.lastError?.message }, 'tunnel offline');
     });
   }
 }
