@@ -1,3 +1,4 @@
+import { Duplex } from 'node:stream';
 import { afterEach, expect, it } from 'vitest';
 import { TestEdge } from '../../../../support/edge.ts';
 import { block, type Fields, Flag, Frame, frame, PREFACE, RawHttp2 } from '../../../../support/raw-http2.ts';
@@ -66,10 +67,9 @@ it.each(ATTACKS)(
   'clients cannot use up the memory with %s, and those of other networks stay',
   async (_what, frames) => {
     edge = await TestEdge.start({ httpLimits: { memory: 400_000 } });
-    // The upstream neither reads nor answers.
     const endpoint = await edge.serve(HOST, () => {}, { protocol: 'https' });
-    const { open: dial } = endpoint;
-    endpoint.open = () => dial().pause();
+    // The upstream neither reads nor answers.
+    endpoint.open = () => new Duplex({ read() {}, write() {}, highWaterMark: 1 });
     const honest = await connect('127.0.0.1');
     honest.send(frame(Frame.headers, Flag.endHeaders, 1, POST));
     const attackers: RawHttp2[] = [];
