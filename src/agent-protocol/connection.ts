@@ -363,13 +363,9 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #send(): void {
-    let isData = false;
-    for (const channel of this.#readyInOrder()) {
-      if (this.#out.length + this.socket.writableLength >= OUTPUT_HIGH_WATER) break;
-      this.#ready.delete(channel);
-      if (channel.flushInto(this.#out)) this.#ready.add(channel);
-      isData ||= channel.id % 2 === 0;
-    }
+    // Streams with little to send go first.
+    const little = this.#ready.size > 1 && this.#sendReady((channel) => channel.sendsLittle);
+    const isData = this.#sendReady(() => true) || little;
     if (this.#out.length === 0 && this.#readSinceFlush && !this.peerHonoursReset)
       this.#out.windowIncrement(UNUSED_STREAM_ID, 1);
     this.#readSinceFlush = false;
@@ -379,10 +375,17 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     if (this.socket.writableLength > this.#limits.unread) this.socket.destroy(new Error('the peer does not read'));
   }
 
-  /** Streams with little to send go first. */
-  *#readyInOrder(): Iterable<Channel> {
-    if (this.#ready.size > 1) for (const channel of this.#ready) if (channel.sendsLittle) yield channel;
-    yield* this.#ready;
+  /** Lets streams send; returns whether the gateway had opened one of them. */
+  #sendReady(isTheirTurn: (channel: Channel) => boolean): boolean {
+    let isData = false;
+    for (const channel of this.#ready) {
+      if (this.#out.length + this.socket.writableLength >= OUTPUT_HIGH_WATER) break;
+      if (!isTheirTurn(channel)) continue;
+      this.#ready.delete(channel);
+      if (channel.flushInto(this.#out)) this.#ready.add(channel);
+      isData ||= channel.id % 2 === 0;
+    }
+    return isData;
   }
 
   #reportMemory(): void {

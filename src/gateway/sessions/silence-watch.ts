@@ -1,4 +1,4 @@
-/** Agents credit what they read at once: after this long without a sign of life, they are asked for one, in milliseconds. */
+/** Agents credit what they read at once: after so many milliseconds without any bytes of theirs, they are asked for some. */
 const ASK_MS = 2_000;
 /** Then they have this long. Below the heartbeat of SDKs (10 s), and above the pauses of mobile links. */
 const ANSWER_MS = 6_000;

@@ -71,7 +71,7 @@ export class ConnectionMemory implements MemoryUser {
     this.#report(bytes < STEP ? 0 : bytes);
   }
 
-  /** Whether a head of this size is worth counting, or more than that is to be counted off. */
+  /** Whether a head of this size changes what is reported. */
   isAffectedBy(bytes: number): boolean {
     return bytes >= STEP || this.#reported > 0;
   }
