@@ -25,13 +25,13 @@ import { DeadlineExceeded, withDeadline, withSignal } from '../../../lib/time/de
 import type { Endpoint, EndpointRequest, EndpointUpstream } from '../connector.ts';
 import { offline, redact, refusalOf } from '../gateway-error.ts';
 import { type GatewaySession, SessionRefused } from '../gateway-session.ts';
+import { connectToGateway, type GatewaySocketOptions } from '../gateway-socket.ts';
 import type { ProgressMonitor } from '../progress-monitor.ts';
 import { RpcQueue } from '../rpc-queue.ts';
 import { SessionEndpoint } from '../session-endpoint.ts';
 import { ProxyStream } from './proxy-stream.ts';
 import { authRequest, bindRequest, NOT_SUPPORTED } from './requests.ts';
 import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S, SessionHeartbeat } from './session-heartbeat.ts';
-import { connectToGateway, type SessionSocketOptions } from './session-socket.ts';
 import { UpstreamStream } from './upstream-stream.ts';
 
 const CONNECT_DEADLINE_MS = 18_000;
@@ -52,7 +52,7 @@ export interface Continuity {
   tlsSession: Buffer | null;
 }
 
-export interface NativeSessionOptions extends Pick<SessionSocketOptions, 'address' | 'dial' | 'ca'> {
+export interface NativeSessionOptions extends Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca'> {
   authtoken: string;
   version: string;
   metadata: string;

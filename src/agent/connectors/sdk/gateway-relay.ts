@@ -1,19 +1,13 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import { connect as connectTls, createSecureContext, type SecureContext, TLSSocket } from 'node:tls';
+import { createSecureContext, type SecureContext, TLSSocket } from 'node:tls';
 import { messageOf } from '../../../lib/errors.ts';
 import type { Log } from '../../../lib/log/log.ts';
-import type { Dial } from '../../../lib/network/dial.ts';
-import { checkServerIdentity } from '../../../lib/network/server-identity.ts';
 import { withDeadline } from '../../../lib/time/deadline.ts';
-import type { GatewayAddress } from '../gateway-address.ts';
+import { connectToGateway, type GatewaySocketOptions } from '../gateway-socket.ts';
 import { makeRelayCertificate } from './relay-certificate.ts';
 
-export interface GatewayRelayOptions {
-  address: GatewayAddress;
-  dial: Dial;
-  /** PEM of the CAs that verify the gateway. */
-  ca: string | Uint8Array;
+export interface GatewayRelayOptions extends Pick<GatewaySocketOptions, 'address' | 'dial' | 'ca'> {
   log: Log;
   /** How long the gateway gets to close a connection that the SDK has ended. */
   lingerMs?: number;
@@ -31,7 +25,6 @@ export interface SdkServer {
 const CONNECT_MS = 15_000;
 /** One session, and attempts that are ending. */
 const MAX_CONNECTIONS = 16;
-const KEEP_ALIVE_MS = 30_000;
 const LINGER_MS = 5_000;
 
 /**
@@ -91,7 +84,7 @@ export class GatewayRelay {
     const over = new AbortController();
     client.once('close', () => over.abort());
     try {
-      const connecting = this.#connect(over.signal);
+      const connecting = connectToGateway(this.options, over.signal);
       const gateway = await withDeadline(connecting, 'connecting', CONNECT_MS, (late) => void late.destroy());
       this.#failure = null;
       if (client.destroyed) return void gateway.destroy();
@@ -101,23 +94,6 @@ export class GatewayRelay {
       if (!over.signal.aborted) this.#failure = messageOf(error);
       over.abort();
       client.destroy();
-    }
-  }
-
-  async #connect(signal: AbortSignal): Promise<TLSSocket> {
-    const { address, dial, ca } = this.options;
-    const { host, serverName } = address;
-    const tcp = await dial(address, signal);
-    tcp.setKeepAlive(true, KEEP_ALIVE_MS);
-    const names = serverName !== undefined && { servername: serverName };
-    const tls = connectTls({ socket: tcp, host, checkServerIdentity, ca: Buffer.from(ca), ...names });
-    tls.on('close', () => tcp.destroy());
-    try {
-      await once(tls, 'secureConnect', { signal });
-      return tls;
-    } catch (error) {
-      tls.destroy();
-      throw error;
     }
   }
 }
