@@ -1,24 +1,11 @@
 import { trackBuffer } from '../lib/process/minor-gc.ts';
 import type { ByteReceiver } from './byte-channel.ts';
 import { ByteQueue } from './byte-queue.ts';
-import { CreditPacer, type PacedStream } from './credit-pacer.ts';
 import { type FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
-import { GrowingWindow } from './growing-window.ts';
-import type { RoundTrip } from './round-trip.ts';
+import { type CreditHost, ReceiveCredit, WINDOW } from './receive-credit.ts';
 
 // Window sizes and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
 
-/** Initial window of each direction of a stream, in bytes; the maximum too, unless both peers support larger ones. */
-export const WINDOW = 262_144;
-/** Received bytes are credited in steps of this size instead of frame by frame. */
-const CREDIT_STEP = 65_536;
-/**
- * A stream becomes bulk when so many steps of credit follow each other within so many round trips each, after 192 KiB. On
- * shorter paths, the window does not limit it.
- */
-const BULK_STEPS = 2;
-const BULK_ROUND_TRIPS = 2;
-const BULK_LEAST_MS = 2;
 /** Queued bytes at which `write` tells the writer to wait. */
 const SEND_HIGH_WATER = 131_072;
 /** Streams that have less to send go before the others. */
@@ -49,23 +36,16 @@ export interface ChannelReceiver extends ByteReceiver {
 
 const NOBODY: ChannelReceiver = { onData() {}, onEnd() {} };
 
-export interface ChannelHost {
+export interface ChannelHost extends CreditHost {
   /** Number of the current turn of the event loop. */
   readonly turn: number;
   readonly peerHonoursReset: boolean;
-  readonly roundTrip: RoundTrip;
-  /** Maximum window of a stream, in bytes. */
-  readonly largestWindow: number;
-  /** Bytes of memory that a stream may be granted credit for. */
-  readonly room: number;
   /** Schedules a call of {@link Channel.flushInto}. */
   ready(channel: Channel): void;
   /** Schedules a call of {@link Channel.deliver}. */
   holds(channel: Channel): void;
   /** Counts bytes that the channel holds from now on, or no longer. */
   hold(bytes: number): void;
-  /** Counts bytes that the peer may send from now on beyond the window of the protocol, or no longer. */
-  promise(bytes: number): void;
   windowIncrement(streamId: number, increment: number): void;
   reset(streamId: number, code: MuxError): void;
   forget(channel: Channel): void;
@@ -93,14 +73,7 @@ export class Channel {
   /** When the first frame was sent, until its credit arrives: peers credit it at once. */
   #openedAt: number | null = null;
 
-  #receiveWindow = WINDOW;
-  #uncredited = 0;
-  #pacer: CreditPacer | null = null;
-  #growing: GrowingWindow | null = null;
-  /** What the peer may send beyond the window of the protocol. */
-  #promised = 0;
-  #quickSteps = 0;
-  #steppedAt = 0;
+  readonly #credit: ReceiveCredit;
   #paused = false;
   #finReceived = false;
   /** Received bytes that the receiver gets later. */
@@ -115,7 +88,9 @@ export class Channel {
   /** Whether our RST has ended it, and the peer may notice only later. */
   wasReset = false;
 
-  constructor(private readonly host: ChannelHost) {}
+  constructor(private readonly host: ChannelHost) {
+    this.#credit = new ReceiveCredit(host, (bytes) => host.windowIncrement(this.id, bytes));
+  }
 
   get closed(): boolean {
     return this.#closed;
@@ -188,7 +163,7 @@ export class Channel {
       this.reset(MuxError.cancelled);
       return;
     }
-    if (this.#pacer !== null) this.#uncredited = WINDOW;
+    this.#credit.makeUp();
     this.#drop();
     this.acknowledge();
     this.end();
@@ -213,13 +188,15 @@ export class Channel {
   /** Holds what arrives, and withholds credit; the peer stops when the window is used up. */
   pause(): void {
     this.#paused = true;
+    this.#credit.withheld = true;
   }
 
   /** Passes on what was held, and credits it. */
   resume(): void {
     if (!this.#paused) return;
     this.#paused = false;
-    if (this.#held === null) this.#credit();
+    this.#credit.withheld = false;
+    if (this.#held === null) this.#grantCredit();
     else this.host.holds(this);
   }
 
@@ -227,12 +204,12 @@ export class Channel {
   deliver(): void {
     if (this.#paused || this.#closed) return;
     this.#deliver();
-    if (!this.#paused) this.#credit();
+    if (!this.#paused) this.#grantCredit();
   }
 
   /** Credits what was received so far, however little it is. */
   acknowledge(): void {
-    if (this.#uncredited > 0 && !this.#closed && !this.#finReceived) this.#grant(this.#uncredited);
+    if (!this.#closed && !this.#finReceived) this.#credit.acknowledge();
   }
 
   /** Writes as much as the window allows; returns whether more could be sent right away. */
@@ -265,27 +242,23 @@ export class Channel {
 
   /** Called when a DATA frame of `length` bytes begins. */
   receiveHeader(length: number): void {
-    if (length > this.#receiveWindow) throw new ProtocolViolation('more data than the window of the stream allows');
     if (this.#finReceived && length > 0) throw new ProtocolViolation('data after the end of a stream');
-    this.#receiveWindow -= length;
-    if (this.#promised > 0) this.#promise(this.#receiveWindow);
+    this.#credit.use(length);
     if (this.#aborted && length > 0) this.#cancel();
   }
 
   receivePayload(piece: Buffer): void {
     if (this.#aborted || this.#closed) return;
-    this.#uncredited += piece.length;
-    this.#pacer?.receive(piece.length, performance.now());
-    this.#growing?.receive(piece.length, performance.now(), this.host.roundTrip.least, this.host.room);
+    this.#credit.receive(piece.length);
     if (this.#mayPass(piece)) this.receiver.onData(piece);
     else this.#hold(piece);
-    if (!this.#paused) this.#credit();
+    if (!this.#paused) this.#grantCredit();
   }
 
   receiveFin(): void {
     if (this.#closed || this.#finReceived) return;
     this.#finReceived = true;
-    this.#endPacing();
+    this.#credit.end();
     this.#deliver();
     if (!this.#aborted) this.receiver.onEnd();
     if (this.#finSent) this.#close();
@@ -334,70 +307,8 @@ export class Channel {
     for (const piece of held.take(held.length)) if (!this.#aborted) this.receiver.onData(piece);
   }
 
-  #credit(): void {
-    if (this.#closed || this.#finReceived) return;
-    if (this.#pacer !== null) {
-      this.#pacer.grant(performance.now());
-      return;
-    }
-    if (this.#uncredited < CREDIT_STEP) return;
-    if (this.host.largestWindow > WINDOW) {
-      this.#creditAhead();
-      return;
-    }
-    this.#grant(this.#uncredited);
-    this.#detectBulk();
-  }
-
-  #creditAhead(): void {
-    this.#growing ??= new GrowingWindow(WINDOW, CREDIT_STEP);
-    const bytes = this.#growing.target - this.#receiveWindow;
-    if (bytes >= CREDIT_STEP) this.#grant(bytes);
-    this.#promise(this.#receiveWindow);
-  }
-
-  #promise(window: number): void {
-    const promised = Math.max(0, window - WINDOW);
-    this.host.promise(promised - this.#promised);
-    this.#promised = promised;
-  }
-
-  #detectBulk(): void {
-    const roundTrip = this.host.roundTrip.least;
-    const now = performance.now();
-    const isQuick = now - this.#steppedAt < BULK_ROUND_TRIPS * (roundTrip ?? 0);
-    this.#quickSteps = isQuick ? this.#quickSteps + 1 : 0;
-    this.#steppedAt = now;
-    if (this.#quickSteps < BULK_STEPS || (roundTrip ?? 0) < BULK_LEAST_MS) return;
-    this.#quickSteps = 0;
-    this.#pacer = new CreditPacer(this.#paced(), this.#receiveWindow, now);
-  }
-
-  #paced(): PacedStream {
-    const channel = this;
-    return {
-      get roundTrip() {
-        return channel.host.roundTrip.least ?? 0;
-      },
-      get room() {
-        return channel.host.room;
-      },
-      get withheld() {
-        return channel.#paused;
-      },
-      grant: (bytes) => this.#grant(bytes),
-      onSilence: () => {
-        this.#endPacing();
-        // The peer knows how much credit it has; a full window makes up for all that it may miss.
-        this.#uncredited = WINDOW;
-        if (!this.#paused) this.#credit();
-      },
-    };
-  }
-
-  #endPacing(): void {
-    this.#pacer?.stop();
-    this.#pacer = null;
+  #grantCredit(): void {
+    if (!this.#closed && !this.#finReceived) this.#credit.grant();
   }
 
   #measureRoundTrip(): void {
@@ -405,12 +316,6 @@ export class Channel {
     const now = performance.now();
     this.host.roundTrip.add(now - this.#openedAt, now);
     this.#openedAt = null;
-  }
-
-  #grant(bytes: number): void {
-    this.host.windowIncrement(this.id, bytes);
-    this.#receiveWindow += bytes;
-    this.#uncredited = 0;
   }
 
   /** Resets the stream. An SDK task that waits for credit notices that only when credit wakes it. */
@@ -423,8 +328,8 @@ export class Channel {
 
   /** Drops what is queued in both directions. */
   #drop(): void {
-    this.#endPacing();
-    this.#promise(0);
+    this.#credit.end();
+    this.#credit.release();
     this.host.hold(-this.memory);
     this.#waiting.clear();
     this.#held = null;

@@ -1,10 +1,11 @@
 import type { Duplex } from 'node:stream';
 import type { MemoryBudget, MemoryUser } from '../lib/memory-budget.ts';
 import { trackBuffer } from '../lib/process/minor-gc.ts';
-import { Channel, type ChannelHost, WINDOW } from './channel.ts';
+import { Channel, type ChannelHost } from './channel.ts';
 import { FrameAllowance } from './frame-allowance.ts';
 import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
 import { LARGEST_WINDOW } from './growing-window.ts';
+import { WINDOW } from './receive-credit.ts';
 import { RoundTrip } from './round-trip.ts';
 
 // Limits and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).

@@ -1,11 +1,12 @@
 import { Duplex, duplexPair } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type Channel, type ChannelReceiver, WINDOW } from '../../src/agent-protocol/channel.ts';
+import type { Channel, ChannelReceiver } from '../../src/agent-protocol/channel.ts';
 import { Connection } from '../../src/agent-protocol/connection.ts';
 import { LARGEST_WINDOW } from '../../src/agent-protocol/growing-window.ts';
 import { HeartbeatEcho, HeartbeatProbe } from '../../src/agent-protocol/heartbeat.ts';
 import { AuthAnswer, AuthRequest } from '../../src/agent-protocol/messages.ts';
+import { WINDOW } from '../../src/agent-protocol/receive-credit.ts';
 import { MemoryBudget } from '../../src/lib/memory-budget.ts';
 import { settle, until } from '../support/until.ts';
 import { MuxPeer } from './mux-peer.ts';

@@ -1,0 +1,154 @@
+import { CreditPacer, type PacedStream } from './credit-pacer.ts';
+import { ProtocolViolation } from './frames.ts';
+import { GrowingWindow } from './growing-window.ts';
+import type { RoundTrip } from './round-trip.ts';
+
+// Measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
+
+/** Initial window of each direction of a stream, in bytes; the maximum too, unless both peers support larger ones. */
+export const WINDOW = 262_144;
+/** Received bytes are credited in steps of this size instead of frame by frame. */
+const CREDIT_STEP = 65_536;
+/**
+ * A stream becomes bulk when so many steps of credit follow each other within so many round trips each, after 192 KiB. On
+ * shorter paths, the window does not limit it.
+ */
+const BULK_STEPS = 2;
+const BULK_ROUND_TRIPS = 2;
+const BULK_LEAST_MS = 2;
+
+/** What a stream's credit depends on. */
+export interface CreditHost {
+  readonly roundTrip: RoundTrip;
+  /** Maximum window of a stream, in bytes. */
+  readonly largestWindow: number;
+  /** Bytes of memory that a stream may be granted credit for. */
+  readonly room: number;
+  /** Counts bytes that the peer may send from now on beyond the window of the protocol, or no longer. */
+  promise(bytes: number): void;
+}
+
+/** How much the peer of a stream may send: its window, and the credit that enlarges it again. */
+export class ReceiveCredit {
+  /** Whether the receiver does not read. */
+  withheld = false;
+  #window = WINDOW;
+  #uncredited = 0;
+  #pacer: CreditPacer | null = null;
+  #growing: GrowingWindow | null = null;
+  /** What the peer may send beyond the window of the protocol. */
+  #promised = 0;
+  #quickSteps = 0;
+  #steppedAt = 0;
+
+  /** @param send sends credit for so many bytes */
+  constructor(
+    private readonly host: CreditHost,
+    private readonly send: (bytes: number) => void,
+  ) {}
+
+  /**
+   * The peer begins to send so many bytes.
+   *
+   * @throws {ProtocolViolation} when the window does not allow them
+   */
+  use(bytes: number): void {
+    if (bytes > this.#window) throw new ProtocolViolation('more data than the window of the stream allows');
+    this.#window -= bytes;
+    if (this.#promised > 0) this.#promise(this.#window);
+  }
+
+  /** So many bytes have arrived. */
+  receive(bytes: number): void {
+    this.#uncredited += bytes;
+    this.#pacer?.receive(bytes, performance.now());
+    this.#growing?.receive(bytes, performance.now(), this.host.roundTrip.least, this.host.room);
+  }
+
+  /** Credits what has arrived, once that is worth a frame. */
+  grant(): void {
+    if (this.#pacer !== null) {
+      this.#pacer.grant(performance.now());
+      return;
+    }
+    if (this.#uncredited < CREDIT_STEP) return;
+    if (this.host.largestWindow > WINDOW) {
+      this.#grantAhead();
+      return;
+    }
+    this.acknowledge();
+    this.#detectBulk();
+  }
+
+  /** Credits what has arrived, however little it is. */
+  acknowledge(): void {
+    if (this.#uncredited > 0) this.#grant(this.#uncredited);
+  }
+
+  /** After pacing, the next credit is a full window: that makes up for all that the peer may miss. */
+  makeUp(): void {
+    if (this.#pacer !== null) this.#uncredited = WINDOW;
+  }
+
+  /** Grants nothing ahead of data any more. */
+  end(): void {
+    this.#pacer?.stop();
+    this.#pacer = null;
+  }
+
+  /** The peer sends nothing more. */
+  release(): void {
+    this.#promise(0);
+  }
+
+  #grantAhead(): void {
+    this.#growing ??= new GrowingWindow(WINDOW, CREDIT_STEP);
+    const bytes = this.#growing.target - this.#window;
+    if (bytes >= CREDIT_STEP) this.#grant(bytes);
+    this.#promise(this.#window);
+  }
+
+  #grant(bytes: number): void {
+    this.send(bytes);
+    this.#window += bytes;
+    this.#uncredited = 0;
+  }
+
+  #promise(window: number): void {
+    const promised = Math.max(0, window - WINDOW);
+    this.host.promise(promised - this.#promised);
+    this.#promised = promised;
+  }
+
+  #detectBulk(): void {
+    const roundTrip = this.host.roundTrip.least;
+    const now = performance.now();
+    const isQuick = now - this.#steppedAt < BULK_ROUND_TRIPS * (roundTrip ?? 0);
+    this.#quickSteps = isQuick ? this.#quickSteps + 1 : 0;
+    this.#steppedAt = now;
+    if (this.#quickSteps < BULK_STEPS || (roundTrip ?? 0) < BULK_LEAST_MS) return;
+    this.#quickSteps = 0;
+    this.#pacer = new CreditPacer(this.#paced(), this.#window, now);
+  }
+
+  #paced(): PacedStream {
+    const credit = this;
+    return {
+      get roundTrip() {
+        return credit.host.roundTrip.least ?? 0;
+      },
+      get room() {
+        return credit.host.room;
+      },
+      get withheld() {
+        return credit.withheld;
+      },
+      grant: (bytes) => this.#grant(bytes),
+      onSilence: () => {
+        this.makeUp();
+        this.end();
+        if (!this.withheld) this.grant();
+      },
+    };
+  }
+}
