@@ -259,6 +259,7 @@ export class Channel {
     if (this.#closed || this.#finReceived) return;
     this.#finReceived = true;
     this.#credit.end();
+    this.#credit.release();
     this.#deliver();
     if (!this.#aborted) this.receiver.onEnd();
     if (this.#finSent) this.#close();

@@ -101,8 +101,6 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   #reported = 0;
   #limits: ConnectionLimits;
   #largestWindow = WINDOW;
-  /** Bytes that the peer may send beyond the protocol's windows. */
-  #promised = 0;
   #budget: MemoryBudget | null = null;
   readonly roundTrip = new RoundTrip();
   turn = 0;
@@ -300,7 +298,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   get room(): number {
-    return Math.max(0, (this.#budget?.room ?? 0) - this.#promised) * STREAM_SHARE;
+    return (this.#budget?.room ?? 0) * STREAM_SHARE;
   }
 
   holds(channel: Channel): void {
@@ -313,7 +311,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   promise(bytes: number): void {
-    this.#promised += bytes;
+    this.#budget?.promise(bytes);
   }
 
   /** Ends the stream that holds the most memory. */

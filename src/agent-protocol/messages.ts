@@ -203,7 +203,9 @@ export const BindLabeledRequest = z.object({
 });
 export type BindLabeledRequest = z.output<typeof BindLabeledRequest>;
 
-export const UnbindRequest = z.object({ Id: text });
+/** `Drain`: what is under way may continue until the session ends. Only agents of this project send it. */
+export const UnbindRequest = z.object({ Id: text, Drain: flag });
+export type UnbindRequest = z.output<typeof UnbindRequest>;
 
 export const CommandAnswer = z.object({ Error: text });
 

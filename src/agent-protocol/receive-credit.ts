@@ -103,7 +103,7 @@ export class ReceiveCredit {
 
   #grantAhead(): void {
     this.#growing ??= new GrowingWindow(WINDOW, CREDIT_STEP);
-    const bytes = this.#growing.target - this.#window;
+    const bytes = Math.floor(this.#growing.target) - this.#window;
     if (bytes >= CREDIT_STEP) this.#grant(bytes);
     this.#promise(this.#window);
   }

@@ -14,7 +14,7 @@ export class ApiError extends Error {
 
   /**
    * @param status HTTP status of the response
-   * @param code stable code for programs: `ERR_AGENT_…` from the agent, `ERR_NGROK_…` from the gateway
+   * @param code stable code for programs: `ERR_AGENT_…` from the agent, `ERR_NGROK_…` and `ERR_GATEWAY_…` from the gateway
    * @param message what went wrong and what to do, for people
    */
   constructor(

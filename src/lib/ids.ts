@@ -79,10 +79,11 @@ export interface TokenParts {
 /**
  * Creates the token of a credential or key: `<KSUID of its id>_<secret>`.
  *
+ * @param random 16 bytes that nobody can guess
  * @returns the token, which is shown once, and its secret, of which only a hash is stored
  */
-export function createToken(id: string): TokenParts & { token: string } {
-  const secret = encodeBase58(randomBytes(16));
+export function createToken(id: string, random: Buffer = randomBytes(16)): TokenParts & { token: string } {
+  const secret = encodeBase58(random);
   const ksuid = ksuidOf(id);
   return { ksuid, secret, token: `${ksuid}_${secret}` };
 }

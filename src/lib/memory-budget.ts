@@ -8,6 +8,7 @@ export interface MemoryUser {
 export class MemoryBudget implements MemoryUser {
   readonly #held = new Map<MemoryUser, number>();
   #total = 0;
+  #promised = 0;
 
   /** @param whole the budget that this one is a share of */
   constructor(
@@ -20,10 +21,16 @@ export class MemoryBudget implements MemoryUser {
     return this.#total;
   }
 
-  /** Bytes until the limit. */
+  /** Bytes until the limit, if all arrive that may. */
   get room(): number {
-    const own = Math.max(0, this.limit - this.#total);
+    const own = Math.max(0, this.limit - this.#total - this.#promised);
     return this.whole === null ? own : Math.min(own, this.whole.room);
+  }
+
+  /** Counts bytes that somebody may send from now on, or no longer. They only take room: nobody gives anything up for them. */
+  promise(bytes: number): void {
+    this.#promised += bytes;
+    this.whole?.promise(bytes);
   }
 
   /** Records how many bytes a user holds now. */

@@ -58,7 +58,7 @@ async function returnsTo(gatewayIsAwayMs: number): Promise<number[]> {
         offline: () => {},
         probe: async () => {
           if (!isUp) throw new Error('connect ECONNREFUSED');
-          return { certificate: 'CN=gateway.example', clock: null, peer: null };
+          return { certificate: 'CN=gateway.example', problem: null, peer: null };
         },
         connect: async () => {
           const line = new Line();

@@ -21,7 +21,10 @@ export class SwallowingPort {
   static async open(address: string): Promise<SwallowingPort> {
     const { hostname, port } = new URL(`tcp://${address}`);
     const child = spawn(process.execPath, ['-e', LISTENER, port, hostname], { stdio: ['ignore', 'pipe', 'inherit'] });
-    await once(child.stdout, 'data');
+    await Promise.race([
+      once(child.stdout, 'data'),
+      once(child, 'exit').then(() => Promise.reject(new Error(`nothing can listen on ${address}`))),
+    ]);
     child.kill('SIGSTOP');
     const fillers = Array.from({ length: QUEUE }, () => connect(Number(port), hostname).on('error', () => {}));
     await Promise.all(fillers.map((filler) => once(filler, 'connect')));

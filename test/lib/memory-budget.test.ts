@@ -32,3 +32,16 @@ it('the share with the most bytes gives some up when the whole is used up, not t
   single.report(alone, 40);
   expect([one.times, other.times, alone.times]).toEqual([0, 1, 0]);
 });
+
+it('promised bytes take room in a share and in the whole, and nobody gives anything up for them', () => {
+  const whole = new MemoryBudget(100);
+  const [one, other] = [new MemoryBudget(50, whole), new MemoryBudget(80, whole)];
+  const holder = user();
+  other.report(holder, 30);
+  one.promise(45);
+  expect([one.room, other.room]).toEqual([5, 25]);
+  one.promise(20);
+  expect([one.room, other.room, holder.times]).toEqual([0, 5, 0]);
+  one.promise(-65);
+  expect([one.room, other.room]).toEqual([50, 50]);
+});

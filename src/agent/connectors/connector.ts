@@ -5,6 +5,12 @@ import type { TrafficPolicyDocument } from '../../traffic-policy/document.ts';
 export const TUNNEL_PROTOCOLS = ['http', 'tcp', 'tls'] as const;
 export type TunnelProtocol = (typeof TUNNEL_PROTOCOLS)[number];
 
+/** Counts what one connection to an upstream carries. */
+export interface ConnectionTraffic {
+  fromClient(bytes: Buffer): void;
+  toClient(bytes: Buffer): void;
+}
+
 /** Where an endpoint's connections go. */
 export interface EndpointUpstream {
   /**
@@ -13,6 +19,8 @@ export interface EndpointUpstream {
    * @throws {Error} with the reason when the upstream is unreachable or not allowed
    */
   connect(): Promise<Socket>;
+  /** Counts a connection; omitted when nobody counts. */
+  countConnection?(): ConnectionTraffic;
   /**
    * The address for a connector whose SDK connects on its own: `http://…`, `https://…`, `tcp://host:port`, `tls://…` or
    * `unix:/path`.

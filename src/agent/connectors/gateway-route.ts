@@ -1,6 +1,8 @@
 import { type Dial, dialThrough, directDial } from '../../lib/network/dial.ts';
 import { type ProxyRules, type ProxyServer, proxyFor } from '../../lib/network/proxy-rules.ts';
+import type { TrustedCas } from '../../lib/network/trusted-cas.ts';
 import { CLOUD_ADDRESS, type GatewayAddress, parseGatewayAddress } from './gateway-address.ts';
+import { pemOf } from './gateway-ca.ts';
 import { type Probe, probeGateway } from './gateway-probe.ts';
 import { sharedLookup } from './shared-lookup.ts';
 
@@ -13,10 +15,17 @@ export interface GatewayRoute {
   readonly probe: Probe;
 }
 
-/** @param serverAddr `host[:port]`; null: ngrok's cloud */
-export function routeTo(serverAddr: string | null, proxies: ProxyRules): GatewayRoute {
+const OWN_CA = "set NGROK_CA_CERT to a copy of the gateway's ca.pem; if it is one, something intercepts TLS";
+const CLOUD_CA = 'a captive portal or proxy intercepts TLS: log in to it, or exempt this device';
+
+/**
+ * @param serverAddr `host[:port]`; null: ngrok's cloud
+ * @param authorities CAs of the gateway; null: that of ngrok's cloud
+ */
+export function routeTo(serverAddr: string | null, proxies: ProxyRules, authorities: TrustedCas | null): GatewayRoute {
   const address = parseGatewayAddress(serverAddr ?? CLOUD_ADDRESS);
   const proxy = proxyFor(proxies, 'https', address);
   const dial = proxy ? dialThrough(proxy) : directDial(sharedLookup());
-  return { address, proxy, dial, probe: (signal) => probeGateway(address, dial, signal) };
+  const trust = { ca: pemOf(authorities), adviceOnCa: serverAddr === null ? CLOUD_CA : OWN_CA };
+  return { address, proxy, dial, probe: (signal) => probeGateway(address, dial, trust, signal) };
 }

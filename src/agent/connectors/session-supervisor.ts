@@ -214,6 +214,6 @@ export class SessionSupervisor {
 }
 
 function describe(error: unknown, answer: ProbeAnswer): string {
-  const { certificate, clock } = answer;
-  return `${messageOf(error)} (certificate presented at its address: ${certificate ?? 'none'})${clock ? `: ${clock}` : ''}`;
+  const { certificate, problem } = answer;
+  return `${messageOf(error)} (certificate presented at its address: ${certificate ?? 'none'})${problem ? `: ${problem}` : ''}`;
 }

@@ -10,6 +10,24 @@ export interface TlsAnswer {
   distrust: string | null;
 }
 
+/** Node's codes for a valid certificate of an unknown CA. */
+const UNKNOWN_CA = new Set([
+  'DEPTH_ZERO_SELF_SIGNED_CERT',
+  'SELF_SIGNED_CERT_IN_CHAIN',
+  'UNABLE_TO_GET_ISSUER_CERT',
+  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+]);
+/** A trusted CA signed the certificate, but for another name. */
+const OTHER_NAME = 'ERR_TLS_CERT_ALTNAME_INVALID';
+
+/** Why a certificate is not trusted, as far as an operator can do something about it. */
+export function distrustKind({ distrust }: TlsAnswer): 'unknown CA' | 'other name' | null {
+  if (distrust === null) return null;
+  if (UNKNOWN_CA.has(distrust)) return 'unknown CA';
+  return distrust === OTHER_NAME ? 'other name' : null;
+}
+
 /**
  * Does a TLS handshake on a connection, and sends nothing else.
  *

@@ -1,23 +1,34 @@
 import type { Socket } from 'node:net';
-import { messageOf } from '../../lib/errors.ts';
-import type { EndpointUpstream, TunnelProtocol } from '../connectors/connector.ts';
-import { AgentError } from '../errors/agent-error.ts';
+import type { ConnectionTraffic, EndpointUpstream, TunnelProtocol } from '../connectors/connector.ts';
 import { openPrivateFolder } from '../folders/runtime-folder.ts';
+import { TrafficCounters } from './traffic-counters.ts';
 import { displayUpstream, isNamed, type TcpUpstream, type Upstream } from './upstream.ts';
 import { type ConnectionOptions, connectUpstream } from './upstream-connection.ts';
-import { UpstreamOutage } from './upstream-outage.ts';
+import { type UpstreamHealth, UpstreamHealths } from './upstream-health.ts';
 import { type RelayOptions, UpstreamRelay } from './upstream-relay.ts';
 
 export type DialerOptions = ConnectionOptions & RelayOptions;
 
+interface TunnelUpstream {
+  upstream: Upstream;
+  protocol: TunnelProtocol;
+  traffic: TrafficCounters;
+  healths: UpstreamHealths;
+}
+
 /** Prepares upstreams for connectors. */
 export class UpstreamDialer {
-  constructor(private readonly options: DialerOptions) {}
+  /** Whether the upstreams in use accept connections. */
+  readonly healths: UpstreamHealths;
+
+  constructor(private readonly options: DialerOptions) {
+    this.healths = new UpstreamHealths(options.log);
+  }
 
   /** @throws {AgentError} 400 when the upstream is an address that is not allowed */
-  prepare(upstream: Upstream, protocol: TunnelProtocol): PreparedUpstream {
+  prepare(upstream: Upstream, protocol: TunnelProtocol, traffic = new TrafficCounters()): PreparedUpstream {
     if (upstream.kind === 'tcp' && !isNamed(upstream)) this.options.guard.checkLiteral(upstream);
-    return new PreparedUpstream(upstream, protocol, this.options);
+    return new PreparedUpstream({ upstream, protocol, traffic, healths: this.healths }, this.options);
   }
 }
 
@@ -27,39 +38,47 @@ export class UpstreamDialer {
  */
 export class PreparedUpstream implements EndpointUpstream {
   #relay: UpstreamRelay | null = null;
-  /** Warns once per tunnel: the operator does not always control what a name resolves to. */
-  #warned = false;
-  readonly #outage: UpstreamOutage;
+  #isReleased = false;
+  readonly #health: UpstreamHealth;
 
   constructor(
-    private readonly upstream: Upstream,
-    private readonly protocol: TunnelProtocol,
+    private readonly tunnel: TunnelUpstream,
     private readonly options: DialerOptions,
   ) {
-    this.#outage = new UpstreamOutage(displayUpstream(upstream), options.log);
+    this.#health = tunnel.healths.hold(tunnel.upstream);
   }
 
   async connect(): Promise<Socket> {
     try {
-      const socket = await connectUpstream(this.upstream, this.options);
-      this.#outage.answered();
+      const socket = await connectUpstream(this.tunnel.upstream, this.options);
+      this.#health.answered();
       return socket;
     } catch (error) {
-      this.#logFailure(error);
+      this.options.log.debug(
+        { err: error, upstream: displayUpstream(this.tunnel.upstream) },
+        'upstream connection failed',
+      );
+      this.#health.failed(error, true);
       throw error;
     }
   }
 
+  countConnection(): ConnectionTraffic {
+    return this.tunnel.traffic.connection(this.tunnel.protocol === 'http');
+  }
+
   async address(): Promise<string> {
-    const { upstream, options } = this;
+    const { options } = this;
+    const { upstream, protocol, traffic } = this.tunnel;
     // The SDK (1.7.0) aborts the handshake with a self-signed certificate even with verification off.
     const isDirect =
       upstream.kind === 'tcp' && !isNamed(upstream) && (upstream.scheme !== 'https' || options.verifyTls);
-    if (isDirect) return directAddress(upstream, this.protocol);
+    traffic.bypassed(isDirect);
+    if (isDirect) return directAddress(upstream, protocol);
     if (this.#relay === null) {
       // Clean-up of old temporary files may have removed the empty folder.
       await openPrivateFolder(options.socketFolder);
-      const relay = new UpstreamRelay(() => this.connect(), options);
+      const relay = new UpstreamRelay(this, options);
       await relay.listen();
       this.#relay = relay;
     }
@@ -68,18 +87,9 @@ export class PreparedUpstream implements EndpointUpstream {
 
   /** Closes the relay, if there is one. */
   async release(): Promise<void> {
+    if (!this.#isReleased) this.tunnel.healths.release(this.tunnel.upstream);
+    this.#isReleased = true;
     await this.#relay?.close();
-  }
-
-  #logFailure(error: unknown): void {
-    const { log } = this.options;
-    const upstream = displayUpstream(this.upstream);
-    log.debug({ err: error, upstream }, 'upstream connection failed');
-    const notAllowed = error instanceof AgentError && error.code === 'ERR_AGENT_UPSTREAM_NOT_ALLOWED';
-    if (!notAllowed) this.#outage.failed(messageOf(error));
-    if (!notAllowed || this.#warned) return;
-    this.#warned = true;
-    log.warn({ upstream, reason: error.message }, 'upstream not allowed; connection rejected');
   }
 }
 

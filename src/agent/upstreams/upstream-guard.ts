@@ -67,6 +67,16 @@ export class UpstreamGuard {
     if (!allowed) throw this.#refusal(upstream);
   }
 
+  /** Whether a tunnel may forward to a port of this device. */
+  allowsPort(port: number): boolean {
+    try {
+      this.checkLiteral({ kind: 'tcp', host: 'localhost', port, scheme: null });
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
   /** @throws {AgentError} 400 when a unix socket is not allowed */
   async checkSocket(path: string): Promise<void> {
     const allowed = await this.rules.allowsSocket(path).catch((error: unknown) => {

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import net, { type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import type { Log } from '../../lib/log/log.ts';
+import type { EndpointUpstream } from '../connectors/connector.ts';
 
 export interface RelayOptions {
   /** Folder of mode 0700 for the relay's socket. */
@@ -20,9 +21,8 @@ export class UpstreamRelay {
   readonly #server: Server;
   readonly #clients = new Set<Socket>();
 
-  /** @param connect connects to the upstream */
   constructor(
-    private readonly connect: () => Promise<Socket>,
+    private readonly upstream: Pick<EndpointUpstream, 'connect' | 'countConnection'>,
     private readonly options: RelayOptions,
   ) {
     this.path = join(options.socketFolder, `${randomBytes(6).toString('hex')}.sock`);
@@ -51,7 +51,7 @@ export class UpstreamRelay {
     // The SDK aborted: no answer is possible.
     client.on('error', () => client.destroy());
     // No data is lost meanwhile: the socket stays paused until it is read.
-    this.connect().then(
+    this.upstream.connect().then(
       (server) => this.#pipe(client, server),
       () => refuse(client),
     );
@@ -63,6 +63,10 @@ export class UpstreamRelay {
     client.once('close', () => endedInOrder(client) || server.destroy());
     if (client.destroyed) server.destroy();
     client.pipe(server).pipe(client);
+    const traffic = this.upstream.countConnection?.();
+    if (!traffic) return;
+    client.on('data', (bytes: Buffer) => traffic.fromClient(bytes));
+    server.on('data', (bytes: Buffer) => traffic.toClient(bytes));
   }
 }
 

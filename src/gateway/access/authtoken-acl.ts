@@ -1,5 +1,6 @@
 import { parseToken } from '../../lib/ids.ts';
-import { type Binding, isPermitted } from '../../management/resources/acl-rule.ts';
+import type { PortRange } from '../../lib/network/port-range.ts';
+import { type Binding, isPermitted, permittedPorts } from '../../management/resources/acl-rule.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
 import { type DomainSettings, isGatewayName, isInternalName, isUnderBaseDomain } from '../endpoints/domain-names.ts';
 import type { CredentialRow } from '../store/credentials.ts';
@@ -70,6 +71,12 @@ export class AuthtokenAcl {
   hasRules(credentialId: string): boolean {
     const rules = this.#rulesOf(credentialId);
     return !isRefusal(rules) && rules.length > 0;
+  }
+
+  /** The ranges of a host's ports that an authtoken may bind by its rules. */
+  portsOf(credentialId: string, host: string): PortRange[] {
+    const rules = this.#rulesOf(credentialId);
+    return isRefusal(rules) ? [] : permittedPorts(rules, host);
   }
 
   /** An authtoken's ACL rules, or why it is refused; read again after every change of the database. */

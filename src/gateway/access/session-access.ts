@@ -20,6 +20,7 @@ export class SessionAccess implements AgentAccess {
         if (denied) throw rpcError(denied);
       },
       hasRules: () => accounts.hasRules(id),
+      portsOf: (host) => accounts.portsOf(id, host),
     };
   }
 }

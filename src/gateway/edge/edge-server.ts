@@ -1,5 +1,6 @@
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
+import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { GatewayEndpoint } from '../endpoints/endpoint.ts';
 import type { InternalLookup } from '../endpoints/endpoint-directory.ts';
 import { ClientConnections } from './clients/client-connections.ts';
@@ -39,6 +40,7 @@ export class EdgeServer {
   readonly #tls: PublicTls;
   readonly #services: ServiceServer;
   readonly #connections = new Set<Socket>();
+  readonly #onRetired = (endpoint: GatewayEndpoint) => this.#proxy.retire(endpoint);
   readonly #onRemoved = (endpoint: GatewayEndpoint) => {
     this.#proxy.remove(endpoint);
     this.#tls.remove(endpoint);
@@ -85,6 +87,7 @@ export class EdgeServer {
   /** Listens on both ports and returns them; throws the system's error when one is unavailable. */
   async start(): Promise<{ httpPort: number; httpsPort: number }> {
     const { endpoints, host, httpPort, httpsPort } = this.options;
+    endpoints.on('retired', this.#onRetired);
     endpoints.on('removed', this.#onRemoved);
     try {
       await this.#tls.prepare();
@@ -101,6 +104,7 @@ export class EdgeServer {
   }
 
   async stop(): Promise<void> {
+    this.options.endpoints.off('retired', this.#onRetired);
     this.options.endpoints.off('removed', this.#onRemoved);
     this.#proxy.close();
     this.#tls.stop();
@@ -112,6 +116,7 @@ export class EdgeServer {
 
   #listener(allowHalfOpen: boolean, accept: (socket: Socket) => void): Server {
     return createServer({ allowHalfOpen, noDelay: true }, (socket) => {
+      noteArrival();
       this.#connections.add(socket);
       socket.once('close', () => this.#connections.delete(socket));
       accept(socket);

@@ -1,4 +1,5 @@
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
 import type { EndpointAddress, OnlineEndpoint } from './endpoint.ts';
 import { type AddressSettings, bindingOf, urlOf, type WantedAddress } from './endpoint-address.ts';
 import { randomEndpointName } from './endpoint-name.ts';
@@ -68,27 +69,38 @@ export class EndpointClaims {
   }
 
   async #claimAnyPort(owner: EndpointOwner, { protocol, host }: WantedAddress): Promise<Claim> {
-    owner.credential.authorize({ kind: 'any-address' });
-    const { port, lease } = await this.#claimPort(owner, null);
+    const ranges = owner.credential.portsOf(host ?? '');
+    if (ranges.length === 0) owner.credential.authorize({ kind: 'any-address' });
+    const { port, lease } = await this.#claimPort(owner, null, ranges);
     return { address: { protocol, internal: false, host: host ?? '', port }, lease };
   }
 
   /** Frees a port: takes the newest tcp endpoint of the authtoken with the most offline. */
-  #freePort({ credential }: EndpointOwner): boolean {
-    const online = this.options.endpoints.list().filter(({ protocol, internal }) => protocol === 'tcp' && !internal);
+  #freePort({ credential }: EndpointOwner, ranges: readonly PortRange[]): boolean {
+    const isUseful = ({ port }: OnlineEndpoint) => ranges.length === 0 || isWithin(port, ranges);
+    const online = this.options.endpoints
+      .list()
+      .filter((each) => each.protocol === 'tcp' && !each.internal && isUseful(each));
     const newest = newestOfLargestShare(online, ({ owner }) => owner.credential.id, credential.id);
     const reason = 'tcp port limit reached: its authtoken has more tcp endpoints than any other';
     newest?.owner.stopListener(newest, reason, NO_TCP_PORT);
     return newest !== null;
   }
 
-  /** @param wanted null: any port */
-  async #claimPort(owner: EndpointOwner, wanted: number | null): Promise<{ port: number; lease: PortLease }> {
+  /**
+   * @param wanted null: any port
+   * @param ranges where that port is; empty: anywhere
+   */
+  async #claimPort(
+    owner: EndpointOwner,
+    wanted: number | null,
+    ranges: readonly PortRange[] = [],
+  ): Promise<{ port: number; lease: PortLease }> {
     try {
-      return await this.#ports.claim(wanted);
+      return await this.#ports.claim(wanted, ranges);
     } catch (error) {
-      if (!(error instanceof RpcError) || error.code !== NO_TCP_PORT || !this.#freePort(owner)) throw error;
-      return this.#ports.claim(wanted);
+      if (!(error instanceof RpcError) || error.code !== NO_TCP_PORT || !this.#freePort(owner, ranges)) throw error;
+      return this.#ports.claim(wanted, ranges);
     }
   }
 

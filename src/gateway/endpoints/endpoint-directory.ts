@@ -14,6 +14,7 @@ export interface EndpointDirectory {
   /** The endpoint that `lookup` would return next; does not advance the pool's rotation. */
   peek(scheme: 'http' | 'https' | 'tls', host: string): GatewayEndpoint | undefined;
   readonly internal: InternalLookup;
-  on(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
-  off(event: 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
+  /** `retired`: no further connection is routed to it. `removed`: what it carries ends, too. */
+  on(event: 'retired' | 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
+  off(event: 'retired' | 'removed', listener: (endpoint: GatewayEndpoint) => void): unknown;
 }

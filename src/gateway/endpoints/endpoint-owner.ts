@@ -1,3 +1,4 @@
+import type { PortRange } from '../../lib/network/port-range.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
 
 /** The authtoken that a session has authenticated with. */
@@ -14,6 +15,8 @@ export interface Credential {
   authorize(binding: Binding): void;
   /** Whether the credential has rules now; without any, it may bind everything that is free. */
   hasRules(): boolean;
+  /** The ranges of ports of a host that the rules name, from which a port can be chosen; empty without any. */
+  portsOf(host: string): readonly PortRange[];
 }
 
 /** The agent session that has bound an endpoint, as the registry's users see it. */

@@ -19,13 +19,15 @@ type NamedProtocol = Exclude<EndpointProtocol, 'tcp'>;
 /** The protocol that shares a port with this one; only the name tells their clients apart. */
 const SAME_PORT = { http: null, https: 'tls', tls: 'https' } as const;
 
-/** All endpoints and labelled tunnels online. Emits `added` and `removed` when an endpoint goes online or offline. */
-export class EndpointRegistry
-  extends EventEmitter<{ added: [endpoint: GatewayEndpoint]; removed: [endpoint: GatewayEndpoint] }>
-  implements EndpointDirectory
-{
+/** When an endpoint goes online, takes no further connections, and ends what it carries. */
+type EndpointEvents = Record<'added' | 'retired' | 'removed', [endpoint: GatewayEndpoint]>;
+
+/** All endpoints and labelled tunnels online. */
+export class EndpointRegistry extends EventEmitter<EndpointEvents> implements EndpointDirectory {
   readonly #all = new Set<OnlineEndpoint>();
   readonly #ids = new Set<string>();
+  /** Offline, but some of their connections are still open. */
+  readonly #retired = new Set<OnlineEndpoint>();
   readonly #named: Readonly<Record<NamedProtocol, Pools>> = { http: new Map(), https: new Map(), tls: new Map() };
   readonly #tcp: Pools = new Map();
   /** By URL. Kept apart, so that no client reaches an internal endpoint by naming it. */
@@ -101,15 +103,26 @@ export class EndpointRegistry
     this.emit('added', endpoint);
   }
 
-  /** Takes an endpoint offline; no further connection is routed to it. */
+  /** Takes an endpoint offline: no further connection is routed to it, and others can have its address. */
+  retire(endpoint: OnlineEndpoint): void {
+    if (!this.#takeOut(endpoint)) return;
+    this.#retired.add(endpoint);
+    this.emit('retired', endpoint);
+  }
+
+  /** Takes an endpoint offline, and ends what it still carries. */
   remove(endpoint: OnlineEndpoint): void {
-    if (!this.#all.delete(endpoint)) return;
+    if (this.#takeOut(endpoint) || this.#retired.delete(endpoint)) this.emit('removed', endpoint);
+  }
+
+  #takeOut(endpoint: OnlineEndpoint): boolean {
+    if (!this.#all.delete(endpoint)) return false;
     this.#ids.delete(endpoint.publicId);
     const [pools, key] = this.#place(endpoint);
     const pool = pools.get(key);
     pool?.remove(endpoint);
     if (pool?.size === 0) pools.delete(key);
-    this.emit('removed', endpoint);
+    return true;
   }
 
   addLabeled(tunnel: LabeledUpstream): void {

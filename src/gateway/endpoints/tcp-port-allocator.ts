@@ -2,7 +2,7 @@ import { randomInt } from 'node:crypto';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { hasErrno, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
-import type { PortRange } from '../../lib/network/port-range.ts';
+import { isWithin, type PortRange } from '../../lib/network/port-range.ts';
 
 /** A lease on an open port; the port closes with its last lease. */
 export interface PortLease {
@@ -46,10 +46,12 @@ export class TcpPortAllocator {
    * Opens a port.
    *
    * @param wanted null for a port that was never used, or else the least recently used one
+   * @param ranges where that one is; empty for any of the gateway's
    * @throws {RpcError} when no port or not this port is available
    */
-  async claim(wanted: number | null): Promise<{ port: number; lease: PortLease }> {
-    const claimed = wanted === null ? await this.#choose() : { port: wanted, lease: await this.#openWanted(wanted) };
+  async claim(wanted: number | null, ranges: readonly PortRange[] = []): Promise<{ port: number; lease: PortLease }> {
+    const claimed =
+      wanted === null ? await this.#choose(ranges) : { port: wanted, lease: await this.#openWanted(wanted) };
     const { memory, log } = this.options;
     memory.remember(claimed.port).catch((error: unknown) => {
       // The endpoint works; only a later allocation may choose its port too early.
@@ -67,18 +69,20 @@ export class TcpPortAllocator {
     throw new RpcError('ERR_NGROK_307', `port ${port} is outside this gateway's tcp ports ${first} to ${last}`);
   }
 
-  async #choose(): Promise<{ port: number; lease: PortLease }> {
+  async #choose(ranges: readonly PortRange[]): Promise<{ port: number; lease: PortLease }> {
     this.#requireRoom();
-    let failure: Error | null = null;
-    for (const port of this.#candidates().slice(0, MAX_ATTEMPTS)) {
+    let failure: unknown = null;
+    for (const port of this.#candidates(ranges).slice(0, MAX_ATTEMPTS)) {
       if (this.#open.has(port)) continue;
       try {
         return { port, lease: await this.#lease(port) };
       } catch (error) {
-        failure = error as Error;
+        failure = error;
       }
     }
-    throw failure ?? new RpcError(NO_TCP_PORT, 'no tcp port available: all ports of this gateway are in use');
+    // Not the failure's own code, which would say that the address that was asked for is online: none was.
+    const why = failure === null ? 'all ports of this gateway are in use' : messageOf(failure);
+    throw new RpcError(NO_TCP_PORT, `no tcp port available: ${why}`, { cause: failure });
   }
 
   #requireRoom(): void {
@@ -87,9 +91,10 @@ export class TcpPortAllocator {
     throw new RpcError(NO_TCP_PORT, `no tcp port available: the gateway's file descriptors suffice for ${maxOpen}`);
   }
 
-  #candidates(): number[] {
+  #candidates(ranges: readonly PortRange[]): number[] {
     const { range, memory } = this.options;
-    const isFree = (port: number) => port >= range.first && port <= range.last && !this.#open.has(port);
+    const isAllowed = (port: number) => isWithin(port, [range]) && (ranges.length === 0 || isWithin(port, ranges));
+    const isFree = (port: number) => isAllowed(port) && !this.#open.has(port);
     const used = memory.used();
     const known = new Set(used);
     const all = Array.from({ length: range.last - range.first + 1 }, (_, at) => range.first + at);

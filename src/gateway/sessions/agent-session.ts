@@ -218,11 +218,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
       case StreamType.bind:
         return this.#listeners.bind(parseMessage(BindRequest, body, 'ERR_NGROK_301'), size);
       case StreamType.unbind:
-        this.#listeners.unbind(
-          parseMessage(UnbindRequest, body, 'ERR_NGROK_301').Id,
-          new Error('unbound by the agent'),
-        );
-        return { body: {} };
+        return this.#unbind(parseMessage(UnbindRequest, body, 'ERR_NGROK_301'));
       case StreamType.bindLabeled:
         return this.#listeners.bindLabeled(parseMessage(BindLabeledRequest, body, 'ERR_NGROK_301'), size);
       case StreamType.patchTunnel:
@@ -230,6 +226,13 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
       default:
         throw new RpcError('ERR_NGROK_332', `requests of type ${type} are not supported by this gateway`);
     }
+  }
+
+  #unbind({ Id: id, Drain: drain }: UnbindRequest): RpcAnswer {
+    const reason = new Error('unbound by the agent');
+    if (drain) this.#listeners.drain(id, reason);
+    else this.#listeners.unbind(id, reason);
+    return { body: {} };
   }
 
   async #authenticate(request: AuthRequest): Promise<RpcAnswer> {

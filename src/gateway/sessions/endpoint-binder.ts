@@ -159,15 +159,26 @@ export class EndpointBinder {
   }
 
   /** Takes an endpoint or labelled tunnel offline and closes its connections. */
+  /** Routes no further connection to an endpoint; others can have its address. */
+  retire(endpoint: BoundEndpoint): void {
+    this.options.endpoints.retire(endpoint);
+    this.#endLease(endpoint);
+  }
+
   unbind(listener: BoundEndpoint | LabeledTunnel, reason: Error): void {
     const { endpoints } = this.options;
     if (listener instanceof LabeledTunnel) {
       endpoints.removeLabeled(listener);
     } else {
       endpoints.remove(listener);
-      this.#leases.get(listener)?.end();
+      this.#endLease(listener);
     }
     listener.owner.gate.cut(listener.lane, reason);
+  }
+
+  #endLease(endpoint: BoundEndpoint): void {
+    this.#leases.get(endpoint)?.end();
+    this.#leases.delete(endpoint);
   }
 
   /** @throws {RpcError} when the policy or the options are invalid */

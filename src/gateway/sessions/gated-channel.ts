@@ -27,6 +27,8 @@ export class Lane {
   readonly unanswered = new Set<GatedChannel>();
   readonly streams = new Set<GatedChannel>();
   readonly shares = new ClientShares<GatedChannel>();
+  /** Called when no stream is left. */
+  onEmpty = () => {};
 }
 
 const NOBODY: ByteReceiver = { onData() {}, onEnd() {} };

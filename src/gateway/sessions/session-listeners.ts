@@ -115,6 +115,17 @@ export class SessionListeners {
     return { body: {} };
   }
 
+  /** Takes an endpoint offline once it carries nothing; from now on, it gets no further connections. */
+  drain(id: string, reason: Error): void {
+    const listener = this.#byId.get(id);
+    if (!listener || 'labels' in listener || listener.lane.streams.size === 0) {
+      this.unbind(id, reason);
+      return;
+    }
+    listener.lane.onEmpty = () => this.unbind(id, reason);
+    this.deps.binder.retire(listener);
+  }
+
   /** Takes a listener offline. Unknown ids are ignored: SDKs unbind more than once. */
   unbind(id: string, reason: Error): void {
     const listener = this.#byId.get(id);

@@ -5,6 +5,7 @@ import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-server-options.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
+import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { AgentLimits } from '../../settings/gateway-limits.ts';
 import { newestOfLargestShare } from '../endpoints/fair-share.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
@@ -172,6 +173,7 @@ export class SessionServer implements SessionDirectory {
   }
 
   #trackHandshake(socket: Socket): void {
+    noteArrival();
     const handshake = new Handshake(socket);
     this.#handshakes.set(handshake.peer, handshake);
     this.#handshaking.add(handshake);

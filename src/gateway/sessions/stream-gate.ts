@@ -126,6 +126,7 @@ export class StreamGate implements GatedChannelObserver {
     stream.lane.shares.delete(stream.client, stream);
     this.#settle(stream);
     if (this.#waiting.size > 0) this.admit();
+    if (stream.lane.streams.size === 0) stream.lane.onEmpty();
   }
 
   /**

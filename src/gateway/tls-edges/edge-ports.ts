@@ -1,6 +1,7 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { noteArrival } from '../../lib/time/loop-turn.ts';
 import type { TlsRoute } from '../edge/tls/tls-route.ts';
 import type { TlsEdgeIndex } from './edge-index.ts';
 
@@ -57,6 +58,7 @@ export class EdgePorts {
     }
     const route = routeAt(port);
     const server = createServer({ allowHalfOpen: true }, (socket) => {
+      noteArrival();
       this.#connections.add(socket);
       socket.once('close', () => this.#connections.delete(socket));
       accept(socket, route);

@@ -1,3 +1,5 @@
+import { isForWork } from './loop-turn.ts';
+
 type Task = () => void;
 
 /** Milliseconds of a turn that tasks may begin in. */
@@ -9,8 +11,8 @@ let due = new Map<string, Set<Task>>();
 let isScheduled = false;
 
 /**
- * Runs a task in a later turn of the event loop. Each turn gives a limited time to such tasks; owners take turns, and one
- * owner's tasks are limited in number, however many there are.
+ * Runs a task in a later turn of the event loop that has time for work, see {@link isForWork}. Each turn gives a limited time
+ * to such tasks; owners take turns, and one owner's tasks are limited in number, however many there are.
  *
  * @param owner for example a client's network
  */
@@ -29,6 +31,10 @@ function schedule(): void {
 
 function runTurn(): void {
   isScheduled = false;
+  if (!isForWork()) {
+    schedule();
+    return;
+  }
   const tasks = due;
   // What tasks ask for is for the next turn.
   due = new Map();

@@ -1,6 +1,15 @@
+/** Milliseconds for which work waits at most while connections arrive. */
+const ARRIVALS_MS = 20;
+
 let turn = 0;
 let isCurrent = false;
 let time = 0;
+/** The last turn in which a connection arrived. */
+let arrivedIn = -2;
+/** The last turn that had time for work. */
+let workedIn = -1;
+/** Since when work has been waiting, in milliseconds of `performance.now()`; null when it has not. */
+let waitsSince: number | null = null;
 
 function enter(): void {
   isCurrent = true;
@@ -26,4 +35,29 @@ export function currentTurn(): number {
 export function turnTime(): number {
   if (!isCurrent) enter();
   return time;
+}
+
+/**
+ * A connection was accepted. Others may wait behind it: libuv accepts one for each port in a turn of the event loop (since
+ * version 1.45), so that long turns would keep new clients waiting for seconds.
+ */
+export function noteArrival(): void {
+  arrivedIn = currentTurn();
+}
+
+/**
+ * Whether this turn has time for work that can wait. While connections arrive, turns have none, so that they are short and
+ * the next connection is accepted soon; after 20 ms, work goes on regardless.
+ */
+export function isForWork(): boolean {
+  const now = turnTime();
+  if (workedIn === turn) return true;
+  // A turn's end may come before what the event loop still does in it.
+  if (arrivedIn >= turn - 1) {
+    waitsSince ??= now;
+    if (now - waitsSince < ARRIVALS_MS) return false;
+  }
+  workedIn = turn;
+  waitsSince = null;
+  return true;
 }

@@ -1,3 +1,4 @@
+import type { PortRange } from '../../lib/network/port-range.ts';
 import { parseHostname, wildcardCovers } from './hostname.ts';
 import { parseHostport } from './hostport.ts';
 
@@ -12,12 +13,16 @@ export type Binding =
 type Rule =
   | { kind: 'everything' }
   | { kind: 'hostname'; hostname: string }
+  /** Every first label that ends in `ending`, directly below `parent`. */
+  | { kind: 'ending'; ending: string; parent: string }
   | { kind: 'address'; address: string }
+  | { kind: 'addresses'; host: string; ports: PortRange }
   | { kind: 'label'; key: string; value: string };
 
 /**
  * Parses a rule of an authtoken's access control list (ACL): `*`, `bind:*`, `bind:<hostname>`, `bind:*.<hostname>`,
- * `bind:<host>:<port>` or `bind:<key>=<value>`, where `*` can replace the whole key or value.
+ * `bind:<host>:<port>` or `bind:<key>=<value>`, where `*` can replace the whole key or value. Rules of our own are
+ * `bind:*-<name>.<hostname>` for all first labels that end in `-<name>`, and `bind:<host>:<port>-<port>`.
  *
  * @returns null for any other text
  */
@@ -27,11 +32,44 @@ export function parseAclRule(text: string): Rule | null {
   const what = text.slice('bind:'.length);
   if (what.includes('=')) return parseLabel(what);
   if (what.includes(':')) {
+    const range = /^([^:]+):(\d+)-(\d+)$/.exec(what);
+    if (range) return parseAddresses(range);
     const address = parseHostport(what);
     return typeof address === 'string' && !address.startsWith('*') ? { kind: 'address', address } : null;
   }
+  const ending = /^\*(-[a-z0-9-]*[a-z0-9])\.(.+)$/i.exec(what);
+  if (ending) return parseEnding(ending);
   const hostname = parseHostname(what);
   return typeof hostname === 'string' ? { kind: 'hostname', hostname } : null;
+}
+
+function parseEnding([, ending = '', rest = '']: RegExpExecArray): Rule | null {
+  // With a letter in place of the star it must be a hostname.
+  const hostname = parseHostname(`a${ending}.${rest}`);
+  if (typeof hostname !== 'string') return null;
+  const dot = hostname.indexOf('.');
+  return { kind: 'ending', ending: hostname.slice(1, dot), parent: hostname.slice(dot + 1) };
+}
+
+function parseAddresses([, name = '', first, last]: RegExpExecArray): Rule | null {
+  // A trial gateway has its tcp endpoints there; it is no fully qualified name.
+  const host = name === 'localhost' ? name : parseHostname(name);
+  if (typeof host !== 'string' || host.startsWith('*')) return null;
+  const ports = { first: Number(first), last: Number(last) };
+  const isRange = ports.first >= 1 && ports.first <= ports.last && ports.last <= 65_535;
+  return isRange ? { kind: 'addresses', host, ports } : null;
+}
+
+/**
+ * The ports of a host that an ACL's rules for ranges allow.
+ *
+ * @param acl stored rules; invalid ones allow nothing
+ */
+export function permittedPorts(acl: readonly string[], host: string): PortRange[] {
+  return acl.flatMap((text) => {
+    const rule = parseAclRule(text);
+    return rule?.kind === 'addresses' && rule.host === host ? [rule.ports] : [];
+  });
 }
 
 function parseLabel(text: string): Rule | null {
@@ -60,7 +98,22 @@ function permits(rule: Rule, binding: Exclude<Binding, { kind: 'labels' }>): boo
   if (rule.kind === 'hostname' && binding.kind === 'hostname') {
     return rule.hostname === binding.hostname || wildcardCovers(rule.hostname, binding.hostname);
   }
-  return rule.kind === 'address' && binding.kind === 'address' && rule.address === binding.address;
+  if (rule.kind === 'ending' && binding.kind === 'hostname') return endsAs(rule, binding.hostname);
+  if (binding.kind !== 'address') return false;
+  return (rule.kind === 'address' && rule.address === binding.address) || isAmong(rule, binding.address);
+}
+
+function endsAs({ ending, parent }: Rule & { kind: 'ending' }, hostname: string): boolean {
+  const dot = hostname.indexOf('.');
+  const label = hostname.slice(0, dot);
+  return hostname.slice(dot + 1) === parent && label.length > ending.length && label.endsWith(ending);
+}
+
+function isAmong(rule: Rule, address: string): boolean {
+  if (rule.kind !== 'addresses') return false;
+  const colon = address.lastIndexOf(':');
+  const port = Number(address.slice(colon + 1));
+  return address.slice(0, colon) === rule.host && port >= rule.ports.first && port <= rule.ports.last;
 }
 
 function permitsLabel(rule: Rule, key: string, value: string): boolean {

@@ -2,7 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import type { Stepwise } from '../../lib/stepwise.ts';
 import type { Clock } from '../../lib/time/clock.ts';
-import { currentTurn } from '../../lib/time/loop-turn.ts';
+import { currentTurn, isForWork } from '../../lib/time/loop-turn.ts';
 
 /** The time that policies may take at once, when they took little before. As much can be owed. */
 const RESERVE_MS = 1000;
@@ -53,7 +53,8 @@ export class ProcessorTime {
       if (waitMs > 0) await this.clock.sleep(waitMs);
       const step = this.run(() => this.#someSteps(work));
       if (step.done) return step.value;
-      await nextTurn();
+      do await nextTurn();
+      while (!isForWork());
     }
   }
 
@@ -100,7 +101,7 @@ export class ProcessorTime {
 
   /** Whether others should run first. */
   get hadItsTurn(): boolean {
-    return this.#turnMs > TURN_MS && this.#turn === currentTurn();
+    return (this.#turnMs > TURN_MS && this.#turn === currentTurn()) || !isForWork();
   }
 
   #charge(ms: number, now: number): void {

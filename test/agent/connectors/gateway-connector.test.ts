@@ -21,6 +21,7 @@ import { NO_PROXIES } from '../../../src/lib/network/proxy-rules.ts';
 import { systemClock } from '../../../src/lib/time/clock.ts';
 import { CONNECTORS, upstreamAt } from '../../support/connectors.ts';
 import { FlakyProxy } from '../../support/flaky-proxy.ts';
+import { freePorts } from '../../support/free-ports.ts';
 import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
 import { SteeredClock } from '../../support/steered-clock.ts';
 
@@ -172,6 +173,20 @@ describe.each(CONNECTORS)('the %s connector', (kind) => {
     await one.open(camera());
     const other = await online();
     await expect(other.open(camera())).rejects.toMatchObject({ status: 409, code: 'ERR_NGROK_334' });
+  });
+
+  it('answers 503 when the gateway has no free tcp port', async () => {
+    const busy = await startTestGateway({ tcpPorts: await freePorts(1) });
+    cleanUp.push(() => busy.close());
+    const { sessionAddress: serverAddr, sessionCa, authtoken } = busy;
+    const agent = await online({ serverAddr, authorities: { pem: sessionCa }, authtoken: () => authtoken });
+    const shell = {
+      protocol: 'tcp',
+      upstream: upstreamAt('tcp://127.0.0.1:22'),
+      forwardsTo: '22',
+    } as const;
+    await agent.open(shell);
+    await expect(agent.open(shell)).rejects.toMatchObject({ status: 503, code: 'ERR_NGROK_18021' });
   });
 
   it('reconnects after the connection was cut, and can bind the endpoint again at once', async () => {

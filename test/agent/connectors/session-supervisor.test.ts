@@ -70,7 +70,7 @@ async function supervised() {
       try {
         if (world.network === 'refusing') throw new Error('connect ECONNREFUSED');
         if (world.network === 'black hole') await new Promise((_, reject) => signal.addEventListener('abort', reject));
-        return { certificate: 'CN=somebody', clock: null, peer: '203.0.113.1' };
+        return { certificate: 'CN=somebody', problem: null, peer: '203.0.113.1' };
       } finally {
         world.probing -= 1;
       }

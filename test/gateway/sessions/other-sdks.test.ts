@@ -115,7 +115,13 @@ it('http and https of one upstream get one name when version 2 of the agent name
 
 it('the answers say who and what the agent is connected to', async () => {
   const { agent, session, bind } = await connect();
-  expect(session.Extra).toMatchObject({ AgentSessionID: session.ClientId, Region: expect.stringMatching(/./) });
+  expect(session.Extra).toMatchObject({
+    AgentSessionID: session.ClientId,
+    Region: 'self-hosted',
+    AccountName: expect.stringMatching(/./),
+    PlanName: expect.stringMatching(/./),
+    Banner: '',
+  });
   expect(await agent.call(SERVER_INFO, {})).toEqual({ Region: expect.stringMatching(/./) });
   const bound = await bind('https', { Domain: 'a.localhost' });
   expect(bound.Extra).toMatchObject({ TunnelID: expect.stringMatching(/^tn_[0-9A-Za-z]{27}$/) });

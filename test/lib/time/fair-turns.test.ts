@@ -1,6 +1,8 @@
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer } from 'node:net';
 import { expect, it } from 'vitest';
 import { runInTurn } from '../../../src/lib/time/fair-turns.ts';
-import { currentTurn } from '../../../src/lib/time/loop-turn.ts';
+import { currentTurn, noteArrival } from '../../../src/lib/time/loop-turn.ts';
 
 const busy = (ms: number) => {
   for (const end = performance.now() + ms; performance.now() < end; );
@@ -50,4 +52,33 @@ it('what a task asks for runs in a later turn', async () => {
     runInTurn('one', task);
   });
   expect(new Set(turns).size).toBe(3);
+});
+
+it('a crowd of new connections is accepted between two long tasks, not one connection after each', async () => {
+  const server = createServer(noteArrival).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  let tasks = 0;
+  const work = () => {
+    tasks += 1;
+    busy(20);
+    if (server.listening) runInTurn('one', work);
+  };
+  runInTurn('one', work);
+  const { port } = server.address() as AddressInfo;
+  const clients = Array.from({ length: 100 }, () => connect(port, '127.0.0.1'));
+  for (const _ of clients) await once(server, 'connection');
+  server.close();
+  expect(tasks).toBeLessThan(20);
+  for (const client of clients) client.destroy();
+});
+
+it('tasks run although connections arrive all the time', async () => {
+  let isDone = false;
+  const arrive = () => {
+    noteArrival();
+    if (!isDone) setImmediate(arrive);
+  };
+  arrive();
+  await turnsOf('one', 1);
+  isDone = true;
 });

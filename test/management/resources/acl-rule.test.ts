@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type Binding, isPermitted, parseAclRule } from '../../../src/management/resources/acl-rule.ts';
+import { type Binding, isPermitted, parseAclRule, permittedPorts } from '../../../src/management/resources/acl-rule.ts';
 
 const name = (hostname: string): Binding => ({ kind: 'hostname', hostname });
 const labels = (entries: Record<string, string>): Binding => ({ kind: 'labels', labels: entries });
@@ -17,6 +17,9 @@ describe('parseAclRule', () => {
     'bind:app=web',
     'bind:app=*',
     'bind:*=web',
+    'bind:*-cam-7.example.com',
+    'bind:tcp.example.com:20000-20009',
+    'bind:localhost:20000-20000',
   ])('parses %s', (rule) => {
     expect(parseAclRule(rule)).not.toBeNull();
   });
@@ -37,6 +40,13 @@ describe('parseAclRule', () => {
     'bind:a=b=c',
     'bind:a*=b',
     'listen:app.example.com',
+    'bind:*-.example.com',
+    'bind:*-cam',
+    'bind:*-a.*.example.com',
+    'bind:tcp.example.com:9-1',
+    'bind:tcp.example.com:0-1',
+    'bind:tcp.example.com:1-65536',
+    'bind:*.example.com:1-2',
   ])('rejects %j', (rule) => {
     expect(parseAclRule(rule)).toBeNull();
   });
@@ -75,6 +85,23 @@ describe('isPermitted', () => {
     expect(isPermitted(acl, { kind: 'address', address: '1.tcp.example.com:20003' })).toBe(false);
     expect(isPermitted(acl, { kind: 'any-address' })).toBe(false);
     expect(isPermitted(acl, name('1.tcp.example.com'))).toBe(false);
+  });
+
+  it('allows labels with an ending directly below a name, and nothing shorter or deeper', () => {
+    const acl = ['bind:*-cam.example.com'];
+    expect(isPermitted(acl, name('door-cam.example.com'))).toBe(true);
+    const others = ['cam', '-cam', 'doorcam', 'a.door-cam', 'door-cam.a', '*', 'door-cam-2'];
+    for (const bad of others) expect(isPermitted(acl, name(`${bad}.example.com`))).toBe(false);
+    expect(isPermitted(acl, name('door-cam.example.org'))).toBe(false);
+  });
+
+  it('allows the TCP addresses of a range, from which the gateway can choose one', () => {
+    const acl = ['bind:tcp.example.com:20000-20009'];
+    const mayBind = (address: string) => isPermitted(acl, { kind: 'address', address });
+    expect([20000, 20009].map((port) => mayBind(`tcp.example.com:${port}`))).toEqual([true, true]);
+    expect([19999, 20010].map((port) => mayBind(`tcp.example.com:${port}`))).toEqual([false, false]);
+    expect(mayBind('example.com:20000')).toBe(false);
+    expect(permittedPorts(acl, 'tcp.example.com')).toEqual([{ first: 20000, last: 20009 }]);
   });
 
   it('requires that some rule allows each label', () => {

@@ -7,7 +7,7 @@ import { type Continuity, connectNativeSession } from './native-session.ts';
 /** A link to a gateway of our own, without the SDK. */
 export function openNativeLink(options: GatewayLinkOptions): GatewayLink {
   const { authtoken, authorities, version, clock, log } = options;
-  const route = routeTo(options.serverAddr, options.proxies);
+  const route = routeTo(options.serverAddr, options.proxies, options.authorities);
   const progress = new ProgressMonitor(clock);
   const continuity: Continuity = { clientId: '', tlsSession: null };
   const { address, dial } = route;

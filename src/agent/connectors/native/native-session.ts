@@ -37,8 +37,8 @@ import { UpstreamStream } from './upstream-stream.ts';
 const CONNECT_DEADLINE_MS = 18_000;
 const BIND_DEADLINE_MS = 15_000;
 const UNBIND_DEADLINE_MS = 5000;
-/** For all endpoints together on stop, for which the process has 5 s. */
-const UNBIND_ALL_DEADLINE_MS = 2000;
+/** For all endpoints, and what clients have under way, on stop. The process has 5 s for that. */
+const DRAIN_DEADLINE_MS = 2000;
 /** The gateway accepts 64 streams of an agent, one of which carries heartbeats. */
 const CALLS_AT_ONCE = 32;
 const MIB = 1_048_576;
@@ -103,6 +103,9 @@ class NativeSession implements GatewaySession, ConnectionUser {
   readonly #rpc: RpcQueue;
   /** By the gateway's ids. */
   readonly #served = new Map<string, Served>();
+  /** Connections of clients. */
+  #streams = 0;
+  #onNoStreams = () => {};
 
   constructor(
     socket: Duplex,
@@ -161,17 +164,24 @@ class NativeSession implements GatewaySession, ConnectionUser {
 
   async close(): Promise<void> {
     const { clock, log } = this.options;
-    const all = Promise.allSettled(
-      [...this.#served.keys()].map((id) => this.#call(StreamType.unbind, { Id: id }, CommandAnswer)),
-    );
     try {
       if (!this.#over.signal.aborted) {
-        await withDeadline(all, 'unbinding all endpoints', UNBIND_ALL_DEADLINE_MS, undefined, clock);
+        await withDeadline(this.#drain(), 'answering the last requests', DRAIN_DEADLINE_MS, undefined, clock);
       }
     } catch (error) {
-      log.debug({ reason: messageOf(error) }, 'endpoints not unbound');
+      log.debug({ reason: messageOf(error) }, 'session ended with open connections');
     }
     this.end('closed by the agent');
+  }
+
+  /** Takes all endpoints offline, and waits until clients have no connections any more. */
+  async #drain(): Promise<void> {
+    const unbind = (id: string) => this.#call(StreamType.unbind, { Id: id, Drain: true }, CommandAnswer);
+    await Promise.allSettled([...this.#served.keys()].map(unbind));
+    if (this.#streams === 0) return;
+    await new Promise<void>((resolve) => {
+      this.#onNoStreams = resolve;
+    });
   }
 
   accept(channel: Channel): void {
@@ -210,7 +220,16 @@ class NativeSession implements GatewaySession, ConnectionUser {
   #serve({ Id, Proto }: ProxyHeader, channel: Channel): ChannelReceiver | null {
     const served = this.#served.get(Id);
     if (!served) return null;
-    return new UpstreamStream(channel, served.upstream.connect(), Proto === 'http' || Proto === 'https');
+    this.#streams += 1;
+    return new UpstreamStream(channel, {
+      connecting: served.upstream.connect(),
+      isHttp: Proto === 'http' || Proto === 'https',
+      traffic: served.upstream.countConnection?.(),
+      onClosed: () => {
+        this.#streams -= 1;
+        if (this.#streams === 0) this.#onNoStreams();
+      },
+    });
   }
 
   #stop(body: unknown): object {

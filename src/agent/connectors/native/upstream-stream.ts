@@ -1,6 +1,18 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import type { Channel, ChannelReceiver } from '../../../agent-protocol/channel.ts';
+import type { ConnectionTraffic } from '../connector.ts';
+
+export interface UpstreamStreamOptions {
+  /** The upstream's connection, paused. */
+  connecting: Promise<Socket>;
+  /** Whether clients get a response of their own when the upstream is unreachable. */
+  isHttp: boolean;
+  /** Undefined: not counted. */
+  traffic: ConnectionTraffic | undefined;
+  /** Called once, when the stream is closed. */
+  onClosed: () => void;
+}
 
 /** How long an upstream may take to read the rest of a stream that has ended, in milliseconds. */
 const LINGER_MS = 60_000;
@@ -18,16 +30,15 @@ export class UpstreamStream implements ChannelReceiver {
   #answered = false;
   #ended = false;
   #closed = false;
+  readonly #traffic: ConnectionTraffic | undefined;
+  readonly #onClosed: () => void;
 
-  /**
-   * @param connecting the upstream's connection, paused
-   * @param isHttp whether clients get a response of their own when the upstream is unreachable
-   */
   constructor(
     private readonly channel: Channel,
-    connecting: Promise<Socket>,
-    isHttp: boolean,
+    { connecting, isHttp, traffic, onClosed }: UpstreamStreamOptions,
   ) {
+    this.#traffic = traffic;
+    this.#onClosed = onClosed;
     // The credit tells the gateway that the stream was accepted, so that it opens further ones.
     channel.acknowledge();
     channel.pause();
@@ -38,6 +49,7 @@ export class UpstreamStream implements ChannelReceiver {
   }
 
   onData(payload: Buffer): void {
+    this.#traffic?.fromClient(payload);
     if (!this.#answered) this.channel.acknowledge();
     if (this.#socket === null) this.#early.push(payload);
     else if (!this.#socket.write(payload)) this.channel.pause();
@@ -54,6 +66,7 @@ export class UpstreamStream implements ChannelReceiver {
 
   onClosed(error?: Error): void {
     this.#closed = true;
+    this.#onClosed();
     this.#early = [];
     const socket = this.#socket;
     if (socket === null) return;
@@ -70,6 +83,7 @@ export class UpstreamStream implements ChannelReceiver {
     this.#socket = socket;
     socket.on('data', (chunk: Buffer) => {
       this.#answered = true;
+      this.#traffic?.toClient(chunk);
       if (!channel.write(chunk)) socket.pause();
     });
     socket.on('drain', () => channel.resume());
@@ -88,7 +102,7 @@ export class UpstreamStream implements ChannelReceiver {
   #fail(isHttp: boolean): void {
     if (this.#closed) return;
     if (isHttp) {
-      this.channel.receiver = { onData() {}, onEnd() {} };
+      this.channel.receiver = { onData() {}, onEnd() {}, onClosed: (error) => this.onClosed(error) };
       this.channel.resume();
       this.channel.write(Buffer.from(UNREACHABLE));
       this.channel.end();

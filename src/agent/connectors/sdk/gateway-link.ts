@@ -17,7 +17,7 @@ import { connectNgrokSession } from './ngrok-session.ts';
 /** @throws Error when the SDK cannot parse the server address */
 export function openGatewayLink(options: GatewayLinkOptions): GatewayLink {
   const { authtoken, verifyUpstreamTls, clock, log, authorities } = options;
-  const route = routeTo(options.serverAddr, options.proxies);
+  const route = routeTo(options.serverAddr, options.proxies, options.authorities);
   const { address, proxy, dial } = route;
   const builder = sessionBuilder(options.version);
   const progress = new ProgressMonitor(clock);

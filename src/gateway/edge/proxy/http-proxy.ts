@@ -154,6 +154,11 @@ export class HttpProxy {
     else new UpgradeExchange(parts, upgrade, onConnected).start();
   }
 
+  /** Ends connections of an endpoint when their request is answered. */
+  retire(endpoint: GatewayEndpoint): void {
+    this.#upstreams.get(endpoint)?.pool.retire();
+  }
+
   /** Ends everything that an endpoint still carries. */
   remove(endpoint: GatewayEndpoint): void {
     this.#removed.add(endpoint);

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Log } from '../../../lib/log/log.ts';
+import { noteArrival } from '../../../lib/time/loop-turn.ts';
 import type { EdgeLimits } from '../../../settings/gateway-limits.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { EndpointDirectory, InternalLookup } from '../../endpoints/endpoint-directory.ts';
@@ -48,6 +49,7 @@ export class TcpListeners implements PortOpener {
     const server = createServer({ allowHalfOpen: true, noDelay: true });
     const slots = new ConnectionSlots({ limit: limits?.connections ?? MAX_CONNECTIONS, closeIdle: () => false });
     server.on('connection', (socket) => {
+      noteArrival();
       if (this.#total.take(socket) && slots.take(socket)) this.#serve(socket, port);
     });
     server.listen(port, host);

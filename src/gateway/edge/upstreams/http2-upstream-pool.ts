@@ -43,6 +43,9 @@ export class Http2UpstreamPool implements UpstreamLinks, Http2StreamOwner {
     this.#streams.delete(stream);
   }
 
+  /** Agents that retire their endpoints have no HTTP/2 upstreams; these sessions end with the agent's. */
+  retire(): void {}
+
   destroy(reason: Error): void {
     for (const stream of [...this.#streams]) stream.fail(reason);
     for (const session of [...this.#sessions]) session.destroy();

@@ -76,6 +76,8 @@ export interface UpstreamLinks {
    */
   take(from: ClientInfo, repeatable: boolean): UpstreamLink;
   takeNew(from: ClientInfo): UpstreamLink;
+  /** Closes idle connections, and the others when their requests are answered. */
+  retire(): void;
   /** Closes all connections; pending requests fail with the reason. */
   destroy(reason: Error): void;
 }

@@ -34,6 +34,7 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   #wakeNow: UpstreamConnection[] = [];
   /** These wake at the end of the next turn. */
   #wakeNext: UpstreamConnection[] = [];
+  #retired = false;
   /** Until when requests that cannot be repeated get new connections, in milliseconds of `performance.now()`. */
   #freshUntil = Number.NEGATIVE_INFINITY;
   /** Until when all requests do. */
@@ -70,7 +71,7 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
   }
 
   idle(connection: UpstreamConnection, hadBody: boolean): void {
-    if (turnTime() < this.#distrustUntil) {
+    if (this.#retired || turnTime() < this.#distrustUntil) {
       connection.abort();
       return;
     }
@@ -97,7 +98,7 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
 
   sentLateBytes(): void {
     this.#distrustUntil = turnTime() + DISTRUST_MS;
-    for (const connection of [...this.#all]) if (connection.isIdle) connection.abort();
+    this.#closeIdle();
   }
 
   remove(connection: UpstreamConnection): void {
@@ -106,8 +107,17 @@ export class UpstreamPool implements UpstreamLinks, ConnectionOwner {
     if (at !== -1) this.#idle.splice(at, 1);
   }
 
+  retire(): void {
+    this.#retired = true;
+    this.#closeIdle();
+  }
+
   destroy(reason: Error): void {
     for (const connection of [...this.#all]) connection.fail(reason);
+  }
+
+  #closeIdle(): void {
+    for (const connection of [...this.#all]) if (connection.isIdle) connection.abort();
   }
 
   /** Whether a request that cannot be repeated may use an idle connection. */

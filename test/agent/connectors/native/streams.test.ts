@@ -1,5 +1,8 @@
 import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
+import { connect as connectHttp2, createServer as createHttp2Server } from 'node:http2';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import type { TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
@@ -7,18 +10,24 @@ import type { EndpointUpstream } from '../../../../src/agent/connectors/connecto
 import type { GatewayLink } from '../../../../src/agent/connectors/gateway-link.ts';
 import type { GatewaySession } from '../../../../src/agent/connectors/gateway-session.ts';
 import { openLink } from '../../../../src/agent/open-link.ts';
+import { UpstreamDialer } from '../../../../src/agent/upstreams/upstream-dialer.ts';
+import { UpstreamGuard } from '../../../../src/agent/upstreams/upstream-guard.ts';
 import { NO_PROXIES } from '../../../../src/lib/network/proxy-rules.ts';
-import { systemClock } from '../../../../src/lib/time/clock.ts';
+import { type Clock, systemClock } from '../../../../src/lib/time/clock.ts';
+import { parseUpstreamRules } from '../../../../src/settings/upstream-rules.ts';
 import { upstreamAt } from '../../../support/connectors.ts';
 import { freePorts } from '../../../support/free-ports.ts';
 import { getPublic, startTestGateway, type TestGateway } from '../../../support/gateway.ts';
+import { startHttpService } from '../../../support/http-service.ts';
 import { startRecordingGateway } from '../../../support/recording-gateway.ts';
-import { silentLog } from '../../../support/silent-log.ts';
+import { recordingLog, silentLog } from '../../../support/silent-log.ts';
+import { SteeredClock } from '../../../support/steered-clock.ts';
+import { temporaryFolder } from '../../../support/temporary-folder.ts';
 
 let gateway: TestGateway;
 let session: GatewaySession;
 
-function link(serverAddr: string, pem: string): Promise<GatewayLink> {
+function link(serverAddr: string, pem: string, clock: Clock = systemClock): Promise<GatewayLink> {
   return openLink('native', {
     authtoken: () => gateway.authtoken,
     serverAddr,
@@ -27,7 +36,7 @@ function link(serverAddr: string, pem: string): Promise<GatewayLink> {
     verifyUpstreamTls: true,
     version: '1.0.0',
     log: silentLog,
-    clock: systemClock,
+    clock,
   });
 }
 
@@ -155,11 +164,138 @@ describe('a stream of the native connector', () => {
     expect(await closeOf(client.resume())).toBe('reset');
   });
 
+  it('reaches its upstream only as long as the rules allow the address behind the name', async () => {
+    let connections = 0;
+    const to = await upstream((socket) => {
+      connections += 1;
+      socket.end('hello');
+    });
+    const { port } = new URL(await to.address());
+    let address = '127.0.0.1';
+    const guard = new UpstreamGuard(parseUpstreamRules('127.0.0.1'), async () => [{ address, family: 4 }]);
+    const { log, lines } = recordingLog();
+    const dialer = new UpstreamDialer({
+      guard,
+      log,
+      socketFolder: temporaryFolder(),
+      verifyTls: true,
+      connectMs: 1000,
+    });
+    const named = { kind: 'tcp', scheme: null, host: 'camera.test', port: Number(port) } as const;
+    const open = await endpoint(dialer.prepare(named, 'tcp'));
+    expect(await text(await open())).toBe('hello');
+    // Loopback too, and it answers there.
+    address = '127.0.0.2';
+    expect(await closeOf((await open()).resume())).toBe('reset');
+    expect(lines).toContainEqual(expect.objectContaining({ msg: 'upstream not allowed; connection rejected' }));
+    address = '127.0.0.1';
+    expect(await text(await open())).toBe('hello');
+    expect(connections).toBe(2);
+  });
+
+  /** A stream as the gateway opens it for a client of an endpoint with options of other agents. */
+  async function streamTo(to: EndpointUpstream, proxyHeader?: Buffer): Promise<Duplex> {
+    const bound = await session.open({ protocol: 'http', domain: 'options.localhost', upstream: to, forwardsTo: 'x' });
+    onTestFinished(() => bound.close());
+    const endpoint = gateway.endpoints.lookup('https', 'options.localhost');
+    if (!endpoint) throw new Error('the endpoint is offline');
+    const stream = endpoint.openStream({
+      address: '203.0.113.7:4567',
+      protocol: 'https',
+      ...(proxyHeader && { proxyHeader }),
+    });
+    onTestFinished(() => void stream.destroy());
+    return stream;
+  }
+
+  it('carries a PROXY header before the first bytes of the client', async () => {
+    const header = 'PROXY TCP4 203.0.113.7 127.0.0.1 4567 443\r\n';
+    const stream = await streamTo(await upstream((socket) => void socket.pipe(socket)), Buffer.from(header));
+    stream.end('GET / HTTP/1.1\r\n');
+    expect(await text(stream)).toBe(`${header}GET / HTTP/1.1\r\n`);
+  });
+
+  it('carries HTTP/2 to an upstream that speaks it', async () => {
+    const server = createHttp2Server((_, res) => void res.end('by HTTP/2')).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    onTestFinished(() => void server.close());
+    const stream = await streamTo(upstreamAt(`http://127.0.0.1:${(server.address() as AddressInfo).port}`));
+    const client = connectHttp2('http://options.localhost', { createConnection: () => stream });
+    onTestFinished(() => client.destroy());
+    expect(await text(client.request())).toBe('by HTTP/2');
+  });
+
   it('is accepted by the hundred while the upstream is silent', async () => {
     const seen: Socket[] = [];
     const open = await endpoint(await upstream((socket) => void seen.push(socket)));
     for (let count = 0; count < 100; count++) (await open()).write('x');
     await expect.poll(() => seen.length, { timeout: 5000 }).toBe(100);
+  });
+});
+
+describe('closing a session of the native connector', () => {
+  async function online(to: EndpointUpstream, clock?: SteeredClock) {
+    const own = await (await link(gateway.sessionAddress, gateway.sessionCa, clock)).connect();
+    onTestFinished(() => own.end('the test is over'));
+    const request = { upstream: to, forwardsTo: 'x' };
+    const web = await own.open({ ...request, protocol: 'http', domain: 'drained.localhost' });
+    return { own, request, url: web.url };
+  }
+
+  it('lets requests that are under way finish, and takes no further ones', async () => {
+    const asked: ServerResponse[] = [];
+    const service = await startHttpService((_, res) => void asked.push(res));
+    onTestFinished(() => service.close());
+    const { own, url } = await online(upstreamAt(service.url));
+    const [first, second] = [getPublic(gateway, url), getPublic(gateway, url)];
+    await expect.poll(() => asked.length).toBe(2);
+    // Its connection is idle from here on, and must not hold up the end.
+    asked[0]?.end('before');
+    await Promise.race([first, second]);
+    let closed = false;
+    const closing = own.close().then(() => {
+      closed = true;
+    });
+    await expect.poll(async () => (await getPublic(gateway, url)).status).toBe(404);
+    expect(closed).toBe(false);
+    asked[1]?.end('until the end');
+    await closing;
+    expect((await Promise.all([first, second])).map(({ body }) => body).toSorted()).toEqual([
+      'before',
+      'until the end',
+    ]);
+  });
+
+  it('waits for no connection at all when all are idle', async () => {
+    const service = await startHttpService((_, res) => void res.end('done'));
+    onTestFinished(() => service.close());
+    const { own, url } = await online(upstreamAt(service.url), new SteeredClock());
+    expect(await getPublic(gateway, url)).toMatchObject({ body: 'done' });
+    // By a clock that stands still.
+    await own.close();
+  });
+
+  it('frees the addresses at once, and ends what takes longer than 2 s', async () => {
+    const clock = new SteeredClock();
+    const to = await upstream((socket) => void socket.write('hello'));
+    const { own, request, url } = await online(to, clock);
+    const bound = await own.open({ ...request, protocol: 'tcp' });
+    const client = connect(Number(new URL(bound.url).port), '127.0.0.1');
+    onTestFinished(() => void client.destroy());
+    await once(
+      client.on('error', () => {}),
+      'data',
+    );
+    const ended = closeOf(client);
+    const closing = own.close();
+    await expect.poll(() => gateway.endpoints.list().map((one) => one.url)).not.toContain(url);
+    const successor = await session.open({ ...request, protocol: 'http', domain: 'drained.localhost' });
+    onTestFinished(() => successor.close());
+    const domain = new URL(bound.url).host;
+    const samePort = await session.open({ ...request, protocol: 'tcp', domain });
+    onTestFinished(() => samePort.close());
+    await clock.advanceUntil(closing);
+    await ended;
   });
 });
 

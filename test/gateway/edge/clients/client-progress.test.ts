@@ -169,3 +169,22 @@ it.each([
   await until(() => streams().every(({ destroyed }) => destroyed), 'all streams to the upstream are closed');
   await edge.close();
 });
+
+it('an HTTP/2 client that takes little at a time, but steadily, gets all of a response', async () => {
+  const size = 300_000;
+  const edge = await TestEdge.start({ httpLimits: LIMITS });
+  await edge.serve('secure.localhost', (_req, res) => res.end(Buffer.alloc(size)), { protocol: 'https' });
+  const client = await RawHttp2.open(edge, 'secure.localhost');
+  open.add(client.socket);
+  client.socket.write(Buffer.concat([window(0), more(0, WIDE), get('/')]));
+  timers.push(setInterval(() => client.socket.write(more(1, 8192)), 20));
+  let taken = 0;
+  for (let ended = false; !ended; ) {
+    const received = await client.next(({ stream }) => stream === 1);
+    if (received === null || received.type === Frame.reset) break;
+    if (received.type === Frame.data) taken += received.payload.length;
+    ended = (received.flags & Flag.endStream) !== 0;
+  }
+  expect(taken).toBe(size);
+  await edge.close();
+});

@@ -33,11 +33,11 @@ it('the encoder waits while the processor time for compression is used up, and l
   await expect.poll(() => clock.sleeping).toBeGreaterThan(0);
   expect(time.isSpent).toBe(true);
   expect(sink.ended).toBe(false);
-  for (let seconds = 0; seconds < 60 && !sink.ended; seconds++) {
+  // However long the compression takes on a busy machine.
+  while (!sink.ended) {
     await clock.advance(1000);
     await delay(20);
   }
   await written;
-  await expect.poll(() => sink.ended).toBe(true);
   expect(gunzipSync(Buffer.concat(sink.pieces)).equals(Buffer.concat(pieces))).toBe(true);
 });

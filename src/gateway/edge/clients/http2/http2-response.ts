@@ -7,12 +7,6 @@ import { Http2Code } from '../../http/http2-code.ts';
 import { http2Headers } from '../../http/http2-headers.ts';
 import { unsentBytes } from '../client-memory.ts';
 
-/**
- * Bytes of a body that Node gets at a time for a slow client. It reports only when all that it got has left, so that more
- * would hide the client's progress. For others, it would cost a tenth of the throughput.
- */
-const PORTION = 65_536;
-
 /** Bytes that a client takes between two checks when it is not slow. */
 const FAST = 262_144;
 
@@ -31,7 +25,13 @@ export class Http2Response implements ClientResponse {
   /** Bytes of the body that Node has got. */
   #given = 0;
   #ended = false;
-  #portion = Number.POSITIVE_INFINITY;
+  /**
+   * Bytes of the body that Node gets at a time until the client has proved fast. Node reports only when all that it got has
+   * left, so that more would hide a slow client's progress. For others, it would cost a tenth of the throughput. With less
+   * than Node's high-water mark (16 KiB; 64 KiB since Node.js 22), it would report nothing.
+   */
+  readonly #firstPortion: number;
+  #portion: number;
   /** Bytes that the client had taken at the last check. */
   #takenBefore = 0;
   #awaitsDrain = false;
@@ -43,6 +43,8 @@ export class Http2Response implements ClientResponse {
   /** @param bodyless whether the request is HEAD */
   constructor(stream: ServerHttp2Stream, bodyless: boolean, counters: TrafficCounters) {
     this.#stream = stream;
+    this.#firstPortion = stream.writableHighWaterMark;
+    this.#portion = this.#firstPortion;
     this.#counters = counters;
     this.#bodyless = bodyless;
   }
@@ -66,7 +68,7 @@ export class Http2Response implements ClientResponse {
     const waiting = this.#stream.writableLength;
     const taken = this.#given - waiting;
     this.#progress ??= new Progress(period, now, taken);
-    this.#portion = taken - this.#takenBefore < FAST ? PORTION : Number.POSITIVE_INFINITY;
+    this.#portion = taken - this.#takenBefore < FAST ? this.#firstPortion : Number.POSITIVE_INFINITY;
     this.#takenBefore = taken;
     if (waiting > 0) return this.#progress.isStalled(now, taken);
     this.#progress.restart(now, taken);
@@ -153,7 +155,7 @@ export class Http2Response implements ClientResponse {
   #feed(): void {
     const stream = this.#stream;
     while (this.#waiting.length > 0 && stream.writableLength < this.#portion) {
-      const next = this.#waiting.shift() as Buffer;
+      const next = this.#nextPortion();
       this.#given += next.length;
       this.#waitingBytes -= next.length;
       if (this.#ended && this.#waiting.length === 0) stream.end(next);
@@ -164,8 +166,18 @@ export class Http2Response implements ClientResponse {
     stream.once('drain', this.#onDrain);
   }
 
+  /** The first part of what waits, no longer than a portion. */
+  #nextPortion(): Buffer {
+    const first = this.#waiting[0] as Buffer;
+    if (first.length <= this.#portion) this.#waiting.shift();
+    else this.#waiting[0] = first.subarray(this.#portion);
+    return first.subarray(0, this.#portion);
+  }
+
   readonly #onDrain = (): void => {
     this.#awaitsDrain = false;
+    // All that Node got has left.
+    if (this.#given - this.#takenBefore >= FAST) this.#portion = Number.POSITIVE_INFINITY;
     this.#feed();
     if (this.#awaitsDrain) return;
     const drained = this.#whenDrained;

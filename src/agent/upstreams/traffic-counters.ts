@@ -1,0 +1,79 @@
+import type { ConnectionTraffic } from '../connectors/connector.ts';
+
+export interface Traffic {
+  readonly connections: number;
+  /** HTTP requests; of other protocols, connections. */
+  readonly requests: number;
+  /** Bytes from clients, and to clients. */
+  readonly bytesIn: number;
+  readonly bytesOut: number;
+  /** When data last passed; null when none did. */
+  readonly lastAt: Date | null;
+}
+
+const REQUEST_LINE = /^[A-Z]{3,20} \S/;
+const REQUEST_LINE_BYTES = 24;
+
+/** What passed through all tunnels, deleted ones included. */
+export class TrafficTotals {
+  requests = 0;
+  bytesIn = 0;
+  bytesOut = 0;
+}
+
+/** Counts what passes through one tunnel since the start of the agent, as far as it passes through the agent. */
+export class TrafficCounters {
+  #connections = 0;
+  #requests = 0;
+  #bytesIn = 0;
+  #bytesOut = 0;
+  #lastAt = 0;
+  #isBypassed = false;
+
+  constructor(private readonly totals = new TrafficTotals()) {}
+
+  /** What was counted; null when connections bypass the agent. */
+  get traffic(): Traffic | null {
+    if (this.#isBypassed) return null;
+    return {
+      connections: this.#connections,
+      requests: this.#requests,
+      bytesIn: this.#bytesIn,
+      bytesOut: this.#bytesOut,
+      lastAt: this.#lastAt === 0 ? null : new Date(this.#lastAt),
+    };
+  }
+
+  /** Call this whenever the upstream is bound, with whether a connector connects to it on its own. */
+  bypassed(isBypassed: boolean): void {
+    this.#isBypassed = isBypassed;
+  }
+
+  /** Counts a connection, and what it will carry. */
+  connection(isHttp: boolean): ConnectionTraffic {
+    this.#connections++;
+    if (!isHttp) this.#countRequest();
+    // A request begins at the start, or after the response to the one before; bodies and upgraded connections follow.
+    let mayBegin = isHttp;
+    return {
+      fromClient: (bytes) => {
+        this.#bytesIn += bytes.length;
+        this.totals.bytesIn += bytes.length;
+        this.#lastAt = Date.now();
+        if (!mayBegin) return;
+        mayBegin = false;
+        if (REQUEST_LINE.test(bytes.toString('latin1', 0, REQUEST_LINE_BYTES))) this.#countRequest();
+      },
+      toClient: (bytes) => {
+        this.#bytesOut += bytes.length;
+        this.totals.bytesOut += bytes.length;
+        this.#lastAt = Date.now();
+        mayBegin = isHttp;
+      },
+    };
+  }
+  #countRequest(): void {
+    this.#requests++;
+    this.totals.requests++;
+  }
+}

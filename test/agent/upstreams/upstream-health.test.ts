@@ -1,0 +1,130 @@
+import { once } from 'node:events';
+import net, { type AddressInfo } from 'node:net';
+import { expect, it, onTestFinished } from 'vitest';
+import { parseUpstream, type Upstream } from '../../../src/agent/upstreams/upstream.ts';
+import { connectUpstream } from '../../../src/agent/upstreams/upstream-connection.ts';
+import { UpstreamGuard } from '../../../src/agent/upstreams/upstream-guard.ts';
+import { UpstreamHealth, UpstreamHealths } from '../../../src/agent/upstreams/upstream-health.ts';
+import { UpstreamMonitor } from '../../../src/agent/upstreams/upstream-monitor.ts';
+import { parseUpstreamRules } from '../../../src/settings/upstream-rules.ts';
+import { recordingLog } from '../../support/silent-log.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
+import { until } from '../../support/until.ts';
+
+const refused = Object.assign(new Error('connect ECONNREFUSED 127.0.0.1:8001'), { code: 'ECONNREFUSED' });
+
+it('an unreachable upstream is logged at once, every ten minutes while clients ask for it, and when it answers again', () => {
+  const { log, lines } = recordingLog();
+  let minutes = 0;
+  const health = new UpstreamHealth(parseUpstream(8001), log, () => minutes * 60_000);
+  health.answered();
+  for (; minutes < 15; minutes++) health.failed(refused, true);
+  for (; minutes < 60; minutes++) health.failed(refused, false);
+  health.answered();
+  health.answered();
+  health.failed(new Error('no connection'), false);
+  expect(lines.map(({ level, msg, times }) => [level, msg, times])).toEqual([
+    [40, 'upstream unreachable', 1],
+    [40, 'upstream unreachable', 10],
+    [30, 'upstream reachable again', undefined],
+    [40, 'upstream unreachable', 0],
+  ]);
+});
+
+it('an upstream is refused when nothing listens, and unreachable when it does not answer', () => {
+  const health = new UpstreamHealth(parseUpstream(8001), recordingLog().log);
+  expect(health.status).toMatchObject({ state: 'unknown', since: null });
+  health.failed(new AggregateError([refused]), false);
+  const { since } = health.status;
+  expect(health.status).toMatchObject({ state: 'refused', reason: refused.message });
+  health.failed(refused, true);
+  expect(health.status.since).toBe(since);
+  health.failed(new Error('connecting did not finish within 3 s'), false);
+  expect(health.status.state).toBe('unreachable');
+  health.answered();
+  expect(health.status).toMatchObject({ state: 'answers', reason: null });
+});
+
+/** A monitor that counts its connections, of which none succeeds. */
+function setUp(upstreams: number) {
+  const clock = new SteeredClock();
+  const healths = new UpstreamHealths(recordingLog().log, clock.now);
+  const checked: Upstream[] = [];
+  const online = { is: true };
+  for (let port = 1; port <= upstreams; port++) healths.hold(parseUpstream(port));
+  const connect = async (upstream: Upstream) => {
+    checked.push(upstream);
+    throw refused;
+  };
+  const monitor = new UpstreamMonitor({ healths, connect, isOnline: () => online.is, clock });
+  monitor.start();
+  onTestFinished(() => monitor.stop());
+  return { clock, healths, checked, online, monitor };
+}
+
+it('every upstream is checked once a minute, in four batches', async () => {
+  const { clock, checked } = setUp(100);
+  await clock.advance(15_000);
+  expect(checked).toHaveLength(25);
+  await clock.advance(45_000);
+  expect(new Set(checked).size).toBe(100);
+  await clock.advance(4 * 60_000);
+  expect(checked).toHaveLength(500);
+  // It wakes four times a minute, whatever the number of upstreams.
+  expect(clock.delays).toHaveLength(21);
+});
+
+it('a single upstream is checked every 30 seconds, but not while its traffic shows how it is', async () => {
+  const { clock, checked, healths } = setUp(1);
+  await clock.advance(60_000);
+  expect(checked).toHaveLength(2);
+  for (let seconds = 0; seconds < 60; seconds += 10) {
+    healths.values()[0]?.answered();
+    await clock.advance(10_000);
+  }
+  expect(checked).toHaveLength(2);
+});
+
+it('nothing is checked without a session, or after the last tunnel is gone', async () => {
+  const { clock, checked, healths, online } = setUp(1);
+  online.is = false;
+  await clock.advance(300_000);
+  online.is = true;
+  healths.release(parseUpstream(1));
+  await clock.advance(300_000);
+  expect(checked).toEqual([]);
+});
+
+it('refresh() checks what readers would see outdated, and an upstream that just started answers', async () => {
+  const server = net.createServer((socket) => void socket.resume()).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  const clock = new SteeredClock();
+  const { log } = recordingLog();
+  const healths = new UpstreamHealths(log, clock.now);
+  const health = healths.hold(parseUpstream(port));
+  const options = { guard: new UpstreamGuard(parseUpstreamRules('loopback')), verifyTls: true, connectMs: 2_000 };
+  const connect = (upstream: Upstream) => connectUpstream(upstream, options);
+  const monitor = new UpstreamMonitor({ healths, connect, isOnline: () => true, clock });
+  await monitor.refresh();
+  expect(health.status.state).toBe('refused');
+  server.listen(port, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => void server.close());
+  await monitor.refresh();
+  expect(health.status.state).toBe('refused');
+  await clock.advance(3_000);
+  await monitor.refresh();
+  await until(() => health.status.state === 'answers', 'the upstream answers');
+});
+
+it('refresh() does not wait for an upstream that never answers', async () => {
+  const clock = new SteeredClock();
+  const healths = new UpstreamHealths(recordingLog().log, clock.now);
+  const health = healths.hold(parseUpstream(1));
+  const monitor = new UpstreamMonitor({ healths, connect: () => new Promise(() => {}), isOnline: () => true, clock });
+  await monitor.refresh();
+  expect(health.status.state).toBe('unknown');
+});
