@@ -1,6 +1,7 @@
 import type { Client } from './client.ts';
 import { openapi } from './generators.ts';
 import { go } from './go.ts';
+import { goApi } from './go-api.ts';
 import { python } from './python.ts';
 import { pythonApi } from './python-api.ts';
 import { rust } from './rust.ts';
@@ -12,7 +13,7 @@ export const CLIENTS: Record<string, Client[]> = {
   go,
   rust: [rust],
   python: [python],
-  api: [pythonApi],
+  api: [pythonApi, goApi],
   terraform: [terraform],
   openapi,
   schemathesis: [schemathesis],

@@ -1,15 +1,11 @@
 import { copyFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { programMissing } from '../support/requirements.ts';
+import { firstOf, programMissing } from '../support/requirements.ts';
 import type { Case, Client } from './client.ts';
 import type { Lab } from './lab.ts';
 import { withAgent } from './lab-agent.ts';
 import { mustRun, run } from './program.ts';
 import { createVenv, inVenv } from './venv.ts';
-
-const OAPI_CODEGEN = 'github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2';
-/** What its output imports. */
-const RUNTIME = 'github.com/oapi-codegen/runtime@v1.8.0';
 
 /** Runs commands for both APIs, up to the first that fails. */
 async function both(
@@ -56,35 +52,65 @@ const pythonClient: Client = {
   expected: {},
 };
 
-const goClient: Client = {
+/** A generator of Go clients. */
+interface GoGenerator extends Pick<Client, 'title' | 'what' | 'needs' | 'missing'> {
+  /** Fetches the generator into a folder. */
+  install: string[];
+  /** The module that its output imports, with its version. */
+  imports: string;
+  /** A shell command that generates the package `$0` from the document `$0.json` into the folder `$0`. */
+  generate: string;
+}
+
+function goClient({ install, imports, generate, ...about }: GoGenerator): Client {
+  return {
+    ...about,
+    async fetch(sources) {
+      writeFileSync(join(sources, 'go.mod'), 'module generated\n\ngo 1.24.0\n');
+      const options = { cwd: sources, env: { ...process.env, GOWORK: 'off', GOFLAGS: '-mod=mod', GOBIN: sources } };
+      await mustRun(install, options);
+      await mustRun(['go', 'get', imports], options);
+    },
+    run: (lab, sources) =>
+      both(
+        lab,
+        sources,
+        (api, url) => ({
+          generate: ['sh', '-c', `curl -fsS "$1/openapi.json" > "$0.json" && mkdir "$0" && ${generate}`, api, url],
+          compile: ['go', 'build', `./${api}`],
+        }),
+        { ...lab.env, GOFLAGS: '-mod=mod', GOPROXY: 'off', CURL_CA_BUNDLE: lab.caFile },
+      ),
+    expected: {},
+  };
+}
+
+const oapiCodegen = goClient({
   title: 'oapi-codegen 2.8.2',
   what: 'both OpenAPI documents: the generated clients compile',
   needs: '`go`, proxy.golang.org',
   missing: () => programMissing('go', 'version'),
-  async fetch(sources) {
-    writeFileSync(join(sources, 'go.mod'), 'module generated\n\ngo 1.24.0\n');
-    const options = { cwd: sources, env: { ...process.env, GOWORK: 'off', GOFLAGS: '-mod=mod', GOBIN: sources } };
-    await mustRun(['go', 'install', OAPI_CODEGEN], options);
-    await mustRun(['go', 'get', RUNTIME], options);
-  },
-  run: (lab, sources) =>
-    both(
-      lab,
-      sources,
-      (api, url) => ({
-        generate: [
-          ...[
-            'sh',
-            '-c',
-            'mkdir "$0" && curl -fsS "$1/openapi.json" > "$0.json" && ./oapi-codegen $2 -package "$0" "$0.json"',
-          ],
-          ...[api, url, `-generate types,client -o ${api}/client.go`],
-        ],
-        compile: ['go', 'build', `./${api}`],
-      }),
-      { ...lab.env, GOFLAGS: '-mod=mod', GOPROXY: 'off', CURL_CA_BUNDLE: lab.caFile },
-    ),
-  expected: {},
-};
+  install: ['go', 'install', 'github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2'],
+  imports: 'github.com/oapi-codegen/runtime@v1.8.0',
+  generate: './oapi-codegen -generate types,client -package "$0" -o "$0/client.go" "$0.json"',
+});
 
-export const openapi: Client[] = [pythonClient, goClient];
+const JAR = 'openapi-generator-cli-7.25.0.jar';
+
+const openapiGenerator = goClient({
+  title: 'openapi-generator 7.25.0',
+  what: 'both OpenAPI documents, which it finds valid: the generated Go clients compile',
+  needs: '`java`, `mvn`, `go`, repo1.maven.org, proxy.golang.org',
+  missing: () =>
+    firstOf(programMissing('java', '-version'), programMissing('mvn', '-version'), programMissing('go', 'version')),
+  install: [
+    ...['mvn', '--batch-mode', 'dependency:copy', '-DoutputDirectory=.'],
+    '-Dartifact=org.openapitools:openapi-generator-cli:7.25.0:jar',
+  ],
+  imports: 'gopkg.in/validator.v2@v2.0.1',
+  generate:
+    `java -jar ${JAR} generate -g go -i "$0.json" -o "$0" --package-name "$0" ` +
+    '--global-property models,apis,supportingFiles,modelTests=false,apiTests=false && rm "$0/go.mod"',
+});
+
+export const openapi: Client[] = [pythonClient, oapiCodegen, openapiGenerator];

@@ -1,14 +1,12 @@
-import { copyFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { issueCertificate } from '../support/certificates.ts';
 import { programMissing } from '../support/requirements.ts';
-import type { Case, Client } from './client.ts';
-import { run } from './program.ts';
+import { runSteps } from './api-steps.ts';
+import type { Client } from './client.ts';
 import { createVenv, inVenv } from './venv.ts';
 
 const VERSION = '0.19.0';
 const PROGRAM = 'steps.py';
-const GIVEN = 'given.json';
 
 export const pythonApi: Client = {
   title: `Python API client ngrok-api ${VERSION}`,
@@ -19,19 +17,6 @@ export const pythonApi: Client = {
     await createVenv(sources, [`ngrok-api==${VERSION}`]);
     copyFileSync('test/interop/programs/python-api.py', join(sources, PROGRAM));
   },
-  async run(lab, sources) {
-    const { certificatePem: ca } = await issueCertificate({ subject: 'CN=A certificate authority', ca: true });
-    const leaf = await issueCertificate({ subject: 'CN=uploaded.example.com', names: ['uploaded.example.com'] });
-    const given = { ca, certificate: leaf.certificatePem, key: leaf.privateKeyPem };
-    writeFileSync(join(sources, GIVEN), JSON.stringify(given));
-    const options = { cwd: sources, env: lab.env };
-    const { code, stdout, output } = await run([inVenv(sources, 'python'), PROGRAM, GIVEN], options);
-    const steps = stdout.split('\n').filter((line) => line.startsWith('{'));
-    const cases = steps.map((line): Case => {
-      const { name, failure } = JSON.parse(line) as { name: string; failure: string | null };
-      return { name, status: failure === null ? 'passed' : 'failed', output: failure ?? '' };
-    });
-    return code === 0 ? cases : [...cases, { name: 'all steps', status: 'failed', output }];
-  },
+  run: (lab, sources) => runSteps([inVenv(sources, 'python'), PROGRAM], lab, sources),
   expected: {},
 };
