@@ -13,10 +13,10 @@ FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS build
 WORKDIR /src
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci --ignore-scripts
-COPY rolldown.config.ts tsconfig.json LICENSE ./
+COPY rolldown.config.ts vite.config.ts tsconfig.json LICENSE ./
 COPY packaging packaging
 COPY src src
-RUN node_modules/.bin/rolldown -c && rm -r dist/management && find dist -name '*.map' -delete && mkdir data
+RUN node_modules/.bin/rolldown -c && node_modules/.bin/vite build && rm -r dist/management && find dist -name '*.map' -delete && mkdir data
 
 FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS packages
 ARG TARGETARCH

@@ -27,6 +27,14 @@ const nothing = {
   counters: new TrafficCounters(),
   wakeCertificateRenewal: () => {},
   checkTrafficPolicy: () => null,
+  place: {
+    origin: 'http://127.0.0.1',
+    isProxied: false,
+    sessionAddress: '',
+    tcpHost: '',
+    caPem: '',
+    publicNames: 'all' as const,
+  },
 };
 const app = createManagementApi({ store, ...nothing }, settings);
 const messages = new ExpressMessages();

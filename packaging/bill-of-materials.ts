@@ -24,8 +24,9 @@ type Entry = Locked & { name: string; isBundled: boolean };
  * that npm installs with it. The same sources give the same file: it has neither a date nor a serial number.
  *
  * @param home the folder of this program, with its package.json and package-lock.json
+ * @param scope `all` for the program; `bundled` for a part that browsers load, to which npm adds nothing
  */
-export function billOfMaterials(home: string): Plugin {
+export function billOfMaterials(home: string, scope: 'all' | 'bundled' = 'all'): Plugin {
   return {
     name: 'bill-of-materials',
     generateBundle(_options, bundle) {
@@ -33,7 +34,7 @@ export function billOfMaterials(home: string): Plugin {
       const program = readJson<Locked & { name: string }>(join(home, 'package.json'));
       const entries = new Map<string, Entry>();
       for (const [path, locked] of Object.entries(packages)) {
-        if (path === '' || locked.dev || locked.devOptional) continue;
+        if (path === '' || locked.dev || locked.devOptional || scope === 'bundled') continue;
         entries.set(path, { ...locked, name: nameAt(path), isBundled: false });
       }
       for (const { folder, name, version, license } of packagesIn(bundle, home)) {

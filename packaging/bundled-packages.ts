@@ -3,8 +3,11 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import type { OutputBundle } from 'rolldown';
 
-/** What the bundler itself adds. */
-const RUNTIME = 'rolldown/runtime.js';
+/** What the bundlers themselves add, and the packages that it is from. */
+const RUNTIMES = new Map([
+  ['\0rolldown/runtime.js', 'rolldown'],
+  ['\0vite/preload-helper.js', 'vite'],
+]);
 
 export interface BundledPackage {
   folder: string;
@@ -26,7 +29,8 @@ export function packagesIn(bundle: OutputBundle, home: string): BundledPackage[]
     if (output.type !== 'chunk') continue;
     for (const [id, { renderedLength }] of Object.entries(output.modules)) {
       if (renderedLength === 0) continue;
-      const file = id.endsWith(RUNTIME) ? createRequire(import.meta.url).resolve('rolldown') : id;
+      const bundler = RUNTIMES.get(id);
+      const file = bundler === undefined ? id : createRequire(import.meta.url).resolve(bundler);
       const owner = packageOf(file);
       const known = found.get(owner.folder);
       if (known) known.modules.push(file);

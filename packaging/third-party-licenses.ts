@@ -8,6 +8,8 @@ const PERMITTED = new Set(['0BSD', 'Apache-2.0', 'BSD-2-Clause', 'BSD-3-Clause',
 const RULE = `\n\n${'-'.repeat(80)}\n\n`;
 /** Every licence says so; what does not is no more than a mention of one. */
 const DISCLAIMER = /\bAS\s+IS\b/;
+/** Where a bundler's own licence ends. What it adds to a bundle has nothing of the packages that it is made of. */
+const BUNDLED = /^# Licenses of bundled dependencies$/m;
 
 /**
  * Writes the licences of the packages whose code is in the bundle into a file beside it: code may be passed on only
@@ -64,7 +66,7 @@ function fromFiles({ folder }: BundledPackage): string {
   const names = readdirSync(folder).filter((name) => /^(licen[cs]e|copying|copyright|notice)/i.test(name));
   return names
     .sort()
-    .map((name) => readText(join(folder, name)))
+    .map((name) => readText(join(folder, name)).split(BUNDLED)[0]?.trim())
     .join('\n\n');
 }
 

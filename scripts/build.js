@@ -8,14 +8,18 @@ const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const PROGRAM = join(ROOT, 'dist/cli.js');
 /** Written last: a build that was interrupted lacks it. */
 const TYPES = join(ROOT, 'dist/management/public.d.ts');
+/** Packages that a checkout from before the pages lacks. */
+const TOOLS = ['rolldown', 'preact'];
 const SOURCES = [
   'src',
   'packaging/bill-of-materials.ts',
   'packaging/bundled-packages.ts',
+  'packaging/compressed-copies.ts',
   'packaging/third-party-licenses.ts',
   'test/faults/fleet-agents.ts',
   'test/faults/gateway-writer.ts',
   'rolldown.config.ts',
+  'vite.config.ts',
   'package-lock.json',
 ];
 
@@ -49,12 +53,14 @@ function pathsBelow(path) {
  */
 export function build() {
   const reason = staleBecause();
-  if (!existsSync(join(ROOT, 'node_modules/rolldown')))
+  if (!TOOLS.every((name) => existsSync(join(ROOT, 'node_modules', name))))
     throw new Error(
-      `cannot build: ${reason ?? 'dist is up to date'}, but the build tools are not installed; run npm ci --include=dev`,
+      `cannot build: ${reason ?? 'dist is up to date'}, but the build tools are not installed; run npm ci --include=dev (NODE_ENV=production leaves them out)`,
     );
   const began = new Date();
   run('rolldown', ['-c']);
+  // After rolldown, which empties dist.
+  run('vite', ['build']);
   run('tsc', ['-p', 'tsconfig.types.json']);
   // A source file that was saved during the build is newer than this.
   utimesSync(PROGRAM, began, began);

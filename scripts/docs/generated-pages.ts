@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { cliPage } from './cli-page.ts';
 import { logCatalogue } from './log-catalogue.ts';
+import { manPage } from './man-page.ts';
 import { managementReference } from './management-reference.ts';
 import { replaceSection } from './markdown.ts';
 import { overviewPicture } from './overview-picture.ts';
@@ -11,6 +12,7 @@ export function generatedPages(): Record<string, string> {
   return {
     'docs/settings.md': settingsPage(),
     'docs/cli.md': cliPage(),
+    'packaging/device-agent.1': manPage(),
     '.env.example': envExample(),
     'docs/operations.md': replaceSection(readFileSync('docs/operations.md', 'utf8'), 'log messages', logCatalogue()),
     'docs/images/overview.svg': overviewPicture(),

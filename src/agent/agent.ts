@@ -3,12 +3,15 @@ import { join } from 'node:path';
 import { CleanupStack } from '../lib/cleanup-stack.ts';
 import { OperatorError } from '../lib/errors.ts';
 import type { Log, LogLevel } from '../lib/log/log.ts';
+import type { LogTail } from '../lib/log/log-tail.ts';
 import { isLoopbackHost } from '../lib/network/loopback-host.ts';
 import { type Clock, systemClock } from '../lib/time/clock.ts';
+import { PACKAGED_PAGES } from '../packaged-pages.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { VERSION } from '../version.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
 import type { Metrics, MetricsSource } from './api/metrics.ts';
+import { DevicePage, type PageFinding } from './api/page/device-page.ts';
 import { type RunningServer, startServer } from './api/server.ts';
 import { type ApiToken, openApiToken, unknownToken } from './api-token.ts';
 import type { SessionStatus } from './connectors/connector.ts';
@@ -18,18 +21,21 @@ import { openRuntimeFolder } from './folders/runtime-folder.ts';
 import { type GatewayUplink, gatewayName, openUplink } from './gateway-uplink.ts';
 import { openLink } from './open-link.ts';
 import { OwnEndpoint } from './own-endpoint.ts';
+import { openPageSessions } from './page-sessions.ts';
 import { loadDefaultPolicies } from './tunnels/default-policies.ts';
 import { DurableFile } from './tunnels/durable-file.ts';
-import type { TunnelState, TunnelStatus } from './tunnels/tunnel.ts';
+import type { ShownState, TunnelStatus } from './tunnels/tunnel.ts';
 import { TunnelManager } from './tunnels/tunnel-manager.ts';
 import { TunnelStore, tunnelsCodec, tunnelsFile } from './tunnels/tunnel-store.ts';
+import { connectUpstream } from './upstreams/upstream-connection.ts';
 import { UpstreamDialer } from './upstreams/upstream-dialer.ts';
 import { UpstreamGuard } from './upstreams/upstream-guard.ts';
+import { UpstreamMonitor } from './upstreams/upstream-monitor.ts';
 
 /** The agent's status in brief. */
 export interface AgentStatus {
   session: SessionStatus;
-  tunnels: Readonly<Record<TunnelState, number>>;
+  tunnels: Readonly<Record<ShownState, number>>;
   /** The state of the agent's own domain; null without one. */
   remoteApi: TunnelStatus | null;
 }
@@ -42,6 +48,8 @@ export interface Agent {
    */
   readonly started: Promise<void>;
   status(): AgentStatus;
+  /** The addresses of the agent and its gateway by their names in `/status`. */
+  addresses(): Record<string, string | null>;
   /** Milliseconds since the session supervisor last made progress, online or not. */
   silentMs(): number;
   /**
@@ -55,9 +63,19 @@ export interface Agent {
   stop(): Promise<void>;
 }
 
+/** What the device's page shows beyond the API. */
+export interface PageExtras {
+  logTail: LogTail | null;
+  /** Runs the checks of `device-agent doctor`. */
+  diagnose: (() => Promise<PageFinding[]>) | null;
+}
+
+const NO_EXTRAS: PageExtras = { logTail: null, diagnose: null };
 /** How long pending requests get to finish when the agent stops. */
 const API_GRACE_MS = 1500;
 const UPSTREAM_CONNECT_MS = 10_000;
+/** The same for a check, for which nobody waits. */
+const UPSTREAM_CHECK_MS = 3_000;
 /** Why tunnels may not forward there. */
 const OWN_API = "the agent's own API, which clients would reach without a token; set AGENT_DOMAIN to publish it";
 
@@ -65,17 +83,23 @@ const OWN_API = "the agent's own API, which clients would reach without a token;
  * Starts the agent: the API first, then everything that may take longer.
  *
  * @param clock times reconnects and retries
+ * @param extras what the page shows beyond the API
  * @returns once the API answers
  * @throws {OperatorError} when the operator has to fix something first
  */
-export async function startAgent(settings: Settings, log: Log, clock: Clock = systemClock): Promise<Agent> {
+export async function startAgent(
+  settings: Settings,
+  log: Log,
+  clock: Clock = systemClock,
+  extras: PageExtras = NO_EXTRAS,
+): Promise<Agent> {
   const cleanup = new CleanupStack(log);
   const undo = async (error: unknown): Promise<never> => {
     // The operator needs the reason that the start failed; errors while stopping are in the log.
     await cleanup.run().catch(() => {});
     throw error;
   };
-  const running = await launch(settings, log, clock, cleanup).catch(undo);
+  const running = await launch({ settings, log, clock, extras, cleanup }).catch(undo);
   return { ...running, started: running.started.catch(undo), stop: () => cleanup.run() };
 }
 
@@ -90,9 +114,13 @@ interface Start {
   cleanup: CleanupStack;
 }
 
-async function launch(settings: Settings, log: Log, clock: Clock, cleanup: CleanupStack): Promise<Omit<Agent, 'stop'>> {
+interface Launch extends Pick<Start, 'settings' | 'log' | 'clock' | 'cleanup'> {
+  extras: PageExtras;
+}
+
+async function launch({ settings, log, clock, extras, cleanup }: Launch): Promise<Omit<Agent, 'stop'>> {
   const began = performance.now();
-  const { api, dataDir } = settings;
+  const { api, dataDir, tunnelsDir } = settings;
   const defaultPolicies = await loadDefaultPolicies(settings.defaultPolicies);
   const socketFolder = await openFolders(dataDir, log, cleanup);
   let apiToken = await openApiToken(settings).catch((error: unknown) => disableRemoteApi(error, log));
@@ -106,20 +134,28 @@ async function launch(settings: Settings, log: Log, clock: Clock, cleanup: Clean
     api.domain === null
       ? null
       : new OwnEndpoint({ connector, domain: api.domain, socket: join(socketFolder, 'api.sock'), clock, log });
+  const connection = { guard, verifyTls: settings.verifyUpstreamTls, upstreamCas: settings.systemCas };
+  const dialer = new UpstreamDialer({ ...connection, log, socketFolder, connectMs: UPSTREAM_CONNECT_MS });
+  const monitor = new UpstreamMonitor({
+    healths: dialer.healths,
+    connect: (upstream) => connectUpstream(upstream, { ...connection, connectMs: UPSTREAM_CHECK_MS }),
+    isOnline: () => connector.status.state === 'online',
+    clock,
+  });
+  const reservedDomains = api.domain === null ? [] : [api.domain];
   const tunnels = new TunnelManager({
     connector,
     store: new TunnelStore(new DurableFile({ path: tunnelsFile(dataDir), codec: tunnelsCodec, log })),
     guard,
-    dialer: new UpstreamDialer({
-      guard,
-      log,
-      socketFolder,
-      verifyTls: settings.verifyUpstreamTls,
-      upstreamCas: settings.systemCas,
-      connectMs: UPSTREAM_CONNECT_MS,
-    }),
+    dialer,
     defaultPolicies,
-    reservedDomains: api.domain === null ? [] : [api.domain],
+    reservedDomains,
+    declare: async (store) => {
+      if (tunnelsDir === null) return;
+      const { applyDeclaredTunnels } = await import('./tunnels/declared-tunnels.ts');
+      await applyDeclaredTunnels(store, { folder: tunnelsDir, rules: { defaultPolicies, reservedDomains }, log });
+    },
+    site: settings.site,
     log,
     clock,
   });
@@ -128,24 +164,42 @@ async function launch(settings: Settings, log: Log, clock: Clock, cleanup: Clean
   cleanup.add(() => own?.stop());
   await tunnels.start();
   cleanup.add(() => tunnels.stop());
+  monitor.start();
+  cleanup.add(() => monitor.stop());
 
   const session = () => connector.status;
   let metrics: Promise<Metrics> | null = null;
-  const app: AppOptions = {
+  const health = {
     tunnels,
+    refreshUpstreams: () => monitor.refresh(),
     remoteApi: own,
     session,
+    version: VERSION,
+    uptime: () => (performance.now() - began) / 1000,
+    addresses: () => ({ ...addresses, agent: own?.url ?? null }),
+  };
+  const sessions = await openPageSessions(dataDir, () => apiToken.token, log);
+  const page = new DevicePage({
+    sessions,
+    ...extras,
+    health,
+    folder: PACKAGED_PAGES,
+    canForwardTo: (port) => guard.allowsPort(port),
+    site: settings.site,
+    clock,
+  });
+  const app: AppOptions = {
+    ...health,
+    page,
     metrics: () => {
       metrics ??= loadMetrics({
-        tunnelCounts: () => tunnels.counts(),
+        tunnelCounts: () => tunnels.shownCounts(),
+        traffic: () => tunnels.traffic,
         session,
         remoteApi: () => own?.status.state ?? null,
       });
       return metrics;
     },
-    version: VERSION,
-    uptime: () => (performance.now() - began) / 1000,
-    addresses: () => ({ ...addresses, agent: own?.url ?? null }),
     log,
   };
   await serveApi(app, own, () => apiToken.token, start);
@@ -153,13 +207,18 @@ async function launch(settings: Settings, log: Log, clock: Clock, cleanup: Clean
 
   return {
     started: Promise.all([connector.start(), app.metrics()]).then(() => {}),
-    status: () => ({ session: session(), tunnels: tunnels.counts(), remoteApi: own?.status ?? null }),
+    status: () => ({ session: session(), tunnels: tunnels.shownCounts(), remoteApi: own?.status ?? null }),
+    addresses: app.addresses,
     silentMs: () => connector.silentMs,
     reload: async (next) => {
       const policies = await loadDefaultPolicies(next.defaultPolicies);
       const token = await openApiToken({ ...next, dataDir });
       await tunnels.policies.useDefaults(policies);
+      // Somebody who knows the old token may have signed in with it.
+      const isNew = token.token !== apiToken.token;
       apiToken = token;
+      // If that cannot be saved, the file is void under the new token all the same.
+      if (isNew) await sessions.endAll().catch(() => {});
       log.level = next.log.level;
       await setGatewayLogLevel(next.log.level);
     },
@@ -205,7 +264,10 @@ async function serveApi(app: AppOptions, own: OwnEndpoint | null, token: () => s
   const { api } = settings;
   const servers: RunningServer[] = [];
   // Closed concurrently, so that both share one grace time.
-  cleanup.add(() => Promise.all(servers.map((server) => server.close(API_GRACE_MS))));
+  cleanup.add(() => {
+    app.page.stop();
+    return Promise.all(servers.map((server) => server.close(API_GRACE_MS)));
+  });
   if (own) {
     const remote = createRemoteApp(app, api.requireToken ? token : null);
     servers.push(await startServer(remote, { path: own.socket }, log));
@@ -217,6 +279,11 @@ async function serveApi(app: AppOptions, own: OwnEndpoint | null, token: () => s
     guard.protectOwnPorts((port) => (port === server.port ? OWN_API : undefined));
   }
   log.info({ url: addresses.api }, 'local API listening');
+  if (isLoopbackHost(api.host)) return;
+  log.warn(
+    { url: addresses.api },
+    'API and its token cross the network unencrypted; use AGENT_DOMAIN for remote access',
+  );
 }
 
 /** Loaded after the start, which it would slow down. */

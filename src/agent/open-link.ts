@@ -1,6 +1,7 @@
 import { messageOf, OperatorError } from '../lib/errors.ts';
-import type { ConnectorKind } from '../settings/agent-settings.ts';
+import { type ConnectorKind, isCloudAddress } from '../settings/agent-settings.ts';
 import type { GatewayLink, GatewayLinkOptions } from './connectors/gateway-link.ts';
+import { loadSdk } from './connectors/sdk/load-sdk.ts';
 
 /**
  * Opens the link to a gateway with a connector. Each one's code is loaded only when it is used; the SDK's native code
@@ -10,18 +11,17 @@ import type { GatewayLink, GatewayLinkOptions } from './connectors/gateway-link.
  */
 export async function openLink(kind: ConnectorKind, options: GatewayLinkOptions): Promise<GatewayLink> {
   if (kind === 'native') return openNativeLink(options);
-  let sdk: typeof import('./connectors/sdk/gateway-link.ts');
   try {
-    sdk = await import('./connectors/sdk/gateway-link.ts');
+    loadSdk();
   } catch (error) {
-    if (options.serverAddr === null) throw noSdk(error);
-    options.log.info(
-      { reason: messageOf(error) },
-      'the SDK has no binary for this platform: using the native connector',
-    );
+    // The lines after the first name files of this program.
+    const [reason = ''] = messageOf(error).split('\n');
+    if (isCloudAddress(options.serverAddr)) throw noSdk(reason, error);
+    options.log.info({ reason }, 'the SDK has no binary for this platform: using the native connector');
     return openNativeLink(options);
   }
-  return sdk.openGatewayLink(options);
+  const { openGatewayLink } = await import('./connectors/sdk/gateway-link.ts');
+  return openGatewayLink(options);
 }
 
 async function openNativeLink(options: GatewayLinkOptions): Promise<GatewayLink> {
@@ -29,9 +29,9 @@ async function openNativeLink(options: GatewayLinkOptions): Promise<GatewayLink>
   return native.openNativeLink(options);
 }
 
-function noSdk(cause: unknown): OperatorError {
+function noSdk(reason: string, cause: unknown): OperatorError {
   return new OperatorError(
-    `@ngrok/ngrok, which connects to ngrok's cloud, has no binary for this platform (${messageOf(cause)}): ` +
+    `@ngrok/ngrok, which connects to ngrok's cloud, has no binary for this platform (${reason}): ` +
       'use a gateway of your own and set NGROK_SERVER_ADDR to its address',
     1,
     { cause },

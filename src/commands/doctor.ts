@@ -1,15 +1,18 @@
 import { diagnose } from '../doctor/diagnose.ts';
+import type { Finding } from '../doctor/finding.ts';
 import { renderReport, wantsColor } from '../doctor/report.ts';
 import { OperatorError } from '../lib/errors.ts';
 import { createLog } from '../lib/log/log.ts';
 import { serviceEnvironment } from '../service/environment.ts';
 import { requireRoot, thisHost, thisProgram } from '../service/host.ts';
-import { AGENT_SERVICE, stateFolderOf } from '../service/service.ts';
+import { AGENT_SERVICE, GATEWAY_SERVICE, stateFolderOf } from '../service/service.ts';
 import { serviceState } from '../service/status.ts';
 import { loadSettings } from '../settings/agent-settings.ts';
+import { loadGatewayServerSettings } from '../settings/gateway-settings.ts';
 import { loadManagementSettings } from '../settings/management-settings.ts';
 import { unknownSettings } from '../settings/unknown-settings.ts';
 import { VERSION } from '../version.ts';
+import { gatewayPlace } from './settings-place.ts';
 
 interface DoctorOptions {
   json?: boolean;
@@ -26,24 +29,50 @@ type Load<T> = (env: NodeJS.ProcessEnv, folder: string) => T;
  * @param options.service checks the systemd service, with its settings
  */
 export async function doctor(options: DoctorOptions): Promise<void> {
+  const findings = await diagnoseHere(options);
+  await endWith(findings, options);
+}
+
+/** Diagnoses the gateway on this machine, as {@link doctor} does the agent. */
+export async function gatewayDoctor(options: { json?: boolean; from?: string }): Promise<void> {
+  const { env, folder, isService } = gatewayPlace('data');
+  const { diagnoseGateway } = await import('../doctor/gateway/diagnose-gateway.ts');
+  const unknown = attempt(() => unknownSettings(env, folder));
+  const findings = await diagnoseGateway(
+    attempt(() => loadGatewayServerSettings(env, folder)),
+    {
+      unknownSettings: unknown instanceof OperatorError ? [] : unknown,
+      from: options.from ?? null,
+      ...(isService && { service: () => serviceState(GATEWAY_SERVICE, thisProgram(), thisHost()) }),
+    },
+  );
+  await endWith(findings, options);
+}
+
+/** Prints the findings and exits: 0 without problems, 1 otherwise. */
+async function endWith(findings: readonly Finding[], { json }: { json?: boolean }): Promise<never> {
+  const isSound = findings.every(({ status }) => status !== 'failed');
+  const text = json
+    ? JSON.stringify({ ok: isSound, version: VERSION, findings }, null, 2)
+    : renderReport(findings, wantsColor(process.stdout, process.env));
+  await new Promise((resolve) => process.stdout.write(`${text}\n`, resolve));
+  // A check that timed out may have left a connection attempt behind.
+  process.exit(isSound ? 0 : 1);
+}
+
+/** Diagnoses this device with the settings of the environment, or of the service. */
+export async function diagnoseHere(options: Pick<DoctorOptions, 'service'> = {}): Promise<Finding[]> {
   if (options.service) requireRoot();
   const read = <T>(load: Load<T>): T | OperatorError => attempt(() => readSettings(load, options));
   const management = read(loadManagementSettings);
   const unknown = read(unknownSettings);
-  const findings = await diagnose(read(loadSettings), {
+  return diagnose(read(loadSettings), {
     log: await createLog('silent', 'json'),
     // The check of the settings reports the error.
     dateFrom: management instanceof OperatorError ? null : management.apiUrl,
     unknownSettings: unknown instanceof OperatorError ? [] : unknown,
     ...(options.service && { service: () => serviceState(AGENT_SERVICE, thisProgram(), thisHost()) }),
   });
-  const isSound = findings.every(({ status }) => status !== 'failed');
-  const text = options.json
-    ? JSON.stringify({ ok: isSound, version: VERSION, findings }, null, 2)
-    : renderReport(findings, wantsColor(process.stdout, process.env));
-  await new Promise((resolve) => process.stdout.write(`${text}\n`, resolve));
-  // A check that timed out may have left a connection attempt behind.
-  process.exit(isSound ? 0 : 1);
 }
 
 function readSettings<T>(load: Load<T>, { service }: DoctorOptions): T {

@@ -8,7 +8,7 @@ const DEADLINE_MS = 5000;
  *
  * @throws {OperatorError} exit code 3 when it does not answer
  */
-export async function health(): Promise<void> {
-  await callAgent(agentSettings('api'), 'GET', '/healthz', { deadlineMs: DEADLINE_MS });
-  process.stdout.write('alive\n');
+export async function health({ json }: { json?: boolean }): Promise<void> {
+  const answer = await callAgent(agentSettings('api'), 'GET', '/healthz', { deadlineMs: DEADLINE_MS });
+  process.stdout.write(json ? `${JSON.stringify(answer)}\n` : 'alive\n');
 }

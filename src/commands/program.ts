@@ -1,16 +1,18 @@
-import { Command } from 'commander';
+import { Argument, Command } from 'commander';
 import { loadManagementSettings } from '../settings/management-settings.ts';
 import { VERSION } from '../version.ts';
-import { addGatewayCommand } from './gateway.ts';
+import { defaultCommand } from './default-command.ts';
+import { addGatewayCommand } from './gateway/gateway.ts';
 import { gatewaySettings } from './settings-place.ts';
 import { addSetupCommand } from './setup.ts';
+import { addShortCommands, addTunnelsCommand } from './tunnels/tunnels-commands.ts';
 
 export const EXIT_CODES: Readonly<Record<number, string>> = {
   0: 'success',
   1: 'failed or refused',
   2: 'wrong usage or settings',
   3: 'agent, gateway or API unreachable; service not running',
-  4: 'no such tunnel or service',
+  4: 'no such tunnel, API key or service',
   5: 'not ready in time',
 };
 
@@ -26,22 +28,58 @@ export function buildProgram(): Command {
     .description('Run the agent in the foreground (the default command)')
     .action(async () => (await import('./run.ts')).run());
   command
+    .command('status')
+    .description('Show the agent’s session, addresses, tunnels and problems; exit code 0: everything works, 1: not')
+    .option('--json', 'Print the status as JSON')
+    .action(async (options) => (await import('./status.ts')).status(options));
+  addShortCommands(command);
+  addTunnelsCommand(command);
+  command
+    .command('logs')
+    .description('Show the log of the agent’s service')
+    .option('-f, --follow', 'Continue with new lines')
+    .option('-n, --lines <number>', 'Latest lines to show, or all', '100')
+    .option('--json', 'Print the journal’s entries as JSON')
+    .action(async (options) => (await import('./logs.ts')).logs(options));
+  command
     .command('doctor')
     .description('Diagnose settings, disk, clock, network, gateway, authtoken, domains and upstreams')
     .option('--json', 'Print the findings as JSON')
     .option('--service', 'Diagnose the systemd service, with its settings')
     .action(async (options) => (await import('./doctor.ts')).doctor(options));
   command
+    .command('page')
+    .description('Show where the agent’s page is, with a link and a QR code that sign a browser in')
+    .option('--json', 'Print the addresses as JSON')
+    .action(async (options) => (await import('./page.ts')).showPage(options));
+  command
     .command('health')
     .description('Check that the agent on this device is alive, for containers and scripts')
-    .action(async () => (await import('./health.ts')).health());
-  addTunnelsCommand(command);
+    .option('--json', 'Print the API’s response')
+    .action(async (options) => (await import('./health.ts')).health(options));
+  command
+    .command('join')
+    .description('Join a site with a code: enrol this device, write its settings and start the agent')
+    .argument('[code]', 'code of device-agent gateway invite (default: the one of the last time)')
+    .option('-n, --name <name>', 'Name of the device at its site (default: its hostname)')
+    .option('--no-service', 'Settings and data in the current folder, and the agent in the foreground')
+    .action(async (code: string | undefined, options) => (await import('./join.ts')).join(code ?? null, options));
   addGatewayCommand(command, {
-    run: async () => (await import('./gateway-run.ts')).runGateway(),
+    run: async () => (await import('./gateway/gateway-run.ts')).runGateway(),
     location: () => gatewaySettings('data'),
+    settings: () => gatewaySettings('data'),
   });
   addServiceCommand(command);
   addSetupCommand(command, loadManagementSettings);
+  command
+    .command('completion')
+    .description('Print the script that completes commands and options in a shell')
+    .addArgument(new Argument('<shell>', 'the shell').choices(['bash', 'zsh', 'fish']))
+    .addHelpText('after', '\nAdd to ~/.bashrc: source <(device-agent completion bash)')
+    .action(async (shell) => {
+      const { completionScript } = await import('./completion.ts');
+      process.stdout.write(completionScript(command, shell));
+    });
   const exitCodes = Object.entries(EXIT_CODES).map(([code, meaning]) => `  ${code}  ${meaning}`);
   command.addHelpText(
     'after',
@@ -60,59 +98,6 @@ function pointToHelp(command: Command, line: string): void {
   command.showHelpAfterError(`(run ${line} --help for usage)`);
   if (command.commands.length > 0) command.helpCommand('help [command]', 'Show help for a command');
   for (const each of command.commands) pointToHelp(each, each.name() === 'run' ? line : `${line} ${each.name()}`);
-}
-
-/** Adds the command that runs without a name. Commander would pass it a misspelt command as an argument. */
-function defaultCommand(parent: Command, name: string): Command {
-  return parent
-    .command(name, { isDefault: true })
-    .allowExcessArguments()
-    .hook('preAction', ({ args: [unknown] }) => {
-      if (unknown !== undefined) parent.error(`error: unknown command '${unknown}'`);
-    });
-}
-
-function addTunnelsCommand(program: Command): void {
-  const tunnels = program.command('tunnels').description('Show and change the tunnels of the agent on this device');
-  const load = () => import('./tunnels.ts');
-  defaultCommand(tunnels, 'list')
-    .alias('ls')
-    .description('List all tunnels (the default command)')
-    .option('--json', 'Print the API’s response')
-    .action(async (options) => (await load()).listTunnels(options));
-  tunnels
-    .command('start')
-    .description('Start a tunnel')
-    .argument('<forwards-to>', 'upstream: a port, host:port, http(s)://host:port or unix:/path')
-    .option('-d, --domain <hostname>', 'Public hostname (default: chosen by the gateway)')
-    .option('-p, --protocol <protocol>', 'http, tcp or tls', 'http')
-    .option('--policy <file>', 'JSON file with the traffic policy (default: the default policies)')
-    .option('--json', 'Print the API’s response')
-    .action(async (forwardsTo, options) => (await load()).startTunnel(forwardsTo, options));
-  tunnels
-    .command('show')
-    .description('Show a tunnel and its state')
-    .argument('<tunnel>', 'first label, hostname or URL of the tunnel')
-    .option('--json', 'Print the API’s response')
-    .action(async (tunnel, options) => (await load()).showTunnel(tunnel, options));
-  tunnels
-    .command('delete')
-    .alias('rm')
-    .description('Close and delete a tunnel')
-    .argument('<tunnel>', 'first label, hostname or URL of the tunnel')
-    .action(async (tunnel) => (await load()).deleteTunnel(tunnel));
-  const loadTransfer = () => import('./tunnels-transfer.ts');
-  tunnels
-    .command('export')
-    .description('Export the saved tunnels, whether the agent runs or not')
-    .argument('[file]', 'file to write (default: standard output, also as -)')
-    .action(async (file) => (await loadTransfer()).exportTunnels(file));
-  tunnels
-    .command('import')
-    .description('Create the tunnels of a file that do not exist yet')
-    .argument('<file>', 'an export, or the tunnel file of ngrok’s sample agent in Python; - for standard input')
-    .option('--json', 'Print the result for each tunnel as JSON')
-    .action(async (file, options) => (await loadTransfer()).importTunnels(file, options));
 }
 
 function addServiceCommand(program: Command): void {
@@ -134,5 +119,6 @@ function addServiceCommand(program: Command): void {
     .command('status')
     .description('Show the state of the service; exit code 0: running, 3: not running, 4: not installed')
     .option('--gateway', 'The standalone gateway instead of the agent')
+    .option('--json', 'Print the state as JSON')
     .action(async (options) => (await load()).status(options));
 }

@@ -1,8 +1,14 @@
+import { existsSync } from 'node:fs';
 import { type Agent, type AgentStatus, startAgent } from '../agent/agent.ts';
+import type { Finding } from '../doctor/finding.ts';
 import { createLog } from '../lib/log/log.ts';
+import { LogTail } from '../lib/log/log-tail.ts';
+import { systemClock } from '../lib/time/clock.ts';
 import type { ServiceReport, SupervisedProgram } from '../service/service-report.ts';
 import { SettingsSource } from '../settings/agent-settings.ts';
+import { BOOT_FILE, loadFirstStart } from '../settings/first-start-settings.ts';
 import { logUnknownSettings } from '../settings/unknown-settings.ts';
+import { showFirstSteps } from './first-steps.ts';
 import { reloadOnHangup } from './reload.ts';
 import { serviceReport } from './service-manager.ts';
 import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
@@ -13,9 +19,11 @@ import { endOnUnexpectedError, runUntilStopped } from './until-stopped.ts';
  * @throws {OperatorError} when it cannot start
  */
 export async function run(): Promise<void> {
+  await joinIfNew();
   const source = new SettingsSource();
   const { settings } = source.read();
-  const log = await createLog(settings.log.level, settings.log.format);
+  const logTail = new LogTail();
+  const log = await createLog(settings.log.level, settings.log.format, undefined, logTail);
   logUnknownSettings(log);
   endOnUnexpectedError(log);
   let starting: Promise<Agent>;
@@ -27,22 +35,42 @@ export async function run(): Promise<void> {
   // Installed first: a signal without a handler would end the process.
   runUntilStopped({ stop }, log);
   reloadOnHangup(source, { reload: async (next) => (await starting).reload(next) }, log);
-  starting = startAgent(settings, log);
+  starting = startAgent(settings, log, systemClock, { logTail, diagnose });
   const agent = await starting;
   await agent.started;
+  if (totalOf(agent.status()) === 0) showFirstSteps(agent.addresses().api ?? '', log);
   report = await serviceReport(programOf(agent), log);
   await report?.start();
 }
+
+/** Runs the checks of `device-agent doctor`, which are loaded only now. */
+async function diagnose(): Promise<Finding[]> {
+  const { diagnoseHere } = await import('./doctor.ts');
+  return diagnoseHere();
+}
+
+/** Joins a site when the agent has a code and no authtoken; its code is loaded only then. */
+async function joinIfNew(): Promise<void> {
+  const start = loadFirstStart();
+  if (start === null || (start.code === null && !existsSync(BOOT_FILE))) return;
+  const { joinAtFirstStart } = await import('../agent/join/first-start.ts');
+  await joinAtFirstStart(start, await createLog(start.log.level, start.log.format));
+}
+
+const totalOf = ({ tunnels }: AgentStatus): number => Object.values(tunnels).reduce((sum, count) => sum + count, 0);
 
 function programOf(agent: Agent): SupervisedProgram {
   // The session supervisor makes progress with or without a network.
   return { describe: () => describe(agent.status()), silentMs: () => agent.silentMs() };
 }
 
-function describe({ session, tunnels, remoteApi }: AgentStatus): string {
-  const { online, connecting, offline, failed } = tunnels;
+function describe(status: AgentStatus): string {
+  const { session, tunnels, remoteApi } = status;
+  const { online, degraded } = tunnels;
   const reason = session.state === 'online' || !session.lastError ? '' : ` (${session.lastError.message})`;
-  const count = `${online} of ${online + connecting + offline + failed} tunnels up`;
+  const up = online + degraded;
+  const down = degraded === 0 ? '' : `, ${degraded} without a reachable upstream`;
+  const count = `${up} of ${totalOf(status)} tunnels up${down}`;
   const remote = remoteApi?.state === 'failed' ? `; remote API failed (${remoteApi.lastError?.message})` : '';
   return `${session.state}, ${session.gateway}${reason}; ${count}${remote}`;
 }

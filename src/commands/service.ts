@@ -9,6 +9,7 @@ interface ServiceOptions {
   gateway?: boolean;
   purge?: boolean;
   yes?: boolean;
+  json?: boolean;
 }
 
 /** The same as systemctl's; 3 for all other states. */
@@ -45,6 +46,7 @@ async function confirmPurge(service: Service): Promise<void> {
 /** Prints the state and sets the exit code. */
 export async function status(options: ServiceOptions): Promise<void> {
   const { state, lines } = await serviceState(chosen(options), thisProgram(), thisHost());
-  for (const line of lines) print(line);
+  if (options.json) print(JSON.stringify({ state, lines }, null, 2));
+  else for (const line of lines) print(line);
   process.exitCode = EXIT_CODES[state] ?? 3;
 }

@@ -17,6 +17,12 @@ export interface Caller {
   root: string;
 }
 
+/** Where the settings of a program are. */
+export interface Place extends Pick<Caller, 'env' | 'folder'> {
+  /** Whether the program is the installed service. */
+  isService: boolean;
+}
+
 /** `data`: the command works on files; `api`: it only calls a program. */
 type Needs = 'api' | 'data';
 
@@ -28,8 +34,13 @@ export function agentSettings(needs: Needs, caller: Caller = thisCaller()): Sett
 
 /** Settings of the gateway that a command is about; see {@link placeOf}. */
 export function gatewaySettings(needs: Needs, caller: Caller = thisCaller()): GatewayServerSettings {
-  const { env, folder } = placeOf(GATEWAY_SERVICE, needs, caller);
+  const { env, folder } = gatewayPlace(needs, caller);
   return loadGatewayServerSettings(env, folder);
+}
+
+/** Where the settings of the gateway are that a command is about; see {@link placeOf}. */
+export function gatewayPlace(needs: Needs, caller: Caller = thisCaller()): Place {
+  return placeOf(GATEWAY_SERVICE, needs, caller);
 }
 
 /**
@@ -38,15 +49,13 @@ export function gatewaySettings(needs: Needs, caller: Caller = thisCaller()): Ga
  *
  * @throws {OperatorError} when only root can use the service's data
  */
-function placeOf(
-  service: Service,
-  needs: Needs,
-  { env, folder, isRoot, root }: Caller,
-): Pick<Caller, 'env' | 'folder'> {
-  const here = { env, folder };
+function placeOf(service: Service, needs: Needs, { env, folder, isRoot, root }: Caller): Place {
+  const here = { env, folder, isService: false };
   const isHere = isSetHere(['DATA_DIR', 'SETTINGS_FILE', 'AGENT_HOST', 'AGENT_PORT'], env, folder);
   if (isHere || hasData(service, folder) || !existsSync(root + unitFileOf(service))) return here;
-  if (isRoot) return { env: serviceEnvironment(service, { root }), folder: root + stateFolderOf(service) };
+  if (isRoot) {
+    return { env: serviceEnvironment(service, { root }), folder: root + stateFolderOf(service), isService: true };
+  }
   if (needs === 'api') return here;
   throw new OperatorError(
     `no data in ${join(folder, 'data')}, and only root can use that of the service ${service.name}: run ` +

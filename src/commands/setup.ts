@@ -1,11 +1,13 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { tcpHost } from '../gateway/endpoints/gateway-hosts.ts';
 import { EXIT_UNREACHABLE, hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import { describePortRange, type PortRange } from '../lib/network/port-range.ts';
 import type { ManagementClient } from '../management/client.ts';
 import { CLOUD_API } from '../management/cloud-api.ts';
 import type { ManagementError } from '../management/management-error.ts';
 import type { ManagementSettings } from '../settings/management-settings.ts';
-import type { Variable } from '../settings/variable-kinds.ts';
 import { VARIABLES } from '../settings/variables.ts';
+import { parsed } from './option-values.ts';
 import { describeProgress, describeResult, describeWait, envLines, type GatewayAddress } from './setup-report.ts';
 
 interface SetupOptions {
@@ -19,6 +21,7 @@ interface SetupOptions {
   timeout: number;
   serverAddr?: string;
   caCert?: string;
+  tcp?: PortRange;
 }
 
 /** Where the command writes: results to `stdout`; with `--json`, progress to `stderr`. */
@@ -63,23 +66,21 @@ export function addSetupCommand(
       '--ca-cert <path>',
       "Path of the gateway's CA certificate on the device (default: a copy of MANAGEMENT_API_CA_CERT)",
     )
+    .option('--tcp <ports>', 'Ports for tcp tunnels of the site, such as 20000-20099; your own gateway only', ports)
     .option('--json', 'Print the result as JSON, and progress to standard error')
     .action((options: SetupOptions) => runSetup(options, settings(), output));
+}
+
+function ports(text: string): PortRange {
+  const range = parsed(VARIABLES.GATEWAY_TCP_PORTS, text);
+  if (range === null) throw new InvalidArgumentError('Give a port or a range such as 20000-20099.');
+  return range;
 }
 
 function minutes(text: string): number {
   const value = Number(text);
   if (!(value > 0 && value <= 24 * 60)) throw new InvalidArgumentError('Must be a number of minutes, at most 1440.');
   return value;
-}
-
-/** Parses an option like the setting of the same kind. */
-function parsed<T>({ parse, allowed }: Variable<T>, text: string): T {
-  try {
-    return parse(text);
-  } catch {
-    throw new InvalidArgumentError(`Allowed: ${allowed}.`);
-  }
 }
 
 async function runSetup(options: SetupOptions, settings: ManagementSettings, output: SetupOutput): Promise<void> {
@@ -95,14 +96,19 @@ async function runSetup(options: SetupOptions, settings: ManagementSettings, out
   };
   const client = await managementClient(settings);
   const gateway = gatewayOf(options, settings);
-  const result = await provision(client, plan, {
-    waitMs: options.timeout * 60_000,
-    ...(options.dnsServer && { dnsServers: options.dnsServer }),
-    onProgress: (event) => {
-      progress.write(`${describeProgress(event)}\n`);
-      if (event.step === 'records' && options.wait) progress.write(`${describeWait(options.timeout)}\n`);
+  const tcp = options.tcp && tcpAddresses(options.tcp, gateway);
+  const result = await provision(
+    client,
+    { ...plan, tcp },
+    {
+      waitMs: options.timeout * 60_000,
+      ...(options.dnsServer && { dnsServers: options.dnsServer }),
+      onProgress: (event) => {
+        progress.write(`${describeProgress(event)}\n`);
+        if (event.step === 'records' && options.wait) progress.write(`${describeWait(options.timeout)}\n`);
+      },
     },
-  }).catch((error: unknown) => {
+  ).catch((error: unknown) => {
     throw error instanceof ManagementError ? explained(error) : error;
   });
   const env = envLines(result, gateway);
@@ -137,6 +143,26 @@ function sessionAddressOf(apiUrl: string): string | null {
   const { protocol, hostname, port } = new URL(apiUrl);
   if (protocol !== 'https:' || !hostname.startsWith('api.')) return null;
   return `connect.${hostname.slice('api.'.length)}:${port || 443}`;
+}
+
+/**
+ * The addresses of these ports at the gateway.
+ *
+ * @throws {OperatorError} exit code 2 for ngrok's cloud, or when the gateway's domain is unknown
+ */
+export function tcpAddresses(range: PortRange, gateway: GatewayAddress | null): string {
+  if (gateway === null) {
+    throw new OperatorError("--tcp is for gateways of your own: reserve TCP addresses in ngrok's dashboard", 2);
+  }
+  const domain = /^connect\.(.+):\d+$/.exec(gateway.serverAddr)?.[1];
+  if (domain === undefined) {
+    throw new OperatorError(
+      `--tcp: cannot derive the gateway's domain from ${gateway.serverAddr}; add --server-addr with a name such as ` +
+        'connect.gateway.example.com:443',
+      2,
+    );
+  }
+  return `${tcpHost(domain)}:${describePortRange(range)}`;
 }
 
 async function managementClient({ apiUrl, apiKey, apiCa, proxies }: ManagementSettings): Promise<ManagementClient> {

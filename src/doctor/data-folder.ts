@@ -43,7 +43,7 @@ async function inspectMissing(path: string): Promise<Result> {
   } catch (error) {
     return failed(
       `${path} is missing and cannot be created: ${messageOf(error)}`,
-      'create it for the user that runs the agent, or set DATA_DIR',
+      'create it for the user that runs this program, or set DATA_DIR',
     );
   }
 }

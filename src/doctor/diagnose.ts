@@ -11,9 +11,12 @@ import { NO_PROXIES, type ProxyServer } from '../lib/network/proxy-rules.ts';
 import type { TrustedCas } from '../lib/network/trusted-cas.ts';
 import { systemClock } from '../lib/time/clock.ts';
 import { CLOUD_API } from '../management/cloud-api.ts';
+import { AGENT_SERVICE } from '../service/service.ts';
 import type { ServiceState } from '../service/status.ts';
 import type { ConnectorKind, GatewaySettings, Settings } from '../settings/agent-settings.ts';
+import { settingMeant } from '../settings/unknown-settings.ts';
 import { VERSION } from '../version.ts';
+import type { Name } from './advice.ts';
 import { clockCheck } from './clock.ts';
 import { dataFolderCheck } from './data-folder.ts';
 import { defaultPoliciesCheck } from './default-policies.ts';
@@ -25,7 +28,7 @@ import { portsCheck } from './ports.ts';
 import { runChecks } from './run-checks.ts';
 import { findRunningAgent, liveTunnels, runningAgentCheck } from './running-agent.ts';
 import { serviceCheck } from './service.ts';
-import { type Name, sessionChecks } from './session.ts';
+import { sessionChecks } from './session.ts';
 import { tunnelFileCheck } from './tunnels-on-disk.ts';
 import { upstreamsCheck } from './upstreams.ts';
 
@@ -53,9 +56,9 @@ const REACH_MS = 4_000;
  */
 export async function diagnose(settings: Settings | Error, surroundings: Surroundings): Promise<Finding[]> {
   const { nodeVersion, service, patience = 1 } = surroundings;
-  const first = [nodeVersionCheck(nodeVersion), ...(service ? [serviceCheck(service)] : [])];
+  const first = [nodeVersionCheck(nodeVersion), ...(service ? [serviceCheck(service, AGENT_SERVICE.name)] : [])];
   const misspelt = (surroundings.unknownSettings ?? []).map(misspeltSetting);
-  if (settings instanceof Error) return runChecks([...first, ...withoutSettings(settings, misspelt)], [], patience);
+  if (settings instanceof Error) return runChecks([...first, ...settingsProblems(settings, misspelt)], [], patience);
   const secrets = [...secretsOf(settings), apiTokenIfAny(settings) ?? ''];
   return runChecks([...first, ...(await checksFor(settings, misspelt, surroundings))], secrets, patience);
 }
@@ -134,8 +137,10 @@ async function reachBy({ address, dial }: GatewayLink, authorities: TrustedCas |
   }
 }
 
-function misspeltSetting(name: string): Result {
-  return failed(`unrecognised setting: ${name}`, 'correct or remove it; docs/settings.md lists all settings');
+export function misspeltSetting(name: string): Result {
+  const meant = settingMeant(name);
+  const advice = meant === null ? 'correct or remove it' : `did you mean ${meant}? Correct or remove it`;
+  return failed(`unrecognised setting: ${name}`, `${advice}; docs/settings.md lists all settings`);
 }
 
 function settingsCheck({ gateway }: Settings, misspelt: readonly Result[]): Check {
@@ -143,7 +148,8 @@ function settingsCheck({ gateway }: Settings, misspelt: readonly Result[]): Chec
   return { name: 'settings', title: 'Settings', run: async () => [ok(`valid; gateway: ${where}`), ...misspelt] };
 }
 
-function withoutSettings(error: Error, misspelt: readonly Result[]): Check[] {
+/** The checks of a program whose settings are invalid. */
+export function settingsProblems(error: Error, misspelt: readonly Result[]): Check[] {
   const [first = '', ...problems] = messageOf(error).split('\n');
   const advice =
     'correct it in the environment, .env or the service’s settings.env; docs/settings.md lists all settings';

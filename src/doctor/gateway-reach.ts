@@ -1,5 +1,5 @@
 import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
-import type { TlsAnswer } from '../agent/connectors/tls-probe.ts';
+import { distrustKind, type TlsAnswer } from '../agent/connectors/tls-probe.ts';
 import { hasErrno, messageOf } from '../lib/errors.ts';
 import { ProxyFailure } from '../lib/network/dial.ts';
 import { hostPort } from '../lib/network/ip-address.ts';
@@ -9,16 +9,6 @@ import { type Check, check, failed, ok, type Result, skipped } from './finding.t
 /** The result of a TLS connection to the gateway's address. */
 export type Reach = { presented: TlsAnswer } | { error: unknown };
 
-/** Node's error codes for a valid certificate of an unknown CA. */
-const UNKNOWN_AUTHORITY = new Set([
-  'DEPTH_ZERO_SELF_SIGNED_CERT',
-  'SELF_SIGNED_CERT_IN_CHAIN',
-  'UNABLE_TO_GET_ISSUER_CERT',
-  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
-  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
-]);
-/** A trusted CA signed the certificate, but for another name. */
-const OTHER_NAME = 'ERR_TLS_CERT_ALTNAME_INVALID';
 const CLOCK_OR_AGE = new Set(['CERT_NOT_YET_VALID', 'CERT_HAS_EXPIRED']);
 
 /** Checks that the gateway answers with a trusted certificate; null: the gateway is embedded. */
@@ -41,7 +31,8 @@ export function isTrusted(reach: Reach): boolean {
   return 'presented' in reach && reach.presented.distrust === null;
 }
 
-function judge(where: string, { certificate, distrust }: TlsAnswer, isCloud: boolean): Result {
+function judge(where: string, answer: TlsAnswer, isCloud: boolean): Result {
+  const { certificate, distrust } = answer;
   if (!certificate) {
     return failed(
       `${where} does not answer with TLS`,
@@ -57,7 +48,7 @@ function judge(where: string, { certificate, distrust }: TlsAnswer, isCloud: boo
       'check the clock first; then renew the gateway’s certificate',
     );
   }
-  if (UNKNOWN_AUTHORITY.has(distrust) && !isCloud) {
+  if (distrustKind(answer) === 'unknown CA' && !isCloud) {
     return failed(
       `${who}, a CA that NGROK_CA_CERT does not trust`,
       "set NGROK_CA_CERT to a copy of the gateway's ca.pem; if it is one already, something intercepts TLS",
@@ -67,7 +58,7 @@ function judge(where: string, { certificate, distrust }: TlsAnswer, isCloud: boo
   const byName = 'set NGROK_SERVER_ADDR to a name in this certificate, such as connect.gateway.example.com; otherwise ';
   return failed(
     `${who}: this is not the gateway (${distrust})`,
-    distrust === OTHER_NAME && !isCloud ? byName + intercepted : intercepted,
+    distrustKind(answer) === 'other name' && !isCloud ? byName + intercepted : intercepted,
   );
 }
 

@@ -5,10 +5,11 @@ import type { Settings } from '../settings/agent-settings.ts';
 import { type Check, check, failed, ok, type Result, skipped } from './finding.ts';
 import type { RunningAgent } from './running-agent.ts';
 
-/** A port that the agent listens on, and the setting that changes it. */
-interface Port {
+/** A port that a program listens on, and the settings that change it. */
+export interface Port {
   what: string;
   setting: string;
+  hostSetting: string;
   host: string;
   port: number;
 }
@@ -19,28 +20,39 @@ export function portsCheck(settings: Settings, agent: Promise<RunningAgent>): Ch
     const { status, holdsFolder } = await agent;
     if (status) return ok('used by the running agent');
     if (holdsFolder) return skipped('a running agent uses them, if these are its settings');
-    const ports = portsOf(settings).filter(({ port }) => port !== 0);
-    const results = await Promise.all(ports.map(tryPort));
-    const taken = results.filter((result) => result !== null);
-    if (taken.length > 0) return taken;
-    return ok(ports.length === 0 ? 'any free port' : `free: ${ports.map(({ port }) => port).join(', ')}`);
+    return freePorts(portsOf(settings));
   });
 }
 
+/** Checks that a program that does not run yet could listen on its ports. */
+export async function freePorts(wanted: readonly Port[]): Promise<Result[]> {
+  const ports = wanted.filter(({ port }) => port !== 0);
+  const results = await Promise.all(ports.map(tryPort));
+  const taken = results.filter((result) => result !== null);
+  if (taken.length > 0) return taken;
+  return [ok(ports.length === 0 ? 'any free port' : `free: ${ports.map(({ port }) => port).join(', ')}`)];
+}
+
 function portsOf({ api, gateway }: Settings): Port[] {
-  const own = { what: 'the local API', setting: 'AGENT_PORT', host: api.host, port: api.port };
+  const own = {
+    what: 'the local API',
+    setting: 'AGENT_PORT',
+    hostSetting: 'AGENT_HOST',
+    host: api.host,
+    port: api.port,
+  };
   if (gateway.kind !== 'embedded') return [own];
   const { httpsPort, httpPort } = gateway;
-  const host = '127.0.0.1';
+  const at = { host: '127.0.0.1', hostSetting: 'AGENT_GATEWAY' };
   return [
     own,
-    { what: "the embedded gateway's https", setting: 'GATEWAY_HTTPS_PORT', host, port: httpsPort },
-    { what: "the embedded gateway's http", setting: 'GATEWAY_HTTP_PORT', host, port: httpPort },
+    { what: "the embedded gateway's https", setting: 'GATEWAY_HTTPS_PORT', ...at, port: httpsPort },
+    { what: "the embedded gateway's http", setting: 'GATEWAY_HTTP_PORT', ...at, port: httpPort },
   ];
 }
 
 /** @returns why the port is unavailable; null when it is free */
-async function tryPort({ what, setting, host, port }: Port): Promise<Result | null> {
+async function tryPort({ what, setting, hostSetting, host, port }: Port): Promise<Result | null> {
   const server = createServer();
   try {
     server.listen({ host, port });
@@ -54,7 +66,7 @@ async function tryPort({ what, setting, host, port }: Port): Promise<Result | nu
         `stop the other program (sudo ss -ltnp 'sport = :${port}' shows it), or set ${setting}`,
       );
     }
-    const advice = hasErrno(error, 'EADDRNOTAVAIL') ? 'set AGENT_HOST to an address of this machine' : null;
+    const advice = hasErrno(error, 'EADDRNOTAVAIL') ? `set ${hostSetting} to an address of this machine` : null;
     return failed(`${where} (${messageOf(error)})`, advice ?? `set ${setting} to a port that this user can listen on`);
   } finally {
     server.close();

@@ -1,8 +1,9 @@
 import type { StatusReport } from '../agent/api/health-router.ts';
-import type { ListedTunnel, TunnelDetail } from '../agent/api/present.ts';
-import { apiAddress, callAgent, tunnelPath } from '../agent/api-client.ts';
+import type { ListedTunnel } from '../agent/api/present.ts';
+import { apiAddress, callAgent } from '../agent/api-client.ts';
 import { isDataFolderHeld } from '../agent/folders/data-folder.ts';
 import { messageOf, OperatorError } from '../lib/errors.ts';
+import { durationText } from '../lib/time/duration-text.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { type Check, failed, ok, type Result, skipped } from './finding.ts';
 
@@ -19,8 +20,6 @@ export interface RunningAgent {
 }
 
 const ASK_MS = 3_000;
-/** Tunnels whose state is requested, so that a thousand of them do not slow down the check. */
-const MAX_ASKED = 100;
 
 /** Looks for an agent that holds the data folder or answers at the local API's address. */
 export async function findRunningAgent(settings: Settings, patience: number): Promise<RunningAgent> {
@@ -39,11 +38,9 @@ export async function findRunningAgent(settings: Settings, patience: number): Pr
   }
 }
 
-/** The first {@link MAX_ASKED} tunnels of a running agent, with their states. */
-export async function liveTunnels(settings: Settings, patience: number): Promise<TunnelDetail[]> {
-  const ask = <T>(path: string) => callAgent<T>(settings, 'GET', path, { deadlineMs: ASK_MS * patience });
-  const listed = await ask<ListedTunnel[]>('/tunnels');
-  return Promise.all(listed.slice(0, MAX_ASKED).map(({ url_part }) => ask<TunnelDetail>(tunnelPath(url_part))));
+/** The tunnels of a running agent, with their states. */
+export function liveTunnels(settings: Settings, patience: number): Promise<ListedTunnel[]> {
+  return callAgent(settings, 'GET', '/tunnels', { deadlineMs: ASK_MS * patience });
 }
 
 /** Reports a running agent, and a conflict between two agents. */
@@ -59,7 +56,7 @@ function judge({ holdsFolder, address, status, problem }: RunningAgent, dataDir:
         'otherwise set AGENT_PORT to another port',
     );
   }
-  if (status) return ok(`version ${status.version} has been running for ${duration(status.uptime_seconds)}`);
+  if (status) return ok(`version ${status.version} has been running for ${durationText(status.uptime_seconds)}`);
   if (holdsFolder === null) return skipped(`cannot read ${dataDir}; run this as the agent's user`);
   if (!holdsFolder) return ok('not running on this data folder');
   if (address === null) return skipped(`running on this data folder; ${problem}`);
@@ -67,9 +64,4 @@ function judge({ holdsFolder, address, status, problem }: RunningAgent, dataDir:
     `running on ${dataDir}, but its API is unreachable: ${problem}`,
     'restart it if its settings changed or it hangs; otherwise run this with its settings',
   );
-}
-
-function duration(seconds: number): string {
-  if (seconds < 120) return `${seconds} s`;
-  return seconds < 7200 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;
 }

@@ -1,23 +1,32 @@
 import type { ServiceState } from '../service/status.ts';
 import { type Check, failed, ok, type Result } from './finding.ts';
 
-const ADVICE: Readonly<Record<ServiceState['state'], string | null>> = {
-  'not installed': 'sudo device-agent service install',
-  stopped: 'sudo systemctl enable --now device-agent',
-  starting: null,
-  running: null,
-  stopping: null,
-  failing: 'see the other problems here and the log: journalctl -u device-agent',
-};
-
-/** Checks that the systemd service runs, and starts at boot. */
-export function serviceCheck(find: () => Promise<ServiceState>): Check {
-  return { name: 'service', title: 'Service', run: async () => judge(await find()) };
+/** @returns null when no action is needed */
+function adviceFor(state: ServiceState['state'], service: string): string | null {
+  switch (state) {
+    case 'not installed':
+      return `sudo device-agent service install${service.endsWith('-gateway') ? ' --gateway' : ''}`;
+    case 'stopped':
+      return `sudo systemctl enable --now ${service}`;
+    case 'failing':
+      return `see the other problems here and the log: journalctl -u ${service}`;
+    default:
+      return null;
+  }
 }
 
-function judge({ state, lines: [first = state, ...lines] }: ServiceState): Result {
+/**
+ * Checks that the systemd service runs, and starts at boot.
+ *
+ * @param service name of the unit
+ */
+export function serviceCheck(find: () => Promise<ServiceState>, service: string): Check {
+  return { name: 'service', title: 'Service', run: async () => judge(await find(), service) };
+}
+
+function judge({ state, lines: [first = state, ...lines] }: ServiceState, service: string): Result {
   const absent = lines.find((line) => /at boot: does not start/.test(line))?.trim();
-  if (state === 'running' && absent) return failed(`${first}; ${absent}`, 'sudo systemctl enable device-agent');
-  const advice = ADVICE[state];
+  if (state === 'running' && absent) return failed(`${first}; ${absent}`, `sudo systemctl enable ${service}`);
+  const advice = adviceFor(state, service);
   return advice === null ? ok(first) : failed(first, advice);
 }

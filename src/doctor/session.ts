@@ -1,23 +1,15 @@
 import type { StatusReport } from '../agent/api/health-router.ts';
-import type { TunnelDetail } from '../agent/api/present.ts';
+import type { ListedTunnel } from '../agent/api/present.ts';
 import { type EndpointUpstream, TUNNEL_PROTOCOLS, type TunnelProtocol } from '../agent/connectors/connector.ts';
 import type { GatewayLink } from '../agent/connectors/gateway-link.ts';
 import { type GatewaySession, SessionRefused } from '../agent/connectors/gateway-session.ts';
 import { ApiError, messageOf } from '../lib/errors.ts';
 import { DeadlineExceeded, withDeadline } from '../lib/time/deadline.ts';
 import type { TrafficPolicyDocument } from '../traffic-policy/document.ts';
+import { because, endpointAdvice, type Name, NEW_AUTHTOKEN, sessionAdvice } from './advice.ts';
 import { type Check, failed, NotKnown, ok, type Result, skipped, summarize } from './finding.ts';
 import { isTrusted, type Reach } from './gateway-reach.ts';
 import type { RunningAgent } from './running-agent.ts';
-import { upstreamAdvice } from './upstreams.ts';
-
-/** A domain that a tunnel or the agent's own API needs to bind. */
-export interface Name {
-  domain: string;
-  protocol: string;
-  /** Whether it is AGENT_DOMAIN. */
-  isOwn?: boolean;
-}
 
 export interface SessionSources {
   agent: Promise<RunningAgent>;
@@ -25,11 +17,11 @@ export interface SessionSources {
   reach: Promise<Reach> | null;
   link: Pick<GatewayLink, 'connect' | 'close'> | null;
   names: Promise<readonly Name[]>;
-  live: () => Promise<readonly TunnelDetail[]>;
+  live: () => Promise<readonly ListedTunnel[]>;
   patience: number;
 }
 
-type Endpoint = Pick<TunnelDetail, 'url' | 'status' | 'last_error'>;
+type Endpoint = Pick<ListedTunnel, 'url' | 'status' | 'last_error'>;
 
 interface Findings {
   authtoken: Result;
@@ -47,10 +39,6 @@ const NOBODY: EndpointUpstream = {
   address: async () => 'http://127.0.0.1:9',
 };
 const EMBEDDED = 'embedded gateway: creates its own';
-/** The authtoken's ACL or reservations do not allow a domain or an address. */
-const DENIED: readonly string[] = ['ERR_NGROK_308', 'ERR_NGROK_316', 'ERR_NGROK_356'];
-const ONLINE_ELSEWHERE = 'ERR_NGROK_334';
-
 /** Checks that the gateway accepts the authtoken, and that it may bind the tunnels' domains. */
 export function sessionChecks(sources: SessionSources): Check[] {
   let findings: Promise<Findings> | null = null;
@@ -104,8 +92,7 @@ function neither(reason: string): Findings {
 
 function judgeRunning({ state, since, last_error }: StatusReport['session']): Result {
   if (state === 'online') return ok(`the running agent has been online since ${since}`);
-  const advice = last_error?.code ? NEW_AUTHTOKEN : 'follow the advice on the gateway; the agent keeps retrying';
-  return failed(`the running agent is ${state}${because(last_error)}`, advice);
+  return failed(`the running agent is ${state}${because(last_error)}`, sessionAdvice(last_error));
 }
 
 async function judgeLive(live: SessionSources['live'], { remote_api: own }: StatusReport): Promise<Result[]> {
@@ -121,17 +108,11 @@ async function judgeLive(live: SessionSources['live'], { remote_api: own }: Stat
 }
 
 function judgeEndpoint({ url, status, last_error }: Endpoint, name: Name): Result {
-  if (status === 'online') return ok(url);
-  const advice = last_error?.code ? adviceFor(last_error.code, name) : null;
+  // Another check reports the upstreams.
+  if (status === 'online' || status === 'degraded') return ok(url);
+  const advice = last_error?.code ? endpointAdvice(last_error.code, name) : null;
   return failed(`${url} ${status === 'failed' ? '' : 'is '}${status}${because(last_error)}`, advice);
 }
-
-function because(error: TunnelDetail['last_error']): string {
-  return error === null ? '' : `: ${[error.code, error.message].filter(Boolean).join(' ')}`;
-}
-
-const NEW_AUTHTOKEN =
-  'set NGROK_AUTHTOKEN to a valid one: create it with device-agent setup --rotate, or in the ngrok dashboard';
 
 function refused(error: unknown): Result {
   if (error instanceof DeadlineExceeded) {
@@ -172,22 +153,8 @@ async function tryName(session: GatewaySession, name: Name, ms: number): Promise
     return ok(domain);
   } catch (error) {
     if (!(error instanceof ApiError)) return skipped(messageOf(error));
-    return failed(`${domain}: ${error.message} (${error.code})`, adviceFor(error.code, name));
+    return failed(`${domain}: ${error.message} (${error.code})`, endpointAdvice(error.code, name));
   }
-}
-
-/** Null for errors whose message contains the advice. */
-function adviceFor(code: string, { domain, isOwn }: Name): string | null {
-  if (code.startsWith('ERR_AGENT_UPSTREAM_')) return upstreamAdvice(code);
-  if (code === ONLINE_ELSEWHERE && isOwn) {
-    return 'another agent has the same AGENT_DOMAIN: set a different one on each device, such as agent-2.site-a.example.com';
-  }
-  if (code === ONLINE_ELSEWHERE) return 'another agent uses this domain: stop it there, or delete the tunnel here';
-  if (code === 'ERR_NGROK_319') return `reserve ${domain} or a wildcard above it, for example with device-agent setup`;
-  if (code === 'ERR_NGROK_332')
-    return 'the gateway does not support this protocol: delete the tunnel, or use another gateway';
-  if (!DENIED.includes(code)) return null;
-  return `add an ACL rule to the authtoken, such as bind:${domain}, or use an allowed domain`;
 }
 
 function isProtocol(text: string): text is TunnelProtocol {

@@ -7,9 +7,9 @@ import { ApiError, messageOf } from '../lib/errors.ts';
 import { Limiter } from '../lib/limiter.ts';
 import { lookupName } from '../lib/network/loopback-names.ts';
 import type { Settings } from '../settings/agent-settings.ts';
+import { START_UPSTREAM, upstreamAdvice } from './advice.ts';
 import { type Check, check, failed, ok, type Result, skipped, summarize } from './finding.ts';
 
-const START_IT = 'start the upstream, or change what the tunnel forwards to';
 const ANSWER_MS = 3_000;
 /** Upstreams that are checked concurrently. */
 const MAX_TRYING = 16;
@@ -42,20 +42,13 @@ async function tryUpstream(text: string, guard: UpstreamGuard, settings: Setting
     return ok(text);
   } catch (error) {
     const isTls = upstream.kind === 'tcp' && upstream.scheme === 'https';
-    if (!isTls || isUnreachable(error)) return failed(`${text} does not answer (${messageOf(error)})`, START_IT);
+    if (!isTls || isUnreachable(error)) return failed(`${text} does not answer (${messageOf(error)})`, START_UPSTREAM);
     return failed(
       `${text}: TLS failed (${tlsProblem(error)})`,
       'if it does not use TLS, forward to http://' +
         (verify ? '; for a self-signed certificate, set AGENT_VERIFY_UPSTREAM_TLS=false' : ''),
     );
   }
-}
-
-/** The advice for an upstream that the agent rejects, by error code. */
-export function upstreamAdvice(code: string | null): string {
-  if (code === 'ERR_AGENT_UPSTREAM_UNKNOWN')
-    return 'check the name and the name server, or change what the tunnel forwards to';
-  return 'change AGENT_ALLOW_UPSTREAMS, or what the tunnel forwards to';
 }
 
 /** Whether the connection failed before TLS began. */

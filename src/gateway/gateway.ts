@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { CleanupStack } from '../lib/cleanup-stack.ts';
 import { ExpressMessages } from '../lib/http/express-messages.ts';
+import { OneTimeCodes } from '../lib/http/one-time-code.ts';
 import { descriptorLimit } from '../lib/process/descriptor-limit.ts';
 import type { EdgeLimits } from '../settings/gateway-limits.ts';
 import type { PolicyPorts } from '../traffic-policy/ports.ts';
@@ -15,6 +16,8 @@ import { DomainCertificates } from './certificates/domain-certificates.ts';
 import { type LocalCa, openLocalCa } from './certificates/local-ca/local-ca.ts';
 import { startCertificateRenewal } from './certificates/start-certificate-renewal.ts';
 import { type DescriptorShares, descriptorShares } from './descriptor-shares.ts';
+import { DeviceSightings } from './devices/device-sightings.ts';
+import { joinOrigin } from './devices/gateway-place.ts';
 import { EdgeServer } from './edge/edge-server.ts';
 import { HTTP_LIMITS } from './edge/http/http-limits.ts';
 import { lazyListener } from './edge/lazy-listener.ts';
@@ -25,7 +28,7 @@ import { type DomainSettings, gatewayDomains, ownDomainOf } from './endpoints/do
 import { urlOf } from './endpoints/endpoint-address.ts';
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts';
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts';
-import { apiHost, connectHost, sessionAddress } from './endpoints/gateway-hosts.ts';
+import { apiHost, connectHost, sessionAddress, tcpHost } from './endpoints/gateway-hosts.ts';
 import type { Labels } from './endpoints/label-selector.ts';
 import type { GatewayOptions } from './gateway-options.ts';
 import { watchProcess } from './metrics/process-watch.ts';
@@ -160,7 +163,18 @@ async function startParts(
 
   const nameOfApi = apiHost(baseDomain);
   const apiUrl = options.apiUrl ?? urlOf({ protocol: 'https', host: nameOfApi, port: ports.httpsPort });
+  const addressOfSessions = sessionAddress({ host, baseDomain, sessionPort, httpsPort: ports.httpsPort });
+  const place = {
+    ...joinOrigin(options.apiUrl ?? null, baseDomain, ports.httpsPort),
+    sessionAddress: addressOfSessions,
+    tcpHost: tcpHost(baseDomain),
+    caPem: ca.caPem,
+    publicNames: acme?.ownNames ?? ('none' as const),
+  };
   const live = new LiveWithEdges(new LiveAgents(sessions, endpoints, log), edgeIndex);
+  const sightings = new DeviceSightings(store, live, log);
+  sightings.start();
+  onStop(() => sightings.stop());
   const apiParts = {
     messages: serviceMessages,
     store,
@@ -169,6 +183,8 @@ async function startParts(
     log,
     domains,
     ipPolicies,
+    place,
+    signInCodes: new OneTimeCodes(),
     wakeCertificateRenewal: provisioning.wake,
   };
   services.set(
@@ -176,7 +192,7 @@ async function startParts(
     lazyListener(() => managementApi({ ...options, apiUrl }, apiParts), log),
   );
   return {
-    sessionAddress: sessionAddress({ host, baseDomain, sessionPort, httpsPort: ports.httpsPort }),
+    sessionAddress: addressOfSessions,
     ...ports,
     sessionPort,
     dnsPort: provisioning.dnsPort,

@@ -1,4 +1,4 @@
-import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+import { createCipheriv, createDecipheriv, createHmac, randomBytes } from 'node:crypto';
 import { chmodSync, readFileSync, statSync } from 'node:fs';
 import { hasErrno, OperatorError } from './errors.ts';
 import { createDurablySync, explainUnreadable } from './files/durable-write.ts';
@@ -52,6 +52,11 @@ export class SecretsBox {
         },
       );
     }
+  }
+
+  /** A key for another purpose, which reveals nothing about the one of the box: 256 bits in base64url. */
+  keyFor(purpose: string): string {
+    return createHmac('sha256', this.#key).update(purpose).digest('base64url');
   }
 }
 

@@ -85,12 +85,24 @@ function bound(inclusive: string, exclusive: string, issue: Bounded, limit: numb
   return `must have ${range} ${unit}, not ${length}`;
 }
 
+/** The part of a message about an unknown member that follows its name. */
+const SUPPORTED = '; supported: ';
+
+/** @returns the message about several unknown members, as if this one were the only one */
+export function unknownMemberAlone(key: string, message: string): string {
+  const end = message.lastIndexOf(SUPPORTED);
+  return message.startsWith('unknown member ') && end !== -1
+    ? `unknown member ${named(key)}${message.slice(end)}`
+    : message;
+}
+
 /** Truncates unknown names: a secret may be in the wrong place. */
+const named = (key: string) => JSON.stringify(key.slice(0, MAX_KEY));
+
 function unknownMember(keys: readonly string[], schema: unknown): string {
-  const named = keys.slice(0, MAX_KEYS).map((key) => JSON.stringify(key.slice(0, MAX_KEY)));
   const known = (schema as z.core.$ZodObject | undefined)?._zod.def.shape ?? {};
   const supported = Object.keys(known).join(', ') || 'none';
-  return `unknown member ${named.join(', ')}; supported: ${supported}`;
+  return `unknown member ${keys.slice(0, MAX_KEYS).map(named).join(', ')}${SUPPORTED}${supported}`;
 }
 
 /** Describes the alternative that the input has the type of, or else all alternatives. */

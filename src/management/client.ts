@@ -1,4 +1,4 @@
-import { type CallOptions, Collection, EdgeModule, ReadableCollection } from './collection.ts';
+import { type CallOptions, Collection, call, EdgeModule, ReadableCollection } from './collection.ts';
 import { OPERATIONS } from './operations.ts';
 import type { ApiKey, ApiKeyCreate, ApiKeyUpdate } from './resources/api-key.ts';
 import type { BotUser, BotUserCreate, BotUserUpdate } from './resources/bot-user.ts';
@@ -8,12 +8,14 @@ import type {
   CertificateAuthorityUpdate,
 } from './resources/certificate-authority.ts';
 import type { Credential, CredentialCreate, CredentialUpdate } from './resources/credential.ts';
+import type { Device, DeviceUpdate } from './resources/device.ts';
 import type { Endpoint } from './resources/endpoint.ts';
 import type {
   EndpointConfiguration,
   EndpointConfigurationCreate,
   EndpointConfigurationUpdate,
 } from './resources/endpoint-configuration.ts';
+import type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment-key.ts';
 import type {
   HttpResponseBackend,
   HttpResponseBackendCreate,
@@ -93,6 +95,10 @@ export class ManagementClient {
     EndpointConfigurationUpdate,
     EndpointConfiguration
   >;
+  /** Keys with which devices join a site; only the response to `create` contains `code`. */
+  readonly enrolmentKeys: Collection<EnrolmentKeyCreate, EnrolmentKeyUpdate, EnrolmentKey>;
+  /** Devices that have joined. */
+  readonly devices: Devices;
   /** Public URLs that are online. */
   readonly endpoints: ReadableCollection<Endpoint>;
   /** Tunnels of connected agents. */
@@ -116,6 +122,8 @@ export class ManagementClient {
     this.credentials = new Collection(transport, OPERATIONS.credentials);
     this.apiKeys = new Collection(transport, OPERATIONS.apiKeys);
     this.endpointConfigurations = new Collection(transport, OPERATIONS.endpointConfigurations);
+    this.enrolmentKeys = new Collection(transport, OPERATIONS.enrolmentKeys);
+    this.devices = new Devices(transport, OPERATIONS.devices);
     this.endpoints = new ReadableCollection(transport, OPERATIONS.endpoints);
     this.tunnels = new ReadableCollection(transport, OPERATIONS.tunnels);
     this.tunnelSessions = new TunnelSessions(transport, OPERATIONS.tunnelSessions);
@@ -186,5 +194,33 @@ export class TunnelSessions extends ReadableCollection<TunnelSession> {
   /** Asks the agent to update itself. */
   async update(id: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(OPERATIONS.tunnelSessions.update, { id, signal });
+  }
+}
+
+/** Devices that have joined with an enrolment key. */
+export class Devices extends ReadableCollection<Device> {
+  /** Changes the members in the body. A new name takes effect when the device joins again. */
+  update(id: string, body: DeviceUpdate, { signal }: CallOptions = {}): Promise<Device> {
+    return call(this.transport, OPERATIONS.devices.update, { id, body, signal });
+  }
+
+  /** Deletes the device with its authtoken; it can join again with a valid code. */
+  async delete(id: string, { signal }: CallOptions = {}): Promise<void> {
+    await this.transport.send(OPERATIONS.devices.delete, { id, signal });
+  }
+
+  /** Lets a device join that waits for it. */
+  approve(id: string, { signal }: CallOptions = {}): Promise<Device> {
+    return call(this.transport, OPERATIONS.devices.approve, { id, signal });
+  }
+
+  /** Takes the device's authtoken, which ends its session; it cannot join again. */
+  revoke(id: string, { signal }: CallOptions = {}): Promise<Device> {
+    return call(this.transport, OPERATIONS.devices.revoke, { id, signal });
+  }
+
+  /** Gives the device another authtoken when it joins again. */
+  rotate(id: string, { signal }: CallOptions = {}): Promise<Device> {
+    return call(this.transport, OPERATIONS.devices.rotate, { id, signal });
   }
 }

@@ -22,7 +22,9 @@ export interface CnameFinding {
 const MAX_CHAIN = 8;
 
 /** The records that a domain requires; none below the gateway's own domain. */
-export function requiredRecords(domain: ReservedDomain): CnameRecord[] {
+export function requiredRecords(
+  domain: Pick<ReservedDomain, 'domain' | 'cname_target' | 'acme_challenge_cname_target'>,
+): CnameRecord[] {
   const records: CnameRecord[] = [];
   if (domain.cname_target !== null) {
     records.push({ name: domain.domain, target: domain.cname_target, purpose: 'traffic' });

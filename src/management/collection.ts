@@ -48,7 +48,7 @@ interface ModuleOperations<Body, Answer> {
 }
 
 /** Calls an operation and parses its response, without members that the schema does not define. */
-async function call<Answer>(
+export async function call<Answer>(
   transport: Transport,
   operation: Operation<z.ZodType | null, z.ZodType<Answer>>,
   particulars: Call,

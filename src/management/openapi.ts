@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { ErrorBody, errorResponse, type Json, jsonSchema } from '../lib/http/openapi.ts';
 import { allOperations, type Operation } from './operations.ts';
+import { CA_PATH, ENROLMENTS_PATH, Enrolment, EnrolmentRequest } from './resources/enrolment.ts';
 import { idPattern } from './resources/resource.ts';
 
 /** Members of the document besides the operations. */
@@ -13,7 +14,7 @@ export interface OpenApiOptions {
 
 const ERRORS = {
   400: 'The request is not valid, or conflicts with something that exists.',
-  403: 'The API key is missing, malformed, unknown or revoked.',
+  403: 'The API key, or the secret of an enrolment key, is missing, malformed, unknown or revoked.',
   404: 'The id or the path does not exist.',
   415: 'The Content-Type is not JSON.',
   429: 'Too many requests; Retry-After says when to retry.',
@@ -41,14 +42,52 @@ export function openApiDocument({ baseUrl, version }: OpenApiOptions): Json {
     },
     servers: [{ url: baseUrl }],
     security: [{ apiKey: [] }],
-    tags: [...new Set(allOperations().map(({ family }) => family))].map((name) => ({ name })),
-    paths,
+    tags: [...new Set(allOperations().map(({ family }) => family)), 'enrolments'].map((name) => ({ name })),
+    paths: { ...paths, ...enrolmentPaths() },
     components: {
       securitySchemes: { apiKey: { type: 'http', scheme: 'bearer' } },
       schemas: { Error: jsonSchema(ErrorBody, 'output') },
       responses: Object.fromEntries(
         Object.entries(ERRORS).map(([status, text]) => [`Error${status}`, errorResponse(text)]),
       ),
+    },
+  };
+}
+
+/** What devices call when they join: without an API key and a version. */
+function enrolmentPaths(): Record<string, Json> {
+  return {
+    [CA_PATH]: {
+      get: {
+        operationId: 'enrolments.ca',
+        summary: 'Get the certificate of the gateway’s CA',
+        description: 'Needs no API key. The code of an enrolment key has its SHA-256.',
+        security: [],
+        tags: ['enrolments'],
+        responses: {
+          200: { description: 'Success.', content: { 'application/x-pem-file': { schema: { type: 'string' } } } },
+        },
+      },
+    },
+    [ENROLMENTS_PATH]: {
+      post: {
+        operationId: 'enrolments.create',
+        summary: 'Enrol a device',
+        description:
+          'Needs no API key, but the secret of an enrolment key. The same install key gets the same device and authtoken again, without the secret. Refusals are slowed down.',
+        security: [],
+        tags: ['enrolments'],
+        requestBody: requestBody(EnrolmentRequest),
+        responses: {
+          200: {
+            description: 'Success, or waiting for an approval.',
+            content: { 'application/json': { schema: jsonSchema(Enrolment, 'output') } },
+          },
+          ...Object.fromEntries(
+            [400, 403, 415, 429, 500, 503].map((status) => [status, { $ref: `#/components/responses/Error${status}` }]),
+          ),
+        },
+      },
     },
   };
 }
@@ -138,11 +177,10 @@ function nullMeansAbsent(schema: Json): Json {
 
 function nullable(schema: Json): Json {
   if (Array.isArray(schema.anyOf)) return { ...schema, anyOf: [...schema.anyOf, { type: 'null' }] };
-  return {
-    ...schema,
-    type: [schema.type, 'null'],
-    ...(Array.isArray(schema.enum) && { enum: [...schema.enum, null] }),
-  };
+  const { type, enum: values, ...rest } = schema;
+  if (values === undefined) return { ...schema, type: [type, 'null'] };
+  // Not null among the values: from those with a default, openapi-generator makes Go code that does not compile.
+  return { ...rest, anyOf: [{ type, enum: values }, { type: 'null' }] };
 }
 
 function success({ answer, listKey }: Operation): Json {

@@ -3,8 +3,10 @@ import { apiKeys } from './resources/api-key.ts';
 import { botUsers, serviceUsers } from './resources/bot-user.ts';
 import { certificateAuthorities } from './resources/certificate-authority.ts';
 import { credentials } from './resources/credential.ts';
+import { devices } from './resources/device.ts';
 import { endpoints } from './resources/endpoint.ts';
 import { endpointConfigurations } from './resources/endpoint-configuration.ts';
+import { enrolmentKeys } from './resources/enrolment-key.ts';
 import { httpResponseBackends } from './resources/http-response-backend.ts';
 import { ipPolicies } from './resources/ip-policy.ts';
 import { ipPolicyRules } from './resources/ip-policy-rule.ts';
@@ -73,9 +75,12 @@ function readable<A extends z.ZodType>(resource: ReadableResource<A>) {
 function writable<C extends z.ZodType, U extends z.ZodType, A extends z.ZodType>(resource: Resource<C, U, A>) {
   const { name, answer } = resource;
   const create = change('POST', resource, '', `Create a new ${name}`, resource.create, answer);
-  const updating = `Update one ${name}; absent members stay unchanged`;
-  const update = change('PATCH', resource, '/{id}', updating, resource.update, answer);
+  const update = change('PATCH', resource, '/{id}', updating(name), resource.update, answer);
   return { create, ...readable(resource), update, delete: remove(resource, '/{id}', `Delete one ${name}`) };
+}
+
+function updating(name: string): string {
+  return `Update one ${name}; absent members stay unchanged`;
 }
 
 /** The three operations of one module of a TLS edge. */
@@ -97,6 +102,14 @@ function sessionAction(action: 'restart' | 'stop' | 'update'): Operation<null, n
   const summary = `Ask the agent of a tunnel session to ${action}`;
   return { ...remove(tunnelSessions, `/{id}/${action}`, summary), method: 'POST' };
 }
+
+/** Changes the state of a device; answers with the device. */
+function deviceAction(action: DeviceAction, summary: string): Operation<null, typeof devices.answer> {
+  return { ...get(devices, `/{id}/${action}`, summary, devices.answer), method: 'POST' };
+}
+
+/** What can be done with a device. */
+export type DeviceAction = 'approve' | 'revoke' | 'rotate';
 
 /** Every operation of the API, by family. */
 export const OPERATIONS = {
@@ -136,6 +149,15 @@ export const OPERATIONS = {
   credentials: writable(credentials),
   apiKeys: writable(apiKeys),
   endpointConfigurations: writable(endpointConfigurations),
+  enrolmentKeys: writable(enrolmentKeys),
+  devices: {
+    ...readable(devices),
+    update: change('PATCH', devices, '/{id}', updating(devices.name), devices.update, devices.answer),
+    delete: remove(devices, '/{id}', 'Delete one device with its authtoken; it can join again with a valid code'),
+    approve: deviceAction('approve', 'Approve a device that waits for it'),
+    revoke: deviceAction('revoke', 'Revoke the authtoken of a device; it cannot join again'),
+    rotate: deviceAction('rotate', 'Replace the authtoken of a device when it joins again'),
+  },
   endpoints: readable(endpoints),
   tunnels: readable(tunnels),
   tunnelSessions: {

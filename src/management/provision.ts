@@ -16,6 +16,8 @@ export interface ProvisionPlan {
   domain: string;
   /** Name of the bot user that owns the site's authtokens. */
   bot: string;
+  /** TCP addresses that the site's tunnels may use, `host:port` or `host:first-last`. Default: none. */
+  tcp?: string | undefined;
   /** Whether to wait for DNS and the certificate. Default: true. */
   wait?: boolean | undefined;
   /** Whether to replace the authtoken of an earlier run, which ends its sessions. Default: false. */
@@ -84,7 +86,8 @@ export async function provision(
     if (certificateState(domain) === 'pending') domain = await awaitCertificate(run, domain);
   }
   // Created last, as its value is shown once: an interrupted wait must not lose it.
-  const authtoken = await ensureAuthtoken(run, bot, `bind:${name}`, plan.rotate === true);
+  const acl = [`bind:${name}`, ...(plan.tcp === undefined ? [] : [`bind:${plan.tcp}`])];
+  const authtoken = await ensureAuthtoken(run, bot, acl, plan.rotate === true);
   return { domain, bot, records, certificate: certificateState(domain), authtoken };
 }
 
@@ -146,13 +149,16 @@ async function ensureBot({ client, report, signal }: Run, name: string): Promise
   return bot;
 }
 
-async function ensureAuthtoken(run: Run, bot: BotUser, rule: string, rotate: boolean): Promise<Authtoken> {
+async function ensureAuthtoken(run: Run, bot: BotUser, acl: string[], rotate: boolean): Promise<Authtoken> {
   const { client, signal } = run;
   try {
-    const existing = await findCredentials(run, bot, rule);
+    const existing = await findCredentials(run, bot, acl[0] ?? '');
     const [newest] = existing;
-    if (newest && !rotate) return { kind: 'existing', id: newest.id };
-    const body = { owner_id: bot.id, acl: [rule], description: bot.name, metadata: MARK };
+    if (newest && !rotate) {
+      await allow(run, newest, acl);
+      return { kind: 'existing', id: newest.id };
+    }
+    const body = { owner_id: bot.id, acl, description: bot.name, metadata: MARK };
     const { id, token } = await client.credentials.create(body, { signal });
     // Old ones are deleted last, so that devices keep a valid authtoken after a failure.
     const notDeleted = await deleteAll(run, existing);
@@ -160,8 +166,15 @@ async function ensureAuthtoken(run: Run, bot: BotUser, rule: string, rotate: boo
   } catch (error) {
     const isUnsupported = error instanceof ManagementError && error.isNotFound && error.code === null;
     if (!isUnsupported) throw error;
-    return { kind: 'by-hand', owner: bot.id, acl: rule };
+    return { kind: 'by-hand', owner: bot.id, acl: acl.join(', ') };
   }
+}
+
+/** Adds the missing rules, so that devices keep their authtoken. */
+async function allow({ client, signal }: Run, { id, acl }: Credential, wanted: readonly string[]): Promise<void> {
+  const present = acl ?? [];
+  const missing = wanted.filter((rule) => !present.includes(rule));
+  if (missing.length > 0) await client.credentials.update(id, { acl: [...present, ...missing] }, { signal });
 }
 
 /** @returns those that could not be deleted; never throws, so that the new authtoken is always shown */
@@ -181,12 +194,12 @@ async function deleteAll(
   return failures;
 }
 
-/** @returns the credentials of earlier runs for this bot user and rule, newest first */
+/** @returns the credentials of earlier runs for this bot user with this rule, newest first */
 async function findCredentials({ client, signal }: Run, bot: BotUser, rule: string): Promise<Credential[]> {
   const found: Credential[] = [];
   for await (const credential of client.credentials.all({ signal })) {
     const isOwn = credential.owner_id === bot.id && credential.metadata === MARK;
-    if (isOwn && credential.acl?.length === 1 && credential.acl[0] === rule) found.push(credential);
+    if (isOwn && credential.acl?.includes(rule)) found.push(credential);
   }
   return found;
 }

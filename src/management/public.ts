@@ -2,7 +2,7 @@
 
 export { OperatorError } from '../lib/errors.ts';
 export type { Clock } from '../lib/time/clock.ts';
-export { ManagementClient, type ReservedDomains, type TlsEdges, type TunnelSessions } from './client.ts';
+export { type Devices, ManagementClient, type ReservedDomains, type TlsEdges, type TunnelSessions } from './client.ts';
 export { type CnameRecord, zoneFileLine } from './cname-record.ts';
 export type { CallOptions, Collection, EdgeModule, ListOptions, Page, ReadableCollection } from './collection.ts';
 export { NotReadyInTime } from './domain-readiness.ts';
@@ -18,12 +18,15 @@ export type {
   CertificateAuthorityUpdate,
 } from './resources/certificate-authority.ts';
 export type { Credential, CredentialCreate, CredentialUpdate } from './resources/credential.ts';
+export type { Device, DeviceUpdate } from './resources/device.ts';
 export type { Endpoint } from './resources/endpoint.ts';
 export type {
   EndpointConfiguration,
   EndpointConfigurationCreate,
   EndpointConfigurationUpdate,
 } from './resources/endpoint-configuration.ts';
+export type { Enrolment, EnrolmentRequest } from './resources/enrolment.ts';
+export type { EnrolmentKey, EnrolmentKeyCreate, EnrolmentKeyUpdate } from './resources/enrolment-key.ts';
 export type {
   HttpResponseBackend,
   HttpResponseBackendCreate,

@@ -100,5 +100,5 @@ async function canStart({ credential, ...service }: Service, host: Host): Promis
   const file = await stat(`${host.root}${credential.file}`).catch(() => null);
   if (file !== null && file.size > 0) return true;
   const settings = (await readIfAny(host, settingsFileOf({ credential, ...service }))) ?? '';
-  return /^\s*(NGROK_AUTHTOKEN|NGROK_AUTHTOKEN_FILE)=\S|^\s*AGENT_GATEWAY="?embedded/m.test(settings);
+  return /^\s*(NGROK_AUTHTOKEN|NGROK_AUTHTOKEN_FILE|AGENT_JOIN_CODE)=\S|^\s*AGENT_GATEWAY="?embedded/m.test(settings);
 }

@@ -32,7 +32,7 @@ export const AGENT_SERVICE: Service = {
   nodeOptions: ['--max-semi-space-size=1'],
   reloads: true,
   // Without an authtoken, the service must not start an embedded gateway, which is reachable only locally.
-  environment: ['AGENT_GATEWAY=remote'],
+  environment: ['AGENT_GATEWAY=remote', 'AGENT_TUNNELS_DIR=/etc/device-agent/tunnels.d'],
   credential: { name: 'ngrok-authtoken', file: AUTHTOKEN_FILE },
   needs: null,
   irreplaceable: null,
@@ -40,6 +40,8 @@ export const AGENT_SERVICE: Service = {
   settings: `# Settings of the device-agent service; docs/settings.md lists all settings.
 # systemctl reload device-agent applies LOG_LEVEL, DEFAULT_POLICIES and the API token; a restart applies everything.
 # The authtoken belongs in ${AUTHTOKEN_FILE}, readable only by root.
+# device-agent join <code> writes all of these; on an image, AGENT_JOIN_CODE does so at the first start.
+#AGENT_JOIN_CODE=
 #AGENT_DOMAIN=agent.site-a.example.com
 #NGROK_SERVER_ADDR=connect.gateway.example.com:443
 #NGROK_CA_CERT=/etc/device-agent/gateway-ca.pem
@@ -57,7 +59,10 @@ export const GATEWAY_SERVICE: Service = {
   environment: [],
   credential: null,
   // Otherwise, it would serve names below localhost, which nobody else can reach.
-  needs: { line: /^\s*GATEWAY_DOMAIN=\S/m, advice: 'set GATEWAY_DOMAIN, the ports and GATEWAY_HOST (docs/gateway.md)' },
+  needs: {
+    line: /^\s*GATEWAY_DOMAIN=\S/m,
+    advice: 'set GATEWAY_DOMAIN, GATEWAY_HOST and the ports, or run `device-agent gateway init`, which does',
+  },
   irreplaceable: "the gateway's accounts, domains and authtokens, its certificate authority and its encryption key",
   // For ports 80, 443 and 53.
   capabilities: ['CAP_NET_BIND_SERVICE'],

@@ -50,12 +50,16 @@ export interface Settings {
     /** API token; null: generated into the data folder. */
     token: string | null;
   };
+  /** Where new tunnels get their names; null: the gateway chooses. */
+  site: { domain: string; deviceName: string | null } | null;
   allowUpstreams: UpstreamRules;
   verifyUpstreamTls: boolean;
   /** Reads the operating system's CAs. */
   systemCas: () => string;
   dataDir: string;
   defaultPolicies: string;
+  /** Folder with files that declare tunnels; null: none. */
+  tunnelsDir: string | null;
   log: LogSettings;
 }
 
@@ -122,11 +126,13 @@ function agentSettings(values: Parsed, path: (value: string) => string, problems
       requireToken: values.AGENT_API_AUTH !== 'none',
       token: apiToken(values, path, problems),
     },
+    site: values.AGENT_SITE === null ? null : { domain: values.AGENT_SITE, deviceName: values.AGENT_NAME },
     allowUpstreams: values.AGENT_ALLOW_UPSTREAMS ?? parseUpstreamRules('loopback'),
     verifyUpstreamTls: values.AGENT_VERIFY_UPSTREAM_TLS !== 'false',
     systemCas: () => systemCas(process.env.SSL_CERT_FILE || null),
     dataDir: path(values.DATA_DIR ?? ''),
     defaultPolicies: values.DEFAULT_POLICIES === null ? PACKAGED_POLICIES : path(values.DEFAULT_POLICIES),
+    tunnelsDir: values.AGENT_TUNNELS_DIR === null ? null : path(values.AGENT_TUNNELS_DIR),
     log: logSettings(values),
   };
 }
@@ -142,6 +148,7 @@ function gatewaySettings(values: Parsed, path: (value: string) => string, proble
     problems.push(
       `NGROK_AUTHTOKEN is not set, but ${serverAddr === null ? 'AGENT_GATEWAY=remote' : 'NGROK_SERVER_ADDR'} requires it: ` +
         `set it, or set NGROK_AUTHTOKEN_FILE to a file that contains only the authtoken (${AUTHTOKEN_FILE} for the service); ` +
+        'or join a gateway of your own with device-agent join <code>; ' +
         'or set AGENT_GATEWAY=embedded for tunnels that only this machine can reach',
     );
   }
@@ -174,12 +181,16 @@ function trustedCas(values: Parsed, path: (value: string) => string, problems: s
   return pem === null ? null : { pem };
 }
 
+/** Whether a gateway is ngrok's cloud; null is its default address. */
+export function isCloudAddress(serverAddr: string | null): boolean {
+  return serverAddr === null || CLOUD_HOST.test(serverAddr);
+}
+
 /** ngrok may change its side of the protocol at any time, together with the SDK. */
 function connectorKind(values: Parsed, gateway: GatewaySettings, problems: string[]): ConnectorKind {
   const { AGENT_CONNECTOR: kind } = values;
   if (kind !== 'native') return 'sdk';
-  const isCloud = gateway.kind === 'remote' && (gateway.serverAddr === null || CLOUD_HOST.test(gateway.serverAddr));
-  if (isCloud) {
+  if (gateway.kind === 'remote' && isCloudAddress(gateway.serverAddr)) {
     problems.push(
       'AGENT_CONNECTOR=native: only works with a gateway of your own; set NGROK_SERVER_ADDR to its address, or remove AGENT_CONNECTOR',
     );

@@ -89,7 +89,7 @@ function edgeLimits(values: Parsed): EdgeLimits {
 
 function acmeSettings(values: Parsed, path: (value: string) => string, problems: string[]): AcmeSettings | null {
   const domain = values.GATEWAY_DOMAIN ?? '';
-  const fallback = isPublic(domain) ? ACME_DIRECTORIES.letsencrypt : LOCAL_CA;
+  const fallback = isPublicDomain(domain) ? ACME_DIRECTORIES.letsencrypt : LOCAL_CA;
   const directoryUrl = values.GATEWAY_ACME_DIRECTORY ?? fallback ?? LOCAL_CA;
   const { GATEWAY_ACME_EAB_KID: kid, GATEWAY_ACME_EAB_HMAC: hmacKey } = values;
   if ((kid === null) !== (hmacKey === null)) {
@@ -113,8 +113,8 @@ function acmeSettings(values: Parsed, path: (value: string) => string, problems:
   };
 }
 
-/** False for names that no public CA certifies: single labels and reserved ones (RFC 6761, 6762, 8375). */
-function isPublic(domain: string): boolean {
+/** Whether public CAs certify a name. They do not for single labels and reserved names (RFC 6761, 6762, 8375). */
+export function isPublicDomain(domain: string): boolean {
   return domain.includes('.') && !/\.(localhost|local|internal|test|example|invalid|lan|home\.arpa)$/.test(domain);
 }
 

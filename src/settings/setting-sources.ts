@@ -13,20 +13,52 @@ const AUTHTOKEN_CREDENTIAL = 'ngrok-authtoken';
 /** Secrets that can be set directly or as a file with `_FILE`. */
 const SECRETS: readonly VariableName[] = ['NGROK_AUTHTOKEN', 'AGENT_API_TOKEN'];
 
+/** What an agent got when it joined at its first start, in its data folder. */
+export const JOINED_SETTINGS = 'joined.env';
+
 /**
  * Reads all sources. From the strongest: the file in SETTINGS_FILE, like systemd's EnvironmentFile; the environment;
- * `.env` in the folder; systemd credentials.
+ * `.env` in the folder; systemd credentials; what the agent got when it joined at its first start.
  *
  * @throws {OperatorError} when a file is unreadable
  */
 export function gatherTexts(env: NodeJS.ProcessEnv, folder: string): Texts {
+  const set = gatherOwnTexts(env, folder);
+  const joined = readJoined(dataFolder(set, folder));
+  const texts = overridden(joined, set);
+  // The name in an image is only the wanted one: its devices cannot all have it.
+  const isSameSite = joined.AGENT_NAME !== undefined && texts.AGENT_SITE === joined.AGENT_SITE;
+  return isSameSite ? { ...texts, AGENT_NAME: joined.AGENT_NAME ?? '' } : texts;
+}
+
+/** The sources without what the agent got when it joined; throws as {@link gatherTexts}. */
+export function gatherOwnTexts(env: NodeJS.ProcessEnv, folder: string): Texts {
   const sources = [
     credentials(env),
     readDotenv(resolve(folder, '.env')),
     fromEnvironment(env),
     settingsFile(env, folder),
   ];
-  return sources.reduce((below, above) => ({ ...withoutOverridden(below, above), ...above }));
+  return sources.reduce(overridden);
+}
+
+/** Not readable for users other than the service's, who can still call its API. */
+function readJoined(folder: string): Texts {
+  try {
+    return fromEnvironment(parseDotenv(readFileSync(join(folder, JOINED_SETTINGS))));
+  } catch (error) {
+    if (['ENOENT', 'ENOTDIR', 'EACCES'].some((code) => hasErrno(error, code))) return {};
+    throw new OperatorError(`cannot read ${join(folder, JOINED_SETTINGS)}: ${messageOf(error)}`, 2);
+  }
+}
+
+/** The data folder, before the settings are checked. */
+export function dataFolder(texts: Texts, folder: string): string {
+  return resolve(folder, texts.DATA_DIR ?? 'data');
+}
+
+function overridden(below: Texts, above: Texts): Texts {
+  return { ...withoutOverridden(below, above), ...above };
 }
 
 /**

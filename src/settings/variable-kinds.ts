@@ -1,5 +1,5 @@
 import { isIP, isIPv4, isIPv6 } from 'node:net';
-import type { PortRange } from '../lib/network/port-range.ts';
+import { type PortRange, parsePortRange } from '../lib/network/port-range.ts';
 import { type ProxyRules, type ProxyServer, parseNoProxy, parseProxy } from '../lib/network/proxy-rules.ts';
 
 /** A setting: an environment variable with its meaning, its default and the values that it allows. */
@@ -67,14 +67,10 @@ function parsePort(value: string): number {
 
 /** Parses to null for `off`. */
 export const portRange = (meaning: string, fallback: string): Variable<PortRange | null> =>
-  kind(meaning, 'a range such as 20000-20999, one port, or off', parsePortRange, { default: fallback });
+  kind(meaning, 'a range such as 20000-20999, one port, or off', portRangeOrOff, { default: fallback });
 
-function parsePortRange(value: string): PortRange | null {
-  if (value.toLowerCase() === 'off') return null;
-  const [, first = '', last = first] = /^(\d{1,5})(?:-(\d{1,5}))?$/.exec(value) ?? [];
-  const range = { first: Number(first), last: Number(last) };
-  if (range.first < 1 || range.last > 65_535 || range.first > range.last) throw new Error('not a range of ports');
-  return range;
+function portRangeOrOff(value: string): PortRange | null {
+  return value.toLowerCase() === 'off' ? null : parsePortRange(value);
 }
 
 export const oneOf = <T extends string>(meaning: string, values: readonly T[], fallback: T): Variable<T> => {
@@ -95,6 +91,15 @@ function parseHostname(value: string): string {
     throw new Error('not a hostname');
   }
   if (/(?:^|\.)\d+$/.test(name)) throw new Error('ends in a number, like an IP address');
+  return name;
+}
+
+export const deviceLabel = (meaning: string, extras?: Extras): Variable<string> =>
+  kind(meaning, 'letters, digits and single inner hyphens, at most 40', parseDeviceLabel, extras);
+
+function parseDeviceLabel(value: string): string {
+  const name = value.toLowerCase();
+  if (name.length > 40 || !/^[a-z0-9]+(-[a-z0-9]+)*$/.test(name)) throw new Error('not the name of a device');
   return name;
 }
 

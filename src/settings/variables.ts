@@ -4,6 +4,7 @@ import { parseUpstreamRules, type UpstreamRules } from './upstream-rules.ts';
 import {
   acmeDirectory,
   count,
+  deviceLabel,
   email,
   encryptionKey,
   file,
@@ -81,6 +82,21 @@ const AGENT_API = {
   ),
 };
 
+const SITE = {
+  AGENT_JOIN_CODE: secret(
+    'Code with which the device joins a site at its first start; `device-agent gateway invite` prints it. What it gets is kept in DATA_DIR and counts less than other settings',
+    'a code of `device-agent gateway invite`',
+  ),
+  AGENT_SITE: hostname(
+    'Domain of the site that the device belongs to: tunnels without a domain, or with a single label, get names below it. `device-agent join` sets it',
+    { otherwise: 'the gateway chooses names', example: 'site-a.example.com' },
+  ),
+  AGENT_NAME: deviceLabel(
+    'Name of the device at its site: names of its tunnels are `<label>-<name>.<site>`. `device-agent join` sets it, and without it asks for the hostname',
+    { otherwise: 'tunnels are `<label>.<site>`', example: 'cabinet-7' },
+  ),
+};
+
 const TUNNELS = {
   AGENT_ALLOW_UPSTREAMS: {
     meaning:
@@ -101,6 +117,11 @@ const TUNNELS = {
     {
       otherwise: 'the packaged `defaults/policies.json`',
     },
+  ),
+  AGENT_TUNNELS_DIR: file(
+    'Folder with YAML or JSON files that declare tunnels, which are created or changed at the start',
+    '/etc/device-agent/tunnels.d',
+    { otherwise: 'none; `/etc/device-agent/tunnels.d` for the service' },
   ),
 };
 
@@ -236,6 +257,7 @@ export const SETTING_GROUPS: readonly {
   { title: 'Connection to the gateway', usedBy: 'the agent', variables: CONNECTION },
   { title: 'Proxies', usedBy: 'the agent, `setup`', variables: PROXIES },
   { title: 'The agent’s API', usedBy: 'the agent', variables: AGENT_API },
+  { title: 'Site', usedBy: 'the agent, `join`', variables: SITE },
   { title: 'Tunnels', usedBy: 'the agent', variables: TUNNELS },
   { title: 'Gateway', usedBy: 'the embedded and the standalone gateway', variables: GATEWAY },
   { title: 'Standalone gateway', usedBy: '`gateway`', variables: STANDALONE_GATEWAY },
@@ -249,6 +271,7 @@ export const VARIABLES = {
   ...CONNECTION,
   ...PROXIES,
   ...AGENT_API,
+  ...SITE,
   ...TUNNELS,
   ...GATEWAY,
   ...STANDALONE_GATEWAY,

@@ -97,6 +97,24 @@ export function toTrafficPolicy<Rule extends PlacedRule>(
 }
 
 /**
+ * Rewrites the places in a text about a translated policy to those of its original, as `inbound[0]` instead of
+ * `on_http_request[0]`.
+ *
+ * @param translated what {@link toTrafficPolicy} made of `original`
+ */
+export function withOriginalPlaces(text: string, translated: TrafficPolicyDocument, original: PolicyInput): string {
+  return text.replace(/\b(on_\w+)\[(\d+)\]/g, (place, phase: Phase, at: string) => {
+    const rule = PHASES.includes(phase) ? translated[phase]?.[Number(at)] : undefined;
+    if (rule === undefined) return place;
+    for (const list of ['inbound', 'outbound'] as const) {
+      const index = original[list]?.indexOf(rule) ?? -1;
+      if (index !== -1) return `${list}[${index}]`;
+    }
+    return place;
+  });
+}
+
+/**
  * Selects the default policies that a tunnel of this protocol can run. Default policies apply to all tunnels, so rules that
  * do not fit are left out, not rejected. `deny` stays, without its status.
  *

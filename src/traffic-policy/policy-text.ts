@@ -106,7 +106,7 @@ function parseText(text: string): unknown {
 }
 
 /** Limits aliases, which can multiply. The core schema has only values of JSON, for example no timestamps. */
-const YAML_OPTIONS = { maxAliasCount: 20, schema: 'core', logLevel: 'error', prettyErrors: false } as const;
+export const YAML_OPTIONS = { maxAliasCount: 20, schema: 'core', logLevel: 'error', prettyErrors: false } as const;
 
 /**
  * Like the library's function, but refuses deep nesting before it: the library goes as deep as the text, and V8 can end the
@@ -115,10 +115,15 @@ const YAML_OPTIONS = { maxAliasCount: 20, schema: 'core', logLevel: 'error', pre
  * @throws {PolicyRefused} for text that is nested too deeply
  */
 function parseYaml(text: string): unknown {
+  refuseDeepYaml(text);
+  return parse(text, YAML_OPTIONS);
+}
+
+/** @throws {PolicyRefused} for text that is nested too deeply to be parsed */
+export function refuseDeepYaml(text: string): void {
   // Each level takes at least one of these.
   const levels = text.match(/[[{]|[-?:](?=\s|$)/g)?.length ?? 0;
   if (levels > MAX_NESTING && isDeepYaml(text)) throw tooDeep();
-  return parse(text, YAML_OPTIONS);
 }
 
 /** The library's parser builds a tree of tokens without recursion. */

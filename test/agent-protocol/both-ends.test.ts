@@ -194,7 +194,7 @@ function distant(ms: number): { near: Duplex; far: Duplex; flying: () => number 
 
 describe('peers that support larger windows', () => {
   /** Sends bulk from the agent to the gateway. */
-  async function flyingOf(budget: number, mebibytes: number, paused = false): Promise<number> {
+  async function flyingOf(budget: MemoryBudget, mebibytes: number, paused = false): Promise<number> {
     const { near, far, flying } = distant(20);
     const user = { accept() {}, ended() {} };
     const agent = new Connection(near, user, 'agent');
@@ -209,7 +209,7 @@ describe('peers that support larger windows', () => {
       };
       let count = 0;
       const gateway = new Connection(far, { accept, ended() {} });
-      gateway.trust(new MemoryBudget(budget));
+      gateway.trust(budget);
       gateway.roundTrip.add(40, performance.now());
       gateway.extend(LARGEST_WINDOW);
       gateway.start();
@@ -231,13 +231,29 @@ describe('peers that support larger windows', () => {
     return flying();
   }
 
+  const budgetOf = (mebibytes: number, whole?: MemoryBudget) => new MemoryBudget(mebibytes * 1_048_576, whole);
+
   it('have megabytes on their way, unlike others', async () => {
-    expect(await flyingOf(128 * 1_048_576, 12)).toBeGreaterThan(6 * WINDOW);
+    expect(await flyingOf(budgetOf(128), 12)).toBeGreaterThan(6 * WINDOW);
+  });
+
+  it('leave less room to the other sessions of a gateway while they may send more', async () => {
+    const whole = budgetOf(128);
+    const other = budgetOf(128, whole);
+    const before = other.room;
+    let least = before;
+    const watch = setInterval(() => {
+      least = Math.min(least, other.room);
+    }, 1);
+    await flyingOf(budgetOf(128, whole), 12);
+    clearInterval(watch);
+    expect(before - least).toBeGreaterThan(2 * WINDOW);
+    expect(other.room).toBe(before);
   });
 
   it('have no more on their way than memory allows, or than the receiver reads', async () => {
-    expect(await flyingOf(4 * 1_048_576, 4)).toBeLessThan(4 * WINDOW);
-    expect(await flyingOf(128 * 1_048_576, 12, true)).toBeLessThan(6 * WINDOW);
+    expect(await flyingOf(budgetOf(4), 4)).toBeLessThan(4 * WINDOW);
+    expect(await flyingOf(budgetOf(128), 12, true)).toBeLessThan(6 * WINDOW);
   });
 
   it('take anything but a size for no support', () => {

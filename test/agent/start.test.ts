@@ -84,3 +84,20 @@ it('a stop during the start of the embedded gateway ends the agent in order', as
   await giveKey();
   expect(await ended).toBe(0);
 });
+
+it('an API that other machines can reach is logged as unencrypted, one on loopback is not', async () => {
+  const warning = 'API and its token cross the network unencrypted; use AGENT_DOMAIN for remote access';
+  for (const [host, count] of [
+    ['0.0.0.0', 1],
+    ['127.0.0.1', 0],
+  ] as const) {
+    const [folder, remove] = makeFolder();
+    const agent = AgentProcess.start(folder, { AGENT_HOST: host });
+    onTestFinished(async () => {
+      await agent.end('SIGKILL');
+      remove();
+    });
+    await agent.logged('session online');
+    expect(agent.lines.filter(({ level, msg }) => level === 'warn' && msg === warning)).toHaveLength(count);
+  }
+});

@@ -52,6 +52,19 @@ it('doctor reports unrecognised settings in settings files', async () => {
   expect(stdout).not.toContain('super-secret');
 });
 
+it('doctor reports settings in the environment that are misspelt, not those of other programs', async () => {
+  const env = { ...FREE_PORTS, NGROK_AUTH_TOKEN: 'x', GATEWAY_PORT: 'tcp://10.0.0.1:80', AGENT_NAME: 'ci' };
+  const { stdout } = await deviceAgent(['doctor', '--json'], temporaryFolder(), env);
+  const { findings } = JSON.parse(stdout) as { findings: { detail: string; advice: string }[] };
+  const unrecognised = findings.filter(({ detail }) => detail.startsWith('unrecognised'));
+  expect(unrecognised).toMatchObject([
+    {
+      detail: 'unrecognised setting: NGROK_AUTH_TOKEN',
+      advice: expect.stringContaining('did you mean NGROK_AUTHTOKEN?'),
+    },
+  ]);
+});
+
 it('doctor never prints the authtoken', async () => {
   const env = { ...FREE_PORTS, NGROK_AUTHTOKEN: 'super-secret-authtoken', NGROK_SERVER_ADDR: '127.0.0.1:1' };
   const { code, stdout } = await deviceAgent(['doctor'], temporaryFolder(), env);

@@ -9,6 +9,7 @@ it('health exits with 0 when the agent is alive, else with 3', async () => {
   const agent = AgentProcess.start(folder);
   const env = { AGENT_PORT: new URL(await agent.api()).port };
   expect(await deviceAgent(['health'], folder, env)).toEqual({ code: 0, stdout: 'alive\n', stderr: '' });
+  expect((await deviceAgent(['health', '--json'], folder, env)).stdout).toBe('{"status":"alive"}\n');
   await agent.end();
   expect(await deviceAgent(['health'], folder, env)).toMatchObject({
     code: 3,

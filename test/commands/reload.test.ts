@@ -1,7 +1,9 @@
 import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { open, writeFile } from 'node:fs/promises';
-import { createServer, type Server } from 'node:http';
+import { createServer, type IncomingMessage, type Server } from 'node:http';
+import { request as httpsRequest } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
@@ -42,6 +44,16 @@ describe('an agent that reloads its settings (SIGHUP)', () => {
   const shown = async (host: string) => (await visit(host)).headers['x-default'];
   const remote = async (token: string) =>
     (await visit('agent.localhost', '/tunnels', { authorization: `Bearer ${token}` })).status;
+  /** Signs in as the agent's page does; resolves with the cookie. */
+  const signIn = async (token: string): Promise<string> => {
+    const headers = { host: own.host, origin: own.origin, 'content-type': 'application/json' };
+    const ca = readFileSync(join(folder, 'data/gateway/ca.pem'));
+    const options = { host: '127.0.0.1', port: own.port, servername: own.hostname, path: '/page/session', ca, headers };
+    const request = httpsRequest({ ...options, method: 'POST' }).end(JSON.stringify({ token }));
+    const [answer] = (await once(request, 'response')) as [IncomingMessage];
+    answer.resume();
+    return answer.headers['set-cookie']?.[0]?.split(';')[0] ?? '';
+  };
   const open = (body: object) =>
     fetch(`${api}/tunnels`, {
       method: 'POST',
@@ -75,7 +87,7 @@ describe('an agent that reloads its settings (SIGHUP)', () => {
 
   it('logs unrecognised settings in .env at the start', async () => {
     const warning = await agent.logged('unrecognised settings');
-    expect(warning).toMatchObject({ level: 'warn', settings: ['AGENT_DOMIAN'] });
+    expect(warning).toMatchObject({ level: 'warn', settings: ['AGENT_DOMIAN'], did_you_mean: ['AGENT_DOMAIN'] });
   });
 
   it('applies new default policies, except to tunnels with their own policy', async () => {
@@ -93,6 +105,16 @@ describe('an agent that reloads its settings (SIGHUP)', () => {
     settings('AGENT_API_TOKEN=the-second-token-of-two');
     await reload(DONE);
     expect([await remote(FIRST_TOKEN), await remote('the-second-token-of-two')]).toEqual([401, 200]);
+  });
+
+  it('ends the sessions of browsers that signed in with the old API token', async () => {
+    const cookie = await signIn(FIRST_TOKEN);
+    const signedIn = async () => (await visit('agent.localhost', '/tunnels', { cookie })).status;
+    await reload(DONE);
+    expect(await signedIn()).toBe(200);
+    settings('AGENT_API_TOKEN=the-second-token-of-two');
+    await reload(DONE);
+    expect(await signedIn()).toBe(401);
   });
 
   it('uses the generated API token again when no other is set', async () => {

@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { addSetupCommand, gatewayOf } from '../../src/commands/setup.ts';
+import { addSetupCommand, gatewayOf, tcpAddresses } from '../../src/commands/setup.ts';
 import { NO_PROXIES } from '../../src/lib/network/proxy-rules.ts';
 import { CLOUD_API } from '../../src/management/cloud-api.ts';
 import type { ManagementSettings } from '../../src/settings/management-settings.ts';
@@ -79,6 +79,12 @@ describe('device-agent setup', () => {
     ] as const) {
       expect(gatewayOf({}, { apiUrl, apiCaFile: null, serverAddr: null, caCert: null })?.serverAddr).toBe(address);
     }
+    const at = (serverAddr: string) => ({ serverAddr, caCert: null, apiCaFile: null });
+    const range = { first: 20_000, last: 20_099 };
+    expect(tcpAddresses(range, at('connect.gw.test:443'))).toBe('tcp.gw.test:20000-20099');
+    expect(tcpAddresses({ first: 22, last: 22 }, at('connect.localhost:8443'))).toBe('localhost:22');
+    expect(() => tcpAddresses(range, at('192.0.2.7:443'))).toThrow(/add --server-addr with a name/);
+    expect(() => tcpAddresses(range, null)).toThrow(/gateways of your own/);
     expect(gatewayOf({}, { apiUrl: CLOUD_API, apiCaFile: null, serverAddr: null, caCert: null })).toBeNull();
   });
 

@@ -2,7 +2,8 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
-import { deleteTunnel, listTunnels, showTunnel } from '../../src/commands/tunnels.ts';
+import { deleteTunnel, showTunnel } from '../../src/commands/tunnels/tunnels.ts';
+import { listTunnels } from '../../src/commands/tunnels/tunnels-list.ts';
 
 afterEach(() => {
   vi.unstubAllEnvs();
@@ -53,7 +54,7 @@ it('a 401 names DATA_DIR and AGENT_API_TOKEN', async () => {
 
 it.each(['', '.', '..'])('the tunnel name "%s" is rejected without a request', async (name) => {
   const requests = await listen((_req, res) => res.end('[]'));
-  for (const command of [() => showTunnel(name, {}), () => deleteTunnel(name)]) {
+  for (const command of [() => showTunnel(name, {}), () => deleteTunnel(name, {})]) {
     await expect(command()).rejects.toMatchObject({
       exitCode: 2,
       message: expect.stringContaining('not a tunnel name'),
@@ -70,7 +71,7 @@ describe('an unexpected response', () => {
     [500, 'application/json', 'null'],
   ])('%i %s %s exits with 3, not as a missing tunnel', async (status, type, body) => {
     await listen((_req, res) => res.writeHead(status, { 'content-type': type }).end(body));
-    for (const command of [() => showTunnel('cam', {}), () => deleteTunnel('cam')]) {
+    for (const command of [() => showTunnel('cam', {}), () => deleteTunnel('cam', {})]) {
       await expect(command()).rejects.toMatchObject({
         name: 'OperatorError',
         exitCode: 3,

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { Metrics } from '../../src/agent/api/metrics.ts';
+import { TrafficTotals } from '../../src/agent/upstreams/traffic-counters.ts';
 import { GatewayMetrics } from '../../src/gateway/api/gateway-metrics.ts';
 import { nothingOnline } from '../../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
@@ -19,7 +20,8 @@ afterAll(() => {
 
 const agent = new Metrics({
   remoteApi: () => 'failed',
-  tunnelCounts: () => ({ connecting: 0, online: 0, offline: 0, failed: 0 }),
+  tunnelCounts: () => ({ connecting: 0, online: 0, degraded: 0, offline: 0, failed: 0 }),
+  traffic: () => new TrafficTotals(),
   session: () => ({ state: 'online', since: new Date(), gateway: '', reconnects: 0, lastError: null }),
 });
 const gateway = new GatewayMetrics({ live: nothingOnline, counters: new TrafficCounters(), store });

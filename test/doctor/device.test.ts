@@ -4,7 +4,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { openDataFolder } from '../../src/agent/folders/data-folder.ts';
-import { upstreamAdvice } from '../../src/doctor/upstreams.ts';
+import { upstreamAdvice } from '../../src/doctor/advice.ts';
 import { serviceEnvironment } from '../../src/service/environment.ts';
 import { AGENT_SERVICE } from '../../src/service/service.ts';
 import { loadSettings } from '../../src/settings/agent-settings.ts';

@@ -261,7 +261,7 @@ describe('the port of a tcp endpoint', () => {
     expect(portOf(await session.tcpEndpoint().listen(false))).toBe(last);
     const taken = session.tcpEndpoint().remoteAddr(`localhost:${first}`).listen(false);
     await expect(taken).rejects.toThrow(/another program uses it/);
-    await expect(session.tcpEndpoint().listen(false)).rejects.toEqual(code('ERR_NGROK_334'));
+    await expect(session.tcpEndpoint().listen(false)).rejects.toEqual(code('ERR_NGROK_18021'));
   });
 
   it.each<[string, string, (session: Session, gateway: TestGateway) => Promise<Listener>]>([

@@ -75,7 +75,7 @@ describe('the image', unless(NO_IMAGE_BUILDER), () => {
     const packages = readdirSync(join(root, 'app/node_modules')).filter((name) => !name.startsWith('.'));
     expect(packages.sort()).toEqual(['@libsql', '@neon-rs', '@ngrok', 'detect-libc', 'libsql']);
     const others = readdirSync(join(root, 'app/dist')).filter((name) => !name.endsWith('.js'));
-    expect(others.sort()).toEqual(['THIRD-PARTY-LICENSES.txt', 'sbom.cdx.json']);
+    expect(others.sort()).toEqual(['THIRD-PARTY-LICENSES.txt', 'sbom.cdx.json', 'web']);
   });
 
   it('exits with 2 without an authtoken, and says what to do', async () => {

@@ -2,6 +2,7 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { ManagementClient } from '../../src/management/client.ts';
 import { allOperations } from '../../src/management/operations.ts';
 import { issueCertificate } from '../support/certificates.ts';
+import { enrolmentKey, installKey } from '../support/enrolment.ts';
 import { type ManagementServer, startManagementServer } from '../support/management-server.ts';
 import { ENDPOINT, SESSION, TUNNEL } from '../support/online-agent.ts';
 
@@ -125,6 +126,33 @@ const workflows = {
       await module.delete(id);
       await expect(module.get(id)).rejects.toMatchObject({ isNotFound: true });
     }
+  },
+
+  async 'invites a device, and approves, renames, rotates, revokes and deletes it'() {
+    await crud(client.enrolmentKeys, { site: '*.example.com' }, { max_uses: 3 });
+    const { id, secret } = await enrolmentKey(server, { needs_approval: true });
+    const join = { install_key: installKey(), secret, name: 'Cabinet 7' };
+    expect((await server.call('POST', '/enrolments', join)).body).toMatchObject({ status: 'pending', authtoken: null });
+    const [pending] = (await client.devices.list()).items;
+    expect(pending).toMatchObject({ name: 'cabinet-7', status: 'pending', enrolment_key: { id } });
+    const device = String(pending?.id);
+    expect(await client.devices.approve(device)).toMatchObject({ status: 'enrolled' });
+    await server.call('POST', '/enrolments', join);
+    expect(await client.devices.update(device, { name: 'cabinet-8' })).toMatchObject({
+      domain: 'agent-cabinet-8.site.example.com',
+    });
+    expect(await client.devices.rotate(device)).toMatchObject({ rotation_pending: true });
+    expect(await client.devices.revoke(device)).toMatchObject({ status: 'revoked', credential: null });
+    expect((await client.devices.get(device)).history.map(({ what }) => what)).toEqual([
+      'requested',
+      'approved',
+      'enrolled',
+      'renamed',
+      'rotated',
+      'revoked',
+    ]);
+    await client.devices.delete(device);
+    await expect(client.devices.get(device)).rejects.toMatchObject({ isNotFound: true });
   },
 
   async 'lists online objects and sends commands to sessions'() {

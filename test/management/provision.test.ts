@@ -178,6 +178,18 @@ describe('the second run', () => {
     expect(await counts()).toEqual({ domains: 1, bots: 1, credentials: 1 });
   });
 
+  it('adds TCP addresses to the authtoken that devices have', async () => {
+    const first = await provision(client, { ...plan, wait: false });
+    const tcp = 'tcp.gateway.test:20000-20099';
+    for (const _ of [1, 2]) {
+      const { authtoken } = await provision(client, { ...plan, wait: false, tcp });
+      expect(authtoken).toMatchObject({ kind: 'existing', id: 'id' in first.authtoken ? first.authtoken.id : '' });
+      const credential = await client.credentials.get('id' in authtoken ? authtoken.id : '');
+      expect(credential.acl).toEqual([`bind:${DOMAIN}`, `bind:${tcp}`]);
+    }
+    expect((await counts()).credentials).toBe(1);
+  });
+
   it('replaces only the site’s authtoken with rotate', async () => {
     const first = await provision(client, { ...plan, wait: false });
     const other = await client.credentials.create({ owner_id: first.bot.id, acl: [`bind:${DOMAIN}`] });

@@ -62,6 +62,7 @@ it('the package holds program, types, licences and documentation, without dead l
   const paths = packed.files.map(({ path }) => path);
   const parts = new Set(
     paths
+      .map((path) => path.replace(/^dist\/web\/(assets|device|gateway)\/.*/, 'dist/web/$1/'))
       .map((path) => path.replace(/^dist\/.*(\.d\.ts|\.js)$/, 'dist/*$1'))
       .map((path) => path.replace(/^(docs|packaging)\/.*/, '$1/')),
   );
@@ -79,6 +80,11 @@ it('the package holds program, types, licences and documentation, without dead l
     'dist/*.js',
     'dist/THIRD-PARTY-LICENSES.txt',
     'dist/sbom.cdx.json',
+    'dist/web/THIRD-PARTY-LICENSES.txt',
+    'dist/web/assets/',
+    'dist/web/device/',
+    'dist/web/gateway/',
+    'dist/web/sbom.cdx.json',
     'docs/',
     'examples/provision.mjs',
     'package.json',

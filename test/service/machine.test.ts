@@ -158,11 +158,20 @@ describe('the service under systemd', { timeout: 120_000, shuffle: false, ...unl
       /not started yet: set GATEWAY_DOMAIN.*\n.*settings\.env\n {2}sudo .* service install --gateway\n$/,
     );
     expect((await machine.run('systemctl', 'is-enabled', 'device-agent-gateway')).stdout).toBe('disabled\n');
-    await machine.write('/etc/device-agent-gateway/settings.env', 'GATEWAY_DOMAIN=localhost\n');
-    expect((await install()).code).toBe(0);
+    const init = () => machine.deviceAgent('gateway', 'init', '--domain', 'gateway.lan', '--json');
+    const made = await init();
+    expect([made.code, made.stderr]).toEqual([0, '']);
+    expect(JSON.parse(made.stdout)).toMatchObject({ created: true, api_key: { id: expect.stringMatching(/^ak_/) } });
+    const settings = () => machine.run('cat', '/etc/device-agent-gateway/settings.env');
+    const written = await settings();
+    expect(written.stdout).toMatch(/^GATEWAY_DOMAIN=gateway\.lan\nGATEWAY_HOST=0\.0\.0\.0\nGATEWAY_HTTPS_PORT=443\n/m);
+    const again = JSON.parse((await init()).stdout);
+    expect(again).toMatchObject({ created: false, api_key: null });
+    expect(again.findings[0]).toMatchObject({ check: 'ports', detail: expect.stringContaining('the gateway runs') });
+    expect(await settings()).toEqual(written);
     const gateway = async (name: string) => machine.property('device-agent-gateway', name);
     await eventually(
-      async () => (await gateway('StatusText')).startsWith('serving on port 8443, agents at '),
+      async () => (await gateway('StatusText')).startsWith('serving on port 443, agents at connect.gateway.lan'),
       'the gateway reports its ports',
     );
     expect(await gateway('ActiveState')).toBe('active');
@@ -172,6 +181,13 @@ describe('the service under systemd', { timeout: 120_000, shuffle: false, ...unl
       '/var/lib/device-agent-gateway',
     );
     expect((await machine.deviceAgent('gateway', 'backup', '/tmp/copy.db')).code).toBe(0);
+    const owners = await machine.run('sh', '-c', 'stat -c %U /var/lib/device-agent-gateway/gateway/* | sort -u');
+    expect(owners.stdout).toBe('device-agent-gateway\n');
+    const { findings } = JSON.parse((await machine.deviceAgent('gateway', 'doctor', '--json')).stdout);
+    const sound = findings.filter(({ status }: { status: string }) => status === 'ok');
+    expect(sound.map(({ check }: { check: string }) => check)).toEqual(
+      expect.arrayContaining(['service', 'settings', 'data-folder', 'database', 'ca', 'ports', 'certificates']),
+    );
     const purge = (...args: string[]) => machine.deviceAgent('service', 'uninstall', '--gateway', '--purge', ...args);
     expect(await purge()).toMatchObject({ code: 2, stderr: expect.stringMatching(/certificate authority.*add --yes/) });
     expect((await machine.run('ls', '/var/lib/device-agent-gateway/gateway/ca-key.pem')).code).toBe(0);

@@ -1,6 +1,10 @@
 import type { RequestListener } from 'node:http';
 import { type AppOptions, createLocalApp, createRemoteApp } from '../../src/agent/api/app.ts';
 import { Metrics } from '../../src/agent/api/metrics.ts';
+import { DevicePage } from '../../src/agent/api/page/device-page.ts';
+import { BrowserSessions } from '../../src/lib/http/browser-sessions.ts';
+import { systemClock } from '../../src/lib/time/clock.ts';
+import { PACKAGED_PAGES } from '../../src/packaged-pages.ts';
 import { silentLog } from './silent-log.ts';
 import { setUpTunnels } from './tunnel-set-up.ts';
 
@@ -12,15 +16,35 @@ type TunnelOptions = Parameters<typeof setUpTunnels>[0];
 export async function setUpApi(tunnelOptions: TunnelOptions = {}, overrides: Partial<AppOptions> = {}) {
   const { tunnels, connector, ...rest } = await setUpTunnels(tunnelOptions);
   const session = () => connector.status;
-  const metrics = new Metrics({ tunnelCounts: () => tunnels.counts(), session, remoteApi: () => 'failed' });
-  const options: AppOptions = {
+  const metrics = new Metrics({
+    tunnelCounts: () => tunnels.shownCounts(),
+    traffic: () => tunnels.traffic,
+    session,
+    remoteApi: () => 'failed',
+  });
+  const health = {
     tunnels,
+    refreshUpstreams: async () => {},
     remoteApi: null,
     session,
-    metrics: async () => metrics,
     version: '1.2.3',
     uptime: () => 42.5,
     addresses: () => ({ api: '127.0.0.1:4040' }),
+  };
+  const page = new DevicePage({
+    sessions: new BrowserSessions(),
+    health,
+    folder: PACKAGED_PAGES,
+    logTail: null,
+    diagnose: null,
+    canForwardTo: () => true,
+    site: null,
+    clock: systemClock,
+  });
+  const options: AppOptions = {
+    ...health,
+    page,
+    metrics: async () => metrics,
     log: silentLog,
     ...overrides,
   };

@@ -12,13 +12,14 @@ export interface Import {
 /** Every import between the TypeScript files below a folder. Rolldown's parser reads them. */
 export function importsBelow(folder: string): Import[] {
   return readdirSync(folder, { recursive: true, encoding: 'utf8' })
-    .filter((name) => name.endsWith('.ts'))
+    .filter((name) => /\.tsx?$/.test(name))
     .flatMap((name) => importsOf(join(folder, name)));
 }
 
 function importsOf(file: string): Import[] {
   const found: Import[] = [];
-  visit(parseAst(readFileSync(file, 'utf8'), { lang: 'ts' }), ({ type, source }) => {
+  const lang = file.endsWith('.tsx') ? 'tsx' : 'ts';
+  visit(parseAst(readFileSync(file, 'utf8'), { lang }), ({ type, source }) => {
     const target = (source as { value?: unknown } | null | undefined)?.value;
     if (typeof target !== 'string' || !target.startsWith('.')) return;
     found.push({ from: file, to: normalize(join(dirname(file), target)), dynamic: type === 'ImportExpression' });

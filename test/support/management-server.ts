@@ -12,6 +12,7 @@ import {
   type ManagementApiSettings,
 } from '../../src/gateway/api/management-api.ts';
 import { trafficPolicyCheck } from '../../src/gateway/api/traffic-policy-check.ts';
+import type { GatewayPlace } from '../../src/gateway/devices/gateway-place.ts';
 import { type LiveView, nothingOnline, type Revocation } from '../../src/gateway/endpoints/live-view.ts';
 import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
 import { issueApiKey } from '../../src/gateway/store/issue-token.ts';
@@ -19,6 +20,7 @@ import { openStore, type Store } from '../../src/gateway/store/store.ts';
 import { SecretsBox } from '../../src/lib/secrets-box.ts';
 import { type Clock, systemClock } from '../../src/lib/time/clock.ts';
 import { openApiDocument } from '../../src/management/openapi.ts';
+import { issueCertificate } from './certificates.ts';
 import { OpenApiCheck } from './openapi-check.ts';
 
 export const BASE_URL = 'https://api.gateway.test';
@@ -61,6 +63,7 @@ export interface ManagementServerOptions {
   settings?: Partial<ManagementApiSettings>;
   live?: Partial<LiveView>;
   clock?: Clock;
+  place?: Partial<GatewayPlace>;
   wallClock?: () => number;
   /** Called to wake the certificate renewal. */
   wake?: () => void;
@@ -70,6 +73,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
   const folder = mkdtempSync(join(tmpdir(), 'management-'));
   const store = openStore(join(folder, 'gateway.db'), new SecretsBox(randomBytes(32)), options.wallClock);
   const { token: apiKey } = await store.database.write(() => issueApiKey(store, { description: 'test' }));
+  const { certificatePem: caPem } = await issueCertificate({ subject: 'CN=ca', ca: true });
   const revoked: Revocation[] = [];
   const lines: string[] = [];
   let woken = 0;
@@ -81,6 +85,15 @@ export async function startManagementServer(options: ManagementServerOptions = {
       log: pino({ level: 'debug' }, { write: (line: string) => lines.push(line) }),
       checkTrafficPolicy: trafficPolicyCheck(ipPolicyRules(store)),
       clock: options.clock ?? systemClock,
+      place: {
+        origin: BASE_URL,
+        isProxied: false,
+        sessionAddress: `connect.${BASE_DOMAIN}:443`,
+        tcpHost: `tcp.${BASE_DOMAIN}`,
+        caPem,
+        publicNames: 'none',
+        ...options.place,
+      },
       wakeCertificateRenewal: () => {
         woken += 1;
         options.wake?.();
@@ -141,6 +154,7 @@ async function send(
   const text = await response.text();
   const problems = openApi.problems(method, path.replace(/\?.*/, ''), response.status, text);
   if (problems.length > 0) throw new Error(`${method} ${path}: not as documented: ${problems.join('; ')}: ${text}`);
-  const parsed = (text ? JSON.parse(text) : {}) as Record<string, unknown>;
+  const isJson = response.headers.get('content-type')?.includes('json');
+  const parsed = (isJson ? JSON.parse(text) : {}) as Record<string, unknown>;
   return { status: response.status, headers: response.headers, body: parsed, id: String(parsed.id) };
 }

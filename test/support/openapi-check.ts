@@ -87,9 +87,10 @@ export function unusualTypes(document: object): string[] {
   const found: string[] = [];
   const visit = (value: unknown, place: string) => {
     if (typeof value !== 'object' || value === null) return;
-    const { type } = value as { type?: unknown };
+    const { type, enum: values } = value as { type?: unknown; enum?: unknown };
     const several = Array.isArray(type) && type.filter((each) => each !== 'null').length !== 1;
-    if (several || (type === 'null' && !/\/anyOf\/\d+$/.test(place))) found.push(place);
+    const nullValue = Array.isArray(values) && values.includes(null);
+    if (several || nullValue || (type === 'null' && !/\/anyOf\/\d+$/.test(place))) found.push(place);
     for (const [name, member] of Object.entries(value)) visit(member, `${place}/${name}`);
   };
   visit(document, '');

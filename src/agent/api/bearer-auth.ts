@@ -5,24 +5,50 @@ import { clientNetwork } from '../../lib/network/ip-address.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { AttemptLimiter } from './attempt-limiter.ts';
 
-export interface BearerAuthOptions {
+export interface TokenGateOptions {
   token: () => string;
   /** Identifies the client whose wrong attempts are slowed down: {@link directClient} or {@link forwardedClient}. */
   clientOf: (req: IncomingMessage) => string;
   attempts?: AttemptLimiter;
 }
 
-export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }: BearerAuthOptions): RequestHandler {
-  const refuse = (client: string): AgentError => {
-    const wait = attempts.waitFor(client);
+/** Lets in who knows the API token, and slows down who guesses it. */
+export class TokenGate {
+  readonly token: () => string;
+  readonly #clientOf: TokenGateOptions['clientOf'];
+  readonly #attempts: AttemptLimiter;
+
+  constructor({ token, clientOf, attempts = new AttemptLimiter() }: TokenGateOptions) {
+    this.token = token;
+    this.#clientOf = clientOf;
+    this.#attempts = attempts;
+  }
+
+  /** @throws {AgentError} 401 or 429 unless the token is the right one */
+  checkToken(req: IncomingMessage, given: string): void {
+    if (!timingSafeEqual(digest(given), digest(this.token()))) throw this.wrong(req, 'wrong API token');
+  }
+
+  /**
+   * Counts a wrong attempt. Call this after the comparison: guessers behind the owner's address must not lock the owner out.
+   *
+   * @returns the error to answer with
+   */
+  wrong(req: IncomingMessage, problem: string): AgentError {
+    const client = this.#clientOf(req);
+    const wait = this.#attempts.waitFor(client);
     if (wait > 0) {
       return new AgentError('ERR_AGENT_TOO_MANY_ATTEMPTS', 'too many wrong API tokens: retry later', {
         retryAfter: Math.ceil(wait / 1_000),
       });
     }
-    attempts.failed(client);
-    return new AgentError('ERR_AGENT_UNAUTHORIZED', 'wrong API token');
-  };
+    this.#attempts.failed(client);
+    return new AgentError('ERR_AGENT_UNAUTHORIZED', problem);
+  }
+}
+
+/** Requires the API token of every request. */
+export function bearerAuth(gate: TokenGate): RequestHandler {
   return (req, res, next) => {
     const given = /^Bearer +(\S+)$/i.exec(req.headers.authorization ?? '')?.[1];
     res.set('WWW-Authenticate', 'Bearer realm="device-agent"');
@@ -30,8 +56,7 @@ export function bearerAuth({ token, clientOf, attempts = new AttemptLimiter() }:
     if (given === undefined) {
       throw new AgentError('ERR_AGENT_UNAUTHORIZED', 'API token missing: send Authorization: Bearer <token>');
     }
-    // Compared first: guessers behind the owner's address must not lock the owner out.
-    if (!timingSafeEqual(digest(given), digest(token()))) throw refuse(clientOf(req));
+    gate.checkToken(req, given);
     res.removeHeader('WWW-Authenticate');
     next();
   };

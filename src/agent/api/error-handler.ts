@@ -21,7 +21,7 @@ export function errorHandler(log: Log): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const known = error instanceof ApiError ? error : fromExpress(error);
     if (!known) log.error({ err: error, method: req.method, path: req.path }, 'unexpected error in the API');
-    else if (known.status === 500) log.error({ err: known }, 'API request failed');
+    else if (known.status === 500) log.error({ reason: known.message, path: req.path }, 'API request failed');
     if (res.headersSent) return void res.destroy();
     sendError(res, known ?? new AgentError('ERR_AGENT_INTERNAL', 'internal error: see the log of the agent'));
   };

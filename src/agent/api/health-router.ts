@@ -40,7 +40,14 @@ export const StatusReport = z.object({
     reconnects: Count,
     last_error: LastError,
   }),
-  tunnels: z.object({ total: Count, online: Count, connecting: Count, offline: Count, failed: Count }),
+  tunnels: z.object({
+    total: Count,
+    online: Count,
+    degraded: Count,
+    connecting: Count,
+    offline: Count,
+    failed: Count,
+  }),
   /** The agent's own domain; null without one. */
   remote_api: z
     .object({ url: z.string(), status: z.enum(TUNNEL_STATES), since: z.iso.datetime(), last_error: LastError })
@@ -108,13 +115,15 @@ function presentRemoteApi({ url, status: { state, since, lastError } }: RemoteAp
   return { url, status: state, since: since.toISOString(), last_error: lastError };
 }
 
-function presentStatus({ version, uptime, session, tunnels, remoteApi, addresses }: HealthSource): StatusReport {
+/** The body of `GET /status`. */
+export function presentStatus(source: Omit<HealthSource, 'metrics'>): StatusReport {
+  const { version, uptime, session, tunnels, remoteApi, addresses } = source;
   const { state, since, gateway, reconnects, lastError } = session();
   return {
     version,
     uptime_seconds: Math.floor(uptime()),
     session: { state, since: since.toISOString(), gateway, reconnects, last_error: lastError },
-    tunnels: { total: tunnels.list().length, ...tunnels.counts() },
+    tunnels: { total: tunnels.list().length, ...tunnels.shownCounts() },
     remote_api: remoteApi && presentRemoteApi(remoteApi),
     addresses: addresses(),
   };

@@ -1,10 +1,12 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { addProcessMetrics } from '../../lib/process/process-metrics.ts';
 import { SESSION_STATES, type SessionStatus } from '../connectors/connector.ts';
-import { TUNNEL_STATES, type TunnelState } from '../tunnels/tunnel.ts';
+import { SHOWN_STATES, type ShownState, TUNNEL_STATES, type TunnelState } from '../tunnels/tunnel.ts';
 
 export interface MetricsSource {
-  tunnelCounts: () => Readonly<Record<TunnelState, number>>;
+  tunnelCounts: () => Readonly<Record<ShownState, number>>;
+  /** Of all tunnels whose connections pass through the agent. */
+  traffic: () => Readonly<Record<'requests' | 'bytesIn' | 'bytesOut', number>>;
   session: () => SessionStatus;
   /** The state of the agent's own domain; null without one. */
   remoteApi: () => TunnelState | null;
@@ -34,14 +36,15 @@ export class Metrics {
     const registers = [this.registry];
     new Gauge({
       name: 'device_agent_tunnels',
-      help: 'Tunnels by state.',
+      help: 'Tunnels by state; degraded: online, but the upstream accepts no connections.',
       labelNames: ['state'],
       registers,
       collect() {
         const counts = source.tunnelCounts();
-        for (const state of TUNNEL_STATES) this.set({ state }, counts[state]);
+        for (const state of SHOWN_STATES) this.set({ state }, counts[state]);
       },
     });
+    this.#countTraffic(source);
     new Gauge({
       name: 'device_agent_session_state',
       help: '1 for the current state of the session with the gateway.',
@@ -70,6 +73,31 @@ export class Metrics {
       collect() {
         this.reset();
         this.inc(source.session().reconnects);
+      },
+    });
+  }
+
+  /** Totals of all tunnels: labels for each would grow without limit. */
+  #countTraffic({ traffic }: MetricsSource): void {
+    new Counter({
+      name: 'device_agent_tunnel_requests_total',
+      help: 'HTTP requests of tunnels, and connections of other protocols, as far as they pass through the agent.',
+      registers: [this.registry],
+      collect() {
+        this.reset();
+        this.inc(traffic().requests);
+      },
+    });
+    new Counter({
+      name: 'device_agent_tunnel_bytes_total',
+      help: 'Bytes of tunnels by direction (in: from clients), as far as they pass through the agent.',
+      labelNames: ['direction'],
+      registers: [this.registry],
+      collect() {
+        const { bytesIn, bytesOut } = traffic();
+        this.reset();
+        this.inc({ direction: 'in' }, bytesIn);
+        this.inc({ direction: 'out' }, bytesOut);
       },
     });
   }

@@ -5,7 +5,7 @@ import type { Metrics } from './metrics.ts';
 export type Side = 'local' | 'remote';
 
 /** Methods with a label of their own; clients can make up any number of others. */
-const METHODS = new Set(['GET', 'HEAD', 'POST', 'DELETE', 'OPTIONS']);
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'PATCH', 'DELETE', 'OPTIONS']);
 
 /**
  * Counts and times every request. Routes are labelled by their pattern, so that clients cannot add labels.

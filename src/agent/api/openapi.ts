@@ -1,13 +1,13 @@
 import { z } from 'zod';
 import { ErrorBody, errorResponse, type Json, jsonSchema } from '../../lib/http/openapi.ts';
-import { TunnelRequest } from '../tunnels/tunnel.ts';
+import { TunnelChange, TunnelRequest } from '../tunnels/tunnel.ts';
 import { StatusReport } from './health-router.ts';
 import { CreatedTunnel, ListedTunnel, TunnelDetail } from './present.ts';
 import { ListQuery } from './tunnels-router.ts';
 
 interface Operation {
   id: string;
-  method: 'get' | 'post' | 'delete';
+  method: 'get' | 'post' | 'patch' | 'delete';
   path: string;
   summary: string;
   query?: z.ZodObject;
@@ -59,6 +59,15 @@ const OPERATIONS: Operation[] = [
     errors: [409, 413, 415, 501, 502, 503],
   },
   get('/tunnels/{url_part}', 'getTunnel', 'Show a tunnel with its status', TunnelDetail, { errors: [404, 409] }),
+  {
+    id: 'changeTunnel',
+    method: 'patch',
+    path: '/tunnels/{url_part}',
+    summary: 'Change the policy or the upstream of a tunnel',
+    body: TunnelChange,
+    answer: TunnelDetail,
+    errors: [404, 409, 413, 415, 502, 503],
+  },
   {
     id: 'deleteTunnel',
     method: 'delete',

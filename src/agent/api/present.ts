@@ -1,7 +1,8 @@
 import { z } from 'zod';
-import { TUNNEL_STATES } from '../tunnels/tunnel.ts';
+import { SHOWN_STATES } from '../tunnels/tunnel.ts';
 import type { TunnelView } from '../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
+import { UPSTREAM_STATES } from '../upstreams/upstream-health.ts';
 
 /** Why something failed: the gateway's or the agent's code, if there is one, and a message. */
 export const LastError = z.object({ code: z.string().nullable(), message: z.string() }).nullable();
@@ -17,16 +18,40 @@ const TunnelMembers = z.object({
 export const CreatedTunnel = TunnelMembers.extend({ policy: z.record(z.string(), z.unknown()).nullable() });
 export type CreatedTunnel = z.infer<typeof CreatedTunnel>;
 
-/** A tunnel in a list: its policy is the one in force, as a JSON string. */
-export const ListedTunnel = TunnelMembers.extend({ url_part: z.string(), policy: z.string() });
-export type ListedTunnel = z.infer<typeof ListedTunnel>;
+/** Whether the upstream accepts connections, as of the last connection of a client or a check. */
+const UpstreamReport = z.object({
+  state: z.enum(UPSTREAM_STATES),
+  since: z.iso.datetime().nullable(),
+  checked_at: z.iso.datetime().nullable(),
+  reason: z.string().nullable(),
+});
 
-export const TunnelDetail = ListedTunnel.extend({
-  status: z.enum(TUNNEL_STATES),
+const Count = z.int().nonnegative();
+
+/** Since the start of the agent; null when connections bypass it, as those of the SDK to addresses and localhost do. */
+const TrafficReport = z
+  .object({
+    connections: Count,
+    requests: Count,
+    bytes_in: Count,
+    bytes_out: Count,
+    last_at: z.iso.datetime().nullable(),
+  })
+  .nullable();
+
+/** A tunnel in a list: its policy is the one in force, as a JSON string. */
+export const ListedTunnel = TunnelMembers.extend({
+  url_part: z.string(),
+  policy: z.string(),
+  status: z.enum(SHOWN_STATES),
   since: z.iso.datetime(),
   last_error: LastError,
-  created_at: z.string(),
+  upstream: UpstreamReport,
+  traffic: TrafficReport,
 });
+export type ListedTunnel = z.infer<typeof ListedTunnel>;
+
+export const TunnelDetail = ListedTunnel.extend({ created_at: z.string() });
 export type TunnelDetail = z.infer<typeof TunnelDetail>;
 
 export function presentCreated({ tunnel: { url, protocol, forwards_to, domain, policy } }: TunnelView): CreatedTunnel {
@@ -35,21 +60,36 @@ export function presentCreated({ tunnel: { url, protocol, forwards_to, domain, p
 
 export function presentItem(view: TunnelView, tunnels: TunnelManager): ListedTunnel {
   const { url, protocol, forwards_to, domain } = view.tunnel;
-  const policy = JSON.stringify(tunnels.policies.on(view.tunnel));
-  return { url, url_part: tunnels.urlPartOf(view), protocol, forwards_to, domain, policy };
-}
-
-/**
- * Connections are not counted: the SDK (1.7.0) reports none for a listener, and they bypass the agent unless the
- * upstream needs a relay.
- */
-export function presentDetail(view: TunnelView, tunnels: TunnelManager): TunnelDetail {
-  const { state, since, lastError } = view.status;
+  const { state, since, lastError } = tunnels.reports.status(view);
   return {
-    ...presentItem(view, tunnels),
+    url,
+    url_part: tunnels.urlPartOf(view),
+    protocol,
+    forwards_to,
+    domain,
+    policy: JSON.stringify(tunnels.policies.on(view.tunnel)),
     status: state,
     since: since.toISOString(),
     last_error: lastError,
-    created_at: view.tunnel.created_at,
+    upstream: presentUpstream(view, tunnels),
+    traffic: presentTraffic(view, tunnels),
   };
 }
+
+export function presentDetail(view: TunnelView, tunnels: TunnelManager): TunnelDetail {
+  return { ...presentItem(view, tunnels), created_at: view.tunnel.created_at };
+}
+
+function presentUpstream(view: TunnelView, { reports }: TunnelManager): ListedTunnel['upstream'] {
+  const { state, since, checkedAt, reason } = reports.upstream(view);
+  return { state, since: iso(since), checked_at: iso(checkedAt), reason };
+}
+
+function presentTraffic(view: TunnelView, { reports }: TunnelManager): ListedTunnel['traffic'] {
+  const traffic = reports.traffic(view);
+  if (traffic === null) return null;
+  const { connections, requests, bytesIn, bytesOut, lastAt } = traffic;
+  return { connections, requests, bytes_in: bytesIn, bytes_out: bytesOut, last_at: iso(lastAt) };
+}
+
+const iso = (date: Date | null): string | null => date?.toISOString() ?? null;

@@ -1,7 +1,7 @@
 import { Router } from 'express';
 import { z } from 'zod';
 import { TUNNEL_PROTOCOLS } from '../connectors/connector.ts';
-import { TunnelRequest } from '../tunnels/tunnel.ts';
+import { TunnelChange, TunnelRequest } from '../tunnels/tunnel.ts';
 import type { TunnelManager } from '../tunnels/tunnel-manager.ts';
 import { methodNotAllowed } from './error-handler.ts';
 import { jsonBody } from './json-body.ts';
@@ -10,13 +10,18 @@ import { presentCreated, presentDetail, presentItem } from './present.ts';
 
 export const ListQuery = querySchema({ protocol: z.enum(TUNNEL_PROTOCOLS).optional() });
 
-/** `/tunnels`: list, start, show and delete. */
-export function tunnelsRouter(tunnels: TunnelManager): Router {
+/**
+ * `/tunnels`: list, start, show, change and delete.
+ *
+ * @param refreshUpstreams checks upstreams that were not checked lately
+ */
+export function tunnelsRouter(tunnels: TunnelManager, refreshUpstreams: () => Promise<void>): Router {
   const router = Router();
   router
     .route('/tunnels')
-    .get((req, res) => {
+    .get(async (req, res) => {
       const { protocol } = parseInput(ListQuery, req.query);
+      await refreshUpstreams();
       const views = tunnels.list().filter(({ tunnel }) => protocol === undefined || tunnel.protocol === protocol);
       res.json(views.map((view) => presentItem(view, tunnels)));
     })
@@ -26,13 +31,20 @@ export function tunnelsRouter(tunnels: TunnelManager): Router {
     .all(methodNotAllowed('GET, HEAD, POST'));
   router
     .route('/tunnels/:url_part')
-    .get(noQuery, (req, res) => {
+    .get(noQuery, async (req, res) => {
+      await refreshUpstreams();
       res.json(presentDetail(tunnels.find(req.params.url_part), tunnels));
+    })
+    .patch(noQuery, ...jsonBody, async (req, res) => {
+      const change = parseInput(TunnelChange, req.body);
+      const view = tunnels.find(req.params.url_part);
+      await tunnels.change(view, change);
+      res.json(presentDetail(view, tunnels));
     })
     .delete(noQuery, async (req, res) => {
       await tunnels.remove(tunnels.find(req.params.url_part));
       res.status(204).end();
     })
-    .all(methodNotAllowed('GET, HEAD, DELETE'));
+    .all(methodNotAllowed('GET, HEAD, PATCH, DELETE'));
   return router;
 }

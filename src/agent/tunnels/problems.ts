@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { formatPath } from '../../lib/validation-messages.ts';
+import { formatPath, unknownMemberAlone } from '../../lib/validation-messages.ts';
 
 const WHOLE = '(document)';
 
@@ -18,7 +18,7 @@ export function problemsOf(error: z.ZodError): Record<string, string> {
   };
   for (const issue of error.issues) {
     if (issue.code === 'unrecognized_keys') {
-      for (const key of issue.keys) report([...issue.path, key], issue.message);
+      for (const key of issue.keys) report([...issue.path, key], unknownMemberAlone(key, issue.message));
     } else {
       report(issue.path, issue.message);
     }

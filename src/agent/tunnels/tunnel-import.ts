@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { messageOf, OperatorError } from '../../lib/errors.ts';
@@ -35,7 +36,7 @@ export function parseTunnels(text: string, source: string, rules: ImportRules): 
   const problems: string[] = [];
   const tunnels: ImportedTunnel[] = [];
   for (const { name, request } of requestsIn(text, source)) {
-    const found = check(request, rules);
+    const found = checkTunnel(request, rules);
     if (!Array.isArray(found)) tunnels.push(found);
     else problems.push(...found.map((problem) => `${name}: ${problem}`));
   }
@@ -47,6 +48,13 @@ export function parseTunnels(text: string, source: string, rules: ImportRules): 
   if (problems.length === 0) return tunnels;
   const list = problems.map((problem) => `\n  ${problem}`).join('');
   throw new OperatorError(`nothing was imported: ${source} has problems:${list}`, 2);
+}
+
+/** The tunnel as it is saved before it was ever online. The agent binds it at its start, which determines the final URL. */
+export function storedTunnel({ protocol, domain, forwards_to, policy, ...more }: ImportedTunnel): Tunnel {
+  const url = `${protocol === 'http' ? 'https' : protocol}://${domain}`;
+  const created_at = new Date().toISOString();
+  return { id: randomUUID(), protocol, forwards_to, domain, url, policy: policy ?? null, created_at, ...more };
 }
 
 export function differencesBetween(tunnel: Tunnel, imported: ImportedTunnel): string[] {
@@ -111,7 +119,10 @@ function parseText(policy: unknown): unknown {
 }
 
 /** @returns the tunnel, or everything that is wrong with it */
-function check(request: unknown, { defaultPolicies, reservedDomains }: ImportRules): ImportedTunnel | string[] {
+export function checkTunnel(
+  request: unknown,
+  { defaultPolicies, reservedDomains }: ImportRules,
+): ImportedTunnel | string[] {
   const parsed = TunnelRequest.safeParse(request, { error: validationMessage });
   if (!parsed.success) return problemList(parsed.error);
   const { domain, policy, protocol } = parsed.data;

@@ -5,14 +5,27 @@ import type { Clock } from '../../lib/time/clock.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
 import type { Connector } from '../connectors/connector.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
+import { TrafficCounters, TrafficTotals } from '../upstreams/traffic-counters.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
 import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
 import { openWithFreeDomain } from './open-with-free-domain.ts';
 import { PoliciesInForce } from './policies-in-force.ts';
-import { domainOf, type Tunnel, type TunnelRequest, type TunnelState } from './tunnel.ts';
+import { domainAtSite, type Site } from './site-names.ts';
+import { offerToMove } from './trial-names.ts';
+import {
+  type ChangedMembers,
+  domainOf,
+  type ShownState,
+  type Tunnel,
+  type TunnelChange,
+  type TunnelRequest,
+  type TunnelState,
+} from './tunnel.ts';
+import { changeTunnel } from './tunnel-change.ts';
 import { TunnelList, type TunnelView } from './tunnel-list.ts';
 import { type OpenTunnel, TunnelOpener } from './tunnel-opener.ts';
+import { TunnelReports } from './tunnel-reports.ts';
 import { specOfRequest, specOfTunnel, type TunnelSpec } from './tunnel-spec.ts';
 import type { TunnelStore } from './tunnel-store.ts';
 import { TunnelSupervisor } from './tunnel-supervisor.ts';
@@ -26,6 +39,10 @@ export interface TunnelManagerOptions {
   defaultPolicies: PolicyInput;
   /** Domains that no tunnel may use: the agent's own. */
   reservedDomains: readonly string[];
+  /** Changes the saved tunnels before they are loaded; omitted: nothing. */
+  declare?: (store: TunnelStore) => Promise<void>;
+  /** Where new tunnels without a full hostname get their names; omitted: the gateway chooses. */
+  site?: Site | null;
   log: Log;
   clock: Clock;
 }
@@ -38,8 +55,12 @@ const MAX_NAMED_AT_START = 20;
 /** The tunnels of this agent: creates and removes them, and keeps the others online. */
 export class TunnelManager {
   readonly policies: PoliciesInForce;
+  readonly reports: TunnelReports;
+  readonly traffic = new TrafficTotals();
   readonly #list: TunnelList;
   readonly #removals = new Map<string, Promise<void>>();
+  /** Ids of tunnels that are being changed. */
+  readonly #changing = new Set<string>();
   readonly #limiter = new Limiter(MAX_BINDING);
   readonly #opener: TunnelOpener;
   #stopped = false;
@@ -51,6 +72,7 @@ export class TunnelManager {
   constructor(private readonly options: TunnelManagerOptions) {
     const { connector, dialer, defaultPolicies, reservedDomains } = options;
     this.#list = new TunnelList(reservedDomains);
+    this.reports = new TunnelReports(dialer.healths);
     this.policies = new PoliciesInForce({
       defaults: defaultPolicies,
       supervisors: () => this.#list.values(),
@@ -68,7 +90,8 @@ export class TunnelManager {
   async start(): Promise<void> {
     const { store, connector } = this.options;
     await store.open();
-    for (const tunnel of store.list()) this.#supervise(tunnel, null);
+    await this.options.declare?.(store);
+    for (const tunnel of store.list()) this.#supervise(tunnel, null, new TrafficCounters(this.traffic));
     connector.on('online', this.#sessionOnline);
     connector.on('offline', this.#sessionLost);
     if (connector.status.state === 'online') this.#sessionOnline();
@@ -91,6 +114,11 @@ export class TunnelManager {
     return this.#list.counts;
   }
 
+  /** The tunnels by state, `degraded` included. */
+  shownCounts(): Readonly<Record<ShownState, number>> {
+    return this.reports.counts(this.#list.values());
+  }
+
   /**
    * @param urlPart first label, host, `host:port` or whole URL
    * @throws {AgentError} 404, or 409 when several tunnels match
@@ -111,7 +139,7 @@ export class TunnelManager {
    *   503 without a session, 500 when the tunnel cannot be saved, and the gateway's refusals
    */
   async create(request: TunnelRequest): Promise<TunnelView> {
-    const spec = specOfRequest(request);
+    const spec = { ...specOfRequest(request), domain: domainAtSite(request, this.options.site ?? null) };
     let claimed: string | null = null;
     const claim = (domain: string) => {
       this.#list.claimDomain(domain);
@@ -146,6 +174,36 @@ export class TunnelManager {
     return removal;
   }
 
+  /**
+   * Changes the policy or the upstream of a tunnel, which is opened again for it. One change of a tunnel at a time.
+   *
+   * @throws {ApiError} as {@link changeTunnel}, 400 for an upstream that is not allowed, and 503 without a session or during
+   *   another change; then the tunnel stays as it was
+   */
+  async change({ tunnel }: TunnelView, { policy, forwards_to: upstream }: TunnelChange): Promise<void> {
+    const { id } = tunnel;
+    const supervisor = this.#list.get(id);
+    if (!supervisor || this.#changing.has(id)) {
+      throw new AgentError('ERR_AGENT_BUSY', 'the tunnel is being changed: retry later', { retryAfter: RETRY_AFTER_S });
+    }
+    this.#requireSession();
+    this.#changing.add(id);
+    try {
+      if (upstream) await this.options.guard.check(upstream);
+      const change = {
+        ...(policy !== undefined && { policy }),
+        ...(upstream && { forwards_to: displayUpstream(upstream) }),
+      };
+      const isActive = (one: TunnelSupervisor) => this.#isActive(one);
+      const save = (changed: Tunnel) => this.options.store.save(changed);
+      if (!(await changeTunnel(supervisor, change, { isActive, save }))) return;
+    } finally {
+      this.#changing.delete(id);
+    }
+    this.reports.changed(supervisor.tunnel);
+    this.options.log.info({ url: supervisor.url, upstream: supervisor.tunnel.forwards_to }, 'tunnel changed');
+  }
+
   readonly #sessionOnline = (): void => {
     this.#settlingSince = this.#list.size > 0 ? this.options.clock.now() : null;
     for (const supervisor of this.#list.values()) supervisor.sessionOnline();
@@ -175,8 +233,9 @@ export class TunnelManager {
   async #create(spec: TunnelSpec, policy: Tunnel['policy'], claim: (domain: string) => void): Promise<TunnelView> {
     const { protocol, upstream } = spec;
     const domainAt = ({ endpoint }: OpenTunnel) => spec.domain ?? domainOf(endpoint.url, protocol);
+    const traffic = new TrafficCounters(this.traffic);
     const open = await openWithFreeDomain(
-      () => this.#opener.open(spec),
+      () => this.#opener.open(spec, traffic),
       (chosen) => spec.domain ?? claim(domainAt(chosen)),
       (chosen) => this.#closeUnused(chosen),
     );
@@ -194,7 +253,7 @@ export class TunnelManager {
       };
       await this.options.store.save(tunnel);
       this.options.log.info({ url, upstream: tunnel.forwards_to }, 'tunnel created');
-      return this.#supervise(tunnel, open);
+      return this.#supervise(tunnel, open, traffic);
     } catch (error) {
       await this.#closeUnused(open);
       throw error;
@@ -217,17 +276,22 @@ export class TunnelManager {
       throw error;
     }
     this.#list.delete(supervisor);
+    this.reports.unwatch(supervisor.tunnel);
     this.options.log.info({ url: supervisor.url }, 'tunnel deleted');
   }
 
-  #supervise(tunnel: Tunnel, open: OpenTunnel | null): TunnelSupervisor {
+  #supervise(tunnel: Tunnel, open: OpenTunnel | null, traffic: TrafficCounters): TunnelSupervisor {
     const { connector, clock, log, store } = this.options;
-    let spec: TunnelSpec | null = null;
+    // Parsed again only after a change.
+    let parsed: (ChangedMembers & { spec: TunnelSpec }) | null = null;
     const supervisor: TunnelSupervisor = new TunnelSupervisor(tunnel, {
       open: async () => {
         this.#list.refuseReserved(tunnel.domain);
-        spec ??= specOfTunnel(tunnel);
-        return this.#opener.open(spec);
+        const { policy, forwards_to } = supervisor.tunnel;
+        if (parsed?.policy !== policy || parsed.forwards_to !== forwards_to) {
+          parsed = { policy, forwards_to, spec: specOfTunnel(supervisor.tunnel) };
+        }
+        return this.#opener.open(parsed.spec, traffic);
       },
       session: () => connector.status,
       limiter: this.#limiter,
@@ -237,6 +301,7 @@ export class TunnelManager {
       changed: (before) => this.#supervisorChanged(supervisor, before),
     });
     this.#list.add(supervisor);
+    this.reports.watch(tunnel, traffic);
     if (open !== null) this.#seenOnline.set(supervisor, this.options.connector.status.reconnects);
     supervisor.start(open);
     return supervisor;
@@ -252,6 +317,7 @@ export class TunnelManager {
     const { log } = this.options;
     if (failed === 0) log.info({ online, failed, after_ms }, 'tunnels online');
     else log.warn({ online, failed, after_ms }, 'some tunnels are not online');
+    if (failed > 0) offerToMove(this.list(), log);
   }
 
   /** Logs what concerns one tunnel; the loss and the return of a session concern all. */

@@ -1,6 +1,14 @@
-import { defaultsFor, type PolicyInput } from '../../traffic-policy/document.ts';
+import { ApiError } from '../../lib/errors.ts';
+import {
+  defaultsFor,
+  isLegacy,
+  type PolicyInput,
+  type TrafficPolicyDocument,
+  withOriginalPlaces,
+} from '../../traffic-policy/document.ts';
 import type { Connector, Endpoint } from '../connectors/connector.ts';
 import { AgentError } from '../errors/agent-error.ts';
+import type { TrafficCounters } from '../upstreams/traffic-counters.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
 import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { TunnelSpec } from './tunnel-spec.ts';
@@ -23,10 +31,10 @@ export class TunnelOpener {
   ) {}
 
   /** @throws {ApiError} as the connector's open() does, or 400 when the upstream is not allowed */
-  async open(spec: TunnelSpec): Promise<OpenTunnel> {
+  async open(spec: TunnelSpec, traffic: TrafficCounters): Promise<OpenTunnel> {
     for (;;) {
       const defaults = this.defaults();
-      const open = await this.#openOnce(spec, defaults);
+      const open = await this.#openOnce({ ...spec, traffic }, defaults);
       await requireUrl(open);
       if (spec.trafficPolicy !== null || defaults === this.defaults()) return open;
       // The default policies were reloaded meanwhile: with the old ones, the tunnel could admit clients it should not.
@@ -34,23 +42,39 @@ export class TunnelOpener {
     }
   }
 
-  async #openOnce({ protocol, upstream, domain, trafficPolicy }: TunnelSpec, defaults: PolicyInput) {
-    const prepared = this.dialer.prepare(upstream, protocol);
+  async #openOnce(
+    { protocol, upstream, domain, trafficPolicy, policy, traffic }: TunnelSpec & { traffic: TrafficCounters },
+    defaults: PolicyInput,
+  ) {
+    const prepared = this.dialer.prepare(upstream, protocol, traffic);
     const release = () => prepared.release();
+    const sent = trafficPolicy ?? defaultsFor(protocol, defaults);
     try {
       const endpoint = await this.connector.open({
         protocol,
         ...(domain !== null && { domain }),
         upstream: prepared,
         forwardsTo: displayUpstream(upstream),
-        trafficPolicy: trafficPolicy ?? defaultsFor(protocol, defaults),
+        trafficPolicy: sent,
       });
       return { endpoint, release, close: () => endpoint.close().finally(release) };
     } catch (error) {
       await release();
-      throw error;
+      throw withPlacesOf(policy ?? defaults, sent, error);
     }
   }
+}
+
+/** The gateway only knows the policy in today's shape; its author may have written another one. */
+function withPlacesOf(policy: PolicyInput, sent: TrafficPolicyDocument, error: unknown): unknown {
+  if (!(error instanceof ApiError) || !isLegacy(policy)) return error;
+  const translate = (text: string) => withOriginalPlaces(text, sent, policy);
+  const details = Object.entries(error.details).map(([place, problem]) => [translate(place), translate(problem)]);
+  if (details.every(([place = '']) => place in error.details)) return error;
+  return new ApiError(error.status, error.code, translate(error.message), {
+    details: Object.fromEntries(details),
+    cause: error,
+  });
 }
 
 /** Tunnels are kept and found by their URL, and a file with an invalid one would count as damaged. */

@@ -5,7 +5,7 @@ import { TUNNEL_PROTOCOLS, type TunnelProtocol } from '../connectors/connector.t
 import { AgentError } from '../errors/agent-error.ts';
 import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
 import { problemsOf } from './problems.ts';
-import type { Tunnel, TunnelRequest } from './tunnel.ts';
+import { ONLY_HTTP_HAS_SCHEMES, type Tunnel, type TunnelRequest } from './tunnel.ts';
 
 /** What opening a tunnel needs, parsed; also for a tunnel that does not exist yet. */
 export interface TunnelSpec {
@@ -15,12 +15,14 @@ export interface TunnelSpec {
   readonly domain: string | null;
   /** The tunnel's own policy in today's shape; null: the default policies apply. */
   readonly trafficPolicy: TrafficPolicyDocument | null;
+  /** The same as it was sent. */
+  readonly policy: PolicyInput | null;
 }
 
 /** @throws {ApiError} 400 when the policy does not suit the protocol */
 export function specOfRequest({ protocol, forwards_to, domain, policy }: TunnelRequest): TunnelSpec {
   const trafficPolicy = policy ? toTrafficPolicy(policy, protocol) : null;
-  return { protocol, upstream: forwards_to, domain: domain ?? null, trafficPolicy };
+  return { protocol, upstream: forwards_to, domain: domain ?? null, trafficPolicy, policy: policy ?? null };
 }
 
 /**
@@ -30,8 +32,9 @@ export function specOfRequest({ protocol, forwards_to, domain, policy }: TunnelR
  */
 export function specOfTunnel({ protocol, forwards_to, domain, policy }: Tunnel): TunnelSpec {
   const known = knownProtocol(protocol);
-  const trafficPolicy = policy === null ? null : toTrafficPolicy(validPolicy(policy), known);
-  return { protocol: known, upstream: validUpstream(forwards_to), domain, trafficPolicy };
+  const sent = policy === null ? null : validPolicy(policy);
+  const trafficPolicy = sent && toTrafficPolicy(sent, known);
+  return { protocol: known, upstream: validUpstream(forwards_to, known), domain, trafficPolicy, policy: sent };
 }
 
 function knownProtocol(protocol: string): TunnelProtocol {
@@ -54,7 +57,14 @@ function validPolicy(policy: object): PolicyInput {
   );
 }
 
-function validUpstream(forwardsTo: string): Upstream {
+function validUpstream(forwardsTo: string, protocol: TunnelProtocol): Upstream {
+  const upstream = parsedUpstream(forwardsTo);
+  const hasScheme = upstream.kind === 'tcp' && upstream.scheme !== null;
+  if (hasScheme && protocol !== 'http') throw refusal('forwards_to', ONLY_HTTP_HAS_SCHEMES);
+  return upstream;
+}
+
+function parsedUpstream(forwardsTo: string): Upstream {
   try {
     return parseUpstream(forwardsTo);
   } catch (error) {

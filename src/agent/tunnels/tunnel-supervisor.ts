@@ -5,7 +5,7 @@ import type { Clock } from '../../lib/time/clock.ts';
 import type { SessionStatus } from '../connectors/connector.ts';
 import { InterruptibleWait } from './interruptible-wait.ts';
 import { RetrySchedule } from './retry-schedule.ts';
-import type { Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
+import type { ChangedMembers, Tunnel, TunnelState, TunnelStatus } from './tunnel.ts';
 import { TunnelBinding } from './tunnel-binding.ts';
 import type { OpenTunnel } from './tunnel-opener.ts';
 
@@ -40,6 +40,7 @@ export class TunnelSupervisor {
   #status: TunnelStatus = { state: 'connecting', since: new Date(), lastError: null };
   /** Identifies the running loop; null while stopped. */
   #run: symbol | null = null;
+  #bindError: unknown = null;
   /** Counts sessions, so that an attempt notices when its own is over. */
   #sessions = 0;
 
@@ -60,6 +61,16 @@ export class TunnelSupervisor {
 
   get tunnel(): Tunnel {
     return this.#tunnel;
+  }
+
+  /** What the last attempt to bind threw; null when it succeeded. */
+  get bindError(): unknown {
+    return this.#bindError;
+  }
+
+  /** Takes effect when the endpoint is opened the next time; see {@link reopen}. */
+  use(members: ChangedMembers): void {
+    this.#tunnel = { ...this.#tunnel, ...members };
   }
 
   get status(): TunnelStatus {
@@ -173,10 +184,12 @@ export class TunnelSupervisor {
     try {
       open = await this.options.open();
     } catch (error) {
+      this.#bindError = error;
       this.#retry.bindFailed(error);
       if (!(error instanceof ApiError)) this.options.log.error({ err: error, url: this.url }, 'unexpected bind error');
       return { code: error instanceof ApiError ? error.code : null, message: messageOf(error) };
     }
+    this.#bindError = null;
     this.#binding.open = open;
     this.#retry.bound();
     if (open.endpoint.url !== this.url) await this.#changeUrl(open.endpoint.url);

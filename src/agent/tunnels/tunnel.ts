@@ -22,11 +22,17 @@ const ForwardsTo = z
 const Domain = z.string({ error: 'must be a hostname' }).transform((input, context) => {
   const [host = '', port, ...rest] = input.split(':');
   const hostname = canonicalHostname(host);
-  const problem = rest.length > 0 ? 'not a hostname' : (hostnameProblem(hostname) ?? portProblem(port));
+  const problem =
+    urlProblem(input) ?? (rest.length > 0 ? 'not a hostname' : (hostnameProblem(hostname) ?? portProblem(port)));
   if (problem === null) return port === undefined ? hostname : `${hostname}:${port}`;
   context.addIssue({ code: 'custom', message: problem });
   return z.NEVER;
 });
+
+const DOMAIN =
+  'A hostname; for tcp host:port. On a device that has joined a site, a single label such as camera becomes camera-<name>.<site>, and no domain a random name there; otherwise the gateway chooses.';
+
+export const ONLY_HTTP_HAS_SCHEMES = 'only http tunnels support http:// and https://: give host:port';
 
 /** Body of `POST /tunnels`; null counts as not sent. */
 export const TunnelRequest = z
@@ -37,7 +43,7 @@ export const TunnelRequest = z
       .meta({ default: 'http' })
       .transform((protocol) => protocol ?? 'http'),
     forwards_to: ForwardsTo,
-    domain: Domain.nullish(),
+    domain: Domain.nullish().meta({ description: DOMAIN }),
     policy: PolicyInput.nullish(),
   })
   .refine(({ protocol, domain }) => protocol !== 'tcp' || !isText(domain) || domain.includes(':'), {
@@ -55,11 +61,23 @@ export const TunnelRequest = z
     ({ protocol, forwards_to }) => protocol === 'http' || forwards_to?.kind !== 'tcp' || forwards_to.scheme === null,
     {
       path: ['forwards_to'],
-      error: 'only http tunnels support http:// and https://: give host:port',
+      error: ONLY_HTTP_HAS_SCHEMES,
       when: isObject,
     },
   );
 export type TunnelRequest = z.infer<typeof TunnelRequest>;
+
+/** Body of `PATCH /tunnels/{url_part}`: what to change. */
+export const TunnelChange = z
+  .strictObject({
+    policy: PolicyInput.nullable().meta({ description: 'Null: the default policies apply.' }).optional(),
+    forwards_to: ForwardsTo.optional(),
+  })
+  .refine(({ policy, forwards_to }) => policy !== undefined || forwards_to !== undefined, {
+    error: 'needs policy or forwards_to',
+    when: isObject,
+  });
+export type TunnelChange = z.infer<typeof TunnelChange>;
 
 export interface Tunnel {
   readonly id: string;
@@ -73,6 +91,9 @@ export interface Tunnel {
   readonly policy: Readonly<Record<string, unknown>> | null;
   readonly created_at: string;
 }
+
+/** What of a tunnel can be changed. */
+export type ChangedMembers = Pick<Tunnel, 'policy' | 'forwards_to'>;
 
 /**
  * Requires no more of a stored tunnel than listing it does, so that a stricter or older version loses no tunnels. The
@@ -93,6 +114,17 @@ export const TUNNEL_STATES = ['online', 'connecting', 'offline', 'failed'] as co
  * `connecting`: not bound yet on this session; `offline`: the session is lost; `failed`: binding failed, it is retried.
  */
 export type TunnelState = (typeof TUNNEL_STATES)[number];
+
+export const SHOWN_STATES = ['online', 'degraded', 'connecting', 'offline', 'failed'] as const;
+/** `degraded`: online, but the upstream accepts no connections. */
+export type ShownState = (typeof SHOWN_STATES)[number];
+
+/** A tunnel's state together with that of its upstream. */
+export interface ShownStatus {
+  state: ShownState;
+  since: Date;
+  lastError: TunnelStatus['lastError'];
+}
 
 export interface TunnelStatus {
   state: TunnelState;
@@ -122,7 +154,14 @@ function canonicalHostname(host: string): string {
   return ascii.replace(/\.$/, '');
 }
 
+function urlProblem(input: string): string | null {
+  if (!/^[a-z]+:\/\//i.test(input)) return null;
+  const host = URL.canParse(input) ? new URL(input).hostname : '';
+  return `a URL is not a hostname: leave out ${input.slice(0, input.indexOf('//') + 2)}${host ? ` and give ${host}` : ''}`;
+}
+
 function hostnameProblem(host: string): string | null {
+  if (/^\d{1,5}$/.test(host)) return 'a port alone is no domain: for tcp, give host:port or no domain';
   if (host.startsWith('*')) return 'wildcards are not supported: a tunnel has one hostname';
   if (host.length > 253) return 'a hostname has at most 253 characters';
   const labels = host.split('.');

@@ -1,5 +1,6 @@
 import type { Log } from '../../lib/log/log.ts';
 import type { Refusal } from '../../management/resources/refusal.ts';
+import type { GatewayPlace } from '../devices/gateway-place.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { LiveView } from '../endpoints/live-view.ts';
 import type { Store } from '../store/store.ts';
@@ -16,4 +17,6 @@ export interface ApiContext {
   /** Why a traffic policy document (JSON or YAML) is refused, or null. */
   checkTrafficPolicy: (document: string) => Refusal | null;
   domains: DomainSettings;
+  /** How devices reach this gateway. */
+  place: GatewayPlace;
 }

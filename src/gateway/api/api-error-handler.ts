@@ -1,7 +1,7 @@
 import type { Request, Response } from 'express';
 import { ApiError, errorBody } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
-import { DatabaseBusy, DatabaseUnwritable } from '../store/database-problems.ts';
+import { DatabaseBusy, DatabaseUnwritable } from '../store/sql/database-problems.ts';
 import type { ErrorHandler } from './handler.ts';
 import { refuse } from './refuse.ts';
 

@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http';
 import type { ApiError } from '../../lib/errors.ts';
 import { parseToken, type TokenParts } from '../../lib/ids.ts';
 import type { Store } from '../store/store.ts';
@@ -6,22 +7,38 @@ import type { FailedAttempts } from './failed-attempts.ts';
 import type { Handler } from './handler.ts';
 import { refuse } from './refuse.ts';
 
-/** Requires a valid API key, and stores its id in `res.locals`. */
-export function requireApiKey(store: Store, attempts: FailedAttempts): Handler {
-  const refuseSlowly = async (refusal: ApiError, address: string) => {
-    await attempts.slowDown(address);
-    throw refusal;
-  };
+/**
+ * Requires a valid API key, or the session of a browser that signed in; stores the key's id in `res.locals`.
+ *
+ * @param holderOf whose session a request has, null for none
+ */
+export function requireApiKey(
+  store: Store,
+  attempts: FailedAttempts,
+  holderOf: (req: IncomingMessage) => string | null,
+): Handler {
   return (req, res, next) => {
-    const result = identify(store, req.headers.authorization);
-    if (typeof result !== 'string') return refuseSlowly(result, req.ip ?? '');
+    const { authorization } = req.headers;
+    const holder = authorization === undefined ? holderOf(req) : null;
+    const result = holder ?? identify(store, authorization);
+    if (typeof result !== 'string') return refuseSlowly(attempts, result, req.ip);
     res.locals.apiKeyId = result;
     next();
   };
 }
 
+/** Refuses after a delay for clients that keep failing. */
+export async function refuseSlowly(
+  attempts: FailedAttempts,
+  refusal: ApiError,
+  address: string | undefined,
+): Promise<never> {
+  await attempts.slowDown(address ?? '');
+  throw refusal;
+}
+
 /** The id of the API key that a request presents, or why it is refused. Never repeats the presented value. */
-function identify(store: Store, authorization: string | undefined): string | ApiError {
+export function identify(store: Store, authorization: string | undefined): string | ApiError {
   if (authorization === undefined) {
     return refuse(403, 200, 'no API key; send the header Authorization: Bearer <API key>');
   }
@@ -39,9 +56,13 @@ function identify(store: Store, authorization: string | undefined): string | Api
 
 function keyOf(store: Store, { ksuid, secret }: TokenParts): string | null {
   const key = store.apiKeys.get(`ak_${ksuid}`);
-  if (!key || !secretMatches(secret, key.secret_hash)) return null;
-  const isActive = key.owner_id === null || store.botUsers.get(key.owner_id)?.active === true;
-  return isActive ? key.id : null;
+  return key && secretMatches(secret, key.secret_hash) && isActiveKey(store, key.id) ? key.id : null;
+}
+
+/** Whether an API key exists and its bot user is active. */
+export function isActiveKey(store: Store, id: string): boolean {
+  const key = store.apiKeys.get(id);
+  return key !== null && (key.owner_id === null || store.botUsers.get(key.owner_id)?.active === true);
 }
 
 function isAuthtoken(store: Store, { ksuid, secret }: TokenParts): boolean {

@@ -1,4 +1,4 @@
-import { isConstraint } from '../store/database-problems.ts';
+import { isConstraint } from '../store/sql/database-problems.ts';
 import { refuse } from './refuse.ts';
 
 /** Deletes a row, and refuses with an API error when other rows still refer to it. */

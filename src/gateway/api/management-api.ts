@@ -1,15 +1,20 @@
 import express, { type Express } from 'express';
+import { endJsonWithNewline } from '../../lib/http/json-with-newline.ts';
+import { OneTimeCodes } from '../../lib/http/one-time-code.ts';
 import { answerUnconditionally } from '../../lib/http/unconditional-answers.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { openApiDocument } from '../../management/openapi.ts';
 import type { DomainSettings } from '../endpoints/domain-names.ts';
 import type { TrafficCounters } from '../metrics/traffic-counters.ts';
-import type { Store } from '../store/store.ts';
 import type { ApiContext } from './api-context.ts';
 import { errorHandler, notFound } from './api-error-handler.ts';
 import { type RateLimit, rateLimit } from './api-key-rate-limit.ts';
 import { requireVersion } from './api-version.ts';
 import { requireApiKey } from './authentication.ts';
+import { dashboardRouter } from './dashboard/dashboard-router.ts';
+import { DashboardSessions } from './dashboard/dashboard-sessions.ts';
+import { DashboardFeed } from './dashboard/live-feed.ts';
+import { enrolmentRouter } from './enrolment-router.ts';
 import { type FailedAttemptSettings, FailedAttempts } from './failed-attempts.ts';
 import { GatewayMetrics } from './gateway-metrics.ts';
 import type { Handler } from './handler.ts';
@@ -42,6 +47,8 @@ export const DEFAULT_LIMITS: Pick<ManagementApiSettings, 'rateLimit' | 'failedAt
 export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'domains'> {
   counters: TrafficCounters;
   clock?: Clock;
+  /** The codes with which browsers sign in. It takes none older than itself, so create it when the gateway starts. */
+  signInCodes?: OneTimeCodes;
 }
 
 /**
@@ -50,17 +57,26 @@ export interface ManagementApiDependencies extends Omit<ApiContext, 'links' | 'd
  * Each route runs its own checks, so that unknown paths answer 404 before authentication.
  */
 export function createManagementApi(dependencies: ManagementApiDependencies, settings: ManagementApiSettings): Express {
-  const { clock = systemClock, counters, ...rest } = dependencies;
+  const { clock = systemClock, counters, signInCodes = new OneTimeCodes(), ...rest } = dependencies;
   const { store, live, log } = rest;
   const { baseUrl, domains, version } = settings;
   const context: ApiContext = { ...rest, links: createLinks(baseUrl), domains };
-  const guards = createGuards(store, clock, settings);
+  const attempts = new FailedAttempts(settings.failedAttempts, clock);
+  const sessions = new DashboardSessions(store, signInCodes, clock);
+  const guards = createGuards(
+    requireApiKey(store, attempts, (req) => sessions.holderOf(req)),
+    clock,
+    settings,
+  );
   const metrics = new GatewayMetrics({ store, live, counters });
 
   const app = express();
   app.disable('x-powered-by').enable('strict routing').enable('case sensitive routing');
   answerUnconditionally(app);
+  endJsonWithNewline(app);
   app.use(operation(store.ids, log), metrics.observe, onlyKnownMethods);
+  const feed = new DashboardFeed({ live, counters, version, clock });
+  app.use(dashboardRouter({ store, sessions, attempts, feed }));
   if (!store.database.isDurable) app.use(refuseChanges);
   let document: object | null = null;
   app.get('/openapi.json', (_req, res) => {
@@ -72,9 +88,13 @@ export function createManagementApi(dependencies: ManagementApiDependencies, set
     const { registry } = metrics;
     res.type(registry.contentType).send(await registry.metrics());
   });
+  app.use(enrolmentRouter(context, attempts, [noQuery, jsonBody(ENROLMENT_BODY)]));
   app.use(...createRouters(context, guards), notFound, errorHandler(log));
   return app;
 }
+
+/** Of a request without an API key. */
+const ENROLMENT_BODY: BodyLimits = { maxBytes: 4096, timeoutMs: 10_000 };
 
 const METHODS = new Set(['GET', 'POST', 'PATCH', 'PUT', 'DELETE']);
 
@@ -90,13 +110,12 @@ const refuseChanges: Handler = (req, _res, next) => {
 };
 
 function createGuards(
-  store: Store,
+  authentication: Handler,
   clock: Clock,
   settings: ManagementApiSettings,
 ): Guards & { unversioned: Handler[] } {
-  const attempts = new FailedAttempts(settings.failedAttempts, clock);
   const limit = settings.rateLimit ? [rateLimit(settings.rateLimit, clock)] : [];
-  const known = [requireApiKey(store, attempts), ...limit];
+  const known = [authentication, ...limit];
   const list = [...known, requireVersion];
   const plain = [...list, noQuery];
   // Prometheus cannot always send custom headers.

@@ -5,6 +5,7 @@ import { certificateAuthorities } from '../../management/resources/certificate-a
 import { credentials } from '../../management/resources/credential.ts';
 import { endpoints } from '../../management/resources/endpoint.ts';
 import { endpointConfigurations } from '../../management/resources/endpoint-configuration.ts';
+import { enrolmentKeys } from '../../management/resources/enrolment-key.ts';
 import { httpResponseBackends } from '../../management/resources/http-response-backend.ts';
 import { ipPolicies } from '../../management/resources/ip-policy.ts';
 import { ipPolicyRules } from '../../management/resources/ip-policy-rule.ts';
@@ -15,18 +16,29 @@ import { tunnels } from '../../management/resources/tunnel.ts';
 import { tunnelGroupBackends } from '../../management/resources/tunnel-group-backend.ts';
 import { TunnelSessionUpdateBody, tunnelSessions } from '../../management/resources/tunnel-session.ts';
 import type { SessionCommand } from '../endpoints/live-view.ts';
+import { httpResponseBackendActions, tunnelGroupBackendActions } from './actions/backend-actions.ts';
+import { botUserActions } from './actions/bot-user-actions.ts';
+import { certificateAuthorityActions, tlsCertificateActions } from './actions/certificate-actions.ts';
+import { apiKeyActions, credentialActions } from './actions/credential-actions.ts';
+import { deviceRouter } from './actions/device-actions.ts';
+import { endpointConfigurationActions } from './actions/endpoint-configuration-actions.ts';
+import { enrolmentKeyActions } from './actions/enrolment-key-actions.ts';
+import { ipPolicyActions, ipPolicyRuleActions } from './actions/ip-policy-actions.ts';
+import {
+  endpointActions,
+  type TunnelSessionActions,
+  tunnelActions,
+  tunnelSessionActions,
+} from './actions/online-actions.ts';
+import {
+  type Detachable,
+  type ReservedDomainActions,
+  reservedDomainActions,
+} from './actions/reserved-domain-actions.ts';
+import { type TlsEdgeActions, tlsEdgeActions } from './actions/tls-edge-actions.ts';
 import type { ApiContext } from './api-context.ts';
-import { httpResponseBackendActions, tunnelGroupBackendActions } from './backend-actions.ts';
-import { botUserActions } from './bot-user-actions.ts';
-import { certificateAuthorityActions, tlsCertificateActions } from './certificate-actions.ts';
-import { apiKeyActions, credentialActions } from './credential-actions.ts';
-import { endpointConfigurationActions } from './endpoint-configuration-actions.ts';
-import { ipPolicyActions, ipPolicyRuleActions } from './ip-policy-actions.ts';
-import { endpointActions, type TunnelSessionActions, tunnelActions, tunnelSessionActions } from './online-actions.ts';
 import { readBody } from './request.ts';
-import { type Detachable, type ReservedDomainActions, reservedDomainActions } from './reserved-domain-actions.ts';
 import { type Guards, idOf, readRouter, resourceRouter, strictRouter } from './resource-router.ts';
-import { type TlsEdgeActions, tlsEdgeActions } from './tls-edge-actions.ts';
 
 export function createRouters(context: ApiContext, guards: Guards): Router[] {
   const { links } = context;
@@ -49,6 +61,8 @@ export function createRouters(context: ApiContext, guards: Guards): Router[] {
     resourceRouter(certificateAuthorities, certificateAuthorityActions(context), guards, links),
     resourceRouter(tlsCertificates, tlsCertificateActions(context), guards, links),
     resourceRouter(endpointConfigurations, endpointConfigurationActions(context), guards, links),
+    resourceRouter(enrolmentKeys, enrolmentKeyActions(context), guards, links),
+    deviceRouter(context, guards),
     readRouter(endpoints, endpointActions(context), guards, links),
     readRouter(tunnels, tunnelActions(context), guards, links),
     readRouter(tunnelSessions, sessions, guards, links),

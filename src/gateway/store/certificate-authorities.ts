@@ -1,5 +1,5 @@
-import type { Database } from './database.ts';
-import { annotatedColumns, json, type RowOf, Table, text } from './table.ts';
+import type { Database } from './sql/database.ts';
+import { annotatedColumns, json, type RowOf, Table, text } from './sql/table.ts';
 
 /** Facts about a CA certificate, read when it is stored. */
 export interface AuthorityFacts {

@@ -1,5 +1,5 @@
-import type { Database } from './database.ts';
-import { annotatedColumns, type RowOf, Table, text } from './table.ts';
+import type { Database } from './sql/database.ts';
+import { annotatedColumns, type RowOf, Table, text } from './sql/table.ts';
 
 const columns = {
   ...annotatedColumns,

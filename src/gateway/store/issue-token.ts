@@ -23,21 +23,23 @@ export function issueApiKey(store: Store, options: TokenOptions): { row: ApiKeyR
  * Creates an agent's authtoken; call it inside a transaction.
  *
  * @param options.acl access rules; empty allows everything
+ * @param random makes its secret, see {@link createToken}
  * @returns its row and the authtoken, which is not stored
  */
 export function issueCredential(
   store: Store,
   options: TokenOptions & { acl: string[] },
+  random?: Buffer,
 ): { row: CredentialRow; token: string } {
-  const { token, common } = issue(store, 'cr', options);
+  const { token, common } = issue(store, 'cr', options, random);
   const row = { ...common, acl: options.acl };
   store.credentials.insert(row);
   return { row, token };
 }
 
-function issue(store: Store, prefix: 'ak' | 'cr', { description, metadata, owner_id }: TokenOptions) {
+function issue(store: Store, prefix: 'ak' | 'cr', { description, metadata, owner_id }: TokenOptions, random?: Buffer) {
   const id = store.ids.next(prefix);
-  const { token, secret } = createToken(id);
+  const { token, secret } = createToken(id, random);
   const common: ApiKeyRow = {
     id,
     created_at: store.now(),

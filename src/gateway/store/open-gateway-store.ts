@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { explainUnreadable } from '../../lib/files/durable-write.ts';
 import { createKey, loadKey, parseKey, SecretsBox } from '../../lib/secrets-box.ts';
-import type { Database } from './database.ts';
+import type { Database } from './sql/database.ts';
 import { openDatabase, openStore, type Store } from './store.ts';
 
 export interface StoreLocation {

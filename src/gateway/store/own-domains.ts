@@ -1,5 +1,5 @@
-import type { Database } from './database.ts';
 import { ManagedDomains, managedColumns } from './managed-domains.ts';
+import type { Database } from './sql/database.ts';
 
 /** The gateway's own names with certificates of a public CA, issued or ordered. */
 export class OwnDomains extends ManagedDomains<typeof managedColumns> {

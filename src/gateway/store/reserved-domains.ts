@@ -1,7 +1,7 @@
 import { coveringNames } from '../endpoints/domain-names.ts';
-import type { Database } from './database.ts';
 import { ManagedDomains, managedColumns } from './managed-domains.ts';
-import { nullable, type RowOf, text } from './table.ts';
+import type { Database } from './sql/database.ts';
+import { nullable, type RowOf, text } from './sql/table.ts';
 
 const columns = {
   ...managedColumns,

@@ -7,12 +7,14 @@ import { httpResponseBackends, tunnelGroupBackends } from './backends.ts';
 import { botUsers } from './bot-users.ts';
 import { certificateAuthorities } from './certificate-authorities.ts';
 import { Credentials } from './credentials.ts';
-import { Database } from './database.ts';
+import { Devices } from './devices.ts';
 import { endpointConfigurations } from './endpoint-configurations.ts';
+import { EnrolmentKeys } from './enrolment-keys.ts';
 import { ipPolicies, ipPolicyRules } from './ip-policies.ts';
-import type { OlderSchema } from './migrate.ts';
 import { OwnDomains } from './own-domains.ts';
 import { ReservedDomains } from './reserved-domains.ts';
+import { Database } from './sql/database.ts';
+import type { OlderSchema } from './sql/migrate.ts';
 import { UsedTcpPorts } from './tcp-ports.ts';
 import { TlsCertificates } from './tls-certificates.ts';
 import { TlsEdges } from './tls-edges.ts';
@@ -68,7 +70,9 @@ function createTables(database: Database, box: SecretsBox) {
     botUsers: botUsers(database),
     certificateAuthorities: certificateAuthorities(database),
     credentials: new Credentials(database),
+    devices: new Devices(database),
     endpointConfigurations: endpointConfigurations(database),
+    enrolmentKeys: new EnrolmentKeys(database),
     httpResponseBackends: httpResponseBackends(database),
     ipPolicies: ipPolicies(database),
     ipPolicyRules: ipPolicyRules(database),

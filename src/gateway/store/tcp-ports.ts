@@ -1,5 +1,5 @@
 import type { PortMemory } from '../endpoints/tcp-port-allocator.ts';
-import type { Database } from './database.ts';
+import type { Database } from './sql/database.ts';
 
 /** The last use of each TCP endpoint's port, so that an offline device does not lose its port to another one. */
 export class UsedTcpPorts implements PortMemory {

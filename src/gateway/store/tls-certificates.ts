@@ -1,7 +1,7 @@
 import type { SecretsBox } from '../../lib/secrets-box.ts';
 import type { AuthorityFacts } from './certificate-authorities.ts';
-import type { Database } from './database.ts';
-import { annotatedColumns, blob, json, nullable, type RowOf, Table, text } from './table.ts';
+import type { Database } from './sql/database.ts';
+import { annotatedColumns, blob, json, nullable, type RowOf, Table, text } from './sql/table.ts';
 
 /** Facts about a certificate, read when it is stored. */
 export interface CertificateFacts extends AuthorityFacts {

@@ -1,5 +1,5 @@
-import type { Database } from './database.ts';
-import { annotatedColumns, json, nullable, type RowOf, Table } from './table.ts';
+import type { Database } from './sql/database.ts';
+import { annotatedColumns, json, nullable, type RowOf, Table } from './sql/table.ts';
 
 /** The stored modules of an edge, with the ids that they refer to. */
 export interface EdgeModules {

@@ -1,4 +1,4 @@
-import type { Database } from '../store/database.ts';
+import type { Database } from '../store/sql/database.ts';
 
 /** Caches the results of `read` until the next commit to the database. */
 export function untilCommit<T>(

@@ -34,7 +34,7 @@ function reason({ code, message }: NodeJS.ErrnoException): string {
 }
 
 function wholeResponse(error: ApiError): string {
-  const body = JSON.stringify(errorBody(error));
+  const body = `${JSON.stringify(errorBody(error))}\n`;
   return (
     `HTTP/1.1 ${error.status} ${STATUS_CODES[error.status]}\r\nConnection: close\r\n` +
     `Content-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`

@@ -1,5 +1,6 @@
 import pino, { type DestinationStream, type Logger } from 'pino';
 import { LogOutput, openNonBlocking } from './log-output.ts';
+import type { LogTail } from './log-tail.ts';
 
 /** Each line has fields and a constant message. */
 export type Log = Logger;
@@ -15,11 +16,13 @@ const SECRET_MEMBERS = ['authtoken', 'token', 'apiToken', 'password', 'secret', 
  * Creates the process's log: JSON lines, or readable lines for a terminal.
  *
  * @param destination default: standard output
+ * @param tail also receives every line
  */
 export async function createLog(
   level: LogLevel,
   format: LogFormat,
   destination: DestinationStream = standardOutput(),
+  tail: LogTail | null = null,
 ): Promise<Log> {
   const options = {
     level,
@@ -28,8 +31,11 @@ export async function createLog(
     redact: SECRET_MEMBERS.flatMap((name) => [name, `*.${name}`, `*.*.${name}`]),
   };
   if (format === 'json') {
-    const lines = { write: (line: string) => destination.write(withoutControls(line)) };
-    return pino({ ...options, formatters: { level: (label: string) => ({ level: label }) } }, lines);
+    const write = (line: string) => {
+      tail?.add(line);
+      destination.write(withoutControls(line));
+    };
+    return pino({ ...options, formatters: { level: (label: string) => ({ level: label }) } }, { write });
   }
   const { default: pretty } = await import('pino-pretty');
   const prettify = pretty.prettyFactory({
@@ -37,7 +43,11 @@ export async function createLog(
     translateTime: 'SYS:HH:MM:ss',
     ignore: 'pid,hostname',
   });
-  return pino(options, { write: (line) => destination.write(prettify(withVisibleEscapes(line))) });
+  const write = (line: string) => {
+    tail?.add(line);
+    destination.write(prettify(withVisibleEscapes(line)));
+  };
+  return pino(options, { write });
 }
 
 /**

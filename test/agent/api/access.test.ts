@@ -94,7 +94,7 @@ describe('the remote API', () => {
       expect([res.status, res.body.error_code]).toEqual([401, 'ERR_AGENT_UNAUTHORIZED']);
       expect(res.headers['www-authenticate']).toMatch(/^Bearer/);
     }
-    expect((await request(remote).get('/healthz')).text).toBe('{"status":"alive"}');
+    expect((await request(remote).get('/healthz')).text).toBe('{"status":"alive"}\n');
   });
 
   it.each([

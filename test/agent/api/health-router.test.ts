@@ -8,7 +8,7 @@ const device342 = { protocol: 'http', forwards_to: '8001', domain: 'device342.lo
 it('/healthz always answers 200, and /readyz only when the session and all tunnels are online', async () => {
   const { local, connector, tunnels } = await setUpApi();
   await request(local).post('/tunnels').send(device342);
-  expect((await request(local).get('/readyz')).text).toBe('{"status":"ready"}');
+  expect((await request(local).get('/readyz')).text).toBe('{"status":"ready"}\n');
   connector.goOffline();
   expect((await request(local).get('/healthz')).status).toBe(200);
   const res = await request(local).get('/readyz');
@@ -37,7 +37,7 @@ it('GET /status answers with version, session, tunnels and addresses', async () 
       reconnects: 0,
       last_error: { code: null, message: 'connection lost' },
     },
-    tunnels: { total: 1, online: 0, connecting: 0, offline: 1, failed: 0 },
+    tunnels: { total: 1, online: 0, connecting: 0, degraded: 0, offline: 1, failed: 0 },
     remote_api: null,
     addresses: { api: '127.0.0.1:4040' },
   });

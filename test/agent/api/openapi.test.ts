@@ -38,6 +38,7 @@ describe('GET /openapi.json', () => {
       ['get /tunnels', 'query protocol'],
       ['post /tunnels'],
       ['get /tunnels/{url_part}', 'path url_part'],
+      ['patch /tunnels/{url_part}', 'path url_part'],
       ['delete /tunnels/{url_part}', 'path url_part'],
       ['get /healthz'],
       ['get /readyz'],

@@ -5,10 +5,19 @@ import { tunnelsCodec } from '../../../src/agent/tunnels/tunnel-store.ts';
 import { ApiError } from '../../../src/lib/errors.ts';
 import { setUpApi } from '../../support/api-set-up.ts';
 import { PowerCutFiles } from '../../support/power-cut-files.ts';
-import { silentLog } from '../../support/silent-log.ts';
+import { recordingLog, silentLog } from '../../support/silent-log.ts';
 
 const device342 = { protocol: 'http', forwards_to: '8001', domain: 'device342.localhost' };
 const policy = { outbound: [{ expressions: [], actions: [{ type: 'add-headers', config: { headers: { a: 'b' } } }] }] };
+
+/** What is reported of a tunnel that was just created. */
+const FRESH = {
+  status: 'online',
+  since: expect.stringMatching(/^\d{4}-.*Z$/),
+  last_error: null,
+  upstream: { state: 'unknown', since: null, checked_at: null, reason: null },
+  traffic: { connections: 0, requests: 0, bytes_in: 0, bytes_out: 0, last_at: null },
+};
 
 describe('POST /tunnels', () => {
   it('answers with exactly five members, and the policy as it was sent', async () => {
@@ -17,7 +26,7 @@ describe('POST /tunnels', () => {
     expect(first.status).toBe(200);
     expect(first.text).toBe(
       '{"url":"https://device342.localhost:8443","protocol":"http","forwards_to":"localhost:8001",' +
-        '"domain":"device342.localhost","policy":null}',
+        '"domain":"device342.localhost","policy":null}\n',
     );
     const second = await request(local)
       .post('/tunnels')
@@ -80,6 +89,29 @@ describe('POST /tunnels', () => {
     const { local } = await setUpApi();
     const res = await request(local).post('/tunnels').type('application/json').send('{"protocol":\n  http}');
     expect(res.body.details).toEqual({ 'line 2, column 3': 'expected a value' });
+  });
+
+  it.each([
+    ['https://foo.localhost', 'http', 'a URL is not a hostname: leave out https:// and give foo.localhost'],
+    ['tcp://foo.localhost:1', 'tcp', 'a URL is not a hostname: leave out tcp:// and give foo.localhost'],
+    ['32501', 'tcp', 'a port alone is no domain: for tcp, give host:port or no domain'],
+    ['10.0.0.1', 'http', 'IP addresses are not supported: use a hostname'],
+  ])('says what is wrong with the domain %s', async (domain, protocol, problem) => {
+    const { local } = await setUpApi();
+    const { body } = await request(local).post('/tunnels').send({ forwards_to: 8001, protocol, domain });
+    expect(body.details.domain.split('; ')[0]).toBe(problem);
+  });
+
+  it('reports each unknown member with its own name only', async () => {
+    const { local } = await setUpApi();
+    const res = await request(local)
+      .post('/tunnels')
+      .send({ ...device342, domian: 'x', protcol: 'http' });
+    const supported = 'supported: protocol, forwards_to, domain, policy';
+    expect(res.body.details).toEqual({
+      domian: `unknown member "domian"; ${supported}`,
+      protcol: `unknown member "protcol"; ${supported}`,
+    });
   });
 
   it.each([
@@ -181,11 +213,16 @@ describe('POST /tunnels', () => {
   it('closes the endpoint when the tunnel cannot be written to the disk', async () => {
     const files = new PowerCutFiles();
     const adapter = new DurableFile({ path: '/tunnels.json', codec: tunnelsCodec, log: silentLog, files });
-    const { local, connector } = await setUpApi({ adapter });
+    const { log, lines } = recordingLog();
+    const { local, connector } = await setUpApi({ adapter }, { log });
     files.failure = { operation: 'sync', code: 'ENOSPC' };
     const res = await request(local).post('/tunnels').send(device342);
     expect([res.status, res.body.error_code]).toEqual([500, 'ERR_AGENT_NOT_PERSISTED']);
     expect(connector.bound.size).toBe(0);
+    // One line that says what to do, without a stack trace.
+    const logged = lines.filter(({ msg }) => msg === 'API request failed');
+    expect(logged).toMatchObject([{ path: '/tunnels', reason: expect.stringContaining('the disk is full') }]);
+    expect(JSON.stringify(logged)).not.toContain('.ts:');
   });
 });
 
@@ -193,7 +230,7 @@ describe('GET /tunnels', () => {
   it('lists tunnels in order of creation with the policy in force', async () => {
     const defaultPolicies = { inbound: [], outbound: policy.outbound as [] };
     const { local } = await setUpApi({ defaultPolicies });
-    expect((await request(local).get('/tunnels')).text).toBe('[]');
+    expect((await request(local).get('/tunnels')).text).toBe('[]\n');
     await request(local).post('/tunnels').send(device342);
     await request(local)
       .post('/tunnels')
@@ -206,9 +243,31 @@ describe('GET /tunnels', () => {
         forwards_to: 'localhost:8001',
         domain: 'device342.localhost',
         policy: JSON.stringify(defaultPolicies),
+        ...FRESH,
       },
       expect.objectContaining({ url_part: 'a', policy: '{"inbound":[]}' }),
     ]);
+  });
+});
+
+describe('a tunnel whose upstream refuses connections', () => {
+  it('is degraded in every answer, while the agent stays ready', async () => {
+    const { local, connector, options } = await setUpApi();
+    await request(local).post('/tunnels').send({ forwards_to: 'localhost:1', domain: 'down.localhost' });
+    const [bound] = connector.bound.values();
+    await expect(bound?.request.upstream.connect()).rejects.toThrow();
+    const shown = {
+      status: 'degraded',
+      last_error: { message: expect.stringMatching(/localhost:1 refuses connections: .*REFUSED/) },
+    };
+    const upstream = { state: 'refused', reason: expect.stringContaining('ECONNREFUSED') };
+    expect((await request(local).get('/tunnels')).body).toMatchObject([{ ...shown, upstream }]);
+    expect((await request(local).get('/tunnels/down')).body).toMatchObject({ ...shown, upstream });
+    expect((await request(local).get('/status')).body.tunnels).toMatchObject({ total: 1, online: 0, degraded: 1 });
+    const metrics = (await request(local).get('/metrics')).text;
+    expect(metrics).toContain('device_agent_tunnels{state="degraded"} 1\n');
+    expect((await request(local).get('/readyz')).status).toBe(200);
+    expect(options.tunnels.counts().online).toBe(1);
   });
 });
 
@@ -261,9 +320,7 @@ describe('GET and DELETE /tunnels/{url_part}', () => {
       forwards_to: 'localhost:8001',
       domain: 'device342.localhost',
       policy: '{"inbound":[],"outbound":[]}',
-      status: 'online',
-      since: expect.stringMatching(/^\d{4}-.*Z$/),
-      last_error: null,
+      ...FRESH,
       created_at: expect.stringMatching(/^\d{4}-.*Z$/),
     });
   });
@@ -294,11 +351,90 @@ describe('GET and DELETE /tunnels/{url_part}', () => {
   });
 });
 
+describe('PATCH /tunnels/{url_part}', () => {
+  const setUp = async () => {
+    const { local, connector, ...rest } = await setUpApi();
+    await request(local)
+      .post('/tunnels')
+      .send({ ...device342, policy });
+    const patch = (body: object) => request(local).patch('/tunnels/device342').send(body);
+    const inForce = () => connector.bound.get('https://device342.localhost:8443')?.request.trafficPolicy;
+    return { local, connector, patch, inForce, ...rest };
+  };
+  const denying = { on_http_request: [{ actions: [{ type: 'deny' }] }] };
+
+  it('puts another policy in force and on disk', async () => {
+    const { patch, inForce, local, store } = await setUp();
+    const answer = await patch({ policy: denying });
+    expect([answer.status, JSON.parse(answer.body.policy)]).toEqual([200, denying]);
+    expect(inForce()).toEqual(denying);
+    expect(store.list()[0]?.policy).toEqual(denying);
+    expect((await request(local).get('/tunnels/device342')).body.status).toBe('online');
+  });
+
+  it('brings the default policies back with null', async () => {
+    const { patch, store } = await setUp();
+    expect((await patch({ policy: null })).status).toBe(200);
+    expect(store.list()[0]?.policy).toBeNull();
+  });
+
+  it('keeps the old policy in force when the gateway refuses the new one', async () => {
+    const { patch, inForce, connector, store, local } = await setUp();
+    const before = inForce();
+    connector.beforeOpen = async ({ trafficPolicy }) => {
+      if (trafficPolicy?.on_http_request === undefined) return;
+      throw new ApiError(400, 'ERR_NGROK_9026', 'not valid', { details: { 'policy.on_http_request[0]': 'wrong' } });
+    };
+    const answer = await patch({ policy: denying });
+    expect([answer.status, answer.body.error_code]).toEqual([400, 'ERR_NGROK_9026']);
+    expect(answer.body.details).toEqual({ 'policy.on_http_request[0]': 'wrong' });
+    expect(inForce()).toEqual(before);
+    expect(store.list()[0]?.policy).toEqual(policy);
+    expect((await request(local).get('/tunnels/device342')).body.status).toBe('online');
+  });
+
+  it('forwards to another upstream, and saves that', async () => {
+    const { patch, connector, store, local } = await setUp();
+    const answer = await patch({ forwards_to: 8002 });
+    expect([answer.status, answer.body.forwards_to]).toEqual([200, 'localhost:8002']);
+    expect(connector.bound.get('https://device342.localhost:8443')?.request.forwardsTo).toBe('localhost:8002');
+    expect(store.list()).toMatchObject([{ forwards_to: 'localhost:8002', policy }]);
+    expect((await patch({ forwards_to: 'https://8.8.8.8' })).body.error_code).toBe('ERR_AGENT_UPSTREAM_NOT_ALLOWED');
+    expect((await patch({})).status).toBe(400);
+    expect((await request(local).get('/tunnels/device342')).body).toMatchObject({ forwards_to: 'localhost:8002' });
+  });
+
+  it('keeps the old policy when the new one cannot be saved', async () => {
+    const { patch, inForce, store } = await setUp();
+    const before = inForce();
+    store.save = () => Promise.reject(new ApiError(500, 'ERR_AGENT_NOT_PERSISTED', 'disk full'));
+    expect((await patch({ policy: denying })).status).toBe(500);
+    expect(inForce()).toEqual(before);
+  });
+
+  it.each([
+    [{ policy: { inbound: [{ actions: [] }] } }, 400],
+    [{ policy: denying, domain: 'x' }, 400],
+    [{}, 400],
+  ])('answers %j with %i and changes nothing', async (body, status) => {
+    const { patch, connector } = await setUp();
+    expect((await patch(body)).status).toBe(status);
+    expect(connector.requests).toHaveLength(1);
+  });
+
+  it('answers 503 without a session and 404 without the tunnel', async () => {
+    const { patch, connector, local } = await setUp();
+    expect((await request(local).patch('/tunnels/other').send({ policy: null })).status).toBe(404);
+    connector.goOffline();
+    expect((await patch({ policy: denying })).body.error_code).toBe('ERR_AGENT_OFFLINE');
+  });
+});
+
 describe('other requests', () => {
   it.each([
     ['PUT', '/tunnels', 405, 'GET, HEAD, POST'],
     ['OPTIONS', '/tunnels', 405, 'GET, HEAD, POST'],
-    ['POST', '/tunnels/a', 405, 'GET, HEAD, DELETE'],
+    ['POST', '/tunnels/a', 405, 'GET, HEAD, PATCH, DELETE'],
     ['DELETE', '/status', 405, 'GET, HEAD'],
     ['GET', '/', 404, undefined],
     ['GET', '/tunnels/a/b', 404, undefined],

@@ -305,6 +305,15 @@ describe('every response', () => {
 });
 
 describe('the OpenAPI document', () => {
+  it.each(['/openapi.json', '/bot_users', '/no-such-path'])(
+    '%s answers JSON that ends with a newline',
+    async (path) => {
+      const response = await fetch(server.url + path);
+      expect(response.headers.get('content-type')).toBe('application/json; charset=utf-8');
+      expect(await response.text()).toMatch(/\}\n$/);
+    },
+  );
+
   it('is served without authentication', async () => {
     const response = await fetch(`${server.url}/openapi.json`);
     expect(await response.json()).toMatchObject({ openapi: '3.1.0', servers: [{ url: 'https://api.gateway.test' }] });

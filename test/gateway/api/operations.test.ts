@@ -5,6 +5,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { allOperations, type OPERATIONS, type Operation } from '../../../src/management/operations.ts';
 import { issueCertificate } from '../../support/certificates.ts';
+import { enrolmentKey, installKey } from '../../support/enrolment.ts';
 import { type ManagementServer, startManagementServer } from '../../support/management-server.ts';
 import { ENDPOINT, SESSION, TUNNEL } from '../../support/online-agent.ts';
 
@@ -61,6 +62,8 @@ const BODIES: { [Family in keyof Operations]: OperationsWithBody<Operations[Fami
   credentials: { create: () => ({ acl: ['bind:*.example.com'] }), update: () => ({ acl: [] }) },
   apiKeys: { create: () => ({ description: 'ci' }), update: () => ({ description: 'second' }) },
   endpointConfigurations: { create: () => ({ type: 'http' }), update: () => ({ description: 'second' }) },
+  enrolmentKeys: { create: () => ({ site: '*.example.com' }), update: () => ({ revoked: true }) },
+  devices: { update: ({ n }) => ({ name: `cabinet-${n}` }) },
   endpoints: {},
   tunnels: {},
   tunnelSessions: {},
@@ -117,6 +120,12 @@ function validBody(id: string): Record<string, unknown> | undefined {
   return families[family]?.[name]?.({ ...shared, n: bodies });
 }
 
+async function joinedDevice(): Promise<string> {
+  const { secret } = await enrolmentKey(server);
+  const joined = await server.call('POST', '/enrolments', { install_key: installKey(), secret });
+  return String(joined.body.device_id);
+}
+
 function collectionOf(path: string): string {
   return path.split('/{id}')[0] ?? '';
 }
@@ -124,6 +133,7 @@ function collectionOf(path: string): string {
 /** The id of an item that the operation applies to; a new one, unless it is online. */
 async function itemFor({ id, operation: { method, path } }: (typeof operations)[number]): Promise<string> {
   const collection = collectionOf(path);
+  if (collection === '/devices') return joinedDevice();
   const create = operations.find(({ operation }) => operation.method === 'POST' && operation.path === collection);
   if (!create) return ONLINE[collection] ?? '';
   const item = await server.call('POST', collection, validBody(create.id));

@@ -219,6 +219,18 @@ describe('PATCH /reserved_domains/{id}', () => {
     expect(await update(id, { resolves_to: [{ value: 'eu' }] })).toMatchObject(refusal(215));
   });
 
+  // ngrok's Terraform provider sends both with every update.
+  it('accepts an empty certificate_id, and the automatic one beside its policy', async () => {
+    const plain = await create();
+    const changed = await update(plain.id, { description: 'b', metadata: '', certificate_id: '' });
+    expect(changed).toMatchObject({ status: 200, body: { description: 'b', certificate: null } });
+    const { id } = await create({ certificate_management_policy: POLICY });
+    const automatic = await issueFor(id);
+    const sent = { description: 'c', certificate_id: automatic, certificate_management_policy: POLICY };
+    const expected = { description: 'c', certificate: { id: automatic }, certificate_management_policy: POLICY };
+    expect(await update(id, sent)).toMatchObject({ status: 200, body: expected });
+  });
+
   it.each(['domain', 'region', 'uri', 'created_at'])('refuses to change %s', async (member) => {
     const { id } = await create();
     expect(await update(id, { [member]: 'x' })).toMatchObject(refusal(214));

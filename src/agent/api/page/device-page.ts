@@ -1,0 +1,112 @@
+import { type RequestHandler, Router } from 'express';
+import type { BrowserSessions } from '../../../lib/http/browser-sessions.ts';
+import { OneTimeCodes } from '../../../lib/http/one-time-code.ts';
+import { staticSite } from '../../../lib/http/static-site.ts';
+import type { LogTail } from '../../../lib/log/log-tail.ts';
+import type { Clock } from '../../../lib/time/clock.ts';
+import { AgentError } from '../../errors/agent-error.ts';
+import type { Site } from '../../tunnels/site-names.ts';
+import { methodNotAllowed } from '../error-handler.ts';
+import type { HealthSource } from '../health-router.ts';
+import { jsonBody } from '../json-body.ts';
+import { noQuery, parseInput } from '../parse-input.ts';
+import { listeningPorts } from './listening-ports.ts';
+import { LiveFeed } from './live-feed.ts';
+
+/** A result of the diagnosis, as `device-agent doctor --json` prints it. */
+export interface PageFinding {
+  check: string;
+  title: string;
+  status: 'ok' | 'failed' | 'skipped';
+  detail: string;
+  advice: string | null;
+}
+
+export interface DevicePageOptions {
+  sessions: BrowserSessions;
+  health: Omit<HealthSource, 'metrics'> & { refreshUpstreams: () => Promise<void> };
+  /** The built pages. */
+  folder: string;
+  logTail: LogTail | null;
+  /** Runs the checks of `device-agent doctor`; null where they are not supported. */
+  diagnose: (() => Promise<PageFinding[]>) | null;
+  /** Whether a tunnel may forward to a port of this device. */
+  canForwardTo: (port: number) => boolean;
+  site: Site | null;
+  clock: Clock;
+}
+
+/** `GET /page/suggestions`: what may go into the form that starts a tunnel. */
+export interface PageSuggestions {
+  /** Ports of this device on which something listens. */
+  ports: number[];
+  /** What a single label is completed with; null without a site. */
+  ending: string | null;
+  /** A domain below which any name works; null when the agent knows none. */
+  parent: string | null;
+}
+
+/** The device's page: what the local and the remote app share of it. */
+export class DevicePage {
+  readonly codes = new OneTimeCodes();
+  readonly #feed: LiveFeed;
+  #diagnosis: Promise<PageFinding[]> | null = null;
+
+  constructor(private readonly options: DevicePageOptions) {
+    const { health, logTail, clock } = options;
+    this.#feed = new LiveFeed({ ...health, logTail, clock });
+  }
+
+  get sessions(): BrowserSessions {
+    return this.options.sessions;
+  }
+
+  /** The page and its files, which contain no data. */
+  site(): Router {
+    return staticSite(this.options.folder, 'device');
+  }
+
+  /** What only the page asks for; serve it behind the guards of the API. */
+  data(): Router {
+    const router = Router();
+    const get: [string, RequestHandler][] = [
+      ['/page/events', this.#feed.handler],
+      ['/page/suggestions', async (_req, res) => void res.json(await this.#suggestions())],
+    ];
+    for (const [path, handler] of get) router.route(path).get(noQuery, handler).all(methodNotAllowed('GET, HEAD'));
+    router
+      .route('/page/doctor')
+      .post(noQuery, async (_req, res) => void res.json({ findings: await this.#diagnose() }))
+      .all(methodNotAllowed('POST'));
+    router
+      .route('/page/policy')
+      .post(noQuery, ...jsonBody, async (req, res) => {
+        // Loaded on demand: only people who write policies need it.
+        const { PolicyTextRequest, readPolicyText } = await import('./policy-text.ts');
+        res.json(readPolicyText(parseInput(PolicyTextRequest, req.body)));
+      })
+      .all(methodNotAllowed('POST'));
+    return router;
+  }
+
+  stop(): void {
+    this.#feed.stop();
+  }
+
+  async #suggestions(): Promise<PageSuggestions> {
+    const { canForwardTo, site, health } = this.options;
+    const ports = (await listeningPorts()).filter(canForwardTo);
+    const ending = site && `${site.deviceName === null ? '' : `-${site.deviceName}`}.${site.domain}`;
+    return { ports, ending, parent: 'gateway_https' in health.addresses() ? 'localhost' : null };
+  }
+
+  /** One at a time: all pages that ask meanwhile get the same result. */
+  #diagnose(): Promise<PageFinding[]> {
+    const { diagnose } = this.options;
+    if (diagnose === null) throw new AgentError('ERR_AGENT_NO_SUCH_PATH', 'diagnosis not supported here');
+    this.#diagnosis ??= diagnose().finally(() => {
+      this.#diagnosis = null;
+    });
+    return this.#diagnosis;
+  }
+}

@@ -1,0 +1,94 @@
+import type { RequestHandler } from 'express';
+import { EventStreams, eventText, MAX_STREAMS, SILENCE_MS } from '../../../lib/http/event-streams.ts';
+import type { LogTail } from '../../../lib/log/log-tail.ts';
+import type { Clock } from '../../../lib/time/clock.ts';
+import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
+import { type HealthSource, presentStatus } from '../health-router.ts';
+import { presentDetail } from '../present.ts';
+import type { FeedChange, FeedSnapshot, FeedTunnel } from './feed.ts';
+
+const INTERVAL_MS = 1_000;
+/** A page that reads nothing is cut off; it reconnects automatically. */
+const MAX_UNREAD = 4 * 1024 * 1024;
+
+type Source = Omit<HealthSource, 'metrics'> & {
+  clock: Clock;
+  logTail: LogTail | null;
+  /** Checks upstreams that were not checked lately. */
+  refreshUpstreams: () => Promise<void>;
+};
+
+/** Sends open pages what changes, as server-sent events. Without an open page, nothing runs. */
+export class LiveFeed {
+  readonly #pages: EventStreams;
+  /** What the pages have, as text to compare with. */
+  #sent = { status: '', tunnels: new Map<string, string>(), line: 0 };
+  #lastEvent = 0;
+
+  constructor(private readonly source: Source) {
+    this.#pages = new EventStreams(source.clock, INTERVAL_MS, () => this.#update());
+  }
+
+  /** `GET /page/events` */
+  readonly handler: RequestHandler = (_req, res) => {
+    if (this.#pages.isFull) {
+      throw new AgentError('ERR_AGENT_BUSY', `too many open pages: at most ${MAX_STREAMS}; close one`, {
+        retryAfter: RETRY_AFTER_S,
+      });
+    }
+    // The others first, so that all have the same state from here on.
+    this.#update();
+    this.#pages.add(res, null, eventText('snapshot', this.#snapshot()));
+    // What it finds comes as a change.
+    void this.source.refreshUpstreams();
+  };
+
+  /** Ends all feeds, which would otherwise delay the stop of the server. */
+  stop(): void {
+    this.#pages.stop();
+  }
+
+  #snapshot(): FeedSnapshot {
+    return {
+      status: presentStatus(this.source),
+      tunnels: this.source.tunnels.list().map((view) => this.#present(view)),
+      log: this.source.logTail?.since() ?? [],
+    };
+  }
+
+  #present(view: Parameters<typeof presentDetail>[0]): FeedTunnel {
+    const { id, policy } = view.tunnel;
+    return { id, own_policy: policy !== null, ...presentDetail(view, this.source.tunnels) };
+  }
+
+  #update(): void {
+    const change = this.#changes();
+    const now = this.source.clock.now();
+    const hasNews = Object.keys(change).length > 0;
+    if (!hasNews && now - this.#lastEvent < SILENCE_MS) return;
+    this.#lastEvent = now;
+    const text = hasNews ? eventText('change', change) : eventText('alive', {});
+    for (const [page] of this.#pages) {
+      if (page.writableLength > MAX_UNREAD) page.destroy();
+      else page.write(text);
+    }
+  }
+
+  /** What differs from the last call. */
+  #changes(): FeedChange {
+    const { status, tunnels, log } = this.#snapshot();
+    const { uptime_seconds: _, ...steady } = status;
+    const before = this.#sent;
+    const now = new Map(tunnels.map((tunnel) => [tunnel.id, JSON.stringify(tunnel)]));
+    this.#sent = { status: JSON.stringify(steady), tunnels: now, line: log.at(-1)?.number ?? 0 };
+    const changed = tunnels.filter(({ id }) => before.tunnels.get(id) !== now.get(id));
+    const removed = [...before.tunnels.keys()].filter((id) => !now.has(id));
+    const lines = log.filter(({ number }) => number > before.line);
+    return {
+      ...(before.status !== this.#sent.status && { status }),
+      ...(changed.length > 0 && { tunnels: changed }),
+      ...(removed.length > 0 && { removed }),
+      ...(lines.length > 0 && { log: lines }),
+    };
+  }
+}

@@ -1,0 +1,70 @@
+import { randomBytes } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { z } from 'zod';
+import { hasErrno, OperatorError } from '../../lib/errors.ts';
+import { createFolder } from '../../lib/files/create-folder.ts';
+import { explainUnreadable, writeDurably } from '../../lib/files/durable-write.ts';
+import { parseJoinCode } from '../../management/join-code.ts';
+
+const Installation = z.object({
+  /** Proves to the gateway that this is the same device. */
+  install_key: z.string(),
+  /** See `machineId`; null: unknown. */
+  machine: z.string().nullable(),
+  code: z.string(),
+  /** What it is at its site; null before its settings are written. */
+  device: z.object({ id: z.string(), name: z.string(), site: z.string(), domain: z.string() }).nullable(),
+});
+
+/** What a device remembers of joining, so that it never joins twice. */
+export type Installation = z.infer<typeof Installation>;
+
+/**
+ * Reads the file of an installation.
+ *
+ * @returns null when there is none
+ * @throws {OperatorError} when it is damaged or not readable
+ */
+export async function readInstallation(file: string): Promise<Installation | null> {
+  const text = await readFile(file, 'utf8').catch((error: unknown) => {
+    if (hasErrno(error, 'ENOENT')) return null;
+    throw explainUnreadable(file, error);
+  });
+  if (text === null) return null;
+  try {
+    return Installation.parse(JSON.parse(text));
+  } catch (cause) {
+    throw new OperatorError(
+      `${file} is damaged: restore it, or delete it to join as another device; delete the old one on the gateway`,
+      1,
+      { cause },
+    );
+  }
+}
+
+/** Writes the file, readable only by its owner. */
+export async function writeInstallation(file: string, installation: Installation): Promise<void> {
+  await createFolder(dirname(file), 0o700);
+  await writeDurably(file, `${JSON.stringify(installation, null, 2)}\n`, 0o600);
+}
+
+/**
+ * The installation that joins with a code. It stays the same device as before, except at another gateway, which must not
+ * get the key for the first one, and on another machine, to which the card was copied.
+ *
+ * @param before the present one
+ * @param machine this machine; null: unknown
+ */
+export function installationFor(code: string, before: Installation | null, machine: string | null): Installation {
+  const isCopied = before !== null && machine !== null && before.machine !== null && before.machine !== machine;
+  if (before !== null && !isCopied && isSameGateway(before.code, code)) {
+    return { ...before, code, machine: machine ?? before.machine };
+  }
+  return { install_key: randomBytes(32).toString('base64url'), machine, code, device: null };
+}
+
+function isSameGateway(one: string, other: string): boolean {
+  const [a, b] = [parseJoinCode(one), parseJoinCode(other)];
+  return a !== null && b !== null && a.origin === b.origin && String(a.pin) === String(b.pin);
+}

@@ -1,0 +1,74 @@
+import { readFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { hasErrno } from '../../lib/errors.ts';
+import { createFolder } from '../../lib/files/create-folder.ts';
+import { explainUnreadable, writeDurably } from '../../lib/files/durable-write.ts';
+import { type Enrolled, type EnrolOptions, enrol } from './enrol.ts';
+import { type Installation, installationFor, readInstallation, writeInstallation } from './installation.ts';
+import { withSettings } from './join-settings.ts';
+import { machineId } from './machine.ts';
+
+/** The files that joining writes. */
+export interface JoinFiles {
+  /** See `Installation`; mode 0600. */
+  installation: string;
+  /** The settings; what joining does not know stays. */
+  settings: string;
+  settingsMode: number;
+  /** For the authtoken alone; null: it is one of the settings. */
+  authtoken: string | null;
+  /** The gateway's CA. */
+  ca: string;
+}
+
+/** A device at its site. */
+export type JoinedDevice = NonNullable<Installation['device']>;
+
+/**
+ * Joins a site: enrols, then writes the settings. Interrupted at any point, it can be repeated, and the device stays the
+ * same one.
+ *
+ * @throws {OperatorError} when the gateway refuses the device, or a file cannot be written
+ */
+export async function joinSite(code: string, files: JoinFiles, options: EnrolOptions): Promise<JoinedDevice> {
+  const before = await readInstallation(files.installation);
+  const installation = installationFor(code, before, machineId());
+  // Written before the first request: without its key, the device would enrol again as another one after a power cut.
+  await writeInstallation(files.installation, installation);
+  const enrolled = await enrol(installation, options);
+  await writeSettings(files, enrolled);
+  const { device_id: id, name, site, domain } = enrolled.enrolment;
+  const device = { id, name, site, domain };
+  await writeInstallation(files.installation, { ...installation, device });
+  return device;
+}
+
+/** The settings come last: once they are there, everything that they name is, too. */
+async function writeSettings(files: JoinFiles, { enrolment, caPem }: Enrolled): Promise<void> {
+  await createFolder(dirname(files.settings), 0o750);
+  if (caPem !== null) await writeDurably(files.ca, caPem, 0o644);
+  if (files.authtoken !== null) await writeDurably(files.authtoken, `${enrolment.authtoken}\n`, 0o600);
+  const settings = {
+    // What would lead the agent elsewhere goes.
+    AGENT_GATEWAY: null,
+    NGROK_AUTHTOKEN_FILE: null,
+    NGROK_AUTHTOKEN: files.authtoken === null ? enrolment.authtoken : null,
+    NGROK_SERVER_ADDR: enrolment.session_address,
+    NGROK_CA_CERT: caPem === null ? 'host' : files.ca,
+    AGENT_DOMAIN: enrolment.domain,
+    AGENT_SITE: enrolment.site,
+    AGENT_NAME: enrolment.name,
+    // The operator may have chosen the other one since.
+    AGENT_CONNECTOR: enrolment.connector === 'native' ? 'native' : null,
+  };
+  const present = await readIfAny(files.settings);
+  const text = withSettings(present, settings, ['AGENT_CONNECTOR']);
+  await writeDurably(files.settings, text, files.settingsMode);
+}
+
+async function readIfAny(file: string): Promise<string> {
+  return readFile(file, 'utf8').catch((error: unknown) => {
+    if (hasErrno(error, 'ENOENT')) return '';
+    throw explainUnreadable(file, error);
+  });
+}

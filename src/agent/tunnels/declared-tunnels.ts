@@ -1,0 +1,125 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import type { Log } from '../../lib/log/log.ts';
+import {
+  checkTunnel,
+  differencesBetween,
+  type ImportedTunnel,
+  type ImportRules,
+  storedTunnel,
+} from './tunnel-import.ts';
+import type { TunnelStore } from './tunnel-store.ts';
+
+/** A file that declares tunnels: YAML, or JSON, which is YAML. */
+const Declaration = z.strictObject({ tunnels: z.array(z.unknown()) });
+
+/**
+ * Reads the tunnels that a file declares. Each has the members of `POST /tunnels`, and a domain that identifies it.
+ *
+ * @param source names the file in errors
+ * @throws {OperatorError} exit code 2, listing everything that is wrong with any of the tunnels
+ */
+export async function parseDeclaredTunnels(
+  text: string,
+  source: string,
+  rules: ImportRules,
+): Promise<ImportedTunnel[]> {
+  const problems: string[] = [];
+  const tunnels = (await declarationsIn(text, source)).flatMap((declared, at) => {
+    const found = checkTunnel(declared, rules);
+    if (!Array.isArray(found)) {
+      if (!/[.:]/.test(found.domain)) problems.push(`tunnels[${at}].domain: give the whole hostname`);
+      return [found];
+    }
+    problems.push(...found.map((problem) => `tunnels[${at}].${problem}`));
+    return [];
+  });
+  const domains = tunnels.map(({ domain }) => domain);
+  const repeated = new Set(domains.filter((domain, at) => domains.indexOf(domain) !== at));
+  for (const domain of repeated) problems.push(`${domain}: declared more than once`);
+  if (problems.length === 0) return tunnels;
+  const list = problems.map((problem) => `\n  ${problem}`).join('');
+  throw new OperatorError(`nothing was changed: ${source} has problems:${list}`, 2);
+}
+
+async function declarationsIn(text: string, source: string): Promise<unknown[]> {
+  let content: unknown;
+  try {
+    // Loaded on demand: few devices have such files.
+    const { parse } = await import('yaml');
+    content = parse(text);
+  } catch (error) {
+    throw new OperatorError(`nothing was changed: ${source} is not YAML: ${messageOf(error)}`, 2);
+  }
+  const declaration = Declaration.safeParse(content);
+  if (declaration.success) return declaration.data.tunnels;
+  throw new OperatorError(
+    `nothing was changed: ${source} must have one member, a list called tunnels; each has forwards_to and domain`,
+    2,
+  );
+}
+
+/**
+ * Reads all files of a folder such as `/etc/device-agent/tunnels.d`, in order of their names; a missing folder is empty.
+ *
+ * @throws {OperatorError} as {@link parseDeclaredTunnels}, also for a domain in two files
+ */
+export async function readDeclaredTunnels(folder: string, rules: ImportRules): Promise<ImportedTunnel[]> {
+  const tunnels = new Map<string, ImportedTunnel>();
+  for (const name of await filesIn(folder)) {
+    const source = join(folder, name);
+    for (const tunnel of await parseDeclaredTunnels(await readFile(source, 'utf8'), source, rules)) {
+      if (tunnels.has(tunnel.domain)) {
+        throw new OperatorError(`nothing was changed: ${source}: another file declares ${tunnel.domain}, too`, 2);
+      }
+      tunnels.set(tunnel.domain, tunnel);
+    }
+  }
+  return [...tunnels.values()];
+}
+
+/** Of the members that can differ, those that the agent can change. */
+const CHANGEABLE: readonly string[] = ['forwards_to', 'policy'];
+
+/** What keeps the declared tunnel from being made of the present one; null when nothing does. */
+export function unchangeable(differing: readonly string[]): string | null {
+  if (differing.every((member) => CHANGEABLE.includes(member))) return null;
+  return `the existing tunnel has a different ${differing.join(' and ')}, which cannot be changed; delete it first`;
+}
+
+/**
+ * Creates and changes the saved tunnels as the files of a folder declare them, before they are online. Deletes none. A file
+ * with problems must not keep the other tunnels offline, so problems are logged.
+ */
+export async function applyDeclaredTunnels(
+  store: TunnelStore,
+  { folder, rules, log }: { folder: string; rules: ImportRules; log: Log },
+): Promise<void> {
+  try {
+    for (const declared of await readDeclaredTunnels(folder, rules)) await applyDeclared(declared, store, log);
+  } catch (error) {
+    log.error({ folder, reason: messageOf(error) }, 'declared tunnels not applied');
+  }
+}
+
+async function applyDeclared(declared: ImportedTunnel, store: TunnelStore, log: Log): Promise<void> {
+  const { domain, forwards_to, policy } = declared;
+  const there = store.list().find((tunnel) => tunnel.domain === domain);
+  const differing = there ? differencesBetween(there, declared) : [];
+  if (there && differing.length === 0) return;
+  const problem = unchangeable(differing);
+  if (problem !== null) return log.warn({ domain, reason: problem }, 'declared tunnel not applied');
+  await store.save(there ? { ...there, forwards_to, policy: policy ?? null } : storedTunnel(declared));
+  log.info({ domain, upstream: forwards_to }, there ? 'tunnel changed as declared' : 'tunnel created as declared');
+}
+
+async function filesIn(folder: string): Promise<string[]> {
+  try {
+    return (await readdir(folder)).filter((name) => /^[^.].*\.(?:ya?ml|json)$/.test(name)).sort();
+  } catch (error) {
+    if (hasErrno(error, 'ENOENT')) return [];
+    throw error;
+  }
+}

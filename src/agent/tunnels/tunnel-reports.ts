@@ -1,0 +1,72 @@
+import type { Traffic, TrafficCounters } from '../upstreams/traffic-counters.ts';
+import { parseUpstream, type Upstream } from '../upstreams/upstream.ts';
+import { isDown, type UpstreamHealths, type UpstreamStatus } from '../upstreams/upstream-health.ts';
+import type { ShownState, ShownStatus, Tunnel } from './tunnel.ts';
+import type { TunnelView } from './tunnel-list.ts';
+
+interface Watched {
+  traffic: TrafficCounters;
+  /** Null: this version does not support what is stored. */
+  upstream: Upstream | null;
+}
+
+/** What people want to know of tunnels besides their endpoints: upstreams and traffic. */
+export class TunnelReports {
+  readonly #watched = new Map<string, Watched>();
+
+  constructor(private readonly healths: UpstreamHealths) {}
+
+  /** From now on, the tunnel's upstream is checked when it has no traffic. */
+  watch({ id, forwards_to }: Tunnel, traffic: TrafficCounters): void {
+    const upstream = upstreamOf(forwards_to);
+    if (upstream) this.healths.hold(upstream);
+    this.#watched.set(id, { traffic, upstream });
+  }
+
+  unwatch({ id }: Tunnel): void {
+    const upstream = this.#watched.get(id)?.upstream;
+    if (upstream) this.healths.release(upstream);
+    this.#watched.delete(id);
+  }
+
+  /** Checks the tunnel's new upstream from now on. */
+  changed(tunnel: Tunnel): void {
+    const traffic = this.#watched.get(tunnel.id)?.traffic;
+    if (!traffic) return;
+    this.unwatch(tunnel);
+    this.watch(tunnel, traffic);
+  }
+
+  upstream({ tunnel }: TunnelView): UpstreamStatus {
+    return this.healths.statusOf(tunnel.forwards_to);
+  }
+
+  /** Null when connections bypass the agent. */
+  traffic({ tunnel }: TunnelView): Traffic | null {
+    return this.#watched.get(tunnel.id)?.traffic.traffic ?? null;
+  }
+
+  /** The tunnel's state; `degraded` when it is online, but its upstream is not. */
+  status(view: TunnelView): ShownStatus {
+    const { state, since, lastError } = view.status;
+    const upstream = this.upstream(view);
+    if (state !== 'online' || !isDown(upstream)) return { state, since, lastError };
+    const problem = upstream.state === 'refused' ? 'refuses connections' : 'is unreachable';
+    const message = `upstream ${view.tunnel.forwards_to} ${problem}: ${upstream.reason}`;
+    return { state: 'degraded', since: upstream.since ?? since, lastError: { code: null, message } };
+  }
+
+  counts(views: Iterable<TunnelView>): Record<ShownState, number> {
+    const counts = { online: 0, degraded: 0, connecting: 0, offline: 0, failed: 0 };
+    for (const view of views) counts[this.status(view).state]++;
+    return counts;
+  }
+}
+
+function upstreamOf(forwardsTo: string): Upstream | null {
+  try {
+    return parseUpstream(forwardsTo);
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,54 @@
+import type { ApiKeyRow } from '../../gateway/store/api-keys.ts';
+import { issueApiKey } from '../../gateway/store/issue-token.ts';
+import type { Store } from '../../gateway/store/store.ts';
+import { OperatorError } from '../../lib/errors.ts';
+import { oneLine, table } from '../table.ts';
+
+/** Rows that are read at once. */
+const PAGE = 1000;
+
+/**
+ * Creates an API key and prints it; also the first one.
+ *
+ * @param dataDir the gateway's data folder, for the message
+ */
+export async function createApiKey(store: Store, description: string, dataDir: string): Promise<void> {
+  const { row, token } = await store.database.write(() => issueApiKey(store, { description }));
+  // The key alone goes to standard output, for `export MANAGEMENT_API_KEY=$(…)`.
+  process.stderr.write(`API key ${row.id} of the gateway in ${dataDir}, shown only once:\n`);
+  process.stdout.write(`${token}\n`);
+}
+
+/** Prints all API keys without their values, newest first. */
+export function listApiKeys(store: Store, { json }: { json?: boolean }): void {
+  const keys = allApiKeys(store).map(({ secret_hash: _hash, ...shown }) => shown);
+  if (json) return void process.stdout.write(`${JSON.stringify(keys, null, 2)}\n`);
+  if (keys.length === 0) {
+    process.stderr.write('No API keys. Create one with: device-agent gateway api-key create --description laptop\n');
+    return;
+  }
+  const rows = keys.map((key) => [key.id, key.created_at, key.owner_id ?? '', oneLine(key.description ?? '')]);
+  process.stdout.write(`${table(['ID', 'CREATED', 'OWNER', 'DESCRIPTION'], rows)}\n`);
+}
+
+/**
+ * Revokes an API key: requests with it are refused at once, also by a running gateway.
+ *
+ * @throws {OperatorError} exit code 4 when there is no such key
+ */
+export async function revokeApiKey(store: Store, id: string): Promise<void> {
+  const wasThere = await store.database.write(() => store.apiKeys.delete(id));
+  if (!wasThere) {
+    throw new OperatorError('no API key has this id: device-agent gateway api-key list shows the ids', 4);
+  }
+  process.stdout.write(`${id} revoked\n`);
+}
+
+function allApiKeys(store: Store): ApiKeyRow[] {
+  const keys: ApiKeyRow[] = [];
+  for (;;) {
+    const page = store.apiKeys.page(keys.at(-1)?.id ?? null, PAGE);
+    keys.push(...page);
+    if (page.length < PAGE) return keys;
+  }
+}

@@ -1,0 +1,31 @@
+import { urlOf } from '../../gateway/endpoints/endpoint-address.ts';
+import { apiHost } from '../../gateway/endpoints/gateway-hosts.ts';
+import { SIGN_IN_PURPOSE } from '../../gateway/store/command-key.ts';
+import { CODE_MINUTES, issueCode } from '../../lib/http/one-time-code.ts';
+import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { withStore } from '../with-store.ts';
+
+/**
+ * Prints a link, and a QR code in a terminal, that sign one browser in to the gateway's dashboard.
+ *
+ * The link is made here from the gateway's encryption key, so only those who can read that key can make one.
+ */
+export async function showDashboard(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
+  const now = Date.now();
+  const code = await withStore(settings, (store) => issueCode(store.box.keyFor(SIGN_IN_PURPOSE), now));
+  const url = originOf(settings);
+  const link = `${url}/#code=${code}`;
+  if (json) {
+    const expires_at = new Date(now + CODE_MINUTES * 60_000).toISOString();
+    return void process.stdout.write(`${JSON.stringify({ url, link, expires_at }, null, 2)}\n`);
+  }
+  process.stdout.write(`${link}\n`);
+  process.stderr.write(
+    `The link signs one browser in. It works once, within ${CODE_MINUTES} minutes, while the gateway runs.\n`,
+  );
+  if (process.stdout.isTTY) process.stderr.write(`${(await import('uqr')).renderANSI(link, { border: 4 })}\n`);
+}
+
+function originOf({ apiUrl, domain, httpsPort }: GatewayServerSettings): string {
+  return apiUrl ?? urlOf({ protocol: 'https', host: apiHost(domain.toLowerCase()), port: httpsPort });
+}

@@ -1,0 +1,115 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { rootCertificates } from 'node:tls';
+import { apiHost } from '../../gateway/endpoints/gateway-hosts.ts';
+import { withCommandKey } from '../../gateway/store/command-key.ts';
+import { EXIT_UNREACHABLE, OperatorError } from '../../lib/errors.ts';
+import { isUnspecified } from '../../lib/network/ip-address.ts';
+import { ManagementClient } from '../../management/client.ts';
+import { fetchTrusting } from '../../management/fetch-trusting.ts';
+import { ManagementError } from '../../management/management-error.ts';
+import type { Device } from '../../management/resources/device.ts';
+import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { oneLine, table } from '../table.ts';
+import { withStore } from '../with-store.ts';
+import { labelsOf } from './gateway-invite.ts';
+
+/** What is done with a device besides renaming it. */
+type Change = 'approve' | 'revoke' | 'rotate' | 'delete';
+
+const DONE: Readonly<Record<Change, (name: string) => string>> = {
+  approve: (name) => `${name} approved; it joins within seconds`,
+  revoke: (name) => `${name} revoked`,
+  rotate: (name) => `${name} gets another authtoken when this runs on it:\n  sudo device-agent join`,
+  delete: (name) => `${name} deleted`,
+};
+
+/** Prints the devices, with their sessions. */
+export async function listDevices(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
+  const devices = await withGateway(settings, async (client) => {
+    const all: Device[] = [];
+    for await (const device of client.devices.all()) all.push(device);
+    return all;
+  });
+  if (json) return void process.stdout.write(`${JSON.stringify(devices, null, 2)}\n`);
+  if (devices.length === 0) {
+    process.stderr.write("No devices. Invite some with: device-agent gateway invite --site '*.site-a.example.com'\n");
+    return;
+  }
+  const rows = devices.map((device) => [
+    device.name,
+    `*.${device.site}`,
+    stateOf(device),
+    device.online_since ?? device.last_seen_at ?? '',
+    device.ip ?? '',
+    oneLine(device.agent_version ?? ''),
+    String(device.tunnels.length),
+    labelsOf(device.labels),
+  ]);
+  const head = ['NAME', 'SITE', 'STATE', 'SINCE', 'ADDRESS', 'VERSION', 'TUNNELS', 'LABELS'];
+  process.stdout.write(`${table(head, rows)}\n`);
+}
+
+function stateOf({ status, online_since, last_seen_at }: Device): string {
+  if (status !== 'enrolled') return status;
+  if (online_since !== null) return 'online';
+  return last_seen_at === null ? 'never online' : 'offline';
+}
+
+/** @param wanted name or id of the device */
+export async function changeDevice(settings: GatewayServerSettings, wanted: string, change: Change): Promise<void> {
+  const { name } = await withGateway(settings, async (client) => {
+    const device = await find(client, wanted);
+    await client.devices[change](device.id);
+    return device;
+  });
+  process.stdout.write(`${DONE[change](name)}\n`);
+}
+
+/** @param wanted name or id of the device */
+export async function renameDevice(settings: GatewayServerSettings, wanted: string, name: string): Promise<void> {
+  const renamed = await withGateway(settings, async (client) => {
+    const device = await find(client, wanted);
+    return client.devices.update(device.id, { name });
+  });
+  process.stdout.write(`renamed; it becomes ${renamed.name} when this runs on it:\n  sudo device-agent join\n`);
+}
+
+async function find(client: ManagementClient, wanted: string): Promise<Device> {
+  const found: Device[] = [];
+  for await (const device of client.devices.all()) {
+    if (device.id === wanted) return device;
+    if (device.name === wanted.toLowerCase()) found.push(device);
+  }
+  const [device, other] = found;
+  if (device && other) {
+    const ids = found.map(({ id, site }) => `${id} (${site})`).join(', ');
+    throw new OperatorError(`several devices are named ${wanted}: use the id of one: ${ids}`, 2);
+  }
+  if (device) return device;
+  throw new OperatorError(`no device is named ${wanted}: device-agent gateway devices lists them`, 4);
+}
+
+/**
+ * Calls the gateway that runs on this machine, which alone knows what is online.
+ *
+ * @throws {OperatorError} exit code 3 when it does not run
+ */
+async function withGateway<T>(
+  settings: GatewayServerSettings,
+  work: (client: ManagementClient) => Promise<T>,
+): Promise<T> {
+  const { dataDir, domain, httpsPort, host } = settings;
+  const ca = await readFile(join(dataDir, 'gateway', 'ca.pem'), 'utf8').catch(() => '');
+  const baseUrl = `https://${apiHost(domain.toLowerCase())}:${httpsPort}`;
+  const fetch = fetchTrusting({
+    ca: [ca, ...rootCertificates].join('\n'),
+    address: { host: isUnspecified(host) ? '127.0.0.1' : host, port: httpsPort },
+  });
+  const call = (apiKey: string) => work(new ManagementClient({ baseUrl, apiKey, fetch, retries: 1 }));
+  return withStore(settings, (store) => withCommandKey(store, call)).catch((error: unknown) => {
+    if (!(error instanceof ManagementError)) throw error;
+    const hint = error.status === null ? '; is the gateway running?' : '';
+    throw new OperatorError(`${error.message.trim()}${hint}`, error.status === null ? EXIT_UNREACHABLE : 1);
+  });
+}

@@ -1,0 +1,99 @@
+import { type Command, InvalidArgumentError } from 'commander';
+import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import type { InviteOptions } from './gateway-invite.ts';
+
+const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/** Adds the commands of `device-agent gateway` for sites with many devices. */
+export function addFleetCommands(gateway: Command, settings: () => GatewayServerSettings): void {
+  addInviteCommands(gateway, settings);
+  addDeviceCommands(gateway, settings);
+}
+
+function addInviteCommands(gateway: Command, settings: () => GatewayServerSettings): void {
+  const load = () => import('./gateway-invite.ts');
+  gateway
+    .command('invite')
+    .description('Invite devices to a site: print a code with which they join')
+    .requiredOption('-s, --site <domain>', "Domain of the site's devices, such as '*.site-a.example.com'")
+    .option('-u, --uses <count>', 'How many devices can join with the code', count, 1)
+    .option(
+      '-e, --expires <duration>',
+      'How long it is valid, such as 12h or 7d; or never',
+      duration,
+      7 * (UNITS.d ?? 0),
+    )
+    .option('--approve', 'Devices wait until they are approved')
+    .option('--tcp <ports>', 'TCP ports that its devices may use, such as 20000-20099', ports)
+    .option('-l, --label <key=value>', 'Label of its devices; can be repeated', label, {})
+    .option('--description <text>', 'What the code is for')
+    .option('--json', 'Print JSON')
+    .action(async (options: InviteOptions) => (await load()).invite(settings(), options));
+  const invites = gateway.command('invites').description('Show and revoke the codes with which devices join');
+  invites
+    .command('list', { isDefault: true })
+    .description('List the codes, without their values (the default command)')
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) => (await load()).listInvites(settings(), options));
+  invites
+    .command('revoke')
+    .description('Revoke a code; devices that have joined stay')
+    .argument('<id>', 'id of the code, ek_…, as listed')
+    .action(async (id: string) => (await load()).revokeInvite(settings(), id));
+}
+
+function addDeviceCommands(gateway: Command, settings: () => GatewayServerSettings): void {
+  const devices = gateway
+    .command('devices')
+    .description('Show and change the devices that have joined, while the gateway runs');
+  const load = () => import('./gateway-devices.ts');
+  devices
+    .command('list', { isDefault: true })
+    .description('List devices (the default command)')
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) => (await load()).listDevices(settings(), options));
+  const deviceCommand = (name: string, description: string) =>
+    devices.command(name).description(description).argument('<device>', 'name or id of the device');
+  const changes = {
+    approve: 'Let a device join that waits for it',
+    revoke: 'Disconnect a device for good; only its own authtoken ends',
+    rotate: 'Replace the authtoken of a device when `device-agent join` runs on it again',
+    delete: 'Forget a device and its authtoken; it can join again with a valid code',
+  } as const;
+  for (const [name, description] of Object.entries(changes)) {
+    deviceCommand(name, description).action(async (device: string) => {
+      await (await load()).changeDevice(settings(), device, name as keyof typeof changes);
+    });
+  }
+  deviceCommand('rename', 'Rename a device; it takes the name when `device-agent join` runs on it again')
+    .argument('<name>', 'the new name')
+    .action(async (device: string, name: string) => (await load()).renameDevice(settings(), device, name));
+}
+
+function count(text: string): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < 1 || value > 1_000_000) {
+    throw new InvalidArgumentError('Must be a number from 1 to 1000000.');
+  }
+  return value;
+}
+
+/** @returns milliseconds; null for never */
+function duration(text: string): number | null {
+  if (text === 'never') return null;
+  const [, number = '', unit = ''] = /^(\d{1,5})([mhd])$/.exec(text) ?? [];
+  const value = Number(number) * (UNITS[unit] ?? 0);
+  if (value > 0) return value;
+  throw new InvalidArgumentError('Must be minutes, hours or days, such as 30m, 12h or 7d; or never.');
+}
+
+function ports(text: string): string {
+  if (/^\d{1,5}(-\d{1,5})?$/.test(text)) return text;
+  throw new InvalidArgumentError('Must be a range of ports such as 20000-20099.');
+}
+
+function label(text: string, before: Record<string, string>): Record<string, string> {
+  const [, key, value] = /^([^=]+)=(.*)$/s.exec(text) ?? [];
+  if (key === undefined || value === undefined) throw new InvalidArgumentError('Must be key=value.');
+  return { ...before, [key]: value };
+}

@@ -1,0 +1,40 @@
+import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
+import { request } from 'node:https';
+import { apiHost } from '../../gateway/endpoints/gateway-hosts.ts';
+import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
+import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
+import { gatewaySettings } from '../settings-place.ts';
+
+const DEADLINE_MS = 5000;
+
+/**
+ * Checks that the gateway on this machine is alive, for containers and scripts. Any response of its management API will
+ * do.
+ *
+ * @throws {OperatorError} exit code 3 when it does not answer
+ */
+export async function gatewayHealth(): Promise<void> {
+  const { host, domain, httpsPort } = gatewaySettings('api');
+  const name = apiHost(domain);
+  const place = { host: isUnspecified(host) ? 'localhost' : host, port: httpsPort };
+  const asked = request({
+    ...place,
+    servername: name,
+    headers: { host: name },
+    // Any certificate will do: another program on this machine that answers instead could also stop the gateway.
+    rejectUnauthorized: false,
+    agent: false,
+    signal: AbortSignal.timeout(DEADLINE_MS),
+  });
+  try {
+    const [answer] = (await once(asked.end(), 'response')) as [IncomingMessage];
+    answer.destroy();
+  } catch (error) {
+    throw new OperatorError(
+      `gateway unreachable at ${hostPort(place.host, place.port)}: ${messageOf(error)}`,
+      EXIT_UNREACHABLE,
+    );
+  }
+  process.stdout.write('alive\n');
+}

@@ -1,0 +1,129 @@
+import { join, relative } from 'node:path';
+import type { Finding } from '../../doctor/finding.ts';
+import { gatewayRecords, publicAddresses, zoneLine } from '../../doctor/gateway/gateway-records.ts';
+import { renderReport, wantsColor } from '../../doctor/report.ts';
+import { urlOf } from '../../gateway/endpoints/endpoint-address.ts';
+import { apiHost } from '../../gateway/endpoints/gateway-hosts.ts';
+import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+
+/** What `gateway init` did and found. */
+export interface InitResult {
+  settings: GatewayServerSettings;
+  /** The settings file. */
+  file: string;
+  /** Whether settings were written. */
+  isNew: boolean;
+  /** What installing the service said; null: a trial without a service. */
+  service: readonly string[] | null;
+  /** `exists`: an earlier one; null: the service was not started, so that there is no database yet. */
+  apiKey: { id: string; token: string } | 'exists' | null;
+  findings: readonly Finding[];
+  /** Public addresses from the command line; null: those of this machine. */
+  addresses: readonly string[] | null;
+}
+
+/** Formats the result for programs. */
+export function jsonOf(result: InitResult) {
+  const { settings, file, isNew, service, apiKey, findings } = result;
+  return {
+    domain: settings.domain,
+    api_url: apiUrlOf(settings),
+    ca_file: caFileOf(settings),
+    settings_file: file,
+    created: isNew,
+    service: service === null ? null : 'device-agent-gateway',
+    records: recordsOf(result),
+    findings,
+    api_key: apiKey === null || apiKey === 'exists' ? null : apiKey,
+    next: nextSteps(result).map(({ command }) => command),
+  };
+}
+
+/** Formats the result for people. */
+export function describeGateway(result: InitResult): string {
+  const { settings, service, findings } = result;
+  const steps = nextSteps(result);
+  const width = Math.max(...steps.map(({ command }) => command.length));
+  return [
+    headline(result),
+    ...(service ?? []),
+    '',
+    ...describeRecords(result),
+    ...firewall(settings),
+    renderReport(findings, wantsColor(process.stdout, process.env)),
+    '',
+    ...describeKey(result),
+    '',
+    'Next:',
+    '',
+    ...steps.map(({ command, why }) => `  ${command.padEnd(width)}  # ${why}`),
+  ].join('\n');
+}
+
+function headline({ settings, file, isNew, service }: InitResult): string {
+  if (!isNew) return `Gateway ${settings.domain}: set up before, in ${file}; nothing changed`;
+  return service === null ? `Gateway ${settings.domain}: settings written to ${file}` : `Gateway ${settings.domain}`;
+}
+
+function recordsOf({ settings, addresses }: InitResult) {
+  return gatewayRecords(settings, addresses ?? publicAddresses());
+}
+
+function describeRecords(result: InitResult): string[] {
+  const records = recordsOf(result);
+  if (records.length === 0) return [];
+  return [
+    'DNS records, to add where the domain is managed:',
+    '',
+    ...records.map((record) => `  ${zoneLine(record)}`),
+    '',
+  ];
+}
+
+function firewall({ httpsPort, httpPort, sessionPort, tcpPorts, challengeDns, host }: GatewayServerSettings): string[] {
+  if (host === '127.0.0.1' || host === '::1') return [];
+  const ports = [httpPort, httpsPort, ...(sessionPort === null ? [] : [sessionPort])].map((port) => `${port}/tcp`);
+  if (challengeDns !== null) ports.push(`${challengeDns.port}/udp`, `${challengeDns.port}/tcp`);
+  if (tcpPorts !== null) ports.push(`${tcpPorts.first}-${tcpPorts.last}/tcp (tcp endpoints)`);
+  return [`Ports to open in the firewall: ${ports.join(', ')}`, ''];
+}
+
+function describeKey({ apiKey }: InitResult): string[] {
+  if (apiKey === null) return ['No API key yet: the gateway has not been started.'];
+  if (apiKey === 'exists')
+    return ['API key: exists already; device-agent gateway api-key list shows all, create makes another.'];
+  return [`API key ${apiKey.id}, shown only once:`, '', `  ${apiKey.token}`];
+}
+
+function nextSteps({ settings, service, apiKey }: InitResult): { command: string; why: string }[] {
+  const { domain } = settings;
+  const isTrial = service === null;
+  const sudo = isTrial ? '' : 'sudo ';
+  const steps = [];
+  if (isTrial) steps.push({ command: 'device-agent gateway', why: 'starts it in this folder; Ctrl-C stops it' });
+  else if (apiKey === null) steps.push({ command: 'sudo systemctl start device-agent-gateway', why: 'starts it' });
+  if (apiKey === null) steps.push({ command: `${sudo}device-agent gateway init`, why: 'makes the first API key' });
+  if (!isTrial)
+    steps.push({ command: 'sudo device-agent gateway doctor', why: 'checks DNS, ports and certificates again' });
+  steps.push({
+    command: `${sudo}device-agent gateway invite --site '*.sitea.${siteZone(domain)}'`,
+    why: isTrial ? 'in another terminal: prints the line for devices' : 'prints the line for devices of a site',
+  });
+  return steps;
+}
+
+/** Sites usually are siblings of the gateway; names below a name like localhost need no DNS. */
+function siteZone(domain: string): string {
+  const [, ...parent] = domain.split('.');
+  return parent.length > 1 ? parent.join('.') : domain;
+}
+
+function apiUrlOf({ apiUrl, domain, httpsPort }: GatewayServerSettings): string {
+  return apiUrl ?? urlOf({ protocol: 'https', host: apiHost(domain), port: httpsPort });
+}
+
+function caFileOf({ dataDir }: GatewayServerSettings): string {
+  const file = join(dataDir, 'gateway', 'ca.pem');
+  const here = relative(process.cwd(), file);
+  return here.startsWith('..') ? file : here;
+}

@@ -1,0 +1,174 @@
+import { appendFileSync, existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { openDataFolder } from '../../agent/folders/data-folder.ts';
+import { diagnoseNetwork } from '../../doctor/gateway/diagnose-gateway.ts';
+import { gatewayPorts } from '../../doctor/gateway/gateway-ports.ts';
+import { freePorts } from '../../doctor/ports.ts';
+import { openLocalCa } from '../../gateway/certificates/local-ca/local-ca.ts';
+import { issueApiKey } from '../../gateway/store/issue-token.ts';
+import { openGatewayStore } from '../../gateway/store/open-gateway-store.ts';
+import { hasErrno, OperatorError } from '../../lib/errors.ts';
+import { writeDurably } from '../../lib/files/durable-write.ts';
+import { createLog } from '../../lib/log/log.ts';
+import { serviceEnvironment } from '../../service/environment.ts';
+import { requireRoot, thisHost, thisProgram } from '../../service/host.ts';
+import { installService } from '../../service/install.ts';
+import { GATEWAY_SERVICE, settingsFileOf, stateFolderOf } from '../../service/service.ts';
+import { type GatewayServerSettings, loadGatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { gatherTexts } from '../../settings/setting-sources.ts';
+import { describeGateway, type InitResult, jsonOf } from './gateway-init-report.ts';
+import { type InitialSetting, initialSettings, settingLines } from './gateway-init-settings.ts';
+
+export interface InitOptions {
+  domain?: string;
+  service: boolean;
+  httpsPort?: number;
+  httpPort?: number;
+  acme: boolean;
+  email?: string;
+  address?: string[];
+  from?: string;
+  json?: boolean;
+}
+
+/** Where the gateway's settings are, and those that it has already. */
+interface Place {
+  env: NodeJS.ProcessEnv;
+  folder: string;
+  file: string;
+}
+
+/**
+ * Sets up a gateway: settings, service, first API key; then checks DNS and ports, and prints what is next. A second run
+ * changes nothing.
+ *
+ * @throws {OperatorError} before it changes anything, when a port is in use or the gateway has another domain
+ */
+export async function initGateway(options: InitOptions): Promise<void> {
+  const place = options.service ? servicePlace() : trialPlace();
+  const missing = missingSettings(options, place);
+  const settings = loadGatewayServerSettings({ ...place.env, ...valuesOf(missing) }, place.folder);
+  if (missing.length > 0) await requirePorts(settings);
+  const service = options.service ? await installWith(missing, place.file) : null;
+  if (service === null && missing.length > 0) await addSettings(missing, place.file, 0o600);
+  const apiKey = await firstApiKey(settings, service);
+  const findings = await diagnoseNetwork(settings, { from: options.from ?? null });
+  const result: InitResult = {
+    settings,
+    file: place.file,
+    isNew: missing.length > 0,
+    service,
+    apiKey,
+    findings,
+    addresses: options.address ?? null,
+  };
+  process.stdout.write(`${options.json ? JSON.stringify(jsonOf(result), null, 2) : describeGateway(result)}\n`);
+  // A check that timed out may have left a connection attempt behind.
+  process.exit(0);
+}
+
+function trialPlace(): Place {
+  const folder = process.cwd();
+  return { env: process.env, folder, file: join(folder, '.env') };
+}
+
+function servicePlace(): Place {
+  try {
+    requireRoot();
+  } catch (error) {
+    if (error instanceof OperatorError) throw withTrialHint(error);
+    throw error;
+  }
+  const host = thisHost();
+  return {
+    env: serviceEnvironment(GATEWAY_SERVICE, host),
+    folder: host.root + stateFolderOf(GATEWAY_SERVICE),
+    file: settingsFileOf(GATEWAY_SERVICE),
+  };
+}
+
+/** The settings to write; none for a gateway that has its domain. */
+function missingSettings(options: InitOptions, { env, folder, file }: Place): InitialSetting[] {
+  const texts = gatherTexts(env, folder);
+  const known = texts.GATEWAY_DOMAIN?.toLowerCase();
+  const domain = options.domain ?? known;
+  if (domain === undefined) {
+    throw new OperatorError('no domain: add --domain, for example --domain gateway.example.com', 2);
+  }
+  if (known !== undefined && known !== domain) {
+    throw new OperatorError(
+      `the gateway here has the domain ${known}, not ${domain}: to change it, edit GATEWAY_DOMAIN in ${file} and restart it; ` +
+        'devices must then be set up again',
+    );
+  }
+  if (known !== undefined) return [];
+  const { service: isService, acme, httpsPort = null, httpPort = null, email = null } = options;
+  return initialSettings({ domain, isService, acme, httpsPort, httpPort, email }).filter(
+    ({ name }) => !(name in texts),
+  );
+}
+
+const valuesOf = (settings: readonly InitialSetting[]) =>
+  Object.fromEntries(settings.map(({ name, value }) => [name, value]));
+
+async function requirePorts(settings: GatewayServerSettings): Promise<void> {
+  const taken = (await freePorts(gatewayPorts(settings))).filter(({ status }) => status === 'failed');
+  if (taken.length === 0) return;
+  const lines = taken.map(({ detail, advice }) => `${detail}${advice === null ? '' : `; ${advice}`}`);
+  throw new OperatorError(`nothing was changed: ${lines.join('\n')}`);
+}
+
+/** Adds settings to a file, and creates it if necessary. */
+async function addSettings(settings: readonly InitialSetting[], file: string, mode: number): Promise<void> {
+  const lines = settingLines(settings);
+  if (existsSync(file)) appendFileSync(file, `\n${lines}`);
+  else await writeDurably(file, lines, mode);
+}
+
+/** @returns what happened, as lines; the last one says whether the service runs */
+async function installWith(missing: readonly InitialSetting[], file: string): Promise<string[]> {
+  const lines: string[] = [];
+  const header = '# Settings of the device-agent-gateway service; docs/settings.md lists all settings.\n';
+  const service = { ...GATEWAY_SERVICE, settings: header + settingLines(missing) };
+  try {
+    if (missing.length > 0 && existsSync(file)) await addSettings(missing, file, 0o640);
+    await installService(service, thisProgram(), thisHost(), (line) => void lines.push(line));
+  } catch (error) {
+    const isAbsent = error instanceof OperatorError && hasErrno(error.cause, 'ENOENT');
+    throw isAbsent ? withTrialHint(error) : error;
+  }
+  return lines;
+}
+
+function withTrialHint(error: OperatorError): OperatorError {
+  return new OperatorError(`${error.message}; or add --no-service to try a gateway in this folder`, error.exitCode);
+}
+
+/** @returns null when there is no database yet, as the service was not started */
+async function firstApiKey(settings: GatewayServerSettings, service: string[] | null): Promise<InitResult['apiKey']> {
+  const database = join(settings.dataDir, 'gateway', 'gateway.db');
+  if (!existsSync(database)) {
+    // The service creates its own, as its user.
+    if (service !== null) return null;
+    await createData(settings);
+  }
+  const store = openGatewayStore(settings, 'refuse');
+  try {
+    if (store.apiKeys.page(null, 1).length > 0) return 'exists';
+    const { row, token } = await store.database.write(() => issueApiKey(store, { description: 'gateway init' }));
+    return { id: row.id, token };
+  } finally {
+    store.database.close();
+  }
+}
+
+/** Creates what the first start of a gateway creates, so that its key and its CA are known before. */
+async function createData(settings: GatewayServerSettings): Promise<void> {
+  const folder = await openDataFolder(settings.dataDir);
+  try {
+    await openLocalCa(join(settings.dataDir, 'gateway'), await createLog('silent', 'json'));
+    openGatewayStore(settings).database.close();
+  } finally {
+    await folder.release();
+  }
+}

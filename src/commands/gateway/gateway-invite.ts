@@ -1,0 +1,168 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type GatewayPlace, joinCode, joinOrigin } from '../../gateway/devices/gateway-place.ts';
+import { createEnrolmentKey } from '../../gateway/devices/invite.ts';
+import { dnsTargets, gatewayDomains } from '../../gateway/endpoints/domain-names.ts';
+import type { EnrolmentKeyRow } from '../../gateway/store/enrolment-keys.ts';
+import { type Store, timestamp } from '../../gateway/store/store.ts';
+import { ApiError, OperatorError } from '../../lib/errors.ts';
+import { explainUnreadable } from '../../lib/files/durable-write.ts';
+import { describePortRange } from '../../lib/network/port-range.ts';
+import { validationMessage } from '../../lib/validation-messages.ts';
+import { requiredRecords, zoneFileLine } from '../../management/cname-record.ts';
+import { EnrolmentKeyCreate } from '../../management/resources/enrolment-key.ts';
+import { refusalOf } from '../../management/resources/refusal.ts';
+import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { oneLine, table } from '../table.ts';
+import { withStore } from '../with-store.ts';
+
+export interface InviteOptions {
+  site: string;
+  uses: number;
+  /** Milliseconds; null: never. */
+  expires: number | null;
+  approve?: boolean;
+  tcp?: string;
+  label: Record<string, string>;
+  description?: string;
+  json?: boolean;
+}
+
+/** Rows that are read at once. */
+const MAX_LISTED = 10_000;
+
+/**
+ * Creates an enrolment key, with its site and bot user if they are missing, and prints the code; works while the gateway
+ * runs or not.
+ *
+ * @throws {OperatorError} exit code 2 for an option that is not valid
+ */
+export async function invite(settings: GatewayServerSettings, options: InviteOptions): Promise<void> {
+  const body = EnrolmentKeyCreate.safeParse(
+    {
+      site: options.site,
+      max_uses: options.uses,
+      expires_at: options.expires === null ? undefined : timestamp(Date.now() + options.expires),
+      needs_approval: options.approve === true,
+      tcp_ports: options.tcp,
+      labels: options.label,
+      description: options.description,
+    },
+    { error: validationMessage },
+  );
+  if (!body.success) throw new OperatorError(refusalOf(body.error).text, 2);
+  const domains = gatewayDomains(settings.domain.toLowerCase());
+  await withStore(settings, async (store) => {
+    const place = await placeOf(settings);
+    const { key, secret } = await store.database
+      .write(() => createEnrolmentKey(store, domains, body.data))
+      .catch((error: unknown) => {
+        throw error instanceof ApiError ? new OperatorError(error.message, 2) : error;
+      });
+    const code = joinCode(place, secret);
+    const wildcard = `*.${key.site}`;
+    const isBase = key.site === domains.baseDomain;
+    const targets = isBase ? null : dnsTargets(wildcard, store.account, domains);
+    const records = targets === null ? [] : requiredRecords({ domain: wildcard, ...targets }).map(zoneFileLine);
+    const command = `sudo device-agent join ${code}`;
+    const result = { id: key.id, site: wildcard, code, command, expires_at: key.expires_at, max_uses: key.max_uses };
+    if (options.json)
+      return void process.stdout.write(`${JSON.stringify({ ...result, dns_records: records }, null, 2)}\n`);
+    process.stdout.write(await describe(key, { code, command, records }));
+  });
+}
+
+async function describe(
+  key: EnrolmentKeyRow,
+  { code, command, records }: { code: string; command: string; records: readonly string[] },
+): Promise<string> {
+  const { renderUnicodeCompact, renderANSI } = await import('uqr');
+  const options = { border: 2, ecc: 'L' } as const;
+  const picture = process.stdout.isTTY ? renderANSI(code, options) : renderUnicodeCompact(code, options);
+  const until = key.expires_at === null ? '' : ` until ${key.expires_at}`;
+  const devices = key.max_uses === 1 ? '1 device' : `${key.max_uses} devices`;
+  const dns =
+    records.length === 0 ? [] : ['', `DNS records for *.${key.site}, where they are missing:`, ...indent(records)];
+  return `${[
+    `Code ${key.id} for ${devices} of *.${key.site}${until}, shown only once:`,
+    '',
+    code,
+    '',
+    picture,
+    '',
+    'On each device:',
+    `  ${command}`,
+    ...(key.needs_approval ? ['Then, here:', '  device-agent gateway devices approve <name>'] : []),
+    ...dns,
+  ].join('\n')}\n`;
+}
+
+const indent = (lines: readonly string[]): string[] => lines.map((line) => `  ${line}`);
+
+/** How devices reach the gateway, by its settings. */
+async function placeOf(
+  settings: GatewayServerSettings,
+): Promise<Pick<GatewayPlace, 'origin' | 'isProxied' | 'caPem' | 'publicNames'>> {
+  const { dataDir, apiUrl, domain, httpsPort, acme } = settings;
+  const file = join(dataDir, 'gateway', 'ca.pem');
+  const caPem = await readFile(file, 'utf8').catch((error: unknown) => {
+    throw explainUnreadable(file, error);
+  });
+  return { ...joinOrigin(apiUrl, domain.toLowerCase(), httpsPort), caPem, publicNames: acme?.ownNames ?? 'none' };
+}
+
+/** Prints the enrolment keys, newest first. */
+export async function listInvites(settings: GatewayServerSettings, { json }: { json?: boolean }): Promise<void> {
+  await withStore(settings, (store) => {
+    const keys = store.enrolmentKeys.page(null, MAX_LISTED);
+    if (json) {
+      const shown = keys.map(({ secret_hash: _, tcp_ports, ...row }) => ({
+        ...row,
+        tcp_ports: tcp_ports && describePortRange(tcp_ports),
+      }));
+      return void process.stdout.write(`${JSON.stringify(shown, null, 2)}\n`);
+    }
+    if (keys.length === 0) {
+      process.stderr.write("No codes. Make one with: device-agent gateway invite --site '*.site-a.example.com'\n");
+      return;
+    }
+    const rows = keys.map((key) => [
+      key.id,
+      `*.${key.site}`,
+      `${key.uses} of ${key.max_uses ?? 'any'}`,
+      stateOf(key, store),
+      key.expires_at ?? 'never',
+      labelsOf(key.labels),
+    ]);
+    process.stdout.write(`${table(['ID', 'SITE', 'USED', 'STATE', 'EXPIRES', 'LABELS'], rows)}\n`);
+  });
+}
+
+/** The labels as text. */
+export function labelsOf(labels: Readonly<Record<string, string>>): string {
+  const text = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
+  return oneLine(text.join(','));
+}
+
+function stateOf({ revoked_at, expires_at, max_uses, uses }: EnrolmentKeyRow, store: Store): string {
+  if (revoked_at !== null) return 'revoked';
+  if (expires_at !== null && expires_at <= store.now()) return 'expired';
+  return max_uses !== null && uses >= max_uses ? 'used up' : 'valid';
+}
+
+/**
+ * Revokes an enrolment key, at once, also while the gateway runs.
+ *
+ * @throws {OperatorError} exit code 4 when there is none with the id
+ */
+export async function revokeInvite(settings: GatewayServerSettings, id: string): Promise<void> {
+  await withStore(settings, async (store) => {
+    const isKnown = await store.database.write(() => {
+      const key = store.enrolmentKeys.get(id);
+      if (key) store.enrolmentKeys.update({ ...key, revoked_at: key.revoked_at ?? store.now() });
+      return key !== null;
+    });
+    if (!isKnown) throw new OperatorError('no code has this id: device-agent gateway invites shows the ids', 4);
+    process.stdout.write(`${id} revoked\n`);
+  });
+}

@@ -1,0 +1,59 @@
+import { join } from 'node:path';
+import { openDataFolder } from '../../agent/folders/data-folder.ts';
+import { type Gateway, startGateway } from '../../gateway/gateway.ts';
+import { createFolder } from '../../lib/files/create-folder.ts';
+import { createLog, type Log } from '../../lib/log/log.ts';
+import { startError } from '../../lib/process/start-error.ts';
+import type { SupervisedProgram } from '../../service/service-report.ts';
+import { type GatewayServerSettings, loadGatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { logUnknownSettings } from '../../settings/unknown-settings.ts';
+import { serviceReport } from '../service-manager.ts';
+import { endOnUnexpectedError, runUntilStopped } from '../until-stopped.ts';
+
+/** Runs a standalone gateway until SIGTERM or SIGINT. */
+export async function runGateway(): Promise<void> {
+  const settings = loadGatewayServerSettings();
+  const log = await createLog(settings.log.level, settings.log.format);
+  logUnknownSettings(log);
+  endOnUnexpectedError(log);
+  const folder = await openDataFolder(settings.dataDir);
+  try {
+    const gateway = await start(settings, log);
+    announce(gateway, settings, log);
+    const report = await serviceReport(programOf(gateway), log);
+    const stop = async () => {
+      await Promise.all([report?.stop(), gateway.close()]);
+      await folder.release();
+    };
+    runUntilStopped({ stop }, log);
+    await report?.start();
+  } catch (error) {
+    await folder.release();
+    throw error;
+  }
+}
+
+async function start(settings: GatewayServerSettings, log: Log): Promise<Gateway> {
+  const folder = join(settings.dataDir, 'gateway');
+  try {
+    await createFolder(folder, 0o755);
+    return await startGateway({ ...settings, log });
+  } catch (error) {
+    const portSettings = 'GATEWAY_HTTPS_PORT, GATEWAY_HTTP_PORT and GATEWAY_SESSION_PORT';
+    throw startError(error, { what: 'the gateway', portSettings, folder });
+  }
+}
+
+/** A gateway only answers requests: it makes progress as long as its event loop runs. */
+function programOf({ httpsPort, sessionAddress }: Gateway): SupervisedProgram {
+  return { describe: () => `serving on port ${httpsPort}, agents at ${sessionAddress}`, silentMs: () => 0 };
+}
+
+function announce(gateway: Gateway, { tcpPorts }: GatewayServerSettings, log: Log): void {
+  const { sessionAddress, httpsPort, httpPort, caFile, apiUrl } = gateway;
+  const tcp = tcpPorts && `${tcpPorts.first}-${tcpPorts.last}`;
+  const addresses = { agents: sessionAddress, https: httpsPort, http: httpPort, tcp, api: apiUrl, ca: caFile };
+  log.info(addresses, 'gateway listening');
+  if (gateway.store.apiKeys.page(null, 1).length > 0) return;
+  log.info({ command: 'device-agent gateway api-key create --description laptop' }, 'no API key yet; create one');
+}

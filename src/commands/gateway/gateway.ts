@@ -1,0 +1,132 @@
+import type { Command } from 'commander';
+import type { StoreLocation } from '../../gateway/store/open-gateway-store.ts';
+import type { Store } from '../../gateway/store/store.ts';
+import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { VARIABLES } from '../../settings/variables.ts';
+import { refuse } from '../default-command.ts';
+import { parsed } from '../option-values.ts';
+import { withStore } from '../with-store.ts';
+import { addFleetCommands } from './gateway-fleet.ts';
+
+/** What the command needs from the rest of the program. */
+export interface GatewayCommandDependencies {
+  /** Runs the gateway until a signal stops it. */
+  run: () => Promise<void>;
+  /** Location of the gateway's store; read only when a subcommand runs. */
+  location: () => StoreLocation;
+  /** All settings of the gateway; likewise. */
+  settings: () => GatewayServerSettings;
+}
+
+/** Adds `device-agent gateway` and its subcommands, which work on this machine's gateway whether it runs or not. */
+export function addGatewayCommand(program: Command, { run, location, settings }: GatewayCommandDependencies): void {
+  const gateway = program
+    .command('gateway')
+    .description('Run a standalone gateway')
+    .allowExcessArguments()
+    .action(async (_options, { args: [unknown] }: Command) => {
+      if (unknown !== undefined) refuse(gateway, gateway, unknown);
+      await run();
+    });
+  addInitCommand(gateway);
+  gateway
+    .command('backup')
+    .description('Back up the gateway’s database to a new file; works while the gateway runs')
+    .argument('<file>', 'file to write; must not exist yet')
+    .action((file: string) => backUp(location(), file));
+  gateway
+    .command('health')
+    .description('Check that the gateway on this machine is alive, for containers and scripts')
+    .action(async () => (await import('./gateway-health.ts')).gatewayHealth());
+  gateway
+    .command('certificates')
+    .description('Show the status of automatic certificates; works while the gateway runs')
+    .action(() => withStore(location(), listCertificates));
+  gateway
+    .command('doctor')
+    .description('Diagnose settings, disk, database, CA, clock, ports, DNS and certificates of the gateway')
+    .option('--from <user@host>', 'Another host that tries the public ports, asked over SSH')
+    .option('--json', 'Print the findings as JSON')
+    .action(async (options) => (await import('../doctor.ts')).gatewayDoctor(options));
+  gateway
+    .command('dashboard')
+    .description('Print a link that signs one browser in to the dashboard of the running gateway')
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) =>
+      (await import('./gateway-dashboard.ts')).showDashboard(settings(), options),
+    );
+  addApiKeyCommand(gateway, location);
+  addFleetCommands(gateway, settings);
+}
+
+function addInitCommand(gateway: Command): void {
+  gateway
+    .command('init')
+    .description('Set up a gateway: settings, service, first API key; show and check its DNS records. Repeatable')
+    .option('-d, --domain <hostname>', 'Base domain, such as gateway.example.com', (text) =>
+      parsed(VARIABLES.GATEWAY_DOMAIN, text),
+    )
+    .option('--no-service', 'For a trial: settings and data in the current folder, ports 8443 and 8080')
+    .option('--https-port <port>', 'Public HTTPS port (default: 443)', (text) =>
+      parsed(VARIABLES.GATEWAY_HTTPS_PORT, text),
+    )
+    .option('--http-port <port>', 'Public HTTP port (default: 80)', (text) => parsed(VARIABLES.GATEWAY_HTTP_PORT, text))
+    .option('--no-acme', 'Certificates of the gateway’s own CA only, none of Let’s Encrypt')
+    .option('--email <address>', 'Where Let’s Encrypt sends notices', (text) =>
+      parsed(VARIABLES.GATEWAY_ACME_EMAIL, text),
+    )
+    .option(
+      '--address <ip...>',
+      'Public addresses for the DNS records (default: those of this machine)',
+      (text: string, before: string[] = []) => [...before, parsed(VARIABLES.GATEWAY_HOST, text)],
+    )
+    .option('--from <user@host>', 'Another host that tries the public ports, asked over SSH')
+    .option('--json', 'Print the result as JSON')
+    .action(async (options) => (await import('./gateway-init.ts')).initGateway(options));
+}
+
+function addApiKeyCommand(gateway: Command, location: () => StoreLocation): void {
+  const apiKey = gateway.command('api-key').description('Manage API keys of the management API');
+  const load = () => import('./gateway-api-keys.ts');
+  apiKey
+    .command('create')
+    .description('Create an API key and print it once')
+    .option('-d, --description <text>', 'What the key is for', '')
+    .action(async ({ description }: { description: string }) => {
+      const { createApiKey } = await load();
+      const place = location();
+      await withStore(place, (store) => createApiKey(store, description, place.dataDir));
+    });
+  apiKey
+    .command('list')
+    .description('List API keys, without their values')
+    .option('--json', 'Print JSON')
+    .action(async (options: { json?: boolean }) => {
+      const { listApiKeys } = await load();
+      await withStore(location(), (store) => listApiKeys(store, options));
+    });
+  apiKey
+    .command('revoke')
+    .description('Revoke an API key; works at once, also while the gateway runs')
+    .argument('<id>', 'id of the key, ak_…, as listed')
+    .action(async (id: string) => {
+      const { revokeApiKey } = await load();
+      await withStore(location(), (store) => revokeApiKey(store, id));
+    });
+}
+
+async function listCertificates(store: Store): Promise<void> {
+  (await import('./gateway-certificates.ts')).listCertificates(store);
+}
+
+/** Copies the gateway's database to a new file. */
+async function backUp(location: StoreLocation, file: string): Promise<void> {
+  const { openGatewayDatabase } = await import('../../gateway/store/open-gateway-store.ts');
+  const database = openGatewayDatabase(location);
+  try {
+    database.backup(file);
+  } finally {
+    database.close();
+  }
+  process.stderr.write(`${file}: backup written; keep the encryption key of its private keys in another place\n`);
+}

@@ -1,0 +1,160 @@
+import { hostname } from 'node:os';
+import { join as joinPath } from 'node:path';
+import type { StatusReport } from '../agent/api/health-router.ts';
+import { callAgent } from '../agent/api-client.ts';
+import { openDataFolder } from '../agent/folders/data-folder.ts';
+import { type EnrolOptions, requireCode } from '../agent/join/enrol.ts';
+import { readInstallation } from '../agent/join/installation.ts';
+import { type JoinedDevice, type JoinFiles, joinSite } from '../agent/join/join-site.ts';
+import { messageOf, OperatorError } from '../lib/errors.ts';
+import { systemClock } from '../lib/time/clock.ts';
+import { deviceName } from '../management/resources/device.ts';
+import { type Host, thisHost, thisProgram } from '../service/host.ts';
+import { installService } from '../service/install.ts';
+import { AGENT_SERVICE, configFolderOf, settingsFileOf } from '../service/service.ts';
+import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
+import { loadJoinSettings } from '../settings/first-start-settings.ts';
+import { run } from './run.ts';
+import { agentSettings } from './settings-place.ts';
+
+export interface JoinOptions {
+  name?: string;
+  service: boolean;
+}
+
+/** How long an unreachable gateway is tried again. */
+const REACH_MS = 60_000;
+const ONLINE_MS = 60_000;
+const POLL_MS = 200;
+/** Exit code: not ready in time. */
+const NOT_READY = 5;
+
+const print = (line: string) => void process.stdout.write(`${line}\n`);
+
+/**
+ * Joins a site, writes the settings and starts the agent: as a service, or in the foreground without root or systemd.
+ * Interrupted at any point, it can be repeated; the device stays the same one.
+ *
+ * @param code null: that of the last time, to take a new name or authtoken
+ * @throws {OperatorError} exit code 2 for a damaged or missing code, 3 when the gateway is unreachable, 1 when it refuses
+ *   the device, 5 when the agent is not online in time
+ */
+export async function join(code: string | null, { name, service }: JoinOptions): Promise<void> {
+  const host = thisHost();
+  const isRoot = process.geteuid?.() === 0;
+  if (!service || !isRoot || !host.isBooted) return joinHere(code, name, service);
+  const files = serviceFiles(host);
+  const device = await joinWith(code, name, files);
+  // A running service would keep its old settings.
+  if (await isActive(host)) await host.run('systemctl', 'stop', AGENT_SERVICE.name);
+  await installService(AGENT_SERVICE, thisProgram(), host, print);
+  await reportOnline(device);
+}
+
+/** systemctl fails for a service that is not active, or unknown. */
+async function isActive(host: Host): Promise<boolean> {
+  return host.run('systemctl', 'is-active', '--quiet', AGENT_SERVICE.name).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** In the current folder; the process becomes the agent. */
+async function joinHere(code: string | null, name: string | undefined, wantsService: boolean): Promise<void> {
+  const { dataDir } = loadJoinSettings();
+  const files: JoinFiles = {
+    installation: joinPath(dataDir, 'enrolment.json'),
+    settings: joinPath(process.cwd(), '.env'),
+    settingsMode: 0o600,
+    authtoken: null,
+    ca: joinPath(process.cwd(), 'gateway-ca.pem'),
+  };
+  // An agent that runs here already would not notice the new settings.
+  const folder = await openDataFolder(dataDir);
+  try {
+    await joinWith(code, name, files);
+  } finally {
+    await folder.release();
+  }
+  print(`settings written to ${files.settings}`);
+  if (wantsService) print('no service: that needs root and systemd; the agent runs in the foreground');
+  await run();
+}
+
+function serviceFiles({ root }: Host): JoinFiles {
+  const folder = root + configFolderOf(AGENT_SERVICE);
+  return {
+    installation: joinPath(folder, 'enrolment.json'),
+    settings: root + settingsFileOf(AGENT_SERVICE),
+    settingsMode: 0o640,
+    authtoken: root + AUTHTOKEN_FILE,
+    ca: joinPath(folder, 'gateway-ca.pem'),
+  };
+}
+
+async function joinWith(given: string | null, wanted: string | undefined, files: JoinFiles): Promise<JoinedDevice> {
+  const before = await readInstallation(files.installation);
+  const code = given ?? before?.code;
+  if (code === undefined) {
+    throw new OperatorError(
+      'no code: this device has not joined a site yet; run `device-agent gateway invite` on the gateway and give its code',
+      2,
+    );
+  }
+  const { origin } = requireCode(code);
+  const settings = loadJoinSettings();
+  const name = wanted ?? settings.name ?? before?.device?.name ?? hostname();
+  const options: EnrolOptions = {
+    name,
+    proxies: settings.proxies,
+    clock: systemClock,
+    deadline: systemClock.now() + REACH_MS,
+    onWait: tellOnce(),
+  };
+  const device = await joinSite(code, files, options);
+  const isOther = wanted !== undefined && device.name !== deviceName(wanted);
+  print(
+    `joined ${device.site} at ${origin} as ${device.name}${isOther ? ` (${wanted} was taken or not a valid name)` : ''}`,
+  );
+  return device;
+}
+
+/** Prints each reason to wait once. */
+function tellOnce(): EnrolOptions['onWait'] {
+  let last = '';
+  return ({ reason, isPending }) => {
+    if (reason === last) return;
+    last = reason;
+    const advice = isPending ? ': run `device-agent gateway devices approve` on the gateway' : '; trying again';
+    process.stderr.write(`${isPending ? '' : 'gateway unreachable: '}${reason}${advice}\n`);
+  };
+}
+
+/** Waits until the API of the service answers at its domain, and prints the URL. */
+async function reportOnline({ domain }: JoinedDevice): Promise<void> {
+  const deadline = systemClock.now() + ONLINE_MS;
+  for (;;) {
+    const state = await apiState();
+    if (state.url !== null) return print(`online: ${state.url}`);
+    if (systemClock.now() > deadline) {
+      throw new OperatorError(
+        `joined, but not online after ${ONLINE_MS / 1000} s: ${state.reason}; device-agent doctor --service diagnoses it (domain ${domain})`,
+        NOT_READY,
+      );
+    }
+    await systemClock.sleep(POLL_MS);
+  }
+}
+
+async function apiState(): Promise<{ url: string; reason: null } | { url: null; reason: string }> {
+  try {
+    const { session, remote_api } = await callAgent<StatusReport>(agentSettings('api'), 'GET', '/status', {
+      deadlineMs: 5000,
+    });
+    if (remote_api?.status === 'online') return { url: remote_api.url, reason: null };
+    const error = remote_api?.last_error ?? session.last_error;
+    return { url: null, reason: error?.message ?? `the session is ${session.state}` };
+  } catch (error) {
+    return { url: null, reason: messageOf(error) };
+  }
+}

@@ -1,0 +1,47 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { hasErrno, messageOf, OperatorError } from '../lib/errors.ts';
+import { thisHost } from '../service/host.ts';
+import { AGENT_SERVICE, unitFileOf } from '../service/service.ts';
+
+interface LogOptions {
+  follow?: boolean;
+  lines: string;
+  json?: boolean;
+}
+
+const NO_SERVICE = 4;
+
+/**
+ * Shows the log of the agent's service with journalctl, whose exit code becomes that of this process.
+ *
+ * @throws {OperatorError} exit code 4 without a service: then the log is where the agent was started
+ */
+export async function logs({ follow, lines, json }: LogOptions): Promise<void> {
+  if (!/^(?:\d+|all)$/.test(lines)) throw new OperatorError(`--lines: "${lines}" is neither a number nor "all"`, 2);
+  if (!existsSync(unitFileOf(AGENT_SERVICE)) || !thisHost().isBooted) {
+    throw new OperatorError(
+      'no service on this machine: the agent writes its log to standard output, to the terminal or program that started it ' +
+        '(in a container: docker logs); LOG_LEVEL and LOG_FORMAT change it',
+      NO_SERVICE,
+    );
+  }
+  const args = [
+    '-u',
+    AGENT_SERVICE.name,
+    '-n',
+    lines,
+    '-o',
+    json ? 'json' : 'cat',
+    ...(follow ? ['-f'] : ['--no-pager']),
+  ];
+  const journal = spawn('journalctl', args, { stdio: 'inherit' });
+  try {
+    const [code] = await once(journal, 'exit');
+    process.exitCode = typeof code === 'number' ? code : 0; // ended by Ctrl-C
+  } catch (error) {
+    const reason = hasErrno(error, 'ENOENT') ? 'journalctl not found' : messageOf(error);
+    throw new OperatorError(`cannot show the log: ${reason}`, 1, { cause: error });
+  }
+}

@@ -1,0 +1,129 @@
+import { existsSync } from 'node:fs';
+import type { StatusReport } from '../agent/api/health-router.ts';
+import type { ListedTunnel } from '../agent/api/present.ts';
+import { callAgent } from '../agent/api-client.ts';
+import { because, endpointAdvice, type Name, START_UPSTREAM, sessionAdvice } from '../doctor/advice.ts';
+import { wantsColor } from '../doctor/report.ts';
+import { EXIT_UNREACHABLE, OperatorError } from '../lib/errors.ts';
+import { durationText } from '../lib/time/duration-text.ts';
+import { AGENT_SERVICE, unitFileOf } from '../service/service.ts';
+import type { Settings } from '../settings/agent-settings.ts';
+import { agentSettings } from './settings-place.ts';
+
+/** What keeps the agent or a tunnel from working, and what to do. */
+interface Problem {
+  problem: string;
+  /** Null when the problem contains it. */
+  remedy: string | null;
+}
+
+const DEADLINE_MS = 10_000;
+/** Problems of tunnels that are listed; one more line counts the others. */
+const MAX_PROBLEMS = 5;
+const [GREEN, RED] = [32, 31];
+
+/**
+ * Prints the status of the running agent. The exit code is 0 when everything works, else 1.
+ *
+ * @throws {OperatorError} exit code 3 when no agent answers
+ */
+export async function status({ json }: { json?: boolean }): Promise<void> {
+  const settings = agentSettings('api');
+  // First: listing checks the upstreams, which the status counts.
+  const tunnels = await ask<ListedTunnel[]>(settings, '/tunnels');
+  const report = await ask<StatusReport>(settings, '/status');
+  const problems = problemsOf(report, tunnels);
+  const page = pageOf(report);
+  const text = json
+    ? JSON.stringify({ ok: problems.length === 0, ...report, page, problems }, null, 2)
+    : render(report, problems, { page, now: Date.now(), color: wantsColor(process.stdout, process.env) });
+  process.stdout.write(`${text}\n`);
+  process.exitCode = problems.length === 0 ? 0 : 1;
+}
+
+async function ask<T>(settings: Settings, path: string): Promise<T> {
+  try {
+    return await callAgent<T>(settings, 'GET', path, { deadlineMs: DEADLINE_MS });
+  } catch (error) {
+    if (!(error instanceof OperatorError) || error.exitCode !== EXIT_UNREACHABLE) throw error;
+    if (!existsSync(unitFileOf(AGENT_SERVICE))) throw error;
+    throw new OperatorError(
+      `${error.message}; the service is installed, see: device-agent service status, device-agent logs`,
+      EXIT_UNREACHABLE,
+      { cause: error },
+    );
+  }
+}
+
+/** The problems, those first that cause others. */
+export function problemsOf({ session, remote_api: own }: StatusReport, tunnels: readonly ListedTunnel[]): Problem[] {
+  if (session.state !== 'online') {
+    const problem = `no session with ${session.gateway} (${session.state})${because(session.last_error)}`;
+    return [{ problem, remedy: sessionAdvice(session.last_error) }];
+  }
+  const ofTunnels = tunnels.flatMap((tunnel) => problemOf(tunnel, tunnel) ?? []);
+  const more = ofTunnels.length - MAX_PROBLEMS;
+  const ofOwn = own && problemOf(own, { domain: new URL(own.url).hostname, protocol: 'http', isOwn: true });
+  return [
+    ...(ofOwn ? [ofOwn] : []),
+    ...ofTunnels.slice(0, MAX_PROBLEMS),
+    ...(more > 0 ? [{ problem: `and ${more} more tunnels`, remedy: 'list them with: device-agent tunnels' }] : []),
+  ];
+}
+
+type Endpoint = Pick<ListedTunnel, 'url' | 'status' | 'last_error'>;
+
+function problemOf({ url, status, last_error }: Endpoint, name: Name): Problem | null {
+  if (status === 'online') return null;
+  const problem = `${url} is ${status}${because(last_error)}`;
+  if (status === 'degraded') return { problem, remedy: START_UPSTREAM };
+  return { problem, remedy: last_error?.code ? endpointAdvice(last_error.code, name) : null };
+}
+
+/** The URL of the agent's page, which the API serves. */
+function pageOf({ addresses }: StatusReport): string | null {
+  return addresses.api ? `${addresses.api}/` : null;
+}
+
+interface Rendering {
+  page: string | null;
+  now: number;
+  color: boolean;
+}
+
+function render(report: StatusReport, problems: readonly Problem[], { page, now, color }: Rendering): string {
+  const paint = (text: string, code: number) => (color ? `\u001b[${code}m${text}\u001b[0m` : text);
+  const { session, tunnels, remote_api: own } = report;
+  const rows: [string, string][] = [
+    ['Session', `${session.state} for ${since(session.since, now)}, ${session.gateway}${reconnects(session)}`],
+    ['Local API', report.addresses.api ?? 'not listening'],
+    ['Remote API', own ? `${own.status} for ${since(own.since, now)}, ${own.url}` : 'none; AGENT_DOMAIN is not set'],
+    ['Page', page ?? 'none'],
+    ['Tunnels', countsOf(tunnels)],
+    ['Version', `${report.version}, running for ${durationText(report.uptime_seconds)}`],
+  ];
+  const width = Math.max(...rows.map(([label]) => label.length));
+  const verdict = problems.length === 0 ? paint('✔ Everything works.', GREEN) : null;
+  return [
+    ...rows.map(([label, value]) => `${label.padEnd(width)}  ${value}`),
+    '',
+    ...(verdict === null ? [] : [verdict]),
+    ...problems.flatMap(({ problem, remedy }) => [
+      `${paint('✖', RED)} ${problem}`,
+      ...(remedy === null ? [] : [`  → ${remedy}`]),
+    ]),
+  ].join('\n');
+}
+
+const since = (time: string, now: number): string => durationText((now - Date.parse(time)) / 1000);
+
+function reconnects({ reconnects: count }: StatusReport['session']): string {
+  if (count === 0) return '';
+  return count === 1 ? ', 1 reconnect' : `, ${count} reconnects`;
+}
+
+function countsOf({ total, ...states }: StatusReport['tunnels']): string {
+  if (total === 0) return 'none; start one with: device-agent http 8001';
+  const present = Object.entries(states).filter(([, count]) => count > 0);
+  return `${total}: ${present.map(([state, count]) => `${count} ${state}`).join(', ')}`;
+}

@@ -1,0 +1,89 @@
+import type { Command } from 'commander';
+import { defaultCommand } from '../default-command.ts';
+
+const UPSTREAM = 'upstream: a port, host:port, http(s)://host:port or unix:/path';
+const STREAM_UPSTREAM = 'upstream: a port, host:port or unix:/path';
+const TUNNEL = 'first label, hostname or URL of the tunnel';
+const API_RESPONSE = 'Print the API’s response';
+
+/** Adds the commands that start a tunnel of one protocol. */
+export function addShortCommands(program: Command): void {
+  for (const [protocol, upstream] of [
+    ['http', UPSTREAM],
+    ['tcp', STREAM_UPSTREAM],
+    ['tls', STREAM_UPSTREAM],
+  ] as const) {
+    startOptions(
+      program.command(protocol).description(`Start a tunnel for ${protocol}; short for tunnels start`),
+      upstream,
+    ).action(async (forwardsTo, options) => (await load()).startTunnel(forwardsTo, { ...options, protocol }));
+  }
+}
+
+/** Adds `device-agent tunnels` and its subcommands. */
+export function addTunnelsCommand(program: Command): void {
+  const tunnels = program.command('tunnels').description('Show and change the tunnels of the agent on this device');
+  defaultCommand(tunnels, 'list')
+    .alias('ls')
+    .description('List all tunnels (the default command)')
+    .option('--json', API_RESPONSE)
+    .option('-w, --watch', 'Print again every two seconds')
+    .action(async (options) => (await import('./tunnels-list.ts')).listTunnels(options));
+  startOptions(tunnels.command('start').description('Start a tunnel'), UPSTREAM)
+    .option('-p, --protocol <protocol>', 'http, tcp or tls', 'http')
+    .action(async (forwardsTo, options) => (await load()).startTunnel(forwardsTo, options));
+  tunnels
+    .command('show')
+    .description('Show a tunnel and its state')
+    .argument('<tunnel>', TUNNEL)
+    .option('--json', API_RESPONSE)
+    .action(async (tunnel, options) => (await load()).showTunnel(tunnel, options));
+  tunnels
+    .command('delete')
+    .alias('rm')
+    .description('Close and delete a tunnel')
+    .argument('<tunnel>', TUNNEL)
+    .option('--json', 'Print the result as JSON')
+    .action(async (tunnel, options) => (await load()).deleteTunnel(tunnel, options));
+  addFileCommands(tunnels);
+}
+
+const load = () => import('./tunnels.ts');
+
+function startOptions(command: Command, upstream: string): Command {
+  return command
+    .argument('<forwards-to>', upstream)
+    .option('-d, --domain <hostname>', 'Public hostname (default: chosen by the gateway)')
+    .option('--policy <file>', 'File with the traffic policy, YAML or JSON (default: the default policies)')
+    .option('--json', API_RESPONSE);
+}
+
+function addFileCommands(tunnels: Command): void {
+  tunnels
+    .command('apply')
+    .description('Create and change tunnels as a YAML or JSON file declares them, whether the agent runs or not')
+    .argument('<file>', 'a file with a list called tunnels, see docs/operations.md; - for standard input')
+    .option('--prune', 'Delete all tunnels that the file does not declare')
+    .option('--dry-run', 'Only print what would be done')
+    .option('--json', 'Print the result for each tunnel as JSON')
+    .action(async (file, options) => (await import('./tunnels-apply.ts')).applyTunnels(file, options));
+  const loadTransfer = () => import('./tunnels-transfer.ts');
+  tunnels
+    .command('export')
+    .description('Export the saved tunnels, whether the agent runs or not')
+    .argument('[file]', 'file to write (default: standard output, also as -)')
+    .action(async (file) => (await loadTransfer()).exportTunnels(file));
+  tunnels
+    .command('import')
+    .description('Create the tunnels of a file that do not exist yet')
+    .argument('<file>', 'an export, or the tunnel file of ngrok’s sample agent in Python; - for standard input')
+    .option('--json', 'Print the result for each tunnel as JSON')
+    .action(async (file, options) => (await loadTransfer()).importTunnels(file, options));
+  tunnels
+    .command('move')
+    .description('Move tunnels to other names, for example those of a trial to a public domain')
+    .option('--from <wildcard>', 'Names to move; tcp tunnels get an address that the gateway chooses', '*.localhost')
+    .option('--to <wildcard>', "New names, such as '*.sitea.example.com' (default: beside AGENT_DOMAIN)")
+    .option('--json', 'Print the result for each tunnel as JSON')
+    .action(async (options) => (await import('./tunnels-move.ts')).moveTunnels(options));
+}

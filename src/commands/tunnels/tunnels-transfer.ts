@@ -1,0 +1,128 @@
+import { existsSync } from 'node:fs';
+import { lstat } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { loadDefaultPolicies } from '../../agent/tunnels/default-policies.ts';
+import type { Tunnel } from '../../agent/tunnels/tunnel.ts';
+import { readTunnelFile, tunnelsIn } from '../../agent/tunnels/tunnel-file.ts';
+import { differencesBetween, type ImportedTunnel, parseTunnels } from '../../agent/tunnels/tunnel-import.ts';
+import { TUNNELS_VERSION, tunnelsCodec, tunnelsFile } from '../../agent/tunnels/tunnel-store.ts';
+import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import { writeDurably } from '../../lib/files/durable-write.ts';
+import { agentSettings } from '../settings-place.ts';
+import { readText, STANDARD, withTunnels } from './tunnels-target.ts';
+
+interface Outcome {
+  domain: string;
+  result: 'created' | 'unchanged' | 'kept' | 'failed';
+  /** Why the tunnel differs from the file; null when it does not. */
+  reason: string | null;
+}
+
+/**
+ * Exports the saved tunnels, whether an agent runs or not.
+ *
+ * @param file `-` or left out: standard output
+ * @throws {OperatorError} when the tunnels cannot be read or the file cannot be written
+ */
+export async function exportTunnels(file: string | undefined): Promise<void> {
+  const found = await readTunnelFile(tunnelsFile(agentSettings('data').dataDir));
+  const { main, backup, path } = found;
+  // DATA_DIR is probably wrong, and an empty export could be mistaken for a backup.
+  if (!existsSync(dirname(path))) {
+    throw new OperatorError(`no data in ${dirname(path)}: run this in the agent's folder, or set DATA_DIR to its data`);
+  }
+  if (main.state === 'unusable') throw new OperatorError(main.reason);
+  if (main.state === 'damaged' && backup.state !== 'good') {
+    throw new OperatorError(`${path} is damaged and has no good copy: ${main.reason}`);
+  }
+  const tunnels = tunnelsIn(found);
+  const text = tunnelsCodec.encode({ version: TUNNELS_VERSION, tunnels: [...tunnels] });
+  if (file === undefined || file === STANDARD) return void process.stdout.write(text);
+  await writeExport(file, text);
+  process.stdout.write(`${tunnels.length} ${tunnels.length === 1 ? 'tunnel' : 'tunnels'} written to ${file}\n`);
+}
+
+async function writeExport(file: string, text: string): Promise<void> {
+  try {
+    // The file would replace a device or a link such as /dev/stdout, for all programs.
+    if (!(await isReplaceable(file))) throw new OperatorError(`${file} is not a regular file; choose another name`, 2);
+    // Policies may hold passwords.
+    await writeDurably(file, text, 0o600);
+  } catch (error) {
+    if (error instanceof OperatorError) throw error;
+    throw new OperatorError(`cannot write ${file}: ${messageOf(error)}`);
+  }
+}
+
+async function isReplaceable(file: string): Promise<boolean> {
+  try {
+    return (await lstat(file)).isFile();
+  } catch (error) {
+    if (hasErrno(error, 'ENOENT')) return true;
+    throw error;
+  }
+}
+
+/**
+ * Creates the missing tunnels of a file: through the API of a running agent, else on the disk. Existing tunnels that
+ * differ are kept.
+ *
+ * @param file `-`: standard input
+ * @throws {OperatorError} exit code 2 when the file is unusable, 1 when a tunnel still differs from the file
+ */
+export async function importTunnels(file: string, options: { json?: boolean }): Promise<void> {
+  const settings = agentSettings('data');
+  const source = file === STANDARD ? 'standard input' : file;
+  const tunnels = parseTunnels(await readText(file, source), source, {
+    defaultPolicies: await loadDefaultPolicies(settings.defaultPolicies),
+    reservedDomains: settings.api.domain === null ? [] : [settings.api.domain],
+  });
+  const outcomes = await withTunnels(settings, ({ present, create }) => eachAbsent(tunnels, present, create));
+  process.stdout.write(`${options.json ? JSON.stringify(outcomes, null, 2) : describe(outcomes, source)}\n`);
+  const wrong = outcomes.filter(({ reason }) => reason !== null).length;
+  if (wrong > 0) throw new OperatorError(`${wrong} of ${outcomes.length} tunnels differ from ${source}`);
+}
+
+/** Creates them one after another, in the order of the file. */
+async function eachAbsent(
+  tunnels: readonly ImportedTunnel[],
+  present: readonly Tunnel[],
+  create: (tunnel: ImportedTunnel) => Promise<unknown>,
+): Promise<Outcome[]> {
+  const byDomain = new Map(present.map((tunnel) => [tunnel.domain, tunnel]));
+  const outcomes: Outcome[] = [];
+  for (const imported of tunnels) {
+    const { domain } = imported;
+    const there = byDomain.get(domain);
+    const differing = there ? differencesBetween(there, imported) : [];
+    if (differing.length > 0) outcomes.push({ domain, result: 'kept', reason: keptAs(differing) });
+    else if (there) outcomes.push({ domain, result: 'unchanged', reason: null });
+    else outcomes.push(await attempt(imported, create));
+  }
+  return outcomes;
+}
+
+function keptAs(differing: readonly string[]): string {
+  return `the existing tunnel has a different ${differing.join(' and ')}; delete it first`;
+}
+
+async function attempt(
+  imported: ImportedTunnel,
+  create: (tunnel: ImportedTunnel) => Promise<unknown>,
+): Promise<Outcome> {
+  const { domain } = imported;
+  try {
+    await create(imported);
+    return { domain, result: 'created', reason: null };
+  } catch (error) {
+    return { domain, result: 'failed', reason: messageOf(error).replace(/\n\s*/g, '; ') };
+  }
+}
+
+function describe(outcomes: readonly Outcome[], source: string): string {
+  return outcomes.length === 0 ? `no tunnels in ${source}` : outcomes.map(line).join('\n');
+}
+
+function line({ domain, result, reason }: Outcome): string {
+  return `${result.padEnd(9)}  ${domain}${reason === null ? '' : `: ${reason}`}`;
+}

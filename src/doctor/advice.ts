@@ -1,0 +1,49 @@
+/** A domain that a tunnel or the agent's own API needs to bind. */
+export interface Name {
+  domain: string;
+  protocol: string;
+  /** Whether it is AGENT_DOMAIN. */
+  isOwn?: boolean;
+}
+
+/** Why something failed: the gateway's or the agent's code, if there is one, and a message. */
+type Failure = { code: string | null; message: string } | null;
+
+export const NEW_AUTHTOKEN =
+  'set NGROK_AUTHTOKEN to a valid one: create it with device-agent setup --rotate, or in the ngrok dashboard';
+export const START_UPSTREAM = 'start the upstream, or change what the tunnel forwards to';
+
+/** The authtoken's ACL or reservations do not allow a domain or an address. */
+const DENIED: readonly string[] = ['ERR_NGROK_308', 'ERR_NGROK_316', 'ERR_NGROK_356'];
+const ONLINE_ELSEWHERE = 'ERR_NGROK_334';
+
+/** Completes `… is offline`: the reason, if it is known. */
+export function because(error: Failure): string {
+  return error === null ? '' : `: ${[error.code, error.message].filter(Boolean).join(' ')}`;
+}
+
+/** What to do when the running agent has no session. */
+export function sessionAdvice(error: Failure): string {
+  return error?.code ? NEW_AUTHTOKEN : 'follow the advice on the gateway; the agent keeps retrying';
+}
+
+/** What to do when the gateway or the agent refuses a domain, by error code; null when the message contains the advice. */
+export function endpointAdvice(code: string, { domain, isOwn }: Name): string | null {
+  if (code.startsWith('ERR_AGENT_UPSTREAM_')) return upstreamAdvice(code);
+  if (code === ONLINE_ELSEWHERE && isOwn) {
+    return 'another agent has the same AGENT_DOMAIN: set a different one on each device, such as agent-2.site-a.example.com';
+  }
+  if (code === ONLINE_ELSEWHERE) return 'another agent uses this domain: stop it there, or delete the tunnel here';
+  if (code === 'ERR_NGROK_319') return `reserve ${domain} or a wildcard above it, for example with device-agent setup`;
+  if (code === 'ERR_NGROK_332')
+    return 'the gateway does not support this protocol: delete the tunnel, or use another gateway';
+  if (!DENIED.includes(code)) return null;
+  return `add an ACL rule to the authtoken, such as bind:${domain}, or use an allowed domain`;
+}
+
+/** What to do about an upstream that the agent rejects, by error code. */
+export function upstreamAdvice(code: string | null): string {
+  if (code === 'ERR_AGENT_UPSTREAM_UNKNOWN')
+    return 'check the name and the name server, or change what the tunnel forwards to';
+  return 'change AGENT_ALLOW_UPSTREAMS, or what the tunnel forwards to';
+}

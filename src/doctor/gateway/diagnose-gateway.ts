@@ -1,0 +1,99 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { NO_PROXIES } from '../../lib/network/proxy-rules.ts';
+import type { ServiceState } from '../../service/status.ts';
+import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { clockCheck } from '../clock.ts';
+import { dataFolderCheck } from '../data-folder.ts';
+import { misspeltSetting, settingsProblems } from '../diagnose.ts';
+import { type Check, check, type Finding, ok, type Result } from '../finding.ts';
+import { nodeVersionCheck } from '../node-version.ts';
+import { runChecks } from '../run-checks.ts';
+import { serviceCheck } from '../service.ts';
+import { certificateResults, companionResults, databaseResults } from './gateway-data.ts';
+import { findNames } from './gateway-names.ts';
+import { addressResults, isRunning, portResults, type Recognition } from './gateway-ports.ts';
+import { type AskHost, outsideResults } from './ports-from-outside.ts';
+
+export interface GatewaySurroundings {
+  now?: () => number;
+  /** Left out: the systemd service is not checked. */
+  service?: () => Promise<ServiceState>;
+  /** Variables that look like settings but are unrecognised. */
+  unknownSettings?: readonly string[];
+  /** Another host that tries the public ports, as ssh names it; null: none. */
+  from?: string | null;
+  ask?: AskHost;
+  /** Factor for all timeouts; 1 by default. */
+  patience?: number;
+}
+
+/**
+ * Diagnoses what keeps a standalone gateway with these settings from serving agents and clients. Changes nothing and
+ * leaves a running gateway alone.
+ *
+ * @param settings an error when they are invalid
+ */
+export async function diagnoseGateway(
+  settings: GatewayServerSettings | Error,
+  surroundings: GatewaySurroundings = {},
+): Promise<Finding[]> {
+  const { service, patience = 1 } = surroundings;
+  const misspelt = (surroundings.unknownSettings ?? []).map(misspeltSetting);
+  const first = [nodeVersionCheck(), ...(service ? [serviceCheck(service, 'device-agent-gateway')] : [])];
+  const rest =
+    settings instanceof Error
+      ? settingsProblems(settings, misspelt)
+      : await checksFor(settings, misspelt, surroundings);
+  const secrets = settings instanceof Error ? [] : [settings.encryptionKey ?? ''];
+  return runChecks([...first, ...rest], secrets, patience);
+}
+
+async function checksFor(
+  settings: GatewayServerSettings,
+  misspelt: readonly Result[],
+  surroundings: GatewaySurroundings,
+): Promise<Check[]> {
+  const { now = Date.now, patience = 1 } = surroundings;
+  const { domain, dataDir, acme } = settings;
+  return [
+    check('settings', 'Settings', async () => [ok(`valid; domain: ${domain}`), ...misspelt]),
+    dataFolderCheck(dataDir),
+    check('database', 'Database', async () => databaseResults(settings)),
+    check('ca', 'CA', () => companionResults(settings, now())),
+    clockCheck({
+      now,
+      reach: null,
+      dateFrom: acme === null ? null : new URL(acme.directoryUrl).origin,
+      proxies: NO_PROXIES,
+      patience,
+    }),
+    ...(await networkChecks(settings, surroundings)),
+    check('certificates', 'Certificates', async () => certificateResults(settings, now())),
+  ];
+}
+
+/** Diagnoses only how agents and clients reach the gateway. */
+export async function diagnoseNetwork(
+  settings: GatewayServerSettings,
+  surroundings: GatewaySurroundings = {},
+): Promise<Finding[]> {
+  return runChecks(await networkChecks(settings, surroundings), [], surroundings.patience ?? 1);
+}
+
+async function networkChecks(
+  settings: GatewayServerSettings,
+  { from = null, ask, patience = 1 }: GatewaySurroundings,
+): Promise<Check[]> {
+  const { domain, dataDir, httpsPort, acme } = settings;
+  const caPem = await readFile(join(dataDir, 'gateway', 'ca.pem'), 'utf8').catch(() => null); // the CA's check says why
+  const gateway: Recognition = { domain, httpsPort, caPem };
+  const runs = isRunning(settings, gateway, patience);
+  const names = findNames(settings, acme?.resolvers ?? null, patience);
+  return [
+    check('ports', 'Ports', async () => portResults(settings, await runs)),
+    check('dns', 'DNS', async () => (await names).results),
+    check('addresses', 'Addresses', async () => addressResults((await names).addresses, await runs, gateway, patience)),
+    check('outside', 'From outside', () => outsideResults(settings, from, ask)),
+  ];
+}

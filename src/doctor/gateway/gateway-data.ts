@@ -1,0 +1,117 @@
+import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { ManagedDomainRow } from '../../gateway/store/managed-domains.ts';
+import {
+  expectGateway,
+  openGatewayDatabase,
+  openGatewayStore,
+  type StoreLocation,
+} from '../../gateway/store/open-gateway-store.ts';
+import type { Store } from '../../gateway/store/store.ts';
+import { hasErrno, messageOf, OperatorError } from '../../lib/errors.ts';
+import { failed, NotKnown, ok, type Result, skipped, summarize } from '../finding.ts';
+
+const DAY_MS = 86_400_000;
+/** Automatic renewal begins earlier; a certificate that is still in use then was not renewed. */
+const SOON_MS = 14 * DAY_MS;
+
+/** Judges the database's integrity, without its encryption key. */
+export function databaseResults(location: StoreLocation): Result {
+  return withGateway(location, () => {
+    const database = openGatewayDatabase(location);
+    try {
+      const [problem, ...more] = database.problems();
+      if (problem === undefined) return ok('intact');
+      const others = more.length > 0 ? ` and ${more.length} more` : '';
+      return failed(
+        `damaged: ${problem}${others}`,
+        'stop the gateway and restore a backup; docs/operations.md describes how',
+      );
+    } finally {
+      database.close();
+    }
+  });
+}
+
+/** Judges the files that belong to the database: its encryption key and the gateway's CA. */
+export async function companionResults(location: StoreLocation, now: number): Promise<Result[]> {
+  const folder = join(location.dataDir, 'gateway');
+  const caPem = await readIfThere(join(folder, 'ca.pem'));
+  const keyPem = await readIfThere(join(folder, 'ca-key.pem'));
+  if (caPem === null && keyPem === null)
+    return [withGateway(location, () => failed(`${join(folder, 'ca.pem')} is missing`, RESTORE))];
+  if (keyPem === null) return [failed(`${join(folder, 'ca-key.pem')} is missing`, RESTORE)];
+  if (caPem === null) return [skipped('will be created when the gateway starts')];
+  try {
+    const ca = new X509Certificate(caPem);
+    if (!ca.checkPrivateKey(createPrivateKey(keyPem))) return [failed('ca.pem does not match ca-key.pem', RESTORE)];
+    const ends = Date.parse(ca.validTo);
+    if (ends < now) return [failed(`the CA expired at ${iso(ends)}`, 'restart the gateway, which renews it')];
+    return [ok(`the CA is valid until ${iso(ends)}`)];
+  } catch (error) {
+    return [failed(`the CA is damaged: ${messageOf(error)}`, RESTORE)];
+  }
+}
+
+const RESTORE = 'restore ca.pem and ca-key.pem from a backup: without them, no device trusts this gateway';
+
+/** Judges the certificates in the database: automatic ones and those that were uploaded for reserved domains. */
+export function certificateResults(location: StoreLocation, now: number): Result | Result[] {
+  return withGateway(location, () => {
+    const store = openGatewayStore(location, 'refuse');
+    try {
+      const rows = [
+        ...store.ownDomains.managed(),
+        ...store.reservedDomains.where('certificate_id IS NOT NULL OR policy IS NOT NULL', []),
+      ];
+      if (rows.length === 0) return ok('none besides those of its own CA');
+      const results = rows.map((row) => judge(row, store, now));
+      return summarize(
+        results,
+        (count) => `${count} ${count === 1 ? 'name has a certificate' : 'names have certificates'}`,
+      );
+    } finally {
+      store.database.close();
+    }
+  });
+}
+
+function judge({ domain, certificate_id, job, policy }: ManagedDomainRow, store: Store, now: number): Result {
+  if (job?.error_code) {
+    return failed(`${domain}: ${job.error_code}: ${job.msg}`, `the gateway tries again at ${job.retries_at}`);
+  }
+  const ends = certificate_id === null ? undefined : store.tlsCertificates.get(certificate_id)?.facts.not_after;
+  if (ends === undefined) return skipped(`${domain}: the certificate is being issued`);
+  if (Date.parse(ends) - now > SOON_MS) return ok(domain);
+  const when = Date.parse(ends) < now ? 'expired' : 'expires';
+  const advice = policy === null ? 'upload a new certificate' : 'check that the gateway runs, and its log';
+  return failed(`${domain}: the certificate ${when} at ${ends}`, advice);
+}
+
+/** Opens what is there: a doctor must not create a gateway. */
+function withGateway<T extends Result | Result[]>(location: StoreLocation, work: () => T): T | Result {
+  try {
+    expectGateway(location);
+  } catch (error) {
+    if (error instanceof OperatorError && error.exitCode === 2) throw new NotKnown('no gateway was started here yet');
+    throw error;
+  }
+  try {
+    return work();
+  } catch (error) {
+    if (error instanceof OperatorError) return failed(error.message, null);
+    throw error;
+  }
+}
+
+async function readIfThere(file: string): Promise<string | null> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    if (hasErrno(error, 'ENOENT')) return null;
+    throw error;
+  }
+}
+
+const iso = (time: number) => `${new Date(time).toISOString().slice(0, 19)}Z`;

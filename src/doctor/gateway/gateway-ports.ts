@@ -1,0 +1,115 @@
+import { connect } from 'node:net';
+import { rootCertificates } from 'node:tls';
+import { probeTls, type TlsAnswer } from '../../agent/connectors/tls-probe.ts';
+import { connectHost } from '../../gateway/endpoints/gateway-hosts.ts';
+import { hasErrno, messageOf } from '../../lib/errors.ts';
+import { hostPort, isUnspecified } from '../../lib/network/ip-address.ts';
+import type { GatewayServerSettings } from '../../settings/gateway-settings.ts';
+import { failed, ok, type Result, skipped } from '../finding.ts';
+import { freePorts, type Port } from '../ports.ts';
+
+const REACH_MS = 4000;
+
+/** The ports that a gateway listens on all the time. */
+export function gatewayPorts(settings: GatewayServerSettings): Port[] {
+  const { host, httpsPort, httpPort, sessionPort, challengeDns } = settings;
+  const at = { hostSetting: 'GATEWAY_HOST', host };
+  return [
+    { ...at, what: 'https', setting: 'GATEWAY_HTTPS_PORT', port: httpsPort },
+    { ...at, what: 'http', setting: 'GATEWAY_HTTP_PORT', port: httpPort },
+    ...(sessionPort === null
+      ? []
+      : [{ ...at, what: 'the port for agents', setting: 'GATEWAY_SESSION_PORT', port: sessionPort }]),
+    ...(challengeDns === null
+      ? []
+      : [
+          {
+            what: 'the DNS server',
+            setting: 'GATEWAY_DNS_PORT',
+            hostSetting: 'GATEWAY_DNS_HOST',
+            host: challengeDns.host,
+            port: challengeDns.port,
+          },
+        ]),
+  ];
+}
+
+/** How to reach a gateway and recognise it. */
+export interface Recognition {
+  domain: string;
+  httpsPort: number;
+  /** PEM of the gateway's own CA; null: it has none yet. */
+  caPem: string | null;
+}
+
+/**
+ * Connects as an agent would.
+ *
+ * @returns why the address does not lead to this gateway; null when it does
+ */
+export async function whyNotThere(
+  address: string,
+  { domain, httpsPort, caPem }: Recognition,
+  ms: number,
+): Promise<string | null> {
+  const signal = AbortSignal.timeout(ms);
+  const name = connectHost(domain);
+  const socket = connect({ host: address, port: httpsPort });
+  try {
+    // With GATEWAY_ACME_OWN_NAMES=all, a public CA signs this name's certificate.
+    const ca = [caPem ?? '', ...rootCertificates].join('\n');
+    const answer = await probeTls(socket, { host: name, port: httpsPort, serverName: name }, { ca, signal });
+    return distrust(answer, name);
+  } catch (error) {
+    if (hasErrno(error, 'ECONNREFUSED')) return 'connection refused';
+    return signal.aborted ? `no answer within ${Math.round(ms / 1000)} s` : messageOf(error);
+  } finally {
+    socket.destroy();
+  }
+}
+
+function distrust({ certificate, distrust: code }: TlsAnswer, name: string): string | null {
+  if (certificate === null) return 'another program answers, without TLS';
+  if (code === null) return null;
+  return `another server answers: its certificate for ${name} is of ${certificate.issuer} (${code})`;
+}
+
+/** Whether the gateway with these settings runs on this machine. */
+export async function isRunning(
+  { host }: Pick<GatewayServerSettings, 'host'>,
+  gateway: Recognition,
+  patience = 1,
+): Promise<boolean> {
+  if (gateway.httpsPort === 0) return false;
+  const local = isUnspecified(host) ? '127.0.0.1' : host;
+  return (await whyNotThere(local, gateway, REACH_MS * patience)) === null;
+}
+
+/** Judges the gateway's ports on this machine. */
+export async function portResults(settings: GatewayServerSettings, runs: boolean): Promise<Result[]> {
+  if (!runs) return freePorts(gatewayPorts(settings));
+  const { host, httpsPort, httpPort } = settings;
+  return [ok(`the gateway runs and answers at ${hostPort(host, httpsPort)}; http: ${httpPort}`)];
+}
+
+/** Judges whether the addresses in DNS lead here, as seen from this machine. */
+export async function addressResults(
+  addresses: readonly string[],
+  runs: boolean,
+  gateway: Recognition,
+  patience = 1,
+): Promise<Result[]> {
+  if (addresses.length === 0) return [skipped('no address in DNS')];
+  if (!runs) return [skipped('the gateway is not running')];
+  return Promise.all(
+    addresses.map(async (address) => {
+      const where = hostPort(address, gateway.httpsPort);
+      const reason = await whyNotThere(address, gateway, REACH_MS * patience);
+      if (reason === null) return ok(`${where} leads to this gateway`);
+      return failed(
+        `${where} does not lead to this gateway: ${reason}`,
+        'correct the DNS record, or forward the port; routers may not allow this connection from inside: try --from',
+      );
+    }),
+  );
+}

@@ -1,0 +1,59 @@
+import { type BotUser, botUsers, serviceUsers } from '../../../management/resources/bot-user.ts';
+import type { BotUserRow } from '../../store/bot-users.ts';
+import { changed } from '../../store/sql/changed.ts';
+import type { ApiContext } from '../api-context.ts';
+import { type Actions, found } from '../resource-router.ts';
+
+/**
+ * Actions on bot users, and on service users: the same rows under their newer name. Both id prefixes are accepted.
+ *
+ * @param view which of the two names responses use
+ */
+export function botUserActions(
+  { store, live, links }: ApiContext,
+  view: typeof botUsers | typeof serviceUsers = botUsers,
+): Actions<typeof botUsers> {
+  const { database, botUsers: rows } = store;
+  const shown = (row: BotUserRow): BotUser => {
+    const id = withPrefix(row.id, view.idPrefix);
+    return { id, uri: links.of(view, id), created_at: row.created_at, name: row.name, active: row.active };
+  };
+  const stored = (id: string) => found(rows.get(botUserId(id)), view);
+  return {
+    get: (id) => shown(stored(id)),
+    page: (before, limit) => rows.page(before === null ? null : botUserId(before), limit).map(shown),
+    create: (body) =>
+      database.write(() => {
+        const row = { id: store.ids.next('bot'), created_at: store.now(), ...body };
+        rows.insert(row);
+        return shown(row);
+      }),
+    async update(id, body) {
+      const row = await database.write(() => {
+        const next = changed(stored(id), body);
+        rows.update(next);
+        return next;
+      });
+      if (!row.active) live.revoke({ credentialIds: store.credentials.idsOfOwner(row.id) });
+      return shown(row);
+    },
+    async remove(id) {
+      const credentialIds = await database.write(() => {
+        const row = stored(id);
+        const owned = store.credentials.idsOfOwner(row.id);
+        rows.delete(row.id);
+        return owned;
+      });
+      live.revoke({ credentialIds });
+    },
+  };
+}
+
+/** The id under which a bot user is stored, for either prefix; other ids are returned unchanged. */
+export function botUserId(id: string): string {
+  return id.startsWith(serviceUsers.idPrefix) ? withPrefix(id, botUsers.idPrefix) : id;
+}
+
+function withPrefix(id: string, prefix: string): string {
+  return prefix + id.slice(id.indexOf('_') + 1);
+}

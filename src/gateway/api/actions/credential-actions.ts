@@ -1,0 +1,65 @@
+import { type ApiKey, apiKeys } from '../../../management/resources/api-key.ts';
+import { type Credential, credentials } from '../../../management/resources/credential.ts';
+import type { ApiKeyRow } from '../../store/api-keys.ts';
+import type { CredentialRow } from '../../store/credentials.ts';
+import { issueApiKey, issueCredential } from '../../store/issue-token.ts';
+import type { ApiContext } from '../api-context.ts';
+import { refuse } from '../refuse.ts';
+import type { Actions } from '../resource-router.ts';
+import { botUserId } from './bot-user-actions.ts';
+import { storedActions } from './stored-actions.ts';
+
+/** Actions on credentials: the authtokens of agents. */
+export function credentialActions(context: ApiContext): Actions<typeof credentials> {
+  const { store, live, links } = context;
+  const shown = ({ secret_hash: _, ...row }: CredentialRow): Credential => ({
+    ...row,
+    uri: links.of(credentials, row.id),
+    token: null,
+  });
+  const stored = storedActions(store.database, { resource: credentials, rows: store.credentials, shown });
+  return {
+    ...stored,
+    create: (body) =>
+      store.database.write(() => {
+        const { row, token } = issueCredential(store, { ...body, owner_id: activeOwner(context, body.owner_id) });
+        return { ...shown(row), token };
+      }),
+    async update(id, body) {
+      const answer = await stored.update(id, body);
+      if (body.acl) live.revoke({ narrowedId: id });
+      return answer;
+    },
+    async remove(id) {
+      await stored.remove(id);
+      live.revoke({ credentialIds: [id] });
+    },
+  };
+}
+
+/** Actions on API keys. A request may delete its own key, which takes effect immediately. */
+export function apiKeyActions(context: ApiContext): Actions<typeof apiKeys> {
+  const { store, links } = context;
+  const shown = ({ secret_hash: _, ...row }: ApiKeyRow): ApiKey => ({
+    ...row,
+    uri: links.of(apiKeys, row.id),
+    token: null,
+  });
+  return {
+    ...storedActions(store.database, { resource: apiKeys, rows: store.apiKeys, shown }),
+    create: (body) =>
+      store.database.write(() => {
+        const { row, token } = issueApiKey(store, { ...body, owner_id: activeOwner(context, body.owner_id) });
+        return { ...shown(row), token };
+      }),
+  };
+}
+
+/** The stored id of a token's owner, which is a bot user; null without an owner. */
+export function activeOwner({ store }: ApiContext, ownerId: string | undefined): string | null {
+  if (ownerId === undefined) return null;
+  const owner = store.botUsers.get(botUserId(ownerId));
+  if (!owner) throw refuse(400, 634, 'owner_id: no bot user has this id');
+  if (!owner.active) throw refuse(400, 636, 'owner_id: the bot user is not active');
+  return owner.id;
+}

@@ -1,0 +1,111 @@
+import type { Response, Router } from 'express';
+import { describePortRange } from '../../../lib/network/port-range.ts';
+import type { DeviceAction } from '../../../management/operations.ts';
+import { credentials } from '../../../management/resources/credential.ts';
+import { type Device, devices } from '../../../management/resources/device.ts';
+import { enrolmentKeys } from '../../../management/resources/enrolment-key.ts';
+import { deviceDomain } from '../../devices/device-rules.ts';
+import { approveDevice, revokeDevice, rotateDevice, updateDevice } from '../../devices/manage-devices.ts';
+import type { LiveSession } from '../../endpoints/live-view.ts';
+import { keyHolder } from '../../store/command-key.ts';
+import type { DeviceRow } from '../../store/devices.ts';
+import type { Store } from '../../store/store.ts';
+import type { ApiContext } from '../api-context.ts';
+import { readBody } from '../request.ts';
+import { found, type Guards, idOf, type ReadActions, readRouter, strictRouter } from '../resource-router.ts';
+
+const ACTIONS: Readonly<Record<DeviceAction, (store: Store, device: DeviceRow, by: string) => DeviceRow>> = {
+  approve: approveDevice,
+  revoke: revokeDevice,
+  rotate: rotateDevice,
+};
+
+/** The routes of devices. Changes are recorded with the API key that made them. */
+export function deviceRouter(context: ApiContext, guards: Guards): Router {
+  const { store, live, links, place } = context;
+  const { database, devices: rows } = store;
+  const stored = (id: string) => found(rows.get(id), devices);
+  const by = ({ locals }: Response) => keyHolder(store, String(locals.apiKeyId));
+  const router = strictRouter();
+  router.use(readRouter(devices, readActions(context), guards, links));
+  const path: string = `${devices.path}/:id`;
+  router.patch(path, ...guards.withBody, async (req, res) => {
+    const body = readBody(devices.update, 'PATCH', req.body);
+    const change = { by: by(res), tcpHost: place.tcpHost };
+    const row = await database.write(() => updateDevice(store, stored(idOf(req)), body, change));
+    res.json(showDevice(context, row, liveSessions(context)));
+  });
+  router.delete(path, ...guards.plain, async (req, res) => {
+    const { credential_id } = await database.write(() => {
+      const row = stored(idOf(req));
+      if (row.credential_id !== null) store.credentials.delete(row.credential_id);
+      rows.delete(row.id);
+      return row;
+    });
+    if (credential_id !== null) live.revoke({ credentialIds: [credential_id] });
+    res.status(204).end();
+  });
+  for (const action of Object.keys(ACTIONS) as DeviceAction[]) {
+    router.post(`${path}/${action}`, ...guards.plain, async (req, res) => {
+      const { before, after } = await database.write(() => {
+        const row = stored(idOf(req));
+        return { before: row.credential_id, after: ACTIONS[action](store, row, by(res)) };
+      });
+      if (before !== null && after.credential_id === null) live.revoke({ credentialIds: [before] });
+      res.json(showDevice(context, after, liveSessions(context)));
+    });
+  }
+  return router;
+}
+
+function readActions(context: ApiContext): ReadActions<typeof devices> {
+  const { devices: rows } = context.store;
+  return {
+    get: (id) => showDevice(context, found(rows.get(id), devices), liveSessions(context)),
+    page: (before, limit) => {
+      const sessions = liveSessions(context);
+      return rows.page(before, limit).map((row) => showDevice(context, row, sessions));
+    },
+  };
+}
+
+/** The sessions that are online, by the id of their authtoken. */
+function liveSessions({ live }: ApiContext): ReadonlyMap<string | null, LiveSession> {
+  return new Map(live.sessions().map((session) => [session.credentialId, session]));
+}
+
+function showDevice(
+  { store, links, live }: ApiContext,
+  row: DeviceRow,
+  sessions: ReadonlyMap<string | null, LiveSession>,
+): Device {
+  const session = row.credential_id === null ? undefined : sessions.get(row.credential_id);
+  const tunnels = session ? live.tunnels().filter(({ sessionId }) => sessionId === session.id) : [];
+  return {
+    id: row.id,
+    uri: links.of(devices, row.id),
+    created_at: row.created_at,
+    description: row.description,
+    metadata: row.metadata,
+    name: row.name,
+    site: row.site,
+    domain: deviceDomain(row),
+    status: row.status,
+    labels: row.labels,
+    tcp_ports: row.tcp_ports && describePortRange(row.tcp_ports),
+    owner_id: row.owner_id,
+    enrolment_key: links.refOrNull(enrolmentKeys, row.enrolment_key_id),
+    credential: links.refOrNull(credentials, row.credential_id),
+    rotation_pending: row.status === 'enrolled' && row.issued_generation > 0 && row.generation > row.issued_generation,
+    online_since: session?.startedAt ?? null,
+    last_seen_at: session ? store.now() : row.last_seen_at,
+    ip: session?.ip ?? row.last_ip,
+    agent_version: session?.agentVersion ?? row.agent_version,
+    tunnels: tunnels.map(({ publicUrl, forwardsTo, startedAt }) => ({
+      public_url: publicUrl,
+      forwards_to: forwardsTo,
+      started_at: startedAt,
+    })),
+    history: row.history,
+  };
+}

@@ -1,0 +1,202 @@
+import type { z } from 'zod';
+import { endpointConfigurations } from '../../../management/resources/endpoint-configuration.ts';
+import {
+  type ReservedDomain,
+  type ReservedDomainUpdate,
+  reservedDomains,
+} from '../../../management/resources/reserved-domain.ts';
+import { tlsCertificates } from '../../../management/resources/tls-certificate.ts';
+import { freshJob, withoutPolicy, withPolicy } from '../../certificates/provisioning-job.ts';
+import { dnsTargets, isGatewayName, isUnderBaseDomain } from '../../endpoints/domain-names.ts';
+import type { ReservedDomainRow } from '../../store/reserved-domains.ts';
+import type { ApiContext } from '../api-context.ts';
+import { refuse } from '../refuse.ts';
+import { type Actions, found } from '../resource-router.ts';
+
+type Update = z.output<typeof ReservedDomainUpdate>;
+
+/** What can be detached from a domain; each has its own path. */
+export type Detachable =
+  | 'certificate'
+  | 'certificate_management_policy'
+  | 'http_endpoint_configuration'
+  | 'https_endpoint_configuration';
+
+export interface ReservedDomainActions extends Actions<typeof reservedDomains> {
+  detach(id: string, what: Detachable): Promise<void>;
+}
+
+export function reservedDomainActions(context: ApiContext): ReservedDomainActions {
+  const { store, live, wakeCertificateRenewal } = context;
+  const { database, reservedDomains: rows } = store;
+  const shown = (row: ReservedDomainRow) => showDomain(context, row);
+  const stored = (id: string) => found(rows.get(id), reservedDomains);
+  /** Updates a domain, and deletes the automatic certificate that it no longer uses. */
+  const replace = (before: ReservedDomainRow, after: ReservedDomainRow) => {
+    rows.update(after);
+    if (before.certificate_id !== after.certificate_id) store.tlsCertificates.discardManaged(before.certificate_id);
+  };
+  return {
+    get: (id) => shown(stored(id)),
+    page: (before, limit) => rows.page(before, limit).map(shown),
+    async create({ domain, description, metadata, certificate_id, certificate_management_policy: policy }) {
+      const answer = await database.write(() => {
+        checkName(context, domain);
+        checkCertificateSource(context, domain, { certificate_id, certificate_management_policy: policy });
+        if (rows.byName(domain)) throw refuse(400, 413, 'domain: already reserved');
+        const now = store.now();
+        const row: ReservedDomainRow = {
+          id: store.ids.next('rd'),
+          created_at: now,
+          description: description ?? null,
+          metadata: metadata ?? null,
+          domain,
+          certificate_id: certificate_id ?? null,
+          http_endpoint_configuration_id: null,
+          https_endpoint_configuration_id: null,
+          policy: policy ?? null,
+          renews_at: null,
+          job: policy ? freshJob(now) : null,
+          due_at: policy ? now : null,
+        };
+        rows.insert(row);
+        return shown(row);
+      });
+      if (policy) wakeCertificateRenewal();
+      return answer;
+    },
+    async update(id, body) {
+      const answer = await database.write(() => {
+        const row = stored(id);
+        const changes = withoutPresentCertificate(body, row);
+        checkCertificateSource(context, row.domain, changes);
+        checkConfigurations(context, changes);
+        const next = applyUpdate(row, changes, store.now());
+        replace(row, next);
+        return shown(next);
+      });
+      wakeCertificateRenewal();
+      return answer;
+    },
+    async remove(id) {
+      const { domain } = await database.write(() => {
+        const row = stored(id);
+        const isNamed = store.tlsEdges.hostsUnder(row.domain).some((host) => rows.covering(host)?.id === id);
+        if (isNamed) throw refuse(400, 446, 'in use: a TLS edge serves a hostport of this domain');
+        rows.delete(id);
+        store.tlsCertificates.discardManaged(row.certificate_id);
+        return row;
+      });
+      wakeCertificateRenewal();
+      live.revoke({ domain });
+    },
+    async detach(id, what) {
+      await database.write(() => {
+        const row = stored(id);
+        replace(row, detached(row, what));
+      });
+      wakeCertificateRenewal();
+    },
+  };
+}
+
+function checkName({ domains }: ApiContext, domain: string): void {
+  if (isGatewayName(domain, domains))
+    throw refuse(400, 450, 'domain: the gateway uses this name itself; choose another name');
+}
+
+/** Terraform repeats the certificate's id in every update, also beside a policy. */
+function withoutPresentCertificate(body: Update, row: ReservedDomainRow): Update {
+  return body.certificate_id === row.certificate_id ? { ...body, certificate_id: undefined } : body;
+}
+
+function checkCertificateSource(
+  { store, domains }: ApiContext,
+  domain: string,
+  { certificate_id, certificate_management_policy }: Pick<Update, 'certificate_id' | 'certificate_management_policy'>,
+): void {
+  if (certificate_id !== undefined && certificate_management_policy !== undefined) {
+    throw refuse(400, 434, 'certificate_id and certificate_management_policy exclude each other');
+  }
+  if (isUnderBaseDomain(domain, domains)) {
+    const why = "names below the gateway's own domain use the gateway's certificate";
+    if (certificate_management_policy) throw refuse(400, 439, `certificate_management_policy: ${why}`);
+    if (certificate_id !== undefined) throw refuse(400, 440, `certificate_id: ${why}`);
+  }
+  // Only uploaded ones: an automatic certificate is deleted when its own domain gets a newer one.
+  if (certificate_id !== undefined && store.tlsCertificates.get(certificate_id)?.issued_at !== null) {
+    throw refuse(400, 1965, 'certificate_id: no uploaded certificate has this id');
+  }
+}
+
+function checkConfigurations({ store }: ApiContext, body: Update): void {
+  for (const type of ['http', 'https'] as const) {
+    const member = `${type}_endpoint_configuration_id` as const;
+    const id = body[member];
+    if (id === undefined) continue;
+    const configuration = store.endpointConfigurations.get(id);
+    if (!configuration) throw refuse(400, 1600, `${member}: no endpoint configuration has this id`);
+    if (configuration.type !== type) throw refuse(400, 428, `${member}: must be of type ${type}`);
+  }
+}
+
+function applyUpdate(row: ReservedDomainRow, body: Update, now: string): ReservedDomainRow {
+  const next: ReservedDomainRow = {
+    ...row,
+    description: body.description ?? row.description,
+    metadata: body.metadata ?? row.metadata,
+    http_endpoint_configuration_id: body.http_endpoint_configuration_id ?? row.http_endpoint_configuration_id,
+    https_endpoint_configuration_id: body.https_endpoint_configuration_id ?? row.https_endpoint_configuration_id,
+  };
+  if (body.certificate_id !== undefined) return { ...withoutPolicy(next), certificate_id: body.certificate_id };
+  if (body.certificate_management_policy) return withPolicy(next, body.certificate_management_policy, now);
+  return next;
+}
+
+function detached(row: ReservedDomainRow, what: Detachable): ReservedDomainRow {
+  switch (what) {
+    case 'certificate':
+      if (row.policy !== null && row.certificate_id !== null) {
+        throw refuse(
+          400,
+          436,
+          'the certificate belongs to the certificate management policy; detach the policy instead',
+        );
+      }
+      return { ...row, certificate_id: null };
+    case 'certificate_management_policy':
+      return row.policy === null ? row : { ...withoutPolicy(row), certificate_id: null };
+    case 'http_endpoint_configuration':
+      return { ...row, http_endpoint_configuration_id: null };
+    case 'https_endpoint_configuration':
+      return { ...row, https_endpoint_configuration_id: null };
+  }
+}
+
+function showDomain({ store, links, domains }: ApiContext, row: ReservedDomainRow): ReservedDomain {
+  const { job } = row;
+  return {
+    id: row.id,
+    uri: links.of(reservedDomains, row.id),
+    created_at: row.created_at,
+    ...(row.description !== null && { description: row.description }),
+    ...(row.metadata !== null && { metadata: row.metadata }),
+    domain: row.domain,
+    region: '',
+    ...dnsTargets(row.domain, store.account, domains),
+    certificate: links.refOrNull(tlsCertificates, row.certificate_id),
+    certificate_management_policy: row.policy,
+    certificate_management_status: row.policy && {
+      renews_at: row.renews_at,
+      provisioning_job: job && {
+        error_code: job.error_code,
+        msg: job.msg,
+        started_at: job.started_at,
+        retries_at: job.retries_at,
+      },
+    },
+    http_endpoint_configuration: links.refOrNull(endpointConfigurations, row.http_endpoint_configuration_id),
+    https_endpoint_configuration: links.refOrNull(endpointConfigurations, row.https_endpoint_configuration_id),
+    error_redirect_url: null,
+  };
+}

@@ -1,0 +1,198 @@
+import type { z } from 'zod';
+import { certificateAuthorities } from '../../../management/resources/certificate-authority.ts';
+import { httpResponseBackends } from '../../../management/resources/http-response-backend.ts';
+import { ipPolicies } from '../../../management/resources/ip-policy.ts';
+import {
+  type TlsEdge,
+  type TlsEdgeModuleName,
+  type TlsEdgeUpdate,
+  terminationConflict,
+  type tlsEdgeModules,
+  tlsEdges,
+} from '../../../management/resources/tls-edge.ts';
+import { tunnelGroupBackends } from '../../../management/resources/tunnel-group-backend.ts';
+import { isGatewayName } from '../../endpoints/domain-names.ts';
+import type { LiveEndpoint } from '../../endpoints/live-view.ts';
+import type { EdgeModules, TlsEdgeRow } from '../../store/tls-edges.ts';
+import type { ApiContext } from '../api-context.ts';
+import { refuse } from '../refuse.ts';
+import { badRequest } from '../request.ts';
+import { type Actions, found } from '../resource-router.ts';
+
+type Update = z.output<typeof TlsEdgeUpdate>;
+type ModuleBody<Name extends TlsEdgeModuleName> = z.output<(typeof tlsEdgeModules)[Name]['body']>;
+type ModuleAnswer<Name extends TlsEdgeModuleName> = z.output<(typeof tlsEdgeModules)[Name]['answer']>;
+
+export interface TlsEdgeActions extends Actions<typeof tlsEdges> {
+  /** @throws {ApiError} 404 when the edge is unknown or has no such module */
+  getModule<Name extends TlsEdgeModuleName>(id: string, name: Name): ModuleAnswer<Name>;
+  replaceModule<Name extends TlsEdgeModuleName>(
+    id: string,
+    name: Name,
+    body: ModuleBody<Name>,
+  ): Promise<ModuleAnswer<Name>>;
+  removeModule(id: string, name: TlsEdgeModuleName): Promise<void>;
+}
+
+export function tlsEdgeActions(context: ApiContext): TlsEdgeActions {
+  const { store } = context;
+  const { database, tlsEdges: rows } = store;
+  const stored = (id: string) => found(rows.get(id), tlsEdges);
+  /** Applies an update in one transaction, and checks it together with the unchanged members. */
+  const update = (id: string, body: Update) =>
+    database.write(() => {
+      const row = applyUpdate(stored(id), body);
+      checkEdge(context, row, body);
+      rows.update(row);
+      return row;
+    });
+  return {
+    get: (id) => showEdge(context, stored(id)),
+    page: (before, limit) => rows.page(before, limit).map((row) => showEdge(context, row)),
+    create: (body) =>
+      database.write(() => {
+        const row = applyUpdate({ ...BARE_EDGE, id: store.ids.next('edgtls'), created_at: store.now() }, body);
+        checkEdge(context, row, body);
+        rows.insert(row);
+        return showEdge(context, row);
+      }),
+    update: async (id, body) => showEdge(context, await update(id, body)),
+    remove: (id) =>
+      database.write(() => {
+        stored(id);
+        rows.delete(id);
+      }),
+    getModule: (id, name) => shownModule(context, stored(id), name),
+    replaceModule: async (id, name, body) => shownModule(context, await update(id, { [name]: body }), name),
+    removeModule: (id, name) =>
+      database.write(() => {
+        rows.update({ ...stored(id), [name]: null });
+      }),
+  };
+}
+
+const BARE_EDGE: Omit<TlsEdgeRow, 'id' | 'created_at'> = {
+  description: null,
+  metadata: null,
+  hostports: null,
+  backend: null,
+  ip_restriction: null,
+  mutual_tls: null,
+  tls_termination: null,
+  traffic_policy: null,
+};
+
+/** A sent module replaces the stored one completely; the others stay. */
+function applyUpdate(row: TlsEdgeRow, body: Update): TlsEdgeRow {
+  const termination = body.tls_termination;
+  return {
+    ...row,
+    description: body.description ?? row.description,
+    metadata: body.metadata ?? row.metadata,
+    hostports: body.hostports ?? row.hostports,
+    backend: body.backend ?? row.backend,
+    ip_restriction: body.ip_restriction ?? row.ip_restriction,
+    mutual_tls: body.mutual_tls ?? row.mutual_tls,
+    tls_termination: termination
+      ? { ...termination, min_version: termination.min_version ?? null }
+      : row.tls_termination,
+    traffic_policy: body.traffic_policy ?? row.traffic_policy,
+  };
+}
+
+/**
+ * @param row the updated edge
+ * @param body the sent members: only their references are checked, because stored ones may have been deleted since
+ */
+function checkEdge(context: ApiContext, row: TlsEdgeRow, body: Update): void {
+  checkReferences(context, body);
+  const refusal = body.traffic_policy && context.checkTrafficPolicy(body.traffic_policy.value);
+  if (refusal) throw badRequest({ ...refusal, text: `traffic_policy: ${refusal.text}` });
+  const conflict = terminationConflict(row);
+  if (conflict) throw badRequest(conflict);
+  for (const hostport of body.hostports ?? []) checkHostport(context, row.id, hostport);
+}
+
+function checkReferences({ store }: ApiContext, { backend, ip_restriction, mutual_tls }: Update): void {
+  if (backend && !backendOf(store, backend.backend_id)) {
+    throw refuse(400, 6501, 'backend: no backend has this id');
+  }
+  if (ip_restriction?.ip_policy_ids.some((id) => !store.ipPolicies.get(id))) {
+    throw refuse(400, 7007, 'ip_restriction: no IP policy has this id');
+  }
+  if (mutual_tls?.certificate_authority_ids.some((id) => !store.certificateAuthorities.get(id))) {
+    throw refuse(400, 7072, 'mutual_tls: no certificate authority has this id');
+  }
+}
+
+function backendOf(store: ApiContext['store'], id: string): object | null {
+  return store.httpResponseBackends.get(id) ?? store.tunnelGroupBackends.get(id);
+}
+
+function checkHostport({ store, live, domains }: ApiContext, edgeId: string, hostport: string): void {
+  const host = hostport.slice(0, hostport.lastIndexOf(':'));
+  if (isGatewayName(host, domains))
+    throw refuse(400, 450, 'hostports: the gateway uses this name itself; choose another name');
+  const holder = store.tlsEdges.holderOf(hostport);
+  if (holder !== null && holder !== edgeId) throw refuse(400, 7122, 'hostports: in use by another TLS edge');
+  const isBound = live
+    .endpoints()
+    .some((endpoint) => endpoint.edgeId === null && addressesOf(endpoint).includes(hostport));
+  if (isBound) throw refuse(400, 7132, 'hostports: in use by an agent');
+}
+
+/** An address on the shared TLS port also counts as port 443, which may be redirected to it. */
+function addressesOf({ proto, host, port }: LiveEndpoint): string[] {
+  const isShared = proto === 'https' || proto === 'tls';
+  return [`${host}:${port}`, ...(isShared ? [`${host}:443`] : [])];
+}
+
+function showEdge(context: ApiContext, row: TlsEdgeRow): TlsEdge {
+  return {
+    id: row.id,
+    uri: context.links.of(tlsEdges, row.id),
+    created_at: row.created_at,
+    description: row.description,
+    metadata: row.metadata,
+    hostports: row.hostports,
+    ...showModules(context, row),
+    policy: null,
+  };
+}
+
+type ShownModules = { [Name in TlsEdgeModuleName]: ModuleAnswer<Name> | null };
+
+function showModules({ links }: ApiContext, row: EdgeModules): ShownModules {
+  const { backend, ip_restriction, mutual_tls, tls_termination, traffic_policy } = row;
+  return {
+    backend: backend && {
+      enabled: backend.enabled,
+      backend: links.ref(backendKind(backend.backend_id), backend.backend_id),
+    },
+    ip_restriction: ip_restriction && {
+      enabled: ip_restriction.enabled,
+      ip_policies: ip_restriction.ip_policy_ids.map((id) => links.ref(ipPolicies, id)),
+    },
+    mutual_tls: mutual_tls && {
+      enabled: mutual_tls.enabled,
+      certificate_authorities: mutual_tls.certificate_authority_ids.map((id) => links.ref(certificateAuthorities, id)),
+    },
+    tls_termination,
+    traffic_policy,
+  };
+}
+
+function backendKind(id: string): { path: string } {
+  return id.startsWith(httpResponseBackends.idPrefix) ? httpResponseBackends : tunnelGroupBackends;
+}
+
+function shownModule<Name extends TlsEdgeModuleName>(
+  context: ApiContext,
+  row: TlsEdgeRow,
+  name: Name,
+): ModuleAnswer<Name> {
+  const module = showModules(context, row)[name];
+  // ngrok's Python client fails on null.
+  if (module === null) throw refuse(404, tlsEdges.unknownIdCode, `the TLS edge has no ${name} module`);
+  return module;
+}

@@ -1,0 +1,81 @@
+import type { Router } from 'express';
+import { z } from 'zod';
+import { forgetSession, keepSession } from '../../../lib/http/session-cookie.ts';
+import { staticSite } from '../../../lib/http/static-site.ts';
+import { PACKAGED_PAGES } from '../../../packaged-pages.ts';
+import { COMMAND } from '../../store/command-key.ts';
+import type { Store } from '../../store/store.ts';
+import { identify, refuseSlowly } from '../authentication.ts';
+import type { FailedAttempts } from '../failed-attempts.ts';
+import type { Handler } from '../handler.ts';
+import { jsonBody } from '../json-object-body.ts';
+import { refuse } from '../refuse.ts';
+import { readBody } from '../request.ts';
+import { noQuery, strictRouter } from '../resource-router.ts';
+import { type DashboardSessions, requireOwnPage } from './dashboard-sessions.ts';
+import type { DashboardFeed } from './live-feed.ts';
+
+/** What `GET /dashboard/session` answers. */
+export interface DashboardAccess {
+  access: 'signed-in' | 'sign-in';
+  /** The id of the API key, or `gateway` for one who signed in by a link; null when signed out. */
+  holder: string | null;
+}
+
+const SignIn = z.union([
+  z.strictObject({ api_key: z.string().max(256) }),
+  z.strictObject({ code: z.string().max(256) }),
+]);
+
+const BODY = { maxBytes: 4096, timeoutMs: 10_000 };
+
+export interface DashboardDependencies {
+  store: Store;
+  sessions: DashboardSessions;
+  attempts: FailedAttempts;
+  feed: DashboardFeed;
+}
+
+/** The dashboard's files, sign-in and live feed. All else that it shows comes from the API. */
+export function dashboardRouter({ store, sessions, attempts, feed }: DashboardDependencies): Router {
+  const ownPage: Handler = (req, _res, next) => {
+    requireOwnPage(req);
+    next();
+  };
+  const router = strictRouter();
+  router.use(staticSite(PACKAGED_PAGES, 'gateway'));
+  router.get('/dashboard/session', noQuery, (req, res) => {
+    const holder = sessions.holderOf(req);
+    const answer: DashboardAccess = { access: holder === null ? 'sign-in' : 'signed-in', holder };
+    res.set('Cache-Control', 'no-store').json(answer);
+  });
+  router.post('/dashboard/session', noQuery, ownPage, jsonBody(BODY), async (req, res) => {
+    const proof = readBody(SignIn, 'POST', req.body);
+    const holder = 'code' in proof ? byCode(proof.code) : identify(store, `Bearer ${proof.api_key}`);
+    if (typeof holder !== 'string') return refuseSlowly(attempts, holder, req.ip);
+    keepSession(res, await sessions.start(req, holder));
+    res.status(204).end();
+  });
+  router.delete('/dashboard/session', noQuery, ownPage, async (req, res) => {
+    await sessions.end(req);
+    forgetSession(res);
+    res.status(204).end();
+  });
+  router.delete('/dashboard/sessions', noQuery, ownPage, async (req, res) => {
+    const holder = sessions.holderOf(req);
+    if (holder === null) throw refuse(403, 200, 'not signed in');
+    await sessions.endAll(holder);
+    forgetSession(res);
+    res.status(204).end();
+  });
+  router.get('/dashboard/events', noQuery, (req, res) => {
+    if (sessions.holderOf(req) === null) throw refuse(403, 200, 'not signed in');
+    feed.open(res, () => sessions.holderOf(req) !== null);
+  });
+  return router;
+
+  function byCode(code: string) {
+    if (sessions.useCode(code)) return COMMAND;
+    return refuse(403, 203, 'link used or expired: create a new one with: device-agent gateway dashboard');
+  }
+}

@@ -1,0 +1,78 @@
+import type { IncomingMessage } from 'node:http';
+import { BoundedMap } from '../../../lib/bounded-map.ts';
+import { BrowserSessions, MAX_SESSIONS } from '../../../lib/http/browser-sessions.ts';
+import type { OneTimeCodes } from '../../../lib/http/one-time-code.ts';
+import { isOwnPage, sessionIn } from '../../../lib/http/session-cookie.ts';
+import type { Clock } from '../../../lib/time/clock.ts';
+import { COMMAND, SIGN_IN_PURPOSE } from '../../store/command-key.ts';
+import type { Store } from '../../store/store.ts';
+import { isActiveKey } from '../authentication.ts';
+import { refuse } from '../refuse.ts';
+
+/**
+ * The sessions of browsers that signed in to the dashboard, each as one API key or as a command on this machine. In memory
+ * only: they end when the gateway restarts.
+ */
+export class DashboardSessions {
+  readonly #sessions: BrowserSessions;
+  /** Whose each session is, by its identifier. */
+  readonly #holders = new BoundedMap<string, string>(MAX_SESSIONS);
+
+  constructor(
+    private readonly store: Store,
+    private readonly codes: OneTimeCodes,
+    clock: Clock,
+  ) {
+    this.#sessions = new BrowserSessions({ now: () => clock.now() });
+  }
+
+  /**
+   * Whose session a request has: the id of an API key, or {@link COMMAND}. Null when it has none that is open.
+   *
+   * @throws {ApiError} 403 when a page of another site sent the request
+   */
+  holderOf(req: IncomingMessage): string | null {
+    const id = sessionIn(req);
+    if (id === null) return null;
+    const holder = this.#sessions.isOpen(id) ? this.#holders.get(id) : undefined;
+    if (holder === undefined || (holder !== COMMAND && !isActiveKey(this.store, holder))) {
+      this.#end(id);
+      return null;
+    }
+    requireOwnPage(req);
+    return holder;
+  }
+
+  /** Whether a one-time code is valid; uses it up. */
+  useCode(code: string): boolean {
+    return this.codes.use(this.store.box.keyFor(SIGN_IN_PURPOSE), code);
+  }
+
+  /** Starts a session under a new identifier. The one of the request ends: somebody else may know it. */
+  async start(req: IncomingMessage, holder: string): Promise<string> {
+    await this.end(req);
+    const id = await this.#sessions.start();
+    this.#holders.set(id, holder);
+    return id;
+  }
+
+  async end(req: IncomingMessage): Promise<void> {
+    await this.#end(sessionIn(req) ?? '');
+  }
+
+  /** Ends all sessions of a holder. */
+  async endAll(holder: string): Promise<void> {
+    const ids = [...this.#holders].filter((entry) => entry[1] === holder).map(([id]) => id);
+    for (const id of ids) await this.#end(id);
+  }
+
+  async #end(id: string): Promise<void> {
+    this.#holders.delete(id);
+    await this.#sessions.end(id);
+  }
+}
+
+/** @throws {ApiError} 403 when a page of another site sent the request */
+export function requireOwnPage(req: IncomingMessage): void {
+  if (!isOwnPage(req)) throw refuse(403, 207, 'cross-site request refused: pages of other sites may not call it');
+}

@@ -1,0 +1,40 @@
+import type { Router } from 'express';
+import { CA_PATH, ENROLMENTS_PATH, EnrolmentRequest } from '../../management/resources/enrolment.ts';
+import { EnrolmentError } from '../devices/enrolment-error.ts';
+import { Enrolments } from '../devices/enrolments.ts';
+import type { ApiContext } from './api-context.ts';
+import type { FailedAttempts } from './failed-attempts.ts';
+import type { Handler } from './handler.ts';
+import { readBody } from './request.ts';
+import { strictRouter } from './resource-router.ts';
+
+/**
+ * The routes for devices that join, which have no API key: the CA, and the enrolment itself.
+ *
+ * @param attempts slows down those who guess codes
+ * @param withBody parses a request's body
+ */
+export function enrolmentRouter(context: ApiContext, attempts: FailedAttempts, withBody: Handler[]): Router {
+  const { store, live, place, log } = context;
+  const enrolments = new Enrolments(store, live, place);
+  const router = strictRouter();
+  router.get(CA_PATH, (_req, res) => {
+    res.type('application/x-pem-file').send(place.caPem);
+  });
+  router.post(ENROLMENTS_PATH, ...withBody, async (req, res) => {
+    const request = readBody(EnrolmentRequest, 'POST', req.body);
+    const ip = req.ip ?? '';
+    const { answer, isRepeated } = await enrolments.enrol(request, ip).catch(async (error: unknown) => {
+      if (error instanceof EnrolmentError) {
+        log.warn({ address: ip, reason: error.message }, 'enrolment refused');
+        await attempts.slowDown(ip);
+      }
+      throw error;
+    });
+    const { device_id: device, name: device_name, site } = answer;
+    if (answer.status === 'enrolled') log.info({ device, device_name, site, address: ip }, 'device enrolled');
+    else if (!isRepeated) log.warn({ device, device_name, site, address: ip }, 'device waits for approval');
+    res.json(answer);
+  });
+  return router;
+}

@@ -1,0 +1,181 @@
+import { createHmac } from 'node:crypto';
+import type { z } from 'zod';
+import { createToken, parseToken } from '../../lib/ids.ts';
+import { deviceName } from '../../management/resources/device.ts';
+import type { Enrolment, EnrolmentRequest } from '../../management/resources/enrolment.ts';
+import type { LiveView, Revocation } from '../endpoints/live-view.ts';
+import type { DeviceEvent, DeviceRow } from '../store/devices.ts';
+import type { EnrolmentKeyRow } from '../store/enrolment-keys.ts';
+import { issueCredential } from '../store/issue-token.ts';
+import type { Store } from '../store/store.ts';
+import { hashSecret, secretMatches } from '../store/tokens.ts';
+import { freeName } from './device-names.ts';
+import { deviceDomain, deviceRules } from './device-rules.ts';
+import { EnrolmentError } from './enrolment-error.ts';
+import type { GatewayPlace } from './gateway-place.ts';
+
+type Request = z.output<typeof EnrolmentRequest>;
+
+/** How soon a device asks again whether it was approved. */
+const RETRY_AFTER_S = 5;
+/** Steps kept for each device: a device that joins in a loop must not fill the disk. */
+const MAX_HISTORY = 50;
+
+/** Lets devices join. */
+export class Enrolments {
+  constructor(
+    private readonly store: Store,
+    private readonly live: Pick<LiveView, 'revoke'>,
+    private readonly place: GatewayPlace,
+  ) {}
+
+  /**
+   * Enrols a device. The same install key always gets the same device and the same authtoken, so a device can repeat the
+   * request after a power cut.
+   *
+   * @param from the device's address
+   * @returns the answer, and whether the device was known before
+   * @throws {EnrolmentError} when the secret cannot be used, or the device was revoked
+   */
+  async enrol(request: Request, from: string): Promise<{ answer: Enrolment; isRepeated: boolean }> {
+    const { revoked, ...enrolled } = await this.store.database.write(() => this.#enrol(request, from));
+    if (revoked) this.live.revoke(revoked);
+    return enrolled;
+  }
+
+  #enrol(request: Request, from: string): { answer: Enrolment; isRepeated: boolean; revoked: Revocation | null } {
+    const { store } = this;
+    const known = store.devices.byInstallation(hashSecret(request.install_key));
+    if (known?.status === 'revoked') {
+      throw new EnrolmentError(
+        'ERR_GATEWAY_DEVICE_REVOKED',
+        `the device ${known.name} was revoked: delete it on the gateway, then join with a new code`,
+      );
+    }
+    const device = known ?? this.#create(request, from);
+    const isRepeated = known !== null;
+    if (device.status === 'pending') return { answer: this.#answer(device, null), isRepeated, revoked: null };
+    const { credential_id: before, generation } = device;
+    const random = authtokenBytes(request.install_key, generation);
+    const isCurrent = before !== null && device.issued_generation === generation;
+    const { id, token } = isCurrent ? createTokenOf(before, random) : this.#issue(device, random);
+    const next = withEvent(
+      { ...device, credential_id: id, issued_generation: generation, old_name: null },
+      { at: store.now(), what: device.issued_generation === 0 ? 'enrolled' : 'joined again', by: from },
+    );
+    store.devices.update(next);
+    const answer = this.#answer(next, token);
+    if (isCurrent) return { answer, isRepeated, revoked: this.#dropOldName(device, next) };
+    if (before !== null) store.credentials.delete(before);
+    return { answer, isRepeated, revoked: before === null ? null : { credentialIds: [before] } };
+  }
+
+  #create(request: Request, from: string): DeviceRow {
+    const { store } = this;
+    const key = this.#keyFor(request.secret ?? '');
+    store.enrolmentKeys.update({ ...key, uses: key.uses + 1 });
+    const now = store.now();
+    const isPending = key.needs_approval;
+    const row: DeviceRow = {
+      id: store.ids.next('dev'),
+      created_at: now,
+      description: null,
+      metadata: null,
+      name: freeName(deviceName(request.name ?? ''), store.devices.namesAt(key.site)),
+      old_name: null,
+      site: key.site,
+      owner_id: key.owner_id,
+      enrolment_key_id: key.id,
+      install_hash: hashSecret(request.install_key),
+      credential_id: null,
+      generation: 1,
+      issued_generation: 0,
+      status: isPending ? 'pending' : 'enrolled',
+      tcp_ports: key.tcp_ports,
+      labels: key.labels,
+      last_seen_at: null,
+      last_ip: null,
+      agent_version: null,
+      history: isPending ? [{ at: now, what: 'requested', by: from }] : [],
+    };
+    store.devices.insert(row);
+    return row;
+  }
+
+  #keyFor(secret: string): EnrolmentKeyRow {
+    const { store } = this;
+    const parts = parseToken(secret);
+    const key = parts && store.enrolmentKeys.get(`ek_${parts.ksuid}`);
+    const isOwned = key !== null && store.botUsers.get(key.owner_id)?.active === true;
+    if (!parts || !isOwned || !secretMatches(parts.secret, key.secret_hash)) {
+      throw new EnrolmentError('ERR_GATEWAY_CODE_UNKNOWN', 'unknown code: make a new one with `gateway invite`');
+    }
+    if (key.revoked_at !== null) {
+      throw new EnrolmentError(
+        'ERR_GATEWAY_CODE_REVOKED',
+        'the code was revoked: make a new one with `gateway invite`',
+      );
+    }
+    if (key.expires_at !== null && key.expires_at <= store.now()) {
+      throw new EnrolmentError(
+        'ERR_GATEWAY_CODE_EXPIRED',
+        `the code expired at ${key.expires_at}: make a new one with \`gateway invite\``,
+      );
+    }
+    if (key.max_uses !== null && key.uses >= key.max_uses) {
+      throw new EnrolmentError(
+        'ERR_GATEWAY_CODE_USED_UP',
+        `the code was for ${key.max_uses} device${key.max_uses === 1 ? '' : 's'}, which have all joined: make a new one with \`gateway invite\``,
+      );
+    }
+    return key;
+  }
+
+  #issue(device: DeviceRow, random: Buffer): { id: string; token: string } {
+    const { row, token } = issueCredential(
+      this.store,
+      { description: `device ${device.name}`, owner_id: device.owner_id, acl: deviceRules(device, this.place.tcpHost) },
+      random,
+    );
+    return { id: row.id, token };
+  }
+
+  /** The device knows its new name now, so it needs the old one no longer. */
+  #dropOldName(before: DeviceRow, { credential_id, ...device }: DeviceRow): Revocation | null {
+    const credential = credential_id === null ? null : this.store.credentials.get(credential_id);
+    if (before.old_name === null || !credential) return null;
+    this.store.credentials.update({ ...credential, acl: deviceRules(device, this.place.tcpHost) });
+    return { narrowedId: credential.id };
+  }
+
+  #answer(device: DeviceRow, authtoken: string | null): Enrolment {
+    const { sessionAddress, publicNames } = this.place;
+    const isPending = authtoken === null;
+    return {
+      status: isPending ? 'pending' : 'enrolled',
+      device_id: device.id,
+      name: device.name,
+      site: device.site,
+      domain: deviceDomain(device),
+      authtoken,
+      session_address: sessionAddress,
+      session_ca: publicNames === 'all' ? 'public' : 'gateway',
+      connector: 'native',
+      retry_after_s: isPending ? RETRY_AFTER_S : null,
+    };
+  }
+}
+
+function createTokenOf(id: string, random: Buffer): { id: string; token: string } {
+  return { id, token: createToken(id, random).token };
+}
+
+/** The device with one more step in its history. */
+export function withEvent(device: DeviceRow, event: DeviceEvent): DeviceRow {
+  return { ...device, history: [...device.history, event].slice(-MAX_HISTORY) };
+}
+
+/** The install key is random and secret, and so is what is derived from it: the gateway need not store the authtoken. */
+function authtokenBytes(installKey: string, generation: number): Buffer {
+  return createHmac('sha256', installKey).update(`authtoken ${generation}`).digest().subarray(0, 16);
+}

@@ -1,0 +1,51 @@
+import { X509Certificate } from 'node:crypto';
+import { formatJoinCode } from '../../management/join-code.ts';
+import { urlOf } from '../endpoints/endpoint-address.ts';
+import { apiHost } from '../endpoints/gateway-hosts.ts';
+
+/** How devices reach a gateway, and which CA they can trust. */
+export interface GatewayPlace {
+  /** Origin of the management API, with TLS. */
+  origin: string;
+  /** Whether another server, with a certificate of its own, serves that origin. */
+  isProxied: boolean;
+  /** `host:port` for agents. */
+  sessionAddress: string;
+  /** The host in the addresses of tcp endpoints. */
+  tcpHost: string;
+  /** The gateway's own CA. */
+  caPem: string;
+  /** Names whose certificates a public CA signs, as in the settings. */
+  publicNames: 'none' | 'public' | 'all';
+}
+
+/** The code with which devices join. */
+export function joinCode(
+  { origin, isProxied, caPem, publicNames }: Pick<GatewayPlace, 'origin' | 'isProxied' | 'caPem' | 'publicNames'>,
+  secret: string,
+): string {
+  const pin = publicNames === 'all' ? null : caPin(caPem);
+  return formatJoinCode({ origin, pin, isPublic: isProxied || publicNames !== 'none', secret });
+}
+
+/**
+ * Where devices join. A secret never goes to an origin without TLS, so such a setting does not count.
+ *
+ * @param apiUrl the setting; null: the gateway's own name
+ * @param httpsPort the gateway's own port
+ */
+export function joinOrigin(
+  apiUrl: string | null,
+  baseDomain: string,
+  httpsPort: number,
+): Pick<GatewayPlace, 'origin' | 'isProxied'> {
+  const host = apiHost(baseDomain);
+  const own = urlOf({ protocol: 'https', host, port: httpsPort });
+  if (!apiUrl?.startsWith('https:')) return { origin: own, isProxied: false };
+  return { origin: apiUrl, isProxied: new URL(apiUrl).hostname !== host };
+}
+
+/** SHA-256 of a certificate, as `openssl x509 -fingerprint -sha256` shows it. */
+function caPin(pem: string): Buffer {
+  return Buffer.from(new X509Certificate(pem).fingerprint256.replaceAll(':', ''), 'hex');
+}

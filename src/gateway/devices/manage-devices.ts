@@ -1,0 +1,75 @@
+import type { z } from 'zod';
+import { ApiError } from '../../lib/errors.ts';
+import type { DeviceUpdate } from '../../management/resources/device.ts';
+import type { DeviceRow } from '../store/devices.ts';
+import type { Store } from '../store/store.ts';
+import { isFree } from './device-names.ts';
+import { deviceRules } from './device-rules.ts';
+import { withEvent } from './enrolments.ts';
+
+/** Lets a device that waits for it join; call it inside a transaction, as the other functions here. */
+export function approveDevice(store: Store, device: DeviceRow, by: string): DeviceRow {
+  if (device.status === 'revoked') throw conflict(`the device ${device.name} was revoked`);
+  if (device.status === 'enrolled') return device;
+  return save(store, withEvent({ ...device, status: 'enrolled' }, { at: store.now(), what: 'approved', by }));
+}
+
+/** Takes a device's authtoken. It cannot join again, and its name stays taken until it is deleted. */
+export function revokeDevice(store: Store, device: DeviceRow, by: string): DeviceRow {
+  if (device.status === 'revoked') return device;
+  if (device.credential_id !== null) store.credentials.delete(device.credential_id);
+  return save(
+    store,
+    withEvent({ ...device, status: 'revoked', credential_id: null }, { at: store.now(), what: 'revoked', by }),
+  );
+}
+
+/** Gives the device another authtoken when it joins again; the present one is valid until then. */
+export function rotateDevice(store: Store, device: DeviceRow, by: string): DeviceRow {
+  if (device.status !== 'enrolled') throw conflict(`the device ${device.name} is ${device.status}`);
+  if (device.generation !== device.issued_generation) return device;
+  const generation = device.generation + 1;
+  return save(store, withEvent({ ...device, generation }, { at: store.now(), what: 'rotated', by }));
+}
+
+/**
+ * Changes a device. With another name it keeps the names that it has bound until it joins again.
+ *
+ * @throws {ApiError} 400 when the name is taken
+ */
+export function updateDevice(
+  store: Store,
+  device: DeviceRow,
+  changes: z.output<typeof DeviceUpdate>,
+  { by, tcpHost }: { by: string; tcpHost: string },
+): DeviceRow {
+  const { description = device.description, metadata = device.metadata, labels = device.labels } = changes;
+  const next = { ...device, description, metadata, labels };
+  const { name } = changes;
+  if (name === undefined || name === device.name) return save(store, next);
+  const others = store.devices.namesAt(device.site).filter((each) => each !== device.name && each !== device.old_name);
+  if (!isFree(name, others)) {
+    throw conflict(
+      `the name ${name} is taken at ${device.site}, or ends like that of another device; choose another one`,
+    );
+  }
+  const credential = device.credential_id === null ? null : store.credentials.get(device.credential_id);
+  const renamed = withEvent(
+    { ...next, name, old_name: credential ? (device.old_name ?? device.name) : null },
+    { at: store.now(), what: 'renamed', by },
+  );
+  if (credential) {
+    const acl = deviceRules(renamed, tcpHost);
+    store.credentials.update({ ...credential, description: `device ${name}`, acl });
+  }
+  return save(store, renamed);
+}
+
+function save(store: Store, device: DeviceRow): DeviceRow {
+  store.devices.update(device);
+  return device;
+}
+
+function conflict(message: string): ApiError {
+  return new ApiError(400, 'ERR_GATEWAY_DEVICE_STATE', message);
+}

@@ -1,0 +1,140 @@
+import {
+  accessSync,
+  closeSync,
+  constants,
+  fsyncSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  readSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+import { hasErrno, messageOf, OperatorError } from '../../../lib/errors.ts';
+import { createDurablySync, withDiskAdvice } from '../../../lib/files/durable-write.ts';
+import { migrate } from './migrate.ts';
+import { sqlEngine } from './sql-engine.ts';
+import { walDamage } from './wal-damage.ts';
+
+/** How often a log that looks damaged is read: another process may be writing it. */
+const WAL_READS = 3;
+
+/**
+ * Where a database's header says how it is written to, and what it says of one without a write-ahead log:
+ * https://www.sqlite.org/fileformat2.html#file_format_version_numbers.
+ */
+const WRITE_VERSION_AT = 18;
+const WITHOUT_LOG = 1;
+
+/** @throws {OperatorError} when the database's log is damaged */
+export function checkLog(file: string): void {
+  let found: string | null = null;
+  for (let reads = 0; reads < WAL_READS; reads += 1) {
+    const before: string | null = found;
+    found = sizeOf(`${file}-wal`) === null ? null : walDamage(readFileSync(`${file}-wal`));
+    if (found === null) return;
+    if (found === before) throw new OperatorError(damaged(file, `in its log ${file}-wal, ${found}`));
+  }
+}
+
+/**
+ * Creates the database if it is missing, and checks for damage that the engine would silently overwrite.
+ *
+ * A new database gets its name only once it is complete. So an empty file is damage, and not a first start that a power cut
+ * ended. The engine would treat it as new and delete the log, which may still hold everything.
+ *
+ * @throws {OperatorError} when the database is damaged; the system's error when the file cannot be used
+ */
+export function prepareDatabaseFile(file: string): void {
+  const size = sizeOf(file);
+  const log = `${file}-wal`;
+  if (size === null && (sizeOf(log) ?? 0) > 0)
+    throw new OperatorError(damaged(file, `it is missing, and ${log} is not`));
+  if (size === 0) throw new OperatorError(damaged(file, 'it is empty'));
+  if (size === null) {
+    createDatabase(file);
+  } else {
+    accessSync(file, constants.R_OK | constants.W_OK);
+    // The engine creates files beside it, and only reports "readonly" when it cannot.
+    accessSync(dirname(file), constants.W_OK);
+    if ((sizeOf(log) ?? 0) > 0 && !hasLogs(file)) {
+      throw new OperatorError(
+        `the database ${file} is a backup, and ${log} is the log of another one, which must not be written into it: ` +
+          `move ${log} and ${file}-shm aside`,
+      );
+    }
+    checkLog(file);
+  }
+}
+
+export function damaged(file: string, problem: string): string {
+  return `the database ${file} is damaged (${problem}): move it and its -wal and -shm files aside, then put a backup (made with "device-agent gateway backup") in its place`;
+}
+
+/** The error for the operator when the engine or the system cannot open the database. */
+export function asOperatorError(error: unknown, file: string): unknown {
+  if (error instanceof OperatorError) return error;
+  const text = messageOf(error);
+  if (hasErrno(error, 'SQLITE_NOTADB') || hasErrno(error, 'SQLITE_CORRUPT')) {
+    return new OperatorError(damaged(file, text), 1, { cause: error });
+  }
+  return new OperatorError(withDiskAdvice(`cannot open the database ${file}: ${text}`, error), 1, { cause: error });
+}
+
+/** Creates an empty file that only its owner can read; the engine only writes backups into empty files. */
+export function createPrivately(file: string): void {
+  try {
+    closeSync(openSync(file, 'wx', 0o600));
+  } catch (error) {
+    if (hasErrno(error, 'EEXIST')) {
+      throw new OperatorError(`${file} already exists: a backup never overwrites a file; choose another name`, 2);
+    }
+    throw new OperatorError(`cannot write the backup ${file}: ${messageOf(error)}`, 1, { cause: error });
+  }
+}
+
+export function syncFile(file: string): void {
+  const descriptor = openSync(file, 'r+');
+  try {
+    fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function createDatabase(file: string): void {
+  const folder = mkdtempSync(`${file}.new-`);
+  try {
+    const made = join(folder, 'new.db');
+    const engine = new (sqlEngine())(made);
+    try {
+      migrate(engine, file);
+    } finally {
+      engine.close();
+    }
+    // A copy, because the engine recognizes files that it has opened by their inode.
+    createDurablySync(file, readFileSync(made), 0o600);
+  } catch (error) {
+    // Another process was faster.
+    if (!hasErrno(error, 'EEXIST')) throw error;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Whether the database was ever used with a log. A backup was not, but the engine would apply any log it finds. */
+function hasLogs(file: string): boolean {
+  const header = Buffer.alloc(WRITE_VERSION_AT + 1);
+  const descriptor = openSync(file, 'r');
+  try {
+    readSync(descriptor, header, 0, header.length, 0);
+  } finally {
+    closeSync(descriptor);
+  }
+  return header[WRITE_VERSION_AT] !== WITHOUT_LOG;
+}
+
+function sizeOf(file: string): number | null {
+  return statSync(file, { throwIfNoEntry: false })?.size ?? null;
+}

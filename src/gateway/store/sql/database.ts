@@ -1,0 +1,199 @@
+import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type Libsql from 'libsql';
+import { messageOf, OperatorError } from '../../../lib/errors.ts';
+import { asOperatorError, checkLog, createPrivately, damaged, prepareDatabaseFile, syncFile } from './database-file.ts';
+import { isBusy, isUnwritable } from './database-problems.ts';
+import { GroupCommit } from './group-commit.ts';
+import { migrate, type OlderSchema } from './migrate.ts';
+import { bind, PreparedStatements, type SqlValue } from './prepared-statements.ts';
+import { sqlEngine } from './sql-engine.ts';
+
+/** How long opening waits for another process, for example a command beside a running gateway. */
+const OPEN_TIMEOUT_MS = 5_000;
+/** How long the engine waits for a lock afterwards, which blocks the event loop; writes then retry. */
+const BUSY_TIMEOUT_MS = 20;
+
+interface OpenOptions {
+  isDurable?: boolean;
+  older?: OlderSchema;
+}
+
+/**
+ * The gateway's database.
+ *
+ * Reads are synchronous. Writes are transactions passed to {@link Database.write}, which resolve when they are on disk.
+ */
+export class Database {
+  readonly #statements: PreparedStatements;
+  /** Statements that return rows as arrays of values. */
+  readonly #rawStatements: PreparedStatements;
+  readonly #writes: GroupCommit;
+  #closed = false;
+  #commits = 0;
+  readonly #afterCommit = new Set<() => void>();
+
+  private constructor(
+    private readonly engine: Libsql.Database,
+    private readonly file: string,
+    /** False for a temporary copy, whose changes are lost when the process ends. */
+    readonly isDurable: boolean,
+  ) {
+    this.#statements = new PreparedStatements(engine, 'objects');
+    this.#rawStatements = new PreparedStatements(engine, 'values');
+    this.#writes = new GroupCommit(engine, file, () => {
+      this.#commits++;
+      for (const listener of this.#afterCommit) listener();
+    });
+  }
+
+  /**
+   * Opens the database, and creates or upgrades it as needed.
+   *
+   * @param file its path; the folder must exist
+   * @param options.isDurable whether the file stays
+   * @param options.older what to do with a database of an older version of this program; upgrades it by default
+   * @throws {OperatorError} when the file is damaged, not a database, or from a newer version; it is then left unchanged
+   */
+  static open(file: string, { isDurable = true, older = 'upgrade' }: OpenOptions = {}): Database {
+    let database: Database | null = null;
+    try {
+      prepareDatabaseFile(file);
+      database = new Database(new (sqlEngine())(file, { timeout: OPEN_TIMEOUT_MS }), file, isDurable);
+      database.#prepareFile(older);
+      return database;
+    } catch (error) {
+      // Not close(), which would change a damaged database.
+      if (database) database.engine.close();
+      throw asOperatorError(error, file);
+    }
+  }
+
+  /** Opens a private, temporary copy of the database on a writable disk. */
+  static openCopy(file: string, older: OlderSchema): Database {
+    checkLog(file);
+    const folder = mkdtempSync(join(tmpdir(), 'device-agent-'));
+    try {
+      for (const suffix of ['', '-wal']) {
+        if (existsSync(file + suffix)) copyFileSync(file + suffix, join(folder, `copy.db${suffix}`));
+      }
+      return Database.open(join(folder, 'copy.db'), { isDurable: false, older });
+    } finally {
+      // The engine has its files open; without names they disappear when the process ends, even in a crash.
+      rmSync(folder, { recursive: true, force: true });
+    }
+  }
+
+  /** Grows with every change by this process, so that caches can tell whether they are current. */
+  get commits(): number {
+    return this.#commits;
+  }
+
+  /** Calls the listener after every commit, before the write resolves. It must not throw. */
+  onCommit(listener: () => void): void {
+    this.#afterCommit.add(listener);
+  }
+
+  /** All rows of a query as objects keyed by column. The caller must name the type that the SQL returns. */
+  all<Row>(sql: string, parameters: readonly SqlValue[] = []): Row[] {
+    const prepared = this.#statements.prepare(sql, parameters);
+    return prepared.all(bind(parameters)) as Row[];
+  }
+
+  /** The first row of a query, or null. */
+  get<Row>(sql: string, parameters: readonly SqlValue[] = []): Row | null {
+    // Not the engine's own get(), which adds a member to the row.
+    return this.all<Row>(sql, parameters)[0] ?? null;
+  }
+
+  /** The first row of a query as an array of values, or null: objects take twice as long to read. */
+  values(sql: string, parameters: readonly SqlValue[]): unknown[] | null {
+    const row: unknown = this.#rawStatements.prepare(sql, parameters).get(bind(parameters));
+    return (row as unknown[] | undefined) ?? null;
+  }
+
+  /** All rows of a query, each as an array of values. */
+  allValues(sql: string, parameters: readonly SqlValue[]): unknown[][] {
+    return this.#rawStatements.prepare(sql, parameters).all(bind(parameters)) as unknown[][];
+  }
+
+  /** Changes rows, only inside {@link write}; returns how many. */
+  run(sql: string, parameters: readonly SqlValue[] = []): number {
+    if (!this.#writes.isRunning) throw new Error('change outside a transaction');
+    return this.#statements.prepare(sql, parameters).run(bind(parameters)).changes;
+  }
+
+  /**
+   * Runs a transaction.
+   *
+   * `work` must be synchronous. It does not run immediately, but in one commit with other pending writes.
+   *
+   * @returns what `work` returns, once it is durable
+   * @throws what `work` throws, after rolling its changes back; an error of the engine when the commit fails
+   * @throws {DatabaseBusy} when another process locks the database for longer than 5 s
+   * @throws {DatabaseUnwritable} when the disk cannot be written
+   */
+  write<T>(work: () => T): Promise<T> {
+    if (this.#closed) return Promise.reject(new Error('the database is closed'));
+    return this.#writes.add(work);
+  }
+
+  /**
+   * Copies the current state of the database into a new file, while it stays in use.
+   *
+   * @throws {OperatorError} when the file exists or cannot be written
+   */
+  backup(file: string): void {
+    createPrivately(file);
+    try {
+      this.#statements.prepare('VACUUM INTO ?', [file]).run([file]);
+      syncFile(file);
+    } catch (error) {
+      rmSync(file);
+      throw new OperatorError(`cannot write the backup ${file}: ${messageOf(error)}`, 1, { cause: error });
+    }
+  }
+
+  problems(): string[] {
+    const rows = this.all<{ integrity_check: string }>('PRAGMA integrity_check');
+    const broken = this.all('PRAGMA foreign_key_check').map((row) => `dangling reference ${JSON.stringify(row)}`);
+    return [...rows.map((row) => row.integrity_check).filter((line) => line !== 'ok'), ...broken];
+  }
+
+  /** Finishes pending writes, then closes; idempotent. */
+  close(): void {
+    if (this.#closed) return;
+    this.#writes.finish();
+    this.#closed = true;
+    if (this.isDurable) this.#checkpoint();
+    this.#statements.clear();
+    this.#rawStatements.clear();
+    this.engine.close();
+  }
+
+  #prepareFile(older: OlderSchema): void {
+    this.engine.exec('PRAGMA journal_mode = WAL');
+    // FULL, not NORMAL: in WAL mode, NORMAL loses the latest commits in a power cut.
+    this.engine.exec('PRAGMA synchronous = FULL');
+    this.engine.exec('PRAGMA foreign_keys = ON');
+    const [problem] = this.all<{ quick_check: string }>('PRAGMA quick_check(1)');
+    if (problem?.quick_check !== 'ok') throw new OperatorError(damaged(this.file, problem?.quick_check ?? 'no answer'));
+    migrate(this.engine, this.file, older);
+    this.#checkpoint();
+    this.engine.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`);
+  }
+
+  /**
+   * Moves the log into the database. The engine only does so after a thousand pages, which takes a rarely changed gateway
+   * months: a damaged log would lose all of these changes.
+   */
+  #checkpoint(): void {
+    try {
+      this.all('PRAGMA wal_checkpoint(TRUNCATE)');
+    } catch (error) {
+      // The disk is full or another process has the lock: a later checkpoint moves the log.
+      if (!isUnwritable(error) && !isBusy(error)) throw error;
+    }
+  }
+}

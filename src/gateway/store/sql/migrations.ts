@@ -1,0 +1,232 @@
+/**
+ * The migrations of the schema: entry n upgrades a database from version n to n + 1. Released entries never change.
+ *
+ * Identifiers sort by age, so `id` is at once the primary key and the order of every list. Times are RFC 3339 text in
+ * UTC with whole seconds, which sorts by time as well. JSON columns hold values that are always read as a whole.
+ */
+export const MIGRATIONS: readonly string[] = [
+  `
+  CREATE TABLE facts (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+  -- Makes CNAME targets this gateway's own, and stable when a domain is deleted and reserved again.
+  INSERT INTO facts VALUES ('account', lower(hex(randomblob(16))));
+
+  CREATE TABLE bot_users (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    name TEXT NOT NULL,
+    active INTEGER NOT NULL CHECK (active IN (0, 1))
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE api_keys (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    owner_id TEXT REFERENCES bot_users ON DELETE CASCADE,
+    secret_hash BLOB NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX api_keys_by_owner ON api_keys (owner_id);
+
+  CREATE TABLE credentials (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    owner_id TEXT REFERENCES bot_users ON DELETE CASCADE,
+    acl TEXT NOT NULL,
+    secret_hash BLOB NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX credentials_by_owner ON credentials (owner_id);
+
+  CREATE TABLE endpoint_configurations (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    type TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE tls_certificates (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    certificate_pem TEXT NOT NULL,
+    private_key BLOB NOT NULL,
+    facts TEXT NOT NULL,
+    issued_at TEXT
+  ) STRICT;
+
+  CREATE TABLE certificate_authorities (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    ca_pem TEXT NOT NULL,
+    facts TEXT NOT NULL
+  ) STRICT;
+
+  CREATE TABLE reserved_domains (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    domain TEXT NOT NULL UNIQUE,
+    certificate_id TEXT REFERENCES tls_certificates,
+    http_endpoint_configuration_id TEXT REFERENCES endpoint_configurations,
+    https_endpoint_configuration_id TEXT REFERENCES endpoint_configurations,
+    policy TEXT,
+    renews_at TEXT,
+    job TEXT,
+    -- When the provisioner has to look at the domain next; null when there is nothing to do.
+    due_at TEXT
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX reserved_domains_by_certificate ON reserved_domains (certificate_id);
+  CREATE INDEX reserved_domains_by_http ON reserved_domains (http_endpoint_configuration_id);
+  CREATE INDEX reserved_domains_by_https ON reserved_domains (https_endpoint_configuration_id);
+  CREATE INDEX reserved_domains_due ON reserved_domains (due_at) WHERE due_at IS NOT NULL;
+
+  CREATE TABLE http_response_backends (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    body TEXT NOT NULL,
+    headers TEXT,
+    status_code INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE tunnel_group_backends (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    labels TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE ip_policies (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE ip_policy_rules (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    ip_policy_id TEXT NOT NULL REFERENCES ip_policies ON DELETE CASCADE,
+    cidr TEXT NOT NULL,
+    action TEXT NOT NULL,
+    UNIQUE (ip_policy_id, cidr)
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE tls_edges (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    hostports TEXT,
+    backend TEXT,
+    ip_restriction TEXT,
+    mutual_tls TEXT,
+    tls_termination TEXT,
+    traffic_policy TEXT
+  ) STRICT, WITHOUT ROWID;
+
+  -- What edges claim and name, kept beside their documents so that the database itself guards it.
+  CREATE TABLE tls_edge_hostports (
+    hostport TEXT PRIMARY KEY NOT NULL,
+    edge_id TEXT NOT NULL REFERENCES tls_edges ON DELETE CASCADE,
+    -- Labels from last to first: all names below a domain are one range of the index.
+    reversed_host TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX tls_edge_hostports_by_edge ON tls_edge_hostports (edge_id);
+  CREATE INDEX tls_edge_hostports_by_host ON tls_edge_hostports (reversed_host);
+
+  CREATE TABLE tls_edge_references (
+    edge_id TEXT NOT NULL REFERENCES tls_edges ON DELETE CASCADE,
+    ip_policy_id TEXT REFERENCES ip_policies,
+    certificate_authority_id TEXT REFERENCES certificate_authorities,
+    CHECK ((ip_policy_id IS NULL) <> (certificate_authority_id IS NULL))
+  ) STRICT;
+  CREATE INDEX tls_edge_references_by_edge ON tls_edge_references (edge_id);
+  CREATE INDEX tls_edge_references_by_ip_policy ON tls_edge_references (ip_policy_id);
+  CREATE INDEX tls_edge_references_by_certificate_authority ON tls_edge_references (certificate_authority_id);
+  `,
+  `
+  -- The gateway's own names with certificates of a public authority.
+  CREATE TABLE own_domains (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    domain TEXT NOT NULL UNIQUE,
+    certificate_id TEXT REFERENCES tls_certificates,
+    policy TEXT,
+    renews_at TEXT,
+    job TEXT,
+    due_at TEXT
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX own_domains_by_certificate ON own_domains (certificate_id);
+  `,
+  `
+  -- The day of each port's last use.
+  CREATE TABLE tcp_ports (
+    port INTEGER PRIMARY KEY NOT NULL,
+    used_on TEXT NOT NULL
+  ) STRICT;
+  `,
+  `
+  -- One code lets many devices join a site; each gets an authtoken of its own.
+  CREATE TABLE enrolment_keys (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    -- The domain whose wildcard the names of its devices are below.
+    site TEXT NOT NULL,
+    owner_id TEXT NOT NULL REFERENCES bot_users ON DELETE CASCADE,
+    secret_hash BLOB NOT NULL,
+    -- Null: any number of devices.
+    max_uses INTEGER,
+    uses INTEGER NOT NULL,
+    expires_at TEXT,
+    revoked_at TEXT,
+    needs_approval INTEGER NOT NULL CHECK (needs_approval IN (0, 1)),
+    tcp_ports TEXT,
+    labels TEXT NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX enrolment_keys_by_owner ON enrolment_keys (owner_id);
+
+  CREATE TABLE devices (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    description TEXT,
+    metadata TEXT,
+    name TEXT NOT NULL,
+    -- The name before a rename, which stays the device's own until it joins again.
+    old_name TEXT,
+    site TEXT NOT NULL,
+    owner_id TEXT NOT NULL REFERENCES bot_users ON DELETE CASCADE,
+    enrolment_key_id TEXT REFERENCES enrolment_keys ON DELETE SET NULL,
+    -- A device proves with the key of its installation that it is the same one.
+    install_hash BLOB NOT NULL UNIQUE,
+    credential_id TEXT REFERENCES credentials ON DELETE SET NULL,
+    -- Counts its authtokens; rotation raises the wanted one.
+    generation INTEGER NOT NULL,
+    issued_generation INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    tcp_ports TEXT,
+    labels TEXT NOT NULL,
+    -- What its last session reported.
+    last_seen_at TEXT,
+    last_ip TEXT,
+    agent_version TEXT,
+    history TEXT NOT NULL,
+    UNIQUE (site, name)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX devices_by_owner ON devices (owner_id);
+  CREATE INDEX devices_by_key ON devices (enrolment_key_id);
+  CREATE INDEX devices_by_credential ON devices (credential_id);
+  `,
+];

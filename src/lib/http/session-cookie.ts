@@ -1,0 +1,40 @@
+import type { IncomingMessage } from 'node:http';
+import type { CookieOptions, Response } from 'express';
+import { SESSION_SECONDS } from './browser-sessions.ts';
+
+/**
+ * The prefix makes browsers accept it from this host only, over HTTPS and for all paths: neither a neighbour below the same
+ * site nor a page without TLS can set it.
+ */
+export const SESSION_COOKIE = '__Host-device-agent';
+
+const OPTIONS: CookieOptions = { path: '/', secure: true, httpOnly: true, sameSite: 'strict' };
+
+/** The session that a request names; null without one, or when several cookies have the name. */
+export function sessionIn({ headers }: IncomingMessage): string | null {
+  const cookies = (headers.cookie ?? '').split(';').map((pair) => pair.trim().split('='));
+  const [found, ...more] = cookies.filter(([name]) => name === SESSION_COOKIE);
+  return more.length === 0 ? (found?.[1] ?? null) : null;
+}
+
+/** Makes the browser keep a session. */
+export function keepSession(res: Response, id: string): void {
+  res.cookie(SESSION_COOKIE, id, { ...OPTIONS, maxAge: SESSION_SECONDS * 1000 });
+}
+
+/** Makes the browser forget its session. */
+export function forgetSession(res: Response): void {
+  res.clearCookie(SESSION_COOKIE, OPTIONS);
+}
+
+/**
+ * Whether a request with a cookie comes from a page of this very host. Neighbours below the same site count as the same site
+ * for the browser, which sends them the cookie: only `Origin` and `Sec-Fetch-Site` tell them apart.
+ */
+export function isOwnPage({ method = '', headers }: IncomingMessage): boolean {
+  const { origin, host, 'sec-fetch-site': site } = headers;
+  if (site !== undefined && site !== 'same-origin' && site !== 'none') return false;
+  // Browsers name the origin with every request that changes something.
+  if (origin === undefined) return method === 'GET' || method === 'HEAD';
+  return origin.toLowerCase() === `https://${String(host).toLowerCase()}`;
+}

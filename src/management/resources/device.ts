@@ -1,0 +1,104 @@
+import { z } from 'zod';
+import { deviceLabels } from './enrolment-key.ts';
+import { ANNOTATIONS_ANSWER, annotations, body, COMMON_ANSWER, orNull, parsed, Ref } from './members.ts';
+import { type Refusal, WRONG_VALUE } from './refusal.ts';
+import { UNKNOWN_ID } from './resource.ts';
+
+/** Leaves room for a label before it: `camera-<name>` is one label of at most 63 characters. */
+export const LONGEST_NAME = 40;
+/** Every device name has this form. */
+const DEVICE_NAME = /^[a-z0-9]+(-[a-z0-9]+)*$/;
+
+/**
+ * The device name closest to a text, such as a hostname: lower case, with hyphens for all other characters.
+ *
+ * @returns `device` when nothing of the text can be used
+ */
+export function deviceName(text: string): string {
+  const name = text
+    .toLowerCase()
+    .replace(/[^a-z0-9]+/g, '-')
+    .replace(/^-/, '')
+    .slice(0, LONGEST_NAME)
+    .replace(/-$/, '');
+  return name === '' ? 'device' : name;
+}
+
+function parseName(text: string): string | Refusal {
+  const name = text.toLowerCase();
+  if (name.length <= LONGEST_NAME && DEVICE_NAME.test(name)) return name;
+  return {
+    code: WRONG_VALUE,
+    text: `must be letters, digits and single hyphens between them, at most ${LONGEST_NAME} characters`,
+  };
+}
+
+export const DeviceUpdate = body({
+  ...annotations(),
+  name: parsed(parseName, WRONG_VALUE, /^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/).optional(),
+  labels: deviceLabels.optional(),
+});
+export interface DeviceUpdate extends z.input<typeof DeviceUpdate> {
+  /** A new name; the device takes it when it joins again, and keeps its old names until then. */
+  name?: string | undefined;
+  /** Replaces all labels. */
+  labels?: Record<string, string> | undefined;
+}
+
+const DeviceTunnel = z.object({ public_url: orNull(z.string()), forwards_to: z.string(), started_at: z.string() });
+
+const DeviceEvent = z.object({ at: z.string(), what: z.string(), by: z.string() });
+
+/** A device that has joined with an enrolment key. */
+export const Device = z.object({
+  ...COMMON_ANSWER,
+  ...ANNOTATIONS_ANSWER,
+  name: z.string(),
+  site: z.string(),
+  domain: z.string(),
+  status: z.enum(['pending', 'enrolled', 'revoked']),
+  labels: z.record(z.string(), z.string()),
+  tcp_ports: orNull(z.string()),
+  owner_id: z.string(),
+  enrolment_key: orNull(Ref),
+  credential: orNull(Ref),
+  rotation_pending: z.boolean(),
+  online_since: orNull(z.string()),
+  last_seen_at: orNull(z.string()),
+  ip: orNull(z.string()),
+  agent_version: orNull(z.string()),
+  tunnels: z.array(DeviceTunnel),
+  history: z.array(DeviceEvent),
+});
+export interface Device extends z.output<typeof Device> {
+  /** The domain of the site, without the wildcard. */
+  site: string;
+  /** Where its API is reachable: `agent-<name>.<site>`. */
+  domain: string;
+  /** `pending`: waits for an approval. */
+  status: 'pending' | 'enrolled' | 'revoked';
+  /** Its authtoken; null while it has none. */
+  credential: Ref | null;
+  /** Whether it gets a new authtoken when it joins again. */
+  rotation_pending: boolean;
+  /** Null while it is offline. */
+  online_since: string | null;
+  /** Null when it was never online. */
+  last_seen_at: string | null;
+  /** The address of its last session. */
+  ip: string | null;
+  /** Tunnels that are online. */
+  tunnels: z.output<typeof DeviceTunnel>[];
+  /** What happened to it, oldest first: when, what, and from which address or by which API key. */
+  history: z.output<typeof DeviceEvent>[];
+}
+
+export const devices = {
+  name: 'device',
+  path: '/devices',
+  idPrefix: 'dev_',
+  listKey: 'devices',
+  unknownIdCode: UNKNOWN_ID,
+  update: DeviceUpdate,
+  answer: Device,
+};

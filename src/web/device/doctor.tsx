@@ -1,0 +1,58 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
+import { device } from '../strings.ts';
+import { ApiProblem } from '../ui/api.ts';
+import { Button } from '../ui/button.tsx';
+import { Dialog } from '../ui/dialog.tsx';
+import { Badge, ProblemNotice, type Tone } from '../ui/notice.tsx';
+import { type Finding, runDoctor } from './doctor-call.ts';
+
+const text = device.doctor;
+const TONES: Record<Finding['status'], Tone> = { ok: 'good', failed: 'bad', skipped: 'neutral' };
+const ORDER: Finding['status'][] = ['failed', 'ok', 'skipped'];
+
+/** The findings of a diagnosis, problems first. */
+export function Doctor({ onClose }: { onClose: () => void }): JSX.Element {
+  const result = useSignal<readonly Finding[] | ApiProblem | null>(null);
+  const run = async () => {
+    result.value = null;
+    result.value = await runDoctor().catch((error: unknown) => {
+      if (error instanceof ApiProblem) return error;
+      throw error;
+    });
+  };
+  useEffect(() => void run(), []);
+  const found = result.value;
+  return (
+    <Dialog title={text.title} onClose={onClose} wide>
+      <div role="status">
+        {found === null && <p class="with-spinner">{text.running}</p>}
+        {Array.isArray(found) && <p>{summary(found)}</p>}
+      </div>
+      {found instanceof ApiProblem && <ProblemNotice title={text.failed} problem={found} />}
+      {Array.isArray(found) && (
+        <ul class="findings">
+          {found
+            .toSorted((a: Finding, b: Finding) => ORDER.indexOf(a.status) - ORDER.indexOf(b.status))
+            .map(({ check, title, status, detail, advice }: Finding) => (
+              <li key={check + detail}>
+                <Badge tone={TONES[status]}>{text.status[status]}</Badge>
+                <div>
+                  <strong>{title}</strong>
+                  <p>{detail}</p>
+                  {advice !== null && <p class="advice">{advice}</p>}
+                </div>
+              </li>
+            ))}
+        </ul>
+      )}
+      {found !== null && <Button onClick={() => void run()}>{text.again}</Button>}
+    </Dialog>
+  );
+}
+
+function summary(findings: readonly Finding[]): string {
+  const count = findings.filter(({ status }) => status === 'failed').length;
+  return count === 0 ? text.sound : text.problems(count);
+}

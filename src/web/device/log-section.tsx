@@ -1,0 +1,44 @@
+import type { JSX } from 'preact';
+import type { TailLine } from '../../lib/log/log-tail.ts';
+import { device } from '../strings.ts';
+import { Badge } from '../ui/notice.tsx';
+
+const text = device.log;
+
+/** The last warnings and errors, newest first. */
+export function LogSection({ lines }: { lines: readonly TailLine[] }): JSX.Element {
+  return (
+    <section aria-labelledby="log">
+      <h2 id="log">{text.heading}</h2>
+      {lines.length === 0 ? (
+        <p class="hint">{text.empty}</p>
+      ) : (
+        <ol class="card log" tabindex={0} aria-labelledby="log">
+          {lines.map((line) => (
+            <li key={line.number}>
+              <time datetime={line.time}>{clockTime(line.time)}</time>
+              <Badge tone={line.level === 'warn' ? 'warning' : 'bad'}>{text.level[line.level]}</Badge>
+              <span class="message">
+                {line.msg}
+                {Object.entries(line.fields).map(([name, value]) => (
+                  <span class="log-field" key={name}>
+                    {name}: {typeof value === 'string' ? value : JSON.stringify(value)}
+                  </span>
+                ))}
+              </span>
+            </li>
+          ))}
+        </ol>
+      )}
+    </section>
+  );
+}
+
+/** The time of day; with the date when it was not today. */
+function clockTime(iso: string): string {
+  const moment = new Date(iso);
+  const isToday = moment.toDateString() === new Date().toDateString();
+  return isToday
+    ? moment.toLocaleTimeString('en-GB')
+    : moment.toLocaleString('en-GB', { dateStyle: 'medium', timeStyle: 'short' });
+}

@@ -1,0 +1,12 @@
+import { render } from 'preact';
+import '../ui/theme.css';
+import '../ui/components.css';
+import './device.css';
+import { App } from './app.tsx';
+import { openPage } from './session.ts';
+
+const root = document.getElementById('page');
+if (root) {
+  render(<App />, root);
+  void openPage();
+}

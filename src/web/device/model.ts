@@ -1,0 +1,62 @@
+import { computed, type ReadonlySignal, signal } from '@preact/signals';
+import type { FeedChange, FeedSnapshot, FeedTunnel } from '../../agent/api/page/feed.ts';
+import type { TailLine } from '../../lib/log/log-tail.ts';
+import { connectLive, type LiveConnection } from '../ui/live-connection.ts';
+import { currentAccess, refreshAccess } from './session.ts';
+
+type Status = FeedSnapshot['status'];
+
+/** What the page knows of the agent; all of it comes from the live feed. */
+export interface DeviceModel {
+  readonly connection: LiveConnection;
+  /** Null before the first event. */
+  readonly status: ReadonlySignal<Status | null>;
+  /** Oldest first. */
+  readonly tunnels: ReadonlySignal<readonly FeedTunnel[]>;
+  /** Newest first. */
+  readonly log: ReadonlySignal<readonly TailLine[]>;
+  /** When the agent started, in milliseconds since the Unix epoch. */
+  readonly started: ReadonlySignal<number>;
+}
+
+const MAX_LINES = 100;
+
+/** Opens the live feed. */
+export function openModel(): DeviceModel {
+  const status = signal<Status | null>(null);
+  const started = signal(0);
+  const byId = signal<ReadonlyMap<string, FeedTunnel>>(new Map());
+  const log = signal<readonly TailLine[]>([]);
+  const takeStatus = (next: Status) => {
+    status.value = next;
+    started.value = Date.now() - next.uptime_seconds * 1000;
+  };
+  const connection = connectLive({
+    url: '/page/events',
+    on: {
+      snapshot: (data) => {
+        const snapshot = data as FeedSnapshot;
+        takeStatus(snapshot.status);
+        byId.value = new Map(snapshot.tunnels.map((tunnel) => [tunnel.id, tunnel]));
+        log.value = snapshot.log.toReversed();
+      },
+      change: (data) => {
+        const change = data as FeedChange;
+        if (change.status) takeStatus(change.status);
+        if (change.tunnels || change.removed) {
+          const next = new Map(byId.value);
+          for (const id of change.removed ?? []) next.delete(id);
+          for (const tunnel of change.tunnels ?? []) next.set(tunnel.id, tunnel);
+          byId.value = next;
+        }
+        if (change.log) log.value = [...change.log.toReversed(), ...log.value].slice(0, MAX_LINES);
+      },
+    },
+    shouldRetry: async () => {
+      // Signed out meanwhile, here or on another device: the page shows how to sign in, and opens a feed of its own then.
+      await refreshAccess();
+      return currentAccess.value === 'open' || currentAccess.value === 'signed-in';
+    },
+  });
+  return { connection, status, tunnels: computed(() => [...byId.value.values()]), log, started };
+}

@@ -1,0 +1,60 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import type { FeedTunnel } from '../../agent/api/page/feed.ts';
+import { device, shared } from '../strings.ts';
+import { ApiProblem, call } from '../ui/api.ts';
+import { Button } from '../ui/button.tsx';
+import { Dialog } from '../ui/dialog.tsx';
+import { ProblemNotice } from '../ui/notice.tsx';
+import { goHome } from '../ui/router.ts';
+import { PolicyDraft, type Protocol } from './policy-draft.ts';
+import { PolicyEditor } from './policy-editor.tsx';
+
+const text = device.policy;
+
+/** Edits the policy of a tunnel in place. */
+export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
+  const [draft] = useState(() => new PolicyDraft(() => tunnel.protocol as Protocol, JSON.parse(tunnel.policy)));
+  const problem = useSignal<ApiProblem | null>(null);
+  const busy = useSignal(false);
+  // Nobody types into a text that is about to be replaced.
+  const ready = useSignal(false);
+  useEffect(() => {
+    void draft.use('yaml').then(() => {
+      ready.value = true;
+    });
+  }, []);
+  const save = async (policyOf: () => Promise<object | null>, isDefault: boolean) => {
+    if (busy.value) return;
+    busy.value = true;
+    problem.value = null;
+    try {
+      const policy = await policyOf();
+      if (policy !== null || isDefault) {
+        await call('PATCH', `/tunnels/${encodeURIComponent(tunnel.url)}`, { policy });
+        goHome();
+      }
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      problem.value = error;
+      if (!isDefault) await draft.locate(error);
+    }
+    busy.value = false;
+  };
+  return (
+    <Dialog title={text.title(tunnel.url_part)} onClose={goHome} wide>
+      {problem.value && <ProblemNotice title={text.failed} problem={problem.value} />}
+      {!tunnel.own_policy && <p class="hint">{text.isDefault}</p>}
+      {ready.value ? <PolicyEditor draft={draft} /> : <p class="with-spinner">{device.loading}</p>}
+      <p class="hint">{text.reopens}</p>
+      <div class="dialog-actions">
+        {tunnel.own_policy && <Button onClick={() => void save(async () => null, true)}>{text.useDefault}</Button>}
+        <Button onClick={goHome}>{shared.cancel}</Button>
+        <Button kind="primary" busy={busy.value} onClick={() => void save(() => draft.read(), false)}>
+          {text.save}
+        </Button>
+      </div>
+    </Dialog>
+  );
+}

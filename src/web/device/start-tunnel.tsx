@@ -1,0 +1,160 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import type { PageSuggestions } from '../../agent/api/page/device-page.ts';
+import { device, shared } from '../strings.ts';
+import { ApiProblem, call } from '../ui/api.ts';
+import { Button } from '../ui/button.tsx';
+import { Dialog } from '../ui/dialog.tsx';
+import { Choice, TextField } from '../ui/field.tsx';
+import { ShieldIcon } from '../ui/icons.tsx';
+import { ProblemNotice } from '../ui/notice.tsx';
+import { PolicyDraft } from './policy-draft.ts';
+import { PolicyEditor } from './policy-editor.tsx';
+
+const text = device.start;
+const PROTOCOLS = ['http', 'tcp', 'tls'] as const;
+type Protocol = (typeof PROTOCOLS)[number];
+
+/** More ports are shown on demand. */
+const FEW_PORTS = 8;
+
+/** The form that starts a tunnel. */
+export function StartTunnel({ onClose }: { onClose: () => void }): JSX.Element {
+  const upstream = useSignal('');
+  const protocol = useSignal<Protocol>('http');
+  const domain = useSignal('');
+  const problem = useSignal<ApiProblem | null>(null);
+  const busy = useSignal(false);
+  const hasPolicy = useSignal(false);
+  const form = useRef<HTMLFormElement>(null);
+  const allPorts = useSignal(false);
+  const [draft] = useState(() => new PolicyDraft(() => protocol.value));
+  const suggestions = useSignal<PageSuggestions>({ ports: [], ending: null, parent: null });
+  useEffect(() => {
+    call<PageSuggestions>('GET', '/page/suggestions').then(
+      (found) => {
+        suggestions.value = found;
+      },
+      () => {}, // the form works without suggestions
+    );
+  }, []);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    if (busy.value) return;
+    busy.value = true;
+    problem.value = null;
+    try {
+      const policy = hasPolicy.value && !draft.isEmpty ? await draft.read() : undefined;
+      if (policy !== null) {
+        await call('POST', '/tunnels', {
+          protocol: protocol.value,
+          forwards_to: upstream.value.trim(),
+          ...(domain.value.trim() !== '' && { domain: domain.value.trim() }),
+          ...(policy && { policy }),
+        });
+        onClose();
+      }
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      problem.value = error;
+      if (hasPolicy.value) await draft.locate(error);
+    }
+    busy.value = false;
+    // The field that is wrong, which may be out of view.
+    window.requestAnimationFrame(() => form.current?.querySelector<HTMLElement>('[aria-invalid="true"]')?.focus());
+  };
+  const details = problem.value?.details ?? {};
+  const { ports, ending, parent } = suggestions.value;
+  return (
+    <Dialog title={text.title} onClose={onClose} hasFocusField>
+      <form ref={form} onSubmit={submit} noValidate>
+        {problem.value && <ProblemNotice title={text.failed} problem={problem.value} />}
+        <TextField
+          label={text.forwardsTo}
+          value={upstream.value}
+          onInput={(value) => {
+            upstream.value = value;
+          }}
+          hint={text.forwardsToHint}
+          problem={details.forwards_to}
+          autofocus
+        />
+        {ports.length > 0 && (
+          <fieldset class="field chips">
+            <legend class="hint">{text.detected}</legend>
+            {(allPorts.value ? ports : ports.slice(0, FEW_PORTS)).map((port) => (
+              <button
+                key={port}
+                type="button"
+                class="chip"
+                onClick={() => {
+                  upstream.value = String(port);
+                }}
+              >
+                {port}
+              </button>
+            ))}
+            {ports.length > FEW_PORTS && !allPorts.value && (
+              <button
+                type="button"
+                class="chip"
+                onClick={() => {
+                  allPorts.value = true;
+                }}
+              >
+                {text.allPorts(ports.length)}
+              </button>
+            )}
+          </fieldset>
+        )}
+        <Choice
+          label={text.protocol}
+          value={protocol.value}
+          onChange={(value) => {
+            protocol.value = value;
+          }}
+          options={PROTOCOLS.map((value) => ({
+            value,
+            label: text.protocols[value],
+            hint: text.protocolHints[value],
+          }))}
+        />
+        <TextField
+          label={text.domain}
+          value={domain.value}
+          onInput={(value) => {
+            domain.value = value;
+          }}
+          hint={domainHint(protocol.value, domain.value.trim(), ending)}
+          placeholder={ending === null && parent !== null && protocol.value !== 'tcp' ? `name.${parent}` : ''}
+          problem={details.domain}
+        />
+        {hasPolicy.value ? <PolicyEditor draft={draft} /> : <p class="hint">{text.public}</p>}
+        <div>
+          <Button
+            onClick={() => {
+              hasPolicy.value = !hasPolicy.value;
+            }}
+          >
+            <ShieldIcon />
+            {hasPolicy.value ? text.noPolicy : text.addPolicy}
+          </Button>
+        </div>
+        <div class="dialog-actions">
+          <Button onClick={onClose}>{shared.cancel}</Button>
+          <Button kind="primary" type="submit" busy={busy.value}>
+            {busy.value ? text.starting : text.submit}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+/** What becomes of a domain. At a site, a single label is a name of this device. */
+function domainHint(protocol: Protocol, domain: string, ending: string | null): string {
+  if (protocol === 'tcp') return text.domainTcpHint;
+  if (ending === null) return text.domainHint;
+  return domain.includes('.') ? text.domainHint : text.domainAtSite((domain || text.label) + ending);
+}

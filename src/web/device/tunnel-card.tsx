@@ -1,0 +1,83 @@
+import type { JSX } from 'preact';
+import type { FeedTunnel } from '../../agent/api/page/feed.ts';
+import { device, shared } from '../strings.ts';
+import { ButtonLink } from '../ui/button.tsx';
+import { CopyButton } from '../ui/copy-button.tsx';
+import { ArrowIcon, QrIcon, ShieldIcon, TrashIcon } from '../ui/icons.tsx';
+import { Badge, type Tone } from '../ui/notice.tsx';
+import { linkTo } from '../ui/router.ts';
+import { ago, spanSince } from '../ui/time-span.ts';
+import { errorText } from './verdict.ts';
+
+const text = device.tunnels;
+const TONES: Record<FeedTunnel['status'], Tone> = {
+  online: 'good',
+  degraded: 'warning',
+  connecting: 'busy',
+  offline: 'warning',
+  failed: 'bad',
+};
+
+/** A tunnel: where it leads, how it is, and what can be done with it. */
+export function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
+  const { id, url, url_part: name, status, since, forwards_to: upstream, last_error: error } = tunnel;
+  const policyText = tunnel.own_policy ? text.ownPolicy : text.defaultPolicies;
+  return (
+    <li class="card tunnel">
+      <div class="tunnel-head">
+        <h3>{name}</h3>
+        <Badge tone={TONES[status]}>
+          {text.status[status]} <span class="since">{text.since(spanSince(since))}</span>
+        </Badge>
+      </div>
+      <Address url={url} />
+      <p class="upstream">
+        <ArrowIcon />
+        <span class="visually-hidden">{text.forwardsTo}</span> <code>{upstream}</code>
+        <span>{text.upstream[tunnel.upstream.state]}</span>
+      </p>
+      <p class="hint">
+        {[tunnel.traffic && trafficText(tunnel.protocol, tunnel.traffic), policyText].filter(Boolean).join(' · ')}
+      </p>
+      {error && status !== 'online' && (
+        <p class="reason">
+          {errorText(error)} {status === 'failed' && text.retrying}
+        </p>
+      )}
+      <div class="actions">
+        <CopyButton text={url} what={url} />
+        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'qr')} label={shared.qrTitle(name)}>
+          <QrIcon />
+        </ButtonLink>
+        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'policy')} label={`${text.policy}: ${name}`}>
+          <ShieldIcon />
+          {text.policy}
+        </ButtonLink>
+        <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'delete')} label={`${text.delete}: ${name}`}>
+          <TrashIcon />
+          {text.delete}
+        </ButtonLink>
+      </div>
+    </li>
+  );
+}
+
+/** What passed since the agent started. */
+function trafficText(protocol: string, { requests, last_at: last }: NonNullable<FeedTunnel['traffic']>): string {
+  if (requests === 0) return text.noRequests;
+  const count = protocol === 'http' ? text.requests(requests) : text.connections(requests);
+  return last === null ? count : `${count}, ${text.lastRequest(ago(last))}`;
+}
+
+/** A link for what browsers open, else text. The gateway chose the URL, so its scheme is checked. */
+function Address({ url }: { url: string }): JSX.Element {
+  if (!/^https?:\/\//.test(url)) return <p class="url">{url}</p>;
+  return (
+    <p>
+      <a class="url" href={url} target="_blank" rel="noopener noreferrer">
+        {url}
+        <span class="visually-hidden"> ({shared.openInNewTab})</span>
+      </a>
+    </p>
+  );
+}

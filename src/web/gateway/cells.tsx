@@ -1,0 +1,51 @@
+import type { JSX } from 'preact';
+import { CopyButton } from '../ui/copy-button.tsx';
+import { span, spanSince } from '../ui/time-span.ts';
+import { gateway } from './strings.ts';
+
+/** How long ago a moment was; its date on hover. */
+export function Ago({ moment }: { moment: string }): JSX.Element {
+  return (
+    <time datetime={moment} title={moment}>
+      {gateway.list.ago(spanSince(moment))}
+    </time>
+  );
+}
+
+/** How long something lasts already. */
+export function For({ moment }: { moment: string }): JSX.Element {
+  return (
+    <time datetime={moment} title={moment}>
+      {spanSince(moment)}
+    </time>
+  );
+}
+
+/** A name with what tells it from others below. */
+export function Named({ name, below }: { name: string; below?: string }): JSX.Element {
+  return (
+    <>
+      <strong>{name}</strong>
+      {below !== undefined && <span class="below">{below}</span>}
+    </>
+  );
+}
+
+/** An id to copy. */
+export function Id({ id }: { id: string }): JSX.Element {
+  return (
+    <span class="with-copy">
+      <code>{id}</code>
+      <CopyButton text={id} what={id} />
+    </span>
+  );
+}
+
+/** The date of a moment, and whether it is near. */
+export function dateOf(moment: string): string {
+  const date = new Date(moment);
+  const away = date.getTime() - Date.now();
+  return away > 0 && away < 172_800_000
+    ? `in ${span(away)}`
+    : date.toLocaleDateString('en-GB', { dateStyle: 'medium' });
+}

@@ -1,0 +1,69 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { shared } from '../strings.ts';
+import { ApiProblem } from '../ui/api.ts';
+import { Button } from '../ui/button.tsx';
+import { Dialog } from '../ui/dialog.tsx';
+import { ProblemNotice } from '../ui/notice.tsx';
+import type { Action } from './section.ts';
+import { gateway } from './strings.ts';
+
+export interface Confirmation {
+  name: string;
+  label: string;
+  title: string;
+  /** What it does or stops, each a sentence. */
+  effects: readonly string[];
+  submit: string;
+  /** Whether the effects stop something. */
+  isDestructive: boolean;
+  run: () => Promise<unknown>;
+}
+
+/** An action that says what it does, and asks, before it does it. */
+export function confirmed(options: Confirmation): Action {
+  const { name, label } = options;
+  return { name, label, dialog: (close, done) => <ConfirmDialog {...options} close={close} done={done} /> };
+}
+
+function ConfirmDialog({
+  title,
+  effects,
+  submit,
+  isDestructive,
+  run,
+  close,
+  done,
+}: Confirmation & { close: () => void; done: () => void }): JSX.Element {
+  const problem = useSignal<ApiProblem | null>(null);
+  const busy = useSignal(false);
+  const act = async () => {
+    busy.value = true;
+    problem.value = null;
+    try {
+      await run();
+      done();
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      problem.value = error;
+    }
+    busy.value = false;
+  };
+  return (
+    <Dialog title={title} onClose={close}>
+      {problem.value && <ProblemNotice title={gateway.form.failed(submit)} problem={problem.value} />}
+      {isDestructive && <p>{gateway.form.stops}</p>}
+      <ul>
+        {effects.map((effect) => (
+          <li key={effect}>{effect}</li>
+        ))}
+      </ul>
+      <div class="dialog-actions">
+        <Button onClick={close}>{shared.cancel}</Button>
+        <Button kind={isDestructive ? 'danger' : 'primary'} busy={busy.value} onClick={() => void act()}>
+          {submit}
+        </Button>
+      </div>
+    </Dialog>
+  );
+}

@@ -1,0 +1,96 @@
+import { type ReadonlySignal, signal } from '@preact/signals';
+import { ApiProblem } from '../ui/api.ts';
+import { api } from './session.ts';
+
+/** Loading another page, knowing of more, or at the end. */
+export type ListState = 'loading' | 'more' | 'complete';
+
+interface Page {
+  next_page_uri: string | null;
+  [listKey: string]: unknown;
+}
+
+/** A list of the management API, loaded page by page. */
+export class PagedList<T extends { id: string }> {
+  readonly #items = signal<readonly T[]>([]);
+  readonly #state = signal<ListState>('loading');
+  readonly #problem = signal<ApiProblem | null>(null);
+  /** The query of the next page. */
+  #next: string | null = '';
+  #running: Promise<void> = Promise.resolve();
+
+  constructor(
+    private readonly path: string,
+    private readonly listKey: string,
+  ) {}
+
+  /** Newest first. */
+  get items(): ReadonlySignal<readonly T[]> {
+    return this.#items;
+  }
+
+  get state(): ReadonlySignal<ListState> {
+    return this.#state;
+  }
+
+  get problem(): ReadonlySignal<ApiProblem | null> {
+    return this.#problem;
+  }
+
+  /** Loads all pages that were loaded before again, at least the first. */
+  reload(): Promise<void> {
+    return this.#oneByOne(async () => {
+      const before = this.#items.value.length;
+      const items: T[] = [];
+      let next: string | null = '';
+      do {
+        const page: { items: T[]; next: string | null } = await this.#page(next);
+        items.push(...page.items);
+        next = page.next;
+      } while (next !== null && items.length < before);
+      this.#items.value = items;
+      this.#next = next;
+    });
+  }
+
+  loadMore(): Promise<void> {
+    return this.#oneByOne(() => this.#append());
+  }
+
+  /** Loads further pages until it has so many items, or all. */
+  loadUpTo(count: number): Promise<void> {
+    return this.#oneByOne(async () => {
+      while (this.#next !== null && this.#items.value.length < count) await this.#append();
+    });
+  }
+
+  async #append(): Promise<void> {
+    if (this.#next === null) return;
+    const { items, next } = await this.#page(this.#next);
+    this.#items.value = [...this.#items.value, ...items];
+    this.#next = next;
+  }
+
+  async #page(query: string): Promise<{ items: T[]; next: string | null }> {
+    const page = await api<Page>('GET', this.path + query);
+    const next = page.next_page_uri === null ? null : new URL(page.next_page_uri).search;
+    return { items: page[this.listKey] as T[], next };
+  }
+
+  /** Two loads at a time would mix their pages. */
+  #oneByOne(load: () => Promise<void>): Promise<void> {
+    this.#running = this.#running.then(async () => {
+      this.#state.value = 'loading';
+      this.#problem.value = null;
+      try {
+        await load();
+      } catch (error) {
+        if (!(error instanceof ApiProblem)) throw error;
+        this.#problem.value = error;
+      } finally {
+        this.#state.value = this.#next === null ? 'complete' : 'more';
+      }
+    });
+    return this.#running;
+  }
+}

@@ -1,0 +1,73 @@
+import { shared } from '../strings.ts';
+
+/** An error that the API answered with, or that kept it from answering. */
+export class ApiProblem extends Error {
+  /**
+   * @param status 0 without an answer
+   * @param code the API's code, for example `ERR_AGENT_OFFLINE`; null when the answer has none
+   * @param details problems by place
+   */
+  constructor(
+    readonly status: number,
+    readonly code: string | null,
+    message: string,
+    readonly details: Readonly<Record<string, string>> = {},
+  ) {
+    super(message);
+  }
+}
+
+const DEADLINE_MS = 60_000;
+
+/**
+ * Calls the API that the page comes from.
+ *
+ * @param headers further headers that this API needs
+ * @returns the answer's JSON; undefined when it is empty
+ * @throws {ApiProblem}
+ */
+export async function call<T>(
+  method: string,
+  path: string,
+  body?: unknown,
+  headers: Readonly<Record<string, string>> = {},
+): Promise<T> {
+  let response: Response;
+  let text: string;
+  try {
+    response = await fetch(path, {
+      method,
+      signal: AbortSignal.timeout(DEADLINE_MS),
+      credentials: 'same-origin',
+      headers: {
+        accept: 'application/json',
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+        ...headers,
+      },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    });
+    text = await response.text();
+  } catch {
+    throw new ApiProblem(0, null, shared.noAnswer);
+  }
+  const answer = parse(text);
+  if (response.ok) return answer as T;
+  throw problemIn(response.status, answer);
+}
+
+function parse(text: string): unknown {
+  try {
+    return text === '' ? undefined : JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function problemIn(status: number, answer: unknown): ApiProblem {
+  const { error_code, msg, details } = (answer ?? {}) as { error_code?: unknown; msg?: unknown; details?: object };
+  if (typeof error_code !== 'string' || typeof msg !== 'string') {
+    return new ApiProblem(status, null, shared.unexpectedAnswer(status));
+  }
+  const places = Object.entries(details ?? {}).map(([place, problem]) => [place, String(problem)]);
+  return new ApiProblem(status, error_code, msg, Object.fromEntries(places));
+}

@@ -1,0 +1,53 @@
+import type { ComponentChildren, JSX } from 'preact';
+import { shared } from '../strings.ts';
+
+export interface ButtonProps {
+  children: ComponentChildren;
+  onClick?: () => void;
+  /** `primary` for the one action of a view, `danger` for what cannot be undone. */
+  kind?: 'primary' | 'plain' | 'danger' | 'quiet';
+  type?: 'button' | 'submit';
+  /** While true, the button shows that work is under way and does nothing. */
+  busy?: boolean;
+  /** What screen readers say, where the text alone is not enough. */
+  label?: string;
+}
+
+export function Button({
+  children,
+  onClick,
+  kind = 'plain',
+  type = 'button',
+  busy = false,
+  label,
+}: ButtonProps): JSX.Element {
+  return (
+    <button
+      type={type}
+      class={`button ${kind}`}
+      aria-disabled={busy}
+      aria-label={busy ? shared.working : label}
+      onClick={(event) => {
+        if (busy) event.preventDefault();
+        else onClick?.();
+      }}
+    >
+      {busy && <span class="spinner" aria-hidden="true" />}
+      {children}
+    </button>
+  );
+}
+
+/** A link that looks like a button. */
+export function ButtonLink({
+  children,
+  href,
+  kind = 'plain',
+  label,
+}: Pick<ButtonProps, 'children' | 'kind' | 'label'> & { href: string }): JSX.Element {
+  return (
+    <a class={`button ${kind}`} href={href} aria-label={label}>
+      {children}
+    </a>
+  );
+}

@@ -1,0 +1,42 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { shared } from '../strings.ts';
+import { CheckIcon, CopyIcon } from './icons.tsx';
+
+const SHOWN_MS = 2_000;
+
+/** Copies a text, and says so. */
+export function CopyButton({ text, what }: { text: string; what: string }): JSX.Element {
+  const result = useSignal<'' | 'copied' | 'failed'>('');
+  const copy = async () => {
+    result.value = await copyText(text);
+    window.setTimeout(() => {
+      result.value = '';
+    }, SHOWN_MS);
+  };
+  const isCopied = result.value === 'copied';
+  return (
+    <button
+      type="button"
+      class="button quiet icon-only"
+      aria-label={`${shared.copy}: ${what}`}
+      title={shared.copy}
+      onClick={copy}
+    >
+      {isCopied ? <CheckIcon /> : <CopyIcon />}
+      <span role="status" class={result.value === '' ? 'visually-hidden' : 'toast'}>
+        {result.value !== '' && (isCopied ? shared.copied : shared.copyFailed)}
+      </span>
+    </button>
+  );
+}
+
+async function copyText(text: string): Promise<'copied' | 'failed'> {
+  try {
+    // Only secure contexts have a clipboard; plain addresses of a local network have none.
+    await navigator.clipboard.writeText(text);
+    return 'copied';
+  } catch {
+    return 'failed';
+  }
+}

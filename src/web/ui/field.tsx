@@ -1,0 +1,90 @@
+import type { InputHTMLAttributes, JSX } from 'preact';
+import { useId } from 'preact/hooks';
+
+export interface FieldProps {
+  label: string;
+  value: string;
+  onInput: (value: string) => void;
+  hint?: string;
+  /** What is wrong with the value. */
+  problem?: string | undefined;
+  type?: 'text' | 'password' | 'search';
+  autofocus?: boolean;
+  autocomplete?: string;
+  placeholder?: string;
+  required?: boolean;
+  hiddenLabel?: boolean;
+}
+
+/** A labelled text field; its hint and its problem are read with it. */
+export function TextField({
+  label,
+  value,
+  onInput,
+  hint,
+  problem,
+  hiddenLabel = false,
+  ...input
+}: FieldProps): JSX.Element {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id} class={hiddenLabel ? 'visually-hidden' : ''}>
+        {label}
+      </label>
+      <input
+        id={id}
+        value={value}
+        spellcheck={false}
+        autocapitalize="off"
+        autocomplete="off"
+        {...(input as InputHTMLAttributes<HTMLInputElement>)}
+        aria-invalid={problem !== undefined}
+        aria-describedby={`${id}-hint ${id}-problem`}
+        onInput={(event) => onInput(event.currentTarget.value)}
+      />
+      {hint !== undefined && (
+        <p id={`${id}-hint`} class="hint">
+          {hint}
+        </p>
+      )}
+      <Problem id={`${id}-problem`} text={problem} />
+    </div>
+  );
+}
+
+/** A problem at its place; screen readers read it when it appears. */
+export function Problem({ id, text }: { id?: string; text: string | undefined }): JSX.Element {
+  return (
+    <p id={id} class="problem" role="alert" hidden={text === undefined}>
+      {text}
+    </p>
+  );
+}
+
+export interface ChoiceProps<T extends string> {
+  label: string;
+  value: T;
+  options: readonly { value: T; label: string; hint?: string }[];
+  onChange: (value: T) => void;
+}
+
+/** One of a few values. */
+export function Choice<T extends string>({ label, value, options, onChange }: ChoiceProps<T>): JSX.Element {
+  const id = useId();
+  const hint = options.find((option) => option.value === value)?.hint;
+  return (
+    <fieldset class="field choice">
+      <legend>{label}</legend>
+      <div class="segments">
+        {options.map((option) => (
+          <label key={option.value}>
+            <input type="radio" name={id} checked={option.value === value} onChange={() => onChange(option.value)} />
+            <span>{option.label}</span>
+          </label>
+        ))}
+      </div>
+      {hint !== undefined && <p class="hint">{hint}</p>}
+    </fieldset>
+  );
+}

@@ -1,0 +1,41 @@
+import { type ReadonlySignal, signal } from '@preact/signals';
+
+/** The parts of the fragment: `#/tunnels/cam/delete` is `['tunnels', 'cam', 'delete']`. */
+export type Route = readonly string[];
+
+const current = signal<Route>(read());
+window.addEventListener('hashchange', () => {
+  current.value = read();
+});
+
+/** Where the page is. Paths belong to the API, so routes are in the fragment, which browsers keep to themselves. */
+export const route: ReadonlySignal<Route> = current;
+
+/** The link to a route. */
+export function linkTo(...parts: string[]): string {
+  return `#/${parts.map(encodeURIComponent).join('/')}`;
+}
+
+/** Goes back to the page's main view, without a further entry in the history. */
+export function goHome(): void {
+  window.history.replaceState(null, '', window.location.pathname);
+  current.value = [];
+}
+
+function read(): Route {
+  const { hash } = window.location;
+  if (!hash.startsWith('#/')) return [];
+  return hash
+    .slice(2)
+    .split('/')
+    .filter((part) => part !== '')
+    .map(decode);
+}
+
+function decode(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}

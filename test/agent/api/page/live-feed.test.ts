@@ -1,0 +1,113 @@
+import { once } from 'node:events';
+import { createServer, get, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import type { FeedChange, FeedSnapshot } from '../../../../src/agent/api/page/feed.ts';
+import { LiveFeed } from '../../../../src/agent/api/page/live-feed.ts';
+import { LogTail } from '../../../../src/lib/log/log-tail.ts';
+import { SteeredClock } from '../../../support/steered-clock.ts';
+import { setUpTunnels, tunnelRequest } from '../../../support/tunnel-set-up.ts';
+import { until } from '../../../support/until.ts';
+
+async function setUp() {
+  const { tunnels, connector } = await setUpTunnels();
+  const clock = new SteeredClock();
+  const logTail = new LogTail();
+  let checks = 0;
+  const feed = new LiveFeed({
+    tunnels,
+    session: () => connector.status,
+    remoteApi: null,
+    version: '1.2.3',
+    uptime: () => clock.now() / 1000,
+    addresses: () => ({}),
+    clock,
+    logTail,
+    refreshUpstreams: async () => {
+      checks++;
+    },
+  });
+  const server = createServer((req, res) => {
+    feed.handler(req as never, res as never, () => {});
+  }).listen(0, '127.0.0.1');
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  /** Opens a page, and collects the events that it receives. */
+  const open = async () => {
+    const request = get({ port, host: '127.0.0.1' });
+    const [response] = (await once(request, 'response')) as [IncomingMessage];
+    let text = '';
+    response.setEncoding('utf8').on('data', (piece) => {
+      text += piece;
+    });
+    response.on('error', () => {});
+    const events = () =>
+      text
+        .split('\n\n')
+        .slice(0, -1)
+        .map((event) => {
+          const [, name = '', data = ''] = /^event: (.*)\ndata: (.*)$/.exec(event) ?? [];
+          return { name, data: JSON.parse(data) };
+        });
+    await until(() => events().length > 0, 'the snapshot');
+    return { events, close: () => request.destroy(), ended: () => response.closed };
+  };
+  return { tunnels, clock, logTail, feed, open, checks: () => checks };
+}
+
+describe('the live feed', () => {
+  it('sends everything first, and then only what changes', async () => {
+    const { tunnels, clock, logTail, open, checks } = await setUp();
+    const { tunnel } = await tunnels.create(tunnelRequest({ domain: 'first.localhost' }));
+    const page = await open();
+    const snapshot: FeedSnapshot = page.events()[0]?.data;
+    expect(snapshot).toMatchObject({
+      status: { version: '1.2.3', session: { state: 'online' } },
+      tunnels: [{ id: tunnel.id, url: 'https://first.localhost:8443', status: 'online', own_policy: false }],
+      log: [],
+    });
+    expect(checks()).toBe(1);
+    await clock.advance(1_000);
+    const second = await tunnels.create(tunnelRequest({ domain: 'second.localhost' }));
+    logTail.add('{"level":"warn","time":"2026-11-22T12:00:00.000Z","msg":"session lost","reason":"timeout"}\n');
+    await clock.advance(1_000);
+    await until(() => page.events().length > 1, 'the change');
+    const change: FeedChange = page.events()[1]?.data;
+    expect(change.tunnels).toMatchObject([{ id: second.tunnel.id }]);
+    expect(change.log).toMatchObject([{ level: 'warn', msg: 'session lost', fields: { reason: 'timeout' } }]);
+    await tunnels.remove(tunnels.find('first'));
+    await clock.advance(1_000);
+    await until(() => page.events().length > 2, 'the removal');
+    expect(page.events()[2]?.data).toMatchObject({ removed: [tunnel.id], status: { tunnels: { total: 1 } } });
+  });
+
+  it('sends an event after ten quiet seconds', async () => {
+    const { clock, open } = await setUp();
+    const page = await open();
+    for (let second = 0; second < 12; second++) await clock.advance(1_000);
+    await until(() => page.events().length > 1, 'the event');
+    expect(page.events()[1]).toEqual({ name: 'alive', data: {} });
+  });
+
+  it('runs no timer before the first page opens and after the last one closes', async () => {
+    const { clock, open } = await setUp();
+    expect(clock.sleeping).toBe(0);
+    const [first, second] = [await open(), await open()];
+    expect(clock.sleeping).toBe(1);
+    first.close();
+    second.close();
+    await until(() => clock.sleeping === 0, 'the end of the timer');
+  });
+
+  it('ends when the agent stops, so that the stop is not delayed', async () => {
+    const { clock, feed, open } = await setUp();
+    const page = await open();
+    feed.stop();
+    await until(() => page.ended(), 'the end of the stream');
+    expect(clock.sleeping).toBe(0);
+  });
+});

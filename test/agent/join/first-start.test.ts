@@ -1,0 +1,42 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, it, onTestFinished } from 'vitest';
+import { joinAtFirstStart } from '../../../src/agent/join/first-start.ts';
+import { loadSettings } from '../../../src/settings/agent-settings.ts';
+import { loadFirstStart } from '../../../src/settings/first-start-settings.ts';
+import { inviteTo } from '../../support/enrolment.ts';
+import { startTestGateway } from '../../support/gateway.ts';
+import { recordingLog } from '../../support/silent-log.ts';
+import { temporaryFolder } from '../../support/temporary-folder.ts';
+
+it('a card with a code on its boot partition joins, and another card becomes another device', async () => {
+  const gateway = await startTestGateway();
+  onTestFinished(() => gateway.close());
+  const bootFile = join(temporaryFolder(), 'device-agent.join');
+  writeFileSync(bootFile, `${await inviteTo(gateway)}\n`);
+  const { log, lines } = recordingLog();
+  const names = [];
+  for (const folder of [temporaryFolder(), temporaryFolder()]) {
+    const env = { AGENT_NAME: 'card', AGENT_GATEWAY: 'remote' };
+    for (let boot = 0; boot < 2; boot += 1) {
+      const start = loadFirstStart(env, folder);
+      if (start) await joinAtFirstStart(start, log, bootFile);
+    }
+    const { gateway: settings, api, connector, site } = loadSettings(env, folder);
+    expect([settings.kind, connector, site?.domain]).toEqual(['remote', 'native', 'site.localhost']);
+    names.push([api.domain, site?.deviceName]);
+  }
+  // AGENT_NAME of an image is only the wanted name.
+  expect(names).toEqual([
+    ['agent-card.site.localhost', 'card'],
+    ['agent-card-2.site.localhost', 'card-2'],
+  ]);
+  expect(lines.filter(({ msg }) => msg === 'site joined')).toHaveLength(2);
+  expect(JSON.stringify(lines)).not.toContain(readFileSync(bootFile, 'utf8').trim().slice(-20));
+});
+
+it('an agent with an authtoken or an embedded gateway does not join', () => {
+  for (const env of [{ NGROK_AUTHTOKEN: 'a_b' }, { AGENT_GATEWAY: 'embedded' }, { NGROK_AUTHTOKEN_FILE: 'x' }]) {
+    expect(loadFirstStart({ ...env, AGENT_JOIN_CODE: 'join-x' }, temporaryFolder())).toBeNull();
+  }
+});

@@ -1,0 +1,104 @@
+import { Command } from 'commander';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { addFleetCommands } from '../../../src/commands/gateway/gateway-fleet.ts';
+import { fetchTrusting } from '../../../src/management/fetch-trusting.ts';
+import { parseJoinCode } from '../../../src/management/join-code.ts';
+import { loadGatewayServerSettings } from '../../../src/settings/gateway-settings.ts';
+import { installKey } from '../../support/enrolment.ts';
+import { startTestGateway, type TestGateway } from '../../support/gateway.ts';
+
+let gateway: TestGateway;
+let printed: string;
+beforeEach(async () => {
+  gateway = await startTestGateway();
+  printed = '';
+  vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
+    printed += String(text);
+    return true;
+  });
+});
+afterEach(async () => {
+  vi.restoreAllMocks();
+  await gateway.close();
+});
+
+/** Runs `device-agent gateway …` beside the gateway; returns what it prints. */
+async function run(...args: string[]): Promise<string> {
+  const env = { DATA_DIR: gateway.dataDir, GATEWAY_HTTPS_PORT: String(gateway.httpsPort) };
+  const program = new Command().exitOverride().configureOutput({ writeErr: () => {} });
+  addFleetCommands(program, () => loadGatewayServerSettings(env, gateway.dataDir));
+  printed = '';
+  await program.parseAsync(args, { from: 'user' });
+  return printed;
+}
+
+async function join(code: string, name: string, install_key = installKey()) {
+  const { secret } = parseJoinCode(code) ?? {};
+  const answer = await fetchTrusting({ ca: gateway.sessionCa })(`${gateway.apiUrl}/enrolments`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ install_key, secret, name }),
+    redirect: 'manual',
+    signal: AbortSignal.timeout(5000),
+  });
+  return JSON.parse(await answer.text());
+}
+
+it('gateway invite prints a code with which devices join, as text with a picture, and as JSON', async () => {
+  const text = await run('invite', '--site', '*.site-a.localhost', '--uses', '2');
+  const code = /^join-\S+$/m.exec(text)?.[0] ?? '';
+  expect(text).toContain(`  sudo device-agent join ${code}\n`);
+  expect(text).toMatch(/^[█▀▄ ]{30,}$/m);
+  expect(await join(code, 'cam')).toMatchObject({ name: 'cam', site: 'site-a.localhost' });
+  const json = JSON.parse(await run('invite', '--site', 'site-a.example.com', '--expires', '12h', '--json'));
+  expect(json).toMatchObject({
+    site: '*.site-a.example.com',
+    command: `sudo device-agent join ${json.code}`,
+    max_uses: 1,
+    dns_records: [expect.stringContaining('*.site-a.example.com. '), expect.stringContaining('_acme-challenge.')],
+  });
+  expect(Date.parse(json.expires_at) - Date.now()).toBeLessThan(12 * 3_600_000 + 1);
+});
+
+it('gateway invites lists the codes without their values, and revoke ends one', async () => {
+  const { id, code } = JSON.parse(await run('invite', '--site', '*.site-a.localhost', '--json'));
+  const listed = await run('invites');
+  expect(listed).toMatch(new RegExp(`${id} +\\*\\.site-a\\.localhost +0 of 1 +valid`));
+  expect(await run('invites', 'revoke', id)).toBe(`${id} revoked\n`);
+  expect(await join(code, 'cam')).toMatchObject({ error_code: 'ERR_GATEWAY_CODE_REVOKED' });
+  expect(await run('invites')).toMatch(/ revoked +/);
+  const json = await run('invites', '--json');
+  expect(JSON.parse(json)).toMatchObject([{ id, uses: 0, revoked_at: expect.any(String) }]);
+  expect(json).not.toContain('secret');
+  await expect(run('invites', 'revoke', 'ek_1')).rejects.toMatchObject({ exitCode: 4 });
+});
+
+it('gateway devices approves, renames, rotates, revokes and deletes a device of the running gateway', async () => {
+  const { code } = JSON.parse(
+    await run('invite', '--site', '*.site-a.localhost', '--approve', '-l', 'floor=2', '--json'),
+  );
+  const key = installKey();
+  await join(code, 'cam', key);
+  expect(await run('devices')).toMatch(/^cam +\*\.site-a\.localhost +pending .* floor=2$/m);
+  await run('devices', 'approve', 'cam');
+  expect(await join(code, 'cam', key)).toMatchObject({ status: 'enrolled' });
+  await run('devices', 'rename', 'cam', 'door');
+  await run('devices', 'rotate', 'door');
+  await run('devices', 'revoke', 'door');
+  const [device] = JSON.parse(await run('devices', '--json'));
+  expect(device).toMatchObject({ name: 'door', status: 'revoked' });
+  expect(device.history.slice(-1)).toEqual([{ at: expect.any(String), what: 'revoked', by: 'gateway' }]);
+  await expect(run('devices', 'approve', 'nobody')).rejects.toMatchObject({ exitCode: 4 });
+  await run('devices', 'delete', 'door');
+  expect(await run('devices')).toBe('');
+  // The keys with which the commands call the API are gone.
+  expect(gateway.store.apiKeys.page(null, 10)).toEqual([]);
+});
+
+it.each([[['invite', '--site', '*']], [['invite', '--site', '*.site-a.localhost', '--tcp', '9-1']]])(
+  '%j is refused as wrong usage',
+  async (args) => {
+    await expect(run(...args)).rejects.toMatchObject({ exitCode: 2 });
+  },
+);

@@ -1,0 +1,159 @@
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Command } from 'commander';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { addGatewayCommand } from '../../../src/commands/gateway/gateway.ts';
+import { certificateFacts } from '../../../src/gateway/certificates/certificate-facts.ts';
+import { readKeyPair } from '../../../src/gateway/certificates/certificate-upload.ts';
+import { claimGatewayNames } from '../../../src/gateway/certificates/gateway-names.ts';
+import { IssueError } from '../../../src/gateway/certificates/issuing/certificate-issuer.ts';
+import { failedJob } from '../../../src/gateway/certificates/provisioning-job.ts';
+import { openGatewayStore } from '../../../src/gateway/store/open-gateway-store.ts';
+import { Database } from '../../../src/gateway/store/sql/database.ts';
+import { secretMatches } from '../../../src/gateway/store/tokens.ts';
+import { loadGatewayServerSettings } from '../../../src/settings/gateway-settings.ts';
+import { issueCertificate } from '../../support/certificates.ts';
+
+let dataDir: string;
+let printed: string;
+let runs: number;
+beforeEach(() => {
+  dataDir = mkdtempSync(join(tmpdir(), 'gateway-command-'));
+  printed = '';
+  runs = 0;
+  vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
+    printed += String(text);
+    return true;
+  });
+});
+afterEach(() => {
+  vi.restoreAllMocks();
+  rmSync(dataDir, { recursive: true });
+});
+
+function run(...args: string[]): Promise<unknown> {
+  const program = new Command().exitOverride();
+  addGatewayCommand(program, {
+    run: async () => {
+      runs += 1;
+    },
+    location: () => ({ dataDir, encryptionKey: null }),
+    settings: () => loadGatewayServerSettings({ DATA_DIR: dataDir }, dataDir),
+  });
+  return program.parseAsync(['gateway', ...args], { from: 'user' });
+}
+
+it('gateway runs a standalone gateway', async () => {
+  await run();
+  expect(runs).toBe(1);
+});
+
+it('gateway api-key create prints only a valid key to standard output, also while the gateway runs', async () => {
+  const running = openGatewayStore({ dataDir, encryptionKey: null });
+  await run('api-key', 'create', '--description', 'laptop');
+  expect(process.stderr.write).toHaveBeenCalledWith(expect.stringContaining(`of the gateway in ${dataDir}`));
+  const [, ksuid = '', secret = ''] = /^([0-9A-Za-z]{27})_([0-9A-Za-z]+)\n$/.exec(printed) ?? [];
+  const row = running.apiKeys.get(`ak_${ksuid}`);
+  expect(row?.description).toBe('laptop');
+  expect(row && secretMatches(secret, row.secret_hash)).toBe(true);
+  running.database.close();
+});
+
+it('gateway api-key list shows the keys without their values, and revoke makes a running gateway refuse one', async () => {
+  const running = openGatewayStore({ dataDir, encryptionKey: null });
+  await run('api-key', 'list');
+  expect(process.stderr.write).toHaveBeenCalledWith(expect.stringMatching(/^No API keys\. Create one with: /));
+  await run('api-key', 'create', '--description', 'laptop\u001b[2J');
+  await run('api-key', 'create', '--description', 'phone');
+  const [phone, laptop] = running.apiKeys.page(null, 10);
+  printed = '';
+  await run('api-key', 'list');
+  expect(printed.split('\n')).toEqual([
+    expect.stringMatching(/^ID +CREATED +OWNER +DESCRIPTION$/),
+    expect.stringMatching(new RegExp(`^${phone?.id}  \\S+Z +phone$`)),
+    expect.stringMatching(new RegExp(`^${laptop?.id}  \\S+Z +laptop \\[2J$`)),
+    '',
+  ]);
+  printed = '';
+  await run('api-key', 'list', '--json');
+  expect(JSON.parse(printed)).toEqual([
+    { id: phone?.id, created_at: phone?.created_at, description: 'phone', metadata: null, owner_id: null },
+    expect.objectContaining({ id: laptop?.id }),
+  ]);
+  await run('api-key', 'revoke', String(phone?.id));
+  expect(running.apiKeys.page(null, 10).map(({ id }) => id)).toEqual([laptop?.id]);
+  await expect(run('api-key', 'revoke', String(phone?.id))).rejects.toMatchObject({ exitCode: 4 });
+  running.database.close();
+});
+
+it('gateway backup copies the database of a running gateway, and never overwrites a file', async () => {
+  const running = openGatewayStore({ dataDir, encryptionKey: null });
+  await run('api-key', 'create');
+  const file = join(dataDir, 'copy.db');
+  await run('backup', file);
+  const copy = Database.open(file);
+  expect(copy.problems()).toEqual([]);
+  expect(copy.all('SELECT id FROM api_keys')).toHaveLength(1);
+  copy.close();
+  await expect(run('backup', file)).rejects.toThrow(/already exists/);
+  running.database.close();
+});
+
+it.each([
+  ['backup', 'copy.db'],
+  ['certificates'],
+  ['api-key', 'create'],
+  ['api-key', 'list'],
+  ['api-key', 'revoke', 'ak_1'],
+])('gateway %s does not create a missing gateway', async (...args) => {
+  await expect(run(...args)).rejects.toThrow(`no gateway in ${dataDir}: `);
+  expect(readdirSync(dataDir)).toEqual([]);
+});
+
+it('gateway backup copies the database of an older running gateway, and other commands refuse to migrate it', async () => {
+  const file = join(dataDir, 'gateway', 'gateway.db');
+  openGatewayStore({ dataDir, encryptionKey: null }).database.close();
+  const running = Database.open(file);
+  running.all('PRAGMA user_version = 1');
+  for (const args of [['certificates'], ['api-key', 'create']]) {
+    await expect(run(...args)).rejects.toThrow(/older version of this program: restart the gateway/);
+  }
+  const copy = join(dataDir, 'copy.db');
+  await run('backup', copy);
+  const version = (database: Database) => database.all('PRAGMA user_version');
+  const backup = Database.open(copy, { older: 'keep' });
+  expect([version(running), version(backup)]).toEqual([[{ user_version: 1 }], [{ user_version: 1 }]]);
+  backup.close();
+  running.close();
+});
+
+it('gateway certificates shows the status of automatic certificates', async () => {
+  const store = openGatewayStore({ dataDir, encryptionKey: null });
+  await run('certificates');
+  expect(printed).toBe('');
+  const policy = { authority: 'https://ca.test/directory', private_key_type: 'ecdsa' } as const;
+  await claimGatewayNames(store, ['*.gw.test', 'gw.test', 'api.gw.test'], policy);
+  const { certificatePem, privateKeyPem } = await issueCertificate({ subject: 'CN=gw.test', names: ['gw.test'] });
+  const { leaf, key } = readKeyPair(certificatePem, privateKeyPem);
+  const facts = { ...certificateFacts(leaf, key), not_after: '2026-07-30T12:00:00Z' };
+  const failure = new IssueError('DNS_ERROR', 'The DNS record _acme-challenge.gw.test is missing.');
+  await store.database.write(() => {
+    const common = { id: 'cert_1', created_at: store.now(), description: null, metadata: null, issued_at: store.now() };
+    store.tlsCertificates.insertWithKey({ ...common, certificate_pem: certificatePem, facts }, privateKeyPem);
+    const [issued, failed] = ['gw.test', '*.gw.test'].map((name) => store.ownDomains.byName(name));
+    if (!issued || !failed?.job) throw new Error('a name was not claimed');
+    const renews_at = '2026-06-30T00:00:00Z';
+    store.ownDomains.update({ ...issued, certificate_id: 'cert_1', job: null, renews_at });
+    const job = failedJob(failed.job, failure, Date.parse('2026-05-01T12:00:00Z'));
+    store.ownDomains.update({ ...failed, job });
+  });
+  await run('certificates');
+  expect(printed.trimEnd().split('\n').sort()).toEqual([
+    '*.gw.test    DNS_ERROR: The DNS record _acme-challenge.gw.test is missing. Next try at 2026-05-01T12:01:00Z.',
+    'api.gw.test  pending',
+    'gw.test      valid until 2026-07-30T12:00:00Z; renews at 2026-06-30T00:00:00Z',
+  ]);
+  store.database.close();
+});

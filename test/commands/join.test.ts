@@ -1,0 +1,167 @@
+import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
+import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
+import { inviteTo } from '../support/enrolment.ts';
+import { freePorts } from '../support/free-ports.ts';
+import { getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
+import { until } from '../support/until.ts';
+
+// Every test starts several programs, which takes long on a busy machine.
+vi.setConfig({ testTimeout: 120_000 });
+
+let gateway: TestGateway;
+beforeEach(async () => {
+  gateway = await startTestGateway({ tcpPorts: await freePorts(6) });
+});
+afterEach(() => gateway.close());
+
+function folder(): string {
+  const path = join(temporaryFolder(), 'device');
+  mkdirSync(path);
+  return path;
+}
+
+/** Starts `device-agent join` in a folder, where it becomes the agent. */
+function start(place: string, args: string[], env: Record<string, string> = {}): AgentProcess {
+  const device = AgentProcess.start(place, { AGENT_CONNECTOR: '', ...env }, args);
+  onTestFinished(async () => void (await device.end('SIGKILL')));
+  return device;
+}
+
+const joinAs = (place: string, code: string, name: string) =>
+  start(place, ['join', code, '--name', name, '--no-service']);
+
+async function upstream(answer: string): Promise<number> {
+  const server = createServer((_req, res) => res.end(answer));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void server.close());
+  return (server.address() as AddressInfo).port;
+}
+
+async function startTunnel(device: AgentProcess, body: object): Promise<{ url: string; domain: string }> {
+  const answer = await fetch(`${await device.api()}/tunnels`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+  return (await answer.json()) as { url: string; domain: string };
+}
+
+it('two devices join with one code and serve clients at names of their own', async () => {
+  const { first } = await freePorts(1);
+  const tcp_ports = `${first}-${first + 1}`;
+  await gateway.close();
+  gateway = await startTestGateway({ tcpPorts: { first, last: first + 5 } });
+  const code = await inviteTo(gateway, { tcp_ports });
+  const devices = ['the camera', 'the door'].map((answer) => ({ answer, place: folder() }));
+  for (const { answer, place } of devices) {
+    const device = joinAs(place, code, 'Cabinet 7');
+    await device.logged('remote API online');
+    const forwards_to = await upstream(answer);
+    const { domain } = await startTunnel(device, { forwards_to, domain: 'web' });
+    expect((await getPublic(gateway, `https://${domain}/`)).body).toBe(answer);
+    const random = await startTunnel(device, { forwards_to });
+    expect(random.domain).toMatch(/^[a-z]{6}-cabinet-7(-2)?\.site\.localhost$/);
+  }
+  const [camera, door] = devices.map(({ place }) => readFileSync(join(place, '.env'), 'utf8'));
+  expect(camera).toContain(
+    'AGENT_DOMAIN=agent-cabinet-7.site.localhost\nAGENT_SITE=site.localhost\nAGENT_NAME=cabinet-7\n',
+  );
+  expect(camera).toContain('AGENT_CONNECTOR=native\n');
+  expect(door).toContain('AGENT_DOMAIN=agent-cabinet-7-2.site.localhost\n');
+  const modes = devices.flatMap(({ place }) =>
+    ['.env', 'data/enrolment.json'].map((name) => statSync(join(place, name)).mode),
+  );
+  expect(modes.map((mode) => mode & 0o777)).toEqual([0o600, 0o600, 0o600, 0o600]);
+});
+
+it('a device may use the tcp ports of its code, and no others', async () => {
+  const [range] = [await freePorts(4)];
+  await gateway.close();
+  gateway = await startTestGateway({ tcpPorts: range });
+  const allowed = range.first + 1;
+  const device = joinAs(folder(), await inviteTo(gateway, { tcp_ports: String(allowed) }), 'cam');
+  await device.logged('remote API online');
+  const forwards_to = await upstream('over tcp');
+  const { url } = await startTunnel(device, { protocol: 'tcp', forwards_to });
+  expect(url).toBe(`tcp://localhost:${allowed}`);
+  const socket = connect(allowed, '127.0.0.1').end('GET / HTTP/1.0\r\n\r\n');
+  expect(await text(socket)).toContain('over tcp');
+  const refused = await startTunnel(device, { protocol: 'tcp', forwards_to, domain: `localhost:${range.first}` });
+  expect(refused).toMatchObject({ error_code: 'ERR_NGROK_308' });
+});
+
+it('a device that is killed at any step of joining is the same device afterwards', async () => {
+  const code = await inviteTo(gateway, { max_uses: 1 });
+  const place = folder();
+  const has = (name: string) => () => existsSync(join(place, name));
+  const steps: Record<string, () => boolean> = {
+    'its key is on the disk': has('data/enrolment.json'),
+    'the gateway knows it': () => gateway.store.devices.page(null, 1).length > 0,
+    'the CA is on the disk': has('gateway-ca.pem'),
+    'its settings are on the disk': has('.env'),
+    'its settings are complete': () => JSON.parse(readFileSync(join(place, 'data/enrolment.json'), 'utf8')).device,
+  };
+  for (const [what, isDone] of Object.entries(steps)) {
+    const device = joinAs(place, code, 'cam');
+    await until(isDone, what, { withinMs: 60_000, everyMs: 2 });
+    await device.end('SIGKILL');
+  }
+  rmSync(join(place, '.env'));
+  const device = joinAs(place, code, 'cam');
+  expect(await device.logged('remote API online')).toMatchObject({ url: expect.stringContaining('//agent-cam.site.') });
+  expect(gateway.store.devices.page(null, 9)).toMatchObject([{ name: 'cam' }]);
+  expect(gateway.store.enrolmentKeys.page(null, 9)).toMatchObject([{ uses: 1 }]);
+});
+
+it('an agent with AGENT_JOIN_CODE joins at its first start, and only then', async () => {
+  const code = await inviteTo(gateway);
+  const place = folder();
+  writeFileSync(join(place, '.env'), `AGENT_JOIN_CODE=${code}\nAGENT_NAME=cam\n`);
+  const device = start(place, [], { AGENT_GATEWAY: 'remote' });
+  expect(await device.logged('site joined')).toMatchObject({ device_name: 'cam' });
+  await device.logged('remote API online');
+  await device.end();
+  const [before] = gateway.store.devices.page(null, 9);
+  const again = start(place, [], { AGENT_GATEWAY: 'remote' });
+  await again.logged('remote API online');
+  expect(again.lines.filter(({ msg }) => msg === 'site joined')).toEqual([]);
+  expect(gateway.store.devices.page(null, 9)).toEqual([before]);
+  expect(JSON.stringify([...device.lines, ...again.lines])).not.toContain(code.slice(-20));
+});
+
+it('join without a code takes the new name and authtoken of a device', async () => {
+  const place = folder();
+  const device = joinAs(place, await inviteTo(gateway), 'cam');
+  await device.logged('remote API online');
+  await device.end();
+  const before = readFileSync(join(place, '.env'), 'utf8');
+  const [row] = gateway.store.devices.page(null, 1);
+  if (!row) throw new Error('no device');
+  await gateway.store.database.write(() =>
+    gateway.store.devices.update({ ...row, name: 'door', old_name: 'cam', generation: 2 }),
+  );
+  const renamed = start(place, ['join', '--no-service']);
+  expect(await renamed.logged('remote API online')).toMatchObject({
+    url: expect.stringContaining('//agent-door.site.'),
+  });
+  const tokenOf = (env: string) => /^NGROK_AUTHTOKEN=(.*)$/m.exec(env)?.[1];
+  const after = readFileSync(join(place, '.env'), 'utf8');
+  expect(tokenOf(after)).not.toBe(tokenOf(before));
+});
+
+it('join fails with a reason without a code, with a damaged one and with one that is used up', async () => {
+  const place = folder();
+  const run = (...args: string[]) => deviceAgent(['join', '--no-service', ...args], place);
+  expect(await run()).toMatchObject({ code: 2, stderr: expect.stringContaining('no code: ') });
+  expect(await run('join-abc')).toMatchObject({ code: 2, stderr: expect.stringContaining('incomplete or damaged') });
+  const code = await inviteTo(gateway, { expires_at: '2026-01-01T00:00:00Z' });
+  expect(await run(code)).toMatchObject({ code: 1, stderr: expect.stringContaining('ERR_GATEWAY_CODE_EXPIRED') });
+  expect(existsSync(join(place, '.env'))).toBe(false);
+});

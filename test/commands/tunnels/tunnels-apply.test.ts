@@ -1,0 +1,126 @@
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, it, onTestFinished } from 'vitest';
+import { AgentProcess, deviceAgent } from '../../support/agent-process.ts';
+import { makeFolder } from '../../support/temporary-folder.ts';
+
+const FILE = 'tunnels.yaml';
+const denying = `
+      on_http_request:
+        - actions:
+            - type: deny`;
+
+function setUp() {
+  const [folder, remove] = makeFolder();
+  onTestFinished(remove);
+  let env: Record<string, string> = { AGENT_PORT: '1' };
+  const write = (text: string) => writeFileSync(join(folder, FILE), text);
+  const apply = (...options: string[]) => deviceAgent(['tunnels', 'apply', FILE, ...options], folder, env);
+  const saved = () => {
+    const { tunnels } = JSON.parse(readFileSync(join(folder, 'data/tunnels.json'), 'utf8'));
+    return tunnels.map((tunnel: Record<string, unknown>) => [tunnel.domain, tunnel.forwards_to, tunnel.policy]);
+  };
+  const start = async (more: Record<string, string> = {}) => {
+    const agent = AgentProcess.start(folder, more);
+    onTestFinished(async () => void (await agent.end('SIGKILL')));
+    env = { AGENT_PORT: new URL(await agent.ready()).port };
+    return agent;
+  };
+  return { folder, write, apply, saved, start };
+}
+
+const two = `
+tunnels:
+  - domain: camera.localhost
+    forwards_to: 8001
+  - domain: web.localhost
+    forwards_to: localhost:8002
+    policy:${denying}
+`;
+
+it('tunnels apply creates, changes and prunes tunnels of a running agent, and repeats without changes', async () => {
+  const { write, apply, saved, start } = setUp();
+  await start();
+  write(two);
+  expect((await apply('--dry-run')).stdout).toMatch(
+    /^created .*\ncreated .*\n2 created \(dry run: nothing was changed\)\n$/,
+  );
+  expect(await apply()).toMatchObject({
+    code: 0,
+    stdout: 'created    camera.localhost\ncreated    web.localhost\n2 created\n',
+  });
+  expect((await apply()).stdout).toMatch(/\n2 unchanged\n$/);
+  write(two.replace('8001', '8003').replace('web.', 'new.'));
+  const kept = await apply();
+  expect(kept.stdout).toBe(
+    'changed    camera.localhost: forwards_to\ncreated    new.localhost\n1 created, 1 changed\n',
+  );
+  expect((await apply('--prune')).stdout).toMatch(/^deleted {4}web\.localhost\n/);
+  const policy = { on_http_request: [{ actions: [{ type: 'deny' }] }] };
+  expect(saved()).toEqual([
+    ['camera.localhost', 'localhost:8003', null],
+    ['new.localhost', 'localhost:8002', policy],
+  ]);
+});
+
+it('tunnels apply leaves a tunnel as it was when the change fails, and exits with 1', async () => {
+  const { write, apply, saved, start } = setUp();
+  await start();
+  write(two);
+  await apply();
+  const before = saved();
+  write(
+    two
+      .replace('8001', '8.8.8.8:80')
+      .replace('localhost:8002', 'localhost:8002\n    protocol: tls')
+      .replace(`    policy:${denying}\n`, ''),
+  );
+  const { code, stdout, stderr } = await apply('--json');
+  expect([code, stderr]).toEqual([1, expect.stringContaining('2 of 2 tunnels differ from tunnels.yaml')]);
+  expect(JSON.parse(stdout)).toEqual([
+    { domain: 'camera.localhost', result: 'failed', detail: expect.stringContaining('upstream not allowed') },
+    { domain: 'web.localhost', result: 'failed', detail: expect.stringContaining('cannot be changed') },
+  ]);
+  expect(saved()).toEqual(before);
+});
+
+it.each([
+  ['tunnels: [', 'not YAML'],
+  ['', 'a list called tunnels'],
+  ['tunnels:\n  - forwards_to: 1\n', 'domain: must be a hostname'],
+  ['tunnels:\n  - {domain: cam, forwards_to: 1}\n', 'give the whole hostname'],
+  ['tunnels:\n  - {domain: a.b, forwards_to: 1}\n  - {domain: a.b, forwards_to: 2}\n', 'declared more than once'],
+])('tunnels apply changes nothing when the file is %j', async (text, problem) => {
+  const { write, apply } = setUp();
+  write(text);
+  expect(await apply()).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining(problem) });
+});
+
+it('an agent applies the files of AGENT_TUNNELS_DIR at its start, and a broken file keeps no tunnel offline', {
+  timeout: 90_000,
+}, async () => {
+  const { folder, write, apply, saved, start } = setUp();
+  mkdirSync(join(folder, 'data'), { mode: 0o700 });
+  write(two);
+  expect((await apply()).stderr).toContain('no agent is running');
+  mkdirSync(join(folder, 'tunnels.d'));
+  const declared = join(folder, 'tunnels.d/10-camera.yaml');
+  writeFileSync(
+    declared,
+    'tunnels:\n  - {domain: camera.localhost, forwards_to: 8009}\n  - {domain: door.localhost, forwards_to: 8004}\n',
+  );
+  const env = { AGENT_TUNNELS_DIR: 'tunnels.d' };
+  const first = await start(env);
+  await first.logged('tunnel changed as declared');
+  await first.end();
+  const tunnels = [
+    ['camera.localhost', 'localhost:8009', null],
+    ['web.localhost', 'localhost:8002', expect.anything()],
+    ['door.localhost', 'localhost:8004', null],
+  ];
+  expect(saved()).toEqual(tunnels);
+  writeFileSync(declared, 'tunnels: nonsense');
+  const second = await start(env);
+  expect(await second.logged('declared tunnels not applied')).toMatchObject({ level: 'error' });
+  expect(saved()).toEqual(tunnels);
+});

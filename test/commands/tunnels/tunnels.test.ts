@@ -1,0 +1,209 @@
+import { spawn } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
+import { AgentProcess, CLI, deviceAgent } from '../../support/agent-process.ts';
+import { makeFolder } from '../../support/temporary-folder.ts';
+import { until } from '../../support/until.ts';
+
+const [folder, remove] = makeFolder();
+/** A process starts, and one that polls notices. */
+const PATIENT = { withinMs: 20_000, everyMs: 20 };
+const server = createServer().listen(0, '127.0.0.1');
+let upstream: string;
+let agent: AgentProcess;
+let api: string;
+let env: Record<string, string>;
+
+beforeAll(async () => {
+  agent = AgentProcess.start(folder);
+  upstream = String((server.address() as AddressInfo).port);
+  api = await agent.ready();
+  env = { AGENT_PORT: new URL(api).port };
+});
+beforeEach(async () => {
+  const items = (await (await fetch(`${api}/tunnels`)).json()) as { url_part: string }[];
+  for (const { url_part } of items) await fetch(`${api}/tunnels/${url_part}`, { method: 'DELETE' });
+});
+afterAll(async () => {
+  await agent.end();
+  server.close();
+  remove();
+});
+
+const tunnels = (...args: string[]) => deviceAgent(['tunnels', ...args], folder, env);
+
+it('tunnels without a tunnel shows how to start one', async () => {
+  expect(await tunnels()).toMatchObject({ code: 0, stdout: expect.stringContaining('tunnels start 8001'), stderr: '' });
+  expect(JSON.parse((await tunnels('--json')).stdout)).toEqual([]);
+});
+
+it('tunnels start prints the URL, or the response with --json', async () => {
+  const people = await tunnels('start', upstream, '--domain', 'one.localhost');
+  expect(people).toMatchObject({ code: 0, stderr: '' });
+  expect(people.stdout).toMatch(/^https:\/\/one\.localhost:\d+ -> localhost:\d+\n$/);
+  const scripts = await tunnels('start', '127.0.0.1:8002', '-d', 'two-is-longer.localhost', '--json');
+  expect(JSON.parse(scripts.stdout)).toMatchObject({ domain: 'two-is-longer.localhost', policy: null });
+});
+
+it('tunnels start warns when nothing answers at the upstream', async () => {
+  const { code, stderr } = await tunnels('start', '1', '-d', 'one.localhost');
+  expect(code).toBe(0);
+  expect(stderr).toMatch(/^device-agent: warning: nothing answers at localhost:1 \(connect ECONNREFUSED .*\n$/);
+});
+
+it('tunnels list prints an aligned table with states, or JSON', async () => {
+  await tunnels('start', upstream, '-d', 'one.localhost');
+  await tunnels('start', '1', '-d', 'two-is-longer.localhost');
+  const [head = '', ...rows] = (await tunnels('list')).stdout.trimEnd().split('\n');
+  expect(head.split(/ {2,}/)).toEqual(['NAME', 'STATE', 'URL', 'FORWARDS TO', 'UPSTREAM', 'REQUESTS', 'LAST']);
+  expect(rows[0]).toMatch(/^one +online +.* +answers +\S+ +\S+$/);
+  expect(rows[1]).toMatch(/^two-is-longer +degraded +.* +refused for \d+ s +\S+ +\S+$/);
+  expect(rows.map((row) => row.split(/ {2,}/)[0])).toEqual(['one', 'two-is-longer']);
+  expect(new Set([head.indexOf('URL'), ...rows.map((row) => row.indexOf('https://'))]).size).toBe(1);
+  const items = JSON.parse((await tunnels('list', '--json')).stdout);
+  expect(items.map((item: { url_part: string }) => item.url_part)).toEqual(['one', 'two-is-longer']);
+});
+
+it('tunnels ls and rm are short for list and delete', async () => {
+  await tunnels('start', '8001', '-d', 'one.localhost');
+  expect((await tunnels('ls')).stdout).toContain('one.localhost');
+  expect(await tunnels('rm', 'one')).toMatchObject({ code: 0, stderr: '' });
+  expect((await tunnels('ls')).stdout).not.toContain('one.localhost');
+});
+
+it('tunnels list --watch prints again, and says so when the agent stops answering', async () => {
+  const [other, removeOther] = makeFolder();
+  onTestFinished(removeOther);
+  const watched = AgentProcess.start(other);
+  const { port } = new URL(await watched.ready());
+  const child = spawn(process.execPath, [CLI, 'tunnels', '--watch'], {
+    cwd: other,
+    env: { PATH: process.env.PATH, AGENT_PORT: port },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  onTestFinished(() => void child.kill('SIGKILL'));
+  let output = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    output += text;
+  });
+  await until(() => output.includes('No tunnels.'), 'the first answer', PATIENT);
+  await watched.end('SIGKILL');
+  await until(() => /No answer for \d+ s: no agent answers/.test(output), 'the loss shown', PATIENT);
+});
+
+it('tunnels show prints a tunnel and its state', async () => {
+  await tunnels('start', upstream, '-d', 'one.localhost');
+  const { code, stdout } = await tunnels('show', 'one');
+  expect(code).toBe(0);
+  expect(stdout).toMatch(/^Status: +online since /m);
+  expect(stdout).toMatch(/^Forwards to: localhost:\d+ \(http\)$/m);
+  expect(stdout).toMatch(/^Upstream: +answers since /m);
+  expect(JSON.parse((await tunnels('show', 'one.localhost', '--json')).stdout)).toMatchObject({ status: 'online' });
+});
+
+it.each([
+  [[], 'tunels', 'tunnels'],
+  [['tunnels'], 'lst', 'list'],
+  [['gateway'], 'bakup', 'backup'],
+])('a misspelt command names the one that was meant and the help: %j %s', async (before, misspelt, meant) => {
+  const help = [...['device-agent', ...before], '--help'].join(' ');
+  expect(await deviceAgent([...before, misspelt], folder, env)).toEqual({
+    code: 2,
+    stdout: '',
+    stderr: `error: unknown command '${misspelt}'\n(Did you mean ${meant}?)\n(run ${help} for usage)\n`,
+  });
+});
+
+it('an unknown option names the help of the program, and the option that was meant', async () => {
+  const { code, stderr } = await deviceAgent(['--frobnicate'], folder, env);
+  expect([code, stderr]).toEqual([2, "error: unknown option '--frobnicate'\n(run device-agent --help for usage)\n"]);
+  expect((await tunnels('--wacth')).stderr).toContain("unknown option '--wacth'\n(Did you mean --watch?)");
+  expect((await tunnels('start', '8001', '--domian', 'a')).stderr).toContain('(Did you mean --domain?)');
+});
+
+it('http, tcp and tls are short for tunnels start', async () => {
+  expect((await deviceAgent(['http', upstream, '-d', 'one.localhost'], folder, env)).stdout).toMatch(/^https:\/\/one/);
+  expect((await deviceAgent(['tcp', upstream], folder, env)).stdout).toMatch(/^tcp:\/\/localhost:\d+ -> localhost/);
+  expect((await deviceAgent(['tls', upstream, '-d', 'two.localhost'], folder, env)).stdout).toMatch(/^tls:\/\/two/);
+});
+
+it('status prints what works, or each problem with its remedy, and exits with 0 or 1', async () => {
+  const status = (...args: string[]) => deviceAgent(['status', ...args], folder, env);
+  await tunnels('start', upstream, '-d', 'one.localhost');
+  const good = await status();
+  expect(good).toMatchObject({ code: 0, stderr: '' });
+  expect(good.stdout).toMatch(/^Session +online for \d+ s, 127\.0\.0\.1:\d+$/m);
+  expect(good.stdout).toMatch(/^Tunnels +1: 1 online$/m);
+  expect(good.stdout).toContain('Everything works.');
+  await tunnels('start', '1', '-d', 'two.localhost');
+  const bad = await status();
+  expect(bad.code).toBe(1);
+  expect(bad.stdout).toMatch(
+    /^✖ https:\/\/two\.localhost:\d+ is degraded: upstream localhost:1 refuses .*\n {2}→ start the/m,
+  );
+  const { ok, session, problems, page } = JSON.parse((await status('--json')).stdout);
+  expect({ ok, state: session.state, page }).toEqual({ ok: false, state: 'online', page: `${api}/` });
+  expect(problems).toEqual([{ problem: expect.stringContaining('two.localhost'), remedy: expect.any(String) }]);
+  const none = await deviceAgent(['status'], folder, { AGENT_PORT: '1' });
+  expect(none).toMatchObject({ code: 3, stdout: '', stderr: expect.stringContaining('no agent answers') });
+});
+
+it('logs says where the log is when there is no service', async () => {
+  const { code, stderr } = await deviceAgent(['logs'], folder, env);
+  expect([code, stderr]).toEqual([4, expect.stringContaining('writes its log to standard output')]);
+});
+
+it('tunnels start --policy reads YAML', async () => {
+  writeFileSync(join(folder, 'deny.yaml'), 'on_http_request:\n  - actions:\n      - type: deny\n');
+  expect((await tunnels('start', upstream, '-d', 'yaml.localhost', '--policy', 'deny.yaml')).code).toBe(0);
+  expect((await tunnels('show', 'yaml')).stdout).toContain('"type":"deny"');
+});
+
+it('tunnels start --policy sends the policy of a file', async () => {
+  writeFileSync(join(folder, 'deny.json'), '{"inbound":[{"name":"no","actions":[{"type":"deny"}]}]}');
+  expect((await tunnels('start', '8001', '-d', 'denied.localhost', '--policy', 'deny.json')).code).toBe(0);
+  expect((await tunnels('show', 'denied')).stdout).toContain('"type":"deny"');
+});
+
+it('tunnels start exits with 2 for an unusable policy file', async () => {
+  writeFileSync(join(folder, 'broken.json'), '{');
+  for (const file of ['broken.json', 'missing.json']) {
+    const { code, stderr } = await tunnels('start', '8001', '--policy', file);
+    expect([code, stderr]).toEqual([2, expect.stringContaining(file)]);
+  }
+});
+
+it('tunnels start exits with 1 and prints the reasons when the agent refuses', async () => {
+  await tunnels('start', '8001', '-d', 'one.localhost');
+  const taken = await tunnels('start', '8001', '-d', 'one.localhost');
+  expect(taken).toMatchObject({ code: 1, stdout: '' });
+  expect(taken.stderr).toMatch(
+    /^device-agent: domain in use: .* uses one\.localhost; .*\(ERR_AGENT_DOMAIN_IN_USE\)\n$/,
+  );
+  const invalid = await tunnels('start', 'http://', '-d', 'bad_name', '-p', 'udp');
+  expect(invalid.code).toBe(1);
+  expect(invalid.stderr).toMatch(/^device-agent: protocol: .*\n {2}forwards_to: .*\n {2}domain: .*\n$/);
+  // The reason is not repeated.
+  expect((await tunnels('start', '99999')).stderr).toMatch(/^device-agent: forwards_to: .*_INVALID_REQUEST\)\n$/);
+  const unreserved = await tunnels('start', '8001', '-d', 'cam.example.com');
+  expect(unreserved.stderr).toMatch(/cam\.example\.com is not reserved; names below localhost need no .*ERR_NGROK_319/);
+  expect((await tunnels('start', '22', '-p', 'tcp', '-d', 'localhost:22')).stderr).toContain('ERR_NGROK_307');
+});
+
+it('tunnels delete prints nothing, and exits with 4 when the tunnel does not exist', async () => {
+  await tunnels('start', '8001', '-d', 'one.localhost');
+  expect(await tunnels('delete', 'one')).toEqual({ code: 0, stdout: '', stderr: '' });
+  for (const command of ['delete', 'show']) {
+    const { code, stderr } = await tunnels(command, 'one');
+    expect([code, stderr]).toEqual([4, expect.stringMatching(/^device-agent: .*one.*\n$/)]);
+  }
+});
+
+it('tunnels exits with 3 when no agent answers, also at a port that browsers block', async () => {
+  const { code, stderr } = await deviceAgent(['tunnels'], folder, { AGENT_PORT: '1' });
+  expect(code).toBe(3);
+  expect(stderr).toContain('ECONNREFUSED');
+  expect(stderr).toMatch(/^device-agent: no agent answers at http:\/\/127\.0\.0\.1:1: .*device-agent run\n$/);
+});

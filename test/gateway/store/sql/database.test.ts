@@ -1,0 +1,83 @@
+import { readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { Database } from '../../../../src/gateway/store/sql/database.ts';
+import { OperatorError } from '../../../../src/lib/errors.ts';
+import { INSERT, names, scratchDatabase } from './scratch-database.ts';
+
+let folder: string;
+let file: string;
+let database: Database;
+beforeEach(() => {
+  ({ folder, file, database } = scratchDatabase());
+});
+
+describe('the database file', () => {
+  it('is readable only by its owner', async () => {
+    await database.write(() => database.run(INSERT, ['a']));
+    for (const name of [file, `${file}-wal`]) expect(statSync(name).mode & 0o077).toBe(0);
+  });
+
+  it('enforces foreign keys', async () => {
+    const sql = "INSERT INTO credentials (id, created_at, owner_id, acl, secret_hash) VALUES ('c', '', 'x', '[]', ?)";
+    await expect(database.write(() => database.run(sql, [Buffer.of(1)]))).rejects.toThrow(/FOREIGN KEY/);
+  });
+
+  it('from a newer version is refused and left unchanged', () => {
+    database.close();
+    const engine = Database.open(file);
+    engine.all('PRAGMA user_version = 999');
+    engine.close();
+    expect(() => Database.open(file)).toThrow(OperatorError);
+    expect(() => Database.open(file)).toThrow(/newer version/);
+  });
+
+  it('that is not a database is refused with its name and advice', () => {
+    const other = join(folder, 'other.db');
+    writeFileSync(other, 'something else entirely'.repeat(100));
+    expect(() => Database.open(other)).toThrow(/other\.db is damaged .* backup/);
+    expect(readFileSync(other, 'utf8')).toContain('something else');
+  });
+
+  it('that is damaged is refused with its name and advice', async () => {
+    await Promise.all(Array.from({ length: 500 }, (_, i) => database.write(() => database.run(INSERT, [`n${i}`]))));
+    const torn = join(folder, 'torn.db');
+    database.backup(torn);
+    truncateSync(torn, statSync(torn).size - 2 * 4096);
+    expect(() => Database.open(torn)).toThrow(/torn\.db is damaged .* backup/);
+  });
+
+  it('in a missing folder is an operator error', () => {
+    expect(() => Database.open(join(folder, 'nowhere', 'x.db'))).toThrow(OperatorError);
+  });
+
+  it('can be used by two processes', async () => {
+    const second = Database.open(file);
+    await second.write(() => second.run(INSERT, ['other']));
+    await database.write(() => database.run(INSERT, ['own']));
+    expect(names(database)).toEqual(['other', 'own']);
+    second.close();
+  });
+});
+
+describe('a backup', () => {
+  it('is a complete database, taken during writes', async () => {
+    const backup = join(folder, 'backup.db');
+    const writes = Array.from({ length: 300 }, (_, i) => database.write(() => database.run(INSERT, [`n${i}`])));
+    await writes[0];
+    database.backup(backup);
+    await Promise.all(writes);
+    const copy = Database.open(backup);
+    expect(copy.problems()).toEqual([]);
+    expect(names(copy).length).toBeGreaterThan(0);
+    copy.close();
+    expect(statSync(backup).mode & 0o077).toBe(0);
+  });
+
+  it('never overwrites a file', () => {
+    const there = join(folder, 'there');
+    writeFileSync(there, 'precious');
+    expect(() => database.backup(there)).toThrow(/already exists/);
+    expect(readFileSync(there, 'utf8')).toBe('precious');
+  });
+});

@@ -1,0 +1,77 @@
+import { afterAll, describe, expect, it } from 'vitest';
+import { unless } from '../support/requirements.ts';
+import { SystemdMachine } from '../support/systemd-machine.ts';
+
+const booted = await SystemdMachine.boot();
+const NO_SYSTEMD_MACHINE = booted === null ? 'root, systemd and namespaces are required' : null;
+const CA = '/var/lib/device-agent-gateway/gateway/ca.pem';
+const GATEWAY_SETTINGS =
+  'GATEWAY_DOMAIN=gateway.example.com\nGATEWAY_HTTPS_PORT=443\nGATEWAY_HTTP_PORT=80\nGATEWAY_ACME_DIRECTORY=local\n';
+/** Instead of DNS: the machine has no network. */
+const HOSTS = ['connect', 'api', 'agent-cabinet-7.sitea', 'camera-cabinet-7.sitea', 'agent-cabinet-8.sitea']
+  .map((name) => `127.0.0.1 ${name.includes('sitea') ? `${name}.example.com` : `${name}.gateway.example.com`}\n`)
+  .join('');
+
+describe('a device that joins with the service', {
+  timeout: 120_000,
+  shuffle: false,
+  ...unless(NO_SYSTEMD_MACHINE),
+}, () => {
+  const machine = booted as SystemdMachine;
+  const curl = (url: string) => machine.run('curl', '-sS', '--cacert', CA, url);
+  afterAll(() => booted?.end());
+  let code: string;
+
+  it('gateway invite prints a code on the machine of the gateway', async () => {
+    await machine.write('/etc/hosts', `127.0.0.1 localhost\n${HOSTS}`);
+    await machine.write('/etc/nsswitch.conf', 'hosts: files\n');
+    // A resolver that cannot be reached takes its time.
+    await machine.run('rm', '-f', '/etc/resolv.conf');
+    await machine.write('/etc/device-agent-gateway/settings.env', GATEWAY_SETTINGS);
+    await machine.deviceAgent('service', 'install', '--gateway');
+    const invited = await machine.deviceAgent('gateway', 'invite', '--site', '*.sitea.example.com', '--uses', '50');
+    expect(invited.code).toBe(0);
+    code = /device-agent join (\S+)/.exec(invited.stdout)?.[1] ?? '';
+  });
+
+  it('join installs the service, waits until it is online and prints its URL; a client reaches a tunnel', async () => {
+    const began = performance.now();
+    const joined = await machine.deviceAgent('join', code, '--name', 'cabinet-7');
+    expect([joined.code, joined.stderr]).toEqual([0, '']);
+    expect(joined.stdout).toMatch(/^online: https:\/\/agent-cabinet-7\.sitea\.example\.com$/m);
+    process.stdout.write(
+      `  measured: join with a service, until online: ${Math.round(performance.now() - began)} ms\n`,
+    );
+    const { stdout: modes } = await machine.run(
+      'stat',
+      '-c',
+      '%a %U:%G %n',
+      '/etc/device-agent/authtoken',
+      '/etc/device-agent/enrolment.json',
+      '/etc/device-agent/settings.env',
+    );
+    expect(modes).toBe(
+      '600 root:root /etc/device-agent/authtoken\n600 root:root /etc/device-agent/enrolment.json\n640 root:device-agent /etc/device-agent/settings.env\n',
+    );
+    expect((await curl('https://agent-cabinet-7.sitea.example.com/healthz')).stdout).toContain('alive');
+    const started = await machine.deviceAgent('tunnels', 'start', '8001', '-d', 'camera', '--json');
+    expect(JSON.parse(started.stdout)).toMatchObject({ domain: 'camera-cabinet-7.sitea.example.com' });
+  });
+
+  it('join without a code keeps the device, and takes the new name that it got on the gateway', async () => {
+    await machine.deviceAgent('gateway', 'devices', 'rename', 'cabinet-7', 'cabinet-8');
+    const again = await machine.deviceAgent('join');
+    expect(again.stdout).toMatch(/^online: https:\/\/agent-cabinet-8\.sitea\.example\.com$/m);
+    const listed = JSON.parse((await machine.deviceAgent('gateway', 'devices', '--json')).stdout);
+    expect(listed).toMatchObject([{ name: 'cabinet-8', status: 'enrolled', online_since: expect.any(String) }]);
+  });
+
+  it('a service with AGENT_JOIN_CODE joins at its first start', async () => {
+    await machine.deviceAgent('service', 'uninstall', '--purge', '--yes');
+    await machine.write('/etc/device-agent/settings.env', `AGENT_JOIN_CODE=${code}\nAGENT_NAME=cabinet-9\n`);
+    const installed = await machine.deviceAgent('service', 'install');
+    expect(installed.stdout).toMatch(/device-agent is running/);
+    const listed = JSON.parse((await machine.deviceAgent('gateway', 'devices', '--json')).stdout);
+    expect(listed.map(({ name }: { name: string }) => name).sort()).toEqual(['cabinet-8', 'cabinet-9']);
+  });
+});

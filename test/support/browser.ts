@@ -1,0 +1,74 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
+import { onTestFinished } from 'vitest';
+import type { Missing } from './requirements.ts';
+
+const PATHS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
+const found = process.env.CHROMIUM ?? PATHS.find((path) => existsSync(path));
+
+export const NO_CHROMIUM: Missing = found === undefined ? 'chromium is not installed' : null;
+
+/** Starts Chromium; tests of a file share it. Close it after the last one. */
+export function launchBrowser(): Promise<Browser> {
+  // Root may not use the sandbox, and the pages are our own.
+  return chromium.launch({ executablePath: found ?? '', args: ['--no-sandbox'] });
+}
+
+/** A page in a fresh profile, and what went wrong on it. */
+export interface WatchedPage {
+  page: Page;
+  /** Violations of the content security policy, uncaught errors, dialogs, and requests to other hosts. */
+  troubles: string[];
+}
+
+/** Opens a page for one test, and watches it from its first request on. */
+export async function openPage(
+  browser: Browser,
+  url: string,
+  options: BrowserContextOptions = {},
+): Promise<WatchedPage> {
+  const context = await browser.newContext({ ignoreHTTPSErrors: true, reducedMotion: 'reduce', ...options });
+  onTestFinished(() => context.close());
+  const page = await context.newPage();
+  const troubles: string[] = [];
+  page.on('pageerror', (error) => troubles.push(`uncaught: ${error.message}`));
+  page.on('dialog', (dialog) => {
+    troubles.push(`dialog: ${dialog.message()}`);
+    void dialog.dismiss();
+  });
+  page.on('console', (message) => {
+    if (/content security policy|trusted/i.test(message.text())) troubles.push(message.text());
+  });
+  page.on('request', (request) => {
+    const { host, protocol } = new URL(request.url());
+    if (protocol.startsWith('http') && host !== new URL(url).host) troubles.push(`request to ${host}`);
+  });
+  page.setDefaultTimeout(15_000);
+  await page.goto(url);
+  return { page, troubles };
+}
+
+const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
+
+/** The accessibility problems of a page that axe-core calls serious or critical. */
+export async function seriousProblems(page: Page): Promise<string[]> {
+  const isLoaded = await page.evaluate('typeof axe !== "undefined"');
+  if (!isLoaded) await page.evaluate(readAxe());
+  const violations = (await page.evaluate('axe.run().then((result) => result.violations)')) as {
+    id: string;
+    impact: string;
+    nodes: { html: string; failureSummary: string }[];
+  }[];
+  return violations
+    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .flatMap(({ id, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`));
+}
+
+let axe: string | null = null;
+
+/** Not by a script element, which the content security policy blocks. */
+function readAxe(): string {
+  axe ??= readFileSync(AXE, 'utf8');
+  return axe;
+}

@@ -1,0 +1,35 @@
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { defineConfig } from 'vite';
+import { billOfMaterials } from './packaging/bill-of-materials.ts';
+import { compressedCopies } from './packaging/compressed-copies.ts';
+import { thirdPartyLicenses } from './packaging/third-party-licenses.ts';
+
+const root = import.meta.dirname;
+const here = join(root, 'src/web');
+/** Each folder with an index.html is a page; what pages share becomes a file of its own. */
+const pages = readdirSync(here)
+  .map((name) => [name, join(here, name, 'index.html')] as const)
+  .filter(([, page]) => existsSync(page));
+
+export default defineConfig({
+  root: here,
+  base: '/',
+  publicDir: false,
+  logLevel: 'warn',
+  build: {
+    outDir: join(root, 'dist/web'),
+    emptyOutDir: true,
+    target: 'es2022',
+    // The content security policy allows nothing inline.
+    assetsInlineLimit: 0,
+    // All browsers of the target preload modules.
+    modulePreload: { polyfill: false },
+    reportCompressedSize: false,
+    rolldownOptions: {
+      input: Object.fromEntries(pages),
+      output: { entryFileNames: 'assets/[name]-[hash].js', chunkFileNames: 'assets/[name]-[hash].js' },
+    },
+  },
+  plugins: [thirdPartyLicenses(root), billOfMaterials(root, 'bundled'), compressedCopies()],
+});
