@@ -27,7 +27,8 @@ export class UpstreamStream implements ChannelReceiver {
   #socket: Socket | null = null;
   /** Bytes for the upstream until it is connected. */
   #early: Buffer[] = [];
-  #answered = false;
+  /** Whether data beyond the header was credited. */
+  #accepted = false;
   #ended = false;
   #closed = false;
   readonly #traffic: ConnectionTraffic | undefined;
@@ -39,7 +40,7 @@ export class UpstreamStream implements ChannelReceiver {
   ) {
     this.#traffic = traffic;
     this.#onClosed = onClosed;
-    // The credit tells the gateway that the stream was accepted, so that it opens further ones.
+    // Tells the gateway that the stream was taken, so that it opens further ones.
     channel.acknowledge();
     channel.pause();
     connecting.then(
@@ -50,9 +51,15 @@ export class UpstreamStream implements ChannelReceiver {
 
   onData(payload: Buffer): void {
     this.#traffic?.fromClient(payload);
-    if (!this.#answered) this.channel.acknowledge();
+    if (!this.#accepted) this.#accept();
     if (this.#socket === null) this.#early.push(payload);
     else if (!this.#socket.write(payload)) this.channel.pause();
+  }
+
+  /** Tells the gateway that the stream is read, however late the upstream answers. */
+  #accept(): void {
+    this.#accepted = true;
+    this.channel.acknowledge();
   }
 
   onEnd(): void {
@@ -82,7 +89,7 @@ export class UpstreamStream implements ChannelReceiver {
     const { channel } = this;
     this.#socket = socket;
     socket.on('data', (chunk: Buffer) => {
-      this.#answered = true;
+      this.#accepted = true;
       this.#traffic?.toClient(chunk);
       if (!channel.write(chunk)) socket.pause();
     });
