@@ -65,11 +65,10 @@ export async function benchWan(options: LinkOptions): Promise<void> {
     return ms(p99);
   };
 
-  const rows = ways.map((way) => [way.label]);
-  for (const figure of Object.values(columns)) {
-    for (const [at, way] of ways.entries()) rows[at]?.push(await figure(way));
-  }
-  section(titleOf(options), [['', ...Object.keys(columns)], ...rows]);
+  const rows = ways.filter(({ label }) => isWanted(label, 'BENCH_ROWS')).map((way) => ({ way, cells: [way.label] }));
+  const figures = Object.entries(columns).filter(([title]) => isWanted(title, 'BENCH_COLUMNS'));
+  for (const [, figure] of figures) for (const { way, cells } of rows) cells.push(await figure(way));
+  section(titleOf(options), [['', ...figures.map(([title]) => title)], ...rows.map(({ cells }) => cells)]);
   await stop();
   await upstream.stop();
   await link.stop();
@@ -105,6 +104,11 @@ interface GatewayProcess {
   authtoken: string;
   caFile: string;
   httpsPort: number;
+}
+
+/** Whether a row or column has one of the texts in the variable, separated by commas; all have when it is not set. */
+function isWanted(title: string, variable: string): boolean {
+  return (process.env[variable] ?? '').split(',').some((text) => title.includes(text));
 }
 
 function titleOf({ delay, rate, loss }: LinkOptions): string {
