@@ -1,6 +1,7 @@
 import { existsSync, readdirSync } from 'node:fs';
-import { defineConfig, type Plugin, type RolldownOptions } from 'rolldown';
+import { defineConfig, type RolldownOptions } from 'rolldown';
 import { billOfMaterials } from './packaging/bill-of-materials.ts';
+import { latinChunks, smallerModules } from './packaging/smaller-modules.ts';
 import { thirdPartyLicenses } from './packaging/third-party-licenses.ts';
 
 /**
@@ -9,7 +10,7 @@ import { thirdPartyLicenses } from './packaging/third-party-licenses.ts';
  * package.json's dependencies: a device fetches nothing twice.
  */
 const options: RolldownOptions = {
-  plugins: [crawlerPatterns()],
+  plugins: [smallerModules(), latinChunks()],
   platform: 'node',
   external: ['@ngrok/ngrok', 'libsql'],
   transform: { target: 'node20' },
@@ -21,22 +22,13 @@ const program: RolldownOptions = {
   ...options,
   input: { cli: 'src/cli.ts', 'management/public': 'src/management/public.ts' },
   output: { ...output, dir: 'dist' },
-  plugins: [crawlerPatterns(), thirdPartyLicenses(import.meta.dirname), billOfMaterials(import.meta.dirname)],
+  plugins: [
+    smallerModules(),
+    latinChunks(),
+    thirdPartyLicenses(import.meta.dirname),
+    billOfMaterials(import.meta.dirname),
+  ],
 };
-
-/** Keeps what crawlers.ts reads of the list of crawlers: 80 KB of 650. */
-function crawlerPatterns(): Plugin {
-  return {
-    name: 'crawler-patterns',
-    transform: {
-      filter: { id: /crawler-user-agents\.json$/ },
-      handler: (json) => {
-        const list: { pattern: string; tags?: string[] }[] = JSON.parse(json);
-        return { code: JSON.stringify(list.map(({ pattern, tags }) => ({ pattern, tags }))), moduleType: 'json' };
-      },
-    },
-  };
-}
 
 /** What developers run; a container image is built without it. */
 function tools(): RolldownOptions[] {

@@ -15,6 +15,7 @@ const SOURCES = [
   'packaging/bill-of-materials.ts',
   'packaging/bundled-packages.ts',
   'packaging/compressed-copies.ts',
+  'packaging/smaller-modules.ts',
   'packaging/third-party-licenses.ts',
   'test/faults/fleet-agents.ts',
   'test/faults/gateway-writer.ts',
