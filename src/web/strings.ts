@@ -10,6 +10,11 @@ export const shared = {
   cancel: 'Cancel',
   showQr: 'QR code',
   qrTitle: (what: string) => `QR code: ${what}`,
+  loading: 'Loading…',
+  skipToContent: 'Skip to content',
+  signOut: 'Sign out',
+  signOutHere: 'Sign out here',
+  signOutEverywhere: 'Sign out everywhere',
   working: 'Working…',
   openInNewTab: 'opens in a new tab',
   now: 'just now',
@@ -29,28 +34,24 @@ export const shared = {
 /** Texts of the device's page. */
 export const device = {
   title: 'Device agent',
-  loading: 'Loading…',
-  skipToContent: 'Skip to content',
   version: (version: string) => `version ${version}`,
   menu: {
     label: 'Device',
     doctor: 'Diagnose',
-    signOut: 'Sign out',
-    signOutHere: 'Sign out here',
-    signOutEverywhere: 'Sign out everywhere',
   },
   signIn: {
     title: 'Sign in',
     intro:
       'Enter the API token of this device. Browsers that are signed in stay so until 30 days after their last visit.',
-    token: 'API token',
-    whereToken: 'On the device, it is in the file api-token in the data folder.',
+    credential: 'API token',
+    where: 'On the device, it is in the file api-token in the data folder.',
     whereLink: 'To sign in without typing, run this on the device and open the link or scan the QR code:',
     command: 'device-agent page',
     submit: 'Sign in',
-    byLink: 'Signing in…',
-    insecureTitle: 'No secure connection',
-    insecure:
+  },
+  insecure: {
+    title: 'No secure connection',
+    detail:
       'This address has no TLS, so the page could not keep your session secret. Open the page at the domain of the agent (AGENT_DOMAIN), or on the device itself.',
   },
   state: {

@@ -1,29 +1,44 @@
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { device, shared } from '../strings.ts';
+import { AccountMenu } from '../ui/account-menu.tsx';
 import { ButtonLink } from '../ui/button.tsx';
 import { PulseIcon } from '../ui/icons.tsx';
 import { LiveBadge, StaleNotice } from '../ui/live-badge.tsx';
 import { goHome, linkTo, route } from '../ui/router.ts';
-import { AccountMenu } from './account-menu.tsx';
+import { Gate, SignInForm } from '../ui/sign-in-form.tsx';
 import { Doctor } from './doctor.tsx';
 import { LogSection } from './log-section.tsx';
 import { type DeviceModel, openModel } from './model.ts';
-import { currentAccess } from './session.ts';
-import { Insecure, SignIn } from './sign-in.tsx';
+import { session } from './session.ts';
 import { StartTunnel } from './start-tunnel.tsx';
 import { StateCard } from './state-card.tsx';
 import { TunnelDialogs } from './tunnel-dialogs.tsx';
 import { TunnelList } from './tunnel-list.tsx';
 
 export function App(): JSX.Element {
-  switch (currentAccess.value) {
-    case 'unknown':
-      return <p class="loading">{device.loading}</p>;
+  switch (session.access.value?.access) {
+    case undefined:
+      return <p class="loading">{shared.loading}</p>;
     case 'sign-in':
-      return <SignIn />;
+      return (
+        <Gate title={device.title}>
+          <SignInForm
+            text={device.signIn}
+            problem={session.problem.value}
+            signIn={(token) => session.signIn({ token })}
+          />
+        </Gate>
+      );
     case 'insecure':
-      return <Insecure />;
+      return (
+        <Gate title={device.title}>
+          <div class="card">
+            <h2>{device.insecure.title}</h2>
+            <p>{device.insecure.detail}</p>
+          </div>
+        </Gate>
+      );
     default:
       return <Device />;
   }
@@ -36,7 +51,7 @@ function Device(): JSX.Element {
   return (
     <>
       <button type="button" class="button skip" onClick={() => document.getElementById('content')?.focus()}>
-        {device.skipToContent}
+        {shared.skipToContent}
       </button>
       <header class="top">
         <h1>{device.title}</h1>
@@ -46,7 +61,7 @@ function Device(): JSX.Element {
             <PulseIcon />
             {device.menu.doctor}
           </ButtonLink>
-          {currentAccess.value === 'signed-in' && <AccountMenu />}
+          {session.access.value?.access === 'signed-in' && <AccountMenu session={session} />}
         </nav>
       </header>
       <StaleNotice connection={model.connection} />

@@ -2,7 +2,7 @@ import { computed, type ReadonlySignal, signal } from '@preact/signals';
 import type { FeedChange, FeedSnapshot, FeedTunnel } from '../../agent/api/page/feed.ts';
 import type { TailLine } from '../../lib/log/log-tail.ts';
 import { connectLive, type LiveConnection } from '../ui/live-connection.ts';
-import { currentAccess, refreshAccess } from './session.ts';
+import { session } from './session.ts';
 
 type Status = FeedSnapshot['status'];
 
@@ -54,8 +54,9 @@ export function openModel(): DeviceModel {
     },
     shouldRetry: async () => {
       // Signed out meanwhile, here or on another device: the page shows how to sign in, and opens a feed of its own then.
-      await refreshAccess();
-      return currentAccess.value === 'open' || currentAccess.value === 'signed-in';
+      await session.refresh();
+      const access = session.access.value?.access;
+      return access === 'open' || access === 'signed-in';
     },
   });
   return { connection, status, tunnels: computed(() => [...byId.value.values()]), log, started };

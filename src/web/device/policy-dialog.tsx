@@ -46,7 +46,7 @@ export function PolicyDialog({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
     <Dialog title={text.title(tunnel.url_part)} onClose={goHome} wide>
       {problem.value && <ProblemNotice title={text.failed} problem={problem.value} />}
       {!tunnel.own_policy && <p class="hint">{text.isDefault}</p>}
-      {ready.value ? <PolicyEditor draft={draft} /> : <p class="with-spinner">{device.loading}</p>}
+      {ready.value ? <PolicyEditor draft={draft} /> : <p class="with-spinner">{shared.loading}</p>}
       <p class="hint">{text.reopens}</p>
       <div class="dialog-actions">
         {tunnel.own_policy && <Button onClick={() => void save(async () => null, true)}>{text.useDefault}</Button>}

@@ -1,10 +1,11 @@
 import { useComputed } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { Button } from '../ui/button.tsx';
-import { SignOutIcon } from '../ui/icons.tsx';
+import { shared } from '../strings.ts';
+import { AccountMenu } from '../ui/account-menu.tsx';
 import { LiveBadge, StaleNotice } from '../ui/live-badge.tsx';
 import { linkTo, route } from '../ui/router.ts';
+import { Gate, SignInForm } from '../ui/sign-in-form.tsx';
 import { type LiveFigures, openFigures } from './live-figures.ts';
 import { Overview } from './overview.tsx';
 import type { SectionName } from './section.ts';
@@ -14,8 +15,7 @@ import { devicesSection } from './sections/devices.tsx';
 import { domainsSection } from './sections/domains.tsx';
 import { agentsSection, endpointsSection } from './sections/online.tsx';
 import { apiKeysSection, authtokensSection } from './sections/tokens.tsx';
-import { currentAccess, signOut } from './session.ts';
-import { SignIn } from './sign-in.tsx';
+import { session } from './session.ts';
 import { gateway } from './strings.ts';
 
 type ViewName = keyof typeof gateway.sections;
@@ -32,9 +32,21 @@ const VIEWS: Record<SectionName, (props: Stamp) => JSX.Element> = {
 };
 
 export function App(): JSX.Element {
-  const access = currentAccess.value;
-  if (access === null) return <p class="loading">{gateway.loading}</p>;
+  const access = session.access.value;
+  if (access === null) return <p class="loading">{shared.loading}</p>;
   return access.holder === null ? <SignIn /> : <Dashboard holder={access.holder} />;
+}
+
+function SignIn(): JSX.Element {
+  return (
+    <Gate title={gateway.title}>
+      <SignInForm
+        text={gateway.signIn}
+        problem={session.problem.value}
+        signIn={(api_key) => session.signIn({ api_key })}
+      />
+    </Gate>
+  );
 }
 
 function Dashboard({ holder }: { holder: string }): JSX.Element {
@@ -43,12 +55,14 @@ function Dashboard({ holder }: { holder: string }): JSX.Element {
   return (
     <>
       <button type="button" class="button skip" onClick={() => document.getElementById('content')?.focus()}>
-        {gateway.skipToContent}
+        {shared.skipToContent}
       </button>
       <header class="top">
         <h1>{gateway.title}</h1>
         <LiveBadge connection={live.connection} />
-        <AccountMenu holder={holder} />
+        <AccountMenu session={session}>
+          <p class="hint">{gateway.menu.signedInAs(holder)}</p>
+        </AccountMenu>
       </header>
       <Navigation />
       <StaleNotice connection={live.connection} />
@@ -91,26 +105,5 @@ function Navigation(): JSX.Element {
         </a>
       ))}
     </nav>
-  );
-}
-
-function AccountMenu({ holder }: { holder: string }): JSX.Element {
-  const text = gateway.menu;
-  return (
-    <details class="menu account">
-      <summary class="button quiet">
-        <SignOutIcon />
-        {text.signOut}
-      </summary>
-      <div class="menu-items">
-        <p class="hint">{text.signedInAs(holder)}</p>
-        <Button kind="quiet" onClick={() => void signOut(false)}>
-          {text.signOutHere}
-        </Button>
-        <Button kind="quiet" onClick={() => void signOut(true)}>
-          {text.signOutEverywhere}
-        </Button>
-      </div>
-    </details>
   );
 }

@@ -1,7 +1,7 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
 import type { Figures } from '../../gateway/api/dashboard/live-feed.ts';
 import { connectLive, type LiveConnection } from '../ui/live-connection.ts';
-import { currentAccess, refreshAccess } from './session.ts';
+import { session } from './session.ts';
 
 export interface LiveFigures {
   readonly connection: LiveConnection;
@@ -20,8 +20,8 @@ export function openFigures(): LiveFigures {
       },
     },
     shouldRetry: async () => {
-      await refreshAccess();
-      return currentAccess.value?.access === 'signed-in';
+      await session.refresh();
+      return session.access.value?.access === 'signed-in';
     },
   });
   return { connection, figures };

@@ -1,12 +1,13 @@
 import { render } from 'preact';
 import '../ui/theme.css';
 import '../ui/components.css';
+import '../ui/frame.css';
 import './gateway.css';
 import { App } from './app.tsx';
-import { openPage } from './session.ts';
+import { session } from './session.ts';
 
 const root = document.getElementById('page');
 if (root) {
   render(<App />, root);
-  void openPage();
+  void session.open();
 }

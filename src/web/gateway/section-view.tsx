@@ -1,6 +1,7 @@
 import { type ReadonlySignal, useSignal, useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
+import { shared } from '../strings.ts';
 import { Button, ButtonLink } from '../ui/button.tsx';
 import { TextField } from '../ui/field.tsx';
 import { PlusIcon } from '../ui/icons.tsx';
@@ -68,7 +69,7 @@ export function SectionView<T extends Item>({
         />
       )}
       <div role="status">
-        {isLoading && items.length === 0 && <p class="with-spinner">{gateway.loading}</p>}
+        {isLoading && items.length === 0 && <p class="with-spinner">{shared.loading}</p>}
         {isLoading && wanted !== '' && <p class="with-spinner">{text.searching(matching.length)}</p>}
         {!isLoading && !isEmpty && matching.length === 0 && wanted !== '' && (
           <p class="hint">{text.noMatch(filter.value)}</p>

@@ -1,14 +1,9 @@
 /** Texts of the gateway's dashboard. */
 export const gateway = {
   title: 'Gateway',
-  loading: 'Loading…',
-  skipToContent: 'Skip to content',
   version: (version: string) => `version ${version}`,
   menu: {
     label: 'Dashboard',
-    signOut: 'Sign out',
-    signOutHere: 'Sign out here',
-    signOutEverywhere: 'Sign out everywhere',
     signedInAs: (holder: string) => (holder === 'gateway' ? 'Signed in by link' : `Signed in as ${holder}`),
   },
   sections: {
@@ -25,8 +20,8 @@ export const gateway = {
     title: 'Sign in',
     intro:
       'Enter an API key. Browsers that are signed in stay so for 30 days after their last visit, or until the gateway restarts.',
-    key: 'API key',
-    whereKey: 'It was shown once, when it was created.',
+    credential: 'API key',
+    where: 'It was shown once, when it was created.',
     whereLink: 'To sign in without a key, run this on the gateway’s machine and open the link:',
     command: 'device-agent gateway dashboard',
     submit: 'Sign in',

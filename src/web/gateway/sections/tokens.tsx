@@ -3,7 +3,7 @@ import type { Credential } from '../../../management/resources/credential.ts';
 import { Ago, Id, Named } from '../cells.tsx';
 import { confirmed } from '../confirm-dialog.tsx';
 import { type Column, type FormField, filled, linesOf, type Section } from '../section.ts';
-import { api, currentAccess } from '../session.ts';
+import { api, session } from '../session.ts';
 import { gateway } from '../strings.ts';
 
 const text = gateway.tokens;
@@ -75,7 +75,7 @@ export const apiKeysSection: Section<ApiKey> = {
       title: gateway.apiKeys.remove.title(nameOf(key)),
       effects: [
         gateway.apiKeys.remove.programs,
-        ...(currentAccess.value?.holder === key.id ? [gateway.apiKeys.remove.own] : []),
+        ...(session.access.value?.holder === key.id ? [gateway.apiKeys.remove.own] : []),
       ],
       submit: gateway.apiKeys.remove.submit,
       isDestructive: true,

@@ -1,0 +1,78 @@
+import { type ReadonlySignal, signal } from '@preact/signals';
+import { ApiProblem, call } from './api.ts';
+
+/** The fragment of a one-time link. */
+const CODE = /^#code=([\w-]+)$/;
+const RETRY_MS = 2_000;
+
+/**
+ * The session of this browser with the server of the page. A secret is sent once and kept nowhere: from then on, a cookie that
+ * scripts cannot read stands for it.
+ */
+export class BrowserSession<Access extends object> {
+  readonly #access = signal<Access | null>(null);
+  readonly #problem = signal<ApiProblem | null>(null);
+
+  /**
+   * @param path of this session: GET says what the browser may do, POST signs in, DELETE signs out
+   * @param allPath of the sessions of all browsers: DELETE ends them
+   */
+  constructor(
+    private readonly path: string,
+    private readonly allPath: string,
+  ) {}
+
+  /** What this browser may do; null until the server has answered. */
+  get access(): ReadonlySignal<Access | null> {
+    return this.#access;
+  }
+
+  /** Why the last attempt to sign in failed. */
+  get problem(): ReadonlySignal<ApiProblem | null> {
+    return this.#problem;
+  }
+
+  /** Signs in by the link that opened the page, if one did, and finds out what the browser may do. */
+  async open(): Promise<void> {
+    window.addEventListener('hashchange', () => void this.#signInByLink());
+    await this.#signInByLink();
+    while (!(await this.refresh())) await new Promise((resolve) => window.setTimeout(resolve, RETRY_MS));
+  }
+
+  /** @returns whether the server has answered */
+  async refresh(): Promise<boolean> {
+    try {
+      this.#access.value = await call<Access>('GET', this.path);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  /** @param proof the body that the server asks for */
+  async signIn(proof: object): Promise<void> {
+    this.#problem.value = null;
+    try {
+      await call('POST', this.path, proof);
+      await this.refresh();
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      // Where no one needs to sign in, a link that does it is of no consequence.
+      if (error.status !== 405) this.#problem.value = error;
+    }
+  }
+
+  /** @param everywhere ends the sessions of other browsers too */
+  async signOut(everywhere: boolean): Promise<void> {
+    await call('DELETE', everywhere ? this.allPath : this.path).catch(() => {});
+    await this.refresh();
+  }
+
+  async #signInByLink(): Promise<void> {
+    const code = CODE.exec(window.location.hash)?.[1];
+    if (code === undefined) return;
+    // Out of the address and the history at once, so that nobody reads it there.
+    window.history.replaceState(null, '', window.location.pathname);
+    await this.signIn({ code });
+  }
+}
