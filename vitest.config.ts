@@ -43,11 +43,14 @@ export default defineConfig({
     maxWorkers: 4,
     // Tests that say so run side by side: those that mostly wait for an outage to pass.
     maxConcurrency: 8,
-    testTimeout: 30_000,
-    hookTimeout: 30_000,
+    // Generous: a busy machine may be five times slower, and only failing tests wait this long.
+    testTimeout: 60_000,
+    hookTimeout: 60_000,
+    teardownTimeout: 60_000,
+    expect: { poll: { timeout: 20_000 } },
     // Every test stands alone. The seed is printed; --sequence.seed repeats the order.
     sequence: { shuffle: { tests: true } },
-    globalSetup: 'test/support/fresh-build.ts',
+    globalSetup: ['test/support/fresh-build.ts', 'test/support/run-folder.ts'],
     setupFiles: 'test/support/long-uptime.ts',
     reporters: ['default', new SkippedReporter()],
     coverage: {
@@ -59,17 +62,29 @@ export default defineConfig({
     projects: [
       // The files of these two share threads or processes, which load the modules once. Threads cost a quarter less time.
       { extends: true, test: { name: 'unit', include: UNIT, exclude: SHARED, isolate: false, pool: 'threads' } },
-      { extends: true, test: { name: 'shared', include: SHARED, isolate: false } },
+      {
+        extends: true,
+        test: { name: 'shared', include: SHARED, isolate: false, setupFiles: 'test/support/end-left-processes.ts' },
+      },
       // Each file gets a process of its own: the native SDK keeps process-wide state.
       {
         extends: true,
         test: {
           name: 'system',
+          setupFiles: 'test/support/end-left-processes.ts',
           include: ['test/**/*.test.ts'],
           exclude: [...configDefaults.exclude, ...UNIT, ...SHARED],
         },
       },
-      { extends: true, test: { name: 'native', include: NATIVE, env: { TEST_CONNECTOR: 'native' } } },
+      {
+        extends: true,
+        test: {
+          name: 'native',
+          include: NATIVE,
+          setupFiles: 'test/support/end-left-processes.ts',
+          env: { TEST_CONNECTOR: 'native' },
+        },
+      },
     ],
   },
 });

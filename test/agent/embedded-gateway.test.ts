@@ -67,7 +67,7 @@ describe('the embedded gateway', () => {
     const [replaced, ...others] = (await client.credentials.list()).items;
     expect(others).toEqual([]);
     expect(replaced?.id).not.toBe(credential?.id);
-    await expect.poll(onlineHosts, { timeout: 10_000 }).toEqual(hosts);
+    await expect.poll(onlineHosts).toEqual(hosts);
   });
 
   it('takes the agent offline when its bot user is deactivated, until it is active again', async () => {

@@ -61,7 +61,7 @@ it('the agent refuses a gateway with a certificate of another CA, and names the 
         ),
       },
     });
-  }, 10_000);
+  }, 20_000);
   const refused = await fetch(`${api}/tunnels`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
@@ -88,7 +88,7 @@ it('the agent trusts the system’s CAs, directly and through a proxy', async ()
     expect((await status(api)).session.last_error?.message).toMatch(
       /certificate.*certificate presented at its address: CN=/,
     );
-  }, 10_000);
+  }, 20_000);
 });
 
 it('the agent reaches its gateway through an https proxy', async () => {
@@ -99,7 +99,7 @@ it('the agent reaches its gateway through an https proxy', async () => {
   const api = await start(env).api();
   await vi.waitFor(async () => {
     expect((await status(api)).session.last_error?.message).toMatch(/proxy https:.* cannot connect .*certificate/);
-  }, 10_000);
+  }, 20_000);
   const [other, remove] = makeFolder();
   onTestFinished(remove);
   const trusting = start({ ...env, NODE_EXTRA_CA_CERTS: gateway.caFile, DATA_DIR: other });

@@ -5,6 +5,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
+import type { PortRange } from '../../src/lib/network/port-range.ts';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { inviteTo } from '../support/enrolment.ts';
 import { freePorts } from '../support/free-ports.ts';
@@ -16,8 +17,10 @@ import { until } from '../support/until.ts';
 vi.setConfig({ testTimeout: 120_000 });
 
 let gateway: TestGateway;
+let tcpPorts: PortRange;
 beforeEach(async () => {
-  gateway = await startTestGateway({ tcpPorts: await freePorts(6) });
+  tcpPorts = await freePorts(6);
+  gateway = await startTestGateway({ tcpPorts });
 });
 afterEach(() => gateway.close());
 
@@ -54,11 +57,7 @@ async function startTunnel(device: AgentProcess, body: object): Promise<{ url: s
 }
 
 it('two devices join with one code and serve clients at names of their own', async () => {
-  const { first } = await freePorts(1);
-  const tcp_ports = `${first}-${first + 1}`;
-  await gateway.close();
-  gateway = await startTestGateway({ tcpPorts: { first, last: first + 5 } });
-  const code = await inviteTo(gateway, { tcp_ports });
+  const code = await inviteTo(gateway, { tcp_ports: `${tcpPorts.first}-${tcpPorts.first + 1}` });
   const devices = ['the camera', 'the door'].map((answer) => ({ answer, place: folder() }));
   for (const { answer, place } of devices) {
     const device = joinAs(place, code, 'Cabinet 7');
@@ -82,10 +81,7 @@ it('two devices join with one code and serve clients at names of their own', asy
 });
 
 it('a device may use the tcp ports of its code, and no others', async () => {
-  const [range] = [await freePorts(4)];
-  await gateway.close();
-  gateway = await startTestGateway({ tcpPorts: range });
-  const allowed = range.first + 1;
+  const allowed = tcpPorts.first + 1;
   const device = joinAs(folder(), await inviteTo(gateway, { tcp_ports: String(allowed) }), 'cam');
   await device.logged('remote API online');
   const forwards_to = await upstream('over tcp');
@@ -93,7 +89,7 @@ it('a device may use the tcp ports of its code, and no others', async () => {
   expect(url).toBe(`tcp://localhost:${allowed}`);
   const socket = connect(allowed, '127.0.0.1').end('GET / HTTP/1.0\r\n\r\n');
   expect(await text(socket)).toContain('over tcp');
-  const refused = await startTunnel(device, { protocol: 'tcp', forwards_to, domain: `localhost:${range.first}` });
+  const refused = await startTunnel(device, { protocol: 'tcp', forwards_to, domain: `localhost:${tcpPorts.first}` });
   expect(refused).toMatchObject({ error_code: 'ERR_NGROK_308' });
 });
 

@@ -1,5 +1,5 @@
 import { getEventListeners } from 'node:events';
-import { afterEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/lib/time/clock.ts';
 import { ManagementClient } from '../../src/management/client.ts';
 import { ManagementError } from '../../src/management/management-error.ts';
@@ -379,7 +379,7 @@ describe('a signal', () => {
     const { botUsers } = clientOf({ url: 'http://127.0.0.1' }, { fetch, clock: new WaitingClock() });
     const calls = Array.from({ length: 20 }, () => botUsers.get('bot_1', { signal: abort.signal }));
     const outcomes = Promise.allSettled(calls);
-    await vi.waitFor(() => expect(listeners).toHaveLength(40));
+    await expect.poll(() => listeners.length).toBe(40);
     expect(Math.max(...listeners)).toBe(1);
     abort.abort(new Error('shutting down'));
     for (const outcome of await outcomes) expect(outcome).toMatchObject({ reason: { message: 'shutting down' } });

@@ -7,6 +7,14 @@ import { CHOSEN_CONNECTOR } from './connectors.ts';
 
 export const CLI = fileURLToPath(new URL('../../dist/cli.js', import.meta.url));
 
+/** Processes that have not ended yet. */
+const running = new Set<AgentProcess>();
+
+/** Kills what a test has left running, for example one that failed or timed out. */
+export async function endLeftProcesses(): Promise<void> {
+  await Promise.all([...running].map((process) => process.end('SIGKILL')));
+}
+
 let checked = false;
 
 /** @throws Error when `dist` is older than `src`: the test would run the wrong program */
@@ -24,16 +32,14 @@ export class AgentProcess {
   readonly #waiting: { matches: (line: LogLine) => boolean; resolve: (line: LogLine) => void }[] = [];
 
   readonly #ended: Promise<number | null>;
-  readonly #kill = () => void this.child.kill('SIGKILL');
 
   private constructor(
     readonly child: ChildProcess,
     readonly folder: string,
   ) {
     this.#ended = once(child, 'exit').then(([code]) => code as number | null);
-    // After a timeout of the test, no agent must keep running.
-    process.once('exit', this.#kill);
-    child.once('exit', () => process.off('exit', this.#kill));
+    running.add(this);
+    child.once('exit', () => running.delete(this));
     createInterface({ input: child.stdout as NodeJS.ReadableStream }).on('line', (text) => this.#take(text));
   }
 
@@ -105,7 +111,7 @@ export class AgentProcess {
   /** Resolves when the session and every tunnel are online. */
   async ready(): Promise<string> {
     const api = await this.api();
-    for (const end = Date.now() + 20_000; Date.now() < end; ) {
+    for (const end = Date.now() + 60_000; Date.now() < end; ) {
       const { ok } = await fetch(`${api}/readyz`);
       if (ok) return api;
       await new Promise((resolve) => setTimeout(resolve, 20));
@@ -141,7 +147,7 @@ export function outcomeOf(
 ): Promise<Outcome> {
   requireFreshBuild();
   return new Promise((resolve) => {
-    const options = { cwd: folder, env: { PATH: process.env.PATH, ...env }, timeout: 20_000 };
+    const options = { cwd: folder, env: { PATH: process.env.PATH, ...env }, timeout: 60_000 };
     execFile(program, args, options, (error, stdout, stderr) => {
       resolve({ code: error ? Number(error.code ?? -1) : 0, stdout, stderr });
     });

@@ -44,7 +44,7 @@ export async function openPage(
     const { host, protocol } = new URL(request.url());
     if (protocol.startsWith('http') && host !== new URL(url).host) troubles.push(`request to ${host}`);
   });
-  page.setDefaultTimeout(15_000);
+  page.setDefaultTimeout(45_000);
   await page.goto(url);
   return { page, troubles };
 }

@@ -6,7 +6,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { type Outcome, requireFreshBuild } from './agent-process.ts';
 
 const SYSTEMD = '/lib/systemd/systemd';
-const BOOT_MS = 20_000;
+/** After that, the machine counts as one that cannot boot. */
+const BOOT_MS = 120_000;
 
 /**
  * Mounts a writable in-memory overlay over the machine's file system, and starts systemd there.
@@ -104,7 +105,7 @@ export class SystemdMachine {
   run(...command: string[]): Promise<Outcome> {
     const args = ['-t', String(this.pid), '-m', '-p', '-u', '-i', '-n', '-C', '-r', '-w', '--', ...command];
     return new Promise((resolve) => {
-      execFile('nsenter', args, { timeout: 60_000 }, (error, stdout, stderr) => {
+      execFile('nsenter', args, { timeout: 120_000 }, (error, stdout, stderr) => {
         resolve({ code: error ? Number(error.code ?? -1) : 0, stdout, stderr });
       });
     });

@@ -109,8 +109,8 @@ describe.each(CONNECTORS)('the %s connector', (each) => {
       // Only the probe before the session also used the proxy, and it is closed.
       expect(new Set(proxy.asked)).toEqual(new Set([named]));
       expect(proxy.asked.length).toBeGreaterThanOrEqual(2);
-      await vi.waitFor(() => expect(proxy.open).toBe(0), 10_000);
-      await vi.waitFor(() => expect(sessions()).toHaveLength(0), 10_000);
+      await expect.poll(() => proxy.open).toBe(0);
+      await expect.poll(sessions).toHaveLength(0);
     });
 
     it('reconnects when the proxy breaks the session', async () => {

@@ -60,7 +60,7 @@ async function read(sample: string): Promise<number | undefined> {
 
 /** Polls for values that the gateway updates a moment later. */
 async function becomes(sample: string, value: number): Promise<void> {
-  await expect.poll(() => read(sample), { timeout: 10_000, interval: 20 }).toBe(value);
+  await expect.poll(() => read(sample), { interval: 20 }).toBe(value);
 }
 
 /** By how much an action increases the samples. */

@@ -102,7 +102,7 @@ describe('a session of the SDK', () => {
         if (count % 50 === 0) await delay(10);
         stream.destroy();
       }
-      await expect.poll(() => [open, endpoint.lane.streams.size], { timeout: 5_000 }).toEqual([0, 0]);
+      await expect.poll(() => [open, endpoint.lane.streams.size]).toEqual([0, 0]);
       expect(await gateway.get('video.localhost', '/small')).toContain('fine');
       await session.httpEndpoint().domain('other.localhost').listen(false);
     },
@@ -222,7 +222,8 @@ describe('an endpoint that is already online', () => {
     link.goSilent();
     const started = performance.now();
     await listen(await gateway.agent().connect(), 'mine.localhost', port);
-    expect(performance.now() - started).toBeLessThan(2_000);
+    // Its heartbeats would take longer.
+    expect(performance.now() - started).toBeLessThan(10_000);
     expect(await gateway.get('mine.localhost')).toContain('handed over');
   });
 
@@ -258,7 +259,8 @@ describe('a session', () => {
     const began = performance.now();
     endpoint?.openStream({ address: '1.2.3.4:5', protocol: 'https' }).write('anybody there?');
     await offline(gateway.endpoints, 'silent.localhost');
-    expect(performance.now() - began).toBeLessThan(9_000);
+    // Far below its heartbeat tolerance, also on a busy machine; the tests of SilenceWatch have the exact time.
+    expect(performance.now() - began).toBeLessThan(40_000);
   });
 
   it('stays online while heartbeats arrive', async () => {

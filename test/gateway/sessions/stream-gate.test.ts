@@ -1,5 +1,5 @@
 import { duplexPair } from 'node:stream';
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { Connection } from '../../../src/agent-protocol/connection.ts';
 import { StreamsExhausted } from '../../../src/gateway/endpoints/endpoint.ts';
 import { Lane } from '../../../src/gateway/sessions/gated-channel.ts';
@@ -160,6 +160,8 @@ describe('StreamGate', () => {
   });
 
   it('goes on counting a stream that was reset, until the agent must have noticed', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
     const { gate, peer, lane } = setUp();
     const [stream] = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE, CLIENT));
     await settle();
@@ -168,7 +170,8 @@ describe('StreamGate', () => {
     await until(() => lane.streams.size === 499, 'the reset');
     const open = () => gate.open(lane, PREAMBLE, CLIENT);
     expect(open).toThrow(StreamsExhausted);
-    await vi.waitFor(open, 5000);
+    vi.advanceTimersByTime(1_000);
+    open();
   });
 
   it('counts a stream that is ended for its memory until the agent has closed it', async () => {

@@ -12,7 +12,6 @@ beforeAll(async () => {
 afterAll(() => scene.close());
 
 /** A port opens and closes a moment after the API's answer. */
-const POLL = { timeout: 10_000 };
 const AT_EDGE = { tls_termination: { terminate_at: 'edge' } };
 
 it('a port closes with its last edge, and open connections continue', async () => {
@@ -20,11 +19,11 @@ it('a port closes with its last edge, and open connections continue', async () =
   const { first: port } = await freePorts(1);
   const edge = await scene.edge(host, { ...AT_EDGE, hostports: [`${host}:443`, `${host}:${port}`] });
   await scene.tunnel(host);
-  await expect.poll(() => scene.answer(host, { port }), POLL).toBe('hello me');
+  await expect.poll(() => scene.answer(host, { port })).toBe('hello me');
   expect(await scene.answer(host)).toBe('hello me');
   const open = await scene.connect(host, { port });
   await scene.change('PATCH', `/edges/tls/${edge}`, { hostports: [`${host}:443`] });
-  await expect.poll(() => scene.connect(host, { port }).catch((error) => error.code), POLL).toBe('ECONNREFUSED');
+  await expect.poll(() => scene.connect(host, { port }).catch((error) => error.code)).toBe('ECONNREFUSED');
   expect(await scene.answer(host)).toBe('hello me');
   open.end('me');
   expect(await text(open)).toBe('hello me');
@@ -38,7 +37,7 @@ it('the same name reaches different edges at different ports, and other names no
   const backend_id = await scene.create('/backends/tunnel_group', { labels: { host: `${host}.further` } });
   await scene.create('/edges/tls', { ...AT_EDGE, hostports: [`${host}:${port}`], backend: { backend_id } });
   await scene.tunnel(`${host}.further`, { says: 'further' });
-  await expect.poll(() => scene.answer(host, { port }), POLL).toBe('further me');
+  await expect.poll(() => scene.answer(host, { port })).toBe('further me');
   expect(await scene.answer(host)).toBe('main me');
   const other = scene.name();
   await scene.session.httpEndpoint().domain(other).listen(false);

@@ -229,7 +229,7 @@ describe('a stream of the native connector', () => {
     const seen: Socket[] = [];
     const open = await endpoint(await upstream((socket) => void seen.push(socket)));
     for (let count = 0; count < 100; count++) (await open()).write('x');
-    await expect.poll(() => seen.length, { timeout: 5000 }).toBe(100);
+    await expect.poll(() => seen.length).toBe(100);
   });
 });
 

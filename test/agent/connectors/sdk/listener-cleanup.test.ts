@@ -79,12 +79,12 @@ it('frees the listeners of a lost session from memory', async () => {
   const { clock, lost } = setUp();
   const found = await handOver(lost);
   await clock.advance(PAUSE_MS);
-  await expect.poll(ids, { timeout: 5000 }).toEqual([]);
+  await expect.poll(ids).toEqual([]);
   const left = () => {
     collect();
     return found.filter((listener) => listener.deref()).length;
   };
-  await expect.poll(left, { timeout: 10_000 }).toBe(0);
+  await expect.poll(left).toBe(0);
 });
 
 it('frees the listeners of later sessions', async () => {
@@ -94,7 +94,7 @@ it('frees the listeners of later sessions', async () => {
     lost.add(await lose());
     expect((await ids()).length).toBe(2 * NAMES.length);
     await clock.advance(PAUSE_MS);
-    await expect.poll(ids, { timeout: 5000 }).toEqual([]);
+    await expect.poll(ids).toEqual([]);
   }
 });
 
@@ -103,7 +103,7 @@ it('empties the SDK’s table even when it cannot connect to itself', async () =
   const { clock, lost } = setUp({ log, openGateway: () => Promise.reject(new Error('no loopback')) });
   lost.add(await lose());
   await clock.advance(PAUSE_MS);
-  await expect.poll(ids, { timeout: 5000 }).toEqual([]);
+  await expect.poll(ids).toEqual([]);
   expect(lines).toMatchObject([{ reason: 'no loopback' }]);
 });
 

@@ -112,5 +112,5 @@ it('connections above the limit are closed until another one has ended', async (
   expect(await isEchoed(enter(port))).toBe(false);
   expect(await isEchoed(first)).toBe(true);
   first.destroy();
-  await expect.poll(() => isEchoed(enter(port)), { timeout: 10_000 }).toBe(true);
+  await expect.poll(() => isEchoed(enter(port))).toBe(true);
 });

@@ -123,7 +123,7 @@ describe('a connection to the public TLS port', () => {
   it('is closed when its ClientHello or handshake takes too long, but not when idle later', async () => {
     const edge = await start({ handshakeTimeout: 300 });
     // On a busy machine a handshake can take longer than the timeout.
-    const idle = await vi.waitFor(() => openTls(edge), { timeout: 10_000 });
+    const idle = await vi.waitFor(() => openTls(edge), 20_000);
     const silent = connect(edge.httpsPort, '127.0.0.1').on('error', () => {});
     const half = await sendPartialHello(edge);
     await closed(silent);

@@ -208,7 +208,7 @@ describe('an upstream that has closed a stream early', () => {
     for (const channel of scene.channels.slice(1)) channel.answer(OK);
     await quietTurn();
     const posted = send(scene, 'POST');
-    await vi.waitFor(() => expect(scene.channels).toHaveLength(4));
+    await expect.poll(() => scene.channels.length).toBe(4);
     scene.channels.at(-1)?.answer(OK);
     expect(posted.body).toBe('ok');
   });

@@ -67,7 +67,7 @@ describe('pipelined requests', () => {
     });
     const socket = connected(edge).pause();
     socket.write(get('/').repeat(200));
-    await expect.poll(() => served, { timeout: 10_000 }).toBeGreaterThan(0);
+    await expect.poll(() => served).toBeGreaterThan(0);
     for (let before = -1; before !== served; ) {
       before = served;
       await new Promise((resolve) => setTimeout(resolve, 300));

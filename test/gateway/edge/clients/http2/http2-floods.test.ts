@@ -211,7 +211,7 @@ describe('limits', () => {
     raw.send(frame(Frame.data, 0, 1, 'more'));
     await raw.end();
     raw.socket.destroy();
-    await expect.poll(() => serving.streams[0]?.destroyed, { timeout: 5000 }).toBe(true);
+    await expect.poll(() => serving.streams[0]?.destroyed).toBe(true);
     await limited.close();
   });
 

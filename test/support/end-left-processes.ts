@@ -1,0 +1,4 @@
+import { afterAll } from 'vitest';
+import { endLeftProcesses } from './agent-process.ts';
+
+afterAll(endLeftProcesses);
