@@ -24,9 +24,27 @@ const UNIT = [
     'traffic-policy',
   ]),
 ];
-/** Slower ones that leave nothing behind in the process either. */
+/** Slower ones, or with programs of their own, that leave nothing behind in the process either. */
 const SHARED = [
-  ...below(['gateway/api', 'gateway/certificates', 'gateway/store']),
+  ...below([
+    'agent/join',
+    'commands',
+    'gateway/api',
+    'gateway/certificates',
+    'gateway/devices',
+    'gateway/metrics',
+    'gateway/store',
+    'packaging',
+  ]),
+  'test/agent/connectors/{gateway-probe,route-watch,rpc-queue,session-supervisor,sdk/sdk-error}.test.ts',
+  'test/agent/{agent,api-token,embedded-gateway,own-ports,page-sessions,start,stream-tunnels}.test.ts',
+  'test/doctor/{device,run-checks,gateway/*}.test.ts',
+  'test/faults/report.test.ts',
+  'test/gateway/{descriptor-shares,endpoint-options/endpoint-options,real-upstreams}.test.ts',
+  'test/gateway/sessions/{heartbeat-timeout,pending-connections,request-turns,silence-watch,stream-gate,useless-frames}.test.ts',
+  'test/hostile/{agent-api,expressions,forwards-to,http1-requests,http1-responses}.test.ts',
+  'test/readme.test.ts',
+  'test/service/{service-report,status,unit}.test.ts',
   'test/management/{client-gateway,provision}.test.ts',
   'test/traffic-policy/hostile-text.test.ts',
   // These wait for deadlines and send megabytes.
