@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { FlakyProxy } from '../support/flaky-proxy.ts';
 import { agentSession } from '../support/gateway.ts';
 import { measured } from '../support/measured.ts';
@@ -9,7 +9,7 @@ import { expectRecovery } from './recovery.ts';
 import { rounds } from './rounds.ts';
 import { Scene } from './scene.ts';
 
-const TUNNELS = 50;
+const TUNNELS = rounds({ short: 10, full: 50 });
 /** A policy with an action that the gateway does not have: it refuses this tunnel, now and for ever. */
 const UNSUPPORTED = {
   on_http_request: [{ actions: [{ type: 'oauth' as const, config: { provider: 'google' } }] }],
@@ -28,7 +28,7 @@ const state = async (api: string, tunnel: string) =>
   };
 
 describe.concurrent('an agent that starts', () => {
-  it('without a network has its API online, and its tunnels within 5 s of the network', { timeout: 60_000 }, () =>
+  it('without a network has its API online, and its tunnels within 5 s of the network', { timeout: 180_000 }, () =>
     Scene.play({ tunnels: TUNNELS }, async (scene) => {
       await scene.rehearse();
       await scene.proxy.refuse();
@@ -50,7 +50,7 @@ describe.concurrent('an agent that starts', () => {
     }),
   );
 
-  it('uses a new authtoken from its file after the old one was revoked', { timeout: 120_000 }, () =>
+  it('uses a new authtoken from its file after the old one was revoked', { timeout: 180_000 }, () =>
     Scene.play({ tunnels: TUNNELS }, async (scene) => {
       const agent = await scene.startServing();
       const api = await agent.api();
@@ -58,10 +58,7 @@ describe.concurrent('an agent that starts', () => {
       await scene.stopGateway();
       await scene.restartGateway();
       scene.writeAuthtoken(revoked);
-      await vi.waitFor(
-        async () => expect(await (await fetch(`${api}/status`)).text()).toContain('ERR_NGROK_107'),
-        20_000,
-      );
+      await expect.poll(async () => (await fetch(`${api}/status`)).text()).toContain('ERR_NGROK_107');
       expect((await state(api, 'tunnel-0')).status).toBe('offline');
       expect(JSON.stringify(agent.lines)).not.toContain(revoked);
       scene.writeAuthtoken();
@@ -70,7 +67,7 @@ describe.concurrent('an agent that starts', () => {
     }),
   );
 
-  it('serves all other tunnels while one is always refused', { timeout: 60_000 }, () =>
+  it('serves all other tunnels while one is always refused', { timeout: 180_000 }, () =>
     Scene.play({ tunnels: TUNNELS, others: [{ domain: 'refused.localhost', policy: UNSUPPORTED }] }, async (scene) => {
       await scene.rehearse();
       const agent = scene.startAgent();
@@ -88,15 +85,15 @@ describe.concurrent('an agent that starts', () => {
     }),
   );
 
-  it('binds a domain of another agent once that one releases it', { timeout: 60_000 }, () =>
+  it('binds a domain of another agent once that one releases it', { timeout: 180_000 }, () =>
     Scene.play({ tunnels: 3 }, async (scene) => {
       const holder = await agentSession(scene.gateway).connect();
       const held = await holder.httpEndpoint().domain('tunnel-1.localhost').listen(false);
       const agent = scene.startAgent();
       const api = await agent.api();
       const refused = { status: 'failed', last_error: { code: 'ERR_NGROK_334' } };
-      await vi.waitFor(async () => expect(await state(api, 'tunnel-1')).toMatchObject(refused), 10_000);
-      await vi.waitFor(async () => expect(await scene.serves('tunnel-2.localhost')).toBe(true), 10_000);
+      await expect.poll(() => state(api, 'tunnel-1')).toMatchObject(refused);
+      await expect.poll(() => scene.serves('tunnel-2.localhost')).toBe(true);
       await held.close();
       expectRecovery('a name that another agent has let go', await scene.recovered(), 30_000);
       expect((await state(api, 'tunnel-1')).status).toBe('online');
@@ -104,7 +101,7 @@ describe.concurrent('an agent that starts', () => {
     }),
   );
 
-  it('replaces the endpoints of a dead session immediately', { timeout: 60_000 }, () =>
+  it('replaces the endpoints of a dead session immediately', { timeout: 180_000 }, () =>
     Scene.play({ tunnels: 3 }, async (scene) => {
       await scene.rehearse();
       const dying = await FlakyProxy.start(() => scene.gateway.sessionAddress);
@@ -120,7 +117,7 @@ describe.concurrent('an agent that starts', () => {
     }),
   );
 
-  it('binds its domains again at once after kill -9', { timeout: 60_000 }, () =>
+  it('binds its domains again at once after kill -9', { timeout: 180_000 }, () =>
     Scene.play({ tunnels: TUNNELS }, async (scene) => {
       await scene.rehearse();
       const from = performance.now();

@@ -3,13 +3,15 @@ import { readFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { AgentProcess } from '../support/agent-process.ts';
 import { seconds } from '../support/finding.ts';
 import { measured } from '../support/measured.ts';
+import { SLACK } from './recovery.ts';
+import { rounds } from './rounds.ts';
 import { Scene } from './scene.ts';
 
-const TUNNELS = 100;
+const TUNNELS = rounds({ short: 20, full: 100 });
 const LIMIT_MS = 5_000;
 
 interface Case {
@@ -97,7 +99,7 @@ const cases: Case[] = [
 
 describe.concurrent(`an agent with ${TUNNELS} tunnels ends within ${LIMIT_MS / 1000} s and with code 0 when`, () => {
   for (const { name, signal = 'SIGTERM', prepare, connected } of cases) {
-    it(name, { timeout: 60_000 }, () =>
+    it(name, { timeout: 180_000 }, () =>
       Scene.play({ tunnels: TUNNELS }, async (scene) => {
         const agent = await prepare(scene);
         const from = performance.now();
@@ -105,10 +107,10 @@ describe.concurrent(`an agent with ${TUNNELS} tunnels ends within ${LIMIT_MS / 1
         const took = performance.now() - from;
         measured({ fault: `stop when ${name}`, note: `ended in ${seconds(took)}` });
         expect(code).toBe(0);
-        expect(took).toBeLessThan(LIMIT_MS);
+        expect(took).toBeLessThan(LIMIT_MS * SLACK);
         expect(agent.lines.map(({ msg }) => msg)).not.toContain('shutdown timed out; exiting');
         if (connected) {
-          await vi.waitFor(() => expect(scene.gateway.endpoints.list()).toHaveLength(0), 10_000);
+          await expect.poll(() => scene.gateway.endpoints.list()).toHaveLength(0);
         }
         const kept = JSON.parse(readFileSync(join(scene.folder, 'data', 'tunnels.json'), 'utf8'));
         expect(kept.tunnels).toHaveLength(TUNNELS);
