@@ -1,7 +1,10 @@
 import { execFileSync, spawnSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { completionScript } from '../../src/commands/completion.ts';
 import { buildProgram } from '../../src/commands/program.ts';
+import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const bash = completionScript(buildProgram(), 'bash');
 
@@ -20,7 +23,9 @@ it.each([
 it.each(['zsh', 'fish'] as const)('the script for %s has every command, and that shell reads it', (shell) => {
   const script = completionScript(buildProgram(), shell);
   for (const word of ['status', 'tunnels start', 'watch', 'api-key']) expect(script).toContain(word);
-  const checked = spawnSync(shell, ['-n'], { input: script, encoding: 'utf8' });
+  const file = join(temporaryFolder(), 'completion');
+  writeFileSync(file, script);
+  const checked = spawnSync(shell, ['-n', file], { encoding: 'utf8' });
   // Few machines have these shells.
   if (!checked.error) expect([checked.status, checked.stderr]).toEqual([0, '']);
 });

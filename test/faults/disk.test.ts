@@ -168,7 +168,8 @@ function contents(folder: string): Record<string, string> {
 }
 
 function runAsNobody(folder: string): Promise<{ code: number; stderr: string }> {
-  const env = { PATH: process.env.PATH, AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0' };
+  const { PATH, TMPDIR } = process.env;
+  const env = { PATH, TMPDIR, AGENT_PORT: '0', GATEWAY_HTTP_PORT: '0', GATEWAY_HTTPS_PORT: '0' };
   return new Promise((resolve) => {
     execFile('setpriv', AS_NOBODY, { cwd: folder, env, timeout: 60_000 }, (error, _stdout, stderr) =>
       resolve({ code: Number(error?.code ?? -1), stderr }),

@@ -7,6 +7,9 @@ import { CHOSEN_CONNECTOR } from './connectors.ts';
 
 export const CLI = fileURLToPath(new URL('../../dist/cli.js', import.meta.url));
 
+/** What programs need of the environment; all else would change what they do. */
+const INHERITED = { PATH: process.env.PATH, TMPDIR: process.env.TMPDIR };
+
 /** Processes that have not ended yet. */
 const running = new Set<AgentProcess>();
 
@@ -74,7 +77,7 @@ export class AgentProcess {
     requireFreshBuild();
     const child = spawn(program, rest, {
       cwd: folder,
-      env: { PATH: process.env.PATH, ...env },
+      env: { ...INHERITED, ...env },
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     return new AgentProcess(child, folder);
@@ -147,7 +150,7 @@ export function outcomeOf(
 ): Promise<Outcome> {
   requireFreshBuild();
   return new Promise((resolve) => {
-    const options = { cwd: folder, env: { PATH: process.env.PATH, ...env }, timeout: 60_000 };
+    const options = { cwd: folder, env: { ...INHERITED, ...env }, timeout: 60_000 };
     execFile(program, args, options, (error, stdout, stderr) => {
       resolve({ code: error ? Number(error.code ?? -1) : 0, stdout, stderr });
     });
