@@ -12,6 +12,8 @@ export interface Visit {
   ca: string;
   hosts: string[];
   seconds: number;
+  /** Writes each failure to the standard error output as it comes. */
+  trace: boolean;
 }
 
 export interface Visited {
@@ -36,7 +38,7 @@ export interface VisitsOfKind {
 /** A request without a complete answer by then has failed. */
 const PATIENCE_MS = 10_000;
 
-const { httpsPort, ca, hosts, seconds } = JSON.parse(process.argv[2] ?? '') as Visit;
+const { httpsPort, ca, hosts, seconds, trace } = JSON.parse(process.argv[2] ?? '') as Visit;
 const kept = new Agent({ keepAlive: true, maxSockets: 2 });
 let count = 0;
 
@@ -173,6 +175,10 @@ async function visit({ kind, besideAttackers = false, everyMs, ask }: Kind): Pro
           ? 'no answer in 10 s'
           : (code ?? message);
       failures[reason] = (failures[reason] ?? 0) + 1;
+      if (trace) {
+        const after = Math.round(performance.now() - from);
+        process.stderr.write(`${new Date().toISOString()} ${host}, ${kind}: ${reason} after ${after} ms\n`);
+      }
     }
     times.push(performance.now() - from);
   };

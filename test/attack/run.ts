@@ -28,30 +28,35 @@ const REPORT = 'test/attack/last-run.md';
 const PAGE = 'docs/reliability.md';
 
 /**
- * `npm run attack [-- minutes] [--only name] [--report]`: a small gateway under a mixed attack, with honest agents and
- * clients beside it. Fails when one of the honest ones notices. `--only` carries out the attacks whose name contains the
- * text, `--report` writes the result of all into docs/reliability.md.
+ * `npm run attack [-- minutes] [--only name] [--report] [--trace]`: a small gateway under a mixed attack, with honest agents
+ * and clients beside it. Fails when one of the honest ones notices. `--only` carries out the attacks whose name contains the
+ * text, `--report` writes the result of all into docs/reliability.md, `--trace` prints each failure as it comes, and what
+ * the gateway and the agents warn of.
  */
 async function main(args: string[]): Promise<number> {
   const { values, positionals } = parseArgs({
     args,
-    options: { only: { type: 'string', default: '' }, report: { type: 'boolean', default: false } },
+    options: {
+      only: { type: 'string', default: '' },
+      report: { type: 'boolean', default: false },
+      trace: { type: 'boolean', default: false },
+    },
     allowPositionals: true,
   });
   const minutes = Number(positionals[0] ?? 30);
   if (!(minutes > 0) || positionals.length > 1 || (values.report && values.only !== ''))
-    throw new Error('usage: npm run attack -- [minutes] [--only name | --report]');
+    throw new Error('usage: npm run attack -- [minutes] [--only name | --report] [--trace]');
   if (process.platform !== 'linux' || cpus().length < 2) throw new Error('the attack needs Linux and two cores');
   // The gateway has a core of its own; everything that starts from here shares another one.
   execFileSync('taskset', ['-cp', '1', String(process.pid)], { stdio: 'ignore' });
-  const outcome = await attack(minutes, values.only);
+  const outcome = await attack(minutes, values.only, values.trace);
   const report = attackReport(outcome);
   process.stdout.write(`\n${report}\n`);
   if (values.report) writeReport(report);
   return isWithstood(outcome) ? 0 : 1;
 }
 
-async function attack(minutes: number, only: string): Promise<Outcome> {
+async function attack(minutes: number, only: string, trace: boolean): Promise<Outcome> {
   const folder = mkdtempSync(join(tmpdir(), 'attack-'));
   const ends: (() => unknown)[] = [() => rmSync(folder, { recursive: true })];
   try {
@@ -77,9 +82,17 @@ async function attack(minutes: number, only: string): Promise<Outcome> {
     ends.unshift(...agents.map((agent) => () => agent.end('SIGKILL')));
     await Promise.all(agents.map((agent) => agent.ready()));
 
-    const visit: Visit = { httpsPort: gateway.httpsPort, ca: gateway.sessionCa, hosts: HONEST, seconds: QUIET_SECONDS };
+    const visit: Visit = {
+      httpsPort: gateway.httpsPort,
+      ca: gateway.sessionCa,
+      hosts: HONEST,
+      seconds: QUIET_SECONDS,
+      trace,
+    };
     process.stdout.write(`honest clients alone for ${QUIET_SECONDS} s\n`);
     const quiet = await visited(visit);
+    if (trace)
+      ends.unshift(traceLog('gateway', gateway.process), ...HONEST.map((host, at) => traceLog(host, agents[at])));
 
     process.stdout.write(`attack for ${minutes} min\n`);
     const target: Target = {
@@ -153,6 +166,25 @@ function program(name: string, argument: object): ChildProcess {
 
 async function visited(visit: Visit): Promise<Visited> {
   return JSON.parse(await text(program('honest-clients', visit).stdout as NodeJS.ReadableStream)) as Visited;
+}
+
+/** Prints what a process warns of from now on, and when this process, which has the upstreams, was late. Returns the end. */
+function traceLog(name: string, { lines }: Pick<AgentProcess, 'lines'> = { lines: [] }): () => void {
+  let printed = lines.length;
+  let due = performance.now();
+  const timer = setInterval(() => {
+    const late = performance.now() - due;
+    due = performance.now() + 200;
+    if (late > 500) process.stderr.write(`${new Date().toISOString()} upstreams: ${Math.round(late)} ms late\n`);
+    for (; printed < lines.length; printed += 1) {
+      const { level = '', time, msg, ...facts }: Record<string, unknown> = lines[printed] ?? {};
+      if (level === 'warn' || level === 'error')
+        process.stderr.write(
+          `${new Date(String(time)).toISOString()} ${name}: ${msg} ${JSON.stringify(facts).slice(0, 300)}\n`,
+        );
+    }
+  }, 200);
+  return () => clearInterval(timer);
 }
 
 /** The gateway's highest use of memory and descriptors, and its time on its core. */
