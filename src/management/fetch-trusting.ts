@@ -1,6 +1,5 @@
 import { type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
-import { text } from 'node:stream/consumers';
 import { lookupName } from '../lib/network/loopback-names.ts';
 import { connectionFor } from '../lib/network/proxied-connection.ts';
 import { NO_PROXIES, type ProxyRules } from '../lib/network/proxy-rules.ts';
@@ -15,13 +14,19 @@ export interface FetchOptions {
   address?: { host: string; port: number };
   /** Accepts any certificate. Send no secret, and verify what the response says. */
   isUnverified?: boolean;
+  /** The longest body that is read; a longer one fails. */
+  maxBytes?: number;
 }
+
+/** Far beyond a page of the largest resources: whatever answers must not fill the memory of a small device. */
+const MAX_BYTES = 16 * 1024 * 1024;
 
 /**
  * Makes a fetch with Node's http client. Node's own fetch would need an environment variable at the start of the process
  * for either option, or the exact undici that Node was built with.
  */
-export function fetchTrusting({ ca, proxies = NO_PROXIES, address: place, isUnverified }: FetchOptions): Fetch {
+export function fetchTrusting(fetchOptions: FetchOptions): Fetch {
+  const { ca, proxies = NO_PROXIES, address: place, isUnverified, maxBytes = MAX_BYTES } = fetchOptions;
   return (address, { method, headers, body, signal }) =>
     new Promise((resolve, reject) => {
       const url = new URL(address);
@@ -38,15 +43,27 @@ export function fetchTrusting({ ca, proxies = NO_PROXIES, address: place, isUnve
       };
       const call = url.protocol === 'https:' ? requestHttps(url, options) : requestHttp(url, options);
       call.on('response', (message) => {
-        toAnswer(message).then(resolve, reject);
+        toAnswer(message, maxBytes).then(resolve, reject);
       });
       call.on('error', reject);
       call.end(body);
     });
 }
 
-async function toAnswer(message: IncomingMessage): Promise<FetchAnswer> {
-  const body = await text(message);
+async function toAnswer(message: IncomingMessage, maxBytes: number): Promise<FetchAnswer> {
+  const body = await readText(message, maxBytes);
   const { statusCode: status = 0, headersDistinct: headers } = message;
   return { status, headers: { get: (name) => headers[name]?.join(', ') ?? null }, text: async () => body };
+}
+
+async function readText(message: IncomingMessage, maxBytes: number): Promise<string> {
+  const pieces: Buffer[] = [];
+  let size = 0;
+  // Leaving the loop early destroys the connection.
+  for await (const piece of message as AsyncIterable<Buffer>) {
+    size += piece.length;
+    if (size > maxBytes) throw new Error(`the answer is longer than ${maxBytes} bytes`);
+    pieces.push(piece);
+  }
+  return Buffer.concat(pieces).toString();
 }

@@ -29,7 +29,8 @@ export interface Enrolled {
 
 const CALL_MS = 20_000;
 const BACKOFF = { baseMs: 500, maxMs: 30_000 };
-const MAX_CA_BYTES = 64 * 1024;
+/** Of an answer: it may come from somebody else, who must not fill the memory. */
+const MAX_BYTES = 64 * 1024;
 
 /** Answers after which another attempt can succeed. */
 const isTemporary = (status: number) => status === 429 || status >= 500;
@@ -109,7 +110,7 @@ async function fetchCa(code: JoinCode, options: EnrolOptions): Promise<string | 
   if (code.pin === null) return null;
   const { status, text } = await call(code, CA_PATH, { isUnverified: true }, options);
   if (isTemporary(status)) throw new Error(`it answered with status ${status}`);
-  const pem = text.length <= MAX_CA_BYTES ? onlyCertificate(text) : null;
+  const pem = onlyCertificate(text);
   if (pem !== null && sha256Of(pem).equals(code.pin)) return pem;
   throw new OperatorError(
     `the CA of ${code.origin} is not the one of the code: somebody intercepts the connection, or the gateway has a new CA. ` +
@@ -143,7 +144,7 @@ async function call(
   { proxies }: EnrolOptions,
   body?: string,
 ): Promise<{ status: number; text: string }> {
-  const fetch = fetchTrusting({ ...trust, proxies });
+  const fetch = fetchTrusting({ ...trust, proxies, maxBytes: MAX_BYTES });
   const signal = AbortSignal.timeout(CALL_MS);
   const answer = await fetch(origin + path, {
     method: body === undefined ? 'GET' : 'POST',

@@ -1,5 +1,6 @@
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { Readable } from 'node:stream';
 import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { type EnrolOptions, enrol } from '../../../src/agent/join/enrol.ts';
 import { installationFor } from '../../../src/agent/join/installation.ts';
@@ -52,6 +53,26 @@ it('a man in the middle is noticed before anything is sent to it', async () => {
     );
   }
   expect(requests).toEqual(['GET /ca.pem', 'GET /ca.pem']);
+});
+
+it('an endless answer is not read to its end', async () => {
+  const other = await issueCertificate({ subject: 'CN=localhost', names: ['localhost'] });
+  const endless = createServer({ cert: other.certificatePem, key: other.privateKeyPem }, (_req, res) => {
+    Readable.from(
+      (function* () {
+        for (;;) yield Buffer.alloc(16 * 1024, 'x');
+      })(),
+    ).pipe(res);
+  });
+  await new Promise<void>((resolve) => endless.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void endless.close());
+  const real = parseJoinCode(await inviteTo(gateway));
+  if (!real) throw new Error('no code');
+  const { port } = endless.address() as AddressInfo;
+  const code = formatJoinCode({ ...real, origin: `https://localhost:${port}` });
+  await expect(enrol(installationFor(code, null, null), options())).rejects.toThrow(
+    'the answer is longer than 65536 bytes',
+  );
 });
 
 it('a refusal says why, and an unreachable gateway is tried again until time is up', async () => {
