@@ -9,6 +9,7 @@ const UNIT = [
   ...below([
     'agent/api',
     'agent/folders',
+    'agent/inspector',
     'agent/tunnels',
     'agent/upstreams',
     'agent-protocol',

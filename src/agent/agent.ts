@@ -10,6 +10,7 @@ import { PACKAGED_PAGES } from '../packaged-pages.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { VERSION } from '../version.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
+import { InspectionApi } from './api/inspection/inspection-router.ts';
 import type { Metrics, MetricsSource } from './api/metrics.ts';
 import { DevicePage, type PageFinding } from './api/page/device-page.ts';
 import { type RunningServer, startServer } from './api/server.ts';
@@ -19,6 +20,7 @@ import { GatewayConnector } from './connectors/gateway-connector.ts';
 import { openDataFolder } from './folders/data-folder.ts';
 import { openRuntimeFolder } from './folders/runtime-folder.ts';
 import { type GatewayUplink, gatewayName, openUplink } from './gateway-uplink.ts';
+import { Inspector } from './inspector/inspector.ts';
 import { openLink } from './open-link.ts';
 import { OwnEndpoint } from './own-endpoint.ts';
 import { openPageSessions } from './page-sessions.ts';
@@ -27,6 +29,7 @@ import { DurableFile } from './tunnels/durable-file.ts';
 import type { ShownState, TunnelStatus } from './tunnels/tunnel.ts';
 import { TunnelManager } from './tunnels/tunnel-manager.ts';
 import { TunnelStore, tunnelsCodec, tunnelsFile } from './tunnels/tunnel-store.ts';
+import { parseUpstream } from './upstreams/upstream.ts';
 import { connectUpstream } from './upstreams/upstream-connection.ts';
 import { UpstreamDialer } from './upstreams/upstream-dialer.ts';
 import { UpstreamGuard } from './upstreams/upstream-guard.ts';
@@ -142,8 +145,10 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
     isOnline: () => connector.status.state === 'online',
     clock,
   });
+  const inspector = new Inspector({ observe: (id, capture) => tunnels.captureBy(id, capture), clock });
+  cleanup.add(() => inspector.stop());
   const reservedDomains = api.domain === null ? [] : [api.domain];
-  const tunnels = new TunnelManager({
+  const tunnels: TunnelManager = new TunnelManager({
     connector,
     store: new TunnelStore(new DurableFile({ path: tunnelsFile(dataDir), codec: tunnelsCodec, log })),
     guard,
@@ -155,6 +160,7 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
       const { applyDeclaredTunnels } = await import('./tunnels/declared-tunnels.ts');
       await applyDeclaredTunnels(store, { folder: tunnelsDir, rules: { defaultPolicies, reservedDomains }, log });
     },
+    removed: (id) => inspector.forget(id),
     site: settings.site,
     log,
     clock,
@@ -188,9 +194,18 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
     site: settings.site,
     clock,
   });
+  const inspection = new InspectionApi({
+    tunnels,
+    inspector,
+    connect: (forwardsTo) =>
+      connectUpstream(parseUpstream(forwardsTo), { ...connection, connectMs: UPSTREAM_CONNECT_MS }),
+    version: VERSION,
+    clock,
+  });
   const app: AppOptions = {
     ...health,
     page,
+    inspection,
     metrics: () => {
       metrics ??= loadMetrics({
         tunnelCounts: () => tunnels.shownCounts(),
@@ -266,6 +281,7 @@ async function serveApi(app: AppOptions, own: OwnEndpoint | null, token: () => s
   // Closed concurrently, so that both share one grace time.
   cleanup.add(() => {
     app.page.stop();
+    app.inspection.stop();
     return Promise.all(servers.map((server) => server.close(API_GRACE_MS)));
   });
   if (own) {

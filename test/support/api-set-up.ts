@@ -1,7 +1,12 @@
+import { once } from 'node:events';
 import type { RequestListener } from 'node:http';
+import { connect } from 'node:net';
+import { onTestFinished } from 'vitest';
 import { type AppOptions, createLocalApp, createRemoteApp } from '../../src/agent/api/app.ts';
+import { InspectionApi } from '../../src/agent/api/inspection/inspection-router.ts';
 import { Metrics } from '../../src/agent/api/metrics.ts';
 import { DevicePage } from '../../src/agent/api/page/device-page.ts';
+import { Inspector } from '../../src/agent/inspector/inspector.ts';
 import { BrowserSessions } from '../../src/lib/http/browser-sessions.ts';
 import { systemClock } from '../../src/lib/time/clock.ts';
 import { PACKAGED_PAGES } from '../../src/packaged-pages.ts';
@@ -14,7 +19,8 @@ type TunnelOptions = Parameters<typeof setUpTunnels>[0];
 
 /** The local and the remote API, with an in-memory gateway. */
 export async function setUpApi(tunnelOptions: TunnelOptions = {}, overrides: Partial<AppOptions> = {}) {
-  const { tunnels, connector, ...rest } = await setUpTunnels(tunnelOptions);
+  const removed = (id: string) => inspector.forget(id);
+  const { tunnels, connector, ...rest } = await setUpTunnels({ removed, ...tunnelOptions });
   const session = () => connector.status;
   const metrics = new Metrics({
     tunnelCounts: () => tunnels.shownCounts(),
@@ -41,14 +47,31 @@ export async function setUpApi(tunnelOptions: TunnelOptions = {}, overrides: Par
     site: null,
     clock: systemClock,
   });
+  const inspector: Inspector = new Inspector({
+    observe: (id, capture) => tunnels.captureBy(id, capture),
+    clock: systemClock,
+  });
+  onTestFinished(() => inspector.stop());
+  const inspection = new InspectionApi({
+    tunnels,
+    inspector,
+    connect: async (forwardsTo) => {
+      const socket = connect({ port: Number(forwardsTo.split(':').at(-1)), host: '127.0.0.1', allowHalfOpen: true });
+      await once(socket, 'connect');
+      return socket;
+    },
+    version: '1.2.3',
+    clock: systemClock,
+  });
   const options: AppOptions = {
     ...health,
     page,
+    inspection,
     metrics: async () => metrics,
     log: silentLog,
     ...overrides,
   };
   const local: RequestListener = createLocalApp(options, '127.0.0.1', () => TOKEN);
   const remote: RequestListener = createRemoteApp(options, () => TOKEN);
-  return { tunnels, connector, options, local, remote, ...rest };
+  return { tunnels, connector, inspector, options, local, remote, ...rest };
 }

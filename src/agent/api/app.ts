@@ -7,6 +7,7 @@ import { bearerAuth, directClient, forwardedClient, TokenGate } from './bearer-a
 import { errorHandler, noSuchPath } from './error-handler.ts';
 import { type HealthSource, healthRouter, livenessRouter } from './health-router.ts';
 import { hostGuard } from './host-guard.ts';
+import type { InspectionApi } from './inspection/inspection-router.ts';
 import { observeRequests, type Side } from './observe-requests.ts';
 import { openApiRouter } from './openapi-router.ts';
 import type { DevicePage } from './page/device-page.ts';
@@ -15,6 +16,7 @@ import { tunnelsRouter } from './tunnels-router.ts';
 
 export interface AppOptions extends HealthSource {
   page: DevicePage;
+  inspection: InspectionApi;
   /** Checks upstreams that were not checked lately, for those who look at them. */
   refreshUpstreams: () => Promise<void>;
   log: Log;
@@ -73,6 +75,7 @@ function createApp(options: AppOptions, side: Side, { first, access, beforeData 
   if (beforeData) app.use(beforeData);
   app.use(
     tunnelsRouter(options.tunnels, options.refreshUpstreams),
+    options.inspection.router,
     healthRouter(options),
     openApiRouter(options.version),
     page.data(),

@@ -5,10 +5,14 @@ import type { TrafficPolicyDocument } from '../../traffic-policy/document.ts';
 export const TUNNEL_PROTOCOLS = ['http', 'tcp', 'tls'] as const;
 export type TunnelProtocol = (typeof TUNNEL_PROTOCOLS)[number];
 
-/** Counts what one connection to an upstream carries. */
+/** Sees what one connection to an upstream carries. */
 export interface ConnectionTraffic {
   fromClient(bytes: Buffer): void;
   toClient(bytes: Buffer): void;
+  /** The upstream could not be connected. */
+  failed(error: unknown): void;
+  /** @param inOrder whether the upstream has ended it, rather than that it broke */
+  closed(inOrder: boolean): void;
 }
 
 /** Where an endpoint's connections go. */
@@ -19,8 +23,8 @@ export interface EndpointUpstream {
    * @throws {Error} with the reason when the upstream is unreachable or not allowed
    */
   connect(): Promise<Socket>;
-  /** Counts a connection; omitted when nobody counts. */
-  countConnection?(): ConnectionTraffic;
+  /** Call this for each connection, with what it carries; omitted when nobody looks. */
+  observeConnection?(): ConnectionTraffic;
   /**
    * The address for a connector whose SDK connects on its own: `http://…`, `https://…`, `tcp://host:port`, `tls://…` or
    * `unix:/path`.

@@ -5,7 +5,7 @@ import type { Clock } from '../../lib/time/clock.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
 import type { Connector } from '../connectors/connector.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
-import { TrafficCounters, TrafficTotals } from '../upstreams/traffic-counters.ts';
+import { type TrafficCapture, TrafficCounters, TrafficTotals } from '../upstreams/traffic-counters.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
 import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
@@ -41,6 +41,8 @@ export interface TunnelManagerOptions {
   reservedDomains: readonly string[];
   /** Changes the saved tunnels before they are loaded; omitted: nothing. */
   declare?: (store: TunnelStore) => Promise<void>;
+  /** Called with the id of a tunnel that was deleted. */
+  removed?: (id: string) => void;
   /** Where new tunnels without a full hostname get their names; omitted: the gateway chooses. */
   site?: Site | null;
   log: Log;
@@ -183,9 +185,7 @@ export class TunnelManager {
   async change({ tunnel }: TunnelView, { policy, forwards_to: upstream }: TunnelChange): Promise<void> {
     const { id } = tunnel;
     const supervisor = this.#list.get(id);
-    if (!supervisor || this.#changing.has(id)) {
-      throw new AgentError('ERR_AGENT_BUSY', 'the tunnel is being changed: retry later', { retryAfter: RETRY_AFTER_S });
-    }
+    if (!supervisor || this.#changing.has(id)) throw beingChanged();
     this.#requireSession();
     this.#changing.add(id);
     try {
@@ -202,6 +202,30 @@ export class TunnelManager {
     }
     this.reports.changed(supervisor.tunnel);
     this.options.log.info({ url: supervisor.url, upstream: supervisor.tunnel.forwards_to }, 'tunnel changed');
+  }
+
+  /**
+   * Captures what the connections of a tunnel carry, or no longer (null). If they bypass the agent, the tunnel is closed and
+   * opened again through it, where it stays until it is opened the next time: ending that at once would interrupt clients
+   * again.
+   *
+   * @throws {AgentError} 503 while the tunnel is being changed
+   */
+  async captureBy(id: string, capture: (() => TrafficCapture) | null): Promise<void> {
+    const counters = this.reports.counters(id);
+    if (capture !== null && this.#changing.has(id)) throw beingChanged();
+    counters?.captureBy(capture);
+    const supervisor = this.#list.get(id);
+    const isOnline = this.options.connector.status.state === 'online';
+    if (capture === null || !supervisor || !counters?.isBypassed || !isOnline) return;
+    this.#changing.add(id);
+    try {
+      // Supervision retries when this fails.
+      await supervisor.reopen();
+    } finally {
+      this.#changing.delete(id);
+      if (this.#isActive(supervisor)) supervisor.start();
+    }
   }
 
   readonly #sessionOnline = (): void => {
@@ -277,6 +301,7 @@ export class TunnelManager {
     }
     this.#list.delete(supervisor);
     this.reports.unwatch(supervisor.tunnel);
+    this.options.removed?.(supervisor.tunnel.id);
     this.options.log.info({ url: supervisor.url }, 'tunnel deleted');
   }
 
@@ -340,4 +365,8 @@ export class TunnelManager {
       log.info({ url, reason: status.lastError?.message }, 'tunnel offline');
     });
   }
+}
+
+function beingChanged(): AgentError {
+  return new AgentError('ERR_AGENT_BUSY', 'the tunnel is being changed: retry later', { retryAfter: RETRY_AFTER_S });
 }

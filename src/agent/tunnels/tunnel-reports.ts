@@ -46,6 +46,11 @@ export class TunnelReports {
     return this.#watched.get(tunnel.id)?.traffic.traffic ?? null;
   }
 
+  /** What counts the traffic of a tunnel; null when there is no such tunnel. */
+  counters(id: string): TrafficCounters | null {
+    return this.#watched.get(id)?.traffic ?? null;
+  }
+
   /** The tunnel's state; `degraded` when it is online, but its upstream is not. */
   status(view: TunnelView): ShownStatus {
     const { state, since, lastError } = view.status;

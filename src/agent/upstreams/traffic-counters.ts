@@ -1,3 +1,4 @@
+import { messageOf } from '../../lib/errors.ts';
 import type { ConnectionTraffic } from '../connectors/connector.ts';
 
 export interface Traffic {
@@ -9,6 +10,15 @@ export interface Traffic {
   readonly bytesOut: number;
   /** When data last passed; null when none did. */
   readonly lastAt: Date | null;
+}
+
+/** Captures what a connection carries, until it is over. */
+export interface TrafficCapture {
+  readonly isOver: boolean;
+  fromClient(bytes: Buffer): void;
+  toClient(bytes: Buffer): void;
+  failed(reason: string): void;
+  closed(inOrder: boolean): void;
 }
 
 const REQUEST_LINE = /^[A-Z]{3,20} \S/;
@@ -29,6 +39,7 @@ export class TrafficCounters {
   #bytesOut = 0;
   #lastAt = 0;
   #isBypassed = false;
+  #capture: (() => TrafficCapture) | null = null;
 
   constructor(private readonly totals = new TrafficTotals()) {}
 
@@ -49,10 +60,26 @@ export class TrafficCounters {
     this.#isBypassed = isBypassed;
   }
 
+  /** Whether connections bypass the agent. */
+  get isBypassed(): boolean {
+    return this.#isBypassed;
+  }
+
+  /** Whether connections must not bypass the agent. */
+  get isCaptured(): boolean {
+    return this.#capture !== null;
+  }
+
+  /** @param capture called for new connections, and for open ones with their next request; null: nothing is captured */
+  captureBy(capture: (() => TrafficCapture) | null): void {
+    this.#capture = capture;
+  }
+
   /** Counts a connection, and what it will carry. */
   connection(isHttp: boolean): ConnectionTraffic {
     this.#connections++;
     if (!isHttp) this.#countRequest();
+    let capture = isHttp && this.#capture ? this.#capture() : null;
     // A request begins at the start, or after the response to the one before; bodies and upgraded connections follow.
     let mayBegin = isHttp;
     return {
@@ -60,16 +87,24 @@ export class TrafficCounters {
         this.#bytesIn += bytes.length;
         this.totals.bytesIn += bytes.length;
         this.#lastAt = Date.now();
-        if (!mayBegin) return;
-        mayBegin = false;
-        if (REQUEST_LINE.test(bytes.toString('latin1', 0, REQUEST_LINE_BYTES))) this.#countRequest();
+        if (mayBegin) {
+          mayBegin = false;
+          if (REQUEST_LINE.test(bytes.toString('latin1', 0, REQUEST_LINE_BYTES))) {
+            this.#countRequest();
+            if (this.#capture && (capture === null || capture.isOver)) capture = this.#capture();
+          }
+        }
+        capture?.fromClient(bytes);
       },
       toClient: (bytes) => {
         this.#bytesOut += bytes.length;
         this.totals.bytesOut += bytes.length;
         this.#lastAt = Date.now();
         mayBegin = isHttp;
+        capture?.toClient(bytes);
       },
+      failed: (error) => capture?.failed(messageOf(error)),
+      closed: (inOrder) => capture?.closed(inOrder),
     };
   }
   #countRequest(): void {

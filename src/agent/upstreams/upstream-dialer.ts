@@ -34,7 +34,8 @@ export class UpstreamDialer {
 
 /**
  * The upstream of one tunnel. The SDK forwards to IP addresses and `localhost` directly, at full speed. Names and unix
- * sockets go through a relay that checks every connection, as do https upstreams that are not verified.
+ * sockets go through a relay that checks every connection, as do https upstreams that are not verified, and all upstreams
+ * whose traffic is captured when they are bound.
  */
 export class PreparedUpstream implements EndpointUpstream {
   #relay: UpstreamRelay | null = null;
@@ -63,7 +64,7 @@ export class PreparedUpstream implements EndpointUpstream {
     }
   }
 
-  countConnection(): ConnectionTraffic {
+  observeConnection(): ConnectionTraffic {
     return this.tunnel.traffic.connection(this.tunnel.protocol === 'http');
   }
 
@@ -72,7 +73,10 @@ export class PreparedUpstream implements EndpointUpstream {
     const { upstream, protocol, traffic } = this.tunnel;
     // The SDK (1.7.0) aborts the handshake with a self-signed certificate even with verification off.
     const isDirect =
-      upstream.kind === 'tcp' && !isNamed(upstream) && (upstream.scheme !== 'https' || options.verifyTls);
+      upstream.kind === 'tcp' &&
+      !isNamed(upstream) &&
+      (upstream.scheme !== 'https' || options.verifyTls) &&
+      !traffic.isCaptured;
     traffic.bypassed(isDirect);
     if (isDirect) return directAddress(upstream, protocol);
     if (this.#relay === null) {

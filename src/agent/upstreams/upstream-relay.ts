@@ -22,7 +22,7 @@ export class UpstreamRelay {
   readonly #clients = new Set<Socket>();
 
   constructor(
-    private readonly upstream: Pick<EndpointUpstream, 'connect' | 'countConnection'>,
+    private readonly upstream: Pick<EndpointUpstream, 'connect' | 'observeConnection'>,
     private readonly options: RelayOptions,
   ) {
     this.path = join(options.socketFolder, `${randomBytes(6).toString('hex')}.sock`);
@@ -53,7 +53,7 @@ export class UpstreamRelay {
     // No data is lost meanwhile: the socket stays paused until it is read.
     this.upstream.connect().then(
       (server) => this.#pipe(client, server),
-      () => refuse(client),
+      (error: unknown) => this.#refuse(client, error),
     );
   }
 
@@ -63,17 +63,21 @@ export class UpstreamRelay {
     client.once('close', () => endedInOrder(client) || server.destroy());
     if (client.destroyed) server.destroy();
     client.pipe(server).pipe(client);
-    const traffic = this.upstream.countConnection?.();
+    const traffic = this.upstream.observeConnection?.();
     if (!traffic) return;
     client.on('data', (bytes: Buffer) => traffic.fromClient(bytes));
     server.on('data', (bytes: Buffer) => traffic.toClient(bytes));
+    server.once('close', () => traffic.closed(server.readableEnded));
   }
-}
 
-/** Reads what was sent, because closing before that would reset the connection. */
-function refuse(client: Socket): void {
-  client.setTimeout(LINGER_MS, () => client.destroy());
-  client.resume().end();
+  /** Reads what was sent, because closing before that would reset the connection. */
+  #refuse(client: Socket, error: unknown): void {
+    const traffic = this.upstream.observeConnection?.();
+    client.on('data', (bytes: Buffer) => traffic?.fromClient(bytes));
+    client.once('close', () => traffic?.failed(error));
+    client.setTimeout(LINGER_MS, () => client.destroy());
+    client.resume().end();
+  }
 }
 
 /** Whether a socket closed in order, so that pending data of the other one is still delivered. */

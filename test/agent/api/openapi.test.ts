@@ -9,6 +9,7 @@ interface Described {
   requestBody?: { content: { 'application/json': { schema: object } } };
 }
 
+const FILTERS = ['method', 'path', 'status', 'min_duration_ms', 'reveal'].map((name) => `query ${name}`);
 const policy = { outbound: [{ actions: [{ type: 'add-headers', config: { headers: { a: 'b' } } }] }] };
 const device342 = { protocol: 'http', forwards_to: '8001', domain: 'device342.localhost', policy };
 
@@ -40,6 +41,18 @@ describe('GET /openapi.json', () => {
       ['get /tunnels/{url_part}', 'path url_part'],
       ['patch /tunnels/{url_part}', 'path url_part'],
       ['delete /tunnels/{url_part}', 'path url_part'],
+      ['get /tunnels/{url_part}/inspection', 'path url_part'],
+      ['put /tunnels/{url_part}/inspection', 'path url_part'],
+      ['delete /tunnels/{url_part}/inspection', 'path url_part'],
+      ['get /tunnels/{url_part}/requests', 'path url_part', ...FILTERS, 'query limit', 'query before'],
+      ['delete /tunnels/{url_part}/requests', 'path url_part'],
+      ['get /tunnels/{url_part}/requests/events', 'path url_part', 'query reveal'],
+      ['get /tunnels/{url_part}/requests.har', 'path url_part', ...FILTERS],
+      ['get /tunnels/{url_part}/requests/{id}', 'path url_part', 'path id', 'query reveal'],
+      ['get /tunnels/{url_part}/requests/{id}/messages', 'path url_part', 'path id', 'query after', 'query reveal'],
+      ['get /tunnels/{url_part}/requests/{id}/request/body', 'path url_part', 'path id', 'query reveal'],
+      ['get /tunnels/{url_part}/requests/{id}/response/body', 'path url_part', 'path id', 'query reveal'],
+      ['post /tunnels/{url_part}/requests/{id}/replay', 'path url_part', 'path id', 'query reveal'],
       ['get /healthz'],
       ['get /readyz'],
       ['get /status'],

@@ -224,7 +224,7 @@ class NativeSession implements GatewaySession, ConnectionUser {
     return new UpstreamStream(channel, {
       connecting: served.upstream.connect(),
       isHttp: Proto === 'http' || Proto === 'https',
-      traffic: served.upstream.countConnection?.(),
+      traffic: served.upstream.observeConnection?.(),
       onClosed: () => {
         this.#streams -= 1;
         if (this.#streams === 0) this.#onNoStreams();

@@ -8,7 +8,7 @@ export interface UpstreamStreamOptions {
   connecting: Promise<Socket>;
   /** Whether clients get a response of their own when the upstream is unreachable. */
   isHttp: boolean;
-  /** Undefined: not counted. */
+  /** Undefined: nobody looks. */
   traffic: ConnectionTraffic | undefined;
   /** Called once, when the stream is closed. */
   onClosed: () => void;
@@ -45,7 +45,7 @@ export class UpstreamStream implements ChannelReceiver {
     channel.pause();
     connecting.then(
       (socket) => this.#join(socket),
-      () => this.#fail(isHttp),
+      (error: unknown) => this.#fail(isHttp, error),
     );
   }
 
@@ -76,7 +76,10 @@ export class UpstreamStream implements ChannelReceiver {
     this.#onClosed();
     this.#early = [];
     const socket = this.#socket;
-    if (socket === null) return;
+    if (socket === null) {
+      this.#traffic?.closed(false);
+      return;
+    }
     if (error) reset(socket);
     else socket.setTimeout(LINGER_MS, () => socket.destroy());
   }
@@ -98,6 +101,7 @@ export class UpstreamStream implements ChannelReceiver {
     socket.on('error', () => socket.destroy());
     socket.on('close', () => {
       const isInOrder = socket.readableEnded && socket.writableFinished;
+      this.#traffic?.closed(socket.readableEnded);
       if (!isInOrder && !channel.closed) channel.abort();
     });
     for (const bytes of this.#early) socket.write(bytes);
@@ -106,8 +110,9 @@ export class UpstreamStream implements ChannelReceiver {
     if (this.#ended) socket.end();
   }
 
-  #fail(isHttp: boolean): void {
+  #fail(isHttp: boolean, error: unknown): void {
     if (this.#closed) return;
+    this.#traffic?.failed(error);
     if (isHttp) {
       this.channel.receiver = { onData() {}, onEnd() {}, onClosed: (error) => this.onClosed(error) };
       this.channel.resume();

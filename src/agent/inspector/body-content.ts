@@ -1,0 +1,140 @@
+import { isUtf8 } from 'node:buffer';
+import { once } from 'node:events';
+import type { Transform } from 'node:stream';
+import * as zlib from 'node:zlib';
+import type { CapturedMessage } from './exchange.ts';
+import { maskText } from './masking/mask-text.ts';
+import { type HeaderField, headerValue } from './parsing/message-head.ts';
+
+/** Not in Node.js 20. */
+const { createZstdDecompress } = zlib as { createZstdDecompress?: () => Transform };
+
+/** More of a decoded body is not shown. */
+export const MAX_DECODED = 1024 * 1024;
+
+/** A body as people read it. */
+export interface BodyContent {
+  contentType: string | null;
+  contentEncoding: string | null;
+  /** Decoded and, unless secrets are shown, masked. */
+  bytes: Buffer;
+  /** The same as text; null when it is none. */
+  text: string | null;
+  /** Whether more was sent than `bytes`. */
+  truncated: boolean;
+  masked: boolean;
+  /** Why it could not be decoded; then `bytes` are those that were sent. */
+  error: string | null;
+}
+
+/**
+ * Decodes a captured body.
+ *
+ * @param reveal whether to show secrets
+ * @returns null when there is none
+ */
+export async function bodyContent(
+  message: CapturedMessage<unknown>,
+  fields: readonly HeaderField[],
+  reveal: boolean,
+): Promise<BodyContent | null> {
+  const { body } = message;
+  if (body === null || body.length === 0) return null;
+  const contentType = headerValue(fields, 'content-type');
+  const contentEncoding = headerValue(fields, 'content-encoding');
+  // What is captured of an unfinished body may grow meanwhile.
+  const sent = Buffer.from(body.bytes);
+  const decoded = await decode(sent, contentEncoding);
+  const truncated = message.isTruncated || decoded.truncated;
+  const text = textOf(decoded.bytes, truncated, contentType);
+  const shown = text === null || reveal ? text : maskText(text, contentType);
+  const masked = shown !== text;
+  const bytes = masked && shown !== null ? Buffer.from(shown) : decoded.bytes;
+  return { contentType, contentEncoding, bytes, text: shown, truncated, masked, error: decoded.error };
+}
+
+interface Decoded {
+  bytes: Buffer;
+  truncated: boolean;
+  error: string | null;
+}
+
+async function decode(sent: Buffer, encoding: string | null): Promise<Decoded> {
+  const codings = (encoding ?? '')
+    .toLowerCase()
+    .split(',')
+    .flatMap((each) => each.trim() || []);
+  let bytes = sent;
+  let truncated = false;
+  // The last one was applied last. More than two are a bomb rather than a body.
+  for (const coding of codings.reverse().slice(0, 2)) {
+    if (coding === 'identity') continue;
+    const decoder = decoderFor(coding, bytes);
+    if (decoder === null) return { bytes: sent, truncated: false, error: `unknown content encoding ${coding}` };
+    const result = await inflate(decoder, bytes);
+    if (result.error !== null && result.bytes.length === 0) return { ...result, bytes: sent, truncated: false };
+    bytes = result.bytes;
+    truncated ||= result.truncated;
+  }
+  return { bytes, truncated, error: null };
+}
+
+function decoderFor(coding: string, bytes: Buffer): Transform | null {
+  switch (coding) {
+    case 'gzip':
+    case 'x-gzip':
+      return zlib.createGunzip();
+    case 'br':
+      return zlib.createBrotliDecompress();
+    case 'deflate':
+      // Some servers send it without the header of zlib.
+      return ((bytes[0] ?? 0) & 0x0f) === 8 ? zlib.createInflate() : zlib.createInflateRaw();
+    case 'zstd':
+      return createZstdDecompress?.() ?? null;
+    default:
+      return null;
+  }
+}
+
+/** Decompresses until the end, an error or the limit. What a cut body yields counts. */
+async function inflate(decoder: Transform, bytes: Buffer): Promise<Decoded> {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  let error: string | null = null;
+  let truncated = false;
+  decoder.on('data', (chunk: Buffer) => {
+    chunks.push(chunk);
+    length += chunk.length;
+    if (length <= MAX_DECODED) return;
+    truncated = true;
+    decoder.destroy();
+  });
+  decoder.on('error', (problem) => {
+    error = problem.message;
+    truncated = true;
+  });
+  decoder.end(bytes);
+  await once(decoder, 'close').catch(() => {});
+  return { bytes: Buffer.concat(chunks).subarray(0, MAX_DECODED), truncated, error };
+}
+
+const TEXT_TYPE = /^text\/|[/+](?:json|xml|javascript|yaml|x-www-form-urlencoded|graphql|x-ndjson)\b/i;
+
+function textOf(bytes: Buffer, truncated: boolean, contentType: string | null): string | null {
+  // The cut may be inside a character.
+  const whole = truncated ? withoutCutCharacter(bytes) : bytes;
+  if (isUtf8(whole) && !whole.subarray(0, 4_096).includes(0)) return whole.toString('utf8');
+  const charset = /;\s*charset="?([^";\s]+)/i.exec(contentType ?? '')?.[1];
+  if (!TEXT_TYPE.test(contentType ?? '') && charset === undefined) return null;
+  try {
+    return new TextDecoder(charset ?? 'windows-1252').decode(whole);
+  } catch {
+    return null;
+  }
+}
+
+function withoutCutCharacter(bytes: Buffer): Buffer {
+  let end = bytes.length;
+  for (let back = 0; back < 3 && end > 0 && ((bytes[end - 1] as number) & 0xc0) === 0x80; back++) end--;
+  return end > 0 && (bytes[end - 1] as number) >= 0xc0 ? bytes.subarray(0, end - 1) : bytes.subarray(0, bytes.length);
+}

@@ -1,0 +1,254 @@
+import type { CaptureStore } from './capture-store.ts';
+import { CapturedMessage, type Exchange } from './exchange.ts';
+import { EventStreamReader } from './parsing/event-stream-reader.ts';
+import {
+  type HeaderField,
+  headerFields,
+  headerValue,
+  headFacts,
+  requestLineOf,
+  statusLineOf,
+} from './parsing/message-head.ts';
+import { type Following, MessageReader } from './parsing/message-reader.ts';
+import { ParseFailure } from './parsing/parse-failure.ts';
+import { WebSocketInflater } from './parsing/web-socket-inflater.ts';
+import { type WebSocketMessage, WebSocketReader } from './parsing/web-socket-reader.ts';
+
+export interface CaptureOptions {
+  tunnelId: string;
+  store: CaptureStore;
+  /** The exchange that this connection repeats. */
+  replayOf?: number | null;
+  /** Called once, when nothing more is captured. */
+  onOver?: (capture: ConnectionCapture) => void;
+}
+
+/** Requests on one connection that wait for their response. More of them are an attack. */
+const MAX_PIPELINED = 1_000;
+
+/**
+ * Captures the exchanges of one connection to an upstream. It only looks: nothing that passes changes or waits, and what it
+ * does not understand ends the capture of this connection alone.
+ */
+export class ConnectionCapture {
+  /** Those whose response has not ended, in the order of their requests. */
+  readonly #unanswered: Exchange[] = [];
+  /** The one whose request arrives. */
+  #requesting: Exchange | null = null;
+  readonly #requests: MessageReader;
+  readonly #responses: MessageReader;
+  #events: EventStreamReader | null = null;
+  /** After an upgrade: readers of both directions, if it is one to a WebSocket. */
+  #upgraded: { exchange: Exchange; client: WebSocketReader | null; upstream: WebSocketReader | null } | null = null;
+  #isOver = false;
+  #latest: Exchange | null = null;
+
+  constructor(private readonly options: CaptureOptions) {
+    const { store } = options;
+    this.#requests = new MessageReader(
+      {
+        head: (text) => this.#requestHead(text),
+        body: (bytes) => this.#requesting && store.takeBody(this.#requesting, this.#requesting.request, bytes),
+        end: (trailers) => this.#requestEnds(trailers),
+        raw: (bytes) => this.#upgradedData('client', bytes),
+      },
+      store,
+    );
+    this.#responses = new MessageReader(
+      {
+        head: (text) => this.#responseHead(text),
+        body: (bytes) => this.#responseBody(bytes),
+        end: (trailers) => this.#responseEnds(trailers),
+        raw: (bytes) => this.#upgradedData('upstream', bytes),
+      },
+      store,
+    );
+  }
+
+  /** Whether nothing more is captured on this connection. */
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  /** The one whose request began last. */
+  get latest(): Exchange | null {
+    return this.#latest;
+  }
+
+  fromClient(bytes: Buffer): void {
+    this.#read(this.#requests, bytes);
+  }
+
+  toClient(bytes: Buffer): void {
+    this.#read(this.#responses, bytes);
+  }
+
+  /** The upstream could not be connected. */
+  failed(reason: string): void {
+    this.#end('failed', `upstream unreachable: ${reason}`);
+  }
+
+  /** @param inOrder whether the upstream has ended it, rather than that it broke */
+  closed(inOrder: boolean): void {
+    if (inOrder && !this.#isOver) this.#responses.finish();
+    if (inOrder && this.#upgraded) this.#finish(this.#upgraded.exchange);
+    this.#end('aborted', 'the connection ended early');
+  }
+
+  /** Ends the capture; the connection goes on. */
+  detach(): void {
+    this.#end('aborted', 'inspection was switched off meanwhile');
+  }
+
+  #read(reader: MessageReader, bytes: Buffer): void {
+    if (this.#isOver) return;
+    try {
+      reader.read(bytes);
+    } catch (error) {
+      const reason = error instanceof ParseFailure ? error.message : 'unexpected error of the inspector';
+      if (this.#unanswered.length === 0 && reader === this.#requests) this.#addUnreadable(bytes);
+      this.#end('failed', `not inspected: ${reason}`);
+    }
+  }
+
+  /** Shows that something arrived which is no request. */
+  #addUnreadable(bytes: Buffer): void {
+    const line = { method: '?', target: '', httpVersion: '' };
+    const request = new CapturedMessage(line, '', performance.now());
+    const exchange = this.options.store.add(this.options.tunnelId, request, null);
+    this.options.store.takeBody(exchange, request, bytes.subarray(0, 1_024));
+    this.#unanswered.push(exchange);
+  }
+
+  #requestHead(text: string): Following {
+    const { store, tunnelId, replayOf = null } = this.options;
+    const line = requestLineOf(text);
+    if (this.#unanswered.length >= MAX_PIPELINED) throw new ParseFailure('too many requests without a response');
+    const exchange = store.add(tunnelId, new CapturedMessage(line, text, performance.now()), replayOf);
+    this.#requesting = exchange;
+    this.#latest = exchange;
+    this.#unanswered.push(exchange);
+    const { length, transferEncoding } = headFacts(text);
+    if (transferEncoding === null) return length ?? 0;
+    if (isChunked(transferEncoding)) return 'chunks';
+    throw new ParseFailure(`transfer encoding ${transferEncoding.slice(0, 40)}`);
+  }
+
+  #requestEnds(trailers: string): void {
+    const exchange = this.#requesting;
+    if (exchange === null) return;
+    this.#requesting = null;
+    exchange.request.endedAt = performance.now();
+    this.options.store.takeTrailers(exchange, exchange.request, trailers);
+  }
+
+  #responseHead(text: string): Following {
+    const line = statusLineOf(text);
+    const exchange = this.#unanswered[0];
+    if (exchange === undefined) throw new ParseFailure('a response without a request');
+    const { status } = line;
+    if (status < 200 && status !== 101) return 'head';
+    this.options.store.takeResponse(exchange, new CapturedMessage(line, text, performance.now()));
+    const { length, transferEncoding, upgrade } = headFacts(text);
+    const { method } = exchange.request.line;
+    if (status === 101 || (method === 'CONNECT' && status < 300)) {
+      this.#upgrade(exchange, upgrade, text);
+      return 'raw';
+    }
+    if (method === 'HEAD' || status === 204 || status === 304) return 0;
+    if (length !== 0) this.#beginEvents(exchange, text);
+    if (transferEncoding === null) return length ?? 'until-end';
+    return isChunked(transferEncoding) ? 'chunks' : 'until-end';
+  }
+
+  #responseBody(bytes: Buffer): void {
+    const exchange = this.#unanswered[0];
+    if (!exchange?.response) return;
+    this.options.store.takeBody(exchange, exchange.response, bytes);
+    this.#events?.read(bytes);
+  }
+
+  #responseEnds(trailers: string): void {
+    const exchange = this.#unanswered.shift();
+    if (!exchange?.response) return;
+    this.#events?.release();
+    this.#events = null;
+    this.options.store.takeTrailers(exchange, exchange.response, trailers);
+    this.#finish(exchange);
+  }
+
+  #finish(exchange: Exchange): void {
+    exchange.end('complete', null);
+    if (exchange.response) exchange.response.endedAt = exchange.endedAt;
+    this.options.store.changed(exchange);
+  }
+
+  #beginEvents(exchange: Exchange, head: string): void {
+    // Searched before it is parsed: nearly all responses are something else.
+    if (!/text\/event-stream/i.test(head)) return;
+    const fields = headerFields(head);
+    if (!/^text\/event-stream\b/i.test(headerValue(fields, 'content-type') ?? '')) return;
+    exchange.kind = 'events';
+    // Compressed, they cannot be read as they come.
+    if (!/^(?:identity)?$/i.test(headerValue(fields, 'content-encoding') ?? '')) return;
+    const { store } = this.options;
+    this.#events = new EventStreamReader(store, ({ event, data, size, truncated }) => {
+      const message = { from: 'upstream', type: 'event', size, truncated, event, error: null } as const;
+      store.takeMessage(exchange, { ...message, data: Buffer.from(data) });
+    });
+  }
+
+  #upgrade(exchange: Exchange, to: string | null, head: string): void {
+    const isWebSocket = to === 'websocket';
+    exchange.kind = isWebSocket ? 'websocket' : 'upgrade';
+    const fields = isWebSocket ? headerFields(head) : [];
+    this.#upgraded = {
+      exchange,
+      client: isWebSocket ? this.#webSocketReader(exchange, 'client', fields) : null,
+      upstream: isWebSocket ? this.#webSocketReader(exchange, 'upstream', fields) : null,
+    };
+    this.#requests.becomeRaw();
+  }
+
+  #webSocketReader(exchange: Exchange, from: 'client' | 'upstream', head: readonly HeaderField[]): WebSocketReader {
+    const { store } = this.options;
+    const extensions = headerValue(head, 'sec-websocket-extensions') ?? '';
+    const forgets = from === 'client' ? 'client_no_context_takeover' : 'server_no_context_takeover';
+    const inflater = /\bpermessage-deflate\b/i.test(extensions)
+      ? new WebSocketInflater(!extensions.toLowerCase().includes(forgets), store)
+      : null;
+    const onMessage = (message: WebSocketMessage) => store.takeMessage(exchange, { ...message, from, event: null });
+    return new WebSocketReader(inflater, store, onMessage);
+  }
+
+  #upgradedData(from: 'client' | 'upstream', bytes: Buffer): void {
+    const upgraded = this.#upgraded;
+    if (upgraded === null) return;
+    const { exchange } = upgraded;
+    const message = from === 'client' ? exchange.request : exchange.response;
+    if (message) message.bodySize += bytes.length;
+    upgraded[from]?.read(bytes);
+  }
+
+  /** Ends all that is open, and gives back the memory of what has not arrived whole. */
+  #end(state: 'aborted' | 'failed', reason: string): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    if (this.#requests.hasPartialHead && this.#unanswered.length === 0) this.#addUnreadable(Buffer.alloc(0));
+    for (const exchange of this.#unanswered) {
+      exchange.end(state, reason);
+      this.options.store.changed(exchange);
+    }
+    this.#unanswered.length = 0;
+    this.#requests.release();
+    this.#responses.release();
+    this.#events?.release();
+    this.#upgraded?.client?.release();
+    this.#upgraded?.upstream?.release();
+    this.options.onOver?.(this);
+  }
+}
+
+function isChunked(transferEncoding: string): boolean {
+  return /(?:^|,)\s*chunked$/.test(transferEncoding);
+}

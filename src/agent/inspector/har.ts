@@ -1,0 +1,133 @@
+import { type BodyContent, bodyContent } from './body-content.ts';
+import type { CapturedMessage, Exchange, ExchangeMessage } from './exchange.ts';
+import { maskText } from './masking/mask-text.ts';
+import { type HeaderField, headerValue } from './parsing/message-head.ts';
+import { durationOf, hostOf, shownExchange, timingOf } from './shown-exchange.ts';
+
+export interface HarOptions {
+  /** Version of the agent. */
+  version: string;
+  /** The tunnel's public URL. */
+  url: string;
+  /** Whether to show secrets. */
+  reveal: boolean;
+}
+
+const UNKNOWN = -1;
+const WEBSOCKET_OPCODES = { text: 1, binary: 2, close: 8, event: 1 } as const;
+
+/** Writes exchanges as an HTTP archive (HAR 1.2), piece by piece: all of them together may be large. */
+export async function* harText(exchanges: Iterable<Exchange>, options: HarOptions): AsyncGenerator<string> {
+  const creator = { name: 'device-agent', version: options.version };
+  yield `{"log":{"version":"1.2","creator":${JSON.stringify(creator)},"pages":[],"entries":[`;
+  let separator = '\n';
+  for (const exchange of exchanges) {
+    // Forgotten since the export began, or not a request.
+    if (!exchange.isHeld || exchange.request.head === '') continue;
+    yield separator + JSON.stringify(await harEntry(exchange, options));
+    separator = ',\n';
+  }
+  yield '\n]}}\n';
+}
+
+async function harEntry(exchange: Exchange, options: HarOptions): Promise<object> {
+  const { request, response, kind, error } = exchange;
+  const shown = shownExchange(exchange, options.reveal);
+  const requestBody = await bodyContent(request, shown.requestHeaders, options.reveal);
+  const responseBody = response && (await bodyContent(response, shown.responseHeaders, options.reveal));
+  const url = urlOf(shown.path, shown.requestHeaders, options);
+  const timing = timingOf(exchange);
+  return {
+    startedDateTime: new Date(exchange.startedAt).toISOString(),
+    time: durationOf(exchange),
+    request: {
+      method: request.line.method,
+      url,
+      httpVersion: `HTTP/${request.line.httpVersion}`,
+      cookies: cookiesIn(shown.requestHeaders),
+      headers: shown.requestHeaders,
+      queryString: queryOf(url),
+      ...(requestBody && { postData: postData(requestBody) }),
+      headersSize: request.head.length,
+      bodySize: request.bodySize,
+    },
+    response: {
+      // Chrome shows exchanges without a response as failed by this.
+      status: response?.line.status ?? 0,
+      statusText: response?.line.statusText ?? '',
+      httpVersion: `HTTP/${response?.line.httpVersion ?? '1.1'}`,
+      cookies: setCookiesIn(shown.responseHeaders),
+      headers: shown.responseHeaders,
+      content: content(response, responseBody),
+      redirectURL: headerValue(shown.responseHeaders, 'location') ?? '',
+      headersSize: response?.head.length ?? UNKNOWN,
+      bodySize: response?.bodySize ?? UNKNOWN,
+      ...(error !== null && { _error: error }),
+    },
+    cache: {},
+    timings: {
+      send: timing.sendingMs ?? 0,
+      wait: timing.waitingMs ?? 0,
+      receive: timing.receivingMs ?? 0,
+    },
+    ...(error !== null && { comment: error }),
+    ...(kind === 'websocket' && {
+      _resourceType: 'websocket',
+      _webSocketMessages: (exchange.messages ?? []).map((message) => webSocketMessage(message, options.reveal)),
+    }),
+  };
+}
+
+/** The URL that the client asked for: the tunnel's scheme, and the host that it named. */
+function urlOf(path: string, headers: readonly HeaderField[], { url }: HarOptions): string {
+  if (URL.canParse(path)) return path;
+  const { protocol, host } = new URL(url);
+  return `${protocol}//${hostOf(headers) ?? host}${path}`;
+}
+
+function queryOf(url: string): HeaderField[] {
+  if (!URL.canParse(url)) return [];
+  return [...new URL(url).searchParams].map(([name, value]) => ({ name, value }));
+}
+
+function postData({ contentType, bytes, text }: BodyContent): object {
+  const mimeType = contentType ?? '';
+  if (text !== null) return { mimeType, text };
+  return { mimeType, text: bytes.toString('base64'), _encoding: 'base64' };
+}
+
+function content(response: CapturedMessage<unknown> | null, body: BodyContent | null): object {
+  if (body === null) return { size: 0, mimeType: 'x-unknown' };
+  const { contentType, bytes, text, truncated } = body;
+  return {
+    size: bytes.length,
+    ...(response && response.bodySize < bytes.length && { compression: bytes.length - response.bodySize }),
+    mimeType: contentType ?? 'x-unknown',
+    ...(text === null ? { text: bytes.toString('base64'), encoding: 'base64' } : { text }),
+    ...(truncated && { comment: 'truncated' }),
+  };
+}
+
+function webSocketMessage({ from, type, at, data }: ExchangeMessage, reveal: boolean): object {
+  const text = data.toString('utf8');
+  return {
+    type: from === 'client' ? 'send' : 'receive',
+    time: at / 1_000,
+    opcode: WEBSOCKET_OPCODES[type],
+    data: type === 'binary' ? data.toString('base64') : reveal ? text : maskText(text, null),
+  };
+}
+
+function cookiesIn(fields: readonly HeaderField[]): HeaderField[] {
+  return (headerValue(fields, 'cookie') ?? '').split(/; */).filter(Boolean).map(pairOf);
+}
+
+function setCookiesIn(fields: readonly HeaderField[]): HeaderField[] {
+  const all = fields.filter(({ name }) => name.toLowerCase() === 'set-cookie');
+  return all.map(({ value }) => pairOf(value.split(';')[0] ?? ''));
+}
+
+function pairOf(text: string): HeaderField {
+  const at = text.indexOf('=');
+  return at === -1 ? { name: text, value: '' } : { name: text.slice(0, at), value: text.slice(at + 1) };
+}

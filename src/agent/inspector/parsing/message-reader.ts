@@ -1,0 +1,160 @@
+import { ChunkReader } from './chunk-reader.ts';
+import { ParseFailure } from './parse-failure.ts';
+import { PendingBytes, type PendingMemory } from './pending-bytes.ts';
+
+/**
+ * What follows a head: a body of so many bytes, chunks, everything until the connection ends, another head of the same
+ * message (1xx), or another protocol.
+ */
+export type Following = number | 'chunks' | 'until-end' | 'head' | 'raw';
+
+export interface MessageHandler {
+  /** A head arrived, without the empty line at its end. */
+  head(text: string): Following;
+  body(bytes: Buffer): void;
+  /** The message has ended. */
+  end(trailers: string): void;
+  /** Data of another protocol, after an upgrade. */
+  raw(bytes: Buffer): void;
+}
+
+const LF = 0x0a;
+const CR = 0x0d;
+const HEAD_END = Buffer.from('\n\r\n');
+const BARE_HEAD_END = Buffer.from('\n\n');
+const MAX_HEAD = 64 * 1024;
+
+/** Reads the messages of HTTP/1.1 that pass in one direction of a connection. */
+export class MessageReader {
+  #following: Following | null = null;
+  #left = 0;
+  #chunks: ChunkReader | null = null;
+  readonly #head: PendingBytes;
+
+  constructor(
+    private readonly handler: MessageHandler,
+    private readonly memory: PendingMemory,
+  ) {
+    this.#head = new PendingBytes(MAX_HEAD, memory);
+  }
+
+  /** Whether a head has begun to arrive, but is not whole. */
+  get hasPartialHead(): boolean {
+    return this.#head.length > 0;
+  }
+
+  /** @throws {ParseFailure} for what is not HTTP/1.1; afterwards it must not be called again */
+  read(bytes: Buffer): void {
+    let at = 0;
+    while (at < bytes.length) at = this.#following === null ? this.#readHead(bytes, at) : this.#readBody(bytes, at);
+  }
+
+  /** The direction has ended in order. Only a body without a length is whole by that. */
+  finish(): void {
+    if (this.#following === 'until-end') this.#end('');
+  }
+
+  /** From the next message on, another protocol follows. */
+  becomeRaw(): void {
+    const early = Buffer.from(this.#head.bytes);
+    this.#head.clear();
+    this.#chunks = null;
+    this.#following = 'raw';
+    if (early.length > 0) this.handler.raw(early);
+  }
+
+  /** Gives back the memory of what will not end. */
+  release(): void {
+    this.#head.clear();
+    this.#chunks?.release();
+  }
+
+  #readHead(bytes: Buffer, start: number): number {
+    let at = start;
+    // Some senders end a body with an empty line that its length does not count.
+    if (this.#head.length === 0) while (bytes[at] === CR || bytes[at] === LF) at++;
+    if (at === bytes.length) return at;
+    const before = this.#head.length;
+    if (before === 0) {
+      const end = endOfHead(bytes, at);
+      if (end !== -1) {
+        this.#takeHead(bytes.toString('latin1', at, end - 1));
+        return pastEmptyLine(bytes, end);
+      }
+    }
+    if (!this.#head.append(bytes.subarray(at))) return this.#lastPartOfHead(bytes, at);
+    const whole = this.#head.bytes;
+    const end = endOfHead(whole, Math.max(0, before - HEAD_END.length));
+    if (end === -1) return bytes.length;
+    const text = whole.toString('latin1', 0, end - 1);
+    const next = at + pastEmptyLine(whole, end) - before;
+    this.#head.clear();
+    this.#takeHead(text);
+    return next;
+  }
+
+  /** What follows the head may be large, and the reason that all of it does not fit. */
+  #lastPartOfHead(bytes: Buffer, at: number): number {
+    const part = bytes.subarray(at, at + MAX_HEAD - this.#head.length);
+    const joined = Buffer.concat([this.#head.bytes, part]);
+    const before = this.#head.length;
+    const end = endOfHead(joined, Math.max(0, before - HEAD_END.length));
+    if (end === -1) throw new ParseFailure('header too large, or too many connections with an unfinished one');
+    this.#head.clear();
+    this.#takeHead(joined.toString('latin1', 0, end - 1));
+    return at + pastEmptyLine(joined, end) - before;
+  }
+
+  #takeHead(text: string): void {
+    const following = this.handler.head(text.endsWith('\r') ? text.slice(0, -1) : text);
+    if (following === 'head') return;
+    if (following === 0) {
+      this.handler.end('');
+      return;
+    }
+    this.#following = following;
+    if (following === 'chunks') this.#chunks = new ChunkReader(this.handler, this.memory);
+    else if (typeof following === 'number') this.#left = following;
+  }
+
+  #readBody(bytes: Buffer, at: number): number {
+    if (this.#chunks) {
+      const end = this.#chunks.read(bytes, at);
+      if (end === -1) return bytes.length;
+      this.#end(this.#chunks.takeTrailers());
+      return end;
+    }
+    if (this.#following === 'raw') {
+      this.handler.raw(at === 0 ? bytes : bytes.subarray(at));
+      return bytes.length;
+    }
+    if (this.#following === 'until-end') {
+      this.handler.body(at === 0 ? bytes : bytes.subarray(at));
+      return bytes.length;
+    }
+    const end = Math.min(bytes.length, at + this.#left);
+    this.#left -= end - at;
+    this.handler.body(bytes.subarray(at, end));
+    if (this.#left === 0) this.#end('');
+    return end;
+  }
+
+  #end(trailers: string): void {
+    this.#following = null;
+    this.#chunks = null;
+    this.handler.end(trailers);
+  }
+}
+
+/** Where the empty line begins that ends a head; -1 when there is none yet. */
+function endOfHead(bytes: Buffer, from: number): number {
+  const strict = bytes.indexOf(HEAD_END, from);
+  const before = strict === -1 ? bytes : bytes.subarray(0, strict + 1);
+  const bare = before.indexOf(BARE_HEAD_END, from);
+  const end = bare === -1 ? strict : bare;
+  return end === -1 ? -1 : end + 1;
+}
+
+function pastEmptyLine(bytes: Buffer, at: number): number {
+  return at + (bytes[at] === CR ? 2 : 1);
+}

@@ -1,0 +1,77 @@
+import type { Exchange } from './exchange.ts';
+import { maskHeaders, maskUrl } from './masking/mask-headers.ts';
+import { type HeaderField, headerFields, headerValue } from './parsing/message-head.ts';
+
+/** The parts of an exchange that its heads have, for people. */
+export interface ShownExchange {
+  /** Path and query, as in the request. */
+  path: string;
+  requestHeaders: HeaderField[];
+  requestTrailers: HeaderField[];
+  responseHeaders: HeaderField[];
+  responseTrailers: HeaderField[];
+  masked: boolean;
+}
+
+/**
+ * Reads the heads of an exchange.
+ *
+ * @param reveal whether to show secrets
+ */
+export function shownExchange({ request, response }: Exchange, reveal: boolean): ShownExchange {
+  const read = {
+    path: request.line.target,
+    requestHeaders: headerFields(request.head),
+    requestTrailers: headerFields(request.trailers, true),
+    responseHeaders: headerFields(response?.head ?? ''),
+    responseTrailers: headerFields(response?.trailers ?? '', true),
+  };
+  if (reveal) return { ...read, masked: false };
+  const shown = {
+    path: maskUrl(read.path),
+    requestHeaders: maskHeaders(read.requestHeaders),
+    requestTrailers: maskHeaders(read.requestTrailers),
+    responseHeaders: maskHeaders(read.responseHeaders),
+    responseTrailers: maskHeaders(read.responseTrailers),
+  };
+  return { ...shown, masked: JSON.stringify(shown) !== JSON.stringify(read) };
+}
+
+/** The last address in X-Forwarded-For, which the gateway wrote; clients can make up those before it. */
+export function clientOf(requestHeaders: readonly HeaderField[]): string | null {
+  const all = requestHeaders.filter(({ name }) => name.toLowerCase() === 'x-forwarded-for');
+  return all.at(-1)?.value.split(',').at(-1)?.trim() || null;
+}
+
+export function hostOf(requestHeaders: readonly HeaderField[]): string | null {
+  return headerValue(requestHeaders, 'host');
+}
+
+export interface Timing {
+  /** From the head of the request to its end. */
+  sendingMs: number | null;
+  /** From there to the head of the response. */
+  waitingMs: number | null;
+  receivingMs: number | null;
+}
+
+export function timingOf({ request, response }: Exchange): Timing {
+  const sent = request.endedAt;
+  const answered = response?.beganAt ?? null;
+  // A response may begin before the request has ended.
+  const waitedFrom = sent === null || (answered !== null && sent > answered) ? request.beganAt : sent;
+  return {
+    sendingMs: between(request.beganAt, sent),
+    waitingMs: between(waitedFrom, answered),
+    receivingMs: between(answered, response?.endedAt ?? null),
+  };
+}
+
+/** Milliseconds from its first head to its end, or until now. */
+export function durationOf({ request, endedAt }: Exchange): number {
+  return between(request.beganAt, endedAt ?? performance.now()) ?? 0;
+}
+
+function between(from: number | null, to: number | null): number | null {
+  return from === null || to === null ? null : Math.round((to - from) * 100) / 100;
+}
