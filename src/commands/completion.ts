@@ -94,11 +94,11 @@ function __device_agent_at
   set -l at
   set -l typed (commandline -opc)
   for word in $typed[2..-1]
-    if contains -- (string join ' ' $at $word) ${known(places).map(fishQuoted).join(' ')}
+    if contains -- (string join -- ' ' $at $word) ${known(places).map(fishQuoted).join(' ')}
       set -a at $word
     end
   end
-  test (string join ' ' -- $at | string collect --allow-empty) = $argv[1]
+  test (string join -- ' ' $at | string collect --allow-empty) = $argv[1]
 end
 ${lines.join('\n')}
 `;
