@@ -2,7 +2,7 @@
 export const REMEDIES: Readonly<Record<string, string>> = {
   'API cannot accept connections': 'check the limit of open files, then restart',
   'API and its token cross the network unencrypted; use AGENT_DOMAIN for remote access':
-    'remove AGENT_HOST unless the network is trusted, such as that of a container',
+    'remove AGENT_HOST unless the network is trusted',
   'API request failed': 'fix what `reason` names, often the disk',
   'HTTP/1 connection failed unexpectedly': 'report it as a bug',
   'HTTP/2 connection failed unexpectedly': 'report it as a bug',

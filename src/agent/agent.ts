@@ -10,6 +10,7 @@ import { PACKAGED_PAGES } from '../packaged-pages.ts';
 import type { Settings } from '../settings/agent-settings.ts';
 import { VERSION } from '../version.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
+import { hasContainerNetwork } from './api/container-network.ts';
 import { InspectionApi } from './api/inspection/inspection-router.ts';
 import type { Metrics, MetricsSource } from './api/metrics.ts';
 import { DevicePage, type PageFinding } from './api/page/device-page.ts';
@@ -295,11 +296,12 @@ async function serveApi(app: AppOptions, own: OwnEndpoint | null, token: () => s
     guard.protectOwnPorts((port) => (port === server.port ? OWN_API : undefined));
   }
   log.info({ url: addresses.api }, 'local API listening');
-  if (isLoopbackHost(api.host)) return;
-  log.warn(
-    { url: addresses.api },
-    'API and its token cross the network unencrypted; use AGENT_DOMAIN for remote access',
-  );
+  if (!isLoopbackHost(api.host)) warnOfNetwork(addresses.api, log);
+}
+
+function warnOfNetwork(url: string, log: Log): void {
+  if (hasContainerNetwork()) log.info({ url }, 'API listens beyond this container: publish its port on 127.0.0.1 only');
+  else log.warn({ url }, 'API and its token cross the network unencrypted; use AGENT_DOMAIN for remote access');
 }
 
 /** Loaded after the start, which it would slow down. */
