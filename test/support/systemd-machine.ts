@@ -3,11 +3,14 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { type Outcome, requireFreshBuild } from './agent-process.ts';
 
 const SYSTEMD = '/lib/systemd/systemd';
 /** After that, the machine counts as one that cannot boot. */
 const BOOT_MS = 120_000;
+let booted = 0;
+let cables = 0;
 
 /**
  * Mounts a writable in-memory overlay over the machine's file system, and starts systemd there.
@@ -52,8 +55,8 @@ function cgroupMount(): string | null {
 }
 
 /**
- * A small substitute for a Raspberry Pi: a real systemd in its own namespaces, without a network. The program is in the
- * private home folder of a user.
+ * A small substitute for a Raspberry Pi: a real systemd in its own namespaces, without a network until it is connected to
+ * another one. The program is in the private home folder of a user.
  */
 export class SystemdMachine {
   /** Path of the program for `install`. */
@@ -73,7 +76,8 @@ export class SystemdMachine {
     const mount = process.platform === 'linux' && process.geteuid?.() === 0 ? cgroupMount() : null;
     if (mount === null || !existsSync(SYSTEMD)) return null;
     const folder = mkdtempSync(join(tmpdir(), 'systemd-machine-'));
-    const cgroup = join(mount, `device-agent-test-${process.pid}`);
+    booted += 1;
+    const cgroup = join(mount, `device-agent-test-${process.pid}-${booted}`);
     try {
       mkdirSync(cgroup);
     } catch {
@@ -99,6 +103,17 @@ export class SystemdMachine {
       if (stdout === 'active\n') return machine;
     }
     return null;
+  }
+
+  /** Connects both machines by a cable between network cards that have no other use. */
+  async connect(address: string, other: SystemdMachine, otherAddress: string): Promise<void> {
+    const card = `card${++cables}`;
+    const ends = [card, 'netns', String(this.pid), 'type', 'veth', 'peer', 'name', card, 'netns', String(other.pid)];
+    await promisify(execFile)('ip', ['link', 'add', ...ends]);
+    for (const [machine, cidr] of [[this, address] as const, [other, otherAddress] as const]) {
+      await machine.run('ip', 'address', 'add', cidr, 'dev', card);
+      await machine.run('ip', 'link', 'set', card, 'up');
+    }
   }
 
   /** Runs a command as root. */
