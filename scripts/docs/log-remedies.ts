@@ -6,6 +6,9 @@ export const REMEDIES: Readonly<Record<string, string>> = {
   'API request failed': 'fix what `reason` names, often the disk',
   'HTTP/1 connection failed unexpectedly': 'report it as a bug',
   'HTTP/2 connection failed unexpectedly': 'report it as a bug',
+  'authtoken not renewed':
+    'if the device should be online: check it on the gateway, then run `device-agent join` on it',
+  'renewed authtoken not saved': 'check the disk; the agent fetches it again after a restart',
   'page sessions unreadable; all ended': 'sign in again; check the disk when it repeats',
   'sightings of devices not recorded': 'check the disk',
   'TLS connection failed': 'report it as a bug when it repeats',

@@ -14,6 +14,7 @@ import { installService } from '../service/install.ts';
 import { AGENT_SERVICE, configFolderOf, settingsFileOf } from '../service/service.ts';
 import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
 import { loadJoinSettings } from '../settings/first-start-settings.ts';
+import { ENROLMENT_FILE } from '../settings/setting-sources.ts';
 import { run } from './run.ts';
 import { agentSettings } from './settings-place.ts';
 
@@ -63,7 +64,7 @@ async function isActive(host: Host): Promise<boolean> {
 async function joinHere(code: string | null, name: string | undefined, wantsService: boolean): Promise<void> {
   const { dataDir } = loadJoinSettings();
   const files: JoinFiles = {
-    installation: joinPath(dataDir, 'enrolment.json'),
+    installation: joinPath(dataDir, ENROLMENT_FILE),
     settings: joinPath(process.cwd(), '.env'),
     settingsMode: 0o600,
     authtoken: null,
@@ -84,7 +85,7 @@ async function joinHere(code: string | null, name: string | undefined, wantsServ
 function serviceFiles({ root }: Host): JoinFiles {
   const folder = root + configFolderOf(AGENT_SERVICE);
   return {
-    installation: joinPath(folder, 'enrolment.json'),
+    installation: joinPath(folder, ENROLMENT_FILE),
     settings: root + settingsFileOf(AGENT_SERVICE),
     settingsMode: 0o640,
     authtoken: root + AUTHTOKEN_FILE,

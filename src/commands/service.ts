@@ -4,6 +4,7 @@ import { installService } from '../service/install.ts';
 import { AGENT_SERVICE, GATEWAY_SERVICE, type Service, stateFolderOf } from '../service/service.ts';
 import { type ServiceState, serviceState } from '../service/status.ts';
 import { uninstallService } from '../service/uninstall.ts';
+import { leaveWithService } from './leave-site.ts';
 
 interface ServiceOptions {
   gateway?: boolean;
@@ -26,6 +27,7 @@ export async function install(options: ServiceOptions): Promise<void> {
 export async function uninstall(options: ServiceOptions): Promise<void> {
   requireRoot();
   if (options.purge && !options.yes) await confirmPurge(chosen(options));
+  if (options.purge && !options.gateway) await leaveWithService(thisHost(), print);
   await uninstallService(chosen(options), options.purge === true, thisHost(), print);
 }
 

@@ -1,7 +1,14 @@
 import { z } from 'zod';
 import { ErrorBody, errorResponse, type Json, jsonSchema } from '../lib/http/openapi.ts';
 import { allOperations, type Operation } from './operations.ts';
-import { CA_PATH, ENROLMENTS_PATH, Enrolment, EnrolmentRequest } from './resources/enrolment.ts';
+import {
+  CA_PATH,
+  ENROLMENTS_PATH,
+  Enrolment,
+  EnrolmentRequest,
+  LEAVE_PATH,
+  LeaveRequest,
+} from './resources/enrolment.ts';
 import { idPattern } from './resources/resource.ts';
 
 /** Members of the document besides the operations. */
@@ -54,7 +61,11 @@ export function openApiDocument({ baseUrl, version }: OpenApiOptions): Json {
   };
 }
 
-/** What devices call when they join: without an API key and a version. */
+const ENROLMENT_ERRORS = Object.fromEntries(
+  [400, 403, 415, 429, 500, 503].map((status) => [status, { $ref: `#/components/responses/Error${status}` }]),
+);
+
+/** What devices call when they join and leave: without an API key and a version. */
 function enrolmentPaths(): Record<string, Json> {
   return {
     [CA_PATH]: {
@@ -83,10 +94,20 @@ function enrolmentPaths(): Record<string, Json> {
             description: 'Success, or waiting for an approval.',
             content: { 'application/json': { schema: jsonSchema(Enrolment, 'output') } },
           },
-          ...Object.fromEntries(
-            [400, 403, 415, 429, 500, 503].map((status) => [status, { $ref: `#/components/responses/Error${status}` }]),
-          ),
+          ...ENROLMENT_ERRORS,
         },
+      },
+    },
+    [LEAVE_PATH]: {
+      post: {
+        operationId: 'enrolments.leave',
+        summary: 'Forget a device that leaves its site',
+        description:
+          'Needs no API key, but the install key of the device. Ends its authtoken and frees its name. A revoked device gets 403; an unknown install key 204.',
+        security: [],
+        tags: ['enrolments'],
+        requestBody: requestBody(LeaveRequest),
+        responses: { 204: { description: 'Success.' }, ...ENROLMENT_ERRORS },
       },
     },
   };

@@ -156,7 +156,7 @@ export const OPERATIONS = {
     delete: remove(devices, '/{id}', 'Delete one device with its authtoken; it can join again with a valid code'),
     approve: deviceAction('approve', 'Approve a device that waits for it'),
     revoke: deviceAction('revoke', 'Revoke the authtoken of a device; it cannot join again'),
-    rotate: deviceAction('rotate', 'Replace the authtoken of a device when it joins again'),
+    rotate: deviceAction('rotate', 'End the authtoken of a device, which fetches another one'),
   },
   endpoints: readable(endpoints),
   tunnels: readable(tunnels),

@@ -1,4 +1,5 @@
 import { AUTHTOKEN_FILE } from '../settings/agent-settings.ts';
+import { ENROLMENT_CREDENTIAL, ENROLMENT_FILE } from '../settings/setting-sources.ts';
 
 /** A systemd service of this program, with a user and folders of the same name. */
 export interface Service {
@@ -14,6 +15,8 @@ export interface Service {
   environment: readonly string[];
   /** Credential that systemd reads as root and passes to the service; null: none. */
   credential: { name: string; file: string } | null;
+  /** Files of root that systemd passes to the service as well, if they exist. */
+  otherCredentials: readonly { name: string; file: string }[];
   /** A line that the settings must have before the service can start, and what to do about it. */
   needs: { line: RegExp; advice: string } | null;
   /** What `--purge` deletes for good, besides settings; null: nothing that needs a confirmation. */
@@ -34,6 +37,8 @@ export const AGENT_SERVICE: Service = {
   // Without an authtoken, the service must not start an embedded gateway, which is reachable only locally.
   environment: ['AGENT_GATEWAY=remote', 'AGENT_TUNNELS_DIR=/etc/device-agent/tunnels.d'],
   credential: { name: 'ngrok-authtoken', file: AUTHTOKEN_FILE },
+  // With it, the agent fetches a rotated authtoken.
+  otherCredentials: [{ name: ENROLMENT_CREDENTIAL, file: `/etc/device-agent/${ENROLMENT_FILE}` }],
   needs: null,
   irreplaceable: null,
   capabilities: [],
@@ -58,6 +63,7 @@ export const GATEWAY_SERVICE: Service = {
   reloads: false,
   environment: [],
   credential: null,
+  otherCredentials: [],
   // Otherwise, it would serve names below localhost, which nobody else can reach.
   needs: {
     line: /^\s*GATEWAY_DOMAIN=\S/m,

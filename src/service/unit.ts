@@ -90,7 +90,8 @@ function running(service: Service, { node, cli }: ProgramPaths): string[] {
 }
 
 function access(service: Service, paths: ProgramPaths): string[] {
-  const { name, credential, environment, capabilities } = service;
+  const { name, credential, otherCredentials, environment, capabilities } = service;
+  const credentials = [...(credential === null ? [] : [credential]), ...otherCredentials];
   return [
     `User=${name}`,
     `StateDirectory=${name}`,
@@ -104,13 +105,9 @@ function access(service: Service, paths: ProgramPaths): string[] {
     `Environment=DATA_DIR=${stateFolderOf(service)}`,
     `Environment=SETTINGS_FILE=${settingsFileOf(service)}`,
     `EnvironmentFile=-${settingsFileOf(service)}`,
-    ...(credential === null
-      ? []
-      : [
-          `LoadCredential=${credential.name}:${credential.file}`,
-          '# Empty when the file is missing, so that the program can start and log what to do.',
-          `SetCredential=${credential.name}:\\n`,
-        ]),
+    ...credentials.map((each) => `LoadCredential=${each.name}:${each.file}`),
+    ...(credentials.length === 0 ? [] : ['# Empty when the file is missing, so that the service can start.']),
+    ...credentials.map((each) => `SetCredential=${each.name}:\\n`),
     `AmbientCapabilities=${capabilities.join(' ')}`,
     `CapabilityBoundingSet=${capabilities.join(' ')}`,
     // In a user namespace, CAP_NET_BIND_SERVICE would not apply to the host's ports.

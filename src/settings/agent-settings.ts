@@ -5,8 +5,9 @@ import { systemCas, type TrustedCas } from '../lib/network/trusted-cas.ts';
 import { PACKAGED_POLICIES } from '../packaged-policies.ts';
 import { type LogSettings, logSettings, proxyRules } from './common-settings.ts';
 import { type Assemble, loadWith, parseSettings } from './parse-settings.ts';
+import { presentAuthtoken } from './renewed-authtoken.ts';
 import { readCertificates, readSecretFile } from './setting-files.ts';
-import { gatherTexts, type Texts, withoutSettingsFile } from './setting-sources.ts';
+import { enrolmentFile, gatherTexts, type Texts, withoutSettingsFile } from './setting-sources.ts';
 import { parseUpstreamRules, type UpstreamRules } from './upstream-rules.ts';
 import { type Parsed, VARIABLES, type VariableName } from './variables.ts';
 
@@ -27,6 +28,10 @@ export type GatewaySettings =
       kind: 'remote';
       /** Reads the authtoken again for each attempt, so that a replaced file takes effect. */
       authtoken: () => string;
+      /** Reads the authtoken in the settings, which the agent may have renewed since. */
+      configured: () => string;
+      /** File of the enrolment of a device that has joined; it may be missing. */
+      enrolment: string;
       /** `host:port`; null means ngrok's cloud. */
       serverAddr: string | null;
       /** Trusted CAs; null: the SDK's own. */
@@ -152,9 +157,12 @@ function gatewaySettings(values: Parsed, path: (value: string) => string, proble
         'or set AGENT_GATEWAY=embedded for tunnels that only this machine can reach',
     );
   }
+  const configured = authtoken ?? (() => '');
   return {
     kind: 'remote',
-    authtoken: authtoken ?? (() => ''),
+    authtoken: () => presentAuthtoken(path(values.DATA_DIR ?? ''), configured()),
+    configured,
+    enrolment: enrolmentFile(path(values.DATA_DIR ?? ''), process.env),
     serverAddr,
     authorities: trustedCas(values, path, problems),
     proxies: proxyRules(values),

@@ -7,8 +7,11 @@ import type { VariableName } from './variables.ts';
 /** Values by variable name. Empty values are omitted. */
 export type Texts = Readonly<Record<string, string>>;
 
-/** Name of the credential with the authtoken in the unit. */
+/** Names of the credentials in the unit. */
 const AUTHTOKEN_CREDENTIAL = 'ngrok-authtoken';
+export const ENROLMENT_CREDENTIAL = 'device-agent-enrolment';
+/** What a device remembers of joining, in its data folder or, for root, beside the settings of the service. */
+export const ENROLMENT_FILE = 'enrolment.json';
 
 /** Secrets that can be set directly or as a file with `_FILE`. */
 const SECRETS: readonly VariableName[] = ['NGROK_AUTHTOKEN', 'AGENT_API_TOKEN'];
@@ -103,6 +106,13 @@ function credentials({ CREDENTIALS_DIRECTORY: folder }: NodeJS.ProcessEnv): Text
   const authtoken = join(folder, AUTHTOKEN_CREDENTIAL);
   // The unit creates an empty credential for a missing file: otherwise, systemd would not start the program.
   return existsSync(authtoken) && readFileSync(authtoken, 'utf8').trim() ? { NGROK_AUTHTOKEN_FILE: authtoken } : {};
+}
+
+/** Where an agent finds its enrolment: the one that root made for the service, else its own. */
+export function enrolmentFile(dataDir: string, { CREDENTIALS_DIRECTORY: folder }: NodeJS.ProcessEnv): string {
+  const given = folder ? join(folder, ENROLMENT_CREDENTIAL) : null;
+  const isGiven = given !== null && existsSync(given) && readFileSync(given, 'utf8').trim() !== '';
+  return isGiven ? given : join(dataDir, ENROLMENT_FILE);
 }
 
 /** Accepts the lower-case names of proxy variables, which many programs use. */

@@ -5,7 +5,7 @@ import { hasErrno, messageOf } from '../../lib/errors.ts';
 import type { Log } from '../../lib/log/log.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import { BOOT_FILE, type FirstStartSettings } from '../../settings/first-start-settings.ts';
-import { JOINED_SETTINGS } from '../../settings/setting-sources.ts';
+import { ENROLMENT_FILE, JOINED_SETTINGS } from '../../settings/setting-sources.ts';
 import { openDataFolder } from '../folders/data-folder.ts';
 import type { EnrolOptions } from './enrol.ts';
 import { installationFor, readInstallation } from './installation.ts';
@@ -62,7 +62,7 @@ function logRarely(log: Log): EnrolOptions['onWait'] {
 /** In the data folder, which is all that a service may write. */
 function filesIn(dataDir: string): JoinFiles {
   return {
-    installation: joinPath(dataDir, 'enrolment.json'),
+    installation: joinPath(dataDir, ENROLMENT_FILE),
     settings: joinPath(dataDir, JOINED_SETTINGS),
     settingsMode: 0o600,
     authtoken: null,

@@ -20,7 +20,7 @@ type Change = 'approve' | 'revoke' | 'rotate' | 'delete';
 const DONE: Readonly<Record<Change, (name: string) => string>> = {
   approve: (name) => `${name} approved; it joins within seconds`,
   revoke: (name) => `${name} revoked`,
-  rotate: (name) => `${name} gets another authtoken when this runs on it:\n  sudo device-agent join`,
+  rotate: (name) => `${name} has to use another authtoken now; its agent fetches it within seconds when it is online`,
   delete: (name) => `${name} deleted`,
 };
 

@@ -57,7 +57,7 @@ function addDeviceCommands(gateway: Command, settings: () => GatewayServerSettin
   const changes = {
     approve: 'Let a device join that waits for it',
     revoke: 'Disconnect a device for good; only its own authtoken ends',
-    rotate: 'Replace the authtoken of a device when `device-agent join` runs on it again',
+    rotate: 'End the authtoken of a device; its agent fetches another one',
     delete: 'Forget a device and its authtoken; it can join again with a valid code',
   } as const;
   for (const [name, description] of Object.entries(changes)) {

@@ -1,5 +1,11 @@
 import type { Router } from 'express';
-import { CA_PATH, ENROLMENTS_PATH, EnrolmentRequest } from '../../management/resources/enrolment.ts';
+import {
+  CA_PATH,
+  ENROLMENTS_PATH,
+  EnrolmentRequest,
+  LEAVE_PATH,
+  LeaveRequest,
+} from '../../management/resources/enrolment.ts';
 import { EnrolmentError } from '../devices/enrolment-error.ts';
 import { Enrolments } from '../devices/enrolments.ts';
 import type { ApiContext } from './api-context.ts';
@@ -9,7 +15,7 @@ import { readBody } from './request.ts';
 import { strictRouter } from './resource-router.ts';
 
 /**
- * The routes for devices that join, which have no API key: the CA, and the enrolment itself.
+ * The routes for devices that join or leave, which have no API key: the CA, and the enrolment itself.
  *
  * @param attempts slows down those who guess codes
  * @param withBody parses a request's body
@@ -17,6 +23,13 @@ import { strictRouter } from './resource-router.ts';
 export function enrolmentRouter(context: ApiContext, attempts: FailedAttempts, withBody: Handler[]): Router {
   const { store, live, place, log } = context;
   const enrolments = new Enrolments(store, live, place);
+  const slowDown = (ip: string) => async (error: unknown) => {
+    if (error instanceof EnrolmentError) {
+      log.warn({ address: ip, reason: error.message }, 'enrolment refused');
+      await attempts.slowDown(ip);
+    }
+    throw error;
+  };
   const router = strictRouter();
   router.get(CA_PATH, (_req, res) => {
     res.type('application/x-pem-file').send(place.caPem);
@@ -24,17 +37,18 @@ export function enrolmentRouter(context: ApiContext, attempts: FailedAttempts, w
   router.post(ENROLMENTS_PATH, ...withBody, async (req, res) => {
     const request = readBody(EnrolmentRequest, 'POST', req.body);
     const ip = req.ip ?? '';
-    const { answer, isRepeated } = await enrolments.enrol(request, ip).catch(async (error: unknown) => {
-      if (error instanceof EnrolmentError) {
-        log.warn({ address: ip, reason: error.message }, 'enrolment refused');
-        await attempts.slowDown(ip);
-      }
-      throw error;
-    });
+    const { answer, isRepeated } = await enrolments.enrol(request, ip).catch(slowDown(ip));
     const { device_id: device, name: device_name, site } = answer;
     if (answer.status === 'enrolled') log.info({ device, device_name, site, address: ip }, 'device enrolled');
     else if (!isRepeated) log.warn({ device, device_name, site, address: ip }, 'device waits for approval');
     res.json(answer);
+  });
+  router.post(LEAVE_PATH, ...withBody, async (req, res) => {
+    const { install_key } = readBody(LeaveRequest, 'POST', req.body);
+    const ip = req.ip ?? '';
+    const left = await enrolments.leave(install_key).catch(slowDown(ip));
+    if (left) log.info({ device: left.id, device_name: left.name, site: left.site, address: ip }, 'device left');
+    res.status(204).end();
   });
   return router;
 }

@@ -45,29 +45,60 @@ export class Enrolments {
 
   #enrol(request: Request, from: string): { answer: Enrolment; isRepeated: boolean; revoked: Revocation | null } {
     const { store } = this;
-    const known = store.devices.byInstallation(hashSecret(request.install_key));
-    if (known?.status === 'revoked') {
-      throw new EnrolmentError(
-        'ERR_GATEWAY_DEVICE_REVOKED',
-        `the device ${known.name} was revoked: delete it on the gateway, then join with a new code`,
-      );
-    }
+    const known = this.#known(request.install_key);
     const device = known ?? this.#create(request, from);
     const isRepeated = known !== null;
     if (device.status === 'pending') return { answer: this.#answer(device, null), isRepeated, revoked: null };
     const { credential_id: before, generation } = device;
     const random = authtokenBytes(request.install_key, generation);
     const isCurrent = before !== null && device.issued_generation === generation;
+    const keepsName = request.keep_name === true;
+    if (isCurrent && keepsName) {
+      return { answer: this.#answer(device, createTokenOf(before, random).token), isRepeated, revoked: null };
+    }
     const { id, token } = isCurrent ? createTokenOf(before, random) : this.#issue(device, random);
     const next = withEvent(
-      { ...device, credential_id: id, issued_generation: generation, old_name: null },
-      { at: store.now(), what: device.issued_generation === 0 ? 'enrolled' : 'joined again', by: from },
+      {
+        ...device,
+        credential_id: id,
+        issued_generation: generation,
+        old_name: keepsName ? device.old_name : null,
+      },
+      { at: store.now(), what: stepOf(device, keepsName), by: from },
     );
     store.devices.update(next);
     const answer = this.#answer(next, token);
     if (isCurrent) return { answer, isRepeated, revoked: this.#dropOldName(device, next) };
     if (before !== null) store.credentials.delete(before);
     return { answer, isRepeated, revoked: before === null ? null : { credentialIds: [before] } };
+  }
+
+  /**
+   * Forgets a device that leaves its site. A revoked one stays, or it could join again.
+   *
+   * @returns the device; null when no device has that install key
+   * @throws {EnrolmentError} when it was revoked
+   */
+  async leave(installKey: string): Promise<DeviceRow | null> {
+    const { store } = this;
+    const device = await store.database.write(() => {
+      const row = this.#known(installKey);
+      if (row === null) return null;
+      if (row.credential_id !== null) store.credentials.delete(row.credential_id);
+      store.devices.delete(row.id);
+      return row;
+    });
+    if (device?.credential_id) this.live.revoke({ credentialIds: [device.credential_id] });
+    return device;
+  }
+
+  #known(installKey: string): DeviceRow | null {
+    const device = this.store.devices.byInstallation(hashSecret(installKey));
+    if (device?.status !== 'revoked') return device;
+    throw new EnrolmentError(
+      'ERR_GATEWAY_DEVICE_REVOKED',
+      `the device ${device.name} was revoked: delete it on the gateway, then join with a new code`,
+    );
   }
 
   #create(request: Request, from: string): DeviceRow {
@@ -164,6 +195,11 @@ export class Enrolments {
       retry_after_s: isPending ? RETRY_AFTER_S : null,
     };
   }
+}
+
+function stepOf({ issued_generation }: DeviceRow, keepsName: boolean): DeviceEvent['what'] {
+  if (issued_generation === 0) return 'enrolled';
+  return keepsName ? 'renewed' : 'joined again';
 }
 
 function createTokenOf(id: string, random: Buffer): { id: string; token: string } {

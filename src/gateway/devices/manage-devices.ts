@@ -24,12 +24,16 @@ export function revokeDevice(store: Store, device: DeviceRow, by: string): Devic
   );
 }
 
-/** Gives the device another authtoken when it joins again; the present one is valid until then. */
+/** Takes a device's authtoken, and lets the device fetch another one with the key of its installation. */
 export function rotateDevice(store: Store, device: DeviceRow, by: string): DeviceRow {
   if (device.status !== 'enrolled') throw conflict(`the device ${device.name} is ${device.status}`);
   if (device.generation !== device.issued_generation) return device;
+  if (device.credential_id !== null) store.credentials.delete(device.credential_id);
   const generation = device.generation + 1;
-  return save(store, withEvent({ ...device, generation }, { at: store.now(), what: 'rotated', by }));
+  return save(
+    store,
+    withEvent({ ...device, generation, credential_id: null }, { at: store.now(), what: 'rotated', by }),
+  );
 }
 
 /**
@@ -55,7 +59,7 @@ export function updateDevice(
   }
   const credential = device.credential_id === null ? null : store.credentials.get(device.credential_id);
   const renamed = withEvent(
-    { ...next, name, old_name: credential ? (device.old_name ?? device.name) : null },
+    { ...next, name, old_name: device.issued_generation > 0 ? (device.old_name ?? device.name) : null },
     { at: store.now(), what: 'renamed', by },
   );
   if (credential) {

@@ -79,7 +79,7 @@ export interface Device extends z.output<typeof Device> {
   status: 'pending' | 'enrolled' | 'revoked';
   /** Its authtoken; null while it has none. */
   credential: Ref | null;
-  /** Whether it gets a new authtoken when it joins again. */
+  /** Whether its authtoken ended and it has not fetched another one yet. */
   rotation_pending: boolean;
   /** Null while it is offline. */
   online_since: string | null;

@@ -4,16 +4,20 @@ import { refused, WRONG_VALUE } from './refusal.ts';
 
 /** Where devices enrol, on the host of the management API; needs no API key. */
 export const ENROLMENTS_PATH = '/enrolments';
+/** Where a device ends its enrolment; needs no API key. */
+export const LEAVE_PATH = `${ENROLMENTS_PATH}/leave`;
 /** Where the gateway's CA is; needs no API key. */
 export const CA_PATH = '/ca.pem';
 
 /** 32 random bytes in base64url, made once by each installation. */
 const INSTALL_KEY = /^[A-Za-z0-9_-]{43}$/;
+const NO_KEY = 'must be 32 bytes in base64url';
 
 export const EnrolmentRequest = body({
-  install_key: z.string().regex(INSTALL_KEY, refused(WRONG_VALUE, 'must be 32 bytes in base64url')),
+  install_key: z.string().regex(INSTALL_KEY, refused(WRONG_VALUE, NO_KEY)),
   secret: text(128).optional(),
   name: text(255).optional(),
+  keep_name: z.boolean().optional(),
 });
 export interface EnrolmentRequest extends z.input<typeof EnrolmentRequest> {
   /**
@@ -25,7 +29,12 @@ export interface EnrolmentRequest extends z.input<typeof EnrolmentRequest> {
   secret?: string | undefined;
   /** The wanted name. A taken name gets a suffix. */
   name?: string | undefined;
+  /** For a device that only wants its authtoken: it keeps the names that it had before it was renamed. */
+  keep_name?: boolean | undefined;
 }
+
+/** What a device sends that leaves its site. */
+export const LeaveRequest = body({ install_key: z.string().regex(INSTALL_KEY, refused(WRONG_VALUE, NO_KEY)) });
 
 /** What a device gets when it enrols. */
 export const Enrolment = z.object({

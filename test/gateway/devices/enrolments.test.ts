@@ -163,16 +163,32 @@ describe('a device', () => {
     expect((await join(server, one.request)).body).toMatchObject({ name: 'cam' });
   });
 
-  it('that is rotated gets another authtoken when it joins again; the old one is valid until then', async () => {
+  it('that is rotated loses its authtoken at once, and gets another one with its install key', async () => {
     const server = await gateway();
     const { request, answer, path, credential } = await joined(server);
     expect((await server.call('POST', `${path}/rotate`)).body).toMatchObject({ rotation_pending: true });
-    expect(credentialOf(server, answer)).toBe(credential);
-    const again = await join(server, request);
-    expect(again.body.authtoken).not.toBe(answer.body.authtoken);
-    expect([credentialOf(server, answer), credentialOf(server, again)]).toEqual([null, expect.any(String)]);
+    expect(credentialOf(server, answer)).toBe(null);
     expect(server.revoked).toEqual([{ credentialIds: [credential] }]);
+    const again = await join(server, { install_key: request.install_key, keep_name: true });
+    expect([credentialOf(server, answer), credentialOf(server, again)]).toEqual([null, expect.any(String)]);
+    expect((await server.call('GET', path)).body).toMatchObject({ rotation_pending: false });
     expect((await join(server, request)).body).toEqual(again.body);
+  });
+
+  it('that leaves frees its name and ends its authtoken, unless it was revoked', async () => {
+    const server = await gateway();
+    const leave = ({ install_key }: { install_key: string }) =>
+      server.call('POST', '/enrolments/leave', { install_key }, { Authorization: '', 'Service-Version': '' });
+    const one = await joined(server);
+    const two = await joined(server, 'other');
+    expect((await leave({ install_key: installKey() })).status).toBe(204);
+    expect((await leave(one.request)).status).toBe(204);
+    expect([one, two].map(({ answer }) => credentialOf(server, answer) !== null)).toEqual([false, true]);
+    expect(server.revoked).toEqual([{ credentialIds: [one.credential] }]);
+    await server.call('POST', `${two.path}/revoke`);
+    expect(codeOf(await leave(two.request))).toEqual([403, 'ERR_GATEWAY_DEVICE_REVOKED']);
+    expect((await server.call('GET', '/devices')).body).toMatchObject({ devices: [{ name: 'other' }] });
+    expect((await joined(server)).answer.body.name).toBe('cam');
   });
 
   it('that is renamed keeps its old names until it joins again', async () => {

@@ -1,0 +1,89 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { messageOf, OperatorError } from '../lib/errors.ts';
+import { writeDurably } from '../lib/files/durable-write.ts';
+import type { Log } from '../lib/log/log.ts';
+import type { Clock } from '../lib/time/clock.ts';
+import type { GatewaySettings } from '../settings/agent-settings.ts';
+import { RENEWED_AUTHTOKEN, renewedText } from '../settings/renewed-authtoken.ts';
+import type { GatewayLink } from './connectors/gateway-link.ts';
+import { SessionRefused } from './connectors/gateway-session.ts';
+
+export interface AuthtokenRenewalOptions {
+  gateway: Pick<
+    Extract<GatewaySettings, { kind: 'remote' }>,
+    'authtoken' | 'configured' | 'serverAddr' | 'proxies' | 'enrolment'
+  >;
+  dataDir: string;
+  clock: Clock;
+  log: Log;
+}
+
+/** Somebody has rotated the authtoken, or removed the device. */
+const UNKNOWN_AUTHTOKEN = 'ERR_NGROK_107';
+/** A gateway slows down every device behind an address that it has refused. */
+const AFTER_REFUSAL_MS = 3_600_000;
+
+/** Fetches another authtoken for a device that has joined, with the key of its installation. */
+export class AuthtokenRenewal {
+  /** Kept here too, in case that the disk is full. */
+  #renewed: { replaced: string; authtoken: string } | null = null;
+  /** When the gateway may be asked again, in terms of the clock. */
+  #nextAt = Number.NEGATIVE_INFINITY;
+
+  constructor(private readonly options: AuthtokenRenewalOptions) {}
+
+  /** The authtoken for the next session. */
+  authtoken(): string {
+    const present = this.options.gateway.authtoken();
+    return this.#renewed?.replaced === present ? this.#renewed.authtoken : present;
+  }
+
+  /** The same link, which renews the authtoken when the gateway does not know it. */
+  over(link: GatewayLink): GatewayLink {
+    const connect = async () => {
+      try {
+        return await link.connect();
+      } catch (error) {
+        const isUnknown = error instanceof SessionRefused && error.code === UNKNOWN_AUTHTOKEN;
+        if (!isUnknown || !(await this.#renew())) throw error;
+        return link.connect();
+      }
+    };
+    return { ...link, connect };
+  }
+
+  /** @returns whether the device has another authtoken now */
+  async #renew(): Promise<boolean> {
+    const { gateway, clock, log } = this.options;
+    const { enrolment } = gateway;
+    if (!existsSync(enrolment) || clock.now() < this.#nextAt) return false;
+    try {
+      const { fetchAuthtoken } = await import('./join/known-device.ts');
+      const fetched = await fetchAuthtoken(enrolment, gateway.proxies);
+      // The settings name another gateway by now, or an authtoken that is not the device's own.
+      const isOther = fetched?.sessionAddress === gateway.serverAddr && fetched?.authtoken !== this.authtoken();
+      if (!fetched || !isOther) return this.#postpone();
+      await this.#keep(fetched.authtoken);
+      log.info({ device_name: fetched.name }, 'authtoken renewed');
+      return true;
+    } catch (error) {
+      log.warn({ reason: messageOf(error) }, 'authtoken not renewed');
+      return error instanceof OperatorError ? this.#postpone() : false;
+    }
+  }
+
+  async #keep(authtoken: string): Promise<void> {
+    const { gateway, dataDir, log } = this.options;
+    this.#renewed = { replaced: gateway.authtoken(), authtoken };
+    const text = renewedText(gateway.configured(), authtoken);
+    await writeDurably(join(dataDir, RENEWED_AUTHTOKEN), text, 0o600).catch((error: unknown) => {
+      log.warn({ reason: messageOf(error) }, 'renewed authtoken not saved');
+    });
+  }
+
+  #postpone(): false {
+    this.#nextAt = this.options.clock.now() + AFTER_REFUSAL_MS;
+    return false;
+  }
+}

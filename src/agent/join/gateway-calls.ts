@@ -1,0 +1,99 @@
+import { X509Certificate } from 'node:crypto';
+import { rootCertificates } from 'node:tls';
+import { OperatorError } from '../../lib/errors.ts';
+import type { ProxyRules } from '../../lib/network/proxy-rules.ts';
+import { fetchTrusting } from '../../management/fetch-trusting.ts';
+import type { JoinCode } from '../../management/join-code.ts';
+import { CA_PATH } from '../../management/resources/enrolment.ts';
+
+/** The gateway refused the device. */
+export class EnrolmentRefused extends OperatorError {}
+
+/** A gateway's answer. */
+export interface GatewayAnswer {
+  /** Null without a body. */
+  json: unknown;
+  /** PEM of the gateway's own CA; null when the code has no pin, because public CAs sign all certificates. */
+  caPem: string | null;
+}
+
+const CALL_MS = 20_000;
+/** Of an answer: it may come from somebody else, who must not fill the memory. */
+const MAX_BYTES = 64 * 1024;
+
+/** Statuses after which another attempt can succeed. */
+const isTemporary = (status: number) => status === 429 || status >= 500;
+
+/**
+ * Posts to the gateway of a code, once its certificate has been verified with the code's pin. No secret is sent before.
+ *
+ * @param path below the origin of the code
+ * @throws {EnrolmentRefused} when the gateway refuses; {OperatorError} when its CA is another one than the code's; any
+ *   other error when another attempt can succeed
+ */
+export async function postVerified(
+  code: JoinCode,
+  path: string,
+  body: object,
+  proxies: ProxyRules,
+): Promise<GatewayAnswer> {
+  const caPem = await fetchCa(code, proxies);
+  const { status, text } = await call(code, path, { ...trustOf(code, caPem), proxies }, JSON.stringify(body));
+  if (isTemporary(status)) throw new Error(`it answered with status ${status}`);
+  const json: unknown = text === '' ? null : JSON.parse(text);
+  if (status !== 200 && status !== 204) throw new EnrolmentRefused(refusalText(json, status));
+  return { json, caPem };
+}
+
+function refusalText(json: unknown, status: number): string {
+  const { msg, error_code } = (json ?? {}) as { msg?: unknown; error_code?: unknown };
+  return typeof msg === 'string' ? `${msg} (${error_code})` : `the gateway answered with status ${status}`;
+}
+
+/** Fetches the gateway's CA over a connection that nobody has verified yet, and compares it with the code's pin. */
+async function fetchCa(code: JoinCode, proxies: ProxyRules): Promise<string | null> {
+  if (code.pin === null) return null;
+  const { status, text } = await call(code, CA_PATH, { isUnverified: true, proxies });
+  if (isTemporary(status)) throw new Error(`it answered with status ${status}`);
+  const pem = onlyCertificate(text);
+  if (pem !== null && sha256Of(pem).equals(code.pin)) return pem;
+  throw new OperatorError(
+    `the CA of ${code.origin} is not the one of the code: somebody intercepts the connection, or the gateway has a new CA. ` +
+      'Nothing was sent; make a new code with `gateway invite` and compare',
+  );
+}
+
+/** The first certificate in a text, alone: what else there is has no pin. */
+function onlyCertificate(text: string): string | null {
+  try {
+    return new X509Certificate(text).toString();
+  } catch {
+    return null;
+  }
+}
+
+function sha256Of(pem: string): Buffer {
+  return Buffer.from(new X509Certificate(pem).fingerprint256.replaceAll(':', ''), 'hex');
+}
+
+/** A public CA signs the API's certificate where the code says so, once it has been issued. */
+function trustOf({ isPublic }: JoinCode, caPem: string | null): { ca?: string } {
+  if (caPem === null) return {};
+  return { ca: isPublic ? [caPem, ...rootCertificates].join('\n') : caPem };
+}
+
+async function call(
+  { origin }: JoinCode,
+  path: string,
+  options: { ca?: string; isUnverified?: boolean; proxies: ProxyRules },
+  body?: string,
+): Promise<{ status: number; text: string }> {
+  const answer = await fetchTrusting({ ...options, maxBytes: MAX_BYTES })(origin + path, {
+    method: body === undefined ? 'GET' : 'POST',
+    headers: body === undefined ? {} : { 'content-type': 'application/json' },
+    redirect: 'manual',
+    signal: AbortSignal.timeout(CALL_MS),
+    ...(body !== undefined && { body }),
+  });
+  return { status: answer.status, text: await answer.text() };
+}
