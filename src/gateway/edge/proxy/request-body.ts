@@ -1,12 +1,13 @@
+import { FairMemory } from '../../../lib/fair-memory.ts';
+import { clientNetwork } from '../../../lib/network/ip-address.ts';
 import type { ClientBody, ClientRequest } from '../http/client-message.ts';
 import type { UpstreamLink } from '../upstreams/upstream-link.ts';
 
 /** Milliseconds that a policy waits for a body: HTTP/2 streams have no time limit of their own. */
 const READ_MS = 60_000;
 
-/** Bytes of all bodies that policies hold in memory; a body that exceeds it counts as too long. */
-const MAX_BUFFERED = 64 * 1_048_576;
-let totalBuffered = 0;
+/** All bodies that policies hold in memory, by network of the client; one that finds no room counts as too long. */
+const memory = new FairMemory(64 * 1_048_576);
 
 /**
  * Streams a request's body to the upstream. Stopping it is safe: when the upstream answers before it has read everything,
@@ -23,8 +24,9 @@ export class RequestBody {
   #bufferedSize = 0;
   #readToEnd = false;
   #gaveUp = false;
-  /** Bytes counted in the total. */
+  /** Bytes counted in the memory of all. */
   #counted = 0;
+  #network = '';
   readonly #readMs: number;
 
   /**
@@ -53,6 +55,7 @@ export class RequestBody {
   #readAhead(limit: number): Promise<void> {
     const from = this.#from;
     if (from.destroyed) return Promise.resolve();
+    this.#network ||= clientNetwork(this.#req.socket.remoteAddress ?? '');
     return new Promise((resolve) => {
       const finish = () => {
         clearTimeout(timer);
@@ -62,9 +65,11 @@ export class RequestBody {
       const onData = (chunk: Buffer) => {
         this.#buffered.push(chunk);
         this.#bufferedSize += chunk.length;
+        const isTooMuch = !memory.hasRoom(this.#network, chunk.length);
+        // It is held all the same, until it is sent on.
+        memory.take(this.#network, chunk.length);
         this.#counted += chunk.length;
-        totalBuffered += chunk.length;
-        if (totalBuffered > MAX_BUFFERED) giveUp();
+        if (isTooMuch) giveUp();
         else if (this.#bufferedSize > limit) finish();
       };
       const giveUp = () => {
@@ -94,7 +99,7 @@ export class RequestBody {
   }
 
   #release(): void {
-    totalBuffered -= this.#counted;
+    memory.release(this.#network, this.#counted);
     this.#counted = 0;
   }
 

@@ -5,10 +5,10 @@ import { RequestBody } from '../../../../src/gateway/edge/proxy/request-body.ts'
 
 const LIMIT = 1_048_576;
 
-function bodyOf(readMs?: number): { from: PassThrough; body: RequestBody } {
+function bodyOf(readMs?: number, remoteAddress = '192.0.2.1'): { from: PassThrough; body: RequestBody } {
   const from = new PassThrough();
   // RequestBody uses nothing else of the request.
-  const request = { headers: {} } as ClientRequest;
+  const request = { headers: {}, socket: { remoteAddress } } as ClientRequest;
   return { from, body: new RequestBody(request, from, readMs) };
 }
 
@@ -20,8 +20,8 @@ it('a policy waits only once for a body that does not arrive', async () => {
   body.stop();
 });
 
-it('buffered bodies share one memory limit', async () => {
-  const waiting = Array.from({ length: 64 }, () => bodyOf());
+it('buffered bodies share one memory limit, of which a client leaves a part for others', async () => {
+  const waiting = Array.from({ length: 32 }, () => bodyOf());
   const reads = waiting.map(({ from, body }) => {
     from.write(Buffer.alloc(LIMIT));
     return body.read(LIMIT);
@@ -30,11 +30,15 @@ it('buffered bodies share one memory limit', async () => {
   const late = bodyOf();
   late.from.write('one too many');
   expect(await late.body.read(LIMIT)).toBeNull();
+  const other = bodyOf(undefined, '192.0.2.2');
+  other.from.end(Buffer.alloc(LIMIT));
+  expect((await other.body.read(LIMIT))?.length).toBe(LIMIT);
+  other.body.stop();
   // Some lose their connection, the others are stopped.
   for (const { from } of waiting.slice(1)) from.destroy();
   waiting[0]?.from.end();
   expect((await reads[0])?.length).toBe(LIMIT);
-  expect(await Promise.all(reads.slice(1))).toEqual(Array(63).fill(null));
+  expect(await Promise.all(reads.slice(1))).toEqual(Array(31).fill(null));
   waiting[0]?.body.stop();
   late.body.stop();
   const next = bodyOf();
