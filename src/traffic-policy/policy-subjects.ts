@@ -1,6 +1,7 @@
 import type { CelInput, CelMap } from '@bufbuild/cel';
 import type { EvaluationContext } from './cel/evaluation.ts';
 import type { UserAgent } from './scope/user-agent.ts';
+import type { ContentEncoding, EncoderMemory } from './state/encoder-memory.ts';
 import type { ProcessorTime } from './state/processor-time.ts';
 
 export type EndpointProtocol = 'http' | 'https' | 'tcp' | 'tls';
@@ -104,9 +105,9 @@ export interface Compression {
   readonly encoding: ContentEncoding;
   /** What the encoder takes its processor time from. */
   readonly time: ProcessorTime;
+  /** Where the encoder is counted. */
+  readonly memory: EncoderMemory;
 }
-
-export type ContentEncoding = 'gzip' | 'deflate' | 'br';
 
 /**
  * Everything that the expressions of a policy can read of one request, or of one connection in its own phase. The engine

@@ -1,5 +1,7 @@
+import { FairMemory } from '../lib/fair-memory.ts';
 import { type Clock, systemClock } from '../lib/time/clock.ts';
 import { fetchDocument } from './fetch-document.ts';
+import { EncoderMemory } from './state/encoder-memory.ts';
 import { PolicyState } from './state/policy-state.ts';
 import { ProcessorTime } from './state/processor-time.ts';
 
@@ -41,6 +43,8 @@ export interface PolicyPorts {
   readonly processorTime: ProcessorTime;
   /** Of all encoders of compress-response of an authtoken together. */
   readonly compressionTime: ProcessorTime;
+  /** The same encoders. */
+  readonly encoderMemory: EncoderMemory;
   /**
    * The current rules of all these IP policies. The same object means an unchanged list.
    *
@@ -65,7 +69,7 @@ export interface PolicyPorts {
   onTrouble(trouble: PolicyTrouble): void;
 }
 
-/** Ports with the system's clock and the network, without a limit of processor time and without anything else. */
+/** Ports with the system's clock and the network, without a limit of processor time or memory, and without anything else. */
 export function standalonePorts(): PolicyPorts {
   const endless = () => new ProcessorTime(1, { ...systemClock, now: () => 0 });
   return {
@@ -74,6 +78,7 @@ export function standalonePorts(): PolicyPorts {
     state: new PolicyState(),
     processorTime: endless(),
     compressionTime: endless(),
+    encoderMemory: new EncoderMemory(new FairMemory(Number.POSITIVE_INFINITY), ''),
     ipPolicies: () => null,
     hasCertificateAuthority: () => false,
     secret: () => null,

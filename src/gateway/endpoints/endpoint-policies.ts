@@ -1,11 +1,14 @@
 import { hash } from 'node:crypto';
 import { BoundedMap } from '../../lib/bounded-map.ts';
+import { FairMemory } from '../../lib/fair-memory.ts';
 import type { Log } from '../../lib/log/log.ts';
+import { availableMemory } from '../../lib/process/available-memory.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 import { compiledLater } from '../../traffic-policy/compiled-policy.ts';
 import { type CompiledPolicy, compileInTurns, compilePolicy, NO_POLICY } from '../../traffic-policy/engine.ts';
 import { isEmptyFrame, type PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { PolicyPorts } from '../../traffic-policy/ports.ts';
+import { EncoderMemory } from '../../traffic-policy/state/encoder-memory.ts';
 import { PolicyStates } from '../../traffic-policy/state/policy-state.ts';
 import { ProcessorTimes } from '../../traffic-policy/state/processor-time.ts';
 import type { EndpointProtocol } from './endpoint.ts';
@@ -13,6 +16,11 @@ import type { EndpointProtocol } from './endpoint.ts';
 /** Policies with warnings that are remembered, so that each is logged once. */
 const MAX_WARNED = 10_000;
 const LOGGED_WARNINGS = 10;
+
+const MIB = 1_048_576;
+/** Share of the machine's or container's memory for encoders of responses. */
+const ENCODER_SHARE = 1 / 8;
+const [LEAST_ENCODERS, MOST_ENCODERS] = [32 * MIB, 256 * MIB];
 
 export interface EndpointPoliciesOptions {
   /** Looks up the rules of IP policies. */
@@ -26,6 +34,8 @@ export interface EndpointPoliciesOptions {
    * compression; omitted: all of it.
    */
   share?: number | undefined;
+  /** Bytes for the encoders of compress-response of all authtokens; omitted: a share of the memory. */
+  encoderMemory?: number;
   clock?: Clock;
   log: Log;
 }
@@ -51,9 +61,11 @@ export class EndpointPolicies {
   /** Policies whose warnings are in the log already. */
   readonly #warned = new BoundedMap<string, true>(MAX_WARNED);
   readonly #compressionTimes: ProcessorTimes;
+  readonly #encoderMemory: FairMemory;
 
   constructor(private readonly options: EndpointPoliciesOptions) {
-    const { share = 1, clock = systemClock } = options;
+    const { share = 1, clock = systemClock, encoderMemory = defaultEncoderMemory() } = options;
+    this.#encoderMemory = new FairMemory(encoderMemory);
     this.#times = new ProcessorTimes(share, clock);
     this.#compressionTimes = new ProcessorTimes(share, clock);
   }
@@ -86,6 +98,7 @@ export class EndpointPolicies {
       state: this.#states.of(url),
       processorTime: this.#times.of(payer),
       compressionTime: this.#compressionTimes.of(payer),
+      encoderMemory: new EncoderMemory(this.#encoderMemory, payer),
       ipPolicies,
       ...(hasCertificateAuthority && { hasCertificateAuthority }),
       ...(fetch && { fetch }),
@@ -106,4 +119,8 @@ export class EndpointPolicies {
     const problems = warnings.slice(0, LOGGED_WARNINGS);
     this.options.log.warn({ url, warnings: warnings.length, problems }, 'traffic policy is probably wrong');
   }
+}
+
+function defaultEncoderMemory(): number {
+  return Math.min(MOST_ENCODERS, Math.max(LEAST_ENCODERS, availableMemory() * ENCODER_SHARE));
 }

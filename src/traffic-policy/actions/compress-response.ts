@@ -1,8 +1,9 @@
 import { z } from 'zod';
 import type { ActionContext } from '../action-context.ts';
 import { parseConfig } from '../action-problems.ts';
-import type { ContentEncoding, PolicyRequest, PolicyResponse } from '../policy-subjects.ts';
+import type { PolicyRequest, PolicyResponse } from '../policy-subjects.ts';
 import { allValues, firstValue } from '../scope/header-map.ts';
+import type { ContentEncoding } from '../state/encoder-memory.ts';
 import type { PreparedAction } from '../steps.ts';
 
 const ALGORITHMS: readonly ContentEncoding[] = ['gzip', 'deflate', 'br'];
@@ -27,19 +28,20 @@ const CompressResponseConfig = z.strictObject({
     .optional(),
 });
 
-/** Compresses responses for clients that accept it, while processor time for it is left. */
+/** Compresses responses for clients that accept it, while processor time and memory for it are left. */
 export function compressResponse(config: unknown, context: ActionContext): PreparedAction {
   const { algorithms = ALGORITHMS } = parseConfig(CompressResponseConfig, config);
-  const time = context.ports.compressionTime;
+  const { compressionTime: time, encoderMemory: memory } = context.ports;
   return {
     ends: false,
     on_http_response: () => (request, response) => {
       const isEncoded = !/^(?:identity)?$/i.test(firstValue(response.headers, 'content-encoding')?.trim() ?? '');
       const isDue = !isEncoded && isCompressible(request, response) && !time.isSpent;
-      const encoding = isDue ? negotiate(algorithms, request) : null;
+      const preferred = isDue ? negotiate(algorithms, request) : null;
+      const encoding = preferred !== null && memory.hasRoomFor(preferred) ? preferred : null;
       if (encoding !== null) {
         announce(response, encoding);
-        response.compression = { encoding, time };
+        response.compression = { encoding, time, memory };
       }
       request.scope?.changed();
       context.record(request, 'compress', { already_compressed: isEncoded, negotiated_algorithm: encoding ?? '' });

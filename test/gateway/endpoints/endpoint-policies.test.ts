@@ -11,7 +11,8 @@ const EXPRESSION = { expressions: ["req.url.path == '/'"], actions: [ADD_HEADER]
 const BUSY = { kind: 'error', status: 503, code: 'ERR_NGROK_5001' };
 
 /** Policies of which every step appears to take `ms`. */
-function setUp({ ms, share, compileMs = 0 }: { ms: number; share: number; compileMs?: number }) {
+function setUp(options: { ms: number; share: number; compileMs?: number; encoderMemory?: number }) {
+  const { ms, share, compileMs = 0, encoderMemory } = options;
   const clock = new SteeredClock();
   clock.skip(5 * 24 * 3_600_000);
   let step = 0;
@@ -22,6 +23,7 @@ function setUp({ ms, share, compileMs = 0 }: { ms: number; share: number; compil
   const policies = new EndpointPolicies({
     ipPolicies: () => null,
     share,
+    ...(encoderMemory !== undefined && { encoderMemory }),
     clock: { now, random: clock.random, sleep: (ms) => clock.sleep(ms), after: (ms, work) => clock.after(ms, work) },
     log: silentLog,
   });
@@ -123,6 +125,25 @@ describe('the processor time of an authtoken', () => {
     expect(ask(policy)).toBeUndefined();
     clock.skip(30_000);
     expect(compression()?.encoding).toBe('gzip');
+  });
+
+  it('does not allow more encoders than there is memory for; one authtoken leaves some for others', async () => {
+    const { compile } = setUp({ ms: 0, share: 0.1, encoderMemory: 1_500_000 });
+    const compress = { on_http_response: [{ actions: [{ type: 'compress-response' }] }] };
+    const [hostile, honest] = [await compile(compress, 'hostile'), await compile(compress, 'honest')];
+    const compression = (policy: CompiledPolicy) => {
+      const response = responseOf();
+      policy.onHttpResponse?.(requestFor({ headers: ['Accept-Encoding', 'gzip'] }), response);
+      return response.compression;
+    };
+    const releases: (() => void)[] = [];
+    for (let found = compression(hostile); found; found = compression(hostile)) {
+      releases.push(found.memory.take(found.encoding));
+    }
+    expect(releases).toHaveLength(2);
+    expect(compression(honest)?.encoding).toBe('gzip');
+    releases[0]?.();
+    expect(compression(hostile)?.encoding).toBe('gzip');
   });
 
   it('is not measured for fixed answers and headers', async () => {
