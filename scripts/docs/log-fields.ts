@@ -57,6 +57,8 @@ export const FIELDS: Readonly<Record<string, string>> = {
   problems: 'the first ten problems, with their places',
   reason: 'what failed, as text',
   renews_at: 'when the certificate renews',
+  request_bytes: 'bytes of the request’s body, after an upgrade all from the client',
+  response_bytes: 'bytes of the response’s body, after an upgrade all to the client',
   retries_at: 'when the next attempt starts',
   retry_s: 'seconds until the next attempt',
   session: 'agent session (`ts_…`)',

@@ -23,6 +23,7 @@ import { openDataFolder } from './folders/data-folder.ts';
 import { openRuntimeFolder } from './folders/runtime-folder.ts';
 import { type GatewayUplink, gatewayName, openUplink } from './gateway-uplink.ts';
 import { Inspector } from './inspector/inspector.ts';
+import { RequestLog } from './inspector/request-log.ts';
 import { openLink } from './open-link.ts';
 import { OwnEndpoint } from './own-endpoint.ts';
 import { openPageSessions } from './page-sessions.ts';
@@ -149,6 +150,7 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
   });
   const inspector = new Inspector({ observe: (id, capture) => tunnels.captureBy(id, capture), clock });
   cleanup.add(() => inspector.stop());
+  const requestLog = settings.logRequests ? new RequestLog(log) : null;
   const reservedDomains = api.domain === null ? [] : [api.domain];
   const tunnels: TunnelManager = new TunnelManager({
     connector,
@@ -162,6 +164,7 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
       const { applyDeclaredTunnels } = await import('./tunnels/declared-tunnels.ts');
       await applyDeclaredTunnels(store, { folder: tunnelsDir, rules: { defaultPolicies, reservedDomains }, log });
     },
+    requestLog: requestLog && ((url) => requestLog.connection(url)),
     removed: (id) => inspector.forget(id),
     site: settings.site,
     log,

@@ -66,6 +66,8 @@ export interface Settings {
   /** Folder with files that declare tunnels; null: none. */
   tunnelsDir: string | null;
   log: LogSettings;
+  /** Whether each request of a tunnel is logged. */
+  logRequests: boolean;
 }
 
 const CLOUD_HOST = /(?:^|\.)ngrok(?:-agent)?\.(?:com|io)(?::\d+)?$/i;
@@ -139,6 +141,7 @@ function agentSettings(values: Parsed, path: (value: string) => string, problems
     defaultPolicies: values.DEFAULT_POLICIES === null ? PACKAGED_POLICIES : path(values.DEFAULT_POLICIES),
     tunnelsDir: values.AGENT_TUNNELS_DIR === null ? null : path(values.AGENT_TUNNELS_DIR),
     log: logSettings(values),
+    logRequests: values.LOG_REQUESTS === 'true',
   };
 }
 

@@ -241,6 +241,11 @@ const COMMON = {
     '/etc/device-agent/settings.env',
   ),
   LOG_LEVEL: oneOf('Lowest level that is logged', LOG_LEVELS, 'info'),
+  LOG_REQUESTS: oneOf(
+    'Log a line for each HTTP request of a tunnel, by the agent: method, path, status, time and bytes. Tunnels then take the way through the agent',
+    ['true', 'false'],
+    'false',
+  ),
   LOG_FORMAT: oneOf<LogFormat | 'auto'>(
     'Log format. `auto`: `pretty` on a terminal, `json` elsewhere',
     ['auto', 'json', 'pretty'],

@@ -1,6 +1,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { unless } from '../support/requirements.ts';
 import { SystemdMachine } from '../support/systemd-machine.ts';
+import { until } from '../support/until.ts';
 
 const booted = await SystemdMachine.boot();
 const NO_SYSTEMD_MACHINE = booted === null ? 'root, systemd and namespaces are required' : null;
@@ -64,6 +65,21 @@ describe('a device that joins with the service', {
     expect(again.stdout).toMatch(/^online: https:\/\/agent-cabinet-8\.sitea\.example\.com$/m);
     const listed = JSON.parse((await machine.deviceAgent('gateway', 'devices', '--json')).stdout);
     expect(listed).toMatchObject([{ name: 'cabinet-8', status: 'enrolled', online_since: expect.any(String) }]);
+  });
+
+  it('the service fetches another authtoken when the gateway rotates it', async () => {
+    const device = async () => JSON.parse((await machine.deviceAgent('gateway', 'devices', '--json')).stdout)[0];
+    const { online_since: before } = await device();
+    expect((await machine.deviceAgent('gateway', 'devices', 'rotate', 'cabinet-8')).code).toBe(0);
+    await until(
+      async () => {
+        const { online_since, rotation_pending } = await device();
+        return !rotation_pending && online_since !== null && online_since !== before;
+      },
+      'another session with another authtoken',
+      { withinMs: 60_000, everyMs: 500 },
+    );
+    expect((await curl('https://agent-cabinet-8.sitea.example.com/healthz')).stdout).toContain('alive');
   });
 
   it('a service with AGENT_JOIN_CODE joins at its first start', async () => {

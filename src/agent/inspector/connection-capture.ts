@@ -1,6 +1,7 @@
 import type { CaptureStore } from './capture-store.ts';
 import { CapturedMessage, type Exchange } from './exchange.ts';
 import { EventStreamReader } from './parsing/event-stream-reader.ts';
+import { afterRequestHead, afterResponseHead } from './parsing/framing.ts';
 import {
   type HeaderField,
   headerFields,
@@ -128,10 +129,7 @@ export class ConnectionCapture {
     this.#requesting = exchange;
     this.#latest = exchange;
     this.#unanswered.push(exchange);
-    const { length, transferEncoding } = headFacts(text);
-    if (transferEncoding === null) return length ?? 0;
-    if (isChunked(transferEncoding)) return 'chunks';
-    throw new ParseFailure(`transfer encoding ${transferEncoding.slice(0, 40)}`);
+    return afterRequestHead(headFacts(text));
   }
 
   #requestEnds(trailers: string): void {
@@ -149,16 +147,11 @@ export class ConnectionCapture {
     const { status } = line;
     if (status < 200 && status !== 101) return 'head';
     this.options.store.takeResponse(exchange, new CapturedMessage(line, text, performance.now()));
-    const { length, transferEncoding, upgrade } = headFacts(text);
-    const { method } = exchange.request.line;
-    if (status === 101 || (method === 'CONNECT' && status < 300)) {
-      this.#upgrade(exchange, upgrade, text);
-      return 'raw';
-    }
-    if (method === 'HEAD' || status === 204 || status === 304) return 0;
-    if (length !== 0) this.#beginEvents(exchange, text);
-    if (transferEncoding === null) return length ?? 'until-end';
-    return isChunked(transferEncoding) ? 'chunks' : 'until-end';
+    const facts = headFacts(text);
+    const following = afterResponseHead(exchange.request.line.method, status, facts);
+    if (following === 'raw') this.#upgrade(exchange, facts.upgrade, text);
+    else if (following !== 0) this.#beginEvents(exchange, text);
+    return following;
   }
 
   #responseBody(bytes: Buffer): void {
@@ -247,8 +240,4 @@ export class ConnectionCapture {
     this.#upgraded?.upstream?.release();
     this.options.onOver?.(this);
   }
-}
-
-function isChunked(transferEncoding: string): boolean {
-  return /(?:^|,)\s*chunked$/.test(transferEncoding);
 }

@@ -5,7 +5,12 @@ import type { Clock } from '../../lib/time/clock.ts';
 import type { PolicyInput } from '../../traffic-policy/document.ts';
 import type { Connector } from '../connectors/connector.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
-import { type TrafficCapture, TrafficCounters, TrafficTotals } from '../upstreams/traffic-counters.ts';
+import {
+  type StartRequestLog,
+  type TrafficCapture,
+  TrafficCounters,
+  TrafficTotals,
+} from '../upstreams/traffic-counters.ts';
 import { displayUpstream } from '../upstreams/upstream.ts';
 import type { UpstreamDialer } from '../upstreams/upstream-dialer.ts';
 import type { UpstreamGuard } from '../upstreams/upstream-guard.ts';
@@ -41,6 +46,8 @@ export interface TunnelManagerOptions {
   reservedDomains: readonly string[];
   /** Changes the saved tunnels before they are loaded; omitted: nothing. */
   declare?: (store: TunnelStore) => Promise<void>;
+  /** Null or omitted: requests are not logged. */
+  requestLog?: StartRequestLog | null;
   /** Called with the id of a tunnel that was deleted. */
   removed?: (id: string) => void;
   /** Where new tunnels without a full hostname get their names; omitted: the gateway chooses. */
@@ -93,7 +100,7 @@ export class TunnelManager {
     const { store, connector } = this.options;
     await store.open();
     await this.options.declare?.(store);
-    for (const tunnel of store.list()) this.#supervise(tunnel, null, new TrafficCounters(this.traffic));
+    for (const tunnel of store.list()) this.#supervise(tunnel, null, this.#newCounters());
     connector.on('online', this.#sessionOnline);
     connector.on('offline', this.#sessionLost);
     if (connector.status.state === 'online') this.#sessionOnline();
@@ -257,7 +264,7 @@ export class TunnelManager {
   async #create(spec: TunnelSpec, policy: Tunnel['policy'], claim: (domain: string) => void): Promise<TunnelView> {
     const { protocol, upstream } = spec;
     const domainAt = ({ endpoint }: OpenTunnel) => spec.domain ?? domainOf(endpoint.url, protocol);
-    const traffic = new TrafficCounters(this.traffic);
+    const traffic = this.#newCounters();
     const open = await openWithFreeDomain(
       () => this.#opener.open(spec, traffic),
       (chosen) => spec.domain ?? claim(domainAt(chosen)),
@@ -305,6 +312,10 @@ export class TunnelManager {
     this.options.log.info({ url: supervisor.url }, 'tunnel deleted');
   }
 
+  #newCounters(): TrafficCounters {
+    return new TrafficCounters(this.traffic, this.options.requestLog);
+  }
+
   #supervise(tunnel: Tunnel, open: OpenTunnel | null, traffic: TrafficCounters): TunnelSupervisor {
     const { connector, clock, log, store } = this.options;
     // Parsed again only after a change.
@@ -326,6 +337,7 @@ export class TunnelManager {
       changed: (before) => this.#supervisorChanged(supervisor, before),
     });
     this.#list.add(supervisor);
+    traffic.url = () => supervisor.url;
     this.reports.watch(tunnel, traffic);
     if (open !== null) this.#seenOnline.set(supervisor, this.options.connector.status.reconnects);
     supervisor.start(open);

@@ -21,6 +21,9 @@ export interface TrafficCapture {
   closed(inOrder: boolean): void;
 }
 
+/** Logs the requests of a connection of the tunnel with that URL. */
+export type StartRequestLog = (url: () => string) => TrafficCapture;
+
 const REQUEST_LINE = /^[A-Z]{3,20} \S/;
 const REQUEST_LINE_BYTES = 24;
 
@@ -41,7 +44,14 @@ export class TrafficCounters {
   #isBypassed = false;
   #capture: (() => TrafficCapture) | null = null;
 
-  constructor(private readonly totals = new TrafficTotals()) {}
+  /** Names the tunnel in the log of requests. */
+  url: () => string = () => '';
+
+  /** @param requestLog called for every connection of HTTP; null: requests are not logged */
+  constructor(
+    private readonly totals = new TrafficTotals(),
+    private readonly requestLog: StartRequestLog | null = null,
+  ) {}
 
   /** What was counted; null when connections bypass the agent. */
   get traffic(): Traffic | null {
@@ -67,7 +77,7 @@ export class TrafficCounters {
 
   /** Whether connections must not bypass the agent. */
   get isCaptured(): boolean {
-    return this.#capture !== null;
+    return this.#capture !== null || this.requestLog !== null;
   }
 
   /** @param capture called for new connections, and for open ones with their next request; null: nothing is captured */
@@ -80,6 +90,7 @@ export class TrafficCounters {
     this.#connections++;
     if (!isHttp) this.#countRequest();
     let capture = isHttp && this.#capture ? this.#capture() : null;
+    const logged = isHttp && this.requestLog ? this.requestLog(() => this.url()) : null;
     // A request begins at the start, or after the response to the one before; bodies and upgraded connections follow.
     let mayBegin = isHttp;
     return {
@@ -95,6 +106,7 @@ export class TrafficCounters {
           }
         }
         capture?.fromClient(bytes);
+        logged?.fromClient(bytes);
       },
       toClient: (bytes) => {
         this.#bytesOut += bytes.length;
@@ -102,9 +114,16 @@ export class TrafficCounters {
         this.#lastAt = Date.now();
         mayBegin = isHttp;
         capture?.toClient(bytes);
+        logged?.toClient(bytes);
       },
-      failed: (error) => capture?.failed(messageOf(error)),
-      closed: (inOrder) => capture?.closed(inOrder),
+      failed: (error) => {
+        capture?.failed(messageOf(error));
+        logged?.failed(messageOf(error));
+      },
+      closed: (inOrder) => {
+        capture?.closed(inOrder);
+        logged?.closed(inOrder);
+      },
     };
   }
   #countRequest(): void {

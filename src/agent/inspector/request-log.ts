@@ -1,0 +1,161 @@
+import type { Log } from '../../lib/log/log.ts';
+import { maskUrl } from './masking/mask-headers.ts';
+import { afterRequestHead, afterResponseHead } from './parsing/framing.ts';
+import { headFacts, requestLineOf, statusLineOf } from './parsing/message-head.ts';
+import { type Following, MessageReader } from './parsing/message-reader.ts';
+import { ParseFailure } from './parsing/parse-failure.ts';
+import type { PendingMemory } from './parsing/pending-bytes.ts';
+
+/** Of all connections together, for heads that have not arrived whole. */
+const MAX_PENDING_BYTES = 1024 * 1024;
+/** Requests on one connection that wait for their response. More of them are an attack. */
+const MAX_PIPELINED = 1_000;
+const MAX_PATH = 2_000;
+
+interface Request {
+  method: string;
+  path: string;
+  beganAt: number;
+  status: number | null;
+  request_bytes: number;
+  response_bytes: number;
+}
+
+/** Logs a line for each request of HTTP/1.1 that passes between the agent and upstreams. */
+export class RequestLog implements PendingMemory {
+  #pending = 0;
+
+  constructor(
+    private readonly log: Log,
+    private readonly now: () => number = () => performance.now(),
+  ) {}
+
+  hold(bytes: number): boolean {
+    if (this.#pending + bytes > MAX_PENDING_BYTES) return false;
+    this.#pending += bytes;
+    return true;
+  }
+
+  /**
+   * Reads a connection to an upstream.
+   *
+   * @param url of the tunnel
+   */
+  connection(url: () => string): ConnectionRequests {
+    return new ConnectionRequests(this, this.now, (request, reason) => {
+      const { method, path, status, request_bytes, response_bytes, beganAt } = request;
+      const duration_ms = Math.round(this.now() - beganAt);
+      this.log.info(
+        { url: url(), method, path, status, duration_ms, request_bytes, response_bytes, reason },
+        'upstream request',
+      );
+    });
+  }
+}
+
+/** Finds the requests of one connection. What it does not understand ends that, but not the connection. */
+class ConnectionRequests {
+  /** Those whose response has not ended, in the order of their requests. */
+  readonly #unanswered: Request[] = [];
+  /** The one whose request arrives. */
+  #requesting: Request | null = null;
+  readonly #requests: MessageReader;
+  readonly #responses: MessageReader;
+  #isOver = false;
+
+  constructor(
+    memory: PendingMemory,
+    private readonly now: () => number,
+    private readonly ended: (request: Request, reason?: string) => void,
+  ) {
+    this.#requests = new MessageReader(
+      {
+        head: (text) => this.#requestHead(text),
+        body: (bytes) => this.#add('request_bytes', this.#requesting, bytes),
+        end: () => {},
+        raw: (bytes) => this.#add('request_bytes', this.#unanswered[0], bytes),
+      },
+      memory,
+    );
+    this.#responses = new MessageReader(
+      {
+        head: (text) => this.#responseHead(text),
+        body: (bytes) => this.#add('response_bytes', this.#unanswered[0], bytes),
+        end: () => this.#responseEnds(),
+        raw: (bytes) => this.#add('response_bytes', this.#unanswered[0], bytes),
+      },
+      memory,
+    );
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  fromClient(bytes: Buffer): void {
+    this.#read(this.#requests, bytes);
+  }
+
+  toClient(bytes: Buffer): void {
+    this.#read(this.#responses, bytes);
+  }
+
+  failed(reason: string): void {
+    this.#end(reason);
+  }
+
+  closed(inOrder: boolean): void {
+    if (inOrder && !this.#isOver) this.#responses.finish();
+    const isUpgraded = this.#unanswered[0]?.status === 101;
+    this.#end(inOrder && isUpgraded ? undefined : 'the connection ended early');
+  }
+
+  #read(reader: MessageReader, bytes: Buffer): void {
+    if (this.#isOver) return;
+    try {
+      reader.read(bytes);
+    } catch (error) {
+      if (!(error instanceof ParseFailure)) throw error;
+      this.#end(`not read further: ${error.message}`);
+    }
+  }
+
+  #requestHead(text: string): Following {
+    const { method, target } = requestLineOf(text);
+    if (this.#unanswered.length >= MAX_PIPELINED) throw new ParseFailure('too many requests without a response');
+    // Terminals must not get control characters.
+    const path = maskUrl(target.slice(0, MAX_PATH)).replace(/[^\x21-\x7e]/g, encodeURIComponent);
+    const counted = { status: null, request_bytes: 0, response_bytes: 0 };
+    this.#requesting = { method, path, beganAt: this.now(), ...counted };
+    this.#unanswered.push(this.#requesting);
+    return afterRequestHead(headFacts(text));
+  }
+
+  #responseHead(text: string): Following {
+    const { status } = statusLineOf(text);
+    const [request] = this.#unanswered;
+    if (request === undefined) throw new ParseFailure('a response without a request');
+    const following = afterResponseHead(request.method, status, headFacts(text));
+    if (following !== 'head') request.status = status;
+    if (following === 'raw') this.#requests.becomeRaw();
+    return following;
+  }
+
+  #responseEnds(): void {
+    const request = this.#unanswered.shift();
+    if (request) this.ended(request);
+  }
+
+  #add(what: 'request_bytes' | 'response_bytes', request: Request | null | undefined, bytes: Buffer): void {
+    if (request) request[what] += bytes.length;
+  }
+
+  #end(reason: string | undefined): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    for (const request of this.#unanswered) this.ended(request, reason);
+    this.#unanswered.length = 0;
+    this.#requests.release();
+    this.#responses.release();
+  }
+}
