@@ -1,3 +1,4 @@
+import { writeFile } from 'node:fs/promises';
 import { type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { type ApiErrorBody, EXIT_UNREACHABLE, messageOf, OperatorError } from '../lib/errors.ts';
@@ -8,6 +9,8 @@ import { apiTokenIfAny } from './api-token.ts';
 
 const NOT_FOUND = 4;
 const DEADLINE_MS = 45_000;
+/** A live feed sends something every 10 s. */
+const SILENCE_MS = 30_000;
 
 const TOKEN_ADVICE = 'run this with the DATA_DIR of the agent as a user who can read api-token, or set AGENT_API_TOKEN';
 
@@ -44,6 +47,73 @@ export async function callAgent<T>(
   const answer = text === '' && isOk ? undefined : parseAnswer(base, status, text);
   if (isOk) return answer as T;
   throw refusal(base, status, answer);
+}
+
+/** One server-sent event. */
+export interface AgentEvent {
+  name: string;
+  data: unknown;
+}
+
+/**
+ * Reads a live feed of the agent's API until it ends.
+ *
+ * @param signal ends it without an error
+ * @throws {OperatorError} as {@link callAgent}; exit code 3 when the feed breaks off
+ */
+export async function* agentEvents(settings: Settings, path: string, signal: AbortSignal): AsyncGenerator<AgentEvent> {
+  const base = apiAddress(settings);
+  const asked = request(base + path, { headers: headers(settings, false), signal, agent: false, timeout: SILENCE_MS });
+  asked.on('timeout', () => asked.destroy(new Error(`nothing from the agent for ${SILENCE_MS / 1_000} s`)));
+  let hasBegun = false;
+  try {
+    const response = await new Promise<IncomingMessage>((resolve, reject) => {
+      asked.on('response', resolve).on('error', reject).end();
+    });
+    hasBegun = true;
+    if (response.statusCode !== 200) {
+      const status = response.statusCode ?? 0;
+      throw refusal(base, status, parseAnswer(base, status, await text(response)));
+    }
+    yield* eventsIn(response.setEncoding('utf8'));
+    throw new Error('the feed has ended');
+  } catch (error) {
+    if (signal.aborted) return;
+    if (error instanceof OperatorError) throw error;
+    throw new OperatorError(failed(base, hasBegun, messageOf(error)), EXIT_UNREACHABLE, { cause: error });
+  } finally {
+    asked.destroy();
+  }
+}
+
+async function* eventsIn(pieces: AsyncIterable<string>): AsyncGenerator<AgentEvent> {
+  let rest = '';
+  for await (const piece of pieces) {
+    const events = (rest + piece).split('\n\n');
+    rest = events.pop() ?? '';
+    for (const event of events) {
+      const [, name, data] = /^event: (.*)\ndata: (.*)$/.exec(event) ?? [];
+      if (name !== undefined && data !== undefined) yield { name, data: JSON.parse(data) };
+    }
+  }
+}
+
+/**
+ * Saves what the agent answers to a file.
+ *
+ * @throws {OperatorError} as {@link callAgent}, 1 when the file cannot be written
+ */
+export async function downloadFromAgent(settings: Settings, path: string, file: string): Promise<void> {
+  const { status, text: content } = await ask(apiAddress(settings), path, {
+    method: 'GET',
+    headers: headers(settings, false),
+    body: undefined,
+    deadlineMs: DEADLINE_MS,
+  });
+  if (status !== 200) throw refusal(apiAddress(settings), status, parseAnswer(apiAddress(settings), status, content));
+  await writeFile(file, content, { mode: 0o600 }).catch((error: unknown) => {
+    throw new OperatorError(`cannot write ${file}: ${messageOf(error)}`);
+  });
 }
 
 /**

@@ -35,6 +35,22 @@ export function buildProgram(): Command {
   addShortCommands(command);
   addTunnelsCommand(command);
   command
+    .command('watch')
+    .description('Show the requests of a tunnel as they come; inspection is on meanwhile')
+    .argument('[tunnel]', 'first label, hostname or URL of the tunnel (default: the only one for http)')
+    .option('-m, --method <method>', 'Only requests with this method')
+    .option('-p, --path <text>', 'Only requests with this text in path or query')
+    .option('-s, --status <status>', 'Only responses with this status, such as 404 or 5xx; none: without a response')
+    .option('--min-duration <ms>', 'Only requests that took at least this many milliseconds')
+    .option('--body', 'Print headers, bodies and messages')
+    .option('--reveal', 'Show secrets, which are masked otherwise')
+    .option('--json', 'Print each request as a line of JSON')
+    .option('--show <id>', 'Print one captured request, and end')
+    .option('--curl <id>', 'Print a curl command that sends it to the tunnel again, and end')
+    .option('--replay <id>', 'Send it to the upstream again, print the response, and end')
+    .option('--har <file>', 'Write all captured requests as an HTTP archive for browsers, and end')
+    .action(async (tunnel: string | undefined, options) => (await import('./watch/watch.ts')).watch(tunnel, options));
+  command
     .command('logs')
     .description('Show the log of the agent’s service')
     .option('-f, --follow', 'Continue with new lines')

@@ -1,7 +1,4 @@
-import type { Exchange } from './exchange.ts';
-import { durationOf } from './shown-exchange.ts';
-
-/** Which exchanges to show; what is omitted does not matter. */
+/** Which requests to show; what is omitted does not matter. */
 export interface ExchangeFilter {
   method?: string | undefined;
   /** Contained in path and query, in any case. */
@@ -9,27 +6,30 @@ export interface ExchangeFilter {
   /** `404`, `5xx`, or `none` without a response. */
   status?: string | undefined;
   min_duration_ms?: number | undefined;
-  /** Only older ones than this. */
-  before?: number | undefined;
+}
+
+/** What of a request a filter looks at. */
+export interface Filtered {
+  method: string;
+  path: string;
+  status: number | null;
+  durationMs: number;
 }
 
 /** What {@link ExchangeFilter.status} may be. */
 export const STATUS_FILTER = /^(?:[1-5](?:xx|\d\d)|none)$/i;
 
 /** Makes a predicate of a filter. */
-export function matcherOf({ method, path, status, min_duration_ms, before }: ExchangeFilter) {
+export function matcherOf({ method, path, status, min_duration_ms = 0 }: ExchangeFilter): (each: Filtered) => boolean {
   const part = path?.toLowerCase();
   const wantedMethod = method?.toUpperCase();
   const digits = status?.toLowerCase().replace(/x+$/, '');
-  return (exchange: Exchange): boolean => {
-    const { line } = exchange.request;
-    if (before !== undefined && exchange.id >= before) return false;
-    if (wantedMethod !== undefined && line.method.toUpperCase() !== wantedMethod) return false;
-    if (part !== undefined && !line.target.toLowerCase().includes(part)) return false;
-    if (digits !== undefined) {
-      const answered = exchange.response?.line.status;
-      if (digits === 'none' ? answered !== undefined : !String(answered ?? '').startsWith(digits)) return false;
+  return (each) => {
+    if (wantedMethod !== undefined && each.method.toUpperCase() !== wantedMethod) return false;
+    if (part !== undefined && !each.path.toLowerCase().includes(part)) return false;
+    if (digits === 'none' ? each.status !== null : digits !== undefined && !String(each.status).startsWith(digits)) {
+      return false;
     }
-    return min_duration_ms === undefined || durationOf(exchange) >= min_duration_ms;
+    return each.durationMs >= min_duration_ms;
   };
 }

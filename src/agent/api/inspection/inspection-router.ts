@@ -6,12 +6,12 @@ import type { Clock } from '../../../lib/time/clock.ts';
 import { AgentError } from '../../errors/agent-error.ts';
 import { bodyContent } from '../../inspector/body-content.ts';
 import type { Exchange } from '../../inspector/exchange.ts';
-import { matcherOf, STATUS_FILTER } from '../../inspector/exchange-filter.ts';
+import { type ExchangeFilter, matcherOf, STATUS_FILTER } from '../../inspector/exchange-filter.ts';
 import { harText } from '../../inspector/har.ts';
 import type { Inspector } from '../../inspector/inspector.ts';
 import { Replays } from '../../inspector/replay.ts';
 import { ReplayRequest, requestBytes } from '../../inspector/replay-request.ts';
-import { shownExchange } from '../../inspector/shown-exchange.ts';
+import { durationOf, shownExchange } from '../../inspector/shown-exchange.ts';
 import type { TunnelView } from '../../tunnels/tunnel-list.ts';
 import type { TunnelManager } from '../../tunnels/tunnel-manager.ts';
 import { methodNotAllowed } from '../error-handler.ts';
@@ -113,8 +113,10 @@ export class InspectionApi {
     this.router
       .route('/tunnels/:url_part/requests')
       .get((req, res) => {
-        const { limit, reveal, ...filter } = parseInput(RequestsQuery, req.query);
-        const found = store.list(this.#tunnelId(req)).filter(matcherOf(filter)).slice(0, limit);
+        const { limit, before = Number.POSITIVE_INFINITY, reveal, ...filter } = parseInput(RequestsQuery, req.query);
+        const found = this.#matching(this.#tunnelId(req), filter)
+          .filter(({ id }) => id < before)
+          .slice(0, limit);
         res.json(found.map((exchange) => presentSummary(exchange, reveal === 'true')));
       })
       .delete(noQuery, (req, res) => {
@@ -134,7 +136,7 @@ export class InspectionApi {
       .get(async (req, res) => {
         const { reveal, ...filter } = parseInput(HarQuery, req.query);
         const { tunnel } = this.#view(req);
-        const exchanges = store.list(tunnel.id).filter(matcherOf(filter)).reverse();
+        const exchanges = this.#matching(tunnel.id, filter).reverse();
         const name = `${new URL(tunnel.url).hostname}.har`;
         res.set({ 'Content-Type': 'application/json', 'Content-Disposition': `attachment; filename="${name}"` });
         for await (const text of harText(exchanges, { version, url: tunnel.url, reveal: reveal === 'true' })) {
@@ -206,6 +208,16 @@ export class InspectionApi {
       'X-Content-Type-Options': 'nosniff',
     });
     res.end(content.bytes);
+  }
+
+  /** Newest first. */
+  #matching(tunnelId: string, filter: ExchangeFilter): Exchange[] {
+    const matches = matcherOf(filter);
+    return this.options.inspector.store.list(tunnelId).filter((exchange) => {
+      const { method, target: path } = exchange.request.line;
+      const status = exchange.response?.line.status ?? null;
+      return matches({ method, path, status, durationMs: durationOf(exchange) });
+    });
   }
 
   #view(req: Request): TunnelView {

@@ -1,0 +1,153 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import type {
+  InspectionReport,
+  RequestSummary,
+  RequestsChange,
+  RequestsSnapshot,
+} from '../../agent/api/inspection/inspection-reports.ts';
+import { agentEvents, callAgent } from '../../agent/api-client.ts';
+import { matcherOf } from '../../agent/inspector/exchange-filter.ts';
+import { wantsColor } from '../../doctor/report.ts';
+import { EXIT_UNREACHABLE, messageOf, OperatorError } from '../../lib/errors.ts';
+import { widthOf } from '../table.ts';
+import { readDetail } from './read-detail.ts';
+import { requestText } from './request-detail.ts';
+import { requestHead, requestLine } from './request-lines.ts';
+import type { WatchedTunnel, WatchOptions } from './watched-tunnel.ts';
+
+/** The inspection is renewed in time, and ends soon after this command is killed. */
+const DURATION_S = 300;
+const RENEW_MS = 120_000;
+const RETRY_MS = 2_000;
+/** How long the end of the command waits for the agent. */
+const END_MS = 3_000;
+
+/** Prints the requests of a tunnel as they come. */
+export class LiveRequests {
+  readonly #stopped = new AbortController();
+  readonly #matches: (request: RequestSummary) => boolean;
+  /** Ids of requests that are printed, or were there before. */
+  readonly #done = new Set<string>();
+  /** Those of upgraded connections and event streams whose start is printed. */
+  readonly #begun = new Set<string>();
+  /** Whether the inspection is this command's, which ends with it. */
+  #isOwn = false;
+
+  constructor(
+    private readonly tunnel: WatchedTunnel,
+    private readonly options: WatchOptions,
+  ) {
+    const { minDuration, ...filter } = options;
+    const matches = matcherOf({ ...filter, min_duration_ms: Number(minDuration ?? 0) });
+    this.#matches = ({ duration_ms, ...request }) => matches({ ...request, durationMs: duration_ms });
+  }
+
+  /** Runs until it is stopped by a signal, or nobody reads the output. */
+  async run(): Promise<void> {
+    const stop = () => this.#stopped.abort();
+    process.once('SIGINT', stop).once('SIGTERM', stop);
+    process.stdout.once('close', stop).once('error', stop);
+    try {
+      for (let isFirst = true; !this.#stopped.signal.aborted; isFirst = false) await this.#follow(isFirst);
+    } finally {
+      process.off('SIGINT', stop).off('SIGTERM', stop);
+      await this.#switchOff();
+    }
+  }
+
+  /** Prints what the feed sends, until it ends. */
+  async #follow(isFirst: boolean): Promise<void> {
+    const { settings, path, query } = this.tunnel;
+    const { signal } = this.#stopped;
+    try {
+      for await (const { name, data } of agentEvents(settings, `${path}/requests/events${query}`, signal)) {
+        if (name === 'snapshot') await this.#begin(data as RequestsSnapshot, isFirst);
+        if (name === 'change') await this.#show(data as RequestsChange);
+      }
+    } catch (error) {
+      if (isFirst || !(error instanceof OperatorError) || error.exitCode !== EXIT_UNREACHABLE) throw error;
+    }
+    if (signal.aborted) return;
+    process.stderr.write('connection to the agent lost; trying again\n');
+    await delay(RETRY_MS, undefined, { signal }).catch(() => {}); // stopped
+  }
+
+  async #begin({ inspection, requests }: RequestsSnapshot, isFirst: boolean): Promise<void> {
+    // A restarted agent counts requests from 1 again.
+    this.#done.clear();
+    for (const { id, state } of requests) if (state !== 'open') this.#done.add(id);
+    if (inspection.state === 'off') await this.#switchOn();
+    if (!isFirst) return;
+    const { url } = this.tunnel;
+    process.stderr.write(`watching ${url}; Ctrl-C ends\n`);
+    if (!this.options.json && !this.options.body) print(requestHead());
+  }
+
+  async #show({ inspection, requests = [], skipped }: RequestsChange): Promise<void> {
+    if (inspection?.state === 'off') await this.#switchOn();
+    // Oldest first.
+    for (const request of [...requests].reverse()) await this.#showOne(request);
+    if (skipped) process.stderr.write(`${skipped} more requests are not shown\n`);
+  }
+
+  async #showOne(request: RequestSummary): Promise<void> {
+    const { id, state, kind } = request;
+    if (this.#done.has(id) || !this.#matches(request)) return;
+    if (state !== 'open') {
+      this.#done.add(id);
+      this.#begun.delete(id);
+      await this.#print(request);
+    } else if (kind !== 'http' && !this.#begun.has(id) && !this.options.json && !this.options.body) {
+      this.#begun.add(id);
+      this.#printLine(request);
+    }
+  }
+
+  async #print(request: RequestSummary): Promise<void> {
+    const { json, body } = this.options;
+    if (!body) return json ? print(JSON.stringify(request)) : this.#printLine(request);
+    try {
+      const { detail, messages } = await readDetail(this.tunnel, request.id);
+      print(json ? JSON.stringify({ ...detail, received: messages }) : requestText(detail, messages));
+    } catch (error) {
+      // Forgotten meanwhile.
+      process.stderr.write(`request ${request.id}: ${messageOf(error)}\n`);
+    }
+  }
+
+  #printLine(request: RequestSummary): void {
+    const color = wantsColor(process.stdout, process.env);
+    print(requestLine(request, { width: widthOf(process.stdout), color }));
+  }
+
+  async #switchOn(): Promise<void> {
+    const { settings, path } = this.tunnel;
+    const body = { duration_seconds: DURATION_S };
+    await callAgent<InspectionReport>(settings, 'PUT', `${path}/inspection`, { body });
+    if (!this.#isOwn) void this.#renew();
+    this.#isOwn = true;
+  }
+
+  async #renew(): Promise<void> {
+    const { signal } = this.#stopped;
+    for (;;) {
+      await delay(RENEW_MS, undefined, { signal }).catch(() => {}); // stopped
+      if (signal.aborted) return;
+      // If this fails, the feed reports why.
+      await this.#switchOn().catch(() => {});
+    }
+  }
+
+  async #switchOff(): Promise<void> {
+    this.#stopped.abort();
+    if (!this.#isOwn) return;
+    const { settings, path } = this.tunnel;
+    await callAgent(settings, 'DELETE', `${path}/inspection`, { deadlineMs: END_MS }).catch((error: unknown) => {
+      process.stderr.write(`inspection ends within ${DURATION_S / 60} min: ${messageOf(error)}\n`);
+    });
+  }
+}
+
+function print(text: string): void {
+  process.stdout.write(`${text}\n`);
+}

@@ -1,0 +1,92 @@
+import type { RequestDetail } from '../../agent/api/inspection/inspection-reports.ts';
+import type { ListedTunnel } from '../../agent/api/present.ts';
+import { callAgent, downloadFromAgent, tunnelPath } from '../../agent/api-client.ts';
+import { STATUS_FILTER } from '../../agent/inspector/exchange-filter.ts';
+import { OperatorError } from '../../lib/errors.ts';
+import type { Settings } from '../../settings/agent-settings.ts';
+import { agentSettings } from '../settings-place.ts';
+import { curlCommand } from './curl-command.ts';
+import { LiveRequests } from './live-requests.ts';
+import { readDetail } from './read-detail.ts';
+import { requestText } from './request-detail.ts';
+import type { WatchedTunnel, WatchOptions } from './watched-tunnel.ts';
+
+const NO_TUNNEL = 4;
+const MAX_NAMED = 10;
+const ACTIONS = ['show', 'curl', 'replay', 'har'] as const;
+
+/**
+ * Shows the requests of a tunnel as they come, until it is stopped; or does one thing with captured ones.
+ *
+ * @param name the tunnel; undefined: the only one for http
+ * @throws {OperatorError} exit code 2 for wrong options, 3 when no agent answers, 4 when no tunnel matches
+ */
+export async function watch(name: string | undefined, options: WatchOptions): Promise<void> {
+  const { status, minDuration, json } = options;
+  if (status !== undefined && !STATUS_FILTER.test(status)) {
+    throw new OperatorError(
+      `--status: "${status}" is neither a status such as 404, a class such as 5xx, nor "none"`,
+      2,
+    );
+  }
+  if (minDuration !== undefined && !/^\d+$/.test(minDuration)) {
+    throw new OperatorError(`--min-duration: "${minDuration}" is not a number of milliseconds`, 2);
+  }
+  const [action, ...others] = ACTIONS.filter((each) => options[each] !== undefined);
+  if (others.length > 0) throw new OperatorError(`--${action} and --${others[0]}: choose one`, 2);
+  const settings = agentSettings('api');
+  const { url } = await findTunnel(settings, name);
+  const tunnel: WatchedTunnel = { settings, path: tunnelPath(url), url, query: options.reveal ? '?reveal=true' : '' };
+  switch (action) {
+    case 'har':
+      return exportHar(tunnel, options);
+    case 'curl':
+      return print(curlCommand(await detailOf(tunnel, options.curl), url));
+    case 'replay': {
+      const path = `${requestPath(tunnel, options.replay)}/replay${tunnel.query}`;
+      return printDetail(tunnel, await callAgent<RequestDetail>(settings, 'POST', path, { body: {} }), json);
+    }
+    case 'show':
+      return printDetail(tunnel, await detailOf(tunnel, options.show), json);
+    default:
+      return new LiveRequests(tunnel, options).run();
+  }
+}
+
+async function findTunnel(settings: Settings, name: string | undefined): Promise<Pick<ListedTunnel, 'url'>> {
+  if (name !== undefined) return callAgent<ListedTunnel>(settings, 'GET', tunnelPath(name));
+  const tunnels = await callAgent<ListedTunnel[]>(settings, 'GET', '/tunnels?protocol=http');
+  const [only, ...others] = tunnels;
+  if (!only) throw new OperatorError('no http tunnel: start one with: device-agent http 8001', NO_TUNNEL);
+  if (others.length === 0) return only;
+  const names = tunnels.slice(0, MAX_NAMED).map(({ url_part }) => url_part);
+  const more = tunnels.length - names.length;
+  throw new OperatorError(`several tunnels: name one of ${names.join(', ')}${more > 0 ? ` and ${more} more` : ''}`, 2);
+}
+
+function detailOf(tunnel: WatchedTunnel, id: string | undefined): Promise<RequestDetail> {
+  return callAgent<RequestDetail>(tunnel.settings, 'GET', requestPath(tunnel, id) + tunnel.query);
+}
+
+function requestPath({ path }: WatchedTunnel, id = ''): string {
+  if (!/^\d{1,15}$/.test(id)) throw new OperatorError(`not the id of a request: "${id}"; watch shows ids`, 2);
+  return `${path}/requests/${id}`;
+}
+
+async function printDetail(tunnel: WatchedTunnel, detail: RequestDetail, json = false): Promise<void> {
+  const { messages } = await readDetail(tunnel, detail.id, detail);
+  print(json ? JSON.stringify({ ...detail, received: messages }, null, 2) : requestText(detail, messages));
+}
+
+async function exportHar({ settings, path, query }: WatchedTunnel, options: WatchOptions): Promise<void> {
+  const { har = '', method, path: part, status, minDuration } = options;
+  const filters = new URLSearchParams(query);
+  const given = { method, path: part, status, min_duration_ms: minDuration };
+  for (const [key, value] of Object.entries(given)) if (value !== undefined) filters.set(key, value);
+  await downloadFromAgent(settings, `${path}/requests.har?${filters}`, har);
+  process.stderr.write(`wrote ${har}; browsers open it in the network tab of their developer tools\n`);
+}
+
+function print(text: string): void {
+  process.stdout.write(`${text}\n`);
+}

@@ -1,0 +1,227 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createServer, type ServerResponse } from 'node:http';
+import { Agent as HttpsAgent } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { WebSocketServer } from 'ws';
+import type {
+  InspectionReport,
+  RequestDetail,
+  RequestSummary,
+  RequestsChange,
+} from '../../src/agent/api/inspection/inspection-reports.ts';
+import { CLI, deviceAgent } from '../support/agent-process.ts';
+import { CONNECTORS } from '../support/connectors.ts';
+import { makeFolder } from '../support/temporary-folder.ts';
+import { until } from '../support/until.ts';
+import { Device } from './device.ts';
+
+/** Responses that wait for the test. */
+const held = new Map<string, ServerResponse>();
+const service = createServer((req, res) => {
+  if (req.url?.startsWith('/held')) {
+    res.writeHead(200, { 'content-type': 'text/event-stream' }).flushHeaders();
+    held.set(req.url, res);
+  } else if (req.url === '/gzip') {
+    res.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' }).end(gzipSync('{"ok":true}'));
+  } else {
+    req.pipe(res);
+  }
+});
+const webSockets = new WebSocketServer({ server: service, perMessageDeflate: { threshold: 0 } });
+webSockets.on('connection', (socket) =>
+  socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary })),
+);
+beforeAll(async () => {
+  service.listen(0, '127.0.0.1');
+  await once(service, 'listening');
+});
+afterAll(() => {
+  service.closeAllConnections();
+  service.close();
+});
+
+describe.each(CONNECTORS)('with the connector %s', (connector) => {
+  const HOST = 'cam.localhost';
+  const [folder, removeFolder] = makeFolder();
+  let device: Device;
+  beforeAll(async () => {
+    device = await Device.start(folder, { AGENT_CONNECTOR: connector });
+    const forwards_to = (service.address() as AddressInfo).port;
+    expect((await device.post({ domain: HOST, forwards_to })).status).toBe(200);
+  });
+  afterAll(async () => {
+    await device.agent.end();
+    removeFolder();
+  });
+
+  const call = async <T>(path: string, method = 'GET', body?: object, tunnel = 'cam'): Promise<T> => {
+    const init = body && { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) };
+    const answer = await fetch(`${device.api}/tunnels/${tunnel}/${path}`, { method, ...init });
+    const content = await answer.text();
+    expect([path, answer.ok, content.slice(0, 200)]).toEqual([path, true, expect.anything()]);
+    return (content === '' ? null : JSON.parse(content)) as T;
+  };
+  const switchOn = () => call('inspection', 'PUT', {});
+  /** The captured request with that path, once it is complete. */
+  const captured = async (path: string, isReady = ({ state }: RequestSummary) => state === 'complete') => {
+    let found: RequestSummary | undefined;
+    await until(
+      async () => {
+        [found] = await call<RequestSummary[]>(`requests?path=${path}&limit=1`);
+        return found !== undefined && isReady(found);
+      },
+      `${path} is captured`,
+      { everyMs: 20 },
+    );
+    return call<RequestDetail>(`requests/${found?.id}`);
+  };
+  const isResponseHeld = (path: string) =>
+    until(async () => held.has(path), `the upstream has ${path}`, { everyMs: 5 });
+
+  it('a request that is under way when inspection starts and ends is answered whole', async () => {
+    // The first time, the SDK's tunnel is opened again through the relay, which ends its connections.
+    await switchOn();
+    await call('inspection', 'DELETE');
+    const first = device.open(HOST, { path: `/held-1-${connector}` });
+    await isResponseHeld(`/held-1-${connector}`);
+    await switchOn();
+    const second = device.open(HOST, { path: `/held-2-${connector}` });
+    await isResponseHeld(`/held-2-${connector}`);
+    await call('inspection', 'DELETE');
+    for (const path of [`/held-1-${connector}`, `/held-2-${connector}`]) held.get(path)?.end('data: whole\n\n');
+    expect([await text(await first), await text(await second)]).toEqual(['data: whole\n\n', 'data: whole\n\n']);
+    await switchOn();
+    expect(await device.get(HOST, { path: '/gzip' })).toMatchObject({ status: 200 });
+  });
+
+  it('requests are captured with headers, decoded bodies and the client', async () => {
+    await switchOn();
+    const agent = new HttpsAgent({ keepAlive: true });
+    for (const path of ['/gzip', '/echo?token=abc']) {
+      await device.get(HOST, {
+        path,
+        agent,
+        method: 'POST',
+        body: 'password=abc',
+        headers: { 'content-type': 'application/x-www-form-urlencoded' },
+      });
+    }
+    agent.destroy();
+    const echo = await captured('/echo');
+    expect(echo).toMatchObject({
+      method: 'POST',
+      path: '/echo?token=[masked]',
+      status: 200,
+      client: '127.0.0.1',
+      host: expect.stringContaining(HOST),
+      request: { body: { text: 'password=[masked]', bytes: 12 } },
+    });
+    expect((await captured('/gzip')).response?.body).toMatchObject({ text: '{"ok":true}', content_encoding: 'gzip' });
+  });
+
+  it('messages of WebSockets and server-sent events appear as they come', async () => {
+    await switchOn();
+    const socket = await device.webSocket(HOST);
+    socket.send('{"hello": 1}');
+    await once(socket, 'message');
+    const { id, kind } = await captured('/', ({ messages }) => messages >= 2);
+    expect(kind).toBe('websocket');
+    const messages = await call<{ from: string; text: string }[]>(`requests/${id}/messages`);
+    expect(messages.map(({ from, text }) => [from, text])).toEqual([
+      ['client', '{"hello": 1}'],
+      ['upstream', '{"hello": 1}'],
+    ]);
+    socket.close();
+    await once(socket, 'close');
+
+    const path = `/held-events-${connector}`;
+    const response = device.open(HOST, { path });
+    await isResponseHeld(path);
+    held.get(path)?.write('event: tick\ndata: 1\n\n');
+    const events = await captured(path, ({ messages }) => messages === 1);
+    expect(events).toMatchObject({ state: 'open', kind: 'events' });
+    held.get(path)?.end();
+    await text(await response);
+    expect((await captured(path)).messages).toBe(1);
+  });
+
+  it('the live feed sends new requests, and a replay reaches the upstream', async () => {
+    await switchOn();
+    await device.get(HOST, { path: '/first', method: 'PUT', body: 'again' });
+    const first = await captured('/first');
+    const stop = new AbortController();
+    const feed = await fetch(`${device.api}/tunnels/cam/requests/events`, { signal: stop.signal });
+    const replayed = await call<RequestDetail>(`requests/${first.id}/replay`, 'POST', { path: '/second' });
+    expect(replayed).toMatchObject({ state: 'complete', status: 200, replay_of: first.id });
+    expect(replayed.response?.body?.text).toBe('again');
+    const paths: string[] = [];
+    for await (const change of changes(feed)) {
+      paths.push(...(change.requests ?? []).map(({ path }) => path));
+      if (paths.includes('/second')) break;
+    }
+    stop.abort();
+    expect(paths).toContain('/second');
+  });
+
+  it('device-agent watch prints requests, and inspection is on as long as it runs', async () => {
+    const env = { PATH: process.env.PATH, AGENT_PORT: new URL(device.api).port };
+    const watching = spawn(process.execPath, [CLI, 'watch', 'cam', '--path', 'watched'], { cwd: folder, env });
+    const ended = once(watching, 'exit');
+    let output = '';
+    watching.stdout.on('data', (bytes: Buffer) => {
+      output += bytes.toString();
+    });
+    const state = async () => (await call<InspectionReport>('inspection')).state;
+    await call('inspection', 'DELETE');
+    await until(async () => output.includes('PATH') && (await state()) === 'on', 'watch is ready', { everyMs: 50 });
+    await device.get(HOST, { path: '/other' });
+    await device.get(HOST, { path: '/watched?token=abc' });
+    await until(() => output.includes('/watched'), 'the request is printed', { everyMs: 20 });
+    watching.kill('SIGINT');
+    expect(await ended).toEqual([0, null]);
+    expect(output).toMatch(/^TIME +ID .*\n\S+ +\d+ +GET +200 .* \/watched\?token=\[masked\]\n$/);
+    expect(await state()).toBe('off');
+    const [request] = await call<RequestSummary[]>('requests?path=watched');
+    const run = (...args: string[]) => deviceAgent(['watch', 'cam', ...args], folder, { AGENT_PORT: env.AGENT_PORT });
+    expect((await run('--show', String(request?.id))).stdout).toContain('GET /watched?token=[masked] HTTP/1.1\n');
+    expect((await run('--curl', String(request?.id), '--reveal')).stdout).toMatch(/^curl '.*\/watched\?token=abc'/);
+    await run('--har', 'cam.har', '--path', 'watched');
+    const { log } = JSON.parse(readFileSync(join(folder, 'cam.har'), 'utf8'));
+    expect(log.entries.length).toBe(1);
+    expect((await run('--show', '999999')).code).toBe(4);
+  });
+
+  it('an upstream that refuses connections is shown with the request', async () => {
+    await device.post({ domain: 'gone.localhost', forwards_to: 1 });
+    await call('inspection', 'PUT', {}, 'gone');
+    expect((await device.get('gone.localhost', { path: '/x' })).status).toBe(502);
+    await until(
+      async () => {
+        const [request] = await call<RequestSummary[]>('requests', 'GET', undefined, 'gone');
+        return request?.path === '/x' && request.state === 'failed' && request.error?.includes('unreachable') === true;
+      },
+      'the failure is shown',
+      { everyMs: 50 },
+    );
+  });
+});
+
+/** The changes of a live feed. */
+async function* changes(feed: Response): AsyncGenerator<RequestsChange> {
+  let rest = '';
+  for await (const bytes of feed.body ?? []) {
+    rest += Buffer.from(bytes).toString();
+    const events = rest.split('\n\n');
+    rest = events.pop() ?? '';
+    for (const event of events) {
+      const data = /^event: change\ndata: (.*)$/.exec(event)?.[1];
+      if (data !== undefined) yield JSON.parse(data) as RequestsChange;
+    }
+  }
+}
