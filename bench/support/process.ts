@@ -82,6 +82,17 @@ export function residentMiB(pid: number | undefined): number | null {
   }
 }
 
+/** Microseconds of processor time that a process has taken, its threads included; NaN without /proc. */
+export function processorTime(pid: number | undefined): number {
+  try {
+    // The name, in parentheses, may hold spaces. Ticks are a hundredth of a second.
+    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
+    return (Number(fields[11]) + Number(fields[12])) * 10_000;
+  } catch {
+    return Number.NaN;
+  }
+}
+
 /** A free port, for programs that cannot choose one. */
 export async function freePort(): Promise<number> {
   const server = createServer();
