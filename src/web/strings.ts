@@ -1,4 +1,4 @@
-/** All texts of the pages, in English. Those of the gateway's dashboard are beside it: a page loads only its own part. */
+/** All texts of the pages, in English. Those of the gateway's dashboard and of the inspector are beside them: a page loads only what it shows. */
 
 /** Texts of the components that pages share. */
 export const shared = {
@@ -102,8 +102,14 @@ export const device = {
     },
     requests: (count: number) => (count === 1 ? '1 request' : `${count.toLocaleString('en')} requests`),
     connections: (count: number) => (count === 1 ? '1 connection' : `${count.toLocaleString('en')} connections`),
-    lastRequest: (ago: string) => `last ${ago}`,
+    bytes: (received: string, sent: string) => `${received} in, ${sent} out`,
+    last: (ago: string) => `last ${ago}`,
     noRequests: 'No requests yet',
+    noConnections: 'No connections yet',
+    notCounted: 'Traffic bypasses the agent, so it is not counted',
+    traffic: 'Traffic',
+    inspectorFailed: 'The inspector could not be loaded.',
+    reload: 'Reload the page',
     open: 'Open',
     policy: 'Policy',
     ownPolicy: 'own policy',

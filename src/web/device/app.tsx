@@ -1,5 +1,6 @@
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
+import type { FeedTunnel } from '../../agent/api/page/feed.ts';
 import { device, shared } from '../strings.ts';
 import { AccountMenu } from '../ui/account-menu.tsx';
 import { ButtonLink } from '../ui/button.tsx';
@@ -8,6 +9,7 @@ import { LiveBadge, StaleNotice } from '../ui/live-badge.tsx';
 import { goHome, linkTo, route } from '../ui/router.ts';
 import { Gate, SignInForm } from '../ui/sign-in-form.tsx';
 import { Doctor } from './doctor.tsx';
+import { LazyInspector } from './lazy-inspector.tsx';
 import { LogSection } from './log-section.tsx';
 import { type DeviceModel, openModel } from './model.ts';
 import { session } from './session.ts';
@@ -48,6 +50,7 @@ function Device(): JSX.Element {
   const [model] = useState(openModel);
   useEffect(() => () => model.connection.close(), [model]);
   const status = model.status.value;
+  const inspected = inspectedTunnel(model);
   return (
     <>
       <button type="button" class="button skip" onClick={() => document.getElementById('content')?.focus()}>
@@ -70,6 +73,13 @@ function Device(): JSX.Element {
           <p class="loading" role="status">
             {shared.connecting}
           </p>
+        ) : inspected ? (
+          <LazyInspector
+            key={inspected.id}
+            tunnel={inspected}
+            requestId={route.value[3]}
+            isEditing={route.value[4] === 'edit'}
+          />
         ) : (
           <>
             <StateCard model={model} status={status} />
@@ -82,6 +92,13 @@ function Device(): JSX.Element {
       <Dialogs model={model} />
     </>
   );
+}
+
+/** The tunnel whose traffic is shown, if any: `#/tunnels/<id>/traffic`. */
+function inspectedTunnel(model: DeviceModel): FeedTunnel | undefined {
+  const [view, id, action] = route.value;
+  if (view !== 'tunnels' || action !== 'traffic') return undefined;
+  return model.tunnels.value.find((each) => each.id === id);
 }
 
 function Dialogs({ model }: { model: DeviceModel }): JSX.Element | null {

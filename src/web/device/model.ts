@@ -2,7 +2,7 @@ import { computed, type ReadonlySignal, signal } from '@preact/signals';
 import type { FeedChange, FeedSnapshot, FeedTunnel } from '../../agent/api/page/feed.ts';
 import type { TailLine } from '../../lib/log/log-tail.ts';
 import { connectLive, type LiveConnection } from '../ui/live-connection.ts';
-import { session } from './session.ts';
+import { mayCallApi } from './session.ts';
 
 type Status = FeedSnapshot['status'];
 
@@ -52,12 +52,8 @@ export function openModel(): DeviceModel {
         if (change.log) log.value = [...change.log.toReversed(), ...log.value].slice(0, MAX_LINES);
       },
     },
-    shouldRetry: async () => {
-      // Signed out meanwhile, here or on another device: the page shows how to sign in, and opens a feed of its own then.
-      await session.refresh();
-      const access = session.access.value?.access;
-      return access === 'open' || access === 'signed-in';
-    },
+    // Signed out meanwhile: the page shows how to sign in, and opens a feed of its own then.
+    shouldRetry: mayCallApi,
   });
   return { connection, status, tunnels: computed(() => [...byId.value.values()]), log, started };
 }

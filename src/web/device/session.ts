@@ -3,3 +3,10 @@ import { BrowserSession } from '../ui/browser-session.ts';
 
 /** How this browser gets at the API. */
 export const session = new BrowserSession<{ access: PageAccess }>('/page/session', '/page/sessions');
+
+/** Asks whether this browser may call the API: it may have been signed out, here or on another device. */
+export async function mayCallApi(): Promise<boolean> {
+  await session.refresh();
+  const access = session.access.value?.access;
+  return access === 'open' || access === 'signed-in';
+}

@@ -2,8 +2,9 @@ import type { JSX } from 'preact';
 import type { FeedTunnel } from '../../agent/api/page/feed.ts';
 import { device, shared } from '../strings.ts';
 import { ButtonLink } from '../ui/button.tsx';
+import { byteSize } from '../ui/byte-size.ts';
 import { CopyButton } from '../ui/copy-button.tsx';
-import { ArrowIcon, QrIcon, ShieldIcon, TrashIcon } from '../ui/icons.tsx';
+import { ArrowIcon, ListIcon, QrIcon, ShieldIcon, TrashIcon } from '../ui/icons.tsx';
 import { Badge, type Tone } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
 import { ago, spanSince } from '../ui/time-span.ts';
@@ -36,9 +37,7 @@ export function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
         <span class="visually-hidden">{text.forwardsTo}</span> <code>{upstream}</code>
         <span>{text.upstream[tunnel.upstream.state]}</span>
       </p>
-      <p class="hint">
-        {[tunnel.traffic && trafficText(tunnel.protocol, tunnel.traffic), policyText].filter(Boolean).join(' · ')}
-      </p>
+      <p class="hint">{[trafficText(tunnel), policyText].join(' · ')}</p>
       {error && status !== 'online' && (
         <p class="reason">
           {errorText(error)} {status === 'failed' && text.retrying}
@@ -49,6 +48,12 @@ export function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
         <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'qr')} label={shared.qrTitle(name)}>
           <QrIcon />
         </ButtonLink>
+        {tunnel.protocol === 'http' && (
+          <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'traffic')} label={`${text.traffic}: ${name}`}>
+            <ListIcon />
+            {text.traffic}
+          </ButtonLink>
+        )}
         <ButtonLink kind="quiet" href={linkTo('tunnels', id, 'policy')} label={`${text.policy}: ${name}`}>
           <ShieldIcon />
           {text.policy}
@@ -63,10 +68,17 @@ export function TunnelCard({ tunnel }: { tunnel: FeedTunnel }): JSX.Element {
 }
 
 /** What passed since the agent started. */
-function trafficText(protocol: string, { requests, last_at: last }: NonNullable<FeedTunnel['traffic']>): string {
-  if (requests === 0) return text.noRequests;
-  const count = protocol === 'http' ? text.requests(requests) : text.connections(requests);
-  return last === null ? count : `${count}, ${text.lastRequest(ago(last))}`;
+function trafficText({ protocol, traffic }: FeedTunnel): string {
+  if (traffic === null) return text.notCounted;
+  // Of other protocols, the agent counts connections as requests.
+  const { requests: count, bytes_in: received, bytes_out: sent, last_at: last } = traffic;
+  const isHttp = protocol === 'http';
+  if (count === 0) return isHttp ? text.noRequests : text.noConnections;
+  return [
+    isHttp ? text.requests(count) : text.connections(count),
+    text.bytes(byteSize(received), byteSize(sent)),
+    ...(last === null ? [] : [text.last(ago(last))]),
+  ].join(' · ');
 }
 
 /** A link for what browsers open, else text. The gateway chose the URL, so its scheme is checked. */

@@ -44,9 +44,14 @@ export function ButtonLink({
   href,
   kind = 'plain',
   label,
-}: Pick<ButtonProps, 'children' | 'kind' | 'label'> & { href: string }): JSX.Element {
+  download,
+}: Pick<ButtonProps, 'children' | 'kind' | 'label'> & {
+  href: string;
+  /** Whether it leads to a file to save. */
+  download?: boolean;
+}): JSX.Element {
   return (
-    <a class={`button ${kind}`} href={href} aria-label={label}>
+    <a class={`button ${kind}`} href={href} aria-label={label} download={download}>
       {children}
     </a>
   );

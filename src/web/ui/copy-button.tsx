@@ -1,12 +1,20 @@
 import { useSignal } from '@preact/signals';
-import type { JSX } from 'preact';
+import type { ComponentChildren, JSX } from 'preact';
 import { shared } from '../strings.ts';
 import { CheckIcon, CopyIcon } from './icons.tsx';
 
 const SHOWN_MS = 2_000;
 
-/** Copies a text, and says so. */
-export function CopyButton({ text, what }: { text: string; what: string }): JSX.Element {
+/** Copies a text, and says so. With children, they are the button's text; else it is an icon. */
+export function CopyButton({
+  text,
+  what,
+  children,
+}: {
+  text: string;
+  what: string;
+  children?: ComponentChildren;
+}): JSX.Element {
   const result = useSignal<'' | 'copied' | 'failed'>('');
   const copy = async () => {
     result.value = await copyText(text);
@@ -18,12 +26,13 @@ export function CopyButton({ text, what }: { text: string; what: string }): JSX.
   return (
     <button
       type="button"
-      class="button quiet icon-only"
-      aria-label={`${shared.copy}: ${what}`}
+      class={children === undefined ? 'button quiet icon-only' : 'button'}
+      aria-label={children === undefined ? `${shared.copy}: ${what}` : undefined}
       title={shared.copy}
       onClick={copy}
     >
       {isCopied ? <CheckIcon /> : <CopyIcon />}
+      {children}
       <span role="status" class={result.value === '' ? 'visually-hidden' : 'toast'}>
         {result.value !== '' && (isCopied ? shared.copied : shared.copyFailed)}
       </span>

@@ -53,12 +53,80 @@ export function TextField({
   );
 }
 
+/** A labelled text field of several lines. */
+export function TextArea({
+  label,
+  value,
+  onInput,
+  hint,
+  problem,
+  rows,
+}: Pick<FieldProps, 'label' | 'value' | 'onInput' | 'hint' | 'problem'> & { rows: number }): JSX.Element {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <textarea
+        id={id}
+        class="code"
+        rows={rows}
+        value={value}
+        spellcheck={false}
+        autocapitalize="off"
+        autocomplete="off"
+        aria-invalid={problem !== undefined}
+        aria-describedby={`${id}-hint ${id}-problem`}
+        onInput={(event) => onInput(event.currentTarget.value)}
+      />
+      {hint !== undefined && (
+        <p id={`${id}-hint`} class="hint">
+          {hint}
+        </p>
+      )}
+      <Problem id={`${id}-problem`} text={problem} />
+    </div>
+  );
+}
+
 /** A problem at its place; screen readers read it when it appears. */
 export function Problem({ id, text }: { id?: string; text: string | undefined }): JSX.Element {
   return (
     <p id={id} class="problem" role="alert" hidden={text === undefined}>
       {text}
     </p>
+  );
+}
+
+export interface SelectFieldProps<T extends string> {
+  label: string;
+  value: T;
+  options: readonly { value: T; label: string }[];
+  onChange: (value: T) => void;
+  hiddenLabel?: boolean;
+}
+
+/** One of several values, in a menu. */
+export function SelectField<T extends string>({
+  label,
+  value,
+  options,
+  onChange,
+  hiddenLabel = false,
+}: SelectFieldProps<T>): JSX.Element {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id} class={hiddenLabel ? 'visually-hidden' : ''}>
+        {label}
+      </label>
+      <select id={id} value={value} onChange={(event) => onChange(event.currentTarget.value as T)}>
+        {options.map((option) => (
+          <option key={option.value} value={option.value}>
+            {option.label}
+          </option>
+        ))}
+      </select>
+    </div>
   );
 }
 

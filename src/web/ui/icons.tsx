@@ -25,6 +25,8 @@ export const TrashIcon = icon(
 export const ShieldIcon = icon(<path d="M12 3 5 6v5c0 4.5 3 8 7 10 4-2 7-5.500 7-10V6z" />);
 export const PulseIcon = icon(<path d="M3 12h4l3-7 4 14 3-7h4" />);
 export const ArrowIcon = icon(<path d="M5 12h14M13 6l6 6-6 6" />);
+export const ListIcon = icon(<path d="M9 6h11M9 12h11M9 18h11M4.500 6h.01M4.500 12h.01M4.500 18h.01" />);
+export const BackIcon = icon(<path d="M19 12H5M11 6l-6 6 6 6" />);
 export const QrIcon = icon(
   <>
     <path d="M4 4h6v6H4zM14 4h6v6h-6zM4 14h6v6H4z" />

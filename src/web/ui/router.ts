@@ -18,8 +18,13 @@ export function linkTo(...parts: string[]): string {
 
 /** Goes back to the page's main view, without a further entry in the history. */
 export function goHome(): void {
-  window.history.replaceState(null, '', window.location.pathname);
-  current.value = [];
+  goTo();
+}
+
+/** Shows another view in place of the current one in the history. */
+export function goTo(...parts: string[]): void {
+  window.history.replaceState(null, '', parts.length === 0 ? window.location.pathname : linkTo(...parts));
+  current.value = parts;
 }
 
 function read(): Route {

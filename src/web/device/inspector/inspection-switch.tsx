@@ -1,0 +1,81 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import type { InspectionReport } from '../../../agent/api/inspection/inspection-reports.ts';
+import { ApiProblem, call } from '../../ui/api.ts';
+import { Button, ButtonLink } from '../../ui/button.tsx';
+import { byteSize } from '../../ui/byte-size.ts';
+import { SelectField } from '../../ui/field.tsx';
+import { Badge, ProblemNotice } from '../../ui/notice.tsx';
+import { present, span } from '../../ui/time-span.ts';
+import { queryOf } from './request-filter.ts';
+import { inspector } from './strings.ts';
+import type { TrafficModel } from './traffic-model.ts';
+
+const text = inspector.switch;
+const DURATIONS = Object.entries(text.durations).map(([value, label]) => ({ value, label }));
+
+/** Switches inspection on for a time, and off; says what is held. */
+export function InspectionSwitch({ model }: { model: TrafficModel }): JSX.Element | null {
+  const seconds = useSignal('900');
+  const problem = useSignal<ApiProblem | null>(null);
+  const report = model.inspection.value;
+  if (report === null) return null;
+  const act = async (method: string, part: string, body?: object) => {
+    problem.value = null;
+    try {
+      await call(method, `${model.path}/${part}`, body);
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      problem.value = error;
+    }
+  };
+  const start = () => void act('PUT', 'inspection', { duration_seconds: Number(seconds.value) });
+  const query = queryOf(model.filter.value).toString();
+  const isOn = report.state === 'on';
+  return (
+    <div class={`card switch ${report.state}`}>
+      <p role="status" class="switch-state">
+        <Badge tone={isOn ? 'good' : 'neutral'}>{isOn ? text.on : text.off}</Badge> <Remaining report={report} />
+      </p>
+      <div class="switch-actions">
+        {isOn ? (
+          <Button onClick={() => void act('DELETE', 'inspection')}>{text.stop}</Button>
+        ) : (
+          <>
+            <SelectField
+              label={text.duration}
+              value={seconds.value}
+              options={DURATIONS}
+              onChange={(value) => {
+                seconds.value = value;
+              }}
+            />
+            <Button kind="primary" onClick={start}>
+              {text.start}
+            </Button>
+          </>
+        )}
+        {report.requests > 0 && (
+          <>
+            <Button onClick={() => void act('DELETE', 'requests')}>{text.clear}</Button>
+            <ButtonLink href={`${model.path}/requests.har${query && `?${query}`}`} download>
+              {text.export}
+            </ButtonLink>
+          </>
+        )}
+      </div>
+      {problem.value && <ProblemNotice title={text.failed} problem={problem.value} />}
+      <p class="hint">
+        {text.held(inspector.requests(report.requests), byteSize(report.held_bytes), byteSize(report.max_bytes))}{' '}
+        {!isOn && report.requests > 0 && text.stays}
+      </p>
+    </div>
+  );
+}
+
+function Remaining({ report: { until } }: { report: InspectionReport }): JSX.Element | null {
+  if (until === null) return null;
+  const end = new Date(until);
+  const time = end.toLocaleTimeString('en-GB', { timeStyle: 'short' });
+  return <span>{text.until(time, span(end.getTime() - present.value))}</span>;
+}

@@ -1,0 +1,59 @@
+import type { JSX } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import type { FeedTunnel } from '../../../agent/api/page/feed.ts';
+import { ButtonLink } from '../../ui/button.tsx';
+import { BackIcon } from '../../ui/icons.tsx';
+import { InspectionSwitch } from './inspection-switch.tsx';
+import './inspector.css';
+import { RequestDialog } from './request-dialog.tsx';
+import { RequestFilters } from './request-filters.tsx';
+import { RequestList } from './request-list.tsx';
+import { inspector as text } from './strings.ts';
+import { openTraffic } from './traffic-model.ts';
+
+export interface InspectorProps {
+  tunnel: FeedTunnel;
+  /** The request that is shown, if any. */
+  requestId: string | undefined;
+  /** Whether it is edited, to be sent again. */
+  isEditing: boolean;
+}
+
+/** The requests of a tunnel: lists them as they come, and shows each in detail. */
+export function Inspector({ tunnel, requestId, isEditing }: InspectorProps): JSX.Element {
+  const [model] = useState(() => openTraffic(tunnel.url));
+  const heading = useRef<HTMLHeadingElement>(null);
+  useEffect(() => {
+    // The link that led here has left the page, and the focus with it.
+    if (requestId === undefined) heading.current?.focus();
+    return () => model.connection.close();
+  }, [model]);
+  return (
+    <section aria-labelledby="traffic" class="inspector">
+      <div class="inspector-head">
+        <ButtonLink kind="quiet" href="#/">
+          <BackIcon />
+          {text.back}
+        </ButtonLink>
+        <h2 id="traffic" ref={heading} tabindex={-1}>
+          {text.title(tunnel.url_part)}
+        </h2>
+      </div>
+      <InspectionSwitch model={model} />
+      {model.inspection.value?.requests !== 0 && <RequestFilters filter={model.filter} />}
+      <RequestList model={model} tunnel={tunnel} />
+      <p class="hint">
+        {text.intro} {text.policyHint}
+      </p>
+      {requestId !== undefined && (
+        <RequestDialog
+          key={`${requestId} ${isEditing}`}
+          model={model}
+          tunnel={tunnel}
+          id={requestId}
+          isEditing={isEditing}
+        />
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,122 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import type { RequestDetail } from '../../../agent/api/inspection/inspection-reports.ts';
+import { shared } from '../../strings.ts';
+import { ApiProblem } from '../../ui/api.ts';
+import { Button } from '../../ui/button.tsx';
+import { TextArea, TextField } from '../../ui/field.tsx';
+import { ProblemNotice } from '../../ui/notice.tsx';
+import { goTo } from '../../ui/router.ts';
+import { replay } from './replay.ts';
+import { inspector } from './strings.ts';
+import type { TrafficModel } from './traffic-model.ts';
+
+const text = inspector.replay;
+type Header = RequestDetail['request']['headers'][number];
+
+/** Changes a captured request, and sends it. */
+export function ReplayForm({
+  model,
+  tunnelId,
+  detail,
+}: {
+  model: TrafficModel;
+  tunnelId: string;
+  detail: RequestDetail;
+}): JSX.Element {
+  const { body } = detail.request;
+  const method = useSignal(detail.method);
+  const path = useSignal(detail.path);
+  const headers = useSignal(detail.request.headers.map(({ name, value }) => `${name}: ${value}`).join('\n'));
+  const content = useSignal(body?.text ?? '');
+  const headerProblem = useSignal<string | undefined>(undefined);
+  const problem = useSignal<ApiProblem | null>(null);
+  const busy = useSignal(false);
+  const isBinary = body !== null && body.text === null;
+  const close = () => goTo('tunnels', tunnelId, 'traffic', detail.id);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    if (busy.value) return;
+    problem.value = null;
+    const parsed = parseHeaders(headers.value);
+    headerProblem.value = typeof parsed === 'number' ? text.headerProblem(parsed) : undefined;
+    if (typeof parsed === 'number') return;
+    busy.value = true;
+    try {
+      await replay(model, tunnelId, detail.id, {
+        method: method.value.trim(),
+        path: path.value.trim(),
+        headers: parsed,
+        ...(!isBinary && { body: content.value === '' ? null : { text: content.value } }),
+      });
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      problem.value = error;
+    }
+    busy.value = false;
+  };
+  const details = problem.value?.details ?? {};
+  return (
+    <form onSubmit={submit} noValidate>
+      <p class="hint">{text.intro}</p>
+      {problem.value && <ProblemNotice title={text.failed} problem={problem.value} />}
+      <TextField
+        label={text.method}
+        value={method.value}
+        onInput={(value) => {
+          method.value = value;
+        }}
+        problem={details.method}
+      />
+      <TextField
+        label={text.path}
+        value={path.value}
+        onInput={(value) => {
+          path.value = value;
+        }}
+        problem={details.path}
+      />
+      <TextArea
+        label={text.headers}
+        value={headers.value}
+        onInput={(value) => {
+          headers.value = value;
+        }}
+        hint={text.headersHint}
+        problem={headerProblem.value ?? details.headers}
+        rows={8}
+      />
+      {isBinary ? (
+        <p class="hint">{text.binaryBody}</p>
+      ) : (
+        <TextArea
+          label={text.body}
+          value={content.value}
+          onInput={(value) => {
+            content.value = value;
+          }}
+          problem={details.body}
+          rows={6}
+        />
+      )}
+      <div class="dialog-actions">
+        <Button onClick={close}>{shared.cancel}</Button>
+        <Button kind="primary" type="submit" busy={busy.value}>
+          {text.submit}
+        </Button>
+      </div>
+    </form>
+  );
+}
+
+/** @returns the headers, or the number of the first line that is none */
+function parseHeaders(lines: string): Header[] | number {
+  const headers: Header[] = [];
+  for (const [at, line] of lines.split('\n').entries()) {
+    if (line.trim() === '') continue;
+    const colon = line.indexOf(':');
+    if (colon < 1) return at + 1;
+    headers.push({ name: line.slice(0, colon).trim(), value: line.slice(colon + 1).trim() });
+  }
+  return headers;
+}

@@ -1,0 +1,26 @@
+import type { JSX } from 'preact';
+import type { RequestSummary } from '../../../agent/api/inspection/inspection-reports.ts';
+import { Badge, type Tone } from '../../ui/notice.tsx';
+import { inspector } from './strings.ts';
+
+/** The status of the response, or why there is none. */
+export function StatusBadge({ request: { status, state } }: { request: RequestSummary }): JSX.Element {
+  const states = inspector.list.state;
+  if (state === 'failed' || state === 'aborted') {
+    return <Badge tone="bad">{status === null ? states[state] : `${status} ${states[state].toLowerCase()}`}</Badge>;
+  }
+  if (status === null) return <Badge tone="busy">{states[state]}</Badge>;
+  return <Badge tone={toneOf(status)}>{status}</Badge>;
+}
+
+function toneOf(status: number): Tone {
+  if (status < 300) return 'good';
+  if (status < 400) return 'neutral';
+  return status < 500 ? 'warning' : 'bad';
+}
+
+/** A duration in milliseconds or seconds. */
+export function duration(ms: number): string {
+  if (ms < 9.95) return `${ms.toFixed(1)} ms`;
+  return ms < 999.5 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
+}

@@ -1,0 +1,91 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import type { RequestSummary } from '../../../agent/api/inspection/inspection-reports.ts';
+import type { FeedTunnel } from '../../../agent/api/page/feed.ts';
+import { ApiProblem } from '../../ui/api.ts';
+import { Button } from '../../ui/button.tsx';
+import { byteSize } from '../../ui/byte-size.ts';
+import { EmptyState, ProblemNotice } from '../../ui/notice.tsx';
+import { linkTo } from '../../ui/router.ts';
+import { duration, StatusBadge } from './request-facts.tsx';
+import { inspector } from './strings.ts';
+import type { TrafficModel } from './traffic-model.ts';
+
+const text = inspector.list;
+/** More rows are shown on demand. */
+const PAGE = 100;
+
+/** The captured requests, newest first. */
+export function RequestList({ model, tunnel }: { model: TrafficModel; tunnel: FeedTunnel }): JSX.Element {
+  const shown = useSignal(PAGE);
+  const busy = useSignal(false);
+  const problem = useSignal<ApiProblem | null>(null);
+  // Preact skips what it has rendered before: a change touches only the rows that it is about.
+  const [rows] = useState(() => new WeakMap<RequestSummary, JSX.Element>());
+  const row = (request: RequestSummary) => {
+    const known = rows.get(request) ?? <Row key={request.id} request={request} tunnelId={tunnel.id} />;
+    rows.set(request, known);
+    return known;
+  };
+  const matching = model.matching.value;
+  const more = async () => {
+    problem.value = null;
+    if (matching.length <= shown.value) {
+      busy.value = true;
+      try {
+        await model.loadOlder();
+      } catch (error) {
+        if (!(error instanceof ApiProblem)) throw error;
+        problem.value = error;
+      }
+      busy.value = false;
+    }
+    shown.value += PAGE;
+  };
+  const report = model.inspection.value;
+  if (report === null) return <p class="loading">{text.loading}</p>;
+  if (report.requests === 0 && matching.length === 0) {
+    const isOn = report.state === 'on';
+    return (
+      <EmptyState title={isOn ? text.emptyOn : text.emptyOff}>
+        <p>{isOn ? text.emptyOnHint : text.emptyOffHint}</p>
+        <pre>{tunnel.url}</pre>
+      </EmptyState>
+    );
+  }
+  const hasMore = matching.length > shown.value || model.hasOlder.value;
+  return (
+    <>
+      <h3 class="visually-hidden">{text.heading}</h3>
+      {matching.length === 0 && <p class="hint">{text.noMatch}</p>}
+      <ol class="requests">{matching.slice(0, shown.value).map(row)}</ol>
+      {problem.value && <ProblemNotice title={text.failed} problem={problem.value} />}
+      {hasMore && (
+        <Button busy={busy.value} onClick={() => void more()}>
+          {text.more}
+        </Button>
+      )}
+    </>
+  );
+}
+
+function Row({ request, tunnelId }: { request: RequestSummary; tunnelId: string }): JSX.Element {
+  const { id, method, path, started_at: started, duration_ms: ms, response_bytes: bytes, client } = request;
+  return (
+    <li>
+      <a class="request" href={linkTo('tunnels', tunnelId, 'traffic', id)}>
+        <StatusBadge request={request} />
+        <span class="request-target">
+          <strong>{method}</strong> {path} {request.replay_of !== null && <em>{text.replayed}</em>}
+        </span>
+        <span class="request-facts">
+          <time datetime={started}>{new Date(started).toLocaleTimeString('en-GB')}</time>
+          <span>{duration(ms)}</span>
+          <span>{byteSize(bytes)}</span>
+          <span class="request-client">{client}</span>
+        </span>
+      </a>
+    </li>
+  );
+}

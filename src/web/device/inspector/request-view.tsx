@@ -1,0 +1,202 @@
+import { type Signal, useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import type { RequestDetail } from '../../../agent/api/inspection/inspection-reports.ts';
+import type { FeedTunnel } from '../../../agent/api/page/feed.ts';
+import { ApiProblem } from '../../ui/api.ts';
+import { Button, ButtonLink } from '../../ui/button.tsx';
+import { byteSize } from '../../ui/byte-size.ts';
+import { CopyButton } from '../../ui/copy-button.tsx';
+import { ProblemNotice } from '../../ui/notice.tsx';
+import { linkTo } from '../../ui/router.ts';
+import { BodyView } from './body-view.tsx';
+import { toCurl } from './curl.ts';
+import { MessageList } from './message-list.tsx';
+import { replay } from './replay.ts';
+import { duration, StatusBadge } from './request-facts.tsx';
+import { inspector } from './strings.ts';
+import type { TrafficModel } from './traffic-model.ts';
+
+const text = inspector.detail;
+/** The title of the dialog may not show all of a longer path. */
+const MAX_TITLE = 60;
+
+export interface RequestViewProps {
+  model: TrafficModel;
+  tunnel: FeedTunnel;
+  detail: RequestDetail;
+  /** Whether secrets are shown. */
+  revealed: Signal<boolean>;
+}
+
+/** All that is known of a request and its response. */
+export function RequestView({ model, tunnel, detail, revealed }: RequestViewProps): JSX.Element {
+  const { id, request, response, messages, kind } = detail;
+  const bodyAt = (part: string) =>
+    `${model.path}/requests/${encodeURIComponent(id)}/${part}/body${revealed.value ? '?reveal=true' : ''}`;
+  return (
+    <>
+      {detail.path.length > MAX_TITLE && <p class="url">{detail.path}</p>}
+      <Facts detail={detail} tunnelId={tunnel.id} />
+      {detail.error !== null && <p class="reason">{detail.error}</p>}
+      <Actions model={model} tunnel={tunnel} detail={detail} revealed={revealed} />
+      <section class="exchange" aria-labelledby="request">
+        <h3 id="request">{text.request}</h3>
+        <Headers message={request} />
+        {request.body === null ? (
+          <p class="hint">{text.noBody}</p>
+        ) : (
+          <BodyView body={request.body} href={bodyAt('request')} />
+        )}
+      </section>
+      <section class="exchange" aria-labelledby="response">
+        <h3 id="response">
+          {text.response} {response && `${detail.status} ${response.status_text}`}
+        </h3>
+        {response === null && <p class="hint">{detail.state === 'open' ? text.noResponse : text.neverResponse}</p>}
+        {response && <Headers message={response} />}
+        {response?.body && (kind !== 'events' || messages === 0) && (
+          <BodyView body={response.body} href={bodyAt('response')} />
+        )}
+      </section>
+      {(messages > 0 || kind === 'websocket' || kind === 'events') && (
+        <MessageList
+          path={`${model.path}/requests/${encodeURIComponent(id)}/messages`}
+          count={messages}
+          revealed={revealed.value}
+        />
+      )}
+    </>
+  );
+}
+
+function Facts({ detail, tunnelId }: { detail: RequestDetail; tunnelId: string }): JSX.Element {
+  const { timing, replay_of: original } = detail;
+  const timings: [string, number | null][] = [
+    [text.sending, timing.sending_ms],
+    [text.waiting, timing.waiting_ms],
+    [text.receiving, timing.receiving_ms],
+  ];
+  return (
+    <dl class="facts request-details">
+      <div>
+        <dt>{inspector.filters.status}</dt>
+        <dd>
+          <StatusBadge request={detail} />
+        </dd>
+      </div>
+      <div>
+        <dt>{text.started}</dt>
+        <dd>
+          <time datetime={detail.started_at}>{new Date(detail.started_at).toLocaleTimeString('en-GB')}</time>
+        </dd>
+      </div>
+      <div>
+        <dt>{text.client}</dt>
+        <dd>{detail.client ?? text.noClient}</dd>
+      </div>
+      <div>
+        <dt>{text.size}</dt>
+        <dd>{text.sizes(byteSize(detail.request_bytes), byteSize(detail.response_bytes))}</dd>
+      </div>
+      <div>
+        <dt>{text.duration}</dt>
+        <dd>{duration(detail.duration_ms)}</dd>
+      </div>
+      {timings.map(
+        ([name, ms]) =>
+          ms !== null && (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>{duration(ms)}</dd>
+            </div>
+          ),
+      )}
+      {original !== null && (
+        <div>
+          <dt>{text.replayOf}</dt>
+          <dd>
+            <a href={linkTo('tunnels', tunnelId, 'traffic', original)}>{text.show(original)}</a>
+          </dd>
+        </div>
+      )}
+    </dl>
+  );
+}
+
+function Actions({ model, tunnel, detail, revealed }: RequestViewProps): JSX.Element {
+  const busy = useSignal(false);
+  const problem = useSignal<ApiProblem | null>(null);
+  const submit = async () => {
+    busy.value = true;
+    problem.value = null;
+    try {
+      await replay(model, tunnel.id, detail.id, {});
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      problem.value = error;
+    }
+    busy.value = false;
+  };
+  const isHttp = detail.kind === 'http' || detail.kind === 'events';
+  return (
+    <>
+      <div class="request-actions">
+        {detail.replayable && (
+          <Button busy={busy.value} onClick={() => void submit()}>
+            {text.replay}
+          </Button>
+        )}
+        {isHttp && (
+          <ButtonLink href={linkTo('tunnels', tunnel.id, 'traffic', detail.id, 'edit')}>{text.edit}</ButtonLink>
+        )}
+        {isHttp && (
+          <CopyButton text={toCurl(detail, tunnel.url)} what="curl">
+            {text.curl}
+          </CopyButton>
+        )}
+        {(detail.masked || revealed.value) && (
+          <Button
+            onClick={() => {
+              revealed.value = !revealed.value;
+            }}
+          >
+            {revealed.value ? text.mask : text.reveal}
+          </Button>
+        )}
+      </div>
+      {problem.value && <ProblemNotice title={text.actionFailed} problem={problem.value} />}
+    </>
+  );
+}
+
+type Message = Pick<RequestDetail['request'], 'headers' | 'trailers'>;
+
+function Headers({ message: { headers, trailers } }: { message: Message }): JSX.Element {
+  return (
+    <>
+      <details open>
+        <summary>{text.headers(headers.length)}</summary>
+        <Pairs pairs={headers} />
+      </details>
+      {trailers.length > 0 && (
+        <details open>
+          <summary>{text.trailers}</summary>
+          <Pairs pairs={trailers} />
+        </details>
+      )}
+    </>
+  );
+}
+
+function Pairs({ pairs }: { pairs: Message['headers'] }): JSX.Element {
+  return (
+    <dl class="pairs">
+      {pairs.map(({ name, value }, at) => (
+        <div key={at}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

@@ -1,0 +1,106 @@
+import { computed, type ReadonlySignal, type Signal, signal } from '@preact/signals';
+import type {
+  InspectionReport,
+  RequestDetail,
+  RequestSummary,
+  RequestsChange,
+  RequestsSnapshot,
+} from '../../../agent/api/inspection/inspection-reports.ts';
+import { call } from '../../ui/api.ts';
+import { connectLive, type LiveConnection } from '../../ui/live-connection.ts';
+import { mayCallApi } from '../session.ts';
+import { matches, NO_FILTER, queryOf, type RequestFilter } from './request-filter.ts';
+
+/** What the page knows of the captured requests of a tunnel. */
+export interface TrafficModel {
+  /** The address of the tunnel in the API. */
+  readonly path: string;
+  readonly connection: LiveConnection;
+  /** Null before the first event. */
+  readonly inspection: ReadonlySignal<InspectionReport | null>;
+  readonly filter: Signal<RequestFilter>;
+  /** Those that match the filter, newest first. */
+  readonly matching: ReadonlySignal<readonly RequestSummary[]>;
+  /** Whether the agent may hold older ones that match. */
+  readonly hasOlder: ReadonlySignal<boolean>;
+  request(id: string): RequestSummary | undefined;
+  /** Asks the agent for older ones. */
+  loadOlder(): Promise<void>;
+  /** Takes a request that the agent told of in another way, such as a replay. */
+  add(request: RequestDetail): void;
+}
+
+/** The newest stay on the page; the agent has the others. */
+const MAX_HELD = 2_000;
+const PAGE = 200;
+
+/**
+ * Opens the live feed of a tunnel's requests.
+ *
+ * @param url of the tunnel
+ */
+export function openTraffic(url: string): TrafficModel {
+  const path = `/tunnels/${encodeURIComponent(url)}`;
+  const inspection = signal<InspectionReport | null>(null);
+  const byId = signal<ReadonlyMap<string, RequestSummary>>(new Map());
+  const filter = signal(NO_FILTER);
+  /** How far back the page has all requests, whatever the filter. */
+  let complete: string | undefined;
+  /** How far back the page has all those that match a filter; an undefined id: the agent has no older ones. */
+  const reached = signal<{ filter: RequestFilter; id: string | undefined } | null>(null);
+  const newestFirst = computed(() => [...byId.value.values()].sort((a, b) => Number(b.id) - Number(a.id)));
+  const merge = (requests: readonly RequestSummary[], removed: readonly string[] = []) => {
+    const next = new Map(byId.value);
+    for (const id of removed) next.delete(id);
+    for (const request of requests) next.set(request.id, request);
+    byId.value = next;
+  };
+  const connection = connectLive({
+    url: `${path}/requests/events`,
+    on: {
+      snapshot: (data) => {
+        const snapshot = data as RequestsSnapshot;
+        inspection.value = snapshot.inspection;
+        byId.value = new Map(snapshot.requests.map((request) => [request.id, request]));
+        complete = snapshot.requests.at(-1)?.id;
+        reached.value = null;
+      },
+      change: (data) => {
+        const change = data as RequestsChange;
+        if (change.inspection) inspection.value = change.inspection;
+        if (!change.requests && !change.removed) return;
+        merge(change.requests ?? [], change.removed);
+        if (byId.value.size <= MAX_HELD) return;
+        byId.value = new Map(newestFirst.value.slice(0, MAX_HELD).map((request) => [request.id, request]));
+        complete = newestFirst.value.at(-1)?.id;
+        reached.value = null;
+      },
+    },
+    shouldRetry: mayCallApi,
+  });
+  return {
+    path,
+    connection,
+    inspection,
+    filter,
+    matching: computed(() => newestFirst.value.filter((request) => matches(filter.value, request))),
+    hasOlder: computed(() => {
+      const isExhausted = reached.value?.filter === filter.value && reached.value.id === undefined;
+      return (inspection.value?.requests ?? 0) > byId.value.size && !isExhausted;
+    }),
+    request: (id) => byId.value.get(id),
+    loadOlder: async () => {
+      const asked = filter.value;
+      const query = queryOf(asked);
+      query.set('limit', String(PAGE));
+      const before = reached.value?.filter === asked ? reached.value.id : complete;
+      if (before !== undefined) query.set('before', before);
+      const older = await call<RequestSummary[]>('GET', `${path}/requests?${query}`);
+      const id = older.length < PAGE ? undefined : older.at(-1)?.id;
+      reached.value = { filter: asked, id };
+      if (asked === NO_FILTER) complete = older.at(-1)?.id ?? complete;
+      merge(older);
+    },
+    add: (request) => merge([request]),
+  };
+}

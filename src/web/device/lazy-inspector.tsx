@@ -1,0 +1,36 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
+import { device, shared } from '../strings.ts';
+import { Button } from '../ui/button.tsx';
+import { Notice } from '../ui/notice.tsx';
+import type { InspectorProps } from './inspector/inspector.tsx';
+
+type Component = (props: InspectorProps) => JSX.Element;
+
+/** The traffic inspector, loaded when it is opened. */
+export function LazyInspector(props: InspectorProps): JSX.Element {
+  const loaded = useSignal<{ Inspector: Component } | 'failed' | null>(null);
+  useEffect(() => {
+    import('./inspector/inspector.tsx').then(
+      (module) => {
+        loaded.value = module;
+      },
+      () => {
+        loaded.value = 'failed';
+      },
+    );
+  }, []);
+  if (loaded.value === null) return <p class="loading">{shared.loading}</p>;
+  if (loaded.value === 'failed') {
+    // Such as after an update of the agent, which has files of other names.
+    return (
+      <Notice tone="warning">
+        <p>{device.tunnels.inspectorFailed}</p>
+        <Button onClick={() => window.location.reload()}>{device.tunnels.reload}</Button>
+      </Notice>
+    );
+  }
+  const { Inspector } = loaded.value;
+  return <Inspector {...props} />;
+}
