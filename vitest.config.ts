@@ -1,4 +1,5 @@
 import { configDefaults, defineConfig } from 'vitest/config';
+import { LongestFirst } from './test/support/longest-first.ts';
 import { SkippedReporter } from './test/support/skipped-reporter.ts';
 
 const below = (folders: string[]) => folders.map((folder) => `test/${folder}/**/*.test.ts`);
@@ -63,12 +64,12 @@ export default defineConfig({
     // Tests that say so run side by side: those that mostly wait for an outage to pass.
     maxConcurrency: 8,
     // Generous: a busy machine may be five times slower, and only failing tests wait this long.
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    testTimeout: 90_000,
+    hookTimeout: 90_000,
     teardownTimeout: 60_000,
-    expect: { poll: { timeout: 20_000 } },
+    expect: { poll: { timeout: 30_000 } },
     // Every test stands alone. The seed is printed; --sequence.seed repeats the order.
-    sequence: { shuffle: { tests: true } },
+    sequence: { shuffle: { tests: true }, sequencer: LongestFirst },
     globalSetup: ['test/support/fresh-build.ts', 'test/support/run-folder.ts'],
     setupFiles: 'test/support/long-uptime.ts',
     reporters: ['default', new SkippedReporter()],

@@ -14,7 +14,7 @@ import { temporaryFolder } from '../support/temporary-folder.ts';
 import { until } from '../support/until.ts';
 
 // Every test starts several programs, which takes long on a busy machine.
-vi.setConfig({ testTimeout: 120_000 });
+vi.setConfig({ testTimeout: 240_000 });
 
 let gateway: TestGateway;
 let tcpPorts: PortRange;
@@ -106,7 +106,7 @@ it('a device that is killed at any step of joining is the same device afterwards
   };
   for (const [what, isDone] of Object.entries(steps)) {
     const device = joinAs(place, code, 'cam');
-    await until(isDone, what, { withinMs: 60_000, everyMs: 2 });
+    await until(isDone, what, { withinMs: 120_000, everyMs: 2 });
     await device.end('SIGKILL');
   }
   rmSync(join(place, '.env'));

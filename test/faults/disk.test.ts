@@ -82,7 +82,7 @@ function fill(file: string): void {
 
 describe('under a running agent and its gateway', () => {
   it('a full disk only blocks changes, until there is room again', {
-    timeout: 120_000,
+    timeout: 300_000,
     ...unless(NO_MOUNT),
   }, async () => {
     const disk = Disk.mount('size=4m');
@@ -99,7 +99,7 @@ describe('under a running agent and its gateway', () => {
   });
 
   it('a failing disk only blocks changes, until it is repaired', {
-    timeout: 120_000,
+    timeout: 300_000,
     ...unless(NO_FAILING_DISK),
   }, async () => {
     const disk = FailingDisk.mount();
@@ -135,7 +135,7 @@ const OWNED = [
 ];
 
 it('a file of another user is an error that says what to do, and nothing changes', {
-  timeout: 180_000,
+  timeout: 300_000,
   ...unless(NO_OTHER_USER),
 }, async () => {
   const [folder, remove] = makeFolder();

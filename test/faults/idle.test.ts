@@ -31,7 +31,7 @@ const create = (api: string, domain: string) =>
   });
 
 it(`an agent with 20 tunnels and its own gateway writes nothing to the disk in ${SECONDS} s without anything to do`, {
-  timeout: 60_000 + SECONDS * 1_000,
+  timeout: 120_000 + SECONDS * 1_000,
   ...unless(NO_LINUX),
 }, async () => {
   const [folder, remove] = makeFolder();

@@ -74,7 +74,7 @@ it(`${AGENTS} agents join with one code within five minutes, although gateway an
     tried: AGENTS,
     note: `all online after ${(tookMs / 1000).toFixed(1)} s`,
   });
-}, 420_000);
+}, 900_000);
 
 /** Those that were online once; after the gateway's restart, they come online again. */
 function onlineAmong(lines: AgentProcess['lines']): number {

@@ -5,10 +5,10 @@ import { loadSettings } from '../../src/settings/agent-settings.ts';
 import { measured } from '../support/measured.ts';
 import { SteeredClock } from '../support/steered-clock.ts';
 import { expectRecovery, timeUntilAll } from './recovery.ts';
-import { FULL } from './rounds.ts';
+import { FULL, rounds } from './rounds.ts';
 import { Scene } from './scene.ts';
 
-const TUNNELS = 50;
+const TUNNELS = rounds({ short: 10, full: 50 });
 const LIMIT_MS = 5_000;
 const MINUTES = FULL ? [10, 24 * 60] : [10];
 /** As many milliseconds of the steered clock in each 5 ms: once the network is back, time passes about as it really does. */

@@ -148,7 +148,7 @@ async function within(act: (network: Network) => Promise<void>): Promise<void> {
 
 describe.concurrent('in its own network namespace, the agent recovers with a short log after', () => {
   for (const fault of faults) {
-    it(fault.name, { timeout: 60_000 + ROUNDS * 120_000, ...unless(NO_NETWORKS) }, () =>
+    it(fault.name, { timeout: 120_000 + ROUNDS * 120_000, ...unless(NO_NETWORKS) }, () =>
       within((network) =>
         Scene.play({ tunnels: TUNNELS, network }, async (scene) => {
           const agent = await scene.startServing();
@@ -170,7 +170,7 @@ describe.concurrent('in its own network namespace, the agent recovers with a sho
     );
   }
 
-  it('a start without a link or name resolution', { timeout: 120_000, ...unless(NO_NETWORKS) }, () =>
+  it('a start without a link or name resolution', { timeout: 240_000, ...unless(NO_NETWORKS) }, () =>
     within((network) =>
       Scene.play({ tunnels: TUNNELS, network }, async (scene) => {
         await scene.rehearse();
@@ -189,7 +189,7 @@ describe.concurrent('in its own network namespace, the agent recovers with a sho
 
 describe.concurrent('the agent recovers automatically', () => {
   const late = 'a link on which every answer takes 2 s';
-  it(`over ${late}, and serves meanwhile`, { timeout: 180_000 }, () =>
+  it(`over ${late}, and serves meanwhile`, { timeout: 240_000 }, () =>
     Scene.play({ tunnels: 5, patienceMs: 10_000 }, async (scene) => {
       const agent = await scene.startServing();
       scene.proxy.delay(2_000);
@@ -204,7 +204,7 @@ describe.concurrent('the agent recovers automatically', () => {
     }),
   );
 
-  it('from behind a captive portal, and has logged the certificate presented there', { timeout: 120_000 }, () =>
+  it('from behind a captive portal, and has logged the certificate presented there', { timeout: 240_000 }, () =>
     Scene.play({ tunnels: TUNNELS }, async (scene) => {
       const agent = await scene.startServing();
       const portal = createServer(await selfSigned(), (socket) => socket.end('HTTP/1.1 302 Found\r\n\r\n'));
@@ -229,7 +229,7 @@ describe.concurrent('the agent recovers automatically', () => {
   );
 
   const FLAPS = rounds({ short: 12, full: 100 });
-  it(`after ${FLAPS} flaps of the link`, { timeout: 120_000 + FLAPS * 2_000 }, () =>
+  it(`after ${FLAPS} flaps of the link`, { timeout: 240_000 + FLAPS * 2_000 }, () =>
     Scene.play({ tunnels: TUNNELS }, async (scene) => {
       const agent = await scene.startServing();
       const [lines, before] = [agent.lines.length, processResources(agent.child.pid).rssMib];

@@ -67,7 +67,7 @@ const faults: Fault[] = [
 describe.concurrent(`${TUNNELS} tunnels serve again within ${LIMIT_MS / 1000} s of the end of`, () => {
   for (const { name, begin } of faults) {
     for (const length of LENGTHS) {
-      it(`an outage of ${length} s: ${name}`, { timeout: 60_000 + ROUNDS * (length + 60) * 1000 }, () =>
+      it(`an outage of ${length} s: ${name}`, { timeout: 120_000 + ROUNDS * (length + 60) * 1000 }, () =>
         Scene.play({ tunnels: TUNNELS }, async (scene) => {
           const agent = await scene.startServing();
           const times: number[] = [];
@@ -110,7 +110,7 @@ describe.concurrent(`${TUNNELS} tunnels serve again within ${LIMIT_MS / 1000} s 
     }),
   );
 
-  it('a silence that outlasts its detection', { timeout: 180_000 }, () =>
+  it('a silence that outlasts its detection', { timeout: 240_000 }, () =>
     Scene.play({ tunnels: TUNNELS }, async (scene) => {
       const agent = await scene.startServing();
       scene.proxy.silence();

@@ -33,8 +33,8 @@ describe('the image', unless(NO_IMAGE_BUILDER), () => {
     const [user = ''] = config.User.split(':');
     chownSync(data, Number(user), Number(user));
   }, BUILD_MS);
-  afterAll(() => {
-    store.remove();
+  afterAll(async () => {
+    await store.remove();
     rmSync(data, { recursive: true });
   }, BUILD_MS);
 

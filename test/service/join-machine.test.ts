@@ -14,7 +14,7 @@ const HOSTS = ['connect', 'api', 'agent-cabinet-7.sitea', 'camera-cabinet-7.site
   .join('');
 
 describe('a device that joins with the service', {
-  timeout: 120_000,
+  timeout: 300_000,
   shuffle: false,
   ...unless(NO_SYSTEMD_MACHINE),
 }, () => {

@@ -11,9 +11,9 @@ const SETTINGS = '/etc/device-agent/settings.env';
 
 /** Waits for systemd. */
 const eventually = (condition: () => Promise<boolean>, what: string) =>
-  until(condition, what, { withinMs: 60_000, everyMs: 100 });
+  until(condition, what, { withinMs: 120_000, everyMs: 100 });
 
-describe('the service under systemd', { timeout: 120_000, shuffle: false, ...unless(NO_SYSTEMD_MACHINE) }, () => {
+describe('the service under systemd', { timeout: 300_000, shuffle: false, ...unless(NO_SYSTEMD_MACHINE) }, () => {
   const machine = booted as SystemdMachine;
   const status = () => machine.deviceAgent('service', 'status');
   const pi = ['setpriv', '--reuid=1000', '--regid=1000', '--clear-groups', SystemdMachine.NODE, SystemdMachine.CLI];

@@ -16,6 +16,18 @@ export const NO_IMAGE_BUILDER: Missing = firstOf(
   programMissing('unshare', '--mount', '--pid', '--fork', 'true') && 'permission to create namespaces is required',
 );
 
+/** Where the kernel has overlays, layers are not copied. */
+const DRIVER = NO_IMAGE_BUILDER === null && overlaysWork() ? 'overlay' : 'vfs';
+
+function overlaysWork(): boolean {
+  const folder = mkdtempSync(join(tmpdir(), 'overlay-'));
+  const script =
+    'cd "$0" && mkdir low up work all && mount -t overlay overlay -o lowerdir=low,upperdir=up,workdir=work all';
+  const { status } = spawnSync('unshare', ['--mount', 'sh', '-c', script, folder], { stdio: 'ignore' });
+  rmSync(folder, { recursive: true });
+  return status === 0;
+}
+
 /** The runtime configuration of an image. */
 export interface ImageConfig {
   User: string;
@@ -102,12 +114,13 @@ export class ImageStore {
     return this.#buildah('mount', await this.#buildah('from', '--pull-never', `localhost/${name}`));
   }
 
-  remove(): void {
+  async remove(): Promise<void> {
+    await this.#buildah('umount', '--all');
     rmSync(this.#folder, { recursive: true, force: true });
   }
 
   async #buildah(...args: string[]): Promise<string> {
-    const store = ['--storage-driver=vfs', `--root=${this.#folder}/root`, `--runroot=${this.#folder}/run`];
+    const store = [`--storage-driver=${DRIVER}`, `--root=${this.#folder}/root`, `--runroot=${this.#folder}/run`];
     const { stdout } = await promisify(execFile)('buildah', [...store, ...args], { maxBuffer: 1 << 26 });
     return stdout.trim();
   }

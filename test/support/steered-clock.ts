@@ -84,7 +84,7 @@ export class SteeredClock implements Clock {
       settled = true;
     };
     promise.then(settle, settle);
-    for (const giveUp = Date.now() + 20_000; !settled && Date.now() < giveUp; ) {
+    for (const giveUp = Date.now() + 120_000; !settled && Date.now() < giveUp; ) {
       await this.advance(stepMs);
       await new Promise((resolve) => setTimeout(resolve, 5));
     }

@@ -15,7 +15,7 @@ interface Patience {
 export async function until(
   condition: () => boolean | Promise<boolean>,
   what: string,
-  { withinMs = 20_000, everyMs = 0 }: Patience = {},
+  { withinMs = 30_000, everyMs = 0 }: Patience = {},
 ): Promise<void> {
   const start = performance.now();
   while (!(await condition())) {
@@ -25,7 +25,7 @@ export async function until(
 }
 
 /** The promise's value; rejects after the time limit with the name of the missing event. */
-export async function within<T>(promise: Promise<T>, what: string, ms = 20_000): Promise<T> {
+export async function within<T>(promise: Promise<T>, what: string, ms = 30_000): Promise<T> {
   const abort = new AbortController();
   const late = delay(ms, undefined, { signal: abort.signal }).then(() => {
     throw new Error(`${what}: still not after ${ms} ms`);

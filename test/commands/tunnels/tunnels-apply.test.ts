@@ -97,7 +97,7 @@ it.each([
 });
 
 it('an agent applies the files of AGENT_TUNNELS_DIR at its start, and a broken file keeps no tunnel offline', {
-  timeout: 90_000,
+  timeout: 180_000,
 }, async () => {
   const { folder, write, apply, saved, start } = setUp();
   mkdirSync(join(folder, 'data'), { mode: 0o700 });

@@ -14,7 +14,7 @@ import { AgentProcess, CLI, deviceAgent, outcomeOf } from '../../support/agent-p
 import { makeFolder } from '../../support/temporary-folder.ts';
 
 // Each test runs the program many times.
-vi.setConfig({ testTimeout: 90_000 });
+vi.setConfig({ testTimeout: 180_000 });
 
 const DENY = { inbound: [{ name: 'no', actions: [{ type: 'deny' }] }] };
 const DEFAULTS = readFileSync('defaults/policies.json', 'utf8');

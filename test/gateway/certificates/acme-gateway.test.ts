@@ -25,7 +25,7 @@ interface Status {
   provisioning_job: { error_code: string | null; msg: string; retries_at: string | null } | null;
 }
 
-describe('a gateway with an ACME CA', { timeout: 70_000, ...unless(NO_ACME_SERVER) }, () => {
+describe('a gateway with an ACME CA', { timeout: 180_000, ...unless(NO_ACME_SERVER) }, () => {
   let resolver: NameServer;
   let ca: AcmeServer;
   let gateway: TestGateway;

@@ -79,7 +79,7 @@ describe('claiming the gateway’s own names', () => {
   });
 });
 
-describe('the gateway’s own names', { timeout: 120_000, ...unless(NO_ACME_SERVER) }, () => {
+describe('the gateway’s own names', { timeout: 300_000, ...unless(NO_ACME_SERVER) }, () => {
   let resolver: NameServer;
   let ca: AcmeServer;
   let dataDir: string;

@@ -59,7 +59,7 @@ it(`kill -9 during ${CLIENTS} concurrent writes loses no acknowledged write`, as
   measured({ fault: 'kill -9 of the gateway during 1,000 concurrent writes', note });
   store.database.close();
   rmSync(folder, { recursive: true });
-}, 120_000);
+}, 300_000);
 
 function post(agent: Agent, port: number, apiKey: string, body: object): Promise<{ id: string }> {
   const headers = {

@@ -1,0 +1,25 @@
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
+
+/** Files that wait or build for half a minute or more. */
+const LONGEST = [
+  'image/image',
+  'service/machine',
+  'faults/outage',
+  'faults/network',
+  'service/join-machine',
+  'web/device-page',
+  'agent/connectors/gateway-connector',
+  'faults/resources',
+];
+
+/** Starts the longest files first, beside each other: none is left to run alone at the end. */
+export class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    return (await super.sort(files)).toSorted((a, b) => rank(a) - rank(b));
+  }
+}
+
+function rank({ moduleId }: TestSpecification): number {
+  const at = LONGEST.findIndex((name) => moduleId.endsWith(`/test/${name}.test.ts`));
+  return at < 0 ? LONGEST.length : at;
+}
