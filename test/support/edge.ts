@@ -14,6 +14,7 @@ import {
   type EndpointProtocol,
   type GatewayEndpoint,
 } from '../../src/gateway/endpoints/endpoint.ts';
+import { EndpointTraffic } from '../../src/gateway/endpoints/endpoint-traffic.ts';
 import { TrafficCounters } from '../../src/gateway/metrics/traffic-counters.ts';
 import { compilePolicy } from '../../src/traffic-policy/engine.ts';
 import type { PolicyFrame } from '../../src/traffic-policy/policy-frame.ts';
@@ -30,6 +31,7 @@ export class DirectEndpoint implements GatewayEndpoint {
   proxyProtocol: GatewayEndpoint['proxyProtocol'] = 0;
   http2Upstream = false;
   readonly forwardsTo = '';
+  readonly traffic = new EndpointTraffic();
   websocketTcp = false;
   /** Streams opened so far. */
   readonly streams: Duplex[] = [];

@@ -56,4 +56,5 @@ export const ENDPOINT: LiveEndpoint = {
   upstreamUrl: 'http://localhost:80',
   poolingEnabled: false,
   internal: false,
+  traffic: null,
 };

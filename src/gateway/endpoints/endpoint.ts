@@ -3,6 +3,7 @@ import type { ByteChannel } from '../../agent-protocol/byte-channel.ts';
 import type { CompiledPolicy } from '../../traffic-policy/engine.ts';
 import type { EndpointProtocol, TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import type { EndpointOwner } from './endpoint-owner.ts';
+import type { EndpointTraffic } from './endpoint-traffic.ts';
 import type { Labels } from './label-selector.ts';
 
 export type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
@@ -30,6 +31,7 @@ export interface AgentUpstream {
   readonly http2Upstream: boolean;
   /** The upstream's address as the agent reports it. */
   readonly forwardsTo: string;
+  readonly traffic: EndpointTraffic;
   /**
    * Opens a connection to the upstream. Bytes written in the same tick leave with its first frame.
    *

@@ -1,3 +1,5 @@
+import type { EndpointTraffic } from './endpoint-traffic.ts';
+
 /** What is online, as the management API shows and controls it. */
 export interface LiveView {
   sessions(): readonly LiveSession[];
@@ -74,6 +76,8 @@ export interface LiveEndpoint {
   poolingEnabled: boolean;
   /** Whether only the policies of other endpoints can reach it. */
   internal: boolean;
+  /** Counts on. Null for TLS edges, whose traffic counts for the tunnels behind them. */
+  traffic: Readonly<EndpointTraffic> | null;
 }
 
 export const nothingOnline: LiveView = {

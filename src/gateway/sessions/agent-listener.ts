@@ -7,6 +7,7 @@ import { hostOf } from '../../lib/network/ip-address.ts';
 import type { Binding } from '../../management/resources/acl-rule.ts';
 import type { AgentUpstream, ClientInfo, EndpointProtocol } from '../endpoints/endpoint.ts';
 import type { EndpointOwner } from '../endpoints/endpoint-owner.ts';
+import type { EndpointTraffic } from '../endpoints/endpoint-traffic.ts';
 import type { AgentInfo } from './agent-info.ts';
 import { Lane } from './gated-channel.ts';
 import type { StreamGate } from './stream-gate.ts';
@@ -61,6 +62,10 @@ export abstract class AgentListener implements AgentUpstream {
   /** `tn_…`: an endpoint and its tunnel share their KSUID; a labelled tunnel has its own id. */
   get tunnelId(): string {
     return `tn_${ksuidOf(this.publicId)}`;
+  }
+
+  get traffic(): EndpointTraffic {
+    return this.lane.traffic;
   }
 
   get isResponsive(): boolean {

@@ -2,6 +2,7 @@ import type { ByteChannel, ByteReceiver } from '../../agent-protocol/byte-channe
 import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
 import { ClientShares } from '../../lib/network/client-shares.ts';
 import { turnTime } from '../../lib/time/loop-turn.ts';
+import { EndpointTraffic } from '../endpoints/endpoint-traffic.ts';
 
 /** Progress of a stream: queued here, sent, header credited by the agent, reacted to by the agent. */
 export type Stage = 'waiting' | 'offered' | 'accepted' | 'answered';
@@ -27,6 +28,7 @@ export class Lane {
   readonly unanswered = new Set<GatedChannel>();
   readonly streams = new Set<GatedChannel>();
   readonly shares = new ClientShares<GatedChannel>();
+  readonly traffic = new EndpointTraffic();
   /** Called when no stream is left. */
   onEmpty = () => {};
 }
@@ -76,6 +78,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
 
   write(bytes: Buffer): boolean {
     this.movedAt = turnTime();
+    this.lane.traffic.received += bytes.length;
     const room = this.channel.write(bytes);
     if (this.stage === 'waiting' && !this.hasData) {
       this.hasData = true;
@@ -110,6 +113,7 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
 
   onData(payload: Buffer): void {
     this.movedAt = turnTime();
+    this.lane.traffic.sent += payload.length;
     if (this.stage !== 'answered') this.observer.answered(this);
     this.receiver.onData(payload);
   }

@@ -119,6 +119,7 @@ function showEndpoint(session: AgentSession, endpoint: BoundEndpoint): LiveEndpo
     upstreamUrl: endpoint.forwardsTo,
     poolingEnabled: endpoint.pooled,
     internal: endpoint.internal,
+    traffic: endpoint.traffic,
   };
 }
 

@@ -69,5 +69,6 @@ function showEdge(served: ServedEdge): LiveEndpoint {
     ownerId: null,
     upstreamUrl: null,
     poolingEnabled: false,
+    traffic: null,
   };
 }

@@ -2,7 +2,8 @@ import { createHash } from 'node:crypto';
 import type { Response } from 'express';
 import { EventStreams, eventText, MAX_STREAMS, SILENCE_MS } from '../../../lib/http/event-streams.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
-import type { LiveView } from '../../endpoints/live-view.ts';
+import type { EndpointTraffic } from '../../endpoints/endpoint-traffic.ts';
+import type { LiveEndpoint, LiveView } from '../../endpoints/live-view.ts';
 import type { TrafficCounters } from '../../metrics/traffic-counters.ts';
 import { refuse } from '../refuse.ts';
 
@@ -22,6 +23,17 @@ export interface Figures {
   readonly stamp: string;
 }
 
+/** Of one endpoint: requests, errors, bytes from clients, bytes to clients. */
+export type EndpointFigures = readonly [requests: number, errors: number, received: number, sent: number];
+
+/** Each event `traffic`: the endpoints whose figures have changed. */
+export interface TrafficEvent {
+  /** Whether these are all endpoints with traffic, as in the first event. */
+  readonly isAll: boolean;
+  /** By the id of the endpoint. */
+  readonly endpoints: Readonly<Record<string, EndpointFigures>>;
+}
+
 const INTERVAL_MS = 2_000;
 
 interface Source {
@@ -36,6 +48,8 @@ export class DashboardFeed {
   /** Each with whether it is still signed in. */
   readonly #pages: EventStreams<() => boolean>;
   #sent = '';
+  /** What was last sent of each endpoint with traffic, as one number that grows with all of its figures. */
+  #traffic = new Map<string, number>();
   #lastEvent = 0;
 
   constructor(private readonly source: Source) {
@@ -47,29 +61,41 @@ export class DashboardFeed {
     if (this.#pages.isFull) {
       throw refuse(429, 226, `too many open dashboards: at most ${MAX_STREAMS}; close one`, { retryAfter: 10 });
     }
-    this.#pages.add(res, isSignedIn, eventText('figures', this.#figures()));
+    // The figures of all endpoints come before changes to them.
+    const endpoints = this.source.live.endpoints();
+    const first = eventText('figures', this.#figures(endpoints)) + trafficText(true, endpoints);
+    this.#pages.add(res, isSignedIn, first);
   }
 
   #send(): void {
-    const text = eventText('figures', this.#figures());
+    const endpoints = this.source.live.endpoints();
+    const text = eventText('figures', this.#figures(endpoints));
+    const traffic = this.#changedTraffic(endpoints);
     const now = this.source.clock.now();
     const isNews = text !== this.#sent;
+    const news = (isNews ? text : '') + traffic;
     for (const [page, isSignedIn] of this.#pages) {
       if (!isSignedIn()) page.end();
       // A page that reads nothing gets nothing more; it notices the silence and reconnects.
       else if (page.writableNeedDrain) page.destroy();
-      else if (isNews) page.write(text);
+      else if (news !== '') page.write(news);
       else if (now - this.#lastEvent >= SILENCE_MS) page.write(eventText('alive', {}));
     }
-    if (!isNews && now - this.#lastEvent < SILENCE_MS) return;
+    if (news === '' && now - this.#lastEvent < SILENCE_MS) return;
     this.#sent = text;
     this.#lastEvent = now;
   }
 
-  #figures(): Figures {
+  #changedTraffic(endpoints: readonly LiveEndpoint[]): string {
+    const before = this.#traffic;
+    this.#traffic = new Map(endpoints.map(({ id, traffic }) => [id, total(traffic)]));
+    const changed = endpoints.filter(({ id }) => this.#traffic.get(id) !== (before.get(id) ?? 0));
+    return changed.length === 0 ? '' : trafficText(false, changed);
+  }
+
+  #figures(endpoints: readonly LiveEndpoint[]): Figures {
     const { live, counters, version } = this.source;
     const agents = live.sessions();
-    const endpoints = live.endpoints();
     const stamp = createHash('sha256');
     for (const { id } of agents) stamp.update(id);
     for (const { id } of endpoints) stamp.update(id);
@@ -85,6 +111,20 @@ export class DashboardFeed {
       stamp: stamp.digest('base64url').slice(0, 12),
     };
   }
+}
+
+function total(traffic: Readonly<EndpointTraffic> | null): number {
+  return traffic === null ? 0 : traffic.requests + traffic.errors + traffic.received + traffic.sent;
+}
+
+function trafficText(isAll: boolean, endpoints: readonly LiveEndpoint[]): string {
+  const figures = endpoints.flatMap(({ id, traffic }): [string, EndpointFigures][] =>
+    traffic === null || total(traffic) === 0
+      ? []
+      : [[id, [traffic.requests, traffic.errors, traffic.received, traffic.sent]]],
+  );
+  const event: TrafficEvent = { isAll, endpoints: Object.fromEntries(figures) };
+  return eventText('traffic', event);
 }
 
 function sum(numbers: readonly number[]): number {

@@ -37,6 +37,7 @@ export interface ExchangeParts {
 
 const CONTINUE = 100;
 const BAD_GATEWAY = 502;
+const FIRST_SERVER_ERROR = 500;
 
 const TAKES_TRAILERS = /(?:^|,)[ \t]*trailers[ \t]*(?:,|$)/i;
 
@@ -143,6 +144,7 @@ export class Exchange implements ExchangeEvents {
     if (this.#writer === null) this.#fail(upstreamFailure(error));
     else {
       this.parts.counters.upstreamFailures += 1;
+      this.parts.request.endpoint.traffic.errors += 1;
       this.#writer.abort(error instanceof ConnectionLost ? error.resetCode : undefined);
     }
   }
@@ -188,7 +190,8 @@ export class Exchange implements ExchangeEvents {
 
   /** Answers without a response of the upstream. */
   #fail(error: ApiError): void {
-    const { req, res, onFailure, counters } = this.parts;
+    const { req, res, request, onFailure, counters } = this.parts;
+    request.endpoint.traffic.errors += 1;
     this.notifyPolicy(null);
     if (onFailure) {
       onFailure(TARGET_FAILED);
@@ -210,6 +213,7 @@ export class Exchange implements ExchangeEvents {
       this.#fail(upstreamUnreachable());
       return;
     }
+    if (head.status >= FIRST_SERVER_ERROR) request.endpoint.traffic.errors += 1;
     this.notifyPolicy(head.status);
     const response: PolicyResponse = { status: head.status, headers };
     const outcome = policy.onHttpResponse?.(request, response);

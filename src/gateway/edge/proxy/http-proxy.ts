@@ -67,6 +67,7 @@ export class HttpProxy {
   }
 
   #process(request: EdgeRequest): void {
+    request.endpoint.traffic.requests += 1;
     const outcome = request.endpoint.policy.onHttpRequest?.(request);
     if (outcome instanceof Promise) this.#awaitOutcome(outcome, request);
     else this.#applyOutcome(outcome, request);
@@ -121,6 +122,7 @@ export class HttpProxy {
   #resume(outcome: Forward, failure: ForwardFailure, request: EdgeRequest): void {
     if (outcome.resume === null) {
       this.options.counters.upstreamFailures += 1;
+      request.endpoint.traffic.errors += 1;
       request.body?.stop();
       answerPolicyError(request.req, request.res, forwardError(failure));
       return;

@@ -71,6 +71,7 @@ function connect(request: EdgeRequest, client: ConvertedClient, response: Policy
       return;
     }
     counters.upstreamFailures += 1;
+    endpoint.traffic.errors += 1;
     answerError(req, res, upstreamFailure(error));
     return;
   }

@@ -67,6 +67,8 @@ export class StreamProxy {
     { protocol, passthrough = false, through = [] }: StreamInfo,
   ): void {
     this.#options.counters.connected(client, passthrough || protocol === 'tls' ? 'tls' : 'tcp');
+    upstream.traffic.requests += 1;
+    for (const { traffic } of through) traffic.requests += 1;
     // Until the upstream's stream is open; pipeBoth handles errors from then on.
     client.on('error', () => {});
     client.allowHalfOpen = true;
@@ -84,6 +86,7 @@ export class StreamProxy {
         if (stream !== null) pipeBoth(client, stream);
       },
       (error) => {
+        upstream.traffic.errors += 1;
         this.#options.log.debug({ err: error }, 'connection rejected: cannot open a stream to the upstream');
         resetConnection(client);
       },

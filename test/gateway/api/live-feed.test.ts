@@ -1,0 +1,142 @@
+import { EventEmitter } from 'node:events';
+import type { Response } from 'express';
+import { beforeEach, expect, it } from 'vitest';
+import { DashboardFeed, type Figures, type TrafficEvent } from '../../../src/gateway/api/dashboard/live-feed.ts';
+import { EndpointTraffic } from '../../../src/gateway/endpoints/endpoint-traffic.ts';
+import { type LiveEndpoint, nothingOnline } from '../../../src/gateway/endpoints/live-view.ts';
+import { TrafficCounters } from '../../../src/gateway/metrics/traffic-counters.ts';
+import { ENDPOINT, SESSION } from '../../support/online-agent.ts';
+import { SteeredClock } from '../../support/steered-clock.ts';
+
+/** A page that reads its events at once, unless it is slow. */
+class Page extends EventEmitter {
+  events: [name: string, data: unknown][] = [];
+  writableNeedDrain = false;
+  state: 'open' | 'ended' | 'destroyed' = 'open';
+  setHeader(): void {}
+
+  write(text: string): void {
+    for (const event of text.split('\n\n').filter(Boolean)) {
+      const [, name = '', data = ''] = /^event: (.*)\ndata: (.*)$/.exec(event) ?? [];
+      this.events.push([name, JSON.parse(data)]);
+    }
+  }
+
+  end(): void {
+    this.state = 'ended';
+    this.emit('close');
+  }
+
+  destroy(): void {
+    this.state = 'destroyed';
+    this.emit('close');
+  }
+
+  /** The events since the last call, by name. */
+  take(): { figures: Figures[]; traffic: TrafficEvent[]; names: string[] } {
+    const events = this.events;
+    this.events = [];
+    const named = (wanted: string) => events.flatMap(([name, data]) => (name === wanted ? [data] : []));
+    return {
+      figures: named('figures') as Figures[],
+      traffic: named('traffic') as TrafficEvent[],
+      names: events.map(([name]) => name),
+    };
+  }
+}
+
+let clock: SteeredClock;
+let endpoints: LiveEndpoint[];
+let counters: TrafficCounters;
+let feed: DashboardFeed;
+
+beforeEach(() => {
+  clock = new SteeredClock();
+  endpoints = [];
+  counters = new TrafficCounters();
+  const live = { ...nothingOnline, sessions: () => [SESSION], endpoints: () => endpoints };
+  feed = new DashboardFeed({ live, counters, version: '1.2.3', clock });
+});
+
+function open(isSignedIn = () => true): Page {
+  const page = new Page();
+  feed.open(page as unknown as Response, isSignedIn);
+  return page;
+}
+
+function endpoint(id: string): { shown: LiveEndpoint; traffic: EndpointTraffic } {
+  const traffic = new EndpointTraffic();
+  return { shown: { ...ENDPOINT, id, traffic }, traffic };
+}
+
+it('an opened page gets the figures and the traffic of all endpoints that had any', () => {
+  const [busy, idle] = [endpoint('ep_busy'), endpoint('ep_idle')];
+  endpoints = [busy.shown, idle.shown, { ...ENDPOINT, id: 'ep_edge', traffic: null }];
+  Object.assign(busy.traffic, { requests: 5, errors: 1, received: 300, sent: 4000 });
+  counters.responded(200);
+  counters.responded(503);
+  const { figures, traffic } = open().take();
+  expect(figures).toMatchObject([{ version: '1.2.3', agents: 1, endpoints: 3, responses: 2, errors: 1 }]);
+  expect(traffic).toEqual([{ isAll: true, endpoints: { ep_busy: [5, 1, 300, 4000] } }]);
+});
+
+it('later events have only the endpoints whose traffic has changed, and none without news', async () => {
+  const [one, other] = [endpoint('ep_1'), endpoint('ep_2')];
+  endpoints = [one.shown, other.shown];
+  other.traffic.requests = 7;
+  const page = open();
+  await clock.advance(2_000);
+  page.take();
+  one.traffic.sent = 12;
+  await clock.advance(2_000);
+  expect(page.take()).toMatchObject({ figures: [], traffic: [{ isAll: false, endpoints: { ep_1: [0, 0, 0, 12] } }] });
+  await clock.advance(2_000);
+  expect(page.take().names).toEqual([]);
+});
+
+it('the stamp changes when an endpoint comes or goes, not with traffic', async () => {
+  const one = endpoint('ep_1');
+  const page = open();
+  const first = page.take().figures[0]?.stamp;
+  endpoints = [one.shown];
+  await clock.advance(2_000);
+  const second = page.take().figures[0]?.stamp;
+  expect(second).not.toBe(first);
+  one.traffic.requests += 1;
+  counters.responded(200);
+  await clock.advance(2_000);
+  expect(page.take().figures).toMatchObject([{ stamp: second, responses: 1 }]);
+  endpoints = [];
+  await clock.advance(2_000);
+  expect(page.take().figures).toMatchObject([{ stamp: first }]);
+});
+
+it('a page without news gets a sign of life every ten seconds', async () => {
+  const page = open();
+  await clock.advance(2_000);
+  page.take();
+  await clock.advance(20_000);
+  expect(page.take().names).toEqual(['alive', 'alive']);
+});
+
+it('a page that is signed out, or that does not read, gets nothing more', async () => {
+  let isSignedIn = true;
+  const [out, slow, other] = [open(() => isSignedIn), open(), open()];
+  isSignedIn = false;
+  slow.writableNeedDrain = true;
+  await clock.advance(2_000);
+  expect([out.state, slow.state, other.state]).toEqual(['ended', 'destroyed', 'open']);
+});
+
+it('nothing is timed while no page is open', () => {
+  expect(clock.sleeping).toBe(0);
+  const page = open();
+  expect(clock.sleeping).toBe(1);
+  page.end();
+  expect(clock.sleeping).toBe(0);
+});
+
+it('the 33rd page is refused with 429', () => {
+  for (let count = 0; count < 32; count += 1) open();
+  expect(() => open()).toThrow(expect.objectContaining({ status: 429 }));
+});
