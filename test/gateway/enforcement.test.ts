@@ -362,6 +362,14 @@ describe('endpoints and sessions online', () => {
   });
 });
 
+it('an agent that cannot restart on request is disconnected instead', async () => {
+  const session = await connect((await account()).authtoken);
+  await serve(session, 'a.localhost');
+  const [connection] = (await client.tunnelSessions.list()).items;
+  await client.tunnelSessions.restart(String(connection?.id));
+  await expect.poll(async () => (await client.endpoints.list()).items, { timeout: 20_000 }).toEqual([]);
+});
+
 it('a restart of the gateway keeps domains, authtokens and API keys', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'gateway-'));
   onTestFinished(() => rm(dataDir, { recursive: true, force: true }));

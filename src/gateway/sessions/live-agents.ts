@@ -60,7 +60,8 @@ export class LiveAgents implements LiveView {
   }
 
   command(sessionId: string, command: SessionCommand): boolean {
-    const session = [...this.server.sessions].find(({ id }) => id === sessionId);
+    const legs = [...this.server.sessions].filter(({ id }) => id === sessionId);
+    const [session] = legs;
     if (!session) return false;
     const { commands } = session;
     const sent = {
@@ -70,6 +71,8 @@ export class LiveAgents implements LiveView {
     };
     sent[command]().catch((error: unknown) => {
       this.log.warn({ session: sessionId, command, reason: messageOf(error) }, 'agent command failed');
+      // Most agents cannot restart on request; without a session, each connects again.
+      if (command === 'restart') for (const leg of legs) leg.end(new Error('restart requested'));
     });
     return true;
   }
