@@ -27,6 +27,7 @@ const nothing = {
   counters: new TrafficCounters(),
   wakeCertificateRenewal: () => {},
   checkTrafficPolicy: () => null,
+  dnsServers: null,
   place: {
     origin: 'http://127.0.0.1',
     isProxied: false,

@@ -183,6 +183,7 @@ async function startParts(
     log,
     domains,
     ipPolicies,
+    dnsServers: acme?.resolvers ?? null,
     place,
     signInCodes: new OneTimeCodes(),
     wakeCertificateRenewal: provisioning.wake,

@@ -9,6 +9,7 @@ import type {
 } from './resources/certificate-authority.ts';
 import type { Credential, CredentialCreate, CredentialUpdate } from './resources/credential.ts';
 import type { Device, DeviceUpdate } from './resources/device.ts';
+import type { DnsCheck } from './resources/dns-check.ts';
 import type { Endpoint } from './resources/endpoint.ts';
 import type {
   EndpointConfiguration,
@@ -150,6 +151,11 @@ export class ReservedDomains extends Collection<ReservedDomainCreate, ReservedDo
   /** Detaches the HTTPS endpoint configuration, if any. */
   async detachHttpsEndpointConfiguration(id: string, { signal }: CallOptions = {}): Promise<void> {
     await this.transport.send(OPERATIONS.reservedDomains.detachHttpsEndpointConfiguration, { id, signal });
+  }
+
+  /** Looks up the domain's DNS records now, with the gateway's resolver. ngrok's API does not have it. */
+  checkDns(id: string, { signal }: CallOptions = {}): Promise<DnsCheck> {
+    return call(this.transport, OPERATIONS.reservedDomains.checkDns, { id, signal });
   }
 }
 

@@ -4,6 +4,7 @@ import { botUsers, serviceUsers } from './resources/bot-user.ts';
 import { certificateAuthorities } from './resources/certificate-authority.ts';
 import { credentials } from './resources/credential.ts';
 import { devices } from './resources/device.ts';
+import { DnsCheck } from './resources/dns-check.ts';
 import { endpoints } from './resources/endpoint.ts';
 import { endpointConfigurations } from './resources/endpoint-configuration.ts';
 import { enrolmentKeys } from './resources/enrolment-key.ts';
@@ -131,6 +132,10 @@ export const OPERATIONS = {
       '/{id}/https_endpoint_configuration',
       'Detach the HTTPS endpoint configuration of a reserved domain',
     ),
+    checkDns: {
+      ...get(reservedDomains, '/{id}/check_dns', 'Look up the DNS records of a reserved domain now', DnsCheck),
+      method: 'POST' as const,
+    },
   },
   tlsEdges: writable(tlsEdges),
   tlsEdgeBackend: edgeModule('backend', tlsEdgeModules.backend),

@@ -19,6 +19,7 @@ export type {
 } from './resources/certificate-authority.ts';
 export type { Credential, CredentialCreate, CredentialUpdate } from './resources/credential.ts';
 export type { Device, DeviceUpdate } from './resources/device.ts';
+export type { DnsCheck, DnsRecordCheck } from './resources/dns-check.ts';
 export type { Endpoint } from './resources/endpoint.ts';
 export type {
   EndpointConfiguration,

@@ -15,6 +15,8 @@ beforeEach(async () => {
   succeeded = new Set();
   commands = [];
   server = await startManagementServer({
+    // Nobody listens there: the check answers, but no test asks the real DNS.
+    dnsServers: ['127.0.0.1:9'],
     live: {
       sessions: () => [SESSION],
       endpoints: () => [ENDPOINT],
@@ -86,6 +88,7 @@ const workflows = {
       http_endpoint_configuration_id: http.id,
       https_endpoint_configuration_id: https.id,
     });
+    expect((await client.reservedDomains.checkDns(id)).records).toMatchObject([{ name: 'c.example.com' }]);
     await client.reservedDomains.detachHttpEndpointConfiguration(id);
     await client.reservedDomains.detachHttpsEndpointConfiguration(id);
     await client.reservedDomains.detachCertificateManagementPolicy(id);

@@ -64,6 +64,7 @@ export interface ManagementServerOptions {
   live?: Partial<LiveView>;
   clock?: Clock;
   place?: Partial<GatewayPlace>;
+  dnsServers?: readonly string[];
   wallClock?: () => number;
   /** Called to wake the certificate renewal. */
   wake?: () => void;
@@ -85,6 +86,7 @@ export async function startManagementServer(options: ManagementServerOptions = {
       log: pino({ level: 'debug' }, { write: (line: string) => lines.push(line) }),
       checkTrafficPolicy: trafficPolicyCheck(ipPolicyRules(store)),
       clock: options.clock ?? systemClock,
+      dnsServers: options.dnsServers ?? null,
       place: {
         origin: BASE_URL,
         isProxied: false,

@@ -17,6 +17,8 @@ export interface ApiContext {
   /** Why a traffic policy document (JSON or YAML) is refused, or null. */
   checkTrafficPolicy: (document: string) => Refusal | null;
   domains: DomainSettings;
+  /** Resolvers, `ip` or `ip:port`, with which the gateway checks names; null: the system's. */
+  dnsServers: readonly string[] | null;
   /** How devices reach this gateway. */
   place: GatewayPlace;
 }

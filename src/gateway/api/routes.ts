@@ -3,6 +3,7 @@ import { apiKeys } from '../../management/resources/api-key.ts';
 import { botUsers, serviceUsers } from '../../management/resources/bot-user.ts';
 import { certificateAuthorities } from '../../management/resources/certificate-authority.ts';
 import { credentials } from '../../management/resources/credential.ts';
+import type { DnsCheck } from '../../management/resources/dns-check.ts';
 import { endpoints } from '../../management/resources/endpoint.ts';
 import { endpointConfigurations } from '../../management/resources/endpoint-configuration.ts';
 import { enrolmentKeys } from '../../management/resources/enrolment-key.ts';
@@ -21,6 +22,7 @@ import { botUserActions } from './actions/bot-user-actions.ts';
 import { certificateAuthorityActions, tlsCertificateActions } from './actions/certificate-actions.ts';
 import { apiKeyActions, credentialActions } from './actions/credential-actions.ts';
 import { deviceRouter } from './actions/device-actions.ts';
+import { dnsChecker } from './actions/dns-check-actions.ts';
 import { endpointConfigurationActions } from './actions/endpoint-configuration-actions.ts';
 import { enrolmentKeyActions } from './actions/enrolment-key-actions.ts';
 import { ipPolicyActions, ipPolicyRuleActions } from './actions/ip-policy-actions.ts';
@@ -48,6 +50,7 @@ export function createRouters(context: ApiContext, guards: Guards): Router[] {
   return [
     resourceRouter(reservedDomains, domains, guards, links),
     detachRouter(domains, guards),
+    dnsCheckRouter(dnsChecker(context), guards),
     resourceRouter(tlsEdges, edges, guards, links),
     moduleRouter(edges, guards),
     resourceRouter(botUsers, botUserActions(context), guards, links),
@@ -86,6 +89,15 @@ function detachRouter(actions: ReservedDomainActions, guards: Guards): Router {
       res.status(204).end();
     });
   }
+  return router;
+}
+
+function dnsCheckRouter(check: (id: string) => Promise<DnsCheck>, guards: Guards): Router {
+  const router = strictRouter();
+  const path: string = `${reservedDomains.path}/:id/check_dns`;
+  router.post(path, ...guards.plain, async (req, res) => {
+    res.json(await check(idOf(req)));
+  });
   return router;
 }
 

@@ -12,21 +12,59 @@ export interface RecordTargets {
 /** Longest chain of CNAMEs; resolvers have similar limits. */
 const MAX_CHAIN = 8;
 
+/** A record that a domain needs. Without a target, the name only needs an address. */
+export interface NeededRecord {
+  name: string;
+  target: string | null;
+  /** `traffic` leads clients to the gateway, `certificate` lets it prove that it may have a certificate. */
+  purpose: 'traffic' | 'certificate';
+}
+
+/** What DNS has at a record's name. */
+export interface RecordFinding {
+  inPlace: boolean;
+  /** In words. */
+  found: string;
+}
+
 /**
- * Checks that the domain's traffic reaches this gateway, and for a wildcard, that its challenges do too. The gateway's own
- * names only need an address: behind NAT, the gateway does not know its public one.
+ * The records that a domain needs: for its traffic, and for a wildcard, for its challenges. The gateway's own names only need
+ * an address: behind NAT, the gateway does not know its public one.
+ */
+export function neededRecords(domain: string, targets: RecordTargets): NeededRecord[] {
+  const { cname_target: traffic, acme_challenge_cname_target: challenge } = targets;
+  const isOwn = traffic === null && challenge === null;
+  return [
+    ...(traffic !== null || isOwn ? [{ name: domain, target: traffic, purpose: 'traffic' as const }] : []),
+    ...(challenge === null
+      ? []
+      : [{ name: challengeRecord(domain), target: challenge, purpose: 'certificate' as const }]),
+  ];
+}
+
+/**
+ * Looks up a needed record.
+ *
+ * @throws {IssueError} `INTERNAL_ERROR` when the lookup failed
+ */
+export function findRecord({ name, target, purpose }: NeededRecord, lookup: DnsLookup): Promise<RecordFinding> {
+  if (target === null) return findAddress(name, lookup);
+  return purpose === 'traffic' ? findTraffic(name, target, lookup) : findChallenge(name, target, lookup);
+}
+
+/**
+ * Checks that the domain's traffic reaches this gateway, and for a wildcard, that its challenges do too.
  *
  * @throws {IssueError} `DNS_ERROR` with the wrong record, its expected and its current value;
  *   `INTERNAL_ERROR` when a lookup failed
  */
 export async function checkRecords(domain: string, targets: RecordTargets, lookup: DnsLookup): Promise<void> {
-  const { cname_target: traffic, acme_challenge_cname_target: challenge } = targets;
-  if (traffic !== null) await checkTraffic(domain, traffic, lookup);
-  if (traffic === null && challenge === null) await checkAddress(domain, lookup);
-  if (challenge === null) return;
-  const record = challengeRecord(domain);
-  const found = await follow(record, challenge, lookup);
-  if (found !== null) throw wrongRecord(record, challenge, found || 'no such record');
+  for (const record of neededRecords(domain, targets)) {
+    const { inPlace, found } = await findRecord(record, lookup);
+    if (inPlace) continue;
+    const wanted = record.target === null ? 'point to this gateway' : `be a CNAME to ${record.target}`;
+    throw new IssueError('DNS_ERROR', `The DNS record ${record.name} must ${wanted}. Found: ${found}.`);
+  }
 }
 
 /** The name that a domain's DNS-01 challenge is looked up at (RFC 8555, section 8.4). */
@@ -34,25 +72,35 @@ export function challengeRecord(domain: string): string {
   return `_acme-challenge.${domain.replace(/^\*\./, '')}`;
 }
 
-async function checkTraffic(domain: string, target: string, lookup: DnsLookup): Promise<void> {
+async function findTraffic(domain: string, target: string, lookup: DnsLookup): Promise<RecordFinding> {
   // Any name below a wildcard will do; a random one is in no resolver's negative cache.
   const name = domain.replace(/^\*/, () => `check-${randomBytes(6).toString('hex')}`);
-  const found = await follow(name, target, lookup);
-  if (found === null) return;
-  if (found !== '') throw wrongRecord(domain, target, found);
+  const chain = await follow(name, target, lookup);
+  if (chain === null) return inPlace(target);
+  if (chain !== '') return { inPlace: false, found: chain };
   const addresses = await lookup.addresses(name);
-  if (addresses.length === 0) throw wrongRecord(domain, target, 'no such record');
+  if (addresses.length === 0) return { inPlace: false, found: 'no such record' };
   // A zone's apex can have no CNAME; providers then copy the target's addresses ("ALIAS", "flattening").
   const ours = new Set(await lookup.addresses(target));
-  if (!addresses.every((address) => ours.has(address))) {
-    throw wrongRecord(domain, target, `no CNAME but the addresses ${addresses.slice(0, 4).join(', ')}`);
-  }
+  const shown = addresses.slice(0, 4).join(', ');
+  if (addresses.every((address) => ours.has(address)))
+    return { inPlace: true, found: `the gateway's address ${shown}` };
+  return { inPlace: false, found: `no CNAME but the addresses ${shown}` };
 }
 
-async function checkAddress(domain: string, lookup: DnsLookup): Promise<void> {
+async function findChallenge(record: string, target: string, lookup: DnsLookup): Promise<RecordFinding> {
+  const chain = await follow(record, target, lookup);
+  return chain === null ? inPlace(target) : { inPlace: false, found: chain || 'no such record' };
+}
+
+async function findAddress(domain: string, lookup: DnsLookup): Promise<RecordFinding> {
   const addresses = await lookup.addresses(domain);
-  if (addresses.length > 0) return;
-  throw new IssueError('DNS_ERROR', `The DNS record ${domain} must point to this gateway. Found: no address.`);
+  if (addresses.length === 0) return { inPlace: false, found: 'no address' };
+  return { inPlace: true, found: addresses.slice(0, 4).join(', ') };
+}
+
+function inPlace(target: string): RecordFinding {
+  return { inPlace: true, found: `a CNAME to ${target}` };
 }
 
 /** Follows CNAMEs from a name. Returns null at the target, '' without a CNAME, else a description of the chain. */
@@ -71,8 +119,4 @@ async function follow(name: string, target: string, lookup: DnsLookup): Promise<
 
 function normalize(name: string): string {
   return name.toLowerCase().replace(/\.$/, '');
-}
-
-function wrongRecord(record: string, target: string, found: string): IssueError {
-  return new IssueError('DNS_ERROR', `The DNS record ${record} must be a CNAME to ${target}. Found: ${found}.`);
 }
