@@ -9,10 +9,15 @@ const found = process.env.CHROMIUM ?? PATHS.find((path) => existsSync(path));
 
 export const NO_CHROMIUM: Missing = found === undefined ? 'chromium is not installed' : null;
 
-/** Starts Chromium; tests of a file share it. Close it after the last one. */
-export function launchBrowser(): Promise<Browser> {
+/**
+ * Starts Chromium; tests of a file share it. Close it after the last one.
+ *
+ * @param domain whose names are this machine, beside those below localhost
+ */
+export function launchBrowser(domain = 'localhost'): Promise<Browser> {
   // Root may not use the sandbox, and the pages are our own.
-  return chromium.launch({ executablePath: found ?? '', args: ['--no-sandbox'] });
+  const args = ['--no-sandbox', `--host-resolver-rules=MAP *.${domain} 127.0.0.1`];
+  return chromium.launch({ executablePath: found ?? '', args });
 }
 
 /** A page in a fresh profile, and what went wrong on it. */

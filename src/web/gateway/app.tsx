@@ -1,35 +1,52 @@
 import { useComputed } from '@preact/signals';
 import type { JSX } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { shared } from '../strings.ts';
 import { AccountMenu } from '../ui/account-menu.tsx';
 import { LiveBadge, StaleNotice } from '../ui/live-badge.tsx';
-import { linkTo, route } from '../ui/router.ts';
+import { route } from '../ui/router.ts';
 import { Gate, SignInForm } from '../ui/sign-in-form.tsx';
+import { AddSite } from './add-site.tsx';
 import { type LiveFigures, openFigures } from './live-figures.ts';
+import { Navigation, type ViewName } from './navigation.tsx';
 import { Overview } from './overview.tsx';
-import type { SectionName } from './section.ts';
+import type { Section, SectionName } from './section.ts';
 import { SectionView } from './section-view.tsx';
+import { agentsSection } from './sections/agents.tsx';
 import { botUsersSection } from './sections/bot-users.tsx';
+import { authoritiesSection } from './sections/certificate-authorities.tsx';
 import { devicesSection } from './sections/devices.tsx';
 import { domainsSection } from './sections/domains.tsx';
-import { agentsSection, endpointsSection } from './sections/online.tsx';
+import { endpointsSection } from './sections/endpoints.tsx';
+import { invitesSection } from './sections/enrolment-keys.tsx';
+import { responsesSection } from './sections/http-responses.tsx';
+import { ipPoliciesSection } from './sections/ip-policies.tsx';
+import { certificatesSection } from './sections/tls-certificates.tsx';
+import { edgesSection } from './sections/tls-edges.tsx';
 import { apiKeysSection, authtokensSection } from './sections/tokens.tsx';
+import { tunnelGroupsSection } from './sections/tunnel-groups.tsx';
 import { session } from './session.ts';
 import { gateway } from './strings.ts';
 
-type ViewName = keyof typeof gateway.sections;
-type Stamp = { stamp: ReturnType<typeof useComputed<string>> };
-
-const VIEWS: Record<SectionName, (props: Stamp) => JSX.Element> = {
-  devices: (props) => <SectionView key="devices" section={devicesSection} {...props} />,
-  agents: (props) => <SectionView key="agents" section={agentsSection} {...props} />,
-  endpoints: (props) => <SectionView key="endpoints" section={endpointsSection} {...props} />,
-  domains: (props) => <SectionView key="domains" section={domainsSection} {...props} />,
-  'bot-users': (props) => <SectionView key="bot-users" section={botUsersSection} {...props} />,
-  authtokens: (props) => <SectionView key="authtokens" section={authtokensSection} {...props} />,
-  'api-keys': (props) => <SectionView key="api-keys" section={apiKeysSection} {...props} />,
-};
+/** Each section knows its own items; here they are all alike. */
+const SECTIONS = Object.fromEntries(
+  [
+    devicesSection,
+    invitesSection,
+    agentsSection,
+    endpointsSection,
+    domainsSection,
+    certificatesSection,
+    edgesSection,
+    tunnelGroupsSection,
+    responsesSection,
+    ipPoliciesSection,
+    authoritiesSection,
+    botUsersSection,
+    authtokensSection,
+    apiKeysSection,
+  ].map((section) => [section.name, section as unknown as Section]),
+) as Record<SectionName, Section>;
 
 export function App(): JSX.Element {
   const access = session.access.value;
@@ -52,8 +69,9 @@ function SignIn(): JSX.Element {
 function Dashboard({ holder }: { holder: string }): JSX.Element {
   const [live] = useState(openFigures);
   useEffect(() => () => live.connection.close(), [live]);
+  const view = currentView();
   return (
-    <>
+    <div class="frame">
       <button type="button" class="button skip" onClick={() => document.getElementById('content')?.focus()}>
         {shared.skipToContent}
       </button>
@@ -64,46 +82,24 @@ function Dashboard({ holder }: { holder: string }): JSX.Element {
           <p class="hint">{gateway.menu.signedInAs(holder)}</p>
         </AccountMenu>
       </header>
-      <Navigation />
-      <StaleNotice connection={live.connection} />
+      <Navigation view={view} />
       <main id="content" tabindex={-1}>
-        <View live={live} />
+        <StaleNotice connection={live.connection} />
+        <View view={view} live={live} />
         <footer class="foot">{live.figures.value && gateway.version(live.figures.value.version)}</footer>
       </main>
-    </>
+    </div>
   );
 }
 
 function currentView(): ViewName {
   const [name = ''] = route.value;
-  return name in VIEWS ? (name as SectionName) : 'overview';
+  return name in SECTIONS || name === 'add-site' ? (name as ViewName) : 'overview';
 }
 
-function View({ live: { figures } }: { live: LiveFigures }): JSX.Element {
+function View({ view, live: { figures } }: { view: ViewName; live: LiveFigures }): JSX.Element {
   const stamp = useComputed(() => figures.value?.stamp ?? '');
-  const view = currentView();
-  return view === 'overview' ? <Overview figures={figures} stamp={stamp} /> : VIEWS[view]({ stamp });
-}
-
-function Navigation(): JSX.Element {
-  const view = currentView();
-  const nav = useRef<HTMLElement>(null);
-  // On narrow screens, the current view can be beyond the edge.
-  useEffect(() => {
-    const current = nav.current?.querySelector<HTMLElement>('[aria-current]');
-    if (current) nav.current?.scrollTo({ left: current.offsetLeft - 100 });
-  }, [view]);
-  return (
-    <nav ref={nav} class="sections" aria-label={gateway.menu.label}>
-      {(Object.keys(gateway.sections) as ViewName[]).map((name) => (
-        <a
-          key={name}
-          href={name === 'overview' ? '#/' : linkTo(name)}
-          aria-current={name === view ? 'page' : undefined}
-        >
-          {gateway.sections[name]}
-        </a>
-      ))}
-    </nav>
-  );
+  if (view === 'overview') return <Overview figures={figures} stamp={stamp} />;
+  if (view === 'add-site') return <AddSite />;
+  return <SectionView key={view} section={SECTIONS[view]} stamp={stamp} />;
 }

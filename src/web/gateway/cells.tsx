@@ -22,11 +22,11 @@ export function For({ moment }: { moment: string }): JSX.Element {
 }
 
 /** A name with what tells it from others below. */
-export function Named({ name, below }: { name: string; below?: string }): JSX.Element {
+export function Named({ name, below }: { name: string; below?: string | null | undefined }): JSX.Element {
   return (
     <>
       <strong>{name}</strong>
-      {below !== undefined && <span class="below">{below}</span>}
+      {below && <span class="below">{below}</span>}
     </>
   );
 }

@@ -6,6 +6,7 @@ import { Button } from '../ui/button.tsx';
 import { Dialog } from '../ui/dialog.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import type { Action } from './section.ts';
+import { api } from './session.ts';
 import { gateway } from './strings.ts';
 
 export interface Confirmation {
@@ -24,6 +25,15 @@ export interface Confirmation {
 export function confirmed(options: Confirmation): Action {
   const { name, label } = options;
   return { name, label, dialog: (close, done) => <ConfirmDialog {...options} close={close} done={done} /> };
+}
+
+/** The action that deletes an item. */
+export function removal({
+  path,
+  label = gateway.item.delete,
+  ...words
+}: Pick<Confirmation, 'title' | 'effects' | 'submit'> & { path: string; label?: string }): Action {
+  return confirmed({ ...words, name: 'delete', label, isDestructive: true, run: () => api('DELETE', path) });
 }
 
 function ConfirmDialog({

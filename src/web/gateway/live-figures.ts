@@ -1,6 +1,7 @@
 import { type ReadonlySignal, signal } from '@preact/signals';
-import type { Figures } from '../../gateway/api/dashboard/live-feed.ts';
+import type { Figures, TrafficEvent } from '../../gateway/api/dashboard/live-feed.ts';
 import { connectLive, type LiveConnection } from '../ui/live-connection.ts';
+import { takeTraffic } from './endpoint-traffic.tsx';
 import { session } from './session.ts';
 
 export interface LiveFigures {
@@ -18,6 +19,7 @@ export function openFigures(): LiveFigures {
       figures: (data) => {
         figures.value = data as Figures;
       },
+      traffic: (data) => takeTraffic(data as TrafficEvent),
     },
     shouldRetry: async () => {
       await session.refresh();

@@ -3,6 +3,8 @@ import '../ui/theme.css';
 import '../ui/components.css';
 import '../ui/frame.css';
 import './gateway.css';
+import './item.css';
+import './table.css';
 import { App } from './app.tsx';
 import { session } from './session.ts';
 

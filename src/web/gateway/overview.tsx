@@ -2,29 +2,39 @@ import { type ReadonlySignal, useSignalEffect } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Figures } from '../../gateway/api/dashboard/live-feed.ts';
-import type { Device } from '../../management/resources/device.ts';
-import type { ReservedDomain } from '../../management/resources/reserved-domain.ts';
 import { ButtonLink } from '../ui/button.tsx';
-import { Badge, Notice, ProblemNotice, type Tone } from '../ui/notice.tsx';
+import { PlusIcon } from '../ui/icons.tsx';
+import { Badge, EmptyState, Notice, ProblemNotice } from '../ui/notice.tsx';
 import { linkTo } from '../ui/router.ts';
-import { spanSince } from '../ui/time-span.ts';
 import { PagedList } from './paged-list.ts';
-import { devicesSection, stateOf } from './sections/devices.tsx';
-import { certificateOf, domainsSection } from './sections/domains.tsx';
+import { findProblems, type Problem } from './problems.ts';
+import type { Item, Section } from './section.ts';
+import { authoritiesSection } from './sections/certificate-authorities.tsx';
+import { devicesSection } from './sections/devices.tsx';
+import { domainsSection } from './sections/domains.tsx';
+import { certificatesSection } from './sections/tls-certificates.tsx';
+import { edgesSection } from './sections/tls-edges.tsx';
+import { tunnelGroupsSection } from './sections/tunnel-groups.tsx';
 import { gateway } from './strings.ts';
 
 const text = gateway.overview;
-/** So many devices and domains are checked. */
+/** So many items of each kind are checked. */
 const CHECKED = 1_000;
 const SHOWN = 20;
 
-interface Problem {
-  key: string;
-  tone: Tone;
-  label: string;
-  title: string;
-  detail: string;
-  link: string;
+function listOf<T extends Item>({ path, listKey }: Section<T>): PagedList<T> {
+  return new PagedList<T>(path, listKey);
+}
+
+function checkedLists() {
+  return {
+    devices: listOf(devicesSection),
+    domains: listOf(domainsSection),
+    certificates: listOf(certificatesSection),
+    authorities: listOf(authoritiesSection),
+    edges: listOf(edgesSection),
+    tunnelGroups: listOf(tunnelGroupsSection),
+  };
 }
 
 /** Problems first, then what is online. */
@@ -35,17 +45,25 @@ export function Overview({
   figures: ReadonlySignal<Figures | null>;
   stamp: ReadonlySignal<string>;
 }): JSX.Element {
-  const [devices] = useState(() => new PagedList<Device>(devicesSection.path, devicesSection.listKey));
-  const [domains] = useState(() => new PagedList<ReservedDomain>(domainsSection.path, domainsSection.listKey));
+  const [lists] = useState(checkedLists);
+  const all = Object.values(lists);
   useSignalEffect(() => {
     stamp.value;
-    for (const list of [devices, domains]) void list.reload().then(() => list.loadUpTo(CHECKED));
+    for (const list of all) void list.refresh(CHECKED);
   });
-  const problems = [...domains.items.value.flatMap(problemOfDomain), ...devices.items.value.flatMap(problemOfDevice)];
-  const lists = [devices, domains];
-  const isFirstLook = lists.some(({ items, state }) => items.value.length === 0 && state.value === 'loading');
-  const failure = lists.map(({ problem }) => problem.value).find((problem) => problem !== null);
-  const isPartial = lists.some(({ items, state }) => items.value.length >= CHECKED && state.value === 'more');
+  const { devices, domains, certificates, authorities, edges, tunnelGroups } = lists;
+  const problems = findProblems({
+    devices: devices.items.value,
+    domains: domains.items.value,
+    certificates: certificates.items.value,
+    authorities: authorities.items.value,
+    edges: edges.items.value,
+    tunnelGroups: tunnelGroups.state.value === 'complete' ? tunnelGroups.items.value : null,
+  });
+  const isFirstLook = all.some(({ items, state }) => items.value.length === 0 && state.value === 'loading');
+  const failure = all.map(({ problem }) => problem.value).find((problem) => problem !== null);
+  const isPartial = all.some(({ items, state }) => items.value.length >= CHECKED && state.value === 'more');
+  const isNew = domains.items.value.length === 0 && devices.items.value.length === 0;
   return (
     <>
       <section aria-labelledby="problems">
@@ -53,47 +71,41 @@ export function Overview({
         {failure && <ProblemNotice title={gateway.list.failed} problem={failure} />}
         {isFirstLook && <p class="with-spinner">{text.checking}</p>}
         {!isFirstLook && !failure && problems.length === 0 && <Notice tone="good">{text.sound}</Notice>}
-        <ul class="problems">
-          {problems.slice(0, SHOWN).map(({ key, tone, label, title, detail, link }) => (
-            <li key={key} class="card">
-              <Badge tone={tone}>{label}</Badge>
-              <div>
-                <strong>{title}</strong>
-                <p>{detail}</p>
-              </div>
-              <ButtonLink href={link} label={`${text.open}: ${title}`}>
-                {text.open}
-              </ButtonLink>
-            </li>
-          ))}
-        </ul>
+        <ProblemList problems={problems.slice(0, SHOWN)} />
         {problems.length > SHOWN && <p class="hint">{text.more(problems.length - SHOWN)}</p>}
         {isPartial && <p class="hint">{text.first(CHECKED)}</p>}
       </section>
       {figures.value && <FigureList figures={figures.value} />}
+      {!isFirstLook && !failure && isNew && (
+        <EmptyState title={text.newTitle}>
+          <p>{text.newText}</p>
+          <ButtonLink kind="primary" href={linkTo('add-site')}>
+            <PlusIcon />
+            {gateway.sections['add-site']}
+          </ButtonLink>
+        </EmptyState>
+      )}
     </>
   );
 }
 
-function problemOfDomain(domain: ReservedDomain): Problem[] {
-  const { tone, label, detail } = certificateOf(domain);
-  if (tone !== 'bad') return [];
-  const link = linkTo('domains', domain.id, 'records');
-  return [{ key: domain.id, tone, label, title: text.certificate(domain.domain), detail: detail ?? '', link }];
-}
-
-function problemOfDevice(device: Device): Problem[] {
-  const { id, name, last_seen_at, created_at } = device;
-  const state = stateOf(device);
-  const label = gateway.devices.status[state];
-  if (state === 'pending') {
-    const link = linkTo('devices', id, 'approve');
-    const detail = text.pendingDetail(spanSince(created_at));
-    return [{ key: id, tone: 'warning', label, title: text.pending(name), detail, link }];
-  }
-  if (state !== 'offline' && state !== 'never') return [];
-  const detail = last_seen_at === null ? text.neverOnline : text.offlineSince(spanSince(last_seen_at));
-  return [{ key: id, tone: 'bad', label, title: text.offline(name), detail, link: linkTo('devices') }];
+function ProblemList({ problems }: { problems: readonly Problem[] }): JSX.Element {
+  return (
+    <ul class="problems">
+      {problems.map(({ key, tone, label, title, detail, link }) => (
+        <li key={key} class="card">
+          <Badge tone={tone}>{label}</Badge>
+          <div>
+            <strong>{title}</strong>
+            <p>{detail}</p>
+          </div>
+          <ButtonLink href={link} label={`${text.open}: ${title}`}>
+            {text.open}
+          </ButtonLink>
+        </li>
+      ))}
+    </ul>
+  );
 }
 
 function FigureList({ figures }: { figures: Figures }): JSX.Element {

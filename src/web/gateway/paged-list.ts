@@ -5,6 +5,8 @@ import { api } from './session.ts';
 /** Loading another page, knowing of more, or at the end. */
 export type ListState = 'loading' | 'more' | 'complete';
 
+const PAUSE_FACTOR = 5;
+
 interface Page {
   next_page_uri: string | null;
   [listKey: string]: unknown;
@@ -18,6 +20,7 @@ export class PagedList<T extends { id: string }> {
   /** The query of the next page. */
   #next: string | null = '';
   #running: Promise<void> = Promise.resolve();
+  #refreshing: 'no' | 'running' | 'again' = 'no';
 
   constructor(
     private readonly path: string,
@@ -37,8 +40,37 @@ export class PagedList<T extends { id: string }> {
     return this.#problem;
   }
 
+  /**
+   * Reloads soon. A list that changes all the time is reloaded again and again, with pauses that are longer than the reload
+   * took, so that it costs the gateway little.
+   *
+   * @param atLeast how many items to load, if there are as many
+   */
+  async refresh(atLeast = 0): Promise<void> {
+    if (this.#refreshing !== 'no') {
+      this.#refreshing = 'again';
+      return;
+    }
+    do {
+      this.#refreshing = 'running';
+      const began = performance.now();
+      await this.reload();
+      await this.loadUpTo(atLeast);
+      const pause = PAUSE_FACTOR * (performance.now() - began);
+      await new Promise((resolve) => window.setTimeout(resolve, pause));
+    } while (this.#isOutdated());
+    this.#refreshing = 'no';
+  }
+
+  /** Of {@link refresh}, which other calls change while it waits. */
+  #isOutdated(): boolean {
+    return this.#refreshing === 'again';
+  }
+
   /** Loads all pages that were loaded before again, at least the first. */
   reload(): Promise<void> {
+    // What is shown stays, and so does the state.
+    const isFirst = this.#state.value === 'loading';
     return this.#oneByOne(async () => {
       const before = this.#items.value.length;
       const items: T[] = [];
@@ -50,7 +82,7 @@ export class PagedList<T extends { id: string }> {
       } while (next !== null && items.length < before);
       this.#items.value = items;
       this.#next = next;
-    });
+    }, isFirst);
   }
 
   loadMore(): Promise<void> {
@@ -59,6 +91,7 @@ export class PagedList<T extends { id: string }> {
 
   /** Loads further pages until it has so many items, or all. */
   loadUpTo(count: number): Promise<void> {
+    if (this.#state.value === 'complete') return this.#running;
     return this.#oneByOne(async () => {
       while (this.#next !== null && this.#items.value.length < count) await this.#append();
     });
@@ -78,9 +111,9 @@ export class PagedList<T extends { id: string }> {
   }
 
   /** Two loads at a time would mix their pages. */
-  #oneByOne(load: () => Promise<void>): Promise<void> {
+  #oneByOne(load: () => Promise<void>, isShown = true): Promise<void> {
     this.#running = this.#running.then(async () => {
-      this.#state.value = 'loading';
+      if (isShown) this.#state.value = 'loading';
       this.#problem.value = null;
       try {
         await load();

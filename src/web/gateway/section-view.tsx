@@ -7,52 +7,90 @@ import { TextField } from '../ui/field.tsx';
 import { PlusIcon } from '../ui/icons.tsx';
 import { EmptyState, ProblemNotice } from '../ui/notice.tsx';
 import { linkTo, route } from '../ui/router.ts';
-import { CreateDialog } from './create-dialog.tsx';
+import { FormDialog } from './form-dialog.tsx';
+import { ItemTable } from './item-table.tsx';
+import { ItemView } from './item-view.tsx';
 import { PagedList } from './paged-list.ts';
 import type { Item, Section } from './section.ts';
 import { gateway } from './strings.ts';
 
 const text = gateway.list;
 /** A search reads so many items at most. */
-const MOST = 10_000;
+const MOST = 20_000;
 /** Rows in the document; more are shown on demand. */
 const ROWS = 100;
 const NEW = 'new';
 
-/** A list with its search, its form and its dialogs. Give it the section's name as `key`. */
-export function SectionView<T extends Item>({
-  section,
-  stamp,
-}: {
+export interface SectionViewProps<T extends Item> {
   section: Section<T>;
   /** Changes when agents or endpoints come or go. */
   stamp: ReadonlySignal<string>;
-}): JSX.Element {
+}
+
+/** A resource: its list with search and form, or the page of one item. Give it the section's name as `key`. */
+export function SectionView<T extends Item>({ section, stamp }: SectionViewProps<T>): JSX.Element {
   const [list] = useState(() => new PagedList<T>(section.path, section.listKey));
-  const filter = useSignal('');
-  const rows = useSignal(ROWS);
+  const [, id] = route.value;
   useSignalEffect(() => {
     // The first page, and later whatever was loaded.
     if (section.isLive) stamp.value;
-    void list.reload();
+    void list.refresh();
   });
-  const close = () => window.location.replace(linkTo(section.name));
-  const done = () => {
-    close();
-    void list.reload();
-  };
+  const isItem = id !== undefined && id !== NEW;
+  return (
+    <>
+      {/* Stays, so that the search and the place in the list are there again after a look at one item. */}
+      <section aria-labelledby="section" hidden={isItem}>
+        <List section={section} list={list} />
+        {id === NEW && section.create && (
+          <FormDialog
+            method="POST"
+            path={section.path}
+            form={section.create}
+            close={() => window.location.replace(linkTo(section.name))}
+            done={(answer) => {
+              void list.reload();
+              window.location.replace(linkTo(section.name, String(answer.id)));
+            }}
+          />
+        )}
+      </section>
+      {isItem && (
+        <ItemView
+          key={id}
+          section={section}
+          id={id}
+          stamp={stamp}
+          onChange={() => {
+            void list.reload();
+          }}
+        />
+      )}
+    </>
+  );
+}
+
+function List<T extends Item>({ section, list }: { section: Section<T>; list: PagedList<T> }): JSX.Element {
+  const filter = useSignal('');
+  const rows = useSignal(ROWS);
+  const [texts] = useState(() => new WeakMap<T, string>());
   const items = list.items.value;
   const wanted = filter.value.trim().toLowerCase();
-  const matching = items.filter((item) => section.searchText(item).toLowerCase().includes(wanted));
+  const matching = wanted === '' ? items : items.filter((item) => searchText(section, texts, item).includes(wanted));
   const isLoading = list.state.value === 'loading';
   const title = gateway.sections[section.name];
   const isEmpty = items.length === 0 && list.state.value === 'complete' && list.problem.value === null;
   const hasMore = matching.length > rows.value || list.state.value === 'more';
   return (
-    <section aria-labelledby="section">
+    <>
       <div class="section-head">
         <h2 id="section">{title}</h2>
-        {section.create && <NewLink section={section} />}
+        {section.create && (
+          <ButtonLink kind="primary" href={linkTo(section.name, NEW)}>
+            <PlusIcon />
+            {section.create.label}
+          </ButtonLink>
+        )}
       </div>
       {!isEmpty && (
         <TextField
@@ -87,7 +125,14 @@ export function SectionView<T extends Item>({
           {section.empty.command !== undefined && <pre>{section.empty.command}</pre>}
         </EmptyState>
       )}
-      {matching.length > 0 && <Table section={section} items={matching.slice(0, rows.value)} title={title} />}
+      {matching.length > 0 && (
+        <ItemTable
+          title={title}
+          columns={section.columns}
+          items={matching.slice(0, rows.value)}
+          section={section.name}
+        />
+      )}
       {hasMore && !isLoading && (
         <Button
           onClick={() => {
@@ -98,96 +143,13 @@ export function SectionView<T extends Item>({
           {text.more}
         </Button>
       )}
-      <Dialogs section={section} items={items} close={close} done={done} />
-    </section>
+    </>
   );
 }
 
-function NewLink<T extends Item>({ section }: { section: Section<T> }): JSX.Element {
-  return (
-    <ButtonLink kind="primary" href={linkTo(section.name, NEW)}>
-      <PlusIcon />
-      {section.create?.label}
-    </ButtonLink>
-  );
-}
-
-interface TableProps<T extends Item> {
-  section: Section<T>;
-  items: readonly T[];
-  title: string;
-}
-
-/** On a phone, each row becomes a card whose cells name their column. */
-function Table<T extends Item>({ section, items, title }: TableProps<T>): JSX.Element {
-  const { columns } = section;
-  const hasActions = items.some((item) => section.actions(item).length > 0);
-  return (
-    <div class="card table">
-      <table aria-label={title}>
-        <thead>
-          <tr>
-            {columns.map(({ head }) => (
-              <th key={head} scope="col">
-                {head}
-              </th>
-            ))}
-            {hasActions && (
-              <th scope="col">
-                <span class="visually-hidden">{text.actions}</span>
-              </th>
-            )}
-          </tr>
-        </thead>
-        <tbody>
-          {items.map((item) => (
-            <tr key={item.id}>
-              {columns.map(({ head, cell }) => (
-                <td key={head} data-label={head}>
-                  <div>{cell(item)}</div>
-                </td>
-              ))}
-              {hasActions && (
-                <td class="row-actions">
-                  {section.actions(item).map(({ name, label }) => (
-                    <ButtonLink key={name} kind="quiet" href={linkTo(section.name, item.id, name)}>
-                      {label}
-                    </ButtonLink>
-                  ))}
-                </td>
-              )}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
-}
-
-interface DialogsProps<T extends Item> {
-  section: Section<T>;
-  items: readonly T[];
-  close: () => void;
-  done: () => void;
-}
-
-function Dialogs<T extends Item>({ section, items, close, done }: DialogsProps<T>): JSX.Element | null {
-  const [, id, name] = route.value;
-  if (id === NEW && section.create) {
-    const opens = section.afterCreate;
-    return (
-      <CreateDialog
-        path={section.path}
-        form={section.create}
-        close={close}
-        done={(created) => {
-          done();
-          if (opens !== undefined) window.location.replace(linkTo(section.name, created, opens));
-        }}
-      />
-    );
-  }
-  const item = items.find((each) => each.id === id);
-  const action = item && section.actions(item).find((each) => each.name === name);
-  return action?.dialog(close, done) ?? null;
+/** Kept for each item, as a search reads all of them with each key. */
+function searchText<T extends Item>(section: Section<T>, texts: WeakMap<T, string>, item: T): string {
+  const known = texts.get(item) ?? section.searchText(item).toLowerCase();
+  texts.set(item, known);
+  return known;
 }

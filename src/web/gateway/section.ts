@@ -1,7 +1,9 @@
 import type { ComponentChildren, JSX } from 'preact';
+import type { ItemForm } from './form.ts';
 import type { gateway } from './strings.ts';
 
-export type SectionName = Exclude<keyof typeof gateway.sections, 'overview'>;
+/** The views that are lists of the management API's resources. */
+export type SectionName = Exclude<keyof typeof gateway.sections, 'overview' | 'add-site'>;
 
 export interface Item {
   id: string;
@@ -17,56 +19,34 @@ export interface Action {
   /** Its part of the address. */
   name: string;
   label: string;
+  /** Whether its button is beside what it changes, not at the head of the item's page. */
+  isPlaced?: boolean;
   /** @param done call it when something was changed */
   dialog: (close: () => void, done: () => void) => JSX.Element;
 }
 
-/** A field of the form that creates an item. */
-export interface FormField {
-  /** The member of the request's body. */
-  name: string;
+/** A member of an item, as its page shows it. */
+export interface Fact {
   label: string;
-  hint?: string;
-  kind: 'text' | 'lines' | 'yes-no';
-  /** For `yes-no`. */
-  options?: { yes: string; no: string };
-  hints?: { yes: string; no: string };
+  value: ComponentChildren;
 }
 
-export interface CreateForm {
-  label: string;
-  fields: readonly FormField[];
-  /** The request's body from the values of the fields. */
-  body: (values: Readonly<Record<string, string>>) => object;
-}
-
-/** A list of the dashboard: a resource of the management API. */
+/** A resource of the management API: its list, and the page of each item. */
 export interface Section<T extends Item = Item> {
   name: SectionName;
   path: string;
   listKey: string;
-  /** The first one names the item. */
+  /** What people call an item. */
+  nameOf: (item: T) => string;
+  /** The first one leads to the item's page. */
   columns: readonly Column<T>[];
   searchText: (item: T) => string;
   /** Whether it changes as agents come and go. */
   isLive: boolean;
   empty: { title: string; text: string; command?: string };
+  create: ItemForm | null;
+  facts: (item: T) => readonly Fact[];
+  /** What else the item's page shows. Call `changed` after a change. */
+  more?: (item: T, changed: () => void) => JSX.Element | null;
   actions: (item: T) => readonly Action[];
-  create: CreateForm | null;
-  /** The action whose dialog opens for a new item. */
-  afterCreate?: string;
-}
-
-/** The lines of a text that are not empty. */
-export function linesOf(text = ''): string[] {
-  return text
-    .split('\n')
-    .map((line) => line.trim())
-    .filter((line) => line !== '');
-}
-
-/** The members with a text. */
-export function filled(values: Readonly<Record<string, string | undefined>>): Record<string, string> {
-  const entries = Object.entries(values).map(([name, value = '']) => [name, value.trim()] as const);
-  return Object.fromEntries(entries.filter(([, value]) => value !== ''));
 }

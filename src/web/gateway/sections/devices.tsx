@@ -1,14 +1,19 @@
 import type { JSX } from 'preact';
 import type { Device } from '../../../management/resources/device.ts';
-import { Dialog } from '../../ui/dialog.tsx';
 import { Badge, type Tone } from '../../ui/notice.tsx';
+import { ANNOTATION_FIELDS, annotationValues, changedAnnotations } from '../annotations.ts';
 import { Ago, For, Named } from '../cells.tsx';
-import { confirmed } from '../confirm-dialog.tsx';
+import { confirmed, removal } from '../confirm-dialog.tsx';
+import { commonFacts, ItemLink, linesOfPairs, optional, Pairs } from '../facts.tsx';
+import { fleet } from '../fleet-strings.ts';
+import { pairsOf } from '../form.ts';
+import { edited } from '../form-dialog.tsx';
 import type { Action, Section } from '../section.ts';
 import { api } from '../session.ts';
 import { gateway } from '../strings.ts';
+import { TunnelTable } from '../tunnel-table.tsx';
 
-const text = gateway.devices;
+const text = fleet.devices;
 const TONES: Record<keyof typeof text.status, Tone> = {
   pending: 'warning',
   revoked: 'neutral',
@@ -29,6 +34,7 @@ export const devicesSection: Section<Device> = {
   path: '/devices',
   listKey: 'devices',
   isLive: true,
+  nameOf: ({ name }) => name,
   columns: [
     { head: text.name, cell: ({ name, site }) => <Named name={name} below={`*.${site}`} /> },
     { head: text.state, cell: (device) => <State device={device} /> },
@@ -38,21 +44,43 @@ export const devicesSection: Section<Device> = {
     { head: text.tunnels, cell: ({ tunnels }) => tunnels.length },
   ],
   searchText: (device) =>
-    [device.name, device.site, device.ip, device.agent_version, text.status[stateOf(device)], device.description].join(
-      ' ',
-    ),
-  empty: { title: text.emptyTitle, text: text.empty, command: text.command },
-  actions: actionsOf,
+    [
+      device.name,
+      device.site,
+      device.ip,
+      device.agent_version,
+      text.status[stateOf(device)],
+      device.description,
+      linesOfPairs(device.labels),
+    ].join(' '),
+  empty: { title: text.emptyTitle, text: text.empty },
   create: null,
+  facts: (device) => [
+    { label: text.state, value: <State device={device} /> },
+    device.online_since === null
+      ? { label: text.lastSeen, value: device.last_seen_at ? <Ago moment={device.last_seen_at} /> : text.never }
+      : { label: text.online, value: <For moment={device.online_since} /> },
+    { label: text.site, value: `*.${device.site}` },
+    { label: text.domain, value: <span class="url">{device.domain}</span> },
+    ...optional(text.version, device.agent_version),
+    ...optional(text.address, device.ip),
+    ...optional(text.labels, Object.keys(device.labels).length > 0 && <Pairs of={device.labels} />),
+    ...optional(text.ports, device.tcp_ports),
+    { label: gateway.form.owner, value: <ItemLink section="bot-users" id={device.owner_id} /> },
+    ...optional(
+      fleet.agents.authtoken,
+      device.credential && <ItemLink section="authtokens" id={device.credential.id} />,
+    ),
+    ...commonFacts(device),
+  ],
+  more: (device) => <More device={device} />,
+  actions: actionsOf,
 };
 
 function actionsOf(device: Device): Action[] {
   const { id, name, site, status, tunnels } = device;
-  const list: Action = {
-    name: 'tunnels',
-    label: text.tunnelsOf.label,
-    dialog: (close) => <Tunnels device={device} onClose={close} />,
-  };
+  const path = `/devices/${id}`;
+  const stops = tunnels.map((tunnel) => text.revoke.tunnel(tunnel.public_url ?? tunnel.forwards_to));
   const approve = confirmed({
     name: 'approve',
     label: text.approve.label,
@@ -60,22 +88,36 @@ function actionsOf(device: Device): Action[] {
     effects: [text.approve.effect(`*.${site}`)],
     submit: text.approve.label,
     isDestructive: false,
-    run: () => api('POST', `/devices/${id}/approve`),
+    run: () => api('POST', `${path}/approve`),
+  });
+  const edit = edited({
+    name: 'edit',
+    label: gateway.item.edit,
+    method: 'PATCH',
+    path,
+    form: {
+      label: text.edit,
+      fields: [...ANNOTATION_FIELDS, { name: 'labels', label: text.labels, hint: text.labelsHint, kind: 'lines' }],
+      values: { ...annotationValues(device), labels: linesOfPairs(device.labels) },
+      body: ({ labels, ...values }) => ({ ...changedAnnotations(values), labels: pairsOf(labels) }),
+    },
   });
   const revoke = confirmed({
     name: 'revoke',
     label: text.revoke.label,
     title: text.revoke.title(name),
-    effects: [text.revoke.session, ...tunnels.map((tunnel) => text.revoke.tunnel(tunnel.public_url ?? ''))],
+    effects: [text.revoke.session, ...stops],
     submit: text.revoke.label,
     isDestructive: true,
-    run: () => api('POST', `/devices/${id}/revoke`),
+    run: () => api('POST', `${path}/revoke`),
   });
-  return [
-    ...(tunnels.length > 0 ? [list] : []),
-    ...(status === 'pending' ? [approve] : []),
-    ...(status === 'revoked' ? [] : [revoke]),
-  ];
+  const remove = removal({
+    title: text.remove.title(name),
+    effects: [text.remove.session, ...stops],
+    submit: text.remove.submit,
+    path,
+  });
+  return [...(status === 'pending' ? [approve] : []), edit, ...(status === 'revoked' ? [] : [revoke]), remove];
 }
 
 function State({ device }: { device: Device }): JSX.Element {
@@ -87,19 +129,23 @@ function Since({ device: { online_since, last_seen_at, created_at } }: { device:
   return online_since === null ? <Ago moment={last_seen_at ?? created_at} /> : <For moment={online_since} />;
 }
 
-function Tunnels({ device: { name, tunnels }, onClose }: { device: Device; onClose: () => void }): JSX.Element {
+function More({ device: { tunnels, history } }: { device: Device }): JSX.Element {
   return (
-    <Dialog title={text.tunnelsOf.title(name)} onClose={onClose}>
-      <ul class="plain">
-        {tunnels.map(({ public_url, forwards_to }) => (
-          <li key={`${public_url}${forwards_to}`}>
-            <span class="url">{public_url}</span>
-            <span class="below">
-              {text.tunnelsOf.forwardsTo} <code>{forwards_to}</code>
-            </span>
-          </li>
-        ))}
-      </ul>
-    </Dialog>
+    <>
+      <TunnelTable tunnels={tunnels.map((each, at) => ({ ...each, id: `${at}` }))} />
+      <section class="part" aria-labelledby="history">
+        <h3 id="history">{text.history}</h3>
+        <ul class="plain">
+          {history.toReversed().map(({ at, what, by }) => (
+            <li key={`${at}${what}`}>
+              {text.event(what, by)}
+              <span class="below">
+                <Ago moment={at} />
+              </span>
+            </li>
+          ))}
+        </ul>
+      </section>
+    </>
   );
 }

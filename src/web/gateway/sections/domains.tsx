@@ -1,45 +1,41 @@
 import type { JSX } from 'preact';
 import type { ReservedDomain } from '../../../management/resources/reserved-domain.ts';
-import { CopyButton } from '../../ui/copy-button.tsx';
-import { Dialog } from '../../ui/dialog.tsx';
-import { Badge, Notice, type Tone } from '../../ui/notice.tsx';
+import type { TlsCertificate } from '../../../management/resources/tls-certificate.ts';
+import { Badge, type Tone } from '../../ui/notice.tsx';
+import { ANNOTATION_FIELDS, annotationValues, changedAnnotations, newAnnotations } from '../annotations.ts';
 import { Ago, dateOf, Named } from '../cells.tsx';
-import { confirmed } from '../confirm-dialog.tsx';
-import { filled, type Section } from '../section.ts';
+import { confirmed, removal } from '../confirm-dialog.tsx';
+import { DnsRecords } from '../dns-records.tsx';
+import { commonFacts, ItemLink, optional } from '../facts.tsx';
+import { fleet } from '../fleet-strings.ts';
+import { filled } from '../form.ts';
+import { edited } from '../form-dialog.tsx';
+import { loadOptions } from '../options.ts';
+import type { Action, Section } from '../section.ts';
 import { api } from '../session.ts';
 import { gateway } from '../strings.ts';
+import { certificatesSection } from './tls-certificates.tsx';
 
-const text = gateway.domains;
-const CERTIFICATE_POLICY = { authority: 'letsencrypt', private_key_type: 'ecdsa' };
+const text = fleet.domains;
+/** What new domains get. */
+export const CERTIFICATE_POLICY = { authority: 'letsencrypt', private_key_type: 'ecdsa' };
+const AUTOMATIC = ['yes', 'no'] as const;
 
 export const domainsSection: Section<ReservedDomain> = {
   name: 'domains',
   path: '/reserved_domains',
   listKey: 'reserved_domains',
   isLive: false,
+  nameOf: ({ domain }) => domain,
   columns: [
     { head: text.domain, cell: ({ domain }) => <Named name={domain} /> },
     { head: text.certificate, cell: (domain) => <Certificate domain={domain} /> },
     { head: text.description, cell: ({ description }) => description || gateway.list.none },
     { head: text.created, cell: ({ created_at }) => <Ago moment={created_at} /> },
   ],
-  searchText: (domain) => [domain.domain, domain.description, domain.metadata, certificateOf(domain).label].join(' '),
+  searchText: (domain) =>
+    [domain.domain, domain.description, domain.metadata, domain.id, certificateOf(domain).label].join(' '),
   empty: { title: text.emptyTitle, text: text.empty },
-  actions: (domain) => [
-    { name: 'records', label: text.records.label, dialog: (close) => <Records domain={domain} onClose={close} /> },
-    confirmed({
-      name: 'delete',
-      label: text.remove.label,
-      title: text.remove.title(domain.domain),
-      effects: [
-        text.remove.endpoints(domain.domain),
-        ...(domain.certificate_management_policy ? [text.remove.certificate] : []),
-      ],
-      submit: text.remove.submit,
-      isDestructive: true,
-      run: () => api('DELETE', `/reserved_domains/${domain.id}`),
-    }),
-  ],
   create: {
     label: text.newLabel,
     fields: [
@@ -47,20 +43,86 @@ export const domainsSection: Section<ReservedDomain> = {
       {
         name: 'automatic',
         label: text.automatic,
-        kind: 'yes-no',
-        options: text.automaticOptions,
-        hints: text.automaticHints,
+        kind: 'choice',
+        options: AUTOMATIC.map((value) => ({
+          value,
+          label: text.automaticOptions[value],
+          hint: text.automaticHints[value],
+        })),
       },
-      { name: 'description', label: gateway.form.description, hint: gateway.form.optional, kind: 'text' },
+      ...ANNOTATION_FIELDS.slice(0, 1),
     ],
-    body: ({ domain = '', automatic, description }) => ({
+    body: ({ domain = '', automatic, ...values }) => ({
       domain: domain.trim(),
-      ...filled({ description }),
+      ...newAnnotations(values),
       ...(automatic !== 'no' && { certificate_management_policy: CERTIFICATE_POLICY }),
     }),
   },
-  afterCreate: 'records',
+  facts: (domain) => [
+    { label: text.certificate, value: <Certificate domain={domain} /> },
+    ...optional(
+      gateway.sections.certificates,
+      domain.certificate && <ItemLink section="certificates" id={domain.certificate.id} />,
+    ),
+    ...commonFacts(domain),
+  ],
+  more: (domain, changed) => <DnsRecords key={domain.id} domain={domain} changed={changed} />,
+  actions: actionsOf,
 };
+
+function actionsOf(domain: ReservedDomain): Action[] {
+  const { id, certificate, certificate_management_policy: policy, cname_target } = domain;
+  const path = `/reserved_domains/${id}`;
+  const start = confirmed({
+    name: 'start-automatic',
+    label: text.startAutomatic.label,
+    title: text.startAutomatic.title(domain.domain),
+    effects: [text.startAutomatic.effect, ...(certificate ? [text.startAutomatic.replaces] : [])],
+    submit: text.startAutomatic.submit,
+    isDestructive: false,
+    run: () => api('PATCH', path, { certificate_management_policy: CERTIFICATE_POLICY }),
+  });
+  const stop = confirmed({
+    name: 'stop-automatic',
+    label: text.stopAutomatic.label,
+    title: text.stopAutomatic.title(domain.domain),
+    effects: [text.stopAutomatic.effect],
+    submit: text.stopAutomatic.submit,
+    isDestructive: true,
+    run: () => api('DELETE', `${path}/certificate_management_policy`),
+  });
+  return [
+    edited({
+      name: 'edit',
+      label: gateway.item.edit,
+      method: 'PATCH',
+      path,
+      form: {
+        label: text.edit,
+        fields: [
+          ...ANNOTATION_FIELDS,
+          {
+            name: 'certificate_id',
+            label: text.certificate,
+            hint: text.certificateHint,
+            kind: 'one-of',
+            load: () => loadOptions<TlsCertificate>(certificatesSection, ({ issued_at }) => issued_at === null),
+          },
+        ],
+        values: { ...annotationValues(domain), certificate_id: policy === null ? (certificate?.id ?? '') : '' },
+        body: ({ certificate_id, ...values }) => ({ ...changedAnnotations(values), ...filled({ certificate_id }) }),
+      },
+    }),
+    // Names below the gateway's own domain have its certificate.
+    ...(cname_target === null ? [] : [policy === null ? start : stop]),
+    removal({
+      title: text.remove.title(domain.domain),
+      effects: [text.remove.endpoints(domain.domain), ...(policy ? [text.remove.certificate] : [])],
+      submit: text.remove.submit,
+      path,
+    }),
+  ];
+}
 
 /** How the certificate of a domain is. */
 export function certificateOf({
@@ -85,37 +147,4 @@ export function certificateOf({
 function Certificate({ domain }: { domain: ReservedDomain }): JSX.Element {
   const { tone, label } = certificateOf(domain);
   return <Badge tone={tone}>{label}</Badge>;
-}
-
-function Records({ domain, onClose }: { domain: ReservedDomain; onClose: () => void }): JSX.Element {
-  const { tone, detail } = certificateOf(domain);
-  const base = domain.domain.replace(/^\*\./, '');
-  const records = [
-    { name: domain.domain, target: domain.cname_target, what: text.records.traffic },
-    { name: `_acme-challenge.${base}`, target: domain.acme_challenge_cname_target, what: text.records.challenge },
-  ].filter(({ target }) => target !== null);
-  return (
-    <Dialog title={text.records.title(domain.domain)} onClose={onClose} wide>
-      <p>{records.length === 0 ? text.records.none : text.records.intro}</p>
-      {records.map(({ name, target, what }) => {
-        const line = `${name}. 300 IN CNAME ${target}.`;
-        return (
-          <div key={name}>
-            <h3>{what}</h3>
-            <div class="with-copy">
-              <pre>{line}</pre>
-              <CopyButton text={line} what={`${text.records.line} ${name}`} />
-            </div>
-          </div>
-        );
-      })}
-      {domain.certificate_management_policy && (
-        <div class="certificate">
-          <h3>{text.records.job}</h3>
-          <Certificate domain={domain} />
-          {detail !== null && <Notice tone={tone}>{detail}</Notice>}
-        </div>
-      )}
-    </Dialog>
-  );
 }

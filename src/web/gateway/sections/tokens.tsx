@@ -1,63 +1,77 @@
 import type { ApiKey } from '../../../management/resources/api-key.ts';
 import type { Credential } from '../../../management/resources/credential.ts';
-import { Ago, Id, Named } from '../cells.tsx';
-import { confirmed } from '../confirm-dialog.tsx';
-import { type Column, type FormField, filled, linesOf, type Section } from '../section.ts';
-import { api, session } from '../session.ts';
+import { ANNOTATION_FIELDS, annotationValues, changedAnnotations, newAnnotations } from '../annotations.ts';
+import { Ago, Named } from '../cells.tsx';
+import { removal } from '../confirm-dialog.tsx';
+import { commonFacts, ItemLink, optional } from '../facts.tsx';
+import { type FormField, filled, linesOf, type ShownOnce } from '../form.ts';
+import { edited } from '../form-dialog.tsx';
+import type { Column, Section } from '../section.ts';
+import { session } from '../session.ts';
 import { gateway } from '../strings.ts';
+import { traffic } from '../traffic-strings.ts';
+import { OWNER_FIELD } from './bot-users.tsx';
 
-const text = gateway.tokens;
-const { none } = gateway.list;
+const text = traffic.tokens;
 type Token = Pick<ApiKey, 'id' | 'description' | 'owner_id' | 'created_at'>;
 
-const nameOf = ({ description }: Token): string => description || text.unnamed;
+const nameOf = ({ description }: Token): string => description || gateway.item.unnamed;
+const ownerOf = ({ owner_id }: Token) => owner_id && <ItemLink section="bot-users" id={owner_id} />;
+const rulesOf = ({ acl }: Credential) => (acl?.length ? <code>{acl.join(' ')}</code> : text.anything);
+const tokenOf = ({ token }: Readonly<Record<string, unknown>>): ShownOnce | null =>
+  typeof token === 'string' ? { text: token } : null;
 
-const NAME: Column<Token> = { head: text.name, cell: (token) => <Named name={nameOf(token)} /> };
-const COMMON: Column<Token>[] = [
-  { head: text.id, cell: ({ id }) => <Id id={id} /> },
-  { head: text.owner, cell: ({ owner_id }) => <code>{owner_id ?? none}</code> },
-  { head: text.created, cell: ({ created_at }) => <Ago moment={created_at} /> },
-];
-const DESCRIPTION: FormField = {
-  name: 'description',
-  label: gateway.form.description,
-  hint: gateway.form.optional,
-  kind: 'text',
+const NAME: Column<Token> = { head: text.name, cell: (token) => <Named name={nameOf(token)} below={token.id} /> };
+const OWNER: Column<Token> = { head: text.owner, cell: ({ owner_id }) => <code>{owner_id ?? gateway.list.none}</code> };
+const CREATED: Column<Token> = { head: gateway.item.created, cell: ({ created_at }) => <Ago moment={created_at} /> };
+const RULES: FormField = {
+  name: 'acl',
+  label: traffic.authtokens.rules,
+  hint: traffic.authtokens.rulesHint,
+  kind: 'lines',
 };
-const OWNER: FormField = { name: 'owner_id', label: gateway.form.owner, hint: gateway.form.ownerHint, kind: 'text' };
 
 export const authtokensSection: Section<Credential> = {
   name: 'authtokens',
   path: '/credentials',
   listKey: 'credentials',
   isLive: false,
-  columns: [
-    NAME,
-    { head: text.rules, cell: ({ acl }) => (acl?.length ? <code>{acl.join(' ')}</code> : text.anything) },
-    ...COMMON,
-  ],
+  nameOf,
+  columns: [NAME, { head: text.rules, cell: rulesOf }, OWNER, CREATED],
   searchText: ({ id, description, owner_id, acl }) => [id, description, owner_id, ...(acl ?? [])].join(' '),
-  empty: { title: gateway.authtokens.emptyTitle, text: gateway.authtokens.empty },
+  empty: { title: traffic.authtokens.emptyTitle, text: traffic.authtokens.empty },
+  create: {
+    label: traffic.authtokens.newLabel,
+    fields: [...ANNOTATION_FIELDS.slice(0, 1), RULES, OWNER_FIELD],
+    body: ({ owner_id, acl, ...values }) => ({ ...newAnnotations(values), ...filled({ owner_id }), acl: linesOf(acl) }),
+    once: tokenOf,
+  },
+  facts: (token) => [
+    { label: text.rules, value: rulesOf(token) },
+    ...optional(text.owner, ownerOf(token)),
+    ...commonFacts(token),
+  ],
   actions: (token) => [
-    confirmed({
-      name: 'revoke',
-      label: gateway.authtokens.remove.label,
-      title: gateway.authtokens.remove.title(nameOf(token)),
-      effects: [gateway.authtokens.remove.sessions],
-      submit: gateway.authtokens.remove.submit,
-      isDestructive: true,
-      run: () => api('DELETE', `/credentials/${token.id}`),
+    edited({
+      name: 'edit',
+      label: gateway.item.edit,
+      method: 'PATCH',
+      path: `/credentials/${token.id}`,
+      form: {
+        label: traffic.authtokens.edit,
+        fields: [...ANNOTATION_FIELDS, RULES],
+        values: { ...annotationValues(token), acl: (token.acl ?? []).join('\n') },
+        body: ({ acl, ...values }) => ({ ...changedAnnotations(values), acl: linesOf(acl) }),
+      },
+    }),
+    removal({
+      label: traffic.authtokens.remove.label,
+      title: traffic.authtokens.remove.title(nameOf(token)),
+      effects: [traffic.authtokens.remove.sessions],
+      submit: traffic.authtokens.remove.submit,
+      path: `/credentials/${token.id}`,
     }),
   ],
-  create: {
-    label: gateway.authtokens.newLabel,
-    fields: [
-      DESCRIPTION,
-      { name: 'acl', label: gateway.authtokens.rules, hint: gateway.authtokens.rulesHint, kind: 'lines' },
-      OWNER,
-    ],
-    body: ({ description, owner_id, acl }) => ({ ...filled({ description, owner_id }), acl: linesOf(acl) }),
-  },
 };
 
 export const apiKeysSection: Section<ApiKey> = {
@@ -65,26 +79,39 @@ export const apiKeysSection: Section<ApiKey> = {
   path: '/api_keys',
   listKey: 'keys',
   isLive: false,
-  columns: [NAME, ...COMMON],
+  nameOf,
+  columns: [NAME, OWNER, CREATED],
   searchText: ({ id, description, owner_id }) => [id, description, owner_id].join(' '),
-  empty: { title: gateway.apiKeys.emptyTitle, text: gateway.apiKeys.empty },
+  empty: { title: traffic.apiKeys.emptyTitle, text: traffic.apiKeys.empty },
+  create: {
+    label: traffic.apiKeys.newLabel,
+    fields: [...ANNOTATION_FIELDS.slice(0, 1), OWNER_FIELD],
+    body: ({ owner_id, ...values }) => ({ ...newAnnotations(values), ...filled({ owner_id }) }),
+    once: tokenOf,
+  },
+  facts: (key) => [...optional(text.owner, ownerOf(key)), ...commonFacts(key)],
   actions: (key) => [
-    confirmed({
-      name: 'revoke',
-      label: gateway.apiKeys.remove.label,
-      title: gateway.apiKeys.remove.title(nameOf(key)),
+    edited({
+      name: 'edit',
+      label: gateway.item.edit,
+      method: 'PATCH',
+      path: `/api_keys/${key.id}`,
+      form: {
+        label: traffic.apiKeys.edit,
+        fields: ANNOTATION_FIELDS,
+        values: annotationValues(key),
+        body: changedAnnotations,
+      },
+    }),
+    removal({
+      label: traffic.apiKeys.remove.label,
+      title: traffic.apiKeys.remove.title(nameOf(key)),
       effects: [
-        gateway.apiKeys.remove.programs,
-        ...(session.access.value?.holder === key.id ? [gateway.apiKeys.remove.own] : []),
+        traffic.apiKeys.remove.programs,
+        ...(session.access.value?.holder === key.id ? [traffic.apiKeys.remove.own] : []),
       ],
-      submit: gateway.apiKeys.remove.submit,
-      isDestructive: true,
-      run: () => api('DELETE', `/api_keys/${key.id}`),
+      submit: traffic.apiKeys.remove.submit,
+      path: `/api_keys/${key.id}`,
     }),
   ],
-  create: {
-    label: gateway.apiKeys.newLabel,
-    fields: [DESCRIPTION, OWNER],
-    body: ({ description, owner_id }) => filled({ description, owner_id }),
-  },
 };

@@ -1,0 +1,170 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
+import type { ReservedDomain } from '../../management/resources/reserved-domain.ts';
+import { shared } from '../strings.ts';
+import { ApiProblem } from '../ui/api.ts';
+import { Button, ButtonLink } from '../ui/button.tsx';
+import { TextField } from '../ui/field.tsx';
+import { Notice, ProblemNotice } from '../ui/notice.tsx';
+import { linkTo, route } from '../ui/router.ts';
+import { addSite as text } from './add-site-strings.ts';
+import { DnsRecords } from './dns-records.tsx';
+import { PagedList } from './paged-list.ts';
+import { CERTIFICATE_POLICY, domainsSection } from './sections/domains.tsx';
+import { api } from './session.ts';
+import { SiteDevices } from './site-devices.tsx';
+import { Step } from './site-step.tsx';
+import { gateway } from './strings.ts';
+
+const VIEW = 'add-site';
+/** The gateway's own certificate covers the name, or reserved already. */
+const NO_POLICY_NEEDED = ['ERR_NGROK_439', 'ERR_NGROK_447'];
+const RESERVED = 'ERR_NGROK_413';
+const MOST = 20_000;
+/** Reserved domains that are offered. */
+const OFFERED = 5;
+
+/** Leads from a domain to devices. The domain is in the address, so that one can come back when DNS is ready. */
+export function AddSite(): JSX.Element {
+  const [, id] = route.value;
+  return (
+    <section aria-labelledby="add-site">
+      <div class="section-head">
+        <h2 id="add-site">{text.title}</h2>
+      </div>
+      <p>{text.intro}</p>
+      {id === undefined ? <ChooseDomain /> : <Site key={id} id={id} />}
+    </section>
+  );
+}
+
+function ChooseDomain(): JSX.Element {
+  const name = useSignal('');
+  const problem = useSignal<ApiProblem | null>(null);
+  const busy = useSignal(false);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    if (busy.value) return;
+    busy.value = true;
+    problem.value = null;
+    try {
+      const { id } = await reserve(wildcardOf(name.value));
+      window.location.hash = linkTo(VIEW, id);
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      problem.value = error;
+    }
+    busy.value = false;
+  };
+  return (
+    <Step number={1} title={text.domain.title}>
+      <form onSubmit={submit} noValidate>
+        {problem.value && <ProblemNotice title={text.domain.failed} problem={problem.value} />}
+        <TextField
+          label={text.domain.label}
+          hint={text.domain.hint}
+          value={name.value}
+          onInput={(value) => {
+            name.value = value;
+          }}
+        />
+        <Button kind="primary" type="submit" busy={busy.value}>
+          {text.domain.submit}
+        </Button>
+      </form>
+      <Existing />
+    </Step>
+  );
+}
+
+/** The newest wildcard domains. */
+function Existing(): JSX.Element | null {
+  const found = useSignal<readonly ReservedDomain[]>([]);
+  useEffect(() => {
+    const list = domainList();
+    void list.reload().then(() => {
+      found.value = list.items.value.filter(({ domain }) => domain.startsWith('*.')).slice(0, OFFERED);
+    });
+  }, []);
+  if (found.value.length === 0) return null;
+  return (
+    <>
+      <p class="hint">{text.domain.existing}</p>
+      <ul class="plain">
+        {found.value.map(({ id, domain }) => (
+          <li key={id}>
+            <a href={linkTo(VIEW, id)}>{domain}</a>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function Site({ id }: { id: string }): JSX.Element {
+  const domain = useSignal<ReservedDomain | null>(null);
+  const problem = useSignal<ApiProblem | null>(null);
+  const load = async () => {
+    try {
+      domain.value = await api<ReservedDomain>('GET', `${domainsSection.path}/${encodeURIComponent(id)}`);
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      problem.value = error;
+    }
+  };
+  useEffect(() => void load(), []);
+  const found = domain.value;
+  return (
+    <>
+      {problem.value && <ProblemNotice title={gateway.item.failed} problem={problem.value} />}
+      {!found && !problem.value && <p class="with-spinner">{shared.loading}</p>}
+      {(found || problem.value) && (
+        <Step number={1} title={text.domain.title}>
+          {found && <Notice tone="good">{text.domain.reserved(found.domain)}</Notice>}
+          <ButtonLink kind="quiet" href={linkTo(VIEW)}>
+            {text.domain.other}
+          </ButtonLink>
+        </Step>
+      )}
+      {found && (
+        <Step number={2} title={text.dns.title}>
+          <DnsRecords domain={found} changed={() => void load()} />
+          {found.cname_target !== null && <p class="hint">{text.dns.later}</p>}
+        </Step>
+      )}
+      {found && <SiteDevices domain={found} />}
+    </>
+  );
+}
+
+function wildcardOf(name: string): string {
+  const trimmed = name.trim();
+  return trimmed === '' || trimmed.startsWith('*.') ? trimmed : `*.${trimmed}`;
+}
+
+function domainList(): PagedList<ReservedDomain> {
+  return new PagedList<ReservedDomain>(domainsSection.path, domainsSection.listKey);
+}
+
+/**
+ * Reserves a domain with automatic certificates, where the gateway's own one does not cover it; or finds it.
+ *
+ * @throws {ApiProblem}
+ */
+async function reserve(domain: string): Promise<Pick<ReservedDomain, 'id'>> {
+  const create = (policy: object) => api<ReservedDomain>('POST', domainsSection.path, { domain, ...policy });
+  try {
+    return await create({ certificate_management_policy: CERTIFICATE_POLICY }).catch((error: unknown) => {
+      if (error instanceof ApiProblem && NO_POLICY_NEEDED.includes(error.code ?? '')) return create({});
+      throw error;
+    });
+  } catch (error) {
+    if (!(error instanceof ApiProblem) || error.code !== RESERVED) throw error;
+    const list = domainList();
+    await list.loadUpTo(MOST);
+    const found = list.items.value.find((each) => each.domain === domain.toLowerCase());
+    if (!found) throw error;
+    return found;
+  }
+}

@@ -1,0 +1,131 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import type { DnsCheck, DnsRecordCheck } from '../../management/resources/dns-check.ts';
+import type { ReservedDomain } from '../../management/resources/reserved-domain.ts';
+import { ApiProblem } from '../ui/api.ts';
+import { Button } from '../ui/button.tsx';
+import { CopyButton } from '../ui/copy-button.tsx';
+import { Badge, Notice, ProblemNotice } from '../ui/notice.tsx';
+import { spanSince } from '../ui/time-span.ts';
+import { dateOf } from './cells.tsx';
+import { fleet } from './fleet-strings.ts';
+import { api } from './session.ts';
+
+const text = fleet.domains.records;
+
+interface ShownRecord {
+  name: string;
+  /** Null: no record, only an address. */
+  target: string | null;
+  what: string;
+}
+
+/** The records that a domain needs; none below the gateway's own domain. */
+function recordsOf({ domain, cname_target, acme_challenge_cname_target }: ReservedDomain): ShownRecord[] {
+  return [
+    ...(cname_target === null ? [] : [{ name: domain, target: cname_target, what: text.traffic }]),
+    ...(acme_challenge_cname_target === null
+      ? []
+      : [
+          {
+            name: `_acme-challenge.${domain.replace(/^\*\./, '')}`,
+            target: acme_challenge_cname_target,
+            what: text.challenge,
+          },
+        ]),
+  ];
+}
+
+/** The records of a domain to copy, whether they are in place, and the state of its certificate. */
+export function DnsRecords({ domain, changed }: { domain: ReservedDomain; changed: () => void }): JSX.Element {
+  const check = useSignal<DnsCheck | null>(null);
+  const problem = useSignal<ApiProblem | null>(null);
+  const busy = useSignal(false);
+  const run = async () => {
+    busy.value = true;
+    problem.value = null;
+    try {
+      check.value = await api<DnsCheck>('POST', `/reserved_domains/${domain.id}/check_dns`);
+      // The certificate's state may have changed as well.
+      changed();
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      problem.value = error;
+    }
+    busy.value = false;
+  };
+  const records = recordsOf(domain);
+  const found = check.value?.records ?? [];
+  return (
+    <section class="part" aria-labelledby="records">
+      <div class="section-head">
+        <h3 id="records">{text.title}</h3>
+        <Button busy={busy.value} onClick={() => void run()}>
+          {check.value ? text.again : text.check}
+        </Button>
+      </div>
+      {problem.value && <ProblemNotice title={text.failed} problem={problem.value} />}
+      <p>{records.length === 0 ? text.none : text.intro}</p>
+      {records.map((record) => (
+        <Record key={record.name} record={record} found={found.find(({ name }) => name === record.name)} />
+      ))}
+      {records.length === 0 && found.map((each) => <Finding key={each.name} found={each} />)}
+      {found.some(({ in_place }) => !in_place) && <p class="hint">{text.delay}</p>}
+      <Job domain={domain} />
+    </section>
+  );
+}
+
+function Record({
+  record: { name, target, what },
+  found,
+}: {
+  record: ShownRecord;
+  found: DnsRecordCheck | undefined;
+}): JSX.Element {
+  const line = `${name}. 300 IN CNAME ${target}.`;
+  return (
+    <div class="record">
+      <h4>{what}</h4>
+      <div class="with-copy">
+        <pre>{line}</pre>
+        <CopyButton text={line} what={`${text.line} ${name}`} />
+      </div>
+      {found && <Finding found={found} />}
+    </div>
+  );
+}
+
+function Finding({ found: { in_place, found } }: { found: DnsRecordCheck }): JSX.Element {
+  return (
+    <p class="finding" role="status">
+      <Badge tone={in_place ? 'good' : 'warning'}>{in_place ? text.inPlace : text.missing}</Badge>
+      <span class="hint">{text.found(found)}</span>
+    </p>
+  );
+}
+
+/** Progress or failure of the automatic certificate. */
+function Job({
+  domain: { certificate_management_policy: policy, certificate_management_status: status },
+}: {
+  domain: ReservedDomain;
+}): JSX.Element | null {
+  if (policy === null) return null;
+  const { renews_at: renews = null, provisioning_job: job = null } = status ?? {};
+  return (
+    <div class="record">
+      <h4>{text.job}</h4>
+      {job && (
+        <Notice tone={job.error_code ? 'bad' : 'busy'}>
+          <p>{job.msg}</p>
+          <p>
+            {text.started(spanSince(job.started_at))} {job.retries_at !== null && text.retries(dateOf(job.retries_at))}
+          </p>
+          {job.error_code !== null && <p class="code-line">{job.error_code}</p>}
+        </Notice>
+      )}
+      {renews !== null && <p>{text.renews(dateOf(renews))}</p>}
+    </div>
+  );
+}

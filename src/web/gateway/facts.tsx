@@ -1,0 +1,57 @@
+import type { ComponentChildren, JSX } from 'preact';
+import { linkTo } from '../ui/router.ts';
+import { Ago, Id } from './cells.tsx';
+import type { Fact, SectionName } from './section.ts';
+import { gateway } from './strings.ts';
+
+const text = gateway.item;
+
+interface Annotated {
+  id: string;
+  created_at: string;
+  description?: string | null | undefined;
+  metadata?: string | null | undefined;
+}
+
+/** The members that most resources have; empty ones are left out. */
+export function commonFacts({ id, created_at, description, metadata }: Annotated): Fact[] {
+  return [
+    ...optional(text.description, description),
+    ...optional(text.metadata, metadata && <pre>{metadata}</pre>),
+    { label: text.id, value: <Id id={id} /> },
+    { label: text.created, value: <Ago moment={created_at} /> },
+  ];
+}
+
+/** A fact, if it has a value. */
+export function optional(label: string, value: ComponentChildren): Fact[] {
+  return value === undefined || value === null || value === false || value === '' ? [] : [{ label, value }];
+}
+
+/** A link to an item's page. */
+export function ItemLink({ section, id }: { section: SectionName; id: string }): JSX.Element {
+  return (
+    <a href={linkTo(section, id)}>
+      <code>{id}</code>
+    </a>
+  );
+}
+
+/** Labels or headers, each as a code. */
+export function Pairs({ of }: { of: Readonly<Record<string, string>> }): JSX.Element {
+  const pairs = Object.entries(of).map(([name, value]) => `${name}=${value}`);
+  return (
+    <span class="pairs">
+      {pairs.map((pair) => (
+        <code key={pair}>{pair}</code>
+      ))}
+    </span>
+  );
+}
+
+/** `name=value` lines, as {@link pairsOf} reads them. */
+export function linesOfPairs(pairs: Readonly<Record<string, string>>, separator = '='): string {
+  return Object.entries(pairs)
+    .map(([name, value]) => `${name}${separator}${value}`)
+    .join('\n');
+}

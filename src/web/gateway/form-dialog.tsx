@@ -1,0 +1,102 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { shared } from '../strings.ts';
+import { ApiProblem } from '../ui/api.ts';
+import { Button } from '../ui/button.tsx';
+import { CopyButton } from '../ui/copy-button.tsx';
+import { Dialog } from '../ui/dialog.tsx';
+import { Notice, ProblemNotice } from '../ui/notice.tsx';
+import { QrCode } from '../ui/qr-code.tsx';
+import type { FormValues, ItemForm, ShownOnce } from './form.ts';
+import { FormFieldInput } from './form-field-input.tsx';
+import type { Action } from './section.ts';
+import { api } from './session.ts';
+import { gateway } from './strings.ts';
+
+/** The request that a form sends. */
+export interface FormRequest {
+  method: 'POST' | 'PATCH' | 'PUT';
+  path: string;
+  form: ItemForm;
+}
+
+export interface FormDialogProps extends FormRequest {
+  close: () => void;
+  /** Called with the API's answer, and once a secret in it was shown. */
+  done: (answer: Readonly<Record<string, unknown>>) => void;
+}
+
+/** An action that sends a form. */
+export function edited({ name, label, ...request }: FormRequest & { name: string; label: string }): Action {
+  return { name, label, dialog: (close, done) => <FormDialog {...request} close={close} done={done} /> };
+}
+
+/** A form in a dialog; a secret in the answer is shown once. */
+export function FormDialog({ method, path, form, close, done }: FormDialogProps): JSX.Element {
+  const values = useSignal<FormValues>(form.values ?? {});
+  const problem = useSignal<ApiProblem | null>(null);
+  const busy = useSignal(false);
+  const secret = useSignal<{ once: ShownOnce; answer: Readonly<Record<string, unknown>> } | null>(null);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    if (busy.value) return;
+    busy.value = true;
+    problem.value = null;
+    try {
+      const answer = await api<Record<string, unknown>>(method, path, form.body(values.value));
+      const once = form.once?.(answer) ?? null;
+      if (once) secret.value = { once, answer };
+      else done(answer);
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      problem.value = error;
+    }
+    busy.value = false;
+  };
+  if (secret.value) {
+    const { once, answer } = secret.value;
+    return <OnceDialog {...once} onClose={() => done(answer)} />;
+  }
+  return (
+    <Dialog title={form.label} onClose={close} wide={form.fields.some(({ kind }) => kind === 'code')} hasFocusField>
+      <form onSubmit={submit} noValidate>
+        {problem.value && <ProblemNotice title={gateway.form.failed(form.label)} problem={problem.value} />}
+        {form.fields.map((field, place) => (
+          <FormFieldInput
+            key={field.name}
+            field={field}
+            isFirst={place === 0}
+            value={values.value[field.name] ?? ''}
+            onInput={(value) => {
+              values.value = { ...values.value, [field.name]: value };
+            }}
+          />
+        ))}
+        <div class="dialog-actions">
+          <Button onClick={close}>{shared.cancel}</Button>
+          <Button kind="primary" type="submit" busy={busy.value}>
+            {form.label}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+function OnceDialog({ text, qr, onClose }: ShownOnce & { onClose: () => void }): JSX.Element {
+  return (
+    <Dialog title={gateway.form.onceTitle} onClose={onClose}>
+      <Notice tone="warning">{gateway.form.once}</Notice>
+      <div class="with-copy">
+        <pre>{text}</pre>
+        <CopyButton text={text} what={gateway.form.secret} />
+      </div>
+      {qr !== undefined && <QrCode text={qr} label={shared.showQr} />}
+      <div class="dialog-actions">
+        <Button kind="primary" onClick={onClose}>
+          {gateway.form.done}
+        </Button>
+      </div>
+    </Dialog>
+  );
+}

@@ -1,0 +1,142 @@
+import { useSignal } from '@preact/signals';
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useId } from 'preact/hooks';
+import { shared } from '../strings.ts';
+import { ApiProblem } from '../ui/api.ts';
+import { Choice, TextField } from '../ui/field.tsx';
+import { ProblemNotice } from '../ui/notice.tsx';
+import { type FormField, linesOf, type Option } from './form.ts';
+import { gateway } from './strings.ts';
+
+export interface FormFieldInputProps {
+  field: FormField;
+  /** Whether it takes the focus. */
+  isFirst: boolean;
+  value: string;
+  onInput: (value: string) => void;
+}
+
+/** The input of a form's field. */
+export function FormFieldInput(props: FormFieldInputProps): JSX.Element {
+  const { field, isFirst, value, onInput } = props;
+  const { label, hint = '', kind, options = [] } = field;
+  switch (kind) {
+    case 'text':
+      return <TextField label={label} hint={hint} value={value} onInput={onInput} autofocus={isFirst} />;
+    case 'choice':
+      return <Choice label={label} value={value || (options[0]?.value ?? '')} onChange={onInput} options={options} />;
+    case 'lines':
+    case 'code':
+      return <TextArea {...props} />;
+    case 'one-of':
+    case 'some-of':
+      return <ItemField {...props} />;
+  }
+}
+
+function TextArea({ field: { label, hint, kind }, isFirst, value, onInput }: FormFieldInputProps): JSX.Element {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <textarea
+        id={id}
+        class={kind === 'code' ? 'code' : ''}
+        rows={kind === 'code' ? 10 : 3}
+        spellcheck={false}
+        autofocus={isFirst}
+        aria-describedby={`${id}-hint`}
+        value={value}
+        onInput={(event) => onInput(event.currentTarget.value)}
+      />
+      <p id={`${id}-hint`} class="hint">
+        {hint}
+      </p>
+    </div>
+  );
+}
+
+/** A choice among items that the API lists. */
+function ItemField({ field, value, onInput }: FormFieldInputProps): JSX.Element {
+  const options = useSignal<readonly Option[] | null>(null);
+  const problem = useSignal<ApiProblem | null>(null);
+  useEffect(() => {
+    field.load?.().then(
+      (loaded) => {
+        options.value = loaded;
+      },
+      (error: unknown) => {
+        if (!(error instanceof ApiProblem)) throw error;
+        problem.value = error;
+      },
+    );
+  }, []);
+  if (problem.value) return <ProblemNotice title={gateway.list.failed} problem={problem.value} />;
+  if (options.value === null) return <p class="with-spinner">{shared.loading}</p>;
+  // What is chosen but no longer listed, such as a deleted item, stays visible.
+  const missing = linesOf(value).filter((id) => !options.value?.some((option) => option.value === id));
+  const all = [...options.value, ...missing.map((id) => ({ value: id, label: id }))];
+  const Input = field.kind === 'one-of' ? Select : Checkboxes;
+  return <Input field={field} options={all} value={value} onInput={onInput} />;
+}
+
+interface ItemInputProps extends Omit<FormFieldInputProps, 'isFirst'> {
+  options: readonly Option[];
+}
+
+function Select({ field: { label, hint }, options, value, onInput }: ItemInputProps): JSX.Element {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <select
+        id={id}
+        value={value}
+        aria-describedby={`${id}-hint`}
+        onInput={(event) => onInput(event.currentTarget.value)}
+      >
+        <option value="">{gateway.form.nothing}</option>
+        {options.map((option) => (
+          <option key={option.value} value={option.value}>
+            {[option.label, option.hint].filter(Boolean).join(' – ')}
+          </option>
+        ))}
+      </select>
+      <Hint id={`${id}-hint`}>{hint}</Hint>
+    </div>
+  );
+}
+
+function Checkboxes({ field: { label, hint }, options, value, onInput }: ItemInputProps): JSX.Element {
+  const chosen = new Set(linesOf(value));
+  const toggle = (id: string) => {
+    if (!chosen.delete(id)) chosen.add(id);
+    onInput([...chosen].join('\n'));
+  };
+  return (
+    <fieldset class="field">
+      <legend>{label}</legend>
+      <div class="checkboxes">
+        {options.map((option) => (
+          <label key={option.value}>
+            <input type="checkbox" checked={chosen.has(option.value)} onChange={() => toggle(option.value)} />
+            <span>
+              {option.label}
+              {option.hint !== undefined && <span class="below">{option.hint}</span>}
+            </span>
+          </label>
+        ))}
+        {options.length === 0 && <p class="hint">{gateway.form.noOptions}</p>}
+      </div>
+      <Hint>{hint}</Hint>
+    </fieldset>
+  );
+}
+
+function Hint({ id, children }: { id?: string; children: ComponentChildren }): JSX.Element | null {
+  return children ? (
+    <p id={id} class="hint">
+      {children}
+    </p>
+  ) : null;
+}

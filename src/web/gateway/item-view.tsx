@@ -1,0 +1,108 @@
+import { type ReadonlySignal, useSignal, useSignalEffect } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import { shared } from '../strings.ts';
+import { ApiProblem } from '../ui/api.ts';
+import { ButtonLink } from '../ui/button.tsx';
+import { ProblemNotice } from '../ui/notice.tsx';
+import { linkTo, route } from '../ui/router.ts';
+import type { Fact, Item, Section } from './section.ts';
+import { api } from './session.ts';
+import { gateway } from './strings.ts';
+
+export interface ItemViewProps<T extends Item> {
+  section: Section<T>;
+  id: string;
+  /** Changes when agents or endpoints come or go. */
+  stamp: ReadonlySignal<string>;
+  /** Called after a change, with whether the item still exists. */
+  onChange: (exists: boolean) => void;
+}
+
+/** The page of an item: its members, what can be done with it, and the dialog of an action. Give it the id as `key`. */
+export function ItemView<T extends Item>({ section, id, stamp, onChange }: ItemViewProps<T>): JSX.Element {
+  const item = useSignal<T | null>(null);
+  const problem = useSignal<ApiProblem | null>(null);
+  const load = async () => {
+    try {
+      item.value = await api<T>('GET', `${section.path}/${encodeURIComponent(id)}`);
+      problem.value = null;
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      problem.value = error;
+    }
+    return problem.value?.status !== 404;
+  };
+  useSignalEffect(() => {
+    if (section.isLive) stamp.value;
+    void load();
+  });
+  const close = () => window.location.replace(linkTo(section.name, id));
+  const changed = () => {
+    close();
+    void load().then((exists) => {
+      onChange(exists);
+      if (!exists) window.location.replace(linkTo(section.name));
+    });
+  };
+  const found = item.value;
+  return (
+    <section aria-labelledby="item">
+      <a class="back" href={linkTo(section.name)}>
+        {gateway.sections[section.name]}
+      </a>
+      <div class="section-head">
+        <Heading text={found ? section.nameOf(found) : id} />
+        {found && <Actions section={section} item={found} />}
+      </div>
+      {problem.value && <ProblemNotice title={gateway.item.failed} problem={problem.value} />}
+      {problem.value?.status === 404 && <p class="hint">{gateway.item.gone}</p>}
+      {!found && !problem.value && <p class="with-spinner">{shared.loading}</p>}
+      {found && <FactList facts={section.facts(found)} />}
+      {found && section.more?.(found, () => void load())}
+      {found &&
+        section
+          .actions(found)
+          .find(({ name }) => name === route.value[2])
+          ?.dialog(close, changed)}
+    </section>
+  );
+}
+
+/** Takes the focus, so that screen readers say where one is. */
+function Heading({ text }: { text: string }): JSX.Element {
+  const heading = useRef<HTMLHeadingElement>(null);
+  useEffect(() => heading.current?.focus(), []);
+  return (
+    <h2 id="item" ref={heading} tabindex={-1}>
+      {text}
+    </h2>
+  );
+}
+
+function Actions<T extends Item>({ section, item }: { section: Section<T>; item: T }): JSX.Element {
+  const actions = section.actions(item).filter(({ isPlaced = false }) => !isPlaced);
+  return (
+    <div class="actions">
+      {actions.map(({ name, label }) => (
+        <ButtonLink key={name} href={linkTo(section.name, item.id, name)}>
+          {label}
+        </ButtonLink>
+      ))}
+    </div>
+  );
+}
+
+/** Members of an item with their names. */
+export function FactList({ facts }: { facts: readonly Fact[] }): JSX.Element {
+  return (
+    <dl class="card facts">
+      {facts.map(({ label, value }) => (
+        <div key={label}>
+          <dt>{label}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

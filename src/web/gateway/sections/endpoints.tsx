@@ -1,0 +1,48 @@
+import type { Endpoint } from '../../../management/resources/endpoint.ts';
+import { For } from '../cells.tsx';
+import { TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
+import { commonFacts, ItemLink, optional } from '../facts.tsx';
+import { fleet } from '../fleet-strings.ts';
+import type { Section } from '../section.ts';
+import { gateway } from '../strings.ts';
+
+const text = fleet.endpoints;
+const { none } = gateway.list;
+
+const urlOf = ({ url, hostport }: Endpoint): string => url ?? hostport ?? none;
+const reachOf = ({ bindings }: Endpoint): string => (bindings?.includes('internal') ? text.internal : text.public);
+
+/** Public URLs that are online. */
+export const endpointsSection: Section<Endpoint> = {
+  name: 'endpoints',
+  path: '/endpoints',
+  listKey: 'endpoints',
+  isLive: true,
+  nameOf: urlOf,
+  columns: [
+    { head: text.url, cell: (endpoint) => <span class="url">{urlOf(endpoint)}</span> },
+    { head: text.since, cell: ({ created_at }) => <For moment={created_at} /> },
+    { head: text.requests, cell: ({ id }) => <TrafficFigure endpoint={id} figure="requests" /> },
+    { head: text.errors, cell: ({ id }) => <TrafficFigure endpoint={id} figure="errors" /> },
+    { head: text.sent, cell: ({ id }) => <TrafficFigure endpoint={id} figure="sent" /> },
+    { head: text.received, cell: ({ id }) => <TrafficFigure endpoint={id} figure="received" /> },
+  ],
+  searchText: ({ url, hostport, proto, principal, name, description, metadata }) =>
+    [url, hostport, proto, principal?.id, name, description, metadata].join(' '),
+  empty: { title: text.emptyTitle, text: text.empty, command: text.command },
+  create: null,
+  facts: (endpoint) => [
+    { label: text.protocol, value: endpoint.proto.toUpperCase() },
+    { label: text.reach, value: reachOf(endpoint) },
+    ...optional(text.forwardsTo, endpoint.upstream_url && <code>{endpoint.upstream_url}</code>),
+    ...optional(text.agent, endpoint.tunnel_session && <ItemLink section="agents" id={endpoint.tunnel_session.id} />),
+    ...optional(text.edge, endpoint.edge && <ItemLink section="edges" id={endpoint.edge.id} />),
+    ...optional(text.owner, endpoint.principal && <ItemLink section="bot-users" id={endpoint.principal.id} />),
+    ...optional(gateway.sections.domains, endpoint.domain && <ItemLink section="domains" id={endpoint.domain.id} />),
+    ...optional(text.name, endpoint.name),
+    { label: text.pooled, value: endpoint.pooling_enabled ? text.yes : text.no },
+    ...commonFacts(endpoint),
+  ],
+  more: ({ id }) => <TrafficFigures endpoint={id} />,
+  actions: () => [],
+};

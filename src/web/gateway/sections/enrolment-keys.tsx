@@ -1,0 +1,110 @@
+import type { EnrolmentKey } from '../../../management/resources/enrolment-key.ts';
+import { Badge, type Tone } from '../../ui/notice.tsx';
+import { present } from '../../ui/time-span.ts';
+import { ANNOTATION_FIELDS, newAnnotations } from '../annotations.ts';
+import { dateOf, Named } from '../cells.tsx';
+import { confirmed, removal } from '../confirm-dialog.tsx';
+import { commonFacts, ItemLink, optional, Pairs } from '../facts.tsx';
+import { fleet } from '../fleet-strings.ts';
+import type { FormField, FormValues, ShownOnce } from '../form.ts';
+import type { Section } from '../section.ts';
+import { api } from '../session.ts';
+
+const text = fleet.invites;
+const DAY_MS = 86_400_000;
+
+/** The fields of a new invite, without its site. */
+export const INVITE_FIELDS: readonly FormField[] = [
+  { name: 'max_uses', label: text.uses, hint: text.usesHint, kind: 'text' },
+  { name: 'days', label: text.days, hint: text.daysHint, kind: 'text' },
+  {
+    name: 'approval',
+    label: text.approval,
+    hint: text.approvalHint,
+    kind: 'choice',
+    options: [
+      { value: 'no', label: text.approvalOptions.no, hint: text.approvalHint },
+      { value: 'yes', label: text.approvalOptions.yes },
+    ],
+  },
+];
+
+/** The body that creates an invite. */
+export function inviteBody({ site = '', max_uses = '', days = '', approval, ...values }: FormValues): object {
+  const end = Date.now() + Number(days) * DAY_MS;
+  return {
+    site: site.trim(),
+    ...(max_uses.trim() !== '' && { max_uses: Number(max_uses) }),
+    ...(days.trim() !== '' && { expires_at: Number.isFinite(end) ? new Date(end).toISOString() : days }),
+    ...(approval === 'yes' && { needs_approval: true }),
+    ...newAnnotations(values),
+  };
+}
+
+/** What devices join with, from the answer to the creation of an invite. */
+export function joinCommand({ code }: Readonly<Record<string, unknown>>): ShownOnce | null {
+  return typeof code === 'string' ? { text: `sudo device-agent join ${code}`, qr: code } : null;
+}
+
+function stateOf({ revoked_at, expires_at, max_uses, uses }: EnrolmentKey): { tone: Tone; label: string } {
+  if (revoked_at !== null) return { tone: 'neutral', label: text.revoked };
+  if (expires_at !== null && new Date(expires_at).getTime() <= present.value)
+    return { tone: 'neutral', label: text.expired };
+  if (max_uses !== null && uses >= max_uses) return { tone: 'neutral', label: text.usedUp };
+  return { tone: 'good', label: text.valid };
+}
+
+const state = (key: EnrolmentKey) => <Badge tone={stateOf(key).tone}>{stateOf(key).label}</Badge>;
+const nameOf = ({ site }: EnrolmentKey): string => `*.${site}`;
+const expiry = ({ expires_at }: EnrolmentKey) => (expires_at === null ? text.never : dateOf(expires_at));
+
+export const invitesSection: Section<EnrolmentKey> = {
+  name: 'invites',
+  path: '/enrolment_keys',
+  listKey: 'enrolment_keys',
+  isLive: false,
+  nameOf,
+  columns: [
+    { head: text.site, cell: (key) => <Named name={nameOf(key)} below={key.description} /> },
+    { head: text.state, cell: state },
+    { head: text.uses, cell: ({ uses, max_uses }) => text.usedBy(uses, max_uses) },
+    { head: text.expires, cell: expiry },
+  ],
+  searchText: (key) => [key.id, nameOf(key), key.description, stateOf(key).label].join(' '),
+  empty: { title: text.emptyTitle, text: text.empty },
+  create: {
+    label: text.newLabel,
+    fields: [
+      { name: 'site', label: text.site, hint: text.siteHint, kind: 'text' },
+      ...INVITE_FIELDS,
+      ...ANNOTATION_FIELDS.slice(0, 1),
+    ],
+    body: inviteBody,
+    once: joinCommand,
+  },
+  facts: (key) => [
+    { label: text.state, value: state(key) },
+    { label: text.uses, value: text.usedBy(key.uses, key.max_uses) },
+    { label: text.expires, value: expiry(key) },
+    { label: text.approval, value: key.needs_approval ? text.approvalOptions.yes : text.approvalOptions.no },
+    { label: text.owner, value: <ItemLink section="bot-users" id={key.owner_id} /> },
+    ...optional(fleet.devices.ports, key.tcp_ports),
+    ...optional(fleet.devices.labels, Object.keys(key.labels).length > 0 && <Pairs of={key.labels} />),
+    ...commonFacts(key),
+  ],
+  actions: (key) => {
+    const path = `/enrolment_keys/${key.id}`;
+    const { label, title, effect, submit } = text.revoke;
+    const revoke = confirmed({
+      name: 'revoke',
+      label,
+      title,
+      effects: [effect],
+      submit,
+      isDestructive: true,
+      run: () => api('PATCH', path, { revoked: true }),
+    });
+    const remove = removal({ title: text.remove.title, effects: [effect], submit: text.remove.submit, path });
+    return key.revoked_at === null ? [revoke, remove] : [remove];
+  },
+};

@@ -1,0 +1,130 @@
+import { useSignal } from '@preact/signals';
+import type { JSX } from 'preact';
+import type { BotUser } from '../../management/resources/bot-user.ts';
+import type { ReservedDomain } from '../../management/resources/reserved-domain.ts';
+import { ApiProblem } from '../ui/api.ts';
+import { Button, ButtonLink } from '../ui/button.tsx';
+import { CopyButton } from '../ui/copy-button.tsx';
+import { Choice, TextField } from '../ui/field.tsx';
+import { Notice, ProblemNotice } from '../ui/notice.tsx';
+import { QrCode } from '../ui/qr-code.tsx';
+import { linkTo } from '../ui/router.ts';
+import { addSite as text } from './add-site-strings.ts';
+import type { FormValues, ShownOnce } from './form.ts';
+import { FormFieldInput } from './form-field-input.tsx';
+import { AGENTS_ADDRESS } from './sections/agents.tsx';
+import { INVITE_FIELDS, inviteBody, joinCommand } from './sections/enrolment-keys.tsx';
+import { api } from './session.ts';
+import { Step } from './site-step.tsx';
+import { gateway } from './strings.ts';
+
+type Way = keyof typeof text.devices.ways;
+const WAYS = ['invite', 'authtoken'] as const;
+
+/** The last steps of adding a site: the permission for its devices, and what to do on them. */
+export function SiteDevices({ domain: { domain } }: { domain: ReservedDomain }): JSX.Element {
+  const way = useSignal<Way>('invite');
+  const values = useSignal<FormValues>({ bot: domain.replace(/^\*\./, '') });
+  const problem = useSignal<ApiProblem | null>(null);
+  const busy = useSignal(false);
+  /** Kept for another attempt. */
+  const bot = useSignal<BotUser | null>(null);
+  const secret = useSignal<ShownOnce | null>(null);
+  const set = (name: string) => (value: string) => {
+    values.value = { ...values.value, [name]: value };
+  };
+  const createAuthtoken = async (): Promise<ShownOnce> => {
+    const name = values.value.bot?.trim() ?? '';
+    if (bot.value?.name !== name) bot.value = await api<BotUser>('POST', '/bot_users', { name });
+    const body = { owner_id: bot.value?.id, acl: [`bind:${domain}`], description: name };
+    const { token } = await api<{ token: string }>('POST', '/credentials', body);
+    const lines = envLines(token, domain);
+    return { text: lines, qr: lines };
+  };
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    if (busy.value) return;
+    busy.value = true;
+    problem.value = null;
+    try {
+      secret.value =
+        way.value === 'authtoken'
+          ? await createAuthtoken()
+          : joinCommand(await api('POST', '/enrolment_keys', inviteBody({ ...values.value, site: domain })));
+    } catch (error) {
+      if (!(error instanceof ApiProblem)) throw error;
+      problem.value = error;
+    }
+    busy.value = false;
+  };
+  return (
+    <>
+      <Step number={3} title={text.devices.title}>
+        <form onSubmit={submit} noValidate>
+          <Choice
+            label={text.devices.way}
+            value={way.value}
+            options={WAYS.map((value) => ({ value, ...text.devices.ways[value] }))}
+            onChange={(value) => {
+              way.value = value;
+              secret.value = null;
+            }}
+          />
+          {way.value === 'invite' ? (
+            INVITE_FIELDS.map((field) => (
+              <FormFieldInput
+                key={field.name}
+                field={field}
+                isFirst={false}
+                value={values.value[field.name] ?? ''}
+                onInput={set(field.name)}
+              />
+            ))
+          ) : (
+            <TextField
+              label={text.devices.bot}
+              hint={text.devices.botHint}
+              value={values.value.bot ?? ''}
+              onInput={set('bot')}
+            />
+          )}
+          {problem.value && <ProblemNotice title={text.devices.failed[way.value]} problem={problem.value} />}
+          <Button kind="primary" type="submit" busy={busy.value}>
+            {text.devices.submit[way.value]}
+          </Button>
+        </form>
+      </Step>
+      {secret.value && <Lines way={way.value} secret={secret.value} />}
+    </>
+  );
+}
+
+function Lines({ way, secret: { text: lines, qr } }: { way: Way; secret: ShownOnce }): JSX.Element {
+  return (
+    <Step number={4} title={text.lines.title}>
+      <Notice tone="warning">{text.lines.once}</Notice>
+      <p>{text.lines[way]}</p>
+      <div class="with-copy">
+        <pre>{lines}</pre>
+        <CopyButton text={lines} what={text.lines.qr} />
+      </div>
+      {way === 'invite' && <p class="hint">{text.lines.inviteQr}</p>}
+      {qr !== undefined && <QrCode text={qr} label={text.lines.qr} />}
+      <p class="hint">{text.lines.waiting}</p>
+      <div class="actions">
+        <ButtonLink href={linkTo(way === 'invite' ? 'devices' : 'agents')}>
+          {gateway.sections[way === 'invite' ? 'devices' : 'agents']}
+        </ButtonLink>
+        <ButtonLink kind="quiet" href={linkTo('add-site')}>
+          {text.lines.another}
+        </ButtonLink>
+      </div>
+    </Step>
+  );
+}
+
+/** What `device-agent setup` prints for a device. */
+function envLines(token: string, domain: string): string {
+  const agentDomain = domain.startsWith('*.') ? [`AGENT_DOMAIN=${domain.replace(/^\*/, 'agent')}`] : [];
+  return [`NGROK_AUTHTOKEN=${token}`, `NGROK_SERVER_ADDR=${AGENTS_ADDRESS}`, text.lines.ca, ...agentDomain].join('\n');
+}

@@ -1,0 +1,180 @@
+import { randomBytes } from 'node:crypto';
+import type { Browser, BrowserContextOptions } from 'playwright-core';
+import { SIGN_IN_PURPOSE } from '../../src/gateway/store/command-key.ts';
+import { issueApiKey, issueCredential } from '../../src/gateway/store/issue-token.ts';
+import type { Store } from '../../src/gateway/store/store.ts';
+import { issueCode } from '../../src/lib/http/one-time-code.ts';
+import { openPage, type WatchedPage } from './browser.ts';
+import { issueCertificate } from './certificates.ts';
+import type { TestGateway } from './gateway.ts';
+
+const DAY_MS = 86_400_000;
+
+/** Opens a view of a gateway's dashboard, signed in. */
+export async function openDashboard(
+  browser: Browser,
+  { apiUrl, store }: Pick<TestGateway, 'apiUrl' | 'store'>,
+  view = '',
+  options: BrowserContextOptions = {},
+): Promise<WatchedPage> {
+  const code = issueCode(store.box.keyFor(SIGN_IN_PURPOSE), Date.now());
+  const opened = await openPage(browser, `${apiUrl}/#code=${code}`, options);
+  await opened.page.getByText('Live', { exact: true }).waitFor();
+  if (view !== '') await opened.page.goto(`${apiUrl}/#/${view}`);
+  return opened;
+}
+
+/** The ids of what {@link fillStore} has written, by the view that shows it. */
+export type Filled = Record<
+  | 'devices'
+  | 'invites'
+  | 'domains'
+  | 'certificates'
+  | 'edges'
+  | 'tunnel-groups'
+  | 'responses'
+  | 'ip-policies'
+  | 'authorities'
+  | 'bot-users'
+  | 'authtokens'
+  | 'api-keys',
+  string
+>;
+
+/**
+ * Writes one item of each resource, all with problems: an offline device, a failed certificate job, an expired certificate and
+ * client CA, and an edge without tunnels.
+ *
+ * @param text stands wherever people, devices or others choose a text
+ */
+export async function fillStore(store: Store, text: string): Promise<Filled> {
+  const past = { notBefore: new Date(Date.now() - 90 * DAY_MS), notAfter: new Date(Date.now() - 2 * DAY_MS) };
+  const leaf = await issueCertificate({ subject: 'CN=shop.example.com', names: ['shop.example.com'], ...past });
+  const ca = await issueCertificate({ subject: 'CN=Clients CA', ca: true, ...past });
+  const facts = {
+    subject_common_name: text,
+    issuer_common_name: text,
+    subject_alternative_names: { dns_names: [text, 'www.shop.example.com'], ips: [] },
+    not_before: past.notBefore.toISOString(),
+    not_after: past.notAfter.toISOString(),
+    key_usages: ['digitalSignature'],
+    extended_key_usages: ['serverAuth'],
+    private_key_type: 'ecdsa',
+    serial_number: '0a1b2c',
+    subject_organization: text,
+    subject_organizational_unit: text,
+    subject_locality: text,
+    subject_province: text,
+    subject_country: text,
+  };
+  return store.database.write(() => {
+    const now = store.now();
+    const row = (prefix: string) => ({
+      id: store.ids.next(prefix),
+      created_at: now,
+      description: text,
+      metadata: text,
+    });
+    const bot = { id: store.ids.next('bot'), created_at: now, name: text, active: true };
+    store.botUsers.insert(bot);
+    const common = { description: text, metadata: text, owner_id: bot.id };
+    const authtoken = issueCredential(store, { ...common, acl: ['bind:*.site.example.com'] }).row;
+    const key = issueApiKey(store, common).row;
+    const certificate = { ...row('cert'), certificate_pem: leaf.certificatePem, facts, issued_at: null };
+    store.tlsCertificates.insertWithKey(certificate, leaf.privateKeyPem);
+    const authority = { ...row('ca'), ca_pem: ca.certificatePem, facts };
+    store.certificateAuthorities.insert(authority);
+    const domain = {
+      http_endpoint_configuration_id: null,
+      https_endpoint_configuration_id: null,
+      policy: null,
+      certificate_id: null,
+      renews_at: null,
+      job: null,
+      due_at: null,
+    };
+    store.reservedDomains.insert({
+      ...row('rd'),
+      ...domain,
+      domain: 'shop.example.com',
+      certificate_id: certificate.id,
+    });
+    const retries_at = new Date(Date.now() + DAY_MS / 24).toISOString();
+    const failing = {
+      ...row('rd'),
+      ...domain,
+      domain: '*.site.example.com',
+      policy: { authority: 'letsencrypt', private_key_type: 'ecdsa' as const },
+      job: { error_code: 'DNS_ERROR' as const, msg: text, started_at: now, retries_at, attempts: 3 },
+      due_at: retries_at,
+    };
+    store.reservedDomains.insert(failing);
+    const policy = row('ipp');
+    store.ipPolicies.insert(policy);
+    store.ipPolicyRules.insert({ ...row('ipr'), ip_policy_id: policy.id, cidr: '203.0.113.0/24', action: 'allow' });
+    const response = { ...row('bkdhr'), body: text, headers: { 'x-note': 'closed' }, status_code: 503 };
+    store.httpResponseBackends.insert(response);
+    const group = { ...row('bkdtg'), labels: { app: 'camera', place: text } };
+    store.tunnelGroupBackends.insert(group);
+    const edge = {
+      ...row('edgtls'),
+      hostports: ['cam.site.example.com:443', 'door.site.example.com:443'],
+      backend: { enabled: true, backend_id: group.id },
+      ip_restriction: { enabled: true, ip_policy_ids: [policy.id] },
+      mutual_tls: null,
+      tls_termination: { enabled: true, terminate_at: 'edge' as const, min_version: '1.3' },
+      traffic_policy: { enabled: false, value: text },
+    };
+    store.tlsEdges.insert(edge);
+    const invite = {
+      ...row('ek'),
+      site: 'site.example.com',
+      owner_id: bot.id,
+      secret_hash: randomBytes(32),
+      max_uses: 10,
+      uses: 1,
+      expires_at: null,
+      revoked_at: null,
+      needs_approval: true,
+      tcp_ports: null,
+      labels: { place: text },
+    };
+    store.enrolmentKeys.insert(invite);
+    const device = (name: string, seen: string | null, status: 'enrolled' | 'pending') => ({
+      ...row('dev'),
+      name,
+      old_name: null,
+      site: 'site.example.com',
+      owner_id: bot.id,
+      enrolment_key_id: invite.id,
+      install_hash: randomBytes(32),
+      credential_id: status === 'enrolled' ? authtoken.id : null,
+      generation: 0,
+      issued_generation: 0,
+      status,
+      tcp_ports: null,
+      labels: { place: text },
+      last_seen_at: seen,
+      last_ip: '203.0.113.7',
+      agent_version: text,
+      history: [{ at: now, what: 'enrolled' as const, by: text }],
+    });
+    const offline = device('cabinet-7', new Date(Date.now() - 3 * DAY_MS).toISOString(), 'enrolled');
+    store.devices.insert(offline);
+    store.devices.insert(device('cabinet-8', null, 'pending'));
+    return {
+      devices: offline.id,
+      invites: invite.id,
+      domains: failing.id,
+      certificates: certificate.id,
+      edges: edge.id,
+      'tunnel-groups': group.id,
+      responses: response.id,
+      'ip-policies': policy.id,
+      authorities: authority.id,
+      'bot-users': bot.id,
+      authtokens: authtoken.id,
+      'api-keys': key.id,
+    };
+  });
+}

@@ -1,0 +1,146 @@
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { launchBrowser, NO_CHROMIUM, seriousProblems } from '../support/browser.ts';
+import { type Filled, fillStore, openDashboard } from '../support/dashboard.ts';
+import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
+import { startHttpService } from '../support/http-service.ts';
+import { unless } from '../support/requirements.ts';
+
+/** What devices, and others with access, could plant in any text. None of it may run. */
+const HOSTILE = `<script>alert(1)</script><img src=x onerror=alert(1)>"><svg onload=alert(1)>javascript:alert(1)//'{{alert(1)}}`;
+const PHONE = { width: 360, height: 740 };
+
+describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
+  let browser: Browser;
+  let gateway: TestGateway;
+  let filled: Filled;
+
+  beforeAll(async () => {
+    [browser, gateway] = await Promise.all([launchBrowser(), startTestGateway()]);
+    filled = await fillStore(gateway.store, HOSTILE);
+  }, 120_000);
+  afterAll(async () => {
+    await browser.close();
+    await gateway.close();
+  });
+
+  const goTo = (page: Page, view: string) => page.goto(`${gateway.apiUrl}/#/${view}`);
+  const button = (page: Page, name: string) => page.getByRole('button', { name, exact: true });
+  const link = (page: Page, name: string) => page.getByRole('link', { name, exact: true });
+
+  it('shows what needs attention first, and leads to it', async () => {
+    const { page } = await openDashboard(browser, gateway);
+    const problems = page.locator('.problems li');
+    await problems.nth(5).waitFor();
+    const texts = (await problems.allTextContents()).join('\n');
+    expect(texts).toContain('Clients refuse it: upload a new one.');
+    expect(texts).toContain('Clients with its certificates are refused.');
+    expect(texts).toContain('No certificate for *.site.example.com');
+    expect(texts).toContain('cam.site.example.com:443 +1 has no tunnel online');
+    expect(texts).toMatch(/cabinet-7 is offline.*Last seen 3 days ago/s);
+    expect(texts).toContain('cabinet-8 waits for approval');
+    await link(page, 'Open: cabinet-8 waits for approval').click();
+    await page.getByText('The device gets an authtoken for its own names below *.site.example.com.').waitFor();
+    await button(page, 'Approve').click();
+    await page.locator('.facts').getByText('Never online').waitFor();
+  });
+
+  it('runs nothing that texts contain, and has no serious accessibility problem, in any view', async () => {
+    const { page, troubles } = await openDashboard(browser, gateway, '', { viewport: PHONE });
+    const found: Record<string, string[]> = {};
+    const overflow = 'document.documentElement.scrollWidth - document.documentElement.clientWidth';
+    const examine = async (view: string) => {
+      const problems = await seriousProblems(page);
+      const wide = await page.evaluate(overflow);
+      if (problems.length > 0 || wide !== 0) found[view] = [...problems, `${wide} px too wide`];
+    };
+    await page.locator('.problems li').first().waitFor();
+    await examine('overview');
+    for (const [view, id] of Object.entries(filled)) {
+      await goTo(page, view);
+      await page.locator('tbody tr').first().waitFor();
+      await examine(view);
+      await goTo(page, `${view}/${id}`);
+      await page.locator('.facts').waitFor();
+      await examine(`${view}/${id}`);
+      expect(await page.locator('#content').textContent()).toContain('alert(1)');
+    }
+    await goTo(page, 'add-site');
+    await page.getByLabel('Domain of the site').waitFor();
+    await examine('add-site');
+    expect(found).toEqual({});
+    expect(troubles).toEqual([]);
+  }, 180_000);
+
+  it('sets, changes and removes a module of a TLS edge, and says what a deletion stops', async () => {
+    const { page } = await openDashboard(browser, gateway, `edges/${filled.edges}`);
+    await link(page, 'Set mutual TLS').click();
+    await page.getByRole('checkbox').click();
+    await button(page, 'Set mutual TLS').click();
+    await link(page, 'Change mutual TLS').waitFor();
+    expect(gateway.store.tlsEdges.get(filled.edges)?.mutual_tls).toEqual({
+      enabled: true,
+      certificate_authority_ids: [filled.authorities],
+    });
+    await link(page, 'Change backend').click();
+    await page.getByRole('combobox', { name: 'Backend' }).selectOption(filled.responses);
+    await button(page, 'Change backend').click();
+    await page.getByRole('link', { name: filled.responses }).waitFor();
+    await link(page, 'Remove mutual TLS').click();
+    await page.getByText('Clients without a certificate can connect.').waitFor();
+    await button(page, 'Remove module').click();
+    await link(page, 'Set mutual TLS').waitFor();
+    expect(gateway.store.tlsEdges.get(filled.edges)?.mutual_tls).toBeNull();
+    await link(page, 'Change traffic policy').click();
+    await page.getByRole('textbox', { name: 'Traffic policy' }).fill('on_tcp_connect: 7');
+    await button(page, 'Change traffic policy').click();
+    await page.locator('.notice.bad .code-line', { hasText: /^ERR_NGROK_\d+$/ }).waitFor();
+    await page.keyboard.press('Escape');
+    await link(page, 'Delete').click();
+    await page.getByText('door.site.example.com:443 goes offline for all clients.').waitFor();
+  });
+
+  it('adds and deletes the rules of an IP policy', async () => {
+    const { page } = await openDashboard(browser, gateway, `ip-policies/${filled['ip-policies']}`);
+    await button(page, 'Add rule').click();
+    await page.getByLabel('Address range').fill('2001:db8::/32');
+    await page.getByText('Deny', { exact: true }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Add rule' }).click();
+    const row = page.getByRole('row', { name: /2001:db8::\/32/ });
+    await row.getByRole('button', { name: 'Delete' }).click();
+    await page.getByText('Clients of 2001:db8::/32 may connect where another rule allows it.').waitFor();
+    await button(page, 'Delete rule').click();
+    await row.waitFor({ state: 'detached' });
+    expect(gateway.store.ipPolicyRules.page(null, 10).map(({ cidr }) => cidr)).toEqual(['203.0.113.0/24']);
+  });
+
+  it('shows agents and live figures of their endpoints, and disconnects an agent', async () => {
+    const service = await startHttpService((req, res) => {
+      res.statusCode = req.url === '/broken' ? 500 : 200;
+      res.end('x'.repeat(5000));
+    });
+    onTestFinished(() => service.close());
+    const session = await agentSession(gateway).metadata(HOSTILE).connect();
+    onTestFinished(() => session.close().catch(() => {}));
+    const listener = await session.httpEndpoint().domain('live.localhost').metadata(HOSTILE).listen();
+    void listener.forward(service.url);
+    const { page, troubles } = await openDashboard(browser, gateway, 'endpoints');
+    const row = page.getByRole('row', { name: /live\.localhost/ });
+    await row.waitFor();
+    for (const path of ['/', '/', '/broken']) await getPublic(gateway, `https://live.localhost:443${path}`);
+    await row.getByRole('cell', { name: '3', exact: true }).waitFor();
+    await row.getByRole('cell', { name: '1', exact: true }).waitFor();
+    await row.getByRole('cell', { name: /^15\.\d kB$/ }).waitFor();
+    await row.getByRole('link').click();
+    await page.getByText('counted since the endpoint came online').waitFor();
+    await page.getByRole('link', { name: /^ts_/ }).click();
+    await page.getByRole('row', { name: /live\.localhost/ }).waitFor();
+    await link(page, 'Disconnect').click();
+    await page.getByText('All of its endpoints go offline.').waitFor();
+    await button(page, 'Disconnect agent').click();
+    await page.getByText('it went offline. Go back to the list.').waitFor();
+    await goTo(page, 'agents');
+    await page.getByText('No agents online').waitFor();
+    expect(troubles).toEqual([]);
+  });
+});
