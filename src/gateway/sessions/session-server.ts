@@ -1,7 +1,8 @@
 import { once } from 'node:events';
-import type { AddressInfo, Socket } from 'node:net';
-import { createServer, type Server, type TLSSocket } from 'node:tls';
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { createSecureContext, type SecureContext, type TLSSocket } from 'node:tls';
 import { RpcError } from '../../agent-protocol/rpc-error.ts';
+import { performHandshake } from '../../lib/network/server-handshake.ts';
 import { TLS_SERVER_OPTIONS } from '../../lib/network/tls-server-options.ts';
 import { systemClock } from '../../lib/time/clock.ts';
 import { withDeadline } from '../../lib/time/deadline.ts';
@@ -55,10 +56,10 @@ export class SessionServer implements SessionDirectory {
   readonly #memory: AgentMemory;
   readonly #unauthenticated: PendingConnections<AgentSession>;
   readonly #handshaking: PendingConnections<Handshake>;
-  /** By the peer's address and port: a TLS socket does not expose its raw socket. */
-  readonly #handshakes = new Map<string, Handshake>();
+  readonly #handshakes = new Set<Handshake>();
   readonly #sessions = new Set<AgentSession>();
   #stopped = false;
+  #context: SecureContext | undefined;
   /** When the current certificate was issued, in Unix milliseconds. */
   #issuedAt = 0;
   #renewAt = 0;
@@ -73,7 +74,7 @@ export class SessionServer implements SessionDirectory {
     this.#optionBytes = new OptionBytes(this.#limits.optionBytes);
     this.#refusals = new RefusalLog(options.counters, options.log);
     this.#memory = options.memory ?? new AgentMemory();
-    this.#server = createServer({ handshakeTimeout: HANDSHAKE_MS });
+    this.#server = createServer((socket) => void this.#secure(socket));
   }
 
   get sessions(): Iterable<AgentSession> {
@@ -90,12 +91,6 @@ export class SessionServer implements SessionDirectory {
     const { host, port, log } = this.options;
     if (port === null) return null;
     await this.#renew();
-    this.#server.on('connection', (socket: Socket) => this.#trackHandshake(socket));
-    this.#server.on('secureConnection', (socket) => {
-      this.#endHandshake(peerOf(socket));
-      this.accept(socket);
-    });
-    this.#server.on('tlsClientError', (error) => log.debug({ err: error }, 'agent TLS handshake failed'));
     this.#server.listen(port, host);
     await once(this.#server, 'listening');
     this.#renewal = setInterval(() => void this.#renewWhenDue(), RENEWAL_CHECK_MS).unref();
@@ -141,7 +136,7 @@ export class SessionServer implements SessionDirectory {
     const closed = once(this.#server, 'close');
     this.#server.close();
     for (const session of [...this.#connected]) session.end(new Error('the gateway is stopping'));
-    for (const { socket } of this.#handshakes.values()) socket.destroy();
+    for (const { socket } of this.#handshakes) socket.destroy();
     if (listening) await withDeadline(closed, 'closing the sessions', STOP_MS);
   }
 
@@ -172,27 +167,31 @@ export class SessionServer implements SessionDirectory {
     return true;
   }
 
-  #trackHandshake(socket: Socket): void {
+  async #secure(socket: Socket): Promise<void> {
     noteArrival();
+    socket.on('error', () => {});
     const handshake = new Handshake(socket);
-    this.#handshakes.set(handshake.peer, handshake);
+    this.#handshakes.add(handshake);
     this.#handshaking.add(handshake);
-    socket.once('close', () => {
-      if (this.#handshakes.get(handshake.peer) === handshake) this.#endHandshake(handshake.peer);
-    });
-  }
-
-  #endHandshake(peer: string): void {
-    const handshake = this.#handshakes.get(peer);
-    if (!handshake) return;
-    this.#handshakes.delete(peer);
+    const timer = setTimeout(() => socket.destroy(), HANDSHAKE_MS);
+    const secured = await performHandshake(
+      socket,
+      { secureContext: this.#context },
+      {
+        onBegin: () => void timer.refresh(),
+        onError: (err) => this.options.log.debug({ err }, 'agent TLS handshake failed'),
+      },
+    );
+    clearTimeout(timer);
+    this.#handshakes.delete(handshake);
     this.#handshaking.delete(handshake);
+    if (secured) this.accept(secured);
   }
 
   async #renew(): Promise<void> {
     const now = Date.now();
     const { cert, key, renewAt } = await this.options.issueCertificate();
-    this.#server.setSecureContext({ ...TLS_SERVER_OPTIONS, cert, key });
+    this.#context = createSecureContext({ ...TLS_SERVER_OPTIONS, cert, key });
     this.#issuedAt = now;
     this.#renewAt = renewAt;
   }
@@ -223,19 +222,18 @@ export class SessionServer implements SessionDirectory {
 
 /** A connection with an unfinished handshake. */
 class Handshake implements PendingConnection {
-  readonly peer: string;
   readonly address: string;
 
   constructor(readonly socket: Socket) {
-    this.peer = peerOf(socket);
     this.address = socket.remoteAddress ?? '';
   }
 
   get isSilent(): boolean {
     return this.socket.bytesRead === 0;
   }
-}
 
-function peerOf({ remoteAddress, remotePort }: Socket): string {
-  return `${remoteAddress} ${remotePort}`;
+  /** Its ClientHello waits for its turn. */
+  get isWaiting(): boolean {
+    return this.socket.bytesWritten === 0;
+  }
 }

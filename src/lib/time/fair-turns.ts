@@ -1,8 +1,9 @@
+import { processorNow } from '../process/processor-clock.ts';
 import { isForWork } from './loop-turn.ts';
 
 type Task = () => void;
 
-/** Milliseconds of a turn that tasks may begin in. */
+/** Milliseconds of processor time of a turn that tasks may begin in. */
 const TURN_MS = 5;
 /** Tasks of one owner that run in a turn. */
 const TASKS_PER_TURN = 16;
@@ -31,15 +32,22 @@ function schedule(): void {
 
 function runTurn(): void {
   isScheduled = false;
-  if (!isForWork()) {
-    schedule();
-    return;
-  }
+  if (isForWork()) continueTurn(tasksOfTurn());
+  else schedule();
+}
+
+/** Node ends what a task has begun with `process.nextTick` before the next one, so that this counts as its time, too. */
+function continueTurn(tasks: Iterator<undefined>): void {
+  if (!tasks.next().done) process.nextTick(continueTurn, tasks);
+}
+
+/** Runs the tasks of one turn, each when the next value is asked for. */
+function* tasksOfTurn(): Generator<undefined> {
   const tasks = due;
   // What tasks ask for is for the next turn.
   due = new Map();
   try {
-    runSome(tasks);
+    yield* runSome(tasks);
   } finally {
     // Those that had to wait go first.
     const added = due;
@@ -49,8 +57,8 @@ function runTurn(): void {
   }
 }
 
-function runSome(tasks: Map<string, Set<Task>>): void {
-  const end = performance.now() + TURN_MS;
+function* runSome(tasks: Map<string, Set<Task>>): Generator<undefined> {
+  const end = processorNow() + TURN_MS;
   for (let round = 0; round < TASKS_PER_TURN && tasks.size > 0; round++) {
     for (const owner of [...tasks.keys()]) {
       const own = tasks.get(owner) ?? new Set();
@@ -60,7 +68,9 @@ function runSome(tasks: Map<string, Set<Task>>): void {
       tasks.delete(owner);
       if (own.size > 0) tasks.set(owner, own);
       task?.();
-      if (performance.now() >= end) return;
+      if (tasks.size === 0) return;
+      yield;
+      if (processorNow() >= end) return;
     }
   }
 }

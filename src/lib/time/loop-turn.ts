@@ -1,5 +1,7 @@
-/** Milliseconds for which work waits at most while connections arrive. */
-const ARRIVALS_MS = 20;
+import { processorNow } from '../process/processor-clock.ts';
+
+/** Milliseconds of processor time for which work waits at most while connections arrive. */
+const ARRIVALS_MS = 5;
 
 let turn = 0;
 let isCurrent = false;
@@ -8,7 +10,7 @@ let time = 0;
 let arrivedIn = -2;
 /** The last turn that had time for work. */
 let workedIn = -1;
-/** Since when work has been waiting, in milliseconds of `performance.now()`; null when it has not. */
+/** Since when work has been waiting, in milliseconds of processor time; null when it has not. */
 let waitsSince: number | null = null;
 
 function enter(): void {
@@ -47,13 +49,13 @@ export function noteArrival(): void {
 
 /**
  * Whether this turn has time for work that can wait. While connections arrive, turns have none, so that they are short and
- * the next connection is accepted soon; after 20 ms, work goes on regardless.
+ * the next connection is accepted soon; after 5 ms of processor time, work goes on regardless.
  */
 export function isForWork(): boolean {
-  const now = turnTime();
-  if (workedIn === turn) return true;
+  if (workedIn === currentTurn()) return true;
   // A turn's end may come before what the event loop still does in it.
   if (arrivedIn >= turn - 1) {
+    const now = processorNow();
     waitsSince ??= now;
     if (now - waitsSince < ARRIVALS_MS) return false;
   }

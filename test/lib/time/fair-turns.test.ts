@@ -1,11 +1,13 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { expect, it } from 'vitest';
+import { processorNow } from '../../../src/lib/process/processor-clock.ts';
 import { runInTurn } from '../../../src/lib/time/fair-turns.ts';
 import { currentTurn, noteArrival } from '../../../src/lib/time/loop-turn.ts';
 
+/** Takes processor time. */
 const busy = (ms: number) => {
-  for (const end = performance.now() + ms; performance.now() < end; );
+  for (const end = processorNow() + ms; processorNow() < end; );
 };
 
 /** Runs tasks of an owner; resolves with the turn of each. */
@@ -68,7 +70,7 @@ it('a crowd of new connections is accepted between two long tasks, not one conne
   const clients = Array.from({ length: 100 }, () => connect(port, '127.0.0.1'));
   for (const _ of clients) await once(server, 'connection');
   server.close();
-  expect(tasks).toBeLessThan(20);
+  expect(tasks).toBeLessThan(50);
   for (const client of clients) client.destroy();
 });
 

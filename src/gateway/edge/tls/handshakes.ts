@@ -1,4 +1,5 @@
-import { TLSSocket } from 'node:tls';
+import type { TLSSocket } from 'node:tls';
+import { performHandshake } from '../../../lib/network/server-handshake.ts';
 import { EDGE_TERMINATION } from '../../endpoints/endpoint.ts';
 import type { CertificateSelection } from './certificate-selection.ts';
 import type { HandshakeDemands } from './handshake-demands.ts';
@@ -26,25 +27,20 @@ export class Handshakes {
    * @throws when no certificate is available, or a demand cannot be met
    */
   async secure(pending: PendingConnection, options: HandshakeOptions = {}): Promise<TLSSocket | null> {
-    const { socket, hostName, handshakeDone } = pending;
+    const { socket, hostName, handshakeBegins, handshakeDone } = pending;
     const { protocols, demands = EDGE_TERMINATION } = options;
     const secureContext = await this.certificates.contextFor(hostName, this.#withAuthorities(demands));
-    if (socket.destroyed) return null;
     const requestCert = demands.clientAuthorities.length > 0;
     const rejectUnauthorized = requestCert && demands.clientVerification !== 'request';
-    const common = { isServer: true, secureContext, requestCert, rejectUnauthorized };
-    const secured = new TLSSocket(socket, { ...common, ...(protocols && { ALPNProtocols: protocols }) });
-    const end = () => secured.destroy();
-    // Node reports TLS errors by this event only, before the handshake and after it.
-    secured.on('_tlsError', end).on('error', end);
-    await new Promise<void>((resolve) => {
-      secured.once('secure', resolve).once('close', resolve);
-    });
-    if (rejectUnauthorized && !secured.destroyed && !isClientVerified(secured, demands)) end();
-    if (secured.destroyed) return null;
+    const common = { secureContext, requestCert, rejectUnauthorized };
+    const tls = { ...common, ...(protocols && { ALPNProtocols: protocols }) };
+    const secured = await performHandshake(socket, tls, { onBegin: handshakeBegins });
+    if (secured === null) return null;
+    if (rejectUnauthorized && !isClientVerified(secured, demands)) {
+      secured.destroy();
+      return null;
+    }
     handshakeDone();
-    // The connection's new owner handles errors from now on.
-    secured.off('error', end);
     // OpenSSL knows no name when it resumes a session of TLS 1.2.
     return Object.assign(secured, { servername: hostName });
   }

@@ -25,7 +25,7 @@ export interface TlsMuxOptions {
 }
 
 export interface TlsLimits {
-  /** Milliseconds from the connection to the end of the handshake. */
+  /** Milliseconds from the connection to the client's turn, and from there to the end of the handshake. */
   handshakeTimeout: number;
   /** Connections that are sending their ClientHello, or handshaking as an agent; beyond it, the oldest are closed. */
   hellos: number;
@@ -34,6 +34,8 @@ export interface TlsLimits {
 }
 
 export const TLS_LIMITS: TlsLimits = { handshakeTimeout: 10_000, hellos: 1024, connections: 8192 };
+
+type HandshakeProgress = Pick<PendingConnection, 'handshakeBegins' | 'handshakeDone'>;
 
 /** Fatal alerts (RFC 8446, section 6), as complete records. */
 const DECODE_ERROR = Buffer.from('15030300020232', 'hex');
@@ -63,18 +65,19 @@ export class TlsMux {
     // An error is followed by 'close'.
     socket.on('error', () => {});
     const timer = setTimeout(() => socket.destroy(), limits.handshakeTimeout);
+    const handshakeBegins = () => void timer.refresh();
     const handshakeDone = () => {
       clearTimeout(timer);
       slots.preventEviction(socket);
     };
     socket.once('close', handshakeDone);
-    this.#serve(socket, handshakeDone, only).catch((error: unknown) => {
+    this.#serve(socket, { handshakeBegins, handshakeDone }, only).catch((error: unknown) => {
       this.#failures.report(error);
       socket.destroy();
     });
   }
 
-  async #serve(socket: Socket, handshakeDone: () => void, only: TlsRoute | undefined): Promise<void> {
+  async #serve(socket: Socket, progress: HandshakeProgress, only: TlsRoute | undefined): Promise<void> {
     const hello = await this.#hellos.during(socket, readClientHello(socket));
     if (socket.destroyed) return;
     if (hello === null) {
@@ -82,7 +85,7 @@ export class TlsMux {
       socket.end(DECODE_ERROR);
       return;
     }
-    const pending = { socket, hello, hostName: hostNameOf(hello.serverName), handshakeDone };
+    const pending = { socket, hello, hostName: hostNameOf(hello.serverName), ...progress };
     const { routes, challenges, agents, slots } = this.options;
     if (!only && answerValidation(pending, challenges)) return;
     if (!only && agents?.name === pending.hostName) {

@@ -7,6 +7,8 @@ export interface PendingConnection {
   readonly hello: ClientHello;
   /** The host name in the SNI extension, in lower case; empty without one. */
   readonly hostName: string;
+  /** The client has its turn: from now on, it has the whole time for the handshake. */
+  handshakeBegins(): void;
   handshakeDone(): void;
 }
 

@@ -181,6 +181,27 @@ describe('a connection to the public TLS port', () => {
     expect(agents[2]?.closed).toBe(false);
   });
 
+  it('waits for few handshakes of a network that begins hundreds at once', async () => {
+    const edge = await start({});
+    const hello = await helloOf({ servername: 'site.localhost' });
+    let answered = 0;
+    const client = async (localAddress: string) => {
+      const target = { port: edge.httpsPort, host: '127.0.0.1', localAddress };
+      const socket = connect(target).on('error', () => {});
+      onTestFinished(() => void socket.destroy());
+      await once(socket, 'connect');
+      return socket;
+    };
+    const crowd = await Promise.all(Array.from({ length: 200 }, () => client('127.0.0.2')));
+    const other = await client('127.0.0.3');
+    // The first handshake for a name waits for its certificate.
+    await openTls(edge);
+    for (const socket of crowd) socket.once('data', () => answered++).write(hello);
+    other.write(hello);
+    await once(other, 'data');
+    expect(answered).toBeLessThan(100);
+  });
+
   /** An edge with a connection limit, and an upstream that answers `/held` on demand. */
   async function startFull(connections: number) {
     const edge = await TestEdge.start({ tlsLimits: { connections }, httpLimits: { connections } });

@@ -1,0 +1,135 @@
+import type { Socket } from 'node:net';
+import { TLSSocket, type TLSSocketOptions } from 'node:tls';
+import { runInTurn } from '../time/fair-turns.ts';
+import { clientNetwork } from './ip-address.ts';
+
+/** Bytes that are taken while a client waits for its turn; a ClientHello has some hundreds. */
+const MAX_EARLY_BYTES = 16_384;
+
+/** Turns that a network asks for at a time. */
+const MAX_TURNS = 16;
+
+export interface HandshakeEvents {
+  /** Called when the handshake begins, once the client has its turn. */
+  onBegin?(): void;
+  /** Called with the first error, of the handshake or of TLS afterwards; the connection is closed then. */
+  onError?(error: Error): void;
+}
+
+/**
+ * Performs the server's side of a TLS handshake, once the client has begun it. Handshakes take turns by network of the client,
+ * and have a limited part of each turn of the event loop: one takes about a millisecond, and anyone may ask for thousands.
+ *
+ * @param socket must have a listener for errors; its bytes are unread
+ * @returns null when the handshake failed, or the client left before its turn
+ */
+export function performHandshake(
+  socket: Socket,
+  options: TLSSocketOptions,
+  { onBegin, onError }: HandshakeEvents = {},
+): Promise<TLSSocket | null> {
+  if (socket.destroyed) return Promise.resolve(null);
+  return new Promise((resolve) => {
+    const left = () => resolve(null);
+    socket.once('close', left);
+    inTurn(socket, () => {
+      socket.off('close', left);
+      onBegin?.();
+      resolve(handshake(socket, options, onError));
+    });
+  });
+}
+
+/** Calls `begin` in the turn of a client that has sent something. What has arrived is unread then. */
+function inTurn(socket: Socket, begin: () => void): void {
+  const early: Buffer[] = [];
+  let bytes = 0;
+  let line: Line | undefined;
+  // Reading shows when the client leaves.
+  const read = () => {
+    const chunk: Buffer | null = socket.read();
+    if (chunk === null) return;
+    early.push(chunk);
+    bytes += chunk.length;
+    if (bytes > MAX_EARLY_BYTES) socket.off('readable', read);
+    if (line) return;
+    line = Line.of(clientNetwork(socket.remoteAddress ?? ''));
+    line.add(turn);
+  };
+  const leave = () => socket.destroy();
+  const closed = () => line?.remove(turn);
+  const turn = () => {
+    socket.off('readable', read).off('end', leave).off('close', closed);
+    socket.unshift(Buffer.concat(early));
+    begin();
+  };
+  socket.on('readable', read).on('end', leave).on('close', closed);
+}
+
+/**
+ * The clients of one network that wait for their handshakes. The newest goes first: when there are more than can be served in
+ * time, it is the one that waits the longest before it gives up.
+ */
+class Line {
+  static readonly #all = new Map<string, Line>();
+  readonly #waiting: (() => void)[] = [];
+  /** Turns that it has asked for. */
+  #turns = 0;
+
+  private constructor(private readonly network: string) {}
+
+  static of(network: string): Line {
+    const line = Line.#all.get(network) ?? new Line(network);
+    Line.#all.set(network, line);
+    return line;
+  }
+
+  add(begin: () => void): void {
+    this.#waiting.push(begin);
+    this.#askForTurns();
+  }
+
+  /** The client has left. */
+  remove(begin: () => void): void {
+    const at = this.#waiting.indexOf(begin);
+    if (at >= 0) this.#waiting.splice(at, 1);
+  }
+
+  #askForTurns(): void {
+    while (this.#turns < Math.min(MAX_TURNS, this.#waiting.length)) {
+      this.#turns += 1;
+      runInTurn(this.network, () => this.#serve());
+    }
+    if (this.#turns === 0) Line.#all.delete(this.network);
+  }
+
+  #serve(): void {
+    this.#turns -= 1;
+    const begin = this.#waiting.pop();
+    this.#askForTurns();
+    begin?.();
+  }
+}
+
+async function handshake(
+  socket: Socket,
+  options: TLSSocketOptions,
+  onError: HandshakeEvents['onError'],
+): Promise<TLSSocket | null> {
+  const secured = new TLSSocket(socket, { ...options, isServer: true });
+  let hasFailed = false;
+  const fail = (error: Error) => {
+    if (!hasFailed) onError?.(error);
+    hasFailed = true;
+    secured.destroy();
+  };
+  // Node reports TLS errors by this event only, before the handshake and after it.
+  secured.on('_tlsError', fail).on('error', fail);
+  await new Promise<void>((resolve) => {
+    secured.once('secure', resolve).once('close', resolve);
+  });
+  if (secured.destroyed) return null;
+  // The connection's new owner handles errors from now on.
+  secured.off('error', fail);
+  return secured;
+}

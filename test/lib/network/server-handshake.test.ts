@@ -1,0 +1,63 @@
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
+import { createSecureContext } from 'node:tls';
+import { expect, it, onTestFinished } from 'vitest';
+import { performHandshake } from '../../../src/lib/network/server-handshake.ts';
+import { noteArrival } from '../../../src/lib/time/loop-turn.ts';
+import { listening } from '../../support/loopback.ts';
+import { helloOf } from '../../support/tls-records.ts';
+
+/** A connection to a server, and the server's side of it. */
+async function pair(): Promise<{ client: Socket; accepted: Socket }> {
+  const server = createServer();
+  const port = await listening(server);
+  const client = connect(port, '127.0.0.1').on('error', () => {});
+  const [accepted] = (await once(server, 'connection')) as [Socket];
+  onTestFinished(() => {
+    client.destroy();
+    accepted.destroy();
+    server.close();
+  });
+  return { client, accepted: accepted.on('error', () => {}) };
+}
+
+const OPTIONS = { secureContext: createSecureContext() };
+
+it('a client that leaves before its turn gets no handshake', async () => {
+  const { client, accepted } = await pair();
+  client.write(await helloOf({}));
+  await once(accepted, 'readable');
+  client.end();
+  await once(client, 'finish');
+  // So that its turn comes later than its end.
+  noteArrival();
+  expect(await performHandshake(accepted, OPTIONS)).toBeNull();
+  expect(accepted.bytesWritten).toBe(0);
+});
+
+it('a client that sends much before its turn is answered with an alert', async () => {
+  const { client, accepted } = await pair();
+  client.write(Buffer.alloc(200_000, 'no TLS'));
+  const errors: Error[] = [];
+  expect(await performHandshake(accepted, OPTIONS, { onError: (error) => errors.push(error) })).toBeNull();
+  expect(errors).toHaveLength(1);
+});
+
+it('a connection that has ended already gets no handshake', async () => {
+  const { accepted } = await pair();
+  accepted.destroy();
+  await once(accepted, 'close');
+  expect(await performHandshake(accepted, OPTIONS)).toBeNull();
+});
+
+it('of clients that wait, the newest is served first', async () => {
+  const pairs = [await pair(), await pair(), await pair()];
+  const hello = await helloOf({});
+  for (const { client, accepted } of pairs) {
+    client.write(hello);
+    await once(accepted, 'readable');
+  }
+  const begun: number[] = [];
+  pairs.forEach(({ accepted }, at) => void performHandshake(accepted, OPTIONS, { onBegin: () => begun.push(at) }));
+  await expect.poll(() => begun).toEqual([2, 1, 0]);
+});
