@@ -156,6 +156,11 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     return this.#connection.isSilent;
   }
 
+  /** Whether the gateway has yet to answer its request to authenticate. */
+  get isWaiting(): boolean {
+    return this.#asked;
+  }
+
   sent(): void {
     this.#silenceWatch?.sent();
   }
@@ -188,8 +193,9 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   #serveInTurn(type: number, request: RpcRequest): Promise<RpcAnswer> {
     const { turns, strangerTurns, address } = this.#deps;
     const serve = () => this.#serveCounted(type, request);
-    if (this.#credential) return turns.serve(this.#credential.id, request.size, serve);
-    return strangerTurns.serve(clientNetwork(address), request.size, serve);
+    const isOver = () => this.#ended;
+    if (this.#credential) return turns.serve(this.#credential.id, request.size, serve, isOver);
+    return strangerTurns.serve(clientNetwork(address), request.size, serve, isOver);
   }
 
   async #serveCounted(type: number, request: RpcRequest): Promise<RpcAnswer> {

@@ -5,12 +5,15 @@ export interface PendingConnection {
   readonly address: string;
   /** Whether nothing has arrived from it yet. */
   readonly isSilent: boolean;
+  /** Whether it waits for this gateway, and not the gateway for it. */
+  readonly isWaiting: boolean;
 }
 
 /**
- * Limits connections that have yet to prove useful. Beyond the limit, one is dropped: a silent one if possible, and of
- * those the oldest of the network with the most. So a crowd drops its own connections rather than those of agents that
- * take a while for their round trips.
+ * Limits connections that have yet to prove useful. Beyond the limit, one is dropped: a silent one if possible, or else one
+ * that the gateway waits for, and of those the oldest of the network with the most. So a crowd drops its own connections
+ * rather than those of agents that take a while for their round trips. When all wait for the gateway, the newest is dropped:
+ * the oldest are served next, and if they were dropped, a busy gateway would serve nobody.
  */
 export class PendingConnections<T extends PendingConnection> {
   /** Oldest first, with the network of each. */
@@ -38,7 +41,8 @@ export class PendingConnections<T extends PendingConnection> {
   #leastPromising(): T | null {
     const all = [...this.#all];
     const silent = all.filter(([{ isSilent }]) => isSilent);
-    const candidates = silent.length > 0 ? silent : all;
+    const awaited = all.filter(([{ isWaiting }]) => !isWaiting);
+    const candidates = [silent, awaited].find(({ length }) => length > 0) ?? all.reverse();
     const sizes = new Map<string, number>();
     for (const [, network] of candidates) sizes.set(network, (sizes.get(network) ?? 0) + 1);
     const largest = Math.max(...sizes.values());

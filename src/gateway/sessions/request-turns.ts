@@ -1,4 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { RpcError } from '../../agent-protocol/rpc-error.ts';
 import { BoundedMap } from '../../lib/bounded-map.ts';
 import { type Clock, systemClock } from '../../lib/time/clock.ts';
 
@@ -37,12 +38,20 @@ export class RequestTurns {
    * @param payer id of the authtoken, or the network of an agent that has not authenticated
    * @param size bytes of the request
    * @param handle its part before the first wait is measured
+   * @param isOver whether nobody waits for the answer any more: the request takes no turn then
+   * @throws {RpcError} when nobody does
    */
-  async serve<T>(payer: string, size: number, handle: () => Promise<T>): Promise<T> {
+  async serve<T>(
+    payer: string,
+    size: number,
+    handle: () => Promise<T>,
+    isOver: () => boolean = () => false,
+  ): Promise<T> {
     const line = this.#lines.get(payer) ?? { last: Promise.resolve(), paidAt: Number.NEGATIVE_INFINITY };
-    line.last = line.last.then(() => this.#turn(line, size));
+    line.last = line.last.then(() => (isOver() ? undefined : this.#turn(line, size)));
     this.#lines.set(payer, line);
     await line.last;
+    if (isOver()) throw new RpcError('ERR_NGROK_741', 'the session has ended');
     const start = this.clock.now();
     try {
       return handle();

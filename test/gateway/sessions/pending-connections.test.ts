@@ -1,8 +1,9 @@
 import { expect, it } from 'vitest';
 import { type PendingConnection, PendingConnections } from '../../../src/gateway/sessions/pending-connections.ts';
 
-const talking = (address: string) => ({ address, isSilent: false });
-const silent = (address: string) => ({ address, isSilent: true });
+const talking = (address: string) => ({ address, isSilent: false, isWaiting: false });
+const silent = (address: string) => ({ address, isSilent: true, isWaiting: false });
+const waiting = (address: string) => ({ address, isSilent: false, isWaiting: true });
 
 it.each<[string, PendingConnection[], number]>([
   ['the oldest silent one', [talking('192.0.2.1'), silent('192.0.2.2'), silent('192.0.2.3')], 1],
@@ -12,6 +13,8 @@ it.each<[string, PendingConnection[], number]>([
     [talking('192.0.2.1'), talking('2001:db8::1'), talking('2001:db8::2')],
     1,
   ],
+  ['one that the gateway waits for', [waiting('192.0.2.1'), talking('192.0.2.2'), waiting('192.0.2.3')], 1],
+  ['the newest, when all wait for the gateway', [waiting('192.0.2.1'), waiting('192.0.2.2'), waiting('192.0.2.3')], 2],
   ['the oldest, when all have sent something', [talking('192.0.2.1'), talking('192.0.2.2'), talking('192.0.2.3')], 0],
 ])('at the limit, a new connection displaces %s', (_what, connections, displaced) => {
   const dropped: PendingConnection[] = [];

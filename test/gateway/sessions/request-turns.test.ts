@@ -54,3 +54,20 @@ it('lets an authtoken wait whose requests take long, however small they are', as
   await clock.advance(60_000);
   expect(handled.length).toBeGreaterThan(early + 1);
 });
+
+it('gives no turn to a request that nobody waits for any more', async () => {
+  const clock = new SteeredClock();
+  const turns = new RequestTurns(clock);
+  const served = (isOver: boolean) =>
+    turns.serve(
+      'one',
+      MIB,
+      async () => 'served',
+      () => isOver,
+    );
+  const over = Promise.allSettled(Array.from({ length: 1000 }, () => served(true)));
+  expect(await served(false)).toBe('served');
+  expect(clock.sleeping).toBe(0);
+  const outcomes = await over;
+  expect(outcomes.every(({ status }) => status === 'rejected')).toBe(true);
+});
