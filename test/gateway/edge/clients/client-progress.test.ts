@@ -11,11 +11,12 @@ import { block, type Fields, Flag, Frame, frame, RawHttp2, setting, uint32 } fro
 import { until } from '../../../support/until.ts';
 import { UPTIME_MS } from '../../../support/uptime.ts';
 
+/** Short, but longer than a busy machine pauses: clients that behave well must not exceed them. */
 const LIMITS = {
-  headersTimeout: 400,
-  progressTimeout: 400,
-  pingTimeout: 400,
-  keepAliveTimeout: 400,
+  headersTimeout: 1_500,
+  progressTimeout: 1_500,
+  pingTimeout: 1_500,
+  keepAliveTimeout: 1_500,
   idleTimeout: 60_000,
 };
 
@@ -161,7 +162,7 @@ it.each([
   }
   await until(() => counters.total >= ports.size, 'all clients are connected');
   const left = () => [...counters.ports].flatMap((port) => ports.get(port) ?? []);
-  for (const end = performance.now() + 6000; left().length > 0 && performance.now() < end; await delay(50)) {
+  for (const end = performance.now() + 30_000; left().length > 0 && performance.now() < end; await delay(50)) {
     expect((await ask(edge.httpPort, 'plain.localhost')).body).toBe('served');
   }
   expect(left()).toEqual([]);
@@ -177,7 +178,7 @@ it('an HTTP/2 client that takes little at a time, but steadily, gets all of a re
   const client = await RawHttp2.open(edge, 'secure.localhost');
   open.add(client.socket);
   client.socket.write(Buffer.concat([window(0), more(0, WIDE), get('/')]));
-  timers.push(setInterval(() => client.socket.write(more(1, 8192)), 20));
+  timers.push(setInterval(() => client.socket.write(more(1, 8192)), 60));
   let taken = 0;
   for (let ended = false; !ended; ) {
     const received = await client.next(({ stream }) => stream === 1);
