@@ -1,5 +1,5 @@
-// npm run screenshots: pictures of the pages, from the built product with Chromium. The one that the documentation shows goes to
-// docs/images, all others to build/screenshots. CHROMIUM names another browser.
+// npm run screenshots: pictures of the pages, from the built product with Chromium; and how long the first paint takes. Those that
+// the documentation shows go to docs/images, all others to build/screenshots. CHROMIUM names another browser.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
 import { chromium } from 'playwright-core';
 import { buildIfStale } from './build.js';
 
@@ -94,7 +95,7 @@ async function main() {
     executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
     args: ['--no-sandbox'],
   });
-  const upstream = createServer((_, res) => void res.end('hello')).listen(0, '127.0.0.1');
+  const upstream = createServer(heating).listen(0, '127.0.0.1');
   await once(upstream, 'listening');
   const { port } = /** @type {import('node:net').AddressInfo} */ (upstream.address());
   const agent = await startAgent({ GATEWAY_HTTPS_PORT: '8443', GATEWAY_HTTP_PORT: '0', AGENT_CONNECTOR: 'native' });
@@ -110,13 +111,11 @@ async function main() {
       },
     });
     await agent.start({ forwards_to: port, protocol: 'tcp' });
-    await request('camera.localhost', 37);
+    for (let n = 0; n < 37; n++) await request('camera.localhost');
     await picture('online', agent.url, (page) => page.getByText('37 requests').waitFor());
-    const context = await browser.newContext({ viewport: { width: 1000, height: 760 }, deviceScaleFactor: 1.5 });
-    const page = await context.newPage();
-    await page.goto(agent.url);
-    await page.getByText('37 requests').waitFor();
-    await page.screenshot({ path: join(ROOT, 'docs/images/device-page.png') });
+    await forDocs('device-page', agent.url, (page) => page.getByText('37 requests').waitFor());
+    await measurePaint(agent.url);
+    await inspector(agent.url);
     await picture('start', `${agent.url}/#/start`, (each) => each.getByText(String(port)).first().waitFor());
     await picture('start-errors', `${agent.url}/#/start`, async (each) => {
       await each.getByLabel('Forward to').fill('http://user@host');
@@ -126,7 +125,7 @@ async function main() {
     });
     await picture('policy', agent.url, async (each) => {
       await each.getByRole('link', { name: 'Policy: heating' }).click();
-      await each.waitForFunction("document.querySelector('textarea').value.includes('basic-auth')");
+      await each.waitForFunction("document.querySelector('textarea')?.value.includes('basic-auth')");
       await each.getByRole('textbox', { name: 'Traffic policy' }).fill(WRONG_POLICY);
       await each.getByRole('button', { name: 'Line 4' }).waitFor();
     });
@@ -149,7 +148,7 @@ async function main() {
     await picture('sign-in', String(agent.remote), (each) => each.getByLabel('API token').waitFor());
     const label = 'a-very-long-label-of-sixty-characters-that-does-not-end-soon';
     await agent.start({ forwards_to: 9, domain: `${label}.${label}.${label}.localhost` });
-    await request(`${label}.${label}.${label}.localhost`, 1);
+    await request(`${label}.${label}.${label}.localhost`);
     await picture('long', agent.url, (each) => each.getByText('Upstream down').waitFor());
     await picture('offline', closed.url, (each) => each.getByText('What to do').waitFor());
     const proxy = await startProxy(agent.url);
@@ -213,25 +212,149 @@ const WRONG_POLICY = `on_http_request:
 `;
 
 /**
+ * A device with a few resources.
+ *
+ * @param {import('node:http').IncomingMessage} req
+ * @param {import('node:http').ServerResponse} res
+ */
+function heating(req, res) {
+  if (req.url?.startsWith('/api/rooms')) {
+    const rooms = [
+      { name: 'office', celsius: 21.5, valve: 'open' },
+      { name: 'workshop', celsius: 17, valve: 'closed' },
+    ];
+    res.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' });
+    return void res.end(gzipSync(JSON.stringify({ rooms, outside: 4.2 })));
+  }
+  if (req.url === '/readings') {
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    return void res.end(
+      [20.9, 21.2, 21.5].map((celsius) => `event: reading\ndata: {"celsius":${celsius}}\n\n`).join(''),
+    );
+  }
+  if (req.method === 'POST') return void res.writeHead(302, { location: '/' }).end();
+  if (req.url === '/old.css') return void res.writeHead(404).end('not found');
+  if (req.url === '/firmware') return void res.writeHead(503).end('busy: try later');
+  res.end('hello');
+}
+
+/**
+ * Pictures of the traffic inspector, with some requests.
+ *
+ * @param {string} url
+ */
+async function inspector(url) {
+  await picture('inspector-off', url, async (page) => {
+    await page.getByRole('link', { name: 'Traffic: camera' }).click();
+    await page.getByText('Nothing captured').waitFor();
+  });
+  await fetch(`${url}/tunnels/camera/inspection`, {
+    method: 'PUT',
+    body: '{}',
+    headers: { 'content-type': 'application/json' },
+  });
+  await picture('inspector-waiting', url, async (page) => {
+    await page.getByRole('link', { name: 'Traffic: camera' }).click();
+    await page.getByText('Waiting for requests').waitFor();
+  });
+  const form = { 'content-type': 'application/x-www-form-urlencoded' };
+  await request('camera.localhost', '/');
+  await request('camera.localhost', '/login', { method: 'POST', headers: form, body: 'user=jo&password=long-secret' });
+  await request('camera.localhost', '/old.css');
+  await request('camera.localhost', '/firmware');
+  await request('camera.localhost', '/readings');
+  const long = `/search?filter=${'long-value-'.repeat(30)}`;
+  await request('camera.localhost', long);
+  await request('camera.localhost', '/api/rooms?token=a-long-secret', {
+    headers: { authorization: 'Bearer long-secret' },
+  });
+  /** @param {import('playwright-core').Page} page */
+  const list = async (page) => {
+    await page.getByRole('link', { name: 'Traffic: camera' }).click();
+    await page.getByText('/api/rooms').waitFor();
+  };
+  /**
+   * @param {string} path
+   * @param {string} text
+   */
+  const detail = (path, text) => async (/** @type {import('playwright-core').Page} */ page) => {
+    await list(page);
+    await page.getByRole('link', { name: path }).click();
+    await page.getByText(text).first().waitFor();
+  };
+  await picture('inspector-list', url, list);
+  await picture('inspector-json', url, detail('/api/rooms', 'outside'));
+  await picture('inspector-form', url, detail('/login', '[masked]'));
+  await picture('inspector-messages', url, detail('/readings', '21.2'));
+  await picture('inspector-long', url, detail('/search', 'hello'));
+  await picture('inspector-edit', url, async (page) => {
+    await detail('/api/rooms', 'outside')(page);
+    await page.getByRole('link', { name: 'Edit and replay' }).click();
+    await page.getByRole('button', { name: 'Send' }).waitFor();
+  });
+  await forDocs('inspector', url, list);
+}
+
+/**
+ * The pictures that the documentation shows, for light and dark readers.
+ *
+ * @param {string} name
+ * @param {string} url
+ * @param {(page: import('playwright-core').Page) => Promise<unknown>} act
+ */
+async function forDocs(name, url, act) {
+  for (const colorScheme of /** @type {const} */ (['light', 'dark'])) {
+    const options = { viewport: { width: 1000, height: 760 }, deviceScaleFactor: 1.5, colorScheme };
+    const context = await browser.newContext({ ...options, reducedMotion: 'reduce' });
+    const page = await context.newPage();
+    await page.goto(url);
+    await act(page);
+    // Nothing looks as if it were pointed at.
+    await page.mouse.move(0, 0);
+    const suffix = colorScheme === 'dark' ? '-dark' : '';
+    await page.screenshot({ path: join(ROOT, `docs/images/${name}${suffix}.png`) });
+    await context.close();
+  }
+}
+
+/**
+ * Prints how long it takes from the navigation to the first paint of content; each time without a cache.
+ *
+ * @param {string} url
+ */
+async function measurePaint(url) {
+  const times = [];
+  for (let n = 0; n < 9; n++) {
+    const context = await browser.newContext();
+    const page = await context.newPage();
+    await page.goto(url);
+    await page.getByText('Online').first().waitFor();
+    times.push(Number(await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")));
+    await context.close();
+  }
+  const [median] = times.toSorted((a, b) => a - b).slice(4);
+  process.stdout.write(
+    `first paint: ${Math.round(median ?? 0)} ms, the slowest of 9: ${Math.round(Math.max(...times))} ms\n`,
+  );
+}
+
+/**
  * Requests an endpoint of the embedded gateway.
  *
  * @param {string} host
- * @param {number} times
+ * @param {string} path
+ * @param {{ method?: string, headers?: object, body?: string }} [more]
  */
-async function request(host, times) {
+async function request(host, path = '/', { method = 'GET', headers = {}, body } = {}) {
   const { request: ask } = await import('node:https');
-  for (let n = 0; n < times; n++) {
-    const asked = ask({
-      host: '127.0.0.1',
-      port: 8443,
-      servername: host,
-      headers: { host },
-      rejectUnauthorized: false,
-    });
-    const [answer] = await once(asked.end(), 'response');
-    answer.resume();
-    await once(answer, 'end');
-  }
+  const asked = ask({
+    ...{ host: '127.0.0.1', port: 8443, servername: host, path, method },
+    headers: { host, ...headers },
+    rejectUnauthorized: false,
+  });
+  const [answer] = await once(asked.end(body), 'response');
+  answer.resume();
+  await once(answer, 'end');
 }
 
 await main();

@@ -27,7 +27,7 @@ function anchorsOf(file: string): Set<string> {
 }
 
 it.each(PAGES)('%s has no link to a missing file or heading', (page) => {
-  const links = [...textOf(page).matchAll(/\]\(([^)\s]+)\)/g)].map(([, link = '']) => link);
+  const links = [...textOf(page).matchAll(/(?:\]\(|src(?:set)?=")([^)\s"]+)/g)].map(([, link = '']) => link);
   const dead = links.filter((link) => {
     if (/^(https?|mailto):/.test(link)) return false;
     const [path = '', anchor] = link.split('#');

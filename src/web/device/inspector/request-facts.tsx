@@ -21,6 +21,7 @@ function toneOf(status: number): Tone {
 
 /** A duration in milliseconds or seconds. */
 export function duration(ms: number): string {
+  if (ms < 0.05) return '< 0.1 ms';
   if (ms < 9.95) return `${ms.toFixed(1)} ms`;
   return ms < 999.5 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
 }

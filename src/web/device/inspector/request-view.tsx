@@ -17,7 +17,6 @@ import { inspector } from './strings.ts';
 import type { TrafficModel } from './traffic-model.ts';
 
 const text = inspector.detail;
-/** The title of the dialog may not show all of a longer path. */
 const MAX_TITLE = 60;
 
 export interface RequestViewProps {
@@ -35,7 +34,7 @@ export function RequestView({ model, tunnel, detail, revealed }: RequestViewProp
     `${model.path}/requests/${encodeURIComponent(id)}/${part}/body${revealed.value ? '?reveal=true' : ''}`;
   return (
     <>
-      {detail.path.length > MAX_TITLE && <p class="url">{detail.path}</p>}
+      {detail.path.length > MAX_TITLE && <LongPath path={detail.path} />}
       <Facts detail={detail} tunnelId={tunnel.id} />
       {detail.error !== null && <p class="reason">{detail.error}</p>}
       <Actions model={model} tunnel={tunnel} detail={detail} revealed={revealed} />
@@ -66,6 +65,15 @@ export function RequestView({ model, tunnel, detail, revealed }: RequestViewProp
         />
       )}
     </>
+  );
+}
+
+/** The title of the dialog does not show all of it. */
+function LongPath({ path }: { path: string }): JSX.Element {
+  return (
+    <pre class="long-path" tabindex={0}>
+      {path}
+    </pre>
   );
 }
 
