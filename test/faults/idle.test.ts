@@ -1,11 +1,16 @@
+import { once } from 'node:events';
 import { type BigIntStats, readdirSync, readFileSync, statSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { AgentProcess } from '../support/agent-process.ts';
+import { CONNECTORS } from '../support/connectors.ts';
+import { startTestGateway } from '../support/gateway.ts';
 import { measured } from '../support/measured.ts';
 import { NO_LINUX, unless } from '../support/requirements.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
+import { until } from '../support/until.ts';
 import { rounds } from './rounds.ts';
 
 const SECONDS = rounds({ short: 10, full: 300 });
@@ -23,12 +28,78 @@ function writtenBytes(pid: number | undefined): number {
   return Number(/^write_bytes: (\d+)$/m.exec(readFileSync(`/proc/${pid}/io`, 'utf8'))?.[1]);
 }
 
-const create = (api: string, domain: string) =>
+const create = (api: string, domain: string, forwards_to: string | number = 9) =>
   fetch(`${api}/tunnels`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ protocol: 'http', forwards_to: 9, domain }),
+    body: JSON.stringify({ protocol: 'http', forwards_to, domain }),
   });
+
+/** How often the thread with the event loop has gone to sleep, and its time on a processor in milliseconds. */
+function mainThread(pid: number | undefined): { wakes: number; cpuMs: number } {
+  const folder = `/proc/${pid}/task/${pid}`;
+  const wakes = /^voluntary_ctxt_switches:\s+(\d+)$/m.exec(readFileSync(`${folder}/status`, 'utf8'))?.[1];
+  const [onCpu] = readFileSync(`${folder}/schedstat`, 'utf8').split(' ');
+  return { wakes: Number(wakes), cpuMs: Number(onCpu) / 1e6 };
+}
+
+/** At least one batch of upstream checks. */
+const WATCHED_SECONDS = rounds({ short: 16, full: 60 });
+const TUNNELS = 100;
+
+it(`an idle agent with ${TUNNELS} tunnels that checks their upstreams wakes twice a second at most`, {
+  timeout: 120_000 + WATCHED_SECONDS * 1_000,
+  ...unless(NO_LINUX),
+}, async () => {
+  const gateway = await startTestGateway();
+  let checks = 0;
+  // One for each tunnel: addresses of the loopback.
+  const upstreams = createServer((socket) => {
+    checks += 1;
+    socket.on('error', () => {}).end();
+  }).listen(0, '0.0.0.0');
+  await once(upstreams, 'listening');
+  const { port } = upstreams.address() as AddressInfo;
+  const { authtoken, sessionAddress, caFile } = gateway;
+  const env = { NGROK_AUTHTOKEN: authtoken, NGROK_SERVER_ADDR: sessionAddress, NGROK_CA_CERT: caFile };
+  const agents = CONNECTORS.map((connector) => {
+    const [folder, remove] = makeFolder();
+    return { connector, remove, agent: AgentProcess.start(folder, { ...env, AGENT_CONNECTOR: connector }) };
+  });
+  try {
+    for (const { agent, connector } of agents) {
+      const api = await agent.ready();
+      for (let i = 1; i <= TUNNELS; i++) {
+        expect((await create(api, `${connector}-${i}.localhost`, `127.0.0.${i}:${port}`)).status).toBe(200);
+      }
+    }
+    checks = 0;
+    // By then, nothing of the start is left to do.
+    await until(() => checks >= TUNNELS / 2, 'a batch of checks by each agent', { withinMs: 60_000, everyMs: 100 });
+    const before = agents.map(({ agent }) => mainThread(agent.child.pid));
+    const [began, checked] = [performance.now(), checks];
+    await delay(WATCHED_SECONDS * 1_000);
+    const seconds = (performance.now() - began) / 1_000;
+    for (const [at, { connector, agent }] of agents.entries()) {
+      const after = mainThread(agent.child.pid);
+      const { wakes = 0, cpuMs = 0 } = before[at] ?? {};
+      const rate = (after.wakes - wakes) / seconds;
+      const share = (after.cpuMs - cpuMs) / seconds / 10;
+      const note = `${rate.toFixed(2)} wake-ups a second, ${share.toFixed(3)} % of a core`;
+      measured({ fault: `nothing to do with ${TUNNELS} tunnels (${connector})`, note });
+      expect(rate, connector).toBeLessThanOrEqual(2);
+    }
+    // Both agents did what they have to.
+    expect(checks - checked).toBeGreaterThanOrEqual(TUNNELS / 4);
+  } finally {
+    for (const { agent, remove } of agents) {
+      await agent.end();
+      remove();
+    }
+    upstreams.close();
+    await gateway.close();
+  }
+});
 
 it(`an agent with 20 tunnels and its own gateway writes nothing to the disk in ${SECONDS} s without anything to do`, {
   timeout: 120_000 + SECONDS * 1_000,

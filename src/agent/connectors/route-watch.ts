@@ -3,7 +3,6 @@ import { once } from 'node:events';
 import { isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { isLoopbackHost } from '../../lib/network/loopback-host.ts';
-import type { Clock } from '../../lib/time/clock.ts';
 
 /** How packets for an address leave this device. */
 export interface Route {
@@ -16,28 +15,21 @@ export interface Route {
 /** Finds the route to an IP address; null when there is none. */
 export type FindRoute = (peer: string) => Promise<Route | null>;
 
-/** Half the time in which a device should be back with a new address; with that, it wakes less than once a second. */
-const CHECK_MS = 1_500;
-
 /**
  * Watches the route to a session's peer. When the router was restarted, or the device went from LTE to Wi-Fi, nobody tells
  * the session that its connection is dead, and heartbeats take many seconds to.
  *
  * @param peer IP address of the gateway or proxy that the session is connected to
+ * @param tick resolves when it is time for a look; every two seconds, a device with a new address is back within five
  * @returns the reason why a connection made before cannot work any longer; never, when the peer is this machine
- * @throws AbortError when the signal aborts
+ * @throws what tick throws
  */
-export async function untilRouteChanges(
-  peer: string,
-  find: FindRoute,
-  clock: Clock,
-  signal: AbortSignal,
-): Promise<string> {
+export async function untilRouteChanges(peer: string, find: FindRoute, tick: () => Promise<void>): Promise<string> {
   if (isLoopbackHost(peer)) return new Promise(() => {});
   let first = await find(peer);
   let seen = 0;
   for (;;) {
-    await clock.sleep(CHECK_MS, signal);
+    await tick();
     const now = await find(peer);
     first ??= now;
     // Without any route, the old one may come back, and the connection with it.

@@ -32,7 +32,7 @@ export interface SupervisorDeps {
   online(): void;
   offline(): void;
   clock: Clock;
-  /** Receives every attempt; an established session reports its own progress. */
+  /** Receives every attempt; an established session reports its own progress, every two seconds. */
   progress: ProgressMonitor;
   log: Log;
 }
@@ -96,9 +96,9 @@ export class SessionSupervisor {
 
   #untilLost(session: GatewaySession): Promise<string> {
     return withOwnSignal(this.#stopping.signal, (over) => {
-      const { findRoute, clock } = this.deps;
+      const { findRoute, progress } = this.deps;
       if (this.#peer !== null) {
-        untilRouteChanges(this.#peer, findRoute(), clock, over).then(
+        untilRouteChanges(this.#peer, findRoute(), () => progress.next(over)).then(
           (reason) => session.end(reason),
           () => {}, // aborted: the session is over already
         );

@@ -50,9 +50,18 @@ async function supervised() {
     sessions: [] as FakeSession[],
     events: [] as string[],
   };
+  const reportUntilLost = async ({ lost }: FakeSession) => {
+    const over = new AbortController();
+    void lost.then(() => over.abort());
+    for (;;) {
+      await clock.sleep(2_000, over.signal);
+      progress.report();
+    }
+  };
   const session = () => {
     const made = new FakeSession();
     world.sessions.push(made);
+    reportUntilLost(made).catch(() => {}); // lost
     return made;
   };
   const supervisor = new SessionSupervisor({
