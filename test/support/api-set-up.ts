@@ -1,12 +1,12 @@
-import { once } from 'node:events';
 import type { RequestListener } from 'node:http';
-import { connect } from 'node:net';
 import { onTestFinished } from 'vitest';
 import { type AppOptions, createLocalApp, createRemoteApp } from '../../src/agent/api/app.ts';
 import { InspectionApi } from '../../src/agent/api/inspection/inspection-router.ts';
 import { Metrics } from '../../src/agent/api/metrics.ts';
 import { DevicePage } from '../../src/agent/api/page/device-page.ts';
 import { Inspector } from '../../src/agent/inspector/inspector.ts';
+import { parseUpstream } from '../../src/agent/upstreams/upstream.ts';
+import { connectUpstream } from '../../src/agent/upstreams/upstream-connection.ts';
 import { BrowserSessions } from '../../src/lib/http/browser-sessions.ts';
 import { systemClock } from '../../src/lib/time/clock.ts';
 import { PACKAGED_PAGES } from '../../src/packaged-pages.ts';
@@ -20,7 +20,7 @@ type TunnelOptions = Parameters<typeof setUpTunnels>[0];
 /** The local and the remote API, with an in-memory gateway. */
 export async function setUpApi(tunnelOptions: TunnelOptions = {}, overrides: Partial<AppOptions> = {}) {
   const removed = (id: string) => inspector.forget(id);
-  const { tunnels, connector, ...rest } = await setUpTunnels({ removed, ...tunnelOptions });
+  const { tunnels, connector, guard, ...rest } = await setUpTunnels({ removed, ...tunnelOptions });
   const session = () => connector.status;
   const metrics = new Metrics({
     tunnelCounts: () => tunnels.shownCounts(),
@@ -55,11 +55,7 @@ export async function setUpApi(tunnelOptions: TunnelOptions = {}, overrides: Par
   const inspection = new InspectionApi({
     tunnels,
     inspector,
-    connect: async (forwardsTo) => {
-      const socket = connect({ port: Number(forwardsTo.split(':').at(-1)), host: '127.0.0.1', allowHalfOpen: true });
-      await once(socket, 'connect');
-      return socket;
-    },
+    connect: (forwardsTo) => connectUpstream(parseUpstream(forwardsTo), { guard, verifyTls: true, connectMs: 2_000 }),
     version: '1.2.3',
     clock: systemClock,
   });
@@ -73,5 +69,5 @@ export async function setUpApi(tunnelOptions: TunnelOptions = {}, overrides: Par
   };
   const local: RequestListener = createLocalApp(options, '127.0.0.1', () => TOKEN);
   const remote: RequestListener = createRemoteApp(options, () => TOKEN);
-  return { tunnels, connector, inspector, options, local, remote, ...rest };
+  return { tunnels, connector, inspector, guard, options, local, remote, ...rest };
 }

@@ -41,7 +41,7 @@ export async function setUpTunnels({ adapter, folder, ...options }: SetUpOptions
   await tunnels.start();
   connector.start();
   onTestFinished(() => tunnels.stop());
-  return { connector, store, tunnels, folder: socketFolder, path };
+  return { connector, store, tunnels, guard, folder: socketFolder, path };
 }
 
 /** A valid parsed request, with the given members. */

@@ -20,6 +20,8 @@ export class CaptureStore implements PendingMemory {
   readonly #exchanges = new Map<number, Exchange>();
   readonly #watchers = new Set<(exchange: Exchange) => void>();
   #lastId = 0;
+  /** No exchange has a lower id. */
+  #oldestId = 1;
   #held = 0;
   #pending = 0;
 
@@ -60,7 +62,7 @@ export class CaptureStore implements PendingMemory {
   takeBody(exchange: Exchange, message: CapturedMessage<unknown>, bytes: Buffer): void {
     if (exchange.isHeld) this.#count(exchange, message.takeBody(bytes));
     else message.bodySize += bytes.length;
-    if (this.#watchers.size > 0) this.changed(exchange);
+    this.changed(exchange);
   }
 
   takeTrailers(exchange: Exchange, message: CapturedMessage<unknown>, trailers: string): void {
@@ -85,6 +87,7 @@ export class CaptureStore implements PendingMemory {
 
   /** Tells those who watch that an exchange has changed. */
   changed(exchange: Exchange): void {
+    if (this.#watchers.size === 0) return;
     for (const watcher of this.#watchers) watcher(exchange);
   }
 
@@ -127,10 +130,10 @@ export class CaptureStore implements PendingMemory {
   }
 
   #makeRoom(): void {
-    if (this.held <= this.maxBytes) return;
-    for (const exchange of this.#exchanges.values()) {
-      this.#forget(exchange);
-      if (this.held <= this.maxBytes) return;
+    // By number: a map keeps the places of what was deleted for a while, and would step over all of them each time.
+    while (this.held > this.maxBytes && this.#oldestId <= this.#lastId) {
+      const oldest = this.#exchanges.get(this.#oldestId++);
+      if (oldest) this.#forget(oldest);
     }
   }
 

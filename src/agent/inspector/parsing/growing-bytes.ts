@@ -1,7 +1,11 @@
-const EMPTY = Buffer.alloc(0);
+const EMPTY: Buffer = Buffer.alloc(0);
+/** A small piece takes far less time and memory as a text of one byte a character. */
+const SMALL = 4_096;
 
 /** Copies of bytes in one piece, up to a limit. A slice would keep the whole chunk of the network that it is part of. */
 export class GrowingBytes {
+  /** All there is, while it is one small piece. */
+  #small: string | null = null;
   #buffer = EMPTY;
   #length = 0;
 
@@ -14,16 +18,22 @@ export class GrowingBytes {
 
   /** Bytes of memory that it takes. */
   get capacity(): number {
-    return this.#buffer.length;
+    return this.#small === null ? this.#buffer.length : this.#length;
   }
 
   /** Valid until the next call of {@link append}. */
   get bytes(): Buffer {
-    return this.#buffer.subarray(0, this.#length);
+    return this.#small === null ? this.#buffer.subarray(0, this.#length) : Buffer.from(this.#small, 'latin1');
   }
 
   /** Appends as much as fits. */
   append(bytes: Buffer): void {
+    if (this.#length === 0 && bytes.length <= SMALL && bytes.length <= this.limit) {
+      this.#small = bytes.toString('latin1');
+      this.#length = bytes.length;
+      return;
+    }
+    if (this.#small !== null) this.#expand();
     const end = Math.min(this.limit, this.#length + bytes.length);
     if (end > this.#buffer.length) this.#grow(end);
     bytes.copy(this.#buffer, this.#length, 0, end - this.#length);
@@ -31,8 +41,14 @@ export class GrowingBytes {
   }
 
   clear(): void {
+    this.#small = null;
     this.#buffer = EMPTY;
     this.#length = 0;
+  }
+
+  #expand(): void {
+    this.#buffer = this.bytes;
+    this.#small = null;
   }
 
   /** To the exact size first, as most bodies arrive in one piece; then by doubling. */

@@ -30,7 +30,14 @@ export interface HeadFacts {
 const REQUEST_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}) ([^ \r\n]+) HTTP\/(\d\.\d)\r?$/;
 const STATUS_LINE = /^HTTP\/(\d\.\d) (\d{3})(?: ([^\r\n]*))?\r?$/;
 const HTTP2_PREFACE = 'PRI * HTTP/2.0';
-const LETTER = { c: 0x63, t: 0x74, u: 0x75 };
+/** A place in content-length, transfer-encoding and upgrade where no other common name with that first letter has the same. */
+const TELLING = new Map(
+  [
+    { name: 'content-length', at: 8 },
+    { name: 'transfer-encoding', at: 9 },
+    { name: 'upgrade', at: 6 },
+  ].map(({ name, at }) => [name.charCodeAt(0), { at, letter: name.charCodeAt(at) }]),
+);
 const LOWER_CASE = 0x20;
 
 /** @throws {ParseFailure} */
@@ -61,8 +68,8 @@ export function headFacts(head: string): HeadFacts {
   while (end !== -1) {
     const start = end + 1;
     end = head.indexOf('\n', start);
-    const letter = head.charCodeAt(start) | LOWER_CASE;
-    if (letter !== LETTER.c && letter !== LETTER.t && letter !== LETTER.u) continue;
+    const telling = TELLING.get(head.charCodeAt(start) | LOWER_CASE);
+    if (telling === undefined || (head.charCodeAt(start + telling.at) | LOWER_CASE) !== telling.letter) continue;
     takeFact(facts, head.slice(start, end === -1 ? head.length : end));
   }
   return facts;
@@ -85,6 +92,7 @@ function takeFact(facts: HeadFacts, line: string): void {
 }
 
 function parseLength(value: string): number {
+  if (/^\d{1,15}$/.test(value)) return Number(value);
   // Some senders merge repeated fields.
   const [length = '', ...others] = value.split(',').map((each) => each.trim());
   if (!/^\d{1,15}$/.test(length) || others.some((other) => other !== length)) {

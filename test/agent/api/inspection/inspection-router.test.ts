@@ -408,6 +408,16 @@ describe('replay', () => {
     expect((await request(local).post(`${REQUESTS}/2/replay`).send({})).status).toBe(409);
   });
 
+  it('obeys the rules for upstreams as they are now', async () => {
+    const { local, pass, service, guard } = await withUpstream();
+    pass(post('/a', ''), OK);
+    guard.protectOwnPorts((port) => (port === Number(new URL(service.url).port) ? 'an own port' : undefined));
+    const { status, body } = await request(local).post(`${REQUESTS}/1/replay`).send({});
+    expect([status, body.error_code]).toEqual([400, 'ERR_AGENT_UPSTREAM_NOT_ALLOWED']);
+    expect(service.received).toEqual([]);
+    expect((await request(local).get(REQUESTS)).body.length).toBe(1);
+  });
+
   it('tells when the upstream refuses, or breaks off', async () => {
     const gone = createServer().listen(0, '127.0.0.1');
     await once(gone, 'listening');
