@@ -1,5 +1,5 @@
 import { createTunnel, startAgentProcess, untilReady } from './support/agent.ts';
-import { median, ms, section } from './support/figures.ts';
+import { isWanted, median, ms, section } from './support/figures.ts';
 import { temporaryFolder } from './support/folders.ts';
 import { startNginx } from './support/nginx.ts';
 import { type Child, processorTime, startScript } from './support/process.ts';
@@ -143,8 +143,9 @@ async function handshakes({ port, hostname }: URL): Promise<void> {
  * not count: services run for months, so compiled code and mapped memory are measured.
  */
 async function measure(ways: Way[], load: (way: Way) => Promise<LoadResult>): Promise<Map<Way, LoadResult[]>> {
-  const results = new Map<Way, LoadResult[]>(ways.map((way) => [way, []]));
-  for (const way of ways) await load(way);
+  const wanted = ways.filter(({ label }) => isWanted('BENCH_ROWS', label));
+  const results = new Map<Way, LoadResult[]>(wanted.map((way) => [way, []]));
+  for (const way of wanted) await load(way);
   for (let round = 0; round < ROUNDS; round++) {
     for (const [way, runs] of results) runs.push(await load(way));
   }

@@ -1,4 +1,4 @@
-import { ms, section } from './support/figures.ts';
+import { isWanted, ms, section } from './support/figures.ts';
 import { temporaryFolder } from './support/folders.ts';
 import { type Link, type LinkOptions, startLink } from './support/link.ts';
 import { startFrp, startRathole } from './support/peer-tunnels.ts';
@@ -65,8 +65,8 @@ export async function benchWan(options: LinkOptions): Promise<void> {
     return ms(p99);
   };
 
-  const rows = ways.filter(({ label }) => isWanted(label, 'BENCH_ROWS')).map((way) => ({ way, cells: [way.label] }));
-  const figures = Object.entries(columns).filter(([title]) => isWanted(title, 'BENCH_COLUMNS'));
+  const rows = ways.filter(({ label }) => isWanted('BENCH_ROWS', label)).map((way) => ({ way, cells: [way.label] }));
+  const figures = Object.entries(columns).filter(([title]) => isWanted('BENCH_COLUMNS', title));
   for (const [, figure] of figures) for (const { way, cells } of rows) cells.push(await figure(way));
   section(titleOf(options), [['', ...figures.map(([title]) => title)], ...rows.map(({ cells }) => cells)]);
   await stop();
@@ -104,11 +104,6 @@ interface GatewayProcess {
   authtoken: string;
   caFile: string;
   httpsPort: number;
-}
-
-/** Whether a row or column has one of the texts in the variable, separated by commas; all have when it is not set. */
-function isWanted(title: string, variable: string): boolean {
-  return (process.env[variable] ?? '').split(',').some((text) => title.includes(text));
 }
 
 function titleOf({ delay, rate, loss }: LinkOptions): string {

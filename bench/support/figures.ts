@@ -15,3 +15,8 @@ export function section(title: string, rows: string[][]): void {
 }
 
 export const ms = (value: number): string => `${value.toFixed(value < 10 ? 2 : 0)} ms`;
+
+/** Whether a title has one of the texts in the variable, separated by commas; all have when it is not set. */
+export function isWanted(variable: 'BENCH_ROWS' | 'BENCH_COLUMNS', title: string): boolean {
+  return (process.env[variable] ?? '').split(',').some((text) => title.includes(text));
+}
