@@ -60,7 +60,9 @@ const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 export async function seriousProblems(page: Page): Promise<string[]> {
   const isLoaded = await page.evaluate('typeof axe !== "undefined"');
   if (!isLoaded) await page.evaluate(readAxe());
-  const violations = (await page.evaluate('axe.run().then((result) => result.violations)')) as {
+  const violations = (await page.evaluate(
+    'axe.run({ resultTypes: ["violations"] }).then((result) => result.violations)',
+  )) as {
     id: string;
     impact: string;
     nodes: { html: string; failureSummary: string }[];
