@@ -216,7 +216,7 @@ describe('limits', () => {
   });
 
   it('end unread responses despite PINGs, but none that is merely idle', async () => {
-    const limited = await TestEdge.start({ httpLimits: { progressTimeout: 200 } });
+    const limited = await TestEdge.start({ httpLimits: { progressTimeout: 1_500 } });
     let finish = () => {};
     const serving = await limited.serve(
       HOST,
