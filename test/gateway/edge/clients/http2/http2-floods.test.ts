@@ -246,7 +246,7 @@ describe('limits', () => {
     ['HTTP/1.1', null],
     ['HTTP/2', () => createHttp2Server().on('stream', (stream) => stream.on('error', () => {}).respond())],
   ])('end requests whose %s upstream has started to answer and stops reading', async (_what, makeServer) => {
-    const limited = await TestEdge.start({ responseTimeout: 200 });
+    const limited = await TestEdge.start({ responseTimeout: 1_500 });
     const server = makeServer?.() ?? createHttp1Server();
     const serving = await limited.serveRaw(HOST, server, { protocol: 'https' });
     if (makeServer) serving.http2Upstream = true;
