@@ -25,7 +25,7 @@ describe('the OpenAPI document', () => {
       Object.values(path).map((one) => one.operationId),
     );
     expect(described.sort()).toEqual(
-      [...allOperations().map(({ id }) => id), 'enrolments.ca', 'enrolments.create'].sort(),
+      [...allOperations().map(({ id }) => id), 'enrolments.ca', 'enrolments.create', 'enrolments.leave'].sort(),
     );
     for (const { id, operation } of allOperations()) {
       expect(document.paths[operation.path]?.[operation.method.toLowerCase()]?.operationId).toBe(id);
@@ -42,8 +42,8 @@ describe('the OpenAPI document', () => {
     const promised = allOperations()
       .flatMap(({ operation }) => [operation.body, operation.answer])
       .filter(Boolean);
-    // Request and response of an enrolment, and the CA.
-    expect(schemas).toHaveLength(promised.length + 3);
+    // Request and response of an enrolment, the CA, and the request to leave.
+    expect(schemas).toHaveLength(promised.length + 4);
     for (const { schema } of schemas) expect(() => ajv.compile(schema)).not.toThrow();
   });
 

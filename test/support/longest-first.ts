@@ -7,7 +7,9 @@ const LONGEST = [
   'faults/outage',
   'faults/network',
   'service/join-machine',
+  'web/dashboard-views',
   'web/device-page',
+  'web/device-page-content',
   'agent/connectors/gateway-connector',
   'faults/resources',
 ];
