@@ -83,7 +83,8 @@ export class LiveRequests {
     if (!this.options.json && !this.options.body) print(requestHead());
   }
 
-  async #show({ inspection, requests = [], skipped }: RequestsChange): Promise<void> {
+  async #show({ inspection, requests = [], removed = [], skipped }: RequestsChange): Promise<void> {
+    for (const id of removed) this.#done.delete(id);
     if (inspection?.state === 'off') await this.#switchOn();
     // Oldest first.
     for (const request of [...requests].reverse()) await this.#showOne(request);

@@ -4,15 +4,15 @@ import type { Clock } from '../../../lib/time/clock.ts';
 import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
 import type { Exchange } from '../../inspector/exchange.ts';
 import type { Inspector } from '../../inspector/inspector.ts';
-import type { InspectionReport, RequestsChange, RequestsSnapshot } from './inspection-reports.ts';
+import type { RequestsChange, RequestsSnapshot } from './inspection-reports.ts';
 import { presentInspection, presentSummary } from './present-exchange.ts';
 
 interface Viewer {
   tunnelId: string;
   reveal: boolean;
   changed: Set<Exchange>;
-  /** What tells of the inspection that it has. */
-  inspection: string;
+  /** The end of the inspection that it knows. */
+  until: string | null;
   lastEvent: number;
 }
 
@@ -46,7 +46,7 @@ export class RequestsFeed {
       tunnelId,
       reveal,
       changed: new Set(),
-      inspection: essence(inspection),
+      until: inspection.until,
       lastEvent: this.clock.now(),
     };
     const requests = store.list(tunnelId).slice(0, MAX_IN_SNAPSHOT);
@@ -91,10 +91,10 @@ export class RequestsFeed {
 
   #changeFor(viewer: Viewer): RequestsChange {
     const { tunnelId, reveal } = viewer;
+    const until = this.inspector.until(tunnelId)?.toISOString() ?? null;
+    if (viewer.changed.size === 0 && until === viewer.until) return {};
+    viewer.until = until;
     const inspection = presentInspection(tunnelId, this.inspector);
-    const isOther = essence(inspection) !== viewer.inspection;
-    viewer.inspection = essence(inspection);
-    if (viewer.changed.size === 0) return isOther ? { inspection } : {};
     const changed = [...viewer.changed].sort((a, b) => b.id - a.id);
     viewer.changed.clear();
     const held = changed.filter(({ isHeld }) => isHeld);
@@ -109,9 +109,4 @@ export class RequestsFeed {
       ...(skipped > 0 && { skipped }),
     };
   }
-}
-
-/** What is news by itself; numbers come with the requests that change them. */
-function essence({ state, until }: InspectionReport): string {
-  return `${state} ${until}`;
 }
