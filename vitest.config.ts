@@ -24,6 +24,7 @@ const UNIT = [
     'management',
     'settings',
     'traffic-policy',
+    'web/device',
   ]),
 ];
 /** Slower ones, or with programs of their own, that leave nothing behind in the process either. */

@@ -3,6 +3,7 @@ import type { JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
 import type { BodyReport } from '../../../agent/api/inspection/inspection-reports.ts';
 import { byteSize } from '../../ui/byte-size.ts';
+import { indentedJson } from './indented-json.ts';
 import { inspector } from './strings.ts';
 
 const text = inspector.body;
@@ -47,7 +48,7 @@ function Content({ body, href }: { body: BodyReport; href: string }): JSX.Elemen
 
 function LongText({ content }: { content: string }): JSX.Element {
   const isWhole = useSignal(false);
-  const pretty = useMemo(() => indented(content), [content]);
+  const pretty = useMemo(() => indentedJson(content), [content]);
   const isLong = pretty.length > MAX_SHOWN && !isWhole.value;
   return (
     <>
@@ -67,18 +68,6 @@ function LongText({ content }: { content: string }): JSX.Element {
       )}
     </>
   );
-}
-
-/** JSON indented; any other text as it is. */
-export function indented(content: string): string {
-  if (!/^\s*[[{]/.test(content)) return content;
-  try {
-    const value: unknown = JSON.parse(content);
-    // Numbers that JavaScript cannot hold would show another value.
-    return /\d{16}/.test(content) ? content : JSON.stringify(value, null, 2);
-  } catch {
-    return content;
-  }
 }
 
 function FormTable({ content }: { content: string }): JSX.Element {

@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { expect, it } from 'vitest';
-import type { RequestDetail } from '../../src/agent/api/inspection/inspection-reports.ts';
-import { toCurl } from '../../src/web/device/inspector/curl.ts';
+import type { RequestDetail } from '../../../../src/agent/api/inspection/inspection-reports.ts';
+import { toCurl } from '../../../../src/web/device/inspector/curl.ts';
 
 const URL = 'https://cam.example.com/';
 
