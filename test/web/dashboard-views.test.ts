@@ -1,5 +1,5 @@
 import type { Browser, Page } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { launchBrowser, NO_CHROMIUM, seriousProblems } from '../support/browser.ts';
 import { type Filled, fillStore, openDashboard } from '../support/dashboard.ts';
 import { agentSession, getPublic, startTestGateway, type TestGateway } from '../support/gateway.ts';
@@ -16,13 +16,15 @@ describe('the views of the dashboard', unless(NO_CHROMIUM), () => {
   let filled: Filled;
 
   beforeAll(async () => {
-    [browser, gateway] = await Promise.all([launchBrowser(), startTestGateway()]);
-    filled = await fillStore(gateway.store, HOSTILE);
+    browser = await launchBrowser();
   }, 120_000);
-  afterAll(async () => {
-    await browser.close();
-    await gateway.close();
+  afterAll(() => browser.close());
+  // Each test has its own: some delete what others look for.
+  beforeEach(async () => {
+    gateway = await startTestGateway();
+    filled = await fillStore(gateway.store, HOSTILE);
   });
+  afterEach(() => gateway.close());
 
   const goTo = (page: Page, view: string) => page.goto(`${gateway.apiUrl}/#/${view}`);
   const button = (page: Page, name: string) => page.getByRole('button', { name, exact: true });
