@@ -60,7 +60,7 @@ export async function benchTraffic(): Promise<void> {
     { label: 'gateway apart, http', ...byHttp, name: 'plain.localhost', on: { gateway, connector: sdk } },
     { label: 'gateway apart, https', ...byHttps, name: 'plain.localhost', on: { gateway, connector: sdk } },
     {
-      label: 'the same, native agent',
+      label: 'gateway apart, https, native agent',
       ...byHttps,
       name: 'native.localhost',
       on: { gateway, connector: native.child },
