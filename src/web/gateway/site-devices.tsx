@@ -13,7 +13,7 @@ import { addSite as text } from './add-site-strings.ts';
 import type { FormValues, ShownOnce } from './form.ts';
 import { FormFieldInput } from './form-field-input.tsx';
 import { AGENTS_ADDRESS } from './sections/agents.tsx';
-import { INVITE_FIELDS, inviteBody, joinCommand } from './sections/enrolment-keys.tsx';
+import { INVITE_FIELDS, INVITE_VALUES, inviteBody, joinCommand } from './sections/enrolment-keys.tsx';
 import { api } from './session.ts';
 import { Step } from './site-step.tsx';
 import { gateway } from './strings.ts';
@@ -24,7 +24,7 @@ const WAYS = ['invite', 'authtoken'] as const;
 /** The last steps of adding a site: the permission for its devices, and what to do on them. */
 export function SiteDevices({ domain: { domain } }: { domain: ReservedDomain }): JSX.Element {
   const way = useSignal<Way>('invite');
-  const values = useSignal<FormValues>({ bot: domain.replace(/^\*\./, '') });
+  const values = useSignal<FormValues>({ ...INVITE_VALUES, bot: domain.replace(/^\*\./, '') });
   const problem = useSignal<ApiProblem | null>(null);
   const busy = useSignal(false);
   /** Kept for another attempt. */

@@ -12,6 +12,9 @@ const { none } = gateway.list;
 const urlOf = ({ url, hostport }: Endpoint): string => url ?? hostport ?? none;
 const reachOf = ({ bindings }: Endpoint): string => (bindings?.includes('internal') ? text.internal : text.public);
 
+/** The traffic of TLS edges counts for the tunnels behind them. */
+const isCounted = ({ type }: Endpoint): boolean => type !== 'edge';
+
 /** Public URLs that are online. */
 export const endpointsSection: Section<Endpoint> = {
   name: 'endpoints',
@@ -22,10 +25,11 @@ export const endpointsSection: Section<Endpoint> = {
   columns: [
     { head: text.url, cell: (endpoint) => <span class="url">{urlOf(endpoint)}</span> },
     { head: text.since, cell: ({ created_at }) => <For moment={created_at} /> },
-    { head: text.requests, cell: ({ id }) => <TrafficFigure endpoint={id} figure="requests" /> },
-    { head: text.errors, cell: ({ id }) => <TrafficFigure endpoint={id} figure="errors" /> },
-    { head: text.sent, cell: ({ id }) => <TrafficFigure endpoint={id} figure="sent" /> },
-    { head: text.received, cell: ({ id }) => <TrafficFigure endpoint={id} figure="received" /> },
+    ...(['requests', 'errors', 'sent', 'received'] as const).map((figure) => ({
+      head: text[figure],
+      cell: (endpoint: Endpoint) =>
+        isCounted(endpoint) ? <TrafficFigure endpoint={endpoint.id} figure={figure} /> : none,
+    })),
   ],
   searchText: ({ url, hostport, proto, principal, name, description, metadata }) =>
     [url, hostport, proto, principal?.id, name, description, metadata].join(' '),
@@ -43,6 +47,6 @@ export const endpointsSection: Section<Endpoint> = {
     { label: text.pooled, value: endpoint.pooling_enabled ? text.yes : text.no },
     ...commonFacts(endpoint),
   ],
-  more: ({ id }) => <TrafficFigures endpoint={id} />,
+  more: (endpoint) => (isCounted(endpoint) ? <TrafficFigures endpoint={endpoint.id} /> : null),
   actions: () => [],
 };

@@ -29,6 +29,9 @@ export const INVITE_FIELDS: readonly FormField[] = [
   },
 ];
 
+/** What they show at first: as `device-agent gateway invite` does, one device within a week. */
+export const INVITE_VALUES: FormValues = { max_uses: '1', days: '7' };
+
 /** The body that creates an invite. */
 export function inviteBody({ site = '', max_uses = '', days = '', approval, ...values }: FormValues): object {
   const end = Date.now() + Number(days) * DAY_MS;
@@ -79,6 +82,7 @@ export const invitesSection: Section<EnrolmentKey> = {
       ...INVITE_FIELDS,
       ...ANNOTATION_FIELDS.slice(0, 1),
     ],
+    values: INVITE_VALUES,
     body: inviteBody,
     once: joinCommand,
   },
