@@ -12,6 +12,7 @@ import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { chromium } from 'playwright-core';
 import { buildIfStale } from './build.js';
+import { dashboardPictures } from './dashboard-screenshots.js';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const OUTPUT = join(ROOT, 'build/screenshots');
@@ -159,6 +160,7 @@ async function main() {
       proxy.restore();
     });
     proxy.close();
+    await dashboardPictures({ picture, forDocs }, port);
   } finally {
     await Promise.all([agent.stop(), closed.stop(), browser.close()]);
     upstream.close();
@@ -304,7 +306,12 @@ async function inspector(url) {
  */
 async function forDocs(name, url, act) {
   for (const colorScheme of /** @type {const} */ (['light', 'dark'])) {
-    const options = { viewport: { width: 1000, height: 760 }, deviceScaleFactor: 1.5, colorScheme };
+    const options = {
+      viewport: { width: 1000, height: 760 },
+      deviceScaleFactor: 1.5,
+      colorScheme,
+      ignoreHTTPSErrors: true,
+    };
     const context = await browser.newContext({ ...options, reducedMotion: 'reduce' });
     const page = await context.newPage();
     await page.goto(url);
