@@ -29,6 +29,7 @@ import {
 } from './tunnel.ts';
 import { changeTunnel } from './tunnel-change.ts';
 import { TunnelList, type TunnelView } from './tunnel-list.ts';
+import { TunnelLog } from './tunnel-log.ts';
 import { type OpenTunnel, TunnelOpener } from './tunnel-opener.ts';
 import { TunnelReports } from './tunnel-reports.ts';
 import { specOfRequest, specOfTunnel, type TunnelSpec } from './tunnel-spec.ts';
@@ -58,8 +59,6 @@ export interface TunnelManagerOptions {
 
 /** Endpoints bound concurrently once a session is online. */
 const MAX_BINDING = 16;
-/** With more tunnels, a start logs only how many are online: log writes wear out SD cards. */
-const MAX_NAMED_AT_START = 20;
 
 /** The tunnels of this agent: creates and removes them, and keeps the others online. */
 export class TunnelManager {
@@ -72,14 +71,14 @@ export class TunnelManager {
   readonly #changing = new Set<string>();
   readonly #limiter = new Limiter(MAX_BINDING);
   readonly #opener: TunnelOpener;
+  readonly #log: TunnelLog;
   #stopped = false;
-  /** Tunnels that have been online since the start of the agent, and the number of the session in which they were last. */
-  readonly #seenOnline = new WeakMap<TunnelSupervisor, number>();
   /** When the session came online; null once all tunnels have settled. */
   #settlingSince: number | null = null;
 
   constructor(private readonly options: TunnelManagerOptions) {
-    const { connector, dialer, defaultPolicies, reservedDomains } = options;
+    const { connector, dialer, defaultPolicies, reservedDomains, log } = options;
+    this.#log = new TunnelLog(connector, log);
     this.#list = new TunnelList(reservedDomains);
     this.reports = new TunnelReports(dialer.healths);
     this.policies = new PoliciesInForce({
@@ -339,14 +338,14 @@ export class TunnelManager {
     this.#list.add(supervisor);
     traffic.url = () => supervisor.url;
     this.reports.watch(tunnel, traffic);
-    if (open !== null) this.#seenOnline.set(supervisor, this.options.connector.status.reconnects);
+    if (open !== null) this.#log.noteOnline(supervisor);
     supervisor.start(open);
     return supervisor;
   }
 
   #supervisorChanged(supervisor: TunnelSupervisor, before: TunnelState): void {
     this.#list.changed(supervisor, before);
-    this.#logChange(supervisor, before);
+    this.#log.changed(supervisor, before, this.#list.size);
     const { connecting, offline, online, failed } = this.#list.counts;
     if (this.#settlingSince === null || connecting + offline > 0) return;
     const after_ms = Math.round(this.options.clock.now() - this.#settlingSince);
@@ -355,27 +354,6 @@ export class TunnelManager {
     if (failed === 0) log.info({ online, failed, after_ms }, 'tunnels online');
     else log.warn({ online, failed, after_ms }, 'some tunnels are not online');
     if (failed > 0) offerToMove(this.list(), log);
-  }
-
-  /** Logs what concerns one tunnel; the loss and the return of a session concern all. */
-  #logChange(supervisor: TunnelSupervisor, before: TunnelState): void {
-    const { connector, log } = this.options;
-    const { url, tunnel, status } = supervisor;
-    const isOnline = status.state === 'online';
-    if (isOnline === (before === 'online')) return;
-    if (isOnline) {
-      const isFirst = !this.#seenOnline.has(supervisor) && this.#list.size <= MAX_NAMED_AT_START;
-      this.#seenOnline.set(supervisor, connector.status.reconnects);
-      if (isFirst || before === 'failed') log.info({ url, upstream: tunnel.forwards_to }, 'tunnel online');
-      return;
-    }
-    const session = this.#seenOnline.get(supervisor);
-    // The end of a session reaches its tunnels first, and the connector's status within the same turn of the event loop.
-    setImmediate(() => {
-      const { state, reconnects } = connector.status;
-      if (state !== 'online' || reconnects !== session) return;
-      log.info({ url, reason: status.lastError?.message }, 'tunnel offline');
-    });
   }
 }
 

@@ -1,0 +1,49 @@
+import type { Log } from '../../lib/log/log.ts';
+import type { Connector } from '../connectors/connector.ts';
+import type { TunnelState } from './tunnel.ts';
+import type { TunnelSupervisor } from './tunnel-supervisor.ts';
+
+/** With more tunnels, a start logs only how many are online: log writes wear out SD cards. */
+const MAX_NAMED_AT_START = 20;
+
+/** Logs what concerns one tunnel; the loss and the return of a session concern all, and have lines of their own. */
+export class TunnelLog {
+  /** Tunnels that have been online since the start of the agent, and the number of the session in which they were last. */
+  readonly #seenOnline = new WeakMap<TunnelSupervisor, number>();
+
+  constructor(
+    private readonly connector: Pick<Connector, 'status'>,
+    private readonly log: Log,
+  ) {}
+
+  /** The tunnel is online, which needs no line: its creator knows. */
+  noteOnline(supervisor: TunnelSupervisor): void {
+    this.#seenOnline.set(supervisor, this.connector.status.reconnects);
+  }
+
+  /**
+   * Logs that a tunnel came online or went offline.
+   *
+   * @param before its state before the change
+   * @param count of all tunnels
+   */
+  changed(supervisor: TunnelSupervisor, before: TunnelState, count: number): void {
+    const { connector, log } = this;
+    const { url, tunnel, status } = supervisor;
+    const isOnline = status.state === 'online';
+    if (isOnline === (before === 'online')) return;
+    if (isOnline) {
+      const isFirst = !this.#seenOnline.has(supervisor) && count <= MAX_NAMED_AT_START;
+      this.noteOnline(supervisor);
+      if (isFirst || before === 'failed') log.info({ url, upstream: tunnel.forwards_to }, 'tunnel online');
+      return;
+    }
+    const session = this.#seenOnline.get(supervisor);
+    // The end of a session reaches its tunnels first, and the connector's status within the same turn of the event loop.
+    setImmediate(() => {
+      const { state, reconnects } = connector.status;
+      if (state !== 'online' || reconnects !== session) return;
+      log.info({ url, reason: status.lastError?.message }, 'tunnel offline');
+    });
+  }
+}
