@@ -164,7 +164,7 @@ describe('invalid settings end the agent with exit code 2', () => {
 /** Runs a program in a terminal; SIGTERM first fills the terminal. Exits with the program's exit code. */
 const STALLED_TERMINAL = `
   mkfifo log; exec 3<>log
-  script -qc "tty > tty; timeout 30 $0 $* & echo \\$! > pid; wait \\$!; echo \\$? > code" -- /dev/null > log &
+  script -qc "tty > tty; timeout --foreground 30 $0 $* & echo \\$! > pid; wait \\$!; echo \\$? > code" -- /dev/null > log &
   fill() { dd if=/dev/zero of=$1 oflag=nonblock 2> /dev/null; }
   trap 'fill log; fill $(cat tty); kill $(cat pid)' TERM
   until [ -s code ]; do sleep 0.05; done

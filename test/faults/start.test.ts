@@ -59,7 +59,7 @@ describe.concurrent('an agent that starts', () => {
       await scene.restartGateway();
       scene.writeAuthtoken(revoked);
       await expect.poll(async () => (await fetch(`${api}/status`)).text()).toContain('ERR_NGROK_107');
-      expect((await state(api, 'tunnel-0')).status).toBe('offline');
+      await expect.poll(async () => (await state(api, 'tunnel-0')).status).toBe('offline');
       expect(JSON.stringify(agent.lines)).not.toContain(revoked);
       scene.writeAuthtoken();
       // After a refusal, the agent retries with backoff, at most 30 s apart.
