@@ -34,8 +34,15 @@ export async function openPage(
   options: BrowserContextOptions = {},
 ): Promise<WatchedPage> {
   const context = await browser.newContext({ ignoreHTTPSErrors: true, reducedMotion: 'reduce', ...options });
-  onTestFinished(() => context.close());
   const page = await context.newPage();
+  const requests: string[] = [];
+  onTestFinished(async ({ task }) => {
+    if (task.result?.state === 'fail') {
+      const text = await page.evaluate('document.body.innerText').catch(String);
+      process.stderr.write(`${page.url()} shows:\n${text}\n\nits requests:\n${requests.join('\n')}\n`);
+    }
+    await context.close();
+  });
   const troubles: string[] = [];
   page.on('pageerror', (error) => troubles.push(`uncaught: ${error.message}`));
   page.on('dialog', (dialog) => {
@@ -49,6 +56,12 @@ export async function openPage(
     const { host, protocol } = new URL(request.url());
     if (protocol.startsWith('http') && host !== new URL(url).host) troubles.push(`request to ${host}`);
   });
+  page.on('response', (response) =>
+    requests.push(`${response.status()} ${response.request().method()} ${response.url()}`),
+  );
+  page.on('requestfailed', (request) =>
+    requests.push(`${request.failure()?.errorText} ${request.method()} ${request.url()}`),
+  );
   page.setDefaultTimeout(45_000);
   await page.goto(url);
   return { page, troubles };
