@@ -34,7 +34,11 @@ describe("the gateway's dashboard", unless(NO_CHROMIUM), () => {
     const env = { GATEWAY_DOMAIN: 'gateway.localhost', GATEWAY_HTTPS_PORT: String(gateway.httpsPort) };
     const { stdout } = await deviceAgent(['gateway', 'dashboard', '--json'], folder, env);
     const { link, url } = JSON.parse(stdout) as { link: string; url: string };
-    const { page, troubles } = await openPage(browser, link, { viewport: PHONE });
+    const { page, troubles } = await openPage(browser, url, { viewport: PHONE });
+    await page.getByRole('button', { name: 'Sign in' }).waitFor();
+    // A phone that changes networks right now.
+    await page.route('**/dashboard/session', (route) => route.abort(), { times: 1 });
+    await page.goto(link);
     await page.getByText('No problems found').waitFor();
     // The code is in neither address nor history.
     expect(page.url()).toBe(`${url}/`);

@@ -74,5 +74,10 @@ export class BrowserSession<Access extends object> {
     // Out of the address and the history at once, so that nobody reads it there.
     window.history.replaceState(null, '', window.location.pathname);
     await this.signIn({ code });
+    // A phone that changes networks: nobody could repeat it, as the code is gone from the address.
+    while (this.#problem.value?.status === 0) {
+      await new Promise((resolve) => window.setTimeout(resolve, RETRY_MS));
+      await this.signIn({ code });
+    }
   }
 }
