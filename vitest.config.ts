@@ -55,6 +55,11 @@ const SHARED = [
   'test/gateway/edge/{proxy/http-proxy,tls/tls-mux,upstreams/http2-upstream}.test.ts',
 ];
 
+/** Tests in Chromium, which ends its connections whenever a network card of this machine comes or goes. */
+const PAGES = ['test/web/*.test.ts'];
+/** Network faults need such cards, so they run afterwards. */
+const AFTER_PAGES = { groupOrder: 1 };
+
 /** What runs with the native connector too, in short; `TEST_CONNECTOR=native` runs any test with it. */
 const NATIVE = ['test/agent/{agent,own-gateway,stream-tunnels}.test.ts', 'test/faults/{network,start,stop}.test.ts'];
 
@@ -85,7 +90,21 @@ export default defineConfig({
       { extends: true, test: { name: 'unit', include: UNIT, exclude: SHARED, isolate: false, pool: 'threads' } },
       {
         extends: true,
-        test: { name: 'shared', include: SHARED, isolate: false, setupFiles: 'test/support/end-left-processes.ts' },
+        test: {
+          name: 'pages',
+          include: PAGES,
+          setupFiles: 'test/support/end-left-processes.ts',
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: 'shared',
+          include: SHARED,
+          isolate: false,
+          setupFiles: 'test/support/end-left-processes.ts',
+          sequence: AFTER_PAGES,
+        },
       },
       // Each file gets a process of its own: the native SDK keeps process-wide state.
       {
@@ -94,7 +113,8 @@ export default defineConfig({
           name: 'system',
           setupFiles: 'test/support/end-left-processes.ts',
           include: ['test/**/*.test.ts'],
-          exclude: [...configDefaults.exclude, ...UNIT, ...SHARED],
+          exclude: [...configDefaults.exclude, ...UNIT, ...PAGES, ...SHARED],
+          sequence: AFTER_PAGES,
         },
       },
       {
@@ -104,6 +124,7 @@ export default defineConfig({
           include: NATIVE,
           setupFiles: 'test/support/end-left-processes.ts',
           env: { TEST_CONNECTOR: 'native' },
+          sequence: AFTER_PAGES,
         },
       },
     ],
