@@ -78,6 +78,12 @@ it('two devices join with one code and serve clients at names of their own', asy
     ['.env', 'data/enrolment.json'].map((name) => statSync(join(place, name)).mode),
   );
   expect(modes.map((mode) => mode & 0o777)).toEqual([0o600, 0o600, 0o600, 0o600]);
+  // With the code, a stolen device could let others join.
+  for (const { place } of devices) {
+    expect(
+      readFileSync(join(place, 'data/enrolment.json'), 'utf8') + readFileSync(join(place, '.env'), 'utf8'),
+    ).not.toContain(code);
+  }
 });
 
 it('a device may use the tcp ports of its code, and no others', async () => {

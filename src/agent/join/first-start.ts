@@ -8,7 +8,7 @@ import { BOOT_FILE, type FirstStartSettings } from '../../settings/first-start-s
 import { ENROLMENT_FILE, JOINED_SETTINGS } from '../../settings/setting-sources.ts';
 import { openDataFolder } from '../folders/data-folder.ts';
 import type { EnrolOptions } from './enrol.ts';
-import { installationFor, readInstallation } from './installation.ts';
+import { hasJoined, readInstallation } from './installation.ts';
 import { type JoinFiles, joinSite } from './join-site.ts';
 import { machineId } from './machine.ts';
 
@@ -22,9 +22,7 @@ export async function joinAtFirstStart(start: FirstStartSettings, log: Log, boot
   const code = start.code ?? codeOf(bootFile, log);
   if (code === null) return;
   const files = filesIn(start.dataDir);
-  const before = await readInstallation(files.installation);
-  const isJoined = before !== null && before.device !== null && before.code === code;
-  if (isJoined && installationFor(code, before, machineId()).install_key === before.install_key) return;
+  if (hasJoined(await readInstallation(files.installation), code, machineId())) return;
   // Two processes that start at once must not both make a key.
   const folder = await openDataFolder(start.dataDir);
   try {

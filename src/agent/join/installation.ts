@@ -1,17 +1,18 @@
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { z } from 'zod';
 import { hasErrno, OperatorError } from '../../lib/errors.ts';
 import { createFolder } from '../../lib/files/create-folder.ts';
 import { explainUnreadable, writeDurably } from '../../lib/files/durable-write.ts';
-import { parseJoinCode } from '../../management/join-code.ts';
+import { formatJoinCode, parseJoinCode } from '../../management/join-code.ts';
 
 const Installation = z.object({
   /** Proves to the gateway that this is the same device. */
   install_key: z.string(),
   /** See `machineId`; null: unknown. */
   machine: z.string().nullable(),
+  /** Once joined, {@link withoutSecret}. */
   code: z.string(),
   /** What it is at its site; null before its settings are written. */
   device: z.object({ id: z.string(), name: z.string(), site: z.string(), domain: z.string() }).nullable(),
@@ -62,6 +63,20 @@ export function installationFor(code: string, before: Installation | null, machi
     return { ...before, code, machine: machine ?? before.machine };
   }
   return { install_key: randomBytes(32).toString('base64url'), machine, code, device: null };
+}
+
+/** The code for the same gateway with a digest in place of its secret, with which a stolen device could let others join. */
+export function withoutSecret(code: string): string {
+  const parsed = parseJoinCode(code);
+  if (parsed === null) return code;
+  return formatJoinCode({ ...parsed, secret: createHash('sha256').update(parsed.secret).digest('base64url') });
+}
+
+/** Whether this machine has joined with this code. */
+export function hasJoined(installation: Installation | null, code: string, machine: string | null): boolean {
+  if (installation?.device == null) return false;
+  const isUsed = installation.code === withoutSecret(code) || installation.code === code;
+  return isUsed && installationFor(code, installation, machine).install_key === installation.install_key;
 }
 
 function isSameGateway(one: string, other: string): boolean {

@@ -4,7 +4,13 @@ import { hasErrno } from '../../lib/errors.ts';
 import { createFolder } from '../../lib/files/create-folder.ts';
 import { explainUnreadable, writeDurably } from '../../lib/files/durable-write.ts';
 import { type Enrolled, type EnrolOptions, enrol } from './enrol.ts';
-import { type Installation, installationFor, readInstallation, writeInstallation } from './installation.ts';
+import {
+  type Installation,
+  installationFor,
+  readInstallation,
+  withoutSecret,
+  writeInstallation,
+} from './installation.ts';
 import { withSettings } from './join-settings.ts';
 import { machineId } from './machine.ts';
 
@@ -39,7 +45,7 @@ export async function joinSite(code: string, files: JoinFiles, options: EnrolOpt
   await writeSettings(files, enrolled);
   const { device_id: id, name, site, domain } = enrolled.enrolment;
   const device = { id, name, site, domain };
-  await writeInstallation(files.installation, { ...installation, device });
+  await writeInstallation(files.installation, { ...installation, code: withoutSecret(code), device });
   return device;
 }
 

@@ -1,9 +1,15 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { installationFor, readInstallation, writeInstallation } from '../../../src/agent/join/installation.ts';
+import {
+  hasJoined,
+  installationFor,
+  readInstallation,
+  withoutSecret,
+  writeInstallation,
+} from '../../../src/agent/join/installation.ts';
 import { machineId } from '../../../src/agent/join/machine.ts';
-import { formatJoinCode } from '../../../src/management/join-code.ts';
+import { formatJoinCode, parseJoinCode } from '../../../src/management/join-code.ts';
 import { temporaryFolder } from '../../support/temporary-folder.ts';
 
 const code = (origin: string, secret = 'a_b') =>
@@ -23,6 +29,27 @@ it('a copy of the card in another machine, and another gateway, get a key of the
   const first = installationFor(HERE, null, 'machine');
   expect(installationFor(HERE, first, 'another machine').install_key).not.toBe(first.install_key);
   expect(installationFor(code('https://api.other.com'), first, 'machine').install_key).not.toBe(first.install_key);
+});
+
+it('a joined device has forgotten the secret of its code, but knows the code and its gateway again', () => {
+  const spent = withoutSecret(HERE);
+  expect(parseJoinCode(spent)).toMatchObject({ origin: 'https://api.example.com', pin: Buffer.alloc(32, 1) });
+  expect(parseJoinCode(spent)?.secret).not.toContain('a_b');
+  const device = {
+    id: 'dv_1',
+    name: 'cabinet-7',
+    site: 'sitea.example.com',
+    domain: 'agent-cabinet-7.sitea.example.com',
+  };
+  const first = { ...installationFor(HERE, null, 'machine'), code: spent };
+  const joined = { ...first, device };
+  expect(hasJoined(joined, HERE, 'machine')).toBe(true);
+  // Written by an earlier version.
+  expect(hasJoined({ ...joined, code: HERE }, HERE, 'machine')).toBe(true);
+  expect(hasJoined(joined, code('https://api.example.com', 'c_d'), 'machine')).toBe(false);
+  expect(hasJoined(joined, HERE, 'another machine')).toBe(false);
+  expect(hasJoined(first, HERE, 'machine')).toBe(false);
+  expect(installationFor(HERE, joined, 'machine')).toEqual({ ...joined, code: HERE });
 });
 
 it('a damaged file is reported, not replaced: the device would become another one', async () => {
