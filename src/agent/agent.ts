@@ -134,7 +134,7 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
   const guard = new UpstreamGuard(settings.allowUpstreams);
   const addresses: Record<string, string> = {};
   const start: Start = { settings, guard, addresses, log, clock, cleanup };
-  const { connector, setGatewayLogLevel } = createConnector(start);
+  const { connector, setGatewayLogLevel, trafficAt } = createConnector(start);
 
   const own =
     api.domain === null
@@ -165,6 +165,7 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
       await applyDeclaredTunnels(store, { folder: tunnelsDir, rules: { defaultPolicies, reservedDomains }, log });
     },
     requestLog: requestLog && ((url) => requestLog.connection(url)),
+    trafficAt,
     removed: (id) => inspector.forget(id),
     site: settings.site,
     log,
@@ -264,11 +265,13 @@ async function openFolders(dataDir: string, log: Log, cleanup: CleanupStack): Pr
 function createConnector({ settings, guard, addresses, log, clock, cleanup }: Start) {
   const { gateway, dataDir, verifyUpstreamTls } = settings;
   let uplink: Promise<GatewayUplink> | null = null;
+  let opened: GatewayUplink | null = null;
   // `started` rejects with the reason when it cannot be opened.
   cleanup.add(async () => (await uplink?.catch(() => null))?.stop());
   const open = async () => {
     uplink = openUplink(gateway, dataDir, log);
-    const { addresses: gatewayAddresses, describePort, ...target } = await uplink;
+    opened = await uplink;
+    const { addresses: gatewayAddresses, describePort, ...target } = opened;
     Object.assign(addresses, gatewayAddresses);
     guard.protectOwnPorts(describePort);
     const options = { ...target, verifyUpstreamTls, version: VERSION, log, clock };
@@ -278,7 +281,11 @@ function createConnector({ settings, guard, addresses, log, clock, cleanup }: St
   };
   const connector = new GatewayConnector({ gateway: gatewayName(gateway), openLink: open, clock, log });
   cleanup.add(() => connector.stop());
-  return { connector, setGatewayLogLevel: async (level: LogLevel) => (await uplink)?.setLogLevel(level) };
+  return {
+    connector,
+    setGatewayLogLevel: async (level: LogLevel) => (await uplink)?.setLogLevel(level),
+    trafficAt: (url: string) => opened?.trafficAt(url) ?? null,
+  };
 }
 
 /** Serves the API on this device, and behind the agent's own endpoint if it has a domain. */

@@ -7,6 +7,7 @@ import { startError } from '../lib/process/start-error.ts';
 import type { GatewaySettings } from '../settings/agent-settings.ts';
 import { CLOUD_ADDRESS, parseGatewayAddress } from './connectors/gateway-address.ts';
 import type { GatewayLinkOptions } from './connectors/gateway-link.ts';
+import type { Traffic } from './upstreams/traffic-counters.ts';
 
 /** What sessions need to know of their gateway, embedded or not. */
 export interface GatewayUplink
@@ -15,6 +16,8 @@ export interface GatewayUplink
   addresses: Record<string, string>;
   setLogLevel(level: LogLevel): void;
   describePort(port: number): string | undefined;
+  /** What the gateway has counted at the URL of a tunnel; null: unknown. */
+  trafficAt(url: string): Traffic | null;
   stop(): Promise<void>;
 }
 
@@ -43,6 +46,7 @@ export async function openUplink(gateway: GatewaySettings, dataDir: string, log:
     addresses: {},
     setLogLevel: () => {},
     describePort: () => undefined,
+    trafficAt: () => null,
     stop: async () => {},
   };
 }
@@ -99,6 +103,26 @@ async function openEmbeddedGateway(
       const what = ports.get(port) ?? (gateway.endpoints.onTcpPort(port) && 'port of a tcp tunnel');
       return what && `the embedded gateway's ${what}${LOOP}`;
     },
+    trafficAt: (url) => {
+      const [endpoint] = gateway.endpoints.atUrl(url);
+      return endpoint ? trafficOf(endpoint.traffic) : null;
+    },
     stop: () => gateway.close(),
+  };
+}
+
+/** What an embedded gateway has counted. */
+function trafficOf({
+  requests,
+  received,
+  sent,
+  lastAt,
+}: Record<'requests' | 'received' | 'sent' | 'lastAt', number>): Traffic {
+  return {
+    connections: null,
+    requests,
+    bytesIn: received,
+    bytesOut: sent,
+    lastAt: lastAt === 0 ? null : new Date(lastAt),
   };
 }

@@ -1,7 +1,9 @@
 import { readFileSync } from 'node:fs';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { ManagementClient } from '../../src/management/client.ts';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
+import { getPublic } from '../support/gateway.ts';
+import { startHttpService } from '../support/http-service.ts';
 import { makeFolder } from '../support/temporary-folder.ts';
 
 /** The embedded gateway equals the standalone one, including accounts and API. */
@@ -10,6 +12,7 @@ describe('the embedded gateway', () => {
   let agent: AgentProcess;
   let apiKey: string | undefined;
   let client: ManagementClient;
+  let ca: string;
 
   const start = async () => {
     agent = AgentProcess.start(folder);
@@ -17,7 +20,7 @@ describe('the embedded gateway', () => {
     apiKey ??= (await deviceAgent(['gateway', 'api-key', 'create'], folder)).stdout.trim();
     const status = await (await fetch(`${api}/status`)).json();
     const { gateway_api: baseUrl, gateway_ca: caFile } = (status as { addresses: Record<string, string> }).addresses;
-    const ca = readFileSync(String(caFile), 'utf8');
+    ca = readFileSync(String(caFile), 'utf8');
     client = new ManagementClient({ baseUrl: String(baseUrl), apiKey, ca });
   };
 
@@ -53,6 +56,28 @@ describe('the embedded gateway', () => {
     expect(await post()).toMatchObject({ error_code: 'ERR_NGROK_319' });
     await client.reservedDomains.create({ domain: '*.example.com' });
     expect(await post()).toMatchObject({ domain: 'cam.example.com' });
+  });
+
+  it('counts what the SDK carries past the agent', async () => {
+    const upstream = await startHttpService((_, res) => void res.end('hello'));
+    onTestFinished(() => upstream.close());
+    const api = await agent.api();
+    const body = JSON.stringify({ protocol: 'http', forwards_to: upstream.url });
+    const headers = { 'content-type': 'application/json' };
+    const { url } = (await (await fetch(`${api}/tunnels`, { method: 'POST', headers, body })).json()) as {
+      url: string;
+    };
+    const tunnel = `${api}/tunnels/${new URL(url).hostname.split('.')[0]}`;
+    const traffic = async () => ((await (await fetch(tunnel)).json()) as { traffic: unknown }).traffic;
+    expect(await traffic()).toMatchObject({ requests: 0, last_at: null });
+    const port = Number(new URL(url).port);
+    const began = new Date().toISOString();
+    expect((await getPublic({ httpsPort: port, sessionCa: ca }, url)).body).toBe('hello');
+    const counted = (await traffic()) as Record<'bytes_in' | 'bytes_out', number> & { last_at: string };
+    expect(counted).toMatchObject({ requests: 1 });
+    expect(Math.min(counted.bytes_in, counted.bytes_out)).toBeGreaterThan(50);
+    expect(counted.last_at >= began).toBe(true);
+    await fetch(tunnel, { method: 'DELETE' });
   });
 
   it('keeps its bot user across a restart, and replaces the authtoken', async () => {

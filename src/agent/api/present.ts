@@ -28,10 +28,13 @@ const UpstreamReport = z.object({
 
 const Count = z.int().nonnegative();
 
-/** Since the start of the agent; null when connections bypass it, as those of the SDK to addresses and localhost do. */
+/**
+ * Since the start of the agent. Null when connections bypass it, as those of the SDK to addresses and localhost do, unless
+ * the embedded gateway counts them, since the tunnel came online.
+ */
 const TrafficReport = z
   .object({
-    connections: Count,
+    connections: Count.nullable(),
     requests: Count,
     bytes_in: Count,
     bytes_out: Count,

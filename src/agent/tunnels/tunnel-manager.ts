@@ -7,6 +7,7 @@ import type { Connector } from '../connectors/connector.ts';
 import { AgentError, RETRY_AFTER_S } from '../errors/agent-error.ts';
 import {
   type StartRequestLog,
+  type Traffic,
   type TrafficCapture,
   TrafficCounters,
   TrafficTotals,
@@ -49,6 +50,8 @@ export interface TunnelManagerOptions {
   declare?: (store: TunnelStore) => Promise<void>;
   /** Null or omitted: requests are not logged. */
   requestLog?: StartRequestLog | null;
+  /** What the gateway has counted at a URL; null: unknown. Omitted: the gateway does not tell. */
+  trafficAt?: (url: string) => Traffic | null;
   /** Called with the id of a tunnel that was deleted. */
   removed?: (id: string) => void;
   /** Where new tunnels without a full hostname get their names; omitted: the gateway chooses. */
@@ -80,7 +83,7 @@ export class TunnelManager {
     const { connector, dialer, defaultPolicies, reservedDomains, log } = options;
     this.#log = new TunnelLog(connector, log);
     this.#list = new TunnelList(reservedDomains);
-    this.reports = new TunnelReports(dialer.healths);
+    this.reports = new TunnelReports(dialer.healths, options.trafficAt ?? (() => null));
     this.policies = new PoliciesInForce({
       defaults: defaultPolicies,
       supervisors: () => this.#list.values(),

@@ -14,7 +14,11 @@ interface Watched {
 export class TunnelReports {
   readonly #watched = new Map<string, Watched>();
 
-  constructor(private readonly healths: UpstreamHealths) {}
+  /** @param trafficAt what the gateway has counted at a URL; null: unknown */
+  constructor(
+    private readonly healths: UpstreamHealths,
+    private readonly trafficAt: (url: string) => Traffic | null,
+  ) {}
 
   /** From now on, the tunnel's upstream is checked when it has no traffic. */
   watch({ id, forwards_to }: Tunnel, traffic: TrafficCounters): void {
@@ -41,9 +45,9 @@ export class TunnelReports {
     return this.healths.statusOf(tunnel.forwards_to);
   }
 
-  /** Null when connections bypass the agent. */
+  /** Null when connections bypass the agent, and the gateway does not tell. */
   traffic({ tunnel }: TunnelView): Traffic | null {
-    return this.#watched.get(tunnel.id)?.traffic.traffic ?? null;
+    return this.#watched.get(tunnel.id)?.traffic.traffic ?? this.trafficAt(tunnel.url);
   }
 
   /** What counts the traffic of a tunnel; null when there is no such tunnel. */

@@ -2,7 +2,8 @@ import { messageOf } from '../../lib/errors.ts';
 import type { ConnectionTraffic } from '../connectors/connector.ts';
 
 export interface Traffic {
-  readonly connections: number;
+  /** Null where the embedded gateway has counted, and not the agent. */
+  readonly connections: number | null;
   /** HTTP requests; of other protocols, connections. */
   readonly requests: number;
   /** Bytes from clients, and to clients. */

@@ -92,6 +92,17 @@ export class EndpointRegistry extends EventEmitter<EndpointEvents> implements En
     return other === null ? own : [...own, ...(this.#named[other].get(address.host)?.members ?? [])];
   }
 
+  /** The public endpoints at a URL, as {@link holders} of its address. */
+  atUrl(url: string): readonly OnlineEndpoint[] {
+    const { protocol, hostname: host, port } = new URL(url);
+    return this.holders({
+      protocol: protocol.slice(0, -1) as EndpointProtocol,
+      host,
+      port: Number(port),
+      internal: false,
+    });
+  }
+
   /** Puts an endpoint online. The caller has checked with {@link holders} that it can have its address. */
   add(endpoint: OnlineEndpoint): void {
     const [pools, key] = this.#place(endpoint);

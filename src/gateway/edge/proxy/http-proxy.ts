@@ -67,7 +67,7 @@ export class HttpProxy {
   }
 
   #process(request: EdgeRequest): void {
-    request.endpoint.traffic.requests += 1;
+    request.endpoint.traffic.countRequest();
     const outcome = request.endpoint.policy.onHttpRequest?.(request);
     if (outcome instanceof Promise) this.#awaitOutcome(outcome, request);
     else this.#applyOutcome(outcome, request);

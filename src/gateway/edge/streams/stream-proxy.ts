@@ -67,8 +67,8 @@ export class StreamProxy {
     { protocol, passthrough = false, through = [] }: StreamInfo,
   ): void {
     this.#options.counters.connected(client, passthrough || protocol === 'tls' ? 'tls' : 'tcp');
-    upstream.traffic.requests += 1;
-    for (const { traffic } of through) traffic.requests += 1;
+    upstream.traffic.countRequest();
+    for (const { traffic } of through) traffic.countRequest();
     // Until the upstream's stream is open; pipeBoth handles errors from then on.
     client.on('error', () => {});
     client.allowHalfOpen = true;
