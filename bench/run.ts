@@ -1,9 +1,10 @@
 /**
- * `npm run bench [-- traffic|device|management|soak|wan|wan-100…]`: prints the project's figures. Compare only ratios within
+ * `npm run bench [-- traffic|inspection|device|management|soak|wan|wan-100…]`: prints the project's figures. Compare only ratios within
  * one run.
  */
 import { cpus } from 'node:os';
 import { benchDevice } from './device.ts';
+import { benchInspection } from './inspection.ts';
 import { benchManagement } from './management.ts';
 import { benchSoak } from './soak.ts';
 import { benchTraffic } from './traffic.ts';
@@ -13,6 +14,7 @@ const wan = Object.entries(WAN_PROFILES).map(([name, link]) => [name, () => benc
 
 const BENCHES: Record<string, () => Promise<void>> = {
   traffic: benchTraffic,
+  inspection: benchInspection,
   device: benchDevice,
   management: benchManagement,
   soak: benchSoak,

@@ -1,4 +1,5 @@
 import { type CapturedMessage, Exchange, type ExchangeMessage } from './exchange.ts';
+import { PackedExchanges } from './packed-exchanges.ts';
 import type { RequestLine, StatusLine } from './parsing/message-head.ts';
 import type { PendingMemory } from './parsing/pending-bytes.ts';
 
@@ -8,17 +9,24 @@ export const MAX_HELD = 16 * 1024 * 1024;
 const MAX_PENDING = 4 * 1024 * 1024;
 /** What an exchange takes besides its heads and bodies, generously: objects, numbers, places in lists. */
 const EXCHANGE_OVERHEAD = 1_024;
+/** What a packed one takes besides its bytes. */
+const PACKED_OVERHEAD = 64;
 const MESSAGE_OVERHEAD = 256;
 const MAX_MESSAGES = 1_000;
 const MAX_MESSAGE_BYTES = 16 * 1024;
 
+/** Learns which exchange is new, has changed or was forgotten. */
+type Watcher = (tunnelId: string, id: number) => void;
 type NewMessage = Omit<ExchangeMessage, 'number' | 'at'>;
 
 /** The captured exchanges of all tunnels, in memory: the oldest give way to new ones. */
 export class CaptureStore implements PendingMemory {
-  /** By id, oldest first. */
-  readonly #exchanges = new Map<number, Exchange>();
-  readonly #watchers = new Set<(exchange: Exchange) => void>();
+  /** By id, oldest first; of those that are packed, the place. */
+  readonly #exchanges = new Map<number, Exchange | number>();
+  readonly #packed: PackedExchanges;
+  /** How many of each tunnel. */
+  readonly #counts = new Map<string, number>();
+  readonly #watchers = new Set<Watcher>();
   #lastId = 0;
   /** No exchange has a lower id. */
   #oldestId = 1;
@@ -26,11 +34,13 @@ export class CaptureStore implements PendingMemory {
   #pending = 0;
 
   /** @param maxBytes see {@link MAX_HELD}; less in tests */
-  constructor(private readonly maxBytes = MAX_HELD) {}
+  constructor(private readonly maxBytes = MAX_HELD) {
+    this.#packed = new PackedExchanges(maxBytes);
+  }
 
   /** Bytes held now. */
   get held(): number {
-    return this.#held + this.#pending;
+    return this.#held + this.#pending + this.#packed.size;
   }
 
   get max(): number {
@@ -47,6 +57,7 @@ export class CaptureStore implements PendingMemory {
   add(tunnelId: string, request: CapturedMessage<RequestLine>, replayOf: number | null): Exchange {
     const exchange = new Exchange(++this.#lastId, tunnelId, request, replayOf);
     this.#exchanges.set(exchange.id, exchange);
+    this.#counts.set(tunnelId, this.countOf(tunnelId) + 1);
     this.#count(exchange, EXCHANGE_OVERHEAD + request.head.length);
     this.changed(exchange);
     return exchange;
@@ -85,41 +96,62 @@ export class CaptureStore implements PendingMemory {
     this.#count(exchange, MESSAGE_OVERHEAD + data.length - freed);
   }
 
-  /** Tells those who watch that an exchange has changed. */
-  changed(exchange: Exchange): void {
-    if (this.#watchers.size === 0) return;
-    for (const watcher of this.#watchers) watcher(exchange);
+  /** Call this when the exchange has ended. Nothing may be taken for a complete one afterwards. */
+  ended(exchange: Exchange): void {
+    const place = exchange.isHeld ? this.#packed.pack(exchange) : null;
+    if (place !== null) {
+      this.#exchanges.set(exchange.id, place);
+      this.#held += PACKED_OVERHEAD - exchange.held;
+      this.#makeRoom();
+    }
+    this.changed(exchange);
   }
 
-  /**
-   * Calls `watcher` with every exchange that is new, has changed or was forgotten.
-   *
-   * @returns stops that
-   */
-  watch(watcher: (exchange: Exchange) => void): () => void {
+  /** Tells those who watch that an exchange has changed. */
+  changed({ tunnelId, id }: Exchange): void {
+    this.#tell(tunnelId, id);
+  }
+
+  /** @returns stops it */
+  watch(watcher: Watcher): () => void {
     this.#watchers.add(watcher);
     return () => this.#watchers.delete(watcher);
   }
 
-  find(tunnelId: string, id: number): Exchange | null {
-    const exchange = this.#exchanges.get(id);
-    return exchange?.tunnelId === tunnelId ? exchange : null;
+  holds(id: number): boolean {
+    return this.#exchanges.has(id);
   }
 
-  /** Those of one tunnel, newest first. */
-  list(tunnelId: string): Exchange[] {
-    return [...this.#exchanges.values()].filter((exchange) => exchange.tunnelId === tunnelId).reverse();
+  find(tunnelId: string, id: number): Exchange | null {
+    const held = this.#exchanges.get(id);
+    if (held === undefined || this.#tunnelOf(held) !== tunnelId) return null;
+    return typeof held === 'number' ? this.#packed.unpack(id, held) : held;
+  }
+
+  /** Those of one tunnel that are held when their turn comes, newest first. */
+  list(tunnelId: string): Generator<Exchange> {
+    return this.#listed(tunnelId, [...this.#exchanges.keys()].reverse());
+  }
+
+  /** The same, oldest first. */
+  listOldestFirst(tunnelId: string): Generator<Exchange> {
+    return this.#listed(tunnelId, [...this.#exchanges.keys()]);
   }
 
   countOf(tunnelId: string): number {
-    let count = 0;
-    for (const exchange of this.#exchanges.values()) if (exchange.tunnelId === tunnelId) count++;
-    return count;
+    return this.#counts.get(tunnelId) ?? 0;
   }
 
   /** Forgets the exchanges of one tunnel. */
   clear(tunnelId: string): void {
-    for (const exchange of this.list(tunnelId)) this.#forget(exchange);
+    for (const [id, held] of this.#exchanges) if (this.#tunnelOf(held) === tunnelId) this.#forget(id, held);
+  }
+
+  *#listed(tunnelId: string, ids: readonly number[]): Generator<Exchange> {
+    for (const id of ids) {
+      const exchange = this.find(tunnelId, id);
+      if (exchange) yield exchange;
+    }
   }
 
   #count(exchange: Exchange, bytes: number): void {
@@ -132,15 +164,34 @@ export class CaptureStore implements PendingMemory {
   #makeRoom(): void {
     // By number: a map keeps the places of what was deleted for a while, and would step over all of them each time.
     while (this.held > this.maxBytes && this.#oldestId <= this.#lastId) {
-      const oldest = this.#exchanges.get(this.#oldestId++);
-      if (oldest) this.#forget(oldest);
+      const id = this.#oldestId++;
+      const oldest = this.#exchanges.get(id);
+      if (oldest !== undefined) this.#forget(id, oldest);
     }
   }
 
-  #forget(exchange: Exchange): void {
-    this.#exchanges.delete(exchange.id);
-    this.#held -= exchange.held;
-    exchange.clear();
-    this.changed(exchange);
+  #forget(id: number, held: Exchange | number): void {
+    const tunnelId = this.#tunnelOf(held);
+    this.#exchanges.delete(id);
+    const left = this.countOf(tunnelId) - 1;
+    if (left === 0) this.#counts.delete(tunnelId);
+    else this.#counts.set(tunnelId, left);
+    if (typeof held === 'number') {
+      this.#held -= PACKED_OVERHEAD;
+      this.#packed.remove(held);
+    } else {
+      this.#held -= held.held;
+      held.clear();
+    }
+    this.#tell(tunnelId, id);
+  }
+
+  #tunnelOf(held: Exchange | number): string {
+    return typeof held === 'number' ? this.#packed.tunnelOf(held) : held.tunnelId;
+  }
+
+  #tell(tunnelId: string, id: number): void {
+    if (this.#watchers.size === 0) return;
+    for (const watcher of this.#watchers) watcher(tunnelId, id);
   }
 }

@@ -173,7 +173,7 @@ export class ConnectionCapture {
   #finish(exchange: Exchange): void {
     exchange.end('complete', null);
     if (exchange.response) exchange.response.endedAt = exchange.endedAt;
-    this.options.store.changed(exchange);
+    this.options.store.ended(exchange);
   }
 
   #beginEvents(exchange: Exchange, head: string): void {

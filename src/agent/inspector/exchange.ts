@@ -68,7 +68,6 @@ export class CapturedMessage<Line> {
 
 /** A request with its response, as they passed between the agent and an upstream. */
 export class Exchange {
-  readonly startedAt = Date.now();
   response: CapturedMessage<StatusLine> | null = null;
   state: ExchangeState = 'open';
   kind: ExchangeKind = 'http';
@@ -80,8 +79,6 @@ export class Exchange {
   endedAt: number | null = null;
   /** Bytes of memory that the store counts for it; 0 when the store has forgotten it. */
   held = 0;
-  /** Whether the body of the response is a stream of events that can be read. */
-  readsEvents = false;
 
   constructor(
     /** Counts from 1 in the process. */
@@ -90,6 +87,7 @@ export class Exchange {
     readonly request: CapturedMessage<RequestLine>,
     /** The exchange that this one repeats. */
     readonly replayOf: number | null,
+    readonly startedAt = Date.now(),
   ) {}
 
   /** Whether the store still keeps it. */

@@ -12,7 +12,7 @@ export function setUpCapture(store = new CaptureStore()) {
     client: (...parts: string[]) => parts.forEach((part) => void capture.fromClient(Buffer.from(part, 'latin1'))),
     upstream: (...parts: string[]) => parts.forEach((part) => void capture.toClient(Buffer.from(part, 'latin1'))),
     /** Oldest first. */
-    exchanges: () => store.list(TUNNEL).reverse(),
+    exchanges: () => [...store.listOldestFirst(TUNNEL)],
   };
 }
 

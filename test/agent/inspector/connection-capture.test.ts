@@ -187,7 +187,7 @@ it('random bytes in either direction never throw', () => {
     client(starts[round % 3] ?? '', noise(), noise());
     upstream(answers[Math.floor(random() * 3)] ?? '', noise(), noise());
     capture.closed(random() < 0.5);
-    expect(store.list('tunnel').every(({ state }) => state !== 'open')).toBe(true);
+    expect([...store.list('tunnel')].every(({ state }) => state !== 'open')).toBe(true);
     store.clear('tunnel');
     expect(store.held).toBe(0);
   }
@@ -342,12 +342,35 @@ describe('memory', () => {
       open.upstream('a'.repeat(1_000));
       expect(store.held).toBeLessThanOrEqual(limit);
     }
-    const paths = store.list('tunnel').map(({ request }) => request.line.target);
+    const paths = [...store.list('tunnel')].map(({ request }) => request.line.target);
     expect(paths.length).toBeGreaterThan(100);
     expect(paths.slice(0, 2)).toEqual(['/1999', '/1998']);
     expect(paths).not.toContain('/open');
     store.clear('tunnel');
     expect(store.held).toBe(0);
+  });
+
+  it('of a complete request is little more than its bytes, and what somebody reads stays as it was', () => {
+    const store = new CaptureStore(1_000_000);
+    const { client, upstream } = setUpCapture(store);
+    const exchange = (path: string, sent: string, answer: string) => {
+      client(`POST ${path} HTTP/1.1\r\nContent-Length: ${sent.length}\r\n\r\n`, sent);
+      upstream(`HTTP/1.1 201 Created\r\nContent-Length: ${answer.length}\r\n\r\n`, answer);
+    };
+    exchange('/first', '\xe9\0a', 'b'.repeat(2_000));
+    const first = store.find('tunnel', 1);
+    for (let count = 0; count < 20_000; count++) exchange(`/${count}`, '', 'small');
+    expect(store.find('tunnel', 1)).toBeNull();
+    expect(first?.request.body?.bytes.toString('latin1')).toBe('\xe9\0a');
+    expect(first?.response?.body?.bytes.toString()).toBe('b'.repeat(2_000));
+    expect(first).toMatchObject({
+      ...{ state: 'complete', kind: 'http', tunnelId: 'tunnel', isHeld: true, replayOf: null },
+      request: { line: { method: 'POST', target: '/first', httpVersion: '1.1' }, bodySize: 3, isTruncated: false },
+      response: { line: { status: 201, statusText: 'Created' }, bodySize: 2_000 },
+    });
+    expect(first?.endedAt).toBeGreaterThanOrEqual(first?.request.endedAt ?? Number.NaN);
+    expect(store.held).toBeLessThanOrEqual(1_000_000);
+    expect(store.countOf('tunnel')).toBeGreaterThan(3_000);
   });
 
   it('that unfinished heads and messages take is limited, and given back', () => {

@@ -17,6 +17,7 @@ import type { TunnelManager } from '../../tunnels/tunnel-manager.ts';
 import { methodNotAllowed } from '../error-handler.ts';
 import { jsonBody } from '../json-body.ts';
 import { noQuery, parseInput, querySchema } from '../parse-input.ts';
+import type { RequestSummary } from './inspection-reports.ts';
 import { presentExchange, presentInspection, presentMessage, presentSummary } from './present-exchange.ts';
 import { RequestsFeed } from './requests-feed.ts';
 
@@ -114,10 +115,12 @@ export class InspectionApi {
       .route('/tunnels/:url_part/requests')
       .get((req, res) => {
         const { limit, before = Number.POSITIVE_INFINITY, reveal, ...filter } = parseInput(RequestsQuery, req.query);
-        const found = this.#matching(this.#tunnelId(req), filter)
-          .filter(({ id }) => id < before)
-          .slice(0, limit);
-        res.json(found.map((exchange) => presentSummary(exchange, reveal === 'true')));
+        const found: RequestSummary[] = [];
+        for (const exchange of matching(store.list(this.#tunnelId(req)), filter)) {
+          if (exchange.id < before) found.push(presentSummary(exchange, reveal === 'true'));
+          if (found.length === limit) break;
+        }
+        res.json(found);
       })
       .delete(noQuery, (req, res) => {
         store.clear(this.#tunnelId(req));
@@ -136,7 +139,7 @@ export class InspectionApi {
       .get(async (req, res) => {
         const { reveal, ...filter } = parseInput(HarQuery, req.query);
         const { tunnel } = this.#view(req);
-        const exchanges = this.#matching(tunnel.id, filter).reverse();
+        const exchanges = matching(store.listOldestFirst(tunnel.id), filter);
         const name = `${new URL(tunnel.url).hostname}.har`;
         res.set({ 'Content-Type': 'application/json', 'Content-Disposition': `attachment; filename="${name}"` });
         for await (const text of harText(exchanges, { version, url: tunnel.url, reveal: reveal === 'true' })) {
@@ -210,16 +213,6 @@ export class InspectionApi {
     res.end(content.bytes);
   }
 
-  /** Newest first. */
-  #matching(tunnelId: string, filter: ExchangeFilter): Exchange[] {
-    const matches = matcherOf(filter);
-    return this.options.inspector.store.list(tunnelId).filter((exchange) => {
-      const { method, target: path } = exchange.request.line;
-      const status = exchange.response?.line.status ?? null;
-      return matches({ method, path, status, durationMs: durationOf(exchange) });
-    });
-  }
-
   #view(req: Request): TunnelView {
     return this.options.tunnels.find(String(req.params.url_part));
   }
@@ -233,6 +226,15 @@ export class InspectionApi {
     const exchange = this.options.inspector.store.find(this.#tunnelId(req), Number(id));
     if (exchange === null) throw noSuchRequest(`no such request: ${id.slice(0, 40)}; the oldest are forgotten first`);
     return exchange;
+  }
+}
+
+function* matching(exchanges: Iterable<Exchange>, filter: ExchangeFilter): Generator<Exchange> {
+  const matches = matcherOf(filter);
+  for (const exchange of exchanges) {
+    const { method, target: path } = exchange.request.line;
+    const status = exchange.response?.line.status ?? null;
+    if (matches({ method, path, status, durationMs: durationOf(exchange) })) yield exchange;
   }
 }
 

@@ -2,15 +2,15 @@ import type { Response } from 'express';
 import { EventStreams, eventText, MAX_STREAMS, SILENCE_MS } from '../../../lib/http/event-streams.ts';
 import type { Clock } from '../../../lib/time/clock.ts';
 import { AgentError, RETRY_AFTER_S } from '../../errors/agent-error.ts';
-import type { Exchange } from '../../inspector/exchange.ts';
 import type { Inspector } from '../../inspector/inspector.ts';
-import type { RequestsChange, RequestsSnapshot } from './inspection-reports.ts';
+import type { RequestSummary, RequestsChange, RequestsSnapshot } from './inspection-reports.ts';
 import { presentInspection, presentSummary } from './present-exchange.ts';
 
 interface Viewer {
   tunnelId: string;
   reveal: boolean;
-  changed: Set<Exchange>;
+  /** Ids of exchanges. */
+  changed: Set<number>;
   /** The end of the inspection that it knows. */
   until: string | null;
   lastEvent: number;
@@ -49,12 +49,12 @@ export class RequestsFeed {
       until: inspection.until,
       lastEvent: this.clock.now(),
     };
-    const requests = store.list(tunnelId).slice(0, MAX_IN_SNAPSHOT);
-    const snapshot: RequestsSnapshot = {
-      inspection,
-      requests: requests.map((exchange) => presentSummary(exchange, reveal)),
-    };
-    this.#unwatch ??= store.watch((exchange) => this.#note(exchange));
+    const requests: RequestSummary[] = [];
+    for (const exchange of store.list(tunnelId)) {
+      if (requests.push(presentSummary(exchange, reveal)) === MAX_IN_SNAPSHOT) break;
+    }
+    const snapshot: RequestsSnapshot = { inspection, requests };
+    this.#unwatch ??= store.watch((tunnelId, id) => this.#note(tunnelId, id));
     this.#streams.add(res, viewer, eventText('snapshot', snapshot));
     res.once('close', () => this.#unwatchIfAlone());
   }
@@ -65,10 +65,8 @@ export class RequestsFeed {
     this.#unwatchIfAlone();
   }
 
-  #note(exchange: Exchange): void {
-    for (const [, viewer] of this.#streams) {
-      if (viewer.tunnelId === exchange.tunnelId) viewer.changed.add(exchange);
-    }
+  #note(tunnelId: string, id: number): void {
+    for (const [, viewer] of this.#streams) if (viewer.tunnelId === tunnelId) viewer.changed.add(id);
   }
 
   #unwatchIfAlone(): void {
@@ -95,16 +93,23 @@ export class RequestsFeed {
     if (viewer.changed.size === 0 && until === viewer.until) return {};
     viewer.until = until;
     const inspection = presentInspection(tunnelId, this.inspector);
-    const changed = [...viewer.changed].sort((a, b) => b.id - a.id);
+    const { store } = this.inspector;
+    const requests: RequestSummary[] = [];
+    const removed: string[] = [];
+    let skipped = 0;
+    for (const id of [...viewer.changed].sort((a, b) => b - a)) {
+      if (requests.length === MAX_IN_CHANGE && store.holds(id)) {
+        skipped++;
+        continue;
+      }
+      const exchange = store.find(tunnelId, id);
+      if (exchange === null) removed.push(String(id));
+      else requests.push(presentSummary(exchange, reveal));
+    }
     viewer.changed.clear();
-    const held = changed.filter(({ isHeld }) => isHeld);
-    const removed = changed.filter(({ isHeld }) => !isHeld).map(({ id }) => String(id));
-    const skipped = Math.max(0, held.length - MAX_IN_CHANGE);
     return {
       inspection,
-      ...(held.length > 0 && {
-        requests: held.slice(0, MAX_IN_CHANGE).map((exchange) => presentSummary(exchange, reveal)),
-      }),
+      ...(requests.length > 0 && { requests }),
       ...(removed.length > 0 && { removed }),
       ...(skipped > 0 && { skipped }),
     };

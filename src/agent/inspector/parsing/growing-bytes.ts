@@ -26,6 +26,12 @@ export class GrowingBytes {
     return this.#small === null ? this.#buffer.subarray(0, this.#length) : Buffer.from(this.#small, 'latin1');
   }
 
+  /** @returns bytes written */
+  copyTo(target: Buffer, at: number): number {
+    if (this.#small === null) return this.#buffer.copy(target, at, 0, this.#length);
+    return target.write(this.#small, at, 'latin1');
+  }
+
   /** Appends as much as fits. */
   append(bytes: Buffer): void {
     if (this.#length === 0 && bytes.length <= SMALL && bytes.length <= this.limit) {
