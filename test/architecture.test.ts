@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { cyclesOf, importsBelow } from './support/import-graph.ts';
+import { cyclesOf, importsBelow, loadedWith } from './support/import-graph.ts';
 
 const EDGE = 'gateway/edge';
 /**
@@ -165,6 +165,12 @@ describe('the imports of src', () => {
       // The files of src itself are the executable and two constants of the package.
       .filter(({ from, to }) => from !== to && from !== '.' && to !== '.');
     expect(cyclesOf(folders.filter(({ from, to }) => from !== 'agent' || to !== 'gateway'))).toEqual([]);
+  });
+
+  it('load the traffic inspector only when it is used', () => {
+    const loaded = [...loadedWith('src/agent/agent.ts', imports)];
+    expect(loaded.length).toBeGreaterThan(50);
+    expect(loaded.filter((file) => file.startsWith('src/agent/inspector/'))).toEqual([]);
   });
 
   it('use every arrow', () => {

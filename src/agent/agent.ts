@@ -11,7 +11,7 @@ import type { Settings } from '../settings/agent-settings.ts';
 import { VERSION } from '../version.ts';
 import { type AppOptions, createLocalApp, createRemoteApp } from './api/app.ts';
 import { hasContainerNetwork } from './api/container-network.ts';
-import { InspectionApi } from './api/inspection/inspection-router.ts';
+import { LazyInspection } from './api/inspection/lazy-inspection.ts';
 import type { Metrics, MetricsSource } from './api/metrics.ts';
 import { DevicePage, type PageFinding } from './api/page/device-page.ts';
 import { type RunningServer, startServer } from './api/server.ts';
@@ -22,8 +22,6 @@ import { GatewayConnector } from './connectors/gateway-connector.ts';
 import { openDataFolder } from './folders/data-folder.ts';
 import { openRuntimeFolder } from './folders/runtime-folder.ts';
 import { type GatewayUplink, gatewayName, openUplink } from './gateway-uplink.ts';
-import { Inspector } from './inspector/inspector.ts';
-import { RequestLog } from './inspector/request-log.ts';
 import { openLink } from './open-link.ts';
 import { OwnEndpoint } from './own-endpoint.ts';
 import { openPageSessions } from './page-sessions.ts';
@@ -148,9 +146,7 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
     isOnline: () => connector.status.state === 'online',
     clock,
   });
-  const inspector = new Inspector({ observe: (id, capture) => tunnels.captureBy(id, capture), clock });
-  cleanup.add(() => inspector.stop());
-  const requestLog = settings.logRequests ? new RequestLog(log) : null;
+  const requestLog = settings.logRequests ? await openRequestLog(log) : null;
   const reservedDomains = api.domain === null ? [] : [api.domain];
   const tunnels: TunnelManager = new TunnelManager({
     connector,
@@ -166,11 +162,20 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
     },
     requestLog: requestLog && ((url) => requestLog.connection(url)),
     trafficAt,
-    removed: (id) => inspector.forget(id),
+    removed: (id) => inspection.forget(id),
     site: settings.site,
     log,
     clock,
   });
+  const inspection: LazyInspection = new LazyInspection({
+    tunnels,
+    observe: (id, capture) => tunnels.captureBy(id, capture),
+    connect: (forwardsTo) =>
+      connectUpstream(parseUpstream(forwardsTo), { ...connection, connectMs: UPSTREAM_CONNECT_MS }),
+    version: VERSION,
+    clock,
+  });
+  cleanup.add(() => inspection.stopInspecting());
   // Registered first, so that the agent's own endpoint is bound first on each session.
   own?.start();
   cleanup.add(() => own?.stop());
@@ -198,14 +203,6 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
     folder: PACKAGED_PAGES,
     canForwardTo: (port) => guard.allowsPort(port),
     site: settings.site,
-    clock,
-  });
-  const inspection = new InspectionApi({
-    tunnels,
-    inspector,
-    connect: (forwardsTo) =>
-      connectUpstream(parseUpstream(forwardsTo), { ...connection, connectMs: UPSTREAM_CONNECT_MS }),
-    version: VERSION,
     clock,
   });
   const app: AppOptions = {
@@ -244,6 +241,11 @@ async function launch({ settings, log, clock, extras, cleanup }: Launch): Promis
       await setGatewayLogLevel(next.log.level);
     },
   };
+}
+
+async function openRequestLog(log: Log) {
+  const { RequestLog } = await import('./inspector/request-log.ts');
+  return new RequestLog(log);
 }
 
 /** @returns the folder for unix sockets */

@@ -7,6 +7,8 @@ export interface Import {
   from: string;
   to: string;
   dynamic: boolean;
+  /** Whether it is gone when the program runs. */
+  type: boolean;
 }
 
 /** Every import between the TypeScript files below a folder. Rolldown's parser reads them. */
@@ -19,10 +21,15 @@ export function importsBelow(folder: string): Import[] {
 function importsOf(file: string): Import[] {
   const found: Import[] = [];
   const lang = file.endsWith('.tsx') ? 'tsx' : 'ts';
-  visit(parseAst(readFileSync(file, 'utf8'), { lang }), ({ type, source }) => {
+  visit(parseAst(readFileSync(file, 'utf8'), { lang }), ({ type, source, importKind, exportKind }) => {
     const target = (source as { value?: unknown } | null | undefined)?.value;
     if (typeof target !== 'string' || !target.startsWith('.')) return;
-    found.push({ from: file, to: normalize(join(dirname(file), target)), dynamic: type === 'ImportExpression' });
+    found.push({
+      from: file,
+      to: normalize(join(dirname(file), target)),
+      dynamic: type === 'ImportExpression',
+      type: importKind === 'type' || exportKind === 'type',
+    });
   });
   return found;
 }
@@ -32,6 +39,16 @@ function visit(node: unknown, see: (node: Record<string, unknown>) => void): voi
   if (typeof node !== 'object' || node === null) return;
   if (!Array.isArray(node)) see(node as Record<string, unknown>);
   for (const child of Object.values(node)) visit(child, see);
+}
+
+/** The files that are loaded with a file. */
+export function loadedWith(file: string, imports: readonly Import[]): Set<string> {
+  const loaded = new Set([file]);
+  // A set goes on with what is added meanwhile.
+  for (const each of loaded) {
+    for (const { from, to, dynamic, type } of imports) if (from === each && !dynamic && !type) loaded.add(to);
+  }
+  return loaded;
 }
 
 /** Every import that closes a cycle, with the files of the cycle. */

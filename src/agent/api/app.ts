@@ -7,7 +7,7 @@ import { bearerAuth, directClient, forwardedClient, TokenGate } from './bearer-a
 import { errorHandler, noSuchPath } from './error-handler.ts';
 import { type HealthSource, healthRouter, livenessRouter } from './health-router.ts';
 import { hostGuard } from './host-guard.ts';
-import type { InspectionApi } from './inspection/inspection-router.ts';
+import type { LazyInspection } from './inspection/lazy-inspection.ts';
 import { observeRequests, type Side } from './observe-requests.ts';
 import { openApiRouter } from './openapi-router.ts';
 import type { DevicePage } from './page/device-page.ts';
@@ -16,7 +16,7 @@ import { tunnelsRouter } from './tunnels-router.ts';
 
 export interface AppOptions extends HealthSource {
   page: DevicePage;
-  inspection: InspectionApi;
+  inspection: Pick<LazyInspection, 'router' | 'stop'>;
   /** Checks upstreams that were not checked lately, for those who look at them. */
   refreshUpstreams: () => Promise<void>;
   log: Log;
