@@ -52,7 +52,7 @@ async function harEntry(exchange: Exchange, options: HarOptions): Promise<object
       bodySize: request.bodySize,
     },
     response: {
-      // Chrome shows exchanges without a response as failed by this.
+      // As Chrome writes requests without a response.
       status: response?.line.status ?? 0,
       statusText: response?.line.statusText ?? '',
       httpVersion: `HTTP/${response?.line.httpVersion ?? '1.1'}`,
