@@ -18,8 +18,8 @@ const SHARED_PREFIX = /^(?:AGENT|GATEWAY|MANAGEMENT_API|NGROK)_/;
 export function unknownSettings(env: NodeJS.ProcessEnv = process.env, folder = process.cwd()): string[] {
   const inFiles = Object.keys(textsOfFiles(env, folder)).filter((name) => OWN_PREFIX.test(name));
   const isMeant = (name: string) => SHARED_PREFIX.test(name) && closest(name, Object.keys(VARIABLES), 1) !== null;
-  const around = Object.keys(env).filter((name) => env[name] && isMeant(name));
-  return [...new Set([...inFiles, ...around])].filter((name) => !(name in VARIABLES));
+  const around = Object.keys(env).filter((name) => env[name] && !(name in VARIABLES) && isMeant(name));
+  return [...new Set([...inFiles.filter((name) => !(name in VARIABLES)), ...around])];
 }
 
 /** The setting that a misspelt name probably means; null without a similar one. */
