@@ -1,10 +1,7 @@
-import { CommanderError } from 'commander';
-import { buildProgram } from './commands/program.ts';
 import { hasErrno, messageOf, OperatorError } from './lib/errors.ts';
 
 /** Prints one line that says what to do; with `--debug`, the stack trace. */
 function report(error: unknown, debug: boolean): number {
-  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
   const known = error instanceof OperatorError;
   const shown = debug && error instanceof Error ? (error.stack ?? error.message) : messageOf(error);
   process.stderr.write(`device-agent: ${shown}\n`);
@@ -21,9 +18,22 @@ function reportBrokenOutput(): void {
   });
 }
 
+/** What services run. The code that reads other command lines would take memory and time from them. */
+const SERVICES = new Map([
+  ['run', async () => (await import('./commands/run.ts')).run()],
+  ['gateway', async () => (await import('./commands/gateway/gateway-run.ts')).runGateway()],
+]);
+
+async function runCommand([name = 'run', ...rest]: string[]): Promise<void> {
+  const service = rest.length === 0 ? SERVICES.get(name) : undefined;
+  if (service) return service();
+  const { runProgram } = await import('./commands/program.ts');
+  await runProgram();
+}
+
 reportBrokenOutput();
 try {
-  await buildProgram().parseAsync();
+  await runCommand(process.argv.slice(2));
 } catch (error) {
   process.exitCode = report(error, process.argv.includes('--debug'));
 }

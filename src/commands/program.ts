@@ -1,4 +1,4 @@
-import { Argument, Command } from 'commander';
+import { Argument, Command, CommanderError } from 'commander';
 import { loadManagementSettings } from '../settings/management-settings.ts';
 import { VERSION } from '../version.ts';
 import { defaultCommand } from './default-command.ts';
@@ -15,6 +15,17 @@ export const EXIT_CODES: Readonly<Record<number, string>> = {
   4: 'no such tunnel, API key or service',
   5: 'not ready in time',
 };
+
+/** Runs the command that the process's arguments name. */
+export async function runProgram(): Promise<void> {
+  try {
+    await buildProgram().parseAsync();
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error;
+    // Commander has printed the help or the usage error.
+    process.exitCode = error.exitCode === 0 ? 0 : 2;
+  }
+}
 
 /** Builds the command line. The code of a command is loaded only when that command runs, which saves memory. */
 export function buildProgram(): Command {
