@@ -1,8 +1,12 @@
 import type { Plugin } from 'rolldown';
 
 interface MimeType {
+  charset?: string;
   extensions?: readonly string[];
 }
+
+/** Extensions by which Express names types of responses. Files of the pages have their types in `static-site.ts`. */
+const EXTENSIONS = ['bin', 'html', 'json', 'txt'];
 
 /** Modules by the end of their path, and what is left of each. */
 const SMALLER: Readonly<Record<string, (code: string) => string>> = {
@@ -11,13 +15,19 @@ const SMALLER: Readonly<Record<string, (code: string) => string>> = {
     const list: { pattern: string; tags?: string[] }[] = JSON.parse(code);
     return JSON.stringify(list.map(({ pattern, tags }) => ({ pattern, tags })));
   },
-  // Responses get their type by the extension of a file.
   'mime-db/db.json': (code) => {
     const types: Record<string, MimeType> = JSON.parse(code);
     return JSON.stringify(
-      Object.fromEntries(Object.entries(types).filter(([, { extensions }]) => extensions !== undefined)),
+      Object.fromEntries(
+        Object.entries(types).filter(
+          ([, { charset, extensions }]) =>
+            charset !== undefined || EXTENSIONS.some((extension) => extensions?.includes(extension)),
+        ),
+      ),
     );
   },
+  // The log writes its lines in its own thread.
+  'pino/lib/transport.js': () => "module.exports = () => { throw new Error('pino transports are not bundled'); };",
   // Bodies are UTF-8.
   'iconv-lite/encodings/index.js': () => "module.exports = require('./internal');",
   // Queries are parsed by Express's simple parser, and no API takes forms.
