@@ -10,7 +10,7 @@ const MAX_PENDING = 4 * 1024 * 1024;
 /** What an exchange takes besides its heads and bodies, generously: objects, numbers, places in lists. */
 const EXCHANGE_OVERHEAD = 1_024;
 /** What a packed one takes besides its bytes. */
-const PACKED_OVERHEAD = 64;
+const PACKED_OVERHEAD = 16;
 const MESSAGE_OVERHEAD = 256;
 const MAX_MESSAGES = 1_000;
 const MAX_MESSAGE_BYTES = 16 * 1024;
@@ -21,11 +21,10 @@ type NewMessage = Omit<ExchangeMessage, 'number' | 'at'>;
 
 /** The captured exchanges of all tunnels, in memory: the oldest give way to new ones. */
 export class CaptureStore implements PendingMemory {
-  /** By id, oldest first; of those that are packed, the place. */
-  readonly #exchanges = new Map<number, Exchange | number>();
+  /** By ids that count from `#firstId`; of those that are packed, the place. A map of so many is slow. */
+  #exchanges: (Exchange | number | undefined)[] = [];
+  #firstId = 1;
   readonly #packed: PackedExchanges;
-  /** How many of each tunnel. */
-  readonly #counts = new Map<string, number>();
   readonly #watchers = new Set<Watcher>();
   #lastId = 0;
   /** No exchange has a lower id. */
@@ -56,8 +55,7 @@ export class CaptureStore implements PendingMemory {
 
   add(tunnelId: string, request: CapturedMessage<RequestLine>, replayOf: number | null): Exchange {
     const exchange = new Exchange(++this.#lastId, tunnelId, request, replayOf);
-    this.#exchanges.set(exchange.id, exchange);
-    this.#counts.set(tunnelId, this.countOf(tunnelId) + 1);
+    this.#exchanges.push(exchange);
     this.#count(exchange, EXCHANGE_OVERHEAD + request.head.length);
     this.changed(exchange);
     return exchange;
@@ -100,7 +98,7 @@ export class CaptureStore implements PendingMemory {
   ended(exchange: Exchange): void {
     const place = exchange.isHeld ? this.#packed.pack(exchange) : null;
     if (place !== null) {
-      this.#exchanges.set(exchange.id, place);
+      this.#exchanges[exchange.id - this.#firstId] = place;
       this.#held += PACKED_OVERHEAD - exchange.held;
       this.#makeRoom();
     }
@@ -109,7 +107,7 @@ export class CaptureStore implements PendingMemory {
 
   /** Tells those who watch that an exchange has changed. */
   changed({ tunnelId, id }: Exchange): void {
-    this.#tell(tunnelId, id);
+    if (this.#watchers.size > 0) this.#tell(tunnelId, id);
   }
 
   /** @returns stops it */
@@ -119,39 +117,50 @@ export class CaptureStore implements PendingMemory {
   }
 
   holds(id: number): boolean {
-    return this.#exchanges.has(id);
+    return this.#at(id) !== undefined;
   }
 
   find(tunnelId: string, id: number): Exchange | null {
-    const held = this.#exchanges.get(id);
+    const held = this.#at(id);
     if (held === undefined || this.#tunnelOf(held) !== tunnelId) return null;
     return typeof held === 'number' ? this.#packed.unpack(id, held) : held;
   }
 
   /** Those of one tunnel that are held when their turn comes, newest first. */
-  list(tunnelId: string): Generator<Exchange> {
-    return this.#listed(tunnelId, [...this.#exchanges.keys()].reverse());
+  *list(tunnelId: string): Generator<Exchange> {
+    for (let id = this.#lastId; id >= this.#oldestId; id--) {
+      const exchange = this.find(tunnelId, id);
+      if (exchange) yield exchange;
+    }
   }
 
   /** The same, oldest first. */
-  listOldestFirst(tunnelId: string): Generator<Exchange> {
-    return this.#listed(tunnelId, [...this.#exchanges.keys()]);
+  *listOldestFirst(tunnelId: string): Generator<Exchange> {
+    const last = this.#lastId;
+    for (let id = this.#oldestId; id <= last; id++) {
+      const exchange = this.find(tunnelId, id);
+      if (exchange) yield exchange;
+    }
   }
 
   countOf(tunnelId: string): number {
-    return this.#counts.get(tunnelId) ?? 0;
+    let count = 0;
+    for (const held of this.#exchanges) if (held !== undefined && this.#tunnelOf(held) === tunnelId) count++;
+    return count;
   }
 
   /** Forgets the exchanges of one tunnel. */
   clear(tunnelId: string): void {
-    for (const [id, held] of this.#exchanges) if (this.#tunnelOf(held) === tunnelId) this.#forget(id, held);
+    for (let id = this.#oldestId; id <= this.#lastId; id++) {
+      const held = this.#at(id);
+      if (held !== undefined && this.#tunnelOf(held) === tunnelId) this.#forget(id, held);
+    }
+    while (this.#oldestId <= this.#lastId && this.#at(this.#oldestId) === undefined) this.#oldestId++;
+    this.#shorten();
   }
 
-  *#listed(tunnelId: string, ids: readonly number[]): Generator<Exchange> {
-    for (const id of ids) {
-      const exchange = this.find(tunnelId, id);
-      if (exchange) yield exchange;
-    }
+  #at(id: number): Exchange | number | undefined {
+    return this.#exchanges[id - this.#firstId];
   }
 
   #count(exchange: Exchange, bytes: number): void {
@@ -162,20 +171,23 @@ export class CaptureStore implements PendingMemory {
   }
 
   #makeRoom(): void {
-    // By number: a map keeps the places of what was deleted for a while, and would step over all of them each time.
     while (this.held > this.maxBytes && this.#oldestId <= this.#lastId) {
       const id = this.#oldestId++;
-      const oldest = this.#exchanges.get(id);
+      const oldest = this.#at(id);
       if (oldest !== undefined) this.#forget(id, oldest);
     }
+    if (this.#oldestId - this.#firstId > this.#exchanges.length / 2) this.#shorten();
+  }
+
+  /** Gives back the places of the oldest, which are forgotten. */
+  #shorten(): void {
+    this.#exchanges = this.#exchanges.slice(this.#oldestId - this.#firstId);
+    this.#firstId = this.#oldestId;
   }
 
   #forget(id: number, held: Exchange | number): void {
-    const tunnelId = this.#tunnelOf(held);
-    this.#exchanges.delete(id);
-    const left = this.countOf(tunnelId) - 1;
-    if (left === 0) this.#counts.delete(tunnelId);
-    else this.#counts.set(tunnelId, left);
+    if (this.#watchers.size > 0) this.#tell(this.#tunnelOf(held), id);
+    this.#exchanges[id - this.#firstId] = undefined;
     if (typeof held === 'number') {
       this.#held -= PACKED_OVERHEAD;
       this.#packed.remove(held);
@@ -183,7 +195,6 @@ export class CaptureStore implements PendingMemory {
       this.#held -= held.held;
       held.clear();
     }
-    this.#tell(tunnelId, id);
   }
 
   #tunnelOf(held: Exchange | number): string {
@@ -191,7 +202,6 @@ export class CaptureStore implements PendingMemory {
   }
 
   #tell(tunnelId: string, id: number): void {
-    if (this.#watchers.size === 0) return;
     for (const watcher of this.#watchers) watcher(tunnelId, id);
   }
 }

@@ -42,6 +42,8 @@ export class ConnectionCapture {
   /** After an upgrade: readers of both directions, if it is one to a WebSocket. */
   #upgraded: { exchange: Exchange; client: WebSocketReader | null; upstream: WebSocketReader | null } | null = null;
   #isOver = false;
+  /** When the bytes arrived that are being read. */
+  #now = 0;
   #latest: Exchange | null = null;
 
   constructor(private readonly options: CaptureOptions) {
@@ -91,6 +93,7 @@ export class ConnectionCapture {
 
   /** @param inOrder whether the upstream has ended it, rather than that it broke */
   closed(inOrder: boolean): void {
+    this.#now = performance.now();
     if (inOrder && !this.#isOver) this.#responses.finish();
     if (inOrder && this.#upgraded) this.#finish(this.#upgraded.exchange);
     this.#end('aborted', 'the connection ended early');
@@ -103,6 +106,7 @@ export class ConnectionCapture {
 
   #read(reader: MessageReader, bytes: Buffer): void {
     if (this.#isOver) return;
+    this.#now = performance.now();
     try {
       reader.read(bytes);
     } catch (error) {
@@ -125,7 +129,7 @@ export class ConnectionCapture {
     const { store, tunnelId, replayOf = null } = this.options;
     const line = requestLineOf(text);
     if (this.#unanswered.length >= MAX_PIPELINED) throw new ParseFailure('too many requests without a response');
-    const exchange = store.add(tunnelId, new CapturedMessage(line, text, performance.now()), replayOf);
+    const exchange = store.add(tunnelId, new CapturedMessage(line, text, this.#now), replayOf);
     this.#requesting = exchange;
     this.#latest = exchange;
     this.#unanswered.push(exchange);
@@ -136,7 +140,7 @@ export class ConnectionCapture {
     const exchange = this.#requesting;
     if (exchange === null) return;
     this.#requesting = null;
-    exchange.request.endedAt = performance.now();
+    exchange.request.endedAt = this.#now;
     this.options.store.takeTrailers(exchange, exchange.request, trailers);
   }
 
@@ -146,7 +150,7 @@ export class ConnectionCapture {
     if (exchange === undefined) throw new ParseFailure('a response without a request');
     const { status } = line;
     if (status < 200 && status !== 101) return 'head';
-    this.options.store.takeResponse(exchange, new CapturedMessage(line, text, performance.now()));
+    this.options.store.takeResponse(exchange, new CapturedMessage(line, text, this.#now));
     const facts = headFacts(text);
     const following = afterResponseHead(exchange.request.line.method, status, facts);
     if (following === 'raw') this.#upgrade(exchange, facts.upgrade, text);
@@ -171,7 +175,7 @@ export class ConnectionCapture {
   }
 
   #finish(exchange: Exchange): void {
-    exchange.end('complete', null);
+    exchange.end('complete', null, this.#now);
     if (exchange.response) exchange.response.endedAt = exchange.endedAt;
     this.options.store.ended(exchange);
   }

@@ -95,11 +95,12 @@ export class Exchange {
     return this.held > 0;
   }
 
-  end(state: Exclude<ExchangeState, 'open'>, error: string | null): void {
+  /** @param at in milliseconds of `performance.now()` */
+  end(state: Exclude<ExchangeState, 'open'>, error: string | null, at = performance.now()): void {
     if (this.state !== 'open') return;
     this.state = state;
     this.error = error;
-    this.endedAt = performance.now();
+    this.endedAt = at;
   }
 
   /** Frees what it holds, when it is forgotten. */

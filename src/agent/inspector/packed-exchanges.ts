@@ -6,6 +6,8 @@ interface Segment {
   /** Its place in the list of segments. */
   readonly number: number;
   readonly bytes: Buffer;
+  /** The same memory. */
+  readonly numbers: Float64Array;
   used: number;
   /** Packed exchanges that are still wanted. */
   live: number;
@@ -14,9 +16,10 @@ interface Segment {
 /** Bits of a place that are the offset in a segment. */
 const OFFSET_BITS = 18;
 const MAX_SEGMENT = 1 << OFFSET_BITS;
-/** Numbers before the heads and bodies: eight of 8 bytes, then five of 4. */
-const DOUBLES = 8;
-const HEADER = DOUBLES * 8 + 5 * 4;
+/** Bytes of a number. */
+const NUMBER = 8;
+/** Thirteen numbers before the heads and bodies. */
+const HEADER = 13 * NUMBER;
 /** Stands for null where every number is possible but this. */
 const NONE = Number.NaN;
 
@@ -34,7 +37,7 @@ export class PackedExchanges {
 
   /** @param maxBytes that all of them will take; segments are a small part of it */
   constructor(maxBytes: number) {
-    this.#segmentSize = Math.min(MAX_SEGMENT, Math.ceil(maxBytes / 64));
+    this.#segmentSize = Math.min(MAX_SEGMENT, Math.ceil(maxBytes / 64 / NUMBER) * NUMBER);
   }
 
   /** Bytes of memory that they take. */
@@ -49,22 +52,25 @@ export class PackedExchanges {
     const size = HEADER + request.head.length + response.head.length + lengthOf(request.body) + lengthOf(response.body);
     if (size > this.#segmentSize / 4) return null;
     const segment = this.#segmentFor(size);
-    const { bytes, used } = segment;
-    segment.used += size;
+    const { bytes, numbers, used } = segment;
+    // Numbers have addresses that are multiples of their size.
+    segment.used += Math.ceil(size / NUMBER) * NUMBER;
     segment.live++;
-    let at = bytes.writeDoubleLE(exchange.startedAt, used);
-    at = bytes.writeDoubleLE(request.beganAt, at);
-    at = bytes.writeDoubleLE(request.endedAt, at);
-    at = bytes.writeDoubleLE(response.beganAt, at);
-    at = bytes.writeDoubleLE(exchange.endedAt ?? NONE, at);
-    at = bytes.writeDoubleLE(exchange.replayOf ?? NONE, at);
-    at = bytes.writeDoubleLE(request.bodySize, at);
-    at = bytes.writeDoubleLE(response.bodySize, at);
-    at = bytes.writeInt32LE(this.#numberOf(exchange.tunnelId), at);
-    at = bytes.writeInt32LE(request.head.length, at);
-    at = bytes.writeInt32LE(response.head.length, at);
-    at = bytes.writeInt32LE(request.body === null ? -1 : request.body.length, at);
-    at = bytes.writeInt32LE(response.body === null ? -1 : response.body.length, at);
+    const first = used / NUMBER;
+    numbers[first] = exchange.startedAt;
+    numbers[first + 1] = request.beganAt;
+    numbers[first + 2] = request.endedAt;
+    numbers[first + 3] = response.beganAt;
+    numbers[first + 4] = exchange.endedAt ?? NONE;
+    numbers[first + 5] = exchange.replayOf ?? NONE;
+    numbers[first + 6] = request.bodySize;
+    numbers[first + 7] = response.bodySize;
+    numbers[first + 8] = this.#numberOf(exchange.tunnelId);
+    numbers[first + 9] = request.head.length;
+    numbers[first + 10] = response.head.length;
+    numbers[first + 11] = request.body === null ? -1 : request.body.length;
+    numbers[first + 12] = response.body === null ? -1 : response.body.length;
+    let at = used + HEADER;
     at += bytes.write(request.head, at, 'latin1');
     at += bytes.write(response.head, at, 'latin1');
     if (request.body !== null) at += request.body.copyTo(bytes, at);
@@ -73,37 +79,37 @@ export class PackedExchanges {
   }
 
   unpack(id: number, place: number): Exchange {
-    const { bytes, at } = this.#at(place);
-    const double = (index: number) => bytes.readDoubleLE(at + index * 8);
-    const int = (index: number) => bytes.readInt32LE(at + DOUBLES * 8 + index * 4);
+    const { bytes, numbers } = this.#segmentOf(place);
+    const at = place & (MAX_SEGMENT - 1);
+    const number = (index: number) => numbers[at / NUMBER + index] as number;
     let from = at + HEADER;
     const next = (length: number) => {
       const start = from;
       from += Math.max(0, length);
       return bytes.subarray(start, from);
     };
-    const [requestHead, responseHead] = [next(int(1)).toString('latin1'), next(int(2)).toString('latin1')];
-    const request = new CapturedMessage(requestLineOf(requestHead), requestHead, double(1));
-    const response = new CapturedMessage(statusLineOf(responseHead), responseHead, double(3));
-    const replayOf = double(5);
-    const tunnelId = this.#tunnels[int(0)] as string;
-    const exchange = new Exchange(id, tunnelId, request, Number.isNaN(replayOf) ? null : replayOf, double(0));
+    const [requestHead, responseHead] = [next(number(9)).toString('latin1'), next(number(10)).toString('latin1')];
+    const request = new CapturedMessage(requestLineOf(requestHead), requestHead, number(1));
+    const response = new CapturedMessage(statusLineOf(responseHead), responseHead, number(3));
+    const replayOf = number(5);
+    const tunnelId = this.#tunnels[number(8)] as string;
+    const exchange = new Exchange(id, tunnelId, request, Number.isNaN(replayOf) ? null : replayOf, number(0));
     exchange.response = response;
     exchange.state = 'complete';
-    request.endedAt = double(2);
-    exchange.endedAt = response.endedAt = double(4);
+    request.endedAt = number(2);
+    exchange.endedAt = response.endedAt = number(4);
     // Copied, as the place may hold others before this one is read.
-    if (int(3) >= 0) request.takeBody(next(int(3)));
-    if (int(4) >= 0) response.takeBody(next(int(4)));
-    request.bodySize = double(6);
-    response.bodySize = double(7);
+    if (number(11) >= 0) request.takeBody(next(number(11)));
+    if (number(12) >= 0) response.takeBody(next(number(12)));
+    request.bodySize = number(6);
+    response.bodySize = number(7);
     exchange.held = from - at;
     return exchange;
   }
 
   tunnelOf(place: number): string {
-    const { bytes, at } = this.#at(place);
-    return this.#tunnels[bytes.readInt32LE(at + DOUBLES * 8)] as string;
+    const { numbers } = this.#segmentOf(place);
+    return this.#tunnels[numbers[(place & (MAX_SEGMENT - 1)) / NUMBER + 8] as number] as string;
   }
 
   /** Frees the place of one. Its memory is free when all those of a segment are. */
@@ -116,9 +122,8 @@ export class PackedExchanges {
     if (this.#size === 0) this.#tunnels.length = 0;
   }
 
-  #at(place: number): { bytes: Buffer; at: number } {
-    const { bytes } = this.#segments[place >> OFFSET_BITS] as Segment;
-    return { bytes, at: place & (MAX_SEGMENT - 1) };
+  #segmentOf(place: number): Segment {
+    return this.#segments[place >> OFFSET_BITS] as Segment;
   }
 
   #segmentFor(size: number): Segment {
@@ -126,7 +131,9 @@ export class PackedExchanges {
     if (current !== null && current.used + size <= current.bytes.length) return current;
     const free = this.#segments.indexOf(undefined);
     const number = free === -1 ? this.#segments.length : free;
-    const segment = { number, bytes: Buffer.allocUnsafeSlow(this.#segmentSize), used: 0, live: 0 };
+    const bytes = Buffer.allocUnsafeSlow(this.#segmentSize);
+    const numbers = new Float64Array(bytes.buffer);
+    const segment = { number, bytes, numbers, used: 0, live: 0 };
     this.#segments[number] = segment;
     this.#size += this.#segmentSize;
     this.#current = segment;

@@ -76,10 +76,12 @@ export class MessageReader {
     if (at === bytes.length) return at;
     const before = this.#head.length;
     if (before === 0) {
-      const end = endOfHead(bytes, at);
+      const end = bytes.indexOf(HEAD_END, at);
       if (end !== -1) {
-        this.#takeHead(bytes.toString('latin1', at, end - 1));
-        return pastEmptyLine(bytes, end);
+        const text = bytes.toString('latin1', at, end);
+        const bare = bareEndOfHead(text);
+        this.#takeHead(bare === -1 ? text : text.slice(0, bare));
+        return bare === -1 ? end + HEAD_END.length : at + bare + BARE_HEAD_END.length;
       }
     }
     if (!this.#head.append(bytes.subarray(at))) return this.#lastPartOfHead(bytes, at);
@@ -144,6 +146,12 @@ export class MessageReader {
     this.#chunks = null;
     this.handler.end(trailers);
   }
+}
+
+/** Where lines end without a carriage return, before the line that ends it; -1 when none does. */
+function bareEndOfHead(text: string): number {
+  const end = text.indexOf('\n\n');
+  return end === -1 && text.endsWith('\n') ? text.length - 1 : end;
 }
 
 /** Where the empty line begins that ends a head; -1 when there is none yet. */
