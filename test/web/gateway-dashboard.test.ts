@@ -44,6 +44,8 @@ describe("the gateway's dashboard", unless(NO_CHROMIUM), () => {
     expect(page.url()).toBe(`${url}/`);
     expect(await seriousProblems(page)).toEqual([]);
 
+    // And once more.
+    await page.route('**/reserved_domains', (route) => route.abort(), { times: 2 });
     await goTo(page, 'Domains');
     await page.getByText('No reserved domains yet').waitFor();
     await page.getByRole('link', { name: 'Reserve domain' }).click();

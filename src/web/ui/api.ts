@@ -18,6 +18,9 @@ export class ApiProblem extends Error {
 }
 
 const DEADLINE_MS = 60_000;
+/** Connections break when a phone changes networks: what changes nothing is then tried again. */
+const MAX_TRIES = 3;
+const RETRY_MS = 1_000;
 
 /**
  * Calls the API that the page comes from.
@@ -32,27 +35,37 @@ export async function call<T>(
   body?: unknown,
   headers: Readonly<Record<string, string>> = {},
 ): Promise<T> {
-  let response: Response;
-  let text: string;
-  try {
-    response = await fetch(path, {
-      method,
-      signal: AbortSignal.timeout(DEADLINE_MS),
-      credentials: 'same-origin',
-      headers: {
-        accept: 'application/json',
-        ...(body !== undefined && { 'content-type': 'application/json' }),
-        ...headers,
-      },
-      ...(body !== undefined && { body: JSON.stringify(body) }),
-    });
-    text = await response.text();
-  } catch {
-    throw new ApiProblem(0, null, shared.noAnswer);
-  }
+  const options = {
+    method,
+    credentials: 'same-origin' as const,
+    headers: {
+      accept: 'application/json',
+      ...(body !== undefined && { 'content-type': 'application/json' }),
+      ...headers,
+    },
+    ...(body !== undefined && { body: JSON.stringify(body) }),
+  };
+  const { response, text } = await exchange(path, options, method === 'GET' ? MAX_TRIES : 1);
   const answer = parse(text);
   if (response.ok) return answer as T;
   throw problemIn(response.status, answer);
+}
+
+async function exchange(
+  path: string,
+  options: RequestInit,
+  tries: number,
+): Promise<{ response: Response; text: string }> {
+  const signal = AbortSignal.timeout(DEADLINE_MS);
+  for (let left = tries - 1; ; left--) {
+    try {
+      const response = await fetch(path, { ...options, signal });
+      return { response, text: await response.text() };
+    } catch {
+      if (left === 0 || signal.aborted) throw new ApiProblem(0, null, shared.noAnswer);
+      await new Promise((resolve) => window.setTimeout(resolve, RETRY_MS));
+    }
+  }
 }
 
 function parse(text: string): unknown {
