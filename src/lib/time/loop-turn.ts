@@ -22,6 +22,12 @@ function enter(): void {
 function leave(): void {
   isCurrent = false;
   turn += 1;
+  // Nothing may ask for the next turn, and the arrival is in the past all the same.
+  if (arrivedIn === turn - 1) setImmediate(leaveUnasked);
+}
+
+function leaveUnasked(): void {
+  if (!isCurrent) turn += 1;
 }
 
 /** Numbers the turns of the event loop: work without a wait in between has one number. */
