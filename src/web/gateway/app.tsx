@@ -7,6 +7,7 @@ import { LiveBadge, StaleNotice } from '../ui/live-badge.tsx';
 import { route } from '../ui/router.ts';
 import { Gate, SignInForm } from '../ui/sign-in-form.tsx';
 import { AddSite } from './add-site.tsx';
+import { Sections } from './item-link.tsx';
 import { type LiveFigures, openFigures } from './live-figures.ts';
 import { Navigation, type ViewName } from './navigation.tsx';
 import { Overview } from './overview.tsx';
@@ -85,7 +86,9 @@ function Dashboard({ holder }: { holder: string }): JSX.Element {
       <Navigation view={view} />
       <main id="content" tabindex={-1}>
         <StaleNotice connection={live.connection} />
-        <View view={view} live={live} />
+        <Sections.Provider value={SECTIONS}>
+          <View view={view} live={live} />
+        </Sections.Provider>
         <footer class="foot">{live.figures.value && gateway.version(live.figures.value.version)}</footer>
       </main>
     </div>

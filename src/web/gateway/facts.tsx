@@ -1,7 +1,6 @@
 import type { ComponentChildren, JSX } from 'preact';
-import { linkTo } from '../ui/router.ts';
 import { Ago, Id } from './cells.tsx';
-import type { Fact, SectionName } from './section.ts';
+import type { Fact } from './section.ts';
 import { gateway } from './strings.ts';
 
 const text = gateway.item;
@@ -26,15 +25,6 @@ export function commonFacts({ id, created_at, description, metadata }: Annotated
 /** A fact, if it has a value. */
 export function optional(label: string, value: ComponentChildren): Fact[] {
   return value === undefined || value === null || value === false || value === '' ? [] : [{ label, value }];
-}
-
-/** A link to an item's page. */
-export function ItemLink({ section, id }: { section: SectionName; id: string }): JSX.Element {
-  return (
-    <a href={linkTo(section, id)}>
-      <code>{id}</code>
-    </a>
-  );
 }
 
 /** Labels or headers, each as a code. */

@@ -6,6 +6,7 @@ import { ApiProblem } from '../ui/api.ts';
 import { ButtonLink } from '../ui/button.tsx';
 import { ProblemNotice } from '../ui/notice.tsx';
 import { linkTo, route } from '../ui/router.ts';
+import { forgetNames } from './item-link.tsx';
 import type { Fact, Item, Section } from './section.ts';
 import { api } from './session.ts';
 import { gateway } from './strings.ts';
@@ -39,6 +40,7 @@ export function ItemView<T extends Item>({ section, id, stamp, onChange }: ItemV
   });
   const close = () => window.location.replace(linkTo(section.name, id));
   const changed = () => {
+    forgetNames();
     close();
     void load().then((exists) => {
       onChange(exists);

@@ -18,9 +18,11 @@ export function Dialog({ title, children, onClose, wide = false, hasFocusField =
   const id = useId();
   useEffect(() => {
     const before = document.activeElement;
-    element.current?.showModal();
-    // The browser does so only for dialogs that are closed, not for those that leave the page.
+    const dialog = element.current;
+    dialog?.showModal();
+    // What is outside of an open dialog takes no focus, and the next dialog may be here before this one has left the page.
     return () => {
+      dialog?.close();
       if (before instanceof HTMLElement) before.focus();
     };
   }, []);

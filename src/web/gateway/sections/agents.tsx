@@ -6,8 +6,9 @@ import type { TunnelSession } from '../../../management/resources/tunnel-session
 import { ProblemNotice } from '../../ui/notice.tsx';
 import { For, Named } from '../cells.tsx';
 import { confirmed } from '../confirm-dialog.tsx';
-import { commonFacts, ItemLink, optional } from '../facts.tsx';
+import { commonFacts, optional } from '../facts.tsx';
 import { fleet } from '../fleet-strings.ts';
+import { ItemLink } from '../item-link.tsx';
 import { PagedList } from '../paged-list.ts';
 import type { Section } from '../section.ts';
 import { api } from '../session.ts';

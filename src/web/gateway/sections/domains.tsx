@@ -6,10 +6,11 @@ import { ANNOTATION_FIELDS, annotationValues, changedAnnotations, newAnnotations
 import { Ago, dateOf, Named } from '../cells.tsx';
 import { confirmed, removal } from '../confirm-dialog.tsx';
 import { DnsRecords } from '../dns-records.tsx';
-import { commonFacts, ItemLink, optional } from '../facts.tsx';
+import { commonFacts, optional } from '../facts.tsx';
 import { fleet } from '../fleet-strings.ts';
 import { filled } from '../form.ts';
 import { edited } from '../form-dialog.tsx';
+import { ItemLink } from '../item-link.tsx';
 import { loadOptions } from '../options.ts';
 import type { Action, Section } from '../section.ts';
 import { api } from '../session.ts';

@@ -1,8 +1,9 @@
 import type { Endpoint } from '../../../management/resources/endpoint.ts';
 import { For } from '../cells.tsx';
 import { TrafficFigure, TrafficFigures } from '../endpoint-traffic.tsx';
-import { commonFacts, ItemLink, optional } from '../facts.tsx';
+import { commonFacts, optional } from '../facts.tsx';
 import { fleet } from '../fleet-strings.ts';
+import { ItemLink } from '../item-link.tsx';
 import type { Section } from '../section.ts';
 import { gateway } from '../strings.ts';
 

@@ -4,9 +4,10 @@ import { present } from '../../ui/time-span.ts';
 import { ANNOTATION_FIELDS, newAnnotations } from '../annotations.ts';
 import { dateOf, Named } from '../cells.tsx';
 import { confirmed, removal } from '../confirm-dialog.tsx';
-import { commonFacts, ItemLink, optional, Pairs } from '../facts.tsx';
+import { commonFacts, optional, Pairs } from '../facts.tsx';
 import { fleet } from '../fleet-strings.ts';
 import type { FormField, FormValues, ShownOnce } from '../form.ts';
+import { ItemLink } from '../item-link.tsx';
 import type { Section } from '../section.ts';
 import { api } from '../session.ts';
 

@@ -3,9 +3,10 @@ import type { Credential } from '../../../management/resources/credential.ts';
 import { ANNOTATION_FIELDS, annotationValues, changedAnnotations, newAnnotations } from '../annotations.ts';
 import { Ago, Named } from '../cells.tsx';
 import { removal } from '../confirm-dialog.tsx';
-import { commonFacts, ItemLink, optional } from '../facts.tsx';
+import { commonFacts, optional } from '../facts.tsx';
 import { type FormField, filled, linesOf, type ShownOnce } from '../form.ts';
 import { edited } from '../form-dialog.tsx';
+import { ItemLink, ItemName } from '../item-link.tsx';
 import type { Column, Section } from '../section.ts';
 import { session } from '../session.ts';
 import { gateway } from '../strings.ts';
@@ -22,7 +23,10 @@ const tokenOf = ({ token }: Readonly<Record<string, unknown>>): ShownOnce | null
   typeof token === 'string' ? { text: token } : null;
 
 const NAME: Column<Token> = { head: text.name, cell: (token) => <Named name={nameOf(token)} below={token.id} /> };
-const OWNER: Column<Token> = { head: text.owner, cell: ({ owner_id }) => <code>{owner_id ?? gateway.list.none}</code> };
+const OWNER: Column<Token> = {
+  head: text.owner,
+  cell: ({ owner_id }) => (owner_id ? <ItemName section="bot-users" id={owner_id} /> : gateway.list.none),
+};
 const CREATED: Column<Token> = { head: gateway.item.created, cell: ({ created_at }) => <Ago moment={created_at} /> };
 const RULES: FormField = {
   name: 'acl',
