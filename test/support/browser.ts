@@ -69,12 +69,24 @@ export async function openPage(
 
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 
+export interface ProblemOptions {
+  /** Selector of the part to look at; omitted: the whole page. */
+  within?: string;
+  /** Only contrast, which is what changes in dark mode. */
+  contrastOnly?: boolean;
+}
+
 /** The accessibility problems of a page that axe-core calls serious or critical. */
-export async function seriousProblems(page: Page): Promise<string[]> {
+export async function seriousProblems(
+  page: Page,
+  { within, contrastOnly = false }: ProblemOptions = {},
+): Promise<string[]> {
   const isLoaded = await page.evaluate('typeof axe !== "undefined"');
   if (!isLoaded) await page.evaluate(readAxe());
+  const part = within === undefined ? 'document' : JSON.stringify(within);
+  const options = { resultTypes: ['violations'], ...(contrastOnly && { runOnly: ['color-contrast'] }) };
   const violations = (await page.evaluate(
-    'axe.run({ resultTypes: ["violations"] }).then((result) => result.violations)',
+    `axe.run(${part}, ${JSON.stringify(options)}).then((result) => result.violations)`,
   )) as {
     id: string;
     impact: string;

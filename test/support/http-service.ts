@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 
@@ -16,6 +16,7 @@ type Answer = (request: Received, res: ServerResponse) => void;
 export interface HttpService {
   url: string;
   received: Received[];
+  server: Server;
   close(): Promise<void>;
 }
 
@@ -30,6 +31,7 @@ export async function startHttpService(...answers: Answer[]): Promise<HttpServic
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     received,
+    server,
     close: () => {
       server.closeAllConnections();
       return new Promise((resolve) => server.close(() => resolve()));

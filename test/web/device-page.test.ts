@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { WebSocketServer } from 'ws';
 import { AgentProcess, deviceAgent } from '../support/agent-process.ts';
 import { launchBrowser, NO_CHROMIUM, openPage, seriousProblems } from '../support/browser.ts';
 import { startHttpService } from '../support/http-service.ts';
@@ -130,7 +131,12 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
       res.setHeader('content-type', 'text/event-stream').write('data: first\n\n');
       finishEvents = () => res.end('event: tick\ndata: second\n\n');
     });
-    onTestFinished(() => service.close());
+    const sockets = new WebSocketServer({ server: service.server, path: '/socket' });
+    sockets.on('connection', (socket) => socket.on('message', (text) => socket.send(`${text} back`)));
+    onTestFinished(() => {
+      for (const socket of sockets.clients) socket.terminate();
+      return service.close();
+    });
     const created = await call('POST', '/tunnels', { forwards_to: new URL(service.url).port, domain: 'cam.localhost' });
     const address = ((await created.json()) as { url: string }).url;
     const { page, troubles } = await openPage(browser, url, { permissions: ['clipboard-read', 'clipboard-write'] });
@@ -169,12 +175,24 @@ describe("the device's page", unless(NO_CHROMIUM), () => {
     expect(sent()).toHaveLength(3);
     await page.keyboard.press('Escape');
     await page.getByRole('dialog').waitFor({ state: 'detached' });
+    // Through all dialogs, back to where the first one was opened.
+    expect(await page.evaluate('document.activeElement.textContent')).toContain('/state?token=[masked]');
 
     await tab.evaluate('void fetch("/events")');
     await page.getByRole('link', { name: '/events' }).click();
     await page.locator('.messages').getByText('first').waitFor();
     finishEvents();
     await page.locator('.messages').getByText('second').waitFor();
+    await page.keyboard.press('Escape');
+
+    await tab.evaluate(`new Promise((resolve) => {
+      socket = new WebSocket('${address.replace('https:', 'wss:')}/socket');
+      socket.onopen = resolve;
+    }).then(() => socket.send('early'))`);
+    await page.getByRole('link', { name: '/socket' }).click();
+    await page.locator('.messages').getByText('early back').waitFor();
+    await tab.evaluate("socket.send('late')");
+    await page.locator('.messages').getByText('late back').waitFor();
     await page.keyboard.press('Escape');
 
     await page.getByRole('searchbox', { name: 'Path contains' }).fill('state');
