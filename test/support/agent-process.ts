@@ -114,9 +114,11 @@ export class AgentProcess {
   /** Resolves when the session and every tunnel are online. */
   async ready(): Promise<string> {
     const api = await this.api();
-    for (const end = Date.now() + 60_000; Date.now() < end; ) {
-      const { ok } = await fetch(`${api}/readyz`);
-      if (ok) return api;
+    for (const end = Date.now() + 60_000; Date.now() < end && this.child.exitCode === null; ) {
+      // An agent that cannot start resets connections before it ends with the reason.
+      const answer = await fetch(`${api}/readyz`).catch(() => null);
+      await answer?.arrayBuffer();
+      if (answer?.ok) return api;
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
     throw new Error(`the agent did not become ready: ${JSON.stringify(this.lines.slice(-5))}`);
