@@ -35,7 +35,7 @@ const LIMITS: ServerLimits = {
   headersMs: 10_000,
   requestMs: 30_000,
   idleMs: 30_000,
-  checkMs: 2_000,
+  checkMs: 5_000,
   connections: 1_024,
 };
 
