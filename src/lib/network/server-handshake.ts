@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import { TLSSocket, type TLSSocketOptions } from 'node:tls';
 import { runInTurn } from '../time/fair-turns.ts';
 import { clientNetwork } from './ip-address.ts';
+import { MeteredConnection } from './metered-connection.ts';
 
 /** Bytes that are taken while a client waits for its turn; a ClientHello has some hundreds. */
 const MAX_EARLY_BYTES = 16_384;
@@ -116,7 +117,9 @@ async function handshake(
   options: TLSSocketOptions,
   onError: HandshakeEvents['onError'],
 ): Promise<TLSSocket | null> {
-  const secured = new TLSSocket(socket, { ...options, isServer: true });
+  const metered = options.requestCert ? new MeteredConnection(socket) : null;
+  const secured = new TLSSocket(metered ?? socket, { ...options, isServer: true });
+  if (metered) secured.once('secure', () => metered.trust());
   let hasFailed = false;
   const fail = (error: Error) => {
     if (!hasFailed) onError?.(error);
@@ -131,5 +134,14 @@ async function handshake(
   if (secured.destroyed) return null;
   // The connection's new owner handles errors from now on.
   secured.off('error', fail);
+  return metered ? withAddresses(secured, socket) : secured;
+}
+
+/** Node knows the addresses of a connection only when it reads it itself. */
+function withAddresses(secured: TLSSocket, socket: Socket): TLSSocket {
+  const { remoteAddress, remotePort, remoteFamily, localAddress, localPort } = socket;
+  for (const [name, value] of Object.entries({ remoteAddress, remotePort, remoteFamily, localAddress, localPort })) {
+    Object.defineProperty(secured, name, { value });
+  }
   return secured;
 }

@@ -1,0 +1,116 @@
+import type { Socket } from 'node:net';
+import { Duplex } from 'node:stream';
+import { BoundedMap } from '../bounded-map.ts';
+import { processorNow } from '../process/processor-clock.ts';
+import { runInTurn } from '../time/fair-turns.ts';
+import { clientNetwork } from './ip-address.ts';
+
+/** Bytes of a client's handshake, which may contain a chain of certificates; usual ones have 2 to 8 KiB. */
+const MAX_HANDSHAKE_BYTES = 16_384;
+/** The share of a processor that the certificates of one client network may take. */
+const SHARE = 0.1;
+/** Milliseconds for which a network may exceed that after a pause. */
+const BURST_MS = 1000;
+const MAX_REMEMBERED = 10_000;
+
+/** When the certificates of each network are paid for, in milliseconds of `performance.now()`. */
+const paidAt = new BoundedMap<string, number>(MAX_REMEMBERED);
+
+/**
+ * A connection under TLS whose client may send certificates. OpenSSL verifies all of them, trusted or not, and its own
+ * limits allow a chain that takes more than half a second. Until the handshake is complete, what the client sends is
+ * limited, waits for its turn, and is charged to the client's network. Node reads other connections without JavaScript.
+ */
+export class MeteredConnection extends Duplex {
+  readonly #network: string;
+  #received = 0;
+  #isMetered = true;
+  /** Whether bytes wait for their turn. None are read meanwhile. */
+  #isWaiting = false;
+
+  /** @param socket must have a listener for errors */
+  constructor(private readonly socket: Socket) {
+    super();
+    this.#network = clientNetwork(socket.remoteAddress ?? '');
+    // The owner of the TLS socket decides how the connection ends.
+    socket.allowHalfOpen = true;
+    socket
+      .on('data', (chunk: Buffer) => this.#take(chunk))
+      .on('end', () => this.push(null))
+      .on('close', () => this.destroy());
+    socket.pause();
+  }
+
+  /** The handshake is complete: from now on, bytes are passed on at once. */
+  trust(): void {
+    this.#isMetered = false;
+  }
+
+  override _read(): void {
+    if (!this.#isWaiting) this.socket.resume();
+  }
+
+  override _write(chunk: Buffer, _encoding: string, done: (error?: Error | null) => void): void {
+    this.socket.write(chunk, done);
+  }
+
+  override _final(done: (error?: Error | null) => void): void {
+    this.socket.end(done);
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    this.socket.destroy();
+    done(error);
+  }
+
+  /** Milliseconds until the certificates of the network are paid for. */
+  get #waitMs(): number {
+    return (paidAt.get(this.#network) ?? 0) - performance.now();
+  }
+
+  #take(chunk: Buffer): void {
+    if (!this.#isMetered) this.#pass(chunk);
+    // The handshake has just begun, in its turn.
+    else if (this.#received === 0) this.#passMetered(chunk);
+    else {
+      this.#isWaiting = true;
+      this.socket.pause();
+      this.#await(chunk);
+    }
+  }
+
+  #await(chunk: Buffer): void {
+    const waitMs = this.#waitMs;
+    if (waitMs > 0) setTimeout(() => this.#await(chunk), waitMs).unref();
+    else runInTurn(this.#network, () => this.#takeTurn(chunk));
+  }
+
+  #takeTurn(chunk: Buffer): void {
+    if (this.destroyed) return;
+    // Others of the network may have had their turns in between.
+    if (this.#waitMs > 0) {
+      this.#await(chunk);
+      return;
+    }
+    this.#isWaiting = false;
+    this.socket.resume();
+    const start = processorNow();
+    this.#passMetered(chunk);
+    const from = Math.max(paidAt.get(this.#network) ?? 0, performance.now() - BURST_MS);
+    paidAt.set(this.#network, from + (processorNow() - start) / SHARE);
+  }
+
+  /** The first bytes of a request may follow the handshake at once. */
+  #passMetered(chunk: Buffer): void {
+    const rest = MAX_HANDSHAKE_BYTES - this.#received;
+    this.#received += chunk.length;
+    this.#pass(chunk.subarray(0, rest));
+    if (chunk.length <= rest) return;
+    if (this.#isMetered) this.destroy(new Error('certificates too long'));
+    else this.#pass(chunk.subarray(rest));
+  }
+
+  #pass(chunk: Buffer): void {
+    if (!this.push(chunk)) this.socket.pause();
+  }
+}
