@@ -126,8 +126,10 @@ async function main() {
     });
     await picture('policy', agent.url, async (each) => {
       await each.getByRole('link', { name: 'Policy: heating' }).click();
-      await each.waitForFunction("document.querySelector('textarea')?.value.includes('basic-auth')");
-      await each.getByRole('textbox', { name: 'Traffic policy' }).fill(WRONG_POLICY);
+      const editor = each.getByRole('textbox', { name: 'Traffic policy' });
+      // Loaded after the dialog opens; what is filled in earlier would be overwritten.
+      while (!(await editor.inputValue()).includes('basic-auth')) await each.waitForTimeout(50);
+      await editor.fill(WRONG_POLICY);
       await each.getByRole('button', { name: 'Line 4' }).waitFor();
     });
     await picture('qr', agent.url, async (each) => {

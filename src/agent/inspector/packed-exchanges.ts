@@ -16,6 +16,8 @@ interface Segment {
 /** Bits of a place that are the offset in a segment. */
 const OFFSET_BITS = 18;
 const MAX_SEGMENT = 1 << OFFSET_BITS;
+/** Of the first segment. */
+const MIN_SEGMENT = 16 * 1024;
 /** Bytes of a number. */
 const NUMBER = 8;
 /** Thirteen numbers before the heads and bodies. */
@@ -31,13 +33,13 @@ export class PackedExchanges {
   readonly #segments: (Segment | undefined)[] = [];
   #current: Segment | null = null;
   #size = 0;
-  readonly #segmentSize: number;
+  readonly #maxSegment: number;
   /** Tunnels by the numbers that stand for them. */
   readonly #tunnels: string[] = [];
 
   /** @param maxBytes that all of them will take; segments are a small part of it */
   constructor(maxBytes: number) {
-    this.#segmentSize = Math.min(MAX_SEGMENT, Math.ceil(maxBytes / 64 / NUMBER) * NUMBER);
+    this.#maxSegment = Math.min(MAX_SEGMENT, Math.ceil(maxBytes / 64 / NUMBER) * NUMBER);
   }
 
   /** Bytes of memory that they take. */
@@ -50,7 +52,7 @@ export class PackedExchanges {
     const { request, response } = exchange;
     if (response === null || request.endedAt === null || !isPlain(exchange)) return null;
     const size = HEADER + request.head.length + response.head.length + lengthOf(request.body) + lengthOf(response.body);
-    if (size > this.#segmentSize / 4) return null;
+    if (size > this.#maxSegment / 4) return null;
     const segment = this.#segmentFor(size);
     const { bytes, numbers, used } = segment;
     // Numbers have addresses that are multiples of their size.
@@ -131,11 +133,13 @@ export class PackedExchanges {
     if (current !== null && current.used + size <= current.bytes.length) return current;
     const free = this.#segments.indexOf(undefined);
     const number = free === -1 ? this.#segments.length : free;
-    const bytes = Buffer.allocUnsafeSlow(this.#segmentSize);
+    // As large as all so far: a few requests take little.
+    const wanted = Math.max(MIN_SEGMENT, this.#size, Math.ceil(size / NUMBER) * NUMBER);
+    const bytes = Buffer.allocUnsafeSlow(Math.min(this.#maxSegment, wanted));
     const numbers = new Float64Array(bytes.buffer);
     const segment = { number, bytes, numbers, used: 0, live: 0 };
     this.#segments[number] = segment;
-    this.#size += this.#segmentSize;
+    this.#size += bytes.length;
     this.#current = segment;
     return segment;
   }
