@@ -95,9 +95,9 @@ describe('an agent that reloads its settings (SIGHUP)', () => {
     const before = await tunnel('own');
     write('policies.json', policies('two'));
     await reload(DONE);
-    expect([await shown('plain.localhost'), await shown('own.localhost')]).toEqual(['two', 'mine']);
-    expect(await tunnel('plain')).toMatchObject({ status: 'online', policy: policies('two') });
     expect(await tunnel('own')).toEqual(before);
+    expect(await tunnel('plain')).toMatchObject({ status: 'online', policy: policies('two') });
+    expect([await shown('plain.localhost'), await shown('own.localhost')]).toEqual(['two', 'mine']);
   });
 
   it('uses a new API token, even when its environment still contains the old one', async () => {
