@@ -1,4 +1,5 @@
 import { trackBuffer } from '../lib/process/minor-gc.ts';
+import { BulkMeter } from './bulk-meter.ts';
 import type { ByteReceiver } from './byte-channel.ts';
 import { ByteQueue } from './byte-queue.ts';
 import { type FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
@@ -49,6 +50,8 @@ export interface ChannelHost extends CreditHost {
   windowIncrement(streamId: number, increment: number): void;
   reset(streamId: number, code: MuxError): void;
   forget(channel: Channel): void;
+  /** One direction of the channel is bulk. Called with each further credit of it. */
+  carriesBulk(channel: Channel, direction: BulkMeter): void;
 }
 
 /**
@@ -59,6 +62,13 @@ export class Channel {
   /** 0 until the connection opens the stream. */
   id = 0;
   receiver: ChannelReceiver = NOBODY;
+
+  /** Whether what we send, and what the peer sends, travels on the session's connection for bulk. */
+  sendsOnBulk = false;
+  arrivesOnBulk = false;
+  /** Of what we send; the peer knows the stream once it has credited data. */
+  readonly sending = new BulkMeter();
+  readonly #receiving = new BulkMeter();
 
   #sendWindow = WINDOW;
   #credited = 0;
@@ -89,7 +99,10 @@ export class Channel {
   wasReset = false;
 
   constructor(private readonly host: ChannelHost) {
-    this.#credit = new ReceiveCredit(host, (bytes) => host.windowIncrement(this.id, bytes));
+    this.#credit = new ReceiveCredit(host, (bytes) => {
+      host.windowIncrement(this.id, bytes);
+      this.#meter(this.#receiving, bytes);
+    });
   }
 
   get closed(): boolean {
@@ -104,6 +117,16 @@ export class Channel {
   /** Whether it has so little to send that others need not wait for it. */
   get sendsLittle(): boolean {
     return this.#waiting.length < LITTLE;
+  }
+
+  /** Whether it sends much, and its writer waits. */
+  get sendsBulk(): boolean {
+    return this.sending.isBulk && this.#full && !this.#closed && !this.#finSent;
+  }
+
+  /** Whether either direction has yet to end on the connection for bulk. */
+  get needsBulk(): boolean {
+    return (this.sendsOnBulk && !this.#finSent) || (this.arrivesOnBulk && !this.#finReceived);
   }
 
   /** The receiver keeps this many further bytes until the stream closes. */
@@ -273,6 +296,7 @@ export class Channel {
     this.#sendWindow = Math.min(this.#sendWindow + increment, this.host.largestWindow);
     this.#credited += increment;
     this.#measureRoundTrip();
+    this.#meter(this.sending, increment);
     this.receiver.onCredit?.(this.#credited);
     if (this.#waiting.length > 0) this.host.ready(this);
   }
@@ -310,6 +334,11 @@ export class Channel {
 
   #grantCredit(): void {
     if (!this.#closed && !this.#finReceived) this.#credit.grant();
+  }
+
+  #meter(meter: BulkMeter, bytes: number): void {
+    meter.credit(bytes, performance.now());
+    if (meter.isBulk) this.host.carriesBulk(this, meter);
   }
 
   #measureRoundTrip(): void {

@@ -1,12 +1,17 @@
 import type { Duplex } from 'node:stream';
 import type { MemoryBudget, MemoryUser } from '../lib/memory-budget.ts';
 import { trackBuffer } from '../lib/process/minor-gc.ts';
+import { turnTime } from '../lib/time/loop-turn.ts';
+import type { BulkMeter } from './bulk-meter.ts';
 import { Channel, type ChannelHost } from './channel.ts';
+import { Company } from './company.ts';
+import { AGENT_LIMITS, type ConnectionLimits, GATEWAY_LIMITS, UNAUTHENTICATED_LIMITS } from './connection-limits.ts';
 import { FrameAllowance } from './frame-allowance.ts';
 import { FrameDecoder, type FrameHandler, FrameWriter, MuxError, ProtocolViolation } from './frames.ts';
 import { LARGEST_WINDOW } from './growing-window.ts';
 import { WINDOW } from './receive-credit.ts';
 import { RoundTrip } from './round-trip.ts';
+import { FIRST_ID, isGateways, type Role } from './stream-ids.ts';
 
 // Limits and the behaviour of SDKs were measured with `@ngrok/ngrok` 1.7.0 (Rust, muxado 0.5.0).
 
@@ -32,39 +37,13 @@ const CLOSE_GRACE_MS = 250;
 /** Agents never use this stream id, and ignore credit for it. */
 const UNUSED_STREAM_ID = 1;
 
-/** Which end of a connection this is. Agents open streams with odd ids from 3 on, gateways with even ones from 2 on. */
-export type Role = 'agent' | 'gateway';
-const FIRST_ID: Readonly<Record<Role, number>> = { agent: 3, gateway: 2 };
-
-/** What the peer may use of a connection. */
-export interface ConnectionLimits {
-  /** Streams that it may have open. */
-  streams: number;
-  /** Bytes that it may send in total. */
-  received: number;
-  /** Bytes of answers to its frames that it may leave unread. */
-  unread: number;
-}
-
-/** Limits until the peer has authenticated: a heartbeat and one request. */
-export const UNAUTHENTICATED_LIMITS: ConnectionLimits = { streams: 4, received: 16_384, unread: 65_536 };
-/**
- * Limits of agents. An SDK has one RPC and one heartbeat stream at a time. The unread bytes hold what its streams carry
- * and 16,000 control frames.
- */
-export const AGENT_LIMITS: ConnectionLimits = { streams: 64, received: Number.POSITIVE_INFINITY, unread: 524_288 };
-/** Limits of a gateway, which opens a stream for each connection of a client. */
-export const GATEWAY_LIMITS: ConnectionLimits = {
-  streams: 16_384,
-  received: Number.POSITIVE_INFINITY,
-  unread: 524_288,
-};
-
 export interface ConnectionUser {
   /** The peer has opened a stream. Set the channel's receiver before returning. */
   accept(channel: Channel): void;
   /** Frames of streams that the gateway opened were sent. */
   sent?(): void;
+  /** A bulk stream slows others down that a further connection would separate. Called repeatedly. */
+  wantsBulkConnection?(): void;
   /** The connection has ended, and so have all its channels. Called once. */
   ended(reason: Error): void;
 }
@@ -101,6 +80,15 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   #reported = 0;
   #limits: ConnectionLimits;
   #largestWindow = WINDOW;
+  /** The session's other connection, which carries bulk streams. */
+  #bulk: Connection | null = null;
+  /** Whether streams may move there. */
+  #movesBulk = false;
+  /** Of a connection for bulk: the one whose streams it carries. */
+  #main: Connection | null = null;
+  /** What arrived here before the notice, on the other connection, that its stream moves here. Decoding waits for that. */
+  #early: EarlyFrame | null = null;
+  readonly #company = new Company();
   #budget: MemoryBudget | null = null;
   readonly roundTrip = new RoundTrip();
   turn = 0;
@@ -139,6 +127,30 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
    */
   extend(largestWindow: number): void {
     this.#largestWindow = Math.max(WINDOW, Math.min(largestWindow, LARGEST_WINDOW));
+  }
+
+  /**
+   * The peer may from now on move its bulk streams to the given connection, which replaces an earlier one.
+   *
+   * @param bulk of the same session, and started
+   */
+  attachBulk(bulk: Connection): void {
+    this.#bulk?.close(new Error('another connection for bulk was opened'));
+    this.#bulk = bulk;
+    bulk.#main = this;
+    bulk.#largestWindow = this.#largestWindow;
+    bulk.#limits = this.#limits;
+    bulk.#useless = this.#useless;
+  }
+
+  /** The peer knows the connection for bulk: from now on, bulk streams move there. */
+  moveBulk(): void {
+    this.#movesBulk = this.#bulk !== null;
+  }
+
+  /** Whether streams are on the connection for bulk. */
+  get usesBulk(): boolean {
+    return this.#bulk !== null && [...this.#channels.values()].some(({ needsBulk }) => needsBulk);
   }
 
   start(): void {
@@ -205,8 +217,9 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#readSinceFlush = true;
     this.#scheduleFlush();
     try {
+      this.#handleEarly();
       const decoded = this.#decoder.push(chunk);
-      if (decoded === chunk.length || this.#ended) return;
+      if ((decoded === chunk.length && this.#early === null) || this.#ended) return;
       this.#rest = chunk.subarray(decoded);
       this.socket.pause();
     } catch (error) {
@@ -227,27 +240,70 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
 
   onData(streamId: number, length: number, syn: boolean): void {
     this.#count(syn ? FRAMES_PER_STREAM : 1);
-    const channel = syn ? this.#accept(streamId) : this.#channels.get(streamId);
+    const channel = syn ? this.#accept(streamId) : this.#find(streamId);
     this.#current = channel ?? null;
     this.#currentId = streamId;
     this.#currentLength = length;
-    channel?.receiveHeader(length);
+    if (channel) this.#inOrder(channel, () => channel.receiveHeader(length));
+  }
+
+  /** Whether frames with this id belong to a stream of the other connection: only the gateway's streams carry bulk. */
+  #carries(streamId: number): boolean {
+    return this.#main !== null && isGateways(streamId);
+  }
+
+  #find(streamId: number): Channel | undefined {
+    return ((this.#carries(streamId) ? this.#main : null) ?? this).#channels.get(streamId);
+  }
+
+  /** Handles the start of a frame once all earlier ones of its stream were handled. */
+  #inOrder(channel: Channel, handle: () => void): void {
+    const isHere = this.#carries(channel.id) === channel.arrivesOnBulk;
+    if (isHere) handle();
+    else if (channel.arrivesOnBulk) throw new ProtocolViolation('a frame of a stream that has moved elsewhere');
+    else {
+      this.#early = { channel, handle, fin: null };
+      this.#decoder.stop();
+    }
+  }
+
+  /** Handles the frame that came too early: its stream has moved here meanwhile, or has closed. */
+  #handleEarly(): void {
+    const early = this.#early;
+    if (early === null) return;
+    this.#early = null;
+    if (early.channel.closed) this.#current = null;
+    else early.handle();
+    if (early.fin !== null) this.onDataEnd(early.fin, false);
   }
 
   onPayload(piece: Buffer): void {
     this.#current?.receivePayload(piece);
   }
 
-  onDataEnd(fin: boolean): void {
+  onDataEnd(fin: boolean, moved: boolean): void {
+    if (this.#early !== null) {
+      this.#early.fin = fin;
+      return;
+    }
     const channel = this.#current;
     this.#current = null;
     if (channel) {
       if (fin) channel.receiveFin();
+      else if (moved) this.#moveIn(channel);
     } else if (this.#currentLength > 0) {
       this.#count(FRAMES_PER_RESET);
       this.#countUseless(1);
-      this.reset(this.#currentId, MuxError.streamClosed);
+      if (!this.#carries(this.#currentId)) this.reset(this.#currentId, MuxError.streamClosed);
     }
+  }
+
+  /** Further data of the stream comes on the connection for bulk. */
+  #moveIn(channel: Channel): void {
+    if (!this.#isExtended || !isGateways(channel.id) || this.#main !== null) return;
+    channel.arrivesOnBulk = true;
+    if (this.#bulk === null) channel.cut(new Error('the connection for bulk was lost'));
+    else this.#bulk.#scheduleFlush();
   }
 
   onReset(streamId: number): void {
@@ -255,7 +311,10 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     // A gateway resets the stream of a client that has left.
     const isUseless = this.role === 'gateway' && this.#isPeers(streamId) && this.#channels.has(streamId);
     if (isUseless) this.#countUseless(USELESS_FRAMES_PER_RESET);
-    this.#channels.get(streamId)?.receiveReset();
+    const channel = this.#find(streamId);
+    if (channel && this.#carries(streamId)) this.#inOrder(channel, () => channel.receiveReset());
+    // The peer may have lost the connection for bulk already.
+    else channel?.receiveReset();
   }
 
   onWindowIncrement(streamId: number, increment: number): void {
@@ -268,7 +327,9 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   #accept(streamId: number): Channel {
-    if (!this.#isPeers(streamId) || this.#channels.has(streamId)) throw new ProtocolViolation('stream id not allowed');
+    if (!this.#isPeers(streamId) || this.#carries(streamId) || this.#channels.has(streamId)) {
+      throw new ProtocolViolation('stream id not allowed');
+    }
     if (this.#inbound >= this.#limits.streams) throw new ProtocolViolation('too many streams opened');
     const channel = new Channel(this);
     channel.id = streamId;
@@ -283,8 +344,25 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   ready(channel: Channel): void {
+    this.#routeOf(channel).#enqueue(channel);
+  }
+
+  /** The connection on which a stream sends. */
+  #routeOf(channel: Channel | undefined): Connection {
+    return channel?.sendsOnBulk && this.#bulk !== null ? this.#bulk : this;
+  }
+
+  #enqueue(channel: Channel): void {
     this.#ready.add(channel);
     this.#scheduleFlush();
+  }
+
+  carriesBulk(channel: Channel, direction: BulkMeter): void {
+    if (this.#bulk !== null) return;
+    const now = turnTime();
+    // Opening it takes some round trips.
+    const isRatherLong = direction.isLong(now, this.roundTrip.least, 1 / 2);
+    if (isRatherLong || this.#company.of(channel, now)) this.user.wantsBulkConnection?.();
   }
 
   windowIncrement(streamId: number, increment: number): void {
@@ -293,8 +371,9 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   }
 
   reset(streamId: number, code: MuxError): void {
-    this.#out.reset(streamId, code);
-    this.#scheduleFlush();
+    const connection = this.#routeOf(this.#channels.get(streamId));
+    connection.#out.reset(streamId, code);
+    connection.#scheduleFlush();
   }
 
   get room(): number {
@@ -328,7 +407,14 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
   forget(channel: Channel): void {
     this.#ready.delete(channel);
     this.#holding.delete(channel);
+    const bulk = this.#bulk;
+    if (bulk !== null) bulk.#forgetMoved(channel);
     if (this.#channels.delete(channel.id) && this.#isPeers(channel.id)) this.#inbound -= 1;
+  }
+
+  #forgetMoved(channel: Channel): void {
+    this.#ready.delete(channel);
+    if (this.#early?.channel === channel) this.#scheduleFlush();
   }
 
   #scheduleFlush(): void {
@@ -347,12 +433,13 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
       channel.deliver();
     }
     this.#send();
-    this.#reportMemory();
+    (this.#main ?? this).#reportMemory();
     this.#frames = 0;
     if (!this.#ended) this.#decodeRest();
   }
 
   #decodeRest(): void {
+    if (this.#early !== null && !this.#early.channel.arrivesOnBulk && !this.#early.channel.closed) return;
     this.#decoder.resume();
     const rest = this.#rest;
     if (rest === null) return;
@@ -369,7 +456,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
       this.#out.windowIncrement(UNUSED_STREAM_ID, 1);
     this.#readSinceFlush = false;
     if (this.#out.length === 0) return;
-    this.#writeOut();
+    this.#out.writeTo(this.socket);
     if (isData) this.user.sent?.();
     if (this.socket.writableLength > this.#limits.unread) this.socket.destroy(new Error('the peer does not read'));
   }
@@ -381,30 +468,35 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
       if (this.#out.length + this.socket.writableLength >= OUTPUT_HIGH_WATER) break;
       if (!isTheirTurn(channel)) continue;
       this.#ready.delete(channel);
+      if (this.#moveOut(channel)) continue;
+      this.#company.note(channel, turnTime());
       if (channel.flushInto(this.#out)) this.#ready.add(channel);
-      isData ||= channel.id % 2 === 0;
+      isData ||= isGateways(channel.id);
     }
     return isData;
   }
 
+  /**
+   * Moves a bulk stream to the connection for bulk if it has company or lasts long; returns whether it does. TCP starts
+   * slowly again there, which would delay shorter transfers that disturb nobody.
+   */
+  #moveOut(channel: Channel): boolean {
+    const bulk = this.#bulk;
+    if (bulk === null || !this.#movesBulk || !channel.sendsBulk || !isGateways(channel.id)) return false;
+    const now = turnTime();
+    if (!this.#company.of(channel, now) && !channel.sending.isLong(now, this.roundTrip.least)) return false;
+    this.#out.moved(channel.id);
+    channel.sendsOnBulk = true;
+    bulk.#enqueue(channel);
+    return true;
+  }
+
   #reportMemory(): void {
-    const held = this.#held + this.socket.writableLength;
+    const held = this.#held + this.socket.writableLength + (this.#bulk?.socket.writableLength ?? 0);
     const bytes = held < MEMORY_FLOOR || this.#ended ? 0 : held;
     if (bytes === this.#reported) return;
     this.#reported = bytes;
     this.#budget?.report(this, bytes);
-  }
-
-  #writeOut(): void {
-    const [first, ...others] = this.#out.take();
-    if (others.length === 0) {
-      this.socket.write(first);
-      return;
-    }
-    this.socket.cork();
-    this.socket.write(first);
-    for (const piece of others) this.socket.write(piece);
-    this.socket.uncork();
   }
 
   #end(reason: Error): void {
@@ -413,6 +505,26 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     this.#decoder.stop();
     for (const channel of [...this.#channels.values()]) channel.lose(reason);
     this.#reportMemory();
+    this.#bulk?.close(reason);
+    const main = this.#main;
+    if (main !== null) main.#loseBulk(this);
     this.user.ended(reason);
   }
+
+  /** The streams on the connection for bulk end with it; the others continue. */
+  #loseBulk(bulk: Connection): void {
+    if (this.#ended || this.#bulk !== bulk) return;
+    this.#bulk = null;
+    this.#movesBulk = false;
+    const reason = new Error('the connection for bulk was lost');
+    for (const channel of [...this.#channels.values()]) if (channel.needsBulk) channel.cut(reason);
+  }
+}
+
+/** The start of a DATA or RST frame. */
+interface EarlyFrame {
+  channel: Channel;
+  handle: () => void;
+  /** Set for a DATA frame without payload, which has ended already: whether it has a FIN. */
+  fin: boolean | null;
 }

@@ -1,3 +1,5 @@
+import type { Writable } from 'node:stream';
+
 // The framing is muxado's. Layout, codes and quirks were measured on the wire with `@ngrok/ngrok` 1.7.0 (Rust, muxado
 // 0.5.0); what is said about the Go SDK comes from its public source.
 
@@ -10,6 +12,8 @@ const GOAWAY = 3;
 /** Flags of a DATA frame: bits 3..0 of the header's first word. */
 const FIN = 0x1;
 const SYN = 0x2;
+/** Of this project only, see {@link FrameHandler.onDataEnd}. */
+const MOVED = 0x4;
 
 const HEADER_LENGTH = 8;
 const ID_MASK = 0x7fffffff;
@@ -37,7 +41,8 @@ export interface FrameHandler {
   onData(streamId: number, length: number, syn: boolean): void;
   /** A piece of the current DATA frame's payload; never empty. */
   onPayload(piece: Buffer): void;
-  onDataEnd(fin: boolean): void;
+  /** @param moved further data of the stream comes on the session's other connection */
+  onDataEnd(fin: boolean, moved: boolean): void;
   onReset(streamId: number): void;
   onWindowIncrement(streamId: number, increment: number): void;
   onGoAway(): void;
@@ -124,7 +129,7 @@ export class FrameDecoder {
   #endData(): void {
     this.#inPayload = false;
     this.#seen = 0;
-    this.handler.onDataEnd((this.#first & FIN) !== 0);
+    this.handler.onDataEnd((this.#first & FIN) !== 0, (this.#first & MOVED) !== 0);
   }
 
   #takeControl(): void {
@@ -154,6 +159,11 @@ export class FrameWriter {
     this.#length += length;
   }
 
+  /** Appends a DATA frame after which the stream's data travels on the session's other connection. */
+  moved(streamId: number): void {
+    this.#header(DATA, streamId, 0, MOVED, HEADER_LENGTH);
+  }
+
   reset(streamId: number, code: MuxError): void {
     this.#header(RST, streamId, 4, 0, HEADER_LENGTH + 4).writeUInt32BE(code, HEADER_LENGTH);
   }
@@ -161,6 +171,19 @@ export class FrameWriter {
   /** @param increment at least 1: an increment of 0 ends a session of the Go SDK */
   windowIncrement(streamId: number, increment: number): void {
     this.#header(WNDINC, streamId, 4, 0, HEADER_LENGTH + 4).writeUInt32BE(increment, HEADER_LENGTH);
+  }
+
+  /** Writes all frames collected so far, and clears the writer. */
+  writeTo(socket: Writable): void {
+    const [first, ...others] = this.take();
+    if (others.length === 0) {
+      socket.write(first);
+      return;
+    }
+    socket.cork();
+    socket.write(first);
+    for (const piece of others) socket.write(piece);
+    socket.uncork();
   }
 
   /**

@@ -19,6 +19,8 @@ export const StreamType = {
   stopTunnel: 9,
   /** The Go SDK's `Update`. */
   patchTunnel: 10,
+  /** Of this project only: attaches a connection for bulk streams to a session. */
+  bulk: 0xfffffffe,
   heartbeat: 0xffffffff,
 } as const;
 
@@ -213,8 +215,14 @@ export const CommandAnswer = z.object({ Error: text });
 export const AuthAnswer = z.object({
   Error: text,
   ClientId: text,
-  Extra: z.object({ StreamWindow: streamWindow }).catch({ StreamWindow: 0 }),
+  Extra: z
+    .object({ StreamWindow: streamWindow, BulkSecret: z.string().catch('') })
+    .catch({ StreamWindow: 0, BulkSecret: '' }),
 });
+
+/** `Secret` is the `BulkSecret` of the answer that started the session. */
+export const BulkRequest = z.object({ AuthToken: text, SessionId: text, Secret: text });
+export type BulkRequest = z.output<typeof BulkRequest>;
 
 export const BindAnswer = z.object({ Error: text, Id: text, URL: text });
 export type BindAnswer = z.output<typeof BindAnswer>;

@@ -1,6 +1,6 @@
 import { EventEmitter, once } from 'node:events';
 import type { Duplex } from 'node:stream';
-import { FrameDecoder, type FrameHandler, FrameWriter } from '../../src/agent-protocol/frames.ts';
+import { FrameDecoder, type FrameHandler, FrameWriter, MuxError } from '../../src/agent-protocol/frames.ts';
 
 export interface SeenFrame {
   kind: 'data' | 'reset' | 'credit' | 'goaway';
@@ -45,6 +45,11 @@ export class MuxPeer extends EventEmitter<{ frame: [SeenFrame] }> implements Fra
   sendData(id: number, payload: Buffer | string, flags: { syn?: boolean; fin?: boolean } = {}): void {
     const bytes = Buffer.from(payload);
     this.send.data(id, [bytes], bytes.length, { syn: false, fin: false, ...flags });
+    this.flush();
+  }
+
+  sendReset(id: number): void {
+    this.send.reset(id, MuxError.cancelled);
     this.flush();
   }
 

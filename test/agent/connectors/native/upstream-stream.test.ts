@@ -22,6 +22,7 @@ it('credits an upload in steps, also before the upstream has answered', async ()
     windowIncrement: (_stream, increment) => void credits.push(increment),
     reset() {},
     forget() {},
+    carriesBulk() {},
   };
   const channel = new Channel(host);
   const [socket, upstream] = duplexPair();
