@@ -1,3 +1,4 @@
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Duplex } from 'node:stream';
 import type { Channel, ChannelReceiver } from '../../agent-protocol/channel.ts';
 import { Connection, type ConnectionUser } from '../../agent-protocol/connection.ts';
@@ -7,6 +8,7 @@ import {
   AuthRequest,
   BindLabeledRequest,
   BindRequest,
+  BulkRequest,
   PatchRequest,
   parseMessage,
   StreamType,
@@ -51,6 +53,14 @@ export interface SessionDirectory {
   add(session: AgentSession): void;
   /** Whether an agent can keep the id of an earlier session: well-formed and not in use by another credential. */
   mayKeep(id: string, credentialId: string): boolean;
+  /** The session that a connection for bulk may belong to. */
+  find(id: string, credentialId: string): AgentSession | undefined;
+  /**
+   * The connection of this session is to carry bulk streams of another one.
+   *
+   * @throws {RpcError} at the limit on such connections
+   */
+  attach(session: AgentSession): void;
   remove(session: AgentSession): void;
 }
 
@@ -79,6 +89,8 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   readonly #listeners: SessionListeners;
   #probe: HeartbeatProbe | null = null;
   #id = '';
+  /** Proves that a connection for bulk comes from the agent that started this session; null when it supports none. */
+  #bulkSecret: string | null = null;
   #credential: Credential | null = null;
   #agent: AgentInfo | null = null;
   /** Whether it has sent the one request that it may send without a credential. */
@@ -219,6 +231,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   async #serve(type: number, body: unknown, size: number): Promise<RpcAnswer> {
     if (type === StreamType.serverInfo) return { body: { Region: GATEWAY.Region } };
     if (type === StreamType.auth) return this.#authenticate(parseMessage(AuthRequest, body, 'ERR_NGROK_109'));
+    if (type === StreamType.bulk) return this.#attach(parseMessage(BulkRequest, body, 'ERR_NGROK_109'));
     if (!this.#credential) throw new RpcError('ERR_NGROK_4018', 'the session has not authenticated');
     switch (type) {
       case StreamType.bind:
@@ -273,9 +286,36 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     this.#deps.log.info({ ...who, agent: extra.clienttype, version: extra.version }, 'agent session online');
     const version = request.Version.includes('3') ? '3' : '2';
     const window = Math.min(extra.streamwindow, LARGEST_WINDOW);
-    if (window > 0) this.#connection.extend(window);
-    const shown = { ...GATEWAY, AgentSessionID: this.#id, ...(window > 0 && { StreamWindow: window }) };
+    const shown = { ...GATEWAY, AgentSessionID: this.#id, ...(window > 0 && this.#extend(window)) };
     return { body: { Version: version, ClientId: this.#id, Extra: shown } };
+  }
+
+  /** The agent is of this project: returns what it is told. */
+  #extend(window: number): object {
+    this.#connection.extend(window);
+    this.#bulkSecret = randomBytes(32).toString('base64url');
+    return { StreamWindow: window, BulkSecret: this.#bulkSecret };
+  }
+
+  /** From now on, this connection carries bulk streams of another session of the same agent. */
+  async #attach({ AuthToken, SessionId, Secret }: BulkRequest): Promise<RpcAnswer> {
+    if (this.#credential) throw new RpcError('ERR_NGROK_109', 'the session has already authenticated');
+    const { access, directory, log, address } = this.#deps;
+    const credential = await access.authenticate(AuthToken);
+    if (this.#ended) throw new RpcError('ERR_NGROK_741', 'the session has ended');
+    const session = directory.find(SessionId, credential.id);
+    if (!session?.admitsBulk(Secret)) throw new RpcError('ERR_NGROK_109', 'no session has this id and secret');
+    directory.attach(this);
+    clearTimeout(this.#authTimer);
+    session.#connection.attachBulk(this.#connection);
+    session.#connection.moveBulk();
+    log.debug({ session: SessionId, address }, 'connection for bulk attached');
+    return { body: {} };
+  }
+
+  /** Whether the secret is this session's, so that a connection for bulk may be attached to it. */
+  admitsBulk(secret: string): boolean {
+    return this.online && this.#bulkSecret !== null && isSame(secret, this.#bulkSecret);
   }
 
   #heartbeatProbe(): HeartbeatProbe {
@@ -287,4 +327,10 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     this.#connection.open(channel);
     return this.#probe;
   }
+}
+
+/** Compares secrets in a time that says nothing about them. */
+function isSame(one: string, other: string): boolean {
+  const digest = (text: string) => createHash('sha256').update(text).digest();
+  return timingSafeEqual(digest(one), digest(other));
 }

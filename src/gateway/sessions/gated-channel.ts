@@ -63,6 +63,10 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
     return this.channel.wasReset;
   }
 
+  get isBulk(): boolean {
+    return this.channel.sendsOnBulk || this.channel.arrivesOnBulk;
+  }
+
   usedBy(client: string): void {
     if (client === this.client || !this.lane.streams.has(this)) return;
     this.lane.shares.delete(this.client, this);

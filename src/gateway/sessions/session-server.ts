@@ -27,6 +27,8 @@ const STRANGER_BURST_MS = 2000;
 /** Longer than a connection waits before it destroys its socket. */
 const STOP_MS = 2_000;
 const RENEWAL_CHECK_MS = 60_000;
+/** Connections for bulk, as a share of the limit on sessions: they take file descriptors too. */
+const BULK_SHARE = 1 / 4;
 
 export interface SessionServerOptions extends Pick<AgentSessionDeps, 'access' | 'binder' | 'ids' | 'log'> {
   /** Issues the certificate that agents see; called again at `renewAt`, in Unix milliseconds. */
@@ -58,6 +60,8 @@ export class SessionServer implements SessionDirectory {
   readonly #handshaking: PendingConnections<Handshake>;
   readonly #handshakes = new Set<Handshake>();
   readonly #sessions = new Set<AgentSession>();
+  /** Connections for bulk of other sessions. */
+  readonly #attached = new Set<AgentSession>();
   #stopped = false;
   #context: SecureContext | undefined;
   /** When the current certificate was issued, in Unix milliseconds. */
@@ -124,6 +128,7 @@ export class SessionServer implements SessionDirectory {
     socket.once('close', () => {
       this.#connected.delete(session);
       this.#unauthenticated.delete(session);
+      this.#attached.delete(session);
     });
     session.start();
   }
@@ -153,6 +158,19 @@ export class SessionServer implements SessionDirectory {
   mayKeep(id: string, credentialId: string): boolean {
     if (!SESSION_ID.test(id)) return false;
     return ![...this.#sessions].some((session) => session.id === id && session.credential.id !== credentialId);
+  }
+
+  find(id: string, credentialId: string): AgentSession | undefined {
+    return [...this.#sessions].find((session) => session.id === id && session.credential.id === credentialId);
+  }
+
+  attach(session: AgentSession): void {
+    const limit = Math.ceil(this.#limits.sessions * BULK_SHARE);
+    if (this.#attached.size >= limit) {
+      throw new RpcError('ERR_NGROK_348', `connection limit reached: the gateway has ${limit} connections for bulk`);
+    }
+    this.#unauthenticated.delete(session);
+    this.#attached.add(session);
   }
 
   remove(session: AgentSession): void {

@@ -257,7 +257,7 @@ export class UpstreamConnection implements UpstreamLink, ByteReceiver {
   /** Milliseconds that the connection can wait for another request; 0 when it must be closed. */
   #idleTimeout(): number {
     const { head } = this.#parser;
-    if (!this.#wholeRequestSent || head === null || !head.keepAlive) return 0;
+    if (!this.#wholeRequestSent || head === null || !head.keepAlive || this.#channel?.isBulk) return 0;
     if (head.keepAliveSeconds === null) return this.limits.keepAlive;
     return Math.min(this.limits.keepAlive, head.keepAliveSeconds * 1000 - KEEP_ALIVE_MARGIN);
   }
