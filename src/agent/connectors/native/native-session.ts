@@ -8,13 +8,13 @@ import { HeartbeatEcho } from '../../../agent-protocol/heartbeat.ts';
 import {
   AuthAnswer,
   BindAnswer,
+  type BulkRequest,
   CommandAnswer,
   type ProxyHeader,
   StopTunnel,
   StreamType,
-  streamPrefix,
 } from '../../../agent-protocol/messages.ts';
-import { RpcCall, RpcResponder } from '../../../agent-protocol/rpc.ts';
+import { RpcResponder } from '../../../agent-protocol/rpc.ts';
 import { parseRpcError } from '../../../agent-protocol/rpc-error.ts';
 import { TypedStream } from '../../../agent-protocol/typed-stream.ts';
 import { ApiError, messageOf } from '../../../lib/errors.ts';
@@ -29,6 +29,8 @@ import { connectToGateway, type GatewaySocketOptions } from '../gateway-socket.t
 import type { ProgressMonitor } from '../progress-monitor.ts';
 import { RpcQueue } from '../rpc-queue.ts';
 import { SessionEndpoint } from '../session-endpoint.ts';
+import { BulkLink } from './bulk-link.ts';
+import { call } from './call.ts';
 import { ProxyStream } from './proxy-stream.ts';
 import { authRequest, bindRequest, NOT_SUPPORTED } from './requests.ts';
 import { HEARTBEAT_INTERVAL_S, HEARTBEAT_TOLERANCE_S, SessionHeartbeat } from './session-heartbeat.ts';
@@ -103,6 +105,7 @@ class NativeSession implements GatewaySession, ConnectionUser {
   readonly #rpc: RpcQueue;
   /** By the gateway's ids. */
   readonly #served = new Map<string, Served>();
+  #bulk: BulkLink | null = null;
   /** Connections of clients. */
   #streams = 0;
   #onNoStreams = () => {};
@@ -136,10 +139,14 @@ class NativeSession implements GatewaySession, ConnectionUser {
     continuity.clientId = answer.ClientId;
     const window = Math.min(answer.Extra.StreamWindow, LARGEST_WINDOW);
     if (window > 0) this.#connection.extend(window);
-    heartbeat.untilSilent(this.#over.signal).then(
-      () => this.end('the gateway no longer answers heartbeats'),
-      () => {}, // aborted: the session is over already
-    );
+    const { BulkSecret: Secret } = answer.Extra;
+    if (Secret !== '') this.#bulk = this.#bulkLink({ AuthToken: authtoken, SessionId: answer.ClientId, Secret });
+    heartbeat
+      .untilSilent(this.#over.signal, () => this.#bulk?.tick())
+      .then(
+        () => this.end('the gateway no longer answers heartbeats'),
+        () => {}, // aborted: the session is over already
+      );
   }
 
   async open(request: EndpointRequest): Promise<Endpoint> {
@@ -178,10 +185,23 @@ class NativeSession implements GatewaySession, ConnectionUser {
   async #drain(): Promise<void> {
     const unbind = (id: string) => this.#call(StreamType.unbind, { Id: id, Drain: true }, CommandAnswer);
     await Promise.allSettled([...this.#served.keys()].map(unbind));
-    if (this.#streams === 0) return;
-    await new Promise<void>((resolve) => {
-      this.#onNoStreams = resolve;
-    });
+    if (this.#streams > 0) {
+      await new Promise<void>((resolve) => {
+        this.#onNoStreams = resolve;
+      });
+    }
+    await this.#bulk?.delivered();
+  }
+
+  #bulkLink(request: BulkRequest): BulkLink {
+    const { address, dial, ca, continuity, clock, log } = this.options;
+    const { tlsSession } = continuity;
+    const connect = (signal: AbortSignal) => connectToGateway({ address, dial, ca, tlsSession }, signal);
+    return new BulkLink({ main: this.#connection, connect, request, clock, log });
+  }
+
+  wantsBulkConnection(): void {
+    this.#bulk?.want(this.#over.signal);
   }
 
   accept(channel: Channel): void {
@@ -268,15 +288,7 @@ class NativeSession implements GatewaySession, ConnectionUser {
   }
 
   /** Sends a request; resolves to the gateway's answer. The gateway opens streams to an endpoint once it is processed. */
-  async #call<T>(type: number, body: object, schema: ZodType<T>): Promise<T> {
-    const channel = this.#connection.channel();
-    channel.write(Buffer.concat([streamPrefix(type), Buffer.from(JSON.stringify(body))]));
-    const answer = new Promise<unknown>((resolve, reject) => {
-      channel.receiver = new RpcCall(channel, { resolve, reject });
-    });
-    this.#connection.open(channel);
-    const parsed = schema.safeParse(await answer);
-    if (!parsed.success) throw new Error('malformed answer of the gateway', { cause: parsed.error });
-    return parsed.data;
+  #call<T>(type: number, body: object, schema: ZodType<T>): Promise<T> {
+    return call(this.#connection, type, body, schema);
   }
 }

@@ -8,10 +8,10 @@ import type { ProgressMonitor } from '../progress-monitor.ts';
 export const HEARTBEAT_INTERVAL_S = 4;
 export const HEARTBEAT_TOLERANCE_S = 5;
 
-const TICK_MS = 1900;
+export const TICK_MS = 1900;
 const TICKS_PER_BEAT = 2;
 /** A dead link is noticed 7.6 to 9.5 s after its last bytes. */
-const SILENT_TICKS = 4;
+export const SILENT_TICKS = 4;
 
 /**
  * Sends heartbeats, and notices a connection that went silent without closing. It counts ticks instead of time, so that a
@@ -26,21 +26,22 @@ export class SessionHeartbeat {
     private readonly clock: Clock,
     private readonly progress: ProgressMonitor,
   ) {
-    const channel = connection.channel();
-    channel.write(streamPrefix(StreamType.heartbeat));
-    this.#probe = new HeartbeatProbe(channel);
-    channel.receiver = this.#probe;
-    connection.open(channel);
+    this.#probe = openProbe(connection);
     this.#beat();
   }
 
-  /** Resolves when the gateway has sent nothing for too long; throws AbortError when the signal aborts. */
-  async untilSilent(signal: AbortSignal): Promise<void> {
+  /**
+   * Resolves when the gateway has sent nothing for too long; throws AbortError when the signal aborts.
+   *
+   * @param onTick called every {@link TICK_MS}
+   */
+  async untilSilent(signal: AbortSignal, onTick: () => void): Promise<void> {
     let heardAt = this.connection.lastReadAt;
     let silent = 0;
     for (let tick = 1; silent < SILENT_TICKS; tick++) {
       await this.clock.sleep(TICK_MS, signal);
       this.progress.report();
+      onTick();
       silent = this.connection.lastReadAt === heardAt ? silent + 1 : 0;
       heardAt = this.connection.lastReadAt;
       if (tick % TICKS_PER_BEAT === 0) this.#beat();
@@ -54,4 +55,14 @@ export class SessionHeartbeat {
       if (answered) this.connection.roundTrip.add(now - sentAt, now);
     });
   }
+}
+
+/** Opens the stream for heartbeats. */
+export function openProbe(connection: Connection): HeartbeatProbe {
+  const channel = connection.channel();
+  channel.write(streamPrefix(StreamType.heartbeat));
+  const probe = new HeartbeatProbe(channel);
+  channel.receiver = probe;
+  connection.open(channel);
+  return probe;
 }
