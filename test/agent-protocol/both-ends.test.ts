@@ -274,7 +274,19 @@ describe('peers that support larger windows', () => {
     );
     expect(AuthRequest.parse({ Version: ['3'], ClientId: '', Extra: {} }).Extra.streamwindow).toBe(0);
     for (const Extra of [undefined, {}, null, 7, []]) {
-      expect(AuthAnswer.parse({ ClientId: 'x', Extra }).Extra.StreamWindow).toBe(0);
+      expect(AuthAnswer.parse({ ClientId: 'x', Extra }).Extra).toEqual({ StreamWindow: 0, BulkSecret: '' });
     }
+  });
+
+  it('take anything but text for no secret, and keep the window', () => {
+    fc.assert(
+      fc.property(fc.anything(), (value) => {
+        const { StreamWindow, BulkSecret } = AuthAnswer.parse({
+          ClientId: 'x',
+          Extra: { StreamWindow: 1_000_000, BulkSecret: value },
+        }).Extra;
+        expect([StreamWindow, BulkSecret]).toEqual([1_000_000, typeof value === 'string' ? value : '']);
+      }),
+    );
   });
 });
