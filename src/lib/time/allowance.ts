@@ -13,11 +13,15 @@ export class Allowance {
     this.#countedAt = now;
   }
 
-  /** Counts one action; returns false when it exceeds the allowance. */
+  /**
+   * Counts one action; returns false when it exceeds the allowance. Refused actions count too, up to one burst: whoever goes
+   * on and on gets nothing, but is not kept out long after it.
+   */
   take(now: number): boolean {
     const earned = ((now - this.#countedAt) / 1000) * this.#perSecond;
-    this.#left = Math.min(this.#burst, this.#left + earned) - 1;
+    const left = Math.min(this.#burst, this.#left + earned) - 1;
+    this.#left = Math.max(-this.#burst, left);
     this.#countedAt = now;
-    return this.#left >= 0;
+    return left >= 0;
   }
 }
