@@ -27,6 +27,8 @@ export class MeteredConnection extends Duplex {
   #isMetered = true;
   /** Whether bytes wait for their turn. None are read meanwhile. */
   #isWaiting = false;
+  /** The client has ended its side behind the bytes that wait. */
+  #hasEnded = false;
 
   /** @param socket must have a listener for errors */
   constructor(private readonly socket: Socket) {
@@ -36,7 +38,7 @@ export class MeteredConnection extends Duplex {
     socket.allowHalfOpen = true;
     socket
       .on('data', (chunk: Buffer) => this.#take(chunk))
-      .on('end', () => this.push(null))
+      .on('end', () => this.#endInput())
       .on('close', () => this.destroy());
     socket.pause();
   }
@@ -87,6 +89,11 @@ export class MeteredConnection extends Duplex {
     }
   }
 
+  #endInput(): void {
+    if (this.#isWaiting) this.#hasEnded = true;
+    else this.push(null);
+  }
+
   #await(chunk: Buffer): void {
     const waitMs = this.#waitMs;
     if (waitMs > 0) setTimeout(() => this.#await(chunk), waitMs).unref();
@@ -104,6 +111,7 @@ export class MeteredConnection extends Duplex {
     this.socket.resume();
     const start = processorNow();
     this.#passMetered(chunk);
+    if (this.#hasEnded) this.push(null);
     const from = Math.max(paidAt.get(this.#network) ?? 0, performance.now() - BURST_MS);
     paidAt.set(this.#network, from + (processorNow() - start) / SHARE);
   }
