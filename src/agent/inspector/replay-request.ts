@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { CONNECTION_HEADERS } from '../../lib/http/connection-headers.ts';
 import { AgentError } from '../errors/agent-error.ts';
 import { bodyContent } from './body-content.ts';
 import type { Exchange } from './exchange.ts';
@@ -40,18 +41,6 @@ export interface RequestBytes {
   body: Buffer;
 }
 
-/** They belong to the connection that carried the request, not to the request. */
-const OF_CONNECTION = new Set([
-  'connection',
-  'content-length',
-  'expect',
-  'keep-alive',
-  'proxy-connection',
-  'te',
-  'trailer',
-  'transfer-encoding',
-  'upgrade',
-]);
 const NO_BODY = Buffer.alloc(0);
 
 /** Whether an exchange can be repeated as it was. */
@@ -84,7 +73,7 @@ export async function requestBytes(exchange: Exchange, change: ReplayRequest): P
   const { body, isDecoded } = await bodyBytes(exchange, change.body, captured.requestHeaders);
   const sent = headers.filter(({ name }) => {
     const lower = name.toLowerCase();
-    return !OF_CONNECTION.has(lower) && !(isDecoded && lower === 'content-encoding');
+    return !CONNECTION_HEADERS.has(lower) && !(isDecoded && lower === 'content-encoding');
   });
   const method = change.method ?? exchange.request.line.method;
   const lines = [

@@ -1,3 +1,4 @@
+import { CONNECTION_HEADERS } from '../../lib/http/connection-headers.ts';
 import type { ActionContext } from '../action-context.ts';
 import { headerBytes, isHeaderText } from '../header-text.ts';
 import { PolicyFailure } from '../policy-failure.ts';
@@ -5,27 +6,17 @@ import { refusal } from '../policy-refused.ts';
 import type { PolicyScope } from '../policy-subjects.ts';
 import type { Template } from '../templates.ts';
 
-/** Headers that frame the message or control the connection. Only the edge writes them: a policy could smuggle requests. */
-const OF_THE_CONNECTION: ReadonlySet<string> = new Set([
-  'connection',
-  'content-length',
-  'expect',
-  'keep-alive',
-  'proxy-connection',
-  'te',
-  'trailer',
-  'transfer-encoding',
-  'upgrade',
-]);
-
 /**
+ * Checks the name of a header that a policy is to change. Only the edge writes those of the connection: a policy could smuggle
+ * requests.
+ *
  * @returns the name in lower case
  * @throws {PolicyRefused} for a header that policies cannot change
  */
 export function configurableName(name: string): string {
   const lower = name.toLowerCase();
   if (lower === 'ngrok-error-code') throw refusal('ERR_NGROK_2219', `${name} is reserved for the edge`);
-  if (!OF_THE_CONNECTION.has(lower)) return lower;
+  if (!CONNECTION_HEADERS.has(lower)) return lower;
   throw refusal('ERR_NGROK_2219', `${name} belongs to the connection and cannot be changed`);
 }
 
