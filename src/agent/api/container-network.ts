@@ -6,7 +6,7 @@ const MARKS = ['.dockerenv', 'run/.containerenv'];
 
 /**
  * Whether this process runs in a container with a network of its own. Other machines reach it through published ports only,
- * and only whoever starts the container knows where these are.
+ * and the container does not know where these are.
  */
 export function hasContainerNetwork(root = '/'): boolean {
   return MARKS.some((mark) => existsSync(join(root, mark))) && !hasNetworkCard(join(root, 'sys/class/net'));

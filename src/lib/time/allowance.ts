@@ -14,8 +14,8 @@ export class Allowance {
   }
 
   /**
-   * Counts one action; returns false when it exceeds the allowance. Refused actions count too, up to one burst: whoever goes
-   * on and on gets nothing, but is not kept out long after it.
+   * Counts one action; returns false when it exceeds the allowance. Refused actions count too, up to one burst: a client
+   * that never pauses gets nothing, but is not refused long after it has stopped.
    */
   take(now: number): boolean {
     const earned = ((now - this.#countedAt) / 1000) * this.#perSecond;

@@ -6,7 +6,7 @@ import { mayCallApi } from './session.ts';
 
 type Status = FeedSnapshot['status'];
 
-/** What the page knows of the agent; all of it comes from the live feed. */
+/** The agent's state, as the page has received it from the live feed. */
 export interface DeviceModel {
   readonly connection: LiveConnection;
   /** Null before the first event. */

@@ -11,7 +11,7 @@ export interface RequestFilter {
 
 export const NO_FILTER: RequestFilter = { path: '', status: 'any', minDurationMs: 0 };
 
-/** Whether a request is to be shown; as the agent decides it. */
+/** Whether the filter shows a request, by the rules of the agent's API. */
 export function matches({ path, status, minDurationMs }: RequestFilter, request: RequestSummary): boolean {
   const { status: found } = request;
   return (

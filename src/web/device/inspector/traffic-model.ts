@@ -11,7 +11,7 @@ import { connectLive, type LiveConnection } from '../../ui/live-connection.ts';
 import { mayCallApi } from '../session.ts';
 import { matches, NO_FILTER, queryOf, type RequestFilter } from './request-filter.ts';
 
-/** What the page knows of the captured requests of a tunnel. */
+/** The captured requests of a tunnel, as the page has received them. */
 export interface TrafficModel {
   /** The address of the tunnel in the API. */
   readonly path: string;
