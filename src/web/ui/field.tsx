@@ -43,12 +43,7 @@ export function TextField({
         aria-describedby={`${id}-hint ${id}-problem`}
         onInput={(event) => onInput(event.currentTarget.value)}
       />
-      {hint !== undefined && (
-        <p id={`${id}-hint`} class="hint">
-          {hint}
-        </p>
-      )}
-      <Problem id={`${id}-problem`} text={problem} />
+      <Notes id={id} hint={hint} problem={problem} />
     </div>
   );
 }
@@ -78,13 +73,22 @@ export function TextArea({
         aria-describedby={`${id}-hint ${id}-problem`}
         onInput={(event) => onInput(event.currentTarget.value)}
       />
+      <Notes id={id} hint={hint} problem={problem} />
+    </div>
+  );
+}
+
+/** What `aria-describedby` of the field with this id names. */
+function Notes({ id, hint, problem }: { id: string } & Record<'hint' | 'problem', string | undefined>): JSX.Element {
+  return (
+    <>
       {hint !== undefined && (
         <p id={`${id}-hint`} class="hint">
           {hint}
         </p>
       )}
       <Problem id={`${id}-problem`} text={problem} />
-    </div>
+    </>
   );
 }
 
