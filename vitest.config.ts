@@ -77,7 +77,7 @@ export default defineConfig({
     // Every test stands alone. The seed is printed; --sequence.seed repeats the order.
     sequence: { shuffle: { tests: true }, sequencer: LongestFirst },
     globalSetup: ['test/support/fresh-build.ts', 'test/support/run-folder.ts'],
-    setupFiles: 'test/support/long-uptime.ts',
+    setupFiles: ['test/support/long-uptime.ts', 'test/support/test-sockets.ts'],
     reporters: ['default', new SkippedReporter()],
     coverage: {
       provider: 'v8',

@@ -5,6 +5,7 @@ import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Listener, Session } from '@ngrok/ngrok';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { type AgentUpstream, StreamsExhausted } from '../../../src/gateway/endpoints/endpoint.ts';
 import type { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts';
 import { issueCredential } from '../../../src/gateway/store/issue-token.ts';
 import { selfSigned } from '../../support/self-signed.ts';
@@ -21,6 +22,18 @@ async function listen(session: Session, host: string, port: number): Promise<Lis
   // The promise settles when the listener closes; the tests look at the gateway's side.
   listener.forward(`http://127.0.0.1:${port}`).catch(() => {});
   return listener;
+}
+
+/** A stream to the agent, as soon as enough of the earlier ones count as ended there. */
+async function openWhenFree(endpoint: AgentUpstream): Promise<Duplex> {
+  for (;;) {
+    try {
+      return endpoint.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
+    } catch (error) {
+      if (!(error instanceof StreamsExhausted)) throw error;
+      await delay(10);
+    }
+  }
 }
 
 describe('a session of the SDK', () => {
@@ -95,7 +108,7 @@ describe('a session of the SDK', () => {
       const [endpoint] = [...gateway.server.sessions].flatMap(({ listeners }) => [...listeners]);
       if (!endpoint) throw new Error('offline');
       for (let count = 0; count < 600; count++) {
-        const stream = endpoint.openStream({ address: '203.0.113.7:4567', protocol: 'https' });
+        const stream = await openWhenFree(endpoint);
         stream.write(`GET ${path} HTTP/1.1\r\nHost: video.localhost\r\n\r\n`);
         await once(stream, 'readable');
         // Some are aborted immediately, some when the window is used up and the agent waits for credit.
