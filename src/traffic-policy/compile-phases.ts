@@ -209,7 +209,13 @@ function* compilePhase<S extends Subject, Response extends PolicyResponse | unde
   const { phase, kind, fail } = compiler;
   const steps = yield* compileRules(rules[phase] ?? [], compiler, policy, problems);
   if (steps.length === 0) return null;
-  const run = sequence(steps, kind, fail, (work) => policy.ports.processorTime.run(work));
+  const runSteps = sequence(steps, kind, fail, (work) => policy.ports.processorTime.run(work));
+  const run = (subject: S, response: Response) => {
+    const result = runSteps(subject, response);
+    const { record } = subject;
+    if (record === undefined || result === undefined) return result;
+    return kind.observe(result, (outcome) => record.ended(phase, outcome));
+  };
   if (!policy.dynamicPhases.has(phase)) return run;
   return (subject, response) => {
     scopeOf(subject, policy.ports).begin(response ?? null);

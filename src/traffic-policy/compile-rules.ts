@@ -6,6 +6,7 @@ import type { Phase } from './document.ts';
 import { type ProblemList, refusal } from './policy-refused.ts';
 import type { Subject } from './policy-subjects.ts';
 import type { RawRule } from './policy-text.ts';
+import type { RecordedRule } from './rule-record.ts';
 import { type OutcomeKind, type PlacedStep, sequence } from './run-steps.ts';
 import type { PreparedAction } from './steps.ts';
 
@@ -32,13 +33,15 @@ export function* compileRules<S extends Subject, Response, Result>(
   const around = <T>(work: () => T) => policy.ports.processorTime.run(work);
   const compiled: PlacedStep<S, Response, Result>[] = [];
   for (const rule of rules) {
-    const conditions = yield* compileConditions(rule, compiler.phase, policy, problems);
-    const steps = yield* compileActions(rule, compiler, policy, problems);
+    const recorded = { phase: compiler.phase, place: rule.place, name: rule.name ?? null };
+    const conditions = yield* compileConditions(rule, recorded, policy, problems);
+    const steps = yield* compileActions(rule, recorded, compiler, policy, problems);
     if (rule.expressions.length === 0) compiled.push(...steps);
     else {
       const run = sequence(steps, compiler.kind, compiler.fail, around);
       compiled.push({
         place: rule.place,
+        action: null,
         run: (subject, response) => (conditions.hold(subject) ? run(subject, response) : undefined),
       });
     }
@@ -48,6 +51,7 @@ export function* compileRules<S extends Subject, Response, Result>(
 
 function* compileActions<S extends Subject, Response, Result>(
   rule: RawRule,
+  recorded: RecordedRule,
   compiler: PhaseCompiler<S, Response, Result>,
   policy: PolicyContext,
   problems: ProblemList,
@@ -64,7 +68,7 @@ function* compileActions<S extends Subject, Response, Result>(
       }
       return make();
     });
-    if (run) steps.push({ place, run });
+    if (run) steps.push({ place, action: { rule: recorded, type: action.type }, run });
     yield;
   }
   return steps;
@@ -77,11 +81,11 @@ interface Conditions {
 
 function* compileConditions(
   rule: RawRule,
-  phase: Phase,
+  recorded: RecordedRule,
   policy: PolicyContext,
   problems: ProblemList,
 ): Stepwise<Conditions> {
-  const context = new ActionContext(phase, rule.place, policy);
+  const context = new ActionContext(recorded.phase, rule.place, policy);
   const expressions: Expression[] = [];
   for (const [at, text] of rule.expressions.entries()) {
     const expression = problems.within(rule.place, () => context.expression(text, `expressions[${at}]`));
@@ -97,7 +101,10 @@ function* compileConditions(
           if (expressions[at]?.evaluate(scope) !== true) return false;
         } catch (error) {
           // Examples of ngrok's documentation read headers that may be missing: no match rather than a failure.
-          if (!(error instanceof ExpressionError)) throw error;
+          if (!(error instanceof ExpressionError)) {
+            subject.record?.began(recorded);
+            throw error;
+          }
           policy.troubles.note(`${rule.place}.expressions[${at}]`, 'ERR_NGROK_2254', error.message);
           return false;
         }

@@ -1,5 +1,6 @@
 import type { CelInput, CelMap } from '@bufbuild/cel';
 import type { EvaluationContext } from './cel/evaluation.ts';
+import type { RuleRecord } from './rule-record.ts';
 import type { UserAgent } from './scope/user-agent.ts';
 import type { ContentEncoding, EncoderMemory } from './state/encoder-memory.ts';
 import type { ProcessorTime } from './state/processor-time.ts';
@@ -52,6 +53,8 @@ export interface PolicyConnect {
   readonly endpoint: PolicyEndpoint;
   /** Set by the action terminate-tls: how the edge does the handshake that follows. */
   termination?: TlsTermination;
+  /** Gets the rules that act; omitted when nobody asks. */
+  readonly record?: RuleRecord | undefined;
   /** Only the engine uses it. */
   scope?: PolicyScope;
 }
@@ -84,6 +87,8 @@ export interface PolicyRequest {
    * @returns empty when there is no body; null when it is longer than `limit` bytes or incomplete
    */
   readBody(limit: number): Promise<Buffer | null>;
+  /** Gets the rules that act; omitted when nobody asks. */
+  readonly record?: RuleRecord | undefined;
   /** Called with the upstream's status, or null without a response. Only the engine uses it. */
   watchers?: ((status: number | null) => void)[];
   /** Only the engine uses it. */

@@ -30,6 +30,8 @@ const Rule = z.strictObject({
 /** A rule with unchecked actions, and its place in the document. */
 export interface RawRule {
   readonly place: string;
+  /** Its author's name for it; omitted without one. */
+  readonly name?: string;
   readonly expressions: readonly string[];
   readonly actions: readonly RawAction[];
 }
@@ -84,8 +86,9 @@ function readPolicyText(text: string): RawPolicy {
   return policy;
 }
 
-function rawRule({ expressions, actions }: z.infer<typeof Rule>, place: string): RawRule {
-  return { place, expressions: expressions ?? [], actions: actions.map(withCurrentConfig) };
+function rawRule({ name, expressions, actions }: z.infer<typeof Rule>, place: string): RawRule {
+  const named = name ? { name } : {};
+  return { place, ...named, expressions: expressions ?? [], actions: actions.map(withCurrentConfig) };
 }
 
 function parseText(text: string): unknown {

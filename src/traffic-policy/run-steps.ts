@@ -1,9 +1,13 @@
+import type { Subject } from './policy-subjects.ts';
+import type { RecordedRule } from './rule-record.ts';
 import type { ConnectOutcome, MaybePromise, PolicyForward, RequestOutcome, ResponseOutcome } from './steps.ts';
 
 /** A step of a phase, with its place for reports of failures. */
-export interface PlacedStep<Subject, Response, Result> {
+export interface PlacedStep<S extends Subject, Response, Result> {
   readonly place: string;
-  readonly run: (subject: Subject, response: Response) => Result | undefined;
+  /** The action that the step runs; null for a rule with expressions, whose steps are within. */
+  readonly action: { readonly rule: RecordedRule; readonly type: string } | null;
+  readonly run: (subject: S, response: Response) => Result | undefined;
 }
 
 /** How outcomes of a phase are handled. */
@@ -15,7 +19,15 @@ export interface OutcomeKind<Result> {
    * @param fail makes an outcome of an error
    */
   settle(result: Result, rest: () => Result | undefined, fail: (error: unknown) => Result): Result | undefined;
+  /**
+   * Tells the outcomes of a phase, and those that follow when a request cannot be forwarded.
+   *
+   * @returns the result to go on with
+   */
+  observe(result: Result, onOutcome: (outcome: Outcome) => void): Result;
 }
+
+type Outcome = ConnectOutcome | RequestOutcome | ResponseOutcome;
 
 /**
  * Joins steps into one that runs them in order until one has an outcome.
@@ -23,15 +35,16 @@ export interface OutcomeKind<Result> {
  * @param fail makes an outcome of a thrown error
  * @param around runs the steps after one that had to wait
  */
-export function sequence<Subject, Response, Result>(
-  steps: readonly PlacedStep<Subject, Response, Result>[],
+export function sequence<S extends Subject, Response, Result>(
+  steps: readonly PlacedStep<S, Response, Result>[],
   kind: OutcomeKind<Result>,
   fail: (place: string, error: unknown) => Result,
   around: <T>(work: () => T) => T,
-): (subject: Subject, response: Response) => Result | undefined {
-  const runFrom = (from: number, subject: Subject, response: Response): Result | undefined => {
+): (subject: S, response: Response) => Result | undefined {
+  const runFrom = (from: number, subject: S, response: Response): Result | undefined => {
     for (let at = from; at < steps.length; at++) {
-      const step = steps[at] as PlacedStep<Subject, Response, Result>;
+      const step = steps[at] as PlacedStep<S, Response, Result>;
+      if (subject.record !== undefined && step.action !== null) subject.record.runs(step.action.rule, step.action.type);
       let result: Result | undefined;
       try {
         result = step.run(subject, response);
@@ -53,9 +66,20 @@ export function sequence<Subject, Response, Result>(
 export const CONNECT: OutcomeKind<ConnectOutcome> = {
   settle: (outcome, rest) =>
     outcome.kind === 'forward' ? continued(outcome, (resumed) => resumed ?? rest()) : outcome,
+  observe: (outcome, onOutcome) => {
+    onOutcome(outcome);
+    if (outcome.kind !== 'forward') return outcome;
+    return continued(outcome, (resumed) => resumed && CONNECT.observe(resumed, onOutcome));
+  },
 };
 
-export const RESPONSE: OutcomeKind<ResponseOutcome> = { settle: (outcome) => outcome };
+export const RESPONSE: OutcomeKind<ResponseOutcome> = {
+  settle: (outcome) => outcome,
+  observe: (outcome, onOutcome) => {
+    onOutcome(outcome);
+    return outcome;
+  },
+};
 
 export type RequestResult = MaybePromise<RequestOutcome | undefined>;
 
@@ -68,6 +92,16 @@ export const REQUEST: OutcomeKind<RequestResult> = {
     const settleAgain = (resumed: RequestResult): RequestResult =>
       resumed instanceof Promise ? resumed.then(settleOne, fail) : settleOne(resumed);
     return settleAgain(result);
+  },
+  observe(result, onOutcome) {
+    const observeOne = (outcome: RequestOutcome | undefined): RequestOutcome | undefined => {
+      if (outcome === undefined) return undefined;
+      onOutcome(outcome);
+      return outcome.kind === 'forward'
+        ? continued(outcome, (resumed) => REQUEST.observe(resumed, onOutcome))
+        : outcome;
+    };
+    return result instanceof Promise ? result.then(observeOne) : observeOne(result);
   },
 };
 
