@@ -29,6 +29,8 @@ export class HeartbeatEcho implements ChannelReceiver {
 export class HeartbeatProbe implements ChannelReceiver {
   #asked: Promise<boolean> | null = null;
   #answer: ((answered: boolean) => void) | null = null;
+  /** Bytes sent that have not come back yet. */
+  #away = 0;
 
   constructor(private readonly channel: Channel) {}
 
@@ -36,7 +38,7 @@ export class HeartbeatProbe implements ChannelReceiver {
    * Sends one heartbeat. Concurrent calls share its answer.
    *
    * @param ms milliseconds to wait
-   * @returns whether the peer sent anything on this stream in time
+   * @returns whether the peer echoed it in time, and so has read all that was sent before it
    */
   ask(ms: number): Promise<boolean> {
     this.#asked ??= this.#beat(ms);
@@ -44,7 +46,9 @@ export class HeartbeatProbe implements ChannelReceiver {
   }
 
   #beat(ms: number): Promise<boolean> {
-    this.channel.write(randomBytes(4));
+    const beat = randomBytes(4);
+    this.channel.write(beat);
+    this.#away += beat.length;
     return new Promise((resolve) => {
       const timer = setTimeout(() => this.#answer?.(false), ms);
       this.#answer = (answered) => {
@@ -56,8 +60,9 @@ export class HeartbeatProbe implements ChannelReceiver {
     });
   }
 
-  onData(): void {
-    this.#answer?.(true);
+  onData(echo: Buffer): void {
+    this.#away -= echo.length;
+    if (this.#away <= 0) this.#answer?.(true);
   }
 
   onEnd(): void {

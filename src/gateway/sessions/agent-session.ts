@@ -103,7 +103,11 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   constructor(socket: Duplex, deps: AgentSessionDeps) {
     this.#deps = deps;
     this.#connection = new Connection(socket, this);
-    this.gate = new StreamGate(this.#connection, deps.maxStreams);
+    const gateUser = {
+      beat: (ms: number) => this.#heartbeatProbe().ask(ms),
+      onStuck: () => this.end(new Error('the agent accepts no connections')),
+    };
+    this.gate = new StreamGate(this.#connection, gateUser, deps.maxStreams);
     this.commands = new AgentCommands(this.#connection);
     this.#listeners = new SessionListeners(this, deps);
   }

@@ -44,8 +44,9 @@ export class GatedChannel implements ByteChannel, ChannelReceiver {
   hasData = false;
   /** Whether it was aborted to make room. */
   displaced = false;
-  /** When bytes last moved, in milliseconds of `performance.now()`. */
-  movedAt = turnTime();
+  /** When it was made, and when bytes last moved, in milliseconds of `performance.now()`. */
+  readonly madeAt = turnTime();
+  movedAt = this.madeAt;
 
   /** @param channel not open yet, with the preamble written; this becomes its receiver */
   constructor(

@@ -15,12 +15,30 @@ const MAX_UNANSWERED = 56;
  * that connect and stay silent would block all others.
  */
 const MAX_UNANSWERED_WITH_DATA = 62;
-/** Streams aborted to make room that the agent has not confirmed yet. */
+/** Streams aborted to make room that the agent has not confirmed yet, and milliseconds that these count for this limit. */
 const MAX_DISPLACED = 8;
+const DISPLACED_MS = 5000;
 /** Milliseconds for which the room that was made for a client network is kept for it. */
 const PROMISE_MS = 1000;
-/** Milliseconds in which an agent on a busy device notices that a stream was reset. */
-const RESET_MS = 1000;
+/** Milliseconds that an agent which does not echo heartbeats has for reading a reset. */
+const READ_RESET_MS = 5000;
+/** Milliseconds in which an agent that has read a reset notices it where the stream is used. */
+const NOTICE_RESET_MS = 250;
+/** Milliseconds in which some stream has to be accepted while others wait. */
+const STUCK_MS = 10_000;
+
+/** The session that a gate belongs to. */
+export interface GateUser {
+  /**
+   * Sends a heartbeat.
+   *
+   * @param ms milliseconds to wait
+   * @returns whether the agent echoed it in time, and so has read all that was sent before it
+   */
+  beat(ms: number): Promise<boolean>;
+  /** The agent reads, but has accepted no stream for long. */
+  onStuck(): void;
+}
 
 /**
  * Opens the proxied streams of one session within the SDK's limits. Bursts are queued here, because an SDK that gets too
@@ -32,14 +50,20 @@ export class StreamGate implements GatedChannelObserver {
   readonly #waiting = new Set<GatedChannel>();
   /** Networks for which room was made, and until when it is theirs, in milliseconds of `performance.now()`. */
   readonly #promised = new Map<string, number>();
-  #displaced = 0;
-  /** Streams that the gateway has reset a moment ago. */
+  readonly #displaced = new Set<GatedChannel>();
+  /** Streams that the gateway has reset a moment ago, and those of them that no heartbeat has followed yet. */
   #resetting = 0;
+  #unconfirmed = 0;
+  #confirming = false;
   #offered = 0;
+  /** Streams that the agent has accepted or ended so far. */
+  #passed = 0;
+  #stuckTimer: NodeJS.Timeout | undefined;
 
   /** @param limit streams that may be open at a time */
   constructor(
     private readonly connection: Connection,
+    private readonly user: GateUser,
     private readonly limit = AGENT_LIMITS.connections,
   ) {}
 
@@ -73,6 +97,11 @@ export class StreamGate implements GatedChannelObserver {
 
   /** Opens queued streams within the limits. */
   admit(): void {
+    this.#openWaiting();
+    if (this.#waiting.size > 0) this.#watch();
+  }
+
+  #openWaiting(): void {
     for (const stream of this.#waiting) {
       if (this.#offered >= MAX_OFFERED) return;
       const { lane } = stream;
@@ -99,6 +128,7 @@ export class StreamGate implements GatedChannelObserver {
     } else if (stream.stage === 'offered') {
       stream.stage = 'accepted';
       this.#offered -= 1;
+      this.#passed += 1;
       this.admit();
     }
   }
@@ -120,7 +150,7 @@ export class StreamGate implements GatedChannelObserver {
 
   closed(stream: GatedChannel): void {
     if (!this.#counted.delete(stream)) return;
-    if (stream.displaced) this.#displaced -= 1;
+    this.#displaced.delete(stream);
     if (stream.wasReset) this.#countReset();
     stream.lane.streams.delete(stream);
     stream.lane.shares.delete(stream.client, stream);
@@ -134,7 +164,7 @@ export class StreamGate implements GatedChannelObserver {
    * network that has at least two more here.
    */
   #makeRoom(lane: Lane, network: string): void {
-    if (this.#displaced >= MAX_DISPLACED) return;
+    if (this.#displaced.size >= MAX_DISPLACED) return;
     let largest = lane;
     for (const { lane: other } of this.#counted) if (other.streams.size > largest.streams.size) largest = other;
     const isOther = largest.streams.size >= lane.streams.size + 2;
@@ -145,8 +175,10 @@ export class StreamGate implements GatedChannelObserver {
     }
     if (least === undefined) return;
     this.#promised.set(network, performance.now() + PROMISE_MS);
-    this.#displaced += 1;
     least.displaced = true;
+    this.#displaced.add(least);
+    // Upstreams may keep their side open for ever: no reason to make no further room.
+    setTimeout(() => this.#displaced.delete(least), DISPLACED_MS).unref();
     least.cut(new StreamsExhausted());
   }
 
@@ -162,18 +194,52 @@ export class StreamGate implements GatedChannelObserver {
     return taken;
   }
 
-  /** The SDK goes on to count a stream until the task that forwards it has noticed the reset. */
+  /** The SDK goes on to count a stream until the task that forwards it has noticed the reset, and drops sessions beyond 512. */
   #countReset(): void {
     this.#resetting += 1;
-    setTimeout(() => {
-      this.#resetting -= 1;
-    }, RESET_MS).unref();
+    this.#unconfirmed += 1;
+    if (!this.#confirming) void this.#confirmResets();
+  }
+
+  /** A busy device reads late: what it has echoed came after the resets. */
+  async #confirmResets(): Promise<void> {
+    this.#confirming = true;
+    while (this.#unconfirmed > 0) {
+      const count = this.#unconfirmed;
+      this.#unconfirmed = 0;
+      await this.user.beat(READ_RESET_MS);
+      setTimeout(() => {
+        this.#resetting -= count;
+      }, NOTICE_RESET_MS).unref();
+    }
+    this.#confirming = false;
+  }
+
+  /** Streams that wait must not do so for ever, when the agent accepts none or an upstream takes no connections. */
+  #watch(): void {
+    if (this.#stuckTimer !== undefined) return;
+    const passed = this.#passed;
+    const isFull = this.#offered >= MAX_OFFERED;
+    this.#stuckTimer = setTimeout(() => {
+      this.#stuckTimer = undefined;
+      if (isFull && passed === this.#passed && this.#waiting.size > 0) this.user.onStuck();
+      else this.#refuseOverdue();
+    }, STUCK_MS).unref();
+  }
+
+  #refuseOverdue(): void {
+    const overdue = performance.now() - STUCK_MS;
+    for (const stream of [...this.#waiting]) if (stream.madeAt <= overdue) stream.cut(new StreamsExhausted());
+    if (this.#waiting.size > 0) this.#watch();
   }
 
   #settle(stream: GatedChannel): void {
     this.#waiting.delete(stream);
     stream.lane.unanswered.delete(stream);
-    if (stream.stage === 'offered') this.#offered -= 1;
+    if (stream.stage === 'offered') {
+      this.#offered -= 1;
+      this.#passed += 1;
+    }
     stream.stage = 'answered';
   }
 }

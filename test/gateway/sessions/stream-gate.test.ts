@@ -5,7 +5,7 @@ import { StreamsExhausted } from '../../../src/gateway/endpoints/endpoint.ts';
 import { Lane } from '../../../src/gateway/sessions/gated-channel.ts';
 import { StreamGate } from '../../../src/gateway/sessions/stream-gate.ts';
 import { MuxPeer } from '../../agent-protocol/mux-peer.ts';
-import { settle, until } from '../../support/until.ts';
+import { gate as gateOf, settle, until } from '../../support/until.ts';
 
 const PREAMBLE = Buffer.from('type and header');
 const CLIENT = '192.0.2.1';
@@ -14,12 +14,19 @@ function setUp() {
   const [socket, far] = duplexPair();
   const connection = new Connection(socket, { accept() {}, ended() {} });
   connection.start();
-  const gate = new StreamGate(connection);
+  const user = { beat: vi.fn(async () => true), onStuck: vi.fn() };
+  const gate = new StreamGate(connection, user);
   const peer = new MuxPeer(far);
   const lane = new Lane();
   lane.ready = true;
   const opened = () => peer.frames.filter((one) => one.syn).map((one) => one.id);
-  return { connection, gate, peer, lane, opened };
+  return { connection, gate, user, peer, lane, opened };
+}
+
+async function steerTimers(): Promise<void> {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'performance'] });
+  onTestFinished(() => void vi.useRealTimers());
+  await settle(); // the turn's time may be that of the other clock
 }
 
 /** The credit that an SDK sends after reading a stream's header. */
@@ -136,6 +143,20 @@ describe('StreamGate', () => {
     if (expected === 1) open();
   });
 
+  it('makes further room when upstreams do not end their side of the streams', async () => {
+    await steerTimers();
+    const { gate, lane } = setUp();
+    for (let count = 0; count < 500; count++) gate.open(lane, PREAMBLE, CLIENT);
+    await settle();
+    const displaced = () => [...lane.streams].filter((stream) => stream.displaced).length;
+    const others = Array.from({ length: 10 }, (_, at) => `192.0.2.${at + 2}`);
+    for (const other of others) expect(() => gate.open(lane, PREAMBLE, other)).toThrow(StreamsExhausted);
+    expect(displaced()).toBe(8);
+    vi.advanceTimersByTime(5_000);
+    for (const other of others) expect(() => gate.open(lane, PREAMBLE, other)).toThrow(StreamsExhausted);
+    expect(displaced()).toBe(16);
+  });
+
   it('keeps the stream that was freed for a client for that client', async () => {
     const { gate, peer, lane } = setUp();
     const other = '192.0.2.2';
@@ -159,19 +180,58 @@ describe('StreamGate', () => {
     expect([before, streams.filter(({ displaced }) => displaced).map(({ client }) => client)]).toEqual([400, [other]]);
   });
 
-  it('goes on counting a stream that was reset, until the agent must have noticed', async () => {
-    vi.useFakeTimers({ toFake: ['setTimeout'] });
-    onTestFinished(() => void vi.useRealTimers());
-    const { gate, peer, lane } = setUp();
+  it('goes on counting a stream that was reset, until the agent has read that and must have noticed', async () => {
+    await steerTimers();
+    const { gate, user, peer, lane } = setUp();
+    const read = gateOf();
+    user.beat.mockImplementation(() => read.opened.then(() => true));
     const [stream] = Array.from({ length: 500 }, () => gate.open(lane, PREAMBLE, CLIENT));
     await settle();
     stream?.abort();
     peer.sendData(2, 'data that crosses the abort');
     await until(() => lane.streams.size === 499, 'the reset');
     const open = () => gate.open(lane, PREAMBLE, CLIENT);
+    vi.advanceTimersByTime(3_000);
     expect(open).toThrow(StreamsExhausted);
-    vi.advanceTimersByTime(1_000);
+    read.open();
+    await settle();
+    expect(open).toThrow(StreamsExhausted);
+    vi.advanceTimersByTime(250);
     open();
+  });
+
+  it('ends a session that accepts no stream for long while others wait', async () => {
+    await steerTimers();
+    const { gate, user, peer, lane, opened } = setUp();
+    for (let count = 0; count < 40; count++) gate.open(lane, PREAMBLE, CLIENT);
+    await settle();
+    vi.advanceTimersByTime(9_000);
+    takeHeader(peer, opened().slice(0, 1));
+    await settle();
+    vi.advanceTimersByTime(9_000);
+    gate.open(lane, PREAMBLE, CLIENT);
+    vi.advanceTimersByTime(1_000);
+    expect(user.onStuck).not.toHaveBeenCalled();
+    vi.advanceTimersByTime(1_000);
+    expect(user.onStuck).toHaveBeenCalledOnce();
+  });
+
+  it('refuses streams that wait for long while an upstream takes no more', async () => {
+    await steerTimers();
+    const { gate, user, peer, lane, opened } = setUp();
+    const refused: unknown[] = [];
+    for (let count = 0; count < 60; count++) {
+      const onClosed = (error?: Error) => void refused.push(error);
+      gate.open(lane, PREAMBLE, CLIENT).receiver = { onData() {}, onEnd() {}, onClosed };
+    }
+    for (let round = 0; round < 2; round++) {
+      await settle();
+      takeHeader(peer, opened().slice(round * 30, round * 30 + 30));
+    }
+    await settle();
+    vi.advanceTimersByTime(20_000);
+    expect(refused).toEqual(Array(4).fill(expect.any(StreamsExhausted)));
+    expect([opened().length, user.onStuck.mock.calls]).toEqual([56, []]);
   });
 
   it('counts a stream that is ended for its memory until the agent has closed it', async () => {
