@@ -25,6 +25,7 @@ export class CaptureStore implements PendingMemory {
   #exchanges: (Exchange | number | undefined)[] = [];
   #firstId = 1;
   readonly #packed: PackedExchanges;
+  readonly #limit: number;
   readonly #watchers = new Set<Watcher>();
   #lastId = 0;
   /** No exchange has a lower id. */
@@ -35,6 +36,7 @@ export class CaptureStore implements PendingMemory {
   /** @param maxBytes see {@link MAX_HELD}; less in tests */
   constructor(private readonly maxBytes = MAX_HELD) {
     this.#packed = new PackedExchanges(maxBytes);
+    this.#limit = maxBytes - this.#packed.reserve;
   }
 
   /** Bytes held now. */
@@ -68,9 +70,9 @@ export class CaptureStore implements PendingMemory {
     this.changed(exchange);
   }
 
-  takeBody(exchange: Exchange, message: CapturedMessage<unknown>, bytes: Buffer): void {
-    if (exchange.isHeld) this.#count(exchange, message.takeBody(bytes));
-    else message.bodySize += bytes.length;
+  takeBody(exchange: Exchange, message: CapturedMessage<unknown>, bytes: Buffer, from = 0, to = bytes.length): void {
+    if (exchange.isHeld) this.#count(exchange, message.takeBody(bytes, from, to));
+    else message.bodySize += to - from;
     this.changed(exchange);
   }
 
@@ -171,7 +173,7 @@ export class CaptureStore implements PendingMemory {
   }
 
   #makeRoom(): void {
-    while (this.held > this.maxBytes && this.#oldestId <= this.#lastId) {
+    while (this.held > this.#limit && this.#oldestId <= this.#lastId) {
       const id = this.#oldestId++;
       const oldest = this.#at(id);
       if (oldest !== undefined) this.#forget(id, oldest);

@@ -51,7 +51,7 @@ export class ConnectionCapture {
     this.#requests = new MessageReader(
       {
         head: (text) => this.#requestHead(text),
-        body: (bytes) => this.#requesting && store.takeBody(this.#requesting, this.#requesting.request, bytes),
+        body: (bytes, from, to) => this.#requestBody(bytes, from, to),
         end: (trailers) => this.#requestEnds(trailers),
         raw: (bytes) => this.#upgradedData('client', bytes),
       },
@@ -60,7 +60,7 @@ export class ConnectionCapture {
     this.#responses = new MessageReader(
       {
         head: (text) => this.#responseHead(text),
-        body: (bytes) => this.#responseBody(bytes),
+        body: (bytes, from, to) => this.#responseBody(bytes, from, to),
         end: (trailers) => this.#responseEnds(trailers),
         raw: (bytes) => this.#upgradedData('upstream', bytes),
       },
@@ -136,6 +136,11 @@ export class ConnectionCapture {
     return afterRequestHead(headFacts(text));
   }
 
+  #requestBody(bytes: Buffer, from: number, to: number): void {
+    const exchange = this.#requesting;
+    if (exchange !== null) this.options.store.takeBody(exchange, exchange.request, bytes, from, to);
+  }
+
   #requestEnds(trailers: string): void {
     const exchange = this.#requesting;
     if (exchange === null) return;
@@ -158,11 +163,11 @@ export class ConnectionCapture {
     return following;
   }
 
-  #responseBody(bytes: Buffer): void {
+  #responseBody(bytes: Buffer, from: number, to: number): void {
     const exchange = this.#unanswered[0];
     if (!exchange?.response) return;
-    this.options.store.takeBody(exchange, exchange.response, bytes);
-    this.#events?.read(bytes);
+    this.options.store.takeBody(exchange, exchange.response, bytes, from, to);
+    this.#events?.read(bytes.subarray(from, to));
   }
 
   #responseEnds(trailers: string): void {

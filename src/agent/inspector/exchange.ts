@@ -57,11 +57,11 @@ export class CapturedMessage<Line> {
   }
 
   /** @returns bytes of memory that it takes more than before */
-  takeBody(bytes: Buffer): number {
-    this.bodySize += bytes.length;
+  takeBody(bytes: Buffer, from: number, to: number): number {
+    this.bodySize += to - from;
     this.body ??= new GrowingBytes(MAX_BODY);
     const before = this.body.capacity;
-    this.body.append(bytes);
+    this.body.append(bytes, from, to);
     return this.body.capacity - before;
   }
 }

@@ -32,6 +32,8 @@ const NONE = Number.NaN;
 export class PackedExchanges {
   readonly #segments: (Segment | undefined)[] = [];
   #current: Segment | null = null;
+  /** The last full-size one that became empty, for the next: the garbage collector would free it late. */
+  #spare: Segment | null = null;
   #size = 0;
   readonly #maxSegment: number;
   /** Tunnels by the numbers that stand for them. */
@@ -40,6 +42,11 @@ export class PackedExchanges {
   /** @param maxBytes that all of them will take; segments are a small part of it */
   constructor(maxBytes: number) {
     this.#maxSegment = Math.min(MAX_SEGMENT, Math.ceil(maxBytes / 64 / NUMBER) * NUMBER);
+  }
+
+  /** Bytes of memory that may be taken besides {@link size}. */
+  get reserve(): number {
+    return this.#maxSegment;
   }
 
   /** Bytes of memory that they take. */
@@ -85,12 +92,17 @@ export class PackedExchanges {
     const at = place & (MAX_SEGMENT - 1);
     const number = (index: number) => numbers[at / NUMBER + index] as number;
     let from = at + HEADER;
-    const next = (length: number) => {
-      const start = from;
-      from += Math.max(0, length);
-      return bytes.subarray(start, from);
+    const head = (length: number) => {
+      from += length;
+      return bytes.toString('latin1', from - length, from);
     };
-    const [requestHead, responseHead] = [next(number(9)).toString('latin1'), next(number(10)).toString('latin1')];
+    const body = (message: CapturedMessage<unknown>, length: number) => {
+      if (length < 0) return;
+      from += length;
+      // Copied, as the place may hold others before this one is read.
+      message.takeBody(bytes, from - length, from);
+    };
+    const [requestHead, responseHead] = [head(number(9)), head(number(10))];
     const request = new CapturedMessage(requestLineOf(requestHead), requestHead, number(1));
     const response = new CapturedMessage(statusLineOf(responseHead), responseHead, number(3));
     const replayOf = number(5);
@@ -100,9 +112,8 @@ export class PackedExchanges {
     exchange.state = 'complete';
     request.endedAt = number(2);
     exchange.endedAt = response.endedAt = number(4);
-    // Copied, as the place may hold others before this one is read.
-    if (number(11) >= 0) request.takeBody(next(number(11)));
-    if (number(12) >= 0) response.takeBody(next(number(12)));
+    body(request, number(11));
+    body(response, number(12));
     request.bodySize = number(6);
     response.bodySize = number(7);
     exchange.held = from - at;
@@ -121,7 +132,10 @@ export class PackedExchanges {
     this.#segments[segment.number] = undefined;
     this.#size -= segment.bytes.length;
     if (this.#current === segment) this.#current = null;
-    if (this.#size === 0) this.#tunnels.length = 0;
+    if (segment.bytes.length === this.#maxSegment) this.#spare = segment;
+    if (this.#size > 0) return;
+    this.#spare = null;
+    this.#tunnels.length = 0;
   }
 
   #segmentOf(place: number): Segment {
@@ -132,16 +146,22 @@ export class PackedExchanges {
     const current = this.#current;
     if (current !== null && current.used + size <= current.bytes.length) return current;
     const free = this.#segments.indexOf(undefined);
-    const number = free === -1 ? this.#segments.length : free;
+    const segment = this.#newSegment(free === -1 ? this.#segments.length : free, size);
+    this.#segments[segment.number] = segment;
+    this.#size += segment.bytes.length;
+    this.#current = segment;
+    return segment;
+  }
+
+  #newSegment(number: number, size: number): Segment {
+    const spare = this.#spare;
+    this.#spare = null;
+    if (spare !== null) return { ...spare, number, used: 0, live: 0 };
     // As large as all so far: a few requests take little.
     const wanted = Math.max(MIN_SEGMENT, this.#size, Math.ceil(size / NUMBER) * NUMBER);
     const bytes = Buffer.allocUnsafeSlow(Math.min(this.#maxSegment, wanted));
     const numbers = new Float64Array(bytes.buffer);
-    const segment = { number, bytes, numbers, used: 0, live: 0 };
-    this.#segments[number] = segment;
-    this.#size += bytes.length;
-    this.#current = segment;
-    return segment;
+    return { number, bytes, numbers, used: 0, live: 0 };
   }
 
   #numberOf(tunnelId: string): number {

@@ -71,18 +71,18 @@ class ConnectionRequests {
     this.#requests = new MessageReader(
       {
         head: (text) => this.#requestHead(text),
-        body: (bytes) => this.#add('request_bytes', this.#requesting, bytes),
+        body: (_, from, to) => this.#add('request_bytes', this.#requesting, to - from),
         end: () => {},
-        raw: (bytes) => this.#add('request_bytes', this.#unanswered[0], bytes),
+        raw: (bytes) => this.#add('request_bytes', this.#unanswered[0], bytes.length),
       },
       memory,
     );
     this.#responses = new MessageReader(
       {
         head: (text) => this.#responseHead(text),
-        body: (bytes) => this.#add('response_bytes', this.#unanswered[0], bytes),
+        body: (_, from, to) => this.#add('response_bytes', this.#unanswered[0], to - from),
         end: () => this.#responseEnds(),
-        raw: (bytes) => this.#add('response_bytes', this.#unanswered[0], bytes),
+        raw: (bytes) => this.#add('response_bytes', this.#unanswered[0], bytes.length),
       },
       memory,
     );
@@ -146,8 +146,8 @@ class ConnectionRequests {
     if (request) this.ended(request);
   }
 
-  #add(what: 'request_bytes' | 'response_bytes', request: Request | null | undefined, bytes: Buffer): void {
-    if (request) request[what] += bytes.length;
+  #add(what: 'request_bytes' | 'response_bytes', request: Request | null | undefined, count: number): void {
+    if (request) request[what] += count;
   }
 
   #end(reason: string | undefined): void {

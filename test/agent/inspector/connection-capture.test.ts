@@ -371,6 +371,12 @@ describe('memory', () => {
     expect(first?.endedAt).toBeGreaterThanOrEqual(first?.request.endedAt ?? Number.NaN);
     expect(store.held).toBeLessThanOrEqual(1_000_000);
     expect(store.countOf('tunnel')).toBeGreaterThan(3_000);
+    // Also where the memory of forgotten ones was used again.
+    const held = [...store.list('tunnel')].map(({ request, response }) => [
+      request.line.target,
+      response?.body?.bytes.toString(),
+    ]);
+    expect(held).toEqual(held.map((_, at) => [`/${19_999 - at}`, 'small']));
   });
 
   it('that unfinished heads and messages take is limited, and given back', () => {

@@ -32,17 +32,18 @@ export class GrowingBytes {
     return target.write(this.#small, at, 'latin1');
   }
 
-  /** Appends as much as fits. */
-  append(bytes: Buffer): void {
-    if (this.#length === 0 && bytes.length <= SMALL && bytes.length <= this.limit) {
-      this.#small = bytes.toString('latin1');
-      this.#length = bytes.length;
+  /** Appends as much of a part as fits. */
+  append(bytes: Buffer, from = 0, to = bytes.length): void {
+    const added = to - from;
+    if (this.#length === 0 && added <= SMALL && added <= this.limit) {
+      this.#small = bytes.toString('latin1', from, to);
+      this.#length = added;
       return;
     }
     if (this.#small !== null) this.#expand();
-    const end = Math.min(this.limit, this.#length + bytes.length);
+    const end = Math.min(this.limit, this.#length + added);
     if (end > this.#buffer.length) this.#grow(end);
-    bytes.copy(this.#buffer, this.#length, 0, end - this.#length);
+    bytes.copy(this.#buffer, this.#length, from, from + end - this.#length);
     this.#length = end;
   }
 

@@ -27,34 +27,35 @@ export interface HeadFacts {
   upgrade: string | null;
 }
 
-const REQUEST_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}) ([^ \r\n]+) HTTP\/(\d\.\d)\r?$/;
-const STATUS_LINE = /^HTTP\/(\d\.\d) (\d{3})(?: ([^\r\n]*))?\r?$/;
+// Both only test: the arrays of what groups match would be most of what the garbage collector sees of an inspection.
+const REQUEST_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64} [^ \r\n]+ HTTP\/1\.\d\r?(?:\n|$)/;
+const STATUS_LINE = /^HTTP\/1\.\d \d{3}(?: [^\r\n]*)?\r?(?:\n|$)/;
 const HTTP2_PREFACE = 'PRI * HTTP/2.0';
-/** A place in content-length, transfer-encoding and upgrade where no other common name with that first letter has the same. */
-const TELLING = new Map(
-  [
-    { name: 'content-length', at: 8 },
-    { name: 'transfer-encoding', at: 9 },
-    { name: 'upgrade', at: 6 },
-  ].map(({ name, at }) => [name.charCodeAt(0), { at, letter: name.charCodeAt(at) }]),
-);
 const LOWER_CASE = 0x20;
+const CR = 0x0d;
 
 /** @throws {ParseFailure} */
 export function requestLineOf(head: string): RequestLine {
-  const line = firstLine(head);
-  const [, method, target, httpVersion] = REQUEST_LINE.exec(line) ?? [];
-  if (method !== undefined && target !== undefined && httpVersion?.startsWith('1.')) {
-    return { method, target, httpVersion };
+  if (!REQUEST_LINE.test(head)) {
+    throw new ParseFailure(head.startsWith(HTTP2_PREFACE) ? 'HTTP/2 is not inspected' : 'not a request of HTTP/1.1');
   }
-  throw new ParseFailure(line.startsWith(HTTP2_PREFACE) ? 'HTTP/2 is not inspected' : 'not a request of HTTP/1.1');
+  const method = head.indexOf(' ');
+  const target = head.indexOf(' ', method + 1);
+  const version = target + ' HTTP/'.length;
+  return {
+    method: head.slice(0, method),
+    target: head.slice(method + 1, target),
+    httpVersion: head.slice(version, version + 3),
+  };
 }
 
 /** @throws {ParseFailure} */
 export function statusLineOf(head: string): StatusLine {
-  const [, httpVersion, status, statusText = ''] = STATUS_LINE.exec(firstLine(head)) ?? [];
-  if (httpVersion === undefined || !httpVersion.startsWith('1.')) throw new ParseFailure('not a response of HTTP/1.1');
-  return { httpVersion, status: Number(status), statusText };
+  if (!STATUS_LINE.test(head)) throw new ParseFailure('not a response of HTTP/1.1');
+  const lineEnd = head.indexOf('\n');
+  const end = lineEnd === -1 ? head.length : lineEnd;
+  const statusText = head.slice('HTTP/1.1 200 '.length, head.charCodeAt(end - 1) === CR ? end - 1 : end);
+  return { httpVersion: head.slice(5, 8), status: Number(head.slice(9, 12)), statusText };
 }
 
 /**
@@ -68,11 +69,24 @@ export function headFacts(head: string): HeadFacts {
   while (end !== -1) {
     const start = end + 1;
     end = head.indexOf('\n', start);
-    const telling = TELLING.get(head.charCodeAt(start) | LOWER_CASE);
-    if (telling === undefined || (head.charCodeAt(start + telling.at) | LOWER_CASE) !== telling.letter) continue;
-    takeFact(facts, head.slice(start, end === -1 ? head.length : end));
+    if (mayBeFact(head, start)) takeFact(facts, head.slice(start, end === -1 ? head.length : end));
   }
   return facts;
+}
+
+/** Looks at two letters, which hardly any other common name has at these places. */
+function mayBeFact(head: string, start: number): boolean {
+  const letter = (at: number) => head.charCodeAt(start + at) | LOWER_CASE;
+  switch (letter(0)) {
+    case 0x63: // content-length
+      return letter(8) === 0x6c;
+    case 0x74: // transfer-encoding
+      return letter(9) === 0x65;
+    case 0x75: // upgrade
+      return letter(6) === 0x65;
+    default:
+      return false;
+  }
 }
 
 function takeFact(facts: HeadFacts, line: string): void {
@@ -127,9 +141,4 @@ function utf8(value: string): string {
   if (!/[\x80-\xff]/.test(value)) return value;
   const text = Buffer.from(value, 'latin1').toString('utf8');
   return text.includes('\ufffd') ? value : text;
-}
-
-function firstLine(head: string): string {
-  const end = head.indexOf('\n');
-  return end === -1 ? head : head.slice(0, end);
 }

@@ -1,4 +1,4 @@
-import { ChunkReader } from './chunk-reader.ts';
+import { type ChunkHandler, ChunkReader } from './chunk-reader.ts';
 import { ParseFailure } from './parse-failure.ts';
 import { PendingBytes, type PendingMemory } from './pending-bytes.ts';
 
@@ -8,10 +8,9 @@ import { PendingBytes, type PendingMemory } from './pending-bytes.ts';
  */
 export type Following = number | 'chunks' | 'until-end' | 'head' | 'raw';
 
-export interface MessageHandler {
+export interface MessageHandler extends ChunkHandler {
   /** A head arrived, without the empty line at its end. */
   head(text: string): Following;
-  body(bytes: Buffer): void;
   /** The message has ended. */
   end(trailers: string): void;
   /** Data of another protocol, after an upgrade. */
@@ -20,8 +19,8 @@ export interface MessageHandler {
 
 const LF = 0x0a;
 const CR = 0x0d;
-const HEAD_END = Buffer.from('\n\r\n');
-const BARE_HEAD_END = Buffer.from('\n\n');
+/** Bytes before the last one of what ends a head. */
+const HEAD_END = '\n\r'.length;
 const MAX_HEAD = 64 * 1024;
 
 /** Reads the messages of HTTP/1.1 that pass in one direction of a connection. */
@@ -76,23 +75,19 @@ export class MessageReader {
     if (at === bytes.length) return at;
     const before = this.#head.length;
     if (before === 0) {
-      const end = bytes.indexOf(HEAD_END, at);
+      const end = endOfHead(bytes, at);
       if (end !== -1) {
-        const text = bytes.toString('latin1', at, end);
-        const bare = bareEndOfHead(text);
-        this.#takeHead(bare === -1 ? text : text.slice(0, bare));
-        return bare === -1 ? end + HEAD_END.length : at + bare + BARE_HEAD_END.length;
+        this.#takeHead(bytes, at, end);
+        return pastEmptyLine(bytes, end);
       }
     }
     if (!this.#head.append(bytes.subarray(at))) return this.#lastPartOfHead(bytes, at);
     const whole = this.#head.bytes;
-    const end = endOfHead(whole, Math.max(0, before - HEAD_END.length));
+    const end = endOfHead(whole, Math.max(0, before - HEAD_END));
     if (end === -1) return bytes.length;
-    const text = whole.toString('latin1', 0, end - 1);
-    const next = at + pastEmptyLine(whole, end) - before;
     this.#head.clear();
-    this.#takeHead(text);
-    return next;
+    this.#takeHead(whole, 0, end);
+    return at + pastEmptyLine(whole, end) - before;
   }
 
   /** What follows the head may be large, and the reason that all of it does not fit. */
@@ -100,15 +95,16 @@ export class MessageReader {
     const part = bytes.subarray(at, at + MAX_HEAD - this.#head.length);
     const joined = Buffer.concat([this.#head.bytes, part]);
     const before = this.#head.length;
-    const end = endOfHead(joined, Math.max(0, before - HEAD_END.length));
+    const end = endOfHead(joined, Math.max(0, before - HEAD_END));
     if (end === -1) throw new ParseFailure('header too large, or too many connections with an unfinished one');
     this.#head.clear();
-    this.#takeHead(joined.toString('latin1', 0, end - 1));
+    this.#takeHead(joined, 0, end);
     return at + pastEmptyLine(joined, end) - before;
   }
 
-  #takeHead(text: string): void {
-    const following = this.handler.head(text.endsWith('\r') ? text.slice(0, -1) : text);
+  /** @param end where the empty line begins */
+  #takeHead(bytes: Buffer, start: number, end: number): void {
+    const following = this.handler.head(bytes.toString('latin1', start, bytes[end - 2] === CR ? end - 2 : end - 1));
     if (following === 'head') return;
     if (following === 0) {
       this.handler.end('');
@@ -131,12 +127,12 @@ export class MessageReader {
       return bytes.length;
     }
     if (this.#following === 'until-end') {
-      this.handler.body(at === 0 ? bytes : bytes.subarray(at));
+      this.handler.body(bytes, at, bytes.length);
       return bytes.length;
     }
     const end = Math.min(bytes.length, at + this.#left);
     this.#left -= end - at;
-    this.handler.body(bytes.subarray(at, end));
+    this.handler.body(bytes, at, end);
     if (this.#left === 0) this.#end('');
     return end;
   }
@@ -148,19 +144,13 @@ export class MessageReader {
   }
 }
 
-/** Where lines end without a carriage return, before the line that ends it; -1 when none does. */
-function bareEndOfHead(text: string): number {
-  const end = text.indexOf('\n\n');
-  return end === -1 && text.endsWith('\n') ? text.length - 1 : end;
-}
-
-/** Where the empty line begins that ends a head; -1 when there is none yet. */
+/** Where the empty line begins that ends a head; -1 when there is none yet. Some senders leave out carriage returns. */
 function endOfHead(bytes: Buffer, from: number): number {
-  const strict = bytes.indexOf(HEAD_END, from);
-  const before = strict === -1 ? bytes : bytes.subarray(0, strict + 1);
-  const bare = before.indexOf(BARE_HEAD_END, from);
-  const end = bare === -1 ? strict : bare;
-  return end === -1 ? -1 : end + 1;
+  for (let at = from + 1; at < bytes.length; at++) {
+    if (bytes[at - 1] !== LF) continue;
+    if (bytes[at] === LF || (bytes[at] === CR && bytes[at + 1] === LF)) return at;
+  }
+  return -1;
 }
 
 function pastEmptyLine(bytes: Buffer, at: number): number {
