@@ -35,7 +35,12 @@ function tools(): RolldownOptions[] {
   if (!existsSync('bench')) return [];
   const benches = readdirSync('bench').filter((name) => name.endsWith('.ts'));
   return [
-    { ...options, input: benches.map((name) => `bench/${name}`), output: { ...output, dir: 'build/bench' } },
+    {
+      ...options,
+      external: ['@ngrok/ngrok', 'libsql', 'playwright-core'],
+      input: benches.map((name) => `bench/${name}`),
+      output: { ...output, dir: 'build/bench' },
+    },
     {
       ...options,
       input: ['test/faults/run.ts', 'test/faults/fleet-agents.ts', 'test/faults/gateway-writer.ts'],

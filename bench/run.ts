@@ -1,11 +1,12 @@
 /**
- * `npm run bench [-- traffic|inspection|device|management|soak|wan|wan-100…]`: prints the project's figures. Compare only ratios within
+ * `npm run bench [-- traffic|inspection|device|management|pages|soak|wan|wan-100…]`: prints the project's figures. Compare only ratios within
  * one run.
  */
 import { cpus } from 'node:os';
 import { benchDevice } from './device.ts';
 import { benchInspection } from './inspection.ts';
 import { benchManagement } from './management.ts';
+import { benchPages } from './pages.ts';
 import { benchSoak } from './soak.ts';
 import { benchTraffic } from './traffic.ts';
 import { benchWan, WAN_PROFILES } from './wan.ts';
@@ -17,6 +18,7 @@ const BENCHES: Record<string, () => Promise<void>> = {
   inspection: benchInspection,
   device: benchDevice,
   management: benchManagement,
+  pages: benchPages,
   soak: benchSoak,
   wan: async () => {
     for (const [, bench] of wan) await bench();

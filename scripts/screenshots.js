@@ -1,5 +1,5 @@
-// npm run screenshots: pictures of the pages, from the built product with Chromium; and how long the first paint takes. Those that
-// the documentation shows go to docs/images, all others to build/screenshots. CHROMIUM names another browser.
+// npm run screenshots: pictures of the pages, from the built product with Chromium. Those that the documentation shows go to
+// docs/images, all others to build/screenshots. CHROMIUM names another browser.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
@@ -115,7 +115,6 @@ async function main() {
     for (let n = 0; n < 37; n++) await request('camera.localhost');
     await picture('online', agent.url, (page) => page.getByText('37 requests').waitFor());
     await forDocs('device-page', agent.url, (page) => page.getByText('37 requests').waitFor());
-    await measurePaint(agent.url);
     await inspector(agent.url);
     await picture('start', `${agent.url}/#/start`, (each) => each.getByText(String(port)).first().waitFor());
     await picture('start-errors', `${agent.url}/#/start`, async (each) => {
@@ -324,27 +323,6 @@ async function forDocs(name, url, act) {
     await page.screenshot({ path: join(ROOT, `docs/images/${name}${suffix}.png`) });
     await context.close();
   }
-}
-
-/**
- * Prints how long it takes from the navigation to the first paint of content; each time without a cache.
- *
- * @param {string} url
- */
-async function measurePaint(url) {
-  const times = [];
-  for (let n = 0; n < 9; n++) {
-    const context = await browser.newContext();
-    const page = await context.newPage();
-    await page.goto(url);
-    await page.getByText('Online').first().waitFor();
-    times.push(Number(await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")));
-    await context.close();
-  }
-  const [median] = times.toSorted((a, b) => a - b).slice(4);
-  process.stdout.write(
-    `first paint: ${Math.round(median ?? 0)} ms, the slowest of 9: ${Math.round(Math.max(...times))} ms\n`,
-  );
 }
 
 /**
