@@ -399,7 +399,7 @@ export class Connection implements ChannelHost, FrameHandler, MemoryUser {
     for (const channel of this.#channels.values()) if (channel.memory > (most?.memory ?? 0)) most = channel;
     const reason = new Error('memory limit reached');
     // SDKs hang when a request of theirs is reset; requests have the agent's odd ids.
-    if (most === null || most.id % 2 === 1) this.socket.destroy(reason);
+    if (most === null || (most.id % 2 === 1 && !most.receiver.onCut)) this.socket.destroy(reason);
     else most.cut(reason);
     this.#reportMemory();
   }

@@ -21,6 +21,8 @@ export const StreamType = {
   patchTunnel: 10,
   /** Of this project only: attaches a connection for bulk streams to a session. */
   bulk: 0xfffffffe,
+  /** Of this project only: reports of the requests to an endpoint, as lines of JSON until a side ends the stream. */
+  requests: 0xfffffffd,
   heartbeat: 0xffffffff,
 } as const;
 
@@ -84,6 +86,9 @@ const streamWindow = z.transform((value: unknown) =>
   Number.isSafeInteger(value) && Number(value) > 0 ? Number(value) : 0,
 );
 
+/** Whether the sender supports an extension of this project. */
+const announced = z.transform((value: unknown) => value === true);
+
 const AuthExtra = z.preprocess(
   withLowerCaseKeys,
   z.object({
@@ -100,6 +105,7 @@ const AuthExtra = z.preprocess(
       .nullish()
       .transform((leg) => leg ?? 0),
     streamwindow: streamWindow,
+    requestfeed: announced,
   }),
 );
 
@@ -216,13 +222,16 @@ export const AuthAnswer = z.object({
   Error: text,
   ClientId: text,
   Extra: z
-    .object({ StreamWindow: streamWindow, BulkSecret: z.string().catch('') })
-    .catch({ StreamWindow: 0, BulkSecret: '' }),
+    .object({ StreamWindow: streamWindow, BulkSecret: z.string().catch(''), RequestFeed: announced })
+    .catch({ StreamWindow: 0, BulkSecret: '', RequestFeed: false }),
 });
 
 /** `Secret` is the `BulkSecret` of the answer that started the session. */
 export const BulkRequest = z.object({ AuthToken: text, SessionId: text, Secret: text });
 export type BulkRequest = z.output<typeof BulkRequest>;
+
+/** `Id` is the one of the answer that bound the endpoint. */
+export const RequestsRequest = z.object({ Id: z.string() });
 
 export const BindAnswer = z.object({ Error: text, Id: text, URL: text });
 export type BindAnswer = z.output<typeof BindAnswer>;

@@ -274,7 +274,11 @@ describe('peers that support larger windows', () => {
     );
     expect(AuthRequest.parse({ Version: ['3'], ClientId: '', Extra: {} }).Extra.streamwindow).toBe(0);
     for (const Extra of [undefined, {}, null, 7, []]) {
-      expect(AuthAnswer.parse({ ClientId: 'x', Extra }).Extra).toEqual({ StreamWindow: 0, BulkSecret: '' });
+      expect(AuthAnswer.parse({ ClientId: 'x', Extra }).Extra).toEqual({
+        StreamWindow: 0,
+        BulkSecret: '',
+        RequestFeed: false,
+      });
     }
   });
 

@@ -33,6 +33,7 @@ export class DirectEndpoint implements GatewayEndpoint {
   readonly forwardsTo = '';
   readonly traffic = new EndpointTraffic();
   websocketTcp = false;
+  feed: GatewayEndpoint['feed'] = null;
   /** Streams opened so far. */
   readonly streams: Duplex[] = [];
   /** The clients of the opened streams. */

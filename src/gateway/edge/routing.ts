@@ -7,10 +7,11 @@ import { faultOf } from './http/request-guard.ts';
 import { resetConnection } from './http/reset-connection.ts';
 import type { HttpProxy } from './proxy/http-proxy.ts';
 import { isMisdirected } from './proxy/misdirected.ts';
+import { RequestWatch } from './proxy/request-watch.ts';
 import type { PublicTlsOptions } from './public-tls.ts';
 
 export interface RoutingOptions extends Pick<PublicTlsOptions, 'endpoints' | 'services' | 'challenges' | 'counters'> {
-  clients: Pick<ClientConnections, 'admit'>;
+  clients: Pick<ClientConnections, 'admit' | 'connectionTo'>;
   proxy: Pick<HttpProxy, 'trackForwarded'>;
 }
 
@@ -47,6 +48,7 @@ export class Routing {
       const admission = clients.admit(req.socket, endpoint);
       if (admission === null) {
         counters.refusedByPolicy += 1;
+        if (endpoint.feed) new RequestWatch(endpoint.feed, req, clients.connectionTo(endpoint, req.socket)).closed();
         resetConnection(req.socket);
       } else if (admission.endpoint !== endpoint) proxy.trackForwarded(endpoint, req, res);
       return admission;

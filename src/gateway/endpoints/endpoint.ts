@@ -5,6 +5,7 @@ import type { EndpointProtocol, TlsTermination } from '../../traffic-policy/poli
 import type { EndpointOwner } from './endpoint-owner.ts';
 import type { EndpointTraffic } from './endpoint-traffic.ts';
 import type { Labels } from './label-selector.ts';
+import type { ReportQueue, RequestFeed } from './request-feed.ts';
 
 export type { EndpointProtocol } from '../../traffic-policy/policy-subjects.ts';
 
@@ -65,6 +66,8 @@ export interface GatewayEndpoint extends AgentUpstream, Omit<EndpointAddress, 'i
   readonly tls: TlsTermination | null;
   /** Whether clients speak WebSocket and the upstream gets the bytes inside. */
   readonly websocketTcp: boolean;
+  /** Those who watch its requests; null when nobody does. */
+  readonly feed: RequestFeed | null;
 }
 
 /** An endpoint as the registry keeps it. */
@@ -76,6 +79,12 @@ export interface OnlineEndpoint extends GatewayEndpoint, EndpointAddress {
   readonly owner: EndpointOwner;
   /** Whether the agent has reacted to every stream sent to it. */
   readonly isResponsive: boolean;
+  /**
+   * Reports its requests from now on.
+   *
+   * @returns ends it
+   */
+  watchRequests(queue: ReportQueue): () => void;
 }
 
 /** How the edge terminates TLS by default: with a certificate of the gateway. */

@@ -29,6 +29,7 @@ import type { AgentMemory } from './agent-memory.ts';
 import { watchHeartbeats } from './heartbeat-timeout.ts';
 import type { RefusalLog } from './refusal-log.ts';
 import type { RequestTurns } from './request-turns.ts';
+import { RequestsStreams } from './requests-stream.ts';
 import { type Listener, SessionListeners, type SessionListenersDeps } from './session-listeners.ts';
 import { SilenceWatch } from './silence-watch.ts';
 import { StreamGate } from './stream-gate.ts';
@@ -43,6 +44,9 @@ const PROBE_MS = 1_000;
 const REFUSED_MS = 2_000;
 /** Limits of the request of an agent that has not authenticated. */
 const AUTH_LIMITS = { bytes: 8192, values: 256 };
+
+/** Endpoints of a session whose requests its agent may watch at a time. */
+const MAX_FEEDS = 16;
 
 export interface SessionDirectory {
   /**
@@ -99,6 +103,8 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
   #authTimer: NodeJS.Timeout | undefined;
   #stopHeartbeatTimeout = () => {};
   #silenceWatch: SilenceWatch | null = null;
+  /** Null when the agent supports none. */
+  #requests: RequestsStreams | null = null;
 
   constructor(socket: Duplex, deps: AgentSessionDeps) {
     this.#deps = deps;
@@ -198,6 +204,7 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
 
   #receiverFor(type: number, channel: Channel): ChannelReceiver {
     if (type === StreamType.heartbeat) return new HeartbeatEcho(channel);
+    if (type === StreamType.requests && this.#requests) return this.#requests.serve(channel);
     const report = (error: unknown) => this.#deps.log.error({ err: error, type }, 'agent request failed');
     const serve = (request: RpcRequest) => this.#serveInTurn(type, request);
     if (this.#credential) return new RpcResponder(channel, serve, report);
@@ -290,7 +297,12 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     this.#deps.log.info({ ...who, agent: extra.clienttype, version: extra.version }, 'agent session online');
     const version = request.Version.includes('3') ? '3' : '2';
     const window = Math.min(extra.streamwindow, LARGEST_WINDOW);
-    const shown = { ...GATEWAY, AgentSessionID: this.#id, ...(window > 0 && this.#extend(window)) };
+    const shown = {
+      ...GATEWAY,
+      AgentSessionID: this.#id,
+      ...(window > 0 && this.#extend(window)),
+      ...(extra.requestfeed && this.#offerRequests()),
+    };
     return { body: { Version: version, ClientId: this.#id, Extra: shown } };
   }
 
@@ -299,6 +311,12 @@ export class AgentSession implements ConnectionUser, ListenerOwner {
     this.#connection.extend(window);
     this.#bulkSecret = randomBytes(32).toString('base64url');
     return { StreamWindow: window, BulkSecret: this.#bulkSecret };
+  }
+
+  /** The agent may watch the requests to its endpoints: returns what it is told. */
+  #offerRequests(): object {
+    this.#requests = new RequestsStreams(MAX_FEEDS, (id) => this.#listeners.named(id));
+    return { RequestFeed: true };
   }
 
   /** From now on, this connection carries bulk streams of another session of the same agent. */

@@ -4,6 +4,7 @@ import type { PolicyFrame } from '../../traffic-policy/policy-frame.ts';
 import type { TlsTermination } from '../../traffic-policy/policy-subjects.ts';
 import type { ClientInfo, EndpointAddress, EndpointProtocol, OnlineEndpoint } from '../endpoints/endpoint.ts';
 import { bindingOf } from '../endpoints/endpoint-address.ts';
+import { type ReportQueue, RequestFeed } from '../endpoints/request-feed.ts';
 import { AgentListener, type ListenerOwner, type ListenerParticulars } from './agent-listener.ts';
 
 export interface EndpointParticulars extends ListenerParticulars, EndpointAddress {
@@ -37,6 +38,7 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
   description: string;
   /** When its agent last changed it. */
   updatedAt = this.boundAt;
+  feed: RequestFeed | null = null;
 
   constructor(particulars: EndpointParticulars, owner: ListenerOwner) {
     super(particulars, owner);
@@ -53,6 +55,16 @@ export class BoundEndpoint extends AgentListener implements OnlineEndpoint {
     this.frame = particulars.frame;
     this.name = particulars.name;
     this.description = particulars.description;
+  }
+
+  watchRequests(queue: ReportQueue): () => void {
+    const feed = this.feed ?? new RequestFeed();
+    this.feed = feed;
+    feed.add(queue);
+    return () => {
+      feed.delete(queue);
+      if (!feed.isWatched) this.feed = null;
+    };
   }
 
   get binding(): Binding {

@@ -94,7 +94,7 @@ export class SessionListeners {
    * @throws {RpcError} when the endpoint is unknown or cannot be changed so
    */
   async update(request: PatchRequest, size: number): Promise<RpcAnswer> {
-    const endpoint = this.#named(request.TunnelId);
+    const endpoint = this.named(request.TunnelId);
     const { binder, optionBytes, log } = this.deps;
     const releases = [optionBytes.take(this.owner.credential.id, size)];
     const release = () => {
@@ -135,6 +135,7 @@ export class SessionListeners {
     this.#release.get(listener)?.();
     this.#releaseUpdate.get(listener)?.();
     binder.unbind(listener, reason);
+    if (!('labels' in listener)) listener.feed?.end();
     const { publicId } = listener;
     log.debug({ session: this.owner.id, id: publicId, reason: messageOf(reason) }, 'endpoint offline');
   }
@@ -143,21 +144,25 @@ export class SessionListeners {
     for (const id of [...this.#byId.keys()]) this.unbind(id, reason);
   }
 
+  /**
+   * The endpoint with this id of the agent's, of the management API, or of its tunnel.
+   *
+   * @throws {RpcError} when there is none
+   */
+  named(id: string): BoundEndpoint {
+    for (const listener of this.#byId.values()) {
+      const isNamed = [listener.id, listener.publicId, listener.tunnelId].includes(id);
+      if (isNamed && !('labels' in listener)) return listener;
+    }
+    throw new RpcError('ERR_NGROK_301', 'no endpoint of this session has this id');
+  }
+
   #takeAllowance(size: number): () => void {
     const { maxListeners, optionBytes } = this.deps;
     if (this.#byId.size + this.#pending >= maxListeners) {
       throw new RpcError('ERR_NGROK_350', `endpoint limit reached: one session can have ${maxListeners} endpoints`);
     }
     return optionBytes.take(this.owner.credential.id, size);
-  }
-
-  /** The endpoint with this id of the agent's, of the management API, or of its tunnel. */
-  #named(id: string): BoundEndpoint {
-    for (const listener of this.#byId.values()) {
-      const isNamed = [listener.id, listener.publicId, listener.tunnelId].includes(id);
-      if (isNamed && !('labels' in listener)) return listener;
-    }
-    throw new RpcError('ERR_NGROK_301', 'no endpoint of this session has this id');
   }
 
   #requireUnusedId(id: string): void {

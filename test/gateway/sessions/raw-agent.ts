@@ -11,13 +11,18 @@ export function auth(gateway: SessionGateway, clientId = '') {
 export async function rawAgent(gateway: SessionGateway) {
   const peer = new MuxPeer(await gateway.rawClient());
   let nextId = 3;
-  async function callText(type: number, body: string): Promise<Record<string, unknown>> {
+  /** Opens a stream, and returns its id. */
+  function open(type: number, body: string): number {
     const id = nextId;
     nextId += 2;
     const prefix = Buffer.alloc(4);
     prefix.writeUInt32BE(type);
     peer.sendData(id, prefix, { syn: true });
     peer.sendData(id, body);
+    return id;
+  }
+  async function callText(type: number, body: string): Promise<Record<string, unknown>> {
+    const id = open(type, body);
     await peer.until(() => peer.frames.some((one) => one.id === id && one.fin));
     peer.sendData(id, '', { fin: true });
     return JSON.parse(peer.received(id).toString());
@@ -30,5 +35,11 @@ export async function rawAgent(gateway: SessionGateway) {
     expect(bytes.readUInt32BE(0)).toBe(3);
     return JSON.parse(bytes.subarray(12, 12 + Number(bytes.readBigInt64LE(4))).toString());
   }
-  return { peer, proxyHeader, callText, call: (type: number, body: object) => callText(type, JSON.stringify(body)) };
+  return {
+    peer,
+    open,
+    proxyHeader,
+    callText,
+    call: (type: number, body: object) => callText(type, JSON.stringify(body)),
+  };
 }

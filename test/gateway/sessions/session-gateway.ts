@@ -32,7 +32,7 @@ export class SessionGateway {
   static async start(
     port = 0,
     dataDir?: string,
-    options: Partial<Pick<SessionServerOptions, 'unauthenticated' | 'limits' | 'issueCertificate'>> = {},
+    options: Partial<Pick<SessionServerOptions, 'unauthenticated' | 'limits' | 'memory' | 'issueCertificate'>> = {},
   ): Promise<SessionGateway> {
     const gateway = new SessionGateway();
     const dir = dataDir ?? (await mkdtemp(join(tmpdir(), 'sessions-')));

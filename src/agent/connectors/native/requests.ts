@@ -3,7 +3,8 @@ import type { TrafficPolicyDocument } from '../../../traffic-policy/document.ts'
 import type { EndpointRequest } from '../connector.ts';
 import { CLIENT_TYPE } from '../gateway-link.ts';
 
-// Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, and `StreamWindow`; a test compares them.
+// Both requests are what `@ngrok/ngrok` 1.7.0 sends for the same settings, `StreamWindow` and `RequestFeed`; a test compares
+// them.
 
 const NANOSECONDS_PER_S = 1e9;
 const NO_HANDLER = 'the agent has not defined a callback for this operation';
@@ -48,6 +49,7 @@ export function authRequest(options: AuthOptions): object {
       CustomCAs: false,
       ClientType: CLIENT_TYPE,
       StreamWindow: LARGEST_WINDOW,
+      RequestFeed: true,
     },
   };
 }

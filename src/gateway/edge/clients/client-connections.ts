@@ -3,7 +3,7 @@ import type { PolicyConnect } from '../../../traffic-policy/policy-subjects.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
 import { ClientConnection, clientTls } from '../connections/client-connection.ts';
-import { type ConnectResult, runConnectPhase } from '../connections/connect-phase.ts';
+import { type ConnectResult, recordFor, runConnectPhase } from '../connections/connect-phase.ts';
 import { internalTarget } from '../connections/internal-targets.ts';
 import { meetsClientDemands } from '../tls/handshake-demands.ts';
 import { DEFAULT_PLAN, type HandshakePlan } from './handshake-plan.ts';
@@ -63,10 +63,15 @@ export class ClientConnections {
     return target ? { endpoint: target, connection: visit.inside } : null;
   }
 
+  /** The connection as the endpoint's policy sees it. */
+  connectionTo(endpoint: GatewayEndpoint, socket: Socket): ClientConnection {
+    return this.#visitOf(socket, endpoint).connection;
+  }
+
   #runConnectPhase(socket: Socket, { connection, endpoint }: Visit): ConnectResult {
     const { demands, connectPhase } = this.#opened.get(socket)?.plan ?? DEFAULT_PLAN;
     if (connectPhase?.endpoint === endpoint) return connectPhase.result;
-    const connect: PolicyConnect = { connection, endpoint };
+    const connect: PolicyConnect = { connection, endpoint, record: recordFor(connection, endpoint) };
     const result = runConnectPhase(endpoint.policy, connect, this.internal);
     // The handshake was performed for another endpoint and cannot be repeated.
     const isMet = !connect.termination || meetsClientDemands(connect.termination, demands);
@@ -79,8 +84,9 @@ export class ClientConnections {
     if (last?.endpoint === endpoint) return last;
     const { at = Date.now(), plan = DEFAULT_PLAN } = this.#opened.get(socket) ?? {};
     const connection = new ClientConnection(socket, at, clientTls(socket, verifiedAgainst(plan)));
-    const results = plan.connectPhase?.endpoint === endpoint ? plan.connectPhase.connection.results : undefined;
-    if (results) connection.results = results;
+    const before = plan.connectPhase?.endpoint === endpoint ? plan.connectPhase.connection : undefined;
+    if (before?.results) connection.results = before.results;
+    connection.record = before?.record;
     const visit = { endpoint, connection, result: null, inside: null };
     this.#visits.set(socket, visit);
     return visit;

@@ -2,7 +2,7 @@ import type { PolicyConnect, TlsTermination } from '../../../traffic-policy/poli
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { InternalLookup } from '../../endpoints/endpoint-directory.ts';
 import { ClientConnection, HelloTls } from '../connections/client-connection.ts';
-import { type ConnectResult, runConnectPhase } from '../connections/connect-phase.ts';
+import { type ConnectResult, recordFor, runConnectPhase } from '../connections/connect-phase.ts';
 import { mergeDemands } from '../tls/handshake-demands.ts';
 import type { PendingConnection } from '../tls/tls-route.ts';
 
@@ -35,7 +35,7 @@ export function planHandshake(
   const { policy, tls } = endpoint;
   if (!policy.terminatesTls) return { demands: tls, connectPhase: null };
   const connection = new ClientConnection(socket, Date.now(), new HelloTls(hostName));
-  const connect: PolicyConnect = { connection, endpoint };
+  const connect: PolicyConnect = { connection, endpoint, record: recordFor(connection, endpoint) };
   const result = runConnectPhase(policy, connect, internal);
   if (result.kind === 'rejected') return null;
   return { demands: mergeDemands(tls, connect.termination ?? null), connectPhase: { endpoint, connection, result } };

@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { hostPort, withoutMapping } from '../../../lib/network/ip-address.ts';
 import type { PolicyConnection, PolicyTls } from '../../../traffic-policy/policy-subjects.ts';
+import type { RuleRecord } from '../../../traffic-policy/rule-record.ts';
 
 /** The address of a socket that has closed already. */
 const UNKNOWN = '0.0.0.0';
@@ -13,6 +14,8 @@ export class ClientConnection implements PolicyConnection {
   readonly serverIp: string;
   readonly serverPort: number;
   results?: NonNullable<PolicyConnection['results']>;
+  /** The rules of on_tcp_connect that acted; undefined when nobody watched. */
+  record: RuleRecord | undefined;
   #client: string | undefined;
 
   /** @param startedAt milliseconds since 1970 */

@@ -54,6 +54,8 @@ export interface ClientResponse {
   readonly destroyed: boolean;
   /** Whether trailers can follow the body. */
   readonly chunkedEncoding: boolean;
+  /** Called with the head once it is set; null when nobody looks. */
+  onHead: ((status: number, headers: readonly string[]) => void) | null;
   /**
    * Sets the head. It is sent with the start of the body, or by {@link flushHeaders}.
    *

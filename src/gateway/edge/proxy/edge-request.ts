@@ -1,5 +1,6 @@
 import type { CompiledPolicy } from '../../../traffic-policy/engine.ts';
 import type { PolicyRequest } from '../../../traffic-policy/policy-subjects.ts';
+import type { RuleRecord } from '../../../traffic-policy/rule-record.ts';
 import type { ForwardFailure } from '../../../traffic-policy/steps.ts';
 import type { GatewayEndpoint } from '../../endpoints/endpoint.ts';
 import type { Admission } from '../clients/client-connections.ts';
@@ -8,6 +9,7 @@ import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
 import { requestHeaders } from '../http/headers.ts';
 import { ExpectContinue } from './expect-continue.ts';
 import { RequestBody } from './request-body.ts';
+import { RequestWatch } from './request-watch.ts';
 
 const NO_BODY = Buffer.alloc(0);
 
@@ -41,6 +43,9 @@ export class EdgeRequest implements PolicyRequest {
   readonly forwards: number;
   /** Called instead of answering the client when the upstream is unreachable; null when the client gets the error. */
   readonly onFailure: OnFailure | null;
+  /** Null when nobody watches the endpoint. */
+  readonly watch: RequestWatch | null;
+  readonly record: RuleRecord | undefined;
   readonly #expectContinue: ExpectContinue | null;
 
   private constructor(parts: EdgeRequestParts) {
@@ -56,6 +61,9 @@ export class EdgeRequest implements PolicyRequest {
     this.forwards = parts.forwards;
     this.onFailure = parts.onFailure;
     this.#expectContinue = parts.expectContinue;
+    const { feed } = parts.endpoint;
+    this.watch = feed && new RequestWatch(feed, parts.req, parts.connection).follow(parts.res);
+    this.record = this.watch?.record;
   }
 
   static received(req: ClientRequest, res: ClientResponse, { endpoint, connection }: Admission): EdgeRequest {

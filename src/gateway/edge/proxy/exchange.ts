@@ -12,6 +12,7 @@ import { answerError, closeUnlessBodyRead } from '../http/error-response.ts';
 import { responseHeaders } from '../http/headers.ts';
 import type { ResponseHead } from '../http/response-head.ts';
 import { ConnectionLost, DIAL_FAILURE_TEXT } from '../http/upstream-failure.ts';
+import { requestHead } from '../upstreams/request-head.ts';
 import type { ExchangeEvents, OutgoingRequest, UpstreamLink, UpstreamLinks } from '../upstreams/upstream-link.ts';
 import type { EdgeRequest } from './edge-request.ts';
 import { encoderFor } from './encoder.ts';
@@ -69,6 +70,7 @@ export class Exchange implements ExchangeEvents {
     const trailers = req.headers.te !== undefined && TAKES_TRAILERS.test(req.headers.te);
     const { awaitsContinue } = request;
     this.#outgoing = { request, body: body?.framing ?? null, awaitsContinue, trailers, upgrade };
+    request.watch?.sentUpstream(request.target, requestHead(this.#outgoing));
     res.on('close', () => this.#clientClosed());
     this.#repeatable = body === null && SAFE_METHODS.has(request.method);
     this.#send(this.#outgoing, pool.take(from, this.#repeatable));

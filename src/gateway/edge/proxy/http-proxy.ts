@@ -98,6 +98,7 @@ export class HttpProxy {
     request.body?.stop();
     if (outcome.kind === 'close') {
       counters.refusedByPolicy += 1;
+      request.watch?.closed();
       resetConnection(req.socket);
     } else answerByPolicy(req, res, outcome, request, policy, counters);
   }
@@ -114,6 +115,7 @@ export class HttpProxy {
         this.#resume(forward, failure, request);
       };
       this.trackForwarded(request.endpoint, request.req, request.res);
+      request.watch?.forwarded();
       this.#process(request.forwardedTo(target, onFailure));
     }
   }

@@ -59,6 +59,7 @@ export class UpgradeExchange extends Exchange {
       stream.destroy();
       return;
     }
+    request.watch?.answered(response.status, null);
     socket.write(headText(response.status, protocol, response.headers, head.reason), 'latin1');
     this.#onConnected(socket, stream);
     pipeBoth(socket, stream);

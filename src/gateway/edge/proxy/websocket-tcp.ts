@@ -76,6 +76,7 @@ function connect(request: EdgeRequest, client: ConvertedClient, response: Policy
     return;
   }
   policy.onUpstreamDone?.(request, response.status);
+  request.watch?.answered(response.status, null);
   const socket = upgrade.accept();
   socket.write(headText(response.status, 'websocket', response.headers), 'latin1');
   const webSocket = new WebSocketStream(socket);

@@ -39,6 +39,7 @@ export class Http2Response implements ClientResponse {
   /** Null until a part of the body had to wait. */
   #progress: Progress | null = null;
   continued = false;
+  onHead: ClientResponse['onHead'] = null;
 
   /** @param bodyless whether the request is HEAD */
   constructor(stream: ServerHttp2Stream, bodyless: boolean, counters: TrafficCounters) {
@@ -88,6 +89,7 @@ export class Http2Response implements ClientResponse {
     this.#head = head;
     this.#counters.responded(status);
     this.#bodyless ||= status === 204 || status === 304;
+    if (this.onHead !== null) this.onHead(status, headers);
   }
 
   writeInterim(status: number, headers: readonly string[]): void {

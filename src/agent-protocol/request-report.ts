@@ -1,0 +1,61 @@
+import { z } from 'zod';
+
+/** Longer parts of a report are cut. */
+export const MAX_TARGET = 4_096;
+export const MAX_NAME = 256;
+/** The last ones are kept: they decided. */
+export const MAX_RULES = 100;
+/** Bytes of a line of reports. */
+export const MAX_LINE = 131_072;
+
+const name = z.string().max(MAX_NAME);
+const target = z.string().max(MAX_TARGET);
+const status = z.int().min(100).max(999);
+
+/** A rule of a traffic policy that acted on a request, with the actions that ran and what the last one did. */
+const ReportedRule = z.object({
+  phase: z.enum(['on_tcp_connect', 'on_http_request', 'on_http_response']),
+  place: name,
+  name: name.nullable(),
+  actions: z.array(name).max(100),
+  outcome: z.discriminatedUnion('kind', [
+    z.object({ kind: z.literal('continue') }),
+    z.object({ kind: z.literal('answer'), status }),
+    z.object({ kind: z.literal('error'), status, code: name }),
+    z.object({ kind: z.literal('close') }),
+    z.object({ kind: z.literal('forward'), url: target }),
+  ]),
+});
+export type ReportedRule = z.infer<typeof ReportedRule>;
+
+/** What a gateway of this project tells an agent of a request to one of its endpoints. */
+export const RequestReport = z.object({
+  /** Milliseconds since 1970. */
+  at: z.number().min(0).max(8.64e15),
+  /** Until the head of the response. */
+  ms: z.number().min(0),
+  method: name,
+  host: name,
+  /** Path and query as the client sent it. */
+  target,
+  /** Address and port. */
+  client: name,
+  /** Null without a response. */
+  status: status.nullable(),
+  /** `ERR_NGROK_…` of an error page of the gateway. */
+  code: name.nullable(),
+  /** The request as it left for the upstream; null when it did not. */
+  sent: z.object({ target, head: name }).nullable(),
+  /** Who has responded: nobody when the client was quicker to leave. */
+  by: z.enum(['upstream', 'gateway', 'endpoint', 'nobody']),
+  rules: z.array(ReportedRule).max(MAX_RULES),
+});
+export type RequestReport = z.infer<typeof RequestReport>;
+
+/** A line of the feed. */
+export const ReportLine = z.union([
+  RequestReport,
+  /** How many reports are missing here, because they did not fit. */
+  z.object({ dropped: z.int().min(1) }),
+]);
+export type ReportLine = z.infer<typeof ReportLine>;

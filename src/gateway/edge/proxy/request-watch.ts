@@ -1,0 +1,90 @@
+import { hash } from 'node:crypto';
+import { MAX_NAME, MAX_RULES, MAX_TARGET, type RequestReport } from '../../../agent-protocol/request-report.ts';
+import { type ActedRule, RuleRecord } from '../../../traffic-policy/rule-record.ts';
+import type { RequestFeed } from '../../endpoints/request-feed.ts';
+import type { ClientConnection } from '../connections/client-connection.ts';
+import type { ClientRequest, ClientResponse } from '../http/client-message.ts';
+import { ERROR_CODE_HEADER } from '../http/error-response.ts';
+import { headerValue } from '../http/headers.ts';
+
+/** Without the empty line after it, as the agent reads it. */
+const HEAD_END = 4;
+
+/** A request to an endpoint that somebody watches. It is reported once its response begins, or nothing will. */
+export class RequestWatch {
+  readonly record = new RuleRecord();
+  readonly #at = Date.now();
+  readonly #began = performance.now();
+  #sent: RequestReport['sent'] = null;
+  #isForwarded = false;
+  #isOver = false;
+
+  constructor(
+    private readonly feed: RequestFeed,
+    private readonly req: ClientRequest,
+    private readonly connection: ClientConnection,
+  ) {}
+
+  /** Reports the request with the head of its response, or when the client leaves before. */
+  follow(res: ClientResponse): this {
+    const { onHead } = res;
+    res.onHead = (status, headers) => {
+      onHead?.(status, headers);
+      this.answered(status, headerValue(headers, ERROR_CODE_HEADER) ?? null);
+    };
+    res.on('close', () => this.#report(null, null, 'nobody'));
+    return this;
+  }
+
+  /** @param head as the upstream gets it */
+  sentUpstream(target: string, head: Buffer): void {
+    const digest = hash('sha256', head.subarray(0, -HEAD_END), 'base64url');
+    this.#sent = { target: target.slice(0, MAX_TARGET), head: digest };
+    this.#isForwarded = false;
+  }
+
+  /** The policy has sent the request to an internal endpoint. */
+  forwarded(): void {
+    this.#isForwarded = true;
+  }
+
+  /** @param code of an error page */
+  answered(status: number, code: string | null): void {
+    if (this.#isOver) return;
+    const ending = this.record.acted.at(-1)?.outcome.kind;
+    if (code !== null || ending === 'answer' || ending === 'error') this.#report(status, code, 'gateway');
+    else if (this.#isForwarded) this.#report(status, null, 'endpoint');
+    else this.#report(status, null, this.#sent === null ? 'gateway' : 'upstream');
+  }
+
+  /** The policy has closed the connection. */
+  closed(): void {
+    this.#report(null, null, 'gateway');
+  }
+
+  #report(status: number | null, code: string | null, by: RequestReport['by']): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    const { req, connection } = this;
+    const acted = [...(connection.record?.acted ?? []), ...this.record.acted];
+    this.feed.publish({
+      at: this.#at,
+      ms: Math.round((performance.now() - this.#began) * 100) / 100,
+      method: short(req.method ?? 'GET'),
+      host: short(req.headers.host ?? ''),
+      target: (req.url ?? '/').slice(0, MAX_TARGET),
+      client: connection.client,
+      status,
+      code,
+      sent: this.#sent,
+      by,
+      rules: acted.slice(-MAX_RULES).map(reported),
+    });
+  }
+}
+
+const short = (text: string): string => text.slice(0, MAX_NAME);
+
+function reported({ phase, place, name, actions, outcome }: ActedRule): RequestReport['rules'][number] {
+  return { phase, place: short(place), name: name && short(name), actions: [...actions], outcome };
+}

@@ -1,0 +1,107 @@
+import type { RequestReport } from '../../agent-protocol/request-report.ts';
+
+/** Takes lines of JSON, each with its line break. */
+export interface ReportReader {
+  /** @returns false when it takes no more until {@link ReportQueue.resume} is called */
+  take(lines: string): boolean;
+  /** Counts bytes that wait for it from now on, or no longer. */
+  hold(bytes: number): void;
+  /** The endpoint is offline: nothing more comes. */
+  end(): void;
+}
+
+const FLUSH_MS = 100;
+/** Bytes that may wait for one reader; a report has about 400. */
+const MAX_WAITING = 524_288;
+
+/** Reports on their way to one reader. They never wait for it: beyond the limit, the oldest are dropped. */
+export class ReportQueue {
+  #lines: string[] = [];
+  #bytes = 0;
+  #dropped = 0;
+  #timer: NodeJS.Timeout | null = null;
+  #isFull = false;
+  #closed = false;
+
+  constructor(
+    private readonly reader: ReportReader,
+    private readonly maxBytes = MAX_WAITING,
+  ) {}
+
+  push(report: RequestReport): void {
+    if (this.#closed) return;
+    const line = `${JSON.stringify(report)}\n`;
+    let dropped = 0;
+    let freed = 0;
+    while (dropped < this.#lines.length && this.#bytes - freed + line.length > this.maxBytes) {
+      freed += (this.#lines[dropped] as string).length;
+      dropped += 1;
+    }
+    if (dropped > 0) this.#lines.splice(0, dropped);
+    this.#dropped += dropped;
+    this.#lines.push(line);
+    this.#hold(line.length - freed);
+    if (!this.#isFull) this.#timer ??= setTimeout(() => this.#flush(), FLUSH_MS).unref();
+  }
+
+  /** The reader takes further lines. */
+  resume(): void {
+    if (!this.#isFull) return;
+    this.#isFull = false;
+    if (this.#lines.length > 0) this.#flush();
+  }
+
+  /** Nothing more comes from the endpoint. */
+  end(): void {
+    this.reader.end();
+  }
+
+  close(): void {
+    this.#closed = true;
+    if (this.#timer !== null) clearTimeout(this.#timer);
+    this.#lines = [];
+    this.#hold(-this.#bytes);
+  }
+
+  #flush(): void {
+    this.#timer = null;
+    const missing = this.#dropped > 0 ? `${JSON.stringify({ dropped: this.#dropped })}\n` : '';
+    const text = missing + this.#lines.join('');
+    this.#lines = [];
+    this.#dropped = 0;
+    this.#hold(-this.#bytes);
+    this.#isFull = !this.reader.take(text);
+  }
+
+  #hold(bytes: number): void {
+    this.#bytes += bytes;
+    if (bytes !== 0) this.reader.hold(bytes);
+  }
+}
+
+/** Those who watch the requests of one endpoint. */
+export class RequestFeed {
+  readonly #queues = new Set<ReportQueue>();
+
+  get isWatched(): boolean {
+    return this.#queues.size > 0;
+  }
+
+  add(queue: ReportQueue): void {
+    this.#queues.add(queue);
+  }
+
+  delete(queue: ReportQueue): void {
+    this.#queues.delete(queue);
+    queue.close();
+  }
+
+  /** The endpoint is offline. */
+  end(): void {
+    for (const queue of [...this.#queues]) queue.end();
+  }
+
+  publish(report: RequestReport): void {
+    for (const queue of this.#queues) queue.push(report);
+  }
+}
